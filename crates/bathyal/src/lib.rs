@@ -32,6 +32,7 @@
 //! | open one: in files or memory, within a budget, through a layer of your own | [`Index::open`], [`OpenOptions`], [`TierChoice`] |
 //! | know what a build would take and make, before it begins | [`plan_build`], [`BuildPlan`] |
 //! | search: a batch, one query of many callers, awaited, within a distance, several indexes at once | [`Index::search`], [`Index::search_async`], [`Index::range_search`], [`search_many`] |
+//! | search among some rows only, with the recall that was asked for among these | [`Index::search_within`], [`RowSet`], [`WithinPlan`] |
 //! | have vectors back by their ids | [`Index::vectors`], [`Index::ids`], [`StoredVectors`] |
 //! | stop what runs, or be told how far it is | [`Control`], [`Progress`] |
 //! | have a graphics card search it, and this processor where it fails, or help to build it | [`OpenOptions::on`], [`BuildOptions::card`], [`DeviceChoice`], [`Index::card`] |
@@ -54,10 +55,10 @@ pub use bathyal_index::families;
 pub use bathyal_index::{
     BuildOptions, BuildPlan, BuildReport, Description, Effort, Explanation, FamilyOptions, Index,
     IndexError as Error, IndexStats, InspectReport, Loss, ManyResult, MemoryPlan, MemorySplit, NO_ID, Numa,
-    OpenOptions, PlannedFile, PlannedStage, QueryStats, RangeOptions, RangeResult, SearchMode, SearchOptions,
-    SearchResult, SearchTotals, Searching, StoreAs, StoredEntry, StoredVectors, StripeConversion,
-    StripeConversionOptions, StripeOptions, TierChoice, VerifyReport, WarmReport, build, convert_stripes,
-    inspect, plan_build, search_many, verify,
+    OpenOptions, PlannedFile, PlannedStage, QueryStats, RangeOptions, RangeResult, RowSet, SearchMode,
+    SearchOptions, SearchResult, SearchTotals, Searching, StoreAs, StoredEntry, StoredVectors,
+    StripeConversion, StripeConversionOptions, StripeOptions, TierChoice, VerifyReport, WarmReport,
+    WithinPlan, build, convert_stripes, inspect, plan_build, search_many, verify,
 };
 pub use bathyal_kernels::{Element, Metric};
 pub use bathyal_tier::Control;

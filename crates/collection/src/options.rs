@@ -1,16 +1,14 @@
 //! How a collection is opened.
 
-use crate::log::Durability;
-use bathyal_index::{OpenOptions, StoreOptions};
+use crate::segment::{FLAT_BELOW_ROWS, SegmentOptions, WriteOptions};
+use bathyal_index::{DEFAULT_SEED, OpenOptions, StoreOptions};
+use bathyal_store::Durability;
 
 /// Memory for rows that were written lately, where nobody says how much: some 40,000 vectors of 768 floats, which a search
 /// compares in some ten milliseconds.
 pub const DEFAULT_WRITE_MEMORY_BYTES: u64 = 128 << 20;
 /// The least that is taken: less would make segments of a few rows.
 pub const LEAST_WRITE_MEMORY_BYTES: u64 = 1 << 20;
-/// Segments with fewer rows are searched without codes or groups, where nobody says otherwise: as many are read in a moment.
-pub const DEFAULT_FLAT_BELOW_ROWS: usize = 10_000;
-
 /// How to open a collection.
 #[derive(Clone)]
 pub struct CollectionOptions {
@@ -48,8 +46,26 @@ impl Default for CollectionOptions {
             durability: Durability::Disk,
             background: true,
             compact: true,
-            flat_below_rows: DEFAULT_FLAT_BELOW_ROWS,
+            flat_below_rows: FLAT_BELOW_ROWS,
             keep_versions: 0,
+        }
+    }
+}
+
+impl CollectionOptions {
+    /// How a segment is opened that holds `share` of what the collection's segments do.
+    pub(crate) fn of_segment(&self, share: f64) -> SegmentOptions {
+        let memory_bytes = self.index.memory_bytes.map(|given| (given as f64 * share) as u64);
+        SegmentOptions { index: self.index.clone(), memory_bytes }
+    }
+
+    /// How a segment is written.
+    pub(crate) fn of_writing(&self) -> WriteOptions {
+        WriteOptions {
+            memory_bytes: self.build_memory_bytes,
+            threads: self.threads,
+            flat_below_rows: self.flat_below_rows,
+            seed: DEFAULT_SEED,
         }
     }
 }

@@ -122,6 +122,11 @@ impl TopK {
         self.heap.is_empty()
     }
 
+    /// The neighbours, in no order.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = Neighbor> + '_ {
+        self.heap.iter().copied().map(Neighbor::from_key)
+    }
+
     /// The neighbours, nearest first.
     pub fn into_sorted(self) -> Vec<Neighbor> {
         let keys = self.heap.into_sorted_vec();

@@ -46,17 +46,21 @@ struct Sealed {
 }
 
 impl LogWriter {
-    /// Becomes the writer of the collection that is in `place`.
+    /// Becomes the writer of the collection that is in `place`, of which `keep` versions and the segments `in_use` stay.
     ///
     /// # Errors
     /// [`CollectionError::Busy`] if another one writes, as far as locks can tell; [`CollectionError::NotACollection`];
     /// [`CollectionError::Damaged`]; [`CollectionError::Store`].
-    pub(crate) fn acquire(place: &Place) -> Result<Acquired, CollectionError> {
+    pub(crate) fn acquire(
+        place: &Place,
+        keep: usize,
+        in_use: &BTreeSet<String>,
+    ) -> Result<Acquired, CollectionError> {
         for _ in 0..TRIES {
             let Some(sealed) = seal(place)? else { continue };
             let Some(mut acquired) = begin(place, sealed)? else { continue };
             let version = acquired.version.clone();
-            match acquired.writer.sweep(&version, &BTreeSet::new()) {
+            match acquired.writer.sweep(&version, keep, in_use) {
                 Err(CollectionError::Fenced { .. }) => {}
                 // What cannot be removed now is removed later.
                 _ => return Ok(acquired),

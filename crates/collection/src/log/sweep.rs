@@ -6,9 +6,6 @@ use crate::place::{Part, Place};
 use crate::version::Version;
 use std::collections::BTreeSet;
 
-/// Versions that stay: the latest, and the one before, which readers may be about to open.
-const KEPT_VERSIONS: usize = 2;
-
 /// What is to stay.
 struct Needed {
     versions: BTreeSet<u64>,
@@ -18,7 +15,7 @@ struct Needed {
 }
 
 impl LogWriter {
-    /// Removes versions that are not kept, segments that no kept version names, logs all of whose records are in the segments of
+    /// Removes all versions but the latest `keep`, segments that no kept version names, logs all of whose records are in the segments of
     /// `version`, which is the latest, and what of all these was never finished. The segments `in_use` stay: they are being written.
     /// What it has no name for it leaves alone.
     ///
@@ -27,6 +24,7 @@ impl LogWriter {
     pub(crate) fn sweep(
         &mut self,
         version: &Version,
+        keep: usize,
         in_use: &BTreeSet<String>,
     ) -> Result<(), CollectionError> {
         let place = self.place.clone();
@@ -37,7 +35,7 @@ impl LogWriter {
             return Err(CollectionError::Fenced { path: place.path().to_path_buf() });
         }
         let parts: Vec<Part> = published.iter().filter_map(|name| Part::of(name)).collect();
-        let needed = needed(&place, version, in_use, &parts);
+        let needed = needed(&place, (version, keep), in_use, &parts);
         let mut logs: Vec<u64> =
             parts.iter().filter_map(first_of).filter(|first| *first <= self.first).collect();
         logs.sort_unstable();
@@ -66,13 +64,18 @@ fn first_of(part: &Part) -> Option<u64> {
     if let Part::Log(first) = part { Some(*first) } else { None }
 }
 
-fn needed(place: &Place, version: &Version, in_use: &BTreeSet<String>, parts: &[Part]) -> Needed {
+fn needed(
+    place: &Place,
+    (version, keep): (&Version, usize),
+    in_use: &BTreeSet<String>,
+    parts: &[Part],
+) -> Needed {
     let number = |part: &Part| if let Part::Version(number) = part { Some(*number) } else { None };
     let mut versions: Vec<u64> = parts.iter().filter_map(number).collect();
     versions.retain(|number| *number < version.number);
     versions.sort_unstable();
     let kept: BTreeSet<u64> =
-        versions.into_iter().rev().take(KEPT_VERSIONS - 1).chain([version.number]).collect();
+        versions.into_iter().rev().take(keep.max(1) - 1).chain([version.number]).collect();
     let mut segments = in_use.clone();
     segments.extend(version.segments.iter().map(|segment| segment.name.clone()));
     for number in kept.iter().filter(|number| **number != version.number) {

@@ -72,7 +72,11 @@ impl Columns {
         let columns = Columns { file, metadata, rows: manifest.rows, starts };
         // Without them, pages are not found.
         if (0..columns.starts.len()).any(|group| columns.locations(group, 0).is_none()) {
-            return Err(CollectionError::damaged(columns.file.path(), "its footer", "it has no index of pages"));
+            return Err(CollectionError::damaged(
+                columns.file.path(),
+                "its footer",
+                "it has no index of pages",
+            ));
         }
         Ok(columns)
     }
@@ -81,7 +85,8 @@ impl Columns {
     fn locations(&self, group: usize, leaf: usize) -> Option<Vec<(u32, Range<u64>)>> {
         let index = self.metadata.metadata().page_index_for_row_group(group);
         let pages = index.page_locations(leaf)?.iter().map(|page| {
-            let (start, len) = (u64::try_from(page.offset).ok()?, u64::try_from(page.compressed_page_size).ok()?);
+            let (start, len) =
+                (u64::try_from(page.offset).ok()?, u64::try_from(page.compressed_page_size).ok()?);
             Some((u32::try_from(page.first_row_index).ok()?, start..start.checked_add(len)?))
         });
         pages.collect()
@@ -245,10 +250,7 @@ impl Columns {
     }
 
     /// Reads all rows from front to back.
-    fn reader(
-        &self,
-        wanted: &BTreeSet<usize>,
-    ) -> Result<(Pages, ParquetRecordBatchReader), CollectionError> {
+    fn reader(&self, wanted: &BTreeSet<usize>) -> Result<(Pages, ParquetRecordBatchReader), CollectionError> {
         let (mask, leaves) = self.mask(wanted);
         let share = SCAN_BYTES / leaves.len().max(1) as u64;
         let ahead = self.file.ahead_bytes().min(share).max(LEAST_AHEAD_BYTES);

@@ -133,14 +133,17 @@ impl Segment {
     /// [`CollectionError::Damaged`] for another index than the one that was built for this segment, [`CollectionError::Index`].
     pub(crate) fn index(&self, field: usize) -> Result<&Index, CollectionError> {
         let Some(index) = self.indexes.get(field) else {
-            return Err(CollectionError::Parameter(format!("there is no field of vectors with the number {field}")));
+            return Err(CollectionError::Parameter(format!(
+                "there is no field of vectors with the number {field}"
+            )));
         };
         Ok(index.get_or(|| self.open_index(field).map(Box::new))?)
     }
 
     fn open_index(&self, field: usize) -> Result<Index, CollectionError> {
         let entry = &self.opened()?.manifest.vectors[field];
-        let generation = self.place.store().open(&Part::Segment(self.entry.name.clone(), Some(field)).name())?;
+        let generation =
+            self.place.store().open(&Part::Segment(self.entry.name.clone(), Some(field)).name())?;
         let share = self.options.memory_bytes.map(|bytes| bytes / self.indexes.len() as u64);
         let options = OpenOptions { memory_bytes: share, ..self.options.index.clone() };
         let index = Index::open_in(&*generation, &options, &Silent)?;
@@ -186,7 +189,9 @@ impl Segment {
     fn check_kind(&self, same: bool) -> Result<(), CollectionError> {
         let wrong = || {
             let kind = self.schema.id_kind.data_type();
-            CollectionError::Parameter(format!("the ids are of another kind than those of the collection, {kind}"))
+            CollectionError::Parameter(format!(
+                "the ids are of another kind than those of the collection, {kind}"
+            ))
         };
         if same { Ok(()) } else { Err(wrong()) }
     }
@@ -209,7 +214,10 @@ impl Segment {
         };
         let (first, last) = self.limits()?;
         let (first, last) = (key(&first, 0), key(&last, 0));
-        self.check_kind(matches!((id, first), (Key::Number(_), Key::Number(_)) | (Key::Text(_), Key::Text(_))))?;
+        self.check_kind(matches!(
+            (id, first),
+            (Key::Number(_), Key::Number(_)) | (Key::Text(_), Key::Text(_))
+        ))?;
         match id {
             id if id <= first => Ok(0),
             id if id > last => Ok(self.rows()),

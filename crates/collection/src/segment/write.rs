@@ -67,12 +67,7 @@ pub(crate) struct WriteOptions {
 
 impl Default for WriteOptions {
     fn default() -> WriteOptions {
-        WriteOptions {
-            memory_bytes: None,
-            threads: 0,
-            flat_below_rows: FLAT_BELOW_ROWS,
-            seed: DEFAULT_SEED,
-        }
+        WriteOptions { memory_bytes: None, threads: 0, flat_below_rows: FLAT_BELOW_ROWS, seed: DEFAULT_SEED }
     }
 }
 
@@ -87,7 +82,9 @@ struct Begun {
 
 impl Begun {
     fn draft(&self) -> Result<&dyn Draft, CollectionError> {
-        self.draft.as_deref().ok_or_else(|| CollectionError::Internal("the segment is published already".into()))
+        self.draft
+            .as_deref()
+            .ok_or_else(|| CollectionError::Internal("the segment is published already".into()))
     }
 }
 
@@ -288,7 +285,11 @@ fn properties() -> Result<WriterProperties, CollectionError> {
         .set_write_batch_size(CHECKED_ROWS)
         .set_max_row_group_row_count(Some(GROUP_ROWS))
         .set_max_row_group_bytes(Some(GROUP_BYTES))
-        .set_sorting_columns(Some(vec![SortingColumn { column_idx: 0, descending: false, nulls_first: false }]))
+        .set_sorting_columns(Some(vec![SortingColumn {
+            column_idx: 0,
+            descending: false,
+            nulls_first: false,
+        }]))
         .build())
 }
 

@@ -172,8 +172,9 @@ impl State {
         Ok(found.into_iter().flatten().filter(|at| self.delete(*at)).count() as u64)
     }
 
-    /// Goes on with an empty memory for new rows; those that came so far do not grow any more.
-    pub(crate) fn freeze(&mut self) {
+    /// Goes on with an empty memory for new rows; those that came so far do not grow any more. The log has come to `sequence`.
+    pub(crate) fn freeze(&mut self, sequence: u64) {
+        self.sequence = sequence;
         self.memories.push(Memory::default());
         self.segments.iter_mut().for_each(|segment| segment.frozen = segment.deleted.clone());
     }

@@ -3,7 +3,7 @@
 use super::operation::{Operation, Written};
 use super::shared::{Shared, Writing};
 use crate::error::CollectionError;
-use crate::log;
+use crate::log::{Batch, LogWriter};
 use crate::state::State;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -58,7 +58,7 @@ impl Ticket {
 struct Group {
     /// What they come to.
     next: State,
-    records: Vec<u8>,
+    records: Batch,
     done: Vec<(Arc<Ticket>, Written)>,
 }
 
@@ -72,7 +72,7 @@ enum Joined {
 
 impl Group {
     fn new(state: &State) -> Group {
-        Group { next: state.clone(), records: Vec::new(), done: Vec::new() }
+        Group { next: state.clone(), records: Batch::new(), done: Vec::new() }
     }
 }
 
@@ -112,7 +112,7 @@ impl Shared {
         for ticket in tickets {
             let operation = ticket.operation.lock().unwrap_or_else(PoisonError::into_inner).take();
             let Some(operation) = operation else { continue };
-            let records = group.records.len() as u64 + operation.bytes();
+            let records = group.records.bytes() as u64 + operation.bytes();
             let begins = writing.log.is_none() || records > self.largest_batch_bytes();
             let mut bytes = begins.then_some(0);
             loop {
@@ -163,14 +163,10 @@ impl Shared {
         if self.is_full(writing, &group.next, bytes) {
             return Ok(Joined::Full(bytes));
         }
+        let last = writing.log.as_ref().map_or(0, LogWriter::last);
         let mut next = group.next.clone();
-        let sequence = next.sequence + 1;
-        next.apply(sequence, &change)?;
-        let before = group.records.len();
-        if let Err(error) = log::encode(&next.version.id, &change, sequence, &mut group.records) {
-            group.records.truncate(before);
-            return Err(error);
-        }
+        next.apply(last + 1 + group.records.len() as u64, &change)?;
+        group.records.push(&change)?;
         group.next = next;
         Ok(Joined::In(written))
     }
@@ -188,10 +184,10 @@ impl Shared {
     /// Appends the records of a group, and shows what they come to.
     fn append(&self, writing: &mut Writing, group: Group) {
         let Group { next, records, done } = group;
-        let bytes = records.len() as u64;
+        let bytes = records.bytes() as u64;
         let appended = match &mut writing.log {
-            _ if records.is_empty() => Ok(()),
-            Some(log) => log.append(&records, self.options.durability).map(|()| self.show(next)),
+            _ if records.len() == 0 => Ok(()),
+            Some(log) => log.append(records, self.options.durability).map(|_| self.show(next)),
             None => Err(CollectionError::Internal("the log is not open".into())),
         };
         match appended {

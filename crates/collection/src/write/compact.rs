@@ -65,7 +65,7 @@ impl Shared {
             }
         }
         // Nobody looks at what was merged any more, unless a search or a snapshot does.
-        let _ = self.segments.bury(&self.place);
+        self.clean(&mut self.writing());
         let (segments_after, bytes_after) = sizes(&self.state());
         Ok(Compacted {
             segments_before,

@@ -4,11 +4,10 @@
 use super::shared::{Shared, Writing};
 use crate::error::CollectionError;
 use crate::memory::Memory;
-use crate::options::CollectionOptions;
 use crate::place::Place;
-use crate::segment::{SegmentWriter, WriteOptions};
+use crate::segment::{Segment, SegmentWriter};
 use crate::state::{Located, SegmentState, State};
-use crate::version::SegmentEntry;
+use crate::version::{SegmentEntry, random_digits};
 use bathyal_vectors::progress::Progress;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, MutexGuard};
@@ -98,10 +97,11 @@ impl Shared {
             writing.log = None;
             return Err(error);
         }
+        let through = log.last();
         let memory = state.memories.last().cloned().unwrap_or_default();
-        let frozen = Arc::new(Frozen { memory, through: state.sequence, epoch: writing.epoch });
+        let frozen = Arc::new(Frozen { memory, through, epoch: writing.epoch });
         let mut next = (*state).clone();
-        next.freeze();
+        next.freeze(through);
         writing.log_bytes = 0;
         self.show(next);
         Ok(frozen)
@@ -155,24 +155,26 @@ impl Shared {
     fn flush(&self, frozen: &Frozen) -> Result<(), CollectionError> {
         let state = self.state();
         let sorted = frozen.memory.sorted()?;
-        let entry = if sorted.is_empty() { None } else { Some(self.write_memory(&state, frozen, &sorted)?) };
+        let name = self.segment_name();
+        let _written = self.segments.begin(name.clone());
+        let entry = match sorted.is_empty() {
+            true => None,
+            false => Some(self.write_memory((&state, frozen), name, &sorted)?),
+        };
         let mut writing = self.writing();
-        if writing.log.is_none() || writing.epoch != frozen.epoch {
+        let epoch = writing.epoch;
+        let Some(log) = writing.log.as_mut().filter(|_| epoch == frozen.epoch) else {
             // What the log holds has been read since, or will be: what was frozen here is among it.
-            drop(writing);
-            entry.iter().for_each(|entry| self.discard(entry));
             return Ok(());
-        }
+        };
         let state = self.state();
         let mut version = (*state.version).clone();
-        version.number += 1;
         version.through = frozen.through;
-        version.published = now();
         version.next_segment += 1;
         version.segments.extend(entry.clone());
         let mut deleted: Vec<_> = state.segments.iter().map(|segment| segment.frozen.to_bitmap()).collect();
         deleted.resize_with(version.segments.len(), Default::default);
-        if let Err(error) = version.publish(&self.place, &deleted) {
+        if let Err(error) = log.publish(&mut version, &deleted) {
             writing.log = None;
             return Err(error);
         }
@@ -182,7 +184,7 @@ impl Shared {
         }
         let memory = next.memories.remove(0);
         if let Some(entry) = version.segments.last().filter(|_| entry.is_some()) {
-            let open = self.segments.segment(&self.place, &self.options, &version.schema, entry);
+            let open = self.open_segment(&state, entry);
             let mut segment = SegmentState::new(open, Default::default());
             let since = (0..).zip(&sorted).filter(|(_, row)| memory.deleted().has(**row));
             since.for_each(|(row, _)| {
@@ -199,8 +201,8 @@ impl Shared {
     /// Writes the rows `sorted` of memory as a segment.
     fn write_memory(
         &self,
-        state: &State,
-        frozen: &Frozen,
+        (state, frozen): (&State, &Frozen),
+        name: String,
         sorted: &[u32],
     ) -> Result<SegmentEntry, CollectionError> {
         // A state that holds nothing else.
@@ -208,6 +210,7 @@ impl Shared {
         alone.memories = vec![frozen.memory.clone()];
         let mut rows = sorted.chunks(ROWS_AT_ONCE);
         self.write_segment(
+            (&self.place, name),
             &alone,
             || {
                 let some = rows.next().unwrap_or_default();
@@ -217,34 +220,30 @@ impl Shared {
         )
     }
 
-    /// Writes rows as a segment, as `next` names them, in the order of their ids, until it names none.
-    pub(super) fn write_segment(
-        &self,
-        state: &State,
-        next: impl FnMut() -> Result<Vec<Located>, CollectionError>,
-        progress: &dyn Progress,
-    ) -> Result<SegmentEntry, CollectionError> {
-        self.write_segment_in(&self.place, state, next, progress)
+    /// A segment that this handle has written, of the collection that `state` is of.
+    pub(super) fn open_segment(&self, state: &State, entry: &SegmentEntry) -> Arc<Segment> {
+        let all: u64 = state.segments.iter().map(|segment| segment.segment.entry().bytes).sum();
+        let share = entry.bytes as f64 / (all + entry.bytes).max(1) as f64;
+        let schema = Arc::new(state.schema().clone());
+        self.segments.segment(&self.place, (&self.options, share), &schema, entry)
     }
 
-    /// The same in another place.
-    pub(super) fn write_segment_in(
+    /// The name of a new segment: the number is for people.
+    pub(super) fn segment_name(&self) -> String {
+        format!("s-{}-{}", self.state().version.next_segment, random_digits(8))
+    }
+
+    /// Writes rows as the segment of a name, as `next` names them, in the order of their ids, until it names none.
+    pub(super) fn write_segment(
         &self,
-        place: &Place,
+        (place, name): (&Place, String),
         state: &State,
         mut next: impl FnMut() -> Result<Vec<Located>, CollectionError>,
         progress: &dyn Progress,
     ) -> Result<SegmentEntry, CollectionError> {
         let version = &state.version;
-        let name = format!("s-{}-{}", version.next_segment, crate::version::random_digits(8));
-        let CollectionOptions { build_memory_bytes, threads, flat_below_rows, .. } = self.options;
-        let options = WriteOptions {
-            memory_bytes: build_memory_bytes,
-            threads,
-            flat_below_rows,
-            seed: bathyal_index::DEFAULT_SEED,
-        };
-        let mut writer = SegmentWriter::begin(place, &version.schema, name, &options)?;
+        let (schema, options) = (Arc::new(version.schema.clone()), self.options.of_writing());
+        let mut writer = SegmentWriter::begin(place, schema, &version.id, name, &options)?;
         let columns: Vec<usize> = (0..version.schema.columns.len()).collect();
         let fields: Vec<usize> = (0..version.schema.vectors.len()).collect();
         loop {

@@ -1,6 +1,6 @@
 //! Several segments become one, without the rows that are deleted.
 
-use super::flush::{ROWS_AT_ONCE, now};
+use super::flush::ROWS_AT_ONCE;
 use super::shared::Shared;
 use crate::bits::RowBits;
 use crate::error::CollectionError;
@@ -39,13 +39,15 @@ impl Shared {
             progress.advance(done);
             Ok(rows)
         };
-        let entry = if left == 0 { None } else { Some(self.write_segment(&state, next, progress)?) };
+        let name = self.segment_name();
+        let _written = self.segments.begin(name.clone());
+        let entry = match left {
+            0 => None,
+            _ => Some(self.write_segment((&self.place, name), &state, next, progress)?),
+        };
         match self.publish_merged(names, entry.clone(), &state) {
             Ok(true) => Ok(entry),
-            Ok(false) => {
-                entry.iter().for_each(|entry| self.discard(entry));
-                Err(CollectionError::Fenced { path: self.place.path().to_path_buf() })
-            }
+            Ok(false) => Err(CollectionError::Fenced { path: self.place.path().to_path_buf() }),
             Err(error) => Err(error),
         }
     }
@@ -62,13 +64,12 @@ impl Shared {
         let state = self.state();
         let merged = |segment: &SegmentState| names.contains(&segment.segment.entry().name);
         let found = state.segments.iter().filter(|segment| merged(segment)).count();
-        if writing.log.is_none() || found != names.len() {
+        if found != names.len() {
             return Ok(false);
         }
+        let Some(log) = &mut writing.log else { return Ok(false) };
         let mut version = (*state.version).clone();
-        version.number += 1;
         version.next_segment += 1;
-        version.published = now();
         version.segments.retain(|segment| !names.contains(&segment.name));
         version.segments.extend(entry.clone());
         let kept = state.segments.iter().filter(|segment| !merged(segment));
@@ -76,7 +77,7 @@ impl Shared {
         let mut next = (*state).clone();
         next.segments = kept.cloned().collect();
         if let Some(entry) = &entry {
-            let open = self.segments.segment(&self.place, &self.options, &version.schema, entry);
+            let open = self.open_segment(&state, entry);
             let mut segment = SegmentState::new(open.clone(), RowBits::default());
             for old in state.segments.iter().filter(|segment| merged(segment)) {
                 let name = &old.segment.entry().name;
@@ -98,7 +99,7 @@ impl Shared {
             deleted.push(segment.published.to_bitmap());
             next.segments.push(segment);
         }
-        if let Err(error) = version.publish(&self.place, &deleted) {
+        if let Err(error) = log.publish(&mut version, &deleted) {
             writing.log = None;
             return Err(error);
         }

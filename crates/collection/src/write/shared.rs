@@ -4,7 +4,7 @@ use super::flush::Flush;
 use super::segments::Segments;
 use crate::bits::RowBits;
 use crate::error::CollectionError;
-use crate::log::{self, LogWriter, ReadTo, Reading};
+use crate::log::{Acquired, LogReader, LogWriter, Progress};
 use crate::options::CollectionOptions;
 use crate::place::Place;
 use crate::state::{SegmentState, State};
@@ -32,7 +32,7 @@ pub(crate) struct Shared {
     /// Held by whoever merges segments.
     pub(super) merging: Mutex<()>,
     /// What of the logs the state holds, where others write them.
-    read_to: Mutex<Option<ReadTo>>,
+    reader: Mutex<Option<LogReader>>,
     pub(super) closing: AtomicBool,
 }
 
@@ -57,11 +57,11 @@ impl Shared {
         number: Option<u64>,
     ) -> Result<Shared, CollectionError> {
         let segments = Segments::default();
-        let (state, read_to) = match number {
+        let (state, reader) = match number {
             Some(number) => (pinned(&place, &options, &segments, number)?, None),
             None => {
-                let (state, read_to) = latest(&place, &options, &segments)?;
-                (state, Some(read_to))
+                let (state, reader) = latest(&place, &options, &segments)?;
+                (state, Some(reader))
             }
         };
         Ok(Shared {
@@ -74,7 +74,7 @@ impl Shared {
             flushed: Condvar::new(),
             answered: Condvar::new(),
             merging: Mutex::new(()),
-            read_to: Mutex::new(read_to),
+            reader: Mutex::new(reader),
             closing: AtomicBool::new(false),
         })
     }
@@ -95,7 +95,7 @@ impl Shared {
 
     /// Becomes the one that writes, if it is not yet, with all that others have written.
     pub(super) fn acquire(&self, writing: &mut Writing) -> Result<(), CollectionError> {
-        if self.read_to().is_none() {
+        if self.reader().is_none() {
             return Err(CollectionError::Parameter(format!(
                 "{}: was opened as version {}, which does not change; open it without a version to write",
                 self.place.path().display(),
@@ -105,17 +105,14 @@ impl Shared {
         if writing.log.is_some() {
             return Ok(());
         }
-        let mut changes = Vec::new();
-        let (log, version) = LogWriter::acquire(&self.place, &mut |sequence, change| {
-            changes.push((sequence, change));
-            Ok(())
-        })?;
-        let (version, deleted) = Version::read(&self.place, version.number)?;
+        let keep = 1 + self.options.keep_versions;
+        let Acquired { writer, version, deleted, changes } =
+            LogWriter::acquire(&self.place, keep, &self.segments.in_use())?;
         let mut state = with_segments(&self.place, &self.options, &self.segments, version, &deleted);
         for (sequence, change) in changes {
             state.apply(sequence, &change)?;
         }
-        writing.log = Some(log);
+        writing.log = Some(writer);
         writing.flush = Flush::default();
         writing.epoch += 1;
         writing.log_bytes = state.memory_bytes();
@@ -126,39 +123,44 @@ impl Shared {
     /// Sees what another process has written. Returns whether there was anything.
     pub(crate) fn refresh(&self) -> Result<bool, CollectionError> {
         let writing = self.writing();
-        let mut read_to = self.read_to.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(from) = read_to.as_ref().filter(|_| writing.log.is_none()) else { return Ok(false) };
+        let mut reader = self.reader();
+        if writing.log.is_some() || reader.is_none() {
+            return Ok(false);
+        }
         let before = self.state();
         let newest = version::numbers(&self.place)?.last().copied();
-        if newest == Some(before.version.number) {
+        // Where something goes wrong, all is read anew.
+        if let Some(mut going_on) = reader.take().filter(|_| newest == Some(before.version.number)) {
             let mut state = (*before).clone();
-            let read = log::read_after(&self.place, &before.version, Some(from), &mut |sequence, change| {
+            let read = going_on.read(&mut |sequence, change| {
                 // What this handle has written itself it has applied.
                 if sequence > state.sequence { state.apply(sequence, &change).map(|_| ()) } else { Ok(()) }
             });
-            match read {
-                Ok(Reading::Read(to)) => {
-                    *read_to = Some(to);
-                    let new = state.sequence > before.sequence;
-                    if new {
-                        self.show(state);
-                    }
-                    return Ok(new);
+            if let Ok(Progress::Now) = read {
+                *reader = Some(going_on);
+                let new = state.sequence > before.sequence;
+                if new {
+                    self.show(state);
                 }
-                Ok(Reading::Moved) => {}
-                Err(error) if error.has_moved() => {}
-                Err(error) => return Err(error),
+                return Ok(new);
             }
         }
-        let (state, to) = latest(&self.place, &self.options, &self.segments)?;
+        let latest = latest(&self.place, &self.options, &self.segments);
+        let (state, anew) = match latest {
+            Ok(latest) => latest,
+            Err(error) => {
+                *reader = Some(LogReader::new(&self.place, &before.version));
+                return Err(error);
+            }
+        };
         let new = (state.sequence, state.version.number) != (before.sequence, before.version.number);
-        *read_to = Some(to);
+        *reader = Some(anew);
         self.show(state);
         Ok(new)
     }
 
-    fn read_to(&self) -> MutexGuard<'_, Option<ReadTo>> {
-        self.read_to.lock().unwrap_or_else(PoisonError::into_inner)
+    fn reader(&self) -> MutexGuard<'_, Option<LogReader>> {
+        self.reader.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Waits for what goes on beside the writes.
@@ -196,8 +198,11 @@ fn with_segments(
     deleted: &[RoaringBitmap],
 ) -> State {
     let version = Arc::new(version);
+    let schema = Arc::new(version.schema.clone());
+    let all: u64 = version.segments.iter().map(|entry| entry.bytes).sum();
     let segment = |(entry, deleted): (&version::SegmentEntry, &RoaringBitmap)| {
-        let segment = segments.segment(place, options, &version.schema, entry);
+        let share = entry.bytes as f64 / all.max(1) as f64;
+        let segment = segments.segment(place, (options, share), &schema, entry);
         SegmentState::new(segment, RowBits::of_bitmap(deleted))
     };
     let segments = version.segments.iter().zip(deleted).map(segment).collect();
@@ -209,7 +214,7 @@ fn latest(
     place: &Place,
     options: &CollectionOptions,
     segments: &Segments,
-) -> Result<(State, ReadTo), CollectionError> {
+) -> Result<(State, LogReader), CollectionError> {
     let mut failure = None;
     for _ in 0..LOOKS {
         let Some(number) = version::numbers(place)?.last().copied() else {
@@ -220,15 +225,14 @@ fn latest(
         let read = || {
             let (version, deleted) = Version::read(place, number)?;
             let mut state = with_segments(place, options, segments, version, &deleted);
-            let version = state.version.clone();
-            let reading = log::read_after(place, &version, None, &mut |sequence, change| {
-                state.apply(sequence, &change).map(|_| ())
-            })?;
-            Ok::<_, CollectionError>((state, reading))
+            let mut reader = LogReader::new(place, &state.version);
+            let read = reader.read(&mut |sequence, change| state.apply(sequence, &change).map(|_| ()))?;
+            Ok::<_, CollectionError>((state, reader, read))
         };
         match read() {
-            Ok((state, Reading::Read(to))) => return Ok((state, to)),
-            Ok((_, Reading::Moved)) => {}
+            Ok((state, reader, Progress::Now)) => return Ok((state, reader)),
+            // Where there is no later version, this is what is wrong.
+            Ok((_, _, Progress::MovedOn(error))) => failure = Some(error),
             Err(error) if error.has_moved() => failure = Some(error),
             Err(error) => return Err(error),
         }

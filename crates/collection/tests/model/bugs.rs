@@ -203,7 +203,8 @@ fn rows_are_added_after_a_collection_was_loaded_again() {
         let collection = kept.open();
         kept.check(&collection);
         let (id, row) = kept.truth.rows.iter().next().map(|(id, row)| (id.clone(), row.clone())).unwrap();
-        let there = write(&kept.case, &collection, &Change::Add(vec![(id.clone(), row.clone())])).unwrap_err();
+        let there =
+            write(&kept.case, &collection, &Change::Add(vec![(id.clone(), row.clone())])).unwrap_err();
         assert!(matches!(there, CollectionError::Duplicate { count: 1, .. }), "{there}");
         kept.write(&collection, Change::Upsert(vec![(id, row)]));
         kept.add(&collection, 1);
@@ -325,7 +326,11 @@ fn two_writers_of_a_bucket_lose_nothing_that_was_acknowledged() {
         };
         match outcome {
             Ok(()) => (truth, done) = (after, done + 1),
-            Err(CollectionError::Fenced { .. } | CollectionError::Busy { .. } | CollectionError::NotWritten { .. }) => {
+            Err(
+                CollectionError::Fenced { .. }
+                | CollectionError::Busy { .. }
+                | CollectionError::NotWritten { .. },
+            ) => {
                 fenced += 1;
                 let there = holds(&case, &open().snapshot());
                 assert!(there == truth || there == after, "step {step}: {change:?}");

@@ -88,7 +88,8 @@ impl Bench {
         let now = collection.snapshot();
         let there = holds(&self.case, &now);
         let found = may.iter().find(|truth| truth.rows == there.rows);
-        let found = *found.unwrap_or_else(|| panic!("{what}: {there:?} is there, and should be one of {may:?}"));
+        let found =
+            *found.unwrap_or_else(|| panic!("{what}: {there:?} is there, and should be one of {may:?}"));
         check_all(&self.case, &now, found, None, 50);
         self.examine_neighbours(collection, found);
         found.clone()

@@ -39,14 +39,16 @@ fn batch(number: u64) -> Change {
     let case = case();
     if number % 5 == 0 {
         // The rows of an earlier one.
-        let mut own: Vec<Id> = (0..4).map(|row| Id::Number(random.random_range(0..number) * 4 + row)).collect();
+        let mut own: Vec<Id> =
+            (0..4).map(|row| Id::Number(random.random_range(0..number) * 4 + row)).collect();
         own.sort();
         own.dedup();
         let values = vec![Value::Whole(number as i64); own.len() + 1];
         own.push(COUNTER);
         return Change::Update(own, vec![(0, values)]);
     }
-    let mut rows: Vec<_> = (0..4).map(|row| (Id::Number(number % 60 * 4 + row), case.row(&mut random))).collect();
+    let mut rows: Vec<_> =
+        (0..4).map(|row| (Id::Number(number % 60 * 4 + row), case.row(&mut random))).collect();
     let mut counter = (*case.row(&mut random)).clone();
     counter.values[0] = Value::Whole(number as i64);
     rows.push((COUNTER, Arc::new(counter)));
@@ -161,7 +163,10 @@ fn a_writer_that_is_killed_leaves_whole_batches_and_a_reader_sees_no_others() {
         let collection = Collection::open(&path, &options()).unwrap();
         let there = holds(&case(), &collection.snapshot());
         let number = batches(&there);
-        assert!([acknowledged, acknowledged + 1].contains(&number), "{kill}: {number}, {acknowledged} acknowledged");
+        assert!(
+            [acknowledged, acknowledged + 1].contains(&number),
+            "{kill}: {number}, {acknowledged} acknowledged"
+        );
         advance(&mut truth, number);
         assert!(there == truth, "{kill}: of {number} batches something else is there");
     }

@@ -117,6 +117,25 @@ pub(crate) trait Searcher: Send + Sync + 'static {
     /// What a query of this effort asks for, about.
     fn demand(&self, params: &SearchParams, machine: &Machine<'_>) -> Demand;
 
+    /// What a query of this effort asks for, about, that passes over all vectors but `matches` of them
+    /// ([`Query::within`]); `None` where a search does not know which are which before it has read them.
+    fn among(&self, _params: &SearchParams, _matches: u32, _machine: &Machine<'_>) -> Option<Demand> {
+        None
+    }
+
+    /// All places of codes and the ids of the vectors there; `None` where that is not in memory.
+    fn places(&self) -> Option<Box<dyn Iterator<Item = (u32, u32)> + '_>> {
+        None
+    }
+
+    /// The ids by place from a file of its own, where there is one; `go_on` fails where the caller waits no longer.
+    fn read_places(
+        &self,
+        _go_on: &dyn Fn() -> Result<(), IndexError>,
+    ) -> Result<Option<Vec<u32>>, IndexError> {
+        Ok(None)
+    }
+
     /// Up to `wanted` vectors from all over the index, as f32 (each `dim` values), without a read.
     fn samples(&self, wanted: usize, out: &mut Vec<f32>);
 
@@ -167,6 +186,16 @@ pub(crate) trait Opened: Send + Sync {
     /// [`Searcher::demand`].
     fn demand(&self, params: &SearchParams, machine: &Machine<'_>) -> Demand;
 
+    /// [`Searcher::among`].
+    fn among(&self, params: &SearchParams, matches: u32, machine: &Machine<'_>) -> Option<Demand>;
+
+    /// [`Searcher::places`].
+    fn places(&self) -> Option<Box<dyn Iterator<Item = (u32, u32)> + '_>>;
+
+    /// [`Searcher::read_places`].
+    fn read_places(&self, go_on: &dyn Fn() -> Result<(), IndexError>)
+    -> Result<Option<Vec<u32>>, IndexError>;
+
     /// [`Searcher::samples`].
     fn samples(&self, wanted: usize, out: &mut Vec<f32>);
 
@@ -216,6 +245,21 @@ impl<S: Searcher> Opened for S {
 
     fn demand(&self, params: &SearchParams, machine: &Machine<'_>) -> Demand {
         Searcher::demand(self, params, machine)
+    }
+
+    fn among(&self, params: &SearchParams, matches: u32, machine: &Machine<'_>) -> Option<Demand> {
+        Searcher::among(self, params, matches, machine)
+    }
+
+    fn places(&self) -> Option<Box<dyn Iterator<Item = (u32, u32)> + '_>> {
+        Searcher::places(self)
+    }
+
+    fn read_places(
+        &self,
+        go_on: &dyn Fn() -> Result<(), IndexError>,
+    ) -> Result<Option<Vec<u32>>, IndexError> {
+        Searcher::read_places(self, go_on)
     }
 
     fn samples(&self, wanted: usize, out: &mut Vec<f32>) {

@@ -83,6 +83,17 @@ impl Pages {
         !matches!(self.reading, Reading::Pages)
     }
 
+    /// All places and the ids of the vectors there, if that is in memory.
+    pub(crate) fn places(&self) -> Option<Box<dyn Iterator<Item = (u32, u32)> + '_>> {
+        match &self.reading {
+            Reading::Pages => None,
+            Reading::Alone(ids) => {
+                Some(Box::new((0..).zip(ids.iter().copied()).filter(|(_, id)| *id != NO_ID)))
+            }
+            Reading::Checked(places) => Some(Box::new(places.ids())),
+        }
+    }
+
     /// Reads candidates with their pages where `profile` says that vectors alone cost as much: a disk moves what else is on a page
     /// for nothing.
     pub(crate) fn suit(&mut self, profile: &TierProfile) {

@@ -19,6 +19,12 @@ pub(crate) trait Rows {
         None
     }
 
+    /// The place of the first vector that a unit tells of, where vectors are told in the order of their places and these are not
+    /// their ids; `None` of other families.
+    fn first_place(&self, _unit: u32) -> Option<u32> {
+        None
+    }
+
     /// What is read of a unit.
     fn span(&self, unit: u32) -> Span;
 
@@ -60,6 +66,10 @@ impl<R: Rows + ?Sized> Rows for &R {
         (**self).unit_of(place)
     }
 
+    fn first_place(&self, unit: u32) -> Option<u32> {
+        (**self).first_place(unit)
+    }
+
     fn span(&self, unit: u32) -> Span {
         (**self).span(unit)
     }
@@ -93,6 +103,10 @@ impl Rows for PageRows<'_> {
 
     fn unit_of(&self, place: u32) -> Option<u32> {
         self.ordered.then(|| self.layout.page_of(place))
+    }
+
+    fn first_place(&self, unit: u32) -> Option<u32> {
+        (!self.ordered).then(|| unit * self.layout.page_vectors() as u32)
     }
 
     fn span(&self, unit: u32) -> Span {

@@ -11,7 +11,7 @@
 use super::groups::{GroupLayout, NO_ID};
 
 /// Bytes that are kept of a place.
-const PLACE_BYTES: usize = 8;
+pub const PLACE_BYTES: usize = 8;
 
 /// The places of an index, as the file has them.
 #[derive(Debug)]
@@ -64,6 +64,11 @@ impl Places {
         Ok(places)
     }
 
+    /// The places that hold a vector, and its id.
+    pub fn ids(&self) -> impl Iterator<Item = (u32, u32)> + '_ {
+        (0..).zip(ids_in(&self.0)).filter(|(_, id)| *id != NO_ID)
+    }
+
     #[inline]
     fn get(&self, place: u32) -> Option<(u32, u32)> {
         let bytes = self.0.get(place as usize * PLACE_BYTES..)?.first_chunk::<PLACE_BYTES>()?;
@@ -96,6 +101,12 @@ impl Places {
         let slot = (0..layout.page_vectors()).find(differs)?;
         Some(format!("what is kept of place {} is not what lies there", first + slot))
     }
+}
+
+/// The ids in whole places of the file, one after the other.
+pub fn ids_in(bytes: &[u8]) -> impl Iterator<Item = u32> + '_ {
+    let places = bytes.as_chunks::<PLACE_BYTES>().0.iter();
+    places.map(|place| u64::from_le_bytes(*place) as u32)
 }
 
 /// The id in a slot of page `number`, and the checksum of its vector.

@@ -26,6 +26,7 @@ mod tier;
 mod vectors;
 mod verify;
 mod warm;
+mod within;
 
 pub use blocks::DEFAULT_BLOCK_QUERIES;
 pub use change::{ChangeCounts, MOST_CHANGED_BYTES};
@@ -49,6 +50,7 @@ pub use tier::TierChoice;
 pub use vectors::StoredVectors;
 pub use verify::{verify, verify_in};
 pub use warm::WarmReport;
+pub use within::WithinPlan;
 
 use crate::cost::processor::Processor;
 use crate::error::IndexError;
@@ -83,6 +85,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 use tier::{OpenParts, Pages, arrives, card_profile, check_card, moves_lines, open_tier};
+use within::KnownSets;
 
 /// Bytes of a connection to a store, about: what it reads into, and its TLS.
 const CONNECTION_BYTES: u64 = 48 << 10;
@@ -132,6 +135,8 @@ pub struct Index {
     process: u32,
     /// Where vectors lie, by id, once somebody has asked for some that do not lie in order.
     located: OnceLock<Vec<u32>>,
+    /// What is known of the sets that searches were told to keep to.
+    sets: KnownSets,
 }
 
 /// What an open index keeps in memory, or one copy of it.
@@ -373,6 +378,7 @@ impl Index {
             manifest,
             process: process(),
             located: OnceLock::new(),
+            sets: KnownSets::default(),
             card: options.card.as_ref().map(|card| card.profile().name.clone()),
             trouble,
         })
@@ -467,6 +473,7 @@ impl Index {
     fn needed_bytes(&self, threads: usize, in_flight: usize, search_list: u32) -> u64 {
         self.split.fixed()
             + self.located_bytes()
+            + self.sets.bytes()
             + threads as u64 * self.thread_memory(in_flight, search_list as usize)
     }
 

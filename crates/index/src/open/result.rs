@@ -4,6 +4,7 @@ use super::Index;
 use super::explain::PhaseTime;
 use super::options::Effort;
 use super::pool::Answers;
+use super::within::WithinPlan;
 use crate::calibrate::reach::{Reach, Unlike};
 use crate::error::IndexError;
 use crate::family::Knob;
@@ -71,9 +72,9 @@ pub struct SearchResult {
     /// What the store was asked, if the index is in one that is elsewhere. Searches of the index that run at the same time
     /// share its requests, and each counts those of all.
     pub requests: Option<Requests>,
-    /// Stub.
+    /// How rows were found of a search that keeps to some ([`Index::search_within`]); `None` of others.
     pub within: Option<WithinPlan>,
-    /// Stub.
+    /// Why so, with the number of rows that it keeps to, in a sentence.
     pub within_reason: Option<String>,
     /// What the user should know: fewer neighbours than asked for, a recall beyond the calibration.
     pub notes: Vec<String>,

@@ -19,7 +19,7 @@ const READS_UNDER_WAY: u64 = 4;
 /// The part of the memory for searches that knowing where each vector lies may take.
 const LOCATED_SHARE: u64 = 16;
 /// The unit of a vector that none was found for.
-const NOWHERE: u32 = u32::MAX;
+pub(super) const NOWHERE: u32 = u32::MAX;
 
 /// Vectors that an index holds, one after the other.
 #[derive(Debug, Clone, PartialEq)]
@@ -189,8 +189,7 @@ impl Index {
     /// Reads all vectors once, and notes where each lies if there is memory for it.
     fn locate(&self, rows: &dyn Rows, wanted: &mut Wanted, control: Control<'_>) -> Result<(), IndexError> {
         let vectors = self.manifest.vectors as usize;
-        let bytes = (vectors * size_of::<u32>()) as u64;
-        let kept = self.split.budget.is_none() || bytes <= self.split.searches / LOCATED_SHARE;
+        let kept = self.may_locate();
         let mut units: Vec<u32> = room("where vectors lie", if kept { vectors } else { 0 })?;
         units.resize(if kept { vectors } else { 0 }, NOWHERE);
         self.walk(rows, 0..rows.units(), control, |unit, id, row| {
@@ -202,23 +201,21 @@ impl Index {
             Ok(())
         })?;
         if kept {
-            // Whoever else has found them meanwhile has found the same.
-            let _ = self.located.set(units);
+            self.set_located(units);
         }
         Ok(())
     }
 
     /// Tells `each` of the vectors (unit, id, as it is stored) of `units`.
-    fn walk(
+    pub(super) fn walk(
         &self,
         rows: &dyn Rows,
         units: impl Iterator<Item = u32>,
         control: Control<'_>,
         each: impl FnMut(u32, u32, &[u8]) -> Result<(), IndexError>,
     ) -> Result<(), IndexError> {
-        let frames = (self.engine.buffer_budget_bytes / self.engine.frame_bytes.max(1) as u64).max(1);
-        // As many buffers again are on their way.
-        let at_once = (frames / 2).clamp(1, UNITS_AT_ONCE);
+        let frames = self.walk_frames();
+        let at_once = self.units_at_once();
         let width = (frames / (2 * at_once)).clamp(1, READS_UNDER_WAY);
         let buffers = 2 * at_once * width * self.engine.frame_bytes as u64;
         let options = EngineOptions {
@@ -250,6 +247,34 @@ impl Index {
             Some(error) => Err(error),
             None => Ok(outcome?),
         }
+    }
+
+    /// Buffers that a walk has.
+    fn walk_frames(&self) -> u64 {
+        (self.engine.buffer_budget_bytes / self.engine.frame_bytes.max(1) as u64).max(1)
+    }
+
+    /// Units that a walk reads together.
+    pub(super) fn units_at_once(&self) -> u64 {
+        // As many buffers again are on their way.
+        (self.walk_frames() / 2).clamp(1, UNITS_AT_ONCE)
+    }
+
+    /// Whether a budget of memory leaves room for knowing where each vector lies.
+    pub(super) fn may_locate(&self) -> bool {
+        let bytes = self.manifest.vectors * size_of::<u32>() as u64;
+        self.split.budget.is_none() || bytes <= self.split.searches / LOCATED_SHARE
+    }
+
+    /// Where vectors lie, by id, if somebody has asked before.
+    pub(super) fn located(&self) -> Option<&[u32]> {
+        self.located.get().map(Vec::as_slice)
+    }
+
+    /// Takes where vectors lie.
+    pub(super) fn set_located(&self, units: Vec<u32>) {
+        // Whoever else has found them meanwhile has found the same.
+        let _ = self.located.set(units);
     }
 
     fn no_vector(&self, id: u32) -> IndexError {

@@ -166,6 +166,11 @@ impl Changes {
         (u64::from(self.next - self.built.next()), self.deleted)
     }
 
+    /// Whether the ids that the index was built with are its rows.
+    pub(crate) fn are_rows(&self) -> bool {
+        self.built.are_places()
+    }
+
     /// Whether there are none.
     pub(crate) fn is_empty(&self) -> bool {
         self.counts() == (0, 0)

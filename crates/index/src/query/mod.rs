@@ -7,6 +7,7 @@ pub(crate) mod row_set;
 pub(crate) mod set;
 pub(crate) mod under_way;
 pub(crate) mod visited;
+pub(crate) mod within;
 
 pub use counters::{Counter, MOST_OWN_COUNTERS, OwnCosts, OwnTotals, QueryStats, SearchTotals};
 pub use row_set::RowSet;

@@ -2,6 +2,7 @@
 
 use super::changes::Changes;
 use super::set::VectorSet;
+use super::within::Among;
 use super::{Clock, QueryStats, SearchParams};
 use bathyal_kernels::TopK;
 use bathyal_tier::Span;
@@ -18,6 +19,8 @@ pub(crate) struct Query {
     pub(crate) clock: Clock,
     /// What was changed since the index was built; set before it begins.
     pub(crate) changes: Option<Arc<Changes>>,
+    /// The rows that may be found, where not all may; set before it begins.
+    pub(crate) within: Option<Among>,
 }
 
 impl Query {
@@ -30,6 +33,7 @@ impl Query {
             stats: QueryStats::default(),
             clock: Clock::default(),
             changes: None,
+            within: None,
         }
     }
 
@@ -51,12 +55,15 @@ impl Query {
         self.stats.bytes += spans.iter().map(|span| span.aligned_len(alignment)).sum::<u64>();
     }
 
-    /// Offers a vector whose distance was computed exactly; one that was deleted is not taken.
+    /// Offers a vector whose distance was computed exactly; one that was deleted, or may not be found, is not taken.
     #[inline]
     pub(crate) fn offer(&mut self, id: u32, distance: f32) {
         self.stats.full_distances += 1;
         // A page brings along what nobody asked for.
         if self.changes.as_ref().is_some_and(|changes| changes.is_deleted(id)) {
+            return;
+        }
+        if self.within.as_ref().is_some_and(|among| !among.has(id)) {
             return;
         }
         self.found.push(id, distance);

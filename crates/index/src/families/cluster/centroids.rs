@@ -460,6 +460,25 @@ impl Centroids {
         self.choose_of_all(scope, n);
     }
 
+    /// Fills `navigation` with the `wanted` groups nearest to the query, the nearest first, and returns how many of these are of
+    /// `scope`.
+    pub(super) fn nearest_in_order(
+        &self,
+        codec: &Codec,
+        code_query: &CodeQuery,
+        scope: &Scope,
+        wanted: usize,
+        navigation: &mut Navigation,
+    ) -> usize {
+        let wide = Scope { probes: wanted.max(scope.most(self.groups())), prune: 0.0, least: 1 };
+        self.nearest(codec, code_query, &wide, navigation);
+        self.put_back(&mut navigation.groups);
+        let chosen = self.chosen(scope, &mut navigation.groups);
+        navigation.groups.sort_unstable();
+        self.put_forward(&mut navigation.groups);
+        chosen
+    }
+
     /// The same by the codes of the centroids alone, while their rows are not there: nearly the same groups, with distances that are
     /// not exact.
     pub(super) fn nearest_by_codes(

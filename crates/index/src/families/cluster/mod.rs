@@ -5,6 +5,7 @@
 //! centroid (IVF-RaBitQ, SIGMOD'25) in blocks that stay in registers, and reads the pages of the best candidates in
 //! one submission (`search`). Near vectors share pages (`crate::partition::placement`), so one read answers for several candidates.
 
+mod among;
 mod build;
 mod calibrate;
 mod centroids;

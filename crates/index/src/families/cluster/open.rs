@@ -292,6 +292,7 @@ fn load_cluster(
         let codes = load_some_codes(directory, manifest, &entry, (identity, &centroids), resident)?;
         Codes::Here { from, codes }
     };
+    let order = entry.places.as_ref().and_then(|places| manifest.open_file(directory, places).ok());
     let centroids = Arc::new(centroids);
     if let Codes::Arriving(codes) = &codes {
         let (codes, centroids) = (codes.clone(), centroids.clone());
@@ -316,6 +317,8 @@ fn load_cluster(
         centroids,
         entry,
         card: None,
+        // Where it is missing, the vectors say it themselves.
+        order,
     })
 }
 

@@ -17,10 +17,12 @@ use crate::family::{Arrival, CardUse, Scanned, Searcher};
 use crate::format::groups::GroupLayout;
 use crate::query::set::VectorSet;
 use crate::query::under_way::Query;
+use crate::query::within::keep_of;
 use crate::query::{FAR_LATENCY_NS, Phase, SearchParams, spread};
 use bathyal_gpu::scans::Scans;
 use bathyal_kernels::Neighbor;
 use bathyal_kernels::quantize::{CodeQuery, Codec, GroupScan};
+use bathyal_store::Object;
 use bathyal_tier::{Cx, Span};
 use std::sync::Arc;
 
@@ -55,6 +57,8 @@ pub(crate) struct Cluster {
     pub(crate) entry: ClusterEntry,
     /// The codes of all groups on a graphics card, instead of in memory.
     pub(crate) card: Option<Scans>,
+    /// What says whose vector lies where, if there is such a file.
+    pub(crate) order: Option<Arc<dyn Object>>,
 }
 
 impl Cluster {
@@ -90,7 +94,7 @@ impl Cluster {
     }
 
     /// The codes of a group, if they are in memory.
-    fn resident_codes(&self, group: u32) -> Option<&[u8]> {
+    pub(super) fn resident_codes(&self, group: u32) -> Option<&[u8]> {
         self.codes.group(group, self.group_codes())
     }
 
@@ -132,11 +136,11 @@ pub(crate) struct Scratch {
     /// Codes that a graphics card scans.
     pub(super) on_card: u32,
     /// Groups whose codes are not in memory.
-    absent: Vec<Neighbor>,
+    pub(super) absent: Vec<Neighbor>,
     /// The query for codes that are read, where those in memory are shorter.
     stored_query: CodeQuery,
     pub(super) spans: Vec<Span>,
-    reads: PageReads,
+    pub(super) reads: PageReads,
 }
 
 impl Default for Scratch {
@@ -174,7 +178,7 @@ impl Scratch {
     }
 
     /// Makes the query ready.
-    fn begin(&mut self, cluster: &Cluster, query: &[u8], params: &SearchParams) {
+    pub(super) fn begin(&mut self, cluster: &Cluster, query: &[u8], params: &SearchParams) {
         self.query.begin(&cluster.set, query, params);
         self.reads.begin();
         let navigation = &mut self.navigation;
@@ -243,12 +247,16 @@ impl Scratch {
             first: group.id * cluster.pages.layout.group_vectors() as u32,
             next,
         };
+        let before = self.hits.len();
         let hits = &mut self.hits;
         match stored {
             Some(codec) => self.stored_query.scan_group_before(codec, &scan, hits),
             None => self.code_query.scan_group_before(&cluster.codec, &scan, hits),
         }
         self.query.stats.code_distances += count as u32;
+        if let Some(among) = &self.query.within {
+            keep_of(among.places(), before, hits);
+        }
         if hits.len() >= SLACK * wanted {
             self.worst = keep_best(hits, wanted);
         }
@@ -314,6 +322,9 @@ impl Searcher for Cluster {
         params: SearchParams,
         scratch: &mut Scratch,
     ) -> Result<(), IndexError> {
+        if let Some(among) = scratch.query.within.clone() {
+            return scratch.search_among(&cx, self, query, &params, &among).await;
+        }
         let params = if self.arriving() { params.early() } else { params };
         let wanted = params.wanted();
         let mut slot = None;
@@ -358,6 +369,27 @@ impl Searcher for Cluster {
         let params = if self.arriving() { params.early() } else { *params };
         let probes = params.probes.min(self.centroids.groups());
         self.shape().demand(probes as f64, params.wanted() as f64, machine)
+    }
+
+    fn among(&self, params: &SearchParams, matches: u32, machine: &Machine<'_>) -> Option<Demand> {
+        // A card has the codes; what is on its way is waited for before.
+        if self.card.is_some() || self.arriving() || self.centroids.rows().is_none() {
+            return None;
+        }
+        let groups = self.groups_among(params, matches) as f64;
+        let candidates = params.wanted().min(matches as usize);
+        Some(self.shape().demand(groups, candidates as f64, machine))
+    }
+
+    fn read_places(
+        &self,
+        go_on: &dyn Fn() -> Result<(), IndexError>,
+    ) -> Result<Option<Vec<u32>>, IndexError> {
+        self.read_order(go_on)
+    }
+
+    fn places(&self) -> Option<Box<dyn Iterator<Item = (u32, u32)> + '_>> {
+        self.pages.places()
     }
 
     fn rows(&self) -> Box<dyn Rows + '_> {
@@ -405,7 +437,7 @@ impl Searcher for Cluster {
 }
 
 /// Scans the groups whose codes are not in memory.
-async fn scan_absent(
+pub(super) async fn scan_absent(
     cx: &Cx,
     cluster: &Cluster,
     wanted: usize,

@@ -14,6 +14,7 @@ use crate::format::stored::StoredEntry;
 use crate::query::codes::{CodedQuery, VectorCodes};
 use crate::query::set::VectorSet;
 use crate::query::under_way::Query;
+use crate::query::within::{Stages, keep_of};
 use crate::query::{Phase, SearchParams};
 use bathyal_kernels::{Metric, Neighbor};
 use bathyal_tier::{Cx, Span};
@@ -125,11 +126,18 @@ impl Scratch {
         coded.codes.begin(&query.floats, prepared);
         hits.clear();
         let (size, mut threshold) = (coded.codes.code_bytes(), f32::INFINITY);
+        let places = query.within.as_ref().map(|among| among.places());
         for (number, codes) in coded.bytes.chunks(CODES_AT_ONCE * size).enumerate() {
-            let before = hits.len();
+            let (before, first) = (hits.len(), (number * CODES_AT_ONCE) as u32);
+            if places.is_some_and(|places| !places.has_any(first..first.saturating_add(CODES_AT_ONCE as u32)))
+            {
+                continue;
+            }
             coded.codes.scan(prepared, codes, threshold, hits);
-            let first = (number * CODES_AT_ONCE) as u32;
             hits[before..].iter_mut().for_each(|hit| hit.id += first);
+            if let Some(places) = places {
+                keep_of(places, before, hits);
+            }
             query.stats.code_distances += (codes.len() / size) as u32;
             if hits.len() >= SLACK * wanted {
                 hits.select_nth_unstable(wanted - 1);
@@ -159,17 +167,23 @@ async fn compare_candidates(
     cx: &Cx,
     flat: &Flat,
     coded: &Coded,
-    k: usize,
+    params: &SearchParams,
     scratch: &mut Scratch,
 ) -> Result<(), IndexError> {
     let Scratch { query, hits, reads, .. } = scratch;
     let error = STOP_ERRORS * flat.error(coded, &query.floats);
-    for some in hits.chunks(flat.pages.at_once) {
-        let full = query.found.len() >= k;
-        if full && some[0].distance - error > flat.estimated(query.found.threshold()) {
-            return Ok(());
+    let mut stages = match &query.within {
+        None => Stages::one(hits.len()),
+        Some(among) => among.stages(params.wanted(), params.k, hits.len()),
+    };
+    while let Some(range) = stages.next(&query.found) {
+        for some in hits[range].chunks(flat.pages.at_once) {
+            let full = query.found.len() >= params.k;
+            if full && some[0].distance - error > flat.estimated(query.found.threshold()) {
+                return Ok(());
+            }
+            flat.pages.compare(cx, &flat.set, some, query, reads).await?;
         }
-        flat.pages.compare(cx, &flat.set, some, query, reads).await?;
     }
     Ok(())
 }
@@ -224,10 +238,11 @@ impl Searcher for Flat {
     ) -> Result<(), IndexError> {
         scratch.begin(&self.set, query, &params);
         let wanted = params.wanted();
+        let wanted = scratch.query.within.as_ref().map_or(wanted, |among| among.most(wanted));
         if let Some(coded) = self.codes.as_ref().filter(|_| !self.scans(&params)) {
             scratch.rank(coded, wanted);
             if scratch.hits.len() == wanted {
-                return compare_candidates(&cx, self, coded, params.k, scratch).await;
+                return compare_candidates(&cx, self, coded, &params, scratch).await;
             }
         }
         scan(&cx, self, scratch).await
@@ -248,6 +263,18 @@ impl Searcher for Flat {
             true => self.shape().scan(machine),
             false => self.shape().candidates(params.wanted() as f64, machine),
         }
+    }
+
+    fn among(&self, params: &SearchParams, matches: u32, machine: &Machine<'_>) -> Option<Demand> {
+        if self.scans(params) {
+            return Some(self.shape().scan(machine));
+        }
+        // Codes are scanned in chunks, and those without any of the set are left out.
+        let chunks = f64::from(self.set.vectors).max(1.0) / CODES_AT_ONCE as f64;
+        let share = (f64::from(matches) / chunks).min(1.0);
+        let shape = self.shape();
+        let shape = FlatShape { codes: shape.codes * share, ..shape };
+        Some(shape.candidates(params.wanted() as f64, machine))
     }
 
     /// Whatever the query, a scan reads everything.

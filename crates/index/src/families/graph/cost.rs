@@ -100,6 +100,25 @@ impl GraphShape {
     }
 }
 
+impl GraphShape {
+    /// What a query asks for that scores the codes of `matches` vectors, which are this `share` of all, and reads so many candidates.
+    pub(super) fn among(&self, matches: f64, share: f64, candidates: f64, machine: &Machine<'_>) -> Demand {
+        let processor = machine.processor;
+        // The more of the codes are scored, the more of them come in one stream.
+        let streamed = self.code_bytes * processor.stream_byte_ns / share.max(f64::MIN_POSITIVE);
+        let code = streamed.min(processor.access_ns / 2.0) + self.code_bytes * processor.code_byte_ns;
+        let cost =
+            QueryCost { hops: 2.0, reads: candidates, bytes: candidates * self.read_bytes, compute_ns: 0.0 };
+        let comparing = candidates * self.vectors_a_read * self.vector_bytes * processor.vector_byte_ns;
+        Demand {
+            rounds: cost.hops,
+            reads: candidates,
+            moved_bytes: cost.moved_bytes(machine.profile.granularity),
+            compute_ns: matches * code + comparing,
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -4,6 +4,7 @@
 //! * `search`: one `async fn` for every tier; codes in memory navigate, full vectors from the tier re-rank.
 
 pub(crate) mod adjacency;
+mod among;
 mod build;
 mod calibrate;
 mod candidates;

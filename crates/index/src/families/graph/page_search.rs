@@ -8,7 +8,7 @@ use super::layout::GraphLayout;
 use super::on_card::OnCard;
 use super::search::{Graph, Scratch};
 use crate::error::IndexError;
-use crate::format::local::LocalLayout;
+use crate::format::local::{LocalLayout, LocalPage};
 use crate::query::{FAR_BEAM_WIDTH, Phase};
 use bathyal_kernels::Neighbor;
 
@@ -49,6 +49,10 @@ pub(super) fn starts(layout: &GraphLayout, beam_width: usize) -> (usize, usize) 
         _ => 1,
     };
     (beam_width.max(STARTS), step)
+}
+
+fn damaged(graph: &Graph, layout: &LocalLayout, number: u32, reason: String) -> IndexError {
+    graph.set.damaged(format!("page {number} at byte {}", layout.span(number).offset), reason)
 }
 
 impl Scratch {
@@ -99,19 +103,16 @@ impl Scratch {
         self.bounds.iter().sum::<f32>() / self.ids.len().max(1) as f32
     }
 
-    /// Uses one page that has arrived: its vectors for the answer, its links for the way.
+    /// Uses the vectors of a page that has arrived for the answer.
     #[inline]
-    pub(super) fn expand_page(
+    pub(super) fn compare_page<'a>(
         &mut self,
         graph: &Graph,
         layout: &LocalLayout,
         number: u32,
-        bytes: &[u8],
-    ) -> Result<(), IndexError> {
-        let damaged = |reason: String| {
-            let place = format!("page {number} at byte {}", layout.span(number).offset);
-            graph.set.damaged(place, reason)
-        };
+        bytes: &'a [u8],
+    ) -> Result<LocalPage<'a>, IndexError> {
+        let damaged = |reason| damaged(graph, layout, number, reason);
         let page = layout.decode(bytes, number).map_err(damaged)?;
         let places = layout.places(number);
         self.scores.resize(places.len(), 0.0);
@@ -125,7 +126,20 @@ impl Scratch {
             }
         }
         self.query.clock.spent(Phase::Rerank);
-        page.links(&mut self.ids).map_err(damaged)?;
+        Ok(page)
+    }
+
+    /// Uses one page that has arrived: its vectors for the answer, its links for the way.
+    #[inline]
+    pub(super) fn expand_page(
+        &mut self,
+        graph: &Graph,
+        layout: &LocalLayout,
+        number: u32,
+        bytes: &[u8],
+    ) -> Result<(), IndexError> {
+        let page = self.compare_page(graph, layout, number, bytes)?;
+        page.links(&mut self.ids).map_err(|reason| damaged(graph, layout, number, reason))?;
         if let Some(OnCard::Pages(on_card)) = &mut self.on_card {
             on_card.take_links(layout, &self.ids);
             return Ok(());

@@ -34,6 +34,14 @@ impl Rows for Graph {
         }
     }
 
+    fn first_place(&self, unit: u32) -> Option<u32> {
+        match &self.layout {
+            GraphLayout::Padded(_) => None,
+            GraphLayout::Local(layout) => Some(layout.places(unit).start),
+            GraphLayout::Csr(_) => Some(unit),
+        }
+    }
+
     fn span(&self, unit: u32) -> Span {
         match &self.layout {
             GraphLayout::Padded(layout) => layout.span(unit * layout.records_per_page().max(1) as u32),

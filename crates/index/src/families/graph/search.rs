@@ -21,6 +21,7 @@ use crate::format::pages::PageLayout;
 use crate::query::set::VectorSet;
 use crate::query::under_way::Query;
 use crate::query::visited::VisitedSet;
+use crate::query::within::Scoring;
 use crate::query::{Phase, SearchMode, SearchParams, spread};
 use bathyal_kernels::quantize::{CodeQuery, Codec};
 use bathyal_kernels::{CandidateList, Neighbor};
@@ -46,6 +47,22 @@ pub(crate) struct Graph {
 }
 
 impl Graph {
+    fn shape(&self) -> GraphShape {
+        let vectors = self.set.vectors.max(1);
+        let (vectors_a_read, read_bytes) = match &self.layout {
+            GraphLayout::Padded(layout) => (1.0, layout.read_bytes() as f64),
+            GraphLayout::Local(layout) => (layout.records() as f64, layout.page_bytes() as f64),
+            GraphLayout::Csr(_) => (1.0, self.entry.file.bytes as f64 / f64::from(vectors)),
+        };
+        GraphShape {
+            vectors_a_read,
+            read_bytes,
+            max_degree: f64::from(self.entry.max_degree),
+            vector_bytes: self.set.row_bytes() as f64,
+            code_bytes: self.codec.code_bytes() as f64,
+        }
+    }
+
     /// Whether searches may find the vector at `place`.
     #[inline]
     pub(super) fn is_present(&self, place: u32) -> bool {
@@ -75,6 +92,8 @@ pub(crate) struct Scratch {
     pub(super) slack: f32,
     /// Where a graphics card keeps the query's candidates, and chooses among them: nothing here is visited or a candidate then.
     pub(super) on_card: Option<OnCard>,
+    /// Of queries that keep to a set.
+    pub(super) scoring: Scoring,
 }
 
 impl Default for Scratch {
@@ -94,6 +113,7 @@ impl Default for Scratch {
             bounds: Vec::new(),
             slack: 0.0,
             on_card: None,
+            scoring: Scoring::default(),
         }
     }
 }
@@ -307,6 +327,9 @@ impl Searcher for Graph {
         params: SearchParams,
         scratch: &mut Scratch,
     ) -> Result<(), IndexError> {
+        if let Some(among) = scratch.query.within.clone() {
+            return scratch.search_among(&cx, self, query, &params, &among).await;
+        }
         scratch.begin(self, query, &params);
         if let Some(GraphCard::Whole(walks)) = &self.card {
             return scratch.walk_on_card(self, walks, &cx, &params).await;
@@ -369,21 +392,15 @@ impl Searcher for Graph {
     }
 
     fn demand(&self, params: &SearchParams, machine: &Machine<'_>) -> Demand {
-        let vectors = self.set.vectors.max(1);
-        let (vectors_a_read, read_bytes) = match &self.layout {
-            GraphLayout::Padded(layout) => (1.0, layout.read_bytes() as f64),
-            GraphLayout::Local(layout) => (layout.records() as f64, layout.page_bytes() as f64),
-            GraphLayout::Csr(_) => (1.0, self.entry.file.bytes as f64 / f64::from(vectors)),
-        };
-        let shape = GraphShape {
-            vectors_a_read,
-            read_bytes,
-            max_degree: f64::from(self.entry.max_degree),
-            vector_bytes: self.set.row_bytes() as f64,
-            code_bytes: self.codec.code_bytes() as f64,
-        };
-        let candidates = params.wanted().min(vectors as usize);
-        shape.demand(candidates as f64, params.beam_width as f64, machine)
+        let candidates = params.wanted().min(self.set.vectors.max(1) as usize);
+        self.shape().demand(candidates as f64, params.beam_width as f64, machine)
+    }
+
+    fn among(&self, params: &SearchParams, matches: u32, machine: &Machine<'_>) -> Option<Demand> {
+        let candidates = params.wanted().min(matches as usize);
+        let share = f64::from(matches) / f64::from(self.set.vectors.max(1));
+        // A card has the codes.
+        self.card.is_none().then(|| self.shape().among(f64::from(matches), share, candidates as f64, machine))
     }
 
     fn rows(&self) -> Box<dyn Rows + '_> {

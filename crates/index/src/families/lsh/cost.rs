@@ -34,9 +34,7 @@ impl LshShape {
         let reads = self.tables * (probes / self.read_blocks).max(1.0);
         let run = probes.min(self.read_blocks) * f64::from(self.block_bytes);
         let entries = self.tables * probes * self.block_ids;
-        // Codes lie anywhere in memory.
-        let code = processor.access_ns * (1.0 + f64::from(self.code_bytes) / LINE_BYTES) / 2.0
-            + f64::from(self.code_bytes) * processor.code_byte_ns;
+        let code = self.code_ns(machine);
         let bytes = if self.lone { self.vector_bytes } else { self.page_bytes };
         let each = moved_bytes(f64::from(bytes), bytes, granularity);
         Demand {
@@ -47,6 +45,25 @@ impl LshShape {
                 + self.hash_products * 4.0 * processor.stream_byte_ns
                 + candidates * f64::from(bytes) * processor.vector_byte_ns,
         }
+    }
+
+    /// What a query asks for that scores the codes of `matches` vectors and reads so many candidates.
+    pub(super) fn among(&self, matches: f64, candidates: f64, machine: &Machine<'_>) -> Demand {
+        let (processor, granularity) = (machine.processor, machine.profile.granularity);
+        let bytes = if self.lone { self.vector_bytes } else { self.page_bytes };
+        Demand {
+            rounds: 2.0,
+            reads: candidates,
+            moved_bytes: candidates * moved_bytes(f64::from(bytes), bytes, granularity),
+            compute_ns: matches * self.code_ns(machine)
+                + candidates * f64::from(bytes) * processor.vector_byte_ns,
+        }
+    }
+
+    /// What a code takes, which lies anywhere in memory.
+    fn code_ns(&self, machine: &Machine<'_>) -> f64 {
+        let (processor, bytes) = (machine.processor, f64::from(self.code_bytes));
+        processor.access_ns * (1.0 + bytes / LINE_BYTES) / 2.0 + bytes * processor.code_byte_ns
     }
 }
 

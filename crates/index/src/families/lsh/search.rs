@@ -18,6 +18,7 @@ use crate::query::changes::{Changes, Placed};
 use crate::query::set::VectorSet;
 use crate::query::under_way::Query;
 use crate::query::visited::VisitedSet;
+use crate::query::within::{Among, Scoring};
 use crate::query::{Phase, SearchParams, spread};
 use bathyal_kernels::Neighbor;
 use bathyal_kernels::lsh::{CompoundHashes, HashScratch};
@@ -67,6 +68,8 @@ pub(crate) struct Scratch {
     /// Vectors that were inserted and have been compared.
     inserted: VisitedSet,
     compared: usize,
+    /// Of queries that keep to a set.
+    scoring: Scoring,
 }
 
 /// What the entries of a query's blocks have come to so far.
@@ -108,6 +111,7 @@ impl Default for Scratch {
             reads: PageReads::default(),
             inserted: VisitedSet::new(64),
             compared: 0,
+            scoring: Scoring::default(),
         }
     }
 }
@@ -290,6 +294,31 @@ impl Scratch {
 }
 
 impl Lsh {
+    /// Compares the vectors of a set whose codes are nearest: the tables would lead to others as well.
+    async fn search_among(
+        &self,
+        cx: &Cx,
+        query: &[u8],
+        params: &SearchParams,
+        among: &Among,
+        scratch: &mut Scratch,
+    ) -> Result<(), IndexError> {
+        let Scratch { query: asked, candidates, reads, scoring, .. } = scratch;
+        asked.begin(&self.set, query, params);
+        reads.begin();
+        self.codec.prepare(&asked.floats, &mut candidates.code_query);
+        asked.clock.spent(Phase::Navigate);
+        let most = among.most(params.wanted());
+        let codes = (&self.codec, &self.codes[..]);
+        asked.stats.code_distances += scoring.rank(&candidates.code_query, codes, among.places(), most);
+        asked.clock.spent(Phase::Scan);
+        let mut stages = among.stages(params.wanted(), params.k, scoring.hits.len());
+        while let Some(range) = stages.next(&asked.found) {
+            self.pages.compare(cx, &self.set, &scoring.hits[range], asked, reads).await?;
+        }
+        Ok(())
+    }
+
     fn effort_to(&self, k: usize, target: Target, machine: &Machine<'_>) -> Option<Solved> {
         let (shape, device) = (self.shape(), machine.device());
         self.entry.effort(k, target, |probes, list| shape.demand(probes, list, machine).price_ns(&device))
@@ -333,6 +362,9 @@ impl Searcher for Lsh {
         params: SearchParams,
         scratch: &mut Scratch,
     ) -> Result<(), IndexError> {
+        if let Some(among) = scratch.query.within.clone() {
+            return self.search_among(&cx, query, &params, &among, scratch).await;
+        }
         scratch.begin(self, query, &params);
         let tables = self.functions.tables();
         let (all, enough) = (tables * self.fences.blocks(), params.k);
@@ -366,6 +398,10 @@ impl Searcher for Lsh {
         // A further place is read and looked at as a table is, but takes no hash.
         let shape = LshShape { tables: shape.tables * (1.0 + params.multi_probe as f64), ..shape };
         shape.demand(params.probes as f64, params.wanted() as f64, machine)
+    }
+
+    fn among(&self, params: &SearchParams, matches: u32, machine: &Machine<'_>) -> Option<Demand> {
+        Some(self.shape().among(f64::from(matches), params.wanted() as f64, machine))
     }
 
     fn rows(&self) -> Box<dyn Rows + '_> {

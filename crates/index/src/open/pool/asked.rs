@@ -29,6 +29,18 @@ impl RawQueries {
         rows.for_each(|row| bytes.extend_from_slice(queries.row(row)));
         RawQueries { bytes, count }
     }
+
+    /// A copy of these rows, one after the other.
+    pub(in crate::open) fn some(queries: &VectorFile, rows: &[usize]) -> RawQueries {
+        let mut bytes = Vec::with_capacity(rows.len() * queries.row_bytes());
+        rows.iter().for_each(|row| bytes.extend_from_slice(queries.row(*row)));
+        RawQueries { bytes, count: rows.len() }
+    }
+
+    /// One of them.
+    pub(in crate::open) fn row(&self, row: usize) -> &[u8] {
+        &self.bytes[row * self.row_bytes()..][..self.row_bytes()]
+    }
 }
 
 /// The rounds of a range query.

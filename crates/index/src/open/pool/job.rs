@@ -6,6 +6,7 @@ use super::tenant::Tenant;
 use crate::error::IndexError;
 use crate::family::QueryState;
 use crate::query::changes::Changes;
+use crate::query::within::Among;
 use crate::query::{Clock, NO_ID, QueryStats, SearchParams};
 use bathyal_kernels::Neighbor;
 use bathyal_tier::Cx;
@@ -37,6 +38,8 @@ pub(in crate::open) struct Job {
     plan: Option<RangePlan>,
     /// What was changed since the index was built.
     changes: Option<Arc<Changes>>,
+    /// The rows that it may find, where not all may.
+    among: Option<Among>,
     in_flight: usize,
     /// Workers that it is for.
     threads: usize,
@@ -96,6 +99,7 @@ impl Job {
             params,
             plan: None,
             changes: None,
+            among: None,
             in_flight,
             threads,
             query_bytes: 0,
@@ -116,6 +120,11 @@ impl Job {
         Job { changes, ..self }
     }
 
+    /// The same over some of the rows. Answers may be fewer than it asks for, with [`NO_ID`] in place of what lacks.
+    pub(in crate::open) fn among(self, among: Among) -> Job {
+        Job { among: Some(among), ..self }
+    }
+
     /// The same, each of whose running queries takes `query_bytes` of memory.
     pub(in crate::open) fn taking(self, query_bytes: u64) -> Job {
         Job { query_bytes, ..self }
@@ -123,7 +132,7 @@ impl Job {
 
     /// What is known of the search if it is one for the nearest of a single query.
     pub(in crate::open) fn lone(&self) -> Option<&SearchParams> {
-        (self.queries.count == 1 && self.plan.is_none()).then_some(&self.params)
+        (self.queries.count == 1 && self.plan.is_none() && self.among.is_none()).then_some(&self.params)
     }
 
     /// Queries of it that one thread interleaves at most.
@@ -255,7 +264,11 @@ impl Job {
         if let Some(plan) = &self.plan {
             return plan.search(cx.clone(), row, &mut **state, found).await;
         }
-        state.search(cx.clone(), row, self.params).await?;
+        state.query_mut().within.clone_from(&self.among);
+        let answered = state.search(cx.clone(), row, self.params).await;
+        // Its set is not kept for as long as this memory waits for another query.
+        state.query_mut().within = None;
+        answered?;
         state.query_mut().found.drain_sorted(found);
         Ok(state.query().stats)
     }
@@ -272,7 +285,8 @@ impl Job {
     pub(in crate::open) fn note(&self, ended: Ended, answers: &mut Answers) -> Result<Scratch, IndexError> {
         let Ended { mut scratch, outcome, query, latency_ns } = ended;
         let (found, cost) = (&mut scratch.found, outcome?);
-        if self.plan.is_none() && found.len() < self.params.k && self.known.opened[0].in_place().is_some() {
+        let unsure = self.among.is_some() || self.known.opened[0].in_place().is_some();
+        if self.plan.is_none() && found.len() < self.params.k && unsure {
             // Nobody knew how many there would be.
             found.resize(self.params.k, Neighbor { distance: f32::INFINITY, id: NO_ID });
         }

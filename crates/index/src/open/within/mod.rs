@@ -1,0 +1,254 @@
+//! Search among some rows of an index, in every family: rows that match a filter, or that nobody has deleted.
+
+mod plan;
+mod scan;
+mod sets;
+
+pub use plan::WithinPlan;
+pub(in crate::open) use sets::KnownSets;
+
+use super::explain::PhaseTime;
+use super::pool::{Job, RawQueries};
+use super::result::{Used, collect};
+use super::{Index, SearchOptions, SearchResult, thread_count};
+use crate::error::IndexError;
+use crate::query::within::Among;
+use crate::query::{NO_ID, OwnCosts, QueryStats, RowSet, SearchParams, SearchTotals};
+use bathyal_kernels::Neighbor;
+use bathyal_tier::Control;
+use bathyal_vectors::VectorFile;
+use plan::{Planned, sure_of};
+use scan::Pass;
+use std::sync::Arc;
+use std::time::Instant;
+
+/// Neighbours that a search for more of them holds at once, about: more queries are answered in blocks.
+const HELD_NEIGHBORS: usize = 4 << 20;
+
+/// A search within a set on its way.
+struct Searching<'a> {
+    queries: &'a VectorFile,
+    options: &'a SearchOptions,
+    set: &'a Arc<RowSet>,
+    planned: &'a Planned,
+    threads: usize,
+    control: Control<'a>,
+    result: SearchResult,
+}
+
+impl Index {
+    /// As [`Index::search`], but finds only rows of `within`, which is of as many rows as the index has: as many as are asked for,
+    /// or all that the set has. The recall that is asked for is that among the rows of the set, however few these are and wherever
+    /// they lie. How they are found is chosen by the cost model, by the number of these rows and not by the number of queries
+    /// ([`Index::plan_within`]); a set is prepared once for as long as this `Arc` of it is used.
+    ///
+    /// Where all rows of a set are compared, queries share what is read: that is counted with the first of them.
+    ///
+    /// # Errors
+    /// As [`Index::search`], and [`IndexError::Parameter`] for a set of another number of rows, and of an index that has changed
+    /// since it was built.
+    pub fn search_within(
+        &self,
+        queries: &VectorFile,
+        options: &SearchOptions,
+        within: &Arc<RowSet>,
+        control: Control<'_>,
+    ) -> Result<SearchResult, IndexError> {
+        self.check_process()?;
+        let rows = 0..queries.count();
+        self.check_queries(queries, rows.clone())?;
+        self.wait(control)?;
+        let (started, before) = (Instant::now(), self.requests());
+        let planned = self.planned_within(options, within)?;
+        let mut result = if planned.plan == WithinPlan::All {
+            self.search_rows(queries, rows, options, control)?
+        } else {
+            let mut result = self.search_some(queries, options, within, &planned, control)?;
+            result.seconds = started.elapsed().as_secs_f64();
+            result.requests = self.requests().zip(before).map(|(now, before)| now.since(&before));
+            result.notes.clone_from(&planned.notes);
+            result.notes.extend(self.trouble.note());
+            if result.k < options.k {
+                let what = format!(
+                    "asked for {} neighbours, only {} rows of the set are there",
+                    options.k, result.k
+                );
+                result.notes.push(what);
+            }
+            result
+        };
+        (result.within, result.within_reason) = (Some(planned.plan), Some(planned.reason));
+        Ok(result)
+    }
+
+    /// Searches a set that does not have all rows.
+    fn search_some(
+        &self,
+        queries: &VectorFile,
+        options: &SearchOptions,
+        set: &Arc<RowSet>,
+        planned: &Planned,
+        control: Control<'_>,
+    ) -> Result<SearchResult, IndexError> {
+        let threads = thread_count(options.threads).clamp(1, queries.count().max(1));
+        let result = self.without_answers(queries.count(), self.used(&planned.params, threads));
+        let mut searching = Searching { queries, options, set, planned, threads, control, result };
+        let mut rows: Vec<usize> = (0..queries.count()).collect();
+        if planned.params.k > 0 {
+            for more in &planned.more {
+                rows = self.find_after(&rows, *more, &mut searching)?;
+            }
+            if planned.plan != WithinPlan::Scan && planned.has_codes && !rows.is_empty() {
+                rows = self.find_among(&rows, &mut searching)?;
+            }
+            self.find_by_scan(&rows, &mut searching)?;
+        }
+        let mut result = searching.result;
+        result.own = OwnCosts::new(self.own_counters, queries.count());
+        let costs = result.per_query.iter().enumerate();
+        costs.for_each(|(query, cost)| result.own.set(query, cost));
+        result.totals = SearchTotals::of(&result.per_query, &result.own);
+        Ok(result)
+    }
+
+    /// Finds more neighbours and leaves out those that are not in the set. Returns the queries that have too few then.
+    fn find_after(
+        &self,
+        rows: &[usize],
+        more: SearchParams,
+        searching: &mut Searching<'_>,
+    ) -> Result<Vec<usize>, IndexError> {
+        let mut short = Vec::new();
+        for some in rows.chunks((HELD_NEIGHBORS / more.k.max(1)).max(1)) {
+            let raw = RawQueries::some(searching.queries, some);
+            let threads =
+                self.fitting_threads(searching.threads.min(some.len()), self.stored.planned_list(&more));
+            let how = (threads, searching.options.in_flight);
+            let found = self.search_raw(raw, more, how, None, searching.control)?;
+            let set = searching.set;
+            let sure = sure_of(more.k, set.count(), set.rows());
+            short.extend(searching.take(some, &found, sure, |id| set.has(id)));
+        }
+        Ok(short)
+    }
+
+    /// Finds rows of the set by their codes. Returns the queries that have too few then.
+    fn find_among(&self, rows: &[usize], searching: &mut Searching<'_>) -> Result<Vec<usize>, IndexError> {
+        let Searching { set, planned, control, .. } = *searching;
+        let params = planned.params;
+        let among = Among::new(set.clone(), self.placed(set, control)?, planned.late);
+        let list = self.list_among(&params, planned.late, set.count());
+        let threads = self.fitting_threads(searching.threads.min(rows.len()), list);
+        let in_flight = searching.options.in_flight.unwrap_or_else(|| self.suited_in_flight(&params)).max(1);
+        let in_flight = self.affordable_in_flight(in_flight, threads, list)?;
+        let raw = RawQueries::some(searching.queries, rows);
+        let job = Job::new(self.known.here().clone(), raw, params, (threads, in_flight), control.deadline);
+        let job = Arc::new(job.taking(self.stored.query_bytes(list)).among(among));
+        let answers = self.answers(&job, threads, control)?;
+        let found = collect(answers, (rows.len(), self.own_counters), self.used(&params, threads), 0.0)?;
+        Ok(searching.take(rows, &found, found.k, |id| id != NO_ID))
+    }
+
+    /// As many of `threads` as a budget of memory leaves room for with such a list; one at least.
+    fn fitting_threads(&self, threads: usize, list: usize) -> usize {
+        let fits = |threads: &usize| self.affordable_in_flight(1, *threads, list).is_ok();
+        (1..=threads).rev().find(fits).unwrap_or(1)
+    }
+
+    /// Compares all rows of the set.
+    fn find_by_scan(&self, rows: &[usize], searching: &mut Searching<'_>) -> Result<(), IndexError> {
+        if rows.is_empty() {
+            return Ok(());
+        }
+        let (raw, k) = (RawQueries::some(searching.queries, rows), searching.planned.params.k);
+        let (set, control) = (searching.set, searching.control);
+        // All of them whatever the number of queries: the rows are divided among them.
+        let threads = thread_count(searching.options.threads).max(1);
+        let (mut started, mut short) = (Instant::now(), false);
+        self.scan_set(&raw, k, set, threads, control, |first, pass| {
+            let Pass { nearest, mut cost } = pass;
+            let ns = started.elapsed().as_nanos() as u64;
+            started = Instant::now();
+            for (near, row) in nearest.iter().zip(&rows[first..]) {
+                short |= near.len() < k;
+                searching.put(*row, near.iter().copied(), ns, &cost);
+                self.known.here().counters.answered(ns, &cost);
+                // The others had no reads of their own.
+                cost = QueryStats { full_distances: cost.full_distances, ..QueryStats::default() };
+            }
+        })?;
+        if short {
+            return Err(self
+                .opened
+                .rows()
+                .set()
+                .damaged("its vectors", "some are at no distance that is a number"));
+        }
+        Ok(())
+    }
+
+    /// A result with room for the answers to `count` queries.
+    fn without_answers(&self, count: usize, used: Used) -> SearchResult {
+        let Used { k, search_list, probes, threads } = used;
+        SearchResult {
+            k,
+            ids: vec![NO_ID; count * k],
+            distances: vec![f32::INFINITY; count * k],
+            latencies_ns: vec![0; count],
+            per_query: vec![QueryStats::default(); count],
+            own: OwnCosts::default(),
+            totals: SearchTotals::default(),
+            seconds: 0.0,
+            phases: Vec::new(),
+            search_list,
+            probes,
+            threads,
+            requests: None,
+            within: None,
+            within_reason: None,
+            notes: Vec::new(),
+        }
+    }
+}
+
+impl Searching<'_> {
+    /// Takes the answers to the queries `rows` that `may` be taken, of the first `sure` of each; returns those queries that have too
+    /// few.
+    fn take(
+        &mut self,
+        rows: &[usize],
+        found: &SearchResult,
+        sure: usize,
+        may: impl Fn(u32) -> bool,
+    ) -> Vec<usize> {
+        let (k, mut short, mut near) = (self.planned.params.k, Vec::new(), Vec::new());
+        for (at, row) in rows.iter().enumerate() {
+            let all = at * found.k..at * found.k + sure.min(found.k);
+            let pairs = found.ids[all.clone()].iter().zip(&found.distances[all]);
+            let pairs = pairs.filter(|(id, _)| may(**id)).take(k);
+            near.clear();
+            near.extend(pairs.map(|(id, distance)| Neighbor { distance: *distance, id: *id }));
+            if near.len() < k {
+                short.push(*row);
+            }
+            self.put(*row, near.iter().copied(), found.latencies_ns[at], &found.per_query[at]);
+        }
+        for PhaseTime { phase, ns } in &found.phases {
+            match self.result.phases.iter_mut().find(|known| known.phase == *phase) {
+                Some(known) => known.ns += ns,
+                None => self.result.phases.push(PhaseTime { phase, ns: *ns }),
+            }
+        }
+        short
+    }
+
+    /// Sets the answers to query `row`, and adds what they cost.
+    fn put(&mut self, row: usize, near: impl Iterator<Item = Neighbor>, ns: u64, cost: &QueryStats) {
+        let first = row * self.result.k;
+        for (at, near) in (first..first + self.result.k).zip(near) {
+            (self.result.ids[at], self.result.distances[at]) = (near.id, near.distance);
+        }
+        self.result.latencies_ns[row] += ns;
+        self.result.per_query[row].add(cost);
+    }
+}

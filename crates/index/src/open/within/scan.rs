@@ -1,0 +1,238 @@
+//! The nearest of a set by comparing all of it: what holds rows of the set is read once for all queries, by all threads.
+
+use crate::error::IndexError;
+use crate::open::Index;
+use crate::open::pool::RawQueries;
+use crate::open::vectors::NOWHERE;
+use crate::query::set::VectorSet;
+use crate::query::{QueryStats, RowSet};
+use crate::room::room;
+use bathyal_kernels::{Neighbor, TopK};
+use bathyal_tier::Control;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+
+/// Bytes of what is found of queries that are compared in one pass, where there is no budget.
+const PASS_BYTES: u64 = 256 << 20;
+/// Bytes of a neighbour on its way: it is kept by each thread, and put in order.
+const NEIGHBOR_BYTES: u64 = 24;
+/// Units that a thread reads at least: with fewer it takes longer to begin than to read.
+const LEAST_UNITS: usize = 16;
+
+/// What a pass over a set has found.
+pub(super) struct Pass {
+    /// The nearest of each query, in order.
+    pub(super) nearest: Vec<Vec<Neighbor>>,
+    /// What it cost to read; of distances those of one query.
+    pub(super) cost: QueryStats,
+}
+
+/// Queries as they are compared.
+struct Asked {
+    bytes: Vec<u8>,
+    row_bytes: usize,
+}
+
+impl Asked {
+    fn of(set: &VectorSet, queries: &RawQueries) -> Asked {
+        let (mut floats, mut bytes, mut one) = (vec![0.0; set.dim], Vec::new(), Vec::new());
+        for row in 0..queries.count {
+            set.form.floats(queries.row(row), &mut floats);
+            set.form.query(queries.row(row), &floats, &mut one);
+            bytes.extend_from_slice(&one);
+        }
+        Asked { row_bytes: one.len().max(1), bytes }
+    }
+
+    fn iter(&self) -> impl Iterator<Item = &[u8]> {
+        self.bytes.chunks_exact(self.row_bytes)
+    }
+}
+
+/// What the threads of a pass share.
+struct Shared<'a> {
+    asked: &'a Asked,
+    k: usize,
+    /// Rows of the set that nobody has compared yet: a vector may be told of more than once.
+    left: Vec<AtomicU64>,
+    /// Where each vector lies, if that is noted.
+    located: Vec<AtomicU32>,
+}
+
+impl Shared<'_> {
+    /// Whether the row is of the set and this is the first time that it is told.
+    fn claim(&self, id: u32) -> bool {
+        let bit = 1 << (id % 64);
+        let word = self.left.get(id as usize / 64);
+        word.is_some_and(|word| word.load(Relaxed) & bit != 0 && word.fetch_and(!bit, Relaxed) & bit != 0)
+    }
+}
+
+impl Index {
+    /// How many queries and threads one pass may have, by the memory that is left.
+    ///
+    /// # Errors
+    /// [`IndexError::Memory`] where not even one query on one thread has room.
+    fn pass_of(
+        &self,
+        queries: usize,
+        k: usize,
+        set: &RowSet,
+        threads: usize,
+    ) -> Result<(usize, usize), IndexError> {
+        let query = u64::from(self.manifest.dim) * 8 + 64;
+        let on = |threads: u64, queries: u64| {
+            let found = queries * k as u64 * NEIGHBOR_BYTES * (threads + 1);
+            self.needed_bytes(0, 0, 0) + threads * self.thread_bytes + set.bytes() + queries * query + found
+        };
+        let Some(given) = self.split.budget else {
+            let each = k as u64 * NEIGHBOR_BYTES * (threads as u64 + 1) + query;
+            return Ok(((PASS_BYTES / each).clamp(1, queries.max(1) as u64) as usize, threads));
+        };
+        let fitting = (1..=threads as u64).rev().find(|threads| on(*threads, 1) <= given);
+        let Some(threads) = fitting else {
+            let advice = "allow at least that much".into();
+            return Err(IndexError::Memory { what: "this search", needed: on(1, 1), given, advice });
+        };
+        let each = on(threads, 1) - on(threads, 0);
+        let fitting = (given - on(threads, 0)) / each.max(1);
+        Ok((fitting.clamp(1, queries.max(1) as u64) as usize, threads as usize))
+    }
+
+    /// The `k` nearest of `set`, which has at least as many rows, of all queries; `each` is told of each pass: the number of its first
+    /// query, and what it found.
+    pub(super) fn scan_set(
+        &self,
+        queries: &RawQueries,
+        k: usize,
+        set: &RowSet,
+        threads: usize,
+        control: Control<'_>,
+        mut each: impl FnMut(usize, Pass),
+    ) -> Result<(), IndexError> {
+        let (at_once, threads) = self.pass_of(queries.count, k, set, threads.max(1))?;
+        for first in (0..queries.count).step_by(at_once) {
+            let last = queries.count.min(first + at_once);
+            let bytes = (first..last).flat_map(|row| queries.row(row)).copied().collect();
+            let some = RawQueries { bytes, count: last - first };
+            each(first, self.pass(&some, k, set, threads, control)?);
+        }
+        Ok(())
+    }
+
+    /// The units that hold rows of `set`, rising, or all where nobody knows where vectors lie.
+    fn units_of(&self, set: &RowSet) -> Result<Vec<u32>, IndexError> {
+        let (rows, located) = (self.opened.rows(), self.located());
+        let all = rows.units();
+        let mut units = room("what is read of a set", set.count().min(all) as usize)?;
+        let ordered = rows.unit_of(0).is_some();
+        if !ordered && located.is_none() {
+            units.extend(0..all);
+            return Ok(units);
+        }
+        let located = |id: u32| located.and_then(|units| units.get(id as usize).copied());
+        let mut seen = RowSet::from_ids(all, std::iter::empty());
+        if ordered {
+            // They rise with the ids.
+            let of_set = set.iter().filter_map(|id| rows.unit_of(id)).filter(|unit| *unit < all);
+            of_set.for_each(|unit| {
+                if units.last() != Some(&unit) {
+                    units.push(unit);
+                }
+            });
+        } else {
+            seen = RowSet::from_ids(all, set.iter().filter_map(located));
+        }
+        units.extend(seen.iter());
+        Ok(units)
+    }
+
+    /// Compares all of `set` with `queries` in one pass.
+    fn pass(
+        &self,
+        queries: &RawQueries,
+        k: usize,
+        set: &RowSet,
+        threads: usize,
+        control: Control<'_>,
+    ) -> Result<Pass, IndexError> {
+        let units = self.units_of(set)?;
+        let (rows, asked) = (self.opened.rows(), Asked::of(self.opened.rows().set(), queries));
+        let noted = rows.unit_of(0).is_none() && self.located().is_none() && self.may_note();
+        let vectors = if noted { self.manifest.vectors as usize } else { 0 };
+        let mut located = room("where vectors lie", vectors)?;
+        located.resize_with(vectors, || AtomicU32::new(NOWHERE));
+        let left = set.words().iter().map(|word| AtomicU64::new(*word)).collect();
+        let shared = Shared { asked: &asked, k, left, located };
+        let threads = threads.min(units.len().div_ceil(LEAST_UNITS)).max(1);
+        let part = units.len().div_ceil(threads).max(1);
+        let found = std::thread::scope(|scope| {
+            let (first, others) = units.split_at(part.min(units.len()));
+            let shared = &shared;
+            let others: Vec<_> = others
+                .chunks(part)
+                .map(|units| scope.spawn(move || self.compare_units(units, shared, control)))
+                .collect();
+            let mut found = vec![self.compare_units(first, shared, control)];
+            let panicked = |_| Err(IndexError::Internal("a thread that compares a set panicked".into()));
+            found.extend(others.into_iter().map(|thread| thread.join().unwrap_or_else(panicked)));
+            found.into_iter().collect::<Result<Vec<Vec<TopK>>, IndexError>>()
+        })?;
+        let lacking: u32 = shared.left.iter().map(|word| word.load(Relaxed).count_ones()).sum();
+        if lacking > 0 {
+            let reason = format!("{lacking} of the {} rows of a set are not there", set.count());
+            return Err(rows.set().damaged("its vectors", reason));
+        }
+        if noted {
+            self.set_located(shared.located.into_iter().map(AtomicU32::into_inner).collect());
+        }
+        let alignment = self.tier.profile().alignment;
+        let spans = units.iter().map(|unit| rows.span(*unit)).filter(|span| span.len > 0);
+        let (mut cost, mut reads) =
+            (QueryStats { full_distances: set.count(), ..QueryStats::default() }, 0_u64);
+        spans.for_each(|span| {
+            reads += 1;
+            cost.bytes += span.aligned_len(alignment);
+        });
+        cost.reads = reads as u32;
+        cost.hops = reads.div_ceil(self.units_at_once()) as u32;
+        Ok(Pass { nearest: joined(found, queries.count, k), cost })
+    }
+
+    /// Compares what some units hold of a set; the nearest of each query.
+    fn compare_units(
+        &self,
+        units: &[u32],
+        shared: &Shared<'_>,
+        control: Control<'_>,
+    ) -> Result<Vec<TopK>, IndexError> {
+        let rows = self.opened.rows();
+        let exact = &rows.set().exact;
+        let mut found: Vec<TopK> = shared.asked.iter().map(|_| TopK::new(shared.k)).collect();
+        self.walk(&*rows, units.iter().copied(), control, |unit, id, row| {
+            if let Some(at) = shared.located.get(id as usize) {
+                // Of several that hold it the first, in whatever order they come.
+                at.fetch_min(unit, Relaxed);
+            }
+            if shared.claim(id) {
+                for (query, found) in shared.asked.iter().zip(&mut found) {
+                    found.push(id, exact.between(query, row));
+                }
+            }
+            Ok(())
+        })?;
+        Ok(found)
+    }
+}
+
+/// The nearest of what all threads have found.
+fn joined(parts: Vec<Vec<TopK>>, queries: usize, k: usize) -> Vec<Vec<Neighbor>> {
+    let mut all: Vec<TopK> = (0..queries).map(|_| TopK::new(k)).collect();
+    for part in parts {
+        for (all, found) in all.iter_mut().zip(part) {
+            found.iter().for_each(|near| {
+                all.push(near.id, near.distance);
+            });
+        }
+    }
+    all.into_iter().map(TopK::into_sorted).collect()
+}
