@@ -43,7 +43,7 @@ pub use options::{
 };
 pub use probing::probe_store;
 pub use range::{RangeOptions, RangeResult};
-pub use result::{SearchResult, WithinPlan};
+pub use result::SearchResult;
 pub use searching::Searching;
 pub use stats::{CacheStats, CardStats, IndexStats, LatencyBar, PartStats};
 pub use tier::TierChoice;

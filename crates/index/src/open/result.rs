@@ -12,33 +12,6 @@ use crate::query::NO_ID;
 use crate::query::{Clock, Counter, OwnCosts, QueryStats, SearchParams, SearchTotals};
 use bathyal_store::Requests;
 
-/// Stub.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum WithinPlan {
-    /// All.
-    All,
-    /// Scan.
-    Scan,
-    /// Among.
-    Among,
-    /// After.
-    After,
-}
-
-impl Index {
-    /// Stub.
-    pub fn search_within(
-        &self,
-        queries: &bathyal_vectors::VectorFile,
-        options: &super::SearchOptions,
-        _within: &std::sync::Arc<crate::query::RowSet>,
-        control: bathyal_tier::Control<'_>,
-    ) -> Result<SearchResult, IndexError> {
-        self.search(queries, options, control)
-    }
-}
-
 /// The answers to a batch of queries.
 #[derive(Debug, Clone)]
 pub struct SearchResult {
