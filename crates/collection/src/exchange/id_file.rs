@@ -14,6 +14,8 @@ const MAGIC: &[u8] = b"\x93NUMPY";
 const MAX_HEADER: usize = 10_000;
 /// Bytes of the header that is written: fixed, so that the count can be filled in at the end.
 const HEADER: usize = 128;
+/// Ids for which there is room at once, before they were read.
+const READ_AT_ONCE: usize = 1 << 16;
 /// Longest line that is looked at: an id is shorter.
 const MAX_LINE: u64 = 1 << 16;
 
@@ -75,7 +77,8 @@ impl IdReader {
     /// The next `count` ids; fewer at the end.
     pub(super) fn next(&mut self, count: usize) -> Result<Ids, CollectionError> {
         let count = (count as u64).min(self.count - self.read) as usize;
-        let mut ids = Vec::with_capacity(count);
+        // The header of a file may promise more than there is.
+        let mut ids = Vec::with_capacity(count.min(READ_AT_ONCE));
         for _ in 0..count {
             ids.push(match self.form {
                 Form::Lines => self.line()?,

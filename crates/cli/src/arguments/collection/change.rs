@@ -15,9 +15,9 @@ use crate::arguments::StoreArguments;
 /// How a collection is written to.
 #[derive(Clone, Debug, Args)]
 pub struct WriteArguments {
-    /// What a written row outlives: a power failure (disk), or the end of the process alone (os), which is faster
+    /// What a written row outlives: a power failure (disk), or the end of the process alone (system), which is faster
     #[arg(long, value_name = "WHAT", default_value = "disk",
-          value_parser = PossibleValuesParser::new(["disk", "os"]).map(|name| parse_durability(&name)))]
+          value_parser = PossibleValuesParser::new(["disk", "system"]).map(|name| parse_durability(&name)))]
     pub durability: Durability,
     /// Memory for rows that are not in segments yet, for example 512MB [default: 128 MiB]
     #[arg(long, value_name = "SIZE", value_parser = byte_size::parse)]
@@ -34,7 +34,7 @@ pub struct WriteArguments {
 }
 
 fn parse_durability(name: &str) -> Durability {
-    if name == "os" { Durability::System } else { Durability::Disk }
+    if name == "system" { Durability::System } else { Durability::Disk }
 }
 
 /// `bathyal collection add` and `upsert`.
