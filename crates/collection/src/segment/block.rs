@@ -253,7 +253,10 @@ mod tests {
         let mut texts: Vec<String> = (0..900).map(|at| format!("document/{:05}", 3 * at)).collect();
         texts.sort();
         let mut builder = BlockBuilder::new(IdKind::Text);
-        let taken = texts.iter().zip(0..).take_while(|(text, row)| builder.take(*row + 5, Key::Text(text.as_bytes())));
+        let taken = texts
+            .iter()
+            .zip(0..)
+            .take_while(|(text, row)| builder.take(*row + 5, Key::Text(text.as_bytes())));
         let taken = taken.count();
         assert!(taken > BLOCK_BYTES / 8, "what is shared is kept once: {taken}");
         let bytes = builder.finish(of("a"), 3);

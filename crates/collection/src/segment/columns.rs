@@ -72,7 +72,11 @@ impl Columns {
         let columns = Columns { file, metadata, rows: manifest.rows, starts };
         // Without them, pages are not found.
         if (0..columns.starts.len()).any(|group| columns.locations(group, 0).is_none()) {
-            return Err(CollectionError::damaged(columns.file.path(), "its footer", "it has no index of pages"));
+            return Err(CollectionError::damaged(
+                columns.file.path(),
+                "its footer",
+                "it has no index of pages",
+            ));
         }
         Ok(columns)
     }
@@ -81,7 +85,8 @@ impl Columns {
     fn locations(&self, group: usize, leaf: usize) -> Option<Vec<(u32, Range<u64>)>> {
         let index = self.metadata.metadata().page_index_for_row_group(group);
         let pages = index.page_locations(leaf)?.iter().map(|page| {
-            let (start, len) = (u64::try_from(page.offset).ok()?, u64::try_from(page.compressed_page_size).ok()?);
+            let (start, len) =
+                (u64::try_from(page.offset).ok()?, u64::try_from(page.compressed_page_size).ok()?);
             Some((u32::try_from(page.first_row_index).ok()?, start..start.checked_add(len)?))
         });
         pages.collect()
@@ -136,14 +141,7 @@ impl Columns {
         wanted: &BTreeSet<usize>,
         batches: &mut Vec<RecordBatch>,
     ) -> Result<(), CollectionError> {
-        let mut groups: Vec<OfGroup<'_>> = Vec::new();
-        let mut rest = rows;
-        while let Some(first) = rest.first() {
-            let group = self.starts.partition_point(|start| start <= first).saturating_sub(1);
-            let (of_group, later) = rest.split_at(rest.partition_point(|row| *row < self.end_of(group)));
-            groups.push(OfGroup { group, rows: of_group });
-            rest = later;
-        }
+        let groups = self.groups_of(rows);
         let (mask, leaves) = self.mask(wanted);
         let pages = Pages::holding(self.file.clone(), self.pages_of(&groups, &leaves)?);
         let selection = self.selection(&groups);
@@ -159,6 +157,18 @@ impl Columns {
             batches.push(batch.map_err(|error| pages.failure(&error))?);
         }
         Ok(())
+    }
+
+    /// Rows that rise by their row groups.
+    fn groups_of<'a>(&self, rows: &'a [u32]) -> Vec<OfGroup<'a>> {
+        let (mut groups, mut rest) = (Vec::new(), rows);
+        while let Some(first) = rest.first() {
+            let group = self.starts.partition_point(|start| start <= first).saturating_sub(1);
+            let (of_group, later) = rest.split_at(rest.partition_point(|row| *row < self.end_of(group)));
+            groups.push(OfGroup { group, rows: of_group });
+            rest = later;
+        }
+        groups
     }
 
     fn end_of(&self, group: usize) -> u32 {
@@ -245,10 +255,7 @@ impl Columns {
     }
 
     /// Reads all rows from front to back.
-    fn reader(
-        &self,
-        wanted: &BTreeSet<usize>,
-    ) -> Result<(Pages, ParquetRecordBatchReader), CollectionError> {
+    fn reader(&self, wanted: &BTreeSet<usize>) -> Result<(Pages, ParquetRecordBatchReader), CollectionError> {
         let (mask, leaves) = self.mask(wanted);
         let share = SCAN_BYTES / leaves.len().max(1) as u64;
         let ahead = self.file.ahead_bytes().min(share).max(LEAST_AHEAD_BYTES);
@@ -259,6 +266,14 @@ impl Columns {
             .build()
             .map_err(|error| pages.failure(&error))?;
         Ok((pages, reader))
+    }
+
+    /// Row groups, and the bytes that are read for rows that rise of columns of the file.
+    #[cfg(test)]
+    pub(super) fn reads(&self, rows: &[u32], columns: &[usize]) -> (usize, u64) {
+        let (_, leaves) = self.mask(&columns.iter().copied().collect());
+        let runs = self.pages_of(&self.groups_of(rows), &leaves).unwrap();
+        (self.starts.len(), runs.iter().map(|run| run.bytes.len() as u64).sum())
     }
 
     /// Bytes of memory.

@@ -38,16 +38,18 @@ impl Fence {
         }
         let blocks = entry.blocks as usize;
         let words = |bytes: &[u8]| -> Vec<u32> {
-            bytes.chunks_exact(4).map(|word| u32::from_le_bytes([word[0], word[1], word[2], word[3]])).collect()
+            bytes
+                .chunks_exact(4)
+                .map(|word| u32::from_le_bytes([word[0], word[1], word[2], word[3]]))
+                .collect()
         };
         let fence = match kind {
             IdKind::Number => {
                 if bytes.len() != 8 * blocks || blocks != (rows as usize).div_ceil(BLOCK_NUMBERS) {
                     return Err(format!("the fence is not that of {rows} numbers"));
                 }
-                let number = |eight: &[u8]| {
-                    eight.iter().rev().fold(0, |number, byte| number << 8 | u64::from(*byte))
-                };
+                let number =
+                    |eight: &[u8]| eight.iter().rev().fold(0, |number, byte| number << 8 | u64::from(*byte));
                 Fence::Numbers(bytes.chunks_exact(8).map(number).collect())
             }
             IdKind::Text => {

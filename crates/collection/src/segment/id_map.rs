@@ -49,7 +49,9 @@ impl Gathered {
             Gathered::Texts(texts) => {
                 let (prefix, rest) = block.text(at);
                 let bytes = [prefix, rest].concat();
-                texts.append_value(std::str::from_utf8(&bytes).map_err(|_| format!("id {at} of it is no text"))?);
+                texts.append_value(
+                    std::str::from_utf8(&bytes).map_err(|_| format!("id {at} of it is no text"))?,
+                );
             }
         }
         Ok(())
@@ -110,7 +112,8 @@ impl IdMap {
                     }
                 };
                 let bytes = found.ok_or_else(|| damaged("it was not read".into()))?;
-                let block = Block::read(self.kind, self.identity, u64::from(number), &bytes).map_err(damaged)?;
+                let block =
+                    Block::read(self.kind, self.identity, u64::from(number), &bytes).map_err(damaged)?;
                 let rows = self.rows_of(number);
                 if block.first_row() != rows.start || block.count() != rows.len() {
                     return Err(damaged("its rows are not those that the fence says".into()));

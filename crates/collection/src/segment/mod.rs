@@ -26,7 +26,7 @@ use crate::error::CollectionError;
 use crate::ids::{Id, Ids};
 use crate::place::{Part, Place};
 use crate::schema::Schema;
-use crate::version::SegmentEntry;
+use crate::version::{IdEntry, SegmentEntry};
 use arrow_array::RecordBatch;
 use bathyal_index::{Index, OpenOptions, StoredVectors};
 use bathyal_store::{Generation, Object};
@@ -133,14 +133,17 @@ impl Segment {
     /// [`CollectionError::Damaged`] for another index than the one that was built for this segment, [`CollectionError::Index`].
     pub(crate) fn index(&self, field: usize) -> Result<&Index, CollectionError> {
         let Some(index) = self.indexes.get(field) else {
-            return Err(CollectionError::Parameter(format!("there is no field of vectors with the number {field}")));
+            return Err(CollectionError::Parameter(format!(
+                "there is no field of vectors with the number {field}"
+            )));
         };
         Ok(index.get_or(|| self.open_index(field).map(Box::new))?)
     }
 
     fn open_index(&self, field: usize) -> Result<Index, CollectionError> {
         let entry = &self.opened()?.manifest.vectors[field];
-        let generation = self.place.store().open(&Part::Segment(self.entry.name.clone(), Some(field)).name())?;
+        let generation =
+            self.place.store().open(&Part::Segment(self.entry.name.clone(), Some(field)).name())?;
         let share = self.options.memory_bytes.map(|bytes| bytes / self.indexes.len() as u64);
         let options = OpenOptions { memory_bytes: share, ..self.options.index.clone() };
         let index = Index::open_in(&*generation, &options, &Silent)?;
@@ -186,14 +189,23 @@ impl Segment {
     fn check_kind(&self, same: bool) -> Result<(), CollectionError> {
         let wrong = || {
             let kind = self.schema.id_kind.data_type();
-            CollectionError::Parameter(format!("the ids are of another kind than those of the collection, {kind}"))
+            CollectionError::Parameter(format!(
+                "the ids are of another kind than those of the collection, {kind}"
+            ))
         };
         if same { Ok(()) } else { Err(wrong()) }
     }
 
     /// Its smallest and its largest id.
     fn limits(&self) -> Result<(Ids, Ids), CollectionError> {
-        let alone = |id: &crate::version::IdEntry| Ids::of(self.schema.id_kind, &[id.clone().into()]);
+        let wrong = |error: CollectionError| {
+            CollectionError::damaged(
+                self.place.path(),
+                format!("the segment {}", self.entry.name),
+                error.to_string(),
+            )
+        };
+        let alone = |id: &IdEntry| Ids::of(self.schema.id_kind, &[id.clone().into()]).map_err(wrong);
         let (first, last) = &self.entry.ids;
         Ok((alone(first)?, alone(last)?))
     }
@@ -209,7 +221,10 @@ impl Segment {
         };
         let (first, last) = self.limits()?;
         let (first, last) = (key(&first, 0), key(&last, 0));
-        self.check_kind(matches!((id, first), (Key::Number(_), Key::Number(_)) | (Key::Text(_), Key::Text(_))))?;
+        self.check_kind(matches!(
+            (id, first),
+            (Key::Number(_), Key::Number(_)) | (Key::Text(_), Key::Text(_))
+        ))?;
         match id {
             id if id <= first => Ok(0),
             id if id > last => Ok(self.rows()),

@@ -68,9 +68,8 @@ impl Pages {
     /// What the reader failed with, which says `words` itself.
     pub(super) fn failure(&self, words: &dyn std::fmt::Display) -> CollectionError {
         let failed = locked(&self.0.failure).take();
-        failed.unwrap_or_else(|| {
-            CollectionError::damaged(self.0.file.path(), "its columns", words.to_string())
-        })
+        failed
+            .unwrap_or_else(|| CollectionError::damaged(self.0.file.path(), "its columns", words.to_string()))
     }
 
     fn told(&self, error: CollectionError) -> ParquetError {

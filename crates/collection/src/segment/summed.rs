@@ -30,7 +30,8 @@ impl SummedFile {
         manifest: &Manifest,
         far: bool,
     ) -> Result<SummedFile, CollectionError> {
-        let (object, sums) = (open_file(generation, &manifest.parquet)?, open_file(generation, &manifest.sums)?);
+        let (object, sums) =
+            (open_file(generation, &manifest.parquet)?, open_file(generation, &manifest.sums)?);
         let damaged = |reason: String| CollectionError::damaged(sums.address(), "its content", reason);
         let pieces = object.len().div_ceil(PIECE_BYTES as u64);
         if sums.len() != 4 * pieces {
@@ -103,7 +104,8 @@ impl SummedFile {
 
     fn check(&self, number: u64, bytes: &[u8]) -> Result<(), CollectionError> {
         let at = 4 * number as usize;
-        let expected = self.sums.get(at..at + 4).map(|sum| u32::from_le_bytes([sum[0], sum[1], sum[2], sum[3]]));
+        let expected =
+            self.sums.get(at..at + 4).map(|sum| u32::from_le_bytes([sum[0], sum[1], sum[2], sum[3]]));
         let found = numbered_checksum(self.identity, number, bytes);
         if expected == Some(found) {
             return Ok(());

@@ -19,7 +19,10 @@ fn fault(error: CollectionError, faults: &mut Vec<String>) -> Result<(), Collect
     let told = match &error {
         CollectionError::Damaged { .. } | CollectionError::Arrow(_) => true,
         CollectionError::Store(error) | CollectionError::Index(IndexError::Store(error)) => {
-            matches!(error, StoreError::Missing { .. } | StoreError::Short { .. } | StoreError::Changed { .. })
+            matches!(
+                error,
+                StoreError::Missing { .. } | StoreError::Short { .. } | StoreError::Changed { .. }
+            )
         }
         CollectionError::Index(error) => {
             matches!(error, IndexError::Damaged { .. } | IndexError::NotAnIndex { .. })
@@ -98,7 +101,11 @@ impl Segment {
         let ends = last.is_none_or(|last| last.compare(last.len() - 1, &end, 0).is_eq());
         if !ends || map.ids(0..1)? != first {
             let reason = "its first and its last id are not those that the version says";
-            return Err(CollectionError::damaged(self.place.path().join(&self.entry.name), "its ids", reason));
+            return Err(CollectionError::damaged(
+                self.place.path().join(&self.entry.name),
+                "its ids",
+                reason,
+            ));
         }
         Ok(())
     }
@@ -112,14 +119,18 @@ impl Segment {
         last: Option<&Ids>,
     ) -> Result<Ids, CollectionError> {
         let place = || self.place.path().join(Part::Segment(self.entry.name.clone(), None).name());
-        let wrong = |name: &str, reason: String| CollectionError::damaged(place().join(name), "its ids", reason);
+        let wrong =
+            |name: &str, reason: String| CollectionError::damaged(place().join(name), "its ids", reason);
         let ids = map.ids(first..first + batch.num_rows() as u32)?;
         let others = Ids::of_array(self.schema.id_kind, batch.column(0))
             .map_err(|error| wrong(ROWS_NAME, error.to_string()))?;
         if ids != others {
             let at = (0..ids.len().min(others.len())).find(|at| ids.compare(*at, &others, *at).is_ne());
             let row = first as usize + at.unwrap_or(0);
-            return Err(wrong(ROWS_NAME, format!("row {row} has another id than in {}", super::manifest::IDS_NAME)));
+            return Err(wrong(
+                ROWS_NAME,
+                format!("row {row} has another id than in {}", super::manifest::IDS_NAME),
+            ));
         }
         map.check(first, &ids, last).map_err(|reason| wrong(super::manifest::IDS_NAME, reason))?;
         Ok(ids)
@@ -132,7 +143,8 @@ impl Segment {
         progress: &dyn Progress,
         faults: &mut Vec<String>,
     ) -> Result<(), CollectionError> {
-        let generation = self.place.store().open(&Part::Segment(self.entry.name.clone(), Some(field)).name())?;
+        let generation =
+            self.place.store().open(&Part::Segment(self.entry.name.clone(), Some(field)).name())?;
         progress.stage("checking an index", u64::from(self.rows()));
         let report = verify_in(&*generation, &Unheard(progress))?;
         if report.fault_count > 0 {

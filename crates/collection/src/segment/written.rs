@@ -45,11 +45,7 @@ pub(super) struct FileWriter {
 }
 
 impl FileWriter {
-    pub(super) fn begin(
-        draft: &dyn Draft,
-        name: &str,
-        identity: Identity,
-    ) -> Result<FileWriter, StoreError> {
+    pub(super) fn begin(draft: &dyn Draft, name: &str, identity: Identity) -> Result<FileWriter, StoreError> {
         Ok(FileWriter {
             object: draft.append(name, 0)?,
             entry: FileEntry { name: name.into(), bytes: 0, crc32c: 0 },
