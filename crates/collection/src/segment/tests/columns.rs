@@ -123,7 +123,7 @@ fn few_rows_are_read_from_few_pages_of_several_row_groups() {
     assert_eq!(found.column(1).as_ref(), &expected as &dyn Array);
     assert_eq!(found.column(0), &values(&DataType::Int64, &asked, 1));
     let (groups, read) = segment.columns().unwrap().reads(&[0, 70_000, 131_071, 131_072, 139_999], &[1, 2]);
-    assert!(groups > 2, "{groups} row groups");
+    assert!(groups > 1, "{groups} row groups");
     let bytes = place.store().open("s-1-aa-rows").unwrap().len_of(ROWS_NAME).unwrap();
     assert!(read > 0 && read < bytes / 20, "{read} of {bytes} bytes are read for 5 rows");
 }

@@ -106,10 +106,10 @@ fn sweep(fault: Fault, power: Option<u64>) -> (usize, usize) {
             }
             None => {
                 assert!(written.is_err(), "{what}: it was acknowledged");
-                // Who goes on living takes back what it has begun: of what is refused once, what it takes back is not.
-                let left = bench.platter.paths();
-                let removed = fault != Fault::Full || left == ["/folder"];
-                assert!(removed, "{what}: {left:?}");
+                // Who goes on living takes back what it has begun. What is published may stay, where a full disk lets
+                // nothing be removed under its name.
+                let drafts = bench.platter.paths().iter().filter(|path| path.contains(".building")).count();
+                assert!(fault != Fault::Full || drafts == 0, "{what}: {drafts} paths of drafts");
                 nothing += 1;
             }
         }
