@@ -54,7 +54,8 @@ impl Columns {
     ) -> Result<Columns, CollectionError> {
         let file = Arc::new(SummedFile::open(generation, manifest, far)?);
         let len = file.len();
-        let pages = Pages::holding(file.clone(), file.read([len.saturating_sub(TAIL_BYTES)..len])?);
+        let pages =
+            Pages::holding(file.clone(), file.read(std::iter::once(len.saturating_sub(TAIL_BYTES)..len))?);
         let options = ArrowReaderOptions::new()
             .with_schema(schema)
             .with_column_index_policy(PageIndexPolicy::Skip)

@@ -127,3 +127,55 @@ fn few_rows_are_read_from_few_pages_of_several_row_groups() {
     let bytes = place.store().open("s-1-aa-rows").unwrap().len_of(ROWS_NAME).unwrap();
     assert!(read > 0 && read < bytes / 20, "{read} of {bytes} bytes are read for 5 rows");
 }
+
+#[test]
+fn long_texts_empty_ones_and_none_at_all_come_back() {
+    let schema = schema(IdKind::Text, &[1], &["string", "string", "list<string>"]);
+    let place = in_memory();
+    let mut writer =
+        SegmentWriter::begin(&place, schema.clone(), COLLECTION, "s-1-aa".into(), &one_thread()).unwrap();
+    let rows: Vec<u32> = (0..300).collect();
+    let long = |row: u32| match row % 100 {
+        7 => "\u{e9}".repeat(3_000_000),
+        8 => String::new(),
+        at => "x".repeat(10 * at as usize),
+    };
+    let texts = arrow_array::StringArray::from_iter_values(rows.iter().map(|row| long(*row)));
+    let nulls = arrow_array::new_null_array(&DataType::Utf8, rows.len());
+    let lists = values(schema.columns[2].kind.data_type(), &rows, 0);
+    let batch = RecordBatch::try_new(schema.metadata(), vec![Arc::new(texts), nulls, lists]).unwrap();
+    let vectors = vectors_of(&schema.vectors[0], rows.iter().copied());
+    writer.push(&ids_of(IdKind::Text, rows.iter().copied()), &[&vectors], &batch).unwrap();
+    let entry = writer.finish(&Silent).unwrap();
+    let segment = open(&place, &schema, &entry);
+    let places = arrow_array::UInt32Array::from(vec![107, 8, 299, 107]);
+    let found = segment.columns_of(places.values(), &[0, 1, 2]).unwrap();
+    let expected: Vec<ArrayRef> = batch
+        .columns()
+        .iter()
+        .map(|column| arrow_select::take::take(column, &places, None).unwrap())
+        .collect();
+    assert_eq!(found.columns(), expected);
+    assert_eq!(scanned(&segment, &[0, 1, 2], false).1.columns(), batch.columns());
+    assert_eq!(segment.verify(&Silent).unwrap(), Vec::<String>::new());
+}
+
+#[test]
+fn many_ask_at_once_and_one_opens() {
+    let schema = schema(IdKind::Number, &[2], &["int64"]);
+    let segment = segment(&schema, 3000);
+    std::thread::scope(|scope| {
+        for first in 0..8u32 {
+            let (segment, schema) = (&segment, &schema);
+            scope.spawn(move || {
+                let rows: Vec<u32> = (first..3000).step_by(97).collect();
+                assert_eq!(segment.ids_of(&rows).unwrap(), ids_of(IdKind::Number, rows.iter().copied()));
+                assert_eq!(segment.columns_of(&rows, &[0]).unwrap(), columns_of(schema, &rows));
+                assert_eq!(segment.index(0).unwrap().len(), 3000);
+            });
+        }
+    });
+    let held = segment.held_bytes();
+    assert_eq!(segment.find(&ids_of(IdKind::Number, [2999])).unwrap(), [Some(2999)]);
+    assert_eq!(segment.held_bytes(), held, "nothing is kept of what is asked");
+}

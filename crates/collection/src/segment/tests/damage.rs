@@ -9,6 +9,9 @@ use proptest::prelude::*;
 
 const FILES: [&str; 4] = [IDS_NAME, ROWS_NAME, SUMS_NAME, MARK];
 
+/// Objects and their bytes.
+type Files = Vec<(String, Vec<u8>)>;
+
 /// What a test asks of a segment, and what it answers when it is whole.
 #[derive(Debug, PartialEq)]
 struct Answers {
@@ -38,11 +41,7 @@ fn ask(segment: &Segment, kind: IdKind) -> Result<Answers, CollectionError> {
 }
 
 /// A place with a segment, and its files by name.
-fn written(
-    kind: IdKind,
-    name: &str,
-    count: u32,
-) -> (Place, Arc<Schema>, SegmentEntry, Vec<(String, Vec<u8>)>) {
+fn written(kind: IdKind, name: &str, count: u32) -> (Place, Arc<Schema>, SegmentEntry, Files) {
     let (place, schema) = (in_memory(), schema(kind, &[2, 2], &["string", "list<int64>"]));
     let entry = write(&place, &schema, name, count, &one_thread()).unwrap();
     let generation = place.store().open(&Part::Segment(name.into(), None).name()).unwrap();
@@ -51,7 +50,7 @@ fn written(
 }
 
 /// Publishes files as the rows of a segment.
-fn replace(place: &Place, name: &str, files: &[(String, Vec<u8>)]) {
+fn replace(place: &Place, name: &str, files: &Files) {
     let draft = place.store().begin(&Part::Segment(name.into(), None).name(), Replace::Generation).unwrap();
     files.iter().for_each(|(name, bytes)| draft.put(name, bytes).unwrap());
     let names: Vec<&str> = files.iter().map(|(name, _)| name.as_str()).collect();
@@ -136,7 +135,7 @@ fn blocks_and_pieces_in_another_order_are_refused() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(200))]
+    #![proptest_config(ProptestConfig::with_cases(96))]
 
     /// One bit of any file, or any file cut or continued: an error that says so, or the very answers.
     #[test]
@@ -144,7 +143,7 @@ proptest! {
         text in any::<bool>(), file in 0usize..4, at in any::<prop::sample::Index>(), bit in 0u8..8, how in 0u8..4,
     ) {
         use std::sync::OnceLock;
-        type Written = (Place, Arc<Schema>, SegmentEntry, Vec<(String, Vec<u8>)>, Answers);
+        type Written = (Place, Arc<Schema>, SegmentEntry, Files, Answers);
         static WRITTEN: [OnceLock<Written>; 2] = [const { OnceLock::new() }; 2];
         let kind = if text { IdKind::Text } else { IdKind::Number };
         let (_, schema, entry, files, good) = WRITTEN[usize::from(text)].get_or_init(|| {

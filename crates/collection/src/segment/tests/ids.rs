@@ -130,7 +130,7 @@ fn a_segment_finds_its_own_and_no_others() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(64))]
+    #![proptest_config(ProptestConfig::with_cases(32))]
 
     #[test]
     fn any_texts_are_found(texts in prop::collection::btree_set("[a-c\u{e9}]{1,40}|x{1000,1024}", 1..400)) {

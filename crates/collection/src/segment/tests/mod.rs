@@ -59,13 +59,14 @@ fn values(kind: &DataType, rows: &[u32], salt: u32) -> ArrayRef {
             .flat_map(|(row, len)| (0..*len as u32).map(move |at| row * 4 + at))
             .collect();
         let items = values(item.data_type(), &of_items, salt);
-        let valid: NullBuffer = rows.iter().map(|row| (row + salt) % 5 != 0).collect::<Vec<_>>().into();
+        let valid: NullBuffer =
+            rows.iter().map(|row| !(row + salt).is_multiple_of(5)).collect::<Vec<_>>().into();
         return Arc::new(
             ListArray::try_new(item.clone(), OffsetBuffer::from_lengths(lengths), items, Some(valid))
                 .unwrap(),
         );
     }
-    let value = |row: &u32| ((row + salt) % 5 != 0).then_some((row % 101) as i32);
+    let value = |row: &u32| (!(row + salt).is_multiple_of(5)).then_some((row % 101) as i32);
     let plain = Int32Array::from_iter(rows.iter().map(value));
     match kind {
         DataType::Timestamp(..) => {
