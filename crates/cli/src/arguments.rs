@@ -1,6 +1,10 @@
 //! What can be typed after `bathyal`.
 
 mod collection;
+mod collection_change;
+mod collection_create;
+mod collection_open;
+mod collection_read;
 mod family;
 mod generate;
 mod get;
@@ -12,10 +16,15 @@ mod store;
 mod stripe;
 mod warm;
 
-pub use collection::{
-    CollectionCommand, CollectionCompactArguments, CollectionCopyArguments, CollectionDeleteArguments,
-    CollectionGetArguments, CollectionSearchArguments, CountArguments, CreateArguments, ExportArguments,
-    FieldArgument, LookArguments, OpenArguments, RowsArguments, UpdateArguments, WriteArguments,
+pub use collection::CollectionCommand;
+pub use collection_change::{
+    CollectionCompactArguments, CollectionDeleteArguments, RowsArguments, UpdateArguments, WriteArguments,
+};
+pub use collection_create::{CreateArguments, FieldArgument};
+pub use collection_open::OpenArguments;
+pub use collection_read::{
+    CollectionCopyArguments, CollectionGetArguments, CollectionSearchArguments, CountArguments,
+    ExportArguments, LookArguments,
 };
 pub use family::FamilyArguments;
 pub use generate::{CompletionsArguments, ManArguments};

@@ -125,7 +125,7 @@ fn what_is_exported_is_imported_as_it_was() {
     assert!(expected[0].contains(r#""c float32":0.1,"c float64":"NaN""#), "{}", expected[0]);
     for name in ["out.parquet", "out.arrow", "out.arrows", "out.feather", "out.jsonl"] {
         let path = here.join(name);
-        let exported = export(&first, &path, &ExportOptions::default(), &Silent).unwrap();
+        let exported = export(&first, &path, &ExportOptions::default(), Control::default(), &Silent).unwrap();
         assert_eq!((exported.rows, exported.ids), (59, None), "{name}");
         let schema = match name {
             "out.jsonl" => rich(),
@@ -152,17 +152,20 @@ fn exports_have_the_rows_columns_and_vectors_that_are_asked_for() {
         ids: None,
     };
     let path = here.join("out.jsonl");
-    assert_eq!(export(&collection, &path, &options, &Silent).unwrap().rows, 3);
+    assert_eq!(export(&collection, &path, &options, Control::default(), &Silent).unwrap().rows, 3);
     let text = std::fs::read_to_string(&path).unwrap();
     assert_eq!(text.lines().next(), Some(r#"{"id":"row 0\né","c int32":0}"#));
     let unknown = ExportOptions { columns: Some(vec!["year".into()]), ..ExportOptions::default() };
-    let error = export(&collection, &here.join("other.jsonl"), &unknown, &Silent).unwrap_err();
+    let error =
+        export(&collection, &here.join("other.jsonl"), &unknown, Control::default(), &Silent).unwrap_err();
     assert!(error.to_string().contains("there is no column \"year\""), "{error}");
     assert!(!here.join("other.jsonl").exists());
     for (name, part) in
         [("out.csv", "there is .parquet"), ("out.fbin", "vectors of one field"), ("out", "\"\"")]
     {
-        let error = export(&collection, &here.join(name), &ExportOptions::default(), &Silent).unwrap_err();
+        let error =
+            export(&collection, &here.join(name), &ExportOptions::default(), Control::default(), &Silent)
+                .unwrap_err();
         assert!(error.to_string().contains(part), "{error}");
     }
 }
@@ -202,7 +205,8 @@ fn files_of_vectors_have_their_ids_beside_them() {
             _ => "npy",
         };
         let output = here.join(format!("out.{extension}"));
-        let exported = export(&first, &output, &ExportOptions::default(), &Silent).unwrap();
+        let exported =
+            export(&first, &output, &ExportOptions::default(), Control::default(), &Silent).unwrap();
         assert_eq!(exported.ids, Some(here.join(format!("out.{ending}"))));
         assert_eq!(read_ids(&here.join(format!("out.{ending}")), kind).unwrap().len(), 100);
         let second = create(&here.join(format!("{name} second")), schema);
@@ -458,7 +462,7 @@ fn rows_of_much_text_are_written_in_small_batches() {
     writer.finish().unwrap();
     let done = import(&collection, &here.join("t.arrow"), &how(Importing::Add), &Silent).unwrap();
     assert!(done.rows == 1000 && done.batches > 80, "{done:?}");
-    assert_eq!(collection.count(Some(&Filter::parse("text like '99%'").unwrap())).unwrap(), 11);
+    assert_eq!(collection.count(Some(&Filter::parse("text like '99%'").unwrap())).unwrap(), 12);
 }
 
 #[test]
@@ -484,9 +488,14 @@ fn a_wish_to_stop_is_heard_between_batches() {
         "{error}"
     );
     assert_eq!(collection.count(None).unwrap(), 10);
-    let error =
-        export(&collection, &here.join("x.parquet"), &ExportOptions::default(), &Stop(AtomicU32::new(2)))
-            .unwrap_err();
+    let error = export(
+        &collection,
+        &here.join("x.parquet"),
+        &ExportOptions::default(),
+        Control::default(),
+        &Stop(AtomicU32::new(2)),
+    )
+    .unwrap_err();
     assert!(matches!(error, CollectionError::Cancelled), "{error}");
     assert!(!here.join("x.parquet").exists());
     let left: Vec<_> =
@@ -501,7 +510,9 @@ fn an_empty_collection_is_a_file_without_rows() {
     let collection = create(&here.join("c"), rich());
     for name in ["x.parquet", "x.arrow", "x.jsonl"] {
         assert_eq!(
-            export(&collection, &here.join(name), &ExportOptions::default(), &Silent).unwrap().rows,
+            export(&collection, &here.join(name), &ExportOptions::default(), Control::default(), &Silent)
+                .unwrap()
+                .rows,
             0
         );
         assert_eq!(

@@ -116,12 +116,9 @@ impl From<StoreError> for Failure {
 
 impl From<CollectionError> for Failure {
     fn from(error: CollectionError) -> Failure {
-        let failure = Failure::of(Kind::from(&error), error.to_string());
         match error {
             CollectionError::Index(error) => error.into(),
-            // As of indexes.
-            CollectionError::NotACollection { .. } => Failure { code: Code::Damaged, ..failure },
-            _ => failure,
+            error => Failure::of(Kind::from(&error), error.to_string()),
         }
     }
 }

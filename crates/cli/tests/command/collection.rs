@@ -226,7 +226,7 @@ fn mistakes_are_said_with_what_would_be_right() {
             &["there is no field of vectors \"title\""],
         ),
         (&["search", "c", "--vector", "1,2,3", "--where", "year = 1"], 2, &["'--filter'"]),
-        (&["search", "nothing", "--vector", "1,2,3"], 3, &["nothing: is not a collection", "create"]),
+        (&["search", "nothing", "--vector", "1,2,3"], 1, &["nothing: is not a collection", "create"]),
         (&["add", "c", "rows.jsonl"], 1, &["40 of the ids are there already", "nothing was written"]),
         (&["add", "c", "rows.csv"], 1, &["rows.csv", ".parquet"]),
         (&["add", "c", "none.parquet"], 1, &["none.parquet", "find the file"]),

@@ -45,7 +45,7 @@ pub struct Exported {
 }
 
 /// Writes the rows of a collection, as they are now, to the file `output`, whose ending says what it is; what was there is replaced
-/// when all is written.
+/// when all is written. `control` ends the search for the rows that match, `progress` the rest.
 ///
 /// # Errors
 /// [`CollectionError::Parameter`] and [`CollectionError::Filter`] for what does not fit the schema; [`CollectionError::File`] for what
@@ -54,6 +54,7 @@ pub fn export(
     collection: &Collection,
     output: &Path,
     options: &ExportOptions,
+    control: Control<'_>,
     progress: &dyn Progress,
 ) -> Result<Exported, CollectionError> {
     let started = Instant::now();
@@ -77,12 +78,13 @@ pub fn export(
         output.with_extension(if schema.id_kind == IdKind::Number { "ids.npy" } else { "ids.txt" })
     });
     let filter = options.filter.as_ref();
-    let total = collection.count(filter)?;
+    // Which rows match is kept for the scan, which cannot be ended while it looks for them.
+    let total = collection.snapshot().count(filter, control)?;
     let mut scan = collection.scan(filter, &Fetch { columns: Some(columns), vectors }, None)?;
     let mut sink = Sink::create(output, &ids, &shown)?;
     progress.stage("exporting", total);
     let mut rows = 0;
-    while let Some(some) = scan.next(at_once, Control::default())? {
+    while let Some(some) = scan.next(at_once, control)? {
         if progress.cancelled() {
             return Err(CollectionError::Cancelled);
         }

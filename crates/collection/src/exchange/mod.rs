@@ -13,7 +13,9 @@ mod export;
 mod guess;
 mod id_file;
 mod import;
-mod json;
+mod json_lines;
+mod json_rows;
+mod json_values;
 mod kind;
 mod sink;
 mod source;
@@ -24,7 +26,7 @@ pub use export::{ExportOptions, Exported, export};
 pub use guess::{GuessOptions, schema_of_file};
 pub use id_file::read_ids;
 pub use import::{ImportOptions, Imported, Importing, import};
-pub use json::{JsonRow, JsonRows};
+pub use json_rows::{JsonRow, JsonRows};
 
 /// The key of the metadata of a file under which an export puts the schema of the collection.
 const SCHEMA_KEY: &str = "bathyal.collection.schema";

@@ -2,7 +2,7 @@
 
 use super::SCHEMA_KEY;
 use super::id_file::IdWriter;
-use super::json::JsonRows;
+use super::json_rows::JsonRows;
 use super::kind::{FileKind, bad, refused};
 use super::vectors::{column_of, to_lists};
 use crate::error::CollectionError;

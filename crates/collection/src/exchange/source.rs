@@ -2,7 +2,7 @@
 
 use super::id_file::IdReader;
 use super::import::ImportOptions;
-use super::json::LineReader;
+use super::json_lines::LineReader;
 use super::kind::{FileKind, bad, open};
 use super::table::{Shape, pieces};
 use crate::error::CollectionError;

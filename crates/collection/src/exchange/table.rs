@@ -38,12 +38,13 @@ impl Shape {
 
     /// A table as rows of the collection; `first` is the number of its first row in the file.
     pub(super) fn rows(&self, table: &RecordBatch, first: u64) -> Result<Rows, CollectionError> {
+        let ids = self.ids(table)?;
         let mut vectors = Vec::with_capacity(self.schema.vectors.len());
         for field in &self.schema.vectors {
             vectors.push(self.vectors(table, field, first)?);
         }
         let metadata = self.metadata(table)?;
-        Rows::new(&self.schema, self.ids(table)?, vectors, Some(&metadata))
+        Rows::new(&self.schema, ids, vectors, Some(&metadata))
             .map_err(|error| bad(&self.path, error))
     }
 

@@ -9,7 +9,7 @@ use arrow_buffer::{Buffer, ScalarBuffer};
 use arrow_cast::cast;
 use arrow_schema::{DataType, Field, FieldRef};
 use bathyal_index::StoredVectors;
-use bathyal_kernels::{Element, to_f32};
+use bathyal_kernels::{Element, first_non_finite, to_f32};
 use bathyal_vectors::{VectorFile, encode_row};
 use std::ops::Range;
 use std::sync::Arc;
@@ -145,6 +145,14 @@ pub(super) fn from_lists(array: &dyn Array, field: &VectorField, first: u64) -> 
         Some(bytes) => bytes.to_vec(),
         None => converted(&*numbers, field, first)?,
     };
+    for (row, vector) in (first..).zip(rows.chunks_exact(field.row_bytes())) {
+        if let Some(at) = first_non_finite(field.element, vector) {
+            return Err(format!(
+                "column {:?}, row {row}, component {at} is NaN or infinite; every component must be finite",
+                field.name
+            ));
+        }
+    }
     VectorFile::from_rows(field.element, field.dim, rows).map_err(|error| error.to_string())
 }
 

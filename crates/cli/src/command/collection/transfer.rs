@@ -7,6 +7,7 @@ use bathyal_collection::exchange::{
 };
 use bathyal_collection::{Collection, CollectionOptions, CopiedCollection};
 use bathyal_console::{Console, Failure, byte_size};
+use bathyal_tier::Control;
 use serde::Serialize;
 
 use super::open::{to_read, to_write, writing};
@@ -89,8 +90,9 @@ pub(super) fn export(arguments: &ExportArguments, console: &Console) -> Result<(
         vectors,
         ids: arguments.ids.clone(),
     };
+    let control = Control { cancel: Some(console.interrupt().flag()), deadline: None };
     let progress = console.progress();
-    let exported = write(&collection, &arguments.output, &options, &progress)?;
+    let exported = write(&collection, &arguments.output, &options, control, &progress)?;
     drop(progress);
     let Exported { rows, output, ids, seconds } = &exported;
     let beside = ids.as_ref().map_or(String::new(), |ids| format!(", ids in {}", ids.display()));

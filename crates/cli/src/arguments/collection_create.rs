@@ -9,7 +9,9 @@ use bathyal_kernels::{Element, Metric, MetricName};
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 
-use crate::arguments::{FamilyArguments, MetricArgument, StoreArguments};
+use super::family::FamilyArguments;
+use super::metric::MetricArgument;
+use super::store::StoreArguments;
 
 /// A field of vectors as it is typed: NAME:DIM, NAME:DIM:ELEMENT or NAME:DIM:ELEMENT:METRIC.
 #[derive(Clone, Debug, PartialEq)]

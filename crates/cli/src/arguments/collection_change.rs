@@ -9,8 +9,8 @@ use bathyal_console::typed::parse_threads;
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 
-use super::place::parse_filter;
-use crate::arguments::StoreArguments;
+use super::collection_open::parse_filter;
+use super::store::StoreArguments;
 
 /// How a collection is written to.
 #[derive(Clone, Debug, Args)]

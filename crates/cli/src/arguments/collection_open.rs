@@ -5,7 +5,7 @@ use bathyal_console::byte_size;
 use clap::Args;
 use serde_json::Value;
 
-use crate::arguments::StoreArguments;
+use super::store::StoreArguments;
 
 /// How a collection is opened to read it.
 #[derive(Clone, Debug, Args)]

@@ -7,9 +7,10 @@ use bathyal_console::typed::{DEFAULT_K, MAX_K, parse_recall, parse_threads};
 use clap::Args;
 use clap::builder::RangedU64ValueParser;
 
-use super::place::{OpenArguments, parse_filter};
-use crate::arguments::search::DEFAULT_SHOWN_QUERIES;
-use crate::arguments::{CollectionSearchSlips, TwoStoresArguments};
+use super::collection_open::{OpenArguments, parse_filter};
+use super::search::DEFAULT_SHOWN_QUERIES;
+use super::slips::CollectionSearchSlips;
+use super::store::TwoStoresArguments;
 
 /// `bathyal collection search`.
 #[derive(Debug, Args)]

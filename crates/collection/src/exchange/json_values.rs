@@ -1,6 +1,5 @@
 //! Values of JSON as columns.
 
-use super::NOT_FINITE;
 use crate::ids::IdKind;
 use arrow_array::{
     ArrayRef, BooleanArray, Float32Array, Float64Array, Int64Array, ListArray, StringArray, UInt64Array,
@@ -11,6 +10,10 @@ use arrow_cast::{CastOptions, cast_with_options};
 use arrow_schema::{DataType, Field};
 use serde_json::Value;
 use std::sync::Arc;
+
+/// The names of numbers that JSON has none for.
+const NOT_FINITE: [(&str, f64); 3] =
+    [("NaN", f64::NAN), ("Infinity", f64::INFINITY), ("-Infinity", f64::NEG_INFINITY)];
 
 /// A row's number, and what is wrong with its value.
 type Wrong = (usize, String);

@@ -1,20 +1,13 @@
 //! `bathyal collection`: what can be typed after it.
 
-mod change;
-mod create;
-mod place;
-mod read;
-
-pub use change::{
-    CollectionCompactArguments, CollectionDeleteArguments, RowsArguments, UpdateArguments, WriteArguments,
+use super::collection_change::{
+    CollectionCompactArguments, CollectionDeleteArguments, RowsArguments, UpdateArguments,
 };
-pub use create::{CreateArguments, FieldArgument};
-pub use place::OpenArguments;
-pub use read::{
+use super::collection_create::CreateArguments;
+use super::collection_read::{
     CollectionCopyArguments, CollectionGetArguments, CollectionSearchArguments, CountArguments,
     ExportArguments, LookArguments,
 };
-
 use clap::Subcommand;
 
 /// The commands on collections.

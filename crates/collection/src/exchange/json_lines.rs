@@ -1,9 +1,9 @@
 //! Lines of JSON as tables.
 
-use super::read::{ids_of, lists_of, values_of};
+use super::json_values::{ids_of, lists_of, values_of};
+use super::kind::{bad, refused};
+use super::table::ANY_VECTOR;
 use crate::error::CollectionError;
-use crate::exchange::kind::{bad, refused};
-use crate::exchange::table::ANY_VECTOR;
 use crate::schema::Schema;
 use arrow_array::{ArrayRef, RecordBatch};
 use serde_json::{Map, Value};
@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 const MAX_LINE: u64 = 64 << 20;
 
 /// Reads a JSON object from each line.
-pub(crate) struct LineReader {
+pub(super) struct LineReader {
     from: Box<dyn BufRead>,
     path: PathBuf,
     line: u64,
@@ -24,18 +24,18 @@ pub(crate) struct LineReader {
 }
 
 impl LineReader {
-    pub(crate) fn new(from: Box<dyn BufRead>, path: &Path) -> LineReader {
+    pub(super) fn new(from: Box<dyn BufRead>, path: &Path) -> LineReader {
         LineReader { from, path: path.to_path_buf(), line: 0, bytes: 0, next: None }
     }
 
     /// Bytes that were read so far.
-    pub(crate) fn bytes_read(&self) -> u64 {
+    pub(super) fn bytes_read(&self) -> u64 {
         self.bytes
     }
 
     /// The next rows as a table, at most `rows`, of about `bytes` bytes of text; `None` at the end. If `same_keys`, all of them have
     /// the same keys.
-    pub(crate) fn next(
+    pub(super) fn next(
         &mut self,
         schema: &Schema,
         id: &str,
