@@ -6,8 +6,8 @@ use bathyal_collection::exchange::{
     ExportOptions, GuessOptions, ImportOptions, Importing, JsonRows, export, import, read_ids, schema_of_file,
 };
 use bathyal_collection::{
-    Collection, CollectionError, CollectionOptions, Column, Fetch, Filter, Id, IdKind, Ids, Rows, Schema,
-    VectorField,
+    Collection, CollectionError, CollectionOptions, Column, Durability, Fetch, Filter, Id, IdKind, Ids, Rows,
+    Schema, VectorField,
 };
 use bathyal_kernels::{Element, Metric};
 use bathyal_tier::Control;
@@ -565,4 +565,40 @@ fn files_of_ids_are_read_as_what_they_are() {
     refused("g.txt", IdKind::Number, "line 1 is \"a\"");
     std::fs::write(path("h.txt"), "a\n\nb\n").unwrap();
     refused("h.txt", IdKind::Text, "number 1 has 0 bytes");
+}
+
+#[test]
+fn files_that_were_damaged_or_cut_are_errors_or_other_rows_and_nothing_worse() {
+    let folder = TempDir::new().unwrap();
+    let here = folder.path();
+    let collection = create(&here.join("c"), rich());
+    import(&collection, &lines(here, 20), &ImportOptions::default(), &Silent).unwrap();
+    let options = CollectionOptions {
+        durability: Durability::System,
+        background: false,
+        ..CollectionOptions::default()
+    };
+    let target = Collection::create(here.join("target"), rich(), &options).unwrap();
+    let mut state = 7_u64;
+    let mut next = |below: usize| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        (state >> 33) as usize % below
+    };
+    for name in ["x.parquet", "x.arrow", "x.arrows", "x.jsonl"] {
+        let path = here.join(name);
+        export(&collection, &path, &ExportOptions::default(), Control::default(), &Silent).unwrap();
+        let whole = std::fs::read(&path).unwrap();
+        for round in 0..150 {
+            let mut bytes = whole.clone();
+            match round % 3 {
+                0 => bytes.truncate(next(whole.len())),
+                1 => bytes[next(whole.len())] ^= 1 << next(8),
+                _ => (0..5).for_each(|_| bytes[next(whole.len())] = next(256) as u8),
+            }
+            std::fs::write(&path, bytes).unwrap();
+            let _ = schema_of_file(&path, &guess());
+            let _ = import(&target, &path, &how(Importing::Upsert), &Silent);
+        }
+    }
+    assert_eq!(all(&collection).len(), 20);
 }

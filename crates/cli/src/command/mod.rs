@@ -52,19 +52,18 @@ fn taken_for_an_index(command: &Command, failure: Failure) -> Failure {
         return failure;
     }
     let (index, store, instead) = match command {
-        Command::Search(arguments) => (&arguments.index, &arguments.settings.parts.store, "search"),
-        Command::Bench(arguments) => (&arguments.index, &arguments.settings.parts.store, "search"),
-        Command::Inspect(arguments) => (&arguments.index, &arguments.parts.store, "inspect"),
-        Command::Verify(arguments) => (&arguments.index, &arguments.parts.store, "verify"),
-        Command::Get(arguments) => (&arguments.index, &arguments.parts.store, "get"),
-        Command::Insert(arguments) => (&arguments.index, &arguments.store, "add"),
-        Command::Delete(arguments) => (&arguments.index, &arguments.store, "delete"),
-        Command::Compact(arguments) => (&arguments.index, &arguments.store, "compact"),
+        Command::Search(arguments) => (&arguments.index, arguments.settings.parts.store.options(), "search"),
+        Command::Bench(arguments) => (&arguments.index, arguments.settings.parts.store.options(), "search"),
+        Command::Inspect(arguments) => (&arguments.index, arguments.parts.store.options(), "inspect"),
+        Command::Verify(arguments) => (&arguments.index, arguments.parts.store.options(), "verify"),
+        Command::Get(arguments) => (&arguments.index, arguments.parts.store.options(), "get"),
+        Command::Insert(arguments) => (&arguments.index, arguments.store.options(), "add"),
+        Command::Delete(arguments) => (&arguments.index, arguments.store.options(), "delete"),
+        Command::Compact(arguments) => (&arguments.index, arguments.store.options(), "compact"),
+        Command::Copy(arguments) => (&arguments.index, arguments.stores.from(), "copy"),
         _ => return failure,
     };
-    let found =
-        store.options().ok().is_some_and(|options| bathyal_collection::is_collection(index, &options));
-    if !found {
+    if !store.is_ok_and(|store| bathyal_collection::is_collection(index, &store)) {
         return failure;
     }
     let path = index.display();

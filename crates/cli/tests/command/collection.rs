@@ -273,6 +273,7 @@ fn commands_for_indexes_say_that_it_is_a_collection() {
         ("insert c queries.fbin", "add"),
         ("delete c --ids 1", "delete"),
         ("compact c", "compact"),
+        ("copy c elsewhere", "copy"),
     ] {
         bathyal(here, line)
             .fails(3, &["c: is a collection, not an index", &format!("`bathyal collection {instead} c`")]);

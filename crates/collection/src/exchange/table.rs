@@ -44,8 +44,7 @@ impl Shape {
             vectors.push(self.vectors(table, field, first)?);
         }
         let metadata = self.metadata(table)?;
-        Rows::new(&self.schema, ids, vectors, Some(&metadata))
-            .map_err(|error| bad(&self.path, error))
+        Rows::new(&self.schema, ids, vectors, Some(&metadata)).map_err(|error| bad(&self.path, error))
     }
 
     fn vectors(
