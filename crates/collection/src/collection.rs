@@ -268,6 +268,18 @@ impl Collection {
         self.shared.compact(options, progress)
     }
 
+    /// Waits until the segments that are being written and merged beside the writes are done; what fails is tried again by later
+    /// writes, and is no error here.
+    pub fn settle(&self) {
+        self.shared.settle();
+    }
+
+    /// Ends what is done beside the writes, and every write that waits for it, with [`CollectionError::Cancelled`]. Nothing that was
+    /// acknowledged is lost. From then on no segment is written until the collection is opened again.
+    pub fn stop(&self) {
+        self.shared.stop();
+    }
+
     /// Sees what other processes have written since it was opened, or since the last time. Returns whether there was anything.
     ///
     /// # Errors
@@ -347,6 +359,11 @@ impl Drop for Collection {
     fn drop(&mut self) {
         self.shared.close();
     }
+}
+
+/// Whether a collection is at `path`; false also where nobody can tell.
+pub fn is_collection(path: impl AsRef<Path>, store: &StoreOptions) -> bool {
+    Place::at(path, store).and_then(|place| numbers(&place)).is_ok_and(|versions| !versions.is_empty())
 }
 
 /// Refuses options that make no sense.

@@ -163,6 +163,19 @@ impl Shared {
         self.reader.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Waits for what goes on beside the writes.
+    pub(crate) fn settle(&self) {
+        let thread = self.writing().thread.take();
+        if let Some(thread) = thread {
+            let _ = thread.join();
+        }
+    }
+
+    /// Ends what goes on beside the writes, and what would.
+    pub(crate) fn stop(&self) {
+        self.closing.store(true, Ordering::Relaxed);
+    }
+
     /// Ends what goes on beside the writes, and gives the writing up.
     pub(crate) fn close(&self) {
         self.closing.store(true, Ordering::Relaxed);
