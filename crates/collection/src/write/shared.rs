@@ -45,8 +45,6 @@ pub(super) struct Writing {
     /// Counts how often the writing was acquired.
     pub(super) epoch: u64,
     pub(super) thread: Option<JoinHandle<()>>,
-    /// Bytes of records since memory was last frozen.
-    pub(super) log_bytes: u64,
 }
 
 impl Shared {
@@ -115,7 +113,6 @@ impl Shared {
         writing.log = Some(writer);
         writing.flush = Flush::default();
         writing.epoch += 1;
-        writing.log_bytes = state.memory_bytes();
         self.show(state);
         Ok(())
     }
