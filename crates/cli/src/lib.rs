@@ -7,6 +7,7 @@
 
 pub mod arguments;
 pub mod command;
+mod shown;
 mod typed;
 
 use std::ffi::OsString;

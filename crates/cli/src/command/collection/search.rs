@@ -14,7 +14,7 @@ use serde::Serialize;
 
 use super::open::to_read;
 use crate::arguments::{CollectionSearchArguments, DEFAULT_RECALL};
-use crate::command::neighbors::short;
+use crate::shown::short;
 
 /// Neighbours of a query that fit for people; all are in JSON.
 const SHOWN_NEIGHBORS: usize = 10;
