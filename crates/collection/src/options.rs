@@ -1,7 +1,7 @@
 //! How a collection is opened.
 
 use crate::segment::{FLAT_BELOW_ROWS, SegmentOptions, WriteOptions};
-use bathyal_index::{DEFAULT_SEED, OpenOptions, StoreOptions};
+use bathyal_index::{OpenOptions, StoreOptions};
 use bathyal_store::Durability;
 
 /// Memory for rows that were written lately, where nobody says how much: some 40,000 vectors of 768 floats, which a search
@@ -65,7 +65,7 @@ impl CollectionOptions {
             memory_bytes: self.build_memory_bytes,
             threads: self.threads,
             flat_below_rows: self.flat_below_rows,
-            seed: DEFAULT_SEED,
+            ..WriteOptions::default()
         }
     }
 }

@@ -448,3 +448,19 @@ fn ids_are_written_and_read_back() {
         }
     }
 }
+
+#[test]
+fn a_file_of_nothing_but_rows_is_vectors() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("rows");
+    let opened = |bytes: &[u8], dim| {
+        std::fs::write(&path, bytes).unwrap();
+        VectorFile::from_rows_file(std::fs::File::open(&path).unwrap(), &path, Element::U8, dim)
+    };
+    let vectors = opened(b"abcdef", 3).unwrap();
+    assert_eq!((vectors.count(), vectors.dim(), vectors.row(1), vectors.path()), (2, 3, &b"def"[..], &*path));
+    assert!(vectors.check_length().is_ok());
+    assert!(matches!(opened(b"abcde", 3), Err(VectorError::PartialRow { .. })));
+    assert!(matches!(opened(b"", 3), Err(VectorError::Empty { .. })));
+    assert!(opened(b"abc", 0).is_err());
+}

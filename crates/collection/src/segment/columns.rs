@@ -54,7 +54,8 @@ impl Columns {
     ) -> Result<Columns, CollectionError> {
         let file = Arc::new(SummedFile::open(generation, manifest, far)?);
         let len = file.len();
-        let pages = Pages::holding(file.clone(), file.read([len.saturating_sub(TAIL_BYTES)..len])?);
+        let pages =
+            Pages::holding(file.clone(), file.read(std::iter::once(len.saturating_sub(TAIL_BYTES)..len))?);
         let options = ArrowReaderOptions::new()
             .with_schema(schema)
             .with_column_index_policy(PageIndexPolicy::Skip)
@@ -141,14 +142,7 @@ impl Columns {
         wanted: &BTreeSet<usize>,
         batches: &mut Vec<RecordBatch>,
     ) -> Result<(), CollectionError> {
-        let mut groups: Vec<OfGroup<'_>> = Vec::new();
-        let mut rest = rows;
-        while let Some(first) = rest.first() {
-            let group = self.starts.partition_point(|start| start <= first).saturating_sub(1);
-            let (of_group, later) = rest.split_at(rest.partition_point(|row| *row < self.end_of(group)));
-            groups.push(OfGroup { group, rows: of_group });
-            rest = later;
-        }
+        let groups = self.groups_of(rows);
         let (mask, leaves) = self.mask(wanted);
         let pages = Pages::holding(self.file.clone(), self.pages_of(&groups, &leaves)?);
         let selection = self.selection(&groups);
@@ -164,6 +158,18 @@ impl Columns {
             batches.push(batch.map_err(|error| pages.failure(&error))?);
         }
         Ok(())
+    }
+
+    /// Rows that rise by their row groups.
+    fn groups_of<'a>(&self, rows: &'a [u32]) -> Vec<OfGroup<'a>> {
+        let (mut groups, mut rest) = (Vec::new(), rows);
+        while let Some(first) = rest.first() {
+            let group = self.starts.partition_point(|start| start <= first).saturating_sub(1);
+            let (of_group, later) = rest.split_at(rest.partition_point(|row| *row < self.end_of(group)));
+            groups.push(OfGroup { group, rows: of_group });
+            rest = later;
+        }
+        groups
     }
 
     fn end_of(&self, group: usize) -> u32 {
@@ -261,6 +267,14 @@ impl Columns {
             .build()
             .map_err(|error| pages.failure(&error))?;
         Ok((pages, reader))
+    }
+
+    /// Row groups, and the bytes that are read for rows that rise of columns of the file.
+    #[cfg(test)]
+    pub(super) fn reads(&self, rows: &[u32], columns: &[usize]) -> (usize, u64) {
+        let (_, leaves) = self.mask(&columns.iter().copied().collect());
+        let runs = self.pages_of(&self.groups_of(rows), &leaves).unwrap();
+        (self.starts.len(), runs.iter().map(|run| run.bytes.len() as u64).sum())
     }
 
     /// Bytes of memory.

@@ -79,7 +79,7 @@ impl IdMap {
             return Err(damaged(format!("it is not behind {} blocks", manifest.fence.blocks)));
         }
         let (identity, kind) = (manifest.identity(), manifest.id);
-        let runs = read_runs(&*object, [start..object.len()], far)?;
+        let runs = read_runs(&*object, std::iter::once(start..object.len()), far)?;
         let bytes = runs.first().map_or(&[][..], |run| &run.bytes);
         let fence = Fence::read(kind, identity, &manifest.fence, manifest.rows, bytes).map_err(damaged)?;
         Ok(IdMap { identity, kind, rows: manifest.rows, fence, far, object })

@@ -26,7 +26,7 @@ use crate::error::CollectionError;
 use crate::ids::{Id, Ids};
 use crate::place::{Part, Place};
 use crate::schema::Schema;
-use crate::version::SegmentEntry;
+use crate::version::{IdEntry, SegmentEntry};
 use arrow_array::RecordBatch;
 use bathyal_index::{Index, OpenOptions, StoredVectors};
 use bathyal_store::{Generation, Object};
@@ -198,7 +198,14 @@ impl Segment {
 
     /// Its smallest and its largest id.
     fn limits(&self) -> Result<(Ids, Ids), CollectionError> {
-        let alone = |id: &crate::version::IdEntry| Ids::of(self.schema.id_kind, &[id.clone().into()]);
+        let wrong = |error: CollectionError| {
+            CollectionError::damaged(
+                self.place.path(),
+                format!("the segment {}", self.entry.name),
+                error.to_string(),
+            )
+        };
+        let alone = |id: &IdEntry| Ids::of(self.schema.id_kind, &[id.clone().into()]).map_err(wrong);
         let (first, last) = &self.entry.ids;
         Ok((alone(first)?, alone(last)?))
     }

@@ -98,7 +98,7 @@ impl SummedFile {
     /// As [`SummedFile::read`].
     pub(super) fn bytes(&self, range: Range<u64>) -> Result<Run, CollectionError> {
         let start = range.start;
-        let run = self.read([range])?.into_iter().next();
+        let run = self.read(std::iter::once(range))?.into_iter().next();
         Ok(run.unwrap_or(Run { start, bytes: Bytes::new() }))
     }
 

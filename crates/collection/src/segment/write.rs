@@ -14,9 +14,9 @@ use crate::seal::{seal, unseal};
 use crate::version::SegmentEntry;
 use arrow_array::RecordBatch;
 use bathyal_index::format::manifest::{MAX_VECTORS, Manifest as IndexManifest};
-use bathyal_index::{BuildOptions, DEFAULT_SEED, FamilyOptions, build_in, families};
+use bathyal_index::{BuildOptions, DEFAULT_SEED, FamilyOptions, IndexError, build_in, families};
 use bathyal_kernels::Element;
-use bathyal_store::{Draft, DraftExt, GenerationExt, Replace};
+use bathyal_store::{Draft, DraftExt, GenerationExt, Replace, StoreError};
 use bathyal_vectors::VectorFile;
 use bathyal_vectors::progress::Progress;
 use parquet::arrow::ArrowWriter;
@@ -57,6 +57,8 @@ const GROUP_BYTES: usize = 16 << 20;
 pub(crate) struct WriteOptions {
     /// Memory that writing may take, in bytes; `None` is no limit.
     pub(crate) memory_bytes: Option<u64>,
+    /// Bytes of vectors that are held in memory before they go to the disk; no more than an eighth of `memory_bytes`.
+    pub(crate) held_bytes: u64,
     /// Threads of builds; 0 is all cores.
     pub(crate) threads: usize,
     /// Segments of fewer rows have indexes of the family `flat`, whatever the schema says.
@@ -67,7 +69,13 @@ pub(crate) struct WriteOptions {
 
 impl Default for WriteOptions {
     fn default() -> WriteOptions {
-        WriteOptions { memory_bytes: None, threads: 0, flat_below_rows: FLAT_BELOW_ROWS, seed: DEFAULT_SEED }
+        WriteOptions {
+            memory_bytes: None,
+            held_bytes: HELD_BYTES,
+            threads: 0,
+            flat_below_rows: FLAT_BELOW_ROWS,
+            seed: DEFAULT_SEED,
+        }
     }
 }
 
@@ -76,8 +84,8 @@ impl Default for WriteOptions {
 struct Begun {
     place: Place,
     draft: Option<Box<dyn Draft>>,
-    /// Indexes that are published.
-    indexes: Vec<String>,
+    /// Generations that are published, or may be, in the order in which they are removed.
+    published: Vec<String>,
 }
 
 impl Begun {
@@ -91,7 +99,7 @@ impl Begun {
 impl Drop for Begun {
     fn drop(&mut self) {
         // What cannot be removed is found by its name, which no version has.
-        for name in self.indexes.drain(..) {
+        for name in self.published.drain(..) {
             let _ = self.place.store().delete(&name);
         }
     }
@@ -144,7 +152,7 @@ impl SegmentWriter {
             rows: 0,
             first: None,
             last: None,
-            begun: Begun { place: place.clone(), draft: Some(draft), indexes: Vec::new() },
+            begun: Begun { place: place.clone(), draft: Some(draft), published: Vec::new() },
             schema,
         })
     }
@@ -181,7 +189,8 @@ impl SegmentWriter {
         for (spool, rows) in self.vectors.iter_mut().zip(vectors) {
             spool.push(rows)?;
         }
-        let most = self.options.memory_bytes.map_or(HELD_BYTES, |given| HELD_BYTES.min(given / HELD_SHARE));
+        let WriteOptions { memory_bytes, held_bytes, .. } = self.options;
+        let most = memory_bytes.map_or(held_bytes, |given| held_bytes.min(given / HELD_SHARE));
         if !self.spilled && self.held_bytes() > most {
             let draft = self.begun.draft()?;
             self.vectors.iter_mut().try_for_each(|spool| spool.spill(draft))?;
@@ -224,7 +233,7 @@ impl SegmentWriter {
     /// Builds the indexes and publishes the segment, which has at least one row. Returns what a version says of it.
     ///
     /// # Errors
-    /// [`CollectionError`]; nothing of it is left then, unless a publication said neither that it is there nor that it is not.
+    /// [`CollectionError`]; what of it is there then is removed, as far as that works.
     pub(crate) fn finish(self, progress: &dyn Progress) -> Result<SegmentEntry, CollectionError> {
         let SegmentWriter { schema, collection, name, options, ids, columns, vectors, rows, .. } = self;
         let (mut begun, first, last) = (self.begun, self.first, self.last.map(|last| last.get(0)));
@@ -265,7 +274,7 @@ impl SegmentWriter {
         };
         let text = seal(&manifest)?;
         let (manifest_crc32c, _) = unseal(&text).map_err(CollectionError::Internal)?;
-        publish(&mut begun, &text, progress)?;
+        publish(&mut begun, Part::Segment(name.clone(), None).name(), &text, progress)?;
         let files = manifest.files().iter().map(|file| file.bytes).sum::<u64>();
         let bytes = files + text.len() as u64 + manifest.vectors.iter().map(|index| index.bytes).sum::<u64>();
         let ids = (first.into(), last.into());
@@ -333,8 +342,17 @@ fn build(
         store_as: field.store_as.filter(|_| !small),
         ..BuildOptions::of(family(field, data.count(), options.flat_below_rows)?)
     };
-    let report = build_in(data, begun.place.store(), &generation, &told, progress)?;
-    begun.indexes.push(generation.clone());
+    let report = match build_in(data, begun.place.store(), &generation, &told, progress) {
+        // It is another one's.
+        Err(error @ (IndexError::Exists { .. } | IndexError::Store(StoreError::Exists { .. }))) => {
+            return Err(error.into());
+        }
+        // One that fails may be there all the same.
+        built => {
+            begun.published.push(generation.clone());
+            built?
+        }
+    };
     let built = begun.place.store().open(&generation)?;
     let manifest = IndexManifest::load(&*built)?;
     let of_manifest = built.len_of(MARK).unwrap_or(0);
@@ -346,8 +364,13 @@ fn build(
     })
 }
 
-/// Publishes what lies in the draft, under this manifest.
-fn publish(begun: &mut Begun, manifest: &[u8], progress: &dyn Progress) -> Result<(), CollectionError> {
+/// Publishes what lies in the draft, as `rows`, under this manifest.
+fn publish(
+    begun: &mut Begun,
+    rows: String,
+    manifest: &[u8],
+    progress: &dyn Progress,
+) -> Result<(), CollectionError> {
     let names = [IDS_NAME, ROWS_NAME, SUMS_NAME, MARK];
     let draft = begun.draft()?;
     draft.put(MARK, manifest)?;
@@ -357,8 +380,10 @@ fn publish(begun: &mut Begun, manifest: &[u8], progress: &dyn Progress) -> Resul
         return Err(CollectionError::Cancelled);
     }
     if let Some(draft) = begun.draft.take() {
+        // One that fails may have happened, and be gone with the power.
+        begun.published.insert(0, rows);
         draft.publish(&names, "")?;
     }
-    begun.indexes.clear();
+    begun.published.clear();
     Ok(())
 }
