@@ -376,6 +376,7 @@ def test_metadata_that_does_not_fit(docs: Collection) -> None:
         ({"year": np.zeros((1, 2, 3))}, ValueError, "3 dimensions"),
         ({"year": [1, 2]}, ValueError, 'column "year" has 2 values for 1 ids'),
         ({"lang": [7]}, ValueError, "expected text"),
+        ({"lang": ["\ud800"]}, ValueError, "UTF-8"),
         ({"lang": np.array([7])}, ValueError, "Int64"),
         ({"tags": [["a", 7]]}, ValueError, 'column "tags", in lists, row 1: 7'),
         ({"tags": ["abc"]}, ValueError, "expected a list"),

@@ -188,6 +188,78 @@ def test_searches_go_on_while_it_changes(path: pathlib.Path) -> None:
     assert not failed
 
 
+def test_many_threads_write(path: pathlib.Path) -> None:
+    with Collection.create(path, dim=12, id="u64", write_memory="1MiB") as docs:
+
+        def write(thread: int) -> None:
+            for row in range(40):
+                docs.add([thread * 100 + row], ROWS[row])
+            docs.delete(range(thread * 100, thread * 100 + 10))
+
+        threads = [threading.Thread(target=write, args=(thread,)) for thread in range(8)]
+        for thread in threads:
+            thread.start()
+        for one in threads:
+            one.join()
+        expected = [thread * 100 + row for thread in range(8) for row in range(10, 40)]
+        assert list(docs) == expected
+    with Collection.open(path) as again:
+        assert list(again) == expected
+
+
+def test_batches_keep_to_the_memory_for_writes(path: pathlib.Path) -> None:
+    arrow = pytest.importorskip("pyarrow")
+    rows = np.random.default_rng(1).standard_normal((3000, 256), dtype=np.float32)
+    with Collection.create(path, dim=256, id="u64", write_memory="1MiB", compact=False) as docs:
+        with pytest.raises(MemoryError, match="memory"):
+            docs.add(range(3000), rows)
+        assert len(docs) == 0
+        vectors = arrow.FixedSizeListArray.from_arrays(arrow.array(rows.ravel()), 256)
+        table = arrow.table({"id": arrow.array(range(3000), arrow.uint64()), "vector": vectors})
+        assert docs.add_batches(table, progress=False).added == 3000
+        told = docs.inspect()
+        assert told["memory_bytes"] <= 1 << 20 and len(told["segments"]) > 1
+        assert docs.search(rows[::100], k=1, recall=1.0).ids.ravel().tolist() == list(range(0, 3000, 100))
+        steps: list[str] = []
+        report = docs.compact(full=True, progress=lambda stage, done, total: steps.append(stage))
+        assert report["segments_after"] == 1 and steps
+
+        def stop(stage: str, done: int, total: int) -> None:
+            raise KeyError(stage)
+
+        docs.delete([5])
+        with pytest.raises(KeyError):
+            docs.compact(full=True, progress=stop)
+        with pytest.raises(KeyError):
+            docs.verify(progress=stop)
+        assert len(docs) == 2999 and docs.verify(progress=False)["sound"]
+
+
+def test_damage_is_found(docs: Collection, path: pathlib.Path) -> None:
+    docs.flush()
+    docs.close()
+    for file in path.rglob("vectors.bin"):
+        file.write_bytes(bytes(len(file.read_bytes())))
+    with Collection.open(path) as again:
+        with pytest.raises(bathyal.DamagedIndexError):
+            again.search(ROWS[0])
+        report = again.verify(progress=False)
+        assert not report["sound"] and report["fault_count"] == len(report["faults"]) > 0
+
+
+def test_a_process_that_ends_without_closing(path: pathlib.Path) -> None:
+    program = (
+        "import sys, numpy, bathyal\n"
+        "docs = bathyal.Collection.create(sys.argv[1], dim=12, id='u64', write_memory='1MiB')\n"
+        "for at in range(0, 30000, 500): docs.add(range(at, at + 500), numpy.ones((500, 12)))\n"
+        "snapshot = docs.snapshot()\n"
+    )
+    ended = subprocess.run([sys.executable, "-c", program, str(path)], capture_output=True, check=False)
+    assert (ended.returncode, ended.stderr) == (0, b"")
+    with Collection.open(path) as docs:
+        assert len(docs) == 30_000
+
+
 WRITER = """
 import sys, numpy, bathyal
 docs = bathyal.Collection.open(sys.argv[1], write_memory="1MiB", flat_below=50)

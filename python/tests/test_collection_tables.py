@@ -81,6 +81,7 @@ def test_arrow(docs: Collection) -> None:
         (whole.set_column(0, "year", arrow.array(["x", "y", "z"])), "values are Utf8"),
         (whole.set_column(0, "year", arrow.array([1.5, 2.0, 3.0])), "values are Float64"),
         (arrow.array(ids), "it is a column of Utf8"),
+        (whole.append_column("year", whole["year"]), 'the column "year" is there twice'),
     ]:
         with pytest.raises(ValueError, match=words):
             docs.add(table)

@@ -90,5 +90,10 @@ pub(super) fn table(array: &ArrayRef, name: &str) -> PyResult<RecordBatch> {
     if rows.null_count() > 0 {
         return Err(PyValueError::new_err(format!("{name}: {} of its rows are null", rows.null_count())));
     }
+    let mut names: Vec<&str> = rows.column_names();
+    names.sort_unstable();
+    if let Some(twice) = names.windows(2).find(|two| two[0] == two[1]) {
+        return Err(PyValueError::new_err(format!("{name}: the column {:?} is there twice", twice[0])));
+    }
     Ok(RecordBatch::from(rows))
 }

@@ -9,7 +9,7 @@ use arrow_array::types::{
 use arrow_array::{ArrayRef, BooleanArray, ListArray, PrimitiveArray};
 use arrow_buffer::{NullBuffer, OffsetBuffer};
 use arrow_schema::{DataType, FieldRef};
-use pyo3::exceptions::{PyOverflowError, PyValueError};
+use pyo3::exceptions::{PyOverflowError, PyUnicodeEncodeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyString};
 use std::sync::Arc;
@@ -73,6 +73,8 @@ fn refused(name: &str, row: usize, item: &Bound<'_, PyAny>, wanted: &str, error:
     let kind = kind.name().map_or_else(|_| String::new(), |name| name.to_string());
     PyValueError::new_err(if error.is_instance_of::<PyOverflowError>(item.py()) {
         format!("{name}, row {row}: {shown} is too large or too small for the column")
+    } else if error.is_instance_of::<PyUnicodeEncodeError>(item.py()) {
+        format!("{name}, row {row}: {shown} has halves of characters, which no UTF-8 has")
     } else {
         format!("{name}, row {row}: {shown} is of type {kind}; expected {wanted}")
     })
