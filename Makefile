@@ -17,6 +17,9 @@ SOAK_SECONDS ?= 60
 FUZZ_SECONDS ?= 60
 FUZZ_RUNS ?=
 
+# Steps of the random programs of `make soak-collections`.
+COLLECTION_STEPS ?= 10000000
+
 # The most threads of `make bench-threads`.
 THREADS ?= 64
 
@@ -25,7 +28,7 @@ BENCH_VENV := target/bench-venv
 BENCH_PYTHON := $(BENCH_VENV)/bin/python
 BENCH_SYSTEMS := PYTHONPATH=bench $(BENCH_PYTHON) -m bathyal_bench
 
-.PHONY: help demo test test-rust test-python test-data install lint format docs site licences bench fuzz soak ci clean \
+.PHONY: help demo test test-rust test-python test-data install lint format docs site licences bench fuzz soak soak-collections ci clean \
 	bench-diskann peer-diskann check-calibration check-memory microbench bench-peers bench-check bench-report \
 	bench-out-of-core bench-growth bench-cloud bench-threads check-dax check-rdma check-gpu check-ptx bench-gpu check-histories check-budgets check-publishing \
 	check-wheel check-adapters
@@ -99,6 +102,11 @@ soak: ## the engine, then every index family, on devices that fail, each for SOA
 	BATHYAL_SOAK_SECONDS=$(SOAK_SECONDS) $(CARGO) test --locked -p bathyal-tier --test soak --test mapped -- \
 		--nocapture random
 	BATHYAL_SOAK_SECONDS=$(SOAK_SECONDS) $(CARGO) test --locked -p bathyal-index --test families -- --nocapture random
+
+soak-collections: ## ten million steps of random programs over collections, then every fault at every operation of the disk; hours
+	BATHYAL_COLLECTION_STEPS=$(COLLECTION_STEPS) $(CARGO) test --release --locked -p bathyal-collection --test model -- \
+		--nocapture programs
+	BATHYAL_ALL_OPERATIONS=1 $(CARGO) test --release --locked -p bathyal-collection --test model -- faults
 
 fuzz: ## search for inputs that break a reader, guided by coverage; minutes, and wants a C++ compiler
 	SECONDS_EACH=$(FUZZ_SECONDS) RUNS_EACH=$(FUZZ_RUNS) fuzz/run.sh

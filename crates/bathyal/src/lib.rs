@@ -41,6 +41,7 @@
 //! | look at an index, or for damage | [`inspect`], [`verify`] |
 //! | know what is exact, and how much of it was found | [`groundtruth`] |
 //! | keep indexes elsewhere than in folders | [`store`] |
+//! | keep rows with ids of your own and metadata, which change, and search them with filters | [`collection`] |
 //!
 //! Vectors are [`Element::F32`], `F16`, `U8` or `I8`, compared by [`Metric::L2`] (squared), inner product (negated) or
 //! cosine: a distance is always smaller where a vector is nearer. Ids are row numbers of the data, 32 bits.
@@ -49,6 +50,8 @@
 //! [`Error`] that says what, where, and what to do.
 //!
 //! The examples of this crate (`cargo run --release -p bathyal --example words -- ocean`) are whole programs.
+
+pub mod collection;
 
 pub use bathyal_gpu::{Card, DeviceChoice, GpuError};
 pub use bathyal_index::families;

@@ -1,5 +1,10 @@
 //! What can be typed after `bathyal`.
 
+mod collection;
+mod collection_change;
+mod collection_create;
+mod collection_open;
+mod collection_read;
 mod family;
 mod generate;
 mod get;
@@ -11,13 +16,25 @@ mod store;
 mod stripe;
 mod warm;
 
+pub use collection::CollectionCommand;
+pub use collection_change::{
+    CollectionCompactArguments, CollectionDeleteArguments, RowsArguments, UpdateArguments, WriteArguments,
+};
+pub use collection_create::{CreateArguments, FieldArgument};
+pub use collection_open::OpenArguments;
+pub use collection_read::{
+    CollectionCopyArguments, CollectionGetArguments, CollectionSearchArguments, CountArguments,
+    ExportArguments, LookArguments,
+};
 pub use family::FamilyArguments;
 pub use generate::{CompletionsArguments, ManArguments};
 pub use get::GetArguments;
 pub use memory_node::MemoryNodeArguments;
 pub use metric::MetricArgument;
 pub use search::{BenchArguments, DEFAULT_RECALL, ModeName, SearchArguments, SearchSettings};
-pub use slips::{BenchSlips, BuildSlips, GroundtruthSlips, SearchSlips, SettingsSlips};
+pub use slips::{
+    BenchSlips, BuildSlips, CollectionSearchSlips, GroundtruthSlips, SearchSlips, SettingsSlips,
+};
 pub use store::{StoreArguments, TwoStoresArguments};
 pub use stripe::{PartsArguments, StripeArguments};
 pub use warm::WarmArguments;
@@ -41,7 +58,7 @@ Exit codes:
   0    done
   1    failed: a missing file, bad data, a full disk; stderr says what and what to do
   2    the command line is wrong
-  3    the index is damaged or is not an index
+  3    the index or the collection is damaged, or is none
   130  stopped by Ctrl-C; nothing half-made is left
 With --json, a command that fails prints {\"error\": {\"kind\", \"message\", \"exit_code\"}}; docs/errors.md lists the kinds.
 
@@ -100,6 +117,9 @@ pub enum Command {
     Inspect(InspectArguments),
     /// Read every byte of an index and say whether all is well
     Verify(VerifyArguments),
+    /// Keep rows with ids, vectors and metadata that change at any time, and search them with filters
+    #[command(subcommand)]
+    Collection(CollectionCommand),
     /// Measure the device under a folder, or memory: latency, IOPS, bandwidth
     Probe(ProbeArguments),
     /// Reproduce the figures of a paper on this machine: tables, plots, records
@@ -116,6 +136,7 @@ impl Command {
         let metric = match self {
             Command::Build(arguments) => &arguments.metric,
             Command::Groundtruth(arguments) => &arguments.metric,
+            Command::Collection(CollectionCommand::Create(arguments)) => &arguments.metric,
             _ => return Vec::new(),
         };
         metric.note.iter().cloned().collect()

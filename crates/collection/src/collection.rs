@@ -9,7 +9,7 @@ use crate::rows::Rows;
 use crate::schema::Schema;
 use crate::search::{Found, Question};
 use crate::snapshot::{Fetch, Gotten, Scan, Snapshot};
-use crate::version::{FORMAT, Version, numbers, random_digits};
+use crate::version::{FORMAT, Version, now, numbers, random_digits};
 use crate::write::{CompactOptions, Compacted, CopiedCollection, Operation, Shared, Written};
 use arrow_array::RecordBatch;
 use bathyal_index::StoreOptions;
@@ -42,6 +42,8 @@ pub struct Description {
     pub rows_in_memory: u64,
     /// Bytes of memory that these take.
     pub memory_bytes: u64,
+    /// Bytes of memory that segments take that were looked at.
+    pub held_bytes: u64,
     /// Bytes of all segments.
     pub bytes: u64,
     /// Rows of segments, deleted or not, for every row in them that is there.
@@ -99,7 +101,7 @@ impl Collection {
             through: 0,
             next_segment: 1,
             writer: String::new(),
-            published: crate::write::now(),
+            published: now(),
             segments: Vec::new(),
         };
         version.publish(&place, &[]).map_err(|error| match error {
@@ -268,6 +270,18 @@ impl Collection {
         self.shared.compact(options, progress)
     }
 
+    /// Waits until the segments that are being written and merged beside the writes are done; what fails is tried again by later
+    /// writes, and is no error here.
+    pub fn settle(&self) {
+        self.shared.settle();
+    }
+
+    /// Ends what is done beside the writes, and every write that waits for it, with [`CollectionError::Cancelled`]. Nothing that was
+    /// acknowledged is lost. From then on no segment is written until the collection is opened again.
+    pub fn stop(&self) {
+        self.shared.stop();
+    }
+
     /// Sees what other processes have written since it was opened, or since the last time. Returns whether there was anything.
     ///
     /// # Errors
@@ -323,6 +337,7 @@ impl Collection {
             rows: state.live(),
             rows_in_memory: state.memories.iter().map(|memory| u64::from(memory.live())).sum(),
             memory_bytes: state.memory_bytes(),
+            held_bytes: state.segments.iter().map(|segment| segment.segment.held_bytes()).sum(),
             bytes: state.segments.iter().map(|segment| segment.segment.entry().bytes).sum(),
             space_amplification: state.space_amplification(),
             segments: segments.collect(),
@@ -347,6 +362,11 @@ impl Drop for Collection {
     fn drop(&mut self) {
         self.shared.close();
     }
+}
+
+/// Whether a collection is at `path`; false also where nobody can tell.
+pub fn is_collection(path: impl AsRef<Path>, store: &StoreOptions) -> bool {
+    Place::at(path, store).and_then(|place| numbers(&place)).is_ok_and(|versions| !versions.is_empty())
 }
 
 /// Refuses options that make no sense.

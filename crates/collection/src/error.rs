@@ -116,6 +116,24 @@ pub enum CollectionError {
         /// What happened.
         source: ParquetError,
     },
+    /// A file of rows is not what it should be.
+    #[error("{}: {reason}", path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// What was found, where, and what was expected.
+        reason: String,
+    },
+    /// A file was not written to a collection to its end.
+    #[error("{source}; of {} {}", path.display(), rows_written(*.written))]
+    Imported {
+        /// The file.
+        path: PathBuf,
+        /// Its first rows, which were written.
+        written: u64,
+        /// Why no more were.
+        source: Box<CollectionError>,
+    },
     /// The caller asked to stop.
     #[error("cancelled")]
     Cancelled,
@@ -125,6 +143,15 @@ pub enum CollectionError {
     /// The program is wrong.
     #[error("this should not happen; please report it: {0}")]
     Internal(String),
+}
+
+/// How much of a file was written, in words.
+fn rows_written(rows: u64) -> String {
+    match rows {
+        0 => "nothing was written".into(),
+        1 => "the first row was written".into(),
+        rows => format!("the first {rows} rows were written"),
+    }
 }
 
 impl CollectionError {

@@ -8,6 +8,7 @@
 mod bits;
 mod collection;
 pub mod error;
+pub mod exchange;
 mod filter;
 pub mod ids;
 mod log;
@@ -26,7 +27,7 @@ mod version;
 mod write;
 
 pub use bathyal_store::Durability;
-pub use collection::{Collection, Description, SegmentDescription};
+pub use collection::{Collection, Description, SegmentDescription, is_collection};
 pub use error::CollectionError;
 pub use filter::{BoundFilter, Filter, FilterError};
 pub use ids::{Id, IdKind, Ids, MAX_ID_BYTES};

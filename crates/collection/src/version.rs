@@ -9,7 +9,7 @@ use bathyal_store::{DraftExt, GenerationExt, Replace, StoreError};
 use rand::RngCore;
 use roaring::RoaringBitmap;
 use serde::{Deserialize, Serialize};
-use std::path::PathBuf;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 /// The latest version of the format that this program reads, and the one that it writes.
 pub(crate) const FORMAT: u32 = 1;
@@ -196,11 +196,6 @@ impl Version {
     }
 }
 
-/// Where a version is, for messages.
-pub(crate) fn path_of(place: &Place, number: u64) -> PathBuf {
-    place.path().join(Part::Version(number).name())
-}
-
 /// So many random hexadecimal digits, for names that nobody else takes.
 pub(crate) fn random_digits(digits: usize) -> String {
     let mut bytes = vec![0; digits.div_ceil(2)];
@@ -208,4 +203,9 @@ pub(crate) fn random_digits(digits: usize) -> String {
     let mut text: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
     text.truncate(digits);
     text
+}
+
+/// Seconds since 1970, for people: nothing is decided by them.
+pub(crate) fn now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }

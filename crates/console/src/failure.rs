@@ -3,6 +3,7 @@
 use std::fmt;
 use std::io;
 
+use bathyal_collection::CollectionError;
 use bathyal_index::IndexError;
 use bathyal_store::StoreError;
 use bathyal_tier::TierError;
@@ -22,7 +23,7 @@ pub enum Code {
     Failure = 1,
     /// The command line itself is wrong.
     Usage = 2,
-    /// An index is damaged, or is not an index: `verify` found it, or `open` or `search` touched it.
+    /// An index or a collection is damaged, or is none: `verify` found it, or `open` or `search` touched it.
     Damaged = 3,
     /// Stopped by Ctrl-C or SIGTERM; nothing half-made is left.
     Cancelled = 130,
@@ -110,6 +111,15 @@ impl From<TierError> for Failure {
 impl From<StoreError> for Failure {
     fn from(error: StoreError) -> Failure {
         IndexError::from(error).into()
+    }
+}
+
+impl From<CollectionError> for Failure {
+    fn from(error: CollectionError) -> Failure {
+        match error {
+            CollectionError::Index(error) => error.into(),
+            error => Failure::of(Kind::from(&error), error.to_string()),
+        }
     }
 }
 

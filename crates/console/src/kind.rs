@@ -2,7 +2,9 @@
 
 use std::fmt;
 use std::io;
+use std::path::Path;
 
+use bathyal_collection::CollectionError;
 use bathyal_gpu::GpuError;
 use bathyal_index::IndexError;
 use bathyal_store::StoreError;
@@ -17,17 +19,17 @@ use serde::Serialize;
 pub enum Kind {
     /// An argument or a combination of arguments cannot be right.
     InvalidArgument,
-    /// A file of vectors or ids is malformed, or holds values that cannot be used.
+    /// A file of vectors, ids or rows is malformed, or holds values that cannot be used.
     InvalidData,
-    /// A file, a folder or an index is not there.
+    /// A file, a folder, an index, a collection or a row is not there.
     NotFound,
-    /// Something is already where the output should go.
+    /// Something is already where the output should go, or a row with an id that is to be added.
     Exists,
-    /// The path leads to something that is no index.
+    /// The path leads to something that is no index, or no collection.
     NotAnIndex,
-    /// The bytes of an index are not those that were written.
+    /// The bytes of an index or a collection are not those that were written.
     Damaged,
-    /// The index was written by a later version of Bathyal.
+    /// The index or the collection was written by a later version of Bathyal.
     LaterVersion,
     /// The memory that is allowed, or that there is, does not suffice.
     Memory,
@@ -252,11 +254,7 @@ impl From<&IndexError> for Kind {
             IndexError::Read { source, .. } => source.into(),
             IndexError::Damaged { .. } => Kind::Damaged,
             // Of an address it was found that something is there.
-            IndexError::NotAnIndex { path, .. }
-                if !path.to_string_lossy().contains("://") && !path.exists() =>
-            {
-                Kind::NotFound
-            }
+            IndexError::NotAnIndex { path, .. } if is_absent(path) => Kind::NotFound,
             IndexError::NotAnIndex { .. } => Kind::NotAnIndex,
             IndexError::LaterVersion { .. } => Kind::LaterVersion,
             IndexError::Exists { .. } => Kind::Exists,
@@ -266,6 +264,37 @@ impl From<&IndexError> for Kind {
             IndexError::Cancelled => Kind::Cancelled,
             IndexError::Deadline => Kind::Timeout,
             IndexError::Forked { .. } | IndexError::Internal(_) => Kind::Internal,
+        }
+    }
+}
+
+/// Whether nothing at all is at a path. Of an address that is known only where it leads to.
+fn is_absent(path: &Path) -> bool {
+    !path.to_string_lossy().contains("://") && !path.exists()
+}
+
+impl From<&CollectionError> for Kind {
+    fn from(error: &CollectionError) -> Kind {
+        match error {
+            CollectionError::Parameter(_) | CollectionError::Filter(_) => Kind::InvalidArgument,
+            CollectionError::Duplicate { .. } | CollectionError::Exists { .. } => Kind::Exists,
+            CollectionError::NotACollection { path, .. } if is_absent(path) => Kind::NotFound,
+            CollectionError::NotACollection { .. } => Kind::NotAnIndex,
+            CollectionError::LaterVersion { .. } => Kind::LaterVersion,
+            CollectionError::Busy { .. } | CollectionError::Fenced { .. } => Kind::Busy,
+            CollectionError::NotWritten { .. } => Kind::Io,
+            CollectionError::Damaged { .. } => Kind::Damaged,
+            CollectionError::Memory { .. } => Kind::Memory,
+            CollectionError::Store(error) => error.into(),
+            CollectionError::Index(error) => error.into(),
+            CollectionError::Vectors(error) => error.into(),
+            CollectionError::Arrow(_) | CollectionError::Parquet { .. } | CollectionError::File { .. } => {
+                Kind::InvalidData
+            }
+            CollectionError::Imported { source, .. } => source.as_ref().into(),
+            CollectionError::Cancelled => Kind::Cancelled,
+            CollectionError::Deadline => Kind::Timeout,
+            CollectionError::Internal(_) => Kind::Internal,
         }
     }
 }
@@ -307,6 +336,21 @@ mod tests {
             let error = VectorError::Io { path, action: "open the file", source: reason.into() };
             assert_eq!(Kind::from(&GroundTruthError::Vectors(error)), kind, "{reason}");
         }
+    }
+
+    #[test]
+    fn failures_of_collections_have_the_kind_of_what_they_come_from() {
+        let path = PathBuf::from("memory://bucket/x");
+        let kind = |error: &CollectionError| Kind::from(error);
+        assert_eq!(kind(&CollectionError::Fenced { path: path.clone() }), Kind::Busy);
+        assert_eq!(kind(&CollectionError::Deadline), Kind::Timeout);
+        let reason = String::new();
+        assert_eq!(kind(&CollectionError::NotACollection { path: path.clone(), reason }), Kind::NotAnIndex);
+        let full = TierError::io("write", &path, io::ErrorKind::StorageFull.into());
+        let full = Box::new(CollectionError::Index(full.into()));
+        let stopped = CollectionError::Imported { path, written: 3, source: full };
+        assert_eq!(kind(&stopped), Kind::NoSpace);
+        assert!(stopped.to_string().ends_with("the first 3 rows were written"), "{stopped}");
     }
 
     #[test]

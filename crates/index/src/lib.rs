@@ -44,10 +44,10 @@ pub use open::{
     ChangeCounts, CompactOptions, Compaction, Copied, CopyOptions, Effort, Explanation, FillOptions, Filled,
     Index, IndexStats, InspectReport, ManyResult, Numa, OpenOptions, RangeOptions, RangeResult,
     SearchOptions, SearchResult, Searching, StoredVectors, StripeConversion, StripeConversionOptions,
-    TierChoice, WarmReport, WithinPlan, compact, compact_in, convert_stripes, convert_stripes_in, copy, fill,
-    inspect, inspect_in, probe_store, search_many, verify, verify_in,
+    TierChoice, WarmReport, compact, compact_in, convert_stripes, convert_stripes_in, copy, fill, inspect,
+    inspect_in, probe_store, search_many, verify, verify_in,
 };
 pub use query::{
     Counter, DEFAULT_BEAM_WIDTH, FAR_BEAM_WIDTH, MOST_OWN_COUNTERS, NO_ID, OwnCosts, OwnTotals, QueryStats,
-    RowSet, SearchMode, SearchTotals,
+    RowSet, SearchMode, SearchTotals, WithinPlan,
 };

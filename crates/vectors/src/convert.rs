@@ -155,8 +155,11 @@ impl<'a> Encoder<'a> {
     }
 }
 
-/// Appends finite `values` as `element`; else the first dimension that it cannot hold, and what to do.
-fn encode_row(element: Element, values: &[f32], out: &mut Vec<u8>) -> Result<(), (usize, &'static str)> {
+/// Appends finite `values` as `element`, as [`convert`] does.
+///
+/// # Errors
+/// The first dimension that `element` cannot hold, and what to do.
+pub fn encode_row(element: Element, values: &[f32], out: &mut Vec<u8>) -> Result<(), (usize, &'static str)> {
     const WHOLE: &str =
         "8-bit elements take whole numbers in their range only: scale and round the data first";
     const HALF: &str = "f16 reaches to 65504: scale the data first or keep it in f32";

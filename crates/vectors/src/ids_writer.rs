@@ -39,7 +39,7 @@ impl IdWriter {
         let mut output = AtomicFile::create(path)?;
         let distances = match format {
             IdFormat::Ibin => {
-                output.write(&bin_header_bytes(0, k as u32))?;
+                output.append(&bin_header_bytes(0, k as u32))?;
                 let spool = tempfile::tempfile_in(output.folder());
                 let spool = spool.map_err(VectorError::io(path, "create a temporary file beside"))?;
                 Some(BufWriter::with_capacity(BUFFER_BYTES, spool))
@@ -65,9 +65,9 @@ impl IdWriter {
         let prefix = (self.k as u32).to_le_bytes();
         for row in ids.chunks_exact(self.k) {
             if self.format == IdFormat::Ivecs {
-                self.output.write(&prefix)?;
+                self.output.append(&prefix)?;
             }
-            row.iter().try_for_each(|id| self.output.write(&id.to_le_bytes()))?;
+            row.iter().try_for_each(|id| self.output.append(&id.to_le_bytes()))?;
         }
         if let Some(spool) = &mut self.distances {
             let path = self.output.path();

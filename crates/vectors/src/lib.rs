@@ -29,7 +29,7 @@ mod ranges;
 mod rows;
 mod writer;
 
-pub use convert::{Converted, convert};
+pub use convert::{Converted, convert, encode_row};
 pub use error::VectorError;
 pub use file::{Access, Content, Largest, VectorFile};
 pub use format::{FileFormat, MAX_DIM};
@@ -37,4 +37,4 @@ pub use ids::{IdFile, IdFormat};
 pub use ids_writer::IdWriter;
 pub use ranges::{check_range_path, write_ranges};
 pub use rows::{RowBlock, RowReader};
-pub use writer::{VectorWriter, bin_header_bytes, write_ids};
+pub use writer::{AtomicFile, VectorWriter, bin_header_bytes, write_ids};

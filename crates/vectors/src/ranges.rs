@@ -35,10 +35,10 @@ pub fn write_ranges(
         return Err(VectorError::Argument { path: path.to_path_buf(), reason });
     }
     let mut output = AtomicFile::create(path)?;
-    output.write(&[queries.to_le_bytes(), total.to_le_bytes()].concat())?;
-    offsets.windows(2).try_for_each(|w| output.write(&((w[1] - w[0]) as u32).to_le_bytes()))?;
-    ids.iter().try_for_each(|id| output.write(&id.to_le_bytes()))?;
-    distances.iter().try_for_each(|distance| output.write(&distance.to_le_bytes()))?;
+    output.append(&[queries.to_le_bytes(), total.to_le_bytes()].concat())?;
+    offsets.windows(2).try_for_each(|w| output.append(&((w[1] - w[0]) as u32).to_le_bytes()))?;
+    ids.iter().try_for_each(|id| output.append(&id.to_le_bytes()))?;
+    distances.iter().try_for_each(|distance| output.append(&distance.to_le_bytes()))?;
     output.finish(&[])?;
     Ok(())
 }

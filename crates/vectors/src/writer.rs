@@ -51,7 +51,7 @@ impl VectorWriter {
         }
         let mut writer = VectorWriter { output: AtomicFile::create(path)?, format, element, dim, count: 0 };
         let header = writer.header();
-        writer.output.write(&header)?;
+        writer.output.append(&header)?;
         Ok(writer)
     }
 
@@ -77,12 +77,12 @@ impl VectorWriter {
             });
         }
         match self.format {
-            FileFormat::Bin(_) | FileFormat::Npy => self.output.write(rows)?,
+            FileFormat::Bin(_) | FileFormat::Npy => self.output.append(rows)?,
             FileFormat::Vecs(_) => {
                 let prefix = (self.dim as u32).to_le_bytes();
                 for row in rows.chunks_exact(row_bytes) {
-                    self.output.write(&prefix)?;
-                    self.output.write(row)?;
+                    self.output.append(&prefix)?;
+                    self.output.append(row)?;
                 }
             }
         }
@@ -134,15 +134,15 @@ pub fn write_ids(path: impl AsRef<Path>, found: &IdFile) -> Result<(), VectorErr
     match format {
         IdFormat::Ibin => {
             let header = bin_header_bytes(queries, k);
-            output.write(&header)?;
-            found.all_ids().iter().try_for_each(|id| output.write(&id.to_le_bytes()))?;
+            output.append(&header)?;
+            found.all_ids().iter().try_for_each(|id| output.append(&id.to_le_bytes()))?;
             let distances = found.all_distances().unwrap_or_default();
-            distances.iter().try_for_each(|d| output.write(&d.to_le_bytes()))?;
+            distances.iter().try_for_each(|d| output.append(&d.to_le_bytes()))?;
         }
         IdFormat::Ivecs => {
             for row in found.all_ids().chunks_exact(found.k()) {
-                output.write(&k.to_le_bytes())?;
-                row.iter().try_for_each(|id| output.write(&id.to_le_bytes()))?;
+                output.append(&k.to_le_bytes())?;
+                row.iter().try_for_each(|id| output.append(&id.to_le_bytes()))?;
             }
         }
     }
@@ -155,16 +155,21 @@ pub fn bin_header_bytes(count: u32, dim: u32) -> Vec<u8> {
     [count.to_le_bytes(), dim.to_le_bytes()].concat()
 }
 
-/// A file that appears under its name complete or not at all.
+/// A file that appears under its name complete or not at all: its bytes go to a temporary file beside it, which is removed if the
+/// value is dropped before [`AtomicFile::finish`].
 #[derive(Debug)]
-pub(super) struct AtomicFile {
+pub struct AtomicFile {
     path: PathBuf,
     folder: PathBuf,
     output: BufWriter<NamedTempFile>,
 }
 
 impl AtomicFile {
-    pub(super) fn create(path: &Path) -> Result<AtomicFile, VectorError> {
+    /// Begins the file `path`.
+    ///
+    /// # Errors
+    /// [`VectorError::Io`] if the folder cannot be written.
+    pub fn create(path: &Path) -> Result<AtomicFile, VectorError> {
         let folder = match path.parent() {
             Some(folder) if folder != Path::new("") => folder.to_path_buf(),
             _ => PathBuf::from("."),
@@ -194,12 +199,16 @@ impl AtomicFile {
         &mut self.output
     }
 
-    pub(super) fn write(&mut self, bytes: &[u8]) -> Result<(), VectorError> {
+    pub(super) fn append(&mut self, bytes: &[u8]) -> Result<(), VectorError> {
         self.output.write_all(bytes).map_err(VectorError::io(&self.path, "write the file"))
     }
 
-    /// Writes `header` over the first bytes, makes everything durable, and renames.
-    pub(super) fn finish(mut self, header: &[u8]) -> Result<PathBuf, VectorError> {
+    /// Writes `header` over the first bytes, makes everything durable, and gives the file its name, replacing what was there. Returns
+    /// its path.
+    ///
+    /// # Errors
+    /// [`VectorError::Io`], such as a full disk.
+    pub fn finish(mut self, header: &[u8]) -> Result<PathBuf, VectorError> {
         self.seal(header).map_err(VectorError::io(&self.path, "write the file"))?;
         let failed = |e: std::io::IntoInnerError<_>| VectorError::Io {
             path: self.path.clone(),
@@ -225,5 +234,15 @@ impl AtomicFile {
         file.seek(SeekFrom::Start(0))?;
         file.write_all(header)?;
         file.sync_all()
+    }
+}
+
+impl Write for AtomicFile {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.output.write(bytes)
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        self.output.flush()
     }
 }

@@ -11,7 +11,12 @@ const HEADING: &str = "Options of families";
 
 /// The family to build with its options.
 #[derive(Clone, Debug)]
-pub struct FamilyArguments(pub FamilyOptions);
+pub struct FamilyArguments {
+    /// As a build takes them.
+    pub options: FamilyOptions,
+    /// As they were typed.
+    pub given: GivenOptions,
+}
 
 /// The options of all families, each once, in the order of the registry.
 fn names() -> Vec<&'static str> {
@@ -83,10 +88,9 @@ impl FromArgMatches for FamilyArguments {
             .into_iter()
             .filter_map(|name| Some((name.to_owned(), value(matches.get_one::<String>(name)?))))
             .collect();
-        let options = families::options(family, &given);
-        options
-            .map(FamilyArguments)
-            .map_err(|error| Error::raw(ErrorKind::ValueValidation, error.to_string()))
+        let options = families::options(family, &given)
+            .map_err(|error| Error::raw(ErrorKind::ValueValidation, error.to_string()))?;
+        Ok(FamilyArguments { options, given })
     }
 
     fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), Error> {

@@ -176,6 +176,22 @@ slips!(
     &[Slip { names: EFFORT, answer: Answer::Option("--search-list") }]
 );
 slips!(
+    /// Slips of `collection search`.
+    CollectionSearchSlips,
+    &[
+        THREADS,
+        MEMORY,
+        NEIGHBORS,
+        Slip { names: EFFORT, answer: Answer::Option("--search-list") },
+        Slip { names: &["where", "predicate", "filters"], answer: Answer::Option("--filter") },
+        Slip { names: &["select", "fields", "include"], answer: Answer::Option("--columns") },
+        Slip {
+            names: &["metric", "distance", "space"],
+            answer: Answer::Words("a collection knows its metrics: they are given once, to bathyal collection create"),
+        },
+    ]
+);
+slips!(
     /// Slips of `bench` alone.
     BenchSlips,
     &[Slip { names: EFFORT, answer: Answer::Option("--search-lists") }]

@@ -44,7 +44,7 @@ fn options(arguments: &BuildArguments, metric: Metric, console: &Console) -> Res
     let calibration = calibration.map(|queries| queries.under(arguments.metric.name)).transpose()?;
     Ok(BuildOptions {
         metric,
-        family: arguments.family.0.clone(),
+        family: arguments.family.options.clone(),
         threads: arguments.threads,
         seed: arguments.seed,
         memory_bytes: arguments.memory,

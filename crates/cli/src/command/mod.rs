@@ -3,6 +3,7 @@
 mod bench;
 mod build;
 mod build_plan;
+mod collection;
 mod compact;
 mod completions;
 mod convert;
@@ -33,7 +34,7 @@ mod stripes;
 mod verify;
 mod warm;
 
-use bathyal_console::{Console, Failure};
+use bathyal_console::{Console, Failure, Kind};
 
 use crate::arguments::Command;
 
@@ -42,6 +43,35 @@ use crate::arguments::Command;
 /// # Errors
 /// What went wrong, with the exit code that says so.
 pub fn run(command: &Command, console: &Console) -> Result<(), Failure> {
+    dispatch(command, console).map_err(|failure| taken_for_an_index(command, failure))
+}
+
+/// Says of a command on an index that was given a collection which one is right.
+fn taken_for_an_index(command: &Command, failure: Failure) -> Failure {
+    if failure.kind != Kind::NotAnIndex {
+        return failure;
+    }
+    let (index, store, instead) = match command {
+        Command::Search(arguments) => (&arguments.index, arguments.settings.parts.store.options(), "search"),
+        Command::Bench(arguments) => (&arguments.index, arguments.settings.parts.store.options(), "search"),
+        Command::Inspect(arguments) => (&arguments.index, arguments.parts.store.options(), "inspect"),
+        Command::Verify(arguments) => (&arguments.index, arguments.parts.store.options(), "verify"),
+        Command::Get(arguments) => (&arguments.index, arguments.parts.store.options(), "get"),
+        Command::Insert(arguments) => (&arguments.index, arguments.store.options(), "add"),
+        Command::Delete(arguments) => (&arguments.index, arguments.store.options(), "delete"),
+        Command::Compact(arguments) => (&arguments.index, arguments.store.options(), "compact"),
+        Command::Copy(arguments) => (&arguments.index, arguments.stores.from(), "copy"),
+        _ => return failure,
+    };
+    if !store.is_ok_and(|store| bathyal_collection::is_collection(index, &store)) {
+        return failure;
+    }
+    let path = index.display();
+    let message = format!("{path}: is a collection, not an index; use `bathyal collection {instead} {path}`");
+    Failure { message, ..failure }
+}
+
+fn dispatch(command: &Command, console: &Console) -> Result<(), Failure> {
     match command {
         Command::Build(arguments) => build::run(arguments, console),
         Command::Search(arguments) => search::run(arguments, console),
@@ -60,6 +90,7 @@ pub fn run(command: &Command, console: &Console) -> Result<(), Failure> {
         Command::Compact(arguments) => compact::run(arguments, console),
         Command::Inspect(arguments) => inspect::run(arguments, console),
         Command::Verify(arguments) => verify::run(arguments, console),
+        Command::Collection(arguments) => collection::run(arguments, console),
         Command::Probe(arguments) => probe::run(arguments, console),
         Command::Repro(arguments) => bathyal_repro::run(arguments, console),
         Command::Completions(arguments) => completions::run(arguments, console),

@@ -5,6 +5,7 @@ mod bad_index;
 mod bad_usage;
 mod bad_vectors;
 mod changes;
+mod collection;
 mod elements;
 mod errors;
 mod generated;

@@ -11,10 +11,10 @@
 
 use super::record::{Batch, Change};
 use super::writer::{LogWriter, begin_log};
-use super::{LogReader, Progress, fresh_id, logs, seconds_now};
+use super::{LogReader, Progress, logs};
 use crate::error::CollectionError;
 use crate::place::{LOG, MARK, Part, Place};
-use crate::version::{self, Version};
+use crate::version::{self, Version, now, random_digits};
 use bathyal_store::{Durability, StoreError};
 use roaring::RoaringBitmap;
 use std::collections::BTreeSet;
@@ -197,8 +197,8 @@ fn end(
 /// The second step; `None` if another one came first.
 fn begin(place: &Place, sealed: Sealed) -> Result<Option<Acquired>, CollectionError> {
     let Sealed { mut version, deleted, changes, next, locks } = sealed;
-    (version.number, version.writer) = (version.number + 1, fresh_id());
-    version.published = seconds_now();
+    (version.number, version.writer) = (version.number + 1, random_digits(32));
+    version.published = now();
     if let Err(error) = version.publish(place, &deleted) {
         return unless_second(error).map(|()| None);
     }

@@ -18,20 +18,6 @@ pub(crate) use writer::LogWriter;
 
 use crate::error::CollectionError;
 use crate::place::{Part, Place};
-use rand::RngCore;
-use std::time::{SystemTime, UNIX_EPOCH};
-
-/// 16 random bytes in hexadecimal digits, unlike all others.
-pub(crate) fn fresh_id() -> String {
-    let mut bytes = [0; 16];
-    rand::rng().fill_bytes(&mut bytes);
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
-/// Seconds since 1970, for people: nothing is decided by them.
-fn seconds_now() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
-}
 
 /// The logs of a place by their first records, rising.
 fn logs(place: &Place) -> Result<Vec<u64>, CollectionError> {

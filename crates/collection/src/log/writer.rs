@@ -1,10 +1,9 @@
 //! The one that writes to a collection.
 
 use super::record::{Batch, LogFormat};
-use super::seconds_now;
 use crate::error::CollectionError;
 use crate::place::{LOG, MARK, Part, Place};
-use crate::version::{self, Version};
+use crate::version::{self, Version, now};
 use bathyal_store::{DraftExt, Durability, Replace, StoreError};
 use roaring::RoaringBitmap;
 use std::io;
@@ -120,7 +119,7 @@ impl LogWriter {
         deleted: &[RoaringBitmap],
     ) -> Result<(), CollectionError> {
         self.sync()?;
-        version.published = seconds_now();
+        version.published = now();
         loop {
             version.number = self.version + 1;
             version.writer.clone_from(&self.writer);

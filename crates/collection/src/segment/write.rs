@@ -157,11 +157,6 @@ impl SegmentWriter {
         })
     }
 
-    /// Rows so far.
-    pub(crate) fn rows(&self) -> u32 {
-        self.rows
-    }
-
     /// Takes the next rows: their `ids`, which rise and are above those before; of every field their `vectors`, one after the
     /// other, little-endian; the columns of the schema.
     ///

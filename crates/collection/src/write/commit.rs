@@ -184,7 +184,6 @@ impl Shared {
     /// Appends the records of a group, and shows what they come to.
     fn append(&self, writing: &mut Writing, group: Group) {
         let Group { next, records, done } = group;
-        let bytes = records.bytes() as u64;
         let appended = match &mut writing.log {
             _ if records.len() == 0 => Ok(()),
             Some(log) => log.append(records, self.options.durability).map(|_| self.show(next)),
@@ -192,7 +191,6 @@ impl Shared {
         };
         match appended {
             Ok(()) => {
-                writing.log_bytes += bytes;
                 done.into_iter().for_each(|(ticket, written)| ticket.answer(Ok(written)));
             }
             Err(error) => {
@@ -216,7 +214,7 @@ impl Shared {
         let (active, all) = (state.memories.last().map_or(0, |memory| memory.bytes()), state.memory_bytes());
         let most = (self.options.write_memory_bytes as f64 * ACTIVE_SHARE) as u64;
         let full = active > 0 && active + bytes > most || all > 0 && all + bytes > 2 * most;
-        full || writing.log_bytes > self.options.write_memory_bytes
+        full || writing.log.as_ref().map_or(0, LogWriter::log_bytes) > self.options.write_memory_bytes
     }
 
     /// Bytes of a batch at most.

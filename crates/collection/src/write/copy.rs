@@ -1,11 +1,10 @@
 //! A copy elsewhere, while the collection is used: segments byte for byte, and what is in memory as one more.
 
-use super::flush::now;
 use super::shared::Shared;
 use crate::error::CollectionError;
 use crate::place::{Part, Place};
 use crate::state::{Located, State};
-use crate::version::{SegmentEntry, Version};
+use crate::version::{SegmentEntry, Version, now};
 use bathyal_store::{GenerationExt, Replace, StoreError};
 use bathyal_vectors::progress::Progress;
 use roaring::RoaringBitmap;

@@ -11,7 +11,6 @@ use crate::version::{SegmentEntry, random_digits};
 use bathyal_vectors::progress::Progress;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, MutexGuard};
-use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Rows that are handed to a segment's writer at once.
 pub(super) const ROWS_AT_ONCE: usize = 4096;
@@ -102,7 +101,6 @@ impl Shared {
         let frozen = Arc::new(Frozen { memory, through, epoch: writing.epoch });
         let mut next = (*state).clone();
         next.freeze(through);
-        writing.log_bytes = 0;
         self.show(next);
         Ok(frozen)
     }
@@ -282,9 +280,4 @@ impl Shared {
             }
         }
     }
-}
-
-/// Seconds since 1970, for people: nothing is decided by it.
-pub(crate) fn now() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }

@@ -13,7 +13,6 @@ mod shared;
 
 pub use compact::{CompactOptions, Compacted};
 pub use copy::CopiedCollection;
-pub(crate) use flush::now;
 pub(crate) use operation::Operation;
 pub use operation::Written;
 pub(crate) use shared::Shared;

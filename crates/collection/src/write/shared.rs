@@ -45,8 +45,6 @@ pub(super) struct Writing {
     /// Counts how often the writing was acquired.
     pub(super) epoch: u64,
     pub(super) thread: Option<JoinHandle<()>>,
-    /// Bytes of records since memory was last frozen.
-    pub(super) log_bytes: u64,
 }
 
 impl Shared {
@@ -115,7 +113,6 @@ impl Shared {
         writing.log = Some(writer);
         writing.flush = Flush::default();
         writing.epoch += 1;
-        writing.log_bytes = state.memory_bytes();
         self.show(state);
         Ok(())
     }
@@ -161,6 +158,19 @@ impl Shared {
 
     fn reader(&self) -> MutexGuard<'_, Option<LogReader>> {
         self.reader.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits for what goes on beside the writes.
+    pub(crate) fn settle(&self) {
+        let thread = self.writing().thread.take();
+        if let Some(thread) = thread {
+            let _ = thread.join();
+        }
+    }
+
+    /// Ends what goes on beside the writes, and what would.
+    pub(crate) fn stop(&self) {
+        self.closing.store(true, Ordering::Relaxed);
     }
 
     /// Ends what goes on beside the writes, and gives the writing up.

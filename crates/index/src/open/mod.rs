@@ -12,15 +12,19 @@ mod fill;
 mod going_on;
 mod in_flight;
 mod inspect;
+mod known_places;
 mod many;
 mod numa;
 mod options;
 mod params;
+mod plan_within;
 mod pool;
 mod probing;
 mod range;
 mod result;
+mod scan;
 mod searching;
+mod sets;
 mod stats;
 mod tier;
 mod vectors;
@@ -50,7 +54,6 @@ pub use tier::TierChoice;
 pub use vectors::StoredVectors;
 pub use verify::{verify, verify_in};
 pub use warm::WarmReport;
-pub use within::WithinPlan;
 
 use crate::cost::processor::Processor;
 use crate::error::IndexError;
@@ -75,17 +78,17 @@ use caller::Waiting;
 use change::{Changing, FoundLog};
 use going_on::{CardTrouble, Reopening};
 use in_flight::engine_depth;
+use known_places::KnownPlaces;
 use numa::Placement;
 use pool::{Job, Known, RawQueries, Tenant, cores, process};
 use result::collect;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 use tier::{OpenParts, Pages, arrives, card_profile, check_card, moves_lines, open_tier};
-use within::KnownSets;
 
 /// Bytes of a connection to a store, about: what it reads into, and its TLS.
 const CONNECTION_BYTES: u64 = 48 << 10;
@@ -133,10 +136,8 @@ pub struct Index {
     nodes: Option<Arc<Nodes>>,
     /// The process that opened it.
     process: u32,
-    /// Where vectors lie, by id, once somebody has asked for some that do not lie in order.
-    located: OnceLock<Vec<u32>>,
-    /// What is known of the sets that searches were told to keep to.
-    sets: KnownSets,
+    /// What is known of where vectors lie, and the codes of sets.
+    known_places: KnownPlaces,
 }
 
 /// What an open index keeps in memory, or one copy of it.
@@ -377,8 +378,7 @@ impl Index {
             engine,
             manifest,
             process: process(),
-            located: OnceLock::new(),
-            sets: KnownSets::default(),
+            known_places: KnownPlaces::default(),
             card: options.card.as_ref().map(|card| card.profile().name.clone()),
             trouble,
         })
@@ -472,8 +472,7 @@ impl Index {
 
     fn needed_bytes(&self, threads: usize, in_flight: usize, search_list: u32) -> u64 {
         self.split.fixed()
-            + self.located_bytes()
-            + self.sets.bytes()
+            + self.known_places.bytes()
             + threads as u64 * self.thread_memory(in_flight, search_list as usize)
     }
 

@@ -4,12 +4,11 @@ use super::Index;
 use super::explain::PhaseTime;
 use super::options::Effort;
 use super::pool::Answers;
-use super::within::WithinPlan;
 use crate::calibrate::reach::{Reach, Unlike};
 use crate::error::IndexError;
 use crate::family::Knob;
 use crate::query::NO_ID;
-use crate::query::{Clock, Counter, OwnCosts, QueryStats, SearchParams, SearchTotals};
+use crate::query::{Clock, Counter, OwnCosts, QueryStats, SearchParams, SearchTotals, WithinPlan};
 use bathyal_store::Requests;
 
 /// The answers to a batch of queries.

@@ -136,11 +136,6 @@ impl Index {
         Ok(ranges((0..changes.next()).filter(|id| changes.has(*id))))
     }
 
-    /// Bytes of memory for knowing where vectors lie.
-    pub(super) fn located_bytes(&self) -> u64 {
-        self.located.get().map_or(0, |units| (units.len() * size_of::<u32>()) as u64)
-    }
-
     /// Takes vectors of an index whose files stay as they were built.
     fn take_fixed(
         &self,
@@ -167,8 +162,8 @@ impl Index {
             return Ok(());
         }
         let ordered = rows.unit_of(0).is_some();
-        if ordered || self.located.get().is_some() {
-            let located = |place: u32| self.located.get()?.get(place as usize).copied();
+        if ordered || self.known_places.located.get().is_some() {
+            let located = |place: u32| self.known_places.located.get()?.get(place as usize).copied();
             let unit = |place: &u32| rows.unit_of(*place).or_else(|| located(*place)).unwrap_or(NOWHERE);
             let mut units: Vec<u32> = places.iter().map(unit).filter(|unit| *unit < rows.units()).collect();
             units.sort_unstable();
@@ -268,13 +263,13 @@ impl Index {
 
     /// Where vectors lie, by id, if somebody has asked before.
     pub(super) fn located(&self) -> Option<&[u32]> {
-        self.located.get().map(Vec::as_slice)
+        self.known_places.located.get().map(Vec::as_slice)
     }
 
     /// Takes where vectors lie.
     pub(super) fn set_located(&self, units: Vec<u32>) {
         // Whoever else has found them meanwhile has found the same.
-        let _ = self.located.set(units);
+        let _ = self.known_places.located.set(units);
     }
 
     fn no_vector(&self, id: u32) -> IndexError {

@@ -11,6 +11,7 @@ pub(crate) mod within;
 
 pub use counters::{Counter, MOST_OWN_COUNTERS, OwnCosts, OwnTotals, QueryStats, SearchTotals};
 pub use row_set::RowSet;
+pub use within::WithinPlan;
 
 use bathyal_tier::{TierProfile, thread_ns};
 use serde::{Deserialize, Serialize};

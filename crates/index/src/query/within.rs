@@ -9,6 +9,7 @@
 use super::row_set::RowSet;
 use bathyal_kernels::quantize::{CodeQuery, Codec};
 use bathyal_kernels::{Neighbor, TopK};
+use serde::Serialize;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -20,6 +21,21 @@ const SLACK: usize = 4;
 const CODES_AT_ONCE: usize = 1024;
 /// Of those that ask for no recall: the effort that was named is all.
 pub(crate) const NEVER_LATE: usize = usize::MAX;
+
+/// How the rows of a set are searched ([`Index::search_within`](crate::Index::search_within)).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum WithinPlan {
+    /// All rows are in the set: a plain search.
+    All,
+    /// All rows of the set are compared: the answer is exact.
+    Scan,
+    /// A search that passes over other rows by their codes, with more effort the fewer are in the set.
+    Among,
+    /// A search for more neighbours, of which those of the set are kept: of families whose codes are not in memory, and where it
+    /// is cheaper. Queries for which that does not find enough are answered as by one of the other plans.
+    After,
+}
 
 /// The rows that a query may find.
 #[derive(Debug, Clone)]

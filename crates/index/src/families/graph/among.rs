@@ -2,7 +2,7 @@
 //!
 //! No link is followed. A walk passes through vectors of any kind, so that it takes the longer the fewer are in the set, and
 //! misses those that lie where it does not go; codes lie in memory whatever they are of. Where a set is so large that a walk
-//! is cheaper, the index searches for more neighbours and leaves out the others (`open/within`).
+//! is cheaper, the index searches for more neighbours and leaves out the others (`open/plan_within`).
 
 use super::layout::GraphLayout;
 use super::search::{Graph, Scratch};

@@ -1,13 +1,13 @@
 //! How the rows of a set are searched: by comparing all of them, by passing over the others, or by finding more and leaving
 //! some out. Which is cheapest is asked of the cost model, for one query, so that a batch has the answers of its queries.
 
+use super::Index;
+use super::change::Changing;
+use super::options::{Effort, MAX_SEARCH_LIST, SearchOptions};
 use crate::cost::demand::{Demand, moved_bytes};
 use crate::error::IndexError;
-use crate::open::Index;
-use crate::open::options::{Effort, MAX_SEARCH_LIST, SearchOptions};
 use crate::query::within::{NEVER_LATE, most_of};
-use crate::query::{RowSet, SearchParams, spread};
-use serde::Serialize;
+use crate::query::{RowSet, SearchParams, WithinPlan, spread};
 
 /// Units whose lengths are looked at to know how long they are in the mean.
 const SAMPLED_UNITS: usize = 16;
@@ -24,21 +24,6 @@ const MORE_TIMES: usize = 4;
 /// How many times as much a search by codes is taken to cost where somebody has to find out first whose codes lie where: most
 /// sets of an index that few rows were deleted from are searched without.
 const DEARER_UNPLACED: f64 = 2.0;
-
-/// How the rows of a set are searched ([`Index::search_within`]).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum WithinPlan {
-    /// All rows are in the set: a plain search.
-    All,
-    /// All rows of the set are compared: the answer is exact.
-    Scan,
-    /// A search that passes over other rows by their codes, with more effort the fewer are in the set.
-    Among,
-    /// A search for more neighbours, of which those of the set are kept: of families whose codes are not in memory, and where it
-    /// is cheaper. Queries for which that does not find enough are answered as by one of the other plans.
-    After,
-}
 
 /// A plan, and what it takes.
 pub(super) struct Planned {
@@ -212,7 +197,7 @@ impl Index {
                 "searches within a set of rows are of indexes that stay as they were built".into(),
             );
         }
-        let changed = |changing: &crate::open::Changing| {
+        let changed = |changing: &Changing| {
             let now = changing.now();
             !now.is_empty() || !now.are_rows()
         };
@@ -300,7 +285,7 @@ mod tests {
     #[test]
     fn more_neighbours_hold_those_of_a_set() {
         let more = |k, count| more_of_all(k, share_of(count, 1000));
-        assert_eq!((more(10, 500), more(10, 100), more(10, 990), more(1, 1)), (39, 226, 13, 7997));
+        assert_eq!((more(10, 500), more(10, 100), more(10, 990), more(1, 1)), (39, 227, 13, 7996));
         assert_eq!(more(10, 0), more(10, 1));
         assert_eq!((sure_of(40, 500, 1000), sure_of(13, 990, 1000), sure_of(7, 1, 1 << 31)), (35, 13, 6));
         assert_eq!((surer(0.5, 0.5), surer(0.5, 1.0), surer(1.0, 0.1)), (0.625, 0.5, 1.0));

@@ -1,24 +1,17 @@
 //! Search among some rows of an index, in every family: rows that match a filter, or that nobody has deleted.
 
-mod plan;
-mod scan;
-mod sets;
-
-pub use plan::WithinPlan;
-pub(in crate::open) use sets::KnownSets;
-
 use super::explain::PhaseTime;
+use super::plan_within::{Planned, sure_of};
 use super::pool::{Job, RawQueries};
 use super::result::{Used, collect};
+use super::scan::Pass;
 use super::{Index, SearchOptions, SearchResult, thread_count};
 use crate::error::IndexError;
 use crate::query::within::Among;
-use crate::query::{NO_ID, OwnCosts, QueryStats, RowSet, SearchParams, SearchTotals};
+use crate::query::{NO_ID, OwnCosts, QueryStats, RowSet, SearchParams, SearchTotals, WithinPlan};
 use bathyal_kernels::Neighbor;
 use bathyal_tier::Control;
 use bathyal_vectors::VectorFile;
-use plan::{Planned, sure_of};
-use scan::Pass;
 use std::sync::Arc;
 use std::time::Instant;
 

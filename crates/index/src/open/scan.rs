@@ -1,9 +1,9 @@
 //! The nearest of a set by comparing all of it: what holds rows of the set is read once for all queries, by all threads.
 
+use super::Index;
+use super::pool::RawQueries;
+use super::vectors::NOWHERE;
 use crate::error::IndexError;
-use crate::open::Index;
-use crate::open::pool::RawQueries;
-use crate::open::vectors::NOWHERE;
 use crate::query::set::VectorSet;
 use crate::query::{QueryStats, RowSet};
 use crate::room::room;

@@ -1,0 +1,61 @@
+//! Rows with ids, vectors and metadata that change at any time, searched under conditions.
+//!
+//! ```
+//! use bathyal::collection::{
+//!     Collection, CollectionError, CollectionOptions, Filter, Id, IdKind, Ids, Question, Rows, Schema, VectorField,
+//! };
+//! use bathyal::{Control, Element, Metric, VectorFile};
+//!
+//! # fn main() -> Result<(), CollectionError> {
+//! # let folder = tempfile::tempdir().expect("a folder");
+//! # let path = folder.path().join("my.collection");
+//! let schema: Schema = serde_json::from_str(
+//!     r#"{"id": "string", "vectors": [{"name": "embedding", "dim": 2, "element": "f32", "metric": "l2"}],
+//!         "columns": [{"name": "year", "type": "int64"}]}"#,
+//! )
+//! .expect("a schema");
+//! let mut collection = Collection::create(&path, schema.clone(), &CollectionOptions::default())?;
+//!
+//! // Three rows. `None`: no metadata, which `Rows::new` takes as an Arrow RecordBatch.
+//! let ids = Ids::of(IdKind::Text, &["a", "b", "c"].map(|id| Id::Text(id.into())))?;
+//! let vectors = [0.0_f32, 0.0, 1.0, 1.0, 2.0, 2.0].iter().flat_map(|value| value.to_le_bytes());
+//! let vectors = VectorFile::from_rows(Element::F32, 2, vectors.collect())?;
+//! let rows = Rows::new(&schema, ids, vec![vectors.clone()], None)?;
+//! assert_eq!(collection.add(rows)?.added, 3);
+//!
+//! // Found from now on, by every query, also after a crash.
+//! let filter = Filter::parse("id != 'b' and year is null")?;
+//! let question = Question { k: 1, filter: Some(filter), ..Question::default() };
+//! let found = collection.search(&vectors, &question, Control::default())?;
+//! assert_eq!((found.matches, found.ids.get(0), found.ids.get(2)), (2, Id::Text("a".into()), Id::Text("c".into())));
+//!
+//! assert_eq!(collection.delete_matching(&Filter::parse("id > 'a'")?)?.deleted, 2);
+//! drop(collection);
+//! collection = Collection::open(&path, &CollectionOptions::default())?;
+//! assert_eq!(collection.count(None)?, 1);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # Where things are
+//!
+//! | to | see |
+//! |---|---|
+//! | make one, or open it: memory, durability, threads | [`Collection::create`], [`Collection::open`], [`CollectionOptions`] |
+//! | say what rows have | [`Schema`], [`VectorField`], [`Column`], [`ColumnKind`] |
+//! | write rows, change their metadata, delete them | [`Collection::add`], [`Collection::upsert`], [`Collection::update`], [`Collection::delete`], [`Rows`] |
+//! | search, under a condition, at a recall | [`Collection::search`], [`Question`], [`Filter`], [`search_many`](search_many()) |
+//! | read rows: by id, in the order of their ids, how many | [`Collection::get`], [`Collection::scan`], [`Collection::count`] |
+//! | hold what there was at a moment while others write | [`Collection::snapshot`], [`Snapshot`] |
+//! | see what other processes have written | [`Collection::refresh`] |
+//! | read and write files of rows | [`exchange`] |
+//! | look after it | [`Collection::compact`], [`Collection::verify`], [`Collection::describe`], [`Collection::copy_to`] |
+
+pub use bathyal_collection::exchange;
+pub use bathyal_collection::{
+    BoundFilter, Collection, CollectionError, CollectionOptions, Column, ColumnKind, CompactOptions,
+    Compacted, CopiedCollection, DEFAULT_WRITE_MEMORY_BYTES, Description, Durability, Fetch, Fetched, Filter,
+    FilterError, Found, FoundInMany, Gotten, ID_COLUMN, Id, IdKind, Ids, MAX_ID_BYTES, PartPlan, Place,
+    Question, Rows, Scan, Schema, SegmentDescription, Snapshot, VectorField, Written, is_collection,
+    search_many,
+};

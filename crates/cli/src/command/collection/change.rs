@@ -1,0 +1,67 @@
+//! `bathyal collection delete` and `compact`.
+
+use bathyal_collection::{CompactOptions, Compacted, Written};
+use bathyal_console::process_memory::peak_rss_bytes;
+use bathyal_console::{Console, Failure, byte_size};
+use serde::Serialize;
+
+use super::ids::ids;
+use super::open::{to_write, writing};
+use crate::arguments::{CollectionCompactArguments, CollectionDeleteArguments};
+
+#[derive(Serialize)]
+struct Deleted {
+    collection: String,
+    #[serde(flatten)]
+    written: Written,
+    /// Rows that are left.
+    total: u64,
+}
+
+pub(super) fn delete(arguments: &CollectionDeleteArguments, console: &Console) -> Result<(), Failure> {
+    let collection = to_write(&arguments.collection, &arguments.write, console)?;
+    let written = match &arguments.filter {
+        Some(filter) => writing(&collection, console, || collection.delete_matching(filter))?,
+        None => {
+            let ids = ids(collection.schema().id_kind, &arguments.ids, arguments.file.as_ref())?;
+            writing(&collection, console, || collection.delete(ids))?
+        }
+    };
+    let total = collection.count(None)?;
+    let answer = Deleted { collection: arguments.collection.display().to_string(), written, total };
+    let missing = match written.missing {
+        0 => String::new(),
+        missing => format!(", {missing} were not there"),
+    };
+    let text = format!("{}: {} rows deleted{missing}, {total} are left", answer.collection, written.deleted);
+    console.answer(&answer, &text)
+}
+
+#[derive(Serialize)]
+struct Answer {
+    collection: String,
+    #[serde(flatten)]
+    compacted: Compacted,
+    peak_rss_bytes: Option<u64>,
+}
+
+pub(super) fn compact(arguments: &CollectionCompactArguments, console: &Console) -> Result<(), Failure> {
+    let collection = to_write(&arguments.collection, &arguments.write, console)?;
+    let progress = console.progress();
+    let options = CompactOptions { full: !arguments.light };
+    let compacted = writing(&collection, console, || collection.compact(&options, &progress))?;
+    drop(progress);
+    let collection = arguments.collection.display().to_string();
+    let answer = Answer { collection, compacted, peak_rss_bytes: peak_rss_bytes() };
+    let text = format!(
+        "{}: {} segments became {}, {} became {}, {} rows written again in {:.1} s",
+        answer.collection,
+        compacted.segments_before,
+        compacted.segments_after,
+        byte_size::format(compacted.bytes_before),
+        byte_size::format(compacted.bytes_after),
+        compacted.rows_written,
+        compacted.seconds,
+    );
+    console.answer(&answer, &text)
+}

@@ -1,0 +1,107 @@
+//! `bathyal collection inspect` and `verify`.
+
+use std::fmt::Write;
+
+use bathyal_collection::Description;
+use bathyal_console::{Console, Failure, byte_size};
+use serde::Serialize;
+
+use super::create::lines;
+use super::open::to_read;
+use crate::arguments::LookArguments;
+
+/// Segments that are listed for people; all are in JSON.
+const SHOWN_SEGMENTS: usize = 20;
+/// Faults that are listed for people.
+const SHOWN_FAULTS: usize = 20;
+
+#[derive(Serialize)]
+struct Answer {
+    #[serde(flatten)]
+    description: Description,
+    /// The versions that are kept.
+    versions: Vec<u64>,
+}
+
+pub(super) fn run(arguments: &LookArguments, console: &Console) -> Result<(), Failure> {
+    let collection = to_read(&arguments.collection, &arguments.open, console)?;
+    let answer = Answer { description: collection.describe(), versions: collection.versions()? };
+    console.answer(&answer, &text(&answer))
+}
+
+fn text(answer: &Answer) -> String {
+    let told = &answer.description;
+    let size = byte_size::format;
+    let mut text = format!(
+        "{}: a collection of {} rows\n\
+         {}\n\
+         version       {}, {} batches so far\n\
+         in segments   {} rows in {} segments, {}, {:.2} times what is not deleted\n\
+         in memory     {} rows, {}, which are in the log",
+        told.path,
+        told.rows,
+        lines(&told.schema),
+        told.version,
+        told.sequence,
+        told.rows - told.rows_in_memory,
+        told.segments.len(),
+        size(told.bytes),
+        told.space_amplification,
+        told.rows_in_memory,
+        size(told.memory_bytes),
+    );
+    for segment in told.segments.iter().take(SHOWN_SEGMENTS) {
+        let deleted =
+            if segment.deleted > 0 { format!(", {} deleted", segment.deleted) } else { String::new() };
+        // Writing to a string does not fail.
+        let _ = write!(
+            text,
+            "\nsegment       {}: {} rows{deleted}, {}",
+            segment.name,
+            segment.rows,
+            size(segment.bytes)
+        );
+    }
+    let more = told.segments.len().saturating_sub(SHOWN_SEGMENTS);
+    if more > 0 {
+        let _ = write!(text, "\n              and {more} more segments, which --json lists");
+    }
+    text
+}
+
+#[derive(Serialize)]
+struct Verified {
+    collection: String,
+    sound: bool,
+    rows: u64,
+    bytes: u64,
+    faults: Vec<String>,
+}
+
+pub(super) fn verify(arguments: &LookArguments, console: &Console) -> Result<(), Failure> {
+    let collection = to_read(&arguments.collection, &arguments.open, console)?;
+    let progress = console.progress();
+    let faults = collection.verify(&progress)?;
+    drop(progress);
+    let told = collection.describe();
+    let path = arguments.collection.display().to_string();
+    let answer =
+        Verified { collection: path, sound: faults.is_empty(), rows: told.rows, bytes: told.bytes, faults };
+    let verdict = if answer.sound { "sound" } else { "DAMAGED" };
+    let size = byte_size::format(told.bytes);
+    let mut lines = vec![format!("{}: {verdict}: {} rows, {size} in segments", answer.collection, told.rows)];
+    lines.extend(answer.faults.iter().take(SHOWN_FAULTS).map(|fault| format!("  {fault}")));
+    let more = answer.faults.len().saturating_sub(SHOWN_FAULTS);
+    if more > 0 {
+        lines.push(format!("  and {more} more"));
+    }
+    if answer.sound {
+        return console.answer(&answer, &lines.join("\n"));
+    }
+    let failure = Failure::damaged(format!(
+        "{}: damaged: {} faults; restore the collection from a copy",
+        answer.collection,
+        answer.faults.len()
+    ));
+    console.answer_and_fail(&answer, &lines.join("\n"), failure)
+}

@@ -1,0 +1,85 @@
+//! `bathyal collection get` and `count`.
+
+use bathyal_collection::exchange::{JsonRow, JsonRows};
+use bathyal_collection::{Fetch, Gotten, Ids, Schema};
+use bathyal_console::{Console, Failure, Kind};
+use bathyal_index::StoredVectors;
+use bathyal_tier::Control;
+use serde::Serialize;
+
+use super::ids::ids;
+use super::open::to_read;
+use crate::arguments::{CollectionGetArguments, CountArguments};
+
+/// Ids that a message names.
+const NAMED: usize = 5;
+
+#[derive(Serialize)]
+struct Answer<'a> {
+    collection: String,
+    rows: Vec<JsonRow<'a>>,
+    /// The ids of which there is no row.
+    missing: Vec<String>,
+}
+
+pub(super) fn get(arguments: &CollectionGetArguments, console: &Console) -> Result<(), Failure> {
+    let collection = to_read(&arguments.collection, &arguments.open, console)?;
+    let schema = collection.schema();
+    let wanted = ids(schema.id_kind, &arguments.ids, arguments.file.as_ref())?;
+    let vectors = if arguments.vectors { field_names(&schema) } else { Vec::new() };
+    let what = Fetch { columns: arguments.columns.clone(), vectors: vectors.clone() };
+    let control = Control { cancel: Some(console.interrupt().flag()), deadline: None };
+    let Gotten { places, ids, columns, vectors: found } = collection.get(&wanted, &what, control)?;
+    let rows = JsonRows::new(ids, &columns, named(vectors, found))?;
+    let missing = missing(&wanted, &places);
+    let path = arguments.collection.display().to_string();
+    let text = lines(rows.iter())?;
+    let answer = Answer { collection: path, rows: rows.iter().collect(), missing };
+    if answer.missing.is_empty() {
+        return console.answer(&answer, &text);
+    }
+    let more = answer.missing.len().saturating_sub(NAMED);
+    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+    let first: Vec<String> = answer.missing.iter().take(NAMED).map(|id| format!("{id:?}")).collect();
+    let message = format!("{}: there is no row with the id {}{more}", answer.collection, first.join(", "));
+    console.answer_and_fail(&answer, &text, Failure::of(Kind::NotFound, message))
+}
+
+/// The names of all fields of vectors.
+pub(super) fn field_names(schema: &Schema) -> Vec<String> {
+    schema.vectors.iter().map(|field| field.name.clone()).collect()
+}
+
+/// Vectors with the names of their fields.
+pub(super) fn named(names: Vec<String>, vectors: Vec<StoredVectors>) -> Vec<(String, StoredVectors)> {
+    names.into_iter().zip(vectors).collect()
+}
+
+/// Objects, a line each.
+pub(super) fn lines(rows: impl Iterator<Item = impl Serialize>) -> Result<String, Failure> {
+    let line = |row| serde_json::to_string(&row);
+    let lines = rows.map(line).collect::<Result<Vec<_>, _>>();
+    lines
+        .map(|lines| lines.join("\n"))
+        .map_err(|error| Failure::of(Kind::Internal, format!("rows as JSON: {error}")))
+}
+
+/// The ids that are not at these places, which rise.
+fn missing(wanted: &Ids, places: &[u32]) -> Vec<String> {
+    let absent = (0..wanted.len()).filter(|at| places.binary_search(&(*at as u32)).is_err());
+    absent.map(|at| wanted.get(at).to_string()).collect()
+}
+
+#[derive(Serialize)]
+struct Counted {
+    collection: String,
+    rows: u64,
+}
+
+pub(super) fn count(arguments: &CountArguments, console: &Console) -> Result<(), Failure> {
+    let collection = to_read(&arguments.collection, &arguments.open, console)?;
+    let control = Control { cancel: Some(console.interrupt().flag()), deadline: None };
+    let rows = collection.snapshot().count(arguments.filter.as_ref(), control)?;
+    let answer = Counted { collection: arguments.collection.display().to_string(), rows };
+    console.answer(&answer, &rows.to_string())
+}

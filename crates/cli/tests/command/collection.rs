@@ -1,0 +1,347 @@
+//! `bathyal collection`: rows from nothing to answers, what is said of mistakes, and what a kill leaves.
+
+use std::io::Write;
+use std::path::Path;
+use std::process::Stdio;
+
+use bathyal_console::Kind;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use crate::workshop::{Ran, bathyal, command, names, shared, write_vectors};
+
+/// Runs the command with these arguments, of which some have spaces.
+fn run(folder: &Path, arguments: &[&str]) -> Ran {
+    Ran::of(command(folder, &[&["collection"], arguments].concat()).output().unwrap())
+}
+
+/// The same with text on its standard input.
+fn feed(folder: &Path, arguments: &[&str], text: &str) -> Ran {
+    let mut command = command(folder, &[&["collection"], arguments].concat());
+    let command = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    child.stdin.take().unwrap().write_all(text.as_bytes()).unwrap();
+    Ran::of(child.wait_with_output().unwrap())
+}
+
+/// A folder with a collection `c` of 40 rows: ids `r0` to `r39`, vectors on a line, years and languages.
+fn folder() -> TempDir {
+    let folder = TempDir::new().unwrap();
+    let create = "create c --id string --vector embedding:3 --column year:int64 --column lang:string --column tags:list<string>";
+    run(folder.path(), &create.split(' ').collect::<Vec<_>>()).good();
+    let line = |row: i64| {
+        let lang = if row % 4 == 0 {
+            "null".into()
+        } else {
+            format!("{:?}", ["de", "en", "fr", "en"][row as usize % 4])
+        };
+        format!(
+            "{{\"id\": \"r{row}\", \"vector\": [{row}, 0, 1], \"year\": {}, \"lang\": {lang}, \"tags\": [\"t{}\"]}}\n",
+            2000 + row,
+            row % 3
+        )
+    };
+    let text: String = (0..40).map(line).collect();
+    std::fs::write(folder.path().join("rows.jsonl"), text).unwrap();
+    let said = run(folder.path(), &["add", "c", "rows.jsonl"]).good();
+    assert!(said.contains("c: 40 rows: 40 added") && said.contains("40 are there"), "{said}");
+    folder
+}
+
+fn first(answer: &Value) -> Vec<String> {
+    let neighbors = answer["results"][0]["neighbors"].as_array().unwrap();
+    neighbors.iter().map(|row| row["id"].as_str().unwrap().to_owned()).collect()
+}
+
+#[test]
+fn rows_are_written_found_changed_and_counted() {
+    let folder = folder();
+    let here = folder.path();
+    let search = ["search", "c", "--vector", "7.2,0,1", "-k", "3", "--recall", "1"];
+    assert_eq!(first(&run(here, &[&search[..], &["--json"]].concat()).json()), ["r7", "r8", "r6"]);
+    let filter = ["--filter", "year >= 2010 and lang in ('de', 'en')"];
+    let answer = run(
+        here,
+        &[&search[..], &filter, &["--json", "--columns", "lang", "--vectors", "--explain"]].concat(),
+    )
+    .json();
+    assert_eq!((first(&answer), &answer["k"]), (vec!["r11".into(), "r13".into(), "r15".into()], &json!(3)));
+    assert_eq!(answer["results"][0]["neighbors"][1]["lang"], "de");
+    assert_eq!(answer["results"][0]["neighbors"][1]["embedding"], json!([13.0, 0.0, 1.0]));
+    assert!(answer["results"][0]["neighbors"][1].get("year").is_none(), "{answer}");
+    assert_eq!((&answer["matches"], &answer["plans"][0]["part"]), (&json!(22), &json!("memory")));
+    let said = run(here, &[&search[..], &filter, &["--explain"]].concat()).good();
+    for part in
+        ["1 queries, k 3: 22 rows match the filter", "part          memory", "id   distance", "lang", "r13"]
+    {
+        assert!(said.contains(part), "no {part} in {said}");
+    }
+    // In JSON the same.
+    let filter = ["--filter", r#"{"year": {"$gte": 2010}, "lang": {"$in": ["en", "de"]}}"#];
+    assert_eq!(
+        first(&run(here, &[&search[..], &filter, &["--json"]].concat()).json()),
+        ["r11", "r13", "r15"]
+    );
+    assert_eq!(run(here, &["count", "c", "--filter", filter[1]]).good(), "22\n");
+    // Fewer match than are wanted.
+    let ran = run(here, &[&search[..], &["--filter", "year > 2037"]].concat());
+    ran.says(&["asked for 3 neighbours, only 2 rows match"]);
+
+    let said = feed(
+        here,
+        &["update", "c", "-"],
+        "{\"id\": \"r3\", \"year\": 1900}\n{\"id\": \"x\", \"lang\": \"xx\"}\n",
+    )
+    .good();
+    assert!(said.contains("2 rows: 1 replaced, 1 not there"), "{said}");
+    let got = run(here, &["get", "c", "r3", "--vectors"]).good();
+    let expected = r#"{"id":"r3","year":1900,"lang":"en","tags":["t0"],"embedding":[3.0,0.0,1.0]}"#;
+    assert_eq!(got.trim_end(), expected);
+    let said = feed(
+        here,
+        &["upsert", "c", "-"],
+        "{\"id\": \"r3\", \"vector\": [9, 9, 9]}\n{\"id\": \"new\", \"vector\": [1, 1, 1]}",
+    )
+    .good();
+    assert!(said.contains("1 added, 1 replaced"), "{said}");
+    assert_eq!(
+        run(here, &["get", "c", "r3", "--columns", "lang"]).good().trim_end(),
+        r#"{"id":"r3","lang":null}"#
+    );
+    let answer = run(here, &["delete", "c", "r0", "r1", "nobody", "--json"]).json();
+    assert_eq!(
+        (&answer["deleted"], &answer["missing"], &answer["total"]),
+        (&json!(2), &json!(1), &json!(39))
+    );
+    let said = run(here, &["delete", "c", "--filter", "year < 2010"]).good();
+    assert!(said.contains("7 rows deleted, 32 are left"), "{said}");
+    std::fs::write(here.join("gone.txt"), "r20\nr21\n").unwrap();
+    assert!(run(here, &["delete", "c", "--ids", "gone.txt"]).good().contains("2 rows deleted, 30 are left"));
+
+    let told = run(here, &["inspect", "c", "--json"]).json();
+    assert_eq!((&told["rows"], &told["schema"]["id"]), (&json!(30), &json!("string")));
+    let said = run(here, &["compact", "c"]).good();
+    assert!(said.contains("0 segments became 1"), "{said}");
+    let said = run(here, &["inspect", "c"]).good();
+    for part in [
+        "a collection of 30 rows",
+        "embedding: 3 f32, l2, cluster",
+        "tags: list<string>",
+        "30 rows in 1 segments",
+    ] {
+        assert!(said.contains(part), "no {part} in {said}");
+    }
+    assert!(run(here, &["verify", "c"]).good().contains("c: sound: 30 rows"));
+    assert_eq!(first(&run(here, &[&search[..], &["--json"]].concat()).json())[0], "new");
+}
+
+#[test]
+fn collections_move_through_files_and_are_copied() {
+    let folder = folder();
+    let here = folder.path();
+    for file in ["out.parquet", "out.arrow"] {
+        let answer = run(here, &["export", "c", file, "--json"]).json();
+        assert_eq!((&answer["rows"], &answer["ids"]), (&json!(40), &Value::Null));
+        let second = format!("{file}.collection");
+        run(here, &["create", &second, "--like", file]).good();
+        run(here, &["import", &second, file]).good();
+        let line = |collection: &str| run(here, &["get", collection, "r7", "r8", "--vectors"]).good();
+        assert_eq!(line(&second), line("c"));
+    }
+    let said = run(
+        here,
+        &["export", "c", "some.jsonl", "--filter", "year < 2003", "--columns", "year", "--no-vectors"],
+    )
+    .good();
+    assert!(said.contains("some.jsonl: 3 rows of c"), "{said}");
+    let text = std::fs::read_to_string(here.join("some.jsonl")).unwrap();
+    assert_eq!(text.lines().next(), Some(r#"{"id":"r0","year":2000}"#));
+    run(here, &["export", "c", "base.fbin"]).good();
+    assert_eq!(names(here).iter().filter(|name| name.starts_with("base")).count(), 2, "{:?}", names(here));
+    let told = run(here, &["inspect", "c", "--json"]).json();
+    std::fs::write(here.join("schema.json"), told.to_string()).unwrap();
+    run(here, &["create", "third", "--schema", "schema.json"]).good();
+    run(here, &["add", "third", "base.fbin", "--ids", "base.ids.txt"]).good();
+    assert_eq!(run(here, &["count", "third"]).good(), "40\n");
+    let said = run(here, &["copy", "c", "fourth"]).good();
+    assert!(said.contains("fourth: 40 rows in 1 segments"), "{said}");
+    run(here, &["copy", "c", "fourth"]).fails(1, &["fourth: already exists"]);
+    assert_eq!(run(here, &["count", "fourth", "--filter", "contains(tags, 't0')"]).good(), "14\n");
+}
+
+#[test]
+fn what_many_queries_have_found_is_written_to_a_file() {
+    let folder = TempDir::new().unwrap();
+    let here = folder.path();
+    write_vectors(here, "base.fbin", 3000, 12, 1);
+    write_vectors(here, "queries.fbin", 20, 12, 2);
+    run(here, &["create", "c", "--like", "base.fbin", "--metric", "euclidean", "--quiet"]).good();
+    run(here, &["add", "c", "base.fbin"]).good();
+    run(here, &["compact", "c"]).good();
+    let ran = run(here, &["search", "c", "queries.fbin", "-k", "5", "--output", "found.jsonl"]);
+    assert!(ran.good().contains("and 17 more queries, which the output has, too"));
+    let text = std::fs::read_to_string(here.join("found.jsonl")).unwrap();
+    let last: Value = serde_json::from_str(text.lines().last().unwrap()).unwrap();
+    assert_eq!(
+        (text.lines().count(), &last["query"], last["neighbors"].as_array().unwrap().len()),
+        (20, &json!(19), 5)
+    );
+    run(here, &["search", "c", "queries.fbin", "--output", "found.ibin"]).fails(2, &["found.ibin", ".jsonl"]);
+    run(here, &["search", "c", "base.fbin", "-k", "1", "--filter", "id = 17", "--show", "1"]).says(&[]);
+    run(here, &["get", "c", "17", "99999"]).fails_with_answer(1, &["there is no row with the id \"99999\""]);
+    run(here, &["get", "c", "seventeen"]).fails(2, &["\"seventeen\" is no number"]);
+}
+
+impl Ran {
+    /// As [`Ran::fails`], of a command that has an answer, too.
+    #[track_caller]
+    fn fails_with_answer(self, code: i32, parts: &[&str]) {
+        assert_eq!(self.code, Some(code), "{self:?}");
+        assert!(!self.stdout.is_empty());
+        self.says(parts);
+    }
+}
+
+#[test]
+fn mistakes_are_said_with_what_would_be_right() {
+    let folder = folder();
+    let here = folder.path();
+    let cases: [(&[&str], i32, &[&str]); 22] = [
+        (&["search", "c", "--vector", "1,2", "-k", "3"], 2, &["--vector has 2 numbers", "have 3"]),
+        (&["search", "c", "--vector", "1,2,x"], 2, &["invalid value 'x'"]),
+        (&["search", "c"], 2, &["QUERIES"]),
+        (&["search", "c", "--vector", "1,2,3", "--filter", "year >="], 2, &["--filter"]),
+        (&["search", "c", "--vector", "1,2,3", "--filter", "{\"year\": {\"$gtr\": 1}}"], 2, &["$gtr"]),
+        (&["search", "c", "--vector", "1,2,3", "--filter", "{\"year\": "], 2, &["is no JSON"]),
+        (&["search", "c", "--vector", "1,2,3", "--filter", "yaer = 1"], 1, &["yaer", "year"]),
+        (&["search", "c", "--vector", "1,2,3", "--filter", "year = 'x'"], 1, &["year"]),
+        (
+            &["search", "c", "--vector", "1,2,3", "--columns", "yaer"],
+            1,
+            &["there is no column \"yaer\"; there is year"],
+        ),
+        (
+            &["search", "c", "--vector", "1,2,3", "--field", "title"],
+            1,
+            &["there is no field of vectors \"title\""],
+        ),
+        (&["search", "c", "--vector", "1,2,3", "--where", "year = 1"], 2, &["'--filter'"]),
+        (&["search", "nothing", "--vector", "1,2,3"], 1, &["nothing: is not a collection", "create"]),
+        (&["add", "c", "rows.jsonl"], 1, &["40 of the ids are there already", "nothing was written"]),
+        (&["add", "c", "rows.csv"], 1, &["rows.csv", ".parquet"]),
+        (&["add", "c", "none.parquet"], 1, &["none.parquet", "find the file"]),
+        (&["add", "c", "rows.jsonl", "--durability", "maybe"], 2, &["disk, system"]),
+        (&["create", "c", "--vector", "v:3"], 1, &["c: already exists"]),
+        (&["create", "d"], 2, &["--vector"]),
+        (&["create", "d", "--vector", "v:3:f32:l2:more"], 2, &["NAME:DIM:ELEMENT:METRIC"]),
+        (&["create", "d", "--vector", "v:3", "--column", "v:int64"], 1, &["\"v\" is there twice"]),
+        (&["create", "d", "--vector", "v:3", "--max-degree", "9"], 2, &["max_degree is an option of graph"]),
+        (&["delete", "c"], 2, &["ID"]),
+    ];
+    for (arguments, code, parts) in cases {
+        run(here, arguments).fails(code, parts);
+        let ran = run(here, &[arguments, &["--json"]].concat());
+        let told: Value = serde_json::from_str(&ran.stdout).unwrap_or_else(|_| panic!("{ran:?}"));
+        let kind = told["error"]["kind"].as_str().unwrap();
+        assert!(Kind::ALL.iter().any(|known| known.name() == kind && *known != Kind::Internal), "{told}");
+    }
+    assert!(!here.join("d").exists());
+    assert_eq!(run(here, &["count", "c"]).good(), "40\n");
+    let kind = |arguments: &[&str]| {
+        let ran = run(here, &[arguments, &["--json"]].concat());
+        serde_json::from_str::<Value>(&ran.stdout).unwrap()["error"]["kind"].as_str().unwrap().to_owned()
+    };
+    assert_eq!(kind(&["count", "nothing"]), "not_found");
+    std::fs::create_dir(here.join("empty")).unwrap();
+    assert_eq!(kind(&["count", "empty"]), "not_an_index");
+    assert_eq!(kind(&["add", "c", "rows.jsonl"]), "exists");
+    assert_eq!(kind(&["get", "c", "nobody"]), "not_found");
+    std::fs::write(here.join("bad.jsonl"), "{\"id\": 1}").unwrap();
+    assert_eq!(kind(&["add", "c", "bad.jsonl"]), "invalid_data");
+}
+
+#[test]
+fn commands_for_indexes_say_that_it_is_a_collection() {
+    let folder = folder();
+    let here = folder.path();
+    write_vectors(here, "queries.fbin", 3, 3, 1);
+    for (line, instead) in [
+        ("search c queries.fbin", "search"),
+        ("inspect c", "inspect"),
+        ("verify c", "verify"),
+        ("get c 1", "get"),
+        ("insert c queries.fbin", "add"),
+        ("delete c --ids 1", "delete"),
+        ("compact c", "compact"),
+        ("copy c elsewhere", "copy"),
+    ] {
+        bathyal(here, line)
+            .fails(3, &["c: is a collection, not an index", &format!("`bathyal collection {instead} c`")]);
+    }
+    // And the other way round.
+    bathyal(shared(), "collection count idx").fails(3, &["idx: is not a collection"]);
+}
+
+#[test]
+fn damage_is_found_and_an_exit_code_says_so() {
+    let folder = folder();
+    let here = folder.path();
+    run(here, &["compact", "c"]).good();
+    let rows = names(&here.join("c")).into_iter().find(|name| name.ends_with("-rows")).unwrap();
+    let file = here.join("c").join(rows).join("rows.parquet");
+    let mut content = std::fs::read(&file).unwrap();
+    let middle = content.len() / 2;
+    content[middle] ^= 1;
+    std::fs::write(&file, content).unwrap();
+    let ran = run(here, &["verify", "c", "--json"]);
+    let told: Value = serde_json::from_str(&ran.stdout).unwrap();
+    assert_eq!(
+        (ran.code, &told["sound"], &told["error"]["kind"]),
+        (Some(3), &json!(false), &json!("damaged")),
+        "{told}"
+    );
+}
+
+/// Starts an import of far more rows than memory for writes holds, sends a signal while it is at work, and returns how it ended.
+#[cfg(unix)]
+fn interrupted(here: &Path, signal: i32) -> Ran {
+    let arguments =
+        ["collection", "add", "big", "base.fbin", "--progress", "--write-memory", "4MB", "--json"];
+    let mut child = command(here, &arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut lines = std::io::BufRead::lines(std::io::BufReader::new(child.stderr.take().unwrap()));
+    let first = lines.next().expect("progress is shown").unwrap();
+    assert!(first.contains("% after"), "{first}");
+    // SAFETY: sends a signal to a child of this process that nobody has waited for yet.
+    assert_eq!(unsafe { libc::kill(child.id() as i32, signal) }, 0);
+    let stderr: Vec<String> = lines.map(Result::unwrap).collect();
+    let output = child.wait_with_output().unwrap();
+    Ran { stderr: stderr.join("\n"), ..Ran::of(output) }
+}
+
+#[cfg(unix)]
+#[test]
+fn ctrl_c_and_a_kill_leave_whole_batches() {
+    let folder = TempDir::new().unwrap();
+    let here = folder.path();
+    write_vectors(here, "base.fbin", 60_000, 64, 1);
+    run(here, &["create", "big", "--like", "base.fbin"]).good();
+    let ran = interrupted(here, libc::SIGINT);
+    assert_eq!(ran.code, Some(130), "{ran:?}");
+    ran.says(&["cancelled; of base.fbin the first ", "rows were written"]);
+    let count = || run(here, &["count", "big"]).good().trim().parse::<u64>().unwrap();
+    let told: Value = serde_json::from_str(&ran.stdout).unwrap();
+    let message = told["error"]["message"].as_str().unwrap();
+    let said: u64 = message.split("the first ").nth(1).unwrap().split(' ').next().unwrap().parse().unwrap();
+    assert_eq!(count(), said);
+    run(here, &["delete", "big", "--filter", "id >= 0"]).good();
+    let ran = interrupted(here, libc::SIGKILL);
+    assert_eq!(ran.code, None, "{ran:?}");
+    let left = count();
+    assert!(left > 0 && left < 60_000, "{left}");
+    run(here, &["verify", "big"]).good();
+    let answer = run(here, &["upsert", "big", "base.fbin", "--json"]).json();
+    assert_eq!(
+        (&answer["rows"], &answer["replaced"], &answer["total"]),
+        (&json!(60_000), &json!(left), &json!(60_000))
+    );
+}

@@ -1,0 +1,230 @@
+//! Files of ids beside files of vectors: `.npy` of whole numbers, or text with an id on each line.
+
+use super::kind::{bad, open, refused};
+use crate::error::CollectionError;
+use crate::ids::{Id, IdKind, Ids};
+use bathyal_vectors::AtomicFile;
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::path::{Path, PathBuf};
+
+/// What begins every `.npy` file.
+const MAGIC: &[u8] = b"\x93NUMPY";
+/// Longest header that is read, as NumPy does.
+const MAX_HEADER: usize = 10_000;
+/// Bytes of the header that is written: fixed, so that the count can be filled in at the end.
+const HEADER: usize = 128;
+/// Ids for which there is room at once, before they were read.
+const READ_AT_ONCE: usize = 1 << 16;
+/// Longest line that is looked at: an id is shorter.
+const MAX_LINE: u64 = 1 << 16;
+
+/// Reads ids from a file, from first to last.
+pub(super) struct IdReader {
+    path: PathBuf,
+    kind: IdKind,
+    from: BufReader<File>,
+    form: Form,
+    /// How many there are.
+    pub(super) count: u64,
+    read: u64,
+}
+
+/// How ids are written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Form {
+    Lines,
+    /// Numbers of so many bytes, with a sign or without.
+    Numbers {
+        bytes: usize,
+        signed: bool,
+    },
+}
+
+fn is_npy(path: &Path) -> bool {
+    path.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("npy"))
+}
+
+/// All ids of a file: `.npy` of whole numbers, or text with an id on each line.
+///
+/// # Errors
+/// [`CollectionError::File`] for what are no ids of this kind; [`CollectionError::Vectors`] where the file cannot be read.
+pub fn read_ids(path: &Path, kind: IdKind) -> Result<Ids, CollectionError> {
+    let mut reader = IdReader::open(path, kind)?;
+    let count = usize::try_from(reader.count).map_err(|error| bad(path, error))?;
+    reader.next(count)
+}
+
+impl IdReader {
+    pub(super) fn open(path: &Path, kind: IdKind) -> Result<IdReader, CollectionError> {
+        let mut from = BufReader::new(open(path)?);
+        let (form, count) = if is_npy(path) {
+            if kind == IdKind::Text {
+                return Err(bad(
+                    path,
+                    "ids of the collection are strings: give a text file with an id on each line",
+                ));
+            }
+            npy_header(&mut from, path)?
+        } else {
+            let count = count_lines(&mut from).map_err(refused(path, "read the ids"))?;
+            from = BufReader::new(open(path)?);
+            (Form::Lines, count)
+        };
+        Ok(IdReader { path: path.to_path_buf(), kind, from, form, count, read: 0 })
+    }
+
+    /// The next `count` ids; fewer at the end.
+    pub(super) fn next(&mut self, count: usize) -> Result<Ids, CollectionError> {
+        let count = (count as u64).min(self.count - self.read) as usize;
+        // The header of a file may promise more than there is.
+        let mut ids = Vec::with_capacity(count.min(READ_AT_ONCE));
+        for _ in 0..count {
+            ids.push(match self.form {
+                Form::Lines => self.line()?,
+                Form::Numbers { bytes, signed } => self.number(bytes, signed)?,
+            });
+            self.read += 1;
+        }
+        Ids::of(self.kind, &ids).map_err(|error| bad(&self.path, error))
+    }
+
+    fn line(&mut self) -> Result<Id, CollectionError> {
+        let mut line = Vec::new();
+        let read = (&mut self.from).take(MAX_LINE).read_until(b'\n', &mut line);
+        read.map_err(refused(&self.path, "read the ids"))?;
+        let wrong = |what: &str| bad(&self.path, format!("line {} {what}", self.read + 1));
+        let text = String::from_utf8(line).map_err(|_| wrong("is not UTF-8"))?;
+        let text = text.trim_end_matches(['\n', '\r']);
+        match self.kind {
+            IdKind::Text => Ok(Id::Text(text.to_string())),
+            IdKind::Number => {
+                let number = text.trim().parse().map_err(|_| {
+                    wrong(&format!("is {text:?}; ids of the collection are numbers from 0 to 2^64 - 1"))
+                })?;
+                Ok(Id::Number(number))
+            }
+        }
+    }
+
+    fn number(&mut self, bytes: usize, signed: bool) -> Result<Id, CollectionError> {
+        let mut number = [0; 8];
+        self.from.read_exact(&mut number[..bytes]).map_err(refused(&self.path, "read the ids"))?;
+        if signed && number[bytes - 1] & 0x80 != 0 {
+            return Err(bad(&self.path, format!("id {} is negative", self.read)));
+        }
+        Ok(Id::Number(u64::from_le_bytes(number)))
+    }
+}
+
+fn count_lines(from: &mut impl BufRead) -> std::io::Result<u64> {
+    let (mut lines, mut last) = (0, b'\n');
+    loop {
+        let some = from.fill_buf()?;
+        let Some(end) = some.last() else { break };
+        lines += some.iter().filter(|byte| **byte == b'\n').count() as u64;
+        last = *end;
+        let length = some.len();
+        from.consume(length);
+    }
+    Ok(lines + u64::from(last != b'\n'))
+}
+
+/// What the header of a `.npy` file with one dimension says.
+fn npy_header(from: &mut impl Read, path: &Path) -> Result<(Form, u64), CollectionError> {
+    let expected =
+        "expected an array of one dimension of <u8, <i8, <u4 or <i4: numpy.save(path, ids.astype('uint64'))";
+    let wrong = |what: &str| bad(path, format!("{what}; {expected}"));
+    let mut head = [0; 10];
+    from.read_exact(&mut head).map_err(|_| wrong("is too short for a .npy file"))?;
+    if !head.starts_with(MAGIC) {
+        return Err(wrong("does not begin as a .npy file does"));
+    }
+    let mut length = usize::from(u16::from_le_bytes([head[8], head[9]]));
+    if head[6] != 1 {
+        let mut more = [0; 2];
+        from.read_exact(&mut more).map_err(|_| wrong("is too short for a .npy file"))?;
+        length |= usize::from(u16::from_le_bytes(more)) << 16;
+    }
+    if length > MAX_HEADER {
+        return Err(wrong("has a header that is too long"));
+    }
+    let mut text = vec![0; length];
+    from.read_exact(&mut text).map_err(|_| wrong("is too short for its header"))?;
+    let text = String::from_utf8_lossy(&text).replace(' ', "").replace('"', "'");
+    let value = |key: &str, end: &str| {
+        let rest = text.split_once(&format!("'{key}':"))?.1;
+        Some(rest.split_once(end)?.0.to_string())
+    };
+    let form = match value("descr", ",").as_deref() {
+        Some("'<u8'") => Form::Numbers { bytes: 8, signed: false },
+        Some("'<i8'") => Form::Numbers { bytes: 8, signed: true },
+        Some("'<u4'") => Form::Numbers { bytes: 4, signed: false },
+        Some("'<i4'") => Form::Numbers { bytes: 4, signed: true },
+        other => return Err(wrong(&format!("has values of {}", other.unwrap_or("no type that it names")))),
+    };
+    let shape =
+        value("shape", ")").and_then(|shape| shape.trim_start_matches('(').strip_suffix(',')?.parse().ok());
+    Ok((form, shape.ok_or_else(|| wrong("has not one dimension"))?))
+}
+
+/// Writes ids as [`IdReader`] reads them.
+pub(super) struct IdWriter {
+    file: AtomicFile,
+    path: PathBuf,
+    npy: bool,
+    count: u64,
+}
+
+impl IdWriter {
+    pub(super) fn create(path: &Path, kind: IdKind) -> Result<IdWriter, CollectionError> {
+        let npy = is_npy(path);
+        if npy && kind == IdKind::Text {
+            return Err(bad(path, "ids of the collection are strings: name a text file, such as ids.txt"));
+        }
+        let mut writer =
+            IdWriter { file: AtomicFile::create(path)?, path: path.to_path_buf(), npy, count: 0 };
+        let header = writer.header();
+        writer.write(&header)?;
+        Ok(writer)
+    }
+
+    fn write(&mut self, bytes: &[u8]) -> Result<(), CollectionError> {
+        self.file.write_all(bytes).map_err(refused(&self.path, "write the file"))
+    }
+
+    fn header(&self) -> Vec<u8> {
+        if !self.npy {
+            return Vec::new();
+        }
+        let mut header = [MAGIC, &[1, 0], &((HEADER - 10) as u16).to_le_bytes()].concat();
+        let text = format!("{{'descr': '<u8', 'fortran_order': False, 'shape': ({},), }}", self.count);
+        header.extend_from_slice(text.as_bytes());
+        header.resize(HEADER - 1, b' ');
+        header.push(b'\n');
+        header
+    }
+
+    pub(super) fn push(&mut self, ids: &Ids) -> Result<(), CollectionError> {
+        for at in 0..ids.len() {
+            match ids.get(at) {
+                Id::Number(number) if self.npy => self.write(&number.to_le_bytes())?,
+                Id::Text(text) if text.contains(['\n', '\r']) => {
+                    let reason = format!(
+                        "the id {text:?} has a line break, which a file of lines cannot hold; export to Parquet"
+                    );
+                    return Err(bad(&self.path, reason));
+                }
+                id => self.write(format!("{id}\n").as_bytes())?,
+            }
+        }
+        self.count += ids.len() as u64;
+        Ok(())
+    }
+
+    pub(super) fn finish(self) -> Result<(), CollectionError> {
+        let header = self.header();
+        self.file.finish(&header)?;
+        Ok(())
+    }
+}
