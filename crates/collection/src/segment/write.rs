@@ -13,6 +13,7 @@ use crate::schema::{Schema, VectorField};
 use crate::seal::{seal, unseal};
 use crate::version::SegmentEntry;
 use arrow_array::RecordBatch;
+use bathyal_index::build::planned_memory;
 use bathyal_index::format::manifest::{MAX_VECTORS, Manifest as IndexManifest};
 use bathyal_index::{BuildOptions, DEFAULT_SEED, FamilyOptions, IndexError, build_in, families};
 use bathyal_kernels::Element;
@@ -328,7 +329,7 @@ fn build(
     progress: &dyn Progress,
 ) -> Result<IndexEntry, CollectionError> {
     let small = data.count() < options.flat_below_rows;
-    let told = BuildOptions {
+    let mut told = BuildOptions {
         metric: field.metric,
         threads: options.threads,
         seed: options.seed,
@@ -337,6 +338,10 @@ fn build(
         store_as: field.store_as.filter(|_| !small),
         ..BuildOptions::of(family(field, data.count(), options.flat_below_rows)?)
     };
+    // What can be written only in more memory would never be: rows would stay in the log, and further ones be refused.
+    if options.memory_bytes.is_some_and(|given| planned_memory(data, &told) > given) {
+        told.family = families::options("flat", &BTreeMap::new())?;
+    }
     let report = match build_in(data, begun.place.store(), &generation, &told, progress) {
         // It is another one's.
         Err(error @ (IndexError::Exists { .. } | IndexError::Store(StoreError::Exists { .. }))) => {

@@ -129,7 +129,7 @@ impl Shared {
                 match self.join(&writing, &mut group, &operation) {
                     Ok(Joined::Full(needed)) => bytes = Some(needed),
                     Ok(Joined::In(written)) => break group.done.push((ticket, written)),
-                    Err(error) => break ticket.answer(Err(error)),
+                    Err(error) => break ticket.answer(Err(self.judged(&mut writing, error))),
                 }
             }
         }

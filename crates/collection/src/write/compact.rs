@@ -58,7 +58,8 @@ impl Shared {
             let state = self.state();
             let names = if options.full { all(&state) } else { worth_merging(&state) };
             let Some(names) = names else { break };
-            let entry = self.merge(&names, progress)?;
+            let merged = self.merge(&names, progress);
+            let entry = merged.map_err(|error| self.judged(&mut self.writing(), error))?;
             rows_written += entry.as_ref().map_or(0, |entry| u64::from(entry.rows));
             if options.full {
                 break;

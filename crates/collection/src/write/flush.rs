@@ -163,7 +163,9 @@ impl Shared {
         let epoch = writing.epoch;
         let Some(log) = writing.log.as_mut().filter(|_| epoch == frozen.epoch) else {
             // What the log holds has been read since, or will be: what was frozen here is among it.
-            return Ok(());
+            let (path, reason) =
+                (self.place.path().to_path_buf(), "a write to the log has failed meanwhile".into());
+            return Err(CollectionError::NotWritten { path, reason });
         };
         let state = self.state();
         let mut version = (*state.version).clone();

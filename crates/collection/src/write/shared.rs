@@ -117,6 +117,16 @@ impl Shared {
         Ok(())
     }
 
+    /// What an error means to the one that writes: what it reads is missing where another one has taken over and removed it.
+    pub(super) fn judged(&self, writing: &mut Writing, error: CollectionError) -> CollectionError {
+        let current = |log: &mut LogWriter| log.is_current().unwrap_or(true);
+        if !error.has_moved() || writing.log.as_mut().is_none_or(current) {
+            return error;
+        }
+        writing.log = None;
+        CollectionError::Fenced { path: self.place.path().to_path_buf() }
+    }
+
     /// Sees what another process has written. Returns whether there was anything.
     pub(crate) fn refresh(&self) -> Result<bool, CollectionError> {
         let writing = self.writing();

@@ -66,7 +66,7 @@ impl Case {
     pub fn texts() -> Case {
         let vectors = vec![VectorField::new("v", 12, Element::F32, Metric::Cosine)];
         let columns =
-            [("lang", "string"), ("tags", "list<string>"), ("score", "float64"), ("parts", "list<int64>")];
+            [("lang", "string"), ("tags", "list<string>"), ("rating", "float64"), ("parts", "list<int64>")];
         Case {
             name: "texts",
             schema: schema(IdKind::Text, vectors, &columns),
@@ -93,7 +93,7 @@ impl Case {
     /// Bits as vectors, and no columns.
     pub fn bits() -> Case {
         let vectors = vec![VectorField::new("v", 64, Element::B1, Metric::L2)];
-        Case { name: "bits", schema: schema(IdKind::Text, vectors, &[]), ids: 400, flat_below_rows: 100 }
+        Case { name: "bits", schema: schema(IdKind::Text, vectors, &[]), ids: 400, flat_below_rows: 60 }
     }
 
     /// Fewer rows, which are enough where every operation of the disk is tried.
@@ -179,8 +179,9 @@ impl Case {
         Arc::new(Row { vectors, values })
     }
 
-    /// So many rows, of different ids if `apart`.
+    /// So many rows, or half of those that there may be, of different ids if `apart`.
     pub fn rows(&self, count: usize, apart: bool, random: &mut StdRng) -> Vec<(Id, Arc<Row>)> {
+        let count = count.min(self.ids as usize / 2);
         let mut rows: Vec<(Id, Arc<Row>)> = Vec::with_capacity(count);
         while rows.len() < count {
             let id = self.any_id(random);

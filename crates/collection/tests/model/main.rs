@@ -6,9 +6,10 @@ mod columns;
 mod compare;
 mod conditions;
 mod faults;
-mod forgetful;
 mod processes;
 mod program;
+#[path = "../../src/log/tests/shared.rs"]
+mod shared;
 mod truth;
 
 use bathyal_collection::Place;

@@ -211,13 +211,13 @@ fn a_collection_that_is_opened_in_two_processes_has_one_writer() {
 /// Memory for rows that were written lately, in the test of it.
 const WRITE_BYTES: u64 = 16 << 20;
 /// What building an index may take.
-const BUILD_BYTES: u64 = 64 << 20;
+const BUILD_BYTES: u64 = 96 << 20;
 /// What a writer takes beside these two: columns of a segment while they are written, what its indexes keep in memory, and what the
 /// allocator does not give back.
 const BESIDE_BYTES: u64 = 48 << 20;
 /// Rows that are imported, of [`IMPORT_DIM`] components: some ten times the memory for them.
-const IMPORT_ROWS: u64 = 320_000;
-const IMPORT_DIM: usize = 256;
+const IMPORT_ROWS: u64 = 400_000;
+const IMPORT_DIM: usize = 512;
 
 /// The most memory that this process has had at a time.
 fn peak_bytes() -> u64 {
