@@ -135,6 +135,13 @@ class _CollectionArguments(TypedDict):
     flat_below: int | None
     keep_versions: int
 
+class _FileArguments(TypedDict):
+    upsert: bool
+    id_column: str | None
+    columns: list[str] | None
+    ids: _Path | None
+    first_id: int
+
 class _QuestionArguments(TypedDict):
     field: str | None
     k: int
@@ -195,6 +202,15 @@ class CollectionHandle:
     def reading(self) -> SnapshotHandle: ...
     def snapshot(self) -> SnapshotHandle: ...
     def write(self, given: object, fields: list[NDArray[Any]], columns: object, upsert: bool) -> _Written: ...
+    def import_file(self, file: _Path, arguments: _FileArguments, progress: _Progress) -> str: ...
+    def export_file(
+        self,
+        file: _Path,
+        condition: _Condition | None,
+        columns: list[str] | None,
+        vectors: list[str] | None,
+        progress: _Progress,
+    ) -> str: ...
     def update(self, given: object, columns: object) -> _Written: ...
     def delete(self, given: object) -> _Written: ...
     def delete_matching(self, condition: _Condition) -> _Written: ...

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Literal
 
@@ -14,7 +14,7 @@ from bathyal.found_rows import Written
 from bathyal.progress import Receiver, shown
 from bathyal.reading import Filter, Reading, Snapshot
 from bathyal.schema import Element, Field, IdKind, schema
-from bathyal.tables import condition, given, is_frame, plain, plain_columns
+from bathyal.tables import condition, given, is_frame, names, plain, plain_columns
 
 Durability = Literal["disk", "system"]
 
@@ -343,6 +343,76 @@ class Collection(Reading):
         reader = _bathyal.BatchReader(batches, most)
         while (batch := reader.next()) is not None:
             yield batch
+
+    def add_file(
+        self,
+        file: Path,
+        *,
+        upsert: bool = False,
+        id_column: str | None = None,
+        columns: Sequence[str] | None = None,
+        ids: Path | None = None,
+        first_id: int = 0,
+        progress: bool | Receiver = True,
+    ) -> dict[str, Any]:
+        """Adds the rows of a file, batch by batch: memory holds a few megabytes of it.
+
+        Args:
+            file: Parquet, Arrow IPC (``.arrow``, ``.feather``), JSON lines (``.jsonl``), or a file of vectors (see
+                :func:`read_vectors`). Its columns or keys are the fields of vectors and the metadata, by name.
+            upsert: whether rows take the place of those with their ids (:meth:`upsert`).
+            id_column: the column of ids; None means ``"id"``.
+            columns: the columns of metadata that are taken; None means all that the file has.
+            ids: of a file of vectors, the file of their ids: ``.npy``, or text with an id a line. None numbers them
+                from ``first_id`` on.
+            progress: as :func:`build` takes it.
+
+        Returns ``rows``, ``added``, ``replaced``, ``batches`` and ``seconds``. After an error, batches that were
+        written stay: a note of the exception says how many rows.
+
+        >>> import numpy as np, bathyal
+        >>> bathyal.write_vectors("rows.fbin", np.eye(8, dtype=np.float32))
+        >>> docs = bathyal.Collection.create("memory://file", dim=8, id="u64")
+        >>> docs.add_file("rows.fbin", first_id=100)["added"], list(docs)[:2]
+        (8, [100, 101])
+        """
+        chosen = None if columns is None else names("columns", columns, ())
+        with shown(progress) as receiver:
+            text = self._handle.import_file(
+                file,
+                {
+                    "upsert": bool(upsert),
+                    "id_column": id_column,
+                    "columns": chosen,
+                    "ids": ids,
+                    "first_id": whole("first_id", first_id, most=2**64 - 1),
+                },
+                receiver,
+            )
+        report: dict[str, Any] = json.loads(text)
+        return report
+
+    def export(
+        self,
+        file: Path,
+        *,
+        filter: Filter | None = None,
+        columns: Sequence[str] | None = None,
+        vectors: Sequence[str] | None = None,
+        progress: bool | Receiver = True,
+    ) -> dict[str, Any]:
+        """Writes all rows, or those that match ``filter``, to a file that :meth:`add_file` reads, in the order of
+        their ids: ``.parquet``, ``.arrow``, ``.jsonl``, or vectors alone (the ids go to a file beside it).
+
+        ``columns`` and ``vectors`` name what is written; None means all. Returns ``rows``, ``output``, ``ids`` and
+        ``seconds``.
+        """
+        chosen = None if columns is None else names("columns", columns, ())
+        fields = None if vectors is None else names("vectors", vectors, ())
+        with shown(progress) as receiver:
+            text = self._handle.export_file(file, condition(filter), chosen, fields, receiver)
+        report: dict[str, Any] = json.loads(text)
+        return report
 
     def flush(self) -> None:
         """Writes the rows in memory as a segment. Nobody has to: it makes what comes next quicker, such as opening

@@ -158,7 +158,10 @@ def condition(filter: str | Mapping[str, Any] | None) -> tuple[bool, str] | None
     if isinstance(filter, str):
         return False, filter
     if isinstance(filter, Mapping):
-        return True, json.dumps(dict(filter), default=_as_json, allow_nan=False)
+        try:
+            return True, json.dumps(dict(filter), default=_as_json, allow_nan=False)
+        except RecursionError:
+            raise ValueError("the filter is nested more than 100 deep") from None
     kind = type(filter).__name__
     raise TypeError(f'filter is of type {kind}; expected text, such as "year >= 2020", or a dictionary')
 

@@ -71,6 +71,14 @@ def test_what_is_written_is_found(docs: Collection, path: pathlib.Path, flushed:
         assert docs.search(ROWS[0], k=1000).ids.shape == (300,)
 
 
+def nested(depth: int) -> dict[str, object]:
+    """A filter within so many others."""
+    filter: dict[str, object] = {"year": 1}
+    for _ in range(depth):
+        filter = {"$not": filter}
+    return filter
+
+
 @pytest.mark.parametrize("flushed", [False, True])
 def test_filters(docs: Collection, flushed: bool) -> None:
     if flushed:
@@ -105,6 +113,8 @@ def test_filters(docs: Collection, flushed: bool) -> None:
         ({"year": {"$near": 1}}, ValueError, r"\$near"),
         ({"year": float("nan")}, ValueError, "JSON"),
         ({"year": object()}, TypeError, "type object"),
+        (nested(500), ValueError, "more than 100 deep"),
+        (nested(100_000), ValueError, "more than 100 deep"),
         (["year"], TypeError, "filter is of type list"),
     ]:
         with pytest.raises(kind, match=words):
@@ -376,6 +386,7 @@ def test_metadata_that_does_not_fit(docs: Collection) -> None:
         ({"year": np.zeros((1, 2, 3))}, ValueError, "3 dimensions"),
         ({"year": [1, 2]}, ValueError, 'column "year" has 2 values for 1 ids'),
         ({"lang": [7]}, ValueError, "expected text"),
+        ({"weight": ["x"]}, ValueError, "expected a number"),
         ({"lang": ["\ud800"]}, ValueError, "UTF-8"),
         ({"lang": np.array([7])}, ValueError, "Int64"),
         ({"tags": [["a", 7]]}, ValueError, 'column "tags", in lists, row 1: 7'),

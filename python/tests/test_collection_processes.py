@@ -89,8 +89,15 @@ def test_places_that_are_no_collections(tmp_path: pathlib.Path, docs: Collection
     assert there.value.filename == str(path)
     with pytest.raises(ValueError, match="there is no version 99; there is"):
         Collection.open(path, version=99)
-    with pytest.raises(bathyal.Error):
+    with pytest.raises(bathyal.Error, match=r"is a collection, not an index; .*Collection\.open\(\)"):
         bathyal.open(path)
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.txt").write_text("x")
+    with pytest.raises(FileExistsError):
+        Collection.create(tmp_path / "mine", dim=3)
+    assert [file.name for file in (tmp_path / "mine").iterdir()] == ["thesis.txt"]
+    with pytest.raises(FileNotFoundError):
+        Collection.open("memory://nothing")
 
 
 def test_versions_that_are_kept(path: pathlib.Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import pathlib
+import pickle
 from typing import Any
 
 import numpy as np
@@ -211,6 +212,38 @@ def test_results_are_tables(docs: Collection) -> None:
     assert one.to_arrow().to_pydict()["query"] == [0, 0]
     assert docs.add(rows.to_arrow().set_column(0, "id", arrow.array(["x", "y"]))).added == 2
     assert np.array_equal(docs.get(["x"], vectors=True).vectors, ROWS[[2]])
+
+
+def test_results_are_pickled(docs: Collection) -> None:
+    docs.add(["a", "b", "c"], ROWS[:3], VALUES)
+    for result in (
+        docs.search(ROWS[:2], k=2, columns=True, vectors=True),
+        docs.search(ROWS[:0], k=2),
+        docs.get(["c", "a"], vectors=True),
+        docs.get([]),
+    ):
+        again = pickle.loads(pickle.dumps(result))
+        assert again == result and again.metadata.to_list() == result.metadata.to_list()
+
+
+@pytest.mark.parametrize("ending", ["parquet", "arrow", "jsonl"])
+def test_files(docs: Collection, tmp_path: pathlib.Path, ending: str) -> None:
+    docs.add(["a", "b", "c"], ROWS[:3], VALUES)
+    file = tmp_path / f"rows.{ending}"
+    assert docs.export(file, progress=False)["rows"] == 3
+    with Collection.create(tmp_path / "other", dim=4, columns=COLUMNS) as other:
+        assert other.add_file(file, progress=False)["added"] == 3
+        check(other, ["a", "b", "c"])
+        assert docs.export(file, filter="year = 2020", columns=["year"], progress=False)["rows"] == 1
+        assert other.add_file(file, upsert=True, progress=False)["added"] == 1
+        assert other.get("a").metadata.to_list() == [{**dict.fromkeys(COLUMNS), "year": 2020}]
+        with pytest.raises(bathyal.DuplicateIdError):
+            other.add_file(file, progress=False)
+        with pytest.raises(FileNotFoundError):
+            other.add_file(tmp_path / f"nothing.{ending}", progress=False)
+        file.write_bytes(b"nothing of the kind")
+        with pytest.raises(ValueError, match=str(file)):
+            other.add_file(file, progress=False)
 
 
 def test_results_are_compared(docs: Collection) -> None:

@@ -64,7 +64,14 @@ impl Place {
     /// # Errors
     /// [`CollectionError::Store`].
     pub(crate) fn is_vacant(&self) -> Result<bool, CollectionError> {
-        Ok(self.store.list()?.is_empty())
+        Ok(self.store.list()?.is_empty() && !self.has_others())
+    }
+
+    /// Whether the folder holds what is of others. What an interrupted creation has left is not.
+    fn has_others(&self) -> bool {
+        let Ok(entries) = std::fs::read_dir(&self.path) else { return false };
+        let mut names = entries.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned());
+        !self.far && names.any(|name| !name.starts_with('.') && !name.starts_with("v-"))
     }
 
     /// Whether each request to the store takes its time.

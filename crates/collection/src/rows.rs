@@ -4,7 +4,10 @@ use crate::error::CollectionError;
 use crate::ids::Ids;
 use crate::schema::Schema;
 use arrow_array::cast::AsArray;
-use arrow_array::{Array, ArrayRef, RecordBatch, RecordBatchOptions, UInt32Array, new_null_array};
+use arrow_array::types::{Float32Type, Float64Type};
+use arrow_array::{
+    Array, ArrayRef, RecordBatch, RecordBatchOptions, UInt32Array, make_array, new_null_array,
+};
 use arrow_cast::{CastOptions, cast_with_options};
 use arrow_schema::DataType;
 use arrow_select::concat::concat_batches;
@@ -198,6 +201,19 @@ fn metadata(
     Ok(RecordBatch::try_new_with_options(wanted, columns, &options)?)
 }
 
+/// How many floats are infinite, in lists or not.
+fn infinite(array: &ArrayRef) -> usize {
+    match array.data_type() {
+        DataType::Float32 => {
+            array.as_primitive::<Float32Type>().iter().flatten().filter(|x| x.is_infinite()).count()
+        }
+        DataType::Float64 => {
+            array.as_primitive::<Float64Type>().iter().flatten().filter(|x| x.is_infinite()).count()
+        }
+        _ => array.to_data().child_data().iter().map(|child| infinite(&make_array(child.clone()))).sum(),
+    }
+}
+
 /// What values are, so that those of one sort are never taken for another, whatever could be read from them.
 #[derive(Debug, PartialEq, Eq)]
 enum Sort {
@@ -253,6 +269,9 @@ fn converted(array: &ArrayRef, wanted: &DataType) -> Result<ArrayRef, String> {
         Sort::Time => matches!(single, DataType::Timestamp(..)),
         Sort::Number | Sort::Other => single.is_floating() && given.is_floating(),
     };
+    if *single == DataType::Float32 && infinite(&made) > infinite(array) {
+        return refuse(array.data_type());
+    }
     if !rounds
         && cast(&made, array.data_type()).map_err(|error| error.to_string())?.as_ref() != array.as_ref()
     {
@@ -264,7 +283,7 @@ fn converted(array: &ArrayRef, wanted: &DataType) -> Result<ArrayRef, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use arrow_array::types::{Float64Type, Int32Type, Int64Type};
+    use arrow_array::types::{Int32Type, Int64Type};
     use arrow_array::{
         BooleanArray, DictionaryArray, FixedSizeListArray, Float64Array, Int64Array, ListArray, StringArray,
         TimestampMicrosecondArray,
@@ -309,6 +328,7 @@ mod tests {
         let half: ArrayRef = Arc::new(Float64Array::from(vec![1.5]));
         let odd: ArrayRef = Arc::new(Int64Array::from(vec![(1 << 53) + 1]));
         let noon: ArrayRef = Arc::new(TimestampMicrosecondArray::from(vec![43_200_000_000]));
+        let large: ArrayRef = Arc::new(Float64Array::from(vec![f64::INFINITY, 1e300]));
         let digits: ArrayRef = Arc::new(StringArray::from(vec!["1"]));
         let truth: ArrayRef = Arc::new(BooleanArray::from(vec![true]));
         for (array, to) in [
@@ -316,6 +336,7 @@ mod tests {
             (&numbers, DataType::Int8),
             (&numbers, DataType::Boolean),
             (&odd, DataType::Float64),
+            (&large, DataType::Float32),
             (&noon, DataType::Date32),
             (&noon, DataType::Int64),
             (&numbers, micros),

@@ -6,10 +6,12 @@ use crate::errors::Failure;
 use crate::snapshot::{SnapshotHandle, Source, filter};
 use crate::stores::{Pairs, store_options};
 use crate::tables::{ids, metadata};
+use bathyal_collection::exchange::{ExportOptions, ImportOptions, Importing, export, import};
 use bathyal_collection::{
     Collection, CollectionError, CollectionOptions, CompactOptions, Durability, Rows, Schema, Written,
 };
 use bathyal_index::OpenOptions;
+use bathyal_tier::Control;
 use bathyal_vectors::VectorFile;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -60,6 +62,17 @@ impl CollectionArguments {
             keep_versions: self.keep_versions,
         })
     }
+}
+
+/// How a file is read, from a dictionary of the package.
+#[derive(FromPyObject)]
+#[pyo3(from_item_all)]
+pub(crate) struct FileArguments {
+    upsert: bool,
+    id_column: Option<String>,
+    columns: Option<Vec<String>>,
+    ids: Option<PathBuf>,
+    first_id: u64,
 }
 
 /// Rows that are new, took the place of others, are gone, and were missing.
@@ -226,6 +239,41 @@ impl CollectionHandle {
             if upsert { collection.upsert(rows) } else { collection.add(rows) }
         })?;
         Ok(counts(written))
+    }
+
+    /// Adds the rows of a file, or with `upsert` puts them in the place of those with their ids; returns the report as JSON.
+    fn import_file(
+        &self,
+        py: Python<'_>,
+        file: PathBuf,
+        arguments: FileArguments,
+        progress: Option<Py<PyAny>>,
+    ) -> PyResult<String> {
+        let FileArguments { upsert, id_column, columns, ids, first_id } = arguments;
+        let how = if upsert { Importing::Upsert } else { Importing::Add };
+        let options = ImportOptions { how, batch_rows: None, id_column, columns, ids, first_id };
+        let report =
+            self.work(py, progress, move |collection, watch| import(collection, &file, &options, watch))?;
+        Ok(serde_json::to_string(&report).map_err(Failure::from)?)
+    }
+
+    /// Writes rows to a file; returns the report as JSON.
+    fn export_file(
+        &self,
+        py: Python<'_>,
+        file: PathBuf,
+        condition: Option<(bool, &str)>,
+        columns: Option<Vec<String>>,
+        vectors: Option<Vec<String>>,
+        progress: Option<Py<PyAny>>,
+    ) -> PyResult<String> {
+        let filter = condition.map(filter).transpose()?;
+        let options = ExportOptions { filter, columns, vectors, ids: None };
+        let report = self.work(py, progress, move |collection, watch| {
+            let control = Control { cancel: Some(watch.cancel()), deadline: None };
+            export(collection, &file, &options, control, watch)
+        })?;
+        Ok(serde_json::to_string(&report).map_err(Failure::from)?)
     }
 
     /// Changes columns of rows.

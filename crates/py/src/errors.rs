@@ -95,6 +95,16 @@ impl From<Failure> for PyErr {
     }
 }
 
+impl Failure {
+    /// An index was to be opened, and a collection is there.
+    pub(crate) fn is_collection(path: &Path) -> Failure {
+        let path = path.display();
+        Failure(Error::new_err(format!(
+            "{path}: is a collection, not an index; open it with bathyal.Collection.open()"
+        )))
+    }
+}
+
 impl From<PyErr> for Failure {
     fn from(error: PyErr) -> Failure {
         Failure(error)
@@ -141,9 +151,13 @@ impl From<CollectionError> for Failure {
             CollectionError::Store(error) => return error.into(),
             CollectionError::Index(error) => return error.into(),
             CollectionError::Vectors(error) => return error.into(),
+            CollectionError::Imported { source, .. } => return imported(*source, message),
+            CollectionError::File { .. } => PyValueError::new_err(message),
             CollectionError::Duplicate { .. } => DuplicateIdError::new_err(message),
-            CollectionError::NotACollection { path, .. } if !is_address(&path) && !path.exists() => {
-                let message = "no collection is there, and nothing else; check the path".into();
+            CollectionError::NotACollection { path, .. } if is_address(&path) || !path.exists() => {
+                let message =
+                    "no collection is there; check the path, or create one with bathyal.Collection.create()"
+                        .into();
                 of_file(libc::ENOENT, message, &path)
             }
             CollectionError::NotACollection { .. }
@@ -168,6 +182,17 @@ impl From<CollectionError> for Failure {
             | CollectionError::File { .. } => PyValueError::new_err(message),
         })
     }
+}
+
+/// Why a file was not written to its end: what stopped it, with a note of how much was written.
+fn imported(source: CollectionError, message: String) -> Failure {
+    let Failure(error) = source.into();
+    Python::attach(|py| {
+        // Notes are of Python 3.11 and later.
+        let value = error.value(py);
+        let _ = value.call_method1("add_note", (message,));
+    });
+    Failure(error)
 }
 
 impl From<ArrowError> for Failure {

@@ -6,6 +6,7 @@ use crate::attend::{attend, attend_search};
 use crate::errors::Failure;
 use crate::files::metric;
 use crate::stores::{Pairs, store_options};
+use bathyal_collection::is_collection;
 use bathyal_gpu::{Card, DeviceChoice};
 use bathyal_index::families::{self, FAMILIES};
 use bathyal_index::family::Family;
@@ -323,8 +324,15 @@ impl IndexHandle {
             ..OpenOptions::default()
         };
         let options = options.on(device).map_err(IndexError::from).map_err(Failure::from)?;
-        let index =
-            attend(py, progress, |watch| Index::open_attended(path, &options, watch).map_err(Failure::from))?;
+        let index = attend(py, progress, |watch| {
+            let opened = Index::open_attended(&path, &options, watch);
+            opened.map_err(|error| match error {
+                IndexError::NotAnIndex { .. } if is_collection(&path, &options.store) => {
+                    Failure::is_collection(&path)
+                }
+                error => error.into(),
+            })
+        })?;
         Ok(IndexHandle { index: Mutex::new(Some(Arc::new(index))) })
     }
 

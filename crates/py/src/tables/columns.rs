@@ -7,10 +7,12 @@ use crate::errors::Failure;
 use arrow_array::cast::AsArray;
 use arrow_array::ffi_stream::ArrayStreamReader;
 use arrow_array::{Array, ArrayRef, RecordBatch, RecordBatchOptions};
-use arrow_schema::{DataType, Field, Schema};
+use arrow_ipc::reader::StreamReader;
+use arrow_ipc::writer::StreamWriter;
+use arrow_schema::{ArrowError, DataType, Field, Schema};
 use pyo3::exceptions::{PyKeyError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::{PyCapsule, PyDict};
+use pyo3::types::{PyBytes, PyCapsule, PyDict};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// Columns of the same rows.
@@ -89,6 +91,24 @@ impl Columns {
             Ok(dictionary)
         };
         (0..self.batch.num_rows()).map(row).collect()
+    }
+
+    /// What these columns are made of again, in another process.
+    fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<(Bound<'py, PyAny>, (Bound<'py, PyBytes>,))> {
+        let mut bytes = Vec::new();
+        let mut writer = StreamWriter::try_new(&mut bytes, &self.batch.schema()).map_err(Failure::from)?;
+        writer.write(&self.batch).and_then(|()| writer.finish()).map_err(Failure::from)?;
+        drop(writer);
+        Ok((py.get_type::<Columns>().getattr("of_bytes")?, (PyBytes::new(py, &bytes),)))
+    }
+
+    /// The columns that were written like that.
+    #[staticmethod]
+    fn of_bytes(bytes: &[u8]) -> PyResult<Columns> {
+        let batch = StreamReader::try_new(bytes, None).and_then(|mut reader| {
+            reader.next().unwrap_or_else(|| Err(ArrowError::IpcError("there are no columns".into())))
+        });
+        Ok(Columns { batch: batch.map_err(Failure::from)? })
     }
 
     /// Arrow data for whoever takes it.

@@ -34,7 +34,10 @@ pub(super) fn of(name: &str, kind: &DataType, items: &[Bound<'_, PyAny>]) -> PyR
         DataType::UInt16 => numbers::<UInt16Type>(name, items, whole),
         DataType::UInt32 => numbers::<UInt32Type>(name, items, whole),
         DataType::UInt64 => numbers::<UInt64Type>(name, items, whole),
-        DataType::Float32 => numbers::<Float32Type>(name, items, "a number"),
+        DataType::Float32 => {
+            let values = each(name, items, "a number", narrow)?;
+            Ok(Arc::new(PrimitiveArray::<Float32Type>::from(values)))
+        }
         DataType::Float64 => numbers::<Float64Type>(name, items, "a number"),
         DataType::Utf8 => texts(name, items),
         DataType::Date32 => {
@@ -109,6 +112,16 @@ fn texts(name: &str, items: &[Bound<'_, PyAny>]) -> PyResult<ArrayRef> {
         texts.append_value(text);
     }
     Ok(Arc::new(texts.finish()))
+}
+
+/// A number as f32, unless it is too large for one.
+fn narrow(item: &Bound<'_, PyAny>) -> PyResult<f32> {
+    let value: f64 = item.extract()?;
+    let narrow = value as f32;
+    if narrow.is_infinite() && value.is_finite() {
+        return Err(PyOverflowError::new_err(""));
+    }
+    Ok(narrow)
 }
 
 /// Whether a value is a date or a time: only these count days like that.
