@@ -17,6 +17,14 @@ few bytes a vector. Ids are the row numbers of the vectors.
 Metrics are distances, the smaller the nearer: ``"l2"`` is squared, ``"ip"`` is the negated inner product,
 ``"cosine"`` is one minus the cosine. Elements are float32, float16, uint8 and int8.
 
+Rows with ids of your own and metadata, which change all the time, are in a :class:`Collection`:
+
+>>> docs = bathyal.Collection.create("docs.collection", dim=16, columns={"year": "int64"})
+>>> docs.add(["a", "b"], vectors[:2], {"year": [1999, 2024]}).added
+2
+>>> docs.search(vectors[0], k=1, filter="year >= 2000").ids
+array(['b'], dtype=object)
+
 Vectors and queries may be arrays of any numbers, lists, tensors of PyTorch, or frames and columns of pandas, Arrow
 and polars; :func:`build` takes iterators of batches, too. A C-contiguous array of one of these elements is not
 copied, so it must not be changed while the call runs.
@@ -24,29 +32,39 @@ copied, so it must not be changed while the call runs.
 Long work lets other threads run, shows its progress, and stops at Ctrl-C leaving nothing behind.
 """
 
-from bathyal._bathyal import DamagedIndexError, Error, __version__
+from bathyal._bathyal import DamagedIndexError, DuplicateIdError, Error, __version__
 from bathyal.building import build, compact, convert_layout, convert_stripes, families
 from bathyal.checking import inspect, verify
+from bathyal.collection import Collection
 from bathyal.exact import OverallRatio, groundtruth, overall_ratio, recall
 from bathyal.files import Converted, convert, read_ids, read_vectors, write_ids, write_vectors
+from bathyal.found_rows import FoundRows, Metadata, Rows, Written
 from bathyal.index import Index
 from bathyal.many import search
 from bathyal.opening import open
+from bathyal.reading import Snapshot
 from bathyal.results import Costs, Found, FoundMany, FoundRanges, SearchStats, SearchWarning
 from bathyal.stores import copy, prune
 
 __all__ = [
+    "Collection",
     "Converted",
     "Costs",
     "DamagedIndexError",
+    "DuplicateIdError",
     "Error",
     "Found",
     "FoundMany",
     "FoundRanges",
+    "FoundRows",
     "Index",
+    "Metadata",
     "OverallRatio",
+    "Rows",
     "SearchStats",
     "SearchWarning",
+    "Snapshot",
+    "Written",
     "__version__",
     "build",
     "compact",

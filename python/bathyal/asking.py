@@ -18,6 +18,7 @@ from bathyal.inputs import rows as rows_of
 
 Mode = Literal["batched", "pipelined"]
 _Of = TypeVar("_Of")
+_Request = TypeVar("_Request")
 _Arguments = ParamSpec("_Arguments")
 _Answer = TypeVar("_Answer")
 
@@ -81,13 +82,13 @@ def rows(
 
 
 def asks(
-    request: Callable[_Arguments, Asked],
-) -> Callable[[Callable[[_Of, Asked], _Answer]], Callable[Concatenate[_Of, _Arguments], _Answer]]:
+    request: Callable[_Arguments, _Request],
+) -> Callable[[Callable[[_Of, _Request], _Answer]], Callable[Concatenate[_Of, _Arguments], _Answer]]:
     """Gives a method, or a function of what is searched, the arguments of ``request``, and hands it what they come
     to: searches that are asked the same have one list of arguments and defaults, and one check of them."""
 
     def give(
-        answer: Callable[[_Of, Asked], _Answer],
+        answer: Callable[[_Of, _Request], _Answer],
     ) -> Callable[Concatenate[_Of, _Arguments], _Answer]:
         if iscoroutinefunction(answer):
 

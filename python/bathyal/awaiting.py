@@ -1,14 +1,27 @@
-"""Searches under asyncio: one socket an event loop tells which have ended."""
+"""Work under asyncio: threads for what waits, and one socket an event loop that tells which searches have ended."""
 
 from __future__ import annotations
 
 import asyncio
 import weakref
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 from numpy.typing import NDArray
 
 from bathyal import _bathyal
+
+_Answer = TypeVar("_Answer")
+
+
+async def in_thread(work: Callable[[], _Answer], cancel: _bathyal.Cancel | None = None) -> _Answer:
+    """What ``work`` comes to in a thread of the running event loop; ``cancel`` gives it up where nobody waits."""
+    try:
+        return await asyncio.get_running_loop().run_in_executor(None, work)
+    except asyncio.CancelledError:
+        if cancel is not None:
+            cancel.set()
+        raise
 
 
 class _Searches:

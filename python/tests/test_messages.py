@@ -13,7 +13,7 @@ from bathyal import _bathyal
 
 ROWS = np.arange(40, dtype=np.float32).reshape(20, 2)
 SOURCES = pathlib.Path(__file__).parents[2] / "crates"
-LIBRARIES = ("kernels", "tier", "store", "object", "remote", "gpu", "vectors", "index")
+LIBRARIES = ("kernels", "tier", "store", "object", "remote", "gpu", "vectors", "index", "collection")
 COMMANDS = {"probe", "memory-node", "aws"}
 """What Python has no function for: whoever wants it types the command."""
 

@@ -82,7 +82,7 @@ impl RowBits {
             let some = words.iter_mut().skip(at * WORDS).zip(piece.iter());
             some.for_each(|(word, bits)| *word &= !bits);
         }
-        if let Some(last) = words.last_mut().filter(|_| rows % 64 != 0) {
+        if let Some(last) = words.last_mut().filter(|_| !rows.is_multiple_of(64)) {
             *last &= (1 << (rows % 64)) - 1;
         }
         RowSet::from_words(rows, words)

@@ -95,6 +95,10 @@ impl Ids {
         let strict = arrow_cast::CastOptions { safe: false, ..Default::default() };
         let cast = arrow_cast::cast_with_options(array, &kind.data_type(), &strict)
             .map_err(|error| refuse(format!("{error}; numbers from 0 to 2^64 - 1 can be ids")))?;
+        // Values of a dictionary may be null, too.
+        if cast.null_count() > 0 {
+            return Err(refuse(format!("{} of them are null", cast.null_count())));
+        }
         let ids = match kind {
             IdKind::Number => Ids::Numbers(cast.as_primitive::<UInt64Type>().clone()),
             IdKind::Text => Ids::Texts(cast.as_string::<i32>().clone()),
@@ -274,7 +278,7 @@ impl Ids {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use arrow_array::Int32Array;
+    use arrow_array::{DictionaryArray, Int32Array};
 
     #[test]
     fn arrays_of_other_types_are_taken_and_what_are_no_ids_is_refused() {
@@ -284,6 +288,9 @@ mod tests {
             assert!(Ids::of_array(IdKind::Number, &bad).is_err(), "{bad:?}");
         }
         assert!(Ids::of_array(IdKind::Text, &Int32Array::from(vec![1])).is_err());
+        let values = Arc::new(StringArray::from(vec![Some("a"), None]));
+        let dictionary = DictionaryArray::new(Int32Array::from(vec![0, 1]), values);
+        assert!(Ids::of_array(IdKind::Text, &dictionary).is_err());
         let long = "x".repeat(MAX_ID_BYTES + 1);
         for bad in ["", &long] {
             assert!(Ids::of_array(IdKind::Text, &StringArray::from(vec!["a", bad])).is_err());

@@ -6,6 +6,7 @@ use crate::schema::Schema;
 use arrow_array::cast::AsArray;
 use arrow_array::{Array, ArrayRef, RecordBatch, RecordBatchOptions, UInt32Array, new_null_array};
 use arrow_cast::{CastOptions, cast_with_options};
+use arrow_schema::DataType;
 use arrow_select::concat::concat_batches;
 use arrow_select::take::{take, take_record_batch};
 use bathyal_vectors::VectorFile;
@@ -189,27 +190,143 @@ fn metadata(
         let Some(array) = given.and_then(|given| given.column_by_name(field.name())) else {
             return Ok(new_null_array(field.data_type(), count));
         };
-        if array.data_type() == field.data_type() {
-            return Ok(array.clone());
-        }
-        let strict = CastOptions { safe: false, ..CastOptions::default() };
-        let text = |data_type: &arrow_schema::DataType| data_type.is_string();
-        let cast = cast_with_options(array, field.data_type(), &strict);
-        match cast {
-            // Numbers are no text, and text is no number, whatever can be read from it.
-            Ok(cast) if text(array.data_type()) == text(field.data_type()) || array.null_count() == count => {
-                Ok(cast)
-            }
-            Ok(_) => Err(CollectionError::Parameter(format!(
-                "column {:?}: the values are {}, those of the collection are {}",
-                field.name(),
-                array.data_type(),
-                field.data_type()
-            ))),
-            Err(error) => Err(CollectionError::Parameter(format!("column {:?}: {error}", field.name()))),
-        }
+        converted(array, field.data_type())
+            .map_err(|reason| CollectionError::Parameter(format!("column {:?}: {reason}", field.name())))
     };
     let columns = wanted.fields().iter().map(column).collect::<Result<Vec<_>, _>>()?;
     let options = RecordBatchOptions::new().with_row_count(Some(count));
     Ok(RecordBatch::try_new_with_options(wanted, columns, &options)?)
+}
+
+/// What values are, so that those of one sort are never taken for another, whatever could be read from them.
+#[derive(Debug, PartialEq, Eq)]
+enum Sort {
+    Text,
+    Number,
+    Time,
+    Other,
+}
+
+/// Whether a type is that of lists, and the type of single values.
+fn values_of(data_type: &DataType) -> (bool, &DataType) {
+    match data_type {
+        DataType::List(item) | DataType::LargeList(item) | DataType::FixedSizeList(item, _) => {
+            (true, values_of(item.data_type()).1)
+        }
+        DataType::Dictionary(_, values) => values_of(values),
+        single => (false, single),
+    }
+}
+
+fn sort_of(single: &DataType) -> Sort {
+    match single {
+        single if single.is_string() => Sort::Text,
+        DataType::Boolean => Sort::Number,
+        single if single.is_integer() || single.is_floating() => Sort::Number,
+        DataType::Date32 | DataType::Date64 | DataType::Timestamp(..) => Sort::Time,
+        _ => Sort::Other,
+    }
+}
+
+/// The values of an array as another type, where nothing is lost: but digits of floats, and of times what is below a microsecond.
+fn converted(array: &ArrayRef, wanted: &DataType) -> Result<ArrayRef, String> {
+    if array.data_type() == wanted {
+        return Ok(array.clone());
+    }
+    if array.logical_null_count() == array.len() {
+        return Ok(new_null_array(wanted, array.len()));
+    }
+    let refuse = |given: &DataType| {
+        Err(format!(
+            "the values are {given}, those of the collection are {wanted}, which not all of them can be"
+        ))
+    };
+    let ((lists, given), (of_lists, single)) = (values_of(array.data_type()), values_of(wanted));
+    if lists != of_lists || sort_of(given) != sort_of(single) {
+        return refuse(array.data_type());
+    }
+    let strict = CastOptions { safe: false, ..CastOptions::default() };
+    let cast = |array: &ArrayRef, to: &DataType| cast_with_options(array, to, &strict);
+    let made = cast(array, wanted).map_err(|error| error.to_string())?;
+    let rounds = match sort_of(single) {
+        Sort::Text => true,
+        Sort::Time => matches!(single, DataType::Timestamp(..)),
+        Sort::Number | Sort::Other => single.is_floating() && given.is_floating(),
+    };
+    if !rounds
+        && cast(&made, array.data_type()).map_err(|error| error.to_string())?.as_ref() != array.as_ref()
+    {
+        return refuse(array.data_type());
+    }
+    Ok(made)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use arrow_array::types::{Float64Type, Int32Type, Int64Type};
+    use arrow_array::{
+        BooleanArray, DictionaryArray, FixedSizeListArray, Float64Array, Int64Array, ListArray, StringArray,
+        TimestampMicrosecondArray,
+    };
+    use arrow_schema::{Field, TimeUnit};
+    use std::sync::Arc;
+
+    fn list_of(item: DataType) -> DataType {
+        DataType::List(Arc::new(Field::new("item", item, true)))
+    }
+
+    #[test]
+    fn values_are_converted_where_nothing_is_lost() {
+        let micros = DataType::Timestamp(TimeUnit::Microsecond, None);
+        let whole: ArrayRef = Arc::new(Float64Array::from(vec![Some(1.0), None, Some(-3.0)]));
+        let numbers: ArrayRef = Arc::new(Int64Array::from(vec![1, 300]));
+        let words: ArrayRef =
+            Arc::new(vec!["a", "b", "a"].into_iter().collect::<DictionaryArray<Int32Type>>());
+        let lists: ArrayRef =
+            Arc::new(ListArray::from_iter_primitive::<Int64Type, _, _>([Some(vec![Some(1)]), None]));
+        let pairs: ArrayRef = Arc::new(FixedSizeListArray::from_iter_primitive::<Float64Type, _, _>(
+            [Some(vec![Some(1.0), Some(2.0)])],
+            2,
+        ));
+        let midnight: ArrayRef = Arc::new(TimestampMicrosecondArray::from(vec![86_400_000_000]));
+        for (array, to) in [
+            (&whole, DataType::Int8),
+            (&numbers, DataType::UInt16),
+            (&numbers, DataType::Float32),
+            (&words, DataType::Utf8),
+            (&lists, list_of(DataType::Float64)),
+            (&pairs, list_of(DataType::Int8)),
+            (&midnight, DataType::Date32),
+            (&new_null_array(&DataType::Null, 2), list_of(DataType::Utf8)),
+        ] {
+            let made = converted(array, &to).unwrap();
+            assert_eq!(
+                (made.data_type(), made.len(), made.null_count()),
+                (&to, array.len(), array.logical_null_count())
+            );
+        }
+        let half: ArrayRef = Arc::new(Float64Array::from(vec![1.5]));
+        let odd: ArrayRef = Arc::new(Int64Array::from(vec![(1 << 53) + 1]));
+        let noon: ArrayRef = Arc::new(TimestampMicrosecondArray::from(vec![43_200_000_000]));
+        let digits: ArrayRef = Arc::new(StringArray::from(vec!["1"]));
+        let truth: ArrayRef = Arc::new(BooleanArray::from(vec![true]));
+        for (array, to) in [
+            (&half, DataType::Int64),
+            (&numbers, DataType::Int8),
+            (&numbers, DataType::Boolean),
+            (&odd, DataType::Float64),
+            (&noon, DataType::Date32),
+            (&noon, DataType::Int64),
+            (&numbers, micros),
+            (&digits, DataType::Int64),
+            (&numbers, DataType::Utf8),
+            (&truth, DataType::Utf8),
+            (&numbers, list_of(DataType::Int64)),
+            (&lists, list_of(DataType::Utf8)),
+            (&lists, DataType::Int64),
+        ] {
+            assert!(converted(array, &to).is_err(), "{array:?} to {to}");
+        }
+    }
 }

@@ -1,5 +1,7 @@
 //! Errors of the library as the exceptions that a Python user expects.
 
+use arrow_schema::ArrowError;
+use bathyal_collection::CollectionError;
 use bathyal_gpu::GpuError;
 use bathyal_index::IndexError;
 use bathyal_store::StoreError;
@@ -26,6 +28,13 @@ pyo3::create_exception!(
     "The bytes of an index are not those that were written; nothing was answered from them."
 );
 
+pyo3::create_exception!(
+    bathyal,
+    DuplicateIdError,
+    PyValueError,
+    "Rows that are to be added have ids that are there already, or the same id twice; nothing was written."
+);
+
 /// What the library says to those who type a command, and what it is in Python.
 ///
 /// One of several words goes before what it begins with.
@@ -46,6 +55,11 @@ const IN_PYTHON: &[(&str, &str)] = &[
     ("--in-flight", "in_flight"),
     ("lower -k or", "lower k or"),
     ("`bathyal convert-layout` makes it", "bathyal.convert_layout() makes it"),
+    (
+        "run `bathyal collection verify`, and `repair` to salvage what is whole",
+        "call verify() of the collection, which says what is damaged",
+    ),
+    ("create one with `bathyal collection create`", "create one with bathyal.Collection.create()"),
     ("run `bathyal verify`", "call bathyal.verify()"),
     ("(`bathyal compact`)", "with bathyal.compact()"),
     ("(`bathyal copy`)", "with bathyal.copy()"),
@@ -117,6 +131,45 @@ impl From<IndexError> for Failure {
             // Whatever else there is was wrong before any work began.
             _ => PyValueError::new_err(message),
         })
+    }
+}
+
+impl From<CollectionError> for Failure {
+    fn from(error: CollectionError) -> Failure {
+        let message = in_python(error.to_string());
+        Failure(match error {
+            CollectionError::Store(error) => return error.into(),
+            CollectionError::Index(error) => return error.into(),
+            CollectionError::Vectors(error) => return error.into(),
+            CollectionError::Duplicate { .. } => DuplicateIdError::new_err(message),
+            CollectionError::NotACollection { path, .. } if !is_address(&path) && !path.exists() => {
+                let message = "no collection is there, and nothing else; check the path".into();
+                of_file(libc::ENOENT, message, &path)
+            }
+            CollectionError::NotACollection { .. }
+            | CollectionError::LaterVersion { .. }
+            | CollectionError::Internal(_) => Error::new_err(message),
+            CollectionError::Exists { path } => of_file(libc::EEXIST, message, &path),
+            CollectionError::Busy { path } => of_file(libc::EAGAIN, message, &path),
+            CollectionError::Fenced { path } | CollectionError::NotWritten { path, .. } => {
+                of_file(libc::EIO, message, &path)
+            }
+            CollectionError::Damaged { .. } | CollectionError::Parquet { .. } => {
+                DamagedIndexError::new_err(message)
+            }
+            CollectionError::Memory { .. } => PyMemoryError::new_err(message),
+            CollectionError::Cancelled => PyKeyboardInterrupt::new_err(message),
+            CollectionError::Deadline => PyTimeoutError::new_err(message),
+            CollectionError::Parameter(_) | CollectionError::Filter(_) | CollectionError::Arrow(_) => {
+                PyValueError::new_err(message)
+            }
+        })
+    }
+}
+
+impl From<ArrowError> for Failure {
+    fn from(error: ArrowError) -> Failure {
+        CollectionError::from(error).into()
     }
 }
 

@@ -7,12 +7,15 @@ mod answers;
 mod arrays;
 mod attend;
 mod awaited;
+mod collection;
 mod command;
 mod errors;
 mod files;
 mod index;
 mod searches;
+mod snapshot;
 mod stores;
+mod tables;
 
 use pyo3::prelude::*;
 
@@ -23,10 +26,17 @@ fn _bathyal(module: &Bound<'_, PyModule>) -> PyResult<()> {
     drop(numpy::PyArray1::<f32>::zeros(py, 0, false));
     module.add("Error", py.get_type::<errors::Error>())?;
     module.add("DamagedIndexError", py.get_type::<errors::DamagedIndexError>())?;
+    module.add("DuplicateIdError", py.get_type::<errors::DuplicateIdError>())?;
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.add_class::<index::IndexHandle>()?;
     module.add_class::<awaited::Awaited>()?;
     module.add_class::<answers::Costs>()?;
+    module.add_class::<collection::CollectionHandle>()?;
+    module.add_class::<snapshot::SnapshotHandle>()?;
+    module.add_class::<snapshot::ScanHandle>()?;
+    module.add_class::<snapshot::Cancel>()?;
+    module.add_class::<tables::Columns>()?;
+    module.add_class::<tables::BatchReader>()?;
     module.add_function(wrap_pyfunction!(index::build, module)?)?;
     module.add_function(wrap_pyfunction!(index::compact, module)?)?;
     module.add_function(wrap_pyfunction!(index::list_families, module)?)?;

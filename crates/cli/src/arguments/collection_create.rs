@@ -124,7 +124,7 @@ mod tests {
     fn fields_and_columns_are_read() {
         let field = |text: &str| text.parse::<FieldArgument>().map(|field| field.field(Metric::L2));
         assert_eq!(field("a:3").unwrap(), VectorField::new("a", 3, Element::F32, Metric::L2));
-        assert_eq!(field("a:3:u8:dot").unwrap(), VectorField::new("a", 3, Element::U8, Metric::Ip));
+        assert_eq!(field("a:3:u8:dot").unwrap(), VectorField::new("a", 3, Element::U8, Metric::InnerProduct));
         assert_eq!(field("a:64:u8:hamming").unwrap(), VectorField::new("a", 64, Element::B1, Metric::L2));
         for (text, part) in [
             ("a", "NAME:DIM"),

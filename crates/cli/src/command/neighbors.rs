@@ -101,7 +101,7 @@ pub(super) fn table(found: &[Found], queries: usize, written: bool) -> String {
 }
 
 /// A distance by the five digits that matter to an eye.
-fn short(distance: f32) -> String {
+pub(super) fn short(distance: f32) -> String {
     let (size, exact) = (distance.abs(), distance.to_string());
     let digits = if size >= 10_000.0 {
         0

@@ -1,7 +1,7 @@
 //! What a collection of the rows of a file would be.
 
 use super::SCHEMA_KEY;
-use super::kind::{FileKind, bad, open, refused};
+use super::kind::{FileKind, bad, guarded, open, refused};
 use crate::error::CollectionError;
 use crate::ids::IdKind;
 use crate::schema::{Column, ColumnKind, ID_COLUMN, Schema, VectorField};
@@ -38,8 +38,8 @@ pub struct GuessOptions {
 /// [`CollectionError::File`] for a file without ids or without vectors, and for types that no column has.
 pub fn schema_of_file(path: &Path, options: &GuessOptions) -> Result<Schema, CollectionError> {
     let (schema, begin) = match FileKind::of(path)? {
-        FileKind::Parquet => parquet(path)?,
-        FileKind::Arrow { .. } => arrow(path)?,
+        FileKind::Parquet => guarded(path, || parquet(path))?,
+        FileKind::Arrow { .. } => guarded(path, || arrow(path))?,
         FileKind::Vectors => {
             let vectors = VectorFile::open(path)?;
             let field = VectorField::new("vector", vectors.dim(), vectors.element(), options.metric);

@@ -13,6 +13,9 @@ use std::path::{Path, PathBuf};
 /// Bytes of a line at most: one that is longer is of another kind of file.
 const MAX_LINE: u64 = 64 << 20;
 
+/// The number of a line, from 1, and the object in it.
+type Line = (u64, Map<String, Value>);
+
 /// Reads a JSON object from each line.
 pub(super) struct LineReader {
     from: Box<dyn BufRead>,
@@ -20,7 +23,7 @@ pub(super) struct LineReader {
     line: u64,
     bytes: u64,
     /// An object that begins the next table, and its line.
-    next: Option<(u64, Map<String, Value>)>,
+    next: Option<Line>,
 }
 
 impl LineReader {
@@ -61,7 +64,7 @@ impl LineReader {
     }
 
     /// The next object, and its line. Empty lines are passed over.
-    fn object(&mut self) -> Result<Option<(u64, Map<String, Value>)>, CollectionError> {
+    fn object(&mut self) -> Result<Option<Line>, CollectionError> {
         if let Some(next) = self.next.take() {
             return Ok(Some(next));
         }

@@ -77,6 +77,11 @@ impl JsonRows {
 }
 
 impl JsonRow<'_> {
+    /// The distance that a search has given it.
+    pub fn distance(&self) -> Option<f32> {
+        self.rows.distances.as_ref()?.get(self.row).copied()
+    }
+
     /// The columns and their values.
     pub fn columns(&self) -> impl Iterator<Item = (&str, &Value)> {
         self.rows.columns.iter().filter_map(|(name, values)| Some((name.as_str(), values.get(self.row)?)))
@@ -90,8 +95,8 @@ impl Serialize for JsonRow<'_> {
             Id::Number(number) => object.serialize_entry(ID_COLUMN, &number)?,
             Id::Text(text) => object.serialize_entry(ID_COLUMN, &text)?,
         }
-        if let Some(distance) = self.rows.distances.as_ref().and_then(|distances| distances.get(self.row)) {
-            object.serialize_entry("distance", distance)?;
+        if let Some(distance) = self.distance() {
+            object.serialize_entry("distance", &distance)?;
         }
         for (name, value) in self.columns() {
             object.serialize_entry(name, value)?;

@@ -3,6 +3,7 @@
 use crate::error::CollectionError;
 use bathyal_vectors::{FileFormat, VectorError};
 use std::fs::File;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 
 /// The endings that are understood, for messages.
@@ -53,6 +54,16 @@ pub(super) fn bad(path: &Path, reason: impl std::fmt::Display) -> CollectionErro
 /// What the system says against reading or writing the file at `path`.
 pub(super) fn refused(path: &Path, action: &'static str) -> impl Fn(std::io::Error) -> CollectionError {
     move |source| CollectionError::Vectors(VectorError::Io { path: path.to_path_buf(), action, source })
+}
+
+/// What `read` reads of the file at `path` by a library that panics at some damaged files.
+pub(super) fn guarded<T>(
+    path: &Path,
+    read: impl FnOnce() -> Result<T, CollectionError>,
+) -> Result<T, CollectionError> {
+    // What a panic leaves behind is not used again: who reads stops at an error.
+    catch_unwind(AssertUnwindSafe(read))
+        .unwrap_or_else(|_| Err(bad(path, "is damaged, or no file of this kind")))
 }
 
 /// Opens a file to read it.

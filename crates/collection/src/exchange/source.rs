@@ -3,7 +3,7 @@
 use super::id_file::IdReader;
 use super::import::ImportOptions;
 use super::json_lines::LineReader;
-use super::kind::{FileKind, bad, open};
+use super::kind::{FileKind, bad, guarded, open, refused};
 use super::table::{Shape, pieces};
 use crate::error::CollectionError;
 use crate::ids::{Id, IdKind, Ids};
@@ -11,10 +11,10 @@ use crate::rows::Rows;
 use crate::schema::Schema;
 use arrow_array::RecordBatch;
 use arrow_ipc::reader::{FileReader, StreamReader};
+use arrow_schema::ArrowError;
 use bathyal_vectors::{RowReader, VectorFile, encode_row};
 use parquet::arrow::ProjectionMask;
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
-use std::fs::File;
 use std::io::{BufReader, Read, Seek};
 use std::path::{Path, PathBuf};
 
@@ -79,8 +79,8 @@ impl Source {
             return Err(bad(path, "has its ids in it; a file of ids goes with a file of vectors alone"));
         }
         let (from, total) = match kind {
-            FileKind::Parquet => tables(parquet(path, &shape)?),
-            FileKind::Arrow { .. } => tables(arrow(path)?),
+            FileKind::Parquet => tables(guarded(path, || parquet(path, &shape))?),
+            FileKind::Arrow { .. } => tables(guarded(path, || arrow(path))?),
             FileKind::JsonLines => {
                 let file = open(path)?;
                 let bytes = file.metadata().map_or(0, |found| found.len());
@@ -150,28 +150,32 @@ fn parquet(path: &Path, shape: &Shape) -> Result<(Tables, u64), CollectionError>
     let vectors: usize = shape.schema.vectors.iter().map(|field| 4 * field.dim).sum();
     let at_once = ((4 << 20) / vectors.max(1)).clamp(1, DECODED_ROWS);
     let reader = builder.with_batch_size(at_once).build().map_err(failed)?;
-    let path = path.to_path_buf();
-    Ok((Box::new(reader.map(move |table| table.map_err(|error| bad(&path, error)))), rows))
+    Ok((guarded_tables(path, reader), rows))
 }
 
 /// The tables of a file of Arrow IPC, whose rows nobody knows before the end.
 fn arrow(path: &Path) -> Result<(Tables, u64), CollectionError> {
     let mut file = BufReader::new(open(path)?);
     let mut begin = Vec::new();
-    (&mut file)
-        .take(ARROW_FILE.len() as u64)
-        .read_to_end(&mut begin)
-        .map_err(super::kind::refused(path, "read the file"))?;
-    file.rewind().map_err(super::kind::refused(path, "read the file"))?;
-    let named = path.to_path_buf();
+    let read = (&mut file).take(ARROW_FILE.len() as u64).read_to_end(&mut begin);
+    read.and_then(|_| file.rewind()).map_err(refused(path, "read the file"))?;
     let wrong = |error| bad(path, format!("is no file of Arrow IPC that can be read: {error}"));
-    let later = move |error| bad(&named, error);
-    if begin == ARROW_FILE {
-        let reader: FileReader<BufReader<File>> = FileReader::try_new(file, None).map_err(wrong)?;
-        return Ok((Box::new(reader.map(move |table| table.map_err(&later))), 0));
-    }
-    let reader = StreamReader::try_new(file, None).map_err(wrong)?;
-    Ok((Box::new(reader.map(move |table| table.map_err(&later))), 0))
+    Ok(match begin == ARROW_FILE {
+        true => (guarded_tables(path, FileReader::try_new(file, None).map_err(wrong)?), 0),
+        false => (guarded_tables(path, StreamReader::try_new(file, None).map_err(wrong)?), 0),
+    })
+}
+
+fn guarded_tables(
+    path: &Path,
+    mut tables: impl Iterator<Item = Result<RecordBatch, ArrowError>> + 'static,
+) -> Tables {
+    let path = path.to_path_buf();
+    let next = move || {
+        let next = guarded(&path, || tables.next().transpose().map_err(|error| bad(&path, error)));
+        next.transpose()
+    };
+    Box::new(std::iter::from_fn(next))
 }
 
 /// A file of vectors, with ids from elsewhere.

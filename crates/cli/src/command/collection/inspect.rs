@@ -32,11 +32,15 @@ pub(super) fn run(arguments: &LookArguments, console: &Console) -> Result<(), Fa
 fn text(answer: &Answer) -> String {
     let told = &answer.description;
     let size = byte_size::format;
+    let amplification = match told.segments.len() {
+        0 => String::new(),
+        _ => format!(", {:.2} times what is not deleted", told.space_amplification),
+    };
     let mut text = format!(
         "{}: a collection of {} rows\n\
          {}\n\
          version       {}, {} batches so far\n\
-         in segments   {} rows in {} segments, {}, {:.2} times what is not deleted\n\
+         in segments   {} rows in {} segments, {}{amplification}\n\
          in memory     {} rows, {}, which are in the log",
         told.path,
         told.rows,
@@ -46,7 +50,6 @@ fn text(answer: &Answer) -> String {
         told.rows - told.rows_in_memory,
         told.segments.len(),
         size(told.bytes),
-        told.space_amplification,
         told.rows_in_memory,
         size(told.memory_bytes),
     );

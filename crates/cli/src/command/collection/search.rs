@@ -14,6 +14,7 @@ use serde::Serialize;
 
 use super::open::to_read;
 use crate::arguments::{CollectionSearchArguments, DEFAULT_RECALL};
+use crate::command::neighbors::short;
 
 /// Neighbours of a query that fit for people; all are in JSON.
 const SHOWN_NEIGHBORS: usize = 10;
@@ -218,7 +219,9 @@ fn table(text: &mut String, neighbors: &[JsonRow<'_>]) -> Result<(), Failure> {
             lines.push(["id".to_owned(), "distance".to_owned()].into_iter().chain(columns).collect());
         }
         let names = &lines[0];
-        lines.push(names.iter().map(|name| cell(&object[name.as_str()])).collect());
+        let mut line: Vec<String> = names.iter().map(|name| cell(&object[name.as_str()])).collect();
+        line[1] = row.distance().map_or_else(String::new, short);
+        lines.push(line);
     }
     if lines.is_empty() {
         text.push_str("\n  none");

@@ -118,7 +118,6 @@ fn write(
 ) -> Result<SegmentEntry, CollectionError> {
     let mut writer = SegmentWriter::begin(place, schema.clone(), COLLECTION, name.into(), options)?;
     push(&mut writer, schema, &(0..count).collect::<Vec<_>>(), 1000)?;
-    assert_eq!(writer.rows(), count);
     writer.finish(&Silent)
 }
 

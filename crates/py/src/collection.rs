@@ -1,0 +1,290 @@
+//! Collections: creating, opening, and everything that changes one.
+
+use crate::arrays::vectors;
+use crate::attend::attend;
+use crate::errors::Failure;
+use crate::snapshot::{SnapshotHandle, Source, filter};
+use crate::stores::{Pairs, store_options};
+use crate::tables::{ids, metadata};
+use bathyal_collection::{
+    Collection, CollectionError, CollectionOptions, CompactOptions, Durability, Rows, Schema, Written,
+};
+use bathyal_index::OpenOptions;
+use bathyal_vectors::VectorFile;
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// How a collection is opened, from a dictionary of the package.
+#[derive(FromPyObject)]
+#[pyo3(from_item_all)]
+pub(crate) struct CollectionArguments {
+    store: Pairs,
+    tier: String,
+    memory: Option<u64>,
+    write_memory: Option<u64>,
+    build_memory: Option<u64>,
+    threads: usize,
+    durability: String,
+    compact: bool,
+    background: bool,
+    flat_below: Option<usize>,
+    keep_versions: usize,
+}
+
+impl CollectionArguments {
+    fn options(self) -> PyResult<CollectionOptions> {
+        let durability = match self.durability.as_str() {
+            "disk" => Durability::Disk,
+            "system" => Durability::System,
+            other => {
+                let message = format!("unknown durability '{other}': it is one of disk, system");
+                return Err(PyValueError::new_err(message));
+            }
+        };
+        let store = store_options(self.store)?;
+        let tier = self.tier.parse().map_err(PyValueError::new_err::<String>)?;
+        let index = OpenOptions { tier, memory_bytes: self.memory, ..OpenOptions::default() };
+        let usual = CollectionOptions::default();
+        Ok(CollectionOptions {
+            store,
+            index,
+            write_memory_bytes: self.write_memory.unwrap_or(usual.write_memory_bytes),
+            build_memory_bytes: self.build_memory,
+            threads: self.threads,
+            durability,
+            background: self.background,
+            compact: self.compact,
+            flat_below_rows: self.flat_below.unwrap_or(usual.flat_below_rows),
+            keep_versions: self.keep_versions,
+        })
+    }
+}
+
+/// Rows that are new, took the place of others, are gone, and were missing.
+type WrittenCounts = (u64, u64, u64, u64);
+
+fn counts(written: Written) -> WrittenCounts {
+    (written.added, written.replaced, written.deleted, written.missing)
+}
+
+/// An open collection.
+#[pyclass(frozen, module = "bathyal._bathyal")]
+pub(crate) struct CollectionHandle {
+    collection: Mutex<Option<Arc<Collection>>>,
+    schema: Arc<Schema>,
+}
+
+impl CollectionHandle {
+    fn of(collection: Collection) -> CollectionHandle {
+        let schema = Arc::new(collection.schema());
+        CollectionHandle { collection: Mutex::new(Some(Arc::new(collection))), schema }
+    }
+
+    fn collection(&self) -> PyResult<Arc<Collection>> {
+        let collection = self.collection.lock().unwrap_or_else(PoisonError::into_inner);
+        collection.clone().ok_or_else(|| PyValueError::new_err("the collection is closed; open it again"))
+    }
+
+    /// What `work` does with the collection, off the interpreter's lock. Where it is closed meanwhile, this lets go of it last,
+    /// which may take as long as a segment takes to be written.
+    fn work<T: Send>(
+        &self,
+        py: Python<'_>,
+        progress: Option<Py<PyAny>>,
+        work: impl FnOnce(&Collection, &crate::attend::Watch) -> Result<T, CollectionError> + Send,
+    ) -> PyResult<T> {
+        let collection = self.collection()?;
+        attend(py, progress, move |watch| work(&collection, watch).map_err(Failure::from))
+    }
+}
+
+impl Drop for CollectionHandle {
+    fn drop(&mut self) {
+        let held = self.collection.get_mut().unwrap_or_else(PoisonError::into_inner).take();
+        // Others need the interpreter's lock as long as a segment is being written. None is held where the interpreter ends.
+        let mut held = Some(held);
+        let _ = Python::try_attach(|py| py.detach(|| drop(held.take())));
+    }
+}
+
+#[pymethods]
+impl CollectionHandle {
+    /// Creates a collection with a schema in JSON.
+    #[staticmethod]
+    fn create(
+        py: Python<'_>,
+        path: PathBuf,
+        schema: &str,
+        arguments: CollectionArguments,
+    ) -> PyResult<CollectionHandle> {
+        let schema: Schema = serde_json::from_str(schema)
+            .map_err(|error| PyValueError::new_err(format!("the schema: {error}")))?;
+        let options = arguments.options()?;
+        let made = attend(py, None, |_| Collection::create(path, schema, &options).map_err(Failure::from))?;
+        Ok(CollectionHandle::of(made))
+    }
+
+    /// Opens a collection, or a version of it that was kept.
+    #[staticmethod]
+    #[pyo3(signature = (path, version, arguments))]
+    fn open(
+        py: Python<'_>,
+        path: PathBuf,
+        version: Option<u64>,
+        arguments: CollectionArguments,
+    ) -> PyResult<CollectionHandle> {
+        let options = arguments.options()?;
+        let opened = attend(py, None, |_| {
+            match version {
+                None => Collection::open(path, &options),
+                Some(version) => Collection::open_version(path, version, &options),
+            }
+            .map_err(Failure::from)
+        })?;
+        Ok(CollectionHandle::of(opened))
+    }
+
+    /// Lets go of the collection: the last one to do so gives the writing up.
+    fn close(&self, py: Python<'_>) {
+        py.detach(|| {
+            let held = self.collection.lock().unwrap_or_else(PoisonError::into_inner).take();
+            drop(held);
+        });
+    }
+
+    #[getter]
+    fn closed(&self) -> bool {
+        self.collection.lock().unwrap_or_else(PoisonError::into_inner).is_none()
+    }
+
+    /// Bytes of a batch at most.
+    #[getter]
+    fn largest_batch_bytes(&self) -> PyResult<u64> {
+        Ok(self.collection()?.largest_batch_bytes())
+    }
+
+    /// What every row has, as JSON.
+    fn schema(&self) -> PyResult<String> {
+        Ok(serde_json::to_string(&*self.schema).map_err(Failure::from)?)
+    }
+
+    /// What the collection holds whenever it is read.
+    fn reading(&self) -> PyResult<SnapshotHandle> {
+        Ok(SnapshotHandle::new(Source::Now(self.collection()?), self.schema.clone()))
+    }
+
+    /// What the collection holds now.
+    fn snapshot(&self) -> PyResult<SnapshotHandle> {
+        Ok(SnapshotHandle::new(Source::Then(self.collection()?.snapshot()), self.schema.clone()))
+    }
+
+    /// Copies what the collection holds now to another place; returns the report as JSON.
+    fn copy_to(
+        &self,
+        py: Python<'_>,
+        target: (PathBuf, Pairs),
+        progress: Option<Py<PyAny>>,
+    ) -> PyResult<String> {
+        let store = store_options(target.1)?;
+        let report =
+            self.work(py, progress, move |collection, watch| collection.copy_to(target.0, &store, watch))?;
+        Ok(serde_json::to_string(&report).map_err(Failure::from)?)
+    }
+
+    /// Adds rows, or with `upsert` puts them in the place of those with their ids. `fields` are the vectors of each field.
+    #[pyo3(signature = (given, fields, columns, upsert))]
+    fn write(
+        &self,
+        py: Python<'_>,
+        given: &Bound<'_, PyAny>,
+        fields: Vec<Bound<'_, PyAny>>,
+        columns: &Bound<'_, PyAny>,
+        upsert: bool,
+    ) -> PyResult<WrittenCounts> {
+        let ids = ids(self.schema.id_kind, given)?;
+        let columns = metadata(&self.schema, columns, ids.len(), false)?;
+        let lengths = fields.iter().map(PyAnyMethods::len).collect::<PyResult<Vec<usize>>>()?;
+        if ids.is_empty() && lengths.iter().all(|length| *length == 0) {
+            self.collection()?;
+            return Ok(counts(Written::default()));
+        }
+        let count = ids.len();
+        let named = self.schema.vectors.iter().zip(&lengths);
+        if let Some((field, length)) = named.into_iter().find(|(_, length)| **length != count) {
+            let name = &field.name;
+            return Err(PyValueError::new_err(format!(
+                "vectors of {name:?}: there are {length} for {count} ids"
+            )));
+        }
+        let held =
+            fields.iter().map(|field| vectors(field, "vectors")).collect::<PyResult<Vec<VectorFile>>>()?;
+        let schema = self.schema.clone();
+        let written = self.work(py, None, move |collection, _| {
+            let rows = Rows::new(&schema, ids, held, columns.as_ref())?;
+            if upsert { collection.upsert(rows) } else { collection.add(rows) }
+        })?;
+        Ok(counts(written))
+    }
+
+    /// Changes columns of rows.
+    fn update(
+        &self,
+        py: Python<'_>,
+        given: &Bound<'_, PyAny>,
+        columns: &Bound<'_, PyAny>,
+    ) -> PyResult<WrittenCounts> {
+        let ids = ids(self.schema.id_kind, given)?;
+        let Some(columns) = metadata(&self.schema, columns, ids.len(), true)? else {
+            return Err(PyValueError::new_err("metadata is None; give the columns that change"));
+        };
+        let written = self.work(py, None, move |collection, _| collection.update(ids, columns))?;
+        Ok(counts(written))
+    }
+
+    /// Deletes rows by their ids.
+    fn delete(&self, py: Python<'_>, given: &Bound<'_, PyAny>) -> PyResult<WrittenCounts> {
+        let ids = ids(self.schema.id_kind, given)?;
+        Ok(counts(self.work(py, None, move |collection, _| collection.delete(ids))?))
+    }
+
+    /// Deletes the rows that match a filter.
+    fn delete_matching(&self, py: Python<'_>, condition: (bool, &str)) -> PyResult<WrittenCounts> {
+        let filter = filter(condition)?;
+        Ok(counts(self.work(py, None, move |collection, _| collection.delete_matching(&filter))?))
+    }
+
+    /// Writes what is in memory as a segment.
+    fn flush(&self, py: Python<'_>) -> PyResult<()> {
+        self.work(py, None, |collection, _| collection.flush())
+    }
+
+    /// Merges segments; returns the report as JSON.
+    fn compact(&self, py: Python<'_>, full: bool, progress: Option<Py<PyAny>>) -> PyResult<String> {
+        let report = self.work(py, progress, move |collection, watch| {
+            collection.compact(&CompactOptions { full }, watch)
+        })?;
+        Ok(serde_json::to_string(&report).map_err(Failure::from)?)
+    }
+
+    /// Sees what others have written.
+    fn refresh(&self, py: Python<'_>) -> PyResult<bool> {
+        self.work(py, None, |collection, _| collection.refresh())
+    }
+
+    /// What it is made of, as JSON.
+    fn describe(&self) -> PyResult<String> {
+        Ok(serde_json::to_string(&self.collection()?.describe()).map_err(Failure::from)?)
+    }
+
+    /// What is wrong with it, in sentences.
+    fn verify(&self, py: Python<'_>, progress: Option<Py<PyAny>>) -> PyResult<Vec<String>> {
+        self.work(py, progress, |collection, watch| collection.verify(watch))
+    }
+
+    /// The versions that are kept.
+    fn versions(&self, py: Python<'_>) -> PyResult<Vec<u64>> {
+        self.work(py, None, |collection, _| collection.versions())
+    }
+}

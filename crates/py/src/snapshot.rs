@@ -1,0 +1,296 @@
+//! Reading a collection: what it held at a moment is searched, counted, fetched and walked through.
+
+use crate::arrays::{matrix, queries as queries_of};
+use crate::attend::attend;
+use crate::errors::Failure;
+use crate::tables::{Columns, ids, ids_to_python};
+use bathyal_collection::{
+    Collection, CollectionError, Fetch, Fetched, Filter, Found, Gotten, Ids, Question, Scan, Schema, Snapshot,
+};
+use bathyal_index::{Effort, StoredVectors};
+use bathyal_tier::Control;
+use bathyal_vectors::VectorFile;
+use numpy::{PyArray1, PyArray2};
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// A filter: whether it is JSON, and its text.
+type Condition<'a> = (bool, &'a str);
+
+/// A filter in words or in JSON.
+pub(crate) fn filter((json, text): Condition<'_>) -> PyResult<Filter> {
+    if !json {
+        return Ok(Filter::parse(text).map_err(CollectionError::from).map_err(Failure::from)?);
+    }
+    let value: serde_json::Value =
+        serde_json::from_str(text).map_err(|error| PyValueError::new_err(format!("filter: {error}")))?;
+    Ok(Filter::from_json(&value).map_err(CollectionError::from).map_err(Failure::from)?)
+}
+
+/// What is searched for, from a dictionary of the package.
+#[derive(FromPyObject)]
+#[pyo3(from_item_all)]
+pub(crate) struct QuestionArguments<'py> {
+    field: Option<String>,
+    k: usize,
+    recall: f32,
+    search_list: Option<u32>,
+    filter: Option<(bool, Bound<'py, pyo3::types::PyString>)>,
+    columns: Vec<String>,
+    vectors: bool,
+    threads: usize,
+    timeout: Option<f64>,
+}
+
+impl QuestionArguments<'_> {
+    fn question(&self) -> PyResult<Question> {
+        let condition = match &self.filter {
+            None => None,
+            Some((json, text)) => Some(filter((*json, &text.to_cow()?))?),
+        };
+        Ok(Question {
+            field: self.field.clone(),
+            k: self.k,
+            effort: self.search_list.map_or(Effort::Recall(self.recall), Effort::SearchList),
+            filter: condition,
+            columns: self.columns.clone(),
+            vectors: self.vectors,
+            threads: self.threads,
+        })
+    }
+
+    fn deadline(&self) -> PyResult<Option<Instant>> {
+        let Some(seconds) = self.timeout else { return Ok(None) };
+        let timeout = Duration::try_from_secs_f64(seconds).map_err(|_| {
+            PyValueError::new_err(format!("timeout is {seconds}; expected a number of seconds, 0 or more"))
+        })?;
+        Ok(Instant::now().checked_add(timeout))
+    }
+}
+
+/// Gives up what a thread other than that of signals waits for.
+#[pyclass(frozen, module = "bathyal._bathyal")]
+pub(crate) struct Cancel {
+    flag: AtomicBool,
+}
+
+#[pymethods]
+impl Cancel {
+    #[new]
+    fn new() -> Cancel {
+        Cancel { flag: AtomicBool::new(false) }
+    }
+
+    /// Stops what was given this.
+    fn set(&self) {
+        self.flag.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Ids, `queries x k` distances, columns, vectors, rows that match, and the rest as JSON.
+type Answers<'py> = (Bound<'py, PyAny>, Bound<'py, PyArray2<f32>>, Columns, Option<Bytes<'py>>, u64, String);
+/// The name of an element, a dim, and vectors of these one after the other.
+type Bytes<'py> = (&'static str, usize, Bound<'py, PyArray1<u8>>);
+/// Ids, columns, and the vectors of each field.
+type Part<'py> = (Bound<'py, PyAny>, Columns, Vec<Bytes<'py>>);
+
+/// Runs `work` off the interpreter's lock: until Ctrl-C, or until `cancel` says so.
+fn attended<T: Send>(
+    py: Python<'_>,
+    cancel: Option<&Cancel>,
+    deadline: Option<Instant>,
+    work: impl FnOnce(Control<'_>) -> Result<T, CollectionError> + Send,
+) -> PyResult<T> {
+    if let Some(cancel) = cancel {
+        let flag = &cancel.flag;
+        return Ok(py.detach(|| work(Control { cancel: Some(flag), deadline })).map_err(Failure::from)?);
+    }
+    attend(py, None, |watch| work(Control { cancel: Some(watch.cancel()), deadline }).map_err(Failure::from))
+}
+
+fn bytes(py: Python<'_>, vectors: StoredVectors) -> Bytes<'_> {
+    (vectors.element.name(), vectors.dim, PyArray1::from_vec(py, vectors.bytes))
+}
+
+fn part(py: Python<'_>, fetched: Fetched) -> PyResult<Part<'_>> {
+    let vectors = fetched.vectors.into_iter().map(|vectors| bytes(py, vectors)).collect();
+    Ok((ids_to_python(py, &fetched.ids)?, Columns { batch: fetched.columns }, vectors))
+}
+
+/// What is read.
+pub(crate) enum Source {
+    /// A collection as it is when it is read.
+    Now(Arc<Collection>),
+    /// A collection as it was.
+    Then(Snapshot),
+}
+
+/// What a collection holds when it is read, or held at a moment.
+#[pyclass(frozen, module = "bathyal._bathyal")]
+pub(crate) struct SnapshotHandle {
+    source: Source,
+    schema: Arc<Schema>,
+}
+
+impl SnapshotHandle {
+    pub(crate) fn new(source: Source, schema: Arc<Schema>) -> SnapshotHandle {
+        SnapshotHandle { source, schema }
+    }
+
+    fn search_for(
+        &self,
+        queries: &VectorFile,
+        question: &Question,
+        control: Control<'_>,
+    ) -> Result<Found, CollectionError> {
+        match &self.source {
+            Source::Now(collection) => collection.search(queries, question, control),
+            Source::Then(snapshot) => snapshot.search(queries, question, control),
+        }
+    }
+
+    fn fetch(&self, ids: &Ids, what: &Fetch, control: Control<'_>) -> Result<Gotten, CollectionError> {
+        match &self.source {
+            Source::Now(collection) => collection.get(ids, what, control),
+            Source::Then(snapshot) => snapshot.get(ids, what, control),
+        }
+    }
+
+    fn count_of(&self, filter: Option<&Filter>, control: Control<'_>) -> Result<u64, CollectionError> {
+        match &self.source {
+            Source::Now(collection) => collection.count(filter),
+            Source::Then(snapshot) => snapshot.count(filter, control),
+        }
+    }
+
+    /// What no queries find, whose question has to fit the collection all the same.
+    fn nothing(&self, question: &Question, control: Control<'_>) -> Result<Found, CollectionError> {
+        let field = self.schema.field(question.field.as_deref())?;
+        let matches = self.count_of(question.filter.as_ref(), control)?;
+        let k = usize::try_from(matches).map_or(question.k, |matches| question.k.min(matches));
+        let none = Ids::none(self.schema.id_kind);
+        let fields = question.vectors.then(|| self.schema.vectors[field].name.clone());
+        let what = Fetch { columns: Some(question.columns.clone()), vectors: fields.into_iter().collect() };
+        let mut held = self.fetch(&none, &what, control)?;
+        Ok(Found {
+            k,
+            ids: none,
+            distances: Vec::new(),
+            columns: held.columns,
+            vectors: held.vectors.pop(),
+            matches,
+            plans: Vec::new(),
+            totals: Default::default(),
+            seconds: 0.0,
+            notes: Vec::new(),
+        })
+    }
+}
+
+#[pymethods]
+impl SnapshotHandle {
+    /// Rises with every batch that is written.
+    #[getter]
+    fn sequence(&self) -> u64 {
+        match &self.source {
+            Source::Now(collection) => collection.snapshot().sequence(),
+            Source::Then(snapshot) => snapshot.sequence(),
+        }
+    }
+
+    /// Answers `queries`, an array of `queries x dim` or a single query.
+    fn search<'py>(
+        &self,
+        py: Python<'py>,
+        queries: &Bound<'_, PyAny>,
+        arguments: QuestionArguments<'_>,
+        cancel: Option<&Cancel>,
+    ) -> PyResult<Answers<'py>> {
+        let (question, deadline) = (arguments.question()?, arguments.deadline()?);
+        let queries = queries_of(queries, "queries")?;
+        let found = attended(py, cancel, deadline, |control| match &queries {
+            Some(queries) => self.search_for(queries, &question, control),
+            None => self.nothing(&question, control),
+        })?;
+        let told = serde_json::json!({
+            "plans": found.plans,
+            "totals": found.totals,
+            "seconds": found.seconds,
+            "notes": found.notes,
+            "k": found.k,
+        });
+        let told = serde_json::to_string(&told).map_err(Failure::from)?;
+        let distances = matrix(py, found.distances, found.k)?;
+        let columns = Columns { batch: found.columns };
+        let vectors = found.vectors.map(|vectors| bytes(py, vectors));
+        Ok((ids_to_python(py, &found.ids)?, distances, columns, vectors, found.matches, told))
+    }
+
+    /// The rows with these ids, and where among them each was found.
+    fn get<'py>(
+        &self,
+        py: Python<'py>,
+        given: &Bound<'_, PyAny>,
+        columns: Option<Vec<String>>,
+        vectors: Vec<String>,
+        cancel: Option<&Cancel>,
+    ) -> PyResult<(Bound<'py, PyArray1<u32>>, Part<'py>)> {
+        let ids = ids(self.schema.id_kind, given)?;
+        let what = Fetch { columns, vectors };
+        let gotten = attended(py, cancel, None, |control| self.fetch(&ids, &what, control))?;
+        let fetched = Fetched { ids: gotten.ids, columns: gotten.columns, vectors: gotten.vectors };
+        Ok((PyArray1::from_vec(py, gotten.places), part(py, fetched)?))
+    }
+
+    /// How many rows there are, or match.
+    fn count(
+        &self,
+        py: Python<'_>,
+        condition: Option<Condition<'_>>,
+        cancel: Option<&Cancel>,
+    ) -> PyResult<u64> {
+        let Some(condition) = condition else {
+            // Known without a look at anything.
+            return Ok(self.count_of(None, Control::default()).map_err(Failure::from)?);
+        };
+        let filter = filter(condition)?;
+        attended(py, cancel, None, |control| self.count_of(Some(&filter), control))
+    }
+
+    /// A walk over all rows, or those that match, in the order of their ids.
+    fn scan(
+        &self,
+        py: Python<'_>,
+        condition: Option<Condition<'_>>,
+        columns: Option<Vec<String>>,
+        vectors: Vec<String>,
+    ) -> PyResult<ScanHandle> {
+        let filter = condition.map(filter).transpose()?;
+        let what = Fetch { columns, vectors };
+        let scan = attended(py, None, None, |_| match &self.source {
+            Source::Now(collection) => collection.scan(filter.as_ref(), &what, None),
+            Source::Then(snapshot) => snapshot.scan(filter.as_ref(), &what, None),
+        })?;
+        Ok(ScanHandle { scan: Mutex::new(scan) })
+    }
+}
+
+/// A walk over rows.
+#[pyclass(frozen, module = "bathyal._bathyal")]
+pub(crate) struct ScanHandle {
+    scan: Mutex<Scan>,
+}
+
+#[pymethods]
+impl ScanHandle {
+    /// Up to `most` further rows; None at the end.
+    fn next<'py>(&self, py: Python<'py>, most: usize) -> PyResult<Option<Part<'py>>> {
+        let fetched = attended(py, None, None, |control| {
+            self.scan.lock().unwrap_or_else(PoisonError::into_inner).next(most, control)
+        })?;
+        fetched.map(|fetched| part(py, fetched)).transpose()
+    }
+}

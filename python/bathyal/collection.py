@@ -1,0 +1,467 @@
+"""Collections: rows with ids of the user's own, vectors and metadata, which change all the time."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping
+from types import TracebackType
+from typing import Any, Literal
+
+from bathyal import _bathyal, awaiting
+from bathyal.arguments import Metric, Path, columns, memory_bytes, place, store_pairs, whole
+from bathyal.found_rows import Written
+from bathyal.progress import Receiver, shown
+from bathyal.reading import Filter, Reading, Snapshot
+from bathyal.schema import Element, Field, IdKind, schema
+from bathyal.tables import condition, given, is_frame, plain, plain_columns
+
+Durability = Literal["disk", "system"]
+
+ROWS_A_BATCH = 8192
+"""Rows of a stream of Arrow data that are written at once: waiting for the disk then takes little of the time."""
+
+
+class Collection(Reading):
+    """An open collection: rows with an id, vectors and metadata, in a folder or a bucket.
+
+    Made by :meth:`create` and :meth:`open`. Rows are found from the moment on at which the call that wrote them has
+    returned, and outlive a crash from then on. It may be used from several threads. Any number of processes may
+    read a collection, and one at a time writes: the first to do so, until it closes the collection.
+
+    >>> import numpy as np, bathyal
+    >>> vectors = np.random.default_rng(1).standard_normal((3, 16), dtype=np.float32)
+    >>> with bathyal.Collection.create(
+    ...     "docs.collection", dim=16, metric="cosine", columns={"year": "int64", "lang": "string"}
+    ... ) as docs:
+    ...     docs.add(["a", "b", "c"], vectors, {"year": [2019, 2020, 2021], "lang": ["de", "en", None]})
+    ...     docs.search(vectors[1], k=2, filter="year >= 2020", columns=True).metadata.to_list()
+    ...     docs.delete(filter="lang = 'de'").deleted, len(docs), "a" in docs
+    Written(added=3, replaced=0, deleted=0, missing=0)
+    [{'year': 2020, 'lang': 'en'}, {'year': 2021, 'lang': None}]
+    (1, 2, False)
+    """
+
+    def __init__(self, handle: _bathyal.CollectionHandle, path: Path) -> None:
+        self._handle = handle
+        self._path = os.fspath(path)
+        self._know(handle.schema())
+
+    @classmethod
+    def create(
+        cls,
+        path: Path,
+        dim: int | None = None,
+        metric: Metric = "l2",
+        *,
+        element: Element = "f32",
+        vectors: Mapping[str, Field] | None = None,
+        id: IdKind = "string",
+        columns: Mapping[str, str] | None = None,
+        options: Mapping[str, Any] | None = None,
+        memory: float | str | None = None,
+        write_memory: float | str | None = None,
+        build_memory: float | str | None = None,
+        threads: int = 0,
+        durability: Durability = "disk",
+        compact: bool = True,
+        background: bool = True,
+        flat_below: int | None = None,
+        keep_versions: int = 0,
+        tier: str = "file",
+        store_options: Mapping[str, str] | None = None,
+    ) -> Collection:
+        """Creates a collection at ``path``, a folder that is not there or is empty, or an address (``s3://...``),
+        and opens it.
+
+        Args:
+            dim: components of the vectors, where every row has one; the field is called ``"vector"``.
+            metric: as for :func:`build`.
+            element: of the vectors: ``"f32"``, ``"f16"``, ``"bf16"``, ``"u8"``, ``"i8"`` or ``"b1"`` (a bit).
+            vectors: the fields of vectors, where every row has several: ``{"title": (384, "f32", "cosine")}``, or
+                ``{"title": {"dim": 384, "metric": "cosine", "family": "graph"}}``.
+            id: what ids are: ``"string"`` or ``"u64"``.
+            columns: the columns of metadata and their types: ``"bool"``, ``"int8"`` to ``"int64"``, ``"uint8"`` to
+                ``"uint64"``, ``"float32"``, ``"float64"``, ``"string"``, ``"date"``, ``"timestamp"`` (to the
+                microsecond, in UTC), or lists of them: ``"list<string>"``. Every value may be missing.
+            options: how large segments are indexed: ``family``, ``store_as`` and what only the family is told, as
+                :func:`build` takes them.
+            memory, ...: as for :meth:`open`.
+
+        Raises:
+            FileExistsError: something is at ``path``.
+            ValueError: a schema that no collection can have.
+
+        >>> import bathyal
+        >>> docs = bathyal.Collection.create(
+        ...     "memory://two", vectors={"title": (8, "f32", "cosine"), "body": (16, "u8")}, id="u64"
+        ... )
+        >>> docs
+        <bathyal.Collection 'memory://two': 0 rows, title 8 f32 cosine, body 16 u8 l2>
+        """
+        text = schema((dim, metric, element), vectors, id, columns, options or {})
+        arguments = _opening(
+            memory=memory,
+            write_memory=write_memory,
+            build_memory=build_memory,
+            threads=threads,
+            durability=durability,
+            compact=compact,
+            background=background,
+            flat_below=flat_below,
+            keep_versions=keep_versions,
+            tier=tier,
+            store_options=store_options,
+        )
+        return cls(_bathyal.CollectionHandle.create(place(path), text, arguments), path)
+
+    @classmethod
+    def open(
+        cls,
+        path: Path,
+        *,
+        version: int | None = None,
+        memory: float | str | None = None,
+        write_memory: float | str | None = None,
+        build_memory: float | str | None = None,
+        threads: int = 0,
+        durability: Durability = "disk",
+        compact: bool = True,
+        background: bool = True,
+        flat_below: int | None = None,
+        keep_versions: int = 0,
+        tier: str = "file",
+        store_options: Mapping[str, str] | None = None,
+    ) -> Collection:
+        """Opens the collection at ``path``.
+
+        Args:
+            version: one of the versions that were kept (:meth:`versions`), as it was when it was published; it is
+                not written to. None means the latest, with all that was written since.
+            memory: most bytes that the indexes of its segments may hold, or text such as ``"1GB"``; None means no
+                limit.
+            write_memory: bytes for rows that are not in segments yet; None takes 128 MiB. A batch has to be below
+                one eighth of it.
+            build_memory: bytes that building the index of a segment may take; None means no limit.
+            threads: of builds; 0 means all cores.
+            durability: what rows that were written outlive when the call returns: ``"disk"``, a loss of power;
+                ``"system"``, the end of the process alone, which is faster.
+            compact: whether segments are merged without being asked to.
+            background: whether segments are written and merged by a thread of their own; False leaves that to the
+                call that fills the memory.
+            flat_below: segments with fewer rows are searched without codes or groups; None takes 10,000.
+            keep_versions: versions that are kept beside the latest.
+            tier: as for :func:`bathyal.open`, of the indexes of segments.
+            store_options: as for :func:`bathyal.open`.
+
+        Raises:
+            FileNotFoundError: nothing is at ``path``.
+            Error: what is there is no collection, or one of a later version.
+            DamagedIndexError: it is not what was written.
+            ValueError: there is no such version.
+            OSError: a store refused or did not answer.
+        """
+        arguments = _opening(
+            memory=memory,
+            write_memory=write_memory,
+            build_memory=build_memory,
+            threads=threads,
+            durability=durability,
+            compact=compact,
+            background=background,
+            flat_below=flat_below,
+            keep_versions=keep_versions,
+            tier=tier,
+            store_options=store_options,
+        )
+        number = None if version is None else whole("version", version, most=2**63 - 1)
+        return cls(_bathyal.CollectionHandle.open(place(path), number, arguments), path)
+
+    def _source(self) -> _bathyal.SnapshotHandle:
+        return self._handle.reading()
+
+    def snapshot(self) -> Snapshot:
+        """What the collection holds now, for as long as it is kept, whatever is written. It is read as the
+        collection is."""
+        return Snapshot(self._handle.snapshot(), json.dumps(self._schema))
+
+    def add(self, ids: Any, vectors: Any = None, metadata: Any = None) -> Written:
+        """Adds rows whose ids are not there: all of them, or none.
+
+        Args:
+            ids: a list, an array, a column of pandas, Arrow or polars; or a single one. Without ``vectors`` a table
+                with all of it: of pandas, Arrow, polars, duckdb, a dictionary of columns, or :class:`Rows`. Its
+                columns are ``id``, one of lists for each field of vectors (``vector``), and those of the metadata.
+            vectors: ``rows x dim``, converted as :meth:`Index.search` converts queries; of several fields a
+                dictionary of them.
+            metadata: a dictionary of columns (a single value is that of all rows), a list with a dictionary for
+                each row, or a table of pandas, Arrow or polars. What is not given is missing. Times without a zone
+                are in UTC. Values of another type are converted where nothing is lost.
+
+        Returns how many rows were ``added``. What is passed may be changed afterwards.
+
+        Raises:
+            DuplicateIdError: an id is there already, or twice among the rows (a ValueError).
+            ValueError: rows that do not fit the collection, or each other.
+            MemoryError: more rows than memory for writes holds: write them in batches.
+            BlockingIOError: another process, or another open collection, writes to it.
+            OSError: the disk is full, a store refused or did not answer, or another process has taken over.
+
+        >>> import numpy as np, bathyal
+        >>> columns = {"year": "int64", "tags": "list<string>"}
+        >>> docs = bathyal.Collection.create("memory://added", dim=2, columns=columns)
+        >>> docs.add(["a", "b"], np.eye(2), {"year": 2020, "tags": [["x", "y"], None]}).added
+        2
+        >>> docs.add({"id": ["c"], "vector": [[1, 1]], "year": [None]}).added
+        1
+        >>> docs.add("a", [0, 0])
+        Traceback (most recent call last):
+        bathyal.DuplicateIdError: memory://added: 1 of the ids are there already: "a"; nothing was written. Replace
+        rows with upsert
+        """
+        return self._write(ids, vectors, metadata, False)
+
+    def upsert(self, ids: Any, vectors: Any = None, metadata: Any = None) -> Written:
+        """Puts rows in the place of those with their ids, or beside all others. Arguments are those of :meth:`add`.
+
+        The whole row is replaced: metadata that is not given is missing afterwards.
+        """
+        return self._write(ids, vectors, metadata, True)
+
+    def _write(self, ids: Any, vectors: Any, metadata: Any, upsert: bool) -> Written:
+        rows = given(self._shape, ids, vectors, metadata)
+        return Written(*self._handle.write(rows.ids, rows.vectors, rows.metadata, upsert))
+
+    def update(self, ids: Any, metadata: Any) -> Written:
+        """Changes the metadata of the rows with these ids: the columns that are given, and no others.
+
+        Returns how many rows were ``replaced``, and of how many ids there is none (``missing``).
+
+        >>> import bathyal
+        >>> columns = {"year": "int64", "seen": "bool"}
+        >>> docs = bathyal.Collection.create("memory://updated", dim=2, columns=columns)
+        >>> _ = docs.add(["a", "b"], [[0, 1], [1, 0]], {"year": [2020, 2021]})
+        >>> docs.update(["a", "z"], {"seen": True})
+        Written(added=0, replaced=1, deleted=0, missing=1)
+        >>> docs.get(["a", "b"]).metadata.to_list()
+        [{'year': 2020, 'seen': True}, {'year': 2021, 'seen': None}]
+        """
+        return Written(*self._handle.update(plain(ids), plain_columns(metadata)))
+
+    def delete(self, ids: Any = None, *, filter: Filter | None = None) -> Written:
+        """Deletes the rows with these ids, or those that match ``filter``.
+
+        Returns how many were ``deleted``, and of how many ids there was none (``missing``).
+        """
+        if (ids is None) == (filter is None):
+            raise TypeError("delete() takes ids or a filter: one of them")
+        told = condition(filter)
+        if told is not None:
+            return Written(*self._handle.delete_matching(told))
+        return Written(*self._handle.delete(plain(ids)))
+
+    async def add_async(self, ids: Any, vectors: Any = None, metadata: Any = None) -> Written:
+        """:meth:`add`, awaited under asyncio. Many that are awaited at once share one wait for the disk. One that
+        is cancelled may have been written all the same.
+
+        >>> import asyncio, bathyal
+        >>> docs = bathyal.Collection.create("memory://added_async", dim=2, id="u64")
+        >>> async def add():
+        ...     await asyncio.gather(*(docs.add_async(row, [row, 1]) for row in range(20)))
+        >>> asyncio.run(add())
+        >>> len(docs)
+        20
+        """
+        return await awaiting.in_thread(lambda: self.add(ids, vectors, metadata))
+
+    async def upsert_async(self, ids: Any, vectors: Any = None, metadata: Any = None) -> Written:
+        """:meth:`upsert`, awaited under asyncio as :meth:`add_async`."""
+        return await awaiting.in_thread(lambda: self.upsert(ids, vectors, metadata))
+
+    async def update_async(self, ids: Any, metadata: Any) -> Written:
+        """:meth:`update`, awaited under asyncio as :meth:`add_async`."""
+        return await awaiting.in_thread(lambda: self.update(ids, metadata))
+
+    async def delete_async(self, ids: Any = None, *, filter: Filter | None = None) -> Written:
+        """:meth:`delete`, awaited under asyncio as :meth:`add_async`."""
+        return await awaiting.in_thread(lambda: self.delete(ids, filter=filter))
+
+    def add_batches(
+        self,
+        batches: Any,
+        *,
+        upsert: bool = False,
+        rows: int = ROWS_A_BATCH,
+        total: int | None = None,
+        progress: bool | Receiver = True,
+    ) -> Written:
+        """Adds rows that come batch by batch, so that they may be larger than memory. Each batch is written whole
+        or not at all; after an error those before it are there.
+
+        Args:
+            batches: an iterator of what :meth:`add` takes: tables, :class:`Rows`, or tuples of ids, vectors and
+                metadata; or Arrow data, which is written ``rows`` at a time: a table, a reader, a result of duckdb.
+            upsert: whether rows take the place of those with their ids (:meth:`upsert`).
+            total: how many rows will come, where that is known, for the progress.
+            progress: as :func:`build` takes it.
+
+        >>> import numpy as np, bathyal
+        >>> docs = bathyal.Collection.create("memory://batches", dim=4, id="u64")
+        >>> docs.add_batches((range(at, at + 100), np.ones((100, 4))) for at in range(0, 1000, 100)).added
+        1000
+        >>> copy = bathyal.Collection.create("memory://copy", dim=4, id="u64")
+        >>> copy.add_batches(docs.batches(vectors=True)).added
+        1000
+        """
+        most, expected = whole("rows", rows, least=1), _length(batches) if total is None else total
+        added = replaced = 0
+        # A bar that does not know where it ends says nothing.
+        with shown(progress if callable(progress) or expected else False) as receiver:
+            for batch in self._batches_of(batches, most):
+                try:
+                    written = self._write(batch, None, None, upsert)
+                except Exception as error:
+                    if added + replaced and hasattr(error, "add_note"):
+                        error.add_note(f"{added + replaced} rows of earlier batches were written")
+                    raise
+                added, replaced = added + written.added, replaced + written.replaced
+                if receiver is not None:
+                    receiver("writing", added + replaced, max(expected, added + replaced))
+        return Written(added, replaced)
+
+    def _batches_of(self, batches: Any, rows: int) -> Iterator[Any]:
+        if is_frame(batches):
+            yield from (batches.iloc[at : at + rows] for at in range(0, len(batches), rows))
+            return
+        if not (hasattr(batches, "__arrow_c_stream__") or hasattr(batches, "__arrow_c_array__")):
+            yield from batches
+            return
+        shapes = [columns(element, dim) for _, element, dim in self._shape.fields]
+        row = sum(dtype.itemsize * width for dtype, width in shapes)
+        # Half of the bytes for the vectors, the rest for all else.
+        most = max(1, min(rows, self._handle.largest_batch_bytes // (2 * row)))
+        reader = _bathyal.BatchReader(batches, most)
+        while (batch := reader.next()) is not None:
+            yield batch
+
+    def flush(self) -> None:
+        """Writes the rows in memory as a segment. Nobody has to: it makes what comes next quicker, such as opening
+        the collection."""
+        self._handle.flush()
+
+    def compact(self, full: bool = False, progress: bool | Receiver = True) -> dict[str, Any]:
+        """Merges segments, and gives the space of deleted rows back, as a collection does by itself now and then;
+        ``full`` makes one segment of all. Reads and writes go on meanwhile.
+
+        Returns ``segments_before``, ``segments_after``, ``rows_written``, ``bytes_before``, ``bytes_after`` and
+        ``seconds``.
+        """
+        with shown(progress) as receiver:
+            report: dict[str, Any] = json.loads(self._handle.compact(bool(full), receiver))
+        return report
+
+    def copy(
+        self,
+        path: Path,
+        *,
+        store_options: Mapping[str, str] | None = None,
+        progress: bool | Receiver = True,
+    ) -> dict[str, Any]:
+        """Copies what the collection holds now to ``path``, where none is, while writes go on. A copy that was
+        broken off is gone on with. Returns ``rows``, ``segments`` and ``bytes``."""
+        with shown(progress) as receiver:
+            target = (place(path), store_pairs(store_options))
+            report: dict[str, Any] = json.loads(self._handle.copy_to(target, receiver))
+        return report
+
+    def refresh(self) -> bool:
+        """Sees what other processes have written since the collection was opened, or since the last time; returns
+        whether there was anything. The process that writes sees its own writes at once."""
+        return self._handle.refresh()
+
+    def inspect(self) -> dict[str, Any]:
+        """What it is made of: ``version``, ``sequence`` (batches so far), ``rows``, ``rows_in_memory``,
+        ``memory_bytes``, ``bytes``, ``space_amplification``, ``segments``, ``schema`` and ``path``."""
+        report: dict[str, Any] = json.loads(self._handle.describe())
+        return report
+
+    def verify(self, progress: bool | Receiver = True) -> dict[str, Any]:
+        """Checks every byte of every segment against its checksums. Returns ``sound`` (bool), ``fault_count`` and
+        ``faults``, in words."""
+        with shown(progress) as receiver:
+            faults = self._handle.verify(receiver)
+        return {"sound": not faults, "fault_count": len(faults), "faults": faults}
+
+    def versions(self) -> list[int]:
+        """The versions that are kept: see ``keep_versions`` and ``version`` of :meth:`open`."""
+        return self._handle.versions()
+
+    @property
+    def path(self) -> str:
+        """The folder of the collection, or its address."""
+        return self._path
+
+    @property
+    def closed(self) -> bool:
+        """Whether :meth:`close` was called."""
+        return self._handle.closed
+
+    def close(self) -> None:
+        """Gives back files, memory and threads, and lets others write. Calls that run in other threads are finished
+        first."""
+        self._handle.close()
+
+    def __enter__(self) -> Collection:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        if self.closed:
+            return f"<bathyal.Collection {self._path!r}, closed>"
+        fields = [
+            f"{field['name']} {field['dim']} {field['element']} {field['metric']}"
+            for field in self._schema["vectors"]
+        ]
+        return f"<bathyal.Collection {self._path!r}: {len(self)} rows, {', '.join(fields)}>"
+
+
+def _opening(
+    *,
+    memory: float | str | None,
+    write_memory: float | str | None,
+    build_memory: float | str | None,
+    threads: int,
+    durability: Durability,
+    compact: bool,
+    background: bool,
+    flat_below: int | None,
+    keep_versions: int,
+    tier: str,
+    store_options: Mapping[str, str] | None,
+) -> _bathyal._CollectionArguments:
+    """How a collection is opened, checked."""
+    return {
+        "store": store_pairs(store_options),
+        "tier": tier,
+        "memory": memory_bytes(memory),
+        "write_memory": memory_bytes(write_memory),
+        "build_memory": memory_bytes(build_memory),
+        "threads": whole("threads", threads, most=4096),
+        "durability": durability,
+        "compact": bool(compact),
+        "background": bool(background),
+        "flat_below": None if flat_below is None else whole("flat_below", flat_below),
+        "keep_versions": whole("keep_versions", keep_versions),
+    }
+
+
+def _length(batches: Any) -> int:
+    """How many rows a table has; 0 of what does not say."""
+    if hasattr(batches, "__arrow_c_stream__") or is_frame(batches):
+        rows = getattr(batches, "num_rows", None)
+        return rows if isinstance(rows, int) else len(batches) if hasattr(batches, "__len__") else 0
+    return 0

@@ -1,0 +1,435 @@
+"""Collections: what is written is found, in every form in which callers have rows."""
+
+from __future__ import annotations
+
+import datetime
+import pathlib
+import sys
+
+import numpy as np
+import pytest
+
+import bathyal
+from bathyal import Collection
+
+ROWS = np.random.default_rng(5).standard_normal((500, 12), dtype=np.float32)
+COLUMNS = {"year": "int64", "lang": "string", "tags": "list<string>", "weight": "float64", "seen": "bool"}
+
+
+def metadata(count: int, start: int = 0) -> dict[str, list[object]]:
+    """Columns of ``count`` rows, in which some values are missing."""
+    rows = range(start, start + count)
+    return {
+        "year": [None if row % 7 == 3 else 2000 + row % 30 for row in rows],
+        "lang": [("de", "en", "fr", None)[row % 4] for row in rows],
+        "tags": [None if row % 5 == 0 else [f"t{row % 3}", "all"][: row % 3] for row in rows],
+        "weight": [row / 8 for row in rows],
+        "seen": [row % 2 == 0 for row in rows],
+    }
+
+
+def named(count: int, start: int = 0) -> list[str]:
+    return [f"r{row:04}" for row in range(start, start + count)]
+
+
+@pytest.fixture
+def path(tmp_path: pathlib.Path) -> pathlib.Path:
+    return tmp_path / "docs.collection"
+
+
+@pytest.fixture
+def docs(path: pathlib.Path):
+    with Collection.create(path, dim=12, columns=COLUMNS) as docs:
+        docs.add(named(300), ROWS[:300], metadata(300))
+        yield docs
+
+
+def nearest(query: np.ndarray, rows: np.ndarray, k: int) -> list[int]:
+    return np.argsort(((rows - query) ** 2).sum(1), kind="stable")[:k].tolist()
+
+
+@pytest.mark.parametrize("flushed", [False, True])
+def test_what_is_written_is_found(docs: Collection, path: pathlib.Path, flushed: bool) -> None:
+    if flushed:
+        docs.flush()
+        assert docs.inspect()["rows_in_memory"] == 0
+    found = docs.search(ROWS[:20], k=5, recall=1.0, columns=True, vectors=True)
+    assert found.ids.shape == found.distances.shape == (20, 5)
+    assert found.ids.dtype == object and found.distances.dtype == np.float32
+    for query in range(20):
+        rows = nearest(ROWS[query], ROWS[:300], 5)
+        assert found.ids[query].tolist() == [f"r{row:04}" for row in rows]
+        assert np.array_equal(found.vectors[query], ROWS[rows])
+        assert found.metadata["weight"][query].tolist() == [row / 8 for row in rows]
+        assert found.metadata["lang"][query].tolist() == [("de", "en", "fr", None)[row % 4] for row in rows]
+    assert found.matches == 300 and found.notes == () and found.costs["seconds"] > 0
+    assert sum(plan["matches"] for plan in found.plans) == 300
+    one = docs.search(ROWS[7], k=3, columns="year")
+    assert one.ids.shape == (3,) and one.vectors is None and list(one.metadata) == ["year"]
+    assert one.ids[0] == "r0007"
+    with pytest.warns(bathyal.SearchWarning, match="asked for 1000"):
+        assert docs.search(ROWS[0], k=1000).ids.shape == (300,)
+
+
+@pytest.mark.parametrize("flushed", [False, True])
+def test_filters(docs: Collection, flushed: bool) -> None:
+    if flushed:
+        docs.flush()
+    told = metadata(300)
+    rows = [
+        row for row in range(300) if (told["year"][row] or 0) >= 2020 and told["lang"][row] in ("de", "en")
+    ]
+    words = "year >= 2020 and lang in ('de', 'en')"
+    for filter in (
+        words,
+        {"year": {"$gte": 2020}, "lang": {"$in": ["de", "en"]}},
+        {"year": {"$gte": np.int64(2020)}, "lang": {"$in": np.array(["de", "en"])}},
+        {"year": {"$gte": 2020}, "lang": {"$in": {"de", "en"}}},
+    ):
+        assert docs.count(filter) == len(rows)
+        found = docs.search(ROWS[:10], k=4, recall=1.0, filter=filter)
+        assert found.matches == len(rows)
+        for query in range(10):
+            best = nearest(ROWS[query], ROWS[rows], 4)
+            assert found.ids[query].tolist() == [f"r{rows[at]:04}" for at in best]
+    assert [batch.ids.tolist() for batch in docs.batches(filter=words, rows=10_000)] == [
+        [f"r{row:04}" for row in rows]
+    ]
+    with pytest.warns(bathyal.SearchWarning, match="0 rows match"):
+        none = docs.search(ROWS[:2], filter="year = 1")
+    assert none.ids.shape == (2, 0) and none.matches == 0 and none.metadata.to_list() == []
+    for filter, kind, words in [
+        ("year >=", ValueError, r"(?s)expected .*\n.*\^"),
+        ("nothing = 1", ValueError, "nothing"),
+        ("year = 'x'", ValueError, "year"),
+        ({"year": {"$near": 1}}, ValueError, r"\$near"),
+        ({"year": float("nan")}, ValueError, "JSON"),
+        ({"year": object()}, TypeError, "type object"),
+        (["year"], TypeError, "filter is of type list"),
+    ]:
+        with pytest.raises(kind, match=words):
+            docs.search(ROWS[0], filter=filter)
+        with pytest.raises(kind, match=words):
+            docs.count(filter)
+
+
+def test_rows_are_changed_and_deleted(docs: Collection) -> None:
+    with pytest.raises(bathyal.DuplicateIdError, match=r'2 of the ids are there already: "r0001", "r0002"'):
+        docs.add(["new", "r0001", "r0002"], ROWS[:3])
+    with pytest.raises(ValueError, match=r'"x".*leave the others out'):
+        docs.upsert(["x", "x"], ROWS[:2])
+    assert len(docs) == 300 and "new" not in docs
+    assert docs.upsert(["new", "r0001"], ROWS[400:402]) == bathyal.Written(added=1, replaced=1)
+    assert docs.get("r0001", vectors=True).vectors.tolist() == [ROWS[401].tolist()]
+    assert docs.get(["r0001"]).metadata["year"].tolist() == [None]
+    assert docs.update(["r0002", "nobody"], {"lang": "xx"}) == bathyal.Written(replaced=1, missing=1)
+    assert docs.get(["r0002"]).metadata.to_list() == [
+        {"year": 2002, "lang": "xx", "tags": ["t2", "all"], "weight": 0.25, "seen": True}
+    ]
+    assert docs.update(["r0002", "r0004"], [{"year": 1}, {"year": None}]).replaced == 2
+    assert docs.get(["r0004", "r0002"]).metadata["year"].tolist() == [None, 1]
+    with pytest.raises(ValueError, match="same columns of all rows"):
+        docs.update(["r0002", "r0004"], [{"year": 1}, {"lang": "de"}])
+    assert docs.delete(["r0002", "nobody", "r0002"]) == bathyal.Written(deleted=1, missing=1)
+    gone = docs.count("lang = 'de'")
+    assert docs.delete(filter="lang = 'de'").deleted == gone
+    assert len(docs) == docs.count() == 300 - gone and docs.count("lang = 'de'") == 0
+    assert docs.delete([]) == bathyal.Written()
+    for arguments in ({}, {"ids": ["a"], "filter": "year = 1"}):
+        with pytest.raises(TypeError, match="ids or a filter"):
+            docs.delete(**arguments)
+
+
+def test_rows_come_back_in_the_order_asked_for(docs: Collection) -> None:
+    rows = docs.get(["r0009", "nobody", "r0003", "r0009"], columns=["weight"], vectors=True)
+    assert rows.ids.tolist() == ["r0009", "r0003", "r0009"] and rows.places.tolist() == [0, 2, 3]
+    assert rows.metadata["weight"].dtype == np.float64
+    assert np.array_equal(rows.vectors, ROWS[[9, 3, 9]])
+    none = docs.get(["nobody"], vectors=True)
+    assert len(none) == 0 and none.vectors.shape == (0, 12) and none.metadata.to_list() == []
+    assert len(docs.get([])) == 0 and docs.get("r0001").vectors is None
+    assert "r0001" in docs and "nobody" not in docs and "" not in docs and 7 not in docs
+    assert list(docs) == named(300)
+    with pytest.raises(ValueError, match='no column "nothing"'):
+        docs.get(["r0001"], columns="nothing")
+    with pytest.raises(ValueError, match="no field of vectors"):
+        docs.get(["r0001"], vectors="nothing")
+
+
+def test_batches_are_what_another_collection_takes(docs: Collection, tmp_path: pathlib.Path) -> None:
+    docs.flush()
+    docs.delete(["r0007"])
+    docs.upsert(named(10, 295), ROWS[295:305], metadata(10, 295))
+    batches = list(docs.batches(vectors=True, rows=64))
+    assert [len(batch) for batch in batches] == [64, 64, 64, 64, 48]
+    assert [id for batch in batches for id in batch.ids] == [id for id in named(305) if id != "r0007"]
+    with Collection.create(tmp_path / "copy", dim=12, columns=COLUMNS) as other:
+        assert other.add_batches(batches) == bathyal.Written(added=304)
+        assert list(other.batches(vectors=True, rows=64)) == batches
+        with pytest.raises(bathyal.DuplicateIdError):
+            other.add_batches(batches)
+        assert other.add_batches(iter(batches), upsert=True).replaced == 304
+    report = docs.copy(tmp_path / "whole", progress=False)
+    assert report["rows"] == 304
+    with Collection.open(tmp_path / "whole") as whole:
+        assert list(whole.batches(vectors=True, rows=64)) == batches
+        assert whole.verify(progress=False) == {"sound": True, "fault_count": 0, "faults": []}
+
+
+def test_a_batch_that_fails_leaves_those_before_it(docs: Collection) -> None:
+    def batches():
+        yield ["x1", "x2"], ROWS[:2]
+        yield ["x3"], ROWS[:1], {"year": [1]}
+        yield ["x4", "x4"], ROWS[:2]
+
+    told: list[tuple[str, int, int]] = []
+    with pytest.raises(bathyal.DuplicateIdError) as caught:
+        docs.add_batches(batches(), total=5, progress=lambda *now: told.append(now))
+    assert told == [("writing", 2, 5), ("writing", 3, 5)]
+    if sys.version_info >= (3, 11):
+        assert caught.value.__notes__ == ["3 rows of earlier batches were written"]
+    assert len(docs) == 303 and "x3" in docs and "x4" not in docs
+
+
+def test_numbers_as_ids(path: pathlib.Path) -> None:
+    with Collection.create(path, dim=12, id="u64", columns={"year": "int16"}) as docs:
+        assert docs.add(range(100), ROWS[:100], {"year": np.arange(100)}).added == 100
+        assert docs.add(np.array([2**64 - 1, 100], dtype=np.uint64), ROWS[100:102]).added == 2
+        assert docs.add(np.int64(500), ROWS[102]).added == 1
+        found = docs.search(ROWS[100], k=1)
+        assert found.ids.dtype == np.uint64 and found.ids.tolist() == [2**64 - 1]
+        assert list(docs)[-2:] == [500, 2**64 - 1]
+        assert (
+            100 in docs
+            and np.int64(100) in docs
+            and -1 not in docs
+            and "100" not in docs
+            and True not in docs
+        )
+        assert docs.delete(filter="id < 50").deleted == 50
+        for ids, words in [
+            ([-1], "too large or too small|ids"),
+            (np.array([-1]), "ids"),
+            ([2**64], "too large"),
+            (["a"], "type str; expected a whole number"),
+            ([1.5], "type float; expected a whole number"),
+            ([None], "null"),
+        ]:
+            with pytest.raises(ValueError, match=words):
+                docs.add(ids, ROWS[:1])
+        with pytest.raises(TypeError, match="truth value"):
+            docs.delete(True)
+
+
+def test_several_fields_and_all_elements(path: pathlib.Path) -> None:
+    small = np.random.default_rng(1).integers(0, 200, (60, 8), dtype=np.uint8)
+    bits = np.random.default_rng(2).integers(0, 2, (60, 64)).astype(bool)
+    fields = {
+        "title": (12, "f32", "cosine"),
+        "body": {"dim": 8, "element": "u8"},
+        "code": {"dim": 64, "metric": "hamming"},
+        "half": (12, "f16"),
+    }
+    with Collection.create(path, vectors=fields, id="u64", options={"family": "graph"}) as docs:
+        assert [field["family"] for field in docs.schema["vectors"]] == ["graph"] * 4
+        vectors = {"title": ROWS[:60], "body": small, "code": bits, "half": ROWS[:60].astype(np.float16)}
+        docs.add(range(60), vectors)
+        for field, queries in vectors.items():
+            for at in range(5):
+                assert docs.search(queries[at], k=1, field=field, recall=1.0).ids.tolist() == [at]
+            docs.flush()
+        back = docs.get([5, 3], vectors=True).vectors
+        assert list(back) == ["title", "body", "code", "half"]
+        assert np.array_equal(back["body"], small[[5, 3]])
+        assert np.array_equal(back["code"], np.packbits(bits[[5, 3]], axis=-1))
+        unit = ROWS[[5, 3]] / np.linalg.norm(ROWS[[5, 3]], axis=1, keepdims=True)
+        np.testing.assert_allclose(back["title"], unit, atol=1e-6)
+        assert back["half"].dtype == np.float16
+        assert list(docs.get([5], vectors="body").vectors) == ["body"]
+        for call, words in [
+            (lambda: docs.search(ROWS[0]), "name one with field="),
+            (lambda: docs.search(ROWS[0], field="x"), 'no field of vectors "x"'),
+            (lambda: docs.add([70], {**vectors, "x": ROWS[:1]}), "no field of vectors 'x'"),
+            (lambda: docs.add([70], {"title": ROWS[:1]}), "vectors of 'body' are missing"),
+            (lambda: docs.add([70], vectors), 'vectors of "title": there are 60 for 1'),
+        ]:
+            with pytest.raises(ValueError, match=words):
+                call()
+        with pytest.raises(TypeError, match="dictionary with those of each field"):
+            docs.add([70], ROWS[:1])
+
+
+DAY = datetime.date(2024, 2, 29)
+NOON = datetime.datetime(2024, 2, 29, 12, 30, 15, 250_000)
+ALL_TYPES = {
+    "bool": [True, False, None],
+    "int8": [-128, 127, None],
+    "int16": [-(2**15), 2**15 - 1, None],
+    "int32": [-(2**31), 2**31 - 1, None],
+    "int64": [-(2**63), 2**63 - 1, None],
+    "uint8": [0, 255, None],
+    "uint16": [0, 2**16 - 1, None],
+    "uint32": [0, 2**32 - 1, None],
+    "uint64": [0, 2**64 - 1, None],
+    "float32": [0.5, float("inf"), None],
+    "float64": [0.1, -1e300, None],
+    "string": ["", "grün \U0001f600 \0", None],
+    "date": [DAY, datetime.date(1, 1, 1), None],
+    "timestamp": [NOON, datetime.datetime(1969, 12, 31, 23, 59, 59, 999_999), None],
+    "list<int64>": [[], [1, None, -3], None],
+    "list<string>": [["a"], ["", None], None],
+    "list<date>": [[DAY], [None], None],
+    "list<float32>": [[0.5], [], None],
+}
+
+
+@pytest.mark.parametrize("flushed", [False, True])
+def test_values_of_all_types_come_back(path: pathlib.Path, flushed: bool) -> None:
+    columns = {name.replace("<", "_").strip(">"): name for name in ALL_TYPES}
+    values = {name: ALL_TYPES[kind] for name, kind in columns.items()}
+    with Collection.create(path, dim=12, columns=columns) as docs:
+        docs.add(["a", "b", "c"], ROWS[:3], values)
+        by_row = [{name: column[row] for name, column in values.items()} for row in range(3)]
+        docs.add(["d", "e", "f"], ROWS[:3], by_row)
+        docs.add({"id": ["g"], "vector": ROWS[:1]})
+        if flushed:
+            docs.flush()
+        expected = [*by_row, *by_row, dict.fromkeys(columns)]
+        held = docs.get(list("abcdefg")).metadata
+        assert held.to_list() == expected
+        whole = docs.get(["a", "b"]).metadata
+        for name, column in values.items():
+            kind = columns[name]
+            if kind == "date":
+                assert whole[name].tolist() == column[:2] and held[name].dtype == "datetime64[D]"
+                assert np.isnat(held[name][2])
+            elif kind == "timestamp":
+                assert whole[name].tolist() == column[:2] and held[name].dtype == "datetime64[us]"
+                assert np.isnat(held[name][2])
+            else:
+                assert whole[name].tolist() == column[:2] and held[name].tolist()[:3] == column
+                plain = kind not in ("string",) and "list" not in kind
+                assert whole[name].dtype == (np.dtype(kind) if plain else object)
+
+
+def test_arrays_of_numpy_are_columns(path: pathlib.Path) -> None:
+    columns = {
+        "n": "int32",
+        "f": "float64",
+        "t": "string",
+        "d": "date",
+        "at": "timestamp",
+        "l": "list<int16>",
+    }
+    with Collection.create(path, dim=12, columns=columns) as docs:
+        given = {
+            "n": np.array([1, 2, 3], dtype=">i2"),
+            "f": np.array([0.5, np.nan, 2.0], dtype=np.float16),
+            "t": np.array(["x", "yy", ""]),
+            "d": np.array(["2024-02-29", "NaT", "1960-01-01"], dtype="datetime64[D]"),
+            "at": np.array(["2024-02-29T12:30:15.250", "NaT", "1960-01-01"], dtype="datetime64[ms]"),
+            "l": np.arange(6).reshape(3, 2),
+        }
+        docs.add(["a", "b", "c"], ROWS[:3], given)
+        held = docs.get(["a", "b", "c"]).metadata
+        assert held["n"].tolist() == [1, 2, 3] and held["t"].tolist() == ["x", "yy", ""]
+        assert held["f"][0] == 0.5 and np.isnan(held["f"][1])
+        assert held["d"].tolist() == [DAY, None, datetime.date(1960, 1, 1)]
+        assert held["at"].tolist() == [NOON, None, datetime.datetime(1960, 1, 1)]
+        assert held["l"].tolist() == [[0, 1], [2, 3], [4, 5]]
+        masked = np.ma.masked_array([1, 2], [False, True])
+        docs.add(
+            ["d", "e"], ROWS[:2], {"n": masked, "f": np.arange(10)[::5], "t": np.array(["x", None], object)}
+        )
+        held = docs.get(["d", "e"]).metadata
+        assert (
+            held["n"].tolist() == [1, None]
+            and held["f"].tolist() == [0, 5]
+            and held["t"].tolist() == ["x", None]
+        )
+        docs.add(["f"], ROWS[:1], {"n": np.int8(4), "at": np.datetime64("2024-02-29T12:30:15.25"), "d": DAY})
+        assert docs.get("f").metadata["at"].tolist() == [NOON]
+        zone = datetime.timezone(datetime.timedelta(hours=2))
+        docs.add(["g"], ROWS[:1], {"at": [datetime.datetime(2024, 2, 29, 14, 30, 15, 250_000, zone)]})
+        assert docs.get("g").metadata["at"].tolist() == [NOON]
+
+
+def test_what_is_written_may_be_changed_afterwards(path: pathlib.Path) -> None:
+    arrow = pytest.importorskip("pyarrow")
+    vectors, years = ROWS[:3].copy(), np.array([1, 2, 3])
+    with Collection.create(path, dim=12, columns={"year": "int64"}) as docs:
+        docs.add(["a", "b", "c"], vectors, arrow.table({"year": arrow.array(years)}))
+        vectors[:], years[:] = 0, 0
+        rows = docs.get(["a", "b", "c"], vectors=True)
+        assert rows.metadata["year"].tolist() == [1, 2, 3] and np.array_equal(rows.vectors, ROWS[:3])
+
+
+def test_metadata_that_does_not_fit(docs: Collection) -> None:
+    for given, kind, words in [
+        ({"nothing": [1]}, ValueError, 'no column "nothing"; there is year, lang'),
+        ({"year": ["x"]}, ValueError, "column \"year\", row 0: 'x' is of type str; expected a whole number"),
+        ({"year": [2**63]}, ValueError, "too large"),
+        ({"year": [1.5]}, ValueError, "type float"),
+        ({"year": np.array([1.5])}, ValueError, 'column "year": the values are Float64'),
+        ({"year": np.array(["x"])}, ValueError, "type str"),
+        ({"year": np.array([1j])}, ValueError, "complex"),
+        ({"year": np.zeros((1, 2, 3))}, ValueError, "3 dimensions"),
+        ({"year": [1, 2]}, ValueError, 'column "year" has 2 values for 1 ids'),
+        ({"lang": [7]}, ValueError, "expected text"),
+        ({"lang": ["\ud800"]}, ValueError, "UTF-8"),
+        ({"lang": np.array([7])}, ValueError, "Int64"),
+        ({"tags": [["a", 7]]}, ValueError, 'column "tags", in lists, row 1: 7'),
+        ({"tags": ["abc"]}, ValueError, "expected a list"),
+        ({"tags": [7]}, ValueError, "expected a list"),
+        ({"seen": ["yes"]}, ValueError, "True or False"),
+        ({7: [1]}, TypeError, "expected text"),
+        ({"year": object()}, TypeError, "expected an array or a list"),
+        ([{"year": 1}, {"year": 2}], ValueError, "2 rows of metadata for 1 ids"),
+        ([{"nothing": 1}], ValueError, 'no column "nothing"'),
+        (["x"], TypeError, "metadata, row 0"),
+        (7, TypeError, "metadata is of type int"),
+    ]:
+        with pytest.raises(kind, match=words):
+            docs.add(["new"], ROWS[:1], given)
+    for ids, vectors, words in [
+        (["new"], ROWS[:2], "there are 2 for 1 ids"),
+        (["new"], ROWS[:1, :5], "5 dimensions"),
+        (["new"], np.full((1, 12), np.nan, np.float32), "NaN"),
+        ([""], ROWS[:1], "1 to 1024"),
+        (["x" * 1025], ROWS[:1], "1 to 1024"),
+        ([], ROWS[:1], "there are 1 for 0"),
+    ]:
+        with pytest.raises(ValueError, match=words):
+            docs.add(ids, vectors)
+    with pytest.raises(TypeError, match=r"columns id, vector"):
+        docs.add(["a"])
+    with pytest.raises(ValueError, match="no column 'vector'; it has id"):
+        docs.add({"id": ["a"]})
+    assert docs.add([], np.zeros((0, 12))) == bathyal.Written()
+    assert len(docs) == 300
+
+
+def test_schemas_that_no_collection_has(tmp_path: pathlib.Path) -> None:
+    for given, kind, words in [
+        ({}, TypeError, "neither dim nor vectors"),
+        ({"dim": 8, "vectors": {"a": (8,)}}, TypeError, "both given"),
+        ({"dim": 0}, ValueError, "dimensions"),
+        ({"dim": 1.5}, TypeError, "whole number"),
+        ({"dim": 8, "metric": "near"}, ValueError, "near"),
+        ({"dim": 8, "element": "f64"}, ValueError, "f64"),
+        ({"dim": 8, "id": "int"}, ValueError, "'string' or 'u64'"),
+        ({"dim": 8, "columns": {"a": "decimal"}}, ValueError, "decimal"),
+        ({"dim": 8, "columns": {"a": int}}, TypeError, "name of a type"),
+        ({"dim": 8, "columns": {"id": "int64"}}, ValueError, "id"),
+        ({"dim": 8, "columns": {"vector": "int64"}}, ValueError, "twice"),
+        ({"dim": 8, "options": {"family": "tree"}}, ValueError, "tree"),
+        ({"dim": 8, "options": {"colour": "red"}}, ValueError, "colour"),
+        ({"vectors": {"a": 8}}, TypeError, r"expected \(dim, element, metric\)"),
+        ({"vectors": {}}, ValueError, "fields of vectors"),
+        ({"dim": 8, "durability": "hope"}, ValueError, "disk, system"),
+        ({"dim": 8, "write_memory": "1kB"}, MemoryError, "memory for writes"),
+        ({"dim": 8, "tier": "tape"}, ValueError, "tape"),
+    ]:
+        with pytest.raises(kind, match=words):
+            Collection.create(tmp_path / "c", **given)
+    assert list(tmp_path.iterdir()) == []
