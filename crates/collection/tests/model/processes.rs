@@ -37,7 +37,7 @@ fn options() -> CollectionOptions {
 fn batch(number: u64) -> Change {
     let mut random = StdRng::seed_from_u64(number);
     let case = case();
-    if number % 5 == 0 {
+    if number.is_multiple_of(5) {
         // The rows of an earlier one.
         let mut own: Vec<Id> =
             (0..4).map(|row| Id::Number(random.random_range(0..number) * 4 + row)).collect();
