@@ -1,12 +1,13 @@
 //! What has gone wrong in other systems, and must not here.
 
-use crate::cases::{Case, Row};
+use crate::cases::{Case, Row, Value};
+use crate::columns::{batch, ids, vectors};
 use crate::compare::{Recall, Search, check_all, check_search, holds};
 use crate::program::write;
 use crate::shared::SharedStore;
 use crate::truth::{Change, Truth};
 use bathyal_collection::{
-    Collection, CollectionError, CollectionOptions, CompactOptions, Durability, Id, Place, Written,
+    Collection, CollectionError, CollectionOptions, CompactOptions, Durability, Id, Place, Rows, Written,
 };
 use bathyal_index::StoreOptions;
 use bathyal_store::memory::MemoryStore;
@@ -510,4 +511,52 @@ fn a_collection_in_a_bucket_is_one_like_any_other() {
     }
     let busy = reader.flush().unwrap_err();
     assert!(matches!(busy, CollectionError::Busy { .. }), "{busy}");
+}
+
+#[test]
+fn a_part_of_a_large_batch_is_as_large_as_the_part() {
+    let mut case = Case::texts();
+    case.ids = 40_000;
+    let mut random = StdRng::seed_from_u64(2);
+    let values =
+        |column: usize, random: &mut StdRng| (0..20_000).map(|_| case.value(column, random)).collect();
+    let columns: Vec<_> = (0..case.schema.columns.len()).map(|at| (at, values(at, &mut random))).collect();
+    let all = batch(&case, &columns, 20_000);
+    let own: Vec<Id> = (0..10).map(|number| case.id(number)).collect();
+    let bytes: Vec<Vec<u8>> = own.iter().map(|_| case.vector(0, &mut random)).collect();
+    let bytes: Vec<&[u8]> = bytes.iter().map(Vec::as_slice).collect();
+    let rows = |columns| {
+        Rows::new(&case.schema, ids(&case, &own), vec![vectors(&case, 0, &bytes)], Some(columns)).unwrap()
+    };
+    let part = rows(&all.slice(9_000, 10));
+    assert!(part.bytes() < 8 << 10, "{} bytes", part.bytes());
+    let collection = Collection::create_in(
+        Place::in_store(Arc::new(MemoryStore::new("parts"))),
+        case.schema.clone(),
+        &case.options(),
+    );
+    assert_eq!(collection.unwrap().add(part).unwrap().added, 10);
+}
+
+#[test]
+fn an_update_is_as_large_as_the_rows_that_it_writes() {
+    let case = large();
+    let (place, options) = in_background(&case);
+    let collection = Collection::open_in(place, &options).unwrap();
+    let (mut truth, mut random) = (Truth::default(), StdRng::seed_from_u64(6));
+    for first in (0..200).step_by(40) {
+        let rows = (first..first + 40).map(|id| (Id::Number(id), case.row(&mut random)));
+        let change = Change::Add(rows.collect());
+        write(&case, &collection, &change).unwrap();
+        truth.apply(&change);
+    }
+    let update = |count: u64| {
+        let years = vec![Value::Whole(1); count as usize];
+        Change::Update((0..count).map(Id::Number).collect(), vec![(0, years)])
+    };
+    let refused = write(&case, &collection, &update(200)).unwrap_err();
+    assert!(matches!(refused, CollectionError::Memory { .. }), "{refused}");
+    write(&case, &collection, &update(40)).unwrap();
+    truth.apply(&update(40));
+    check_all(&case, &collection.snapshot(), &truth, None, 100);
 }

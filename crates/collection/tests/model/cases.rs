@@ -116,10 +116,10 @@ impl Case {
     pub fn id(&self, number: u64) -> Id {
         match self.schema.id_kind {
             IdKind::Number if number == 1 => Id::Number(u64::MAX),
-            IdKind::Number if number % 3 == 0 => Id::Number(number),
+            IdKind::Number if number.is_multiple_of(3) => Id::Number(number),
             IdKind::Number => Id::Number(number << 33 | number),
             IdKind::Text if number % 97 == 5 => Id::Text(format!("{number}{}", "x".repeat(1000))),
-            IdKind::Text if number % 2 == 0 => Id::Text(format!("row {number}")),
+            IdKind::Text if number.is_multiple_of(2) => Id::Text(format!("row {number}")),
             IdKind::Text => Id::Text(format!("zeile \u{e4}{:x}", number * 7919)),
         }
     }
