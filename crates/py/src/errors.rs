@@ -175,11 +175,9 @@ impl From<CollectionError> for Failure {
             CollectionError::Cancelled => PyKeyboardInterrupt::new_err(message),
             CollectionError::Deadline => PyTimeoutError::new_err(message),
             // Files of rows are read by the command and in Rust; whoever does so here is told what was wrong with one.
-            CollectionError::Imported { source, .. } => return (*source).into(),
             CollectionError::Parameter(_)
             | CollectionError::Filter(_)
-            | CollectionError::Arrow(_)
-            | CollectionError::File { .. } => PyValueError::new_err(message),
+            | CollectionError::Arrow(_) => PyValueError::new_err(message),
         })
     }
 }
