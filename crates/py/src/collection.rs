@@ -64,6 +64,19 @@ impl CollectionArguments {
     }
 }
 
+/// What is wrong with a Parquet file that is read into a collection is no damage of the collection.
+fn of_users_file(error: CollectionError) -> CollectionError {
+    match error {
+        CollectionError::Parquet { path, source } => {
+            CollectionError::File { path, reason: source.to_string() }
+        }
+        CollectionError::Imported { path, written, source } => {
+            CollectionError::Imported { path, written, source: Box::new(of_users_file(*source)) }
+        }
+        error => error,
+    }
+}
+
 /// How a file is read, from a dictionary of the package.
 #[derive(FromPyObject)]
 #[pyo3(from_item_all)]
@@ -252,8 +265,9 @@ impl CollectionHandle {
         let FileArguments { upsert, id_column, columns, ids, first_id } = arguments;
         let how = if upsert { Importing::Upsert } else { Importing::Add };
         let options = ImportOptions { how, batch_rows: None, id_column, columns, ids, first_id };
-        let report =
-            self.work(py, progress, move |collection, watch| import(collection, &file, &options, watch))?;
+        let report = self.work(py, progress, move |collection, watch| {
+            import(collection, &file, &options, watch).map_err(of_users_file)
+        })?;
         Ok(serde_json::to_string(&report).map_err(Failure::from)?)
     }
 
