@@ -174,10 +174,9 @@ impl From<CollectionError> for Failure {
             CollectionError::Memory { .. } => PyMemoryError::new_err(message),
             CollectionError::Cancelled => PyKeyboardInterrupt::new_err(message),
             CollectionError::Deadline => PyTimeoutError::new_err(message),
-            // Files of rows are read by the command and in Rust; whoever does so here is told what was wrong with one.
-            CollectionError::Parameter(_)
-            | CollectionError::Filter(_)
-            | CollectionError::Arrow(_) => PyValueError::new_err(message),
+            CollectionError::Parameter(_) | CollectionError::Filter(_) | CollectionError::Arrow(_) => {
+                PyValueError::new_err(message)
+            }
         })
     }
 }
