@@ -72,7 +72,7 @@ pub enum CollectionError {
         reason: String,
     },
     /// What is read is not what was written.
-    #[error("{}: damaged at {place}: {reason}; run `bathyal collection verify`, and `repair` to salvage what is whole", path.display())]
+    #[error("{}: damaged at {place}: {reason}; run `bathyal collection verify` to see what else is, and restore the collection from a copy", path.display())]
     Damaged {
         /// The damaged file.
         path: PathBuf,

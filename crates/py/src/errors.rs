@@ -56,7 +56,7 @@ const IN_PYTHON: &[(&str, &str)] = &[
     ("lower -k or", "lower k or"),
     ("`bathyal convert-layout` makes it", "bathyal.convert_layout() makes it"),
     (
-        "run `bathyal collection verify`, and `repair` to salvage what is whole",
+        "run `bathyal collection verify` to see what else is, and restore the collection from a copy",
         "call verify() of the collection, which says what is damaged",
     ),
     ("create one with `bathyal collection create`", "create one with bathyal.Collection.create()"),
