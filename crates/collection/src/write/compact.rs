@@ -1,11 +1,11 @@
 //! Which segments are merged, and when.
 
-use super::flush::Closing;
 use super::shared::Shared;
 use crate::error::CollectionError;
 use crate::state::State;
 use bathyal_vectors::progress::Progress;
 use serde::Serialize;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 use std::time::Instant;
 
@@ -86,6 +86,19 @@ impl Shared {
                 return;
             }
         }
+    }
+}
+
+/// Ends a merge that nobody has asked for when the collection is closed: it may take long, and can be done at any time.
+struct Closing<'a>(&'a Shared);
+
+impl Progress for Closing<'_> {
+    fn stage(&self, _name: &str, _total: u64) {}
+
+    fn advance(&self, _done: u64) {}
+
+    fn cancelled(&self) -> bool {
+        self.0.closing.load(Ordering::Relaxed) || self.0.stopping.load(Ordering::Relaxed)
     }
 }
 

@@ -39,16 +39,17 @@ pub(super) struct Frozen {
     epoch: u64,
 }
 
-/// Ends a build when the collection is closed.
-pub(super) struct Closing<'a>(pub(super) &'a Shared);
+/// Ends the writing of a segment when the user wants all to end. Closing a collection waits for it: it is soon done, and would be
+/// done again after each opening.
+struct Stopping<'a>(&'a Shared);
 
-impl Progress for Closing<'_> {
+impl Progress for Stopping<'_> {
     fn stage(&self, _name: &str, _total: u64) {}
 
     fn advance(&self, _done: u64) {}
 
     fn cancelled(&self) -> bool {
-        self.0.closing.load(Ordering::Relaxed)
+        self.0.stopping.load(Ordering::Relaxed)
     }
 }
 
@@ -216,7 +217,7 @@ impl Shared {
                 let some = rows.next().unwrap_or_default();
                 Ok(some.iter().map(|row| Located { part: 0, row: *row }).collect())
             },
-            &Closing(self),
+            &Stopping(self),
         )
     }
 

@@ -33,7 +33,10 @@ pub(crate) struct Shared {
     pub(super) merging: Mutex<()>,
     /// What of the logs the state holds, where others write them.
     reader: Mutex<Option<LogReader>>,
+    /// Whether the last handle is being dropped.
     pub(super) closing: AtomicBool,
+    /// Whether the user wants all to end.
+    pub(super) stopping: AtomicBool,
 }
 
 /// What the one that writes has.
@@ -74,6 +77,7 @@ impl Shared {
             merging: Mutex::new(()),
             reader: Mutex::new(reader),
             closing: AtomicBool::new(false),
+            stopping: AtomicBool::new(false),
         })
     }
 
@@ -180,10 +184,10 @@ impl Shared {
 
     /// Ends what goes on beside the writes, and what would.
     pub(crate) fn stop(&self) {
-        self.closing.store(true, Ordering::Relaxed);
+        self.stopping.store(true, Ordering::Relaxed);
     }
 
-    /// Ends what goes on beside the writes, and gives the writing up.
+    /// Waits for the segment that is being written, ends merges, and gives the writing up.
     pub(crate) fn close(&self) {
         self.closing.store(true, Ordering::Relaxed);
         let thread = self.writing().thread.take();
