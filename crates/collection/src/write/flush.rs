@@ -4,6 +4,7 @@
 use super::shared::{Shared, Writing};
 use crate::error::CollectionError;
 use crate::memory::Memory;
+use crate::options::SegmentPart;
 use crate::place::Place;
 use crate::segment::{Segment, SegmentWriter};
 use crate::state::{Located, SegmentState, State};
@@ -223,10 +224,11 @@ impl Shared {
 
     /// A segment that this handle has written, of the collection that `state` is of.
     pub(super) fn open_segment(&self, state: &State, entry: &SegmentEntry) -> Arc<Segment> {
-        let all: u64 = state.segments.iter().map(|segment| segment.segment.entry().bytes).sum();
-        let share = entry.bytes as f64 / (all + entry.bytes).max(1) as f64;
+        let others: u64 = state.segments.iter().map(|segment| segment.segment.entry().bytes).sum();
+        let (bytes, segments) = (entry.bytes, 1 + state.segments.len() as u64);
+        let part = SegmentPart { bytes, all_bytes: others + bytes, segments };
         let schema = Arc::new(state.schema().clone());
-        self.segments.segment(&self.place, (&self.options, share), &schema, entry)
+        self.segments.segment(&self.place, (&self.options, part), &schema, entry)
     }
 
     /// The name of a new segment: the number is for people.

@@ -1,6 +1,6 @@
 //! The segments that somebody has open, and those that are being written: what no version names, and is needed all the same.
 
-use crate::options::CollectionOptions;
+use crate::options::{CollectionOptions, SegmentPart};
 use crate::place::Place;
 use crate::schema::Schema;
 use crate::segment::Segment;
@@ -32,12 +32,12 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Segments {
-    /// The segment of an entry, which holds `share` of what the collection's segments do: the one that others have, or one that
-    /// nothing was read of.
+    /// The segment of an entry, which is such a part of the collection: the one that others have, or one that nothing was read
+    /// of.
     pub(super) fn segment(
         &self,
         place: &Place,
-        (options, share): (&CollectionOptions, f64),
+        (options, part): (&CollectionOptions, SegmentPart),
         schema: &Arc<Schema>,
         entry: &SegmentEntry,
     ) -> Arc<Segment> {
@@ -45,7 +45,7 @@ impl Segments {
         if let Some(segment) = open.get(&entry.name).and_then(Weak::upgrade) {
             return segment;
         }
-        let options = Arc::new(options.of_segment(share));
+        let options = Arc::new(options.of_segment(part));
         let segment = Arc::new(Segment::new(place, schema.clone(), entry.clone(), options));
         open.retain(|_, segment| segment.strong_count() > 0);
         open.insert(entry.name.clone(), Arc::downgrade(&segment));

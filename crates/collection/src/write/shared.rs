@@ -5,7 +5,7 @@ use super::segments::Segments;
 use crate::bits::RowBits;
 use crate::error::CollectionError;
 use crate::log::{Acquired, LogReader, LogWriter, Progress};
-use crate::options::CollectionOptions;
+use crate::options::{CollectionOptions, SegmentPart};
 use crate::place::Place;
 use crate::state::{SegmentState, State};
 use crate::version::{self, Version};
@@ -210,10 +210,11 @@ fn with_segments(
 ) -> State {
     let version = Arc::new(version);
     let schema = Arc::new(version.schema.clone());
-    let all: u64 = version.segments.iter().map(|entry| entry.bytes).sum();
+    let all_bytes: u64 = version.segments.iter().map(|entry| entry.bytes).sum();
+    let count = version.segments.len() as u64;
     let segment = |(entry, deleted): (&version::SegmentEntry, &RoaringBitmap)| {
-        let share = entry.bytes as f64 / all.max(1) as f64;
-        let segment = segments.segment(place, (options, share), &schema, entry);
+        let part = SegmentPart { bytes: entry.bytes, all_bytes, segments: count };
+        let segment = segments.segment(place, (options, part), &schema, entry);
         SegmentState::new(segment, RowBits::of_bitmap(deleted))
     };
     let segments = version.segments.iter().zip(deleted).map(segment).collect();
