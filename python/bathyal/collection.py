@@ -306,7 +306,7 @@ class Collection(Reading):
             progress: as :func:`build` takes it.
 
         >>> import numpy as np, bathyal
-        >>> docs = bathyal.Collection.create("memory://batches", dim=4, id="u64")
+        >>> docs = bathyal.Collection.create("memory://many", dim=4, id="u64")
         >>> docs.add_batches((range(at, at + 100), np.ones((100, 4))) for at in range(0, 1000, 100)).added
         1000
         >>> copy = bathyal.Collection.create("memory://copy", dim=4, id="u64")
