@@ -118,7 +118,13 @@ class LanceDB:
     def search(self, queries: Vectors, share: float = 1.0) -> list[Vectors]:
         def one(query: Vectors) -> Vectors:
             probes, refine = self.effort
-            asked = self.table.search(query).nprobes(probes).refine_factor(refine).limit(K).select(["id", "_distance"])
+            asked = (
+                self.table.search(query)
+                .nprobes(probes)
+                .refine_factor(refine)
+                .limit(K)
+                .select(["id", "_distance"])
+            )
             asked = asked if share >= 1 else asked.where(f"share < {share}", prefilter=True)
             return asked.to_arrow()["id"].to_numpy()
 
