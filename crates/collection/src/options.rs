@@ -4,8 +4,8 @@ use crate::segment::{FLAT_BELOW_ROWS, SegmentOptions, WriteOptions};
 use bathyal_index::{OpenOptions, StoreOptions};
 use bathyal_store::Durability;
 
-/// Memory for rows that were written lately, where nobody says how much: some 40,000 vectors of 768 floats, which a search
-/// compares in some ten milliseconds.
+/// Memory for rows that were written lately, where nobody says how much: 15,000 vectors of 768 floats come before they are written
+/// as a segment, and a search compares as many in 3 ms (docs/decisions/collections.md).
 pub const DEFAULT_WRITE_MEMORY_BYTES: u64 = 128 << 20;
 /// The least that is taken: less would make segments of a few rows.
 pub const LEAST_WRITE_MEMORY_BYTES: u64 = 1 << 20;
