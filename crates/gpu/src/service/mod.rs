@@ -20,8 +20,8 @@ use std::time::{Duration, Instant};
 
 /// Queries under way at least.
 const LEAST_SLOTS: u32 = 1 << 12;
-/// And at most: more would only wait for each other.
-const MOST_SLOTS: u32 = 1 << 16;
+/// And at most: an H100 answers 4,000 in 2 ms, so that more would only wait for each other.
+const MOST_SLOTS: u32 = 1 << 14;
 /// Share of a card's memory that queries under way may take: one part in so many.
 const SLOT_SHARE: u64 = 32;
 /// Queries of a mini-batch at most: as many as a launch has room for on any card.

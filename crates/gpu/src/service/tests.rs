@@ -123,12 +123,12 @@ fn all_doubled(all: &[(u32, Result<u32, GpuError>)]) -> bool {
 }
 
 #[test]
-fn a_large_card_has_tens_of_thousands_of_queries_under_way() {
+fn a_large_card_has_thousands_of_queries_under_way() {
     let slots = |memory_bytes, bytes| {
         slots(&CardProfile { name: "some".into(), memory_bytes, shared_bytes: 48 << 10 }, bytes)
     };
-    assert_eq!(slots(80 << 30, 18 << 10), 1 << 16);
-    assert_eq!(slots(16 << 30, 18 << 10), 29_127);
+    assert_eq!(slots(80 << 30, 18 << 10), 1 << 14);
+    assert_eq!(slots(6 << 30, 18 << 10), 10_922);
     assert_eq!((slots(1 << 30, 18 << 10), slots(0, 0)), (1 << 12, 1 << 12));
 }
 
