@@ -31,7 +31,7 @@ BENCH_SYSTEMS := PYTHONPATH=bench $(BENCH_PYTHON) -m bathyal_bench
 .PHONY: help demo test test-rust test-python test-data install lint format docs site licences bench fuzz soak soak-collections ci clean \
 	bench-diskann peer-diskann check-calibration check-memory microbench bench-peers bench-check bench-report \
 	bench-out-of-core bench-growth bench-cloud bench-threads check-dax check-rdma check-gpu check-ptx bench-gpu check-histories check-budgets check-publishing \
-	check-wheel check-adapters
+	check-wheel check-adapters check-frameworks
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -237,6 +237,20 @@ $(ADAPTERS_VENV)/.installed: $(SOURCES)
 check-adapters: $(ADAPTERS_VENV)/.installed ## ann-benchmarks and big-ann-benchmarks run all our configurations; wants git and a network
 	$(ADAPTERS_VENV)/bin/python scripts/check_adapters/run.py --work target/adapters \
 		--ann-benchmarks "$(ANN_BENCHMARKS)" --big-ann-benchmarks "$(BIG_ANN_BENCHMARKS)"
+
+# Where the tests of LlamaIndex come from: a repository, or a copy of one.
+LLAMA_INDEX ?= https://github.com/run-llama/llama_index
+FRAMEWORKS_VENV := target/frameworks-venv
+
+$(FRAMEWORKS_VENV)/.installed: $(SOURCES)
+	$(PYTHON) -m venv $(FRAMEWORKS_VENV)
+	$(FRAMEWORKS_VENV)/bin/python -m pip install --quiet --disable-pip-version-check --force-reinstall --no-deps .
+	$(FRAMEWORKS_VENV)/bin/python -m pip install --quiet --disable-pip-version-check \
+		'.[langchain,llama-index]' langchain-tests pytest-asyncio
+	@touch $@
+
+check-frameworks: $(FRAMEWORKS_VENV)/.installed ## the vector stores of LangChain and LlamaIndex by their own tests; wants git and a network
+	$(FRAMEWORKS_VENV)/bin/python scripts/check_frameworks/run.py --work target/frameworks --llama-index "$(LLAMA_INDEX)"
 
 ci: ## what the continuous integration runs
 	.ci/run

@@ -20,7 +20,13 @@ import pages
 import test_stores
 from pages import COMPILED, PAGES, ROOT, RUN, Page, PageError, Reader
 
-OPTIONAL = {"bathyal.hdf5": "h5py", "bathyal.parquet": "pyarrow", "bathyal.results": "pandas"}
+OPTIONAL = {
+    "bathyal.hdf5": "h5py",
+    "bathyal.langchain": "langchain_core",
+    "bathyal.llama_index": "llama_index.core",
+    "bathyal.parquet": "pyarrow",
+    "bathyal.results": "pandas",
+}
 MODULES = ["bathyal"] + [
     name
     for _, name, _ in pkgutil.iter_modules(bathyal.__path__, "bathyal.")
@@ -31,6 +37,7 @@ BLOCKS = [block for path in PAGES for block in pages.read(path).blocks]
 NOT_RUN = {
     "README.md": 2,
     "docs/guide/coming-from.md": 11,
+    "docs/guide/frameworks.md": 4,
     "docs/guide/getting-started.md": 1,
     "docs/guide/gpu.md": 5,
     "docs/guide/object-storage.md": 2,

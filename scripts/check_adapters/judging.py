@@ -37,13 +37,13 @@ class Here:
             """It has ended."""
 
 
-def clusters(dim, seed):
+def clusters(dim, seed, count=COUNT, queries=QUERIES):
     """Vectors and queries around common centres, f32."""
     random = np.random.default_rng(seed)
     centres = random.normal(0, 1, (100, dim))
-    rows = centres[random.integers(0, len(centres), COUNT + QUERIES)]
+    rows = centres[random.integers(0, len(centres), count + queries)]
     rows = (rows + random.normal(0, 0.5, rows.shape)).astype(np.float32)
-    return rows[:COUNT], rows[COUNT:]
+    return rows[:count], rows[count:]
 
 
 def nearest(base, queries, metric):

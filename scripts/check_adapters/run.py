@@ -1,9 +1,9 @@
 """Runs the adapters in bench/ann_benchmarks by the programs that they are for, over small generated sets.
 
-ann-benchmarks and big-ann-benchmarks are fetched at the commits below into the work folder, with the adapter in
-its place and generated sets where real ones would be. Their own programs run every configuration, outside Docker.
-Each configuration has to leave its result file, by the name that the program gives it, with the recall that it is
-due.
+ann-benchmarks and big-ann-benchmarks are fetched at the commits below into the work folder, with the adapters in
+their places and generated sets where real ones would be. Their own programs run every configuration, outside
+Docker; of the streaming and the filter track those that are for small sets. Each has to leave its result file, by
+the name that the program gives it, with the recall that it is due.
 
 Wants Python with bathyal, PyYAML, numpy, h5py and whatever else these programs import (``make check-adapters``).
 """
@@ -24,17 +24,25 @@ SOURCES = {
     "ann-benchmarks": "https://github.com/erikbern/ann-benchmarks",
     "big-ann-benchmarks": "https://github.com/harsha-simhadri/big-ann-benchmarks",
 }
-SCRIPTS = {"ann-benchmarks": "run_ann.py", "big-ann-benchmarks": "run_big_ann.py"}
+SCRIPTS = {
+    "ann-benchmarks": ["run_ann.py"],
+    "big-ann-benchmarks": ["run_big_ann.py", "run_big_ann_tracks.py"],
+}
+# Adapters, and where the program has them.
 PLACES = {
-    "ann-benchmarks": "ann_benchmarks/algorithms/bathyal",
-    "big-ann-benchmarks": "neurips23/ood/bathyal",
+    "ann-benchmarks": {"bathyal": "ann_benchmarks/algorithms/bathyal"},
+    "big-ann-benchmarks": {
+        "bathyal": "neurips23/ood/bathyal",
+        "streaming/bathyal": "neurips23/streaming/bathyal",
+        "filter/bathyal": "neurips23/filter/bathyal",
+    },
 }
 # A configuration runs for so long at most. These sets take seconds.
 TIMEOUT_S = 900
 
 
 def checkout(program, source, work):
-    """The sources of ``program`` at its commit, and nothing else, with the adapter in its place."""
+    """The sources of ``program`` at its commit, and nothing else, with the adapters in their places."""
     folder = work / program
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
@@ -45,11 +53,9 @@ def checkout(program, source, work):
     git("init", "--quiet")
     git("fetch", "--quiet", "--depth", "1", source, COMMITS[program])
     git("checkout", "--quiet", "FETCH_HEAD")
-    shutil.copytree(
-        ADAPTERS / program / "bathyal",
-        folder / PLACES[program],
-        ignore=shutil.ignore_patterns("*.whl", "__pycache__"),
-    )
+    for adapter, place in PLACES[program].items():
+        ignored = shutil.ignore_patterns("*.whl", "__pycache__")
+        shutil.copytree(ADAPTERS / program / adapter, folder / place, ignore=ignored)
     return folder
 
 
@@ -73,7 +79,8 @@ def main():
     work = arguments["work"].resolve()
     for program in SOURCES:
         folder = checkout(program, arguments[program.replace("-", "_")], work)
-        print(run(folder, HERE / SCRIPTS[program]), flush=True)
+        for script in SCRIPTS[program]:
+            print(run(folder, HERE / script), flush=True)
 
 
 if __name__ == "__main__":

@@ -147,11 +147,28 @@ fn refused(url: &ObjectUrl, error: &object_store::Error) -> StoreError {
     StoreError::Address(format!("{}: cannot be reached as it is described: {error}", url.root))
 }
 
+/// Refuses an endpoint that no request can be sent to, without showing it: whoever puts a password into it is told not to.
+fn check_endpoint(endpoint: &str) -> Result<(), StoreError> {
+    let usual = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~:/[]".contains(&byte);
+    let host = endpoint.strip_prefix("http://").or_else(|| endpoint.strip_prefix("https://"));
+    // Of three slashes in a row other programs pass over one.
+    let host = host.filter(|host| !host.starts_with('/') && endpoint.bytes().all(usual));
+    let address = host.and_then(|_| url::Url::parse(endpoint).ok()).filter(|url| url.has_host());
+    address.map(drop).ok_or_else(|| {
+        StoreError::Address(
+            "store option endpoint: is no address of a server; it is written http://HOST:PORT or https://HOST, without a name, a \
+             password or a question mark. Credentials are options of their own"
+                .into(),
+        )
+    })
+}
+
 fn s3(url: &ObjectUrl, options: &StoreOptions) -> Result<Connected, StoreError> {
     let profile = aws_profile::read(options.profile.as_deref())?;
     let settings: Vec<(AmazonS3ConfigKey, String)> = settings("aws_", profile, options, url.provider)?;
-    let plain = settings.iter().rev().find(|(key, _)| *key == AmazonS3ConfigKey::Endpoint);
-    let plain = plain.is_some_and(|(_, endpoint)| endpoint.starts_with("http://"));
+    let endpoint = settings.iter().rev().find(|(key, _)| *key == AmazonS3ConfigKey::Endpoint);
+    endpoint.map_or(Ok(()), |(_, endpoint)| check_endpoint(endpoint))?;
+    let plain = endpoint.is_some_and(|(_, endpoint)| endpoint.starts_with("http://"));
     let mut builder = AmazonS3Builder::new()
         .with_client_options(client_options())
         .with_retry(retries())
@@ -179,6 +196,8 @@ fn gcs(url: &ObjectUrl, options: &StoreOptions) -> Result<Connected, StoreError>
 
 fn azure(url: &ObjectUrl, options: &StoreOptions) -> Result<Connected, StoreError> {
     let settings: Vec<(AzureConfigKey, String)> = settings("azure_", [], options, url.provider)?;
+    let endpoint = settings.iter().rev().find(|(key, _)| *key == AzureConfigKey::Endpoint);
+    endpoint.map_or(Ok(()), |(_, endpoint)| check_endpoint(endpoint))?;
     let builder = MicrosoftAzureBuilder::new()
         .with_client_options(client_options())
         .with_retry(retries())
@@ -190,4 +209,57 @@ fn azure(url: &ObjectUrl, options: &StoreOptions) -> Result<Connected, StoreErro
         builder.get_config_value(&AzureConfigKey::Endpoint),
     ];
     Ok(both(Arc::new(builder.build().map_err(|e| refused(url, &e))?), url, more))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn endpoints_are_addresses_of_servers() {
+        for endpoint in [
+            "http://127.0.0.1:9000",
+            "https://[::1]:9000/",
+            "https://s3.eu-central-1.amazonaws.com",
+            "http://minio_1.local:80/base",
+            "http://LOCALHOST",
+        ] {
+            check_endpoint(endpoint).unwrap();
+        }
+        for endpoint in [
+            "",
+            "HIDDEN",
+            "localhost:9000",
+            "ftp://HIDDEN",
+            "http://",
+            "http:///HIDDEN",
+            "http://HIDDEN:99999",
+            "http://HIDDEN@127.0.0.1:1:1",
+            "http://user:HIDDEN@127.0.0.1:9000",
+            "http://127.0.0.1:9000?token=HIDDEN",
+            "http://127.0.0.1:9000/#HIDDEN",
+            "http://HIDDEN{}/",
+            "http://h\u{f6}st",
+            "http://a b",
+            "http://127.0.0.1:9000\n",
+        ] {
+            let error = check_endpoint(endpoint).unwrap_err();
+            let text = error.to_string();
+            assert!(
+                matches!(error, StoreError::Address(_)) && !text.contains("HIDDEN"),
+                "{endpoint}: {text}"
+            );
+            assert!(text.contains("http://HOST:PORT"), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_store_with_such_an_endpoint_is_refused_before_anything_is_sent() {
+        for (address, key) in [("s3://bucket/x", "endpoint"), ("s3://bucket/x", "aws_endpoint_url")] {
+            let url = ObjectUrl::parse(std::path::Path::new(address)).unwrap();
+            let options = StoreOptions::new([(key, "http://HIDDEN@127.0.0.1:1:1")]).unwrap();
+            let error = connect(&url, &options).map(drop).unwrap_err().to_string();
+            assert!(error.contains("endpoint") && !error.contains("HIDDEN"), "{error}");
+        }
+    }
 }

@@ -1,0 +1,40 @@
+//! Collections in a real server that speaks the language of Amazon S3: random programs, writers that race and are killed,
+//! copies there and back.
+//!
+//! The server is that of the tests of object stores (`crates/object/tests/server`, which says where its program is looked for).
+//! Without it these tests say that they are skipped, and pass, unless `BATHYAL_REQUIRE_SERVER` is set.
+
+mod batches;
+mod copies;
+mod programs;
+mod writers;
+
+// What both have in common is more than either uses.
+#[allow(dead_code)]
+#[path = "../../../object/tests/server/proxy.rs"]
+mod proxy;
+#[allow(dead_code)]
+#[path = "../../../object/tests/server/seaweed.rs"]
+mod seaweed;
+#[allow(dead_code)]
+#[path = "../../../object/tests/server/service.rs"]
+mod service;
+
+#[allow(dead_code)]
+#[path = "../model/cases.rs"]
+mod cases;
+#[allow(dead_code)]
+#[path = "../model/columns.rs"]
+mod columns;
+#[allow(dead_code)]
+#[path = "../model/compare.rs"]
+mod compare;
+#[allow(dead_code)]
+#[path = "../model/conditions.rs"]
+mod conditions;
+#[allow(dead_code)]
+#[path = "../model/program.rs"]
+mod program;
+#[allow(dead_code)]
+#[path = "../model/truth.rs"]
+mod truth;

@@ -1,0 +1,80 @@
+"""What the vector stores of frameworks share: metadata of any keys beside the columns of a collection."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, TypeVar
+
+_Store = TypeVar("_Store")
+
+NO_COLUMN = re.compile(r'there is no column "(.*?)"')
+"""How a collection says that a filter names what it does not have."""
+
+
+def as_json(metadata: Mapping[str, Any]) -> str:
+    """Metadata as text.
+
+    >>> as_json({"year": 2020, "by": ["Ada"]})
+    '{"year": 2020, "by": ["Ada"]}'
+    >>> as_json({"seen": {1, 2}})
+    Traceback (most recent call last):
+    TypeError: metadata: 'seen' is {1, 2}, of type set, which JSON does not have; pass text, numbers, lists or
+    dictionaries
+    """
+    try:
+        return json.dumps(metadata, ensure_ascii=False)
+    except (TypeError, ValueError, RecursionError) as error:
+        for key, value in metadata.items():
+            try:
+                json.dumps({key: value})
+            except (TypeError, ValueError, RecursionError):
+                raise TypeError(
+                    f"metadata: {key!r} is {value!r:.100}, of type {type(value).__name__}, which JSON does not "
+                    "have; pass text, numbers, lists or dictionaries"
+                ) from error
+        raise
+
+
+def from_json(text: str | None) -> dict[str, Any]:
+    """The metadata that a row has; a row that was written by others may have none.
+
+    >>> from_json('{"year": 2020}'), from_json(None)
+    ({'year': 2020}, {})
+    """
+    held: dict[str, Any] = json.loads(text) if text else {}
+    return held
+
+
+def typed(metadata: Mapping[str, Any], columns: Mapping[str, str]) -> dict[str, Any]:
+    """The values of the metadata that are columns, too.
+
+    >>> typed({"year": 2020, "by": "Ada"}, {"year": "int64", "lang": "string"})
+    {'year': 2020}
+    """
+    return {name: metadata[name] for name in columns if name in metadata}
+
+
+@contextlib.contextmanager
+def refused_with_advice() -> Iterator[None]:
+    """Says of a filter over keys that are no columns how to make them columns."""
+    try:
+        yield
+    except ValueError as error:
+        unknown = NO_COLUMN.search(str(error))
+        if unknown is None:
+            raise
+        raise ValueError(
+            f"{error}. Only keys of the metadata that were declared as columns when the collection was made can be "
+            f'filtered by: columns={{"{unknown[1]}": "string"}}'
+        ) from None
+
+
+def opened(open: Callable[[], _Store], create: Callable[[], _Store]) -> _Store:
+    """What is there, or what is made where nothing is."""
+    try:
+        return open()
+    except FileNotFoundError:
+        return create()

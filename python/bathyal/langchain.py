@@ -1,0 +1,354 @@
+"""A vector store of LangChain over a collection. Needs ``langchain-core``: ``pip install 'bathyal[langchain]'``."""
+
+from __future__ import annotations
+
+import math
+import uuid
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+try:
+    from langchain_core.documents import Document
+    from langchain_core.embeddings import Embeddings
+    from langchain_core.vectorstores import VectorStore
+    from langchain_core.vectorstores.utils import maximal_marginal_relevance
+except ModuleNotFoundError as error:
+    message = "bathyal.langchain needs langchain-core: pip install 'bathyal[langchain]'"
+    raise ModuleNotFoundError(message, name=error.name) from error
+
+from bathyal.arguments import Metric, Path
+from bathyal.collection import Collection
+from bathyal.documents import as_json, from_json, opened, refused_with_advice, typed
+from bathyal.found_rows import FoundRows, Metadata
+from bathyal.reading import Filter
+
+TEXT = "text"
+"""The column of the texts."""
+METADATA = "metadata"
+"""The column of all metadata of a document, as JSON."""
+
+
+class BathyalVectorStore(VectorStore):
+    """Documents of LangChain in a :class:`Collection`.
+
+    The text of a document is in the column ``text``, and all its metadata is in the column ``metadata``, as JSON.
+    Keys of the metadata that are columns of the collection, too, can be filtered by; declare them when the
+    collection is made. Scores are distances: the smaller the nearer.
+
+    Args:
+        collection: an open collection whose ids are strings, with the columns ``text`` and ``metadata`` of type
+            ``string`` and one field of vectors. It stays the caller's to close.
+        embedding: makes vectors of texts.
+        recall: share of the true nearest, of those that match, that a search should find.
+
+    >>> from langchain_core.embeddings import DeterministicFakeEmbedding
+    >>> embedding = DeterministicFakeEmbedding(size=64)
+    >>> store = BathyalVectorStore.create("papers.collection", embedding, columns={"year": "int64"})
+    >>> store.add_texts(["one", "two"], [{"year": 2019, "by": "Ada"}, {"year": 2024}], ids=["a", "b"])
+    ['a', 'b']
+    >>> store.similarity_search("two", k=1)[0].page_content
+    'two'
+    >>> store.similarity_search("two", k=1, filter="year < 2020")[0].metadata
+    {'year': 2019, 'by': 'Ada'}
+    >>> store.similarity_search("two", filter={"by": "Ada"})
+    Traceback (most recent call last):
+    ValueError: the filter: there is no column "by"; there is text, metadata, year, and the ids are "id". Only keys
+    of the metadata that were declared as columns when the collection was made can be filtered by:
+    columns={"by": "string"}
+    >>> store.collection.close()
+    """
+
+    def __init__(self, collection: Collection, embedding: Embeddings, *, recall: float = 0.95) -> None:
+        schema = collection.schema
+        kinds = {column["name"]: column["type"] for column in schema["columns"]}
+        missing = [name for name in (TEXT, METADATA) if kinds.get(name) != "string"]
+        if schema["id"] != "string" or len(schema["vectors"]) != 1 or missing:
+            raise ValueError(
+                f"{collection.path}: a vector store of LangChain wants ids that are strings, one field of vectors, "
+                f"and the columns {TEXT!r} and {METADATA!r} of type string; make one with "
+                "BathyalVectorStore.create"
+            )
+        self.collection = collection
+        self._embedding = embedding
+        self._recall = recall
+        self._metric = schema["vectors"][0]["metric"]
+        self._typed = {name: kind for name, kind in kinds.items() if name not in (TEXT, METADATA)}
+
+    @classmethod
+    def create(
+        cls,
+        path: Path,
+        embedding: Embeddings,
+        *,
+        columns: dict[str, str] | None = None,
+        dim: int | None = None,
+        metric: Metric = "cosine",
+        recall: float = 0.95,
+        **options: Any,
+    ) -> BathyalVectorStore:
+        """Creates a collection for documents at ``path``.
+
+        Args:
+            columns: keys of the metadata that can be filtered by, and their types, as :meth:`Collection.create`
+                takes them.
+            dim: components of the vectors; None asks ``embedding`` for one vector.
+            options: those of :meth:`Collection.create`.
+
+        Raises:
+            FileExistsError: something is at ``path``.
+            ValueError: a schema that no collection can have.
+        """
+        made = {TEXT: "string", METADATA: "string"}
+        taken = made.keys() & (columns or {}).keys()
+        if taken:
+            raise ValueError(
+                f"columns: {min(taken)!r} is taken: it is where the {min(taken)} of a document is kept"
+            )
+        width = len(embedding.embed_query("dim")) if dim is None else dim
+        all_columns = {**made, **(columns or {})}
+        collection = Collection.create(path, width, metric, columns=all_columns, **options)
+        return cls(collection, embedding, recall=recall)
+
+    @classmethod
+    def open(
+        cls, path: Path, embedding: Embeddings, *, recall: float = 0.95, **options: Any
+    ) -> BathyalVectorStore:
+        """Opens the collection at ``path``; ``options`` are those of :meth:`Collection.open`."""
+        return cls(Collection.open(path, **options), embedding, recall=recall)
+
+    @classmethod
+    def from_texts(
+        cls,
+        texts: list[str],
+        embedding: Embeddings,
+        metadatas: list[dict[str, Any]] | None = None,
+        *,
+        ids: list[str] | None = None,
+        path: Path | None = None,
+        columns: dict[str, str] | None = None,
+        dim: int | None = None,
+        metric: Metric = "cosine",
+        recall: float = 0.95,
+        **options: Any,
+    ) -> BathyalVectorStore:
+        """Adds texts to the collection at ``path``, which is created where none is there.
+
+        Args:
+            path: a folder or an address. None keeps the documents in memory, for as long as the process runs.
+            columns, dim, metric: as for :meth:`create`; a collection that is there stays as it is.
+            options: those of :meth:`Collection.open`.
+        """
+        place = f"memory://langchain/{uuid.uuid4()}" if path is None else path
+        store = opened(
+            lambda: cls.open(place, embedding, recall=recall, **options),
+            lambda: cls.create(
+                place, embedding, columns=columns, dim=dim, metric=metric, recall=recall, **options
+            ),
+        )
+        store.add_texts(texts, metadatas, ids=ids)
+        return store
+
+    @property
+    def embeddings(self) -> Embeddings:
+        """What makes vectors of texts."""
+        return self._embedding
+
+    def add_texts(
+        self,
+        texts: Iterable[str],
+        metadatas: list[dict[str, Any]] | None = None,
+        *,
+        ids: Sequence[str | None] | None = None,
+        **kwargs: Any,
+    ) -> list[str]:
+        """Adds texts, or puts them in the place of those with their ids: all of them, or none.
+
+        Args:
+            ids: their ids; one that is None is made up.
+
+        Raises:
+            ValueError: other numbers of texts, metadata and ids; a value that does not suit its column.
+            TypeError: metadata that JSON cannot hold.
+        """
+        all_texts = list(texts)
+        made, rows = _ids(all_texts, ids), self._rows(all_texts, metadatas)
+        if made:
+            self.collection.upsert(made, self._embedding.embed_documents(all_texts), rows)
+        return made
+
+    async def aadd_texts(
+        self,
+        texts: Iterable[str],
+        metadatas: list[dict[str, Any]] | None = None,
+        *,
+        ids: Sequence[str | None] | None = None,
+        **kwargs: Any,
+    ) -> list[str]:
+        """:meth:`add_texts`, awaited."""
+        all_texts = list(texts)
+        made, rows = _ids(all_texts, ids), self._rows(all_texts, metadatas)
+        if made:
+            await self.collection.upsert_async(made, await self._embedding.aembed_documents(all_texts), rows)
+        return made
+
+    def _rows(self, texts: list[str], metadatas: list[dict[str, Any]] | None) -> list[dict[str, Any]]:
+        """The columns of each document."""
+        given: list[dict[str, Any]] = metadatas or [{}] * len(texts)
+        if len(given) != len(texts):
+            raise ValueError(f"there are {len(given)} metadatas for {len(texts)} texts")
+        return [
+            {TEXT: text, METADATA: as_json(metadata), **typed(metadata, self._typed)}
+            for text, metadata in zip(texts, given, strict=True)
+        ]
+
+    def delete(self, ids: list[str] | None = None, *, filter: Filter | None = None, **kwargs: Any) -> bool:
+        """Deletes the documents with these ids, or those that match ``filter``; all, where neither is given."""
+        with refused_with_advice():
+            if ids is None:
+                self.collection.delete(filter="true" if filter is None else filter)
+            elif filter is not None:
+                raise TypeError("delete() takes ids or a filter: one of them")
+            elif ids:
+                self.collection.delete(ids)
+        return True
+
+    def get_by_ids(self, ids: Sequence[str], /) -> list[Document]:
+        """The documents with these ids, in their order; those that are not there are left out."""
+        rows = self.collection.get(list(ids))
+        return _documents(rows.ids, rows.metadata)
+
+    def similarity_search(
+        self, query: str, k: int = 4, *, filter: Filter | None = None, **kwargs: Any
+    ) -> list[Document]:
+        """The ``k`` documents nearest to ``query``, of those that match ``filter``: a condition in words or a
+        dictionary, over the columns that were declared, as :meth:`Collection.search` takes it."""
+        return self.similarity_search_by_vector(
+            self._embedding.embed_query(query), k, filter=filter, **kwargs
+        )
+
+    async def asimilarity_search(
+        self, query: str, k: int = 4, *, filter: Filter | None = None, **kwargs: Any
+    ) -> list[Document]:
+        """:meth:`similarity_search`, awaited."""
+        found = await self.asimilarity_search_with_score(query, k, filter=filter, **kwargs)
+        return [document for document, _ in found]
+
+    def similarity_search_by_vector(
+        self, embedding: list[float], k: int = 4, *, filter: Filter | None = None, **kwargs: Any
+    ) -> list[Document]:
+        """The ``k`` documents nearest to a vector."""
+        found = self._find(embedding, k, filter=filter, **kwargs)
+        return _documents(found.ids, found.metadata)
+
+    async def asimilarity_search_by_vector(
+        self, embedding: list[float], k: int = 4, *, filter: Filter | None = None, **kwargs: Any
+    ) -> list[Document]:
+        """:meth:`similarity_search_by_vector`, awaited."""
+        found = await self._find_async(embedding, k, filter=filter, **kwargs)
+        return _documents(found.ids, found.metadata)
+
+    def similarity_search_with_score(
+        self, query: str, k: int = 4, *, filter: Filter | None = None, **kwargs: Any
+    ) -> list[tuple[Document, float]]:
+        """The ``k`` nearest documents and their distances: cosine is one minus it, l2 is squared, ip negated."""
+        return _scored(self._find(self._embedding.embed_query(query), k, filter=filter, **kwargs))
+
+    async def asimilarity_search_with_score(
+        self, query: str, k: int = 4, *, filter: Filter | None = None, **kwargs: Any
+    ) -> list[tuple[Document, float]]:
+        """:meth:`similarity_search_with_score`, awaited."""
+        vector = await self._embedding.aembed_query(query)
+        return _scored(await self._find_async(vector, k, filter=filter, **kwargs))
+
+    def max_marginal_relevance_search(
+        self,
+        query: str,
+        k: int = 4,
+        fetch_k: int = 20,
+        lambda_mult: float = 0.5,
+        *,
+        filter: Filter | None = None,
+        **kwargs: Any,
+    ) -> list[Document]:
+        """``k`` of the ``fetch_k`` nearest documents: such that are near the query and differ from each other."""
+        vector = self._embedding.embed_query(query)
+        return self.max_marginal_relevance_search_by_vector(
+            vector, k, fetch_k, lambda_mult, filter=filter, **kwargs
+        )
+
+    async def amax_marginal_relevance_search(
+        self,
+        query: str,
+        k: int = 4,
+        fetch_k: int = 20,
+        lambda_mult: float = 0.5,
+        *,
+        filter: Filter | None = None,
+        **kwargs: Any,
+    ) -> list[Document]:
+        """:meth:`max_marginal_relevance_search`, awaited."""
+        vector = await self._embedding.aembed_query(query)
+        found = await self._find_async(vector, fetch_k, filter=filter, vectors=True, **kwargs)
+        return _diverse(vector, found, k, lambda_mult)
+
+    def max_marginal_relevance_search_by_vector(
+        self,
+        embedding: list[float],
+        k: int = 4,
+        fetch_k: int = 20,
+        lambda_mult: float = 0.5,
+        *,
+        filter: Filter | None = None,
+        **kwargs: Any,
+    ) -> list[Document]:
+        """:meth:`max_marginal_relevance_search` for a vector."""
+        found = self._find(embedding, fetch_k, filter=filter, vectors=True, **kwargs)
+        return _diverse(embedding, found, k, lambda_mult)
+
+    def _find(self, vector: list[float], k: int, **options: Any) -> FoundRows:
+        with refused_with_advice():
+            return self.collection.search(vector, k, **self._options(options))
+
+    async def _find_async(self, vector: list[float], k: int, **options: Any) -> FoundRows:
+        with refused_with_advice():
+            return await self.collection.search_async(vector, k, **self._options(options))
+
+    def _options(self, options: dict[str, Any]) -> dict[str, Any]:
+        return {"recall": self._recall, "columns": [TEXT, METADATA], **options}
+
+    def _select_relevance_score_fn(self) -> Callable[[float], float]:
+        """Distances as scores of which 1 is the best: of vectors of length 1."""
+        if self._metric == "cosine":
+            return lambda distance: 1.0 - distance
+        if self._metric == "ip":
+            return lambda distance: -distance
+        return lambda distance: 1.0 - math.sqrt(max(distance, 0.0)) / math.sqrt(2.0)
+
+
+def _ids(texts: list[str], ids: Sequence[str | None] | None) -> list[str]:
+    """The ids of the texts, where they have any, and others."""
+    given = [None] * len(texts) if ids is None else list(ids)
+    if len(given) != len(texts):
+        raise ValueError(f"there are {len(given)} ids for {len(texts)} texts")
+    return [str(uuid.uuid4()) if one is None else one for one in given]
+
+
+def _documents(ids: Any, metadata: Metadata) -> list[Document]:
+    columns = zip(ids, metadata[TEXT], metadata[METADATA], strict=True)
+    return [Document(id=id, page_content=text or "", metadata=from_json(kept)) for id, text, kept in columns]
+
+
+def _scored(found: FoundRows) -> list[tuple[Document, float]]:
+    documents = _documents(found.ids, found.metadata)
+    return list(zip(documents, map(float, found.distances), strict=True))
+
+
+def _diverse(vector: list[float], found: FoundRows, k: int, lambda_mult: float) -> list[Document]:
+    documents = _documents(found.ids, found.metadata)
+    if not documents or found.vectors is None:
+        return []
+    query, vectors = np.asarray(vector, np.float32), list(found.vectors.astype(np.float32))
+    chosen = maximal_marginal_relevance(query, vectors, lambda_mult=lambda_mult, k=k)
+    return [documents[place] for place in chosen]

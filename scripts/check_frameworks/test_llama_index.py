@@ -1,0 +1,236 @@
+"""The vector store of LlamaIndex: its filters beside those that LlamaIndex computes itself, and all else."""
+
+import asyncio
+import random
+import uuid
+
+import pytest
+from llama_index.core import MockEmbedding, StorageContext, VectorStoreIndex
+from llama_index.core.schema import Document, ImageNode, NodeRelationship, RelatedNodeInfo, TextNode
+from llama_index.core.vector_stores.types import (
+    FilterCondition,
+    FilterOperator,
+    MetadataFilter,
+    MetadataFilters,
+    VectorStoreQuery,
+    VectorStoreQueryMode,
+)
+from llama_index.core.vector_stores.utils import build_metadata_filter_fn
+
+import bathyal
+from bathyal.llama_index import BathyalVectorStore
+
+COLUMNS = {"year": "int64", "rank": "string", "weight": "float64", "tags": "list<string>"}
+TEXT_MATCHES = (FilterOperator.TEXT_MATCH, FilterOperator.TEXT_MATCH_INSENSITIVE)
+
+pytestmark = pytest.mark.filterwarnings("ignore::bathyal.SearchWarning")
+
+
+def node(number, choose):
+    """A node whose metadata may lack anything."""
+    metadata = {
+        "year": choose.choice([2019, 2020, 2021, None]),
+        "rank": choose.choice(["a", "b", "", None]),
+        "weight": choose.choice([0.5, 1.0, 2.0]),
+        "tags": choose.choice([[], ["x"], ["x", "y"], ["z"]]),
+        "only": {"here": number},
+    }
+    kept = {name: value for name, value in metadata.items() if choose.random() < 0.8}
+    source = {NodeRelationship.SOURCE: RelatedNodeInfo(node_id=f"document {number % 3}")}
+    return TextNode(
+        id_=f"node {number}",
+        text=f"text {number}",
+        embedding=[choose.gauss(0, 1) for _ in range(8)],
+        metadata=kept,
+        relationships=source,
+    )
+
+
+NODES = [node(number, random.Random(number)) for number in range(60)]
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory):
+    store = BathyalVectorStore.create(tmp_path_factory.mktemp("nodes") / "collection", 8, columns=COLUMNS)
+    assert store.add(NODES) == [node.node_id for node in NODES]
+    yield store
+    store.client.close()
+
+
+def asked(**more):
+    return VectorStoreQuery(query_embedding=[1.0] + [0.0] * 7, similarity_top_k=len(NODES), **more)
+
+
+VALUES = {"year": [2018, 2019, 2020, 2021], "rank": ["a", "b", "c"], "weight": [0.5, 1.0, 1.5]}
+OF_ONE = ["EQ", "NE", "GT", "GTE", "LT", "LTE"]
+
+
+def any_filter(choose):
+    """A filter over one key: every operator where it makes sense."""
+    key = choose.choice([*VALUES, "tags"])
+    if choose.random() < 0.1:
+        return MetadataFilter(key=key, value=None, operator=FilterOperator.IS_EMPTY)
+    if key == "tags":
+        tags = choose.sample(["x", "y", "z", "none"], choose.randint(1, 3))
+        name = choose.choice(["CONTAINS", "ANY", "ALL"])
+        return MetadataFilter(
+            key=key, value=tags[0] if name == "CONTAINS" else tags, operator=FilterOperator[name]
+        )
+    name = choose.choice([*OF_ONE, "IN", "NIN"])
+    values = choose.sample(VALUES[key], choose.randint(1, 3))
+    return MetadataFilter(
+        key=key, value=values[0] if name in OF_ONE else values, operator=FilterOperator[name]
+    )
+
+
+def test_filters_mean_what_they_mean_in_llama_index(store):
+    metadata = {node.node_id: node.metadata for node in NODES}
+    choose, counts = random.Random(3), set()
+    for _ in range(400):
+        parts = [any_filter(choose) for _ in range(choose.randint(1, 3))]
+        filters = MetadataFilters(filters=parts, condition=choose.choice([*FilterCondition, None]))
+        matches = build_metadata_filter_fn(metadata.__getitem__, filters)
+        expected = {id for id in metadata if matches(id)}
+        assert {node.node_id for node in store.get_nodes(filters=filters)} == expected, filters
+        found = store.query(asked(filters=filters))
+        assert set(found.ids) == expected, filters
+        counts.add(len(expected))
+    assert {0, len(NODES)} < counts and len(counts) > 20
+
+
+def test_filters_within_filters(store):
+    inner = MetadataFilters.from_dicts([{"key": "rank", "value": "a"}], condition=FilterCondition.NOT)
+    either = MetadataFilters(
+        filters=[inner, MetadataFilter(key="year", value=2020)], condition=FilterCondition.OR
+    )
+    expected = {
+        one.node_id for one in NODES if one.metadata.get("rank") != "a" or one.metadata.get("year") == 2020
+    }
+    assert {node.node_id for node in store.get_nodes(filters=either)} == expected
+    nothing = MetadataFilters(filters=[MetadataFilters(filters=[])])
+    assert len(store.get_nodes(filters=nothing)) == len(NODES)
+
+
+def test_what_cannot_be_filtered_by_is_said(store):
+    undeclared = MetadataFilters.from_dicts([{"key": "only", "value": "here"}])
+    for work in (
+        lambda: store.query(asked(filters=undeclared)),
+        lambda: asyncio.run(store.aquery(asked(filters=undeclared))),
+        lambda: store.get_nodes(filters=undeclared),
+        lambda: store.delete_nodes(filters=undeclared),
+    ):
+        with pytest.raises(ValueError, match=r'no column "only".*columns=\{"only": "string"\}'):
+            work()
+    for operator in TEXT_MATCHES:
+        match = MetadataFilters(filters=[MetadataFilter(key="rank", value="a", operator=operator)])
+        with pytest.raises(ValueError, match="do not search within texts"):
+            store.query(asked(filters=match))
+    for mode in set(VectorStoreQueryMode) - {VectorStoreQueryMode.DEFAULT, VectorStoreQueryMode.MMR}:
+        with pytest.raises(ValueError, match=f"'{mode.value}' is not supported"):
+            store.query(asked(mode=mode))
+
+
+def test_no_operator_is_forgotten(store):
+    for operator in set(FilterOperator) - set(TEXT_MATCHES):
+        lists = operator in (FilterOperator.ANY, FilterOperator.ALL, FilterOperator.CONTAINS)
+        many = operator not in (FilterOperator.CONTAINS, *(FilterOperator[name] for name in OF_ONE))
+        one = MetadataFilter(key="tags" if lists else "rank", value=["x"] if many else "x", operator=operator)
+        store.query(asked(filters=MetadataFilters(filters=[one])))
+
+
+def test_nodes_come_back_as_they_were(store):
+    found = store.query(asked())
+    assert found.similarities == sorted(found.similarities, reverse=True)
+    given = {node.node_id: node for node in NODES}
+    for id, back in zip(found.ids, found.nodes, strict=True):
+        assert back.node_id == id
+        assert (back.text, back.metadata) == (given[id].text, given[id].metadata)
+        assert back.ref_doc_id == given[id].ref_doc_id
+    assert asyncio.run(store.aquery(asked())).ids == found.ids
+    best = found.ids[:1]
+    assert store.query(asked(node_ids=best)).ids == best
+    assert store.query(asked(node_ids=[])).ids == found.ids
+    assert store.query(asked(doc_ids=[])).ids == []
+    of_two = store.query(asked(doc_ids=["document 1"])).nodes
+    assert {node.ref_doc_id for node in of_two} == {"document 1"} and len(of_two) == 20
+
+
+def test_an_image_stays_one():
+    store = BathyalVectorStore.create(f"memory://images/{uuid.uuid4()}", 2, metric="l2")
+    store.add([ImageNode(id_="i", text="a cat", image_url="http://localhost/cat.png", embedding=[0.0, 1.0])])
+    (back,) = store.get_nodes()
+    assert isinstance(back, ImageNode) and back.text == "a cat" and back.image_url.endswith("cat.png")
+    assert store.query(VectorStoreQuery(query_embedding=[0.0, 1.0])).similarities == [1.0]
+
+
+def test_nodes_that_differ_from_each_other():
+    for metric in ("cosine", "ip"):
+        store = BathyalVectorStore.create(f"memory://differ/{uuid.uuid4()}", 2, metric=metric)
+        asyncio.run(
+            store.async_add(
+                [
+                    TextNode(id_="a", text="one", embedding=[1.0, 0.0]),
+                    TextNode(id_="b", text="one", embedding=[1.0, 0.01]),
+                    TextNode(id_="c", text="two", embedding=[0.5, 0.9]),
+                ]
+            )
+        )
+        query = VectorStoreQuery(
+            query_embedding=[1.0, 0.0], similarity_top_k=2, mode=VectorStoreQueryMode.MMR, mmr_threshold=0.1
+        )
+        assert store.query(query).ids == ["a", "c"]
+        assert [node.text for node in asyncio.run(store.aquery(query)).nodes] == ["one", "two"]
+        assert store.query(query, mmr_threshold=1.0).ids == ["a", "b"]
+        store.clear()
+        assert store.query(query).ids == []
+
+
+def test_nodes_are_replaced_and_deleted(tmp_path):
+    store = BathyalVectorStore.create(tmp_path / "changing", 8, columns=COLUMNS)
+    store.add([])
+    store.add(NODES)
+    store.add(NODES[:2])
+    with pytest.raises(ValueError, match="embedding"):
+        store.add([NODES[3].model_copy(update={"embedding": None})])
+    assert len(store.client) == len(NODES)
+    store.delete("document 0")
+    store.delete_nodes()
+    assert len(store.client) == 40
+    store.delete_nodes(["node 1", "node 2"])
+    years = MetadataFilters.from_dicts([{"key": "year", "value": 2020}])
+    asyncio.run(store.adelete_nodes(filters=years))
+    left = {node.node_id for node in store.get_nodes()}
+    expected = [n for n in NODES if n.ref_doc_id != "document 0" and n.metadata.get("year") != 2020]
+    assert left == {node.node_id for node in expected} - {"node 1", "node 2"}
+    store.client.close()
+    again = BathyalVectorStore.open(tmp_path / "changing")
+    assert {node.node_id for node in again.get_nodes()} == left
+    again.clear()
+    assert again.get_nodes() == []
+    again.client.close()
+
+
+def test_an_index_of_llama_index_works_over_it(tmp_path):
+    store = BathyalVectorStore.create(tmp_path / "index", 4, columns={"lang": "string"})
+    context = StorageContext.from_defaults(vector_store=store)
+    documents = [Document(text=f"text {lang}", metadata={"lang": lang}) for lang in ("de", "en", "fr")]
+    embedding = MockEmbedding(embed_dim=4)
+    index = VectorStoreIndex.from_documents(documents, storage_context=context, embed_model=embedding)
+    filters = MetadataFilters.from_dicts([{"key": "lang", "value": ["de", "fr"], "operator": "in"}])
+    found = index.as_retriever(similarity_top_k=5, filters=filters).retrieve("text")
+    assert {one.node.metadata["lang"] for one in found} == {"de", "fr"}
+    index.delete_ref_doc(documents[0].doc_id)
+    store.client.close()
+    again = VectorStoreIndex.from_vector_store(
+        BathyalVectorStore.open(tmp_path / "index"), embed_model=embedding
+    )
+    left = again.as_retriever(similarity_top_k=5).retrieve("text")
+    assert {one.node.text for one in left} == {"text en", "text fr"}
+
+
+def test_other_collections_are_refused(tmp_path):
+    bathyal.Collection.create(tmp_path / "other", dim=8).close()
+    with pytest.raises(ValueError, match=r"BathyalVectorStore\.create"):
+        BathyalVectorStore.open(tmp_path / "other")
+    with pytest.raises(ValueError, match="'node' is taken"):
+        BathyalVectorStore.create(tmp_path / "third", 8, columns={"node": "string"})
