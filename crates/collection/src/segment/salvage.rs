@@ -296,7 +296,10 @@ impl Salvage<'_> {
             let mut parts = Vec::new();
             let columns = self.columns.take();
             let read = match &columns {
-                None => Ok(parts.push((some.clone(), None))),
+                None => {
+                    parts.push((some, None));
+                    Ok(())
+                }
                 Some(columns) => columns.whole(some, &[0], &mut |rows, batch| {
                     parts.push((rows, self.faults.unless_lost(batch)?));
                     Ok(())

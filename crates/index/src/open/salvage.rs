@@ -3,6 +3,7 @@
 use super::{Index, OpenOptions};
 use crate::error::IndexError;
 use crate::families;
+use crate::family::EachVector;
 use crate::family::rows::Rows;
 use crate::form::Form;
 use crate::format::manifest::Manifest;
@@ -52,7 +53,7 @@ pub fn is_loss(error: &IndexError) -> bool {
 pub fn salvage_vectors(
     directory: &dyn Generation,
     progress: &dyn Progress,
-    each: &mut dyn FnMut(u32, &[u8]) -> Result<(), IndexError>,
+    each: &mut EachVector<'_>,
 ) -> Result<Salvaged, IndexError> {
     let manifest = Manifest::load(directory)?;
     let stored = families::stored(directory.address(), &manifest)?;
@@ -72,14 +73,12 @@ pub fn salvage_vectors(
     }
 }
 
-type Tell<'a> = dyn FnMut(u32, &[u8]) -> Result<(), IndexError> + 'a;
-
 /// Reads units from a file, many at once, and each alone where that fails.
 fn by_reads(
     rows: &dyn Rows,
     object: &dyn Object,
     progress: &dyn Progress,
-    tell: &mut Tell<'_>,
+    tell: &mut EachVector<'_>,
 ) -> Result<Salvaged, IndexError> {
     let (mut salvaged, mut bytes, mut unit) = (Salvaged::default(), Vec::new(), 0);
     progress.stage("salvaging vectors", u64::from(rows.units()));
@@ -116,7 +115,11 @@ fn by_reads(
 }
 
 /// Reads the units of an open index, many at once, and each alone where that fails.
-fn by_walks(index: &Index, progress: &dyn Progress, tell: &mut Tell<'_>) -> Result<Salvaged, IndexError> {
+fn by_walks(
+    index: &Index,
+    progress: &dyn Progress,
+    tell: &mut EachVector<'_>,
+) -> Result<Salvaged, IndexError> {
     let (mut salvaged, rows) = (Salvaged::default(), index.opened.rows());
     progress.stage("salvaging vectors", u64::from(rows.units()));
     let at_once = index.units_at_once() as u32;
