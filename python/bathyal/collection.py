@@ -177,6 +177,61 @@ class Collection(Reading):
         number = None if version is None else whole("version", version, most=2**63 - 1)
         return cls(_bathyal.CollectionHandle.open(place(path), number, arguments), path)
 
+    @staticmethod
+    def repair(
+        path: Path,
+        to: Path,
+        *,
+        keep_uncertain: bool = False,
+        lost_ids: Path | None = None,
+        build_memory: float | str | None = None,
+        threads: int = 0,
+        store_options: Mapping[str, str] | None = None,
+        to_store_options: Mapping[str, str] | None = None,
+        progress: bool | Receiver = True,
+    ) -> dict[str, Any]:
+        """Puts all that is whole of the damaged collection at ``path`` into a new one at ``to``, where nothing is,
+        and says what is lost. The damaged one is only read; nobody should write to it meanwhile.
+
+        Args:
+            keep_uncertain: keep rows of which it is not known whether they were deleted or replaced: of segments
+                whose list of deleted rows is damaged, and all of them where no version can be read.
+            lost_ids: a file that takes the ids of rows that are lost, as far as they are known: JSON lines,
+                ``{"id": ...}`` on each.
+            build_memory, threads: as for :meth:`open`, of the indexes that are built anew.
+            store_options, to_store_options: as for :func:`bathyal.open`, of each of the two places.
+
+        Returns ``complete`` (bool: nothing is lost), ``rows``, ``lost_rows``, ``unknown_rows`` (those whose
+        ids are not known), ``uncertain_rows``, ``version``, ``unreadable_versions``, ``segments``, ``batches``,
+        ``lost_batches``, ``lost_ids`` and ``gaps`` (the first of them), ``faults``, ``fault_count`` and ``notes``.
+
+        Raises:
+            FileExistsError: a collection is at ``to``.
+            DamagedIndexError: no version can be read, and ``keep_uncertain`` is not given.
+        """
+        arguments = _opening(
+            memory=None,
+            write_memory=None,
+            build_memory=build_memory,
+            threads=threads,
+            durability="disk",
+            compact=True,
+            background=True,
+            flat_below=None,
+            keep_versions=0,
+            tier="file",
+            store_options=store_options,
+        )
+        target = (place(to), store_pairs(to_store_options))
+        file = None if lost_ids is None else place(lost_ids)
+        with shown(progress) as receiver:
+            report: dict[str, Any] = json.loads(
+                _bathyal.CollectionHandle.repair(
+                    place(path), target, bool(keep_uncertain), file, arguments, receiver
+                )
+            )
+        return report
+
     def _source(self) -> _bathyal.SnapshotHandle:
         return self._handle.reading()
 

@@ -23,8 +23,8 @@ pub use collection_change::{
 pub use collection_create::{CreateArguments, FieldArgument};
 pub use collection_open::OpenArguments;
 pub use collection_read::{
-    CollectionCopyArguments, CollectionGetArguments, CollectionSearchArguments, CountArguments,
-    ExportArguments, LookArguments,
+    CollectionCopyArguments, CollectionGetArguments, CollectionRepairArguments, CollectionSearchArguments,
+    CountArguments, ExportArguments, LookArguments,
 };
 pub use family::FamilyArguments;
 pub use generate::{CompletionsArguments, ManArguments};

@@ -5,6 +5,7 @@ use crate::filter::Filter;
 use crate::ids::{Id, Ids};
 use crate::options::{CollectionOptions, LEAST_WRITE_MEMORY_BYTES};
 use crate::place::Place;
+use crate::repair::{RepairOptions, Repaired, repair};
 use crate::rows::Rows;
 use crate::schema::Schema;
 use crate::search::{Found, Question};
@@ -318,6 +319,38 @@ impl Collection {
         progress: &dyn Progress,
     ) -> Result<CopiedCollection, CollectionError> {
         self.shared.copy(&Place::at(path, store)?, progress)
+    }
+
+    /// Puts all that is whole of the damaged collection at `path` into `to`, a folder or an address where nothing is, and says what is
+    /// lost. The damaged one is only read; nobody should write to it meanwhile. `to_store` says how the new place is reached, `options`
+    /// how the old one is, and with what memory and how many threads indexes are built anew.
+    ///
+    /// # Errors
+    /// [`CollectionError::Exists`]; [`CollectionError::NotACollection`]; [`CollectionError::Damaged`] where no version can be read and
+    /// uncertain rows are not wanted; [`CollectionError::LaterVersion`]; [`CollectionError::Cancelled`] by `progress`;
+    /// [`CollectionError::Store`]. No collection is in `to` then.
+    pub fn repair(
+        path: impl AsRef<Path>,
+        options: &CollectionOptions,
+        (to, to_store): (impl AsRef<Path>, &StoreOptions),
+        what: &RepairOptions,
+        progress: &dyn Progress,
+    ) -> Result<Repaired, CollectionError> {
+        let places = (&Place::at(path, &options.store)?, &Place::at(to, to_store)?);
+        repair(places, options, what, progress)
+    }
+
+    /// The same in places that are known.
+    ///
+    /// # Errors
+    /// As [`Collection::repair`].
+    pub fn repair_in(
+        places: (&Place, &Place),
+        options: &CollectionOptions,
+        what: &RepairOptions,
+        progress: &dyn Progress,
+    ) -> Result<Repaired, CollectionError> {
+        repair(places, options, what, progress)
     }
 
     /// What it is made of.

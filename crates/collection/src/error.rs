@@ -72,7 +72,7 @@ pub enum CollectionError {
         reason: String,
     },
     /// What is read is not what was written.
-    #[error("{}: damaged at {place}: {reason}; run `bathyal collection verify` to see what else is, and restore the collection from a copy", path.display())]
+    #[error("{}: damaged at {place}: {reason}; run `bathyal collection verify` to see what else is, and restore the collection from a copy, or save what is whole with `bathyal collection repair`", path.display())]
     Damaged {
         /// The damaged file.
         path: PathBuf,
@@ -166,6 +166,16 @@ impl CollectionError {
 }
 
 impl CollectionError {
+    /// Whether it says that what was written is not there, or is something else now, so that trying again is of no use.
+    pub(crate) fn is_loss(&self) -> bool {
+        match self {
+            CollectionError::Damaged { .. } | CollectionError::Arrow(_) => true,
+            CollectionError::Store(error) => error.is_loss(),
+            CollectionError::Index(error) => bathyal_index::is_loss(error),
+            _ => false,
+        }
+    }
+
     /// Whether what was to be read has been replaced by something newer.
     pub(crate) fn has_moved(&self) -> bool {
         let moved =

@@ -16,6 +16,9 @@ mod many;
 mod memory;
 mod options;
 pub mod place;
+#[cfg(any(test, feature = "fuzzing"))]
+pub mod readers;
+mod repair;
 pub mod rows;
 pub mod schema;
 mod seal;
@@ -34,6 +37,7 @@ pub use ids::{Id, IdKind, Ids, MAX_ID_BYTES};
 pub use many::{FoundInMany, search_many};
 pub use options::{CollectionOptions, DEFAULT_WRITE_MEMORY_BYTES};
 pub use place::Place;
+pub use repair::{Gap, LostBatches, LostId, RepairOptions, Repaired, RepairedSegment};
 pub use rows::Rows;
 pub use schema::{Column, ColumnKind, ID_COLUMN, Schema, VectorField};
 pub use search::{Found, PartPlan, Question};

@@ -3,8 +3,8 @@
 use crate::error::CollectionError;
 use bathyal_index::format::manifest::MANIFEST_NAME;
 use bathyal_object::{BucketStore, ObjectUrl, StoreOptions};
-use bathyal_store::Store;
 use bathyal_store::local::LocalStore;
+use bathyal_store::{Generation, Store, StoreError};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -72,6 +72,34 @@ impl Place {
         let Ok(entries) = std::fs::read_dir(&self.path) else { return false };
         let mut names = entries.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned());
         !self.far && names.any(|name| !name.starts_with('.') && !name.starts_with("v-"))
+    }
+
+    /// The names of folders of parts that are no generations, because their mark is missing: what a repair can still read.
+    pub(crate) fn unmarked(&self) -> Result<Vec<String>, CollectionError> {
+        let marked = self.store.list()?;
+        if self.far {
+            return Ok(Vec::new());
+        }
+        let Ok(entries) = std::fs::read_dir(&self.path) else { return Ok(Vec::new()) };
+        let names = entries.flatten().filter(|entry| entry.path().is_dir());
+        let names = names.map(|entry| entry.file_name().to_string_lossy().into_owned());
+        Ok(names.filter(|name| Part::of(name).is_some() && !marked.contains(name)).collect())
+    }
+
+    /// A generation, also where its mark is missing in a folder that has one of `others`.
+    pub(crate) fn open_damaged(
+        &self,
+        name: &str,
+        others: &[&'static str],
+    ) -> Result<Arc<dyn Generation>, StoreError> {
+        let opened = self.store.open(name);
+        let missing =
+            matches!(opened, Err(StoreError::Missing { .. } | StoreError::NoGeneration { .. })) && !self.far;
+        let mut found = others
+            .iter()
+            .filter(|_| missing)
+            .filter_map(|other| LocalStore::open_at(&self.path.join(name), other).ok());
+        found.next().map_or(opened, Ok)
     }
 
     /// Whether each request to the store takes its time.

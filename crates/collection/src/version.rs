@@ -5,10 +5,11 @@ use crate::ids::{Id, Ids};
 use crate::place::{MARK, Part, Place};
 use crate::schema::Schema;
 use crate::seal::{seal, unseal};
-use bathyal_store::{DraftExt, GenerationExt, Replace, StoreError};
+use bathyal_store::{DraftExt, Generation, GenerationExt, Replace, StoreError};
 use rand::RngCore;
 use roaring::RoaringBitmap;
 use serde::{Deserialize, Serialize};
+use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// The latest version of the format that this program reads, and the one that it writes.
@@ -63,6 +64,26 @@ pub(crate) enum IdEntry {
 }
 
 impl SegmentEntry {
+    /// The rows of it that are deleted, by the version that lies in `generation`.
+    ///
+    /// # Errors
+    /// [`CollectionError::Damaged`], [`CollectionError::Store`].
+    pub(crate) fn read_deleted(&self, generation: &dyn Generation) -> Result<RoaringBitmap, CollectionError> {
+        if self.deleted == 0 {
+            return Ok(RoaringBitmap::new());
+        }
+        let name = deleted_name(&self.name);
+        let bytes = generation.read(&name)?;
+        let path = generation.address().join(&name);
+        let wrong = |reason: &str| CollectionError::damaged(&path, "its text", reason);
+        if crc32c::crc32c(&bytes) != self.deleted_crc32c {
+            return Err(wrong("its checksum is wrong"));
+        }
+        let rows = RoaringBitmap::deserialize_from(&bytes[..]).map_err(|error| wrong(&error.to_string()))?;
+        let fits = rows.len() == u64::from(self.deleted) && rows.max() < Some(self.rows);
+        Some(rows).filter(|_| fits).ok_or_else(|| wrong("it holds other rows than the version says"))
+    }
+
     /// Its smallest and its largest id.
     pub(crate) fn range(&self) -> Ids {
         match &self.ids {
@@ -117,47 +138,40 @@ impl Version {
     /// [`CollectionError::Store`] where it is not there (any more), [`CollectionError::Damaged`],
     /// [`CollectionError::LaterVersion`].
     pub(crate) fn read(place: &Place, number: u64) -> Result<(Version, Vec<RoaringBitmap>), CollectionError> {
+        let (version, generation) = Version::load(place, number)?;
+        let deleted = version.segments.iter().map(|segment| segment.read_deleted(&*generation));
+        let deleted = deleted.collect::<Result<_, _>>()?;
+        Ok((version, deleted))
+    }
+
+    /// Reads a version, and where it is.
+    ///
+    /// # Errors
+    /// As [`Version::read`].
+    pub(crate) fn load(
+        place: &Place,
+        number: u64,
+    ) -> Result<(Version, Arc<dyn Generation>), CollectionError> {
         let generation = place.store().open(&Part::Version(number).name())?;
-        let path = generation.address().to_path_buf();
-        let damaged =
-            |what: &str, reason: String| CollectionError::damaged(path.join(what), "its text", reason);
+        let path = generation.address().join(MARK);
+        let damaged = |reason: String| CollectionError::damaged(&path, "its text", reason);
         let text = generation.read(MARK)?;
-        let (_, json) = unseal(&text).map_err(|reason| damaged(MARK, reason))?;
+        let (_, json) = unseal(&text).map_err(damaged)?;
         #[derive(Deserialize)]
         struct Format {
             bathyal_collection: u32,
         }
-        let format: Format =
-            serde_json::from_slice(json).map_err(|error| damaged(MARK, error.to_string()))?;
+        let format: Format = serde_json::from_slice(json).map_err(|error| damaged(error.to_string()))?;
         if format.bathyal_collection > FORMAT {
             let (path, found) = (place.path().to_path_buf(), format.bathyal_collection);
             return Err(CollectionError::LaterVersion { path, found, known: FORMAT });
         }
-        let version: Version =
-            serde_json::from_slice(json).map_err(|error| damaged(MARK, error.to_string()))?;
-        version.schema.check().map_err(|error| damaged(MARK, error.to_string()))?;
+        let version: Version = serde_json::from_slice(json).map_err(|error| damaged(error.to_string()))?;
+        version.schema.check().map_err(|error| damaged(error.to_string()))?;
         if version.number != number {
-            return Err(damaged(MARK, format!("it is of version {}", version.number)));
+            return Err(damaged(format!("it is of version {}", version.number)));
         }
-        let mut deleted = Vec::with_capacity(version.segments.len());
-        for segment in &version.segments {
-            let name = deleted_name(&segment.name);
-            deleted.push(if segment.deleted == 0 {
-                RoaringBitmap::new()
-            } else {
-                let bytes = generation.read(&name)?;
-                let wrong = |reason: &str| damaged(&name, reason.into());
-                if crc32c::crc32c(&bytes) != segment.deleted_crc32c {
-                    return Err(wrong("its checksum is wrong"));
-                }
-                let rows = RoaringBitmap::deserialize_from(&bytes[..]).map_err(|e| wrong(&e.to_string()))?;
-                let fits = rows.len() == u64::from(segment.deleted) && rows.max() < Some(segment.rows);
-                Some(rows)
-                    .filter(|_| fits)
-                    .ok_or_else(|| wrong("it holds other rows than the version says"))?
-            });
-        }
-        Ok((version, deleted))
+        Ok((version, generation))
     }
 
     /// Publishes it, if no version of this number is there yet. `deleted` are the rows of each segment that are deleted.

@@ -8,7 +8,8 @@ use crate::stores::{Pairs, store_options};
 use crate::tables::{ids, metadata};
 use bathyal_collection::exchange::{ExportOptions, ImportOptions, Importing, export, import};
 use bathyal_collection::{
-    Collection, CollectionError, CollectionOptions, CompactOptions, Durability, Rows, Schema, Written,
+    Collection, CollectionError, CollectionOptions, CompactOptions, Durability, RepairOptions, Rows, Schema,
+    Written,
 };
 use bathyal_index::OpenOptions;
 use bathyal_tier::Control;
@@ -170,6 +171,26 @@ impl CollectionHandle {
             .map_err(Failure::from)
         })?;
         Ok(CollectionHandle::of(opened))
+    }
+
+    /// Puts all that is whole of a damaged collection into another place; returns the report as JSON.
+    #[staticmethod]
+    #[pyo3(signature = (path, target, keep_uncertain, lost_ids, arguments, progress))]
+    fn repair(
+        py: Python<'_>,
+        path: PathBuf,
+        target: (PathBuf, Pairs),
+        keep_uncertain: bool,
+        lost_ids: Option<PathBuf>,
+        arguments: CollectionArguments,
+        progress: Option<Py<PyAny>>,
+    ) -> PyResult<String> {
+        let (options, store) = (arguments.options()?, store_options(target.1)?);
+        let what = RepairOptions { keep_uncertain, lost_ids };
+        let report = attend(py, progress, move |watch| {
+            Collection::repair(path, &options, (target.0, &store), &what, watch).map_err(Failure::from)
+        })?;
+        Ok(serde_json::to_string(&report).map_err(Failure::from)?)
     }
 
     /// Lets go of the collection: the last one to do so gives the writing up.

@@ -4,6 +4,12 @@ use bathyal_tier::TierError;
 use std::io;
 use std::path::PathBuf;
 
+/// What systems say of a sector that cannot be read: `EIO`; of Windows the data error and the read fault.
+#[cfg(unix)]
+const LOST: [i32; 1] = [5];
+#[cfg(not(unix))]
+const LOST: [i32; 2] = [23, 30];
+
 /// Why a store did not do what it was asked.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
@@ -161,5 +167,18 @@ impl StoreError {
     /// Shorthand for a refused operation.
     pub fn io(operation: &'static str, path: impl Into<PathBuf>, source: io::Error) -> Self {
         StoreError::Io { operation, path: path.into(), source }
+    }
+
+    /// Whether it says that bytes are not there, are others, or cannot be read from the disk, so that trying again is of no use.
+    pub fn is_loss(&self) -> bool {
+        match self {
+            StoreError::Io { source, .. } => source.raw_os_error().is_some_and(|code| LOST.contains(&code)),
+            StoreError::Missing { .. }
+            | StoreError::NoGeneration { .. }
+            | StoreError::Irregular { .. }
+            | StoreError::Short { .. }
+            | StoreError::Changed { .. } => true,
+            _ => false,
+        }
     }
 }

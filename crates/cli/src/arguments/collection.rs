@@ -5,8 +5,8 @@ use super::collection_change::{
 };
 use super::collection_create::CreateArguments;
 use super::collection_read::{
-    CollectionCopyArguments, CollectionGetArguments, CollectionSearchArguments, CountArguments,
-    ExportArguments, LookArguments,
+    CollectionCopyArguments, CollectionGetArguments, CollectionRepairArguments, CollectionSearchArguments,
+    CountArguments, ExportArguments, LookArguments,
 };
 use clap::Subcommand;
 
@@ -48,4 +48,6 @@ pub enum CollectionCommand {
     Export(ExportArguments),
     /// Copy a collection to another place, while others go on writing
     Copy(CollectionCopyArguments),
+    /// Put all that is whole of a damaged collection into a new one, and say what is lost
+    Repair(CollectionRepairArguments),
 }

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use bathyal_collection::Filter;
+use bathyal_console::byte_size;
 use bathyal_console::typed::{DEFAULT_K, MAX_K, parse_recall, parse_threads};
 use clap::Args;
 use clap::builder::RangedU64ValueParser;
@@ -186,6 +187,40 @@ pub struct CollectionCopyArguments {
     pub collection: PathBuf,
     /// Where the copy goes: a folder or an address where nothing is
     pub output: PathBuf,
+    /// How the stores are reached
+    #[command(flatten)]
+    pub stores: TwoStoresArguments,
+}
+
+/// `bathyal collection repair`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+All that is whole is put into a new collection; the damaged one is only read. Segments without a fault are copied, of others each row
+that is whole is written anew, and batches of the log are applied that are whole. The command says what is lost, and fails (exit code
+3) if anything is, although the new collection is there. Nobody should write to the damaged one meanwhile.
+
+Examples:
+  bathyal collection repair my.collection --to repaired.collection
+  bathyal collection repair my.collection --to repaired.collection --lost-ids lost.jsonl --json")]
+pub struct CollectionRepairArguments {
+    /// The damaged collection: a folder or an address
+    pub collection: PathBuf,
+    /// Where the new one goes: a folder or an address where nothing is
+    #[arg(long, value_name = "COLLECTION")]
+    pub to: PathBuf,
+    /// Write the ids of rows that are lost, as far as they are known, to this file: JSON lines, `{"id": ...}` on each
+    #[arg(long, value_name = "FILE")]
+    pub lost_ids: Option<PathBuf>,
+    /// Keep rows of which it is not known whether they were deleted or replaced: of segments whose list of deleted rows is damaged, and
+    /// all of them where no version can be read
+    #[arg(long)]
+    pub keep_uncertain: bool,
+    /// Memory that building the indexes of a segment may take [default: no limit]
+    #[arg(long, value_name = "SIZE", value_parser = byte_size::parse)]
+    pub build_memory: Option<u64>,
+    /// Threads of builds; 0 or auto means all cores
+    #[arg(long, default_value = "0", value_parser = parse_threads)]
+    pub threads: usize,
     /// How the stores are reached
     #[command(flatten)]
     pub stores: TwoStoresArguments,

@@ -6,21 +6,27 @@
 //! ends with record `n` begins with record `n + 1`, and a reader (`reader`) sees where something is missing.
 
 mod acquire;
+#[cfg(any(test, feature = "fuzzing"))]
+mod bytes;
 mod reader;
 mod record;
+mod salvage;
 mod sweep;
 mod writer;
 
 pub(crate) use acquire::Acquired;
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) use bytes::LogBytes;
 pub(crate) use reader::{LogReader, Progress};
 pub(crate) use record::{Batch, Change};
+pub(crate) use salvage::SalvagedLogs;
 pub(crate) use writer::LogWriter;
 
 use crate::error::CollectionError;
 use crate::place::{Part, Place};
 
 /// The logs of a place by their first records, rising.
-fn logs(place: &Place) -> Result<Vec<u64>, CollectionError> {
+pub(crate) fn logs(place: &Place) -> Result<Vec<u64>, CollectionError> {
     let first = |name: String| match Part::of(&name) {
         Some(Part::Log(first)) => Some(first),
         _ => None,

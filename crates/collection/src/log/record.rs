@@ -220,6 +220,23 @@ impl Head {
     }
 }
 
+/// A record that is whole.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Whole {
+    /// Its number.
+    pub(super) sequence: u64,
+    kind: u32,
+    /// Bytes that it takes.
+    pub(super) bytes: usize,
+}
+
+impl Whole {
+    /// Whether it ends its log.
+    pub(super) fn is_seal(&self) -> bool {
+        self.kind == SEAL
+    }
+}
+
 /// Where a log was read to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct End {
@@ -319,8 +336,71 @@ impl LogFormat {
         Ok(end)
     }
 
+    /// Makes the checksums right of all that claims to be a record where it lies.
+    #[cfg(any(test, feature = "fuzzing"))]
+    pub(super) fn make_right(&self, bytes: &mut [u8]) {
+        if bytes.len() >= SECTOR_BYTES {
+            let crc = self.checksum(&bytes[..12]);
+            bytes[12..16].copy_from_slice(&crc.to_le_bytes());
+        }
+        for at in (SECTOR_BYTES..bytes.len()).step_by(SECTOR_BYTES) {
+            let record = &mut bytes[at..];
+            if record.len() < HEAD_BYTES || Head::parse(record).at != at as u64 {
+                continue;
+            }
+            if let Some(payload) = Head::parse(record).whole().and_then(|whole| record.get(HEAD_BYTES..whole))
+            {
+                let crc = crc32c::crc32c(payload);
+                record[4..8].copy_from_slice(&crc.to_le_bytes());
+            }
+            let crc = self.checksum(&record[4..HEAD_BYTES]);
+            record[..4].copy_from_slice(&crc.to_le_bytes());
+        }
+    }
+
+    /// Where the first record begins.
+    pub(super) fn first_record(&self) -> usize {
+        SECTOR_BYTES
+    }
+
+    /// The record that begins at byte `at` of a log whose bytes are all here, if it is whole and belongs there.
+    pub(super) fn whole(&self, bytes: &[u8], at: usize) -> Option<Whole> {
+        let head = self.head_of(bytes.get(at..)?).filter(|head| head.at == at as u64)?;
+        let whole = head.whole().filter(|whole| *whole <= bytes.len() - at)?;
+        let sound = crc32c::crc32c(&bytes[at + HEAD_BYTES..at + whole]) == head.crc;
+        sound.then_some(Whole { sequence: head.sequence, kind: head.kind, bytes: whole })
+    }
+
+    /// What the whole record at byte `at` changes.
+    ///
+    /// # Errors
+    /// A sentence where it makes no sense.
+    pub(super) fn change(&self, schema: &Schema, bytes: &Arc<Vec<u8>>, at: usize) -> Result<Change, String> {
+        let head = bytes.get(at..).and_then(|bytes| self.head_of(bytes)).ok_or("there is no record")?;
+        let begin = at + HEAD_BYTES;
+        let end = usize::try_from(head.payload).ok().and_then(|payload| begin.checked_add(payload));
+        let end = end.filter(|end| *end <= bytes.len()).ok_or("it is longer than the log")?;
+        decode(schema, &head, bytes, begin..end)
+    }
+
+    /// Where records behind byte `at` may begin.
+    pub(super) fn sectors_behind(&self, bytes: &[u8], at: usize) -> impl Iterator<Item = usize> + use<> {
+        (at + SECTOR_BYTES..bytes.len()).step_by(SECTOR_BYTES)
+    }
+
+    /// The largest number of a record behind byte `at`, if one of these says that all up to beyond `at` was on the disk.
+    pub(super) fn settled_behind(&self, bytes: &[u8], at: usize) -> Option<u64> {
+        let head = |sector: usize| self.head_of(&bytes[sector..]).filter(|head| head.at == sector as u64);
+        // What is within a record is none, and one that is longer than the log is the last.
+        let from = head(at).map_or(Some(SECTOR_BYTES), |head| head.whole())?;
+        let behind = self.sectors_behind(bytes, at).skip_while(|sector| *sector < at.saturating_add(from));
+        let heads: Vec<Head> = behind.filter_map(head).collect();
+        let settled = heads.iter().any(|head| head.settled > at as u64);
+        heads.iter().map(|head| head.sequence).max().filter(|_| settled)
+    }
+
     /// Whether a log has begun. One whose first records were not finished may have no head, or a part of it.
-    fn check_head(&self, path: &Path, bytes: &[u8]) -> Result<bool, CollectionError> {
+    pub(super) fn check_head(&self, path: &Path, bytes: &[u8]) -> Result<bool, CollectionError> {
         let meant = self.head();
         let begun = &bytes[..bytes.len().min(SECTOR_BYTES)];
         if begun == meant {

@@ -52,7 +52,24 @@ impl Columns {
         schema: SchemaRef,
         far: bool,
     ) -> Result<Columns, CollectionError> {
-        let file = Arc::new(SummedFile::open(generation, manifest, far)?);
+        Columns::of_file(Arc::new(SummedFile::open(generation, manifest, far)?), manifest, schema)
+    }
+
+    /// Loads what of a damaged file says where pages are.
+    pub(super) fn salvage(
+        generation: &dyn Generation,
+        manifest: &Manifest,
+        schema: SchemaRef,
+        far: bool,
+    ) -> Result<Columns, CollectionError> {
+        Columns::of_file(Arc::new(SummedFile::salvage(generation, manifest, far)?), manifest, schema)
+    }
+
+    fn of_file(
+        file: Arc<SummedFile>,
+        manifest: &Manifest,
+        schema: SchemaRef,
+    ) -> Result<Columns, CollectionError> {
         let len = file.len();
         let pages =
             Pages::holding(file.clone(), file.read(std::iter::once(len.saturating_sub(TAIL_BYTES)..len))?);
@@ -133,6 +150,45 @@ impl Columns {
             .map(|column| arrow_select::take::take(found.column(place_of(column)), &places, None))
             .collect::<Result<Vec<_>, _>>()?;
         Ok(RecordBatch::try_new_with_options(schema, taken, &options)?)
+    }
+
+    /// Tells `each` of these columns of all of `rows`, range by range: what they hold, or why that cannot be read. What is damaged is
+    /// told by the rows that lie on the same pages.
+    pub(super) fn whole(
+        &self,
+        rows: Range<u32>,
+        columns: &[usize],
+        each: &mut dyn FnMut(Range<u32>, Result<RecordBatch, CollectionError>) -> Result<(), CollectionError>,
+    ) -> Result<(), CollectionError> {
+        let all: Vec<u32> = rows.clone().collect();
+        match self.take(&all, columns) {
+            Err(error) => match self.cut(&rows, columns) {
+                Some(at) => {
+                    self.whole(rows.start..at, columns, each)?;
+                    self.whole(at..rows.end, columns, each)
+                }
+                None => each(rows, Err(error)),
+            },
+            batch => each(rows, batch),
+        }
+    }
+
+    /// The row nearest to the middle of `rows` with which a page of one of these columns begins; `None` where all of `rows` lie on
+    /// the same pages.
+    fn cut(&self, rows: &Range<u32>, columns: &[usize]) -> Option<u32> {
+        let (_, leaves) = self.mask(&columns.iter().copied().collect());
+        let middle = rows.start + (rows.end - rows.start) / 2;
+        let mut nearest: Option<u32> = None;
+        for (group, start) in self.starts.iter().enumerate() {
+            if *start >= rows.end || self.end_of(group) <= rows.start {
+                continue;
+            }
+            let pages = leaves.iter().filter_map(|leaf| self.locations(group, *leaf)).flatten();
+            let begins = pages.map(|(first, _)| start + first).chain([*start]);
+            let within = begins.filter(|at| *at > rows.start && *at < rows.end);
+            nearest = nearest.into_iter().chain(within).min_by_key(|at| at.abs_diff(middle));
+        }
+        nearest
     }
 
     /// Reads rows that rise, each once.

@@ -29,13 +29,13 @@ pub(super) struct IdMap {
 }
 
 /// Ids that are being gathered.
-enum Gathered {
+pub(super) enum Gathered {
     Numbers(Vec<u64>),
     Texts(StringBuilder),
 }
 
 impl Gathered {
-    fn new(kind: IdKind, count: usize) -> Gathered {
+    pub(super) fn new(kind: IdKind, count: usize) -> Gathered {
         match kind {
             IdKind::Number => Gathered::Numbers(Vec::with_capacity(count)),
             IdKind::Text => Gathered::Texts(StringBuilder::with_capacity(count, 0)),
@@ -43,7 +43,7 @@ impl Gathered {
     }
 
     /// Takes the id at a place of a block.
-    fn take(&mut self, block: &Block<'_>, at: usize) -> Result<(), String> {
+    pub(super) fn take(&mut self, block: &Block<'_>, at: usize) -> Result<(), String> {
         match self {
             Gathered::Numbers(numbers) => numbers.push(block.number(at)),
             Gathered::Texts(texts) => {
@@ -57,7 +57,7 @@ impl Gathered {
         Ok(())
     }
 
-    fn finish(self) -> Ids {
+    pub(super) fn finish(self) -> Ids {
         match self {
             Gathered::Numbers(numbers) => Ids::Numbers(numbers.into()),
             Gathered::Texts(mut texts) => Ids::Texts(texts.finish()),

@@ -9,7 +9,7 @@ use crate::schema::{Column, Schema};
 use crate::seal::unseal;
 use crate::version::SegmentEntry;
 use bathyal_index::format::identity::Identity;
-use bathyal_store::{Generation, GenerationExt};
+use bathyal_store::{Generation, GenerationExt, ObjectExt};
 use serde::{Deserialize, Serialize};
 
 /// The latest version of the format of segments that this program reads, and the one that it writes.
@@ -91,6 +91,45 @@ impl Manifest {
         let manifest: Manifest = serde_json::from_slice(json).map_err(|error| damaged(error.to_string()))?;
         manifest.check(schema, entry).map_err(damaged)?;
         Ok(manifest)
+    }
+
+    /// What a manifest would say that is damaged, as far as the files beside it and the version say it. Of the indexes no identity is
+    /// known.
+    ///
+    /// # Errors
+    /// [`CollectionError::Store`].
+    pub(super) fn assumed(
+        generation: &dyn Generation,
+        collection: &str,
+        schema: &Schema,
+        entry: &SegmentEntry,
+    ) -> Result<Manifest, CollectionError> {
+        let file = |name: &str, bytes: u64, crc32c: u32| FileEntry { name: name.into(), bytes, crc32c };
+        let sums = match generation.get(SUMS_NAME).and_then(|object| object.read_all()) {
+            Ok(sums) => sums,
+            Err(error) if error.is_loss() => Vec::new(),
+            Err(error) => return Err(error.into()),
+        };
+        let len = |name: &str| generation.len_of(name).unwrap_or(0);
+        let index = |name: &String| IndexEntry {
+            name: name.clone(),
+            family: String::new(),
+            identity: String::new(),
+            bytes: 0,
+        };
+        Ok(Manifest {
+            bathyal_segment: FORMAT,
+            collection: collection.into(),
+            segment: entry.name.clone(),
+            rows: entry.rows,
+            id: schema.id_kind,
+            columns: schema.columns.clone(),
+            ids: file(IDS_NAME, len(IDS_NAME), 0),
+            fence: FenceEntry { blocks: 0, bytes: 0, crc32c: 0 },
+            parquet: file(ROWS_NAME, len(ROWS_NAME), 0),
+            sums: file(SUMS_NAME, sums.len() as u64, crc32c::crc32c(&sums)),
+            vectors: schema.vectors.iter().map(|field| index(&field.name)).collect(),
+        })
     }
 
     fn check(&self, schema: &Schema, entry: &SegmentEntry) -> Result<(), String> {

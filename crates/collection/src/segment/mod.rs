@@ -3,6 +3,7 @@
 //! A row's number is its place in that order: its place among the ids, in the file of columns, and its id in the index of each
 //! field of vectors. What of a segment is deleted is known elsewhere.
 
+mod alone;
 mod block;
 mod columns;
 mod fence;
@@ -12,14 +13,19 @@ mod id_writer;
 mod lazily;
 mod manifest;
 mod pages;
+mod salvage;
 mod spool;
 mod summed;
 #[cfg(test)]
 mod tests;
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) mod untrusted;
 mod verify;
 mod write;
 mod written;
 
+pub(crate) use alone::Alone;
+pub(crate) use salvage::{Faults, Piece};
 pub(crate) use write::{FLAT_BELOW_ROWS, SegmentWriter, WriteOptions};
 
 use crate::error::CollectionError;

@@ -44,6 +44,39 @@ impl SummedFile {
         Ok(SummedFile { object, identity: manifest.identity(), sums: bytes, far })
     }
 
+    /// The same where the checksums may be damaged: they are computed again of a file that is whole, and used as they are of another
+    /// one, of which they confirm the pieces that they are of.
+    ///
+    /// # Errors
+    /// As [`SummedFile::open`], where neither helps.
+    pub(super) fn salvage(
+        generation: &dyn Generation,
+        manifest: &Manifest,
+        far: bool,
+    ) -> Result<SummedFile, CollectionError> {
+        let error = match SummedFile::open(generation, manifest, far) {
+            Ok(file) => return Ok(file),
+            Err(error) => error,
+        };
+        let (object, identity) = (generation.get(&manifest.parquet.name)?, manifest.identity());
+        let (mut crc, mut sums, mut piece) = (0, Vec::new(), vec![0; PIECE_BYTES]);
+        let whole = (0..).zip((0..object.len()).step_by(PIECE_BYTES)).all(|(number, at)| {
+            piece.resize(PIECE_BYTES.min((object.len() - at) as usize), 0);
+            let read = object.read_at(at, &mut piece).is_ok();
+            crc = crc32c::crc32c_append(crc, &piece);
+            sums.extend_from_slice(&numbered_checksum(identity, number, &piece).to_le_bytes());
+            read
+        });
+        if whole && (object.len(), crc) == (manifest.parquet.bytes, manifest.parquet.crc32c) {
+            return Ok(SummedFile { object, identity, sums, far });
+        }
+        let found = generation.get(&manifest.sums.name)?;
+        if found.len() != sums.len() as u64 {
+            return Err(error);
+        }
+        Ok(SummedFile { object, identity, sums: found.read_all()?, far })
+    }
+
     pub(super) fn len(&self) -> u64 {
         self.object.len()
     }

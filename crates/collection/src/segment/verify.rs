@@ -7,8 +7,8 @@ use crate::error::CollectionError;
 use crate::ids::Ids;
 use crate::place::Part;
 use arrow_array::RecordBatch;
-use bathyal_index::{IndexError, verify_in};
-use bathyal_store::{Object, StoreError};
+use bathyal_index::verify_in;
+use bathyal_store::Object;
 use bathyal_vectors::progress::{Progress, Unheard};
 
 /// Bytes that are checked at once.
@@ -16,20 +16,7 @@ const CHECKED_BYTES: u64 = 4 << 20;
 
 /// What an error is to a check: a fault that is told, or what keeps the check from running.
 fn fault(error: CollectionError, faults: &mut Vec<String>) -> Result<(), CollectionError> {
-    let told = match &error {
-        CollectionError::Damaged { .. } | CollectionError::Arrow(_) => true,
-        CollectionError::Store(error) | CollectionError::Index(IndexError::Store(error)) => {
-            matches!(
-                error,
-                StoreError::Missing { .. } | StoreError::Short { .. } | StoreError::Changed { .. }
-            )
-        }
-        CollectionError::Index(error) => {
-            matches!(error, IndexError::Damaged { .. } | IndexError::NotAnIndex { .. })
-        }
-        _ => false,
-    };
-    if !told {
+    if !error.is_loss() {
         return Err(error);
     }
     faults.push(error.to_string());

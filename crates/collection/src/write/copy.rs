@@ -3,6 +3,7 @@
 use super::shared::Shared;
 use crate::error::CollectionError;
 use crate::place::{Part, Place};
+use crate::schema::Schema;
 use crate::state::{Located, State};
 use crate::version::{SegmentEntry, Version, now};
 use bathyal_store::{GenerationExt, Replace, StoreError};
@@ -37,13 +38,8 @@ impl Shared {
         progress.stage("copying segments", total);
         let mut copied = CopiedCollection { rows: state.live(), ..CopiedCollection::default() };
         for segment in &state.segments {
-            let entry = segment.segment.entry();
-            // The rows last: a segment is there once they are.
-            let fields = (0..state.schema().vectors.len()).map(Some);
-            for field in fields.chain(std::iter::once(None)) {
-                let name = Part::Segment(entry.name.clone(), field).name();
-                copied.bytes += self.copy_part(to, &name, (copied.bytes, progress))?;
-            }
+            let (name, before) = (&segment.segment.entry().name, copied.bytes);
+            copied.bytes += copy_segment((&self.place, to), name, state.schema(), (before, progress))?;
         }
         let mut entries: Vec<SegmentEntry> = state.version.segments.clone();
         let mut deleted: Vec<RoaringBitmap> =
@@ -69,36 +65,6 @@ impl Shared {
         Ok(copied)
     }
 
-    /// Copies a generation unless it is there; how many bytes that took.
-    fn copy_part(
-        &self,
-        to: &Place,
-        name: &str,
-        (before, progress): (u64, &dyn Progress),
-    ) -> Result<u64, CollectionError> {
-        match to.store().open(name) {
-            Ok(_) => return Ok(0),
-            Err(StoreError::Missing { .. }) => {}
-            Err(error) => return Err(error.into()),
-        }
-        let from = self.place.store().open(name)?;
-        let names = from.list()?;
-        let names: Vec<&str> = names.iter().map(String::as_str).collect();
-        let bytes = names.iter().filter_map(|name| from.len_of(name)).sum();
-        let attend = |done: u64, _: u64| {
-            progress.advance(before + done);
-            !progress.cancelled()
-        };
-        let draft = match to.store().abandoned(name, Replace::Never)?.pop() {
-            Some(draft) => draft,
-            None => to.store().begin(name, Replace::Never)?,
-        };
-        draft.adopt(&*from, &names, &attend)?;
-        draft.upload(&names, "", &|_, _| !progress.cancelled())?;
-        draft.publish(&names, "")?;
-        Ok(bytes)
-    }
-
     /// Writes the rows in memory as a segment of the copy, if there are any.
     fn copy_memory(
         &self,
@@ -120,4 +86,50 @@ impl Shared {
         let next = || Ok(sorted.next().unwrap_or_default().iter().map(|at| rows[*at as usize]).collect());
         self.write_segment((to, self.segment_name()), &alone, next, progress).map(Some)
     }
+}
+
+/// Copies a segment, whose parts that are there already stay; how many bytes that took, beside those `before`.
+pub(crate) fn copy_segment(
+    places: (&Place, &Place),
+    segment: &str,
+    schema: &Schema,
+    (before, progress): (u64, &dyn Progress),
+) -> Result<u64, CollectionError> {
+    let mut copied = 0;
+    // The rows last: a segment is there once they are.
+    let fields = (0..schema.vectors.len()).map(Some);
+    for field in fields.chain(std::iter::once(None)) {
+        let name = Part::Segment(segment.into(), field).name();
+        copied += copy_part(places, &name, (before + copied, progress))?;
+    }
+    Ok(copied)
+}
+
+/// Copies a generation unless it is there; how many bytes that took.
+fn copy_part(
+    (from, to): (&Place, &Place),
+    name: &str,
+    (before, progress): (u64, &dyn Progress),
+) -> Result<u64, CollectionError> {
+    match to.store().open(name) {
+        Ok(_) => return Ok(0),
+        Err(StoreError::Missing { .. }) => {}
+        Err(error) => return Err(error.into()),
+    }
+    let from = from.store().open(name)?;
+    let names = from.list()?;
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let bytes = names.iter().filter_map(|name| from.len_of(name)).sum();
+    let attend = |done: u64, _: u64| {
+        progress.advance(before + done);
+        !progress.cancelled()
+    };
+    let draft = match to.store().abandoned(name, Replace::Never)?.pop() {
+        Some(draft) => draft,
+        None => to.store().begin(name, Replace::Never)?,
+    };
+    draft.adopt(&*from, &names, &attend)?;
+    draft.upload(&names, "", &|_, _| !progress.cancelled())?;
+    draft.publish(&names, "")?;
+    Ok(bytes)
 }

@@ -13,6 +13,7 @@ mod shared;
 
 pub use compact::{CompactOptions, Compacted};
 pub use copy::CopiedCollection;
+pub(crate) use copy::copy_segment;
 pub(crate) use operation::Operation;
 pub use operation::Written;
 pub(crate) use shared::Shared;

@@ -245,6 +245,16 @@ pub(crate) trait Stored: Send + Sync {
         Ok(None)
     }
 
+    /// Where its vectors lie in the file that searches read, without what only searches need; `None` of a family of which that says
+    /// what is kept in memory.
+    fn rows_alone(
+        &self,
+        _directory: &dyn Generation,
+        _manifest: &Manifest,
+    ) -> Result<Option<Box<dyn rows::Rows>>, IndexError> {
+        Ok(None)
+    }
+
     /// Tells `each` of all vectors (id, as it is stored) in the file that searches read, in the order of their ids.
     fn vectors(&self, object: &dyn Object, _each: &mut EachVector<'_>) -> Result<(), IndexError> {
         Err(IndexError::Internal(format!("{}: its vectors are not read back", object.address().display())))

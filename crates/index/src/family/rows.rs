@@ -124,3 +124,34 @@ impl Rows for PageRows<'_> {
         Ok(())
     }
 }
+
+/// The same without an open index.
+pub(crate) struct PagesAlone {
+    pub(crate) layout: GroupLayout,
+    pub(crate) set: VectorSet,
+    pub(crate) pages: u32,
+}
+
+impl PagesAlone {
+    fn rows(&self) -> PageRows<'_> {
+        PageRows { layout: &self.layout, set: &self.set, pages: self.pages, ordered: false }
+    }
+}
+
+impl Rows for PagesAlone {
+    fn set(&self) -> &VectorSet {
+        &self.set
+    }
+
+    fn units(&self) -> u32 {
+        self.pages
+    }
+
+    fn span(&self, unit: u32) -> Span {
+        self.rows().span(unit)
+    }
+
+    fn read(&self, unit: u32, bytes: &[u8], each: &mut EachVector<'_>) -> Result<(), IndexError> {
+        self.rows().read(unit, bytes, each)
+    }
+}

@@ -22,6 +22,7 @@ mod pool;
 mod probing;
 mod range;
 mod result;
+mod salvage;
 mod scan;
 mod searching;
 mod sets;
@@ -48,6 +49,7 @@ pub use options::{
 pub use probing::probe_store;
 pub use range::{RangeOptions, RangeResult};
 pub use result::SearchResult;
+pub use salvage::{Salvaged, is_loss, salvage_vectors};
 pub use searching::Searching;
 pub use stats::{CacheStats, CardStats, IndexStats, LatencyBar, PartStats};
 pub use tier::TierChoice;

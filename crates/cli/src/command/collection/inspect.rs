@@ -102,7 +102,7 @@ pub(super) fn verify(arguments: &LookArguments, console: &Console) -> Result<(),
         return console.answer(&answer, &lines.join("\n"));
     }
     let failure = Failure::damaged(format!(
-        "{}: damaged: {} faults; restore the collection from a copy",
+        "{}: damaged: {} faults; restore the collection from a copy, or save what is whole with `bathyal collection repair`",
         answer.collection,
         answer.faults.len()
     ));

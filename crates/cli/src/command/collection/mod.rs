@@ -5,6 +5,7 @@ mod create;
 mod ids;
 mod inspect;
 mod open;
+mod repair;
 mod rows;
 mod search;
 mod transfer;
@@ -28,5 +29,6 @@ pub(super) fn run(command: &CollectionCommand, console: &Console) -> Result<(), 
         CollectionCommand::Verify(arguments) => inspect::verify(arguments, console),
         CollectionCommand::Export(arguments) => transfer::export(arguments, console),
         CollectionCommand::Copy(arguments) => transfer::copy(arguments, console),
+        CollectionCommand::Repair(arguments) => repair::run(arguments, console),
     }
 }

@@ -13,6 +13,7 @@ use super::verify;
 use crate::calibrate::reach::Reach;
 use crate::error::IndexError;
 use crate::family::pages::{PAGES_AT_ONCE, Pages, Reading, walk};
+use crate::family::rows::{PagesAlone, Rows};
 use crate::family::{
     Buffers, CodesOnCard, Description, Knob, Loading, MemorySplit, Needs, Opened, Place, Stored,
     VerifyReport, Verifying,
@@ -207,6 +208,16 @@ impl Stored for StoredCluster {
             }
         }
         Ok(())
+    }
+
+    fn rows_alone(
+        &self,
+        directory: &dyn Generation,
+        manifest: &Manifest,
+    ) -> Result<Option<Box<dyn Rows>>, IndexError> {
+        let set = VectorSet::of(directory, manifest, &self.entry.file)?;
+        let pages = self.entry.groups * self.layout.group_pages() as u32;
+        Ok(Some(Box::new(PagesAlone { layout: self.layout, set, pages })))
     }
 
     fn describe(

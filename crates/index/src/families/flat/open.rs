@@ -7,6 +7,7 @@ use super::section::FlatEntry;
 use crate::calibrate::reach::Reach;
 use crate::error::IndexError;
 use crate::family::pages::{PAGES_AT_ONCE, Pages, Reading, walk};
+use crate::family::rows::{PagesAlone, Rows};
 use crate::family::{
     Buffers, Description, Knob, Loading, MemorySplit, Needs, Opened, Place, Stored, VerifyReport, Verifying,
 };
@@ -125,6 +126,16 @@ impl Stored for StoredFlat {
             report.fault(damage.to_string());
         }
         Ok(())
+    }
+
+    fn rows_alone(
+        &self,
+        directory: &dyn Generation,
+        manifest: &Manifest,
+    ) -> Result<Option<Box<dyn Rows>>, IndexError> {
+        let set = VectorSet::of(directory, manifest, &self.entry.file)?;
+        let pages = self.entry.reads * self.layout.group_pages() as u32;
+        Ok(Some(Box::new(PagesAlone { layout: self.layout, set, pages })))
     }
 
     fn describe(

@@ -7,6 +7,7 @@ use super::section::GraphEntry;
 use super::{inspect, on_card, verify};
 use crate::calibrate::reach::Reach;
 use crate::error::IndexError;
+use crate::family::rows::Rows;
 use crate::family::{
     Buffers, CodesOnCard, Description, Knob, Loading, MemorySplit, Needs, Opened, Place, Stored,
     VerifyReport, Verifying,
@@ -116,6 +117,14 @@ impl Stored for StoredGraph {
 
     fn verify(&self, verifying: &Verifying<'_>, report: &mut VerifyReport) -> Result<(), IndexError> {
         verify::verify(verifying, &self.entry, report)
+    }
+
+    fn rows_alone(
+        &self,
+        directory: &dyn Generation,
+        manifest: &Manifest,
+    ) -> Result<Option<Box<dyn Rows>>, IndexError> {
+        Ok(Some(Box::new(load_but_codes(directory, manifest, self.entry.clone())?)))
     }
 
     fn describe(

@@ -9,6 +9,7 @@ use crate::build::options::FamilyOptions;
 use crate::calibrate::reach::Reach;
 use crate::error::IndexError;
 use crate::family::pages::{PAGES_AT_ONCE, Pages, Reading, read_vectors};
+use crate::family::rows::{PagesAlone, Rows};
 use crate::family::{
     Buffers, Description, EachVector, Knob, Loading, MemorySplit, Needs, Opened, Place, Stored, VerifyReport,
     Verifying,
@@ -137,6 +138,16 @@ impl Stored for StoredLsh {
     fn vectors(&self, object: &dyn Object, each: &mut EachVector<'_>) -> Result<(), IndexError> {
         let pages = self.entry.pages(&self.pages, self.vectors);
         read_vectors(object, &self.pages, pages, each)
+    }
+
+    fn rows_alone(
+        &self,
+        directory: &dyn Generation,
+        manifest: &Manifest,
+    ) -> Result<Option<Box<dyn Rows>>, IndexError> {
+        let set = VectorSet::of(directory, manifest, &self.entry.file)?;
+        let pages = self.entry.pages(&self.pages, self.vectors) as u32;
+        Ok(Some(Box::new(PagesAlone { layout: self.pages, set, pages })))
     }
 
     fn describe(

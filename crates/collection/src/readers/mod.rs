@@ -1,0 +1,36 @@
+//! The readers of this crate that face bytes from outside, for fuzzing: how each is called, and files from which mutations begin.
+//! Checksums are made right before a file is read, so that what is behind them is searched, too.
+
+mod filters;
+mod logs;
+mod rows;
+mod segments;
+
+/// One reader.
+pub struct Reader {
+    /// Its name, as on the command line.
+    pub name: &'static str,
+    /// Valid files.
+    pub seeds: fn() -> Vec<Vec<u8>>,
+    /// Reads any bytes; panics if the reader breaks a promise.
+    pub read: fn(&[u8]),
+}
+
+/// Every reader.
+pub const READERS: [Reader; 12] = [
+    Reader { name: "collection_log", seeds: logs::seeds, read: logs::log },
+    Reader { name: "collection_version", seeds: segments::versions, read: segments::version },
+    Reader { name: "deleted_rows", seeds: segments::bitmaps, read: segments::bitmap },
+    Reader { name: "segment_manifest", seeds: segments::manifests, read: segments::manifest },
+    Reader { name: "id_block", seeds: segments::blocks, read: segments::block },
+    Reader { name: "id_fence", seeds: segments::fences, read: segments::fence },
+    Reader { name: "segment_columns", seeds: segments::column_files, read: segments::columns },
+    Reader { name: "filter_words", seeds: filters::words, read: filters::in_words },
+    Reader { name: "filter_json", seeds: filters::values, read: filters::in_json },
+    Reader { name: "json_lines", seeds: rows::lines, read: |bytes| rows::file("rows.jsonl", bytes) },
+    Reader { name: "arrow_rows", seeds: rows::arrow, read: |bytes| rows::file("rows.arrow", bytes) },
+    Reader { name: "parquet_rows", seeds: rows::parquet, read: |bytes| rows::file("rows.parquet", bytes) },
+];
+
+#[cfg(test)]
+mod tests;

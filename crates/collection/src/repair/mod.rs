@@ -1,0 +1,144 @@
+//! Repair: all that is whole of a damaged collection, as a new one in another place, and what is lost. The damaged one is only read.
+//!
+//! Segments without a fault are copied byte for byte. Of others the rows that are whole are written as a new segment, whose indexes
+//! are built anew. Then the records of the logs are applied that are whole, and the version is published: before, nothing is there
+//! that could be taken for a collection.
+
+mod basis;
+mod lost;
+mod report;
+mod segments;
+
+pub use report::{Gap, LostBatches, LostId, RepairOptions, Repaired, RepairedSegment};
+
+use crate::error::CollectionError;
+use crate::log::{Change, SalvagedLogs, logs};
+use crate::options::CollectionOptions;
+use crate::place::Place;
+use crate::segment::{Faults, SegmentWriter};
+use crate::state::{Located, State};
+use crate::version::{SegmentEntry, Version, now, numbers, random_digits};
+use basis::Basis;
+use bathyal_vectors::progress::Progress;
+use lost::Lost;
+use segments::Segments;
+use std::sync::Arc;
+
+/// Rows that are handed to a segment's writer at once.
+const ROWS_AT_ONCE: usize = 4096;
+
+/// Puts all that is whole of the collection in `from` into `to`, where nothing is.
+///
+/// # Errors
+/// [`CollectionError::Exists`]; [`CollectionError::NotACollection`]; [`CollectionError::Damaged`] if no version can be read;
+/// [`CollectionError::Cancelled`] by `progress`; [`CollectionError::Store`]. No collection is in `to` then.
+pub(crate) fn repair(
+    (from, to): (&Place, &Place),
+    options: &CollectionOptions,
+    what: &RepairOptions,
+    progress: &dyn Progress,
+) -> Result<Repaired, CollectionError> {
+    if from.path() == to.path() {
+        let reason = "a collection is repaired into another place; name one where nothing is";
+        return Err(CollectionError::Parameter(format!("{}: {reason}", to.path().display())));
+    }
+    if !numbers(to)?.is_empty() || !logs(to)?.is_empty() {
+        return Err(CollectionError::Exists { path: to.path().to_path_buf() });
+    }
+    let mut faults = Faults::default();
+    let basis = Basis::find(from, what.keep_uncertain, &mut faults)?;
+    let Basis { mut version, number, unreadable, deleted, notes } = basis;
+    let mut report =
+        Repaired { version: number, unreadable_versions: unreadable, notes, ..Repaired::default() };
+    let salvaged = SalvagedLogs::read(from, &version)?;
+    let mut lost = Lost::default();
+    let mut segments = Segments::new((from, to), &version, options, progress);
+    segments.all(
+        std::mem::take(&mut version.segments).into_iter().zip(deleted),
+        what,
+        &mut lost,
+        &mut faults,
+    )?;
+    let mut state = segments.state()?;
+    report.uncertain_rows = segments.uncertain;
+    report.segments = std::mem::take(&mut segments.told);
+    for (sequence, change) in &salvaged.changes {
+        state.apply(*sequence, change)?;
+        lost.touched(match change {
+            Change::Put(rows) => rows.ids(),
+            Change::Delete(ids) => ids,
+        });
+    }
+    report.rows = state.live();
+    report.batches = salvaged.changes.len() as u64;
+    report.notes.extend(salvaged.note);
+    report.lost_batches =
+        salvaged.lost.iter().map(|(first, last)| LostBatches { first: *first, last: *last }).collect();
+    salvaged.faults.into_iter().for_each(|fault| faults.add(fault));
+    lost.tell(what.lost_ids.as_deref(), &mut report)?;
+    publish(to, version, &state, salvaged.last, (options, progress), segments.next)?;
+    (report.faults, report.fault_count) = (faults.first, faults.count);
+    report.complete = report.lost_rows == 0
+        && report.lost_batches.is_empty()
+        && report.unreadable_versions.is_empty()
+        && report.uncertain_rows == 0;
+    Ok(report)
+}
+
+/// Writes what is in memory as a segment, and publishes the version.
+fn publish(
+    to: &Place,
+    version: Version,
+    state: &State,
+    through: u64,
+    (options, progress): (&CollectionOptions, &dyn Progress),
+    next: u64,
+) -> Result<(), CollectionError> {
+    let mut entries: Vec<SegmentEntry> =
+        state.segments.iter().map(|segment| segment.segment.entry().clone()).collect();
+    let mut deleted: Vec<_> = state.segments.iter().map(|segment| segment.deleted.to_bitmap()).collect();
+    let name = format!("s-{next}-{}", random_digits(8));
+    if let Some(entry) = write_memory(to, name, state, options, progress)? {
+        entries.push(entry);
+        deleted.push(Default::default());
+    }
+    let (writer, published, next_segment) = (String::new(), now(), next + 1);
+    let mut version = Version { through, next_segment, writer, published, segments: entries, ..version };
+    version.publish(to, &deleted).map_err(|error| match error {
+        CollectionError::Fenced { path } => CollectionError::Exists { path },
+        error => error,
+    })
+}
+
+/// Writes the rows in memory as a segment, if there are any.
+fn write_memory(
+    to: &Place,
+    name: String,
+    state: &State,
+    options: &CollectionOptions,
+    progress: &dyn Progress,
+) -> Result<Option<SegmentEntry>, CollectionError> {
+    let mut rows: Vec<Located> = Vec::new();
+    for (part, memory) in (state.segments.len() as u32..).zip(&state.memories) {
+        rows.extend(memory.sorted()?.into_iter().map(|row| Located { part, row }));
+    }
+    if rows.is_empty() {
+        return Ok(None);
+    }
+    let (schema, id) = (Arc::new(state.schema().clone()), &state.version.id);
+    let columns: Vec<usize> = (0..schema.columns.len()).collect();
+    let fields: Vec<usize> = (0..schema.vectors.len()).collect();
+    let mut writer = SegmentWriter::begin(to, schema, id, name, &options.of_writing())?;
+    for some in rows.chunks(ROWS_AT_ONCE) {
+        if progress.cancelled() {
+            return Err(CollectionError::Cancelled);
+        }
+        let fetched = state.fetch(some, &columns, &fields, Default::default())?;
+        let vectors: Vec<&[u8]> = fetched.vectors.iter().map(|vectors| &vectors.bytes[..]).collect();
+        writer.push(&fetched.ids, &vectors, &fetched.columns)?;
+    }
+    writer.finish(progress).map(Some)
+}
+
+#[cfg(test)]
+mod tests;

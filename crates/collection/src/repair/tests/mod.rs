@@ -1,0 +1,169 @@
+//! Collections that are damaged, file by file, and what a repair saves of them.
+
+mod files;
+mod logs;
+
+use super::{RepairOptions, Repaired};
+use crate::collection::Collection;
+use crate::error::CollectionError;
+use crate::ids::{Id, IdKind, Ids};
+use crate::options::CollectionOptions;
+use crate::place::Place;
+use crate::rows::Rows;
+use crate::schema::{Column, Schema, VectorField};
+use crate::snapshot::Fetch;
+use arrow_array::cast::AsArray;
+use arrow_array::types::Int64Type;
+use arrow_array::{Array, Int64Array, RecordBatch, StringArray};
+use bathyal_kernels::{Element, Metric};
+use bathyal_vectors::VectorFile;
+use bathyal_vectors::progress::Silent;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// What a row holds: each vector as bytes, and the values of its columns.
+type Row = (Vec<Vec<u8>>, Option<i64>, Option<String>);
+type Held = BTreeMap<Id, Row>;
+
+fn schema(kind: IdKind, columns: bool) -> Schema {
+    let mut large = VectorField::new("large", 16, Element::U8, Metric::L2);
+    large.family = "graph".into();
+    let fields = vec![VectorField::new("small", 6, Element::F32, Metric::L2), large];
+    let column = |name: &str, kind: &str| Column { name: name.into(), kind: kind.parse().unwrap() };
+    let columns = if columns { vec![column("year", "int64"), column("name", "string")] } else { Vec::new() };
+    Schema { id_kind: kind, vectors: fields, columns }
+}
+
+fn options() -> CollectionOptions {
+    CollectionOptions {
+        background: false,
+        compact: false,
+        threads: 1,
+        // Of two segments one is clustered.
+        flat_below_rows: 600,
+        ..CollectionOptions::default()
+    }
+}
+
+fn id(kind: IdKind, number: u64) -> Id {
+    if kind == IdKind::Number { Id::Number(3 * number) } else { Id::Text(format!("row/{number:06}/of many")) }
+}
+
+/// Row `number` as it is written the `time`th time.
+fn row(schema: &Schema, number: u64, time: u64) -> Row {
+    let seed = number.wrapping_mul(2_654_435_761).wrapping_add(time * 97);
+    let small: Vec<u8> =
+        (0..6).flat_map(|at| ((seed >> (3 * at) & 1023) as f32 + time as f32).to_le_bytes()).collect();
+    let large: Vec<u8> = (0..16).map(|at| (seed >> (2 * at)) as u8).collect();
+    let (year, name) = (number % 5 > 0, number % 7 > 0);
+    let columns = !schema.columns.is_empty();
+    let year = (year && columns).then_some((number + 10_000 * time) as i64);
+    let name = (name && columns).then(|| format!("the name of {number}, {time} {}", "x".repeat(60)));
+    (vec![small, large], year, name)
+}
+
+/// A collection, and what it should hold.
+struct Kept {
+    folder: tempfile::TempDir,
+    schema: Schema,
+    truth: Held,
+}
+
+impl Kept {
+    fn path(&self) -> PathBuf {
+        self.folder.path().join("kept")
+    }
+
+    fn put(&mut self, collection: &Collection, numbers: impl Iterator<Item = u64>, time: u64) {
+        let rows: Vec<(Id, Row)> =
+            numbers.map(|at| (id(self.schema.id_kind, at), row(&self.schema, at, time))).collect();
+        let ids: Vec<Id> = rows.iter().map(|(id, _)| id.clone()).collect();
+        let field = |at: usize| -> VectorFile {
+            let bytes = rows.iter().flat_map(|(_, row)| row.0[at].clone()).collect();
+            let field = &self.schema.vectors[at];
+            VectorFile::from_rows(field.element, field.dim, bytes).unwrap()
+        };
+        let years: Int64Array = rows.iter().map(|(_, row)| row.1).collect();
+        let names: StringArray = rows.iter().map(|(_, row)| row.2.clone()).collect();
+        let columns = [("year", Arc::new(years) as _), ("name", Arc::new(names) as _)];
+        let columns = RecordBatch::try_from_iter(columns).unwrap();
+        let columns = Some(&columns).filter(|_| !self.schema.columns.is_empty());
+        let ids = Ids::of(self.schema.id_kind, &ids).unwrap();
+        let rows_of = Rows::new(&self.schema, ids, vec![field(0), field(1)], columns).unwrap();
+        collection.upsert(rows_of).unwrap();
+        self.truth.extend(rows);
+    }
+
+    fn delete(&mut self, collection: &Collection, numbers: impl Iterator<Item = u64>) {
+        let ids: Vec<Id> = numbers.map(|at| id(self.schema.id_kind, at)).collect();
+        collection.delete(Ids::of(self.schema.id_kind, &ids).unwrap()).unwrap();
+        ids.iter().for_each(|id| {
+            self.truth.remove(id);
+        });
+    }
+
+    /// Two segments with rows that were deleted and replaced since, and three batches in the log.
+    fn new(kind: IdKind, columns: bool) -> Kept {
+        let (folder, schema) = (tempfile::tempdir().unwrap(), schema(kind, columns));
+        let mut kept = Kept { folder, schema: schema.clone(), truth: Held::new() };
+        let collection = Collection::create(kept.path(), schema, &options()).unwrap();
+        kept.put(&collection, 0..900, 0);
+        collection.flush().unwrap();
+        kept.put(&collection, (850..1200).filter(|at| at % 2 == 0), 1);
+        kept.delete(&collection, 100..130);
+        collection.flush().unwrap();
+        kept.put(&collection, (0..1300).step_by(90), 2);
+        kept.delete(&collection, 500..510);
+        kept.put(&collection, 2000..2020, 3);
+        kept
+    }
+
+    /// Every file of it that a damage is tried on.
+    fn files(&self) -> Vec<PathBuf> {
+        let mut files = Vec::new();
+        for generation in std::fs::read_dir(self.path()).unwrap().map(|entry| entry.unwrap().path()) {
+            files.extend(std::fs::read_dir(generation).unwrap().map(|entry| entry.unwrap().path()));
+        }
+        files.retain(|file| std::fs::metadata(file).unwrap().len() > 0);
+        files.sort();
+        files
+    }
+
+    /// Repairs it into `to`.
+    fn repair(&self, to: &Path, what: &RepairOptions) -> Result<Repaired, CollectionError> {
+        let to = (to, &Default::default());
+        Collection::repair(self.path(), &options(), to, what, &Silent)
+    }
+}
+
+/// All that a collection holds.
+fn holds(path: &Path, schema: &Schema) -> Held {
+    let collection = Collection::open(path, &options()).unwrap();
+    assert_eq!(collection.verify(&Silent).unwrap(), Vec::<String>::new());
+    let names = schema.vectors.iter().map(|field| field.name.clone()).collect();
+    let mut scan = collection.scan(None, &Fetch { columns: None, vectors: names }, None).unwrap();
+    let mut held = Held::new();
+    while let Some(some) = scan.next(1000, Default::default()).unwrap() {
+        for at in 0..some.ids.len() {
+            let vector = |(field, all): (&VectorField, &bathyal_index::StoredVectors)| {
+                all.bytes[at * field.row_bytes()..][..field.row_bytes()].to_vec()
+            };
+            let vectors = schema.vectors.iter().zip(&some.vectors).map(vector).collect();
+            let (mut year, mut name) = (None, None);
+            if !schema.columns.is_empty() {
+                let years = some.columns.column(0).as_primitive::<Int64Type>();
+                let names = some.columns.column(1).as_string::<i32>();
+                year = years.is_valid(at).then(|| years.value(at));
+                name = names.is_valid(at).then(|| names.value(at).to_string());
+            }
+            held.insert(some.ids.get(at), (vectors, year, name));
+        }
+    }
+    held
+}
+
+/// A place in memory to repair into.
+fn at(path: &Path) -> Place {
+    Place::at(path, &Default::default()).unwrap()
+}

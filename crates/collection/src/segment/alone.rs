@@ -1,0 +1,61 @@
+//! What a segment says of the collection that it is of, where no version does.
+
+use super::manifest::Manifest;
+use crate::error::CollectionError;
+use crate::place::{MARK, Part, Place};
+use crate::schema::{Schema, VectorField};
+use crate::seal::unseal;
+use crate::version::{IdEntry, SegmentEntry};
+use bathyal_index::format::manifest::Manifest as IndexManifest;
+use bathyal_store::GenerationExt;
+
+/// A segment without a version that names it.
+pub(crate) struct Alone {
+    /// The id of its collection.
+    pub(crate) collection: String,
+    /// What its rows have; of families only what its own indexes are.
+    pub(crate) schema: Schema,
+    /// What a version would say of it, without what is deleted.
+    pub(crate) entry: SegmentEntry,
+}
+
+impl Alone {
+    /// Reads what the segment `name` says of itself.
+    ///
+    /// # Errors
+    /// [`CollectionError::Damaged`], [`CollectionError::Store`], [`CollectionError::Index`].
+    pub(crate) fn read(place: &Place, name: &str) -> Result<Alone, CollectionError> {
+        let generation = place.store().open(&Part::Segment(name.into(), None).name())?;
+        let damaged =
+            |reason: String| CollectionError::damaged(generation.address().join(MARK), "its text", reason);
+        let text = generation.read(MARK)?;
+        let (manifest_crc32c, json) = unseal(&text).map_err(damaged)?;
+        let manifest: Manifest = serde_json::from_slice(json).map_err(|error| damaged(error.to_string()))?;
+        let mut vectors = Vec::with_capacity(manifest.vectors.len());
+        for (field, entry) in manifest.vectors.iter().enumerate() {
+            let index = place.store().open(&Part::Segment(name.into(), Some(field)).name())?;
+            let index = IndexManifest::load(&*index)?;
+            let shape = index.element().and_then(|element| Ok((element, index.metric()?)));
+            let (element, metric) = shape.map_err(damaged)?;
+            let field = VectorField::new(&entry.name, index.dim as usize, element, metric);
+            // Small segments are flat, whatever large ones are.
+            let family = Some(index.family).filter(|family| family != "flat").unwrap_or(field.family.clone());
+            vectors.push(VectorField { family, ..field });
+        }
+        let (columns, id_kind) = (manifest.columns.clone(), manifest.id);
+        let schema = Schema { id_kind, vectors, columns };
+        schema.check().map_err(|error| damaged(error.to_string()))?;
+        let entry = SegmentEntry {
+            name: name.into(),
+            rows: manifest.rows,
+            bytes: 0,
+            ids: (IdEntry::Number(0), IdEntry::Number(0)),
+            manifest_crc32c,
+            deleted: 0,
+            deleted_crc32c: 0,
+        };
+        let same = manifest.segment == name;
+        let alone = Alone { collection: manifest.collection, schema, entry };
+        Some(alone).filter(|_| same).ok_or_else(|| damaged("it is of another segment".into()))
+    }
+}
