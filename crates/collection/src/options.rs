@@ -1,7 +1,7 @@
 //! How a collection is opened.
 
 use crate::segment::{FLAT_BELOW_ROWS, SegmentOptions, WriteOptions};
-use bathyal_index::{OpenOptions, StoreOptions};
+use bathyal_index::{OpenOptions, SearchMemory, StoreOptions};
 use bathyal_store::Durability;
 
 /// Memory for rows that were written lately, where nobody says how much: 15,000 vectors of 768 floats come before they are written
@@ -9,15 +9,22 @@ use bathyal_store::Durability;
 pub const DEFAULT_WRITE_MEMORY_BYTES: u64 = 128 << 20;
 /// The least that is taken: less would make segments of a few rows.
 pub const LEAST_WRITE_MEMORY_BYTES: u64 = 1 << 20;
-/// Memory of a budget that every segment gets: the buffers of some search threads, which an index has however small it is.
-const LEAST_SEGMENT_BYTES: u64 = 16 << 20;
+/// Memory of a budget that every segment gets, whatever its size: what leads to its codes is small, but there.
+const LEAST_SEGMENT_BYTES: u64 = 1 << 20;
+/// Memory of a budget for the searches of all segments, as far as half of the budget is that much: the buffers of some search
+/// threads.
+const LEAST_SEARCH_BYTES: u64 = 16 << 20;
+/// Where there is more, one part in so many is for searches, up to what a core takes with many queries under way.
+const SEARCH_SHARE: u64 = 4;
+const MOST_SEARCH_BYTES_A_CORE: u64 = 16 << 20;
 
 /// How to open a collection.
 #[derive(Clone)]
 pub struct CollectionOptions {
     /// How a store far away is reached, where the collection is in one.
     pub store: StoreOptions,
-    /// How the indexes of its segments are opened. A memory budget is that of all together: each has a part of it by its size.
+    /// How the indexes of its segments are opened. A memory budget is that of all together: searches share a part of it, and each
+    /// segment has one by its size.
     pub index: OpenOptions,
     /// Memory for rows that are not in segments yet, in bytes: half of it for those that come, half for those that are being written
     /// as a segment.
@@ -56,7 +63,7 @@ impl Default for CollectionOptions {
 }
 
 /// What part of a collection a segment is.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct SegmentPart {
     /// Bytes of its files.
     pub(crate) bytes: u64,
@@ -67,20 +74,49 @@ pub(crate) struct SegmentPart {
 }
 
 impl SegmentPart {
-    /// What it gets of a memory budget: as much as every segment, of what searches need however small it is, and of the rest by
-    /// its size.
+    /// What it gets of a memory budget besides searches: as much as every segment, however small it is, and of the rest by its size.
     fn share_of(self, budget_bytes: u64) -> u64 {
-        let least = LEAST_SEGMENT_BYTES.min(budget_bytes / self.segments.max(1));
+        let budget_bytes = budget_bytes - search_bytes(budget_bytes);
+        let least = LEAST_SEGMENT_BYTES.min(budget_bytes / 2 / self.segments.max(1));
         let rest = budget_bytes.saturating_sub(least.saturating_mul(self.segments));
         least + (rest as f64 * self.bytes as f64 / self.all_bytes.max(1) as f64) as u64
     }
+
+    /// The smallest budget of which it gets `own_bytes`, and searches get `search_bytes`.
+    pub(crate) fn least_budget(self, own_bytes: u64, searches_bytes: u64) -> u64 {
+        let suits = |budget| self.share_of(budget) >= own_bytes && search_bytes(budget) >= searches_bytes;
+        // Both grow with the budget.
+        let mut beyond = 1_u64;
+        while !suits(beyond) && beyond < 1 << 62 {
+            beyond *= 2;
+        }
+        let mut below = beyond / 2;
+        while beyond - below > 1 {
+            let middle = below + (beyond - below) / 2;
+            if suits(middle) { beyond = middle } else { below = middle }
+        }
+        beyond
+    }
+}
+
+/// What of a memory budget the searches of all segments share: these are searched by the same threads.
+fn search_bytes(budget_bytes: u64) -> u64 {
+    let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get() as u64);
+    let more = (budget_bytes / SEARCH_SHARE).min(cores * MOST_SEARCH_BYTES_A_CORE);
+    more.max(LEAST_SEARCH_BYTES.min(budget_bytes / 2))
 }
 
 impl CollectionOptions {
+    /// The same for a collection that is being opened: its segments share what searches take of a memory budget.
+    pub(crate) fn sharing(mut self) -> CollectionOptions {
+        self.index.search_memory = self.index.memory_bytes.map(search_bytes).map(SearchMemory::new);
+        self
+    }
+
     /// How a segment is opened that is such a part of a collection.
     pub(crate) fn of_segment(&self, part: SegmentPart) -> SegmentOptions {
         let memory_bytes = self.index.memory_bytes.map(|given| part.share_of(given));
-        SegmentOptions { index: self.index.clone(), memory_bytes }
+        SegmentOptions { index: self.index.clone(), memory_bytes, part }
     }
 
     /// How a segment is written.
@@ -106,8 +142,25 @@ mod tests {
         assert!(
             shares.iter().all(|share| *share >= LEAST_SEGMENT_BYTES) && shares.is_sorted_by(|a, b| a >= b)
         );
-        assert!((budget - 3..=budget).contains(&shares.iter().sum()), "{shares:?}");
-        // Too little for all of them is divided evenly; their indexes say what they lack.
-        assert_eq!(sizes.map(|bytes| part(bytes).share_of(3000)), [1000; 3]);
+        let left = budget - search_bytes(budget);
+        assert!(search_bytes(budget) >= LEAST_SEARCH_BYTES && left > budget / 2);
+        assert!((left - 3..=left).contains(&shares.iter().sum()), "{shares:?}");
+        // Of too little each still has something; their indexes say what they lack.
+        assert!(sizes.iter().all(|bytes| part(*bytes).share_of(3000) >= 250));
+        assert_eq!((search_bytes(3000), search_bytes(0)), (1500, 0));
+    }
+
+    #[test]
+    fn the_least_budget_is_the_least() {
+        let part = SegmentPart { bytes: 1 << 20, all_bytes: 64 << 20, segments: 40 };
+        for (own, searches) in [(2 << 20, 1), (1, 9 << 20), (3 << 20, 1 << 20), (0, 0)] {
+            let least = part.least_budget(own, searches);
+            assert!(part.share_of(least) >= own && search_bytes(least) >= searches, "{own} {searches}");
+            let less = least - 1;
+            assert!(
+                least == 1 || part.share_of(less) < own || search_bytes(less) < searches,
+                "{own} {searches}"
+            );
+        }
     }
 }

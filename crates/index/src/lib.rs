@@ -42,7 +42,7 @@ pub use format::stored::{Loss, StoreAs, StoredEntry};
 pub use locate::{Holding, find, holding};
 pub use open::{
     ChangeCounts, CompactOptions, Compaction, Copied, CopyOptions, Effort, Explanation, FillOptions, Filled,
-    Index, IndexStats, InspectReport, ManyResult, Numa, OpenOptions, RangeOptions, RangeResult,
+    Index, IndexStats, InspectReport, ManyResult, Numa, OpenOptions, RangeOptions, RangeResult, SearchMemory,
     SearchOptions, SearchResult, Searching, StoredVectors, StripeConversion, StripeConversionOptions,
     TierChoice, WarmReport, compact, compact_in, convert_stripes, convert_stripes_in, copy, fill, inspect,
     inspect_in, probe_store, search_many, verify, verify_in,

@@ -267,6 +267,7 @@ impl Shared {
     pub(crate) fn flush_all(self: &Arc<Self>) -> Result<(), CollectionError> {
         let mut writing = self.writing();
         self.acquire(&mut writing)?;
+        self.note_writing();
         let room;
         (writing, room) = self.make_room(writing);
         room?;

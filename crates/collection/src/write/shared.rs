@@ -24,7 +24,8 @@ pub(crate) struct Shared {
     state: RwLock<Arc<State>>,
     pub(super) segments: Segments,
     pub(super) queue: super::commit::Queue,
-    writing: Mutex<Writing>,
+    pub(super) writing: Mutex<Writing>,
+    pub(super) wrote: super::writers::Wrote,
     /// Told when a segment was written, or could not be.
     pub(super) flushed: Condvar,
     /// Told when batches that were taken from the queue have their answers.
@@ -57,7 +58,7 @@ impl Shared {
         options: CollectionOptions,
         number: Option<u64>,
     ) -> Result<Shared, CollectionError> {
-        let segments = Segments::default();
+        let (options, segments) = (options.sharing(), Segments::default());
         let (state, reader) = match number {
             Some(number) => (pinned(&place, &options, &segments, number)?, None),
             None => {
@@ -72,6 +73,7 @@ impl Shared {
             segments,
             queue: super::commit::Queue::default(),
             writing: Mutex::default(),
+            wrote: super::writers::Wrote::default(),
             flushed: Condvar::new(),
             answered: Condvar::new(),
             merging: Mutex::new(()),

@@ -80,6 +80,7 @@ use going_on::{CardTrouble, Reopening};
 use in_flight::engine_depth;
 use known_places::KnownPlaces;
 use numa::Placement;
+pub use pool::SearchMemory;
 use pool::{Job, Known, RawQueries, Tenant, cores, process};
 use result::collect;
 use std::collections::BTreeMap;
@@ -198,7 +199,9 @@ fn origin<'a>(
     let far = directory.traffic().is_some();
     let lines = !far && moves_lines(directory, manifest, options)?;
     let (card, whole) = (options.card.as_deref(), options.tier == TierChoice::Card);
-    Ok(Origin { place: options.tier.place(), far, lines, card, whole })
+    let searches = options.search_memory.as_ref().filter(|_| options.memory_bytes.is_some());
+    let searches = searches.map(SearchMemory::bytes);
+    Ok(Origin { place: options.tier.place(), far, lines, card, whole, searches })
 }
 
 /// The threads that a caller means: 0 is all cores.
@@ -309,6 +312,7 @@ impl Index {
         let (split, lacking) = going_on::plan(options.memory_bytes, standby, |budget| {
             change::plan(log.as_ref(), budget, |budget| placement.plan(budget, stored.keeps(), plan))
         })?;
+        let split = from.searches.map_or(split, |bytes| split.sharing(bytes));
         let arriving = arrives(directory, &manifest, &*stored, &split, options)?;
         let mut of_first = None;
         let copies = placement.load(|_| {
@@ -344,7 +348,8 @@ impl Index {
             true => frame_bytes as u64,
             false => buffers.thread_bytes(codes_are_read, traffic.is_some()),
         };
-        let searches = split.budget.map(|budget| budget.saturating_sub(split.fixed()));
+        let own = split.budget.map(|budget| SearchMemory::new(budget.saturating_sub(split.fixed())));
+        let searches = options.search_memory.clone().filter(|_| own.is_some()).or(own);
         let (file, nodes) = (address.join(&manifest.paged_file().name), placement.nodes);
         let tenant = Arc::new(Tenant::new(file, tiers, nodes.clone(), engine, thread_bytes, searches));
         let trouble = kept.map_or_else(CardTrouble::default, |directory| {
