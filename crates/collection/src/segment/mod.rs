@@ -13,6 +13,7 @@ mod kept;
 mod lazily;
 mod manifest;
 mod pages;
+mod part;
 mod spool;
 mod summed;
 #[cfg(test)]
@@ -21,11 +22,11 @@ mod verify;
 mod write;
 mod written;
 
+pub(crate) use part::{SegmentPart, search_bytes};
 pub(crate) use write::{FLAT_BELOW_ROWS, SegmentWriter, WriteOptions};
 
 use crate::error::CollectionError;
 use crate::ids::{Id, Ids};
-use crate::options::SegmentPart;
 use crate::place::{Part, Place};
 use crate::schema::Schema;
 use crate::version::{IdEntry, SegmentEntry};

@@ -4,9 +4,8 @@
 use super::shared::{Shared, Writing};
 use crate::error::CollectionError;
 use crate::memory::Memory;
-use crate::options::SegmentPart;
 use crate::place::Place;
-use crate::segment::{Segment, SegmentWriter};
+use crate::segment::{Segment, SegmentPart, SegmentWriter};
 use crate::state::{Located, SegmentState, State};
 use crate::version::{SegmentEntry, random_digits};
 use bathyal_vectors::progress::Progress;
