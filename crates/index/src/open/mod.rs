@@ -204,6 +204,12 @@ fn origin<'a>(
     Ok(Origin { place: options.tier.place(), far, lines, card, whole, searches })
 }
 
+/// What searches may take, where there is a budget: memory that others share, or what is left of the budget.
+fn search_memory(split: &MemorySplit, options: &OpenOptions) -> Option<SearchMemory> {
+    let own = split.budget.map(|budget| SearchMemory::new(budget.saturating_sub(split.fixed())));
+    options.search_memory.clone().filter(|_| own.is_some()).or(own)
+}
+
 /// The threads that a caller means: 0 is all cores.
 fn thread_count(threads: usize) -> usize {
     match threads {
@@ -304,8 +310,7 @@ impl Index {
         }
         let placement = Placement::of(options)?;
         let log = FoundLog::read(directory, &manifest, &*stored)?;
-        let traffic = directory.traffic();
-        let from = origin(directory, &manifest, options)?;
+        let (traffic, from) = (directory.traffic(), origin(directory, &manifest, options)?);
         let plan = |budget| MemorySplit::plan(&manifest, &*stored, from, budget);
         let goes_on = options.processor_goes_on && options.card.is_some();
         let standby = goes_on.then(|| MemorySplit::standby_bytes(&manifest, &*stored, from.place));
@@ -348,8 +353,7 @@ impl Index {
             true => frame_bytes as u64,
             false => buffers.thread_bytes(codes_are_read, traffic.is_some()),
         };
-        let own = split.budget.map(|budget| SearchMemory::new(budget.saturating_sub(split.fixed())));
-        let searches = options.search_memory.clone().filter(|_| own.is_some()).or(own);
+        let searches = search_memory(&split, options);
         let (file, nodes) = (address.join(&manifest.paged_file().name), placement.nodes);
         let tenant = Arc::new(Tenant::new(file, tiers, nodes.clone(), engine, thread_bytes, searches));
         let trouble = kept.map_or_else(CardTrouble::default, |directory| {
