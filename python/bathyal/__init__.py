@@ -38,9 +38,9 @@ from bathyal.checking import inspect, verify
 from bathyal.collection import Collection
 from bathyal.exact import OverallRatio, groundtruth, overall_ratio, recall
 from bathyal.files import Converted, convert, read_ids, read_vectors, write_ids, write_vectors
-from bathyal.found_rows import FoundRows, Metadata, Rows, Written
+from bathyal.found_rows import FoundInMany, FoundRows, Metadata, Rows, Written
 from bathyal.index import Index
-from bathyal.many import search
+from bathyal.many import search, search_many
 from bathyal.opening import open
 from bathyal.reading import Snapshot
 from bathyal.results import Costs, Found, FoundMany, FoundRanges, SearchStats, SearchWarning
@@ -54,6 +54,7 @@ __all__ = [
     "DuplicateIdError",
     "Error",
     "Found",
+    "FoundInMany",
     "FoundMany",
     "FoundRanges",
     "FoundRows",
@@ -82,6 +83,7 @@ __all__ = [
     "read_vectors",
     "recall",
     "search",
+    "search_many",
     "verify",
     "write_ids",
     "write_vectors",

@@ -163,6 +163,8 @@ _Bytes = tuple[str, int, NDArray[np.uint8]]
 _Part = tuple[NDArray[Any], Columns, list[_Bytes]]
 # ids, distances, columns, vectors, rows that match, the rest as JSON
 _FoundRows = tuple[NDArray[Any], _Distances, Columns, _Bytes | None, int, str]
+# numbers of collections, and the same
+_FoundInMany = tuple[NDArray[np.uint32], NDArray[Any], _Distances, Columns, _Bytes | None, int, str]
 
 @final
 class Columns:
@@ -267,6 +269,9 @@ def range_search(
 def search_many(
     handles: list[IndexHandle], queries: NDArray[Any], arguments: _SearchArguments
 ) -> _ManyAnswers: ...
+def search_collections(
+    handles: list[CollectionHandle], queries: NDArray[Any], arguments: _QuestionArguments
+) -> _FoundInMany: ...
 def search_file(
     handle: IndexHandle, queries: _Path, output: _Path, block: int, arguments: _SearchArguments
 ) -> str: ...

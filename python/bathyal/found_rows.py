@@ -184,18 +184,63 @@ class FoundRows(_Table):
         return same and self.metadata == other.metadata
 
     def _named(self) -> dict[str, NDArray[Any]]:
-        matrix = np.atleast_2d(self.ids)
-        query, rank = np.indices(matrix.shape).reshape(2, -1)
-        named = {"query": query, "rank": rank, "id": matrix, "distance": self.distances}
-        # A column or a field of the collection may have one of these names.
-        taken = {*self.metadata, self.field}
-        named = {f"{name}_" if name in taken else name: one.reshape(-1) for name, one in named.items()}
-        if self.vectors is not None:
-            named[self.field] = self.vectors.reshape(matrix.size, self.vectors.shape[-1])
-        return named
+        beside = {"id": self.ids, "distance": self.distances}
+        return _of_queries(beside, self.vectors, {*self.metadata, self.field}, self.field)
 
     def _metadata(self) -> Metadata:
         return self.metadata
+
+
+@dataclass(frozen=True, eq=False)
+class FoundInMany(_Table):
+    """The neighbours of each query in several collections, nearest first: see :func:`search_many`.
+
+    It offers Arrow data as :class:`FoundRows` does, with a column ``collection`` before ``id``.
+    """
+
+    collections: NDArray[np.uint32]
+    """``queries x k`` numbers of the collections, in the order of the call (``k`` of a single query)."""
+    ids: NDArray[Any]
+    """``queries x k`` ids in those collections (``k`` of a single query): uint64, or objects that are text."""
+    distances: NDArray[np.float32]
+    """``queries x k`` distances (``k`` of a single query): l2 is squared, ip negated, cosine one minus it."""
+    metadata: Metadata
+    """The columns that were asked for, of each neighbour."""
+    vectors: NDArray[Any] | None = dataclasses.field(repr=False)
+    """``queries x k x dim`` (``k x dim`` of a single query); None unless asked for."""
+    matches: int
+    """Rows that are there and match the filter, in all of them."""
+    notes: tuple[str, ...] = ()
+    """What was also raised as a :class:`SearchWarning`."""
+    field: str = dataclasses.field(default="vector", repr=False)
+    """The field of vectors that was searched."""
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, FoundInMany):
+            return NotImplemented
+        mine, theirs = self._named(), other._named()
+        same = list(mine) == list(theirs) and all(np.array_equal(mine[name], theirs[name]) for name in mine)
+        return same and self.metadata == other.metadata
+
+    def _named(self) -> dict[str, NDArray[Any]]:
+        beside = {"collection": self.collections, "id": self.ids, "distance": self.distances}
+        return _of_queries(beside, self.vectors, {*self.metadata, self.field}, self.field)
+
+    def _metadata(self) -> Metadata:
+        return self.metadata
+
+
+def _of_queries(
+    beside: dict[str, NDArray[Any]], vectors: NDArray[Any] | None, taken: set[str], field: str
+) -> dict[str, NDArray[Any]]:
+    """A row a neighbour: the query, its rank, and what stands ``beside``, of which all have one shape."""
+    query, rank = np.indices(np.atleast_2d(beside["id"]).shape).reshape(2, -1)
+    named = {"query": query, "rank": rank, **beside}
+    # A column or a field of the collection may have one of these names.
+    named = {f"{name}_" if name in taken else name: one.reshape(-1) for name, one in named.items()}
+    if vectors is not None:
+        named[field] = vectors.reshape(query.size, vectors.shape[-1])
+    return named
 
 
 def _by_field(vectors: Vectors, fields: tuple[str, ...]) -> dict[str, NDArray[Any]]:

@@ -1,12 +1,16 @@
-"""Searching several indexes at once."""
+"""Searching several indexes, or several collections, at once."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 
 from bathyal import _bathyal
 from bathyal.asking import Asked, asked, asks
+from bathyal.collection import Collection
+from bathyal.found_rows import FoundInMany, Metadata
 from bathyal.index import Index
+from bathyal.reading import Question, question, values
 from bathyal.results import Costs, FoundMany, warned
 
 
@@ -37,3 +41,44 @@ def search(indexes: Sequence[Index], request: Asked) -> FoundMany:
     if single:
         numbers, ids, distances = numbers[0], ids[0], distances[0]
     return FoundMany(numbers, ids, distances, Costs(costs), warned(notes, above=2))
+
+
+@asks(question)
+def search_many(collections: Sequence[Collection], request: Question) -> FoundInMany:
+    """Finds the ``k`` nearest rows of each query in several collections, merged by distance: in those of
+    several tenants, say, or of several months.
+
+    Arguments are those of :meth:`Collection.search`; ``timeout`` is for all collections together, and ``filter``
+    holds in each of them. The collections must agree in the kind of their ids, in dim, element and metric of the
+    field, and in the types of the columns that are asked for.
+
+    Raises:
+        ValueError: no collection, or collections that do not agree (the message says in what).
+
+    >>> import numpy as np, bathyal
+    >>> line = np.arange(20, dtype=np.float32).reshape(20, 1)
+    >>> low, high = (bathyal.Collection.create(f"memory://{name}", dim=1, id="u64") for name in ["low", "high"])
+    >>> _ = low.add(range(10), line[:10]), high.add(range(10), line[10:])
+    >>> found = bathyal.search_many([low, high], [9.25], k=3, filter="id != 8")
+    >>> list(zip(found.collections.tolist(), found.ids.tolist(), found.distances.tolist()))
+    [(0, 9, 0.0625), (1, 0, 0.5625), (1, 1, 3.0625)]
+    """
+    if not collections:
+        raise ValueError("no collection to search; give at least one")
+    first = collections[0]
+    rows, single, arguments = first._asked(request)
+    numbers, ids, distances, held, vectors, matches, told = _bathyal.search_collections(
+        [collection._handle for collection in collections], rows, arguments
+    )
+    text = json.loads(told)
+    shape = (text["k"],) if single else (len(rows), text["k"])
+    return FoundInMany(
+        numbers.reshape(shape),
+        ids.reshape(shape),
+        distances.reshape(shape),
+        Metadata(held, shape),
+        None if vectors is None else values(vectors, shape),
+        matches,
+        warned(text["notes"], above=2),
+        first._field(request),
+    )

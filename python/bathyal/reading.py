@@ -209,7 +209,7 @@ class Reading:
         self, part: _bathyal._Part, fields: list[str], places: NDArray[np.uint32] | None = None
     ) -> Rows:
         ids, held, vectors = part
-        arrays = {name: _array(one, (len(ids),)) for name, one in zip(fields, vectors, strict=True)}
+        arrays = {name: values(one, (len(ids),)) for name, one in zip(fields, vectors, strict=True)}
         told: Vectors = arrays or None
         if arrays and len(self._shape.fields) == 1:
             told = arrays[self._shape.names[0]]
@@ -312,7 +312,8 @@ class Snapshot(Reading):
         )
 
 
-def _array(held: _bathyal._Bytes, shape: tuple[int, ...]) -> NDArray[Any]:
+def values(held: _bathyal._Bytes, shape: tuple[int, ...]) -> NDArray[Any]:
+    """Vectors as an array of this shape, with one dimension more."""
     element, dim, stored = held
     dtype, width = columns(element, dim)
     return stored.view(dtype).reshape(*shape, width)
@@ -322,7 +323,7 @@ def _found(answers: _bathyal._FoundRows, single: bool, queries: int, field: str)
     ids, distances, held, vectors, matches, told = answers
     text: dict[str, Any] = json.loads(told)
     shape = (text["k"],) if single else (queries, text["k"])
-    back = None if vectors is None else _array(vectors, shape)
+    back = None if vectors is None else values(vectors, shape)
     notes, plans = text["notes"], tuple(text["plans"])
     return FoundRows(
         ids.reshape(shape),

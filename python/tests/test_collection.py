@@ -445,3 +445,47 @@ def test_schemas_that_no_collection_has(tmp_path: pathlib.Path) -> None:
         with pytest.raises(kind, match=words):
             Collection.create(tmp_path / "c", **given)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("flushed", [False, True])
+def test_several_collections_are_searched_as_if_they_were_one(tmp_path: pathlib.Path, flushed: bool) -> None:
+    parts = []
+    for number in range(3):
+        docs = Collection.create(tmp_path / f"{number}", dim=12, columns=COLUMNS)
+        rows = slice(100 * number, 100 * number + 100)
+        docs.add(named(100), ROWS[rows], metadata(100, 100 * number))
+        if flushed:
+            docs.flush()
+        parts.append(docs)
+    queries = ROWS[[5, 250]]
+    found = bathyal.search_many(parts, queries, k=4, columns=["year"], vectors=True)
+    wanted = [nearest(query, ROWS[:300], 4) for query in queries]
+    assert (found.collections * 100 + [[int(id[1:]) for id in ids] for ids in found.ids]).tolist() == wanted
+    assert found.matches == 300 and not found.notes
+    np.testing.assert_array_equal(found.vectors, ROWS[wanted])
+    assert found.metadata["year"].tolist() == [
+        [metadata(1, row)["year"][0] for row in rows] for rows in wanted
+    ]
+    single = bathyal.search_many(parts, queries[0], k=4, columns="year", vectors=True)
+    assert single.ids.shape == (4,) and single.collections.tolist() == found.collections[0].tolist()
+    assert found == bathyal.search_many(parts, queries, k=4, columns=["year"], vectors=True)
+    table = found.to_arrow()
+    names = ["query", "rank", "collection", "id", "distance", "vector", "year"]
+    assert table.column_names == names and table.num_rows == 8
+    few = bathyal.search_many(parts, queries, k=4, filter="year = 2003 and seen")
+    assert few.matches == sum(docs.count("year = 2003 and seen") for docs in parts)
+    none = bathyal.search_many(parts, np.empty((0, 12), dtype=np.float32), k=4)
+    assert none.ids.shape == (0, 4) and none.collections.shape == (0, 4)
+    with pytest.warns(bathyal.SearchWarning, match="only 300 rows"):
+        assert bathyal.search_many(parts, queries, k=400).ids.shape == (2, 300)
+    with pytest.raises(ValueError, match="at least one"):
+        bathyal.search_many([], queries)
+    with (
+        Collection.create(tmp_path / "other", dim=3) as other,
+        pytest.raises(ValueError, match="its dim is 3"),
+    ):
+        bathyal.search_many([parts[0], other], queries)
+    for docs in parts:
+        docs.close()
+    with pytest.raises(ValueError, match="closed"):
+        bathyal.search_many(parts, queries)

@@ -149,6 +149,11 @@ impl Collection {
         self.shared.place.path()
     }
 
+    /// Whether each request to its store takes its time.
+    pub(crate) fn is_far(&self) -> bool {
+        self.shared.place.is_far()
+    }
+
     /// What every row has.
     pub fn schema(&self) -> Schema {
         self.shared.state().schema().clone()
@@ -203,10 +208,11 @@ impl Collection {
     /// Deletes the rows that match.
     ///
     /// # Errors
-    /// As [`Collection::upsert`]; [`CollectionError::Filter`] and [`CollectionError::Parameter`] for a filter that does not fit.
-    pub fn delete_matching(&self, filter: &Filter) -> Result<Written, CollectionError> {
+    /// As [`Collection::upsert`]; [`CollectionError::Filter`] and [`CollectionError::Parameter`] for a filter that does not fit;
+    /// cancellation and deadline of `control` as long as it is looked which rows match, and nothing is deleted then.
+    pub fn delete_matching(&self, filter: &Filter, control: Control<'_>) -> Result<Written, CollectionError> {
         let filter = filter.bind(self.shared.state().schema())?;
-        self.shared.write(Operation::DeleteMatching(filter))
+        self.shared.delete_matching(filter, &control)
     }
 
     /// Answers all `queries`.
@@ -234,8 +240,8 @@ impl Collection {
     ///
     /// # Errors
     /// As [`Snapshot::count`].
-    pub fn count(&self, filter: Option<&Filter>) -> Result<u64, CollectionError> {
-        self.reading(|now| now.count(filter, Control::default()))
+    pub fn count(&self, filter: Option<&Filter>, control: Control<'_>) -> Result<u64, CollectionError> {
+        self.reading(|now| now.count(filter, control))
     }
 
     /// All rows, or those that match, in the order of their ids, from the first above `after` on.
@@ -247,8 +253,9 @@ impl Collection {
         filter: Option<&Filter>,
         what: &Fetch,
         after: Option<&Id>,
+        control: Control<'_>,
     ) -> Result<Scan, CollectionError> {
-        self.reading(|now| now.scan(filter, what, after))
+        self.reading(|now| now.scan(filter, what, after, control))
     }
 
     /// Writes what is in memory as a segment.

@@ -26,6 +26,7 @@ mod search;
 mod segment;
 mod snapshot;
 mod state;
+mod together;
 mod version;
 mod write;
 

@@ -4,6 +4,7 @@ use crate::collection::Collection;
 use crate::error::CollectionError;
 use crate::ids::Ids;
 use crate::search::{Found, Question};
+use crate::together::{callers, together};
 use arrow_array::{Array, RecordBatch, RecordBatchOptions};
 use bathyal_index::StoredVectors;
 use bathyal_tier::Control;
@@ -41,15 +42,16 @@ pub fn search_many(
     control: Control<'_>,
 ) -> Result<FoundInMany, CollectionError> {
     check(collections, question)?;
-    let mut all = Vec::with_capacity(collections.len());
+    let far = collections.iter().any(|collection| collection.is_far());
+    let all = together(collections.len(), callers(far, question.threads), |number| {
+        collections[number].search(queries, question, control)
+    })?;
     let mut notes = Vec::new();
-    for collection in collections {
-        let found = collection.search(queries, question, control)?;
+    for (collection, found) in collections.iter().zip(&all) {
         let name = collection.path().display();
         // That there are fewer rows in one of them is none of the user's business.
         let about = found.notes.iter().filter(|_| found.k == question.k);
         notes.extend(about.map(|note| format!("{name}: {note}")));
-        all.push(found);
     }
     let matches: u64 = all.iter().map(|found| found.matches).sum();
     let k = all.iter().map(|found| found.k).sum::<usize>().min(question.k);

@@ -1,7 +1,7 @@
 //! How a collection is opened.
 
-use crate::segment::{FLAT_BELOW_ROWS, SegmentOptions, WriteOptions};
-use bathyal_index::{OpenOptions, StoreOptions};
+use crate::segment::{FLAT_BELOW_ROWS, SegmentOptions, SegmentPart, WriteOptions, search_bytes};
+use bathyal_index::{OpenOptions, SearchMemory, StoreOptions};
 use bathyal_store::Durability;
 
 /// Memory for rows that were written lately, where nobody says how much: 15,000 vectors of 768 floats come before they are written
@@ -9,15 +9,13 @@ use bathyal_store::Durability;
 pub const DEFAULT_WRITE_MEMORY_BYTES: u64 = 128 << 20;
 /// The least that is taken: less would make segments of a few rows.
 pub const LEAST_WRITE_MEMORY_BYTES: u64 = 1 << 20;
-/// Memory of a budget that every segment gets: the buffers of some search threads, which an index has however small it is.
-const LEAST_SEGMENT_BYTES: u64 = 16 << 20;
-
 /// How to open a collection.
 #[derive(Clone)]
 pub struct CollectionOptions {
     /// How a store far away is reached, where the collection is in one.
     pub store: StoreOptions,
-    /// How the indexes of its segments are opened. A memory budget is that of all together: each has a part of it by its size.
+    /// How the indexes of its segments are opened. A memory budget is that of all together: searches share a part of it, and each
+    /// segment has one by its size.
     pub index: OpenOptions,
     /// Memory for rows that are not in segments yet, in bytes: half of it for those that come, half for those that are being written
     /// as a segment.
@@ -55,32 +53,17 @@ impl Default for CollectionOptions {
     }
 }
 
-/// What part of a collection a segment is.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct SegmentPart {
-    /// Bytes of its files.
-    pub(crate) bytes: u64,
-    /// Bytes of all segments.
-    pub(crate) all_bytes: u64,
-    /// How many these are.
-    pub(crate) segments: u64,
-}
-
-impl SegmentPart {
-    /// What it gets of a memory budget: as much as every segment, of what searches need however small it is, and of the rest by
-    /// its size.
-    fn share_of(self, budget_bytes: u64) -> u64 {
-        let least = LEAST_SEGMENT_BYTES.min(budget_bytes / self.segments.max(1));
-        let rest = budget_bytes.saturating_sub(least.saturating_mul(self.segments));
-        least + (rest as f64 * self.bytes as f64 / self.all_bytes.max(1) as f64) as u64
-    }
-}
-
 impl CollectionOptions {
+    /// The same for a collection that is being opened: its segments share what searches take of a memory budget.
+    pub(crate) fn sharing(mut self) -> CollectionOptions {
+        self.index.search_memory = self.index.memory_bytes.map(search_bytes).map(SearchMemory::new);
+        self
+    }
+
     /// How a segment is opened that is such a part of a collection.
     pub(crate) fn of_segment(&self, part: SegmentPart) -> SegmentOptions {
         let memory_bytes = self.index.memory_bytes.map(|given| part.share_of(given));
-        SegmentOptions { index: self.index.clone(), memory_bytes }
+        SegmentOptions { index: self.index.clone(), memory_bytes, part }
     }
 
     /// How a segment is written.
@@ -91,23 +74,5 @@ impl CollectionOptions {
             flat_below_rows: self.flat_below_rows,
             ..WriteOptions::default()
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn shares_of_a_budget_come_to_the_budget_and_leave_no_segment_without() {
-        let (sizes, budget) = ([10_u64 << 30, 1 << 20, 5], 1_u64 << 30);
-        let part = |bytes| SegmentPart { bytes, all_bytes: sizes.iter().sum(), segments: 3 };
-        let shares = sizes.map(|bytes| part(bytes).share_of(budget));
-        assert!(
-            shares.iter().all(|share| *share >= LEAST_SEGMENT_BYTES) && shares.is_sorted_by(|a, b| a >= b)
-        );
-        assert!((budget - 3..=budget).contains(&shares.iter().sum()), "{shares:?}");
-        // Too little for all of them is divided evenly; their indexes say what they lack.
-        assert_eq!(sizes.map(|bytes| part(bytes).share_of(3000)), [1000; 3]);
     }
 }

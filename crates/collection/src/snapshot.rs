@@ -93,7 +93,8 @@ impl Snapshot {
     /// How many rows there are, or match.
     ///
     /// # Errors
-    /// [`CollectionError::Filter`] and [`CollectionError::Parameter`] for a filter that does not fit; damage and device errors.
+    /// [`CollectionError::Filter`] and [`CollectionError::Parameter`] for a filter that does not fit; damage and device errors;
+    /// cancellation and deadline of `control`.
     pub fn count(&self, filter: Option<&Filter>, control: Control<'_>) -> Result<u64, CollectionError> {
         let Some(filter) = filter else { return Ok(self.state.live()) };
         let sets = self.state.matching(Some(&filter.bind(self.state.schema())?), &control)?;
@@ -109,10 +110,11 @@ impl Snapshot {
         filter: Option<&Filter>,
         what: &Fetch,
         after: Option<&Id>,
+        control: Control<'_>,
     ) -> Result<Scan, CollectionError> {
         let wanted = self.wanted(what)?;
         let filter = filter.map(|filter| filter.bind(self.state.schema())).transpose()?;
-        let chosen = self.state.matching(filter.as_ref(), &Control::default())?;
+        let chosen = self.state.matching(filter.as_ref(), &control)?;
         let cursor = Cursor::over(&self.state, 0..self.state.parts() as u32, &chosen, after)?;
         Ok(Scan { state: self.state.clone(), cursor, wanted })
     }

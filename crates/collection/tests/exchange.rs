@@ -90,7 +90,9 @@ fn create(path: &Path, schema: Schema) -> Collection {
 fn all(collection: &Collection) -> Vec<String> {
     let schema = collection.schema();
     let vectors: Vec<String> = schema.vectors.iter().map(|field| field.name.clone()).collect();
-    let mut scan = collection.scan(None, &Fetch { columns: None, vectors: vectors.clone() }, None).unwrap();
+    let mut scan = collection
+        .scan(None, &Fetch { columns: None, vectors: vectors.clone() }, None, Control::default())
+        .unwrap();
     let mut lines = Vec::new();
     while let Some(some) = scan.next(100, Control::default()).unwrap() {
         let vectors = vectors.iter().cloned().zip(some.vectors).collect();
@@ -246,7 +248,7 @@ fn vectors_without_ids_have_numbers_and_other_dimensions_are_refused() {
     let mut other = schema;
     other.vectors[0].dim = 3;
     refused(&create(&here.join("other"), other), &how(Importing::Add), "2 dimensions, the collection of 3");
-    assert_eq!(collection.count(None).unwrap(), 5);
+    assert_eq!(collection.count(None, Control::default()).unwrap(), 5);
 }
 
 fn small(folder: &Path) -> Collection {
@@ -293,8 +295,12 @@ fn a_file_that_goes_wrong_says_how_many_rows_were_written() {
         assert_eq!(*written, 8, "{error}");
         assert!(error.to_string().contains(part), "{part} is not in: {error}");
         assert!(error.to_string().ends_with("the first 8 rows were written"), "{error}");
-        assert_eq!(collection.count(None).unwrap(), 8, "the batch of the bad row was not written");
-        collection.delete_matching(&Filter::parse("id >= 0").unwrap()).unwrap();
+        assert_eq!(
+            collection.count(None, Control::default()).unwrap(),
+            8,
+            "the batch of the bad row was not written"
+        );
+        collection.delete_matching(&Filter::parse("id >= 0").unwrap(), Control::default()).unwrap();
     }
     // The same command goes on with upsert.
     import(&collection, &write(here, &good), &how(Importing::Upsert), &Silent).unwrap();
@@ -461,7 +467,10 @@ fn rows_of_much_text_are_written_in_small_batches() {
     writer.finish().unwrap();
     let done = import(&collection, &here.join("t.arrow"), &how(Importing::Add), &Silent).unwrap();
     assert!(done.rows == 1000 && done.batches > 80, "{done:?}");
-    assert_eq!(collection.count(Some(&Filter::parse("text like '99%'").unwrap())).unwrap(), 12);
+    assert_eq!(
+        collection.count(Some(&Filter::parse("text like '99%'").unwrap()), Control::default()).unwrap(),
+        12
+    );
 }
 
 #[test]
@@ -486,7 +495,7 @@ fn a_wish_to_stop_is_heard_between_batches() {
             && error.to_string().ends_with("first 10 rows were written"),
         "{error}"
     );
-    assert_eq!(collection.count(None).unwrap(), 10);
+    assert_eq!(collection.count(None, Control::default()).unwrap(), 10);
     let error = export(
         &collection,
         &here.join("x.parquet"),

@@ -13,6 +13,7 @@ use bathyal_collection::{
     Schema, VectorField,
 };
 use bathyal_kernels::{Element, Metric};
+use bathyal_tier::Control;
 use bathyal_vectors::VectorFile;
 use bathyal_vectors::progress::Silent;
 use std::collections::BTreeMap;
@@ -174,7 +175,8 @@ fn check(collection: &Collection, shape: &str, held: &Held) {
     let schema = schema(shape);
     assert_eq!(collection.schema(), schema, "{shape}");
     let names = schema.vectors.iter().map(|field| field.name.clone()).collect();
-    let mut scan = collection.scan(None, &Fetch { columns: None, vectors: names }, None).unwrap();
+    let mut scan =
+        collection.scan(None, &Fetch { columns: None, vectors: names }, None, Control::default()).unwrap();
     let mut expected = held.iter();
     while let Some(some) = scan.next(64, Default::default()).unwrap() {
         let rows: Vec<(&Id, &(u64, u64))> = expected.by_ref().take(some.ids.len()).collect();
@@ -207,7 +209,10 @@ fn check(collection: &Collection, shape: &str, held: &Held) {
         let matches =
             |row: &&(u64, u64)| row.0 % 5 > 0 && row.0 % 4 > 0 && year(row) >= 1000 && year(row) % 3 < 2;
         let count = held.values().filter(matches).count() as u64;
-        assert!(count > 5 && collection.count(Some(&filter)).unwrap() == count, "{shape}: {count}");
+        assert!(
+            count > 5 && collection.count(Some(&filter), Control::default()).unwrap() == count,
+            "{shape}: {count}"
+        );
     }
 }
 

@@ -43,9 +43,10 @@ pub use locate::{Holding, find, holding};
 pub use open::{
     ChangeCounts, CompactOptions, Compaction, Copied, CopyOptions, Effort, Explanation, FillOptions, Filled,
     Index, IndexStats, InspectReport, ManyResult, Numa, OpenOptions, RangeOptions, RangeResult, Salvaged,
-    SearchOptions, SearchResult, Searching, StoredVectors, StripeConversion, StripeConversionOptions,
-    TierChoice, WarmReport, compact, compact_in, convert_stripes, convert_stripes_in, copy, fill, inspect,
-    inspect_in, is_loss, probe_store, salvage_vectors, search_many, verify, verify_in,
+    SearchMemory, SearchOptions, SearchResult, Searching, StoredVectors, StripeConversion,
+    StripeConversionOptions, TierChoice, WarmReport, compact, compact_in, convert_stripes,
+    convert_stripes_in, copy, fill, inspect, inspect_in, is_loss, probe_store, salvage_vectors, search_many,
+    verify, verify_in,
 };
 pub use query::{
     Counter, DEFAULT_BEAM_WIDTH, FAR_BEAM_WIDTH, MOST_OWN_COUNTERS, NO_ID, OwnCosts, OwnTotals, QueryStats,

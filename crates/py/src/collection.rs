@@ -1,19 +1,20 @@
 //! Collections: creating, opening, and everything that changes one.
 
-use crate::arrays::vectors;
+use crate::arrays::{matrix, queries as queries_of, vectors};
 use crate::attend::attend;
 use crate::errors::Failure;
-use crate::snapshot::{SnapshotHandle, Source, filter};
+use crate::snapshot::{Bytes, QuestionArguments, SnapshotHandle, Source, attended, bytes, filter};
 use crate::stores::{Pairs, store_options};
-use crate::tables::{ids, metadata};
+use crate::tables::{Columns, ids, ids_to_python, metadata};
 use bathyal_collection::exchange::{ExportOptions, ImportOptions, Importing, export, import};
 use bathyal_collection::{
-    Collection, CollectionError, CollectionOptions, CompactOptions, Durability, RepairOptions, Rows, Schema,
-    Written,
+    Collection, CollectionError, CollectionOptions, CompactOptions, Durability, FoundInMany, Question,
+    RepairOptions, Rows, Schema, Written, search_many,
 };
 use bathyal_index::OpenOptions;
 use bathyal_tier::Control;
 use bathyal_vectors::VectorFile;
+use numpy::PyArray2;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use std::path::PathBuf;
@@ -335,7 +336,10 @@ impl CollectionHandle {
     /// Deletes the rows that match a filter.
     fn delete_matching(&self, py: Python<'_>, condition: (bool, &str)) -> PyResult<WrittenCounts> {
         let filter = filter(condition)?;
-        Ok(counts(self.work(py, None, move |collection, _| collection.delete_matching(&filter))?))
+        let deleted = self.work(py, None, move |collection, watch| {
+            collection.delete_matching(&filter, Control { cancel: Some(watch.cancel()), deadline: None })
+        })?;
+        Ok(counts(deleted))
     }
 
     /// Writes what is in memory as a segment.
@@ -370,4 +374,70 @@ impl CollectionHandle {
     fn versions(&self, py: Python<'_>) -> PyResult<Vec<u64>> {
         self.work(py, None, |collection, _| collection.versions())
     }
+}
+
+/// Numbers of collections (`queries x k`), ids, distances, columns, vectors, rows that match, and the rest as JSON.
+type ManyAnswers<'py> = (
+    Bound<'py, PyArray2<u32>>,
+    Bound<'py, PyAny>,
+    Bound<'py, PyArray2<f32>>,
+    Columns,
+    Option<Bytes<'py>>,
+    u64,
+    String,
+);
+
+/// Answers `queries` from several collections as if they were one.
+#[pyfunction]
+pub(crate) fn search_collections<'py>(
+    py: Python<'py>,
+    handles: Vec<PyRef<'_, CollectionHandle>>,
+    queries: &Bound<'_, PyAny>,
+    arguments: QuestionArguments<'_>,
+) -> PyResult<ManyAnswers<'py>> {
+    let held: Vec<Arc<Collection>> =
+        handles.iter().map(|handle| handle.collection()).collect::<PyResult<_>>()?;
+    let (question, deadline) = (arguments.question()?, arguments.deadline()?);
+    let queries = queries_of(queries, "queries")?;
+    let found = attended(py, None, deadline, |control| match &queries {
+        Some(queries) => {
+            let collections: Vec<&Collection> = held.iter().map(|collection| &**collection).collect();
+            search_many(&collections, queries, &question, control)
+        }
+        None => nothing(&held, &question, control),
+    })?;
+    let told = serde_json::to_string(&serde_json::json!({ "notes": found.notes, "k": found.k }));
+    let (numbers, distances) =
+        (matrix(py, found.collections, found.k)?, matrix(py, found.distances, found.k)?);
+    let columns = Columns { batch: found.columns };
+    let vectors = found.vectors.map(|vectors| bytes(py, vectors));
+    let told = told.map_err(Failure::from)?;
+    Ok((numbers, ids_to_python(py, &found.ids)?, distances, columns, vectors, found.matches, told))
+}
+
+/// What no queries find in several collections, which the question has to fit all the same.
+fn nothing(
+    collections: &[Arc<Collection>],
+    question: &Question,
+    control: Control<'_>,
+) -> Result<FoundInMany, CollectionError> {
+    let mut together: Option<FoundInMany> = None;
+    for collection in collections {
+        let handle = SnapshotHandle::new(Source::Now(collection.clone()), Arc::new(collection.schema()));
+        let found = handle.nothing(question, control)?;
+        let sum = together.get_or_insert_with(|| FoundInMany {
+            k: 0,
+            collections: Vec::new(),
+            ids: found.ids,
+            distances: Vec::new(),
+            columns: found.columns,
+            vectors: found.vectors,
+            matches: 0,
+            notes: Vec::new(),
+        });
+        sum.k = (sum.k + found.k).min(question.k);
+        sum.matches += found.matches;
+    }
+    let none = || CollectionError::Parameter("no collection to search; give at least one".into());
+    together.ok_or_else(none)
 }

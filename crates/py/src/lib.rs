@@ -48,6 +48,7 @@ fn _bathyal(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(stores::prune, module)?)?;
     module.add_function(wrap_pyfunction!(searches::range_search, module)?)?;
     module.add_function(wrap_pyfunction!(searches::search_many, module)?)?;
+    module.add_function(wrap_pyfunction!(collection::search_collections, module)?)?;
     module.add_function(wrap_pyfunction!(searches::search_file, module)?)?;
     module.add_function(wrap_pyfunction!(searches::warm, module)?)?;
     module.add_function(wrap_pyfunction!(searches::explain, module)?)?;

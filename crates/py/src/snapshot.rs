@@ -46,7 +46,7 @@ pub(crate) struct QuestionArguments<'py> {
 }
 
 impl QuestionArguments<'_> {
-    fn question(&self) -> PyResult<Question> {
+    pub(crate) fn question(&self) -> PyResult<Question> {
         let condition = match &self.filter {
             None => None,
             Some((json, text)) => Some(filter((*json, &text.to_cow()?))?),
@@ -62,7 +62,7 @@ impl QuestionArguments<'_> {
         })
     }
 
-    fn deadline(&self) -> PyResult<Option<Instant>> {
+    pub(crate) fn deadline(&self) -> PyResult<Option<Instant>> {
         let Some(seconds) = self.timeout else { return Ok(None) };
         let timeout = Duration::try_from_secs_f64(seconds).map_err(|_| {
             PyValueError::new_err(format!("timeout is {seconds}; expected a number of seconds, 0 or more"))
@@ -93,12 +93,12 @@ impl Cancel {
 /// Ids, `queries x k` distances, columns, vectors, rows that match, and the rest as JSON.
 type Answers<'py> = (Bound<'py, PyAny>, Bound<'py, PyArray2<f32>>, Columns, Option<Bytes<'py>>, u64, String);
 /// The name of an element, a dim, and vectors of these one after the other.
-type Bytes<'py> = (&'static str, usize, Bound<'py, PyArray1<u8>>);
+pub(crate) type Bytes<'py> = (&'static str, usize, Bound<'py, PyArray1<u8>>);
 /// Ids, columns, and the vectors of each field.
 type Part<'py> = (Bound<'py, PyAny>, Columns, Vec<Bytes<'py>>);
 
 /// Runs `work` off the interpreter's lock: until Ctrl-C, or until `cancel` says so.
-fn attended<T: Send>(
+pub(crate) fn attended<T: Send>(
     py: Python<'_>,
     cancel: Option<&Cancel>,
     deadline: Option<Instant>,
@@ -111,7 +111,7 @@ fn attended<T: Send>(
     attend(py, None, |watch| work(Control { cancel: Some(watch.cancel()), deadline }).map_err(Failure::from))
 }
 
-fn bytes(py: Python<'_>, vectors: StoredVectors) -> Bytes<'_> {
+pub(crate) fn bytes(py: Python<'_>, vectors: StoredVectors) -> Bytes<'_> {
     (vectors.element.name(), vectors.dim, PyArray1::from_vec(py, vectors.bytes))
 }
 
@@ -161,13 +161,17 @@ impl SnapshotHandle {
 
     fn count_of(&self, filter: Option<&Filter>, control: Control<'_>) -> Result<u64, CollectionError> {
         match &self.source {
-            Source::Now(collection) => collection.count(filter),
+            Source::Now(collection) => collection.count(filter, control),
             Source::Then(snapshot) => snapshot.count(filter, control),
         }
     }
 
     /// What no queries find, whose question has to fit the collection all the same.
-    fn nothing(&self, question: &Question, control: Control<'_>) -> Result<Found, CollectionError> {
+    pub(crate) fn nothing(
+        &self,
+        question: &Question,
+        control: Control<'_>,
+    ) -> Result<Found, CollectionError> {
         let field = self.schema.field(question.field.as_deref())?;
         let matches = self.count_of(question.filter.as_ref(), control)?;
         let k = usize::try_from(matches).map_or(question.k, |matches| question.k.min(matches));
@@ -270,9 +274,9 @@ impl SnapshotHandle {
     ) -> PyResult<ScanHandle> {
         let filter = condition.map(filter).transpose()?;
         let what = Fetch { columns, vectors };
-        let scan = attended(py, None, None, |_| match &self.source {
-            Source::Now(collection) => collection.scan(filter.as_ref(), &what, None),
-            Source::Then(snapshot) => snapshot.scan(filter.as_ref(), &what, None),
+        let scan = attended(py, None, None, |control| match &self.source {
+            Source::Now(collection) => collection.scan(filter.as_ref(), &what, None, control),
+            Source::Then(snapshot) => snapshot.scan(filter.as_ref(), &what, None, control),
         })?;
         Ok(ScanHandle { scan: Mutex::new(scan) })
     }

@@ -21,6 +21,7 @@ pub mod layer;
 pub mod memory;
 pub mod numa;
 pub mod probe;
+pub mod process;
 mod thread_time;
 
 pub use buffers::BUFFER_ALIGNMENT;

@@ -80,7 +80,7 @@ pub fn export(
     let filter = options.filter.as_ref();
     // Which rows match is kept for the scan, which cannot be ended while it looks for them.
     let total = collection.snapshot().count(filter, control)?;
-    let mut scan = collection.scan(filter, &Fetch { columns: Some(columns), vectors }, None)?;
+    let mut scan = collection.scan(filter, &Fetch { columns: Some(columns), vectors }, None, control)?;
     let mut sink = Sink::create(output, &ids, &shown)?;
     progress.stage("exporting", total);
     let mut rows = 0;

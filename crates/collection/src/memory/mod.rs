@@ -15,6 +15,7 @@ use crate::rows::Rows;
 use crate::schema::ID_COLUMN;
 use arrow_array::RecordBatch;
 use bathyal_index::RowSet;
+use bathyal_tier::Control;
 use chunk::Chunk;
 use std::sync::Arc;
 
@@ -144,11 +145,16 @@ impl Memory {
     }
 
     /// The rows that are there and match.
-    pub(crate) fn matching(&self, filter: Option<&BoundFilter>) -> Result<RowSet, CollectionError> {
+    pub(crate) fn matching(
+        &self,
+        filter: Option<&BoundFilter>,
+        control: &Control<'_>,
+    ) -> Result<RowSet, CollectionError> {
         let there = self.deleted.others(self.rows);
         let Some(filter) = filter else { return Ok(there) };
         let mut words = vec![0_u64; (self.rows as usize).div_ceil(64)];
         for chunk in &self.chunks {
+            check(control)?;
             let matches = filter.evaluate(&chunk.batch(filter)?)?;
             for at in matches.set_indices() {
                 let row = chunk.first() as usize + at;

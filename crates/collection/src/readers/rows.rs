@@ -5,6 +5,7 @@ use crate::{Collection, CollectionOptions, Column, Ids, Place, Rows, Schema, Vec
 use arrow_array::{ArrayRef, Int64Array, RecordBatch, StringArray};
 use bathyal_kernels::{Element, Metric};
 use bathyal_store::memory::MemoryStore;
+use bathyal_tier::Control;
 use bathyal_vectors::VectorFile;
 use bathyal_vectors::progress::Silent;
 use std::path::PathBuf;
@@ -91,12 +92,14 @@ pub(super) fn file(name: &str, bytes: &[u8]) {
         &ImportOptions { how: Importing::Upsert, ..ImportOptions::default() },
         &Silent,
     );
-    let rows = collection.count(None).unwrap_or_else(|error| panic!("{error}"));
+    let rows = collection.count(None, Control::default()).unwrap_or_else(|error| panic!("{error}"));
     match told {
         Ok(told) => assert!(rows <= told.rows, "{rows} rows of {}", told.rows),
         Err(error) => assert!(!error.to_string().is_empty()),
     }
-    let mut scan = collection.scan(None, &Default::default(), None).unwrap_or_else(|error| panic!("{error}"));
+    let mut scan = collection
+        .scan(None, &Default::default(), None, Control::default())
+        .unwrap_or_else(|error| panic!("{error}"));
     let mut seen = 0;
     while let Some(some) = scan.next(100, Default::default()).unwrap_or_else(|error| panic!("{error}")) {
         seen += some.ids.len() as u64;

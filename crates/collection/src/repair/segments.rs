@@ -8,7 +8,7 @@ use crate::ids::Ids;
 use crate::options::CollectionOptions;
 use crate::place::Place;
 use crate::schema::Schema;
-use crate::segment::{Faults, Piece, Segment, SegmentOptions, SegmentWriter};
+use crate::segment::{Faults, Piece, Segment, SegmentOptions, SegmentPart, SegmentWriter};
 use crate::state::{SegmentState, State};
 use crate::version::{SegmentEntry, Version, random_digits};
 use crate::write::copy_segment;
@@ -96,6 +96,8 @@ impl<'a> Segments<'a> {
         let options = SegmentOptions {
             index: self.options.index.clone(),
             memory_bytes: self.options.index.memory_bytes,
+            // It is the only one that is open.
+            part: SegmentPart { bytes: entry.bytes, all_bytes: entry.bytes, segments: 1 },
         };
         Segment::new(self.from, self.schema.clone(), entry.clone(), Arc::new(options))
     }

@@ -2,7 +2,7 @@
 
 use crate::memory::Memory;
 use crate::segment::Segment;
-use bathyal_index::{RowSet, SearchResult, WithinPlan};
+use bathyal_index::{Index, RowSet, SearchResult, WithinPlan};
 use serde::Serialize;
 
 /// How a part was searched.
@@ -25,11 +25,15 @@ pub struct PartPlan {
 }
 
 impl PartPlan {
-    pub(super) fn of_segment(segment: &Segment, set: &RowSet, found: &SearchResult) -> PartPlan {
-        let family = segment.index(0).map_or_else(|_| String::new(), |index| index.manifest().family.clone());
+    pub(super) fn of_segment(
+        segment: &Segment,
+        index: &Index,
+        set: &RowSet,
+        found: &SearchResult,
+    ) -> PartPlan {
         PartPlan {
             part: segment.entry().name.clone(),
-            family,
+            family: index.manifest().family.clone(),
             rows: set.rows(),
             matches: set.count(),
             plan: found.within.unwrap_or(WithinPlan::All),

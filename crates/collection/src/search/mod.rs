@@ -1,19 +1,22 @@
 //! Search: what every part of a collection finds, merged.
 
 mod explain;
+mod segments;
 
 pub use explain::PartPlan;
 
 use crate::error::CollectionError;
 use crate::filter::{BoundFilter, Filter};
 use crate::ids::Ids;
-use crate::memory::MemoryQuery;
+use crate::memory::{Memory, MemoryQuery};
 use crate::state::{Located, State};
+use crate::together::thread_count;
 use arrow_array::RecordBatch;
 use bathyal_index::{Effort, RowSet, SearchOptions, SearchTotals, StoredVectors};
 use bathyal_kernels::Element;
 use bathyal_tier::Control;
 use bathyal_vectors::VectorFile;
+use segments::{InSegments, OfSegments};
 use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Instant;
@@ -143,24 +146,21 @@ impl State {
             notes.push(format!("asked for {} neighbours, only {matches} {what}", question.k));
         }
         let mut lists: Vec<Vec<Near>> = vec![Vec::new(); asked.queries.count()];
-        let (mut totals, mut plans) = (SearchTotals::default(), Vec::new());
-        for (part, set) in (0_u32..).zip(&sets) {
-            if set.count() == 0 {
-                continue;
+        let (mut in_segments, mut in_memory) = (Vec::new(), Vec::new());
+        for (part, set) in (0_u32..).zip(sets).filter(|(_, set)| set.count() > 0) {
+            match self.memory_of(part) {
+                Some(memory) => in_memory.push((part, memory, set)),
+                None => in_segments.push((part, set)),
             }
-            let options = SearchOptions { k: k.min(set.count() as usize), ..asked.options };
-            plans.push(match self.memory_of(part) {
-                Some(_) => self.search_memory(part, &asked, &options, set, control, &mut lists)?,
-                None => self.search_segment(
-                    part,
-                    &asked,
-                    &options,
-                    set,
-                    control,
-                    (&mut lists, &mut totals, &mut notes),
-                )?,
-            });
         }
+        let mut of_memory = Vec::with_capacity(in_memory.len());
+        for (part, memory, set) in in_memory {
+            of_memory.push(self.search_memory((part, memory), &asked, k, &set, control, &mut lists)?);
+        }
+        let segments = InSegments { state: self, asked: &asked, control, parts: in_segments };
+        let OfSegments { mut plans, totals, notes: of_segments } = segments.search(k, &mut lists)?;
+        plans.extend(of_memory);
+        notes.extend(of_segments);
         let (rows, distances) = merged(lists, k);
         let fields: &[usize] = if question.vectors { &[asked.field] } else { &[] };
         let mut fetched = self.fetch(&rows, &asked.columns, fields, control)?;
@@ -179,45 +179,19 @@ impl State {
         })
     }
 
-    fn search_segment(
-        &self,
-        part: u32,
-        asked: &Asked<'_>,
-        options: &SearchOptions,
-        set: &Arc<RowSet>,
-        control: Control<'_>,
-        (lists, totals, notes): (&mut [Vec<Near>], &mut SearchTotals, &mut Vec<String>),
-    ) -> Result<PartPlan, CollectionError> {
-        let segment = &self.segments[part as usize].segment;
-        let index = segment.index(asked.field)?;
-        let found = index.search_within(&asked.queries, options, set, control)?;
-        for (query, list) in lists.iter_mut().enumerate() {
-            let own = query * found.k..(query + 1) * found.k;
-            let rows = found.ids[own.clone()].iter().zip(&found.distances[own]);
-            list.extend(rows.map(|(row, distance)| (*distance, Located { part, row: *row })));
-        }
-        totals.merge(&found.totals);
-        notes.extend(found.notes.iter().cloned());
-        Ok(PartPlan::of_segment(segment, set, &found))
-    }
-
     fn search_memory(
         &self,
-        part: u32,
+        (part, memory): (u32, &Memory),
         asked: &Asked<'_>,
-        options: &SearchOptions,
+        k: usize,
         set: &Arc<RowSet>,
         control: Control<'_>,
         lists: &mut [Vec<Near>],
     ) -> Result<PartPlan, CollectionError> {
-        let memory = self.memory_of(part).ok_or_else(|| CollectionError::Internal("no memory".into()))?;
-        let threads = match options.threads {
-            0 => std::thread::available_parallelism().map_or(1, usize::from),
-            threads => threads,
-        };
+        let (threads, k) = (thread_count(asked.options.threads), k.min(set.count() as usize));
         let shape = &self.schema().vectors[asked.field];
         let queries = &*asked.queries;
-        let query = MemoryQuery { field: asked.field, shape, queries, k: options.k, threads, control };
+        let query = MemoryQuery { field: asked.field, shape, queries, k, threads, control };
         for (list, found) in lists.iter_mut().zip(memory.search(&query, set)?) {
             list.extend(found.into_iter().map(|near| (near.distance, Located { part, row: near.id })));
         }

@@ -1,35 +1,47 @@
-//! What is opened at the first need, by whoever comes first.
+//! What is opened at the first need, by whoever comes first, and may be closed while nobody uses it.
 
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
-/// A value that is made at the first need, and kept if that succeeds.
-#[derive(Debug, Default)]
+/// A value that is made at the first need, and kept until it is let go of. Who has it keeps it for as long as it is used.
+#[derive(Debug)]
 pub(super) struct Lazily<T> {
-    value: OnceLock<T>,
+    value: RwLock<Option<Arc<T>>>,
     making: Mutex<()>,
 }
 
 impl<T> Lazily<T> {
     pub(super) fn new() -> Lazily<T> {
-        Lazily { value: OnceLock::new(), making: Mutex::new(()) }
+        Lazily { value: RwLock::new(None), making: Mutex::new(()) }
     }
 
-    /// The value, if it was made.
-    pub(super) fn get(&self) -> Option<&T> {
-        self.value.get()
+    /// The value, if it is there.
+    pub(super) fn get(&self) -> Option<Arc<T>> {
+        self.value.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// The value; `make` makes it, one caller at a time.
-    pub(super) fn get_or<E>(&self, make: impl FnOnce() -> Result<T, E>) -> Result<&T, E> {
-        if let Some(value) = self.value.get() {
+    /// The value; `make` makes it where it is not there, one caller at a time.
+    pub(super) fn get_or<E>(&self, make: impl FnOnce() -> Result<T, E>) -> Result<Arc<T>, E> {
+        if let Some(value) = self.get() {
             return Ok(value);
         }
         let _making = self.making.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(value) = self.value.get() {
+        if let Some(value) = self.get() {
             return Ok(value);
         }
-        let value = make()?;
-        Ok(self.value.get_or_init(|| value))
+        let value = Arc::new(make()?);
+        *self.value.write().unwrap_or_else(PoisonError::into_inner) = Some(value.clone());
+        Ok(value)
+    }
+
+    /// Whether somebody uses it now.
+    pub(super) fn is_used(&self) -> bool {
+        let value = self.value.read().unwrap_or_else(PoisonError::into_inner);
+        value.as_ref().is_some_and(|value| Arc::strong_count(value) > 1)
+    }
+
+    /// Lets go of the value, which is made again at the next need.
+    pub(super) fn take(&self) -> Option<Arc<T>> {
+        self.value.write().unwrap_or_else(PoisonError::into_inner).take()
     }
 }
 
@@ -38,10 +50,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_failed_is_tried_again_and_what_was_made_is_kept() {
+    fn what_failed_is_tried_again_and_what_was_made_is_kept_until_it_is_taken() {
         let lazily = Lazily::new();
         assert_eq!(lazily.get_or(|| Err::<u32, _>("no")), Err("no"));
-        assert_eq!((lazily.get(), lazily.get_or(|| Ok::<_, &str>(7))), (None, Ok(&7)));
-        assert_eq!(lazily.get_or(|| Err("not asked")), Ok(&7));
+        assert_eq!((lazily.get(), lazily.get_or(|| Ok::<_, &str>(7))), (None, Ok(Arc::new(7))));
+        let held = lazily.get_or(|| Err("not asked")).unwrap();
+        assert!(lazily.is_used());
+        drop(held);
+        assert!(!lazily.is_used());
+        assert_eq!((lazily.take(), lazily.get()), (Some(Arc::new(7)), None));
+        assert_eq!(lazily.get_or(|| Ok::<_, &str>(8)), Ok(Arc::new(8)));
     }
 }

@@ -10,9 +10,11 @@ mod fence;
 mod fetch;
 mod id_map;
 mod id_writer;
+mod kept;
 mod lazily;
 mod manifest;
 mod pages;
+mod part;
 mod salvage;
 mod spool;
 mod summed;
@@ -25,6 +27,7 @@ mod write;
 mod written;
 
 pub(crate) use alone::Alone;
+pub(crate) use part::{SegmentPart, search_bytes};
 pub(crate) use salvage::{Faults, Piece};
 pub(crate) use write::{FLAT_BELOW_ROWS, SegmentWriter, WriteOptions};
 
@@ -34,14 +37,14 @@ use crate::place::{Part, Place};
 use crate::schema::Schema;
 use crate::version::{IdEntry, SegmentEntry};
 use arrow_array::RecordBatch;
-use bathyal_index::{Index, OpenOptions, StoredVectors};
+use bathyal_index::{Index, IndexError, OpenOptions, SearchMemory, StoredVectors};
 use bathyal_store::{Generation, Object};
 use bathyal_tier::Control;
 use bathyal_vectors::progress::Silent;
 use block::{Key, key};
 use columns::Columns;
 use id_map::IdMap;
-use lazily::Lazily;
+use kept::Parts;
 use manifest::Manifest;
 use std::ops::Range;
 use std::sync::Arc;
@@ -55,18 +58,17 @@ pub(crate) struct SegmentOptions {
     /// Bytes that the indexes of a segment may take together, divided evenly; `None` is no limit. What ids and columns keep
     /// ([`Segment::held_bytes`]) is not among them.
     pub(crate) memory_bytes: Option<u64>,
+    /// What part of a collection it is.
+    pub(crate) part: SegmentPart,
 }
 
-/// A segment. Nothing of it is read before it is needed.
+/// A segment. Nothing of it is read before it is needed, and what is open of it may be closed while nobody uses it.
 pub(crate) struct Segment {
     place: Place,
     schema: Arc<Schema>,
     entry: SegmentEntry,
     options: Arc<SegmentOptions>,
-    rows: Lazily<Box<Opened>>,
-    ids: Lazily<Box<IdMap>>,
-    columns: Lazily<Box<Columns>>,
-    indexes: Vec<Lazily<Box<Index>>>,
+    parts: Arc<Parts>,
 }
 
 /// The generation of ids and columns.
@@ -93,9 +95,8 @@ impl Segment {
         entry: SegmentEntry,
         options: Arc<SegmentOptions>,
     ) -> Segment {
-        let indexes = schema.vectors.iter().map(|_| Lazily::new()).collect();
-        let (rows, ids, columns) = (Lazily::new(), Lazily::new(), Lazily::new());
-        Segment { place: place.clone(), schema, entry, options, rows, ids, columns, indexes }
+        let parts = Arc::new(Parts::new(schema.vectors.len(), place.is_far()));
+        Segment { place: place.clone(), schema, entry, options, parts }
     }
 
     /// Its rows, deleted ones with them.
@@ -108,49 +109,79 @@ impl Segment {
         &self.entry
     }
 
-    fn opened(&self) -> Result<&Opened, CollectionError> {
-        let open = || {
-            let generation = self.place.store().open(&Part::Segment(self.entry.name.clone(), None).name())?;
-            let manifest = Manifest::load(&*generation, &self.place, &self.schema, &self.entry)?;
-            Ok::<_, CollectionError>(Box::new(Opened { generation, manifest }))
-        };
-        Ok(self.rows.get_or(open)?)
+    /// The memory budget of its collection.
+    pub(crate) fn budget(&self) -> Option<u64> {
+        self.options.index.memory_bytes
     }
 
-    fn id_map(&self) -> Result<&IdMap, CollectionError> {
-        let open = || {
-            let Opened { generation, manifest } = self.opened()?;
-            IdMap::open(&**generation, manifest, self.place.is_far()).map(Box::new)
-        };
-        Ok(self.ids.get_or(open)?)
+    /// Whether each request to its store takes its time.
+    pub(crate) fn is_far(&self) -> bool {
+        self.place.is_far()
     }
 
-    fn columns(&self) -> Result<&Columns, CollectionError> {
-        let open = || {
-            let (Opened { generation, manifest }, schema) = (self.opened()?, self.schema.with_ids());
-            Columns::open(&**generation, manifest, schema, self.place.is_far()).map(Box::new)
-        };
-        Ok(self.columns.get_or(open)?)
+    fn opened(&self) -> Result<Arc<Opened>, CollectionError> {
+        Parts::part(
+            &self.parts,
+            |parts| &parts.rows,
+            || {
+                let generation =
+                    self.place.store().open(&Part::Segment(self.entry.name.clone(), None).name())?;
+                let manifest = Manifest::load(&*generation, &self.place, &self.schema, &self.entry)?;
+                Ok(Opened { generation, manifest })
+            },
+        )
+    }
+
+    fn id_map(&self) -> Result<Arc<IdMap>, CollectionError> {
+        Parts::part(
+            &self.parts,
+            |parts| &parts.ids,
+            || {
+                let opened = self.opened()?;
+                IdMap::open(&*opened.generation, &opened.manifest, self.place.is_far())
+            },
+        )
+    }
+
+    fn columns(&self) -> Result<Arc<Columns>, CollectionError> {
+        Parts::part(
+            &self.parts,
+            |parts| &parts.columns,
+            || {
+                let (opened, schema) = (self.opened()?, self.schema.with_ids());
+                Columns::open(&*opened.generation, &opened.manifest, schema, self.place.is_far())
+            },
+        )
     }
 
     /// The index of the field of vectors with this number, whose ids are rows.
     ///
     /// # Errors
     /// [`CollectionError::Damaged`] for another index than the one that was built for this segment, [`CollectionError::Index`].
-    pub(crate) fn index(&self, field: usize) -> Result<&Index, CollectionError> {
-        let Some(index) = self.indexes.get(field) else {
+    pub(crate) fn index(&self, field: usize) -> Result<Arc<Index>, CollectionError> {
+        if field >= self.schema.vectors.len() {
             return Err(CollectionError::Parameter(format!(
                 "there is no field of vectors with the number {field}"
             )));
-        };
-        Ok(index.get_or(|| self.open_index(field).map(Box::new))?)
+        }
+        Parts::part(&self.parts, |parts| &parts.indexes[field], || self.open_index(field))
+    }
+
+    /// Opens the indexes that are open of one of `others`. What fails is told to those who need it.
+    pub(crate) fn open_as<'a>(&self, others: impl Iterator<Item = &'a Arc<Segment>> + Clone) {
+        for field in 0..self.schema.vectors.len() {
+            if others.clone().any(|other| other.parts.indexes[field].get().is_some()) {
+                let _ = self.index(field);
+            }
+        }
     }
 
     fn open_index(&self, field: usize) -> Result<Index, CollectionError> {
-        let entry = &self.opened()?.manifest.vectors[field];
+        let opened = self.opened()?;
+        let entry = &opened.manifest.vectors[field];
         let generation =
             self.place.store().open(&Part::Segment(self.entry.name.clone(), Some(field)).name())?;
-        let share = self.options.memory_bytes.map(|bytes| bytes / self.indexes.len() as u64);
+        let share = self.options.memory_bytes.map(|bytes| bytes / self.schema.vectors.len() as u64);
         let options = OpenOptions { memory_bytes: share, ..self.options.index.clone() };
         let index = Index::open_in(&*generation, &options, &Silent)?;
         let (found, expected) = (index.manifest(), &self.schema.vectors[field]);
@@ -168,6 +199,28 @@ impl Segment {
             return damaged(format!("it has {} vectors for {} rows", index.len(), self.rows()));
         }
         Ok(index)
+    }
+
+    /// The least memory budget of its collection that is enough to open the index of a field and to search it by one thread.
+    ///
+    /// # Errors
+    /// As [`Segment::index`].
+    pub(crate) fn least_budget(&self, field: usize) -> Result<u64, CollectionError> {
+        let generation =
+            self.place.store().open(&Part::Segment(self.entry.name.clone(), Some(field)).name())?;
+        let needed = |own: u64, searches: u64| {
+            let (memory_bytes, search_memory) = (Some(own), Some(SearchMemory::new(searches)));
+            let options = OpenOptions { memory_bytes, search_memory, ..self.options.index.clone() };
+            match Index::open_in(&*generation, &options, &Silent) {
+                Ok(_) => Ok(0),
+                Err(IndexError::Memory { needed, .. }) => Ok(needed),
+                Err(error) => Err(error),
+            }
+        };
+        // Refused before anything is loaded.
+        let (searches, own) = (needed(0, 0)?, needed(0, u64::MAX / 4)?);
+        let fields = self.schema.vectors.len() as u64;
+        Ok(self.options.part.least_budget(own.saturating_mul(fields), searches))
     }
 
     /// The row of each id, `None` where it has none. Every block of ids is read once, near ones together.
@@ -315,11 +368,7 @@ impl Segment {
 
     /// Bytes of memory that it takes now, about, the search threads' not counted.
     pub(crate) fn held_bytes(&self) -> u64 {
-        let ids = self.ids.get().map_or(0, |ids| ids.held_bytes());
-        let columns = self.columns.get().map_or(0, |columns| columns.held_bytes());
-        let opened = self.rows.get().map_or(0, |_| (size_of::<Opened>() + size_of::<Manifest>()) as u64);
-        let indexes = self.indexes.iter().filter_map(Lazily::get).map(|index| index.dram_bytes(0, 0, 0));
-        (size_of::<Segment>() + self.entry.name.len()) as u64 + opened + ids + columns + indexes.sum::<u64>()
+        (size_of::<Segment>() + self.entry.name.len()) as u64 + self.parts.held_bytes()
     }
 }
 

@@ -79,7 +79,7 @@ impl Segment {
             if progress.cancelled() {
                 return Err(CollectionError::Cancelled);
             }
-            let ids = self.verify_batch(map, first, &batch, last.as_ref())?;
+            let ids = self.verify_batch(&map, first, &batch, last.as_ref())?;
             last = Some(ids);
             progress.advance(u64::from(first) + batch.num_rows() as u64);
             Ok(())

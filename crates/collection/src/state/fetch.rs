@@ -3,9 +3,14 @@
 use super::{Located, State};
 use crate::error::CollectionError;
 use crate::ids::Ids;
+use crate::together::together;
 use arrow_array::{Array, RecordBatch, RecordBatchOptions};
 use bathyal_index::StoredVectors;
 use bathyal_tier::Control;
+
+/// Rows that what finds neighbours asks for. Who asks for more reads on and on, and has parts read one after the other, so that memory
+/// holds what one of them takes.
+const FEW_ROWS: usize = 1024;
 
 /// Rows, and what was asked for of them.
 #[derive(Debug, Clone)]
@@ -41,6 +46,21 @@ impl ByPart {
 }
 
 impl State {
+    /// What `read` reads of the rows of each part. A few rows of a store far away are read in all of its segments at the same time.
+    fn of_parts<T: Send>(
+        &self,
+        by_part: &ByPart,
+        read: impl Fn(u32, &[u32]) -> Result<T, CollectionError> + Sync,
+    ) -> Result<Vec<T>, CollectionError> {
+        let few = by_part.places.len() <= FEW_ROWS;
+        let far = self.segments.first().is_some_and(|first| first.segment.is_far());
+        let callers = if few && far { self.callers(0) } else { 1 };
+        together(by_part.parts.len(), callers, |number| {
+            let (part, rows) = &by_part.parts[number];
+            read(*part, rows)
+        })
+    }
+
     /// The ids of rows, in their order.
     pub(crate) fn ids_of(&self, rows: &[Located]) -> Result<Ids, CollectionError> {
         let kind = self.schema().id_kind;
@@ -48,11 +68,10 @@ impl State {
             return Ok(Ids::none(kind));
         }
         let by_part = ByPart::of(rows);
-        let ids = by_part.parts.iter().map(|(part, rows)| match self.memory_of(*part) {
+        let ids = self.of_parts(&by_part, |part, rows| match self.memory_of(part) {
             Some(memory) => memory.ids_of(rows),
-            None => self.segments[*part as usize].segment.ids_of(rows),
-        });
-        let ids = ids.collect::<Result<Vec<Ids>, _>>()?;
+            None => self.segments[part as usize].segment.ids_of(rows),
+        })?;
         let arrays: Vec<&dyn Array> = ids.iter().map(Ids::as_array).collect();
         Ids::of_array(kind, &arrow_select::interleave::interleave(&arrays, &by_part.places)?)
     }
@@ -70,11 +89,10 @@ impl State {
             return Ok(RecordBatch::try_new_with_options(schema.clone().into(), empty.collect(), &options)?);
         }
         let by_part = ByPart::of(rows);
-        let batches = by_part.parts.iter().map(|(part, rows)| match self.memory_of(*part) {
+        let batches = self.of_parts(&by_part, |part, rows| match self.memory_of(part) {
             Some(memory) => memory.columns_of(rows, columns),
-            None => self.segments[*part as usize].segment.columns_of(rows, columns),
-        });
-        let batches = batches.collect::<Result<Vec<RecordBatch>, _>>()?;
+            None => self.segments[part as usize].segment.columns_of(rows, columns),
+        })?;
         let batches: Vec<&RecordBatch> = batches.iter().collect();
         Ok(arrow_select::interleave::interleave_record_batch(&batches, &by_part.places)?)
     }
@@ -90,11 +108,11 @@ impl State {
         let (element, dim, size) = (shape.element, shape.dim, shape.row_bytes());
         let mut bytes = vec![0; rows.len() * size];
         let by_part = ByPart::of(rows);
-        for (number, (part, own)) in by_part.parts.iter().enumerate() {
-            let of_segment = match self.memory_of(*part) {
-                Some(_) => None,
-                None => Some(self.segments[*part as usize].segment.vectors_of(field, own, control)?),
-            };
+        let of_segments = self.of_parts(&by_part, |part, own| match self.memory_of(part) {
+            Some(_) => Ok(None),
+            None => self.segments[part as usize].segment.vectors_of(field, own, control).map(Some),
+        })?;
+        for (number, ((part, own), of_segment)) in by_part.parts.iter().zip(of_segments).enumerate() {
             let places = by_part.places.iter().zip(bytes.chunks_exact_mut(size));
             for ((_, at), out) in places.filter(|((of, _), _)| *of == number) {
                 out.copy_from_slice(match (&of_segment, self.memory_of(*part)) {

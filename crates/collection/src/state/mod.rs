@@ -15,6 +15,7 @@ use crate::memory::Memory;
 use crate::rows::Rows;
 use crate::schema::Schema;
 use crate::segment::Segment;
+use crate::together::callers;
 use crate::version::Version;
 use selection::Selections;
 use std::sync::Arc;
@@ -109,6 +110,11 @@ impl State {
     /// Segments and memories.
     pub(crate) fn parts(&self) -> usize {
         self.segments.len() + self.memories.len()
+    }
+
+    /// Threads that look at segments at the same time, of which `threads` may compute; 0 means all cores.
+    pub(crate) fn callers(&self, threads: usize) -> usize {
+        callers(self.segments.first().is_some_and(|first| first.segment.is_far()), threads)
     }
 
     /// The memory that is a part; `None` of a segment.

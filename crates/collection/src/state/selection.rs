@@ -4,6 +4,7 @@ use super::{SegmentState, State};
 use crate::error::CollectionError;
 use crate::filter::BoundFilter;
 use crate::memory::check;
+use crate::together::together;
 use bathyal_index::RowSet;
 use bathyal_tier::Control;
 use std::collections::VecDeque;
@@ -11,6 +12,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 /// Filters of which a segment keeps the rows: more would be memory that nobody planned.
 const KEPT: usize = 16;
+/// Segments whose columns are looked at for a filter at the same time: each takes memory meanwhile.
+const SCANNED_AT_ONCE: usize = 4;
 /// The name of no filter.
 const NONE: &str = "";
 
@@ -99,12 +102,12 @@ impl State {
         if let Some(ids) = filter.and_then(BoundFilter::id_only) {
             return self.with_ids(&ids);
         }
-        let mut sets = Vec::with_capacity(self.parts());
-        for segment in &self.segments {
-            sets.push(segment.matching(filter, control)?);
-        }
+        // Without a filter nothing is read.
+        let callers = if filter.is_some() { self.callers(0).min(SCANNED_AT_ONCE) } else { 1 };
+        let mut sets =
+            together(self.segments.len(), callers, |at| self.segments[at].matching(filter, control))?;
         for memory in &self.memories {
-            sets.push(Arc::new(memory.matching(filter)?));
+            sets.push(Arc::new(memory.matching(filter, control)?));
         }
         Ok(sets)
     }

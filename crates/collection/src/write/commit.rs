@@ -3,8 +3,11 @@
 use super::operation::{Operation, Written};
 use super::shared::{Shared, Writing};
 use crate::error::CollectionError;
+use crate::filter::BoundFilter;
 use crate::log::{Batch, LogWriter};
+use crate::memory::check;
 use crate::state::State;
+use bathyal_tier::Control;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// What of the memory for writes a batch may take: it is there as its caller has it, as a record and as rows.
@@ -101,9 +104,27 @@ impl Shared {
             self.queue.remove(&ticket);
             return Err(error);
         }
+        self.note_writing();
         self.commit(writing, self.queue.take());
         let lost = || Err(CollectionError::Internal("a batch without an answer".into()));
         ticket.take_answer().unwrap_or_else(lost)
+    }
+
+    /// Deletes the rows that match. They are looked for before others have to wait for this write: what is found is kept with the
+    /// segments, and only rows in memory are looked at again.
+    ///
+    /// # Errors
+    /// As [`Shared::write`]; cancellation and deadline of `control` as long as rows are looked for.
+    pub(crate) fn delete_matching(
+        self: &Arc<Self>,
+        filter: BoundFilter,
+        control: &Control<'_>,
+    ) -> Result<Written, CollectionError> {
+        // Segments of one that has not written yet are others afterwards.
+        self.acquire(&mut self.writing())?;
+        self.state().matching(Some(&filter), control)?;
+        check(control)?;
+        self.write(Operation::DeleteMatching(filter))
     }
 
     /// Writes what all of `tickets` bring, in their order.

@@ -4,9 +4,8 @@
 use super::shared::{Shared, Writing};
 use crate::error::CollectionError;
 use crate::memory::Memory;
-use crate::options::SegmentPart;
 use crate::place::Place;
-use crate::segment::{Segment, SegmentWriter};
+use crate::segment::{Segment, SegmentPart, SegmentWriter};
 use crate::state::{Located, SegmentState, State};
 use crate::version::{SegmentEntry, random_digits};
 use bathyal_vectors::progress::Progress;
@@ -267,6 +266,7 @@ impl Shared {
     pub(crate) fn flush_all(self: &Arc<Self>) -> Result<(), CollectionError> {
         let mut writing = self.writing();
         self.acquire(&mut writing)?;
+        self.note_writing();
         let room;
         (writing, room) = self.make_room(writing);
         room?;

@@ -2,6 +2,7 @@
 
 use super::flush::ROWS_AT_ONCE;
 use super::shared::Shared;
+use super::yielding::yielding;
 use crate::bits::RowBits;
 use crate::error::CollectionError;
 use crate::segment::Segment;
@@ -43,13 +44,26 @@ impl Shared {
         let _written = self.segments.begin(name.clone());
         let entry = match left {
             0 => None,
-            _ => Some(self.write_segment((&self.place, name), &state, next, progress)?),
+            // What others wait for, the publishing, is done by this thread.
+            _ => Some(yielding(|| self.write_segment((&self.place, name), &state, next, progress))?),
         };
+        let _open = entry.as_ref().map(|entry| self.open_ahead(names, entry, &state));
         match self.publish_merged(names, entry.clone(), &state) {
             Ok(true) => Ok(entry),
             Ok(false) => Err(CollectionError::Fenced { path: self.place.path().to_path_buf() }),
             Err(error) => Err(error),
         }
+    }
+
+    /// The segment of an entry, with the indexes open that are open of those with these names, so that the first search after the
+    /// merge does not wait for that. With a memory budget there is no room for both.
+    fn open_ahead(&self, names: &[String], entry: &SegmentEntry, state: &State) -> Arc<Segment> {
+        let open = self.open_segment(state, entry);
+        if self.options.index.memory_bytes.is_none() {
+            let merged = state.segments.iter().map(|one| &one.segment);
+            open.open_as(merged.filter(|one| names.contains(&one.entry().name)));
+        }
+        open
     }
 
     /// Puts a segment in the place of others, of the rows that were there by the version of `read`; false if they are not there any

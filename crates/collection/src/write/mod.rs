@@ -10,6 +10,8 @@ mod merge;
 mod operation;
 mod segments;
 mod shared;
+mod writers;
+mod yielding;
 
 pub use compact::{CompactOptions, Compacted};
 pub use copy::CopiedCollection;

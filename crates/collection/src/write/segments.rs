@@ -1,9 +1,9 @@
 //! The segments that somebody has open, and those that are being written: what no version names, and is needed all the same.
 
-use crate::options::{CollectionOptions, SegmentPart};
+use crate::options::CollectionOptions;
 use crate::place::Place;
 use crate::schema::Schema;
-use crate::segment::Segment;
+use crate::segment::{Segment, SegmentPart};
 use crate::version::SegmentEntry;
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};

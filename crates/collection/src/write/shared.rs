@@ -5,8 +5,9 @@ use super::segments::Segments;
 use crate::bits::RowBits;
 use crate::error::CollectionError;
 use crate::log::{Acquired, LogReader, LogWriter, Progress};
-use crate::options::{CollectionOptions, SegmentPart};
+use crate::options::CollectionOptions;
 use crate::place::Place;
+use crate::segment::SegmentPart;
 use crate::state::{SegmentState, State};
 use crate::version::{self, Version};
 use roaring::RoaringBitmap;
@@ -24,7 +25,8 @@ pub(crate) struct Shared {
     state: RwLock<Arc<State>>,
     pub(super) segments: Segments,
     pub(super) queue: super::commit::Queue,
-    writing: Mutex<Writing>,
+    pub(super) writing: Mutex<Writing>,
+    pub(super) wrote: super::writers::Wrote,
     /// Told when a segment was written, or could not be.
     pub(super) flushed: Condvar,
     /// Told when batches that were taken from the queue have their answers.
@@ -57,7 +59,7 @@ impl Shared {
         options: CollectionOptions,
         number: Option<u64>,
     ) -> Result<Shared, CollectionError> {
-        let segments = Segments::default();
+        let (options, segments) = (options.sharing(), Segments::default());
         let (state, reader) = match number {
             Some(number) => (pinned(&place, &options, &segments, number)?, None),
             None => {
@@ -72,6 +74,7 @@ impl Shared {
             segments,
             queue: super::commit::Queue::default(),
             writing: Mutex::default(),
+            wrote: super::writers::Wrote::default(),
             flushed: Condvar::new(),
             answered: Condvar::new(),
             merging: Mutex::new(()),

@@ -11,6 +11,7 @@ use bathyal_collection::{
 };
 use bathyal_index::StoreOptions;
 use bathyal_store::memory::MemoryStore;
+use bathyal_tier::Control;
 use bathyal_vectors::progress::Silent;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
@@ -180,7 +181,7 @@ fn a_collection_that_is_opened_twice_has_one_writer() {
     kept.add(&one, 4);
     one.compact(&FULL, &Silent).unwrap();
     // Whoever has not looked again sees what was there, until it does.
-    assert_eq!(other.count(None).unwrap(), 4);
+    assert_eq!(other.count(None, Control::default()).unwrap(), 4);
     assert!(other.refresh().unwrap());
     kept.check(&other);
     drop(one);

@@ -67,7 +67,7 @@ pub fn check_all(
     most: usize,
 ) {
     let filter = condition.map(|condition| condition.filter(case));
-    let mut scan = snapshot.scan(filter.as_ref(), &everything(case), None).unwrap();
+    let mut scan = snapshot.scan(filter.as_ref(), &everything(case), None, Control::default()).unwrap();
     let mut rows = truth.matching(condition);
     while let Some(fetched) = scan.next(most, Control::default()).unwrap() {
         assert!(fetched.ids.len() <= most && !fetched.ids.is_empty());
@@ -87,7 +87,7 @@ pub fn check_all(
 /// # Errors
 /// Where the writer has removed what it needs.
 pub fn read(case: &Case, snapshot: &Snapshot) -> Result<Truth, CollectionError> {
-    let mut scan = snapshot.scan(None, &everything(case), None)?;
+    let mut scan = snapshot.scan(None, &everything(case), None, Control::default())?;
     let mut truth = Truth::default();
     while let Some(fetched) = scan.next(1000, Control::default())? {
         for at in 0..fetched.ids.len() {
@@ -118,7 +118,7 @@ pub fn check_count(case: &Case, snapshot: &Snapshot, truth: &Truth, condition: O
 /// Compares the ids from one on.
 pub fn check_after(case: &Case, snapshot: &Snapshot, truth: &Truth, after: &Id) {
     let what = Fetch { columns: Some(Vec::new()), vectors: Vec::new() };
-    let mut scan = snapshot.scan(None, &what, Some(after)).unwrap();
+    let mut scan = snapshot.scan(None, &what, Some(after), Control::default()).unwrap();
     let above = (std::ops::Bound::Excluded(after.clone()), std::ops::Bound::Unbounded);
     let next: Vec<&Id> = truth.rows.range(above).map(|(id, _)| id).take(20).collect();
     let found = scan.next(20, Control::default()).unwrap().map(|fetched| fetched.ids);

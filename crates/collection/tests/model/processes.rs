@@ -7,6 +7,7 @@ use crate::program::write;
 use crate::truth::{Change, Truth};
 use bathyal_collection::{Collection, CollectionError, CollectionOptions, Durability, Id, VectorField};
 use bathyal_kernels::{Element, Metric};
+use bathyal_tier::Control;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use std::io::{BufRead, BufReader, Write};
@@ -248,7 +249,7 @@ fn part_importer() {
         write(&case, &collection, &Change::Add(rows)).unwrap();
     }
     collection.flush().unwrap();
-    assert_eq!(collection.count(None).unwrap(), IMPORT_ROWS);
+    assert_eq!(collection.count(None, Control::default()).unwrap(), IMPORT_ROWS);
     println!("took {}", peak_bytes() - begin);
 }
 

@@ -8,6 +8,7 @@ use crate::truth::{Change, Truth};
 use bathyal_collection::{
     Collection, CollectionError, CollectionOptions, CompactOptions, Id, Place, Snapshot, Written,
 };
+use bathyal_tier::Control;
 use bathyal_vectors::progress::Silent;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
@@ -40,7 +41,9 @@ pub fn write(case: &Case, collection: &Collection, change: &Change) -> Result<Wr
         Change::Upsert(put) => collection.upsert(rows(case, put)),
         Change::Update(own, columns) => collection.update(ids(case, own), batch(case, columns, own.len())),
         Change::Delete(own) => collection.delete(ids(case, own)),
-        Change::DeleteMatching(condition) => collection.delete_matching(&condition.filter(case)),
+        Change::DeleteMatching(condition) => {
+            collection.delete_matching(&condition.filter(case), Control::default())
+        }
     }
 }
 

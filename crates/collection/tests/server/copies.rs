@@ -5,6 +5,7 @@ use crate::compare::holds;
 use crate::service::service;
 use bathyal_collection::{Collection, CollectionError, CompactOptions};
 use bathyal_index::StoreOptions;
+use bathyal_tier::Control;
 use bathyal_vectors::progress::Silent;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -77,7 +78,7 @@ fn a_snapshot_of_the_writer_stays_and_one_of_a_reader_says_that_it_is_gone() {
     }
     // The handle itself sees what there is now, once it has looked.
     reader.refresh().unwrap();
-    assert_eq!(reader.count(None).unwrap(), after(&[7]).rows.len() as u64);
+    assert_eq!(reader.count(None, Control::default()).unwrap(), after(&[7]).rows.len() as u64);
     assert!(holds(&case(), &reader.snapshot()) == after(&[7]));
 }
 

@@ -12,6 +12,8 @@ const LEAST_CACHE: u64 = 1 << 20;
 const SEARCH_SHARE: u64 = 4;
 /// A query of more effort than is planned for takes so many times as much at most, as a rule.
 const LARGER: u64 = 4;
+/// What the memory of searches is needed for, where that is none of the budget.
+pub(crate) const SEARCHING: &str = "a search thread";
 /// Candidate list that a budget plans for; recall 0.95 takes less wherever measured.
 const PLANNED_LIST: usize = 100;
 
@@ -38,6 +40,8 @@ pub(crate) struct Origin<'a> {
     pub(crate) card: Option<&'a dyn Card>,
     /// Whether it has all of the index.
     pub(crate) whole: bool,
+    /// Bytes for searches that are not of the budget.
+    pub(crate) searches: Option<u64>,
 }
 
 /// What an open index of a family needs in memory.
@@ -137,7 +141,7 @@ impl MemorySplit {
         from: Origin<'_>,
         budget: Option<u64>,
     ) -> Result<MemorySplit, IndexError> {
-        let Origin { place, far, lines, card, whole } = from;
+        let Origin { place, far, lines, card, whole, searches } = from;
         let mut needs = stored.needs(manifest, place);
         if let Some(taken) = card.and_then(|card| stored.codes_on_card(card, whole)) {
             needs.leave_codes_to_card(&taken);
@@ -159,6 +163,18 @@ impl MemorySplit {
         let Some(budget) = budget else { return Ok(MemorySplit { ids: best.ids.max(places), ..best }) };
         let query = stored.query_bytes(PLANNED_LIST);
         let frames = stored.buffers().thread_bytes(codes_by.is_some(), far);
+        let (frames, query) = match searches {
+            Some(given) if given < frames + query => {
+                return Err(IndexError::Memory {
+                    what: SEARCHING,
+                    needed: frames + query,
+                    given,
+                    advice: "allow at least that much".into(),
+                });
+            }
+            Some(_) => (0, 0),
+            None => (frames, query),
+        };
         let one = frames + query;
         let last = choices.len() - 1;
         let spared = |at: usize| if at == last && codes_by.is_some() { choices[at].codes } else { 0 };
@@ -190,6 +206,11 @@ impl MemorySplit {
         let places = if at == 0 { places } else { 0 };
         split.spend(left, frames, query, more.then_some((bytes, ids, places)));
         Ok(split)
+    }
+
+    /// The same with `bytes` for searches besides the budget, which others share.
+    pub(crate) fn sharing(self, bytes: u64) -> MemorySplit {
+        MemorySplit { budget: Some(self.fixed() + bytes), searches: bytes, ..self }
     }
 
     /// Divides what is `left` among searches, of which one takes `frames` bytes of buffers and `query` of its own, and

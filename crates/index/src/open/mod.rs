@@ -82,6 +82,7 @@ use going_on::{CardTrouble, Reopening};
 use in_flight::engine_depth;
 use known_places::KnownPlaces;
 use numa::Placement;
+pub use pool::SearchMemory;
 use pool::{Job, Known, RawQueries, Tenant, cores, process};
 use result::collect;
 use std::collections::BTreeMap;
@@ -200,7 +201,15 @@ fn origin<'a>(
     let far = directory.traffic().is_some();
     let lines = !far && moves_lines(directory, manifest, options)?;
     let (card, whole) = (options.card.as_deref(), options.tier == TierChoice::Card);
-    Ok(Origin { place: options.tier.place(), far, lines, card, whole })
+    let searches = options.search_memory.as_ref().filter(|_| options.memory_bytes.is_some());
+    let searches = searches.map(SearchMemory::bytes);
+    Ok(Origin { place: options.tier.place(), far, lines, card, whole, searches })
+}
+
+/// What searches may take, where there is a budget: memory that others share, or what is left of the budget.
+fn search_memory(split: &MemorySplit, options: &OpenOptions) -> Option<SearchMemory> {
+    let own = split.budget.map(|budget| SearchMemory::new(budget.saturating_sub(split.fixed())));
+    options.search_memory.clone().filter(|_| own.is_some()).or(own)
 }
 
 /// The threads that a caller means: 0 is all cores.
@@ -303,14 +312,14 @@ impl Index {
         }
         let placement = Placement::of(options)?;
         let log = FoundLog::read(directory, &manifest, &*stored)?;
-        let traffic = directory.traffic();
-        let from = origin(directory, &manifest, options)?;
+        let (traffic, from) = (directory.traffic(), origin(directory, &manifest, options)?);
         let plan = |budget| MemorySplit::plan(&manifest, &*stored, from, budget);
         let goes_on = options.processor_goes_on && options.card.is_some();
         let standby = goes_on.then(|| MemorySplit::standby_bytes(&manifest, &*stored, from.place));
         let (split, lacking) = going_on::plan(options.memory_bytes, standby, |budget| {
             change::plan(log.as_ref(), budget, |budget| placement.plan(budget, stored.keeps(), plan))
         })?;
+        let split = from.searches.map_or(split, |bytes| split.sharing(bytes));
         let arriving = arrives(directory, &manifest, &*stored, &split, options)?;
         let mut of_first = None;
         let copies = placement.load(|_| {
@@ -346,7 +355,7 @@ impl Index {
             true => frame_bytes as u64,
             false => buffers.thread_bytes(codes_are_read, traffic.is_some()),
         };
-        let searches = split.budget.map(|budget| budget.saturating_sub(split.fixed()));
+        let searches = search_memory(&split, options);
         let (file, nodes) = (address.join(&manifest.paged_file().name), placement.nodes);
         let tenant = Arc::new(Tenant::new(file, tiers, nodes.clone(), engine, thread_bytes, searches));
         let trouble = kept.map_or_else(CardTrouble::default, |directory| {

@@ -1,6 +1,7 @@
 //! How an index is opened, and how it is searched.
 
 use super::numa::Numa;
+use super::pool::SearchMemory;
 use super::tier::TierChoice;
 use crate::cost::processor::Processor;
 use crate::error::IndexError;
@@ -39,6 +40,9 @@ pub struct OpenOptions {
     pub wait: bool,
     /// Memory that the open index may take, in bytes. `None` means no limit.
     pub memory_bytes: Option<u64>,
+    /// Memory for the buffers of search threads and for running queries, in the place of a part of
+    /// [`OpenOptions::memory_bytes`], which then is for all else; of use with that alone. Indexes that are opened with clones share it.
+    pub search_memory: Option<SearchMemory>,
     /// What was measured of the device that pages are read from (of a striped index: of each), by a probe: efforts, gaps
     /// between reads and queries in flight follow it. Its numbers take the place of those that the tier knows of itself. `None` means no more than these.
     pub profile: Option<TierProfile>,

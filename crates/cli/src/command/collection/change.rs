@@ -3,6 +3,7 @@
 use bathyal_collection::{CompactOptions, Compacted, Written};
 use bathyal_console::process_memory::peak_rss_bytes;
 use bathyal_console::{Console, Failure, byte_size};
+use bathyal_tier::Control;
 use serde::Serialize;
 
 use super::ids::ids;
@@ -20,14 +21,15 @@ struct Deleted {
 
 pub(super) fn delete(arguments: &CollectionDeleteArguments, console: &Console) -> Result<(), Failure> {
     let collection = to_write(&arguments.collection, &arguments.write, console)?;
+    let control = Control { cancel: Some(console.interrupt().flag()), deadline: None };
     let written = match &arguments.filter {
-        Some(filter) => writing(&collection, console, || collection.delete_matching(filter))?,
+        Some(filter) => writing(&collection, console, || collection.delete_matching(filter, control))?,
         None => {
             let ids = ids(collection.schema().id_kind, &arguments.ids, arguments.file.as_ref())?;
             writing(&collection, console, || collection.delete(ids))?
         }
     };
-    let total = collection.count(None)?;
+    let total = collection.count(None, Control::default())?;
     let answer = Deleted { collection: arguments.collection.display().to_string(), written, total };
     let missing = match written.missing {
         0 => String::new(),

@@ -66,7 +66,7 @@ fn take(
     let progress = console.progress();
     let imported = writing(&collection, console, || import(&collection, rows, options, &progress))?;
     drop(progress);
-    let total = collection.count(None)?;
+    let total = collection.count(None, Control::default())?;
     let answer = Answer { collection: path.display().to_string(), imported, total };
     console.answer(&answer, &text(&answer))
 }

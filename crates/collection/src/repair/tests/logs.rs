@@ -56,7 +56,10 @@ fn batches_behind_a_damaged_one_are_kept() {
                 assert!(!report.complete);
             } else {
                 // The last one may not have been finished: nobody can tell.
-                assert_eq!((told.len(), open(&kept.path()).unwrap().count(None).unwrap()), (0, 90));
+                assert_eq!(
+                    (told.len(), open(&kept.path()).unwrap().count(None, Control::default()).unwrap()),
+                    (0, 90)
+                );
             }
             fs::remove_dir_all(&to).unwrap();
         }
@@ -94,7 +97,7 @@ fn a_log_that_is_followed_by_another_has_all_that_it_had() {
         let collection = Collection::open(&to, &options()).unwrap();
         kept.put(&collection, 300..301, 1);
         collection.flush().unwrap();
-        assert_eq!(collection.count(None).unwrap(), held.len() as u64 + 1);
+        assert_eq!(collection.count(None, Control::default()).unwrap(), held.len() as u64 + 1);
         kept.truth.remove(&Id::Number(900));
         drop(collection);
         fs::remove_dir_all(&to).unwrap();

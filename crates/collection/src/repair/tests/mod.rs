@@ -16,6 +16,7 @@ use arrow_array::cast::AsArray;
 use arrow_array::types::Int64Type;
 use arrow_array::{Array, Int64Array, RecordBatch, StringArray};
 use bathyal_kernels::{Element, Metric};
+use bathyal_tier::Control;
 use bathyal_vectors::VectorFile;
 use bathyal_vectors::progress::Silent;
 use std::collections::BTreeMap;
@@ -142,7 +143,8 @@ fn holds(path: &Path, schema: &Schema) -> Held {
     let collection = Collection::open(path, &options()).unwrap();
     assert_eq!(collection.verify(&Silent).unwrap(), Vec::<String>::new());
     let names = schema.vectors.iter().map(|field| field.name.clone()).collect();
-    let mut scan = collection.scan(None, &Fetch { columns: None, vectors: names }, None).unwrap();
+    let mut scan =
+        collection.scan(None, &Fetch { columns: None, vectors: names }, None, Control::default()).unwrap();
     let mut held = Held::new();
     while let Some(some) = scan.next(1000, Default::default()).unwrap() {
         for at in 0..some.ids.len() {

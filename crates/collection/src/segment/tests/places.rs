@@ -76,7 +76,8 @@ fn large_segments_are_of_the_family_that_the_schema_names() {
     let (place, schema) = (in_memory(), Arc::new(wanted));
     let options = WriteOptions { flat_below_rows: 800, ..one_thread() };
     let family = |segment: &Segment, at: usize| {
-        let manifest = segment.index(at).unwrap().manifest();
+        let index = segment.index(at).unwrap();
+        let manifest = index.manifest();
         (manifest.family.clone(), manifest.stored.is_some())
     };
     let entry = write(&place, &schema, "s-1-aa", 799, &options).unwrap();
@@ -99,7 +100,8 @@ fn flat_segments_have_codes_where_comparing_all_takes_longer() {
         let schema = schema(IdKind::Number, &[dim], &[]);
         let segment = segment(&schema, count);
         check(&segment, &schema, count);
-        let codes = &segment.index(0).unwrap().manifest().structure["codes"];
+        let index = segment.index(0).unwrap();
+        let codes = &index.manifest().structure["codes"];
         assert_eq!(codes.is_object(), coded, "{dim} x {count}: {codes}");
     }
 }

@@ -55,11 +55,11 @@ impl Spares {
         }
     }
 
-    /// Closes those of an index.
-    pub(super) fn clear(&self, tenant: u64) {
+    /// Closes those of indexes that are `meant`.
+    pub(super) fn clear(&self, meant: impl Fn(&Tenant) -> bool) {
         for lane in self.0.iter() {
             let mut place = lane.lock().unwrap_or_else(PoisonError::into_inner);
-            let spare = place.take_if(|spare| spare.tenant.number == tenant);
+            let spare = place.take_if(|spare| meant(&spare.tenant));
             drop(place);
             spare.into_iter().for_each(Spare::retire);
         }

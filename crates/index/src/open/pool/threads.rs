@@ -237,14 +237,14 @@ impl Pool {
         seat.into_iter().for_each(|seat| self.seats.stand_up(seat));
     }
 
-    /// Closes what stands idle of an index's engines.
+    /// Closes what stands idle of an index's engines, and of those that it shares its memory with.
     pub(super) fn clear(&self, tenant: &Tenant) {
-        self.spares(tenant).clear(tenant.number);
+        self.spares.iter().for_each(|spares| spares.clear(|other| other.shares_with(tenant)));
     }
 
     /// Closes all engines of an index, and returns when they are closed.
     pub(in crate::open) fn leave(&self, tenant: &Tenant) {
-        self.clear(tenant);
+        self.spares(tenant).clear(|other| other.number == tenant.number);
         let (ack, done) = channel();
         for desk in self.desks().iter() {
             desk.dismiss(tenant.number, ack.clone());

@@ -4,8 +4,9 @@ use super::desk::{Desk, Order};
 use super::job::{Ended, Held, Job, Scratch};
 use super::post::Post;
 use super::tenant::Tenant;
-use super::threads::Pool;
+use super::threads::{Pool, cores};
 use crate::error::IndexError;
+use bathyal_tier::process::open_files_limit;
 use bathyal_tier::{Cx, thread_waker};
 use std::cell::Cell;
 use std::future::Future;
@@ -19,6 +20,10 @@ const LONGEST_SLEEP: Duration = Duration::from_millis(20);
 const TURN: Duration = Duration::from_micros(100);
 /// How long an engine stands idle before it is closed.
 const IDLE: Duration = Duration::from_secs(10);
+/// Engines of a worker that stand idle at most: each has files open and buffers, and a process may have thousands of small indexes.
+const MOST_IDLE: u64 = 16;
+/// And of all workers together, no more than one of so many of the files that a process may have open.
+const FILES_SHARE: u64 = 8;
 
 thread_local! {
     static IS_WORKER: Cell<bool> = const { Cell::new(false) };
@@ -107,10 +112,22 @@ impl<F: Future<Output = Ended>> Worker<F> {
     fn post(&mut self, tenant: &Arc<Tenant>) -> &mut Post<F> {
         let known = self.posts.iter().position(|post| post.tenant.number == tenant.number);
         let at = known.unwrap_or_else(|| {
+            self.make_room();
             self.posts.push(Post::new(self.pool, self.desk.clone(), tenant.clone()));
             self.posts.len() - 1
         });
         &mut self.posts[at]
+    }
+
+    /// Closes the engine that stands idle for the longest time, where there are so many that another one would be too much.
+    fn make_room(&mut self) {
+        let idle = self.posts.iter().enumerate().filter(|(_, post)| post.is_idle());
+        let share = open_files_limit() / FILES_SHARE / cores() as u64;
+        if idle.clone().count() as u64 >= share.clamp(1, MOST_IDLE)
+            && let Some((at, _)) = idle.min_by_key(|(_, post)| post.idle_since)
+        {
+            self.posts.remove(at).close();
+        }
     }
 
     /// Nothing can go on: waits for a device, for memory, or for work.

@@ -1,0 +1,187 @@
+//! Search over many segments: the recall of all together, whichever of them has the neighbours, and the memory that they share.
+
+use bathyal_collection::{
+    Collection, CollectionError, CollectionOptions, Durability, Filter, Found, Id, IdKind, Ids, Question,
+    Rows, Schema, VectorField,
+};
+use bathyal_index::{Effort, OpenOptions};
+use bathyal_kernels::{Element, Metric};
+use bathyal_tier::Control;
+use bathyal_vectors::VectorFile;
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+use std::path::Path;
+use std::sync::atomic::AtomicBool;
+use std::time::Instant;
+
+const DIM: usize = 16;
+const SEGMENTS: usize = 16;
+const ROWS: usize = 16_000;
+const QUERIES: usize = 100;
+const K: usize = 10;
+
+fn schema() -> Schema {
+    let vectors = vec![VectorField::new("v", DIM, Element::F32, Metric::L2)];
+    Schema { id_kind: IdKind::Number, vectors, columns: Vec::new() }
+}
+
+fn options() -> CollectionOptions {
+    CollectionOptions {
+        durability: Durability::System,
+        background: false,
+        compact: false,
+        // Small segments have codes and groups, too.
+        flat_below_rows: 100,
+        ..CollectionOptions::default()
+    }
+}
+
+/// Vectors around as many centers as there are segments, one center after the other.
+fn clustered(rng: &mut StdRng, rows: usize) -> Vec<[f32; DIM]> {
+    let mut vector = |spread: f32| std::array::from_fn(|_| rng.random_range(-spread..spread));
+    let centers: Vec<[f32; DIM]> = (0..SEGMENTS).map(|_| vector(4.0)).collect();
+    let near = |row: usize| {
+        let (center, own): (_, [f32; DIM]) = (&centers[row * SEGMENTS / rows], vector(1.0));
+        std::array::from_fn(|at| center[at] + own[at])
+    };
+    (0..rows).map(near).collect()
+}
+
+fn file(rows: &[[f32; DIM]]) -> VectorFile {
+    let bytes = rows.iter().flatten().flat_map(|number| number.to_le_bytes()).collect();
+    VectorFile::from_rows(Element::F32, DIM, bytes).unwrap()
+}
+
+/// A collection of these rows, in the order of `order`, in so many segments.
+fn collection(path: &Path, rows: &[[f32; DIM]], order: &[usize], segments: usize) {
+    let collection = Collection::create(path, schema(), &options()).unwrap();
+    for some in order.chunks(order.len().div_ceil(segments)) {
+        let ids = Ids::Numbers(some.iter().map(|row| *row as u64).collect::<Vec<_>>().into());
+        let own: Vec<[f32; DIM]> = some.iter().map(|row| rows[*row]).collect();
+        collection.add(Rows::new(&schema(), ids, vec![file(&own)], None).unwrap()).unwrap();
+        collection.flush().unwrap();
+    }
+    assert_eq!(collection.describe().segments.len(), segments);
+}
+
+/// The share of the true neighbours that were found.
+fn recall(found: &Found, rows: &[[f32; DIM]], queries: &[[f32; DIM]]) -> f64 {
+    let mut hits = 0;
+    for (at, query) in queries.iter().enumerate() {
+        let distance = |row: usize| -> f32 { (0..DIM).map(|at| (rows[row][at] - query[at]).powi(2)).sum() };
+        let mut all: Vec<usize> = (0..rows.len()).collect();
+        all.sort_by(|a, b| distance(*a).total_cmp(&distance(*b)));
+        let ids = (0..found.k).map(|rank| found.ids.get(at * found.k + rank));
+        hits += ids.filter(|id| all[..K].iter().any(|row| *id == Id::Number(*row as u64))).count();
+    }
+    hits as f64 / (queries.len() * K) as f64
+}
+
+#[test]
+fn the_recall_is_that_of_all_segments_wherever_neighbours_are() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut rng = StdRng::seed_from_u64(3);
+    let all = clustered(&mut rng, ROWS + QUERIES);
+    // Queries of every cluster that are no rows.
+    let (queries, all): (Vec<_>, Vec<_>) =
+        all.into_iter().enumerate().partition(|(row, _)| row % (ROWS / QUERIES + 1) == 0);
+    let vectors =
+        |numbered: Vec<(usize, [f32; DIM])>| numbered.into_iter().map(|(_, vector)| vector).collect();
+    let (queries, all): (Vec<[f32; DIM]>, Vec<[f32; DIM]>) = (vectors(queries), vectors(all));
+    assert_eq!((queries.len(), all.len()), (QUERIES, ROWS));
+    let together: Vec<usize> = (0..ROWS).collect();
+    let spread: Vec<usize> = (0..ROWS).map(|at| at % 1000 * SEGMENTS + at / 1000).collect();
+    for (name, order) in [("spread", spread), ("together", together)] {
+        let path = folder.path().join(name);
+        collection(&path, &all, &order, SEGMENTS);
+        let collection = Collection::open(&path, &options()).unwrap();
+        for recall_wanted in [0.9, 0.95, 0.99] {
+            let question = Question { k: K, effort: Effort::Recall(recall_wanted), ..Question::default() };
+            let found = collection.search(&file(&queries), &question, Control::default()).unwrap();
+            let reached = recall(&found, &all, &queries);
+            println!("{name} {recall_wanted}: {reached:.3}, {:?}", found.totals);
+            assert!(reached >= f64::from(recall_wanted) - 0.01, "{name} {recall_wanted}: {reached}");
+            assert_eq!(found.plans.len(), SEGMENTS);
+        }
+    }
+}
+
+#[test]
+fn answers_to_a_query_are_those_that_it_has_in_a_batch() {
+    let folder = tempfile::tempdir().unwrap();
+    let all = clustered(&mut StdRng::seed_from_u64(4), 4000);
+    let order: Vec<usize> = (0..all.len()).collect();
+    collection(folder.path().join("c").as_path(), &all, &order, 8);
+    let collection = Collection::open(folder.path().join("c"), &options()).unwrap();
+    let question = Question { k: K, ..Question::default() };
+    let queries = &all[..100];
+    let batch = collection.search(&file(queries), &question, Control::default()).unwrap();
+    for threads in [1, 3] {
+        for (at, query) in queries.iter().enumerate().step_by(7) {
+            let question = Question { threads, ..question.clone() };
+            let alone = collection.search(&file(&[*query]), &question, Control::default()).unwrap();
+            for rank in 0..K {
+                let place = at * K + rank;
+                assert_eq!(alone.ids.get(rank), batch.ids.get(place), "{at} {rank}");
+                assert_eq!(alone.distances[rank], batch.distances[place], "{at} {rank}");
+            }
+        }
+    }
+}
+
+#[test]
+fn many_segments_share_a_small_budget_or_say_what_is_enough() {
+    let folder = tempfile::tempdir().unwrap();
+    let all = clustered(&mut StdRng::seed_from_u64(5), 4800);
+    let order: Vec<usize> = (0..all.len()).collect();
+    let path = folder.path().join("c");
+    collection(&path, &all, &order, 24);
+    let search = |memory: Option<u64>| {
+        let index = OpenOptions { memory_bytes: memory, ..OpenOptions::default() };
+        let collection = Collection::open(&path, &CollectionOptions { index, ..options() })?;
+        let question = Question { k: K, threads: 2, ..Question::default() };
+        collection.search(&file(&all[..300]), &question, Control::default())
+    };
+    let good = |found: &Found| recall(found, &all, &all[..300]) >= 0.94;
+    assert!(good(&search(None).unwrap()) && good(&search(Some(32 << 20)).unwrap()));
+    let Err(CollectionError::Memory { needed, given, .. }) = search(Some(1 << 20)) else {
+        panic!("a megabyte is too little for the buffers of a search thread");
+    };
+    assert!(given == 1 << 20 && needed > given && needed <= 32 << 20, "{needed}");
+    assert!(good(&search(Some(needed)).unwrap()));
+    let Err(CollectionError::Memory { needed: again, .. }) = search(Some(needed - 1)) else {
+        panic!("{needed} is not the least");
+    };
+    assert_eq!(again, needed);
+}
+
+#[test]
+fn who_looks_for_rows_that_match_can_be_stopped() {
+    let folder = tempfile::tempdir().unwrap();
+    let all = clustered(&mut StdRng::seed_from_u64(6), 4000);
+    let order: Vec<usize> = (0..all.len()).collect();
+    let path = folder.path().join("c");
+    collection(&path, &all, &order, 4);
+    let collection = Collection::open(&path, &options()).unwrap();
+    let one: Vec<[f32; DIM]> = vec![all[0]];
+    let rows = Rows::new(&schema(), Ids::Numbers(vec![1 << 40].into()), vec![file(&one)], None).unwrap();
+    collection.add(rows).unwrap();
+    let cancel = AtomicBool::new(true);
+    let cancelled = Control { cancel: Some(&cancel), deadline: None };
+    let late = Control { cancel: None, deadline: Some(Instant::now()) };
+    let filter = |number: u64| Filter::parse(&format!("id >= {number}")).unwrap();
+    for (at, control) in [cancelled, late].into_iter().enumerate() {
+        let told = |error: CollectionError| match at {
+            0 => assert!(matches!(error, CollectionError::Cancelled), "{error}"),
+            _ => assert!(matches!(error, CollectionError::Deadline), "{error}"),
+        };
+        // Another filter each time: what matches is kept.
+        let number = at as u64 * 10;
+        told(collection.delete_matching(&filter(number), control).unwrap_err());
+        told(collection.count(Some(&filter(number + 1)), control).unwrap_err());
+        let scan = collection.scan(Some(&filter(number + 2)), &Default::default(), None, control);
+        told(scan.map(drop).unwrap_err());
+        assert_eq!(collection.count(None, control).unwrap(), 4001);
+    }
+    assert_eq!(collection.delete_matching(&filter(10), Control::default()).unwrap().deleted, 3991);
+}
