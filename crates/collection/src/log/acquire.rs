@@ -54,7 +54,7 @@ impl LogWriter {
     pub(crate) fn acquire(
         place: &Place,
         keep: usize,
-        in_use: &BTreeSet<String>,
+        in_use: &dyn Fn() -> BTreeSet<String>,
     ) -> Result<Acquired, CollectionError> {
         for _ in 0..TRIES {
             let Some(sealed) = seal(place)? else { continue };

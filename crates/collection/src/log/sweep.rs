@@ -17,7 +17,7 @@ struct Needed {
 impl LogWriter {
     /// Removes all versions but the latest `keep`, segments that no kept version names, logs all of whose records are in the segments of
     /// `version`, which is the latest, and what of all these was never finished. The segments `in_use` stay: they are being written.
-    /// What it has no name for it leaves alone.
+    /// What is in use is asked after the lists: whatever was begun by then is known to be. What it has no name for it leaves alone.
     ///
     /// # Errors
     /// [`CollectionError::Fenced`] if another one has taken over; [`CollectionError::Store`]. What is left then the next call removes.
@@ -25,7 +25,7 @@ impl LogWriter {
         &mut self,
         version: &Version,
         keep: usize,
-        in_use: &BTreeSet<String>,
+        in_use: &dyn Fn() -> BTreeSet<String>,
     ) -> Result<(), CollectionError> {
         let place = self.place.clone();
         let (published, traces) = (place.store().list()?, place.store().traces()?);
@@ -35,7 +35,7 @@ impl LogWriter {
             return Err(CollectionError::Fenced { path: place.path().to_path_buf() });
         }
         let parts: Vec<Part> = published.iter().filter_map(|name| Part::of(name)).collect();
-        let needed = needed(&place, (version, keep), in_use, &parts);
+        let needed = needed(&place, (version, keep), &in_use(), &parts);
         let mut logs: Vec<u64> =
             parts.iter().filter_map(first_of).filter(|first| *first <= self.first).collect();
         logs.sort_unstable();

@@ -8,7 +8,7 @@ impl Shared {
     pub(super) fn clean(&self, writing: &mut Writing) {
         let state = self.state();
         if let Some(log) = &mut writing.log {
-            let _ = log.sweep(&state.version, 1 + self.options.keep_versions, &self.segments.in_use());
+            let _ = log.sweep(&state.version, 1 + self.options.keep_versions, &|| self.segments.in_use());
         }
     }
 }

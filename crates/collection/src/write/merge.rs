@@ -19,7 +19,10 @@ impl Shared {
         names: &[String],
         progress: &dyn Progress,
     ) -> Result<Option<SegmentEntry>, CollectionError> {
-        let state = self.state();
+        let (state, epoch) = {
+            let writing = self.writing();
+            (self.state(), writing.epoch)
+        };
         let chosen: Vec<Arc<RowSet>> = state
             .segments
             .iter()
@@ -45,7 +48,7 @@ impl Shared {
             0 => None,
             _ => Some(self.write_segment((&self.place, name), &state, next, progress)?),
         };
-        match self.publish_merged(names, entry.clone(), &state) {
+        match self.publish_merged(names, entry.clone(), (&state, epoch)) {
             Ok(true) => Ok(entry),
             Ok(false) => Err(CollectionError::Fenced { path: self.place.path().to_path_buf() }),
             Err(error) => Err(error),
@@ -53,18 +56,18 @@ impl Shared {
     }
 
     /// Puts a segment in the place of others, of the rows that were there by the version of `read`; false if they are not there any
-    /// more.
+    /// more, or the writing was acquired anew since: whoever wrote in between removes what no version names.
     fn publish_merged(
         &self,
         names: &[String],
         entry: Option<SegmentEntry>,
-        read: &State,
+        (read, epoch): (&State, u64),
     ) -> Result<bool, CollectionError> {
         let mut writing = self.writing();
         let state = self.state();
         let merged = |segment: &SegmentState| names.contains(&segment.segment.entry().name);
         let found = state.segments.iter().filter(|segment| merged(segment)).count();
-        if found != names.len() {
+        if found != names.len() || writing.epoch != epoch {
             return Ok(false);
         }
         let Some(log) = &mut writing.log else { return Ok(false) };

@@ -109,7 +109,7 @@ impl Shared {
         }
         let keep = 1 + self.options.keep_versions;
         let Acquired { writer, version, deleted, changes } =
-            LogWriter::acquire(&self.place, keep, &self.segments.in_use())?;
+            LogWriter::acquire(&self.place, keep, &|| self.segments.in_use())?;
         let mut state = with_segments(&self.place, &self.options, &self.segments, version, &deleted);
         for (sequence, change) in changes {
             state.apply(sequence, &change)?;
