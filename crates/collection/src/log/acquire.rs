@@ -216,6 +216,7 @@ fn begin(place: &Place, sealed: Sealed) -> Result<Option<Acquired>, CollectionEr
         first: next,
         log,
         end: 0,
+        appended: 0,
         settled: 0,
         next,
         usable: true,

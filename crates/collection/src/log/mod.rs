@@ -14,6 +14,7 @@ mod writer;
 pub(crate) use acquire::Acquired;
 pub(crate) use reader::{LogReader, Progress};
 pub(crate) use record::{Batch, Change};
+pub(crate) use sweep::{Listed, remove};
 pub(crate) use writer::LogWriter;
 
 use crate::error::CollectionError;

@@ -2,9 +2,10 @@
 
 use super::flush::ROWS_AT_ONCE;
 use super::shared::Shared;
+use super::traffic::{Brake, Traffic};
 use crate::bits::RowBits;
 use crate::error::CollectionError;
-use crate::segment::Segment;
+use crate::segment::{Segment, WriteOptions};
 use crate::state::{Cursor, SegmentState, State};
 use crate::version::SegmentEntry;
 use bathyal_index::RowSet;
@@ -17,6 +18,7 @@ impl Shared {
     pub(super) fn merge(
         &self,
         names: &[String],
+        options: &WriteOptions,
         progress: &dyn Progress,
     ) -> Result<Option<SegmentEntry>, CollectionError> {
         let (state, epoch) = {
@@ -36,8 +38,11 @@ impl Shared {
         let left: u64 = chosen.iter().map(|set| u64::from(set.count())).sum();
         progress.stage("reading rows", left);
         let mut done = 0;
+        let row_bytes = bytes_of_a_row(&state, names);
+        let mut brake = Brake::new(self.options.compact_bytes_per_second);
         let next = || {
             let rows = cursor.next(&state, ROWS_AT_ONCE)?;
+            brake.pass((rows.len() as f64 * row_bytes) as u64, &|| progress.cancelled());
             done += rows.len() as u64;
             progress.advance(done);
             Ok(rows)
@@ -46,10 +51,14 @@ impl Shared {
         let _written = self.segments.begin(name.clone());
         let entry = match left {
             0 => None,
-            _ => Some(self.write_segment((&self.place, name), &state, next, progress)?),
+            _ => Some(self.write_segment((&self.place, name, options), &state, next, progress)?),
         };
         match self.publish_merged(names, entry.clone(), (&state, epoch)) {
-            Ok(true) => Ok(entry),
+            Ok(true) => {
+                // Nobody is to wait for what is removed.
+                self.clean();
+                Ok(entry)
+            }
             Ok(false) => Err(CollectionError::Fenced { path: self.place.path().to_path_buf() }),
             Err(error) => Err(error),
         }
@@ -106,9 +115,9 @@ impl Shared {
             writing.log = None;
             return Err(error);
         }
+        Traffic::add(&self.traffic.merged, entry.as_ref().map_or(0, |entry| entry.bytes));
         next.version = Arc::new(version);
         self.show(next);
-        self.clean(&mut writing);
         Ok(true)
     }
 }
@@ -126,6 +135,15 @@ fn rows_in(
     }
     let rows = new.find(&old.segment.ids_of(&since)?)?;
     rows.into_iter().map(|row| row.ok_or_else(lost)).collect()
+}
+
+/// Bytes of the segments with these names for each of their rows.
+fn bytes_of_a_row(state: &State, names: &[String]) -> f64 {
+    let entries = state.segments.iter().map(|segment| segment.segment.entry());
+    let (bytes, rows) = entries
+        .filter(|entry| names.contains(&entry.name))
+        .fold((0, 0), |(bytes, rows), entry| (bytes + entry.bytes, rows + u64::from(entry.rows)));
+    bytes as f64 / rows.max(1) as f64
 }
 
 fn lost() -> CollectionError {

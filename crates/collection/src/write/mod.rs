@@ -6,13 +6,16 @@ mod commit;
 mod compact;
 mod copy;
 mod flush;
+mod large;
 mod merge;
 mod operation;
 mod segments;
 mod shared;
+mod traffic;
 
 pub use compact::{CompactOptions, Compacted};
 pub use copy::CopiedCollection;
 pub(crate) use operation::Operation;
 pub use operation::Written;
 pub(crate) use shared::Shared;
+pub use traffic::WrittenBytes;
