@@ -128,6 +128,8 @@ class _CollectionArguments(TypedDict):
     memory: int | None
     write_memory: int | None
     build_memory: int | None
+    compact_memory: int | None
+    compact_speed: int | None
     threads: int
     durability: str
     compact: bool

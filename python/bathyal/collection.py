@@ -62,6 +62,8 @@ class Collection(Reading):
         memory: float | str | None = None,
         write_memory: float | str | None = None,
         build_memory: float | str | None = None,
+        compact_memory: float | str | None = None,
+        compact_speed: float | str | None = None,
         threads: int = 0,
         durability: Durability = "disk",
         compact: bool = True,
@@ -104,6 +106,8 @@ class Collection(Reading):
             memory=memory,
             write_memory=write_memory,
             build_memory=build_memory,
+            compact_memory=compact_memory,
+            compact_speed=compact_speed,
             threads=threads,
             durability=durability,
             compact=compact,
@@ -124,6 +128,8 @@ class Collection(Reading):
         memory: float | str | None = None,
         write_memory: float | str | None = None,
         build_memory: float | str | None = None,
+        compact_memory: float | str | None = None,
+        compact_speed: float | str | None = None,
         threads: int = 0,
         durability: Durability = "disk",
         compact: bool = True,
@@ -140,9 +146,12 @@ class Collection(Reading):
                 not written to. None means the latest, with all that was written since.
             memory: most bytes that the indexes of its segments may hold, or text such as ``"1GB"``; None means no
                 limit.
-            write_memory: bytes for rows that are not in segments yet; None takes 128 MiB. A batch has to be below
-                one eighth of it.
+            write_memory: bytes for rows that are not in segments yet; None takes 128 MiB. Larger batches than one
+                eighth of it are written as a segment at once.
             build_memory: bytes that building the index of a segment may take; None means no limit.
+            compact_memory: the same where segments are merged, which happens beside the writes; None means
+                ``build_memory``.
+            compact_speed: bytes of rows that merging reads a second at most; None or 0 means as many as it can.
             threads: of builds; 0 means all cores.
             durability: what rows that were written outlive when the call returns: ``"disk"``, a loss of power;
                 ``"system"``, the end of the process alone, which is faster.
@@ -165,6 +174,8 @@ class Collection(Reading):
             memory=memory,
             write_memory=write_memory,
             build_memory=build_memory,
+            compact_memory=compact_memory,
+            compact_speed=compact_speed,
             threads=threads,
             durability=durability,
             compact=compact,
@@ -258,7 +269,6 @@ class Collection(Reading):
         Raises:
             DuplicateIdError: an id is there already, or twice among the rows (a ValueError).
             ValueError: rows that do not fit the collection, or each other.
-            MemoryError: more rows than memory for writes holds: write them in batches.
             BlockingIOError: another process, or another open collection, writes to it.
             OSError: the disk is full, a store refused or did not answer, or another process has taken over.
 
@@ -559,6 +569,8 @@ def _opening(
     memory: float | str | None,
     write_memory: float | str | None,
     build_memory: float | str | None,
+    compact_memory: float | str | None,
+    compact_speed: float | str | None,
     threads: int,
     durability: Durability,
     compact: bool,
@@ -575,6 +587,8 @@ def _opening(
         "memory": memory_bytes(memory),
         "write_memory": memory_bytes(write_memory),
         "build_memory": memory_bytes(build_memory),
+        "compact_memory": memory_bytes(compact_memory),
+        "compact_speed": memory_bytes(compact_speed),
         "threads": whole("threads", threads, most=4096),
         "durability": durability,
         "compact": bool(compact),

@@ -440,6 +440,8 @@ def test_schemas_that_no_collection_has(tmp_path: pathlib.Path) -> None:
         ({"vectors": {}}, ValueError, "fields of vectors"),
         ({"dim": 8, "durability": "hope"}, ValueError, "disk, system"),
         ({"dim": 8, "write_memory": "1kB"}, MemoryError, "memory for writes"),
+        ({"dim": 8, "build_memory": "70MiB"}, MemoryError, "build_memory"),
+        ({"dim": 8, "compact_memory": "1MB"}, MemoryError, "compact_memory"),
         ({"dim": 8, "tier": "tape"}, ValueError, "tape"),
     ]:
         with pytest.raises(kind, match=words):

@@ -214,13 +214,29 @@ def test_many_threads_write(path: pathlib.Path) -> None:
         assert list(again) == expected
 
 
+def test_a_call_may_bring_more_than_memory_for_writes_holds(path: pathlib.Path) -> None:
+    rows = np.random.default_rng(1).standard_normal((3000, 256), dtype=np.float32)
+    with Collection.create(path, dim=256, id="u64", columns={"n": "int64"}, write_memory="1MiB") as docs:
+        docs.add([5], rows[:1], {"n": [1]})
+        with pytest.raises(bathyal.DuplicateIdError):
+            docs.add(range(3000), rows)
+        assert list(docs) == [5]
+        assert docs.upsert(range(3000), rows, {"n": list(range(3000))}).replaced == 1
+        assert docs.update(range(3000), {"n": [7] * 3000}).replaced == 3000
+        assert docs.count("n = 7") == 3000
+        told = docs.inspect()
+        assert told["rows_in_memory"] == 0 and told["written"]["segments"] > 2 * rows.nbytes
+        with Collection.open(path) as reader:
+            assert reader.search(rows[::100], k=1, recall=1.0).ids.ravel().tolist() == list(
+                range(0, 3000, 100)
+            )
+        assert docs.delete(range(2999)).deleted == 2999 and list(docs) == [2999]
+
+
 def test_batches_keep_to_the_memory_for_writes(path: pathlib.Path) -> None:
     arrow = pytest.importorskip("pyarrow")
     rows = np.random.default_rng(1).standard_normal((3000, 256), dtype=np.float32)
     with Collection.create(path, dim=256, id="u64", write_memory="1MiB", compact=False) as docs:
-        with pytest.raises(MemoryError, match="memory"):
-            docs.add(range(3000), rows)
-        assert len(docs) == 0
         vectors = arrow.FixedSizeListArray.from_arrays(arrow.array(rows.ravel()), 256)
         table = arrow.table({"id": arrow.array(range(3000), arrow.uint64()), "vector": vectors})
         assert docs.add_batches(table, progress=False).added == 3000

@@ -9,9 +9,10 @@ use crate::repair::{RepairOptions, Repaired, repair};
 use crate::rows::Rows;
 use crate::schema::Schema;
 use crate::search::{Found, Question};
+use crate::segment::WriteOptions;
 use crate::snapshot::{Fetch, Gotten, Scan, Snapshot};
 use crate::version::{FORMAT, Version, now, numbers, random_digits};
-use crate::write::{CompactOptions, Compacted, CopiedCollection, Operation, Shared, Written};
+use crate::write::{CompactOptions, Compacted, CopiedCollection, Operation, Shared, Written, WrittenBytes};
 use arrow_array::RecordBatch;
 use bathyal_index::StoreOptions;
 use bathyal_tier::Control;
@@ -49,6 +50,8 @@ pub struct Description {
     pub bytes: u64,
     /// Rows of segments, deleted or not, for every row in them that is there.
     pub space_amplification: f64,
+    /// What this handle has written.
+    pub written: WrittenBytes,
     /// The segments.
     pub segments: Vec<SegmentDescription>,
 }
@@ -172,11 +175,11 @@ impl Collection {
         Snapshot::new(self.shared.state())
     }
 
-    /// Adds rows whose ids are not there: all of them, or none.
+    /// Adds rows whose ids are not there: all of them, or none, however many there are.
     ///
     /// # Errors
     /// [`CollectionError::Duplicate`]; [`CollectionError::Busy`] and [`CollectionError::Fenced`] where another one writes;
-    /// [`CollectionError::Memory`] for more rows than memory for writes holds.
+    /// [`CollectionError::Parameter`] for more rows than a segment holds.
     pub fn add(&self, rows: Rows) -> Result<Written, CollectionError> {
         self.shared.write(Operation::Add(rows))
     }
@@ -298,7 +301,7 @@ impl Collection {
         self.shared.refresh()
     }
 
-    /// Bytes of a batch at most: one eighth of the memory for writes.
+    /// Bytes of a batch at most that goes through the log and memory. Larger ones are written as a segment at once.
     pub fn largest_batch_bytes(&self) -> u64 {
         self.shared.largest_batch_bytes()
     }
@@ -380,6 +383,7 @@ impl Collection {
             held_bytes: state.segments.iter().map(|segment| segment.segment.held_bytes()).sum(),
             bytes: state.segments.iter().map(|segment| segment.segment.entry().bytes).sum(),
             space_amplification: state.space_amplification(),
+            written: self.shared.written_bytes(),
             segments: segments.collect(),
         }
     }
@@ -418,6 +422,16 @@ fn check(options: &CollectionOptions) -> Result<(), CollectionError> {
             given: options.write_memory_bytes,
             advice: "allow at least that much".into(),
         });
+    }
+    let needed = WriteOptions::least_memory_bytes()?;
+    for (what, given) in [
+        ("building a segment (build_memory)", options.build_memory_bytes),
+        ("merging segments (compact_memory)", options.compact_memory_bytes),
+    ] {
+        if let Some(given) = given.filter(|given| *given < needed) {
+            let advice = "allow at least that much, or leave the limit out".into();
+            return Err(CollectionError::Memory { what, needed, given, advice });
+        }
     }
     Ok(())
 }

@@ -44,4 +44,4 @@ pub use schema::{Column, ColumnKind, ID_COLUMN, Schema, VectorField};
 pub use search::{Found, PartPlan, Question};
 pub use snapshot::{Fetch, Gotten, Scan, Snapshot};
 pub use state::Fetched;
-pub use write::{CompactOptions, Compacted, CopiedCollection, Written};
+pub use write::{CompactOptions, Compacted, CopiedCollection, Written, WrittenBytes};

@@ -3,6 +3,7 @@
 use crate::segment::{FLAT_BELOW_ROWS, SegmentOptions, SegmentPart, WriteOptions, search_bytes};
 use bathyal_index::{OpenOptions, SearchMemory, StoreOptions};
 use bathyal_store::Durability;
+use std::num::NonZeroU64;
 
 /// Memory for rows that were written lately, where nobody says how much: 15,000 vectors of 768 floats come before they are written
 /// as a segment, and a search compares as many in 3 ms (docs/decisions/collections.md).
@@ -20,8 +21,16 @@ pub struct CollectionOptions {
     /// Memory for rows that are not in segments yet, in bytes: half of it for those that come, half for those that are being written
     /// as a segment.
     pub write_memory_bytes: u64,
+    /// Batches of more bytes are written as a segment at once, without the log; `None`, and more than that, mean an eighth of
+    /// `write_memory_bytes`.
+    pub direct_bytes: Option<u64>,
     /// Memory that building the indexes of a segment may take, in bytes; `None` means no limit.
     pub build_memory_bytes: Option<u64>,
+    /// The same where segments are merged; `None` means `build_memory_bytes`. Both may be taken at the same time.
+    pub compact_memory_bytes: Option<u64>,
+    /// Bytes of rows that merging reads a second at most, beside the writes or not; `None` means as many as it can. Building indexes
+    /// is not slowed down by it.
+    pub compact_bytes_per_second: Option<NonZeroU64>,
     /// Threads of builds; 0 means all cores.
     pub threads: usize,
     /// What a write that is acknowledged outlives.
@@ -42,7 +51,10 @@ impl Default for CollectionOptions {
             store: StoreOptions::default(),
             index: OpenOptions::default(),
             write_memory_bytes: DEFAULT_WRITE_MEMORY_BYTES,
+            direct_bytes: None,
             build_memory_bytes: None,
+            compact_memory_bytes: None,
+            compact_bytes_per_second: None,
             threads: 0,
             durability: Durability::Disk,
             background: true,
@@ -64,6 +76,17 @@ impl CollectionOptions {
     pub(crate) fn of_segment(&self, part: SegmentPart) -> SegmentOptions {
         let memory_bytes = self.index.memory_bytes.map(|given| part.share_of(given));
         SegmentOptions { index: self.index.clone(), memory_bytes, part }
+    }
+
+    /// How a segment is written that others are merged into. What nobody waits for takes half of the threads.
+    pub(crate) fn of_merging(&self, awaited: bool) -> WriteOptions {
+        let memory_bytes = self.compact_memory_bytes.or(self.build_memory_bytes);
+        let all = match self.threads {
+            0 => std::thread::available_parallelism().map_or(1, usize::from),
+            given => given,
+        };
+        let threads = if awaited { self.threads } else { (all / 2).max(1) };
+        WriteOptions { memory_bytes, threads, ..self.of_writing() }
     }
 
     /// How a segment is written.

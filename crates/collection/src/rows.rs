@@ -80,15 +80,23 @@ impl Rows {
     /// # Errors
     /// [`CollectionError::Vectors`], [`CollectionError::Arrow`].
     pub(crate) fn owned(&self) -> Result<Rows, CollectionError> {
+        self.taken(&(0..self.len() as u32).collect::<Vec<_>>())
+    }
+
+    /// Those at these places, in their order, in memory of their own.
+    ///
+    /// # Errors
+    /// [`CollectionError::Vectors`], [`CollectionError::Arrow`].
+    pub(crate) fn taken(&self, places: &[u32]) -> Result<Rows, CollectionError> {
         let own = |vectors: &VectorFile| {
-            let mut bytes = Vec::with_capacity(vectors.count() * vectors.row_bytes());
-            (0..vectors.count()).for_each(|row| bytes.extend_from_slice(vectors.row(row)));
+            let mut bytes = Vec::with_capacity(places.len() * vectors.row_bytes());
+            places.iter().for_each(|row| bytes.extend_from_slice(vectors.row(*row as usize)));
             VectorFile::from_rows(vectors.element(), vectors.dim(), bytes)
         };
         let vectors = self.vectors.iter().map(own).collect::<Result<Vec<_>, _>>()?;
-        let all = UInt32Array::from_iter_values(0..self.len() as u32);
-        let ids = Ids::of_array(self.ids.kind(), &take(self.ids.as_array(), &all, None)?)?;
-        Ok(Rows { ids, vectors, columns: take_record_batch(&self.columns, &all)? })
+        let numbers = UInt32Array::from(places.to_vec());
+        let ids = Ids::of_array(self.ids.kind(), &take(self.ids.as_array(), &numbers, None)?)?;
+        Ok(Rows { ids, vectors, columns: take_record_batch(&self.columns, &numbers)? })
     }
 
     /// How many there are; at least 1, since there are vectors.

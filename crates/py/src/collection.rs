@@ -17,6 +17,7 @@ use bathyal_vectors::VectorFile;
 use numpy::PyArray2;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
+use std::num::NonZeroU64;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -29,6 +30,8 @@ pub(crate) struct CollectionArguments {
     memory: Option<u64>,
     write_memory: Option<u64>,
     build_memory: Option<u64>,
+    compact_memory: Option<u64>,
+    compact_speed: Option<u64>,
     threads: usize,
     durability: String,
     compact: bool,
@@ -56,6 +59,9 @@ impl CollectionArguments {
             index,
             write_memory_bytes: self.write_memory.unwrap_or(usual.write_memory_bytes),
             build_memory_bytes: self.build_memory,
+            compact_memory_bytes: self.compact_memory,
+            compact_bytes_per_second: self.compact_speed.and_then(NonZeroU64::new),
+            direct_bytes: None,
             threads: self.threads,
             durability,
             background: self.background,

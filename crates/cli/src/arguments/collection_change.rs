@@ -25,6 +25,12 @@ pub struct WriteArguments {
     /// Memory that building the indexes of a segment may take [default: no limit]
     #[arg(long, value_name = "SIZE", value_parser = byte_size::parse)]
     pub build_memory: Option<u64>,
+    /// The same where segments are merged, which happens beside the writes [default: that of --build-memory]
+    #[arg(long, value_name = "SIZE", value_parser = byte_size::parse)]
+    pub compact_memory: Option<u64>,
+    /// Bytes of rows that merging reads a second at most, for example 50MB; 0 means as many as it can [default: 0]
+    #[arg(long, value_name = "SIZE", value_parser = byte_size::parse)]
+    pub compact_speed: Option<u64>,
     /// Threads of builds; 0 or auto means all cores
     #[arg(long, default_value = "0", value_parser = parse_threads)]
     pub threads: usize,

@@ -17,6 +17,8 @@ use std::time::Instant;
 /// Bytes of rows that are written at once, where memory for writes is not small: each time waits for the device, and between two a
 /// wish to stop is looked at.
 const BATCH_BYTES: u64 = 4 << 20;
+/// The same where large batches begin very small.
+const LEAST_BATCH_BYTES: u64 = 64 << 10;
 /// Rows of a batch at most, where nobody says how many.
 const BATCH_ROWS: usize = 8192;
 
@@ -78,7 +80,7 @@ pub fn import(
     let started = Instant::now();
     let mut source = Source::open(path, &collection.schema(), options)?;
     let rows = options.batch_rows.map_or(BATCH_ROWS, NonZeroUsize::get);
-    let bytes = BATCH_BYTES.min(collection.largest_batch_bytes() / 2) as usize;
+    let bytes = BATCH_BYTES.min(collection.largest_batch_bytes() / 2).max(LEAST_BATCH_BYTES) as usize;
     progress.stage("writing rows", source.total);
     let mut done = Imported { rows: 0, written: Written::default(), batches: 0, seconds: 0.0 };
     let stopped = |done: &Imported, error: CollectionError| CollectionError::Imported {

@@ -54,7 +54,7 @@ impl LogWriter {
     pub(crate) fn acquire(
         place: &Place,
         keep: usize,
-        in_use: &BTreeSet<String>,
+        in_use: &dyn Fn() -> BTreeSet<String>,
     ) -> Result<Acquired, CollectionError> {
         for _ in 0..TRIES {
             let Some(sealed) = seal(place)? else { continue };
@@ -216,6 +216,7 @@ fn begin(place: &Place, sealed: Sealed) -> Result<Option<Acquired>, CollectionEr
         first: next,
         log,
         end: 0,
+        appended: 0,
         settled: 0,
         next,
         usable: true,

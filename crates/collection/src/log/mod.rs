@@ -20,6 +20,7 @@ pub(crate) use bytes::LogBytes;
 pub(crate) use reader::{LogReader, Progress};
 pub(crate) use record::{Batch, Change};
 pub(crate) use salvage::SalvagedLogs;
+pub(crate) use sweep::{Listed, remove};
 pub(crate) use writer::LogWriter;
 
 use crate::error::CollectionError;

@@ -5,7 +5,7 @@ use super::record::{Change, End, LogFormat};
 use crate::error::CollectionError;
 use crate::place::{LOG, Part, Place};
 use crate::schema::Schema;
-use crate::version::Version;
+use crate::version::{self, Version};
 use bathyal_store::{Log, StoreError};
 use std::sync::Arc;
 
@@ -28,6 +28,10 @@ pub(crate) struct LogReader {
     /// The last record that was read, or is in the version.
     last: u64,
     current: Option<Current>,
+    /// The version that was begun with.
+    version: u64,
+    /// Whether it has gone from one log to the next since it was seen that this version is the latest.
+    turned: bool,
 }
 
 /// The log that is read.
@@ -47,7 +51,8 @@ impl LogReader {
     /// Of the records beyond those that are in the segments of `version`.
     pub(crate) fn new(place: &Place, version: &Version) -> LogReader {
         let (id, schema) = (version.id.clone(), version.schema.clone());
-        LogReader { place: place.clone(), id, schema, last: version.through, current: None }
+        let (last, version) = (version.through, version.number);
+        LogReader { place: place.clone(), id, schema, last, current: None, version, turned: false }
     }
 
     /// The number of the last record that was read, or is in the version.
@@ -81,14 +86,33 @@ impl LogReader {
                     return Ok(Progress::MovedOn(CollectionError::damaged(path, place, reason)));
                 }
                 if !current.end.sealed {
-                    return Ok(Progress::Now);
+                    return self.confirmed();
                 }
             }
             match self.turn()? {
                 Turn::Page => {}
+                Turn::End(Progress::Now) => return self.confirmed(),
                 Turn::End(progress) => return Ok(progress),
             }
         }
+    }
+
+    /// What is in no log may have been written between two logs, as a version. It was published before anything was appended to the
+    /// second one, so a look is enough that is made after reading.
+    fn confirmed(&mut self) -> Result<Progress, CollectionError> {
+        if self.turned {
+            let newest = version::numbers(&self.place)?.last().copied();
+            if newest.is_some_and(|newest| newest > self.version) {
+                let reason = format!("version {} is not the latest any more", self.version);
+                return Ok(Progress::MovedOn(CollectionError::damaged(
+                    self.place.path(),
+                    "its versions",
+                    reason,
+                )));
+            }
+            self.turned = false;
+        }
+        Ok(Progress::Now)
     }
 
     /// Goes to the log that has the next record.
@@ -116,6 +140,7 @@ impl LogReader {
         };
         let format = LogFormat::new(&self.id, first);
         let end = format.begin();
+        self.turned |= self.current.is_some();
         self.current = Some(Current { first, log, format, end, followed });
         Ok(Turn::Page)
     }

@@ -14,37 +14,76 @@ struct Needed {
     next: u64,
 }
 
-impl LogWriter {
-    /// Removes all versions but the latest `keep`, segments that no kept version names, logs all of whose records are in the segments of
-    /// `version`, which is the latest, and what of all these was never finished. The segments `in_use` stay: they are being written.
-    /// What it has no name for it leaves alone.
+/// What lies in a place, as it was listed.
+#[derive(Debug)]
+pub(crate) struct Listed {
+    parts: Vec<Part>,
+    /// Of what was never finished.
+    traces: Vec<Part>,
+}
+
+impl Listed {
+    /// Looks at a place. To be done before it is asked what is in use: whatever was begun by then is known to be.
     ///
     /// # Errors
-    /// [`CollectionError::Fenced`] if another one has taken over; [`CollectionError::Store`]. What is left then the next call removes.
+    /// [`CollectionError::Store`].
+    pub(crate) fn of(place: &Place) -> Result<Listed, CollectionError> {
+        let parts = |names: Vec<String>| names.iter().filter_map(|name| Part::of(name)).collect();
+        Ok(Listed { parts: parts(place.store().list()?), traces: parts(place.store().traces()?) })
+    }
+}
+
+/// Removes what is not needed any more, in this order. What is left after an error the next call removes.
+///
+/// # Errors
+/// [`CollectionError::Store`].
+pub(crate) fn remove(place: &Place, unneeded: &[Part]) -> Result<(), CollectionError> {
+    Ok(unneeded.iter().try_for_each(|part| place.store().erase(&part.name()))?)
+}
+
+impl LogWriter {
+    /// Removes what [`LogWriter::unneeded`] says.
+    ///
+    /// # Errors
+    /// Those of both.
     pub(crate) fn sweep(
         &mut self,
         version: &Version,
         keep: usize,
-        in_use: &BTreeSet<String>,
+        in_use: &dyn Fn() -> BTreeSet<String>,
     ) -> Result<(), CollectionError> {
         let place = self.place.clone();
-        let (published, traces) = (place.store().list()?, place.store().traces()?);
+        let listed = Listed::of(&place)?;
+        remove(&place, &self.unneeded(listed, (version, keep), &in_use())?)
+    }
+
+    /// What can be removed: all versions but the latest `keep`, segments that no kept version names, logs all of whose records are in
+    /// the segments of `version`, which is the latest, and what of all these was never finished. The segments `in_use` stay: they are
+    /// being written. What there is no name for is left alone. Names are given once, so all of it can be removed at any time.
+    ///
+    /// # Errors
+    /// [`CollectionError::Fenced`] if another one has taken over; [`CollectionError::Store`].
+    pub(crate) fn unneeded(
+        &mut self,
+        listed: Listed,
+        (version, keep): (&Version, usize),
+        in_use: &BTreeSet<String>,
+    ) -> Result<Vec<Part>, CollectionError> {
+        let place = self.place.clone();
         // After the lists: whatever another one adds is in none of them, or comes after its version.
         if !self.is_current()? {
             self.usable = false;
             return Err(CollectionError::Fenced { path: place.path().to_path_buf() });
         }
-        let parts: Vec<Part> = published.iter().filter_map(|name| Part::of(name)).collect();
+        let Listed { parts, traces } = listed;
         let needed = needed(&place, (version, keep), in_use, &parts);
         let mut logs: Vec<u64> =
             parts.iter().filter_map(first_of).filter(|first| *first <= self.first).collect();
         logs.sort_unstable();
         // The oldest first, so that none is missing between two.
-        for pair in logs.windows(2).filter(|pair| pair[1] <= needed.next) {
-            place.store().erase(&Part::Log(pair[0]).name())?;
-        }
-        let traces = traces.iter().filter_map(|name| Part::of(name));
-        let left = traces.filter(|part| first_of(part).is_none_or(|first| first < self.first));
+        let over = logs.windows(2).filter(|pair| pair[1] <= needed.next);
+        let mut unneeded: Vec<Part> = over.map(|pair| Part::Log(pair[0])).collect();
+        let left = traces.into_iter().filter(|part| first_of(part).is_none_or(|first| first < self.first));
         for part in parts.into_iter().filter(|part| first_of(part).is_none()).chain(left) {
             let stays = match &part {
                 // Later ones are about to be published by whoever takes over.
@@ -53,10 +92,10 @@ impl LogWriter {
                 Part::Log(_) => false,
             };
             if !stays {
-                place.store().erase(&part.name())?;
+                unneeded.push(part);
             }
         }
-        Ok(())
+        Ok(unneeded)
     }
 }
 

@@ -22,6 +22,8 @@ pub(crate) struct LogWriter {
     pub(super) first: u64,
     pub(super) log: Box<dyn bathyal_store::LogWriter>,
     pub(super) end: u64,
+    /// Bytes that were appended and have not been asked for.
+    pub(super) appended: u64,
     /// All before this byte of the log is on the disk.
     pub(super) settled: u64,
     /// The number of the next record.
@@ -39,6 +41,11 @@ impl LogWriter {
     /// Bytes of the log that is appended to.
     pub(crate) fn log_bytes(&self) -> u64 {
         self.end
+    }
+
+    /// Bytes that were appended to logs since this was last asked.
+    pub(crate) fn take_appended(&mut self) -> u64 {
+        std::mem::take(&mut self.appended)
     }
 
     /// Appends changes, which have consecutive numbers. Returns that of the last one. With [`Durability::Disk`] they outlive the
@@ -66,6 +73,7 @@ impl LogWriter {
         self.log.append(self.end, bytes, durability).map_err(|error| fenced(&self.place, error))?;
         self.usable = true;
         self.end += bytes.len() as u64;
+        self.appended += bytes.len() as u64;
         self.next += records;
         if durability == Durability::Disk {
             self.settled = self.end;

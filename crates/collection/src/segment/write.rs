@@ -80,6 +80,20 @@ impl Default for WriteOptions {
     }
 }
 
+impl WriteOptions {
+    /// The least `memory_bytes` in which every segment can be written, if need be on one thread and without codes: what the family
+    /// `flat` says, and what vectors are held in.
+    ///
+    /// # Errors
+    /// [`CollectionError::Index`], which does not happen.
+    pub(crate) fn least_memory_bytes() -> Result<u64, CollectionError> {
+        let told =
+            BuildOptions { threads: 1, ..BuildOptions::of(families::options("flat", &BTreeMap::new())?) };
+        let row = VectorFile::from_rows(Element::F32, 1, vec![0; 4])?;
+        Ok((planned_memory(&row, &told) * HELD_SHARE).div_ceil(HELD_SHARE - 1))
+    }
+}
+
 /// What a writer has begun; what of it is not to stay goes with this value.
 #[derive(Debug)]
 struct Begun {
@@ -339,8 +353,13 @@ fn build(
         ..BuildOptions::of(family(field, data.count(), options.flat_below_rows)?)
     };
     // What can be written only in more memory would never be: rows would stay in the log, and further ones be refused.
-    if options.memory_bytes.is_some_and(|given| planned_memory(data, &told) > given) {
+    if let Some(given) = options.memory_bytes
+        && planned_memory(data, &told) > given
+    {
         told.family = families::options("flat", &BTreeMap::new())?;
+        if planned_memory(data, &told) > given {
+            told.threads = 1;
+        }
     }
     let report = match build_in(data, begun.place.store(), &generation, &told, progress) {
         // It is another one's.

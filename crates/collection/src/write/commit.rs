@@ -2,6 +2,7 @@
 
 use super::operation::{Operation, Written};
 use super::shared::{Shared, Writing};
+use super::traffic::Traffic;
 use crate::error::CollectionError;
 use crate::filter::BoundFilter;
 use crate::log::{Batch, LogWriter};
@@ -10,7 +11,8 @@ use crate::state::State;
 use bathyal_tier::Control;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// What of the memory for writes a batch may take: it is there as its caller has it, as a record and as rows.
+/// What of the memory for writes a batch may take: it is there as its caller has it, as a record and as rows. Larger ones are written
+/// as a segment at once.
 const BATCH_SHARE: u64 = 8;
 /// What of it rows may take before they are frozen; as many are being written as a segment. The rest is for batches on their way.
 const ACTIVE_SHARE: f64 = 0.375;
@@ -44,15 +46,26 @@ impl Queue {
 /// A batch on its way, and what becomes of it.
 struct Ticket {
     operation: Mutex<Option<Operation>>,
-    answer: Mutex<Option<Result<Written, CollectionError>>>,
+    answer: Mutex<Option<Answer>>,
+}
+
+/// What becomes of a batch.
+enum Answer {
+    Done(Result<Written, CollectionError>),
+    /// It comes to more than goes through the log: whoever brought it writes it apart.
+    Large(Operation),
 }
 
 impl Ticket {
     fn answer(&self, answer: Result<Written, CollectionError>) {
+        self.tell(Answer::Done(answer));
+    }
+
+    fn tell(&self, answer: Answer) {
         *self.answer.lock().unwrap_or_else(PoisonError::into_inner) = Some(answer);
     }
 
-    fn take_answer(&self) -> Option<Result<Written, CollectionError>> {
+    fn take_answer(&self) -> Option<Answer> {
         self.answer.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 }
@@ -62,6 +75,8 @@ struct Group {
     /// What they come to.
     next: State,
     records: Batch,
+    /// Bytes of what they are of.
+    given: u64,
     done: Vec<(Arc<Ticket>, Written)>,
 }
 
@@ -71,11 +86,13 @@ enum Joined {
     In(Written),
     /// It is not: first there has to be room for as many bytes.
     Full(u64),
+    /// It is not, and will not be: memory never takes it.
+    Large,
 }
 
 impl Group {
     fn new(state: &State) -> Group {
-        Group { next: state.clone(), records: Batch::new(), done: Vec::new() }
+        Group { next: state.clone(), records: Batch::new(), given: 0, done: Vec::new() }
     }
 }
 
@@ -85,18 +102,21 @@ impl Shared {
     /// # Errors
     /// [`CollectionError`]; nothing of it is there then, or all of it where the error says so.
     pub(crate) fn write(self: &Arc<Self>, operation: Operation) -> Result<Written, CollectionError> {
-        self.refuse_large(operation.bytes())?;
+        if operation.bytes() > self.largest_batch_bytes() {
+            return self.write_apart(operation);
+        }
         let ticket = Arc::new(Ticket { operation: Mutex::new(Some(operation)), answer: Mutex::new(None) });
         self.queue.push(ticket.clone());
         let mut writing = self.writing();
         loop {
             if let Some(answer) = ticket.take_answer() {
-                return answer;
+                drop(writing);
+                return self.answered_with(answer);
             }
-            if self.queue.holds(&ticket) {
+            if self.queue.holds(&ticket) && !writing.reserved {
                 break;
             }
-            // Whoever took it waits for room in memory, and has let others pass meanwhile.
+            // Whoever took it waits for room in memory, and has let others pass meanwhile; or a large batch is being published.
             writing = self.answered.wait(writing).unwrap_or_else(PoisonError::into_inner);
         }
         if let Err(error) = self.acquire(&mut writing) {
@@ -106,8 +126,23 @@ impl Shared {
         }
         self.note_writing();
         self.commit(writing, self.queue.take());
-        let lost = || Err(CollectionError::Internal("a batch without an answer".into()));
-        ticket.take_answer().unwrap_or_else(lost)
+        let lost = || Answer::Done(Err(CollectionError::Internal("a batch without an answer".into())));
+        self.answered_with(ticket.take_answer().unwrap_or_else(lost))
+    }
+
+    fn answered_with(self: &Arc<Self>, answer: Answer) -> Result<Written, CollectionError> {
+        match answer {
+            Answer::Done(answer) => answer,
+            Answer::Large(operation) => self.write_apart(operation),
+        }
+    }
+
+    /// Writes a batch without the log.
+    fn write_apart(self: &Arc<Self>, operation: Operation) -> Result<Written, CollectionError> {
+        let written = self.write_large(&operation)?;
+        drop(operation);
+        self.compact_beside();
+        Ok(written)
     }
 
     /// Deletes the rows that match. They are looked for before others have to wait for this write: what is found is kept with the
@@ -150,6 +185,7 @@ impl Shared {
                 match self.join(&writing, &mut group, &operation) {
                     Ok(Joined::Full(needed)) => bytes = Some(needed),
                     Ok(Joined::In(written)) => break group.done.push((ticket, written)),
+                    Ok(Joined::Large) => break ticket.tell(Answer::Large(operation)),
                     Err(error) => break ticket.answer(Err(self.judged(&mut writing, error))),
                 }
             }
@@ -157,15 +193,23 @@ impl Shared {
         self.append(&mut writing, group);
     }
 
-    /// Waits until memory takes `bytes` more.
+    /// Waits until memory takes `bytes` more, and no large batch is about to be published: what that reads stays as it is.
     fn room_for<'a>(
         self: &'a Arc<Self>,
         mut writing: MutexGuard<'a, Writing>,
         bytes: u64,
     ) -> (MutexGuard<'a, Writing>, Result<(), CollectionError>) {
         let mut room = self.acquire(&mut writing);
-        while room.is_ok() && self.is_full(&writing, &self.state(), bytes) {
-            (writing, room) = self.make_room(writing);
+        while room.is_ok() {
+            if writing.reserved {
+                writing = self.answered.wait(writing).unwrap_or_else(PoisonError::into_inner);
+                // The log may have failed meanwhile.
+                room = self.acquire(&mut writing);
+            } else if self.is_full(&writing, &self.state(), bytes) {
+                (writing, room) = self.make_room(writing);
+            } else {
+                break;
+            }
         }
         (writing, room)
     }
@@ -180,7 +224,9 @@ impl Shared {
         let (change, written) = operation.change(&group.next, self.place.path())?;
         let Some(change) = change else { return Ok(Joined::In(written)) };
         let bytes = change.bytes();
-        self.refuse_large(bytes)?;
+        if change.record_bytes() > self.largest_batch_bytes() {
+            return Ok(Joined::Large);
+        }
         if self.is_full(writing, &group.next, bytes) {
             return Ok(Joined::Full(bytes));
         }
@@ -188,26 +234,21 @@ impl Shared {
         let mut next = group.next.clone();
         next.apply(last + 1 + group.records.len() as u64, &change)?;
         group.records.push(&change)?;
+        group.given += change.record_bytes();
         group.next = next;
         Ok(Joined::In(written))
     }
 
-    /// Refuses a batch that memory never takes.
-    fn refuse_large(&self, bytes: u64) -> Result<(), CollectionError> {
-        let most = self.largest_batch_bytes();
-        if bytes <= most {
-            return Ok(());
-        }
-        let advice = "write fewer rows at once, or allow more memory for writes (write_memory)".into();
-        Err(CollectionError::Memory { what: "a batch of rows", needed: bytes, given: most, advice })
-    }
-
     /// Appends the records of a group, and shows what they come to.
     fn append(&self, writing: &mut Writing, group: Group) {
-        let Group { next, records, done } = group;
+        let Group { next, records, given, done } = group;
         let appended = match &mut writing.log {
             _ if records.len() == 0 => Ok(()),
-            Some(log) => log.append(records, self.options.durability).map(|_| self.show(next)),
+            Some(log) => log.append(records, self.options.durability).map(|_| {
+                Traffic::add(&self.traffic.log, log.take_appended());
+                Traffic::add(&self.traffic.given, given);
+                self.show(next);
+            }),
             None => Err(CollectionError::Internal("the log is not open".into())),
         };
         match appended {
@@ -238,8 +279,9 @@ impl Shared {
         full || writing.log.as_ref().map_or(0, LogWriter::log_bytes) > self.options.write_memory_bytes
     }
 
-    /// Bytes of a batch at most.
+    /// Bytes of a batch at most that goes through the log and memory.
     pub(crate) fn largest_batch_bytes(&self) -> u64 {
-        self.options.write_memory_bytes / BATCH_SHARE
+        let most = self.options.write_memory_bytes / BATCH_SHARE;
+        self.options.direct_bytes.map_or(most, |given| given.min(most))
     }
 }

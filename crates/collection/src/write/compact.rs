@@ -58,7 +58,7 @@ impl Shared {
             let state = self.state();
             let names = if options.full { all(&state) } else { worth_merging(&state) };
             let Some(names) = names else { break };
-            let merged = self.merge(&names, progress);
+            let merged = self.merge(&names, &self.options.of_merging(true), progress);
             let entry = merged.map_err(|error| self.judged(&mut self.writing(), error))?;
             rows_written += entry.as_ref().map_or(0, |entry| u64::from(entry.rows));
             if options.full {
@@ -66,7 +66,7 @@ impl Shared {
             }
         }
         // Nobody looks at what was merged any more, unless a search or a snapshot does.
-        self.clean(&mut self.writing());
+        self.clean();
         let (segments_after, bytes_after) = sizes(&self.state());
         Ok(Compacted {
             segments_before,
@@ -82,9 +82,32 @@ impl Shared {
     pub(super) fn compact_some(&self) {
         let Ok(_merging) = self.merging.try_lock() else { return };
         while let Some(names) = worth_merging(&self.state()) {
-            if self.merge(&names, &Closing(self)).is_err() {
+            if self.merge(&names, &self.options.of_merging(false), &Closing(self)).is_err() {
                 return;
             }
+        }
+    }
+}
+
+impl Shared {
+    /// Merges what is worth it beside the writes, or here where nothing is done beside them.
+    pub(super) fn compact_beside(self: &Arc<Self>) {
+        if !self.options.compact || worth_merging(&self.state()).is_none() {
+            return;
+        }
+        if !self.options.background {
+            return self.compact_some();
+        }
+        let mut writing = self.writing();
+        if let Some(thread) = writing.thread.take_if(|thread| thread.is_finished()) {
+            let _ = thread.join();
+        }
+        // One that is at work looks for itself when it has done what it does.
+        if writing.thread.is_none() {
+            let shared = self.clone();
+            let named = std::thread::Builder::new().name("bathyal-merge".into());
+            // Without a thread the next segment brings it about.
+            writing.thread = named.spawn(move || shared.compact_some()).ok();
         }
     }
 }

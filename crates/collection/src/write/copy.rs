@@ -84,7 +84,8 @@ impl Shared {
         let order = alone.ids_of(&rows)?.order();
         let mut sorted = order.chunks(super::flush::ROWS_AT_ONCE);
         let next = || Ok(sorted.next().unwrap_or_default().iter().map(|at| rows[*at as usize]).collect());
-        self.write_segment((to, self.segment_name()), &alone, next, progress).map(Some)
+        let options = self.options.of_writing();
+        self.write_segment((to, self.segment_name(), &options), &alone, next, progress).map(Some)
     }
 }
 

@@ -2,10 +2,11 @@
 //! order of their ids, beside the writes that go on.
 
 use super::shared::{Shared, Writing};
+use super::traffic::Traffic;
 use crate::error::CollectionError;
 use crate::memory::Memory;
 use crate::place::Place;
-use crate::segment::{Segment, SegmentPart, SegmentWriter};
+use crate::segment::{Segment, SegmentPart, SegmentWriter, WriteOptions};
 use crate::state::{Located, SegmentState, State};
 use crate::version::{SegmentEntry, random_digits};
 use bathyal_vectors::progress::Progress;
@@ -41,7 +42,7 @@ pub(super) struct Frozen {
 
 /// Ends the writing of a segment when the user wants all to end. Closing a collection waits for it: it is soon done, and would be
 /// done again after each opening.
-struct Stopping<'a>(&'a Shared);
+pub(super) struct Stopping<'a>(pub(super) &'a Shared);
 
 impl Progress for Stopping<'_> {
     fn stage(&self, _name: &str, _total: u64) {}
@@ -50,6 +51,13 @@ impl Progress for Stopping<'_> {
 
     fn cancelled(&self) -> bool {
         self.0.stopping.load(Ordering::Relaxed)
+    }
+}
+
+impl Stopping<'_> {
+    /// [`CollectionError::Cancelled`] if all is to end.
+    pub(super) fn check(&self) -> Result<(), CollectionError> {
+        if self.cancelled() { Err(CollectionError::Cancelled) } else { Ok(()) }
     }
 }
 
@@ -97,6 +105,7 @@ impl Shared {
             writing.log = None;
             return Err(error);
         }
+        Traffic::add(&self.traffic.log, log.take_appended());
         let through = log.last();
         let memory = state.memories.last().cloned().unwrap_or_default();
         let frozen = Arc::new(Frozen { memory, through, epoch: writing.epoch });
@@ -140,6 +149,7 @@ impl Shared {
     /// Writes frozen memory and says how that went.
     fn run(&self, frozen: &Arc<Frozen>) {
         let outcome = self.flush(frozen);
+        let done = outcome.is_ok();
         let mut writing = self.writing();
         if writing.epoch == frozen.epoch {
             writing.flush = match outcome {
@@ -149,6 +159,9 @@ impl Shared {
         }
         drop(writing);
         self.flushed.notify_all();
+        if done {
+            self.clean();
+        }
     }
 
     fn flush(&self, frozen: &Frozen) -> Result<(), CollectionError> {
@@ -183,6 +196,7 @@ impl Shared {
         for segment in &mut next.segments {
             segment.published = segment.frozen.clone();
         }
+        Traffic::add(&self.traffic.segments, entry.as_ref().map_or(0, |entry| entry.bytes));
         let memory = next.memories.remove(0);
         if let Some(entry) = version.segments.last().filter(|_| entry.is_some()) {
             let open = self.open_segment(&state, entry);
@@ -195,7 +209,6 @@ impl Shared {
         }
         next.version = Arc::new(version);
         self.show(next);
-        self.clean(&mut writing);
         Ok(())
     }
 
@@ -211,7 +224,7 @@ impl Shared {
         alone.memories = vec![frozen.memory.clone()];
         let mut rows = sorted.chunks(ROWS_AT_ONCE);
         self.write_segment(
-            (&self.place, name),
+            (&self.place, name, &self.options.of_writing()),
             &alone,
             || {
                 let some = rows.next().unwrap_or_default();
@@ -238,14 +251,14 @@ impl Shared {
     /// Writes rows as the segment of a name, as `next` names them, in the order of their ids, until it names none.
     pub(super) fn write_segment(
         &self,
-        (place, name): (&Place, String),
+        (place, name, options): (&Place, String, &WriteOptions),
         state: &State,
         mut next: impl FnMut() -> Result<Vec<Located>, CollectionError>,
         progress: &dyn Progress,
     ) -> Result<SegmentEntry, CollectionError> {
         let version = &state.version;
-        let (schema, options) = (Arc::new(version.schema.clone()), self.options.of_writing());
-        let mut writer = SegmentWriter::begin(place, schema, &version.id, name, &options)?;
+        let schema = Arc::new(version.schema.clone());
+        let mut writer = SegmentWriter::begin(place, schema, &version.id, name, options)?;
         let columns: Vec<usize> = (0..version.schema.columns.len()).collect();
         let fields: Vec<usize> = (0..version.schema.vectors.len()).collect();
         loop {

@@ -2,10 +2,11 @@
 
 use super::flush::ROWS_AT_ONCE;
 use super::shared::Shared;
+use super::traffic::{Brake, Traffic};
 use super::yielding::yielding;
 use crate::bits::RowBits;
 use crate::error::CollectionError;
-use crate::segment::Segment;
+use crate::segment::{Segment, WriteOptions};
 use crate::state::{Cursor, SegmentState, State};
 use crate::version::SegmentEntry;
 use bathyal_index::RowSet;
@@ -18,9 +19,13 @@ impl Shared {
     pub(super) fn merge(
         &self,
         names: &[String],
+        options: &WriteOptions,
         progress: &dyn Progress,
     ) -> Result<Option<SegmentEntry>, CollectionError> {
-        let state = self.state();
+        let (state, epoch) = {
+            let writing = self.writing();
+            (self.state(), writing.epoch)
+        };
         let chosen: Vec<Arc<RowSet>> = state
             .segments
             .iter()
@@ -34,8 +39,11 @@ impl Shared {
         let left: u64 = chosen.iter().map(|set| u64::from(set.count())).sum();
         progress.stage("reading rows", left);
         let mut done = 0;
+        let row_bytes = bytes_of_a_row(&state, names);
+        let mut brake = Brake::new(self.options.compact_bytes_per_second);
         let next = || {
             let rows = cursor.next(&state, ROWS_AT_ONCE)?;
+            brake.pass((rows.len() as f64 * row_bytes) as u64, &|| progress.cancelled());
             done += rows.len() as u64;
             progress.advance(done);
             Ok(rows)
@@ -45,11 +53,18 @@ impl Shared {
         let entry = match left {
             0 => None,
             // What others wait for, the publishing, is done by this thread.
-            _ => Some(yielding(|| self.write_segment((&self.place, name), &state, next, progress))?),
+            _ => {
+                let to = (&self.place, name, options);
+                Some(yielding(|| self.write_segment(to, &state, next, progress))?)
+            }
         };
         let _open = entry.as_ref().map(|entry| self.open_ahead(names, entry, &state));
-        match self.publish_merged(names, entry.clone(), &state) {
-            Ok(true) => Ok(entry),
+        match self.publish_merged(names, entry.clone(), (&state, epoch)) {
+            Ok(true) => {
+                // Nobody is to wait for what is removed.
+                self.clean();
+                Ok(entry)
+            }
             Ok(false) => Err(CollectionError::Fenced { path: self.place.path().to_path_buf() }),
             Err(error) => Err(error),
         }
@@ -67,18 +82,18 @@ impl Shared {
     }
 
     /// Puts a segment in the place of others, of the rows that were there by the version of `read`; false if they are not there any
-    /// more.
+    /// more, or the writing was acquired anew since: whoever wrote in between removes what no version names.
     fn publish_merged(
         &self,
         names: &[String],
         entry: Option<SegmentEntry>,
-        read: &State,
+        (read, epoch): (&State, u64),
     ) -> Result<bool, CollectionError> {
         let mut writing = self.writing();
         let state = self.state();
         let merged = |segment: &SegmentState| names.contains(&segment.segment.entry().name);
         let found = state.segments.iter().filter(|segment| merged(segment)).count();
-        if found != names.len() {
+        if found != names.len() || writing.epoch != epoch {
             return Ok(false);
         }
         let Some(log) = &mut writing.log else { return Ok(false) };
@@ -117,9 +132,9 @@ impl Shared {
             writing.log = None;
             return Err(error);
         }
+        Traffic::add(&self.traffic.merged, entry.as_ref().map_or(0, |entry| entry.bytes));
         next.version = Arc::new(version);
         self.show(next);
-        self.clean(&mut writing);
         Ok(true)
     }
 }
@@ -137,6 +152,15 @@ fn rows_in(
     }
     let rows = new.find(&old.segment.ids_of(&since)?)?;
     rows.into_iter().map(|row| row.ok_or_else(lost)).collect()
+}
+
+/// Bytes of the segments with these names for each of their rows.
+fn bytes_of_a_row(state: &State, names: &[String]) -> f64 {
+    let entries = state.segments.iter().map(|segment| segment.segment.entry());
+    let (bytes, rows) = entries
+        .filter(|entry| names.contains(&entry.name))
+        .fold((0, 0), |(bytes, rows), entry| (bytes + entry.bytes, rows + u64::from(entry.rows)));
+    bytes as f64 / rows.max(1) as f64
 }
 
 fn lost() -> CollectionError {

@@ -6,10 +6,12 @@ mod commit;
 mod compact;
 mod copy;
 mod flush;
+mod large;
 mod merge;
 mod operation;
 mod segments;
 mod shared;
+mod traffic;
 mod writers;
 mod yielding;
 
@@ -19,3 +21,4 @@ pub(crate) use copy::copy_segment;
 pub(crate) use operation::Operation;
 pub use operation::Written;
 pub(crate) use shared::Shared;
+pub use traffic::WrittenBytes;

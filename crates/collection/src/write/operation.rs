@@ -38,6 +38,14 @@ impl Change {
             Change::Delete(_) => 0,
         }
     }
+
+    /// Bytes of a record of it, about.
+    pub(super) fn record_bytes(&self) -> u64 {
+        match self {
+            Change::Put(rows) => rows.bytes(),
+            Change::Delete(ids) => ids.bytes(),
+        }
+    }
 }
 
 /// What a batch came to.
@@ -59,7 +67,8 @@ impl Operation {
         match self {
             Operation::Add(rows) | Operation::Upsert(rows) => rows.bytes(),
             Operation::Update(ids, columns) => ids.bytes() + batch_bytes(columns),
-            Operation::Delete(_) | Operation::DeleteMatching(_) => 0,
+            Operation::Delete(ids) => ids.bytes(),
+            Operation::DeleteMatching(_) => 0,
         }
     }
 
@@ -117,7 +126,7 @@ fn deleted(ids: Ids, missing: u64) -> (Option<Change>, Written) {
 }
 
 /// Refuses ids of which two are the same.
-fn refuse_twice(ids: &Ids, path: &Path) -> Result<(), CollectionError> {
+pub(super) fn refuse_twice(ids: &Ids, path: &Path) -> Result<(), CollectionError> {
     let order = ids.order();
     let twice: Vec<u32> = order
         .windows(2)
@@ -129,7 +138,7 @@ fn refuse_twice(ids: &Ids, path: &Path) -> Result<(), CollectionError> {
 }
 
 /// Refuses ids that rows have which are there.
-fn refuse_there(state: &State, ids: &Ids, path: &Path) -> Result<(), CollectionError> {
+pub(super) fn refuse_there(state: &State, ids: &Ids, path: &Path) -> Result<(), CollectionError> {
     let found = state.find(ids)?;
     let there: Vec<u32> = (0..).zip(found).filter_map(|(at, found)| found.map(|_| at)).collect();
     duplicate(ids, &there, path, "are there already", ". Replace rows with upsert")
@@ -153,20 +162,26 @@ fn duplicate(
     Err(CollectionError::Duplicate { path: path.to_path_buf(), count: places.len(), what, first, advice })
 }
 
+/// Refuses columns of another number of rows than there are ids.
+pub(super) fn check_rows(ids: &Ids, columns: &RecordBatch) -> Result<(), CollectionError> {
+    if columns.num_rows() == ids.len() {
+        return Ok(());
+    }
+    Err(CollectionError::Parameter(format!(
+        "there are {} rows of metadata for {} ids",
+        columns.num_rows(),
+        ids.len()
+    )))
+}
+
 /// The rows with `ids` as they are, but for the columns that are given.
-fn update(
+pub(super) fn update(
     state: &State,
     ids: &Ids,
     columns: &RecordBatch,
 ) -> Result<(Option<Change>, Written), CollectionError> {
     let schema = state.schema();
-    if columns.num_rows() != ids.len() {
-        return Err(CollectionError::Parameter(format!(
-            "there are {} rows of metadata for {} ids",
-            columns.num_rows(),
-            ids.len()
-        )));
-    }
+    check_rows(ids, columns)?;
     let found = state.find(ids)?;
     let places: Vec<u32> = (0..).zip(&found).filter(|(_, found)| found.is_some()).map(|(at, _)| at).collect();
     let rows: Vec<Located> = found.into_iter().flatten().collect();

@@ -2,6 +2,7 @@
 
 use super::flush::Flush;
 use super::segments::Segments;
+use super::traffic::{Traffic, WrittenBytes};
 use crate::bits::RowBits;
 use crate::error::CollectionError;
 use crate::log::{Acquired, LogReader, LogWriter, Progress};
@@ -33,8 +34,11 @@ pub(crate) struct Shared {
     pub(super) answered: Condvar,
     /// Held by whoever merges segments.
     pub(super) merging: Mutex<()>,
+    /// Held by whoever removes what is not needed any more.
+    pub(super) cleaning: Mutex<()>,
     /// What of the logs the state holds, where others write them.
     reader: Mutex<Option<LogReader>>,
+    pub(super) traffic: Traffic,
     /// Whether the last handle is being dropped.
     pub(super) closing: AtomicBool,
     /// Whether the user wants all to end.
@@ -47,6 +51,8 @@ pub(super) struct Writing {
     /// `None` before the first write, and where it is not known what the last one did.
     pub(super) log: Option<LogWriter>,
     pub(super) flush: Flush,
+    /// Whether a large batch is about to be published: nobody else writes until then.
+    pub(super) reserved: bool,
     /// Counts how often the writing was acquired.
     pub(super) epoch: u64,
     pub(super) thread: Option<JoinHandle<()>>,
@@ -78,6 +84,8 @@ impl Shared {
             flushed: Condvar::new(),
             answered: Condvar::new(),
             merging: Mutex::new(()),
+            cleaning: Mutex::new(()),
+            traffic: Traffic::default(),
             reader: Mutex::new(reader),
             closing: AtomicBool::new(false),
             stopping: AtomicBool::new(false),
@@ -112,7 +120,7 @@ impl Shared {
         }
         let keep = 1 + self.options.keep_versions;
         let Acquired { writer, version, deleted, changes } =
-            LogWriter::acquire(&self.place, keep, &self.segments.in_use())?;
+            LogWriter::acquire(&self.place, keep, &|| self.segments.in_use())?;
         let mut state = with_segments(&self.place, &self.options, &self.segments, version, &deleted);
         for (sequence, change) in changes {
             state.apply(sequence, &change)?;
@@ -175,6 +183,11 @@ impl Shared {
 
     fn reader(&self) -> MutexGuard<'_, Option<LogReader>> {
         self.reader.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What was written since it was opened.
+    pub(crate) fn written_bytes(&self) -> WrittenBytes {
+        self.traffic.bytes()
     }
 
     /// Waits for what goes on beside the writes.

@@ -19,6 +19,8 @@ use std::sync::Arc;
 const ALL_OPERATIONS: &str = "BATHYAL_ALL_OPERATIONS";
 /// Otherwise only kills strike at every one; others at one in so many.
 const STRIDE: usize = 7;
+/// Of these, those at which it strikes a program all of whose batches are large.
+const LARGE_STRIDE: usize = 11;
 
 /// What a writer does.
 #[derive(Debug, Clone)]
@@ -40,14 +42,16 @@ struct Bench {
 }
 
 impl Bench {
-    fn new() -> Bench {
+    /// Batches of more than `direct` bytes are written as segments at once.
+    fn new(direct: Option<u64>) -> Bench {
         let case = Case::small();
         let platter = Platter::default();
         platter.create_folder(Path::new("/folder")).unwrap();
         platter.sync_folder(Path::new("/")).unwrap();
         let faults = Faults::new(Arc::new(platter.clone()));
         let store = LocalStore::on(Arc::new(faults.clone()), "/folder", Place::MARK);
-        let (place, options) = (Place::in_store(Arc::new(store)), case.options());
+        let options = CollectionOptions { direct_bytes: direct, ..case.options() };
+        let place = Place::in_store(Arc::new(store));
         Bench { case, platter, faults, place, options }
     }
 
@@ -149,8 +153,8 @@ fn program(case: &Case) -> Vec<Step> {
 
 /// Lets `fault` strike at operation `number` of the program; false if it has fewer. With `go_on` the handle stays in use after an
 /// error, without it another one is opened, and the power is lost in between if there is a seed for it.
-fn struck_at(number: usize, fault: Fault, go_on: bool, power: Option<u64>) -> bool {
-    let bench = Bench::new();
+fn struck_at(number: usize, fault: Fault, go_on: bool, power: Option<u64>, direct: Option<u64>) -> bool {
+    let bench = Bench::new(direct);
     let steps = program(&bench.case);
     bench.faults.strike(number, fault);
     let (mut collection, mut truth) = (None, Truth::default());
@@ -190,9 +194,15 @@ fn struck_at(number: usize, fault: Fault, go_on: bool, power: Option<u64>) -> bo
 
 /// One operation after the other is struck.
 fn sweep(fault: Fault, go_on: bool, power: Option<u64>, stride: usize) {
+    for (direct, share) in [(None, 1), (Some(0), LARGE_STRIDE)] {
+        sweep_over(fault, go_on, power, stride * share, direct);
+    }
+}
+
+fn sweep_over(fault: Fault, go_on: bool, power: Option<u64>, stride: usize, direct: Option<u64>) {
     let stride = if std::env::var_os(ALL_OPERATIONS).is_some() { 1 } else { stride };
     let mut number = 0;
-    while struck_at(number, fault, go_on, power) {
+    while struck_at(number, fault, go_on, power, direct) {
         number += stride;
     }
     assert!(number > 150, "the program has {number} operations");
@@ -233,7 +243,7 @@ fn random_programs_survive_random_faults() {
 
 /// A random program that is struck again and again.
 fn survive(seed: u64, rounds: usize) {
-    let bench = Bench::new();
+    let bench = Bench::new([None, Some(60)][(seed % 2) as usize]);
     let mut random = StdRng::seed_from_u64(seed);
     let (mut collection, mut truth) = (None, Truth::default());
     bench.step(&mut collection, &Step::Reopen).unwrap();

@@ -6,6 +6,7 @@ mod columns;
 mod compare;
 mod conditions;
 mod faults;
+mod large;
 mod processes;
 mod program;
 #[path = "../../src/log/tests/shared.rs"]

@@ -5,9 +5,12 @@ use crate::cases::{Case, Value};
 use crate::compare::{holds, read};
 use crate::program::write;
 use crate::truth::{Change, Truth};
-use bathyal_collection::{Collection, CollectionError, CollectionOptions, Durability, Id, VectorField};
+use bathyal_collection::{
+    Collection, CollectionError, CollectionOptions, Durability, Id, Ids, Rows, Schema, VectorField,
+};
 use bathyal_kernels::{Element, Metric};
 use bathyal_tier::Control;
+use bathyal_vectors::VectorFile;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use std::io::{BufRead, BufReader, Write};
@@ -242,6 +245,9 @@ fn part_importer() {
         ..CollectionOptions::default()
     };
     let collection = Collection::create(PathBuf::from(&told[0]), case.schema.clone(), &options).unwrap();
+    if told[1] == "whole" {
+        return add_at_once(&collection, &case.schema);
+    }
     let begin = peak_bytes();
     let mut random = StdRng::seed_from_u64(5);
     for first in (0..IMPORT_ROWS).step_by(1000) {
@@ -253,14 +259,39 @@ fn part_importer() {
     println!("took {}", peak_bytes() - begin);
 }
 
+/// Adds all rows as one batch, and says how much memory it took beside the batch itself.
+fn add_at_once(collection: &Collection, schema: &Schema) {
+    let mut bytes = vec![0; IMPORT_ROWS as usize * IMPORT_DIM];
+    StdRng::seed_from_u64(5).fill(&mut bytes[..]);
+    let vectors = VectorFile::from_rows(Element::U8, IMPORT_DIM, bytes).unwrap();
+    let ids: Vec<Id> = (0..IMPORT_ROWS).map(Id::Number).collect();
+    let rows = Rows::new(schema, Ids::of(schema.id_kind, &ids).unwrap(), vec![vectors], None).unwrap();
+    drop(ids);
+    // The most is what there is now.
+    std::fs::write("/proc/self/clear_refs", "5").unwrap();
+    let begin = peak_bytes();
+    collection.add(rows).unwrap();
+    assert_eq!(collection.count(None).unwrap(), IMPORT_ROWS);
+    println!("took {}", peak_bytes() - begin);
+}
+
 #[test]
 fn a_writer_keeps_to_its_memory() {
-    if !Path::new("/proc/self/status").exists() {
+    keeps_to_its_memory("batches");
+}
+
+#[test]
+fn a_writer_of_a_large_batch_keeps_to_its_memory() {
+    keeps_to_its_memory("whole");
+}
+
+fn keeps_to_its_memory(how: &str) {
+    if !Path::new("/proc/self/clear_refs").exists() {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("imported");
-    let importer = start("processes::part_importer", &format!("importer|{}", path.display()));
+    let importer = start("processes::part_importer", &format!("importer|{}|{how}", path.display()));
     let mut importer = importer;
     let mut lines = BufReader::new(importer.stdout.take().unwrap()).lines();
     let took = next_number(&mut lines, "took ").expect("the importer has said nothing");

@@ -89,6 +89,8 @@ impl<'a> Program<'a> {
     pub fn new(case: &'a Case, place: Place, seed: u64) -> Program<'a> {
         let mut options = case.options();
         options.durability = bathyal_collection::Durability::System;
+        // Of some programs many batches, or most, are written as segments at once.
+        options.direct_bytes = [None, Some(4_000), None, Some(100)][(seed % 4) as usize];
         let collection = Collection::create_in(place.clone(), case.schema.clone(), &options).unwrap();
         let reader = Collection::open_in(place.clone(), &options).unwrap();
         Program {
@@ -251,6 +253,8 @@ impl<'a> Program<'a> {
     /// The same collection in a new handle, after one that is gone.
     fn reopen(&mut self) {
         self.step = "open again".into();
+        // Nobody keeps segments for the snapshots of a handle that is gone.
+        self.snapshots.clear();
         self.collection = None;
         let collection = Collection::open_in(self.place.clone(), &self.options).unwrap();
         check_count(self.case, &collection.snapshot(), &self.truth, None);

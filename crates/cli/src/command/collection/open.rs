@@ -1,5 +1,6 @@
 //! How a collection is opened, and how work on it ends when the user says so.
 
+use std::num::NonZeroU64;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -37,6 +38,8 @@ pub(super) fn to_write(
         store,
         write_memory_bytes: arguments.write_memory.unwrap_or(DEFAULT_WRITE_MEMORY_BYTES),
         build_memory_bytes: arguments.build_memory,
+        compact_memory_bytes: arguments.compact_memory,
+        compact_bytes_per_second: arguments.compact_speed.and_then(NonZeroU64::new),
         threads: arguments.threads,
         durability: arguments.durability,
         ..CollectionOptions::default()

@@ -41,14 +41,14 @@ impl Bench {
         bench.platter.sync_folder(Path::new("/")).unwrap();
         create(&bench.place);
         let mut told = Told::default();
-        let mut writer = LogWriter::acquire(&bench.place, 2, &BTreeSet::new()).unwrap().writer;
+        let mut writer = LogWriter::acquire(&bench.place, 2, &BTreeSet::new).unwrap().writer;
         append(&mut writer, &[100, 101], Durability::Disk, &mut told).unwrap();
         (bench, told)
     }
 
     /// What is there, after whatever happened.
     fn examine(&self, told: &Told, powerless: bool, what: &str) {
-        let acquired = LogWriter::acquire(&self.place, 2, &BTreeSet::new())
+        let acquired = LogWriter::acquire(&self.place, 2, &BTreeSet::new)
             .unwrap_or_else(|error| panic!("{what}: {error}"));
         let through = acquired.version.through;
         let found = labelled(&acquired.changes);
@@ -67,7 +67,7 @@ impl Bench {
         writer.append(batch([50]), Durability::Disk).unwrap_or_else(|error| panic!("{what}: {error}"));
         let last = writer.last();
         drop(writer);
-        let again = LogWriter::acquire(&self.place, 2, &BTreeSet::new()).unwrap();
+        let again = LogWriter::acquire(&self.place, 2, &BTreeSet::new).unwrap();
         assert_eq!(labelled(&again.changes), [&found[..], &[(last, 50)]].concat(), "{what}");
     }
 }
@@ -91,7 +91,7 @@ fn append(
 
 /// All that a writer does.
 fn work(place: &Place, told: &mut Told) -> Result<(), CollectionError> {
-    let Acquired { mut writer, mut version, changes, .. } = LogWriter::acquire(place, 2, &BTreeSet::new())?;
+    let Acquired { mut writer, mut version, changes, .. } = LogWriter::acquire(place, 2, &BTreeSet::new)?;
     assert_eq!(labelled(&changes), [(1, 100), (2, 101)]);
     append(&mut writer, &[3], Durability::Disk, told)?;
     append(&mut writer, &[4, 5], Durability::System, told)?;
@@ -103,14 +103,14 @@ fn work(place: &Place, told: &mut Told) -> Result<(), CollectionError> {
     append(&mut writer, &[11, 12], Durability::Disk, told)?;
     version.through = told.durable[6].0;
     writer.publish(&mut version, &[])?;
-    writer.sweep(&version, 2, &BTreeSet::new())?;
+    writer.sweep(&version, 2, &BTreeSet::new)?;
     append(&mut writer, &[13], Durability::System, told)?;
     writer.sync()?;
     told.durable.append(&mut told.soft);
     writer.rotate()?;
     version.through = writer.last();
     writer.publish(&mut version, &[])?;
-    writer.sweep(&version, 2, &BTreeSet::new())?;
+    writer.sweep(&version, 2, &BTreeSet::new)?;
     append(&mut writer, &[14], Durability::System, told)
 }
 
@@ -159,7 +159,7 @@ fn a_disk_that_fails_once_or_is_full_loses_nothing() {
 #[test]
 fn a_writer_that_failed_writes_no_more() {
     let (bench, mut told) = Bench::new();
-    let mut writer = LogWriter::acquire(&bench.place, 2, &BTreeSet::new()).unwrap().writer;
+    let mut writer = LogWriter::acquire(&bench.place, 2, &BTreeSet::new).unwrap().writer;
     append(&mut writer, &[3], Durability::Disk, &mut told).unwrap();
     bench.faults.strike(0, Fault::Once(EIO));
     append(&mut writer, &[4], Durability::Disk, &mut told).unwrap_err();

@@ -34,7 +34,7 @@ impl Actor {
     /// Takes over, and looks whether all is there that has to be.
     fn acquire(place: &Place, all: &Mutex<Known>) -> Result<Actor, CollectionError> {
         let before = known(all).acknowledged.clone();
-        let Acquired { writer, version, changes, .. } = LogWriter::acquire(place, 2, &BTreeSet::new())?;
+        let Acquired { writer, version, changes, .. } = LogWriter::acquire(place, 2, &BTreeSet::new)?;
         let all = known(all);
         let mut rows = all.segments.get(&version.through).cloned().unwrap_or_default();
         for (sequence, label) in labelled(&changes) {
@@ -119,7 +119,7 @@ fn act(actor: &mut Actor, step: Step, all: &Mutex<Known>) -> Result<(), Collecti
         Step::Append(count) => actor.append(count, Durability::Disk, all),
         Step::Rotate => actor.writer.rotate(),
         Step::Publish => actor.publish(all),
-        Step::Sweep => actor.writer.sweep(&actor.version.clone(), 2, &BTreeSet::new()),
+        Step::Sweep => actor.writer.sweep(&actor.version.clone(), 2, &BTreeSet::new),
         Step::Acquire | Step::LoseAnswer => Ok(()),
     }
 }
@@ -168,7 +168,7 @@ proptest! {
         last.append(2, Durability::Disk, &all).unwrap();
         last.writer.rotate().unwrap();
         last.publish(&all).unwrap();
-        last.writer.sweep(&last.version.clone(), 2, &BTreeSet::new()).unwrap();
+        last.writer.sweep(&last.version.clone(), 2, &BTreeSet::new).unwrap();
         let names = place.store().list().unwrap();
         let log = Part::Log(last.writer.last() + 1).name();
         let versions = [last.version.number - 1, last.version.number].map(|number| Part::Version(number).name());
@@ -265,16 +265,16 @@ fn one_that_is_at_work_is_not_disturbed_where_there_are_locks() {
     let folder = tempfile::tempdir().unwrap();
     let place = Place::at(folder.path().join("collection"), &StoreOptions::default()).unwrap();
     create(&place);
-    let mut first = LogWriter::acquire(&place, 2, &BTreeSet::new()).unwrap().writer;
+    let mut first = LogWriter::acquire(&place, 2, &BTreeSet::new).unwrap().writer;
     for _ in 0..2 {
-        let busy = LogWriter::acquire(&place, 2, &BTreeSet::new()).unwrap_err();
+        let busy = LogWriter::acquire(&place, 2, &BTreeSet::new).unwrap_err();
         assert!(matches!(busy, CollectionError::Busy { .. }), "{busy}");
         first.append(batch([1, 2]), Durability::System).unwrap();
         first.rotate().unwrap();
     }
     drop(first);
     let Acquired { changes, mut writer, version, .. } =
-        LogWriter::acquire(&place, 2, &BTreeSet::new()).unwrap();
+        LogWriter::acquire(&place, 2, &BTreeSet::new).unwrap();
     assert_eq!(labelled(&changes), [(1, 1), (2, 2), (4, 1), (5, 2)], "3 and 6 are seals");
     assert_eq!((version.number, writer.last()), (3, 7));
 
@@ -289,9 +289,9 @@ fn one_that_is_at_work_is_not_disturbed_where_there_are_locks() {
     writer.rotate().unwrap();
     through.through = writer.last();
     writer.publish(&mut through, &[]).unwrap();
-    writer.sweep(&through, 2, &BTreeSet::new()).unwrap();
+    writer.sweep(&through, 2, &BTreeSet::new).unwrap();
     drop(writer);
-    assert!(LogWriter::acquire(&place, 2, &BTreeSet::new()).unwrap().changes.is_empty());
+    assert!(LogWriter::acquire(&place, 2, &BTreeSet::new).unwrap().changes.is_empty());
     let mut names: Vec<String> =
         root.read_dir().unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
     names.sort();
