@@ -31,6 +31,15 @@ struct Staged<'a> {
     _written: BeingWritten<'a>,
 }
 
+/// Lets the log go where nothing else is written.
+struct UnderWay<'a>(&'a Shared);
+
+impl Drop for UnderWay<'_> {
+    fn drop(&mut self) {
+        self.0.writing().large -= 1;
+    }
+}
+
 /// Lets others write again.
 struct Reserved<'a>(&'a Shared);
 
@@ -50,8 +59,10 @@ impl Shared {
         let epoch = {
             let mut writing = self.writing();
             self.acquire(&mut writing)?;
+            writing.large += 1;
             writing.epoch
         };
+        let _under_way = UnderWay(self);
         // Others may have removed what is read: that is judged, too.
         self.refuse(operation).map_err(|error| self.judged(&mut self.writing(), error))?;
         let written = self.write_in(operation, epoch);

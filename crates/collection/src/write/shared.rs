@@ -53,6 +53,8 @@ pub(super) struct Writing {
     pub(super) flush: Flush,
     /// Whether a large batch is about to be published: nobody else writes until then.
     pub(super) reserved: bool,
+    /// Large batches under way: the log is kept for them.
+    pub(super) large: u32,
     /// Counts how often the writing was acquired.
     pub(super) epoch: u64,
     pub(super) thread: Option<JoinHandle<()>>,

@@ -65,7 +65,9 @@ impl Shared {
             Err(TryLockError::WouldBlock) => return false,
         };
         let at_work = writing.thread.as_ref().is_some_and(|thread| !thread.is_finished());
-        if at_work || !matches!(writing.flush, Flush::Idle) {
+        // Whoever merges without a thread, too, publishes what it has begun to write.
+        let merges = matches!(self.merging.try_lock(), Err(TryLockError::WouldBlock));
+        if at_work || merges || writing.large > 0 || !matches!(writing.flush, Flush::Idle) {
             return false;
         }
         writing.log = None;
