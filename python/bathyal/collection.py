@@ -214,7 +214,8 @@ class Collection(Reading):
 
         Returns ``complete`` (bool: nothing is lost), ``rows``, ``lost_rows``, ``unknown_rows`` (those whose
         ids are not known), ``uncertain_rows``, ``version``, ``unreadable_versions``, ``segments``, ``batches``,
-        ``lost_batches``, ``lost_ids`` and ``gaps`` (the first of them), ``faults``, ``fault_count`` and ``notes``.
+        ``lost_batches``, ``lost_log``, ``lost_ids`` and ``gaps`` (the first of them), ``faults``,
+        ``fault_count`` and ``notes``.
 
         Raises:
             FileExistsError: a collection is at ``to``.

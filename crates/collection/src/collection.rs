@@ -103,6 +103,7 @@ impl Collection {
             number: 1,
             schema,
             through: 0,
+            log: None,
             next_segment: 1,
             writer: String::new(),
             published: now(),

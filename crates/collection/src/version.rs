@@ -27,6 +27,9 @@ pub(crate) struct Version {
     pub(crate) schema: Schema,
     /// The last record of the logs that is in the segments.
     pub(crate) through: u64,
+    /// The first record of a log that was begun before it was published, and stays for as long as it is the latest version.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) log: Option<u64>,
     /// Counts the segments that were ever begun, for their names.
     pub(crate) next_segment: u64,
     /// Who writes: 16 random bytes in hexadecimal digits; none before anyone did.

@@ -3,14 +3,15 @@
 //! 1. The log of whoever wrote before is locked, and sealed: nothing is appended to it any more. Where locks reach every writer, as
 //!    on a disk of this machine, one that is at work is not disturbed; in a bucket it is told when it appends.
 //! 2. A version is published in the name of the new writer, and only then a new log is begun. A version of one that was taken over
-//!    from has a number that is taken.
+//!    from has a number that is taken. Then the sealed log says that the new one is there. Where there is no log yet, the first one
+//!    is begun before the version, which names it.
 //! 3. Only then anything is removed.
 //!
 //! Each step is one that only one writer can do: a seal has a place in a log, a version and a log have a name. Whoever comes second
 //! begins again.
 
-use super::record::{Batch, Change};
-use super::writer::{LogWriter, begin_log};
+use super::record::{Batch, Change, LogFormat};
+use super::writer::{LogWriter, begin_log, name_next};
 use super::{LogReader, Progress, logs};
 use crate::error::CollectionError;
 use crate::place::{LOG, MARK, Part, Place};
@@ -41,8 +42,20 @@ struct Sealed {
     changes: Vec<(u64, Change)>,
     /// The number of the next record.
     next: u64,
+    /// The log that was sealed; `None` if there is none.
+    log: Option<SealedLog>,
     /// Held until the next log is locked.
     locks: Vec<Box<dyn bathyal_store::LogWriter>>,
+}
+
+/// A log to which no record is appended any more.
+struct SealedLog {
+    first: u64,
+    format: LogFormat,
+    /// The byte behind its seal.
+    end: u64,
+    /// The number of its seal.
+    seal: u64,
 }
 
 impl LogWriter {
@@ -119,7 +132,10 @@ fn seal(place: &Place) -> Result<Option<Sealed>, CollectionError> {
             return if version::numbers(place)?.pop() == Some(number) { Err(error) } else { Ok(None) };
         }
         match end(place, &reader, newest, &mut locks)? {
-            Ended::Sealed(next) => return Ok(Some(Sealed { version, deleted, changes, next, locks })),
+            Ended::Sealed(log) => {
+                let next = log.as_ref().map_or(reader.last(), |log| log.seal) + 1;
+                return Ok(Some(Sealed { version, deleted, changes, next, log, locks }));
+            }
             Ended::Appended => {}
             Ended::Elsewhere => return Ok(None),
         }
@@ -129,8 +145,8 @@ fn seal(place: &Place) -> Result<Option<Sealed>, CollectionError> {
 
 /// What came of sealing.
 enum Ended {
-    /// Nothing is appended any more; the number of the next record.
-    Sealed(u64),
+    /// Nothing is appended any more.
+    Sealed(Option<SealedLog>),
     /// Something was appended meanwhile.
     Appended,
     /// Another log is the newest one.
@@ -146,7 +162,7 @@ fn end(
 ) -> Result<Ended, CollectionError> {
     let (Some(current), Some(newest)) = (reader.current(), newest) else {
         let none = logs(place)?.is_empty();
-        return Ok(if none { Ended::Sealed(reader.last() + 1) } else { Ended::Elsewhere });
+        return Ok(if none { Ended::Sealed(None) } else { Ended::Elsewhere });
     };
     // One that is followed by another was sealed, and whoever sealed it may be at work.
     let all = logs(place)?;
@@ -175,16 +191,20 @@ fn end(
     }
     let Some(lock) = locks.last_mut() else { return Ok(Ended::Elsewhere) };
     let end = current.end;
+    let mut log =
+        SealedLog { first: newest, format: current.format.clone(), end: end.at, seal: end.next - 1 };
     let sealed = if end.sealed {
         // Whoever sealed it may have been killed before it was on the disk.
         lock.sync()
     } else {
         let mut batch = Batch::seal();
         // Of what is before it nothing is known but that it is there.
-        lock.append(end.at, batch.place(&current.format, end.at, end.next, 0), Durability::Disk)
+        let bytes = batch.place(&current.format, end.at, end.next, 0);
+        (log.end, log.seal) = (end.at + bytes.len() as u64, end.next);
+        lock.append(end.at, bytes, Durability::Disk)
     };
     match sealed {
-        Ok(()) => Ok(Ended::Sealed(end.next + u64::from(!end.sealed))),
+        Ok(()) => Ok(Ended::Sealed(Some(log))),
         Err(StoreError::Busy { .. }) => {
             locks.clear();
             locks.extend(self::lock(place, newest)?);
@@ -196,18 +216,36 @@ fn end(
 
 /// The second step; `None` if another one came first.
 fn begin(place: &Place, sealed: Sealed) -> Result<Option<Acquired>, CollectionError> {
-    let Sealed { mut version, deleted, changes, next, locks } = sealed;
+    let Sealed { mut version, deleted, changes, next, log: before, mut locks } = sealed;
     (version.number, version.writer) = (version.number + 1, random_digits(32));
     version.published = now();
+    // It stays, because its seal is in no segment. Where it may not, the log that it names is missing.
+    version.log = before.as_ref().filter(|log| log.seal > version.through).map(|log| log.first);
+    let second = |error| match error {
+        // Another one has locked it before this one could.
+        StoreError::Busy { .. } => Ok(None),
+        error => unless_second(error).map(|()| None),
+    };
+    let mut begun = None;
+    if before.is_none() {
+        // Nothing but the version could say that it was begun.
+        match begin_log(place, &version.id, next) {
+            Ok(log) => (begun, version.log) = (Some(log), Some(next)),
+            Err(error) => return second(error),
+        }
+    }
     if let Err(error) = version.publish(place, &deleted) {
         return unless_second(error).map(|()| None);
     }
-    let log = match begin_log(place, &version.id, next) {
+    let log = match begun.map_or_else(|| begin_log(place, &version.id, next), Ok) {
         Ok(log) => log,
-        // Another one has locked it before this one could.
-        Err(StoreError::Busy { .. }) => return Ok(None),
-        Err(error) => return unless_second(error).map(|()| None),
+        Err(error) => return second(error),
     };
+    if let (Some(before), Some(lock)) = (before, locks.last_mut())
+        && let Err(error) = name_next(&mut **lock, &before.format, (before.end, before.seal))
+    {
+        return second(error);
+    }
     let mut writer = LogWriter {
         place: place.clone(),
         id: version.id.clone(),

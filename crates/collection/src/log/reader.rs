@@ -27,6 +27,8 @@ pub(crate) struct LogReader {
     schema: Schema,
     /// The last record that was read, or is in the version.
     last: u64,
+    /// The log that the version names: it is there for as long as this is the latest one.
+    named: Option<u64>,
     current: Option<Current>,
     /// The version that was begun with.
     version: u64,
@@ -43,6 +45,8 @@ pub(super) struct Current {
     pub(super) end: End,
     /// Whether there was another one after it before it was read.
     followed: bool,
+    /// Whether it says behind its seal that the next one was begun.
+    names_next: bool,
 }
 
 type Each<'a> = dyn FnMut(u64, Change) -> Result<(), CollectionError> + 'a;
@@ -51,8 +55,8 @@ impl LogReader {
     /// Of the records beyond those that are in the segments of `version`.
     pub(crate) fn new(place: &Place, version: &Version) -> LogReader {
         let (id, schema) = (version.id.clone(), version.schema.clone());
-        let (last, version) = (version.through, version.number);
-        LogReader { place: place.clone(), id, schema, last, current: None, version, turned: false }
+        let (last, named, version) = (version.through, version.log, version.number);
+        LogReader { place: place.clone(), id, schema, last, named, current: None, version, turned: false }
     }
 
     /// The number of the last record that was read, or is in the version.
@@ -76,9 +80,11 @@ impl LogReader {
                     Ok(bytes) => Arc::new(bytes),
                     Err(error) => return moved_on(error),
                 };
-                let path = current.log.address();
+                let (path, from) = (current.log.address(), current.end.at);
                 current.end =
                     current.format.read(path, &self.schema, current.end, &bytes, self.last, each)?;
+                let behind = bytes.get((current.end.at - from) as usize..).unwrap_or_default();
+                current.names_next = current.format.names_next(current.end, behind);
                 self.last = self.last.max(current.end.next - 1);
                 if !current.end.sealed && current.followed {
                     let reason = "it ends without a seal, although another log follows";
@@ -119,18 +125,32 @@ impl LogReader {
     fn turn(&mut self) -> Result<Turn, CollectionError> {
         let logs = logs(&self.place)?;
         let next = self.last + 1;
+        let missing = |reason: String| {
+            let missing = CollectionError::damaged(self.place.path(), "its logs", reason);
+            Ok(Turn::End(Progress::MovedOn(missing)))
+        };
+        let named = self.named.filter(|named| self.current.is_none() && !logs.contains(named));
+        if let Some(named) = named {
+            let name = Part::Log(named).name();
+            return missing(format!(
+                "{name} is not there, which the latest version names; what it held is lost"
+            ));
+        }
         let found = match &self.current {
             // It was sealed, so the next one begins where it ends.
             Some(current) => logs.binary_search(&current.end.next).ok(),
             None => logs.partition_point(|first| *first <= next).checked_sub(1),
         };
         let Some(found) = found else {
-            if logs.last().is_none_or(|last| *last <= next) {
-                return Ok(Turn::End(Progress::Now));
+            if logs.last().is_some_and(|last| *last > next) {
+                return missing(format!("record {next} is in no log, although there are later ones"));
             }
-            let reason = format!("record {next} is in no log, although there are later ones");
-            let missing = CollectionError::damaged(self.place.path(), "its logs", reason);
-            return Ok(Turn::End(Progress::MovedOn(missing)));
+            if let Some(current) = self.current.as_ref().filter(|current| current.names_next) {
+                let (name, before) = (Part::Log(current.end.next).name(), Part::Log(current.first).name());
+                let reason = format!("{name} is not there, which {before} names; what it held is lost");
+                return missing(reason);
+            }
+            return Ok(Turn::End(Progress::Now));
         };
         let (first, followed) = (logs[found], found + 1 < logs.len());
         let opened = self.place.store().open(&Part::Log(first).name()).and_then(|log| log.log(LOG));
@@ -141,7 +161,7 @@ impl LogReader {
         let format = LogFormat::new(&self.id, first);
         let end = format.begin();
         self.turned |= self.current.is_some();
-        self.current = Some(Current { first, log, format, end, followed });
+        self.current = Some(Current { first, log, format, end, followed, names_next: false });
         Ok(Turn::Page)
     }
 }

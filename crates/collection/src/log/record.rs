@@ -399,6 +399,14 @@ impl LogFormat {
         heads.iter().map(|head| head.sequence).max().filter(|_| settled)
     }
 
+    /// Whether `bytes`, which follow the seal at which a log ends, say that the next log was begun.
+    pub(super) fn names_next(&self, end: End, bytes: &[u8]) -> bool {
+        let head = self.head_of(bytes).filter(|head| head.kind == SEAL && head.at == end.at);
+        let head = head.filter(|head| end.sealed && head.sequence.checked_add(1) == Some(end.next));
+        let payload = |head: &Head| bytes.get(HEAD_BYTES..head.whole()?);
+        head.is_some_and(|head| payload(&head).is_some_and(|payload| crc32c::crc32c(payload) == head.crc))
+    }
+
     /// Whether a log has begun. One whose first records were not finished may have no head, or a part of it.
     pub(super) fn check_head(&self, path: &Path, bytes: &[u8]) -> Result<bool, CollectionError> {
         let meant = self.head();

@@ -1,7 +1,7 @@
 //! What of damaged logs is whole: records before a damaged place, and those behind it.
 
 use super::logs;
-use super::record::{Change, LogFormat, Whole};
+use super::record::{Change, End, LogFormat, Whole};
 use crate::error::CollectionError;
 use crate::place::{LOG, Part, Place};
 use crate::version::Version;
@@ -19,6 +19,8 @@ pub(crate) struct SalvagedLogs {
     pub(crate) faults: Vec<String>,
     /// What may be lost without a trace.
     pub(crate) note: Option<String>,
+    /// Whether the log is lost that was appended to last, so that nobody knows how many records it had.
+    pub(crate) lost_log: bool,
     /// The last record that is known of.
     pub(crate) last: u64,
 }
@@ -36,6 +38,12 @@ struct Scan<'a> {
 }
 
 impl SalvagedLogs {
+    fn lose_log(&mut self, place: &Place, first: u64) {
+        let (path, name) = (place.path().display(), Part::Log(first).name());
+        self.faults.push(format!("{path}: {name} is missing, which was begun; what it held is lost"));
+        self.lost_log = true;
+    }
+
     fn lose(&mut self, first: u64, last: u64, through: u64) {
         let first = first.max(through + 1);
         if first <= last {
@@ -55,6 +63,10 @@ impl SalvagedLogs {
         }));
         logs.sort_unstable();
         let mut salvaged = SalvagedLogs { last: version.through, ..SalvagedLogs::default() };
+        // A log that follows it says what is lost by its number.
+        if let Some(named) = version.log.filter(|named| logs.iter().all(|first| first < named)) {
+            salvaged.lose_log(place, named);
+        }
         if logs.is_empty() && !version.writer.is_empty() {
             salvaged.note = Some(ended(place, version.through));
         }
@@ -91,7 +103,10 @@ impl SalvagedLogs {
                 before: following.unwrap_or(u64::MAX),
                 followed: following.is_some(),
             };
-            let sealed = scan.run(*first, &mut salvaged)?;
+            let (sealed, names_next) = scan.run(*first, &mut salvaged)?;
+            if names_next && following.is_none() {
+                salvaged.lose_log(place, salvaged.last + 1);
+            }
             if sealed && following.is_none() {
                 salvaged.note = Some(ended(place, salvaged.last));
             }
@@ -112,8 +127,8 @@ fn bytes_of(place: &Place, first: u64) -> Result<Vec<u8>, StoreError> {
 }
 
 impl Scan<'_> {
-    /// Returns whether it has a seal.
-    fn run(&self, first: u64, salvaged: &mut SalvagedLogs) -> Result<bool, CollectionError> {
+    /// Returns whether it has a seal, and whether it says that the next log was begun.
+    fn run(&self, first: u64, salvaged: &mut SalvagedLogs) -> Result<(bool, bool), CollectionError> {
         let through = self.version.through;
         match self.format.check_head(self.path.as_ref(), &self.bytes) {
             Err(error @ CollectionError::LaterVersion { .. }) => return Err(error),
@@ -141,16 +156,15 @@ impl Scan<'_> {
             (at, next) = (at + whole.bytes, whole.sequence + 1);
             salvaged.last = salvaged.last.max(whole.sequence);
         }
-        if self.followed {
-            if !sealed {
-                let fault = format!("{}: it ends without a seal, although another log follows", self.path);
-                salvaged.faults.push(fault);
-            }
+        if self.followed && !sealed {
+            let fault = format!("{}: it ends without a seal, although another log follows", self.path);
+            salvaged.faults.push(fault);
             // Its last record is the seal.
-            salvaged.lose(next, self.before - 2 + u64::from(sealed), through);
+            salvaged.lose(next, self.before - 2, through);
             salvaged.last = salvaged.last.max(self.before - 1);
         }
-        Ok(sealed)
+        let behind = self.bytes.get(at..).unwrap_or_default();
+        Ok((sealed, self.format.names_next(End { at: at as u64, next, sealed }, behind)))
     }
 
     /// The record at a byte, if it is whole and one of those that may come next.
@@ -197,6 +211,7 @@ pub(super) fn scan(
         number: 1,
         schema: schema.clone(),
         through: 0,
+        log: None,
         next_segment: 1,
         writer: String::new(),
         published: 0,

@@ -104,9 +104,13 @@ impl LogWriter {
     pub(crate) fn rotate(&mut self) -> Result<(), CollectionError> {
         let sealed = self.append(Batch::seal(), Durability::Disk)?;
         self.usable = false;
-        // The lock of the old log is held until that of the new one is.
-        self.log =
+        let next =
             begin_log(&self.place, &self.id, sealed + 1).map_err(|error| fenced(&self.place, error))?;
+        // Before anything is appended to it, the old one says that it is there.
+        let format = LogFormat::new(&self.id, self.first);
+        name_next(&mut *self.log, &format, (self.end, sealed)).map_err(|error| fenced(&self.place, error))?;
+        // The lock of the old log is held until that of the new one is.
+        self.log = next;
         (self.first, self.end, self.settled) = (sealed + 1, 0, 0);
         if !self.is_current()? {
             return Err(CollectionError::Fenced { path: self.place.path().to_path_buf() });
@@ -131,6 +135,7 @@ impl LogWriter {
         loop {
             version.number = self.version + 1;
             version.writer.clone_from(&self.writer);
+            version.log = Some(self.first);
             match version.publish(&self.place, deleted) {
                 // One of ours of which it was not known whether it is there.
                 Err(CollectionError::Fenced { .. }) if self.is_ours(version.number)? => {
@@ -202,6 +207,19 @@ pub(super) fn begin_log(
     draft.put(MARK, text.to_string().as_bytes())?;
     draft.publish(&[MARK], "")?;
     place.store().open(&name)?.log(LOG)?.write()
+}
+
+/// Says in a log that ends at byte `at` with the seal `seal` that the next one was begun: the seal again, behind the first. From then
+/// on a reader that does not find the next log knows that it is lost.
+///
+/// # Errors
+/// [`StoreError`].
+pub(super) fn name_next(
+    log: &mut dyn bathyal_store::LogWriter,
+    format: &LogFormat,
+    (at, seal): (u64, u64),
+) -> Result<(), StoreError> {
+    log.append(at, Batch::seal().place(format, at, seal, at), Durability::Disk)
 }
 
 /// What it means that nothing could be appended.

@@ -39,6 +39,7 @@ fn a_version(segments: Vec<SegmentEntry>) -> Version {
             columns: Vec::new(),
         },
         through: 7,
+        log: Some(6),
         next_segment: 3,
         writer: String::new(),
         published: 0,

@@ -113,6 +113,7 @@ impl Basis {
             number: unreadable.first().copied().unwrap_or(1),
             schema,
             through: first.saturating_sub(1),
+            log: None,
             next_segment: next,
             writer: String::new(),
             published: now(),

@@ -72,6 +72,7 @@ pub(crate) fn repair(
     report.rows = state.live();
     report.batches = salvaged.changes.len() as u64;
     report.notes.extend(salvaged.note);
+    report.lost_log = salvaged.lost_log;
     report.lost_batches =
         salvaged.lost.iter().map(|(first, last)| LostBatches { first: *first, last: *last }).collect();
     salvaged.faults.into_iter().for_each(|fault| faults.add(fault));
@@ -80,6 +81,7 @@ pub(crate) fn repair(
     (report.faults, report.fault_count) = (faults.first, faults.count);
     report.complete = report.lost_rows == 0
         && report.lost_batches.is_empty()
+        && !report.lost_log
         && report.unreadable_versions.is_empty()
         && report.uncertain_rows == 0;
     Ok(report)
@@ -103,7 +105,8 @@ fn publish(
         deleted.push(Default::default());
     }
     let (writer, published, next_segment) = (String::new(), now(), next + 1);
-    let mut version = Version { through, next_segment, writer, published, segments: entries, ..version };
+    let mut version =
+        Version { through, next_segment, writer, published, segments: entries, log: None, ..version };
     version.publish(to, &deleted).map_err(|error| match error {
         CollectionError::Fenced { path } => CollectionError::Exists { path },
         error => error,

@@ -38,6 +38,8 @@ pub struct Repaired {
     pub batches: u64,
     /// Batches that were in the log and are lost, by their numbers.
     pub lost_batches: Vec<LostBatches>,
+    /// Whether the log that was appended to last is missing, so that nobody knows how many batches it had.
+    pub lost_log: bool,
     /// The first of the ids that are lost.
     pub lost_ids: Vec<LostId>,
     /// Where rows are lost whose ids are not known: the first of these places.

@@ -52,6 +52,7 @@ impl Shared {
         copied.segments = entries.len();
         let mut version = Version {
             through: state.sequence,
+            log: None,
             next_segment: state.version.next_segment + 1,
             writer: String::new(),
             published: now(),

@@ -55,6 +55,7 @@ fn lost(repaired: &Repaired) -> String {
     let parts = [
         (repaired.lost_rows, format!("{at_most}{} rows are lost", repaired.lost_rows)),
         (batches, format!("{batches} batches of the log are lost")),
+        (u64::from(repaired.lost_log), "the newest log is missing with all that it held".into()),
         (repaired.uncertain_rows, format!("{} rows may have been deleted before", repaired.uncertain_rows)),
         (
             repaired.unreadable_versions.len() as u64,

@@ -2,6 +2,7 @@
 
 mod faults;
 mod format;
+mod missing;
 mod races;
 mod shared;
 
@@ -90,6 +91,7 @@ fn create(place: &Place) {
         number: 1,
         schema: schema(IdKind::Number),
         through: 0,
+        log: None,
         next_segment: 1,
         writer: String::new(),
         published: 0,

@@ -76,9 +76,9 @@ fn every_file(kind: IdKind, columns: bool) {
                         let known = report.lost_rows - report.unknown_rows;
                         assert_eq!(told.lines().count() as u64, known, "{what}");
                         for id in &missing[..] {
-                            let line =
-                                serde_json::json!({ "id": crate::version::IdEntry::from((*id).clone()) });
-                            let said = told.lines().any(|told| told == line.to_string());
+                            let id_entry = crate::version::IdEntry::from((*id).clone());
+                            let line = serde_json::json!({ "id": id_entry }).to_string();
+                            let said = told.lines().any(|told| told == line);
                             assert!(said || report.unknown_rows > 0, "{what}: {id} is lost without a word");
                         }
                     }
@@ -122,8 +122,8 @@ fn generation(kept: &Kept, begin: &str, end: &str) -> PathBuf {
 fn rows_whose_list_of_deleted_ones_is_lost_are_kept_if_they_are_wanted() {
     let kept = Kept::new(IdKind::Number, true);
     let version = generation(&kept, "v-", "");
-    let list = fs::read_dir(&version).unwrap().map(|entry| entry.unwrap().path());
-    let list = list.filter(|path| path.extension().is_some_and(|end| end == "deleted")).next().unwrap();
+    let mut list = fs::read_dir(&version).unwrap().map(|entry| entry.unwrap().path());
+    let list = list.find(|path| path.extension().is_some_and(|end| end == "deleted")).unwrap();
     fs::write(&list, b"nothing").unwrap();
     let to = kept.folder.path().join("to");
     let report = kept.repair(&to, &RepairOptions::default()).unwrap();

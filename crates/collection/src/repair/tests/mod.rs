@@ -57,7 +57,7 @@ fn row(schema: &Schema, number: u64, time: u64) -> Row {
     let small: Vec<u8> =
         (0..6).flat_map(|at| ((seed >> (3 * at) & 1023) as f32 + time as f32).to_le_bytes()).collect();
     let large: Vec<u8> = (0..16).map(|at| (seed >> (2 * at)) as u8).collect();
-    let (year, name) = (number % 5 > 0, number % 7 > 0);
+    let (year, name) = (!number.is_multiple_of(5), !number.is_multiple_of(7));
     let columns = !schema.columns.is_empty();
     let year = (year && columns).then_some((number + 10_000 * time) as i64);
     let name = (name && columns).then(|| format!("the name of {number}, {time} {}", "x".repeat(60)));

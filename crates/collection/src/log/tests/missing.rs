@@ -1,0 +1,109 @@
+//! Logs that are lost: nobody takes what is left for all that there was.
+
+use super::*;
+use bathyal_store::Durability;
+use bathyal_store::memory::MemoryStore;
+use std::collections::BTreeSet;
+
+fn acquire(place: &Place) -> Result<Acquired, CollectionError> {
+    LogWriter::acquire(place, 1, &BTreeSet::new())
+}
+
+/// What reading says from the latest version on: changes that were read, or what is wrong.
+fn read(place: &Place) -> Result<usize, CollectionError> {
+    let newest = crate::version::numbers(place)?.pop().unwrap();
+    let (version, _) = Version::read(place, newest)?;
+    let mut changes = 0;
+    match LogReader::new(place, &version).read(&mut |_, _| {
+        changes += 1;
+        Ok(())
+    })? {
+        Progress::Now => Ok(changes),
+        Progress::MovedOn(error) => Err(error),
+    }
+}
+
+/// A collection whose writer has come so far; the last thing that it does is to append one record, which is acknowledged.
+fn come_to(step: usize) -> Place {
+    let place = Place::in_store(Arc::new(MemoryStore::new("memory")));
+    create(&place);
+    let append = |writer: &mut LogWriter, label| writer.append(batch([label]), Durability::Disk).unwrap();
+    let mut acquired = acquire(&place).unwrap();
+    append(&mut acquired.writer, 3);
+    if step > 0 {
+        drop(acquired);
+        acquired = acquire(&place).unwrap();
+        append(&mut acquired.writer, 4);
+    }
+    let Acquired { mut writer, mut version, .. } = acquired;
+    if step > 1 {
+        writer.rotate().unwrap();
+        append(&mut writer, 6);
+    }
+    if step > 2 {
+        version.through = writer.last() - 1;
+        writer.publish(&mut version, &[]).unwrap();
+        append(&mut writer, 7);
+    }
+    if step > 3 {
+        writer.sweep(&version, 1, &BTreeSet::new()).unwrap();
+        append(&mut writer, 9);
+    }
+    if step > 4 {
+        drop(writer);
+        append(&mut acquire(&place).unwrap().writer, 10);
+    }
+    place
+}
+
+#[test]
+fn a_log_that_is_lost_is_missed_whatever_its_writer_did_last() {
+    for step in 0..6 {
+        let place = come_to(step);
+        let (all, through) = (logs(&place).unwrap(), {
+            let newest = crate::version::numbers(&place).unwrap().pop().unwrap();
+            Version::read(&place, newest).unwrap().0.through
+        });
+        read(&place).unwrap_or_else(|error| panic!("{step}: {error}"));
+        // Each alone, and all from one on.
+        for at in 0..all.len() {
+            for until in [at + 1, all.len()] {
+                let what = format!("step {step}, {:?} of {all:?} are lost", &all[at..until]);
+                if all.get(at + 1).is_some_and(|next| *next <= through + 1) && until == at + 1 {
+                    continue;
+                }
+                let place = come_to(step);
+                for first in &all[at..until] {
+                    place.store().erase(&Part::Log(*first).name()).unwrap();
+                }
+                let version =
+                    Version::read(&place, *crate::version::numbers(&place).unwrap().last().unwrap());
+                let salvaged = SalvagedLogs::read(&place, &version.unwrap().0).unwrap();
+                assert!(salvaged.lost_log || until < all.len() && !salvaged.lost.is_empty(), "{what}");
+                assert!(!salvaged.faults.is_empty(), "{what}");
+                for outcome in [read(&place), acquire(&place).map(|acquired| acquired.changes.len())] {
+                    let error = outcome.expect_err(&what);
+                    assert!(matches!(error, CollectionError::Damaged { .. }), "{what}: {error}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_log_that_was_not_begun_is_not_missed() {
+    // Its writer was stopped behind the seal, and behind the version of a takeover.
+    let place = come_to(0);
+    let mut acquired = acquire(&place).unwrap();
+    acquired.writer.append(Batch::seal(), Durability::Disk).unwrap();
+    drop(acquired);
+    assert_eq!(read(&place).unwrap(), 1);
+    let mut writer = acquire(&place).unwrap().writer;
+    writer.append(batch([4]), Durability::Disk).unwrap();
+    drop(writer);
+    assert_eq!(read(&place).unwrap(), 2);
+    // What was written before logs were named is read as it was.
+    let place = Place::in_store(Arc::new(MemoryStore::new("memory")));
+    create(&place);
+    assert_eq!(read(&place).unwrap(), 0);
+}
