@@ -10,6 +10,7 @@ use bathyal_collection::{
 };
 use bathyal_store::memory::MemoryStore;
 use bathyal_store::{Draft, Generation, Replace, Store, StoreError};
+use bathyal_tier::Control;
 use bathyal_vectors::progress::Silent;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
@@ -288,14 +289,14 @@ fn a_reader_sees_no_batch_without_the_large_one_before_it() {
                 }
                 None => Collection::open_in(place, &options).unwrap(),
             };
-            let rows = reader.count(None).unwrap();
+            let rows = reader.count(None, Control::default()).unwrap();
             assert!([2, 62, 64].contains(&rows), "{rows} rows at {at}, opened before: {opened}");
             seen[usize::from(rows > 2)] += 1;
             if hooked.hook.lock().unwrap().is_some() {
                 break;
             }
             reader.refresh().unwrap();
-            assert_eq!(reader.count(None).unwrap(), 64);
+            assert_eq!(reader.count(None, Control::default()).unwrap(), 64);
             drop(kept);
         }
         assert!(seen[1] > 0, "{seen:?}");
@@ -366,6 +367,6 @@ fn memory_that_is_too_small_for_any_segment_is_refused_when_a_collection_is_open
         collection.flush().unwrap();
     }
     collection.compact(&FULL, &Silent).unwrap();
-    assert_eq!(collection.count(None).unwrap(), 20_000);
+    assert_eq!(collection.count(None, Control::default()).unwrap(), 20_000);
     assert_eq!(collection.describe().segments.len(), 1);
 }

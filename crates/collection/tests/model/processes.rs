@@ -271,7 +271,7 @@ fn add_at_once(collection: &Collection, schema: &Schema) {
     std::fs::write("/proc/self/clear_refs", "5").unwrap();
     let begin = peak_bytes();
     collection.add(rows).unwrap();
-    assert_eq!(collection.count(None).unwrap(), IMPORT_ROWS);
+    assert_eq!(collection.count(None, Control::default()).unwrap(), IMPORT_ROWS);
     println!("took {}", peak_bytes() - begin);
 }
 

@@ -6,7 +6,7 @@ use bathyal_store::memory::MemoryStore;
 use std::collections::BTreeSet;
 
 fn acquire(place: &Place) -> Result<Acquired, CollectionError> {
-    LogWriter::acquire(place, 1, &BTreeSet::new())
+    LogWriter::acquire(place, 1, &BTreeSet::new)
 }
 
 /// What reading says from the latest version on: changes that were read, or what is wrong.
@@ -46,7 +46,7 @@ fn come_to(step: usize) -> Place {
         append(&mut writer, 7);
     }
     if step > 3 {
-        writer.sweep(&version, 1, &BTreeSet::new()).unwrap();
+        writer.sweep(&version, 1, &BTreeSet::new).unwrap();
         append(&mut writer, 9);
     }
     if step > 4 {
