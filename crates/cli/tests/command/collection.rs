@@ -345,3 +345,55 @@ fn ctrl_c_and_a_kill_leave_whole_batches() {
         (&json!(60_000), &json!(left), &json!(60_000))
     );
 }
+
+/// The only folder of the collection `c` whose name begins and ends so.
+fn part(here: &Path, begin: &str, end: &str) -> std::path::PathBuf {
+    let parts = std::fs::read_dir(here.join("c")).unwrap().map(|entry| entry.unwrap().path());
+    let fits = |path: &std::path::PathBuf| {
+        let name = path.file_name().unwrap().to_string_lossy().into_owned();
+        name.starts_with(begin) && name.ends_with(end)
+    };
+    let mut parts: Vec<_> = parts.filter(fits).collect();
+    parts.sort();
+    parts.pop().unwrap()
+}
+
+#[test]
+fn a_damaged_collection_is_repaired_into_a_new_one_that_says_what_is_lost() {
+    let folder = folder();
+    let here = folder.path();
+    // Of a whole one all is kept.
+    let said = run(here, &["repair", "c", "--to", "whole"]).good();
+    assert!(said.contains("whole: 40 rows of c: nothing is lost"), "{said}");
+    assert_eq!(run(here, &["count", "whole"]).good(), "40\n");
+    run(here, &["repair", "c", "--to", "whole"]).fails(1, &["whole: already exists"]);
+    run(here, &["compact", "c"]).good();
+    let rows = "{\"id\": \"late\", \"vector\": [9, 9, 9]}\n{\"id\": \"later\", \"vector\": [8, 8, 8]}\n";
+    feed(here, &["add", "c", "-"], rows).good();
+    // The metadata of a segment is lost, so its rows are; their ids are known.
+    let metadata = part(here, "s-", "-rows").join("rows.parquet");
+    let bytes = std::fs::read(&metadata).unwrap();
+    std::fs::write(&metadata, vec![0; bytes.len()]).unwrap();
+    let repair = ["repair", "c", "--to", "less", "--lost-ids", "lost.jsonl"];
+    let ran = run(here, &repair);
+    assert!(ran.stdout.contains("less: 2 rows of c: 40 rows are lost"), "{}", ran.stdout);
+    assert_eq!(ran.code, Some(3));
+    ran.says(&["not all of c could be saved", "40 rows are lost"]);
+    assert_eq!(run(here, &["count", "less"]).good(), "2\n");
+    run(here, &["verify", "less"]).good();
+    let lost = std::fs::read_to_string(here.join("lost.jsonl")).unwrap();
+    assert!(lost.lines().count() == 40 && lost.contains("{\"id\":\"r39\"}"), "{lost}");
+    std::fs::write(&metadata, bytes).unwrap();
+    // The log is lost that was appended to last: nobody takes what is left for all there was.
+    std::fs::remove_dir_all(part(here, "l-", "")).unwrap();
+    run(here, &["count", "c"]).fails(3, &["l-", "is not there", "repair"]);
+    let ran = run(here, &["repair", "c", "--to", "early", "--json"]);
+    let answer: Value = serde_json::from_str(&ran.stdout).unwrap();
+    assert_eq!(
+        (&answer["rows"], &answer["lost_log"], &answer["complete"]),
+        (&json!(40), &json!(true), &json!(false))
+    );
+    assert_eq!(ran.code, Some(3));
+    ran.says(&["the newest log is missing"]);
+    assert_eq!(run(here, &["count", "early"]).good(), "40\n");
+}

@@ -1,7 +1,6 @@
 //! Completions, manual pages, and plans: what is made without an index.
 
-use std::io::Write;
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use crate::workshop::{bathyal, copy, names, shared};
 
@@ -34,13 +33,15 @@ fn every_shell_gets_completions() {
 #[test]
 fn bash_understands_its_completions() {
     let script = bathyal(shared(), "completions bash").good();
-    let mut bash = Command::new("bash").args(["-n", "/dev/stdin"]).stdin(Stdio::piped()).spawn().unwrap();
-    bash.stdin.take().unwrap().write_all(script.as_bytes()).unwrap();
-    assert!(bash.wait().unwrap().success());
+    // Longer than an argument of a process may be.
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("bathyal.bash");
+    std::fs::write(&file, script).unwrap();
+    assert!(Command::new("bash").arg("-n").arg(&file).status().unwrap().success());
     // And completes.
-    let asked =
-        "COMP_WORDS=(bathyal sea); COMP_CWORD=1; _bathyal bathyal sea bathyal; echo \"${COMPREPLY[*]}\"";
-    let ran = Command::new("bash").arg("-c").arg(format!("{script}\n{asked}")).output().unwrap();
+    let asked = "source \"$1\"; COMP_WORDS=(bathyal sea); COMP_CWORD=1; _bathyal bathyal sea bathyal; \
+                 echo \"${COMPREPLY[*]}\"";
+    let ran = Command::new("bash").args(["-c", asked, "bash"]).arg(&file).output().unwrap();
     assert_eq!(String::from_utf8_lossy(&ran.stdout).trim(), "search", "{ran:?}");
 }
 
