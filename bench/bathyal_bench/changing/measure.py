@@ -76,10 +76,10 @@ def batches(rows: int) -> Iterator[Vectors]:
 
 
 def recall(exact: list[Vectors], found: list[Vectors]) -> float:
-    """The share of the true neighbours that were found."""
+    """The share of the true neighbours that were found; all of them, where there are none."""
     each = zip(exact, found, strict=True)
     hits = sum(len(np.intersect1d(true.astype(np.int64), told.astype(np.int64))) for true, told in each)
-    return hits / max(1, sum(len(a) for a in exact))
+    return hits / all_of_them if (all_of_them := sum(len(a) for a in exact)) else 1.0
 
 
 def fill(system: System, rows: Rows, threads: int) -> float:

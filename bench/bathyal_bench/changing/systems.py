@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -286,6 +287,7 @@ class Hnswlib(System):
     package = "hnswlib"
     efforts = (20, 40, 80, 160, 320)
     is_durable = False
+    lock = threading.Lock()
 
     def index(self, dim: int) -> Any:
         import hnswlib
@@ -310,10 +312,12 @@ class Hnswlib(System):
         self.shares = dict(zip(shares["ids"].tolist(), shares["shares"].tolist(), strict=True))
 
     def add(self, ids: Vectors, vectors: Vectors, shares: Vectors) -> None:
-        there = self.table.get_current_count()
-        if there + len(ids) > self.table.get_max_elements():
-            self.table.resize_index(2 * (there + len(ids)))
-        self.table.add_items(vectors.astype(np.float32), ids, num_threads=2)
+        # Two threads add the rows of a call; calls may not overlap while the room grows.
+        with self.lock:
+            there = self.table.get_current_count()
+            if there + len(ids) > self.table.get_max_elements():
+                self.table.resize_index(2 * (there + len(ids)))
+            self.table.add_items(vectors.astype(np.float32), ids, num_threads=2)
         self.shares.update(zip(ids.tolist(), shares.tolist(), strict=True))
 
     upsert = add

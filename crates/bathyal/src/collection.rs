@@ -29,10 +29,10 @@
 //! let found = collection.search(&vectors, &question, Control::default())?;
 //! assert_eq!((found.matches, found.ids.get(0), found.ids.get(2)), (2, Id::Text("a".into()), Id::Text("c".into())));
 //!
-//! assert_eq!(collection.delete_matching(&Filter::parse("id > 'a'")?)?.deleted, 2);
+//! assert_eq!(collection.delete_matching(&Filter::parse("id > 'a'")?, Control::default())?.deleted, 2);
 //! drop(collection);
 //! collection = Collection::open(&path, &CollectionOptions::default())?;
-//! assert_eq!(collection.count(None)?, 1);
+//! assert_eq!(collection.count(None, Control::default())?, 1);
 //! # Ok(())
 //! # }
 //! ```

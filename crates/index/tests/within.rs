@@ -271,6 +271,23 @@ fn tiers_have_the_same_answers() {
 }
 
 #[test]
+fn queries_of_a_flat_index_share_what_is_read_where_all_rows_match() {
+    let dir = tempfile::tempdir().unwrap();
+    for element in [Element::U8, Element::F32] {
+        let data = Data::new(element, Metric::L2, 3000);
+        let path = dir.path().join(element.name());
+        data.build(&path, FlatOptions::default().into());
+        let (index, set) = (open(&path, TierChoice::File), Arc::new(RowSet::all(3000)));
+        let found = search(&index, &data.queries, &options(0.9), &set);
+        assert_eq!(found.within, Some(WithinPlan::Scan), "{element:?}");
+        let plain = index.search(&data.queries, &options(0.9), Control::default()).unwrap();
+        assert_eq!((&found.ids, &found.distances), (&plain.ids, &plain.distances), "{element:?}");
+        // Reads may be longer or shorter; what they bring is the same.
+        assert!(found.totals.bytes * (QUERIES as u64 - 1) <= plain.totals.bytes, "{:?}", found.totals);
+    }
+}
+
+#[test]
 fn a_scan_reads_what_holds_the_set_once_for_all_queries() {
     let data = Data::new(Element::U8, Metric::L2, 3000);
     let dir = tempfile::tempdir().unwrap();

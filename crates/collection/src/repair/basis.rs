@@ -120,7 +120,7 @@ impl Basis {
             segments: entries,
         };
         let note = "no version can be read: rows that were deleted or replaced before may be there again; options of the index \
-                    family (--family and its options) are those that it has by default";
+                    family are those that it has by default";
         Ok(Basis { version, number: None, unreadable, deleted, notes: vec![note.into()] })
     }
 }

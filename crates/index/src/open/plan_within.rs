@@ -41,6 +41,9 @@ pub(super) struct Planned {
     pub(super) notes: Vec<String>,
 }
 
+/// Bytes that differ by no more than this factor are about as many.
+const ABOUT: f64 = 1.25;
+
 /// Nanoseconds of each plan that is possible.
 #[derive(Debug, Clone, Copy)]
 struct Prices {
@@ -163,7 +166,13 @@ impl Index {
             among: among.map(|among| dearer * price(among)),
             after: more.map(|more| price(searcher.demand(&more, &machine))),
         };
-        let (plan, reason) = choose(count, rows, params.k, &prices);
+        let (mut plan, mut reason) = choose(count, rows, params.k, &prices);
+        if plan == WithinPlan::All && self.reads_all(&searcher.demand(&params, &machine)) {
+            plan = WithinPlan::Scan;
+            reason = format!(
+                "all {rows} rows match, and a search compares all of them: queries share what is read"
+            );
+        }
         let mut more: Vec<SearchParams> = more.filter(|_| plan == WithinPlan::After).into_iter().collect();
         // What is left then is the surer way.
         let last = prices.among.unwrap_or(f64::INFINITY).min(prices.scan);
@@ -234,6 +243,12 @@ impl Index {
         let (params, _) = self.params(&options, None).ok()?;
         self.affordable_in_flight(1, 1, self.stored.planned_list(&params)).ok()?;
         Some(SearchParams { early: None, ..params })
+    }
+
+    /// Whether a search reads about all vectors at once, as a scan does, of which queries share what is read.
+    fn reads_all(&self, search: &Demand) -> bool {
+        let all = self.manifest.vectors as f64 * self.opened.rows().set().row_bytes() as f64;
+        search.rounds <= 1.0 && search.reads > 0.0 && search.moved_bytes * ABOUT >= all
     }
 
     /// What a scan of `count` rows asks for, about: what holds them is read once, wherever that is known, and compared.
