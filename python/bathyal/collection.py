@@ -225,6 +225,8 @@ class Collection(Reading):
             memory=None,
             write_memory=None,
             build_memory=build_memory,
+            compact_memory=None,
+            compact_speed=None,
             threads=threads,
             durability="disk",
             compact=True,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import pathlib
+import shutil
 import sys
 
 import numpy as np
@@ -491,3 +492,23 @@ def test_several_collections_are_searched_as_if_they_were_one(tmp_path: pathlib.
         docs.close()
     with pytest.raises(ValueError, match="closed"):
         bathyal.search_many(parts, queries)
+
+
+def test_a_damaged_collection_is_repaired_into_a_new_one(tmp_path):
+    vectors = np.arange(60, dtype=np.float32).reshape(20, 3)
+    with bathyal.Collection.create(tmp_path / "old", dim=3, id="u64", columns={"year": "int64"}) as old:
+        old.add(range(10), vectors[:10], {"year": list(range(10))})
+        old.flush()
+        old.add(range(10, 20), vectors[10:], {"year": None})
+    told = bathyal.Collection.repair(tmp_path / "old", tmp_path / "whole", progress=False)
+    assert (told["complete"], told["rows"], told["lost_rows"]) == (True, 20, 0)
+    with pytest.raises(FileExistsError):
+        bathyal.Collection.repair(tmp_path / "old", tmp_path / "whole", progress=False)
+    # What is appended to last is lost, and with it what was added last.
+    shutil.rmtree(sorted((tmp_path / "old").glob("l-*"))[-1])
+    with pytest.raises(bathyal.DamagedIndexError, match="repair"):
+        bathyal.Collection.open(tmp_path / "old")
+    told = bathyal.Collection.repair(tmp_path / "old", tmp_path / "early", progress=False)
+    assert (told["complete"], told["lost_log"], told["rows"]) == (False, True, 10)
+    with bathyal.Collection.open(tmp_path / "early") as early:
+        assert len(early) == 10 and early.get([7], vectors=True).vectors.tolist() == vectors[7:8].tolist()
