@@ -266,7 +266,8 @@ def test_a_page_shows_each_system_once_a_plot():
 @pytest.mark.parametrize("report", REPORTS, ids=lambda path: path.stem)
 def test_pictures_of_reports_can_be_read(report):
     pictures = PICTURE.findall(report.read_text(encoding="utf-8"))
-    assert len(pictures) > 6
+    # Of suites there are more; changing.html has one for each set.
+    assert len(pictures) > (1 if report.stem == "changing" else 6)
     for picture in pictures:
         root = check(picture)
         shown = [one for one in texts(root) if len(one) > 12]
