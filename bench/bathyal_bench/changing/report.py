@@ -151,6 +151,11 @@ def report(records: Records) -> str:
         "and answers 1,000 queries. What Bathyal has written is on the device when the call returns; "
         "LanceDB leaves that to the system.",
     ]
+    parts += [
+        "Recall is not equal: efforts are steps, and the first of one system that finds enough may find more than"
+        " that of another; it is in brackets. All queries are in one call, except LanceDB's: of these each is a"
+        " call, by two threads. Nor is memory equal: each takes what it takes.",
+    ]
     for data in medians.data():
         parts += [f"## {heading(records, data)}", tables(medians, data)]
     return "\n\n".join(parts) + "\n"
