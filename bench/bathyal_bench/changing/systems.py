@@ -277,7 +277,11 @@ class MilvusLite(System):
         return int(self.table.query(self.table_name, output_fields=["count(*)"])[0]["count(*)"])
 
     def close(self) -> None:
+        from milvus_lite.server_manager import server_manager_instance
+
         self.table.close()
+        # Nobody else opens the file as long as this process serves it.
+        server_manager_instance.release_server(str(self.path / "milvus.db"))
 
 
 class Hnswlib(System):

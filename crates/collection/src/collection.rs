@@ -267,7 +267,7 @@ impl Collection {
     /// # Errors
     /// [`CollectionError::Store`]; nothing is lost then.
     pub fn flush(&self) -> Result<(), CollectionError> {
-        self.shared.flush_all()
+        self.shared.flush_all(None)
     }
 
     /// Writes what is in memory as a segment, merges segments, and gives the space of deleted rows back.
@@ -312,6 +312,7 @@ impl Collection {
         &self,
         read: impl Fn(&Snapshot) -> Result<T, CollectionError>,
     ) -> Result<T, CollectionError> {
+        self.shared.note_reading();
         match read(&self.snapshot()) {
             Err(error) if error.has_moved() && self.refresh()? => read(&self.snapshot()),
             outcome => outcome,

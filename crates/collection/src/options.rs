@@ -78,15 +78,20 @@ impl CollectionOptions {
         SegmentOptions { index: self.index.clone(), memory_bytes, part }
     }
 
-    /// How a segment is written that others are merged into. What nobody waits for takes half of the threads.
-    pub(crate) fn of_merging(&self, awaited: bool) -> WriteOptions {
+    /// How a segment is written that others are merged into.
+    pub(crate) fn of_merging(&self, on_all_cores: bool) -> WriteOptions {
         let memory_bytes = self.compact_memory_bytes.or(self.build_memory_bytes);
+        WriteOptions { memory_bytes, threads: self.threads_of_merging(on_all_cores), ..self.of_writing() }
+    }
+
+    /// Threads of what is built beside others: half of them, so that these find cores, and so do the devices that they wait for where
+    /// the machine is a virtual one.
+    pub(crate) fn threads_of_merging(&self, on_all_cores: bool) -> usize {
         let all = match self.threads {
             0 => std::thread::available_parallelism().map_or(1, usize::from),
             given => given,
         };
-        let threads = if awaited { self.threads } else { (all / 2).max(1) };
-        WriteOptions { memory_bytes, threads, ..self.of_writing() }
+        if on_all_cores { self.threads } else { (all / 2).max(1) }
     }
 
     /// How a segment is written.

@@ -206,7 +206,7 @@ impl Shared {
                 // The log may have failed meanwhile.
                 room = self.acquire(&mut writing);
             } else if self.is_full(&writing, &self.state(), bytes) {
-                (writing, room) = self.make_room(writing);
+                (writing, room) = self.make_room(writing, None);
             } else {
                 break;
             }

@@ -1,8 +1,10 @@
 //! Which segments are merged, and when.
 
+use super::rank::Rank;
 use super::shared::Shared;
 use crate::error::CollectionError;
 use crate::state::State;
+use bathyal_tier::process::Share;
 use bathyal_vectors::progress::Progress;
 use serde::Serialize;
 use std::sync::atomic::Ordering;
@@ -51,14 +53,17 @@ impl Shared {
     ) -> Result<Compacted, CollectionError> {
         let started = Instant::now();
         let (segments_before, bytes_before) = sizes(&self.state());
-        self.flush_all()?;
+        // Nobody else waits for that.
+        self.flush_all(self.is_read().then_some(Share::Rest))?;
         let _merging = self.merging.lock().unwrap_or_else(PoisonError::into_inner);
         let mut rows_written = 0;
         loop {
             let state = self.state();
             let names = if options.full { all(&state) } else { worth_merging(&state) };
             let Some(names) = names else { break };
-            let merged = self.merge(&names, &self.options.of_merging(true), progress);
+            let writing = self.options.of_merging(!self.is_read());
+            let merged =
+                self.beside(progress, |rank, progress| self.merge(&names, (&writing, rank), progress));
             let entry = merged.map_err(|error| self.judged(&mut self.writing(), error))?;
             rows_written += entry.as_ref().map_or(0, |entry| u64::from(entry.rows));
             if options.full {
@@ -82,7 +87,10 @@ impl Shared {
     pub(super) fn compact_some(&self) {
         let Ok(_merging) = self.merging.try_lock() else { return };
         while let Some(names) = worth_merging(&self.state()) {
-            if self.merge(&names, &self.options.of_merging(false), &Closing(self)).is_err() {
+            let options = self.options.of_merging(false);
+            let merge =
+                |rank: Rank<'_>, progress: &dyn Progress| self.merge(&names, (&options, rank), progress);
+            if self.beside(&Closing(self), merge).is_err() {
                 return;
             }
         }

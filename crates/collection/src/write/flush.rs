@@ -1,6 +1,7 @@
 //! From memory to a segment: what came so far is frozen, the log goes on in another one, and the frozen rows are written in the
 //! order of their ids, beside the writes that go on.
 
+use super::rank::{Rank, yielding};
 use super::shared::{Shared, Writing};
 use super::traffic::Traffic;
 use crate::error::CollectionError;
@@ -9,6 +10,7 @@ use crate::place::Place;
 use crate::segment::{Segment, SegmentPart, SegmentWriter, WriteOptions};
 use crate::state::{Located, SegmentState, State};
 use crate::version::{SegmentEntry, random_digits};
+use bathyal_tier::process::Share;
 use bathyal_vectors::progress::Progress;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, MutexGuard};
@@ -40,6 +42,19 @@ pub(super) struct Frozen {
     epoch: u64,
 }
 
+/// Ends the writing of a segment that nobody was to wait for when somebody does, or when it gets no core, to be begun anew with all cores.
+struct Unhurried<'a>(&'a Shared);
+
+impl Progress for Unhurried<'_> {
+    fn stage(&self, _name: &str, _total: u64) {}
+
+    fn advance(&self, _done: u64) {}
+
+    fn cancelled(&self) -> bool {
+        self.0.hurried.load(Ordering::Relaxed) || Stopping(self.0).cancelled()
+    }
+}
+
 /// Ends the writing of a segment when the user wants all to end. Closing a collection waits for it: it is soon done, and would be
 /// done again after each opening.
 pub(super) struct Stopping<'a>(pub(super) &'a Shared);
@@ -62,10 +77,12 @@ impl Stopping<'_> {
 }
 
 impl Shared {
-    /// Waits until there is room in memory for further rows.
+    /// Waits until there is room in memory for further rows. The segment that is to be written for it has such a `share` of the cores;
+    /// without, it has as much of them as others.
     pub(super) fn make_room<'a>(
         self: &'a Arc<Self>,
         mut writing: MutexGuard<'a, Writing>,
+        share: Option<Share>,
     ) -> (MutexGuard<'a, Writing>, Result<(), CollectionError>) {
         loop {
             // The log may have failed while another one was waited for.
@@ -76,13 +93,16 @@ impl Shared {
                 Flush::Idle => break,
                 Flush::Running => {
                     writing.flush = Flush::Running;
+                    if share.is_none() {
+                        self.hurried.store(true, Ordering::Relaxed);
+                    }
                     writing = self.flushed.wait(writing).unwrap_or_else(|poisoned| poisoned.into_inner());
                 }
                 Flush::Failed(error, frozen) => {
                     writing.flush = Flush::Waiting(frozen);
                     return (writing, Err(error));
                 }
-                Flush::Waiting(frozen) => writing = self.start(writing, frozen),
+                Flush::Waiting(frozen) => writing = self.start(writing, frozen, None),
             }
         }
         let state = self.state();
@@ -90,7 +110,7 @@ impl Shared {
             return (writing, Ok(()));
         }
         match self.freeze(&mut writing) {
-            Ok(frozen) => (self.start(writing, frozen), Ok(())),
+            Ok(frozen) => (self.start(writing, frozen, share), Ok(())),
             Err(error) => (writing, Err(error)),
         }
     }
@@ -120,15 +140,17 @@ impl Shared {
         self: &'a Arc<Self>,
         mut writing: MutexGuard<'a, Writing>,
         frozen: Arc<Frozen>,
+        share: Option<Share>,
     ) -> MutexGuard<'a, Writing> {
         writing.flush = Flush::Running;
+        self.hurried.store(share.is_none(), Ordering::Relaxed);
         if let Some(thread) = writing.thread.take_if(|thread| thread.is_finished()) {
             let _ = thread.join();
         }
         if self.options.background && writing.thread.is_none() {
             let (shared, own) = (self.clone(), frozen.clone());
             let spawned = std::thread::Builder::new().name("bathyal-flush".into()).spawn(move || {
-                shared.run(&own);
+                shared.run(&own, share);
                 if shared.options.compact {
                     shared.compact_some();
                 }
@@ -139,7 +161,7 @@ impl Shared {
             }
         }
         drop(writing);
-        self.run(&frozen);
+        self.run(&frozen, share);
         if self.options.compact {
             self.compact_some();
         }
@@ -147,13 +169,16 @@ impl Shared {
     }
 
     /// Writes frozen memory and says how that went.
-    fn run(&self, frozen: &Arc<Frozen>) {
-        let outcome = self.flush(frozen);
+    fn run(&self, frozen: &Arc<Frozen>, share: Option<Share>) {
+        let outcome = self.flush(frozen, share);
         let done = outcome.is_ok();
         let mut writing = self.writing();
         if writing.epoch == frozen.epoch {
             writing.flush = match outcome {
                 Ok(()) => Flush::Idle,
+                Err(CollectionError::Cancelled) if share.is_some() && !Stopping(self).cancelled() => {
+                    Flush::Waiting(frozen.clone())
+                }
                 Err(error) => Flush::Failed(error, frozen.clone()),
             };
         }
@@ -164,14 +189,24 @@ impl Shared {
         }
     }
 
-    fn flush(&self, frozen: &Frozen) -> Result<(), CollectionError> {
+    fn flush(&self, frozen: &Frozen, share: Option<Share>) -> Result<(), CollectionError> {
         let state = self.state();
         let sorted = frozen.memory.sorted()?;
         let name = self.segment_name();
         let _written = self.segments.begin(name.clone());
+        let options = self.options.of_writing();
         let entry = match sorted.is_empty() {
             true => None,
-            false => Some(self.write_memory((&state, frozen), name, &sorted)?),
+            false => Some(match share {
+                None => self.write_memory((&state, frozen), (name, &sorted), &options, &Stopping(self))?,
+                Some(share) => {
+                    let threads = self.options.threads_of_merging(false);
+                    let options = WriteOptions { threads, ..options };
+                    yielding(Rank { share, starved: &self.hurried }, || {
+                        self.write_memory((&state, frozen), (name, &sorted), &options, &Unhurried(self))
+                    })?
+                }
+            }),
         };
         let mut writing = self.writing();
         let epoch = writing.epoch;
@@ -216,21 +251,22 @@ impl Shared {
     fn write_memory(
         &self,
         (state, frozen): (&State, &Frozen),
-        name: String,
-        sorted: &[u32],
+        (name, sorted): (String, &[u32]),
+        options: &WriteOptions,
+        progress: &dyn Progress,
     ) -> Result<SegmentEntry, CollectionError> {
         // A state that holds nothing else.
         let mut alone = State::of(state.version.clone(), Vec::new());
         alone.memories = vec![frozen.memory.clone()];
         let mut rows = sorted.chunks(ROWS_AT_ONCE);
         self.write_segment(
-            (&self.place, name, &self.options.of_writing()),
+            (&self.place, name, options),
             &alone,
             || {
                 let some = rows.next().unwrap_or_default();
                 Ok(some.iter().map(|row| Located { part: 0, row: *row }).collect())
             },
-            &Stopping(self),
+            progress,
         )
     }
 
@@ -275,13 +311,13 @@ impl Shared {
         }
     }
 
-    /// Writes what is in memory as a segment, and waits until it is there.
-    pub(crate) fn flush_all(self: &Arc<Self>) -> Result<(), CollectionError> {
+    /// Writes what is in memory as a segment, with such a `share` of the cores, and waits until it is there.
+    pub(crate) fn flush_all(self: &Arc<Self>, share: Option<Share>) -> Result<(), CollectionError> {
         let mut writing = self.writing();
         self.acquire(&mut writing)?;
         self.note_writing();
         let room;
-        (writing, room) = self.make_room(writing);
+        (writing, room) = self.make_room(writing, share);
         room?;
         loop {
             match std::mem::take(&mut writing.flush) {
@@ -294,8 +330,58 @@ impl Shared {
                     writing.flush = Flush::Waiting(frozen);
                     return Err(error);
                 }
-                Flush::Waiting(frozen) => writing = self.start(writing, frozen),
+                Flush::Waiting(frozen) => writing = self.start(writing, frozen, None),
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::collection::Collection;
+    use crate::ids::{IdKind, Ids};
+    use crate::options::CollectionOptions;
+    use crate::rows::Rows;
+    use crate::schema::{Schema, VectorField};
+    use crate::snapshot::Snapshot;
+    use bathyal_kernels::{Element, Metric};
+    use bathyal_tier::Control;
+    use bathyal_vectors::VectorFile;
+
+    #[test]
+    fn a_segment_that_somebody_waits_for_is_begun_anew_with_all_cores() {
+        let folder = tempfile::tempdir().unwrap();
+        let schema = Schema {
+            id_kind: IdKind::Number,
+            vectors: vec![VectorField::new("v", 4, Element::U8, Metric::L2)],
+            columns: Vec::new(),
+        };
+        let options = CollectionOptions { background: false, ..CollectionOptions::default() };
+        let collection = Collection::create(folder.path().join("c"), schema.clone(), &options).unwrap();
+        let vectors = VectorFile::from_rows(Element::U8, 4, (0..40).collect()).unwrap();
+        let ids = Ids::Numbers((0..10).collect::<Vec<u64>>().into());
+        collection.add(Rows::new(&schema, ids, vec![vectors], None).unwrap()).unwrap();
+        drop(collection);
+        let place = Place::at(folder.path().join("c"), &options.store).unwrap();
+        let shared = Arc::new(Shared::open(place, options, None).unwrap());
+        let frozen = {
+            let mut writing = shared.writing();
+            shared.acquire(&mut writing).unwrap();
+            writing.flush = Flush::Running;
+            shared.freeze(&mut writing).unwrap()
+        };
+        let held = || {
+            let state = shared.state();
+            (state.segments.len(), Snapshot::new(state).count(None, Control::default()).unwrap())
+        };
+        shared.hurried.store(true, Ordering::Relaxed);
+        shared.run(&frozen, Some(Share::Rest));
+        assert!(matches!(shared.writing().flush, Flush::Waiting(_)));
+        assert_eq!(held(), (0, 10));
+        // Whoever waits begins it.
+        shared.flush_all(None).unwrap();
+        assert!(matches!(shared.writing().flush, Flush::Idle));
+        assert_eq!(held(), (1, 10));
     }
 }

@@ -94,7 +94,7 @@ impl Shared {
             Operation::Update(..) | Operation::Delete(_) | Operation::DeleteMatching(_) => None,
         };
         // Others wait for what is written meanwhile, and not for all that was before.
-        self.flush_all()?;
+        self.flush_all(None)?;
         let _reserved = self.reserve();
         let mut writing = self.emptied(self.writing(), epoch)?;
         if let Operation::Update(ids, columns) = operation {
@@ -126,7 +126,7 @@ impl Shared {
     ) -> Result<MutexGuard<'a, Writing>, CollectionError> {
         loop {
             let room;
-            (writing, room) = self.make_room(writing);
+            (writing, room) = self.make_room(writing, None);
             room?;
             // Whoever wrote in between may have removed what no version names.
             if writing.epoch != epoch {

@@ -1,9 +1,9 @@
 //! Several segments become one, without the rows that are deleted.
 
 use super::flush::ROWS_AT_ONCE;
+use super::rank::{Rank, yielding};
 use super::shared::Shared;
 use super::traffic::{Brake, Traffic};
-use super::yielding::yielding;
 use crate::bits::RowBits;
 use crate::error::CollectionError;
 use crate::segment::{Segment, WriteOptions};
@@ -19,7 +19,7 @@ impl Shared {
     pub(super) fn merge(
         &self,
         names: &[String],
-        options: &WriteOptions,
+        (options, rank): (&WriteOptions, Rank<'_>),
         progress: &dyn Progress,
     ) -> Result<Option<SegmentEntry>, CollectionError> {
         let (state, epoch) = {
@@ -55,7 +55,7 @@ impl Shared {
             // What others wait for, the publishing, is done by this thread.
             _ => {
                 let to = (&self.place, name, options);
-                Some(yielding(|| self.write_segment(to, &state, next, progress))?)
+                Some(yielding(rank, || self.write_segment(to, &state, next, progress))?)
             }
         };
         let _open = entry.as_ref().map(|entry| self.open_ahead(names, entry, &state));

@@ -9,11 +9,11 @@ mod flush;
 mod large;
 mod merge;
 mod operation;
+mod rank;
 mod segments;
 mod shared;
 mod traffic;
 mod writers;
-mod yielding;
 
 pub use compact::{CompactOptions, Compacted};
 pub use copy::CopiedCollection;

@@ -28,8 +28,11 @@ pub(crate) struct Shared {
     pub(super) queue: super::commit::Queue,
     pub(super) writing: Mutex<Writing>,
     pub(super) wrote: super::writers::Wrote,
+    pub(super) read: super::rank::Read,
     /// Told when a segment was written, or could not be.
     pub(super) flushed: Condvar,
+    /// Whether somebody waits for the segment that is being written.
+    pub(super) hurried: AtomicBool,
     /// Told when batches that were taken from the queue have their answers.
     pub(super) answered: Condvar,
     /// Held by whoever merges segments.
@@ -83,6 +86,8 @@ impl Shared {
             queue: super::commit::Queue::default(),
             writing: Mutex::default(),
             wrote: super::writers::Wrote::default(),
+            read: super::rank::Read::default(),
+            hurried: AtomicBool::new(false),
             flushed: Condvar::new(),
             answered: Condvar::new(),
             merging: Mutex::new(()),
