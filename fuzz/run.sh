@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
 # Fuzzes every reader, or those named, on stable Rust:
 #   fuzz/run.sh [vector_files ids manifest journal graph_page packed_record codec code_blocks group_page centroids
-#       lists wire partitions]
+#       lists wire partitions collection_log segment filters rows_files]
 # Without more, each is searched at random for SECONDS_EACH seconds (10), from what was found before (fuzz/corpus).
 # With RUNS_EACH=N each is given N inputs that are the same every time, however fast the machine is.
 # An input that breaks a promise is left in fuzz/artifacts; run a target with that file to see it again, and add it,
-# without its first byte, to crates/index/tests/mutations/found/READER, which the tests and all fuzzing begin with.
+# without its first byte, to crates/index/tests/mutations/found/READER or crates/collection/tests/found/READER, which the
+# tests and all fuzzing begin with.
 set -euo pipefail
 cd "$(dirname "$0")"
 
@@ -18,18 +19,18 @@ coverage="-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
 targets=("$@")
 [ ${#targets[@]} -gt 0 ] ||
     targets=(vector_files ids manifest journal graph_page packed_record codec code_blocks group_page centroids lists
-        wire partitions)
+        wire partitions collection_log segment filters rows_files)
 
 # A folder of its own, so that these flags do not rebuild everything else; and with --target they do not
 # reach build scripts.
 host=$(rustc -vV | sed -n 's/^host: //p')
 RUSTFLAGS="$coverage" cargo build --quiet --release --target "$host" --target-dir target/coverage \
-    "${targets[@]/#/--bin=}"
+    --bin=write_seeds "${targets[@]/#/--bin=}"
 if [ -n "${RUNS_EACH:-}" ]; then
     rm -rf target/seeds
-    cargo run --quiet --release --bin write_seeds -- target/seeds
+    "target/coverage/$host/release/write_seeds" target/seeds
 else
-    cargo run --quiet --release --bin write_seeds -- corpus
+    "target/coverage/$host/release/write_seeds" corpus
 fi
 
 for name in "${targets[@]}"; do

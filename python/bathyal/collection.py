@@ -206,7 +206,8 @@ class Collection(Reading):
 
         Args:
             keep_uncertain: keep rows of which it is not known whether they were deleted or replaced: of segments
-                whose list of deleted rows is damaged, and all of them where no version can be read.
+                whose list of deleted rows is damaged, of those that only versions name which cannot be read (such
+                as a large batch), and of all where no version can be read.
             lost_ids: a file that takes the ids of rows that are lost, as far as they are known: JSON lines,
                 ``{"id": ...}`` on each.
             build_memory, threads: as for :meth:`open`, of the indexes that are built anew.

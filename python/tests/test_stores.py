@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import errno
+import http.server
 import os
 import pathlib
 import shutil
 import socket
 import subprocess
 import sys
+import threading
 import time
 import urllib.error
 import urllib.request
@@ -264,6 +267,46 @@ def test_a_store_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
             bathyal.open("s3://bucket/x", store_options=options)
         assert SECRET not in str(raised.value)
         assert "after 8 tries" in str(raised.value)
+
+
+class Denying(http.server.BaseHTTPRequestHandler):
+    """A store that lets nobody do anything."""
+
+    def do_GET(self) -> None:
+        body = b"<Error><Code>ExpiredToken</Code><Message>Too late.</Message></Error>"
+        self.send_response(403)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body if self.command != "HEAD" else b"")
+
+    do_HEAD = do_PUT = do_POST = do_DELETE = do_GET
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Says nothing."""
+
+
+def test_a_store_that_denies_access(tmp_path: pathlib.Path) -> None:
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Denying) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        options = {
+            "endpoint": f"http://127.0.0.1:{server.server_port}",
+            "region": "us-east-1",
+            "access_key_id": "key",
+            "secret_access_key": SECRET,
+            "scratch": str(tmp_path / "scratch"),
+        }
+        for use in (
+            lambda: bathyal.open("s3://bucket/x", store_options=options),
+            lambda: bathyal.build(ROWS, "s3://bucket/x", store_options=options, progress=False),
+            lambda: bathyal.Collection.open("s3://bucket/c", store_options=options),
+            lambda: bathyal.Collection.create("s3://bucket/c", dim=3, store_options=options),
+        ):
+            with pytest.raises(PermissionError, match="renew the credentials") as raised:
+                use()
+            assert raised.value.errno == errno.EACCES
+            assert str(raised.value.filename).startswith("s3://bucket/")
+            assert SECRET not in str(raised.value)
+        server.shutdown()
 
 
 def server_program() -> str | None:

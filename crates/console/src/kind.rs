@@ -236,6 +236,7 @@ impl From<&StoreError> for Kind {
             StoreError::Memory { .. } => Kind::Memory,
             StoreError::Replaced { .. } | StoreError::Busy { .. } => Kind::Busy,
             StoreError::Remote { .. } => Kind::Store,
+            StoreError::Denied { .. } => Kind::Permission,
             StoreError::Cancelled => Kind::Cancelled,
             StoreError::Tier(error) => error.into(),
         }
@@ -370,6 +371,8 @@ mod tests {
         );
         let remote = StoreError::Remote { operation: "read", path: path.clone(), reason: String::new() };
         assert_eq!(of(remote), Kind::Store);
+        let denied = StoreError::Denied { operation: "read", path: path.clone(), reason: String::new() };
+        assert_eq!(of(denied), Kind::Permission);
         assert_eq!(of(IndexError::LaterVersion { path, found: 9, known: 2 }), Kind::LaterVersion);
         let source = Arc::new(IndexError::NoMemory { what: "codes", bytes: 1 });
         assert_eq!(of(IndexError::WithoutCard { card: "lost".into(), source }), Kind::Memory);

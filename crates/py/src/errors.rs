@@ -5,7 +5,7 @@ use bathyal_collection::CollectionError;
 use bathyal_gpu::GpuError;
 use bathyal_index::IndexError;
 use bathyal_store::StoreError;
-use bathyal_tier::{ReadError, TierError};
+use bathyal_tier::{FaultKind, ReadError, TierError};
 use bathyal_vectors::VectorError;
 use bathyal_vectors::groundtruth::GroundTruthError;
 use pyo3::exceptions::{
@@ -283,6 +283,7 @@ fn store(error: &StoreError, message: String) -> PyErr {
         StoreError::Irreplaceable { path, .. } => of_file(libc::EEXIST, message, path),
         StoreError::Replaced { path } => of_file(libc::EIO, message, path),
         StoreError::Remote { .. } => PyOSError::new_err(message),
+        StoreError::Denied { path, .. } => of_file(libc::EACCES, message, path),
         StoreError::Tier(error) => tier(error, message),
         _ => PyValueError::new_err(message),
     }
@@ -290,6 +291,7 @@ fn store(error: &StoreError, message: String) -> PyErr {
 
 fn read(error: &ReadError, message: String, file: &Path) -> PyErr {
     match error {
+        ReadError::Device { kind: FaultKind::Denied, .. } => of_file(libc::EACCES, message, file),
         ReadError::Device { errno: 0, .. } => PyOSError::new_err(message),
         ReadError::Device { errno, .. } => of_file(*errno, message, file),
         ReadError::Budget { .. } => PyMemoryError::new_err(message),

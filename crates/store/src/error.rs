@@ -143,6 +143,17 @@ pub enum StoreError {
         /// Why not, as the store says, and what to do; without credentials.
         reason: String,
     },
+    /// A store that is elsewhere does not let this caller do what it was asked. It did not do it; only what an earlier try of the same
+    /// asked, whose answer was lost, may have been done.
+    #[error("cannot {operation} {}: access is denied: {reason}", path.display())]
+    Denied {
+        /// What was being done, as a verb.
+        operation: &'static str,
+        /// What it was done to.
+        path: PathBuf,
+        /// What the store says, and what to do; without credentials.
+        reason: String,
+    },
     /// The bytes under the name of an object are no longer those that were there before.
     #[error(
         "{}: is not the object any more that was read before: something wrote over it; nothing is answered from a mixture: restore it, or open the index again",
@@ -167,6 +178,20 @@ impl StoreError {
     /// Shorthand for a refused operation.
     pub fn io(operation: &'static str, path: impl Into<PathBuf>, source: io::Error) -> Self {
         StoreError::Io { operation, path: path.into(), source }
+    }
+
+    /// Whether a store that is elsewhere says it, or does not answer: what was brought there so far may be gone on with later.
+    pub fn is_of_elsewhere(&self) -> bool {
+        matches!(self, StoreError::Remote { .. } | StoreError::Denied { .. })
+    }
+
+    /// The same with `more` behind its reason, if it [is of elsewhere](Self::is_of_elsewhere).
+    #[must_use]
+    pub fn and(mut self, more: &str) -> Self {
+        if let StoreError::Remote { reason, .. } | StoreError::Denied { reason, .. } = &mut self {
+            reason.push_str(more);
+        }
+        self
     }
 
     /// Whether it says that bytes are not there, are others, or cannot be read from the disk, so that trying again is of no use.

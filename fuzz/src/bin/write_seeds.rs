@@ -3,25 +3,26 @@
 
 use std::path::{Path, PathBuf};
 
-use bathyal_fuzz::{GROUPS, targets::TARGETS};
-
-/// Folders of files by reader, which the tests read too.
-const FOUND: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../crates/index/tests/mutations/found");
+use bathyal_fuzz::{GROUPS, Reader, readers};
+// What the flags of fuzz targets have a program call.
+use libfuzzer_sys as _;
 
 fn main() -> std::io::Result<()> {
     let folder = PathBuf::from(std::env::args().nth(1).unwrap_or_else(|| "corpus".into()));
-    for target in &TARGETS {
-        let grouped = GROUPS.iter().any(|(_, readers)| readers.contains(&target.name));
-        assert!(grouped, "{} is in none of GROUPS", target.name);
+    let all = readers();
+    for reader in &all {
+        let grouped = GROUPS.iter().any(|(_, readers)| readers.contains(&reader.name));
+        assert!(grouped, "{} is in none of GROUPS", reader.name);
     }
     for (group, readers) in GROUPS {
         std::fs::create_dir_all(folder.join(group))?;
-        for (selector, reader) in readers.iter().enumerate() {
-            let seeds = TARGETS.iter().find(|target| target.name == *reader).map_or(vec![], |t| (t.seeds)());
-            let named = seeds.into_iter().enumerate().map(|(index, seed)| (index.to_string(), seed));
-            for (name, seed) in named.chain(found(reader)?) {
+        for (selector, name) in readers.iter().enumerate() {
+            let reader = all.iter().find(|reader| reader.name == *name).expect("a reader of all");
+            let seeds = (reader.seeds)().into_iter().enumerate();
+            let named = seeds.map(|(index, seed)| (index.to_string(), seed));
+            for (number, seed) in named.chain(found(reader)?) {
                 let bytes = [&[selector as u8], &seed[..]].concat();
-                std::fs::write(folder.join(group).join(format!("{reader}-{name}")), bytes)?;
+                std::fs::write(folder.join(group).join(format!("{name}-{number}")), bytes)?;
             }
         }
     }
@@ -29,8 +30,8 @@ fn main() -> std::io::Result<()> {
 }
 
 /// Names and contents of the files that once broke a reader.
-fn found(reader: &str) -> std::io::Result<Vec<(String, Vec<u8>)>> {
-    let folder = Path::new(FOUND).join(reader);
+fn found(reader: &Reader) -> std::io::Result<Vec<(String, Vec<u8>)>> {
+    let folder = Path::new(reader.found).join(reader.name);
     let Ok(entries) = folder.read_dir() else { return Ok(Vec::new()) };
     let mut files = Vec::new();
     for entry in entries {
@@ -38,4 +39,11 @@ fn found(reader: &str) -> std::io::Result<Vec<(String, Vec<u8>)>> {
         files.push((entry.file_name().to_string_lossy().into_owned(), std::fs::read(entry.path())?));
     }
     Ok(files)
+}
+
+/// What libFuzzer's library wants to call. This program is no fuzz target, but it is built with the flags of those, so that the
+/// readers are compiled once.
+#[unsafe(no_mangle)]
+fn rust_fuzzer_test_input(_: &[u8]) -> i32 {
+    0
 }

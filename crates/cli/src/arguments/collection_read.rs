@@ -211,8 +211,8 @@ pub struct CollectionRepairArguments {
     /// Write the ids of rows that are lost, as far as they are known, to this file: JSON lines, `{"id": ...}` on each
     #[arg(long, value_name = "FILE")]
     pub lost_ids: Option<PathBuf>,
-    /// Keep rows of which it is not known whether they were deleted or replaced: of segments whose list of deleted rows is damaged, and
-    /// all of them where no version can be read
+    /// Keep rows of which it is not known whether they were deleted or replaced: of segments whose list of deleted rows is damaged, of
+    /// those that only versions name which cannot be read (such as a large batch), and of all where no version can be read
     #[arg(long)]
     pub keep_uncertain: bool,
     /// Memory that building the indexes of a segment may take [default: no limit]

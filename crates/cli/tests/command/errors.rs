@@ -1,5 +1,7 @@
 //! `--json` of commands that fail: one object on stdout, whose kind scripts may rely on.
 
+use std::io::{BufRead, BufReader, Write};
+use std::net::TcpListener;
 use std::path::Path;
 
 use bathyal_console::Kind;
@@ -110,6 +112,45 @@ fn what_the_system_refuses_has_a_kind() {
     demand(&ran, Kind::NoSpace, 1);
     // Nobody makes files there, not even the superuser.
     fails(folder.path(), "convert base.fbin /sys/made.fvecs", Kind::Permission, 1);
+}
+
+/// The address of a store that denies everything, until the process ends.
+fn denying() -> String {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+    let address = listener.local_addr().unwrap();
+    std::thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            let mut request = BufReader::new(&stream).lines().map_while(Result::ok);
+            request.by_ref().find(String::is_empty);
+            let body = "<Error><Code>AccessDenied</Code><Message>Not you.</Message></Error>";
+            let head = "HTTP/1.1 403 Forbidden\r\nConnection: close\r\nContent-Type: application/xml";
+            let answer = format!("{head}\r\nContent-Length: {}\r\n\r\n{body}", body.len());
+            // Whoever asked may be gone.
+            let _ = (&stream).write_all(answer.as_bytes());
+        }
+    });
+    format!("http://{address}")
+}
+
+#[test]
+fn what_a_store_denies_has_a_kind() {
+    let folder = tempfile::tempdir().unwrap();
+    write_vectors(folder.path(), "base.fbin", 100, 4, 1);
+    let endpoint = denying();
+    let options = ["region=us-east-1", "access_key_id=key", "secret_access_key=hidden", "scratch=scratch"];
+    let options = options.iter().map(|option| format!(" --store-option {option}")).collect::<String>();
+    for command in
+        ["inspect s3://bucket/x", "build base.fbin s3://bucket/x", "collection inspect s3://bucket/c"]
+    {
+        let line = format!("{command} --store-option endpoint={endpoint}{options}");
+        let said = fails(folder.path(), &line, Kind::Permission, 1);
+        let message = said["error"]["message"].as_str().unwrap();
+        for part in ["s3://bucket/", "access is denied", "403 AccessDenied: Not you.", "credentials"] {
+            assert!(message.contains(part), "{command}: {part} is not in {message}");
+        }
+        // It is not worth another try.
+        assert!(!message.contains("tries") && !message.contains("hidden"), "{message}");
+    }
 }
 
 #[test]

@@ -8,8 +8,7 @@ use bathyal_store::memory::MemoryStore;
 use bathyal_tier::Control;
 use bathyal_vectors::VectorFile;
 use bathyal_vectors::progress::Silent;
-use std::path::PathBuf;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 fn schema() -> Schema {
     let column = |name: &str, kind: &str| kind.parse().ok().map(|kind| Column { name: name.into(), kind });
@@ -27,22 +26,11 @@ fn collection() -> Collection {
     Collection::create_in(place, schema(), &options).unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// The folder that files are written to.
-fn folder() -> PathBuf {
-    static FOLDER: OnceLock<Option<tempfile::TempDir>> = OnceLock::new();
-    let folder = FOLDER.get_or_init(|| tempfile::tempdir().ok());
-    folder.as_ref().map(|folder| folder.path().to_path_buf()).unwrap_or_else(|| panic!("no folder"))
-}
-
-fn path(name: &str) -> PathBuf {
-    // Threads of tests have files of their own.
-    folder().join(format!("{:?}-{name}", std::thread::current().id()))
-}
-
 /// A file of three rows, as an export writes it.
 fn exported(name: &str) -> Vec<Vec<u8>> {
     let write = || {
-        let (collection, path) = (collection(), path(name));
+        let (collection, folder) = (collection(), tempfile::tempdir()?);
+        let path = folder.path().join(name);
         let years: ArrayRef = Arc::new(Int64Array::from(vec![Some(2020), None, Some(-1)]));
         let langs: ArrayRef = Arc::new(StringArray::from(vec![Some("de"), Some(""), None]));
         let columns = RecordBatch::try_from_iter([("year", years), ("lang", langs)])?;
@@ -51,10 +39,9 @@ fn exported(name: &str) -> Vec<Vec<u8>> {
         let ids = Ids::Texts(vec!["a", "b", "c"].into());
         collection.add(Rows::new(&schema(), ids, vec![vectors], Some(&columns))?)?;
         export(&collection, &path, &Default::default(), Default::default(), &Silent)?;
-        Ok::<_, crate::CollectionError>(path)
+        Ok::<_, Box<dyn std::error::Error>>(vec![std::fs::read(&path)?])
     };
-    let path = write().unwrap_or_else(|error| panic!("{error}"));
-    vec![std::fs::read(path).unwrap_or_default()]
+    write().unwrap_or_else(|error| panic!("{error}"))
 }
 
 pub(super) fn lines() -> Vec<Vec<u8>> {
@@ -76,10 +63,9 @@ pub(super) fn parquet() -> Vec<Vec<u8>> {
 }
 
 pub(super) fn file(name: &str, bytes: &[u8]) {
-    let path = path(name);
-    if std::fs::write(&path, bytes).is_err() {
-        return;
-    }
+    let folder = tempfile::tempdir().unwrap_or_else(|error| panic!("no folder for {name}: {error}"));
+    let path = folder.path().join(name);
+    std::fs::write(&path, bytes).unwrap_or_else(|error| panic!("{name}: {error}"));
     if let Err(error) =
         schema_of_file(&path, &GuessOptions { metric: Metric::L2, id_column: None, columns: None })
     {

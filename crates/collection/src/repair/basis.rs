@@ -4,6 +4,7 @@ use crate::bits::RowBits;
 use crate::error::CollectionError;
 use crate::log::logs;
 use crate::place::{Part, Place};
+use crate::schema::Schema;
 use crate::segment::{Alone, Faults};
 use crate::version::{FORMAT, SegmentEntry, Version, now, numbers};
 use std::collections::BTreeSet;
@@ -17,6 +18,8 @@ pub(super) struct Basis {
     pub(super) unreadable: Vec<u64>,
     /// Of each segment what is deleted; `None` where that is not known.
     pub(super) deleted: Vec<Option<RowBits>>,
+    /// Segments that it does not name, and a later one may have, the newest last; none where all versions can be read.
+    pub(super) unnamed: Vec<SegmentEntry>,
     pub(super) notes: Vec<String>,
 }
 
@@ -44,8 +47,17 @@ impl Basis {
                     Err(error) => faults.take(error).map(|()| None)?,
                 });
             }
-            let notes = unnamed(place, &version, &unreadable)?;
-            return Ok(Basis { version, number: Some(number), unreadable, deleted, notes });
+            let (mut unnamed, mut notes) = (Vec::new(), Vec::new());
+            if !unreadable.is_empty() {
+                let named = |name: &String| version.segments.iter().any(|segment| segment.name == *name);
+                let others = segments_of(place)?.into_iter().filter(|name| !named(name)).collect();
+                let others = alone(place, others, faults)?;
+                unnamed = of_collection(place, others, (&version.id, &version.schema), faults);
+                notes.push(format!(
+                    "version {number} is the newest that can be read; what came later is taken from the logs"
+                ));
+            }
+            return Ok(Basis { version, number: Some(number), unreadable, deleted, unnamed, notes });
         }
         let segments = segments_of(place)?;
         let path = place.path().to_path_buf();
@@ -68,15 +80,7 @@ impl Basis {
         unreadable: Vec<u64>,
         faults: &mut Faults,
     ) -> Result<Basis, CollectionError> {
-        let mut found: Vec<Alone> = Vec::new();
-        for name in segments {
-            match Alone::read(place, &name) {
-                Ok(alone) => found.push(alone),
-                Err(error) => faults.take(error)?,
-            }
-        }
-        // The newest last, as far as their names say that.
-        found.sort_by_key(|alone| number_of(&alone.entry.name));
+        let found = alone(place, segments, faults)?;
         let Some(newest) = found.last() else {
             let reason = "no version and no segment of it can be read";
             return Err(CollectionError::damaged(place.path(), "its versions", reason));
@@ -88,22 +92,7 @@ impl Basis {
             let large = families.find(|other| other.family != field.family);
             field.family = large.map_or(field.family.clone(), |other| other.family.clone());
         }
-        let mut entries: Vec<SegmentEntry> = Vec::new();
-        for alone in found {
-            let shape = |schema: &crate::schema::Schema| {
-                let fields = schema.vectors.iter().map(|f| (f.name.clone(), f.dim, f.element, f.metric));
-                (schema.id_kind, schema.columns.clone(), fields.collect::<Vec<_>>())
-            };
-            if alone.collection == id && shape(&alone.schema) == shape(&schema) {
-                entries.push(alone.entry);
-            } else {
-                faults.add(format!(
-                    "{}: {} is of another collection",
-                    place.path().display(),
-                    alone.entry.name
-                ));
-            }
-        }
+        let entries = of_collection(place, found, (&id, &schema), faults);
         let first = logs(place)?.first().copied().unwrap_or(1);
         let next = entries.iter().map(|entry| number_of(&entry.name)).max().unwrap_or(0).saturating_add(1);
         let deleted = entries.iter().map(|_| None).collect();
@@ -121,12 +110,46 @@ impl Basis {
         };
         let note = "no version can be read: rows that were deleted or replaced before may be there again; options of the index \
                     family are those that it has by default";
-        Ok(Basis { version, number: None, unreadable, deleted, notes: vec![note.into()] })
+        let (unnamed, notes) = (Vec::new(), vec![note.into()]);
+        Ok(Basis { version, number: None, unreadable, deleted, unnamed, notes })
     }
 }
 
-/// The number in the name of a segment: of two, the newer one has the larger, but for segments that were written side by side.
-fn number_of(name: &str) -> u64 {
+/// What segments say of themselves, the newest last, as far as their names say that.
+fn alone(place: &Place, names: Vec<String>, faults: &mut Faults) -> Result<Vec<Alone>, CollectionError> {
+    let mut found = Vec::with_capacity(names.len());
+    for name in names {
+        match Alone::read(place, &name) {
+            Ok(alone) => found.push(alone),
+            Err(error) => faults.take(error)?,
+        }
+    }
+    found.sort_by_key(|alone| number_of(&alone.entry.name));
+    Ok(found)
+}
+
+/// Those whose rows have what `schema` says, of the collection `id`.
+fn of_collection(
+    place: &Place,
+    found: Vec<Alone>,
+    (id, schema): (&str, &Schema),
+    faults: &mut Faults,
+) -> Vec<SegmentEntry> {
+    let shape = |schema: &Schema| {
+        let fields = schema.vectors.iter().map(|f| (f.name.clone(), f.dim, f.element, f.metric));
+        (schema.id_kind, schema.columns.clone(), fields.collect::<Vec<_>>())
+    };
+    let (of_it, others): (Vec<Alone>, Vec<Alone>) =
+        found.into_iter().partition(|alone| alone.collection == id && shape(&alone.schema) == shape(schema));
+    for other in others {
+        faults.add(format!("{}: {} is of another collection", place.path().display(), other.entry.name));
+    }
+    of_it.into_iter().map(|alone| alone.entry).collect()
+}
+
+/// The number in the name of a segment, which is [`Version::next_segment`] of the version that was the latest when it was begun: of two,
+/// the newer one has the larger, but for segments that were written side by side.
+pub(super) fn number_of(name: &str) -> u64 {
     name.split('-').nth(1).and_then(|number| number.parse().ok()).unwrap_or(0)
 }
 
@@ -137,24 +160,4 @@ fn segments_of(place: &Place) -> Result<Vec<String>, CollectionError> {
         _ => None,
     };
     Ok(names.filter_map(segment).collect::<BTreeSet<_>>().into_iter().collect())
-}
-
-/// What is to be said of segments that only versions name which cannot be read.
-fn unnamed(place: &Place, version: &Version, unreadable: &[u64]) -> Result<Vec<String>, CollectionError> {
-    if unreadable.is_empty() {
-        return Ok(Vec::new());
-    }
-    let named = |name: &String| version.segments.iter().any(|segment| segment.name == *name);
-    let others: Vec<String> = segments_of(place)?.into_iter().filter(|name| !named(name)).collect();
-    let mut notes = vec![format!(
-        "version {} is the newest that can be read; what came later is taken from the logs",
-        version.number
-    )];
-    if !others.is_empty() {
-        notes.push(format!(
-            "segments that no version names which can be read are left out: {}",
-            others.join(", ")
-        ));
-    }
-    Ok(notes)
 }

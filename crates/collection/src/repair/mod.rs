@@ -8,6 +8,7 @@ mod basis;
 mod lost;
 mod report;
 mod segments;
+mod unnamed;
 
 pub use report::{Gap, LostBatches, LostId, RepairOptions, Repaired, RepairedSegment};
 
@@ -47,7 +48,7 @@ pub(crate) fn repair(
     }
     let mut faults = Faults::default();
     let basis = Basis::find(from, what.keep_uncertain, &mut faults)?;
-    let Basis { mut version, number, unreadable, deleted, notes } = basis;
+    let Basis { mut version, number, unreadable, deleted, unnamed, notes } = basis;
     let mut report =
         Repaired { version: number, unreadable_versions: unreadable, notes, ..Repaired::default() };
     let salvaged = SalvagedLogs::read(from, &version)?;
@@ -59,6 +60,7 @@ pub(crate) fn repair(
         &mut lost,
         &mut faults,
     )?;
+    report.notes.extend(segments.unnamed(unnamed, what, &mut lost, &mut faults)?);
     let mut state = segments.state()?;
     report.uncertain_rows = segments.uncertain;
     report.segments = std::mem::take(&mut segments.told);

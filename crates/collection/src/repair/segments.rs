@@ -9,7 +9,7 @@ use crate::options::CollectionOptions;
 use crate::place::Place;
 use crate::schema::Schema;
 use crate::segment::{Faults, Piece, Segment, SegmentOptions, SegmentPart, SegmentWriter};
-use crate::state::{SegmentState, State};
+use crate::state::{Located, SegmentState, State};
 use crate::version::{SegmentEntry, Version, random_digits};
 use crate::write::copy_segment;
 use arrow_array::{RecordBatch, UInt32Array};
@@ -21,12 +21,12 @@ use std::sync::Arc;
 pub(super) struct Segments<'a> {
     from: &'a Place,
     to: &'a Place,
-    version: Arc<Version>,
+    pub(super) version: Arc<Version>,
     schema: Arc<Schema>,
     options: &'a CollectionOptions,
-    progress: &'a dyn Progress,
+    pub(super) progress: &'a dyn Progress,
     /// Those of the new collection, and what of them is deleted.
-    kept: Vec<(SegmentEntry, RowBits)>,
+    pub(super) kept: Vec<(SegmentEntry, RowBits)>,
     /// The number of the next one.
     pub(super) next: u64,
     /// What became of each.
@@ -39,6 +39,24 @@ pub(super) struct Segments<'a> {
 struct Rewriting {
     writer: Option<SegmentWriter>,
     kept: u64,
+    /// Rows of others whose place they take.
+    replaced: Vec<Located>,
+}
+
+/// Which rows of a segment are taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Taken {
+    /// All.
+    All,
+    /// Those whose ids no other row has, and those that take the place of a row of the first segments: of so many of those that are
+    /// kept.
+    Instead(usize),
+}
+
+/// Which of some rows are taken: their places, in order, and the rows of others that they replace.
+pub(super) struct Chosen {
+    pub(super) places: Vec<u32>,
+    replaced: Vec<Located>,
 }
 
 impl<'a> Segments<'a> {
@@ -72,7 +90,7 @@ impl<'a> Segments<'a> {
         // The newest first: of two rows with the same id the one that comes first stays.
         for entry in uncertain.into_iter().rev() {
             if what.keep_uncertain {
-                self.written(entry, RowBits::default(), true, lost, faults)?;
+                self.written(entry, RowBits::default(), Taken::Instead(0), lost, faults)?;
             } else {
                 let rows = u64::from(entry.rows - entry.deleted.min(entry.rows));
                 lost.gap(Gap { segment: entry.name.clone(), rows, after: None, before: None });
@@ -92,7 +110,7 @@ impl<'a> Segments<'a> {
         Ok(State::of(self.version.clone(), self.kept.iter().map(segment).collect()))
     }
 
-    fn opened(&self, entry: &SegmentEntry) -> Segment {
+    pub(super) fn opened(&self, entry: &SegmentEntry) -> Segment {
         let options = SegmentOptions {
             index: self.options.index.clone(),
             memory_bytes: self.options.index.memory_bytes,
@@ -113,7 +131,7 @@ impl<'a> Segments<'a> {
         let found = self.opened(&entry).verify(self.progress)?;
         if !found.is_empty() {
             found.into_iter().for_each(|fault| faults.add(fault));
-            return self.written(entry, deleted, false, lost, faults);
+            return self.written(entry, deleted, Taken::All, lost, faults);
         }
         self.progress.stage("copying a segment", entry.bytes);
         copy_segment((self.from, self.to), &entry.name, &self.schema, (0, self.progress))?;
@@ -124,29 +142,35 @@ impl<'a> Segments<'a> {
         Ok(())
     }
 
-    /// What is whole of a segment, as a new one; of an uncertain one those rows whose ids no other one has.
-    fn written(
+    /// What is whole of a segment, as a new one.
+    pub(super) fn written(
         &mut self,
         entry: SegmentEntry,
         deleted: RowBits,
-        uncertain: bool,
+        taken: Taken,
         lost: &mut Lost,
         faults: &mut Faults,
     ) -> Result<(), CollectionError> {
         let segment = self.opened(&entry);
-        let others = if uncertain { Some(self.state()?) } else { None };
+        let others = match taken {
+            Taken::All => None,
+            Taken::Instead(first) => Some((self.state()?, first)),
+        };
         let name = format!("s-{}-{}", self.next, random_digits(8));
         self.next += 1;
-        let mut rewriting = Rewriting { writer: None, kept: 0 };
+        let mut rewriting = Rewriting { writer: None, kept: 0, replaced: Vec::new() };
         let this = &*self;
         segment.salvage(&this.version.id, &deleted, this.progress, faults, &mut |piece| match piece {
             Piece::Whole(ids, vectors, columns) => {
-                let free = free(&ids, others.as_ref())?;
-                this.push(&mut rewriting, &name, (ids, vectors, columns), free)
+                let chosen =
+                    others.as_ref().map(|(others, first)| Chosen::of(&ids, others, *first)).transpose()?;
+                this.push(&mut rewriting, &name, (ids, vectors, columns), chosen)
             }
             Piece::Lost(ids) => {
-                let free = free(&ids, others.as_ref())?;
-                lost.ids(free.map_or(Ok(ids.clone()), |free| ids.take(&free))?);
+                lost.ids(match &others {
+                    None => ids,
+                    Some((others, _)) => ids.take(&Chosen::of(&ids, others, 0)?.places)?,
+                });
                 Ok(())
             }
             Piece::Unknown { rows, after, before } => {
@@ -155,31 +179,37 @@ impl<'a> Segments<'a> {
                 Ok(())
             }
         })?;
-        let Rewriting { writer, kept } = rewriting;
+        let Rewriting { writer, kept, replaced } = rewriting;
+        for row in replaced {
+            if let Some((_, deleted)) = self.kept.get_mut(row.part as usize) {
+                deleted.add(row.row);
+            }
+        }
         let rows = u64::from(entry.rows - deleted.count());
         let outcome = if writer.is_some() { "written" } else { "left out" };
         if let Some(writer) = writer {
             self.kept.push((writer.finish(self.progress)?, RowBits::default()));
         }
-        self.uncertain += if uncertain { kept } else { 0 };
+        self.uncertain += if taken == Taken::All { 0 } else { kept };
         self.told.push(RepairedSegment { name: entry.name, rows, kept, outcome });
         Ok(())
     }
 
-    /// Adds rows to a new segment, those at the places that are `free`.
+    /// Adds rows to a new segment: those that are `chosen`, or all.
     fn push(
         &self,
         rewriting: &mut Rewriting,
         name: &str,
         (mut ids, mut vectors, mut columns): (Ids, Vec<Vec<u8>>, RecordBatch),
-        free: Option<Vec<u32>>,
+        chosen: Option<Chosen>,
     ) -> Result<(), CollectionError> {
-        if let Some(free) = free.filter(|free| free.len() < ids.len()) {
-            ids = ids.take(&free)?;
-            columns = take_record_batch(&columns, &UInt32Array::from(free.clone()))?;
+        if let Some(Chosen { places, replaced }) = chosen {
+            rewriting.replaced.extend(replaced);
+            ids = ids.take(&places)?;
+            columns = take_record_batch(&columns, &UInt32Array::from(places.clone()))?;
             for (field, bytes) in self.schema.vectors.iter().zip(&mut vectors) {
                 let row = |at: &u32| &bytes[*at as usize * field.row_bytes()..][..field.row_bytes()];
-                *bytes = free.iter().flat_map(row).copied().collect();
+                *bytes = places.iter().flat_map(row).copied().collect();
             }
         }
         if ids.is_empty() {
@@ -200,9 +230,16 @@ impl<'a> Segments<'a> {
     }
 }
 
-/// The places of ids that no row of `others` has; `None` for all.
-fn free(ids: &Ids, others: Option<&State>) -> Result<Option<Vec<u32>>, CollectionError> {
-    let Some(others) = others else { return Ok(None) };
-    let found = others.find(ids)?;
-    Ok(Some((0..).zip(found).filter(|(_, found)| found.is_none()).map(|(at, _)| at).collect()))
+impl Chosen {
+    /// Of rows with these ids: those whose ids no row of `others` has, and those whose ids rows of its first segments have.
+    pub(super) fn of(ids: &Ids, others: &State, first: usize) -> Result<Chosen, CollectionError> {
+        let mut chosen = Chosen { places: Vec::new(), replaced: Vec::new() };
+        for (place, found) in (0..).zip(others.find(ids)?) {
+            if found.is_none_or(|row| (row.part as usize) < first) {
+                chosen.places.push(place);
+                chosen.replaced.extend(found);
+            }
+        }
+        Ok(chosen)
+    }
 }

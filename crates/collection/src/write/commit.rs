@@ -8,6 +8,7 @@ use crate::filter::BoundFilter;
 use crate::log::{Batch, LogWriter};
 use crate::memory::check;
 use crate::state::State;
+use bathyal_store::StoreError;
 use bathyal_tier::Control;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -258,16 +259,24 @@ impl Shared {
             Err(error) => {
                 // What of it was written is not known: the next that writes looks.
                 writing.log = None;
-                let reason = error.to_string();
-                let mut first = Some(error);
-                for (ticket, _) in done {
-                    let path = self.place.path().to_path_buf();
-                    let other = || CollectionError::NotWritten { path, reason: reason.clone() };
-                    ticket.answer(Err(first.take().unwrap_or_else(other)));
+                let mut tickets = done.into_iter().map(|(ticket, _)| ticket);
+                let first = tickets.next();
+                tickets.for_each(|ticket| ticket.answer(Err(self.shared_failure(&error))));
+                if let Some(first) = first {
+                    first.answer(Err(error));
                 }
             }
         }
         self.answered.notify_all();
+    }
+
+    /// What those are told whose records would have been appended with those of another, who is told `error`.
+    fn shared_failure(&self, error: &CollectionError) -> CollectionError {
+        if let CollectionError::Store(StoreError::Denied { operation, path, reason }) = error {
+            let (path, reason) = (path.clone(), reason.clone());
+            return StoreError::Denied { operation, path, reason }.into();
+        }
+        CollectionError::NotWritten { path: self.place.path().to_path_buf(), reason: error.to_string() }
     }
 
     /// Whether `bytes` more would be more than memory for new rows may hold, or the log is longer than is soon read again. After a

@@ -73,9 +73,9 @@ pub(crate) fn kept(
 ) -> Result<Box<dyn Draft>, IndexError> {
     match result {
         Ok(()) => Ok(draft),
-        Err(error @ IndexError::Store(StoreError::Remote { .. })) => {
+        Err(IndexError::Store(error)) if error.is_of_elsewhere() => {
             draft.leave()?;
-            Err(going_on(error))
+            Err(going_on(error.into()))
         }
         Err(error) => Err(error),
     }
@@ -84,10 +84,8 @@ pub(crate) fn kept(
 /// An error of a store that is elsewhere, with what is left to do.
 fn going_on(error: IndexError) -> IndexError {
     match error {
-        IndexError::Store(StoreError::Remote { operation, path, reason }) => {
-            let reason =
-                format!("{reason}; what was done so far is kept, and the same command goes on with it");
-            IndexError::Store(StoreError::Remote { operation, path, reason })
+        IndexError::Store(error) => {
+            error.and("; what was done so far is kept, and the same command goes on with it").into()
         }
         other => other,
     }

@@ -234,7 +234,7 @@ impl Draft for BucketDraft {
     fn publish(mut self: Box<Self>, names: &[&str], note: &str) -> Result<(), StoreError> {
         let record = match self.prepare(names, note) {
             // Whoever goes on finds it.
-            Err(error @ StoreError::Remote { .. }) => {
+            Err(error) if error.is_of_elsewhere() => {
                 self.leave()?;
                 return Err(error);
             }

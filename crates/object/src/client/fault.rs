@@ -165,6 +165,7 @@ impl Fault {
         match self.why {
             Why::Gone => StoreError::Missing { what: "object", path },
             Why::Changed => StoreError::Changed { path },
+            Why::Denied => StoreError::Denied { operation, path, reason: self.reason },
             _ => StoreError::Remote { operation, path, reason: self.reason },
         }
     }
@@ -207,7 +208,9 @@ mod tests {
         ] {
             let fault = Fault::of(&generic(), Some(seen(status, code)));
             assert_eq!(fault.why, why, "{status} {code}");
-            let text = fault.error("read", "s3://bucket/x").to_string();
+            let error = fault.error("read", "s3://bucket/x");
+            assert_eq!(matches!(error, StoreError::Denied { .. }), why == Why::Denied, "{error}");
+            let text = error.to_string();
             assert!(!text.contains("SECRET"), "{text}");
             assert!(text.contains(part) || why == Why::Gone || why == Why::Changed, "{text}");
         }

@@ -136,8 +136,9 @@ fn what_does_not_pass_is_said_at_once() {
         (403, "SignatureDoesNotMatch", "check that the credentials"),
         (401, "", "check that the credentials"),
     ] {
-        let (_, text, kind) = said(status, code);
-        assert!(text.contains(part) && text.contains(code), "{text}");
+        let (error, text, kind) = said(status, code);
+        assert!(matches!(error, StoreError::Denied { .. }), "{error:?}");
+        assert!(text.contains("access is denied") && text.contains(part) && text.contains(code), "{text}");
         assert_eq!(kind, FaultKind::Denied);
     }
     let (error, _, kind) = said(404, "NoSuchKey");
@@ -201,6 +202,7 @@ fn wrong_credentials_are_refused_and_not_repeated() {
             store.begin("index", Replace::Never).map(drop).unwrap_err(),
         ] {
             let text = service.said(&error);
+            assert!(matches!(error, StoreError::Denied { .. }), "{error:?}");
             assert!(text.contains("credentials"), "{text}");
             assert!(!format!("{text} {error:?} {store:?}").contains(hidden), "{text}");
         }

@@ -2,7 +2,7 @@
 
 use crate::proxy::{Proxy, Request, Trouble};
 use crate::service::{MARK, Place, Service, content, draft, publish, service};
-use bathyal_store::{Durability, GenerationExt, LogWriter, Replace, Store, StoreError};
+use bathyal_store::{Draft, Durability, GenerationExt, LogWriter, Replace, Store, StoreError, StoreExt};
 use std::time::Duration;
 
 /// More than one part.
@@ -108,12 +108,34 @@ fn what_cannot_be_published_is_said_and_nothing_is_seen_of_it() {
         let error = publish(&store, Replace::Never, &data).unwrap_err();
         let text = service.said(&error);
         assert!(text.contains(part) && text.contains(&place.address("index")), "{text}");
+        let denied = matches!(trouble, Trouble::Says(403, _));
+        assert_eq!(matches!(error, StoreError::Denied { .. }), denied, "{error:?}");
         assert!(matches!(place.store().open("index"), Err(StoreError::Missing { .. })), "{text}");
         // The next one is not hindered by what is left.
         proxy.release();
         publish(&store, Replace::Never, &data).unwrap();
         assert!(store.open("index").unwrap().read("data").unwrap() == data);
     }
+}
+
+#[test]
+fn what_was_brought_before_access_was_denied_is_not_brought_again() {
+    let Some(service) = service() else { return };
+    let (place, proxy) = (service.place("renewed"), Proxy::new(&service.endpoint));
+    let (data, store) = (content(700_000, 11), place.store_through(&proxy.endpoint, &[]));
+    proxy.always(|request| request.is("PUT", "/records/"), Trouble::Says(403, "ExpiredToken"));
+    let begun = draft(&store, Replace::Never, &data);
+    let error = begun.publish(&["data", MARK], "note").unwrap_err();
+    assert!(matches!(error, StoreError::Denied { .. }), "{}", service.said(&error));
+    proxy.release();
+    proxy.seen();
+    // With credentials that were renewed.
+    let sealed = |draft: &dyn Draft| draft.sealed().map(str::to_owned);
+    let (again, note) = store.resume("index", Replace::Never, sealed).unwrap();
+    assert_eq!(note.as_deref(), Some("note"), "the draft is kept");
+    again.publish(&["data", MARK], "note").unwrap();
+    assert!(!proxy.seen().iter().any(|request| request.is("PUT", "/data")), "it is there already");
+    assert_published_once(&place, &data, "renewed");
 }
 
 #[test]
@@ -139,8 +161,12 @@ fn a_log_holds_what_was_appended_once_whatever_is_lost() {
     }
     // A writer that was refused goes on where it was.
     proxy.always(|request| request.is("PUT", "/changes/"), Trouble::Says(403, "ExpiredToken"));
-    let text = service.said(&writer.append(expected.len() as u64, b"refused", Durability::Disk).unwrap_err());
-    assert!(text.contains("renew the credentials"), "{text}");
+    proxy.seen();
+    let error = writer.append(expected.len() as u64, b"refused", Durability::Disk).unwrap_err();
+    let text = service.said(&error);
+    assert!(matches!(error, StoreError::Denied { .. }) && text.contains("renew the credentials"), "{text}");
+    let asked = proxy.seen().iter().filter(|request| request.is("PUT", "/changes/")).count();
+    assert_eq!(asked, 1, "it is not asked again");
     proxy.release();
     writer.append(expected.len() as u64, b"in the end", Durability::Disk).unwrap();
     expected.extend(b"in the end");

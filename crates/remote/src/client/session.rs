@@ -77,6 +77,7 @@ impl Failed {
             Failed::Lost(_) if Cancelling::is_asked() => StoreError::Cancelled,
             Failed::Refused(Refusal::Exists, _) => StoreError::Exists { path },
             Failed::Refused(Refusal::Missing, _) => StoreError::Missing { what: "index", path },
+            Failed::Refused(Refusal::Denied, reason) => StoreError::Denied { operation, path, reason },
             Failed::Refused(_, reason) => StoreError::Remote { operation, path, reason },
             Failed::Lost(e) => {
                 let reason = format!("the memory node does not answer: {e}");
@@ -125,7 +126,8 @@ impl Peer {
                 Ok(Arc::new(Session { peer, write, control, start, number, ticket, watched, over, exposed }))
             }
             Reply::Refused { why: Refusal::Denied, .. } => {
-                Err(remote("the node refuses the token: its client.json of now is wanted".into()))
+                let reason = "the node refuses the token: its client.json of now is wanted".into();
+                Err(StoreError::Denied { operation: "reach", path: path.clone(), reason })
             }
             Reply::Refused { reason, .. } => Err(remote(reason)),
             _ => Err(remote("the node's answer makes no sense".into())),

@@ -3,7 +3,7 @@
 use crate::place::{DATA, Place, bytes, tier};
 use bathyal_remote::wire::{ANSWER_BYTES, Answer, HEAD_BYTES, HELLO_BYTES, Head, MAGIC, Outcome, Verb};
 use bathyal_remote::{Credentials, Identity};
-use bathyal_store::{Replace, Store};
+use bathyal_store::{Replace, Store, StoreError};
 use bathyal_tier::{Completion, FaultKind, Queue, Read};
 use std::io::{ErrorKind, Read as _, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -41,7 +41,9 @@ fn nothing_is_told_without_the_token_but_that_the_node_is_well() {
     }
     let right = place.node.credentials();
     let wrong = Credentials { token: "0".repeat(32), ..right.clone() };
-    let refused = place.store_as(&wrong, &[]).open("index").unwrap_err().to_string();
+    let refused = place.store_as(&wrong, &[]).open("index").unwrap_err();
+    assert!(matches!(refused, StoreError::Denied { .. }), "{refused:?}");
+    let refused = refused.to_string();
     assert!(refused.contains("refuses the token") && !refused.contains(&wrong.token), "{refused}");
     let short = Credentials { token: right.token[1..].to_owned(), ..right.clone() };
     assert!(place.store_as(&short, &[]).open("index").is_err());

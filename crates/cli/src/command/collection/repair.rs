@@ -51,7 +51,8 @@ pub(super) fn run(arguments: &CollectionRepairArguments, console: &Console) -> R
 /// What is lost, in a few words.
 fn lost(repaired: &Repaired) -> String {
     let batches: u64 = repaired.lost_batches.iter().map(|lost| lost.last - lost.first + 1).sum();
-    let at_most = if repaired.unknown_rows > 0 { "at most " } else { "" };
+    let left_out = repaired.segments.iter().any(|segment| segment.outcome == "left out");
+    let at_most = if repaired.unknown_rows > 0 || left_out { "at most " } else { "" };
     let parts = [
         (repaired.lost_rows, format!("{at_most}{} rows are lost", repaired.lost_rows)),
         (batches, format!("{batches} batches of the log are lost")),
@@ -73,7 +74,7 @@ fn text(answer: &Answer) -> String {
     let others = repaired.segments.len() - copied;
     let mut text = format!(
         "{output}: {} rows of {collection}: {}\n\
-         segments      {copied} copied, {others} damaged\n\
+         segments      {copied} copied, {others} damaged or left out\n\
          log           {} batches",
         repaired.rows,
         lost(repaired),

@@ -2,6 +2,7 @@
 
 mod files;
 mod logs;
+mod unnamed;
 
 use super::{RepairOptions, Repaired};
 use crate::collection::Collection;
