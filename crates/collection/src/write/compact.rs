@@ -53,6 +53,8 @@ impl Shared {
         let (segments_before, bytes_before) = sizes(&self.state());
         self.flush_all()?;
         let _merging = self.merging.lock().unwrap_or_else(PoisonError::into_inner);
+        // From here on the log is kept; until here it may have been let go of.
+        self.acquire(&mut self.writing())?;
         let mut rows_written = 0;
         loop {
             let state = self.state();

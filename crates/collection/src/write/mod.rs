@@ -11,6 +11,8 @@ mod merge;
 mod operation;
 mod segments;
 mod shared;
+#[cfg(test)]
+mod tests;
 mod traffic;
 mod writers;
 mod yielding;
