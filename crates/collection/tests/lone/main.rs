@@ -1,6 +1,7 @@
 //! Queries that come alone, over many segments: what they read, and what is opened for them.
 
 mod counted;
+mod engines;
 mod vectors;
 
 use bathyal_collection::{
