@@ -165,8 +165,8 @@ fn disk() -> Platter {
 }
 
 /// Whether all rows of `ids` are there, each once, and no others.
-fn holds(shared: &Shared, ids: &[Range<u64>]) -> bool {
-    let all: Vec<u64> = ids.iter().cloned().flatten().collect();
+fn holds(shared: &Shared, ids: impl IntoIterator<Item = u64>) -> bool {
+    let all: Vec<u64> = ids.into_iter().collect();
     let (state, count) = (shared.state(), all.len() as u64);
     let found = state.find(&Ids::Numbers(all.into())).unwrap();
     state.live() == count && found.iter().all(Option::is_some)
@@ -190,11 +190,11 @@ fn who_is_killed_while_it_takes_the_writing_up_again_loses_nothing() {
         assert!(written || faults.struck().is_some(), "{what}");
         // Whatever it held is free, as that of a process that has ended.
         let other = open(Arc::new(platter.copy()));
-        let whole = holds(&other, &[0..50]);
-        assert!(whole || !written && holds(&other, &[0..40]), "{what}");
+        let whole = holds(&other, 0..50);
+        assert!(whole || !written && holds(&other, 0..40), "{what}");
         other.write(add(50..60)).unwrap();
         let rest = if whole { 40..60 } else { 50..60 };
-        assert!(holds(&other, &[0..40, rest]), "{what}");
+        assert!(holds(&other, (0..40).chain(rest)), "{what}");
         if faults.struck().is_none() {
             assert!(step > 10, "{step} steps");
             return;
@@ -220,11 +220,11 @@ fn whoever_writes_meanwhile_may_be_killed_at_any_step() {
         }
         drop(other);
         own.write(add(40..50)).unwrap_or_else(|error| panic!("{what}: {error}"));
-        let with = holds(&own, &[0..50, 100..110]);
-        assert!(with || !written && holds(&own, &[0..50]), "{what}");
+        let with = holds(&own, (0..50).chain(100..110));
+        assert!(with || !written && holds(&own, 0..50), "{what}");
         assert!(own.rest());
         let again = open(Arc::new(platter));
-        assert_eq!(holds(&again, &[0..50, 100..110]), with, "{what}");
+        assert_eq!(holds(&again, (0..50).chain(100..110)), with, "{what}");
         if faults.struck().is_none() {
             assert!(written && step > 20, "{step} steps");
             return;
@@ -261,12 +261,12 @@ fn another_one_may_write_at_every_step_of_taking_the_writing_up_again() {
                 own.write(add(40..50)).unwrap_or_else(|error| panic!("{what}: then {error}"));
             }
         }
-        let all = [0..50, if theirs { 100..110 } else { 0..0 }];
-        assert!(holds(&own, &all), "{what}");
+        let meanwhile = if theirs { 100..110 } else { 0..0 };
+        assert!(holds(&own, (0..50).chain(meanwhile.clone())), "{what}");
         own.write(add(50..51)).unwrap();
         assert!(own.rest());
         let other = open(Arc::new(platter));
-        assert!(holds(&other, &[0..51, all[1].clone()]), "{what}");
+        assert!(holds(&other, (0..51).chain(meanwhile)), "{what}");
         if !done {
             break;
         }
@@ -301,7 +301,7 @@ fn the_log_may_be_let_go_of_at_every_step_of_a_write() {
         let written = write_all_kinds(&own);
         let done = stepping.is_done();
         assert!(written.is_ok(), "step {step}: {written:?}");
-        assert!(holds(&own, &[0..530, 2000..2101]), "step {step}");
+        assert!(holds(&own, (0..530).chain(2000..2101)), "step {step}");
         rested += usize::from(*let_go.lock().unwrap());
         if !done {
             break;

@@ -7,17 +7,16 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::Waker;
 use std::time::Duration;
 
-/// What was asked of all devices that are not memory.
+/// Reads of all devices that are not memory.
 #[derive(Default)]
 pub struct Counts {
-    queues: AtomicU64,
     reads: AtomicU64,
 }
 
 impl Counts {
-    /// How often a queue was opened, and how many reads there were, since this was last asked.
-    pub fn take(&self) -> (u64, u64) {
-        (self.queues.swap(0, Ordering::Relaxed), self.reads.swap(0, Ordering::Relaxed))
+    /// How many reads there were since this was last asked.
+    pub fn take(&self) -> u64 {
+        self.reads.swap(0, Ordering::Relaxed)
     }
 
     /// These options, with devices that count.
@@ -50,7 +49,6 @@ impl Tier for Counted {
     }
 
     fn open(&self, depth: u32) -> Result<Box<dyn Queue>, TierError> {
-        self.counts.queues.fetch_add(1, Ordering::Relaxed);
         Ok(Box::new(CountedQueue { queue: self.tier.open(depth)?, counts: self.counts.clone() }))
     }
 

@@ -13,7 +13,6 @@ use std::cell::RefCell;
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::time::Instant;
 
 /// Jobs that may be with the workers at once. Who comes later waits outside, where all that waiting takes is memory of
 /// the caller's own.
@@ -198,7 +197,7 @@ impl Pool {
                 spare.retire();
                 return Ok(None);
             }
-            let Spare { tenant, engine, scratch, booked, .. } = spare;
+            let Spare { tenant, engine, scratch, booked } = spare;
             let lease = Lease { tenant, booked: booked + more, seat };
             return Ok(Some(Lent { engine: engine.unpark(), scratch, lease }));
         }
@@ -222,8 +221,7 @@ impl Pool {
         let Lent { engine, scratch, lease: Lease { tenant, booked, seat } } = lent;
         match if owner.is_short() { None } else { engine.park().ok() } {
             Some(engine) => {
-                let gone =
-                    self.spares(owner).put(Spare { tenant, engine, scratch, booked, left: Instant::now() });
+                let gone = self.spares(owner).put(Spare { tenant, engine, scratch, booked });
                 gone.into_iter().for_each(Spare::retire);
                 // Who was refused memory meanwhile did not find it.
                 if owner.is_short() {

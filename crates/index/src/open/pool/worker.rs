@@ -20,12 +20,8 @@ const LONGEST_SLEEP: Duration = Duration::from_millis(20);
 const TURN: Duration = Duration::from_micros(100);
 /// How long an engine stands idle before it is closed.
 const IDLE: Duration = Duration::from_secs(10);
-/// Engines of a worker that stand idle at most: each has files open and buffers, and a process may have thousands of small indexes. A
-/// collection whose segments are searched again and again has as many as it has segments.
-const MOST_IDLE: u64 = 64;
-/// No more than so many, where they take more memory than that of [`MOST_IDLE_BYTES`].
-const FEW_IDLE: u64 = 16;
-const MOST_IDLE_BYTES: u64 = 32 << 20;
+/// Engines of a worker that stand idle at most: each has files open and buffers, and a process may have thousands of small indexes.
+const MOST_IDLE: u64 = 16;
 /// And of all workers together, no more than one of so many of the files that a process may have open.
 const FILES_SHARE: u64 = 8;
 
@@ -127,11 +123,7 @@ impl<F: Future<Output = Ended>> Worker<F> {
     fn make_room(&mut self) {
         let idle = self.posts.iter().enumerate().filter(|(_, post)| post.is_idle());
         let share = open_files_limit() / FILES_SHARE / cores() as u64;
-        let (count, bytes) = idle
-            .clone()
-            .fold((0, 0), |(count, bytes), (_, post)| (count + 1, bytes + post.tenant.engine_bytes));
-        let most = if bytes > MOST_IDLE_BYTES { FEW_IDLE } else { MOST_IDLE };
-        if count >= share.clamp(1, most)
+        if idle.clone().count() as u64 >= share.clamp(1, MOST_IDLE)
             && let Some((at, _)) = idle.min_by_key(|(_, post)| post.idle_since)
         {
             self.posts.remove(at).close();
