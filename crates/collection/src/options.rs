@@ -1,7 +1,9 @@
 //! How a collection is opened.
 
-use crate::segment::{FLAT_BELOW_ROWS, SegmentOptions, SegmentPart, WriteOptions, search_bytes};
-use bathyal_index::{OpenOptions, SearchMemory, StoreOptions};
+use crate::segment::{
+    FLAT_BELOW_ROWS, SegmentOptions, SegmentPart, VectorMemory, WriteOptions, search_bytes,
+};
+use bathyal_index::{OpenOptions, SearchMemory, StoreOptions, TierChoice};
 use bathyal_store::Durability;
 use std::num::NonZeroU64;
 
@@ -10,6 +12,11 @@ use std::num::NonZeroU64;
 pub const DEFAULT_WRITE_MEMORY_BYTES: u64 = 128 << 20;
 /// The least that is taken: less would make segments of a few rows.
 pub const LEAST_WRITE_MEMORY_BYTES: u64 = 1 << 20;
+/// Memory for vectors of flat segments that are searched, where there is no budget: no more than so many bytes ...
+const MOST_VECTOR_BYTES: u64 = 64 << 20;
+/// ... and than one part in so many of the memory for writes, by which users say how much a collection may take at all.
+const VECTOR_SHARE: u64 = 2;
+
 /// How to open a collection.
 #[derive(Clone)]
 pub struct CollectionOptions {
@@ -72,10 +79,18 @@ impl CollectionOptions {
         self
     }
 
-    /// How a segment is opened that is such a part of a collection.
-    pub(crate) fn of_segment(&self, part: SegmentPart) -> SegmentOptions {
+    /// Memory for the vectors of flat segments that are searched. None where a budget is given, of which each segment takes its part,
+    /// or where it is said where vectors are.
+    pub(crate) fn vector_memory(&self) -> Option<VectorMemory> {
+        let OpenOptions { memory_bytes, tier, card, .. } = &self.index;
+        let free = memory_bytes.is_none() && *tier == TierChoice::File && card.is_none();
+        free.then(|| VectorMemory::new((self.write_memory_bytes / VECTOR_SHARE).min(MOST_VECTOR_BYTES)))
+    }
+
+    /// How a segment is opened that is such a part of a collection, whose segments share the memory for `vectors`.
+    pub(crate) fn of_segment(&self, part: SegmentPart, vectors: Option<VectorMemory>) -> SegmentOptions {
         let memory_bytes = self.index.memory_bytes.map(|given| part.share_of(given));
-        SegmentOptions { index: self.index.clone(), memory_bytes, part }
+        SegmentOptions { index: self.index.clone(), memory_bytes, part, vectors }
     }
 
     /// How a segment is written that others are merged into.

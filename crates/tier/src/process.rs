@@ -139,11 +139,14 @@ mod tests {
     #[test]
     fn what_takes_the_rest_is_seen_computing_and_nothing_else_is() {
         use std::sync::atomic::{AtomicBool, Ordering};
-        let line =
-            "7 (a) b) R 1 1 1 0 -1 64 0 0 0 0 31 11 0 0 39 19 4 0 1 1 1 1 1 1 1 1 1 0 0 0 0 0 0 17 0 0 5 0 0";
-        assert_eq!(of_the_rest(line), Some((42, true)));
-        assert_eq!(of_the_rest(&line.replace(") R", ") S")), Some((42, false)));
-        assert_eq!(of_the_rest(&line.replace("0 0 5 0 0", "0 0 0 0 0")), None);
+        let line = |state: &'static str, policy: &'static str| {
+            let mut fields = ["0"; 50];
+            (fields[0], fields[11], fields[12], fields[38]) = (state, "31", "11", policy);
+            format!("7 (a) b) {}", fields.join(" "))
+        };
+        assert_eq!(of_the_rest(&line("R", "5")), Some((42, true)));
+        assert_eq!(of_the_rest(&line("S", "5")), Some((42, false)));
+        assert_eq!(of_the_rest(&line("R", "0")), None);
         assert_eq!(of_the_rest("7 (short) R 1"), None);
         let over = AtomicBool::new(false);
         std::thread::scope(|scope| {

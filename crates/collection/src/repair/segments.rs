@@ -116,6 +116,7 @@ impl<'a> Segments<'a> {
             memory_bytes: self.options.index.memory_bytes,
             // It is the only one that is open.
             part: SegmentPart { bytes: entry.bytes, all_bytes: entry.bytes, segments: 1 },
+            vectors: None,
         };
         Segment::new(self.from, self.schema.clone(), entry.clone(), Arc::new(options))
     }

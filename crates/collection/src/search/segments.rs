@@ -3,7 +3,7 @@
 use super::{Asked, Near, PartPlan};
 use crate::error::CollectionError;
 use crate::state::{Located, State};
-use crate::together::together;
+use crate::together::{thread_count, together};
 use bathyal_index::{IndexError, RowSet, SearchOptions, SearchResult, SearchTotals};
 use bathyal_tier::Control;
 use std::sync::Arc;
@@ -33,7 +33,11 @@ impl InSegments<'_> {
     /// be more, was no less work (docs/decisions/collections.md).
     pub(super) fn search(&self, k: usize, lists: &mut [Vec<Near>]) -> Result<OfSegments, CollectionError> {
         let many = self.asked.queries.count() >= MANY_QUERIES;
-        let callers = if many { 1 } else { self.state.callers(self.asked.options.threads) };
+        let callers = match self.asked.options.threads {
+            _ if many => 1,
+            threads if self.waits() => self.state.callers(threads),
+            threads => thread_count(threads),
+        };
         let all = together(self.parts.len(), callers, |at| self.ask(k, &self.parts[at]))?;
         let mut told = OfSegments::default();
         for ((part, _), (found, plan)) in self.parts.iter().zip(all) {
@@ -49,13 +53,19 @@ impl InSegments<'_> {
         Ok(told)
     }
 
+    /// Whether something is read from a device, as far as it is known before.
+    fn waits(&self) -> bool {
+        let in_memory = |part: u32| self.state.segments[part as usize].segment.is_in_memory(self.asked.field);
+        !self.parts.iter().all(|(part, _)| in_memory(*part))
+    }
+
     fn ask(
         &self,
         k: usize,
         (part, set): &(u32, Arc<RowSet>),
     ) -> Result<(SearchResult, PartPlan), CollectionError> {
         let segment = &self.state.segments[*part as usize].segment;
-        let index = segment.index(self.asked.field).map_err(|error| self.explained(error))?;
+        let index = segment.searched(self.asked.field).map_err(|error| self.explained(error))?;
         let options = SearchOptions { k: k.min(set.count() as usize), ..self.asked.options };
         let found = index.search_within(&self.asked.queries, &options, set, self.control)?;
         let plan = PartPlan::of_segment(segment, &index, set, &found);

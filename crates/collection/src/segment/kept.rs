@@ -4,14 +4,14 @@
 use super::Opened;
 use super::columns::Columns;
 use super::id_map::IdMap;
+use super::in_memory::FieldIndex;
 use super::lazily::Lazily;
 use super::manifest::Manifest;
 use crate::error::CollectionError;
-use bathyal_index::Index;
 use bathyal_tier::process::open_files_limit;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock, Mutex, PoisonError, Weak};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Of the files that a process may have open, segments leave so many times as many to others.
 const FILES_SHARE: u64 = 2;
@@ -20,10 +20,23 @@ const MOST_FILES: u64 = 4096;
 /// Files that are open of a segment besides those of its indexes: its ids and its columns.
 const OWN_FILES: u64 = 2;
 
+/// Vectors in memory that nobody has searched for so long make room for those of others. What is searched more often stays, so that
+/// segments which are searched in turn, and come to more than there is room for, are not loaded again and again.
+const REST: Duration = Duration::from_secs(10);
+/// How long after it was looked for such vectors it is looked again.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
+
 /// The segments of which something may be open.
 static OPEN: Mutex<Vec<Weak<Parts>>> = Mutex::new(Vec::new());
 /// From when on it is counted what was used last.
 static START: LazyLock<Instant> = LazyLock::new(Instant::now);
+/// When it was last looked for vectors that make room, in nanoseconds since [`START`].
+static LOOKED: AtomicU64 = AtomicU64::new(0);
+
+/// Nanoseconds since [`START`].
+fn now() -> u64 {
+    START.elapsed().as_nanos() as u64
+}
 
 /// What may be open of a segment.
 pub(super) struct Parts {
@@ -31,7 +44,7 @@ pub(super) struct Parts {
     pub(super) ids: Lazily<IdMap>,
     pub(super) columns: Lazily<Columns>,
     /// Of each field of vectors.
-    pub(super) indexes: Vec<Lazily<Index>>,
+    pub(super) indexes: Vec<Lazily<FieldIndex>>,
     /// Files that are open where all is.
     files: u64,
     /// When something of it was used last, in nanoseconds since [`START`].
@@ -55,7 +68,7 @@ impl Parts {
         which: impl Fn(&Parts) -> &Lazily<T>,
         open: impl FnOnce() -> Result<T, CollectionError>,
     ) -> Result<Arc<T>, CollectionError> {
-        parts.used.store(START.elapsed().as_nanos() as u64, Ordering::Relaxed);
+        parts.used.store(now(), Ordering::Relaxed);
         if let Some(part) = which(parts).get() {
             return Ok(part);
         }
@@ -92,6 +105,54 @@ impl Parts {
         }
         // Without the lock: an index waits for its search threads.
         closed.iter().for_each(|one| one.close());
+    }
+
+    /// Puts the index of a field that `open` opens in the place of the one that is open, unless somebody does so at the moment.
+    pub(super) fn reopened(
+        parts: &Arc<Parts>,
+        field: usize,
+        open: impl FnOnce() -> Option<FieldIndex>,
+    ) -> Option<Arc<FieldIndex>> {
+        let index = parts.indexes[field].replace(open)?;
+        // It may have been closed meanwhile.
+        Parts::opened(parts);
+        Some(index)
+    }
+
+    /// Closes indexes whose vectors are in memory and that nobody has used for [`REST`], those that were used longest ago first, until
+    /// they come to `bytes`; whether they do.
+    pub(super) fn make_room(bytes: u64) -> bool {
+        let looked = LOOKED.load(Ordering::Relaxed);
+        let again = looked + LOOK_AGAIN.as_nanos() as u64;
+        // At first it is looked at once.
+        if looked > 0 && now() < again {
+            return false;
+        }
+        LOOKED.store(now().max(1), Ordering::Relaxed);
+        Parts::close_unused(bytes, REST)
+    }
+
+    /// The same of what nobody has used for `rest`, as often as it is asked.
+    pub(super) fn close_unused(bytes: u64, rest: Duration) -> bool {
+        let mut all: Vec<Arc<Parts>> = {
+            let open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
+            open.iter().filter_map(Weak::upgrade).collect()
+        };
+        let before = now().saturating_sub(rest.as_nanos() as u64);
+        all.retain(|one| one.used.load(Ordering::Relaxed) <= before && !one.is_used());
+        all.sort_unstable_by_key(|one| one.used.load(Ordering::Relaxed));
+        let mut given = 0;
+        for index in all.iter().flat_map(|one| &one.indexes) {
+            if given >= bytes {
+                break;
+            }
+            let room = index.get().map_or(0, |index| index.room_bytes());
+            if room > 0 {
+                given += room;
+                drop(index.take());
+            }
+        }
+        given >= bytes
     }
 
     fn is_used(&self) -> bool {

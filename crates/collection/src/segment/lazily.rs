@@ -1,6 +1,6 @@
 //! What is opened at the first need, by whoever comes first, and may be closed while nobody uses it.
 
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, TryLockError};
 
 /// A value that is made at the first need, and kept until it is let go of. Who has it keeps it for as long as it is used.
 #[derive(Debug)]
@@ -33,6 +33,21 @@ impl<T> Lazily<T> {
         Ok(value)
     }
 
+    /// Puts what `make` makes in the place of the value, if it makes one, unless somebody makes one at the moment. Who has the old
+    /// one keeps it.
+    pub(super) fn replace(&self, make: impl FnOnce() -> Option<T>) -> Option<Arc<T>> {
+        let _making = match self.making.try_lock() {
+            Ok(making) => making,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => return None,
+        };
+        let value = Arc::new(make()?);
+        let before = self.value.write().unwrap_or_else(PoisonError::into_inner).replace(value.clone());
+        // Without the lock of the value: closing it may take its time.
+        drop(before);
+        Some(value)
+    }
+
     /// Whether somebody uses it now.
     pub(super) fn is_used(&self) -> bool {
         let value = self.value.read().unwrap_or_else(PoisonError::into_inner);
@@ -60,5 +75,11 @@ mod tests {
         assert!(!lazily.is_used());
         assert_eq!((lazily.take(), lazily.get()), (Some(Arc::new(7)), None));
         assert_eq!(lazily.get_or(|| Ok::<_, &str>(8)), Ok(Arc::new(8)));
+        let held = lazily.get().unwrap();
+        assert_eq!((lazily.replace(|| None), lazily.get()), (None, Some(Arc::new(8))));
+        // Whoever makes one is not waited for.
+        let within = || lazily.replace(|| panic!("two at the same time")).is_none().then_some(9);
+        assert_eq!((lazily.replace(within), lazily.get()), (Some(Arc::new(9)), Some(Arc::new(9))));
+        assert_eq!(*held, 8);
     }
 }

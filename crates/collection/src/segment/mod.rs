@@ -10,6 +10,7 @@ mod fence;
 mod fetch;
 mod id_map;
 mod id_writer;
+mod in_memory;
 mod kept;
 mod lazily;
 mod manifest;
@@ -27,6 +28,7 @@ mod write;
 mod written;
 
 pub(crate) use alone::Alone;
+pub(crate) use in_memory::{FieldIndex, VectorMemory};
 pub(crate) use part::{SegmentPart, search_bytes};
 pub(crate) use salvage::{Faults, Piece};
 pub(crate) use write::{FLAT_BELOW_ROWS, SegmentWriter, WriteOptions};
@@ -37,15 +39,17 @@ use crate::place::{Part, Place};
 use crate::schema::Schema;
 use crate::version::{IdEntry, SegmentEntry};
 use arrow_array::RecordBatch;
-use bathyal_index::{Index, IndexError, OpenOptions, SearchMemory, StoredVectors};
+use bathyal_index::{Index, IndexError, OpenOptions, SearchMemory, StoredVectors, TierChoice};
 use bathyal_store::{Generation, Object};
 use bathyal_tier::Control;
 use bathyal_vectors::progress::Silent;
 use block::{Key, key};
 use columns::Columns;
 use id_map::IdMap;
+use in_memory::{Full, Room};
 use kept::Parts;
-use manifest::Manifest;
+use lazily::Lazily;
+use manifest::{IndexEntry, Manifest};
 use std::ops::Range;
 use std::sync::Arc;
 use written::FileEntry;
@@ -60,6 +64,8 @@ pub(crate) struct SegmentOptions {
     pub(crate) memory_bytes: Option<u64>,
     /// What part of a collection it is.
     pub(crate) part: SegmentPart,
+    /// Memory for the vectors of flat segments that are searched, which they share; `None` leaves them where `index` says.
+    pub(crate) vectors: Option<VectorMemory>,
 }
 
 /// A segment. Nothing of it is read before it is needed, and what is open of it may be closed while nobody uses it.
@@ -158,31 +164,82 @@ impl Segment {
     ///
     /// # Errors
     /// [`CollectionError::Damaged`] for another index than the one that was built for this segment, [`CollectionError::Index`].
-    pub(crate) fn index(&self, field: usize) -> Result<Arc<Index>, CollectionError> {
-        if field >= self.schema.vectors.len() {
-            return Err(CollectionError::Parameter(format!(
-                "there is no field of vectors with the number {field}"
-            )));
+    pub(crate) fn index(&self, field: usize) -> Result<Arc<FieldIndex>, CollectionError> {
+        self.check_field(field)?;
+        Parts::part(&self.parts, |parts| &parts.indexes[field], || self.open_index(field, None))
+    }
+
+    fn check_field(&self, field: usize) -> Result<(), CollectionError> {
+        if field < self.schema.vectors.len() {
+            return Ok(());
         }
-        Parts::part(&self.parts, |parts| &parts.indexes[field], || self.open_index(field))
+        Err(CollectionError::Parameter(format!("there is no field of vectors with the number {field}")))
+    }
+
+    /// The same for a search, from which on the vectors of a flat one are in memory where there is room.
+    ///
+    /// # Errors
+    /// As [`Segment::index`].
+    pub(crate) fn searched(&self, field: usize) -> Result<Arc<FieldIndex>, CollectionError> {
+        self.check_field(field)?;
+        let open = || match self.open_in_memory(field) {
+            Ok(Some(index)) => Ok(index),
+            Ok(None) => self.open_index(field, None),
+            // Where they cannot be in memory, they are read.
+            Err(_) => self.open_index(field, None).inspect(FieldIndex::settle),
+        };
+        let index = Parts::part(&self.parts, |parts| &parts.indexes[field], open)?;
+        if index.is_settled() {
+            return Ok(index);
+        }
+        let open = || self.open_in_memory(field).inspect_err(|_| index.settle()).ok().flatten();
+        Ok(Parts::reopened(&self.parts, field, open).unwrap_or(index))
+    }
+
+    /// Whether the index of a field is open, and a search of it reads nothing from a device.
+    pub(crate) fn is_in_memory(&self, field: usize) -> bool {
+        self.parts.indexes.get(field).and_then(Lazily::get).is_some_and(|index| index.is_in_memory())
+    }
+
+    /// The index of a field with its vectors in memory; `None` where there is no room for them.
+    fn open_in_memory(&self, field: usize) -> Result<Option<FieldIndex>, CollectionError> {
+        let opened = self.opened()?;
+        let entry = &opened.manifest.vectors[field];
+        let Some(memory) = self.memory_for(entry) else { return Ok(None) };
+        let room = match memory.take(entry.bytes) {
+            Err(Full::Process) if Parts::make_room(entry.bytes) => memory.take(entry.bytes),
+            room => room,
+        };
+        room.ok().map(|room| self.open_index(field, Some(room))).transpose()
+    }
+
+    /// The memory that the vectors of an index may be in, if they may and it is enough for them: of a flat one, because every search of
+    /// one without codes reads them all.
+    fn memory_for(&self, entry: &IndexEntry) -> Option<&VectorMemory> {
+        self.options.vectors.as_ref().filter(|memory| entry.family == "flat" && memory.suits(entry.bytes))
     }
 
     /// Opens the indexes that are open of one of `others`. What fails is told to those who need it.
     pub(crate) fn open_as<'a>(&self, others: impl Iterator<Item = &'a Arc<Segment>> + Clone) {
         for field in 0..self.schema.vectors.len() {
-            if others.clone().any(|other| other.parts.indexes[field].get().is_some()) {
-                let _ = self.index(field);
+            let mut open = others.clone().filter_map(|other| other.parts.indexes[field].get());
+            if let Some(first) = open.next() {
+                let searched = first.is_in_memory() || open.any(|index| index.is_in_memory());
+                let _ = if searched { self.searched(field) } else { self.index(field) };
             }
         }
     }
 
-    fn open_index(&self, field: usize) -> Result<Index, CollectionError> {
+    fn open_index(&self, field: usize, room: Option<Room>) -> Result<FieldIndex, CollectionError> {
         let opened = self.opened()?;
         let entry = &opened.manifest.vectors[field];
         let generation =
             self.place.store().open(&Part::Segment(self.entry.name.clone(), Some(field)).name())?;
         let share = self.options.memory_bytes.map(|bytes| bytes / self.schema.vectors.len() as u64);
-        let options = OpenOptions { memory_bytes: share, ..self.options.index.clone() };
+        let mut options = OpenOptions { memory_bytes: share, ..self.options.index.clone() };
+        if room.is_some() {
+            options.tier = TierChoice::Dram;
+        }
         let index = Index::open_in(&*generation, &options, &Silent)?;
         let (found, expected) = (index.manifest(), &self.schema.vectors[field]);
         let damaged =
@@ -198,7 +255,8 @@ impl Segment {
         if index.len() as u64 != u64::from(self.rows()) || found.vectors != u64::from(self.rows()) {
             return damaged(format!("it has {} vectors for {} rows", index.len(), self.rows()));
         }
-        Ok(index)
+        let settled = room.is_some() || self.memory_for(entry).is_none();
+        Ok(FieldIndex::new(index, room, settled))
     }
 
     /// The least memory budget of its collection that is enough to open the index of a field and to search it by one thread.

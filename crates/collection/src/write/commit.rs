@@ -158,7 +158,11 @@ impl Shared {
     ) -> Result<Written, CollectionError> {
         // Segments of one that has not written yet are others afterwards.
         self.acquire(&mut self.writing())?;
-        self.state().matching(Some(&filter), control)?;
+        match self.state().matching(Some(&filter), control) {
+            // The log was let go of, and another one has written since: they are looked for once more by the write.
+            Err(error) if error.has_moved() => {}
+            found => drop(found?),
+        }
         check(control)?;
         self.write(Operation::DeleteMatching(filter))
     }
@@ -208,6 +212,8 @@ impl Shared {
                 room = self.acquire(&mut writing);
             } else if self.is_full(&writing, &self.state(), bytes) {
                 (writing, room) = self.make_room(writing, None);
+                // A segment that was written here was written without the lock, and the log may have been let go of since.
+                room = room.and_then(|()| self.acquire(&mut writing));
             } else {
                 break;
             }

@@ -56,6 +56,8 @@ impl Shared {
         // Nobody else waits for that.
         self.flush_all(self.is_read().then_some(Share::Rest))?;
         let _merging = self.merging.lock().unwrap_or_else(PoisonError::into_inner);
+        // From here on the log is kept; until here it may have been let go of.
+        self.acquire(&mut self.writing())?;
         let mut rows_written = 0;
         loop {
             let state = self.state();

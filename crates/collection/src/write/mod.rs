@@ -12,6 +12,8 @@ mod operation;
 mod rank;
 mod segments;
 mod shared;
+#[cfg(test)]
+mod tests;
 mod traffic;
 mod writers;
 

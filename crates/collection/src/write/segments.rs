@@ -3,7 +3,7 @@
 use crate::options::CollectionOptions;
 use crate::place::Place;
 use crate::schema::Schema;
-use crate::segment::{Segment, SegmentPart};
+use crate::segment::{Segment, SegmentPart, VectorMemory};
 use crate::version::SegmentEntry;
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -11,6 +11,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 /// See the module's description.
 #[derive(Debug, Default)]
 pub(super) struct Segments {
+    /// What they take for vectors together.
+    vectors: Option<VectorMemory>,
     open: Mutex<HashMap<String, Weak<Segment>>>,
     written: Mutex<BTreeSet<String>>,
 }
@@ -32,6 +34,11 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Segments {
+    /// Those of a collection that is opened so; none is open yet.
+    pub(super) fn new(options: &CollectionOptions) -> Segments {
+        Segments { vectors: options.vector_memory(), ..Segments::default() }
+    }
+
     /// The segment of an entry, which is such a part of the collection: the one that others have, or one that nothing was read
     /// of.
     pub(super) fn segment(
@@ -45,7 +52,7 @@ impl Segments {
         if let Some(segment) = open.get(&entry.name).and_then(Weak::upgrade) {
             return segment;
         }
-        let options = Arc::new(options.of_segment(part));
+        let options = Arc::new(options.of_segment(part, self.vectors.clone()));
         let segment = Arc::new(Segment::new(place, schema.clone(), entry.clone(), options));
         open.retain(|_, segment| segment.strong_count() > 0);
         open.insert(entry.name.clone(), Arc::downgrade(&segment));

@@ -70,7 +70,8 @@ impl Shared {
         options: CollectionOptions,
         number: Option<u64>,
     ) -> Result<Shared, CollectionError> {
-        let (options, segments) = (options.sharing(), Segments::default());
+        let options = options.sharing();
+        let segments = Segments::new(&options);
         let (state, reader) = match number {
             Some(number) => (pinned(&place, &options, &segments, number)?, None),
             None => {

@@ -23,7 +23,7 @@ static START: LazyLock<Instant> = LazyLock::new(Instant::now);
 pub(super) struct Wrote {
     /// When that was last, in nanoseconds since [`START`].
     at: AtomicU64,
-    /// Whether it is among [`WRITERS`]; written under that lock.
+    /// Whether it is among [`WRITERS`]; written under that lock, by whoever has the collection's own.
     listed: AtomicBool,
 }
 
@@ -46,7 +46,6 @@ impl Shared {
             let (mut over, mut others) = (all.len() - most, all.iter());
             while let (1.., Some(one)) = (over, others.next()) {
                 if !Arc::ptr_eq(one, self) && one.rest() {
-                    one.wrote.listed.store(false, Ordering::Relaxed);
                     over -= 1;
                 }
             }
@@ -58,7 +57,7 @@ impl Shared {
     }
 
     /// Lets go of the log where nobody is at work; false where somebody is.
-    fn rest(&self) -> bool {
+    pub(super) fn rest(&self) -> bool {
         let mut writing = match self.writing.try_lock() {
             Ok(writing) => writing,
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
@@ -71,6 +70,8 @@ impl Shared {
             return false;
         }
         writing.log = None;
+        // Before somebody takes the writing up again, and would think that it is still listed.
+        self.wrote.listed.store(false, Ordering::Relaxed);
         true
     }
 }

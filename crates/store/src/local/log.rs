@@ -60,11 +60,13 @@ impl Log for LocalLog {
             let reason = "a log of changes is a file, this is none".into();
             return Err(StoreError::Irregular { path: self.path.clone(), reason });
         }
-        let file = match self.folder.disk().lock(&self.path, true).map_err(failed)? {
+        let locked = self.folder.disk().lock(&self.path, true);
+        // In a folder that is gone since no file is created, which is no fault of the disk.
+        self.folder.check_place()?;
+        let file = match locked.map_err(failed)? {
             Locked::Held(file) | Locked::Unknown(file) => file,
             Locked::Busy => return Err(StoreError::Busy { path: self.path.clone() }),
         };
-        self.folder.check_place()?;
         Ok(Box::new(LocalLogWriter {
             file,
             path: self.path.clone(),

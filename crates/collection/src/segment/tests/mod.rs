@@ -3,6 +3,7 @@
 mod columns;
 mod damage;
 mod ids;
+mod in_memory;
 mod kills;
 mod places;
 

@@ -1,0 +1,311 @@
+//! Collections that let go of their log: until it is taken up again, the process may be killed at any step, and another one may write.
+
+use super::{CompactOptions, Operation, Shared};
+use crate::collection::Collection;
+use crate::error::CollectionError;
+use crate::filter::Filter;
+use crate::ids::{IdKind, Ids};
+use crate::options::CollectionOptions;
+use crate::place::Place;
+use crate::rows::Rows;
+use crate::schema::{Column, Schema, VectorField};
+use arrow_array::{ArrayRef, Int64Array, RecordBatch};
+use bathyal_kernels::{Element, Metric};
+use bathyal_store::disk::{Disk, DiskFile, Locked, Stat};
+use bathyal_store::faulty::{Fault, Faults, Platter};
+use bathyal_store::local::LocalStore;
+use bathyal_tier::Control;
+use bathyal_vectors::VectorFile;
+use bathyal_vectors::progress::Silent;
+use std::io;
+use std::ops::Range;
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Four batches of 100 rows fill the memory for writes.
+const DIM: usize = 256;
+
+/// What is done at a step.
+type Act = Box<dyn FnOnce() + Send>;
+
+/// A disk on which something else is done at a chosen step: an operation on names.
+#[derive(Clone)]
+struct Stepping {
+    disk: Platter,
+    /// How many steps come before, and what is done then.
+    act: Arc<Mutex<Option<(usize, Act)>>>,
+}
+
+impl Stepping {
+    fn at(&self, step: usize, act: impl FnOnce() + Send + 'static) {
+        *self.act.lock().unwrap() = Some((step, Box::new(act)));
+    }
+
+    /// Whether it was done; it is not done any more.
+    fn is_done(&self) -> bool {
+        self.act.lock().unwrap().take().is_none()
+    }
+
+    fn step(&self) -> &Platter {
+        let due = {
+            let mut act = self.act.lock().unwrap_or_else(PoisonError::into_inner);
+            if let Some((before, _)) = act.as_mut().filter(|(before, _)| *before > 0) {
+                *before -= 1;
+                None
+            } else {
+                act.take()
+            }
+        };
+        due.into_iter().for_each(|(_, act)| act());
+        &self.disk
+    }
+}
+
+impl std::fmt::Debug for Stepping {
+    fn fmt(&self, to: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.disk.fmt(to)
+    }
+}
+
+impl Disk for Stepping {
+    fn stat(&self, path: &Path) -> io::Result<Stat> {
+        self.disk.stat(path)
+    }
+
+    fn list(&self, folder: &Path) -> io::Result<Vec<String>> {
+        self.step().list(folder)
+    }
+
+    fn open(&self, path: &Path) -> io::Result<Arc<dyn DiskFile>> {
+        self.step().open(path)
+    }
+
+    fn create(&self, path: &Path) -> io::Result<Arc<dyn DiskFile>> {
+        self.step().create(path)
+    }
+
+    fn lock(&self, path: &Path, create: bool) -> io::Result<Locked> {
+        self.step().lock(path, create)
+    }
+
+    fn create_folder(&self, path: &Path) -> io::Result<()> {
+        self.step().create_folder(path)
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        self.step().rename(from, to)
+    }
+
+    fn rename_aside(&self, from: &Path, to: &Path) -> io::Result<()> {
+        self.step().rename_aside(from, to)
+    }
+
+    fn exchange(&self, one: &Path, other: &Path) -> io::Result<()> {
+        self.step().exchange(one, other)
+    }
+
+    fn remove_file(&self, path: &Path) -> io::Result<()> {
+        self.step().remove_file(path)
+    }
+
+    fn remove_folder(&self, path: &Path) -> io::Result<()> {
+        self.step().remove_folder(path)
+    }
+
+    fn sync_folder(&self, path: &Path) -> io::Result<()> {
+        self.step().sync_folder(path)
+    }
+
+    fn may_change(&self, folder: &Path) -> bool {
+        self.disk.may_change(folder)
+    }
+}
+
+fn options() -> CollectionOptions {
+    CollectionOptions {
+        write_memory_bytes: 1 << 20,
+        threads: 1,
+        background: false,
+        ..CollectionOptions::default()
+    }
+}
+
+fn schema() -> Schema {
+    let vectors = vec![VectorField::new("v", DIM, Element::F32, Metric::L2)];
+    let columns = vec![Column { name: "n".into(), kind: "int64".parse().unwrap() }];
+    Schema { id_kind: IdKind::Number, vectors, columns }
+}
+
+fn add(ids: Range<u64>) -> Operation {
+    let numbers = ids.clone().flat_map(|id| (0..DIM as u64).map(move |at| (id * 7 + at) as f32));
+    let bytes = numbers.flat_map(f32::to_le_bytes).collect();
+    let vectors = VectorFile::from_rows(Element::F32, DIM, bytes).unwrap();
+    let number: ArrayRef = Arc::new(Int64Array::from_iter_values(ids.clone().map(|id| id as i64)));
+    let columns = RecordBatch::try_from_iter([("n", number)]).unwrap();
+    let ids = Ids::Numbers(ids.collect::<Vec<_>>().into());
+    Operation::Add(Rows::new(&schema(), ids, vec![vectors], Some(&columns)).unwrap())
+}
+
+fn open(disk: Arc<dyn Disk>) -> Arc<Shared> {
+    let place = Place::in_store(Arc::new(LocalStore::on(disk, "/folder", Place::MARK)));
+    Arc::new(Shared::open(place, options(), None).unwrap())
+}
+
+/// A disk with a collection: rows 0..20 in a segment, rows 20..30 in the log.
+fn disk() -> Platter {
+    let disk = Platter::default();
+    disk.create_folder(Path::new("/folder")).unwrap();
+    let place = Place::in_store(Arc::new(LocalStore::on(Arc::new(disk.clone()), "/folder", Place::MARK)));
+    drop(Collection::create_in(place, schema(), &options()).unwrap());
+    let writer = open(Arc::new(disk.clone()));
+    writer.write(add(0..20)).unwrap();
+    writer.flush_all().unwrap();
+    writer.write(add(20..30)).unwrap();
+    disk
+}
+
+/// Whether all rows of `ids` are there, each once, and no others.
+fn holds(shared: &Shared, ids: impl IntoIterator<Item = u64>) -> bool {
+    let all: Vec<u64> = ids.into_iter().collect();
+    let (state, count) = (shared.state(), all.len() as u64);
+    let found = state.find(&Ids::Numbers(all.into())).unwrap();
+    state.live() == count && found.iter().all(Option::is_some)
+}
+
+fn is_second(error: &CollectionError) -> bool {
+    matches!(error, CollectionError::Fenced { .. } | CollectionError::Busy { .. })
+}
+
+#[test]
+fn who_is_killed_while_it_takes_the_writing_up_again_loses_nothing() {
+    for step in 0.. {
+        let platter = disk();
+        let faults = Faults::new(Arc::new(platter.clone()));
+        let own = open(Arc::new(faults.clone()));
+        own.write(add(30..40)).unwrap();
+        assert!(own.rest());
+        faults.strike(step, Fault::Kill);
+        let written = own.write(add(40..50)).is_ok();
+        let what = format!("{:?}", faults.struck());
+        assert!(written || faults.struck().is_some(), "{what}");
+        // Whatever it held is free, as that of a process that has ended.
+        let other = open(Arc::new(platter.copy()));
+        let whole = holds(&other, 0..50);
+        assert!(whole || !written && holds(&other, 0..40), "{what}");
+        other.write(add(50..60)).unwrap();
+        let rest = if whole { 40..60 } else { 50..60 };
+        assert!(holds(&other, (0..40).chain(rest)), "{what}");
+        if faults.struck().is_none() {
+            assert!(step > 10, "{step} steps");
+            return;
+        }
+    }
+}
+
+#[test]
+fn whoever_writes_meanwhile_may_be_killed_at_any_step() {
+    for step in 0.. {
+        let platter = disk();
+        let own = open(Arc::new(platter.clone()));
+        own.write(add(30..40)).unwrap();
+        assert!(own.rest());
+        let faults = Faults::new(Arc::new(platter.clone()));
+        let other = open(Arc::new(faults.clone()));
+        faults.strike(step, Fault::Kill);
+        let written = other.write(add(100..110)).and_then(|_| other.flush_all()).is_ok();
+        let what = format!("{:?}", faults.struck());
+        if written {
+            let busy = own.write(add(40..41)).unwrap_err();
+            assert!(matches!(busy, CollectionError::Busy { .. }), "{busy}");
+        }
+        drop(other);
+        own.write(add(40..50)).unwrap_or_else(|error| panic!("{what}: {error}"));
+        let with = holds(&own, (0..50).chain(100..110));
+        assert!(with || !written && holds(&own, 0..50), "{what}");
+        assert!(own.rest());
+        let again = open(Arc::new(platter));
+        assert_eq!(holds(&again, (0..50).chain(100..110)), with, "{what}");
+        if faults.struck().is_none() {
+            assert!(written && step > 20, "{step} steps");
+            return;
+        }
+    }
+}
+
+#[test]
+fn another_one_may_write_at_every_step_of_taking_the_writing_up_again() {
+    let mut outcomes = [0; 2];
+    for step in 0.. {
+        let platter = disk();
+        let stepping = Stepping { disk: platter.clone(), act: Arc::default() };
+        let own = open(Arc::new(stepping.clone()));
+        own.write(add(30..40)).unwrap();
+        assert!(own.rest());
+        let theirs = Arc::new(Mutex::new(false));
+        let (at, told) = (platter.clone(), theirs.clone());
+        stepping.at(step, move || {
+            let other = open(Arc::new(at));
+            let written = other.write(add(100..110)).and_then(|_| other.flush_all());
+            assert!(written.as_ref().err().is_none_or(is_second), "{written:?}");
+            *told.lock().unwrap() = written.is_ok();
+        });
+        let written = own.write(add(40..50));
+        let done = stepping.is_done();
+        let theirs = *theirs.lock().unwrap();
+        outcomes[usize::from(theirs)] += usize::from(done);
+        let what = format!("step {step}: {written:?}, and the other one's: {theirs}");
+        match &written {
+            Ok(_) => {}
+            Err(error) => {
+                assert!(theirs && is_second(error), "{what}");
+                own.write(add(40..50)).unwrap_or_else(|error| panic!("{what}: then {error}"));
+            }
+        }
+        let meanwhile = if theirs { 100..110 } else { 0..0 };
+        assert!(holds(&own, (0..50).chain(meanwhile.clone())), "{what}");
+        own.write(add(50..51)).unwrap();
+        assert!(own.rest());
+        let other = open(Arc::new(platter));
+        assert!(holds(&other, (0..51).chain(meanwhile)), "{what}");
+        if !done {
+            break;
+        }
+    }
+    assert!(outcomes.iter().all(|count| *count > 0), "{outcomes:?}");
+}
+
+/// All kinds of writes, until memory has become a segment.
+fn write_all_kinds(own: &Arc<Shared>) -> Result<(), CollectionError> {
+    for first in (30..530).step_by(100) {
+        own.write(add(first..first + 100))?;
+    }
+    // Larger than what goes through the log.
+    own.write(add(2000..2200))?;
+    let late = Filter::parse("n >= 2100")?.bind(&schema())?;
+    own.delete_matching(late, &Control::default())?;
+    own.compact(&CompactOptions { full: true }, &Silent)?;
+    own.write(add(2100..2101))?;
+    Ok(())
+}
+
+#[test]
+fn the_log_may_be_let_go_of_at_every_step_of_a_write() {
+    let mut rested = 0;
+    for step in (0..).step_by(7) {
+        let platter = disk();
+        let stepping = Stepping { disk: platter.clone(), act: Arc::default() };
+        let own = open(Arc::new(stepping.clone()));
+        let (resting, let_go) = (own.clone(), Arc::new(Mutex::new(false)));
+        let told = let_go.clone();
+        stepping.at(step, move || *told.lock().unwrap() = resting.rest());
+        let written = write_all_kinds(&own);
+        let done = stepping.is_done();
+        assert!(written.is_ok(), "step {step}: {written:?}");
+        assert!(holds(&own, (0..530).chain(2000..2101)), "step {step}");
+        rested += usize::from(*let_go.lock().unwrap());
+        if !done {
+            break;
+        }
+    }
+    assert!(rested > 0, "there were steps at which it was let go of");
+}

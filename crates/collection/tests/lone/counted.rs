@@ -1,0 +1,105 @@
+//! Devices that count what is asked of them.
+
+use bathyal_collection::CollectionOptions;
+use bathyal_tier::{Completion, Queue, Read, Span, Tier, TierError, TierProfile, WriteTier};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::Waker;
+use std::time::Duration;
+
+/// Reads of all devices that are not memory.
+#[derive(Default)]
+pub struct Counts {
+    reads: AtomicU64,
+}
+
+impl Counts {
+    /// How many reads there were since this was last asked.
+    pub fn take(&self) -> u64 {
+        self.reads.swap(0, Ordering::Relaxed)
+    }
+
+    /// These options, with devices that count.
+    pub fn counting(self: &Arc<Counts>, options: CollectionOptions) -> CollectionOptions {
+        let counts = self.clone();
+        let wrap = move |tier: Arc<dyn Tier>| -> Result<Arc<dyn Tier>, TierError> {
+            if tier.profile().addressable {
+                return Ok(tier);
+            }
+            Ok(Arc::new(Counted { tier, counts: counts.clone() }))
+        };
+        let mut options = options;
+        options.index.wrap = Some(Arc::new(wrap));
+        options
+    }
+}
+
+struct Counted {
+    tier: Arc<dyn Tier>,
+    counts: Arc<Counts>,
+}
+
+impl Tier for Counted {
+    fn profile(&self) -> &TierProfile {
+        self.tier.profile()
+    }
+
+    fn len(&self) -> u64 {
+        self.tier.len()
+    }
+
+    fn open(&self, depth: u32) -> Result<Box<dyn Queue>, TierError> {
+        Ok(Box::new(CountedQueue { queue: self.tier.open(depth)?, counts: self.counts.clone() }))
+    }
+
+    fn writable(&self) -> Option<&dyn WriteTier> {
+        None
+    }
+
+    fn is_shared(&self) -> bool {
+        self.tier.is_shared()
+    }
+}
+
+struct CountedQueue {
+    queue: Box<dyn Queue>,
+    counts: Arc<Counts>,
+}
+
+impl Queue for CountedQueue {
+    unsafe fn submit(&mut self, reads: &[Read]) -> Result<usize, TierError> {
+        // SAFETY: the caller's promise is passed on.
+        let taken = unsafe { self.queue.submit(reads) }?;
+        self.counts.reads.fetch_add(taken as u64, Ordering::Relaxed);
+        Ok(taken)
+    }
+
+    fn reap(&mut self, done: &mut Vec<Completion>, wait: Option<Duration>) -> Result<(), TierError> {
+        self.queue.reap(done, wait)
+    }
+
+    fn map(&self, span: Span) -> Option<&[u8]> {
+        self.queue.map(span)
+    }
+
+    fn lend(&self) -> Option<&[u8]> {
+        None
+    }
+
+    unsafe fn register(&mut self, region: *mut u8, len: usize) -> Result<(), TierError> {
+        // SAFETY: the caller's promise is passed on.
+        unsafe { self.queue.register(region, len) }
+    }
+
+    fn in_flight(&self) -> usize {
+        self.queue.in_flight()
+    }
+
+    fn give_up(&mut self) {
+        self.queue.give_up();
+    }
+
+    fn waker(&mut self) -> Option<Waker> {
+        self.queue.waker()
+    }
+}
