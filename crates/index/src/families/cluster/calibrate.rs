@@ -19,6 +19,7 @@ use crate::format::appender::{ReadBack, Written};
 use crate::format::manifest::Manifest;
 use crate::partition::journal::ORDER_NAME;
 use crate::query::{SearchMode, SearchParams};
+use bathyal_kernels::Neighbor;
 use std::collections::{HashMap, HashSet};
 
 /// Numbers of groups that are tried.
@@ -35,6 +36,9 @@ const SHORTER_RECALL: f32 = 0.996;
 const SHORTER_QUERIES: usize = 2;
 /// So many queries are many.
 const MANY_QUERIES: usize = 500;
+/// Words of bits that say which pages a query looks for: 40 bits for each page, where a hundred neighbours are on one each.
+const PAGE_WORDS: usize = 64;
+
 /// How often a length of the list first contained a true neighbour.
 struct Histogram {
     /// Its page. For each k: counts by list length, and those never found at the end.
@@ -152,6 +156,17 @@ fn places(work: &Work<'_>, order: Written, wanted: HashSet<u32>) -> Result<HashM
     Ok(places)
 }
 
+/// Orders candidates so that for every length of [`LISTS`] the best so many come first. Curves tell no more ranks apart, and to order
+/// all of them takes longer than to scan the codes.
+fn order_by_lists(mut candidates: &mut [Neighbor]) {
+    for list in LISTS.into_iter().rev().map(|list| list as usize) {
+        if list < candidates.len() {
+            candidates.select_nth_unstable(list);
+            candidates = &mut candidates[..list];
+        }
+    }
+}
+
 /// The recorded points of one number of probes: recall by list length, where it rises.
 fn points(found: &[u32], k: u32, probes: u32, recall_of: impl Fn(u64) -> f32) -> Vec<ProbedPoint> {
     let mut points: Vec<ProbedPoint> = Vec::new();
@@ -251,8 +266,12 @@ impl Measured<'_> {
             let place = self.places.get(&id).copied();
             Wanted { page: place.map(|place| layout.page_of(place)), place, on_page: longest, named: longest }
         }));
-        let others = scratch.candidates().iter().filter(|hit| Some(hit.id) != own_place).take(longest);
-        for (rank, hit) in others.enumerate() {
+        let candidates = scratch.candidates();
+        if let Some(at) = own_place.and_then(|own| candidates.iter().position(|hit| hit.id == own)) {
+            candidates.swap_remove(at);
+        }
+        order_by_lists(candidates);
+        for (rank, hit) in candidates.iter().take(longest).enumerate() {
             ranks.meet(layout.page_of(hit.id), hit.id, rank);
         }
         for (counted, wanted) in ranks.wanted.iter().enumerate() {
@@ -281,7 +300,7 @@ fn params(search_list: usize, probes: u32, prune: f32) -> SearchParams {
     }
 }
 
-/// A true neighbour, and the ranks of the best candidate on its page and of itself.
+/// A true neighbour, and the ranks of the best candidate on its page and of itself, as far as [`LISTS`] tell ranks apart.
 struct Wanted {
     page: Option<u32>,
     place: Option<u32>,
@@ -295,6 +314,13 @@ struct Ranks {
     wanted: Vec<Wanted>,
     /// Pages, with the number of the neighbour that each has, in order.
     pages: Vec<(u32, usize)>,
+    /// A bit for each of these, by the remainder of its number: most candidates are on no such page, which their bit says.
+    bits: Vec<u64>,
+}
+
+/// The word that has the bit of a page, and the bit.
+fn page_bit(page: u32) -> (usize, u64) {
+    ((page / 64) as usize % PAGE_WORDS, 1 << (page % 64))
 }
 
 impl Ranks {
@@ -305,10 +331,20 @@ impl Ranks {
         let paged = self.wanted.iter().enumerate();
         self.pages.extend(paged.filter_map(|(at, wanted)| Some((wanted.page?, at))));
         self.pages.sort_unstable();
+        self.bits.clear();
+        self.bits.resize(PAGE_WORDS, 0);
+        for (page, _) in &self.pages {
+            let (word, bit) = page_bit(*page);
+            self.bits[word] |= bit;
+        }
     }
 
-    /// Notes the candidate of a rank, after all that are better.
+    /// Notes the candidate of a rank.
     fn meet(&mut self, page: u32, place: u32, rank: usize) {
+        let (word, bit) = page_bit(page);
+        if self.bits[word] & bit == 0 {
+            return;
+        }
         let first = self.pages.partition_point(|(other, _)| *other < page);
         for (_, at) in self.pages[first..].iter().take_while(|(other, _)| *other == page) {
             let wanted = &mut self.wanted[*at];
@@ -317,5 +353,55 @@ impl Ranks {
                 wanted.named = rank;
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rand::rngs::StdRng;
+    use rand::{Rng, SeedableRng};
+
+    #[test]
+    fn candidates_are_in_order_as_far_as_lists_tell() {
+        let mut random = StdRng::seed_from_u64(1);
+        for count in [0_u32, 1, 2, 7, 100, 801, 1200, 1201, 1300] {
+            // Few distances, so that many are equal.
+            let distance = |_| {
+                if random.random_range(0..9) == 0 {
+                    f32::INFINITY
+                } else {
+                    random.random_range(0..200) as f32
+                }
+            };
+            let distances: Vec<f32> = (0..count).map(distance).collect();
+            let of = |id: u32| Neighbor { distance: distances[id as usize], id };
+            let mut candidates: Vec<Neighbor> = (0..count).rev().map(of).collect();
+            let mut sorted = candidates.clone();
+            sorted.sort_unstable();
+            order_by_lists(&mut candidates);
+            for list in LISTS.into_iter().map(|list| (list as usize).min(sorted.len())) {
+                let mut first = candidates[..list].to_vec();
+                first.sort_unstable();
+                assert!(first == sorted[..list], "the best {list} of {count}");
+            }
+        }
+    }
+
+    #[test]
+    fn pages_with_the_same_bit_are_told_apart() {
+        let wanted = |page, place| Wanted { page: Some(page), place: Some(place), on_page: 9, named: 9 };
+        let mut ranks = Ranks::default();
+        let same = 5 + 64 * PAGE_WORDS as u32;
+        assert_eq!(page_bit(5), page_bit(same));
+        ranks.begin([wanted(5, 50), wanted(70, 700), wanted(5, 51)].into_iter());
+        let met = [(6, 60, 0), (same, 50, 1), (5, 59, 2), (70, 700, 3), (5, 51, 4), (5, 50, 5), (70, 701, 6)];
+        met.into_iter().for_each(|(page, place, rank)| ranks.meet(page, place, rank));
+        let found = |ranks: &Ranks| ranks.wanted.iter().map(|w| (w.on_page, w.named)).collect::<Vec<_>>();
+        assert_eq!(found(&ranks), [(2, 5), (3, 3), (2, 4)]);
+        // Nothing stays of the query before.
+        ranks.begin([wanted(same, 1)].into_iter());
+        [(5, 50, 0), (70, 700, 1)].into_iter().for_each(|(page, place, rank)| ranks.meet(page, place, rank));
+        assert_eq!(found(&ranks), [(9, 9)]);
     }
 }

@@ -172,9 +172,9 @@ impl Scratch {
             + LEAST_BYTES) as u64
     }
 
-    /// The candidates of the last scan, best estimate first: their places.
-    pub(crate) fn candidates(&self) -> &[Neighbor] {
-        &self.hits
+    /// The candidates of the last scan, in no order: their places.
+    pub(crate) fn candidates(&mut self) -> &mut Vec<Neighbor> {
+        &mut self.hits
     }
 
     /// Makes the query ready.
@@ -264,14 +264,19 @@ impl Scratch {
 
     /// Leaves the best `wanted` candidates, the best first.
     fn rank(&mut self, cluster: &Cluster, wanted: usize) {
+        self.leave(cluster, wanted);
+        self.hits.sort_unstable();
+        self.query.clock.spent(Phase::Scan);
+    }
+
+    /// Leaves the best `wanted` candidates, in no order.
+    fn leave(&mut self, cluster: &Cluster, wanted: usize) {
         if self.hits.len() < wanted.min(self.query.stats.code_distances as usize) {
             self.take_unordered(cluster);
         }
         if self.hits.len() > wanted {
             keep_best(&mut self.hits, wanted);
         }
-        self.hits.sort_unstable();
-        self.query.clock.spent(Phase::Scan);
     }
 
     /// Takes all vectors of the groups: their estimates are beyond what a number can say, so that none is below
@@ -286,11 +291,11 @@ impl Scratch {
         }
     }
 
-    /// Navigates and scans an index whose codes are all in memory.
+    /// Navigates and scans an index whose codes are all in memory; the candidates are in no order.
     pub(crate) fn scan(&mut self, cluster: &Cluster, query: &[u8], params: &SearchParams) {
         self.navigate(cluster, query, params);
         self.scan_resident(cluster, params.wanted());
-        self.rank(cluster, params.wanted());
+        self.leave(cluster, params.wanted());
     }
 }
 
