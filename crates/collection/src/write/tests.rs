@@ -159,7 +159,7 @@ fn disk() -> Platter {
     drop(Collection::create_in(place, schema(), &options()).unwrap());
     let writer = open(Arc::new(disk.clone()));
     writer.write(add(0..20)).unwrap();
-    writer.flush_all().unwrap();
+    writer.flush_all(None).unwrap();
     writer.write(add(20..30)).unwrap();
     disk
 }
@@ -212,7 +212,7 @@ fn whoever_writes_meanwhile_may_be_killed_at_any_step() {
         let faults = Faults::new(Arc::new(platter.clone()));
         let other = open(Arc::new(faults.clone()));
         faults.strike(step, Fault::Kill);
-        let written = other.write(add(100..110)).and_then(|_| other.flush_all()).is_ok();
+        let written = other.write(add(100..110)).and_then(|_| other.flush_all(None)).is_ok();
         let what = format!("{:?}", faults.struck());
         if written {
             let busy = own.write(add(40..41)).unwrap_err();
@@ -245,7 +245,7 @@ fn another_one_may_write_at_every_step_of_taking_the_writing_up_again() {
         let (at, told) = (platter.clone(), theirs.clone());
         stepping.at(step, move || {
             let other = open(Arc::new(at));
-            let written = other.write(add(100..110)).and_then(|_| other.flush_all());
+            let written = other.write(add(100..110)).and_then(|_| other.flush_all(None));
             assert!(written.as_ref().err().is_none_or(is_second), "{written:?}");
             *told.lock().unwrap() = written.is_ok();
         });
