@@ -139,9 +139,11 @@ fn what_a_store_denies_has_a_kind() {
     let endpoint = denying();
     let options = ["region=us-east-1", "access_key_id=key", "secret_access_key=hidden", "scratch=scratch"];
     let options = options.iter().map(|option| format!(" --store-option {option}")).collect::<String>();
-    for command in
-        ["inspect s3://bucket/x", "build base.fbin s3://bucket/x", "collection inspect s3://bucket/c"]
-    {
+    for command in [
+        "inspect s3://bucket/x",
+        "build base.fbin s3://bucket/x --metric l2",
+        "collection inspect s3://bucket/c",
+    ] {
         let line = format!("{command} --store-option endpoint={endpoint}{options}");
         let said = fails(folder.path(), &line, Kind::Permission, 1);
         let message = said["error"]["message"].as_str().unwrap();
