@@ -11,8 +11,8 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 use std::time::Instant;
 
-/// Segments of about the same size that become one: more are merged more seldom, and searched until then. A row is written again
-/// once each time that the collection grows so many times.
+/// So many segments become one, and each of them has at most so many times the rows of all smaller ones. With more of it segments are
+/// merged more seldom, and searched until then (docs/decisions/collections.md).
 const TIER: usize = 4;
 /// A segment of which as many rows are deleted is written again: the space that a collection takes stays below one and a half
 /// times what it holds.
