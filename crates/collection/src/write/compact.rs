@@ -4,7 +4,6 @@ use super::rank::Rank;
 use super::shared::Shared;
 use crate::error::CollectionError;
 use crate::state::State;
-use bathyal_tier::process::Share;
 use bathyal_vectors::progress::Progress;
 use serde::Serialize;
 use std::sync::atomic::Ordering;
@@ -54,7 +53,7 @@ impl Shared {
         let started = Instant::now();
         let (segments_before, bytes_before) = sizes(&self.state());
         // Nobody else waits for that.
-        self.flush_all(self.is_read().then_some(Share::Rest))?;
+        self.flush_all(self.share())?;
         let _merging = self.merging.lock().unwrap_or_else(PoisonError::into_inner);
         // From here on the log is kept; until here it may have been let go of.
         self.acquire(&mut self.writing())?;

@@ -177,6 +177,7 @@ impl Shared {
             writing.flush = match outcome {
                 Ok(()) => Flush::Idle,
                 Err(CollectionError::Cancelled) if share.is_some() && !Stopping(self).cancelled() => {
+                    self.starved.note();
                     Flush::Waiting(frozen.clone())
                 }
                 Err(error) => Flush::Failed(error, frozen.clone()),

@@ -13,30 +13,34 @@ use std::time::{Duration, Instant};
 /// So long after something was read, more reading is expected.
 const READ_LATELY: Duration = Duration::from_secs(10);
 /// How often it is looked how much what takes the rest of the cores has computed.
-const LOOK: Duration = Duration::from_secs(1);
+const LOOK: Duration = Duration::from_millis(200);
 /// Looks after which less than [`LITTLE`] is too little.
 const LOOKS: u32 = 10;
 /// The share of a core that a low priority would get beside others.
 const LITTLE: f64 = 0.1;
 
-/// From when on it is counted when something was read.
+/// So long after that was too little, it is not tried again.
+const STARVED_LATELY: Duration = Duration::from_secs(60);
+
+/// From when on it is counted when something happened.
 static START: LazyLock<Instant> = LazyLock::new(Instant::now);
 
-/// When something was last read by a handle.
+/// When something last happened.
 #[derive(Debug, Default)]
-pub(super) struct Read {
+pub(super) struct Moment {
     /// In milliseconds since [`START`], plus one; 0 is never.
     at: AtomicU64,
 }
 
-impl Read {
-    fn note(&self) {
+impl Moment {
+    pub(super) fn note(&self) {
         self.at.store(START.elapsed().as_millis() as u64 + 1, Ordering::Relaxed);
     }
 
-    fn lately(&self) -> bool {
+    /// Whether that was no longer ago than `time`.
+    fn is_within(&self, time: Duration) -> bool {
         let at = self.at.load(Ordering::Relaxed);
-        at > 0 && START.elapsed().saturating_sub(Duration::from_millis(at)) < READ_LATELY
+        at > 0 && START.elapsed().saturating_sub(Duration::from_millis(at)) < time
     }
 }
 
@@ -48,7 +52,14 @@ impl Shared {
 
     /// Whether somebody is likely to read while segments are merged.
     pub(super) fn is_read(&self) -> bool {
-        self.read.lately()
+        self.read.is_within(READ_LATELY)
+    }
+
+    /// The share of the cores that is enough for what makes searches faster, if it is less than that of others: where somebody reads,
+    /// and a write does not wait for it, unless it was too little a while ago.
+    pub(super) fn share(&self) -> Option<Share> {
+        let rest = self.options.background && self.is_read() && !self.starved.is_within(STARVED_LATELY);
+        rest.then_some(Share::Rest)
     }
 
     /// Does `work` with what of the cores nobody else wants, if somebody reads meanwhile: it ends when the progress that it is given says
@@ -59,12 +70,14 @@ impl Shared {
         mut work: impl FnMut(Rank<'_>, &dyn Progress) -> Result<T, CollectionError>,
     ) -> Result<T, CollectionError> {
         let starved = AtomicBool::new(false);
-        // A write waits for what is done without a thread of its own.
-        if self.options.background && self.is_read() {
+        if let Some(share) = self.share() {
             let unless = UnlessStarved { starved: &starved, progress };
-            match work(Rank { share: Share::Rest, starved: &starved }, &unless) {
+            match work(Rank { share, starved: &starved }, &unless) {
                 Err(CollectionError::Cancelled)
-                    if starved.load(Ordering::Relaxed) && !progress.cancelled() => {}
+                    if starved.load(Ordering::Relaxed) && !progress.cancelled() =>
+                {
+                    self.starved.note();
+                }
                 done => return done,
             }
         }
@@ -162,11 +175,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_read_just_now_was_read_lately_and_nothing_is_before_that() {
-        let read = Read::default();
-        assert!(!read.lately());
-        read.note();
-        assert!(read.lately());
+    fn what_happened_just_now_was_not_long_ago_and_what_never_did_was() {
+        let moment = Moment::default();
+        assert!(!moment.is_within(Duration::MAX));
+        moment.note();
+        assert!(moment.is_within(Duration::from_secs(3600)) && !moment.is_within(Duration::ZERO));
     }
 
     #[test]

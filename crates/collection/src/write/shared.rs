@@ -28,7 +28,8 @@ pub(crate) struct Shared {
     pub(super) queue: super::commit::Queue,
     pub(super) writing: Mutex<Writing>,
     pub(super) wrote: super::writers::Wrote,
-    pub(super) read: super::rank::Read,
+    pub(super) read: super::rank::Moment,
+    pub(super) starved: super::rank::Moment,
     /// Told when a segment was written, or could not be.
     pub(super) flushed: Condvar,
     /// Whether somebody waits for the segment that is being written.
@@ -87,7 +88,8 @@ impl Shared {
             queue: super::commit::Queue::default(),
             writing: Mutex::default(),
             wrote: super::writers::Wrote::default(),
-            read: super::rank::Read::default(),
+            read: super::rank::Moment::default(),
+            starved: super::rank::Moment::default(),
             hurried: AtomicBool::new(false),
             flushed: Condvar::new(),
             answered: Condvar::new(),
