@@ -148,7 +148,7 @@ fn a_node_that_refuses_or_is_gone_has_a_kind() {
         told["error"]["kind"].clone()
     };
     assert_eq!(kind(""), "not_found");
-    assert_eq!(kind("--store-option token=0123456789abcdef0123456789abcdef"), "store");
+    assert_eq!(kind("--store-option token=0123456789abcdef0123456789abcdef"), "permission");
     assert_eq!(kind("--store-option doorbell=4"), "invalid_argument");
     drop(node);
     assert_eq!(kind("--store-option wait=0"), "store");

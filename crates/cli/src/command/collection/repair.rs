@@ -51,8 +51,10 @@ pub(super) fn run(arguments: &CollectionRepairArguments, console: &Console) -> R
 /// What is lost, in a few words.
 fn lost(repaired: &Repaired) -> String {
     let batches: u64 = repaired.lost_batches.iter().map(|lost| lost.last - lost.first + 1).sum();
+    // Rows of segments that no version names which can be read may have been deleted before.
     let left_out = repaired.segments.iter().any(|segment| segment.outcome == "left out");
-    let at_most = if repaired.unknown_rows > 0 || left_out { "at most " } else { "" };
+    let unsure = repaired.unknown_rows > 0 || left_out && !repaired.unreadable_versions.is_empty();
+    let at_most = if unsure { "at most " } else { "" };
     let parts = [
         (repaired.lost_rows, format!("{at_most}{} rows are lost", repaired.lost_rows)),
         (batches, format!("{batches} batches of the log are lost")),

@@ -4,9 +4,18 @@ use super::job::Scratch;
 use super::tenant::Tenant;
 use bathyal_tier::Parked;
 use bathyal_tier::lanes::{Lanes, Padded, thread_number};
+use bathyal_tier::process::open_files_limit;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+/// Shelves for what has no place near a thread.
+const SHELVES: usize = 16;
+/// Spares on a shelf, at most.
+const MOST_SHELVED: u64 = 8;
+/// Bytes that they take, at most, if they are more than one.
+const SHELF_BYTES: u64 = 8 << 20;
+/// Of the files that a process may have open, those on all shelves may have one of so many.
+const FILES_SHARE: u64 = 8;
 /// Places that a caller looks at: its own, and a few that others may have left, but not all of a large machine.
 const LOOKED_AT: usize = 4;
 
@@ -28,40 +37,80 @@ impl Spare {
     }
 }
 
-/// Spares, each where the thread looks first that left it. No more than there are lanes.
+/// Spares, each where the thread looks first that left it, one for each lane; and what had to go from there, as whoever asks several
+/// indexes in turn has it again.
 #[derive(Default)]
-pub(super) struct Spares(Lanes<Mutex<Option<Spare>>>);
+pub(super) struct Spares {
+    near: Lanes<Mutex<Option<Spare>>>,
+    /// Those of an index are on one of them, those that were left last at the end.
+    shelves: [Mutex<Vec<Spare>>; SHELVES],
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 impl Spares {
-    fn near(&self) -> impl Iterator<Item = std::sync::MutexGuard<'_, Option<Spare>>> {
+    fn near(&self) -> impl Iterator<Item = MutexGuard<'_, Option<Spare>>> {
         // Who is there at the moment is at work: this lane is as good as empty, and as good as full.
-        self.0.from_here().take(LOOKED_AT).filter_map(|lane| lane.try_lock().ok())
+        self.near.from_here().take(LOOKED_AT).filter_map(|lane| lane.try_lock().ok())
+    }
+
+    fn shelf(&self, tenant: u64) -> MutexGuard<'_, Vec<Spare>> {
+        locked(&self.shelves[tenant as usize % SHELVES])
     }
 
     /// One of this index.
     pub(super) fn take(&self, tenant: u64) -> Option<Spare> {
-        self.near().find_map(|mut place| place.take_if(|spare| spare.tenant.number == tenant))
+        let near = self.near().find_map(|mut place| place.take_if(|spare| spare.tenant.number == tenant));
+        near.or_else(|| {
+            let mut shelf = self.shelf(tenant);
+            let at = shelf.iter().rposition(|spare| spare.tenant.number == tenant)?;
+            Some(shelf.remove(at))
+        })
     }
 
     /// Leaves one; what had to go for it is handed back.
-    pub(super) fn put(&self, spare: Spare) -> Option<Spare> {
+    pub(super) fn put(&self, spare: Spare) -> Vec<Spare> {
         if let Some(mut place) = self.near().find(|place| place.is_none()) {
             *place = Some(spare);
-            return None;
+            return Vec::new();
         }
-        match self.near().next() {
-            Some(mut place) => place.replace(spare),
-            None => Some(spare),
+        let mut moved = spare;
+        if let Some(mut place) = self.near().next() {
+            match place.replace(moved) {
+                Some(replaced) => moved = replaced,
+                // It was taken meanwhile.
+                None => return Vec::new(),
+            }
         }
+        self.shelve(moved)
+    }
+
+    fn shelve(&self, spare: Spare) -> Vec<Spare> {
+        let files = open_files_limit() / FILES_SHARE / SHELVES as u64;
+        let mut shelf = self.shelf(spare.tenant.number);
+        shelf.push(spare);
+        let mut bytes: u64 = shelf.iter().map(|spare| spare.booked).sum();
+        let (mut gone, mut left) = (0, shelf.len());
+        while left > 1 && (left as u64 > files.clamp(1, MOST_SHELVED) || bytes > SHELF_BYTES) {
+            bytes -= shelf[gone].booked;
+            (gone, left) = (gone + 1, left - 1);
+        }
+        shelf.drain(..gone).collect()
     }
 
     /// Closes those of indexes that are `meant`.
     pub(super) fn clear(&self, meant: impl Fn(&Tenant) -> bool) {
-        for lane in self.0.iter() {
-            let mut place = lane.lock().unwrap_or_else(PoisonError::into_inner);
+        for lane in self.near.iter() {
+            let mut place = locked(lane);
             let spare = place.take_if(|spare| meant(&spare.tenant));
             drop(place);
             spare.into_iter().for_each(Spare::retire);
+        }
+        for shelf in &self.shelves {
+            let gone: Vec<Spare> = locked(shelf).extract_if(.., |spare| meant(&spare.tenant)).collect();
+            gone.into_iter().for_each(Spare::retire);
         }
     }
 }
