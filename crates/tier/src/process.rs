@@ -1,6 +1,8 @@
 //! What the system lets this process have, and how it ranks its threads.
 
+#[cfg(target_os = "linux")]
 use std::collections::HashMap;
+#[cfg(target_os = "linux")]
 use std::ffi::OsString;
 use std::time::Duration;
 
@@ -58,6 +60,7 @@ pub fn yield_to_others(_share: Share) {}
 #[derive(Debug, Default)]
 pub struct RestWatch {
     /// What each had computed at the last look, in ticks of the system's clock, by its number.
+    #[cfg(target_os = "linux")]
     computed: HashMap<OsString, u64>,
 }
 
