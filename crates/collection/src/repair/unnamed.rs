@@ -58,7 +58,7 @@ impl Segments<'_> {
             }
             (false, Missing { rows, newer }) => format!(
                 "{which} are left out with {rows} rows that nothing else has, and {newer} that may be newer than those with the same \
-                 ids; to keep uncertain rows takes them, and with them any that were deleted or replaced since"
+                 ids; --keep-uncertain (keep_uncertain) takes them, and with them any that were deleted or replaced since"
             ),
         }))
     }
