@@ -56,7 +56,7 @@ fn a_large_batch_is_said_to_be_left_out_or_is_taken_as_it_was_written() {
     assert_eq!(left_out.map(|segment| (segment.rows, segment.kept)).collect::<Vec<_>>(), [(450, 0)]);
     let note = report.notes.iter().find(|note| note.contains("left out")).unwrap();
     assert!(note.contains("400 rows that nothing else has, and 50 that may be newer"), "{note}");
-    assert!(note.contains("--keep-uncertain"), "{note}");
+    assert!(note.contains("(keep_uncertain)"), "{note}");
     let told = fs::read_to_string(kept.folder.path().join("without.jsonl")).unwrap();
     let ids: Vec<String> = (3000..3400).map(|number| format!("{{\"id\":{}}}", 3 * number)).collect();
     assert_eq!(told.lines().collect::<Vec<_>>(), ids);
