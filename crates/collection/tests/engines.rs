@@ -1,48 +1,22 @@
 //! Queries that come alone, over many segments: the engines that they read with are opened once.
 
+#[path = "lone/counted.rs"]
+mod counted;
+
 use bathyal_collection::{
     Collection, CollectionOptions, Durability, IdKind, Ids, Question, Rows, Schema, VectorField,
 };
 use bathyal_index::WithinPlan;
 use bathyal_kernels::{Element, Metric};
-use bathyal_tier::{Control, Queue, Tier, TierError, TierProfile, WriteTier};
+use bathyal_tier::Control;
 use bathyal_vectors::VectorFile;
+use counted::Counts;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 const DIM: usize = 16;
 const ROWS: u64 = 6_000;
 /// More than a machine has lanes, as a rule.
 const SEGMENTS: u64 = 9;
-
-/// A device that counts how often it is opened to be read.
-struct Counted {
-    tier: Arc<dyn Tier>,
-    opened: Arc<AtomicU64>,
-}
-
-impl Tier for Counted {
-    fn profile(&self) -> &TierProfile {
-        self.tier.profile()
-    }
-
-    fn len(&self) -> u64 {
-        self.tier.len()
-    }
-
-    fn open(&self, depth: u32) -> Result<Box<dyn Queue>, TierError> {
-        self.opened.fetch_add(1, Ordering::Relaxed);
-        self.tier.open(depth)
-    }
-
-    fn writable(&self) -> Option<&dyn WriteTier> {
-        None
-    }
-
-    fn is_shared(&self) -> bool {
-        self.tier.is_shared()
-    }
-}
 
 fn vectors(ids: std::ops::Range<u64>) -> VectorFile {
     let bytes =
@@ -58,19 +32,17 @@ fn a_query_alone_over_many_segments_opens_no_engine_that_was_open_before() {
         vectors: vec![VectorField::new("v", DIM, Element::U8, Metric::L2)],
         columns: Vec::new(),
     };
-    let opened = Arc::new(AtomicU64::new(0));
-    let counter = opened.clone();
+    let counts = Arc::new(Counts::default());
     // No segment is flat: vectors of those stay in memory.
-    let mut options = CollectionOptions {
+    let options = CollectionOptions {
         durability: Durability::System,
         background: false,
         compact: false,
         flat_below_rows: 0,
         ..CollectionOptions::default()
     };
-    options.index.wrap =
-        Some(Arc::new(move |tier| Ok(Arc::new(Counted { tier, opened: counter.clone() }) as Arc<dyn Tier>)));
-    let collection = Collection::create(folder.path().join("c"), schema.clone(), &options).unwrap();
+    let collection =
+        Collection::create(folder.path().join("c"), schema.clone(), &counts.counting(options)).unwrap();
     for first in (0..SEGMENTS).map(|segment| segment * ROWS) {
         let ids = Ids::Numbers((first..first + ROWS).collect::<Vec<_>>().into());
         let rows = Rows::new(&schema, ids, vec![vectors(first..first + ROWS)], None).unwrap();
@@ -87,8 +59,10 @@ fn a_query_alone_over_many_segments_opens_no_engine_that_was_open_before() {
         );
     };
     search(7);
-    let first = opened.swap(0, Ordering::Relaxed);
+    let first = counts.take_opened();
+    counts.take();
     assert!(first >= SEGMENTS, "{first}");
     (0..50).for_each(|query| search(query * 97 % (SEGMENTS * ROWS)));
-    assert_eq!(opened.load(Ordering::Relaxed), 0);
+    assert!(counts.take() > 0, "vectors are on the device");
+    assert_eq!(counts.take_opened(), 0);
 }

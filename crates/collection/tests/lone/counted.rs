@@ -7,16 +7,22 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::Waker;
 use std::time::Duration;
 
-/// Reads of all devices that are not memory.
+/// What is asked of all devices that are not memory.
 #[derive(Default)]
 pub struct Counts {
     reads: AtomicU64,
+    opened: AtomicU64,
 }
 
 impl Counts {
     /// How many reads there were since this was last asked.
     pub fn take(&self) -> u64 {
         self.reads.swap(0, Ordering::Relaxed)
+    }
+
+    /// How often devices were opened to be read since this was last asked.
+    pub fn take_opened(&self) -> u64 {
+        self.opened.swap(0, Ordering::Relaxed)
     }
 
     /// These options, with devices that count.
@@ -49,6 +55,7 @@ impl Tier for Counted {
     }
 
     fn open(&self, depth: u32) -> Result<Box<dyn Queue>, TierError> {
+        self.counts.opened.fetch_add(1, Ordering::Relaxed);
         Ok(Box::new(CountedQueue { queue: self.tier.open(depth)?, counts: self.counts.clone() }))
     }
 
