@@ -169,6 +169,9 @@ impl Version {
             let (path, found) = (place.path().to_path_buf(), format.bathyal_collection);
             return Err(CollectionError::LaterVersion { path, found, known: FORMAT });
         }
+        if format.bathyal_collection == 0 {
+            return Err(damaged("it says that it is of format 0, and the first is 1".into()));
+        }
         let version: Version = serde_json::from_slice(json).map_err(|error| damaged(error.to_string()))?;
         version.schema.check().map_err(|error| damaged(error.to_string()))?;
         if version.number != number {

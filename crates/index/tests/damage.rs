@@ -219,6 +219,23 @@ fn foreign_directories_and_later_versions_are_refused_with_what_to_do() {
     assert!(verify(&path, &Silent).is_err() && inspect(&path, &Silent).is_err());
 }
 
+/// Versions begin at 1: what says 0 is no earlier shape that could be read.
+#[test]
+fn a_manifest_of_version_0_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let (queries, path) = built(dir.path());
+    let text = std::fs::read_to_string(path.join("manifest.json")).unwrap();
+    let mut said: serde_json::Value =
+        serde_json::from_str(text.trim_end().rsplit_once('\n').unwrap().0).unwrap();
+    said["format_version"] = 0.into();
+    said.as_object_mut().unwrap().remove("identity");
+    let json = serde_json::to_string_pretty(&said).unwrap();
+    let sealed = format!("{json}\ncrc32c {:08x}\n", crc32c::crc32c(json.as_bytes()));
+    std::fs::write(path.join("manifest.json"), sealed).unwrap();
+    let error = answers(&path, &queries, TierChoice::File).unwrap_err();
+    assert!(error.to_string().contains("version 0"), "{error}");
+}
+
 /// Changes what the manifest says of the graph, and of its files.
 fn change(manifest: &mut Manifest, change: impl FnOnce(&mut GraphEntry)) {
     let mut entry = GraphEntry::read(manifest).unwrap();

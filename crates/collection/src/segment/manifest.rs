@@ -82,6 +82,9 @@ impl Manifest {
             let (path, found) = (place.path().to_path_buf(), format.bathyal_segment);
             return Err(CollectionError::LaterVersion { path, found, known: FORMAT });
         }
+        if format.bathyal_segment == 0 {
+            return Err(damaged("it says that it is of format 0, and the first is 1".into()));
+        }
         if crc != entry.manifest_crc32c {
             return Err(damaged(format!(
                 "its checksum is {crc:08x}, the version names one with {:08x}",

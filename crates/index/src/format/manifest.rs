@@ -315,6 +315,7 @@ impl Manifest {
             });
         }
         let manifest: Manifest = match version.format_version {
+            0 => return Err(damaged("it says that it is of version 0, and the first is 1".into())),
             1 => version1::manifest(json).map_err(damaged)?,
             _ => serde_json::from_slice(json).map_err(|e| damaged(e.to_string()))?,
         };
