@@ -6,6 +6,7 @@
 //! A *version* names the segments and what of them is deleted; whoever reads holds one version, and what the log says beyond it.
 
 mod bits;
+mod caught;
 mod collection;
 pub mod error;
 pub mod exchange;

@@ -1,9 +1,9 @@
 //! What a file of rows is, by the ending of its name.
 
+use crate::caught::caught;
 use crate::error::CollectionError;
 use bathyal_vectors::{FileFormat, VectorError};
 use std::fs::File;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 
 /// The endings that are understood, for messages.
@@ -61,9 +61,7 @@ pub(super) fn guarded<T>(
     path: &Path,
     read: impl FnOnce() -> Result<T, CollectionError>,
 ) -> Result<T, CollectionError> {
-    // What a panic leaves behind is not used again: who reads stops at an error.
-    catch_unwind(AssertUnwindSafe(read))
-        .unwrap_or_else(|_| Err(bad(path, "is damaged, or no file of this kind")))
+    caught(read).unwrap_or_else(|| Err(bad(path, "is damaged, or no file of this kind")))
 }
 
 /// Opens a file to read it.

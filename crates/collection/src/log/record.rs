@@ -1,5 +1,6 @@
 //! The bytes of a log. docs/format/collection.md specifies them.
 
+use crate::caught::caught;
 use crate::error::CollectionError;
 use crate::ids::Ids;
 use crate::rows::Rows;
@@ -11,7 +12,6 @@ use arrow_ipc::writer::StreamWriter;
 use arrow_schema::{ArrowError, Field, Schema as ArrowSchema, SchemaRef};
 use bathyal_vectors::VectorFile;
 use std::ops::Range;
-use std::panic::catch_unwind;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -500,8 +500,8 @@ fn decode(schema: &Schema, head: &Head, log: &Arc<Vec<u8>>, payload: Range<usize
 /// The only batch of a stream of Arrow, if it has this schema and so many rows.
 fn read_columns(stream: &[u8], schema: &SchemaRef, rows: u32) -> Result<RecordBatch, String> {
     // The checksum was right, so whoever wrote this meant it; but the library panics for some of what it could be.
-    let decoded = catch_unwind(|| decode_columns(stream.to_vec()));
-    let batch = decoded.map_err(|_| "its columns are no stream of Arrow".to_string())??;
+    let decoded = caught(|| decode_columns(stream.to_vec()));
+    let batch = decoded.ok_or("its columns are no stream of Arrow")??;
     if batch.schema_ref().fields() != schema.fields() {
         return Err("its columns are not those of the collection".into());
     }

@@ -77,7 +77,7 @@ impl Columns {
             .with_schema(schema)
             .with_column_index_policy(PageIndexPolicy::Skip)
             .with_offset_index_policy(PageIndexPolicy::Required);
-        let metadata = ArrowReaderMetadata::load(&pages, options).map_err(|error| pages.failure(&error))?;
+        let metadata = pages.decoded(|| ArrowReaderMetadata::load(&pages, options))?;
         let (mut starts, mut rows) = (Vec::new(), 0u64);
         for group in metadata.metadata().row_groups() {
             starts.push(rows as u32);
@@ -207,11 +207,10 @@ impl Columns {
             .with_row_groups(groups.iter().map(|group| group.group).collect())
             .with_row_selection(selection)
             .with_row_selection_policy(RowSelectionPolicy::Selectors)
-            .with_batch_size(ROWS_AT_ONCE)
-            .build()
-            .map_err(|error| pages.failure(&error))?;
-        for batch in reader {
-            batches.push(batch.map_err(|error| pages.failure(&error))?);
+            .with_batch_size(ROWS_AT_ONCE);
+        let mut reader = pages.decoded(|| reader.build())?;
+        while let Some(batch) = pages.decoded(|| reader.next().transpose())? {
+            batches.push(batch);
         }
         Ok(())
     }
@@ -299,9 +298,8 @@ impl Columns {
             }
             return Ok(());
         }
-        let (pages, reader) = self.reader(&wanted)?;
-        for batch in reader {
-            let batch = batch.map_err(|error| pages.failure(&error))?;
+        let (pages, mut reader) = self.reader(&wanted)?;
+        while let Some(batch) = pages.decoded(|| reader.next().transpose())? {
             tell(batch.num_rows(), Some(batch))?;
         }
         if row != self.rows {
@@ -319,9 +317,8 @@ impl Columns {
         let pages = Pages::ahead(self.file.clone(), leaves.len(), ahead);
         let reader = ParquetRecordBatchReaderBuilder::new_with_metadata(pages.clone(), self.metadata.clone())
             .with_projection(mask)
-            .with_batch_size(SCAN_ROWS)
-            .build()
-            .map_err(|error| pages.failure(&error))?;
+            .with_batch_size(SCAN_ROWS);
+        let reader = pages.decoded(|| reader.build())?;
         Ok((pages, reader))
     }
 

@@ -2,11 +2,13 @@
 
 use super::fetch::Run;
 use super::summed::SummedFile;
+use crate::caught::caught;
 use crate::error::CollectionError;
 use bytes::{Buf, Bytes, buf::Reader};
 use parquet::errors::ParquetError;
 use parquet::file::reader::{ChunkReader, Length};
 use std::collections::VecDeque;
+use std::fmt::Display;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -65,8 +67,19 @@ impl Pages {
         bytes.ok_or_else(|| shared.file.damaged(range.start, "it ends before".into()))
     }
 
+    /// What `read` reads of them by the library.
+    pub(super) fn decoded<T, E: Display>(
+        &self,
+        read: impl FnOnce() -> Result<T, E>,
+    ) -> Result<T, CollectionError> {
+        match caught(read) {
+            Some(read) => read.map_err(|error| self.failure(&error)),
+            None => Err(self.failure(&"they are none that Parquet can read")),
+        }
+    }
+
     /// What the reader failed with, which says `words` itself.
-    pub(super) fn failure(&self, words: &dyn std::fmt::Display) -> CollectionError {
+    fn failure(&self, words: &dyn Display) -> CollectionError {
         let failed = locked(&self.0.failure).take();
         failed
             .unwrap_or_else(|| CollectionError::damaged(self.0.file.path(), "its columns", words.to_string()))
