@@ -1,18 +1,17 @@
 //! What a collection of the rows of a file would be.
 
 use super::SCHEMA_KEY;
-use super::kind::{FileKind, bad, guarded, open, refused};
+use super::arrow;
+use super::kind::{FileKind, bad, guarded, open};
 use crate::error::CollectionError;
 use crate::ids::IdKind;
 use crate::schema::{Column, ColumnKind, ID_COLUMN, Schema, VectorField};
 use arrow_array::cast::AsArray;
 use arrow_array::{Array, RecordBatch};
-use arrow_ipc::reader::{FileReader, StreamReader};
 use arrow_schema::{DataType, SchemaRef};
 use bathyal_kernels::{Element, Metric};
 use bathyal_vectors::VectorFile;
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
-use std::io::{BufReader, Seek};
 use std::path::Path;
 
 /// Rows that are looked at where a type does not say how long lists are.
@@ -75,14 +74,8 @@ fn parquet(path: &Path) -> Result<(SchemaRef, Option<RecordBatch>), CollectionEr
 
 /// The columns of a file of Arrow IPC, and its first rows.
 fn arrow(path: &Path) -> Result<(SchemaRef, Option<RecordBatch>), CollectionError> {
-    let wrong = |error| bad(path, format!("is no file of Arrow IPC that can be read: {error}"));
-    let mut file = BufReader::new(open(path)?);
-    if let Ok(mut reader) = FileReader::try_new(&mut file, None) {
-        return Ok((reader.schema(), reader.next().transpose().map_err(wrong)?));
-    }
-    file.rewind().map_err(refused(path, "read the file"))?;
-    let mut reader = StreamReader::try_new(file, None).map_err(wrong)?;
-    Ok((reader.schema(), reader.next().transpose().map_err(wrong)?))
+    let (schema, mut batches) = arrow::read(path)?;
+    Ok((schema, batches.next().transpose().map_err(|error| bad(path, error))?))
 }
 
 fn of_columns(

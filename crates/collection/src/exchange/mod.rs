@@ -9,6 +9,7 @@
 //!
 //! What [`export`] writes, [`import`] reads as the same rows, and [`schema_of_file`] as the same schema.
 
+mod arrow;
 mod export;
 mod guess;
 mod id_file;

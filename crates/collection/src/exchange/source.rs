@@ -1,27 +1,25 @@
 //! Files as a stream of rows.
 
+use super::arrow;
 use super::id_file::IdReader;
 use super::import::ImportOptions;
 use super::json_lines::LineReader;
-use super::kind::{FileKind, bad, guarded, open, refused};
+use super::kind::{FileKind, bad, guarded, open};
 use super::table::{Shape, pieces};
 use crate::error::CollectionError;
 use crate::ids::{Id, IdKind, Ids};
 use crate::rows::Rows;
 use crate::schema::Schema;
 use arrow_array::RecordBatch;
-use arrow_ipc::reader::{FileReader, StreamReader};
 use arrow_schema::ArrowError;
 use bathyal_vectors::{RowReader, VectorFile, encode_row};
 use parquet::arrow::ProjectionMask;
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
-use std::io::{BufReader, Read, Seek};
+use std::io::BufReader;
 use std::path::{Path, PathBuf};
 
 /// Rows that Parquet decodes at once, at most.
 const DECODED_ROWS: usize = 8192;
-/// What Arrow IPC begins with in a file, and not in a stream.
-const ARROW_FILE: &[u8] = b"ARROW1";
 /// The path that stands for JSON lines on standard input.
 pub(super) const STANDARD_INPUT: &str = "-";
 
@@ -80,7 +78,11 @@ impl Source {
         }
         let (from, total) = match kind {
             FileKind::Parquet => tables(guarded(path, || parquet(path, &shape))?),
-            FileKind::Arrow { .. } => tables(guarded(path, || arrow(path))?),
+            FileKind::Arrow { .. } => {
+                // How many rows there are nobody knows before the end.
+                let (_, batches) = guarded(path, || arrow::read(path))?;
+                tables((guarded_tables(path, batches), 0))
+            }
             FileKind::JsonLines => {
                 let file = open(path)?;
                 let bytes = file.metadata().map_or(0, |found| found.len());
@@ -151,19 +153,6 @@ fn parquet(path: &Path, shape: &Shape) -> Result<(Tables, u64), CollectionError>
     let at_once = ((4 << 20) / vectors.max(1)).clamp(1, DECODED_ROWS);
     let reader = builder.with_batch_size(at_once).build().map_err(failed)?;
     Ok((guarded_tables(path, reader), rows))
-}
-
-/// The tables of a file of Arrow IPC, whose rows nobody knows before the end.
-fn arrow(path: &Path) -> Result<(Tables, u64), CollectionError> {
-    let mut file = BufReader::new(open(path)?);
-    let mut begin = Vec::new();
-    let read = (&mut file).take(ARROW_FILE.len() as u64).read_to_end(&mut begin);
-    read.and_then(|_| file.rewind()).map_err(refused(path, "read the file"))?;
-    let wrong = |error| bad(path, format!("is no file of Arrow IPC that can be read: {error}"));
-    Ok(match begin == ARROW_FILE {
-        true => (guarded_tables(path, FileReader::try_new(file, None).map_err(wrong)?), 0),
-        false => (guarded_tables(path, StreamReader::try_new(file, None).map_err(wrong)?), 0),
-    })
 }
 
 fn guarded_tables(
