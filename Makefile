@@ -103,10 +103,11 @@ soak: ## the engine, then every index family, on devices that fail, each for SOA
 		--nocapture random
 	BATHYAL_SOAK_SECONDS=$(SOAK_SECONDS) $(CARGO) test --locked -p bathyal-index --test families -- --nocapture random
 
-soak-collections: ## ten million steps of random programs over collections, then every fault at every operation of the disk; hours
+soak-collections: ## ten million steps of random programs over collections, then every fault at every operation of a disk and of a server; hours
 	BATHYAL_COLLECTION_STEPS=$(COLLECTION_STEPS) $(CARGO) test --release --locked -p bathyal-collection --test model -- \
 		--nocapture programs
-	BATHYAL_ALL_OPERATIONS=1 $(CARGO) test --release --locked -p bathyal-collection --test model -- faults
+	BATHYAL_ALL_OPERATIONS=1 $(CARGO) test --release --locked -p bathyal-collection --test model --test server -- \
+		--nocapture faults lost
 
 fuzz: ## search for inputs that break a reader, guided by coverage; minutes, and wants a C++ compiler
 	SECONDS_EACH=$(FUZZ_SECONDS) RUNS_EACH=$(FUZZ_RUNS) fuzz/run.sh

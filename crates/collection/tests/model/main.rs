@@ -29,6 +29,8 @@ const DEFAULT_STEPS: usize = 20_000;
 const TESTS: usize = 5;
 /// Steps of one program.
 const PROGRAM_STEPS: usize = 2_000;
+/// Programs after which a long run says how far it is.
+const SAID_EVERY: u64 = 50;
 /// What of the nearest rows is found at least where 0.9 are asked for: of few searches, in small segments.
 const LEAST_RECALL: f64 = 0.87;
 
@@ -39,6 +41,9 @@ fn run(case: &Case, store: impl Fn() -> Arc<dyn Store>) {
     for seed in 0..steps.div_ceil(PROGRAM_STEPS) as u64 {
         let mut program = Program::new(case, Place::in_store(store()), seed);
         program.run(PROGRAM_STEPS.min(steps - seed as usize * PROGRAM_STEPS));
+        if (seed + 1) % SAID_EVERY == 0 {
+            println!("{}: {} of {steps} steps", case.name, (seed + 1) * PROGRAM_STEPS as u64);
+        }
         let Recall { found, wanted, exact } = program.recall;
         recall = Recall {
             found: recall.found + found,

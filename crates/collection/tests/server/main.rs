@@ -1,11 +1,12 @@
 //! Collections in a real server that speaks the language of Amazon S3: random programs, writers that race and are killed,
-//! copies there and back.
+//! answers that are lost, copies there and back.
 //!
 //! The server is that of the tests of object stores (`crates/object/tests/server`, which says where its program is looked for).
 //! Without it these tests say that they are skipped, and pass, unless `BATHYAL_REQUIRE_SERVER` is set.
 
 mod batches;
 mod copies;
+mod lost;
 mod programs;
 mod writers;
 

@@ -15,8 +15,10 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 const PASS_BYTES: u64 = 256 << 20;
 /// Bytes of a neighbour on its way: it is kept by each thread, and put in order.
 const NEIGHBOR_BYTES: u64 = 24;
-/// Units that a thread reads at least: with fewer it takes longer to begin than to read.
-const LEAST_UNITS: usize = 16;
+/// Units that a thread reads, or of which it compares what they hold with so many queries, at least: with fewer it takes longer to
+/// begin. As many are read at once by one.
+const LEAST_UNITS: usize = 64;
+const LEAST_COMPARED: usize = 4096;
 
 /// What a pass over a set has found.
 pub(super) struct Pass {
@@ -163,7 +165,9 @@ impl Index {
         located.resize_with(vectors, || AtomicU32::new(NOWHERE));
         let left = set.words().iter().map(|word| AtomicU64::new(*word)).collect();
         let shared = Shared { asked: &asked, k, left, located };
-        let threads = threads.min(units.len().div_ceil(LEAST_UNITS)).max(1);
+        let compared = units.len().saturating_mul(queries.count);
+        let worthwhile = (units.len() / LEAST_UNITS).max(compared / LEAST_COMPARED);
+        let threads = threads.min(worthwhile).min(units.len()).max(1);
         let part = units.len().div_ceil(threads).max(1);
         let found = std::thread::scope(|scope| {
             let (first, others) = units.split_at(part.min(units.len()));

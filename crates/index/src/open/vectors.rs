@@ -1,6 +1,7 @@
 //! Vectors back by their ids, whatever the family and the tier.
 
 use super::Index;
+use super::pool::Pool;
 use crate::error::IndexError;
 use crate::family::rows::Rows;
 use crate::form::Form;
@@ -16,6 +17,8 @@ use std::sync::atomic::Ordering;
 /// Units that are read together, and how many such reads are under way at once.
 const UNITS_AT_ONCE: u64 = 16;
 const READS_UNDER_WAY: u64 = 4;
+/// Units that are read by an engine that was kept for lone queries: opening one takes longer than reading so few.
+const FEW_UNITS: usize = 256;
 /// The part of the memory for searches that knowing where each vector lies may take.
 const LOCATED_SHARE: u64 = 16;
 /// The unit of a vector that none was found for.
@@ -209,9 +212,16 @@ impl Index {
         control: Control<'_>,
         each: impl FnMut(u32, u32, &[u8]) -> Result<(), IndexError>,
     ) -> Result<(), IndexError> {
-        let frames = self.walk_frames();
         let at_once = self.units_at_once();
-        let width = (frames / (2 * at_once)).clamp(1, READS_UNDER_WAY);
+        let width = (self.walk_frames() / (2 * at_once)).clamp(1, READS_UNDER_WAY);
+        if units.size_hint().1.is_some_and(|units| units <= FEW_UNITS) {
+            let pool = Pool::of_this_process();
+            if let Some(mut lent) = pool.lend_to_read(&self.tenant)? {
+                let walked = self.walk_on(&mut lent.engine, width, rows, units, control, each);
+                pool.take_back(&self.tenant, lent);
+                return walked;
+            }
+        }
         let buffers = 2 * at_once * width * self.engine.frame_bytes as u64;
         let options = EngineOptions {
             depth: self.engine.depth.min((at_once * width) as u32),
@@ -219,6 +229,20 @@ impl Index {
             ..self.engine
         };
         let mut engine = Engine::new(self.tier.clone(), options)?;
+        self.walk_on(&mut engine, width, rows, units, control, each)
+    }
+
+    /// The same by this engine, which does `width` reads at once.
+    fn walk_on(
+        &self,
+        engine: &mut Engine,
+        width: u64,
+        rows: &dyn Rows,
+        units: impl Iterator<Item = u32>,
+        control: Control<'_>,
+        each: impl FnMut(u32, u32, &[u8]) -> Result<(), IndexError>,
+    ) -> Result<(), IndexError> {
+        let at_once = self.units_at_once();
         let (each, failure) = (RefCell::new(each), RefCell::new(None));
         let mut units = units.filter(|unit| rows.span(*unit).len > 0);
         let next = |cx: &Cx| {

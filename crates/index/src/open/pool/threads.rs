@@ -183,6 +183,11 @@ impl Pool {
         lent
     }
 
+    /// An engine for a caller who reads vectors, which may be any number of callers at once. `None` where memory is short.
+    pub(in crate::open) fn lend_to_read(&self, tenant: &Arc<Tenant>) -> Result<Option<Lent>, TierError> {
+        self.engine_of(tenant, 0, None)
+    }
+
     /// An engine that was left, or a new one.
     fn engine_of(
         &self,
