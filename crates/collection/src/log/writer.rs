@@ -206,7 +206,22 @@ pub(super) fn begin_log(
     let text = serde_json::json!({ "bathyal_collection_log": 1, "collection": id, "first": first });
     draft.put(MARK, text.to_string().as_bytes())?;
     draft.publish(&[MARK], "")?;
-    place.store().open(&name)?.log(LOG)?.write()
+    take_begun(place, first)
+}
+
+/// Becomes the writer of a log that was begun just now.
+///
+/// # Errors
+/// [`StoreError::Busy`] where another one has found and sealed it meanwhile: what is appended at its beginning would take the place of
+/// the seal, where nothing locks it.
+pub(super) fn take_begun(place: &Place, first: u64) -> Result<Box<dyn bathyal_store::LogWriter>, StoreError> {
+    let log = place.store().open(&Part::Log(first).name())?.log(LOG)?;
+    let writer = log.write()?;
+    // Read later than the place was taken that the writer's first bytes have: whoever comes after this is in their way.
+    match log.read(0)?.is_empty() {
+        true => Ok(writer),
+        false => Err(StoreError::Busy { path: log.address().to_path_buf() }),
+    }
 }
 
 /// Says in a log that ends at byte `at` with the seal `seal` that the next one was begun: the seal again, behind the first. From then

@@ -239,6 +239,20 @@ fn follow(place: &Place, all: &Mutex<Known>) {
     }
 }
 
+/// Its first append would have taken the place of the other one's seal, and the log would have ended without one.
+#[test]
+fn who_begins_a_log_that_another_one_seals_at_once_is_not_its_writer() {
+    let place = Place::in_store(Arc::new(SharedStore::new()));
+    create(&place);
+    let first = LogWriter::acquire(&place, 2, &BTreeSet::new).unwrap().writer.last() + 1;
+    assert!(writer::take_begun(&place, first).is_ok(), "nobody has written to it");
+    let all = Mutex::default();
+    let mut other = Actor::acquire(&place, &all).unwrap();
+    let refused = writer::take_begun(&place, first).unwrap_err();
+    assert!(matches!(refused, StoreError::Busy { .. }), "{refused}");
+    other.append(1, Durability::Disk, &all).unwrap();
+}
+
 #[test]
 fn writers_at_the_same_time_lose_nothing() {
     for _ in 0..10 {

@@ -54,8 +54,10 @@ impl Store for SharedStore {
     }
 
     fn open(&self, name: &str) -> Result<Arc<dyn Generation>, StoreError> {
+        // First: who finds it there, and no log because it was removed meanwhile, reads nothing of it.
+        let generation = self.store.open(name)?;
         let pieces = locked(&self.logs).entry(name.into()).or_default().clone();
-        Ok(Arc::new(Shared { store: self.clone(), generation: self.store.open(name)?, pieces }))
+        Ok(Arc::new(Shared { store: self.clone(), generation, pieces }))
     }
 
     fn check(&self, name: &str, replace: Replace) -> Result<(), StoreError> {
@@ -71,13 +73,15 @@ impl Store for SharedStore {
     }
 
     fn delete(&self, name: &str) -> Result<(), StoreError> {
+        self.store.delete(name)?;
         locked(&self.logs).remove(name);
-        self.store.delete(name)
+        Ok(())
     }
 
     fn erase(&self, name: &str) -> Result<(), StoreError> {
+        self.store.erase(name)?;
         locked(&self.logs).remove(name);
-        self.store.erase(name)
+        Ok(())
     }
 
     fn traces(&self) -> Result<Vec<String>, StoreError> {
