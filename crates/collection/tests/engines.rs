@@ -75,7 +75,8 @@ fn a_query_alone_over_many_segments_opens_no_engine_that_was_open_before() {
     // The first looks for where vectors lie, in all of them.
     let scan = |id: u64| ask(id * RARE, &few, WithinPlan::Scan);
     scan(3);
-    (counts.take(), counts.take_opened());
+    counts.take();
+    counts.take_opened();
     (0..50).for_each(|query| scan(query * 7 % (SEGMENTS * ROWS / RARE)));
     assert!(counts.take() > 0, "vectors are on the device");
     assert_eq!(counts.take_opened(), 0);
