@@ -344,7 +344,9 @@ def running_server(program: str, place: pathlib.Path, bucket: str = "tests") -> 
     ports = dict(zip(services, free_ports(len(services)), strict=True))
     folder = place / "server"
     folder.mkdir(parents=True)
-    environment = {**os.environ, "AWS_ACCESS_KEY_ID": "lab", "AWS_SECRET_ACCESS_KEY": SECRET}
+    keys = {"AWS_ACCESS_KEY_ID": "lab", "AWS_SECRET_ACCESS_KEY": SECRET}
+    # What it writes beside its data, it leaves.
+    environment = {**os.environ, **keys, "TMPDIR": str(place)}
     command = [program, "mini", f"-dir={folder}", f"-bucket={bucket}", "-ip=127.0.0.1", "-ip.bind=127.0.0.1"]
     command += ["-admin.ui=false", "-master.telemetry=false", "-s3.port.iceberg=0", "-s3.port.lance=0"]
     command += [f"-{service}.port={port}" for service, port in ports.items()]

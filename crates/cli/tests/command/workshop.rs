@@ -112,6 +112,10 @@ pub const INDEXES: [&str; 2] = ["idx", "graph.idx"];
 /// is named) and `graph.idx`, made once; not to be changed.
 pub fn shared() -> &'static Path {
     static SHARED: OnceLock<TempDir> = OnceLock::new();
+    // What is static is not dropped.
+    extern "C" fn remove() {
+        let _ = SHARED.get().map(|folder| std::fs::remove_dir_all(folder.path()));
+    }
     SHARED
         .get_or_init(|| {
             let folder = tempfile::tempdir().unwrap();
@@ -122,6 +126,8 @@ pub fn shared() -> &'static Path {
             let graph =
                 "build base.fbin graph.idx --family graph --metric l2 --max-degree 16 --search-list 40";
             bathyal(folder.path(), graph).good();
+            // SAFETY: the function takes nothing and cannot panic.
+            assert_eq!(unsafe { libc::atexit(remove) }, 0);
             folder
         })
         .path()
