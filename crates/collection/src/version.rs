@@ -56,6 +56,9 @@ pub(crate) struct SegmentEntry {
     pub(crate) deleted: u32,
     /// CRC-32C of that object; 0 where nothing is deleted.
     pub(crate) deleted_crc32c: u32,
+    /// Whether its indexes are flat because writes waited for it, though it has the rows of a segment that is not.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) hasty: bool,
 }
 
 /// An id in JSON: a number or a string.

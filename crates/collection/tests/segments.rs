@@ -1,13 +1,15 @@
 //! Search over many segments: the recall of all together, whichever of them has the neighbours, and the memory that they share.
 
 use bathyal_collection::{
-    Collection, CollectionError, CollectionOptions, Durability, Filter, Found, Id, IdKind, Ids, Question,
-    Rows, Schema, VectorField,
+    Collection, CollectionError, CollectionOptions, CompactOptions, Durability, Filter, Found, Id, IdKind,
+    Ids, Question, Rows, Schema, VectorField,
 };
+use bathyal_index::format::manifest::Manifest;
 use bathyal_index::{Effort, OpenOptions};
 use bathyal_kernels::{Element, Metric};
 use bathyal_tier::Control;
 use bathyal_vectors::VectorFile;
+use bathyal_vectors::progress::Silent;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use std::path::Path;
@@ -184,4 +186,39 @@ fn who_looks_for_rows_that_match_can_be_stopped() {
         assert_eq!(collection.count(None, control).unwrap(), 4001);
     }
     assert_eq!(collection.delete_matching(&filter(10), Control::default()).unwrap().deleted, 3991);
+}
+
+/// The families of the indexes in a collection, by what their manifests say.
+fn families(path: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir(path).unwrap().map(|entry| entry.unwrap().path());
+    let mut found: Vec<String> =
+        entries.filter_map(|entry| Manifest::read(&entry).ok()).map(|manifest| manifest.family).collect();
+    found.sort();
+    found
+}
+
+#[test]
+fn what_writes_wait_for_is_flat_until_a_compaction() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut rng = StdRng::seed_from_u64(9);
+    let all = clustered(&mut rng, ROWS);
+    // Three eighths of it are rows that no segment has.
+    let options = CollectionOptions { write_memory_bytes: 1 << 20, ..options() };
+    let path = folder.path().join("c");
+    let collection = Collection::create(&path, schema(), &options).unwrap();
+    for (at, some) in all[..6000].chunks(500).enumerate() {
+        let ids = Ids::Numbers((0..500).map(|row| (500 * at + row) as u64).collect::<Vec<_>>().into());
+        collection.add(Rows::new(&schema(), ids, vec![file(some)], None).unwrap()).unwrap();
+    }
+    let found = families(&path);
+    assert!(!found.is_empty() && found.iter().all(|family| family == "flat"), "{found:?}");
+    // It is said beside them, so that another process knows.
+    drop(collection);
+    let collection = Collection::open(&path, &options).unwrap();
+    let compacted = collection.compact(&CompactOptions::default(), &Silent).unwrap();
+    assert!(compacted.rows_written >= 4000, "{compacted:?}");
+    let found = families(&path);
+    assert!(found.iter().all(|family| family == "cluster"), "{found:?}");
+    let again = collection.compact(&CompactOptions::default(), &Silent).unwrap();
+    assert_eq!((again.rows_written, collection.count(None, Control::default()).unwrap()), (0, 6000));
 }

@@ -25,6 +25,7 @@ fn entry(deleted: u32, deleted_crc32c: u32) -> SegmentEntry {
         manifest_crc32c: 5,
         deleted,
         deleted_crc32c,
+        hasty: false,
     }
 }
 

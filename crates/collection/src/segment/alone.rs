@@ -53,6 +53,7 @@ impl Alone {
             manifest_crc32c,
             deleted: 0,
             deleted_crc32c: 0,
+            hasty: false,
         };
         let same = manifest.segment == name;
         let alone = Alone { collection: manifest.collection, schema, entry };

@@ -288,7 +288,8 @@ impl SegmentWriter {
         let files = manifest.files().iter().map(|file| file.bytes).sum::<u64>();
         let bytes = files + text.len() as u64 + manifest.vectors.iter().map(|index| index.bytes).sum::<u64>();
         let ids = (first.into(), last.into());
-        Ok(SegmentEntry { name, rows, bytes, ids, manifest_crc32c, deleted: 0, deleted_crc32c: 0 })
+        let hasty = false;
+        Ok(SegmentEntry { name, rows, bytes, ids, manifest_crc32c, deleted: 0, deleted_crc32c: 0, hasty })
     }
 }
 

@@ -211,7 +211,7 @@ impl Shared {
                 // The log may have failed meanwhile.
                 room = self.acquire(&mut writing);
             } else if self.is_full(&writing, &self.state(), bytes) {
-                (writing, room) = self.make_room(writing, None);
+                (writing, room) = self.make_room(writing, (None, true));
                 // A segment that was written here was written without the lock, and the log may have been let go of since.
                 room = room.and_then(|()| self.acquire(&mut writing));
             } else {

@@ -3,7 +3,7 @@
 use super::rank::Rank;
 use super::shared::Shared;
 use crate::error::CollectionError;
-use crate::state::State;
+use crate::state::{SegmentState, State};
 use bathyal_vectors::progress::Progress;
 use serde::Serialize;
 use std::sync::atomic::Ordering;
@@ -60,7 +60,8 @@ impl Shared {
         let mut rows_written = 0;
         loop {
             let state = self.state();
-            let names = if options.full { all(&state) } else { worth_merging(&state) };
+            let names =
+                if options.full { all(&state) } else { worth_merging(&state).or_else(|| hasty(&state)) };
             let Some(names) = names else { break };
             let writing = self.options.of_merging(!self.is_read());
             let merged =
@@ -144,10 +145,18 @@ fn names<'a>(state: &'a State, some: impl IntoIterator<Item = &'a usize>) -> Vec
     some.into_iter().map(|at| state.segments[*at].segment.entry().name.clone()).collect()
 }
 
-/// All segments, unless they are one of which nothing is deleted, or more than one may hold.
+/// The segments that were written in haste, if there are any.
+fn hasty(state: &State) -> Option<Vec<String>> {
+    let at = |at: &usize| state.segments[*at].segment.entry().hasty;
+    let some: Vec<usize> = (0..state.segments.len()).filter(at).collect();
+    (!some.is_empty()).then(|| names(state, &some))
+}
+
+/// All segments, unless they are one of which nothing is deleted and that was not written in haste, or more than one may hold.
 fn all(state: &State) -> Option<Vec<String>> {
     let rows: u64 = state.segments.iter().map(|segment| u64::from(segment.live())).sum();
-    let clean = state.segments.len() <= 1 && state.segments.iter().all(|one| one.published.count() == 0);
+    let whole = |one: &SegmentState| one.published.count() == 0 && !one.segment.entry().hasty;
+    let clean = state.segments.len() <= 1 && state.segments.iter().all(whole);
     (!clean && rows < MOST_ROWS).then(|| names(state, &(0..state.segments.len()).collect::<Vec<_>>()))
 }
 

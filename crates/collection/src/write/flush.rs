@@ -17,6 +17,8 @@ use std::sync::{Arc, MutexGuard};
 
 /// Rows that are handed to a segment's writer at once.
 pub(super) const ROWS_AT_ONCE: usize = 4096;
+/// The family of segments that are written in haste.
+const FLAT: &str = "flat";
 
 /// How far the writing of a segment from memory is.
 #[derive(Debug, Default)]
@@ -40,6 +42,9 @@ pub(super) struct Frozen {
     through: u64,
     /// When the writing was acquired under which it was frozen.
     epoch: u64,
+    /// Whether writes may have to wait for its segment, which is flat then, however many rows it has: codes alone are made in a third
+    /// of the time, and searched until a compaction makes what the schema says (docs/decisions/collections.md).
+    hasty: bool,
 }
 
 /// Ends the writing of a segment that nobody was to wait for when somebody does, or when it gets no core, to be begun anew with all cores.
@@ -78,11 +83,11 @@ impl Stopping<'_> {
 
 impl Shared {
     /// Waits until there is room in memory for further rows. The segment that is to be written for it has such a `share` of the cores;
-    /// without, it has as much of them as others.
+    /// without, it has as much of them as others. It is `hasty` where further rows come.
     pub(super) fn make_room<'a>(
         self: &'a Arc<Self>,
         mut writing: MutexGuard<'a, Writing>,
-        share: Option<Share>,
+        (share, hasty): (Option<Share>, bool),
     ) -> (MutexGuard<'a, Writing>, Result<(), CollectionError>) {
         loop {
             // The log may have failed while another one was waited for.
@@ -109,14 +114,14 @@ impl Shared {
         if state.sequence == state.version.through {
             return (writing, Ok(()));
         }
-        match self.freeze(&mut writing) {
+        match self.freeze(&mut writing, hasty) {
             Ok(frozen) => (self.start(writing, frozen, share), Ok(())),
             Err(error) => (writing, Err(error)),
         }
     }
 
     /// Freezes memory; the log goes on in another one.
-    fn freeze(&self, writing: &mut Writing) -> Result<Arc<Frozen>, CollectionError> {
+    fn freeze(&self, writing: &mut Writing, hasty: bool) -> Result<Arc<Frozen>, CollectionError> {
         let state = self.state();
         let Some(log) = &mut writing.log else {
             return Err(CollectionError::Internal("memory is frozen without a log".into()));
@@ -128,7 +133,7 @@ impl Shared {
         Traffic::add(&self.traffic.log, log.take_appended());
         let through = log.last();
         let memory = state.memories.last().cloned().unwrap_or_default();
-        let frozen = Arc::new(Frozen { memory, through, epoch: writing.epoch });
+        let frozen = Arc::new(Frozen { memory, through, epoch: writing.epoch, hasty });
         let mut next = (*state).clone();
         next.freeze(through);
         self.show(next);
@@ -195,7 +200,11 @@ impl Shared {
         let sorted = frozen.memory.sorted()?;
         let name = self.segment_name();
         let _written = self.segments.begin(name.clone());
-        let options = self.options.of_writing();
+        let usual = self.options.of_writing();
+        let flat_below_rows = if frozen.hasty { usize::MAX } else { usual.flat_below_rows };
+        let flat = state.schema().vectors.iter().all(|field| field.family == FLAT);
+        let hasty = frozen.hasty && sorted.len() >= usual.flat_below_rows && !flat;
+        let options = WriteOptions { flat_below_rows, ..usual };
         let entry = match sorted.is_empty() {
             true => None,
             false => Some(match share {
@@ -209,6 +218,7 @@ impl Shared {
                 }
             }),
         };
+        let entry = entry.map(|entry| SegmentEntry { hasty, ..entry });
         let mut writing = self.writing();
         let epoch = writing.epoch;
         let Some(log) = writing.log.as_mut().filter(|_| epoch == frozen.epoch) else {
@@ -318,7 +328,7 @@ impl Shared {
         self.acquire(&mut writing)?;
         self.note_writing();
         let room;
-        (writing, room) = self.make_room(writing, share);
+        (writing, room) = self.make_room(writing, (share, false));
         room?;
         loop {
             match std::mem::take(&mut writing.flush) {
@@ -370,7 +380,7 @@ mod tests {
             let mut writing = shared.writing();
             shared.acquire(&mut writing).unwrap();
             writing.flush = Flush::Running;
-            shared.freeze(&mut writing).unwrap()
+            shared.freeze(&mut writing, true).unwrap()
         };
         let held = || {
             let state = shared.state();

@@ -126,7 +126,7 @@ impl Shared {
     ) -> Result<MutexGuard<'a, Writing>, CollectionError> {
         loop {
             let room;
-            (writing, room) = self.make_room(writing, None);
+            (writing, room) = self.make_room(writing, (None, true));
             room?;
             // Whoever wrote in between may have removed what no version names.
             if writing.epoch != epoch {
