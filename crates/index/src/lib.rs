@@ -18,6 +18,7 @@ pub mod locate;
 pub mod open;
 mod partition;
 mod query;
+pub mod ranges;
 mod room;
 
 pub use bathyal_object::{CacheStatus, PruneOptions, Pruned, StoreOptions};

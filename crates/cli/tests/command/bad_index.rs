@@ -59,8 +59,9 @@ fn files_that_are_cut_or_missing_are_found() {
     INDEXES.iter().for_each(|index| find_cut_files(index));
 }
 
-fn is_places(file: &Path) -> bool {
-    file.ends_with("places.bin")
+/// Whether searches have no use for the file.
+fn is_beside(file: &Path) -> bool {
+    ["places.bin", "positions.bin"].iter().any(|name| file.ends_with(name))
 }
 
 fn find_cut_files(index: &str) {
@@ -72,14 +73,14 @@ fn find_cut_files(index: &str) {
             std::fs::write(&file, &content[..length]).unwrap();
             // Who reads vectors alone looks at their places, and who verifies.
             let lines = [&search, &verify];
-            for line in &lines[usize::from(is_places(&file))..] {
+            for line in &lines[usize::from(is_beside(&file))..] {
                 let ran = bathyal(folder.path(), line);
                 assert_eq!(ran.code, Some(3), "{line}, {} cut to {length}: {ran:?}", file.display());
                 ran.says(&["idx"]);
             }
         }
         std::fs::remove_file(&file).unwrap();
-        let ran = bathyal(folder.path(), if is_places(&file) { &verify } else { &search });
+        let ran = bathyal(folder.path(), if is_beside(&file) { &verify } else { &search });
         assert!(matches!(ran.code, Some(1 | 3)), "{} missing: {ran:?}", file.display());
         ran.says(&["idx"]);
         std::fs::write(&file, &content).unwrap();

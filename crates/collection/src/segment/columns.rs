@@ -1,12 +1,12 @@
 //! The columns of a segment as they are read: the rows that are asked for, from the pages that hold them, or all of them.
 
-use super::fetch::Run;
 use super::manifest::Manifest;
 use super::pages::Pages;
 use super::summed::SummedFile;
 use crate::error::CollectionError;
 use arrow_array::{RecordBatch, RecordBatchOptions, UInt32Array};
 use arrow_schema::{ArrowError, SchemaRef};
+use bathyal_index::ranges::Run;
 use bathyal_store::Generation;
 use parquet::arrow::ProjectionMask;
 use parquet::arrow::arrow_reader::{

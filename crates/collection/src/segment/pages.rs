@@ -1,9 +1,9 @@
 //! What the reader of Parquet reads from: bytes that were read already for the pages it will ask for, or that are read ahead.
 
-use super::fetch::Run;
 use super::summed::SummedFile;
 use crate::caught::caught;
 use crate::error::CollectionError;
+use bathyal_index::ranges::Run;
 use bytes::{Buf, Bytes, buf::Reader};
 use parquet::errors::ParquetError;
 use parquet::file::reader::{ChunkReader, Length};

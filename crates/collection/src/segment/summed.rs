@@ -1,12 +1,13 @@
 //! A file whose every piece has a checksum: nothing of it is looked at before it is known to be what was written.
 
 use super::block::numbered_checksum;
-use super::fetch::{Run, read_runs};
+use super::fetch::read_runs;
 use super::manifest::Manifest;
 use super::open_file;
 use super::written::PIECE_BYTES;
 use crate::error::CollectionError;
 use bathyal_index::format::identity::Identity;
+use bathyal_index::ranges::Run;
 use bathyal_store::{Generation, Object, ObjectExt};
 use bytes::Bytes;
 use std::ops::Range;

@@ -5,6 +5,7 @@ use crate::cost::Machine;
 use crate::cost::demand::Demand;
 use crate::error::IndexError;
 use crate::family::rows::Rows;
+use crate::format::positions::Positions;
 use crate::query::SearchParams;
 use crate::query::changes::Placed;
 use crate::query::under_way::Query;
@@ -136,6 +137,11 @@ pub(crate) trait Searcher: Send + Sync + 'static {
         Ok(None)
     }
 
+    /// What says where the vector of each id lies, where there is a file of it.
+    fn positions(&self) -> Option<&Positions> {
+        None
+    }
+
     /// Up to `wanted` vectors from all over the index, as f32 (each `dim` values), without a read.
     fn samples(&self, wanted: usize, out: &mut Vec<f32>);
 
@@ -195,6 +201,9 @@ pub(crate) trait Opened: Send + Sync {
     /// [`Searcher::read_places`].
     fn read_places(&self, go_on: &dyn Fn() -> Result<(), IndexError>)
     -> Result<Option<Vec<u32>>, IndexError>;
+
+    /// [`Searcher::positions`].
+    fn positions(&self) -> Option<&Positions>;
 
     /// [`Searcher::samples`].
     fn samples(&self, wanted: usize, out: &mut Vec<f32>);
@@ -260,6 +269,10 @@ impl<S: Searcher> Opened for S {
         go_on: &dyn Fn() -> Result<(), IndexError>,
     ) -> Result<Option<Vec<u32>>, IndexError> {
         Searcher::read_places(self, go_on)
+    }
+
+    fn positions(&self) -> Option<&Positions> {
+        Searcher::positions(self)
     }
 
     fn samples(&self, wanted: usize, out: &mut Vec<f32>) {

@@ -246,23 +246,23 @@ impl Pages {
     }
 }
 
-/// Checks every page of `groups` groups in `file`: its checksum, that each vector is there once, and what `places`, where there are
-/// any, say of it. Returns the vectors of each group.
+/// Checks every page of `groups` groups in `file`: its checksum, that each vector is there once, and what `others`, which is told of
+/// each page by its number, find wrong with it. Returns the vectors of each group.
 pub(crate) fn walk(
     verifying: &Verifying<'_>,
     file: &FileEntry,
     layout: &GroupLayout,
     groups: u32,
-    places: Option<&Places>,
+    others: impl Fn(u64, &[u8]) -> Option<String>,
     report: &mut VerifyReport,
 ) -> Result<Vec<u32>, IndexError> {
     let mut walk = PageWalk::new(verifying, layout, groups.into(), verifying.manifest.vectors)?;
     let Verifying { object, progress, .. } = *verifying;
     let crc = read_through(object, file.bytes, layout.page_bytes(), progress, |number, page| {
         walk.page(number, page, report);
-        let wrong =
-            places.filter(|_| number < walk.pages).and_then(|places| places.differ(layout, number, page));
-        if let Some(reason) = wrong {
+        if number < walk.pages
+            && let Some(reason) = others(number, page)
+        {
             report.fault(format!("page {number}: {reason}"));
         }
     })?;

@@ -18,6 +18,7 @@ pub mod packed;
 pub mod packing;
 pub mod pages;
 pub mod places;
+pub mod positions;
 pub mod postings;
 pub mod runs;
 pub(crate) mod seal;

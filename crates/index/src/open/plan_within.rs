@@ -258,7 +258,7 @@ impl Index {
         let sampled = SAMPLED_UNITS.min(all as usize);
         let lengths = spread(all as usize, sampled).map(|unit| f64::from(rows.span(unit as u32).len));
         let bytes = lengths.sum::<f64>() / sampled as f64;
-        let known = rows.unit_of(0).is_some() || self.may_note();
+        let known = rows.unit_of(0).is_some() || self.may_note() || self.opened.positions().is_some();
         let (all, count) = (f64::from(all), f64::from(count));
         // Of units that are drawn once for each row so many are drawn at all.
         let units = if known { all * -(-count / all).exp_m1() } else { all };

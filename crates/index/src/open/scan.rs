@@ -2,11 +2,11 @@
 
 use super::Index;
 use super::pool::RawQueries;
-use super::vectors::NOWHERE;
+use super::vectors::{NOWHERE, go_on};
 use crate::error::IndexError;
 use crate::query::set::VectorSet;
 use crate::query::{QueryStats, RowSet};
-use crate::room::room;
+use crate::room::{room, zeros};
 use bathyal_kernels::{Neighbor, TopK};
 use bathyal_tier::Control;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
@@ -19,6 +19,8 @@ const NEIGHBOR_BYTES: u64 = 24;
 /// begin. As many are read at once by one.
 const LEAST_UNITS: usize = 64;
 const LEAST_COMPARED: usize = 4096;
+/// Rows whose places are looked up at a time, where there is no room for those of all.
+const LOOKED_UP: usize = 16 << 10;
 
 /// What a pass over a set has found.
 pub(super) struct Pass {
@@ -122,11 +124,32 @@ impl Index {
     }
 
     /// The units that hold rows of `set`, rising, or all where nobody knows where vectors lie.
-    fn units_of(&self, set: &RowSet) -> Result<Vec<u32>, IndexError> {
-        let (rows, located) = (self.opened.rows(), self.located());
+    fn units_of_set(&self, set: &RowSet, control: Control<'_>) -> Result<Vec<u32>, IndexError> {
+        let rows = self.opened.rows();
+        if self.may_note() {
+            self.locate_all(control)?;
+        }
+        let located = self.located();
         let all = rows.units();
         let mut units = room("what is read of a set", set.count().min(all) as usize)?;
         let ordered = rows.unit_of(0).is_some();
+        if let Some(positions) = self.opened.positions().filter(|_| !ordered && located.is_none()) {
+            // There is no room for where all lie: some at a time are looked up.
+            let mut words: Vec<u64> = zeros("what is read of a set", all.div_ceil(64) as usize)?;
+            let mut ids = set.iter();
+            loop {
+                let some: Vec<u32> = ids.by_ref().take(LOOKED_UP).collect();
+                if some.is_empty() {
+                    break;
+                }
+                go_on(control)?;
+                for unit in positions.pages_of(&some, self.is_far())? {
+                    words[unit as usize / 64] |= 1 << (unit % 64);
+                }
+            }
+            units.extend(RowSet::from_words(all, words).iter());
+            return Ok(units);
+        }
         if !ordered && located.is_none() {
             units.extend(0..all);
             return Ok(units);
@@ -157,7 +180,7 @@ impl Index {
         threads: usize,
         control: Control<'_>,
     ) -> Result<Pass, IndexError> {
-        let units = self.units_of(set)?;
+        let units = self.units_of_set(set, control)?;
         let (rows, asked) = (self.opened.rows(), Asked::of(self.opened.rows().set(), queries));
         let noted = rows.unit_of(0).is_none() && self.located().is_none() && self.may_note();
         let vectors = if noted { self.manifest.vectors as usize } else { 0 };

@@ -2,14 +2,13 @@
 
 use super::Index;
 use super::known_places::MOST_SETS;
+use super::vectors::go_on;
 use crate::error::IndexError;
 use crate::format::groups::NO_ID;
 use crate::query::RowSet;
 use crate::room::room;
 use bathyal_tier::Control;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
-use std::time::Instant;
 
 /// The part of the memory for searches that all this may take, and what is noted of where vectors lie, beside one search.
 const SETS_SHARE: u64 = 4;
@@ -80,16 +79,7 @@ impl Index {
         if let Some(known) = self.known_places.ids.get() {
             return Ok(known);
         }
-        let go_on = || {
-            let cancelled = control.cancel.is_some_and(|cancel| cancel.load(Ordering::Relaxed));
-            let late = control.deadline.is_some_and(|deadline| Instant::now() >= deadline);
-            match (cancelled, late) {
-                (true, _) => Err(IndexError::Cancelled),
-                (false, true) => Err(IndexError::Deadline),
-                (false, false) => Ok(()),
-            }
-        };
-        if let Some(ids) = self.opened.read_places(&go_on)? {
+        if let Some(ids) = self.opened.read_places(&|| go_on(control))? {
             return Ok(self.known_places.ids.get_or_init(|| ids));
         }
         let (rows, mut ids) = (self.opened.rows(), room(IDS, places as usize)?);

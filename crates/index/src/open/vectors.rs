@@ -5,6 +5,7 @@ use super::pool::Pool;
 use crate::error::IndexError;
 use crate::family::rows::Rows;
 use crate::form::Form;
+use crate::query::FAR_LATENCY_NS;
 use crate::query::changes::Changes;
 use crate::room::{room, zeros};
 use bathyal_kernels::Element;
@@ -13,12 +14,15 @@ use std::cell::RefCell;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Instant;
 
 /// Units that are read together, and how many such reads are under way at once.
 const UNITS_AT_ONCE: u64 = 16;
 const READS_UNDER_WAY: u64 = 4;
 /// Units that are read by an engine that was kept for lone queries: opening one takes longer than reading so few.
 const FEW_UNITS: usize = 256;
+/// Vectors whose places are looked up one by one where it is not known yet where all lie.
+const FEW_LOCATED: usize = 64;
 /// The part of the memory for searches that knowing where each vector lies may take.
 const LOCATED_SHARE: u64 = 16;
 /// The unit of a vector that none was found for.
@@ -89,9 +93,11 @@ impl Index {
     /// They come as they were given: of an index that stores something smaller (`store_as`) as f32, with what the smaller element
     /// has left of them, and of floats under cosine with length 1, as which they are stored.
     ///
-    /// Families whose vectors do not lie in the order of their ids are read once from beginning to end, the first time; then the
-    /// index knows where each lies, in 4 bytes a vector, if its memory budget allows that. Where it does not, each call reads all:
-    /// ask for many at once then. What is read at a time is bounded; the answer is the caller's.
+    /// Where vectors do not lie in the order of their ids, a file of family `cluster` says where each lies. It is read where that is
+    /// needed for few ids, and once and whole for more, if the memory budget allows 4 bytes a vector. Other families, and indexes
+    /// that were built without that file, are read once from beginning to end, the first time; then the index knows where each lies,
+    /// if its budget allows that. Where it does not, each call reads all: ask for many at once then. What is read at a time is
+    /// bounded; the answer is the caller's.
     ///
     /// # Errors
     /// [`IndexError::Parameter`] for an id that no vector has, or one that was deleted; damage and device errors; cancellation and
@@ -164,24 +170,61 @@ impl Index {
         if places.is_empty() {
             return Ok(());
         }
-        let ordered = rows.unit_of(0).is_some();
-        if ordered || self.known_places.located.get().is_some() {
-            let located = |place: u32| self.known_places.located.get()?.get(place as usize).copied();
-            let unit = |place: &u32| rows.unit_of(*place).or_else(|| located(*place)).unwrap_or(NOWHERE);
-            let mut units: Vec<u32> = places.iter().map(unit).filter(|unit| *unit < rows.units()).collect();
-            units.sort_unstable();
-            units.dedup();
-            self.walk(rows, units.into_iter(), control, |_, id, row| {
+        match self.units_of(rows, places, control)? {
+            Some(units) => self.walk(rows, units.into_iter(), control, |_, id, row| {
                 wanted.take(id, row);
                 Ok(())
-            })?;
-        } else {
-            self.locate(rows, wanted, control)?;
+            })?,
+            None => self.locate(rows, wanted, control)?,
         }
         match wanted.missing().next() {
             Some(id) => Err(rows.set().damaged(format!("vector {id}"), "it is not where it should be")),
             None => Ok(()),
         }
+    }
+
+    /// The units of the vectors that were built at these places, rising; `None` where nothing but the vectors says it.
+    fn units_of(
+        &self,
+        rows: &dyn Rows,
+        mut places: Vec<u32>,
+        control: Control<'_>,
+    ) -> Result<Option<Vec<u32>>, IndexError> {
+        let ordered = rows.unit_of(0).is_some();
+        if !ordered && places.len() > FEW_LOCATED && self.may_locate() {
+            self.locate_all(control)?;
+        }
+        let known = self.located();
+        let located = |place: u32| known?.get(place as usize).copied();
+        let mut units: Vec<u32> = match self.opened.positions().filter(|_| !ordered && known.is_none()) {
+            Some(positions) => {
+                places.sort_unstable();
+                places.dedup();
+                positions.pages_of(&places, self.is_far())?
+            }
+            None if !ordered && known.is_none() => return Ok(None),
+            None => places
+                .iter()
+                .map(|place| rows.unit_of(*place).or_else(|| located(*place)).unwrap_or(NOWHERE))
+                .collect(),
+        };
+        units.retain(|unit| *unit < rows.units());
+        units.sort_unstable();
+        units.dedup();
+        Ok(Some(units))
+    }
+
+    /// Whether each read takes its time, as those of a store far away do.
+    pub(super) fn is_far(&self) -> bool {
+        self.profile.latency_ns >= FAR_LATENCY_NS
+    }
+
+    /// Notes where all vectors lie, of an index that has a file of that.
+    pub(super) fn locate_all(&self, control: Control<'_>) -> Result<(), IndexError> {
+        if let Some(positions) = self.opened.positions().filter(|_| self.located().is_none()) {
+            self.set_located(positions.pages(&|| go_on(control))?);
+        }
+        Ok(())
     }
 
     /// Reads all vectors once, and notes where each lies if there is memory for it.
@@ -330,6 +373,17 @@ async fn read_units(
         rows.read(*unit, batch.bytes(at), &mut |id, row| tell(*unit, id, row))?;
     }
     Ok(())
+}
+
+/// An error once the caller waits no longer.
+pub(super) fn go_on(control: Control<'_>) -> Result<(), IndexError> {
+    let cancelled = control.cancel.is_some_and(|cancel| cancel.load(Ordering::Relaxed));
+    let late = control.deadline.is_some_and(|deadline| Instant::now() >= deadline);
+    match (cancelled, late) {
+        (true, _) => Err(IndexError::Cancelled),
+        (false, true) => Err(IndexError::Deadline),
+        (false, false) => Ok(()),
+    }
 }
 
 /// Numbers that rise as ranges.

@@ -33,6 +33,7 @@ use bathyal_index::format::local::LocalLayout;
 use bathyal_index::format::manifest::{CodesEntry, FORMAT_VERSION, FileEntry, Manifest};
 use bathyal_index::format::offsets::{self, Offsets};
 use bathyal_index::format::pages::PageLayout;
+use bathyal_index::format::positions;
 use bathyal_kernels::quantize::{CodeKind, CodeQuery, Codec, EncodeScratch};
 use bathyal_kernels::{Element, Isa, Metric};
 use bathyal_remote::wire::{Answer, Head, Outcome, Verb};
@@ -631,6 +632,7 @@ fn cluster_manifest() -> Manifest {
         ),
         rows: Some(file("rows.bin", layout.row_bytes(2))),
         places: Some(file("places.bin", 2 * 50 * 8)),
+        positions: Some(file("positions.bin", positions::file_bytes(100))),
         page_bytes: 512,
         group_pages: 2,
         groups,

@@ -7,15 +7,18 @@
 use super::scope::Scope;
 use super::search::{Cluster, Scratch, scan_absent};
 use crate::error::IndexError;
+use crate::format::groups::NO_ID;
 use crate::format::places::{PLACE_BYTES, ids_in};
 use crate::query::within::{Among, Stages};
 use crate::query::{Phase, SearchParams};
-use crate::room::room;
+use crate::room::{room, zeros};
 use bathyal_kernels::Neighbor;
 use bathyal_tier::Cx;
 
 /// Groups that are put in order at first, of those that would hold enough if the set were spread evenly.
 const AT_FIRST: f64 = 1.5;
+/// What is said of ids by place where there is no memory for them.
+const WHOSE: &str = "whose vector lies where";
 /// All groups are put in order at once where a part of them as large as one in so many is wanted.
 const ALL_SHARE: usize = 4;
 
@@ -46,13 +49,19 @@ impl Cluster {
 }
 
 impl Cluster {
-    /// The ids by place from the file that says it; `None` where there is none, or none that fits.
+    /// The ids by place from a file that says it; `None` where there is none, or none that fits.
     pub(super) fn read_order(
         &self,
         go_on: &dyn Fn() -> Result<(), IndexError>,
     ) -> Result<Option<Vec<u32>>, IndexError> {
+        if let Some(positions) = &self.positions {
+            let mut ids = zeros(WHOSE, self.pages.layout.places(self.centroids.groups()))?;
+            ids.fill(NO_ID);
+            positions.read_all(go_on, |id, place| ids[place as usize] = id)?;
+            return Ok(Some(ids));
+        }
         let (Some(object), Some(file)) = (&self.order, &self.entry.places) else { return Ok(None) };
-        let mut ids = room("whose vector lies where", file.bytes as usize / PLACE_BYTES)?;
+        let mut ids = room(WHOSE, file.bytes as usize / PLACE_BYTES)?;
         let (mut bytes, mut crc) = (Vec::new(), 0);
         let piece = (object.piece_bytes() / PLACE_BYTES).max(1) * PLACE_BYTES;
         for offset in (0..file.bytes).step_by(piece) {

@@ -221,6 +221,7 @@ fn code(
     };
     let centroids_file = written(CENTROIDS_NAME, &centroids.to_bytes(work.options.metric))?;
     let rows_file = written(ROWS_NAME, centroids.rows().unwrap_or_default())?;
+    let positions = place::write_positions(work, journal)?;
     stages.end("codes");
     let codes = CodesEntry {
         file: encoded.codes,
@@ -233,6 +234,7 @@ fn code(
         centroids: centroids_file,
         rows: Some(rows_file),
         places: encoded.places,
+        positions: Some(positions),
         page_bytes: layout.page_bytes() as u32,
         group_pages: layout.group_pages() as u32,
         groups: centroids.groups() as u32,

@@ -23,6 +23,7 @@ use crate::format::identity::Identity;
 use crate::format::loading::{load, load_codec};
 use crate::format::manifest::{FileEntry, Manifest};
 use crate::format::places::Places;
+use crate::format::positions::{self, Positions};
 use crate::query::codes::plain_metric;
 use crate::query::set::VectorSet;
 use crate::query::{CODES_A_VECTOR, Effort, FRAMES, LARGEST_ALIGNMENT, SearchParams};
@@ -195,14 +196,24 @@ impl Stored for StoredCluster {
             }
             _ => Ok(None),
         };
-        let known = places.as_ref().ok().and_then(Option::as_ref);
-        let held = walk(verifying, &self.entry.file, &self.layout, self.entry.groups, known, report)?;
+        let positions = match &self.entry.positions {
+            Some(file) => load_positions(directory, manifest, file, &self.layout).map(Some),
+            None => Ok(None),
+        };
+        let (of_places, of_ids) = (places.as_ref().ok(), positions.as_ref().ok());
+        let others = |number: u64, page: &[u8]| {
+            let of_places = of_places.and_then(Option::as_ref);
+            let differs = of_places.and_then(|places| places.differ(&self.layout, number, page));
+            let of_ids = of_ids.and_then(Option::as_ref);
+            differs.or_else(|| of_ids.and_then(|ids| misplaced(&self.layout, number, page, ids)))
+        };
+        let held = walk(verifying, &self.entry.file, &self.layout, self.entry.groups, others, report)?;
         if !report.sound {
             return Ok(());
         }
-        match (cluster, places) {
-            (Err(damage), _) | (_, Err(damage)) => report.fault(damage.to_string()),
-            (Ok(cluster), Ok(_)) => {
+        match (cluster, places, positions) {
+            (Err(damage), ..) | (_, Err(damage), _) | (_, _, Err(damage)) => report.fault(damage.to_string()),
+            (Ok(cluster), Ok(_), Ok(_)) => {
                 verify::compare_groups(&cluster.centroids, &held, report);
                 verify::compare_rows(&cluster.centroids, self.layout.identity(), report);
             }
@@ -303,7 +314,13 @@ fn load_cluster(
         let codes = load_some_codes(directory, manifest, &entry, (identity, &centroids), resident)?;
         Codes::Here { from, codes }
     };
-    let order = entry.places.as_ref().and_then(|places| manifest.open_file(directory, places).ok());
+    // Where these are missing, the vectors say it themselves.
+    let found = entry.positions.as_ref();
+    let found =
+        found.map(|file| Positions::open((directory, manifest), file, layout, centroids.groups()).ok());
+    let positions = found.flatten();
+    let order = entry.places.as_ref().filter(|_| positions.is_none());
+    let order = order.and_then(|places| manifest.open_file(directory, places).ok());
     let centroids = Arc::new(centroids);
     if let Codes::Arriving(codes) = &codes {
         let (codes, centroids) = (codes.clone(), centroids.clone());
@@ -328,7 +345,7 @@ fn load_cluster(
         centroids,
         entry,
         card: None,
-        // Where it is missing, the vectors say it themselves.
+        positions,
         order,
     })
 }
@@ -412,4 +429,28 @@ fn load_places(
     let Cluster { pages, centroids, set, .. } = cluster;
     Places::from_bytes(bytes, &pages.layout, set.ids_end.into(), |group| centroids.count(group))
         .map_err(|reason| IndexError::damaged(directory.address().join(&places.name), "the places", reason))
+}
+
+/// Loads the place of each vector, by id.
+fn load_positions(
+    directory: &dyn Generation,
+    manifest: &Manifest,
+    file: &FileEntry,
+    layout: &GroupLayout,
+) -> Result<Vec<u32>, IndexError> {
+    let bytes = load(directory, manifest, file)?;
+    positions::decode_all(layout.identity(), &bytes).map_err(|(number, reason)| {
+        let address = directory.address().join(&file.name);
+        IndexError::damaged(address, format!("block {number}"), reason)
+    })
+}
+
+/// What `positions` say otherwise than page `number` does.
+fn misplaced(layout: &GroupLayout, number: u64, page: &[u8], positions: &[u32]) -> Option<String> {
+    let first = number * layout.page_vectors() as u64;
+    let ids = (0..layout.page_vectors()).map_while(|slot| layout.id(page, slot));
+    let (place, id) = (first..)
+        .zip(ids)
+        .find(|(place, id)| positions.get(*id as usize).is_some_and(|found| u64::from(*found) != *place))?;
+    Some(format!("vector {id} lies at place {place}, its position is another"))
 }

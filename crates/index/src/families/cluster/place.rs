@@ -2,15 +2,23 @@
 
 use super::build::{Journal, Work};
 use super::centroids::GROUPS_A_RUN;
-use super::section::VECTORS_NAME;
+use super::section::{POSITIONS_NAME, VECTORS_NAME};
 use crate::error::IndexError;
-use crate::format::appender::Appender;
+use crate::format::appender::{Appender, ReadBack};
 use crate::format::groups::{GroupLayout, NO_ID};
 use crate::format::manifest::FileEntry;
+use crate::format::positions::{self, BLOCK_PLACES};
+use crate::partition::journal::ORDER_NAME;
 use crate::partition::pieces::{Ordered, Piece};
+use crate::room::zeros;
 
 /// Bytes of pages written at once.
 const WRITE_BYTES: usize = 4 << 20;
+/// Bytes of places that are held while the order is gone through, and of the order that is read at once: together no more than the
+/// stage before has held.
+const POSITIONS_BYTES: usize = 12 << 20;
+/// The same as a part of what the build may take, where that is more.
+const POSITIONS_SHARE: u64 = 16;
 
 /// The number of vectors in each group, and the first group of each run.
 pub(crate) fn groups(pieces: &[Piece], layout: &GroupLayout) -> (Vec<u32>, Vec<u32>) {
@@ -102,6 +110,41 @@ pub(crate) fn finish(work: &Work<'_>, journal: &Journal) -> Result<FileEntry, In
     // What an earlier process has filled up is cut, so the journal counts pages alone.
     let mut file = Appender::resume(work.directory, VECTORS_NAME, journal.vectors)?;
     file.append(&vec![0; rest as usize])?;
+    file.finish()
+}
+
+/// Writes where the vector of each id lies. The order of all is gone through once for all ids whose places memory holds.
+pub(crate) fn write_positions(work: &Work<'_>, journal: &Journal) -> Result<FileEntry, IndexError> {
+    let count = work.data.count();
+    let share = work.options.memory_bytes.map_or(usize::MAX, |given| (given / POSITIONS_SHARE) as usize);
+    let at_once = (share.max(POSITIONS_BYTES) / 4).next_multiple_of(BLOCK_PLACES).min(count);
+    let mut file = Appender::create(work.directory, POSITIONS_NAME)?;
+    let (mut held, mut blocks) = (zeros("where vectors lie", at_once)?, Vec::new());
+    let mut some = vec![0; WRITE_BYTES];
+    for first in (0..count).step_by(at_once) {
+        let held: &mut [u32] = &mut held[..at_once.min(count - first)];
+        held.fill(u32::MAX);
+        let mut order = ReadBack::open(work.directory, ORDER_NAME, journal.order)?;
+        let mut place = 0;
+        while order.left() > 0 {
+            work.go_on()?;
+            let some = &mut some[..order.left().min(WRITE_BYTES as u64) as usize];
+            order.fill(some)?;
+            for id in some.as_chunks::<4>().0.iter().map(|id| u32::from_le_bytes(*id)) {
+                if let Some(held) = (id as usize).checked_sub(first).and_then(|at| held.get_mut(at)) {
+                    *held = place;
+                }
+                place += 1;
+            }
+        }
+        let blocks_at_once = WRITE_BYTES / 4 / BLOCK_PLACES * BLOCK_PLACES;
+        for (number, places) in held.chunks(blocks_at_once).enumerate() {
+            blocks.clear();
+            let block = (first + number * blocks_at_once) / BLOCK_PLACES;
+            positions::encode(work.identity, block as u64, places, &mut blocks);
+            file.append(&blocks)?;
+        }
+    }
     file.finish()
 }
 

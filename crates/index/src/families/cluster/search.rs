@@ -15,6 +15,7 @@ use crate::family::pages::{PageReads, Pages};
 use crate::family::rows::{PageRows, Rows};
 use crate::family::{Arrival, CardUse, Scanned, Searcher};
 use crate::format::groups::GroupLayout;
+use crate::format::positions::Positions;
 use crate::query::set::VectorSet;
 use crate::query::under_way::Query;
 use crate::query::within::keep_of;
@@ -57,7 +58,9 @@ pub(crate) struct Cluster {
     pub(crate) entry: ClusterEntry,
     /// The codes of all groups on a graphics card, instead of in memory.
     pub(crate) card: Option<Scans>,
-    /// What says whose vector lies where, if there is such a file.
+    /// What says where the vector of each id lies, if there is such a file.
+    pub(crate) positions: Option<Positions>,
+    /// What says whose vector lies where, if there is such a file and not the other one.
     pub(crate) order: Option<Arc<dyn Object>>,
 }
 
@@ -395,6 +398,10 @@ impl Searcher for Cluster {
 
     fn places(&self) -> Option<Box<dyn Iterator<Item = (u32, u32)> + '_>> {
         self.pages.places()
+    }
+
+    fn positions(&self) -> Option<&Positions> {
+        self.positions.as_ref()
     }
 
     fn rows(&self) -> Box<dyn Rows + '_> {

@@ -9,6 +9,7 @@ use crate::cost::Machine;
 use crate::format::groups::GroupLayout;
 use crate::format::manifest::{CodesEntry, FileEntry, MAX_VECTORS, Manifest, require};
 use crate::format::places::Places;
+use crate::format::positions;
 use bathyal_kernels::Metric;
 use bathyal_kernels::quantize::SCAN_BLOCK;
 use serde::{Deserialize, Serialize};
@@ -25,6 +26,8 @@ pub(crate) const ROWS_NAME: &str = "rows.bin";
 pub(crate) const CODES_NAME: &str = "codes.bin";
 /// Whose vector lies at each place, with its checksum.
 pub(crate) const PLACES_NAME: &str = "places.bin";
+/// Where the vector of each id lies.
+pub(crate) const POSITIONS_NAME: &str = "positions.bin";
 /// The trained codec.
 pub(crate) const CODEC_NAME: &str = "codec.bin";
 /// No shorter code says enough of a vector.
@@ -49,6 +52,10 @@ pub struct ClusterEntry {
     /// index that was built before vectors were read alone from tiers.
     #[serde(skip)]
     pub places: Option<FileEntry>,
+    /// Where the vector of each id lies. Named among the manifest's files; none of an index that was built before vectors were
+    /// looked for by their ids without reading all.
+    #[serde(skip)]
+    pub positions: Option<FileEntry>,
     /// Bytes of a page.
     pub page_bytes: u32,
     /// Pages of a group.
@@ -94,6 +101,7 @@ impl ClusterEntry {
         entry.centroids = manifest.file(CENTROIDS_NAME)?.clone();
         entry.rows = manifest.file(ROWS_NAME).ok().cloned();
         entry.places = manifest.file(PLACES_NAME).ok().cloned();
+        entry.positions = manifest.file(POSITIONS_NAME).ok().cloned();
         entry.codes.fill(manifest, CODES_NAME, CODEC_NAME)?;
         entry.check(manifest)?;
         Ok(entry)
@@ -102,7 +110,8 @@ impl ClusterEntry {
     /// All files, the one that searches read first.
     pub fn files(&self) -> Vec<FileEntry> {
         let always = [&self.file, &self.codes.file, &self.codes.codec, &self.centroids];
-        always.into_iter().chain(&self.rows).chain(&self.places).cloned().collect()
+        let some = [&self.rows, &self.places, &self.positions];
+        always.into_iter().chain(some.into_iter().flatten()).cloned().collect()
     }
 
     /// Where vectors lie within groups.
@@ -138,6 +147,10 @@ impl ClusterEntry {
         require(
             self.places.as_ref().is_none_or(|places| places.bytes == Places::file_bytes(&layout, groups)),
             "the places' length does not follow from the groups",
+        )?;
+        require(
+            self.positions.as_ref().is_none_or(|file| file.bytes == positions::file_bytes(vectors)),
+            "the positions' length does not follow from the vectors",
         )?;
         // Places are numbers of 32 bits, the last group's included.
         let places = (groups - 1).checked_mul(layout.group_vectors() as u64);

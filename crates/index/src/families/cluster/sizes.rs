@@ -3,13 +3,16 @@
 use super::centroids::GROUPS_A_RUN;
 use super::options::ClusterOptions;
 use super::plan::Plan;
-use super::section::{CENTROIDS_NAME, CODEC_NAME, CODES_NAME, PLACES_NAME, ROWS_NAME, VECTORS_NAME};
+use super::section::{
+    CENTROIDS_NAME, CODEC_NAME, CODES_NAME, PLACES_NAME, POSITIONS_NAME, ROWS_NAME, VECTORS_NAME,
+};
 use crate::build::options::{BuildOptions, Details};
 use crate::build::plan::{FamilyPlan, PlannedCodes, PlannedFile};
 use crate::error::IndexError;
 use crate::form::source::Source;
 use crate::format::groups::GroupLayout;
 use crate::format::places::Places;
+use crate::format::positions;
 use crate::partition::MOST_PARTS;
 use crate::partition::staged::all_stages;
 use bathyal_kernels::Metric;
@@ -46,6 +49,7 @@ pub(super) fn plan(
         PlannedFile::within(CODEC_NAME, codes.codec_bytes()),
         PlannedFile::within(CENTROIDS_NAME, centroids),
         PlannedFile::within(ROWS_NAME, of_groups(&|groups| layout.row_bytes(groups))),
+        PlannedFile::exactly(POSITIONS_NAME, positions::file_bytes(count as u64)),
     ];
     if Places::worth(&layout) {
         let places = of_groups(&|groups| Places::file_bytes(&layout, groups));

@@ -119,7 +119,7 @@ impl Stored for StoredFlat {
     }
 
     fn verify(&self, verifying: &Verifying<'_>, report: &mut VerifyReport) -> Result<(), IndexError> {
-        walk(verifying, &self.entry.file, &self.layout, self.entry.reads, None, report)?;
+        walk(verifying, &self.entry.file, &self.layout, self.entry.reads, |_, _| None, report)?;
         if report.sound
             && let Err(damage) = load_flat(verifying.directory, verifying.manifest, self.entry.clone())
         {
