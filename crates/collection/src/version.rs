@@ -126,13 +126,23 @@ pub(crate) fn deleted_name(segment: &str) -> String {
     format!("{segment}.deleted")
 }
 
-/// The numbers of the versions in a place, rising.
+/// Times that a place without a version is looked at before there is none.
+const LOOKS: usize = 3;
+
+/// The numbers of the versions in a place, rising. A list is not made at one moment everywhere: of versions that were removed while it
+/// was made none may be in it, nor those that took their place. Whichever is in it may be gone; then so are those before.
 pub(crate) fn numbers(place: &Place) -> Result<Vec<u64>, CollectionError> {
     let number = |name: String| match Part::of(&name) {
         Some(Part::Version(number)) => Some(number),
         _ => None,
     };
-    let mut numbers: Vec<u64> = place.store().list()?.into_iter().filter_map(number).collect();
+    let mut numbers = Vec::new();
+    for _ in 0..LOOKS {
+        numbers.extend(place.store().list()?.into_iter().filter_map(number));
+        if !numbers.is_empty() {
+            break;
+        }
+    }
     numbers.sort_unstable();
     Ok(numbers)
 }

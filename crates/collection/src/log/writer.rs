@@ -163,14 +163,15 @@ impl LogWriter {
     /// [`CollectionError`] if it cannot be known.
     pub(crate) fn is_current(&mut self) -> Result<bool, CollectionError> {
         match version::numbers(&self.place)?.last() {
-            Some(newest) if *newest == self.version => Ok(true),
+            // Later ones may have come and gone while the list was made: then this one went before them.
+            Some(newest) if *newest == self.version => self.is_ours(*newest),
             Some(newest) if *newest > self.version => self.is_ours(*newest),
             _ => Ok(false),
         }
     }
 
     fn is_ours(&self, number: u64) -> Result<bool, CollectionError> {
-        match Version::read(&self.place, number) {
+        match Version::load(&self.place, number) {
             Ok((version, _)) => Ok(version.writer == self.writer),
             // Later ones have taken its place.
             Err(CollectionError::Store(StoreError::Missing { .. } | StoreError::Replaced { .. })) => {
