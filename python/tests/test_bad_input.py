@@ -183,7 +183,7 @@ def test_damage_is_found_and_nothing_is_answered(family, vectors, tmp_path):
         for at in range(0, len(damaged), 997):
             damaged[at] ^= 0x10
         file.write_bytes(damaged)
-        # Only who reads vectors alone, from the memory of another machine, reads the places, and who asks for ids the positions.
+        # Who reads vectors alone, from the memory of another machine, reads places; who asks for ids, positions.
         if file.name not in ("places.bin", "positions.bin"):
             with pytest.raises(bathyal.DamagedIndexError, match=file.name):
                 bathyal.open(tmp_path / "i").search(vectors[:20], search_list=200)
