@@ -334,10 +334,11 @@ class Index:
         They come as they were given, of the element of the index: under cosine floats have length 1, as which they
         are stored, and with ``store_as`` what the smaller element has left of them.
 
-        Of the families ``flat``, ``lsh``, ``graph`` (layout ``padded``) and ``spann`` (layout ``decoupled``) only
-        what is wanted is read. Others are read once as a whole, the first time; from then on the index knows where
-        each vector lies, in 4 bytes a vector, if its ``memory`` allows that. Where it does not, each call reads
-        all: ask for many at once then.
+        Of the families ``cluster``, ``flat``, ``lsh``, ``graph`` (layout ``padded``) and ``spann`` (layout
+        ``decoupled``) only what is wanted is read. Others, and cluster indexes without the file
+        ``positions.bin``, which older versions have built, are read once as a whole, the first time; from then on
+        the index knows where each vector lies, in 4 bytes a vector, if its ``memory`` allows that. Where it does
+        not, each call reads all: ask for many at once then.
 
         Raises:
             ValueError: an id that no vector has, or whose vector was deleted: it is named.
