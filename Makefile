@@ -184,8 +184,9 @@ check-publishing: ## builds of sets in parts killed, out of space or without pow
 check-dax: ## the command in a guest with an NVDIMM and CXL memory, both emulated; minutes, 150 MB the first time
 	CARGO="$(CARGO)" STRICT=$(STRICT) scripts/check_dax/run.sh
 
-check-histories: ## ten thousand random schedules of writers and readers of the same partitions; minutes
+check-histories: ## ten thousand random schedules of writers and readers of the same partitions, and of the same collection; an hour
 	BATHYAL_SCHEDULES=10000 $(CARGO) test --locked -p bathyal-index --lib what_writers_and_readers_see
+	BATHYAL_SCHEDULES=10000 $(CARGO) test --locked -p bathyal-collection --lib writers_that_are_held_up
 
 check-gpu: ## the kernels, searches, exact search and builds on a real graphics card, the first one or that of BATHYAL_CARD; minutes
 	BATHYAL_CARD=$${BATHYAL_CARD:-0} $(CARGO) test --release --locked -p bathyal-simt --test kernels -- --nocapture a_real_card

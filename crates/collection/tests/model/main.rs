@@ -9,9 +9,13 @@ mod faults;
 mod large;
 mod processes;
 mod program;
+#[allow(dead_code)]
 #[path = "../../src/log/tests/shared.rs"]
 mod shared;
 mod truth;
+#[allow(dead_code)]
+#[path = "../../src/log/tests/turns.rs"]
+mod turns;
 
 use bathyal_collection::Place;
 use bathyal_store::Store;

@@ -5,6 +5,7 @@ mod format;
 mod missing;
 mod races;
 mod shared;
+mod turns;
 
 use super::*;
 use crate::ids::{Id, IdKind, Ids};

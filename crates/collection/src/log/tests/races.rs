@@ -1,11 +1,16 @@
 use super::shared::SharedStore;
+use super::turns::Turns;
 use super::*;
 use bathyal_object::StoreOptions;
 use bathyal_store::memory::MemoryStore;
 use bathyal_store::{Durability, StoreError};
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Schedules that are tried: without the check in `take_begun` one of these fails.
+const SCHEDULES: u64 = 60;
 
 /// What all writers together know.
 #[derive(Debug, Default)]
@@ -178,12 +183,18 @@ proptest! {
 
 /// Writers that take over from each other at any moment, with a reader among them.
 fn fight(place: &Place, threads: usize, rounds: usize) {
+    fight_in(place, threads, rounds, None);
+}
+
+/// The same, of threads that run in turns.
+fn fight_in(place: &Place, threads: usize, rounds: usize, turns: Option<&Turns>) {
     create(place);
     let all = Mutex::default();
     std::thread::scope(|scope| {
         for who in 0..threads {
             let (place, all) = (place.clone(), &all);
             scope.spawn(move || {
+                let _joined = turns.map(|turns| turns.join(who));
                 for round in 0..rounds {
                     let result = Actor::acquire(&place, all).and_then(|mut actor| {
                         for i in 0..(who + round) % 4 + 1 {
@@ -202,6 +213,7 @@ fn fight(place: &Place, threads: usize, rounds: usize) {
                 }
             });
         }
+        let _joined = turns.map(|turns| turns.join(threads));
         for _ in 0..rounds {
             follow(place, &all);
         }
@@ -251,6 +263,22 @@ fn who_begins_a_log_that_another_one_seals_at_once_is_not_its_writer() {
     let refused = writer::take_begun(&place, first).unwrap_err();
     assert!(matches!(refused, StoreError::Busy { .. }), "{refused}");
     other.append(1, Durability::Disk, &all).unwrap();
+}
+
+/// See [`Turns`]. A schedule that fails is told with its number and what was done last.
+#[test]
+fn writers_that_are_held_up_at_any_moment_lose_nothing() {
+    let schedules = std::env::var("BATHYAL_SCHEDULES").map_or(SCHEDULES, |text| text.parse().unwrap());
+    for schedule in 0..schedules {
+        let threads = 2 + schedule as usize % 4;
+        let turns = Arc::new(Turns::new(schedule, threads + 1));
+        let place = Place::in_store(Arc::new(SharedStore::in_turns(turns.clone())));
+        let fought = catch_unwind(AssertUnwindSafe(|| fight_in(&place, threads, 20, Some(&turns))));
+        if let Err(panic) = fought {
+            eprintln!("schedule {schedule}, thread, what, of which, at:\n{}", turns.told());
+            resume_unwind(panic);
+        }
+    }
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! A store that many machines share: nothing is locked, and of two who append at once one comes second.
 
+use super::turns::Turns;
 use bathyal_store::memory::MemoryStore;
 use bathyal_store::{Draft, Durability, Generation, Log, LogWriter, Object, Replace, Store, StoreError};
 use std::collections::BTreeMap;
@@ -21,11 +22,30 @@ pub(super) struct SharedStore {
     logs: Arc<Mutex<BTreeMap<String, Pieces>>>,
     /// Whether the answer to the next append or publication is lost.
     loses: Arc<AtomicBool>,
+    /// Before each step of an operation others may come.
+    turns: Option<Arc<Turns>>,
 }
 
 impl SharedStore {
     pub(super) fn new() -> SharedStore {
-        SharedStore { store: MemoryStore::new("shared"), logs: Arc::default(), loses: Arc::default() }
+        SharedStore {
+            store: MemoryStore::new("shared"),
+            logs: Arc::default(),
+            loses: Arc::default(),
+            turns: None,
+        }
+    }
+
+    /// One whose users run in turns.
+    pub(super) fn in_turns(turns: Arc<Turns>) -> SharedStore {
+        SharedStore { turns: Some(turns), ..SharedStore::new() }
+    }
+
+    /// Lets another thread come first, and notes what this one does next.
+    fn turn(&self, what: &'static str, name: &str, more: u64) {
+        if let Some(turns) = &self.turns {
+            turns.turn(what, name, more);
+        }
     }
 
     /// Lets the answer to the next append or publication be lost, or none.
@@ -50,12 +70,15 @@ impl Store for SharedStore {
     }
 
     fn list(&self) -> Result<Vec<String>, StoreError> {
+        self.turn("list", "", 0);
         self.store.list()
     }
 
     fn open(&self, name: &str) -> Result<Arc<dyn Generation>, StoreError> {
         // First: who finds it there, and no log because it was removed meanwhile, reads nothing of it.
+        self.turn("open", name, 0);
         let generation = self.store.open(name)?;
+        self.turn("opened", name, 0);
         let pieces = locked(&self.logs).entry(name.into()).or_default().clone();
         Ok(Arc::new(Shared { store: self.clone(), generation, pieces }))
     }
@@ -79,7 +102,9 @@ impl Store for SharedStore {
     }
 
     fn erase(&self, name: &str) -> Result<(), StoreError> {
+        self.turn("erase", name, 0);
         self.store.erase(name)?;
+        self.turn("erased", name, 0);
         locked(&self.logs).remove(name);
         Ok(())
     }
@@ -101,6 +126,10 @@ impl Shared {
     /// An error if the generation is gone.
     fn check_place(&self) -> Result<(), StoreError> {
         self.generation.log("place")?.read(0).map(drop)
+    }
+
+    fn turn(&self, what: &'static str, more: u64) {
+        self.store.turn(what, &self.generation.address().display().to_string(), more);
     }
 
     fn contents(&self) -> Vec<u8> {
@@ -137,14 +166,18 @@ impl Log for Shared {
     }
 
     fn read(&self, from: u64) -> Result<Vec<u8>, StoreError> {
+        self.turn("read", from);
         self.check_place()?;
+        self.turn("is read from", from);
         let mut bytes = self.contents();
         Ok(bytes.split_off(bytes.len().min(from as usize)))
     }
 
     fn write(&self) -> Result<Box<dyn LogWriter>, StoreError> {
+        self.turn("lock", 0);
         self.check_place()?;
         let next = locked(&self.pieces).len();
+        self.turn("is locked behind pieces", next as u64);
         Ok(Box::new(SharedWriter { log: self.clone(), next }))
     }
 }
@@ -158,6 +191,7 @@ struct SharedWriter {
 impl LogWriter for SharedWriter {
     fn append(&mut self, at: u64, bytes: &[u8], _durability: Durability) -> Result<(), StoreError> {
         let path: PathBuf = self.log.generation.address().into();
+        self.log.turn("append", at);
         let mut pieces = locked(&self.log.pieces);
         if pieces.len() != self.next {
             return Err(StoreError::Busy { path });
@@ -165,6 +199,7 @@ impl LogWriter for SharedWriter {
         pieces.push((at, bytes.to_vec()));
         drop(pieces);
         self.next += 1;
+        self.log.turn("was appended to, pieces", self.next as u64);
         self.log.store.answer(&path)?;
         self.log.check_place()
     }
@@ -223,7 +258,9 @@ impl Draft for SharedDraft {
 
     fn publish(self: Box<Self>, names: &[&str], note: &str) -> Result<(), StoreError> {
         let path = self.draft.address().to_path_buf();
+        self.store.turn("publish", &path.display().to_string(), 0);
         self.draft.publish(names, note)?;
+        self.store.turn("published", &path.display().to_string(), 0);
         self.store.answer(&path)
     }
 
