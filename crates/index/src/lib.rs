@@ -24,7 +24,8 @@ mod room;
 pub use bathyal_object::{CacheStatus, PruneOptions, Pruned, StoreOptions};
 pub use bathyal_store::{CacheUse, Requests};
 pub use build::options::{
-    BuildOptions, BuildReport, DEFAULT_SEED, FamilyOptions, GivenOptions, OptionDoc, StripeOptions,
+    BuildOptions, BuildReport, DEFAULT_SEED, FamilyOptions, GivenOptions, MOST_CALIBRATION_QUERIES,
+    OptionDoc, StripeOptions,
 };
 pub use build::plan::{BuildPlan, MemoryPlan, PlannedFile, PlannedStage, plan_build};
 pub use build::{build, build_in};

@@ -7,6 +7,7 @@ use bathyal_index::families::lsh::LshOptions;
 use bathyal_index::{
     BuildOptions, ClusterOptions, Effort, FamilyOptions, GivenOptions, GraphOptions, Index, IndexError,
     OpenOptions, PartitionedOptions, RangeOptions, SearchMode, SearchOptions, SpannOptions, build, families,
+    inspect,
 };
 use bathyal_kernels::Element;
 use bathyal_tier::Control;
@@ -177,4 +178,33 @@ fn options_by_name_are_those_of_the_family_s_own_struct() {
     );
     let groups = ClusterOptions { group_vectors: 30, code_bytes: Some(16), ..ClusterOptions::default() };
     same("cluster", &[("group_vectors", 30.into()), ("code_bytes", 16.into())], groups.into());
+}
+
+#[test]
+fn a_calibration_has_the_queries_that_it_is_told_of_and_no_more_than_are_planned_for() {
+    let (folder, data) = (tempfile::tempdir().unwrap(), vectors(Element::F32, 4000, 16, 5));
+    let coded = || FlatOptions { code_bytes: Some(8), ..FlatOptions::default() };
+    for own in
+        [FamilyOptions::from(ClusterOptions::default()), coded().into(), GraphOptions::default().into()]
+    {
+        let mut identities = Vec::new();
+        for queries in [250, 400] {
+            let path = folder.path().join(format!("{}-{queries}", own.family()));
+            let options = BuildOptions { calibration_queries: queries, ..BuildOptions::of(own.clone()) };
+            build(&data, &path, &options, &Silent).unwrap();
+            let said = inspect(&path, &Silent).unwrap().description.calibration.join("\n");
+            // A graph does without the one at which searches begin.
+            let known = [format!("{queries} "), format!("{} ", queries - 1)];
+            assert!(known.iter().any(|known| said.contains(known)), "{queries}: {said}");
+            identities.push(Index::open(&path, &OpenOptions::default()).unwrap().manifest().identity.clone());
+        }
+        assert_ne!(identities[0], identities[1], "what is measured is a part of the index");
+        for queries in [0, 1001] {
+            let path = folder.path().join("none");
+            let options = BuildOptions { calibration_queries: queries, ..BuildOptions::of(own.clone()) };
+            let refused = refusal(build(&data, &path, &options, &Silent));
+            assert!(refused.contains(&format!("{queries} queries of a calibration: 1 to 1000")), "{refused}");
+            assert!(!path.exists());
+        }
+    }
 }

@@ -12,9 +12,9 @@ use bathyal_index::families::{self, FAMILIES};
 use bathyal_index::family::Family;
 use bathyal_index::open::WrapTier;
 use bathyal_index::{
-    BuildOptions, CompactOptions, Counter, DEFAULT_SEED, Effort, Index, IndexError, OpenOptions, OptionDoc,
-    SearchMode, SearchOptions, SearchResult, StoreAs, StripeConversionOptions, StripeOptions, TierChoice,
-    compact_in, convert_layout_in, find, holding, inspect_in, verify_in,
+    BuildOptions, CompactOptions, Counter, DEFAULT_SEED, Effort, Index, IndexError, MOST_CALIBRATION_QUERIES,
+    OpenOptions, OptionDoc, SearchMode, SearchOptions, SearchResult, StoreAs, StripeConversionOptions,
+    StripeOptions, TierChoice, compact_in, convert_layout_in, find, holding, inspect_in, verify_in,
 };
 use bathyal_tier::layer::delay::{DelayProfile, DelayTier};
 use bathyal_tier::{Control, Tier, TierProfile};
@@ -68,6 +68,7 @@ impl BuildArguments<'_> {
             overwrite: self.overwrite,
             store_as: self.store_as.as_deref().map(store_as).transpose()?,
             calibration,
+            calibration_queries: MOST_CALIBRATION_QUERIES,
             stripe: stripe_options(self.stripe, self.stripe_unit),
             store: store_options(self.store)?,
             card: card(&self.device)?,

@@ -3,7 +3,7 @@
 use bathyal_console::process_memory::peak_rss_bytes;
 use bathyal_console::process_time::processor_seconds;
 use bathyal_console::{Console, Failure, byte_size};
-use bathyal_index::{BuildOptions, BuildReport, IndexError};
+use bathyal_index::{BuildOptions, BuildReport, IndexError, MOST_CALIBRATION_QUERIES};
 use bathyal_kernels::Metric;
 use serde::Serialize;
 
@@ -51,6 +51,7 @@ fn options(arguments: &BuildArguments, metric: Metric, console: &Console) -> Res
         overwrite: arguments.overwrite,
         store_as: arguments.store_as,
         calibration: calibration.map(|(queries, _)| queries),
+        calibration_queries: MOST_CALIBRATION_QUERIES,
         stripe: arguments.disks.options(),
         store: arguments.store.options()?,
         card: arguments.device.card_alone().map_err(IndexError::from)?,

@@ -13,6 +13,7 @@ use crate::schema::{Schema, VectorField};
 use crate::seal::{seal, unseal};
 use crate::version::SegmentEntry;
 use arrow_array::RecordBatch;
+use bathyal_index::build::options::MOST_CALIBRATION_QUERIES;
 use bathyal_index::build::planned_memory;
 use bathyal_index::format::manifest::{MAX_VECTORS, Manifest as IndexManifest};
 use bathyal_index::{BuildOptions, DEFAULT_SEED, FamilyOptions, IndexError, build_in, families};
@@ -64,6 +65,8 @@ pub(crate) struct WriteOptions {
     pub(crate) threads: usize,
     /// Segments of fewer rows have indexes of the family `flat`, whatever the schema says.
     pub(crate) flat_below_rows: usize,
+    /// Queries of calibrations at most.
+    pub(crate) calibration_queries: usize,
     /// Seed of everything random.
     pub(crate) seed: u64,
 }
@@ -75,6 +78,7 @@ impl Default for WriteOptions {
             held_bytes: HELD_BYTES,
             threads: 0,
             flat_below_rows: FLAT_BELOW_ROWS,
+            calibration_queries: MOST_CALIBRATION_QUERIES,
             seed: DEFAULT_SEED,
         }
     }
@@ -349,6 +353,7 @@ fn build(
         threads: options.threads,
         seed: options.seed,
         memory_bytes: options.memory_bytes,
+        calibration_queries: options.calibration_queries,
         // The few are not worth a loss.
         store_as: field.store_as.filter(|_| !small),
         ..BuildOptions::of(family(field, data.count(), options.flat_below_rows)?)

@@ -20,6 +20,10 @@ pub(super) const ROWS_AT_ONCE: usize = 4096;
 /// The family of segments that are written in haste.
 const FLAT: &str = "flat";
 
+/// Queries of the calibration of a segment that writes wait for, which takes most of the time beyond that. What a segment finds too
+/// little another one finds too much, and all is measured again when they are merged.
+const HASTY_QUERIES: usize = 250;
+
 /// How far the writing of a segment from memory is.
 #[derive(Debug, Default)]
 pub(super) enum Flush {
@@ -204,7 +208,8 @@ impl Shared {
         let flat_below_rows = if frozen.hasty { usize::MAX } else { usual.flat_below_rows };
         let flat = state.schema().vectors.iter().all(|field| field.family == FLAT);
         let hasty = frozen.hasty && sorted.len() >= usual.flat_below_rows && !flat;
-        let options = WriteOptions { flat_below_rows, ..usual };
+        let calibration_queries = if frozen.hasty { HASTY_QUERIES } else { usual.calibration_queries };
+        let options = WriteOptions { flat_below_rows, calibration_queries, ..usual };
         let entry = match sorted.is_empty() {
             true => None,
             false => Some(match share {

@@ -59,12 +59,13 @@ pub(crate) fn fingerprint(
 ) -> Option<String> {
     // The identity knows the metric, the seed and the family's options.
     Some(format!(
-        "{}, steps {steps} of {}; {}; {:?} bytes, {} threads",
+        "{}, steps {steps} of {}; {}; {:?} bytes, {} threads, {} queries",
         options.family.family(),
         env!("CARGO_PKG_VERSION"),
         source(data.given(), options, identity)?,
         options.memory_bytes,
         options.thread_count(),
+        options.calibration_queries,
     ))
 }
 

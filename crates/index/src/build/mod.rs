@@ -17,7 +17,7 @@ use crate::locate::holding;
 use bathyal_store::{Replace, Store};
 use bathyal_vectors::progress::Progress;
 use bathyal_vectors::{Largest, VectorFile};
-use options::{BuildOptions, BuildReport, Details, Job, Target};
+use options::{BuildOptions, BuildReport, Details, Job, MOST_CALIBRATION_QUERIES, Target};
 use serde_json::Value;
 use std::borrow::Cow;
 use std::path::Path;
@@ -95,6 +95,10 @@ pub(crate) fn build_over(
     let options = &*suited(data, options);
     let builder = options.family.builder();
     builder.check()?;
+    if !(1..=MOST_CALIBRATION_QUERIES).contains(&options.calibration_queries) {
+        let (given, most) = (options.calibration_queries, MOST_CALIBRATION_QUERIES);
+        return Err(IndexError::Parameter(format!("{given} queries of a calibration: 1 to {most}")));
+    }
     if options.card.is_some() && !builder.calibrates() && options.store_as.is_none() {
         let what = "a graphics card has nothing to do for an index that is not calibrated: leave --device out, or build with codes \
                     (--code-bytes)";
@@ -189,6 +193,7 @@ fn identity(
         overwrite: _,
         store_as,
         calibration,
+        calibration_queries,
         stripe: _,
         store: _,
         card: _,
@@ -212,8 +217,10 @@ fn identity(
         family.family(),
         family.builder(),
     ));
-    let stored = store_as.map(|store_as| identity.and(&format!("stored as {store_as}")));
-    Ok((stored.unwrap_or(identity), of_data.largest))
+    let fewer = *calibration_queries < MOST_CALIBRATION_QUERIES;
+    let stored = store_as.map(|store_as| format!("stored as {store_as}"));
+    let further = stored.into_iter().chain(fewer.then(|| format!("{calibration_queries} queries measured")));
+    Ok((further.fold(identity, |identity, words| identity.and(&words)), of_data.largest))
 }
 
 /// The manifest of an index of which the family has not said anything yet.

@@ -16,8 +16,6 @@ use std::num::NonZeroUsize;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Queries measured: recall@10 of a thousand has a standard error of about 0.2 percentage points.
-const MOST_QUERIES: usize = 1000;
 /// Neighbour counts that get a curve.
 const CALIBRATED_K: [u32; 3] = [1, 10, 100];
 /// Fewest vectors that are calibrated: below, looking at all of them is exact and cheap.
@@ -26,9 +24,9 @@ pub(crate) const LEAST_VECTORS: usize = 200;
 const HELD_OUT_SHARE: usize = 10;
 
 /// The ids of vectors that stand in for queries, rising.
-pub(crate) fn sample_ids(vectors: usize, seed: u64) -> Vec<u32> {
-    let mut random = rand::rngs::StdRng::seed_from_u64(seed ^ 0xca11);
-    let count = (vectors / HELD_OUT_SHARE).min(MOST_QUERIES);
+pub(crate) fn sample_ids(vectors: usize, options: &BuildOptions) -> Vec<u32> {
+    let mut random = rand::rngs::StdRng::seed_from_u64(options.seed ^ 0xca11);
+    let count = (vectors / HELD_OUT_SHARE).min(options.calibration_queries);
     let mut ids: Vec<u32> = sample(&mut random, vectors, count).iter().map(|id| id as u32).collect();
     ids.sort_unstable();
     ids
@@ -76,7 +74,7 @@ impl Trial {
         let (ids, held_out, own) = match stand_ins {
             StandIns::HeldOut(ids) => (ids.to_vec(), ids, false),
             StandIns::Own if !given && data.count() < LEAST_VECTORS => return Ok(None),
-            StandIns::Own if !given => (sample_ids(data.count(), options.seed), &[][..], true),
+            StandIns::Own if !given => (sample_ids(data.count(), options), &[][..], true),
             StandIns::Own => (Vec::new(), &[][..], false),
         };
         let Some((queries, ids)) = queries(data, ids, options)? else { return Ok(None) };
@@ -206,7 +204,7 @@ fn queries(
         None => (data.given(), ids),
         Some(given) => {
             let mut random = rand::rngs::StdRng::seed_from_u64(options.seed ^ 0xca11);
-            let chosen = sample(&mut random, given.count(), given.count().min(MOST_QUERIES));
+            let chosen = sample(&mut random, given.count(), given.count().min(options.calibration_queries));
             (given, chosen.iter().map(|id| id as u32).collect())
         }
     };

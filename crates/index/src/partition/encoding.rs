@@ -16,10 +16,19 @@ pub(crate) const CODES_BYTES: usize = 4 << 20;
 /// Vectors that a thread encodes at once: whole blocks.
 const ENCODE_ROWS: usize = 8 * SCAN_BLOCK;
 
+/// Vectors that a codec is trained on of which only a mean and a spread are taken.
+const MEAN_ROWS: usize = 4096;
+
+/// Vectors that a codec is trained on.
+fn training_rows(count: usize, dim: usize, kind: CodeKind) -> usize {
+    let rows = sample_rows(count, dim);
+    if matches!(kind, CodeKind::RaBitQ { .. }) { rows.min(MEAN_ROWS) } else { rows }
+}
+
 /// Bytes of memory at the peak of training a codec and making codes.
 pub(crate) fn planned_bytes(count: usize, dim: usize, choice: CodeChoice, threads: u64) -> u64 {
     // The codec takes its sample as it is and centred.
-    let sample = (sample_rows(count, dim) * dim * 4) as u64;
+    let sample = (training_rows(count, dim, choice.of_groups(dim).0) * dim * 4) as u64;
     let training = 2 * sample + choice.training_bytes(dim);
     let encoding = 2 * CODES_BYTES as u64 + threads * (ENCODE_ROWS as u64 + 64) * 4 * dim as u64;
     training.max(encoding) + choice.codec_bytes(dim)
@@ -95,7 +104,7 @@ impl<L: Sync, O: Sync, F: ReadFloats, M: Fn(usize) -> F + Sync> Encoding<'_, '_,
     /// Trains a codec on vectors from all over; returns the sample as well, from which its mean is taken.
     pub(crate) fn train(&self, choice: (CodeKind, usize)) -> Result<(VectorCodes, Vec<f32>), IndexError> {
         let (work, dim) = (self.work, self.dim);
-        let mut sample = self.sample(sample_rows(self.count, dim))?;
+        let mut sample = self.sample(training_rows(self.count, dim, choice.0))?;
         let options = work.options;
         let codes = VectorCodes::train(choice, options.metric, &mut sample, dim, options.seed, work.threads)?;
         Ok((codes, sample))

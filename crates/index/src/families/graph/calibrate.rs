@@ -37,7 +37,7 @@ pub(crate) fn hold_out(data: &Source<'_>, entry: u32, options: &BuildOptions) ->
     if options.calibration.is_some() || data.count() < LEAST_VECTORS {
         return Vec::new();
     }
-    let mut ids = sample_ids(data.count(), options.seed);
+    let mut ids = sample_ids(data.count(), options);
     ids.retain(|id| *id != entry);
     ids
 }

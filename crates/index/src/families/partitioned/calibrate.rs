@@ -56,7 +56,7 @@ pub(super) fn hold_out(work: &Work<'_>, meta: &Meta) -> Vec<u32> {
     }
     let mut pivots = meta.pivots.clone();
     pivots.sort_unstable();
-    let mut ids = sample_ids(data.count(), work.options.seed);
+    let mut ids = sample_ids(data.count(), work.options);
     ids.retain(|id| pivots.binary_search(id).is_err());
     ids
 }
