@@ -32,9 +32,9 @@ impl Exact {
         to_f32(self.element, row, &mut self.values);
         let (a, b) = (query.values, &self.values);
         let exact = match self.metric {
-            Metric::L2 => sum(a, b, |x, y| (x - y) * (x - y)),
-            Metric::InnerProduct => -sum(a, b, |x, y| x * y),
-            Metric::Cosine => 1.0 - (sum(a, b, |x, y| x * y) / (query.norm * norm(b))).clamp(-1.0, 1.0),
+            Metric::L2 => sum(Term::Square, a, b),
+            Metric::InnerProduct => -sum(Term::Product, a, b),
+            Metric::Cosine => 1.0 - (sum(Term::Product, a, b) / (query.norm * norm(b))).clamp(-1.0, 1.0),
         };
         // Adding zero makes -0.0 of ip into 0.0, so that equal distances have equal bits and the id decides.
         exact as f32 + 0.0
@@ -49,10 +49,56 @@ impl Exact {
 
 /// The Euclidean length of `values`.
 pub(super) fn norm(values: &[f32]) -> f64 {
-    sum(values, values, |x, y| x * y).sqrt()
+    sum(Term::Product, values, values).sqrt()
 }
 
-fn sum(a: &[f32], b: &[f32], term: impl Fn(f64, f64) -> f64) -> f64 {
+/// What is summed.
+#[derive(Clone, Copy)]
+enum Term {
+    /// `(x - y)^2`.
+    Square,
+    /// `x y`.
+    Product,
+}
+
+/// The sum over all pairs of values, the same bit for bit whatever the processor knows: the order of the sums is given.
+fn sum(term: Term, a: &[f32], b: &[f32]) -> f64 {
+    #[cfg(target_arch = "x86_64")]
+    {
+        if is_x86_feature_detected!("avx512f") {
+            // SAFETY: the processor knows these instructions.
+            return unsafe { sum_avx512(term, a, b) };
+        }
+        if is_x86_feature_detected!("avx2") {
+            // SAFETY: as above.
+            return unsafe { sum_avx2(term, a, b) };
+        }
+    }
+    sum_of(term, a, b)
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx512f")]
+fn sum_avx512(term: Term, a: &[f32], b: &[f32]) -> f64 {
+    sum_of(term, a, b)
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2")]
+fn sum_avx2(term: Term, a: &[f32], b: &[f32]) -> f64 {
+    sum_of(term, a, b)
+}
+
+#[inline(always)]
+fn sum_of(term: Term, a: &[f32], b: &[f32]) -> f64 {
+    match term {
+        Term::Square => add_up(a, b, |x, y| (x - y) * (x - y)),
+        Term::Product => add_up(a, b, |x, y| x * y),
+    }
+}
+
+#[inline(always)]
+fn add_up(a: &[f32], b: &[f32], term: impl Fn(f64, f64) -> f64) -> f64 {
     let (a_chunks, a_rest) = a.as_chunks::<SUMS>();
     let (b_chunks, b_rest) = b.as_chunks::<SUMS>();
     let mut sums = [0.0; SUMS];
@@ -105,4 +151,23 @@ pub(super) fn limit(metric: Metric, roundings: usize, norm: f64, longest: f64, d
         Metric::Cosine => (distance - 1.0 + product + few) * norm,
     };
     (value as f32).next_up()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rand::rngs::StdRng;
+    use rand::{Rng, SeedableRng};
+
+    #[test]
+    fn sums_are_the_same_on_every_processor() {
+        let mut random = StdRng::seed_from_u64(3);
+        for dim in [1, 7, 8, 9, 63, 384, 1001] {
+            let mut some = || -> Vec<f32> { (0..dim).map(|_| random.random_range(-2.0..2.0)).collect() };
+            let (a, b) = (some(), some());
+            for term in [Term::Square, Term::Product] {
+                assert_eq!(sum(term, &a, &b).to_bits(), sum_of(term, &a, &b).to_bits(), "{dim}");
+            }
+        }
+    }
 }
