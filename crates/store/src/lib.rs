@@ -16,6 +16,7 @@ mod error;
 mod extension;
 pub mod faulty;
 mod folder;
+mod leaving;
 pub mod local;
 pub mod memory;
 mod name;
@@ -29,5 +30,6 @@ pub use contract::{
 pub use error::StoreError;
 pub use extension::{DraftExt, GenerationExt, ObjectExt, ObjectReader, StoreExt};
 pub use folder::usual_folder;
+pub use leaving::Leaving;
 pub use name::check_name;
 pub use traffic::{CacheCounts, CacheLevel, CacheUse, Prices, Requests, Traffic};

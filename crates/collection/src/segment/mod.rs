@@ -21,6 +21,7 @@ mod spool;
 mod summed;
 #[cfg(test)]
 mod tests;
+mod unfinished;
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) mod untrusted;
 mod verify;
@@ -31,6 +32,7 @@ pub(crate) use alone::Alone;
 pub(crate) use in_memory::{FieldIndex, VectorMemory};
 pub(crate) use part::{SegmentPart, search_bytes};
 pub(crate) use salvage::{Faults, Piece};
+pub(crate) use unfinished::{Merged, Unfinished};
 pub(crate) use write::{FLAT_BELOW_ROWS, SegmentWriter, WriteOptions};
 
 use crate::error::CollectionError;

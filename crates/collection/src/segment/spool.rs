@@ -1,6 +1,7 @@
 //! The vectors of a segment that is being written, until its indexes are built: in memory while they are few, then in an object of
 //! its draft, which is not published.
 
+use super::written::FileEntry;
 use crate::error::CollectionError;
 use crate::schema::VectorField;
 use bathyal_store::{Append, Backing, Draft, ObjectExt, StoreError};
@@ -16,6 +17,11 @@ pub(super) struct Spool {
     name: String,
     held: Vec<u8>,
     object: Option<Box<dyn Append>>,
+    /// Whether they are in the draft.
+    spilled: bool,
+    /// Bytes that came so far, and their checksum.
+    bytes: u64,
+    crc32c: u32,
 }
 
 /// Bytes of an object of a draft, as vectors.
@@ -31,7 +37,13 @@ impl AsRef<[u8]> for Shared {
 impl Spool {
     /// Of the field with this number.
     pub(super) fn new(field: usize) -> Spool {
-        Spool { name: format!("v{field}.rows"), held: Vec::new(), object: None }
+        let name = format!("v{field}.rows");
+        Spool { name, held: Vec::new(), object: None, spilled: false, bytes: 0, crc32c: 0 }
+    }
+
+    /// Of the field with this number, whose vectors an earlier writer has left in the draft.
+    pub(super) fn left(field: usize) -> Spool {
+        Spool { spilled: true, ..Spool::new(field) }
     }
 
     /// Bytes of memory.
@@ -41,6 +53,8 @@ impl Spool {
 
     pub(super) fn push(&mut self, rows: &[u8]) -> Result<(), StoreError> {
         self.held.extend_from_slice(rows);
+        self.bytes += rows.len() as u64;
+        self.crc32c = crc32c::crc32c_append(self.crc32c, rows);
         match &mut self.object {
             Some(object) if self.held.len() >= WRITE_BYTES => {
                 object.append(&self.held)?;
@@ -58,8 +72,17 @@ impl Spool {
             None => self.object.insert(draft.append(&self.name, 0)?),
         };
         object.append(&self.held)?;
-        self.held = Vec::new();
+        (self.held, self.spilled) = (Vec::new(), true);
         Ok(())
+    }
+
+    /// Makes all of them, which are in the draft, outlive the machine. No more come after that.
+    pub(super) fn settle(&mut self, draft: &dyn Draft) -> Result<FileEntry, StoreError> {
+        self.spill(draft)?;
+        if let Some(object) = self.object.take() {
+            object.sync()?;
+        }
+        Ok(FileEntry { name: self.name.clone(), bytes: self.bytes, crc32c: self.crc32c })
     }
 
     /// All vectors.
@@ -71,10 +94,12 @@ impl Spool {
         draft: &dyn Draft,
         field: &VectorField,
     ) -> Result<VectorFile, CollectionError> {
-        if self.object.is_none() {
+        if !self.spilled {
             return Ok(VectorFile::from_rows(field.element, field.dim, self.held)?);
         }
-        self.spill(draft)?;
+        if self.object.is_some() {
+            self.spill(draft)?;
+        }
         self.object = None;
         let object = draft.get(&self.name)?;
         Ok(match object.backing()? {

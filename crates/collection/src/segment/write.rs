@@ -2,23 +2,24 @@
 //! makes all of it a segment.
 
 use super::block::key;
-use super::id_writer::IdWriter;
+use super::id_writer::{FenceEntry, IdWriter};
 use super::manifest::{FORMAT, IDS_NAME, IndexEntry, Manifest, ROWS_NAME, SUMS_NAME, identity};
 use super::spool::Spool;
+use super::unfinished::{self, Merged};
 use super::written::{Failing, FileEntry, FileWriter};
 use crate::error::CollectionError;
 use crate::ids::{Id, Ids};
 use crate::place::{MARK, Part, Place};
 use crate::schema::{Schema, VectorField};
 use crate::seal::{seal, unseal};
-use crate::version::SegmentEntry;
+use crate::version::{IdEntry, SegmentEntry};
 use arrow_array::RecordBatch;
 use bathyal_index::build::options::MOST_CALIBRATION_QUERIES;
 use bathyal_index::build::planned_memory;
 use bathyal_index::format::manifest::{MAX_VECTORS, Manifest as IndexManifest};
 use bathyal_index::{BuildOptions, DEFAULT_SEED, FamilyOptions, IndexError, build_in, families};
 use bathyal_kernels::Element;
-use bathyal_store::{Draft, DraftExt, GenerationExt, Replace, StoreError};
+use bathyal_store::{Draft, DraftExt, GenerationExt, Leaving, Replace, StoreError};
 use bathyal_vectors::VectorFile;
 use bathyal_vectors::progress::Progress;
 use parquet::arrow::ArrowWriter;
@@ -26,6 +27,7 @@ use parquet::basic::{Compression, ZstdLevel};
 use parquet::errors::ParquetError;
 use parquet::file::metadata::SortingColumn;
 use parquet::file::properties::WriterProperties;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -100,14 +102,26 @@ impl WriteOptions {
 
 /// What a writer has begun; what of it is not to stay goes with this value.
 #[derive(Debug)]
-struct Begun {
+pub(super) struct Begun {
     place: Place,
     draft: Option<Box<dyn Draft>>,
     /// Generations that are published, or may be, in the order in which they are removed.
     published: Vec<String>,
+    /// Whether another writer can go on with it.
+    pub(super) resumable: bool,
 }
 
 impl Begun {
+    pub(super) fn of(place: Place, draft: Box<dyn Draft>) -> Begun {
+        Begun { place, draft: Some(draft), published: Vec::new(), resumable: false }
+    }
+
+    /// Leaves it to another writer.
+    fn leave(mut self) -> Result<(), CollectionError> {
+        self.published.clear();
+        Ok(self.draft.take().map_or(Ok(()), Draft::leave)?)
+    }
+
     fn draft(&self) -> Result<&dyn Draft, CollectionError> {
         self.draft
             .as_deref()
@@ -122,6 +136,18 @@ impl Drop for Begun {
             let _ = self.place.store().delete(&name);
         }
     }
+}
+
+/// The rows of a segment once they are written, before its indexes are.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) struct Written {
+    rows: u32,
+    /// The smallest id, and the largest.
+    bounds: (IdEntry, IdEntry),
+    pub(super) ids: FileEntry,
+    fence: FenceEntry,
+    pub(super) parquet: FileEntry,
+    pub(super) sums: FileEntry,
 }
 
 /// Writes one segment. Dropped before it is finished, it removes what it has begun.
@@ -140,6 +166,7 @@ pub(crate) struct SegmentWriter {
     /// The last id, alone.
     last: Option<Ids>,
     begun: Begun,
+    merged: Option<Merged>,
 }
 
 impl SegmentWriter {
@@ -171,9 +198,16 @@ impl SegmentWriter {
             rows: 0,
             first: None,
             last: None,
-            begun: Begun { place: place.clone(), draft: Some(draft), published: Vec::new() },
+            begun: Begun::of(place.clone(), draft),
+            merged: None,
             schema,
         })
+    }
+
+    /// Says what it is merged from: with that, another one can go on with it once its rows are written, unless they are so few that
+    /// their vectors are held in memory.
+    pub(crate) fn merging(self, merged: Merged) -> SegmentWriter {
+        SegmentWriter { merged: Some(merged), ..self }
     }
 
     /// Takes the next rows: their `ids`, which rise and are above those before; of every field their `vectors`, one after the
@@ -247,9 +281,10 @@ impl SegmentWriter {
     /// Builds the indexes and publishes the segment, which has at least one row. Returns what a version says of it.
     ///
     /// # Errors
-    /// [`CollectionError`]; what of it is there then is removed, as far as that works.
+    /// [`CollectionError`]; what of it is there then is removed, as far as that works, unless it was cancelled where another one can go
+    /// on.
     pub(crate) fn finish(self, progress: &dyn Progress) -> Result<SegmentEntry, CollectionError> {
-        let SegmentWriter { schema, collection, name, options, ids, columns, vectors, rows, .. } = self;
+        let SegmentWriter { schema, collection, name, options, ids, columns, mut vectors, rows, .. } = self;
         let (mut begun, first, last) = (self.begun, self.first, self.last.map(|last| last.get(0)));
         let (Some(first), Some(last)) = (first, last) else {
             return Err(CollectionError::Parameter("a segment has at least one row".into()));
@@ -261,40 +296,100 @@ impl SegmentWriter {
         begun.draft()?.put(SUMS_NAME, &sums)?;
         let (bytes, crc32c) = (sums.len() as u64, crc32c::crc32c(&sums));
         let sums = FileEntry { name: SUMS_NAME.into(), bytes, crc32c };
-        let mut indexes = Vec::with_capacity(vectors.len());
-        let mut held = vectors.iter().map(Spool::held_bytes).sum::<u64>();
-        for (field, spool) in vectors.into_iter().enumerate() {
-            let (own, generation) = (spool.held_bytes(), Part::Segment(name.clone(), Some(field)).name());
+        let bounds = (first.into(), last.into());
+        let written = Written { rows, bounds, ids, fence, parquet, sums };
+        if let Some(merged) = self.merged.filter(|_| self.spilled) {
+            let draft = begun.draft()?;
+            let files = vectors.iter_mut().map(|spool| spool.settle(draft)).collect::<Result<_, _>>()?;
+            unfinished::note(draft, (&collection, &name), (&written, files), &merged, options.threads)?;
+            begun.resumable = true;
+        }
+        indexes(begun, (&schema, collection, name), (written, vectors), &options, progress)
+    }
+}
+
+/// Builds the indexes of a segment whose rows are `written` and its vectors in `fields`, and publishes it.
+///
+/// # Errors
+/// As [`SegmentWriter::finish`].
+pub(super) fn indexes(
+    mut begun: Begun,
+    (schema, collection, name): (&Schema, String, String),
+    (written, fields): (Written, Vec<Spool>),
+    options: &WriteOptions,
+    progress: &dyn Progress,
+) -> Result<SegmentEntry, CollectionError> {
+    let built = build_all(&mut begun, &name, schema, fields, options, progress);
+    let indexes = match built {
+        Err(CollectionError::Cancelled) if begun.resumable => {
+            begun.leave()?;
+            return Err(CollectionError::Cancelled);
+        }
+        built => built?,
+    };
+    let Written { rows, bounds, ids, fence, parquet, sums } = written;
+    let manifest = Manifest {
+        bathyal_segment: FORMAT,
+        collection,
+        segment: name.clone(),
+        rows,
+        id: schema.id_kind,
+        columns: schema.columns.clone(),
+        ids,
+        fence,
+        parquet,
+        sums,
+        vectors: indexes,
+    };
+    let text = seal(&manifest)?;
+    let (manifest_crc32c, _) = unseal(&text).map_err(CollectionError::Internal)?;
+    publish(&mut begun, Part::Segment(name.clone(), None).name(), &text, progress)?;
+    let files = manifest.files().iter().map(|file| file.bytes).sum::<u64>();
+    let bytes = files + text.len() as u64 + manifest.vectors.iter().map(|index| index.bytes).sum::<u64>();
+    let (ids, hasty) = (bounds, false);
+    Ok(SegmentEntry { name, rows, bytes, ids, manifest_crc32c, deleted: 0, deleted_crc32c: 0, hasty })
+}
+
+/// Builds the index of each field, unless that is there already.
+fn build_all(
+    begun: &mut Begun,
+    name: &str,
+    schema: &Schema,
+    fields: Vec<Spool>,
+    options: &WriteOptions,
+    progress: &dyn Progress,
+) -> Result<Vec<IndexEntry>, CollectionError> {
+    let mut indexes = Vec::with_capacity(fields.len());
+    let mut held = fields.iter().map(Spool::held_bytes).sum::<u64>();
+    for (field, spool) in fields.into_iter().enumerate() {
+        let (own, generation) = (spool.held_bytes(), Part::Segment(name.into(), Some(field)).name());
+        // Of a segment that another writer has begun.
+        if begun.resumable && begun.place.store().list()?.contains(&generation) {
+            begun.published.push(generation.clone());
+        } else {
             let data = spool.finish(begun.draft()?, &schema.vectors[field])?;
             let memory_bytes = options.memory_bytes.map(|given| given.saturating_sub(held));
             let options = WriteOptions { memory_bytes, ..options.clone() };
-            indexes.push(build(&mut begun, generation, &schema.vectors[field], &data, &options, progress)?);
-            drop(data);
-            held -= own;
-            Spool::remove(begun.draft()?, field)?;
+            build(begun, &generation, &schema.vectors[field], &data, &options, progress)?;
         }
-        let manifest = Manifest {
-            bathyal_segment: FORMAT,
-            collection,
-            segment: name.clone(),
-            rows,
-            id: schema.id_kind,
-            columns: schema.columns.clone(),
-            ids,
-            fence,
-            parquet,
-            sums,
-            vectors: indexes,
-        };
-        let text = seal(&manifest)?;
-        let (manifest_crc32c, _) = unseal(&text).map_err(CollectionError::Internal)?;
-        publish(&mut begun, Part::Segment(name.clone(), None).name(), &text, progress)?;
-        let files = manifest.files().iter().map(|file| file.bytes).sum::<u64>();
-        let bytes = files + text.len() as u64 + manifest.vectors.iter().map(|index| index.bytes).sum::<u64>();
-        let ids = (first.into(), last.into());
-        let hasty = false;
-        Ok(SegmentEntry { name, rows, bytes, ids, manifest_crc32c, deleted: 0, deleted_crc32c: 0, hasty })
+        indexes.push(entry_of(begun, &generation, &schema.vectors[field])?);
+        held -= own;
+        Spool::remove(begun.draft()?, field)?;
     }
+    Ok(indexes)
+}
+
+/// What a segment says of an index that is published.
+fn entry_of(begun: &Begun, generation: &str, field: &VectorField) -> Result<IndexEntry, CollectionError> {
+    let built = begun.place.store().open(generation)?;
+    let manifest = IndexManifest::load(&*built)?;
+    let bytes = manifest.index_bytes() + built.len_of(MARK).unwrap_or(0);
+    Ok(IndexEntry {
+        name: field.name.clone(),
+        family: manifest.family.clone(),
+        identity: manifest.identity.unwrap_or_default(),
+        bytes,
+    })
 }
 
 /// How columns are written.
@@ -341,12 +436,12 @@ fn family(field: &VectorField, rows: usize, flat_below: usize) -> Result<FamilyO
 /// Builds the index of a field.
 fn build(
     begun: &mut Begun,
-    generation: String,
+    generation: &str,
     field: &VectorField,
     data: &VectorFile,
     options: &WriteOptions,
     progress: &dyn Progress,
-) -> Result<IndexEntry, CollectionError> {
+) -> Result<(), CollectionError> {
     let small = data.count() < options.flat_below_rows;
     let mut told = BuildOptions {
         metric: field.metric,
@@ -367,26 +462,26 @@ fn build(
             told.threads = 1;
         }
     }
-    let report = match build_in(data, begun.place.store(), &generation, &told, progress) {
+    let store = begun.place.store();
+    // Of one that another writer can go on with, what is built so far stays, too.
+    let built = match begun.resumable {
+        true => build_in(data, &Leaving::new(store), generation, &told, progress),
+        false => build_in(data, store, generation, &told, progress),
+    };
+    if begun.resumable && !matches!(built, Ok(_) | Err(IndexError::Cancelled)) {
+        drop(store.abandoned(generation, Replace::Never));
+    }
+    match built {
         // It is another one's.
         Err(error @ (IndexError::Exists { .. } | IndexError::Store(StoreError::Exists { .. }))) => {
-            return Err(error.into());
+            Err(error.into())
         }
         // One that fails may be there all the same.
         built => {
-            begun.published.push(generation.clone());
-            built?
+            begun.published.push(generation.into());
+            built.map(drop).map_err(CollectionError::from)
         }
-    };
-    let built = begun.place.store().open(&generation)?;
-    let manifest = IndexManifest::load(&*built)?;
-    let of_manifest = built.len_of(MARK).unwrap_or(0);
-    Ok(IndexEntry {
-        name: field.name.clone(),
-        family: manifest.family.clone(),
-        identity: manifest.identity.unwrap_or_default(),
-        bytes: report.index_bytes + of_manifest,
-    })
+    }
 }
 
 /// Publishes what lies in the draft, as `rows`, under this manifest.

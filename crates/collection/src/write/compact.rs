@@ -60,8 +60,10 @@ impl Shared {
         let mut rows_written = 0;
         loop {
             let state = self.state();
-            let names =
-                if options.full { all(&state) } else { worth_merging(&state).or_else(|| hasty(&state)) };
+            let names = match options.full {
+                true => all(&state),
+                false => self.worth_merging().or_else(|| hasty(&state)),
+            };
             let Some(names) = names else { break };
             let writing = self.options.of_merging(!self.is_read());
             let merged =
@@ -88,7 +90,7 @@ impl Shared {
     /// Merges what is worth it, if nobody else does. What fails is tried again after the next segment.
     pub(super) fn compact_some(&self) {
         let Ok(_merging) = self.merging.try_lock() else { return };
-        while let Some(names) = worth_merging(&self.state()) {
+        while let Some(names) = self.worth_merging() {
             let options = self.options.of_merging(false);
             let merge =
                 |rank: Rank<'_>, progress: &dyn Progress| self.merge(&names, (&options, rank), progress);
@@ -100,24 +102,24 @@ impl Shared {
 }
 
 impl Shared {
+    /// The segments that are worth merging now: first those with which a merge was begun.
+    fn worth_merging(&self) -> Option<Vec<String>> {
+        self.stopped_merge().or_else(|| worth_merging(&self.state()))
+    }
+
     /// Merges what is worth it beside the writes, or here where nothing is done beside them.
     pub(super) fn compact_beside(self: &Arc<Self>) {
-        if !self.options.compact || worth_merging(&self.state()).is_none() {
+        let none = self.segments.stopped().is_empty() && worth_merging(&self.state()).is_none();
+        if !self.options.compact || none {
             return;
         }
         if !self.options.background {
             return self.compact_some();
         }
-        let mut writing = self.writing();
-        if let Some(thread) = writing.thread.take_if(|thread| thread.is_finished()) {
-            let _ = thread.join();
-        }
-        // One that is at work looks for itself when it has done what it does.
-        if writing.thread.is_none() {
+        // One that is at work looks for itself when it has done what it does. Without a thread the next segment brings it about.
+        if self.merging.try_lock().is_ok() {
             let shared = self.clone();
-            let named = std::thread::Builder::new().name("bathyal-merge".into());
-            // Without a thread the next segment brings it about.
-            writing.thread = named.spawn(move || shared.compact_some()).ok();
+            self.writing().begin_beside("bathyal-merge", move || shared.compact_some());
         }
     }
 }

@@ -86,7 +86,7 @@ impl Shared {
         let mut sorted = order.chunks(super::flush::ROWS_AT_ONCE);
         let next = || Ok(sorted.next().unwrap_or_default().iter().map(|at| rows[*at as usize]).collect());
         let options = self.options.of_writing();
-        self.write_segment((to, self.segment_name(), &options), &alone, next, progress).map(Some)
+        self.write_segment((to, self.segment_name(), &options), &alone, (next, None), progress).map(Some)
     }
 }
 

@@ -7,7 +7,7 @@ use super::traffic::Traffic;
 use crate::error::CollectionError;
 use crate::memory::Memory;
 use crate::place::Place;
-use crate::segment::{Segment, SegmentPart, SegmentWriter, WriteOptions};
+use crate::segment::{Merged, Segment, SegmentPart, SegmentWriter, WriteOptions};
 use crate::state::{Located, SegmentState, State};
 use crate::version::{SegmentEntry, random_digits};
 use bathyal_tier::process::Share;
@@ -153,19 +153,15 @@ impl Shared {
     ) -> MutexGuard<'a, Writing> {
         writing.flush = Flush::Running;
         self.hurried.store(share.is_none(), Ordering::Relaxed);
-        if let Some(thread) = writing.thread.take_if(|thread| thread.is_finished()) {
-            let _ = thread.join();
-        }
-        if self.options.background && writing.thread.is_none() {
+        if self.options.background {
             let (shared, own) = (self.clone(), frozen.clone());
-            let spawned = std::thread::Builder::new().name("bathyal-flush".into()).spawn(move || {
+            let begun = writing.begin_beside("bathyal-flush", move || {
                 shared.run(&own, share);
                 if shared.options.compact {
                     shared.compact_some();
                 }
             });
-            if let Ok(thread) = spawned {
-                writing.thread = Some(thread);
+            if begun {
                 return writing;
             }
         }
@@ -278,10 +274,13 @@ impl Shared {
         self.write_segment(
             (&self.place, name, options),
             &alone,
-            || {
-                let some = rows.next().unwrap_or_default();
-                Ok(some.iter().map(|row| Located { part: 0, row: *row }).collect())
-            },
+            (
+                || {
+                    let some = rows.next().unwrap_or_default();
+                    Ok(some.iter().map(|row| Located { part: 0, row: *row }).collect())
+                },
+                None,
+            ),
             progress,
         )
     }
@@ -300,17 +299,21 @@ impl Shared {
         format!("s-{}-{}", self.state().version.next_segment, random_digits(8))
     }
 
-    /// Writes rows as the segment of a name, as `next` names them, in the order of their ids, until it names none.
+    /// Writes rows as the segment of a name, as `next` names them, in the order of their ids, until it names none. Where segments are
+    /// merged it is said of what, so that another one can go on with it.
     pub(super) fn write_segment(
         &self,
         (place, name, options): (&Place, String, &WriteOptions),
         state: &State,
-        mut next: impl FnMut() -> Result<Vec<Located>, CollectionError>,
+        (mut next, merged): (impl FnMut() -> Result<Vec<Located>, CollectionError>, Option<&Merged>),
         progress: &dyn Progress,
     ) -> Result<SegmentEntry, CollectionError> {
         let version = &state.version;
         let schema = Arc::new(version.schema.clone());
         let mut writer = SegmentWriter::begin(place, schema, &version.id, name, options)?;
+        if let Some(merged) = merged {
+            writer = writer.merging(merged.clone());
+        }
         let columns: Vec<usize> = (0..version.schema.columns.len()).collect();
         let fields: Vec<usize> = (0..version.schema.vectors.len()).collect();
         loop {

@@ -6,7 +6,7 @@ use super::shared::Shared;
 use super::traffic::{Brake, Traffic};
 use crate::bits::RowBits;
 use crate::error::CollectionError;
-use crate::segment::{Segment, WriteOptions};
+use crate::segment::{Merged, Segment, WriteOptions};
 use crate::state::{Cursor, SegmentState, State};
 use crate::version::SegmentEntry;
 use bathyal_index::RowSet;
@@ -26,41 +26,32 @@ impl Shared {
             let writing = self.writing();
             (self.state(), writing.epoch)
         };
-        let chosen: Vec<Arc<RowSet>> = state
-            .segments
-            .iter()
-            .map(|segment| match names.contains(&segment.segment.entry().name) {
-                true => Arc::new(segment.published.others(segment.segment.rows())),
-                false => Arc::new(RowSet::from_words(segment.segment.rows(), Vec::new())),
-            })
-            .collect();
-        let parts = (0..).zip(&chosen).filter(|(_, set)| set.count() > 0).map(|(part, _)| part);
-        let mut cursor = Cursor::over(&state, parts, &chosen, None)?;
-        let left: u64 = chosen.iter().map(|set| u64::from(set.count())).sum();
-        progress.stage("reading rows", left);
-        let mut done = 0;
-        let row_bytes = bytes_of_a_row(&state, names);
-        let mut brake = Brake::new(self.options.compact_bytes_per_second);
-        let next = || {
-            let rows = cursor.next(&state, ROWS_AT_ONCE)?;
-            brake.pass((rows.len() as f64 * row_bytes) as u64, &|| progress.cancelled());
-            done += rows.len() as u64;
-            progress.advance(done);
-            Ok(rows)
+        let stopped = self.take_stopped(&state, names, progress)?;
+        let name = stopped.as_ref().map_or_else(|| self.segment_name(), |stopped| stopped.name().into());
+        let written = self.segments.begin(name.clone());
+        // From here on it is one that is being written.
+        self.segments.forget(&name);
+        let merged = match &stopped {
+            Some(stopped) => stopped.merged().clone(),
+            None => merged_now(&state, names),
         };
-        let name = self.segment_name();
-        let _written = self.segments.begin(name.clone());
-        let entry = match left {
-            0 => None,
-            // What others wait for, the publishing, is done by this thread.
-            _ => {
-                let to = (&self.place, name, options);
-                Some(yielding(rank, || self.write_segment(to, &state, next, progress))?)
-            }
-        };
+        // What others wait for, the publishing, is done by this thread.
+        let entry = yielding(rank, || match stopped {
+            Some(stopped) => stopped.finish(&Arc::new(state.schema().clone()), options, progress).map(Some),
+            None => self.write_merged((&state, &merged), (name, options), progress),
+        });
+        if let Err(CollectionError::Cancelled) = entry {
+            // It may have come so far that another one can go on.
+            self.look_for_stopped()?;
+        }
+        let entry = entry?;
         let _open = entry.as_ref().map(|entry| self.open_ahead(names, entry, &state));
-        match self.publish_merged(names, entry.clone(), (&state, epoch)) {
+        let published = self.publish_merged(names, entry.clone(), (&merged, epoch));
+        drop(written);
+        match published {
             Ok(true) => {
+                // What was stopped before may be of no use any more.
+                self.stopped_merge();
                 // Nobody is to wait for what is removed.
                 self.clean();
                 Ok(entry)
@@ -68,6 +59,41 @@ impl Shared {
             Ok(false) => Err(CollectionError::Fenced { path: self.place.path().to_path_buf() }),
             Err(error) => Err(error),
         }
+    }
+
+    /// Writes the rows of segments that are not `merged.left_out` as one; `None` if there are none.
+    fn write_merged(
+        &self,
+        (state, merged): (&State, &Merged),
+        (name, options): (String, &WriteOptions),
+        progress: &dyn Progress,
+    ) -> Result<Option<SegmentEntry>, CollectionError> {
+        let chosen: Vec<Arc<RowSet>> = state
+            .segments
+            .iter()
+            .map(|segment| match merged.left_out.get(&segment.segment.entry().name) {
+                Some(left_out) => Arc::new(left_out.others(segment.segment.rows())),
+                None => Arc::new(RowSet::from_words(segment.segment.rows(), Vec::new())),
+            })
+            .collect();
+        let parts = (0..).zip(&chosen).filter(|(_, set)| set.count() > 0).map(|(part, _)| part);
+        let mut cursor = Cursor::over(state, parts, &chosen, None)?;
+        let left: u64 = chosen.iter().map(|set| u64::from(set.count())).sum();
+        if left == 0 {
+            return Ok(None);
+        }
+        progress.stage("reading rows", left);
+        let mut done = 0;
+        let row_bytes = bytes_of_a_row(state, merged);
+        let mut brake = Brake::new(self.options.compact_bytes_per_second);
+        let next = || {
+            let rows = cursor.next(state, ROWS_AT_ONCE)?;
+            brake.pass((rows.len() as f64 * row_bytes) as u64, &|| progress.cancelled());
+            done += rows.len() as u64;
+            progress.advance(done);
+            Ok(rows)
+        };
+        self.write_segment((&self.place, name, options), state, (next, Some(merged)), progress).map(Some)
     }
 
     /// The segment of an entry, with the indexes open that are open of those with these names, so that the first search after the
@@ -81,18 +107,18 @@ impl Shared {
         open
     }
 
-    /// Puts a segment in the place of others, of the rows that were there by the version of `read`; false if they are not there any
+    /// Puts a segment in the place of others, without the rows that were left out; false if they are not there any
     /// more, or the writing was acquired anew since: whoever wrote in between removes what no version names.
     fn publish_merged(
         &self,
         names: &[String],
         entry: Option<SegmentEntry>,
-        (read, epoch): (&State, u64),
+        (merged, epoch): (&Merged, u64),
     ) -> Result<bool, CollectionError> {
         let mut writing = self.writing();
         let state = self.state();
-        let merged = |segment: &SegmentState| names.contains(&segment.segment.entry().name);
-        let found = state.segments.iter().filter(|segment| merged(segment)).count();
+        let is_merged = |segment: &SegmentState| names.contains(&segment.segment.entry().name);
+        let found = state.segments.iter().filter(|segment| is_merged(segment)).count();
         if found != names.len() || writing.epoch != epoch {
             return Ok(false);
         }
@@ -101,17 +127,16 @@ impl Shared {
         version.next_segment += 1;
         version.segments.retain(|segment| !names.contains(&segment.name));
         version.segments.extend(entry.clone());
-        let kept = state.segments.iter().filter(|segment| !merged(segment));
+        let kept = state.segments.iter().filter(|segment| !is_merged(segment));
         let mut deleted: Vec<_> = kept.clone().map(|segment| segment.published.to_bitmap()).collect();
         let mut next = (*state).clone();
         next.segments = kept.cloned().collect();
         if let Some(entry) = &entry {
             let open = self.open_segment(&state, entry);
             let mut segment = SegmentState::new(open.clone(), RowBits::default());
-            for old in state.segments.iter().filter(|segment| merged(segment)) {
+            for old in state.segments.iter().filter(|segment| is_merged(segment)) {
                 let name = &old.segment.entry().name;
-                let left_out = read.segments.iter().find(|one| one.segment.entry().name == *name);
-                let left_out = left_out.map(|one| &one.published).ok_or_else(lost)?;
+                let left_out = merged.left_out.get(name).ok_or_else(lost)?;
                 // A segment may have been flushed meanwhile, with a version that deletes more.
                 for (bits, own) in
                     [(&old.published, &mut segment.published), (&old.frozen, &mut segment.frozen)]
@@ -154,11 +179,18 @@ fn rows_in(
     rows.into_iter().map(|row| row.ok_or_else(lost)).collect()
 }
 
-/// Bytes of the segments with these names for each of their rows.
-fn bytes_of_a_row(state: &State, names: &[String]) -> f64 {
+/// A merge of the segments with these names: what the latest version says is deleted of them is left out.
+fn merged_now(state: &State, names: &[String]) -> Merged {
+    let some = state.segments.iter().map(|segment| (&segment.segment.entry().name, &segment.published));
+    let some = some.filter(|(name, _)| names.contains(name));
+    Merged { left_out: some.map(|(name, published)| (name.clone(), published.clone())).collect() }
+}
+
+/// Bytes of the segments that are merged for each of their rows.
+fn bytes_of_a_row(state: &State, merged: &Merged) -> f64 {
     let entries = state.segments.iter().map(|segment| segment.segment.entry());
     let (bytes, rows) = entries
-        .filter(|entry| names.contains(&entry.name))
+        .filter(|entry| merged.left_out.contains_key(&entry.name))
         .fold((0, 0), |(bytes, rows), entry| (bytes + entry.bytes, rows + u64::from(entry.rows)));
     bytes as f64 / rows.max(1) as f64
 }

@@ -12,6 +12,7 @@ mod operation;
 mod rank;
 mod segments;
 mod shared;
+mod stopped;
 #[cfg(test)]
 mod tests;
 mod traffic;

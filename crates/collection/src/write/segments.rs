@@ -15,6 +15,8 @@ pub(super) struct Segments {
     vectors: Option<VectorMemory>,
     open: Mutex<HashMap<String, Weak<Segment>>>,
     written: Mutex<BTreeSet<String>>,
+    /// Those that a merge has left when it was stopped.
+    stopped: Mutex<BTreeSet<String>>,
 }
 
 /// A segment that is being written, or is not yet in a version.
@@ -65,9 +67,26 @@ impl Segments {
         BeingWritten { segments: self, name }
     }
 
-    /// The names of the segments that a search, a snapshot or a walk has open, and of those that are being written.
+    /// Says which merges have left when they were stopped.
+    pub(super) fn set_stopped(&self, names: BTreeSet<String>) {
+        *locked(&self.stopped) = names;
+    }
+
+    /// Those that were left, unless nobody has a use for them.
+    pub(super) fn stopped(&self) -> BTreeSet<String> {
+        locked(&self.stopped).clone()
+    }
+
+    /// Says that nobody has a use for one that was left, or that it is none any more.
+    pub(super) fn forget(&self, name: &str) {
+        locked(&self.stopped).remove(name);
+    }
+
+    /// The names of the segments that a search, a snapshot or a walk has open, of those that are being written, and of those that can
+    /// be gone on with.
     pub(super) fn in_use(&self) -> BTreeSet<String> {
         let mut names = locked(&self.written).clone();
+        names.extend(locked(&self.stopped).iter().cloned());
         let open = locked(&self.open);
         names.extend(open.iter().filter(|(_, one)| one.strong_count() > 0).map(|(name, _)| name.clone()));
         names

@@ -61,7 +61,17 @@ pub(super) struct Writing {
     pub(super) large: u32,
     /// Counts how often the writing was acquired.
     pub(super) epoch: u64,
-    pub(super) thread: Option<JoinHandle<()>>,
+    /// What is done beside the writes: at most one writes memory as a segment, and one merges.
+    pub(super) beside: Vec<JoinHandle<()>>,
+}
+
+impl Writing {
+    /// Begins something beside the writes; false if there is no thread for it.
+    pub(super) fn begin_beside(&mut self, name: &str, work: impl FnOnce() + Send + 'static) -> bool {
+        self.beside.extract_if(.., |thread| thread.is_finished()).for_each(|thread| drop(thread.join()));
+        let spawned = std::thread::Builder::new().name(name.into()).spawn(work);
+        spawned.map(|thread| self.beside.push(thread)).is_ok()
+    }
 }
 
 impl Shared {
@@ -128,6 +138,7 @@ impl Shared {
         if writing.log.is_some() {
             return Ok(());
         }
+        self.look_for_stopped()?;
         let keep = 1 + self.options.keep_versions;
         let Acquired { writer, version, deleted, changes } =
             LogWriter::acquire(&self.place, keep, &|| self.segments.in_use())?;
@@ -202,8 +213,8 @@ impl Shared {
 
     /// Waits for what goes on beside the writes.
     pub(crate) fn settle(&self) {
-        let thread = self.writing().thread.take();
-        if let Some(thread) = thread {
+        let beside = std::mem::take(&mut self.writing().beside);
+        for thread in beside {
             let _ = thread.join();
         }
     }
@@ -216,11 +227,8 @@ impl Shared {
     /// Waits for the segment that is being written, ends merges, and gives the writing up.
     pub(crate) fn close(&self) {
         self.closing.store(true, Ordering::Relaxed);
-        let thread = self.writing().thread.take();
-        // What it leaves is in the log.
-        if let Some(thread) = thread {
-            let _ = thread.join();
-        }
+        // What they leave is in the log.
+        self.settle();
         self.writing().log = None;
         self.closing.store(false, Ordering::Relaxed);
     }

@@ -1,5 +1,6 @@
 //! Collections that let go of their log: until it is taken up again, the process may be killed at any step, and another one may write.
 
+use super::rank::Rank;
 use super::{CompactOptions, Operation, Shared};
 use crate::collection::Collection;
 use crate::error::CollectionError;
@@ -9,17 +10,22 @@ use crate::options::CollectionOptions;
 use crate::place::Place;
 use crate::rows::Rows;
 use crate::schema::{Column, Schema, VectorField};
+use crate::segment::WriteOptions;
 use arrow_array::{ArrayRef, Int64Array, RecordBatch};
+use bathyal_index::StoreOptions;
 use bathyal_kernels::{Element, Metric};
 use bathyal_store::disk::{Disk, DiskFile, Locked, Stat};
 use bathyal_store::faulty::{Fault, Faults, Platter};
 use bathyal_store::local::LocalStore;
 use bathyal_tier::Control;
+use bathyal_tier::process::Share;
 use bathyal_vectors::VectorFile;
-use bathyal_vectors::progress::Silent;
+use bathyal_vectors::progress::{Progress, Silent};
+use std::collections::BTreeSet;
 use std::io;
 use std::ops::Range;
 use std::path::Path;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// Four batches of 100 rows fill the memory for writes.
@@ -147,8 +153,12 @@ fn add(ids: Range<u64>) -> Operation {
 }
 
 fn open(disk: Arc<dyn Disk>) -> Arc<Shared> {
+    open_as(disk, options())
+}
+
+fn open_as(disk: Arc<dyn Disk>, options: CollectionOptions) -> Arc<Shared> {
     let place = Place::in_store(Arc::new(LocalStore::on(disk, "/folder", Place::MARK)));
-    Arc::new(Shared::open(place, options(), None).unwrap())
+    Arc::new(Shared::open(place, options, None).unwrap())
 }
 
 /// A disk with a collection: rows 0..20 in a segment, rows 20..30 in the log.
@@ -308,4 +318,200 @@ fn the_log_may_be_let_go_of_at_every_step_of_a_write() {
         }
     }
     assert!(rested > 0, "there were steps at which it was let go of");
+}
+
+/// What work was begun, and the stage at which it is ended.
+#[derive(Debug, Default)]
+struct Stages {
+    begun: Mutex<Vec<String>>,
+    last: Option<String>,
+}
+
+impl Stages {
+    fn has(&self, name: &str) -> bool {
+        self.begun.lock().unwrap().iter().any(|begun| begun == name)
+    }
+}
+
+impl Progress for Stages {
+    fn stage(&self, name: &str, _total: u64) {
+        self.begun.lock().unwrap().push(name.into());
+    }
+
+    fn advance(&self, _done: u64) {}
+
+    fn cancelled(&self) -> bool {
+        self.last.as_ref().is_some_and(|last| self.has(last))
+    }
+}
+
+/// What reads rows, and what looks whether they are what was read before.
+const READS: &str = "reading rows";
+const CHECKS: &str = "checking what was merged";
+
+/// A disk with a collection of three segments with the rows 0..60, of which 0..5 and 25 are deleted.
+fn segments() -> Platter {
+    let disk = disk();
+    disk.sync_folder(Path::new("/")).unwrap();
+    let writer = open_as(Arc::new(disk.clone()), alone());
+    writer.flush_all(None).unwrap();
+    writer.write(add(30..60)).unwrap();
+    writer.write(Operation::Delete(Ids::Numbers((0..5).chain([25]).collect::<Vec<u64>>().into()))).unwrap();
+    writer.flush_all(None).unwrap();
+    disk
+}
+
+/// Merges are begun by the tests alone.
+fn alone() -> CollectionOptions {
+    CollectionOptions { compact: false, ..options() }
+}
+
+/// Merges all segments by way of the disk, as many rows are.
+fn merge(shared: &Shared, progress: &dyn Progress) -> Result<(), CollectionError> {
+    let state = shared.state();
+    let names: Vec<String> =
+        state.segments.iter().map(|segment| segment.segment.entry().name.clone()).collect();
+    let options = WriteOptions { held_bytes: 64, ..shared.options.of_writing() };
+    let rank = Rank { share: Share::Tenth, starved: &AtomicBool::new(false) };
+    shared.acquire(&mut shared.writing())?;
+    shared.merge(&names, (&options, rank), progress).map(drop)
+}
+
+/// Whether nothing is there but what the latest version needs.
+fn is_tidy(disk: &Platter) -> bool {
+    let (paths, place) = (
+        disk.paths(),
+        Place::in_store(Arc::new(LocalStore::on(Arc::new(disk.clone()), "/folder", Place::MARK))),
+    );
+    let segments = place.store().list().unwrap().iter().filter(|name| name.ends_with("-rows")).count();
+    segments == 1 && !paths.iter().any(|path| path.contains(".building"))
+}
+
+/// The rows that are there in the end: of those of [`segments`] more are deleted.
+fn rest() -> impl Iterator<Item = u64> {
+    (5..24).chain(26..40).chain(41..70)
+}
+
+/// Merges what is there as another process does that has written a little more first.
+fn go_on(disk: &Platter, full: bool, what: &str) -> Stages {
+    let (other, stages) = (open_as(Arc::new(disk.clone()), alone()), Stages::default());
+    other.write(Operation::Delete(Ids::Numbers(vec![24, 40].into()))).unwrap();
+    other.compact(&CompactOptions { full }, &stages).unwrap();
+    other.write(add(60..70)).unwrap();
+    assert!(holds(&other, rest()), "{what}");
+    other.compact(&CompactOptions { full: true }, &Silent).unwrap();
+    assert!(holds(&other, rest()), "{what}");
+    let faults = other.state().segments.iter().flat_map(|one| one.segment.verify(&Silent).unwrap()).count();
+    assert_eq!(faults, 0, "{what}");
+    drop(other);
+    assert!(is_tidy(disk), "{what}: {:?}", disk.paths());
+    stages
+}
+
+#[test]
+fn a_merge_that_is_killed_anywhere_is_gone_on_with() {
+    for power in [None, Some(7)] {
+        let (mut resumed, mut anew) = (0, 0);
+        for step in 0.. {
+            let platter = segments();
+            let faults = Faults::new(Arc::new(platter.clone()));
+            let own = open_as(Arc::new(faults.clone()), alone());
+            own.acquire(&mut own.writing()).unwrap();
+            faults.strike(step, Fault::Kill);
+            let merged = merge(&own, &Silent);
+            let Some(what) = faults.struck() else {
+                merged.unwrap();
+                break;
+            };
+            let disk = platter.copy();
+            if let Some(seed) = power {
+                disk.lose_power(seed + step as u64);
+            }
+            let stages = go_on(&disk, step % 2 == 0, &what);
+            match (stages.has(CHECKS), stages.has(READS)) {
+                (true, false) => resumed += 1,
+                (false, _) => anew += 1,
+                (true, true) => panic!("{what}: what was written is not as it was"),
+            }
+        }
+        assert!(resumed > 20 && anew > 20, "power {power:?}: {resumed} went on, {anew} began anew");
+    }
+}
+
+#[test]
+fn a_merge_that_is_ended_is_gone_on_with_unless_what_it_has_left_is_damaged() {
+    for (last, resumes) in [(READS, false), ("checking vectors", true)] {
+        let platter = segments();
+        let own = open_as(Arc::new(platter.clone()), alone());
+        let ended = merge(&own, &Stages { last: Some(last.into()), ..Stages::default() });
+        assert!(matches!(ended, Err(CollectionError::Cancelled)), "{ended:?}");
+        let left: Vec<String> =
+            platter.paths().into_iter().filter(|path| path.contains("objects/")).collect();
+        assert_eq!(!left.is_empty(), resumes, "{left:?}");
+        // The same handle knows of it, too, and does not remove it.
+        own.write(add(100..101)).unwrap();
+        own.write(Operation::Delete(Ids::Numbers(vec![100].into()))).unwrap();
+        own.clean();
+        for path in &left {
+            let damaged = platter.copy();
+            let file = damaged.open(Path::new(path)).unwrap();
+            let mut byte = [0];
+            file.read_at(&mut byte, 3).unwrap();
+            file.write_at(&[byte[0] ^ 1], 3).unwrap();
+            let stages = go_on(&damaged, true, path);
+            assert!(stages.has(READS), "{path}");
+        }
+        let copy = platter.copy();
+        drop(own);
+        let stages = go_on(&copy, true, last);
+        assert_eq!((stages.has(CHECKS), stages.has(READS)), (resumes, !resumes), "{last}");
+    }
+}
+
+#[test]
+fn a_merge_that_is_ended_at_any_stage_in_a_folder_goes_on_with_the_index_that_it_has_begun() {
+    let folder = tempfile::tempdir().unwrap();
+    let options = || CollectionOptions { flat_below_rows: 100, write_memory_bytes: 4 << 20, ..alone() };
+    let open = |name: &str| {
+        let place = Place::at(folder.path().join(name), &StoreOptions::default()).unwrap();
+        Arc::new(Shared::open(place, options(), None).unwrap())
+    };
+    let begin = |name: &str| {
+        drop(Collection::create(folder.path().join(name), schema(), &options()).unwrap());
+        let own = open(name);
+        for first in [0, 700, 1400] {
+            own.write(add(first..first + 700)).unwrap();
+            own.flush_all(None).unwrap();
+        }
+        own
+    };
+    let names = |name: &str| -> Vec<String> {
+        let names = folder.path().join(name).read_dir().unwrap();
+        names.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
+    };
+    let all = Stages::default();
+    merge(&begin("usual"), &all).unwrap();
+    let stages: BTreeSet<String> = all.begun.into_inner().unwrap().into_iter().collect();
+    let (mut begun, mut rows) = (0, 0);
+    for (number, last) in stages.iter().enumerate() {
+        let name = format!("c{number}");
+        let own = begin(&name);
+        let ended = merge(&own, &Stages { last: Some(last.clone()), ..Stages::default() });
+        drop(own);
+        let left = names(&name);
+        let is_left = |part: &str| left.iter().any(|name| name.contains(part));
+        begun += usize::from(is_left("-v0.building"));
+        rows += usize::from(is_left("-rows.building"));
+        let (other, seen) = (open(&name), Stages::default());
+        other.write(Operation::Delete(Ids::Numbers(vec![3, 2099].into()))).unwrap();
+        other.compact(&CompactOptions { full: true }, &seen).unwrap();
+        assert!(holds(&other, (0..3).chain(4..2099)), "{last}");
+        let went_on = ended.is_ok() || seen.has(CHECKS);
+        assert_eq!(went_on, ended.is_ok() || is_left("-rows.building"), "{last}: {left:?}");
+        let faults = other.state().segments.iter().flat_map(|one| one.segment.verify(&Silent).unwrap()).count();
+        assert_eq!(faults, 0, "{last}");
+        let left = names(&name);
+        assert!(left.iter().all(|name| !name.contains(".building")), "{last}: {left:?}");
+    }
+    assert!(begun > 3 && rows > begun, "{rows} of {} stages left rows, {begun} an index: {stages:?}", stages.len());
 }

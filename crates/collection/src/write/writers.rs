@@ -63,7 +63,7 @@ impl Shared {
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
             Err(TryLockError::WouldBlock) => return false,
         };
-        let at_work = writing.thread.as_ref().is_some_and(|thread| !thread.is_finished());
+        let at_work = writing.beside.iter().any(|thread| !thread.is_finished());
         // Whoever merges without a thread, too, publishes what it has begun to write.
         let merges = matches!(self.merging.try_lock(), Err(TryLockError::WouldBlock));
         if at_work || merges || writing.large > 0 || !matches!(writing.flush, Flush::Idle) {

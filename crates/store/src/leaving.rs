@@ -1,0 +1,191 @@
+//! A store whose drafts stay when whoever writes them ends, as if its process had: another one can go on with them.
+
+use crate::contract::{Append, Attend, Draft, Generation, Log, Object, Replace, Store};
+use crate::error::StoreError;
+use crate::traffic::Traffic;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// The same generations as in another store. A draft that is dropped after something was written to it is left
+/// ([`Draft::leave`]), where that of the other store would be removed.
+#[derive(Debug, Clone, Copy)]
+pub struct Leaving<'a>(&'a dyn Store);
+
+impl<'a> Leaving<'a> {
+    /// Of `store`.
+    pub fn new(store: &'a dyn Store) -> Leaving<'a> {
+        Leaving(store)
+    }
+}
+
+impl Store for Leaving<'_> {
+    fn address(&self) -> &Path {
+        self.0.address()
+    }
+
+    fn list(&self) -> Result<Vec<String>, StoreError> {
+        self.0.list()
+    }
+
+    fn open(&self, name: &str) -> Result<Arc<dyn Generation>, StoreError> {
+        self.0.open(name)
+    }
+
+    fn check(&self, name: &str, replace: Replace) -> Result<(), StoreError> {
+        self.0.check(name, replace)
+    }
+
+    fn begin(&self, name: &str, replace: Replace) -> Result<Box<dyn Draft>, StoreError> {
+        Ok(Left::of(self.0.begin(name, replace)?))
+    }
+
+    fn abandoned(&self, name: &str, replace: Replace) -> Result<Vec<Box<dyn Draft>>, StoreError> {
+        let found = self.0.abandoned(name, replace)?;
+        Ok(found.into_iter().map(|draft| Left::of(draft) as Box<dyn Draft>).collect())
+    }
+
+    fn delete(&self, name: &str) -> Result<(), StoreError> {
+        self.0.delete(name)
+    }
+
+    fn erase(&self, name: &str) -> Result<(), StoreError> {
+        self.0.erase(name)
+    }
+
+    fn traces(&self) -> Result<Vec<String>, StoreError> {
+        self.0.traces()
+    }
+}
+
+/// A draft that stays.
+#[derive(Debug)]
+struct Left {
+    /// `None` once it is published or left.
+    draft: Option<Box<dyn Draft>>,
+    /// Whether something was written: one that was only looked at goes.
+    written: AtomicBool,
+}
+
+impl Left {
+    fn of(draft: Box<dyn Draft>) -> Box<Left> {
+        Box::new(Left { draft: Some(draft), written: AtomicBool::new(false) })
+    }
+
+    /// It is there until this value is consumed.
+    fn draft(&self) -> Result<&dyn Draft, StoreError> {
+        self.draft.as_deref().ok_or(StoreError::Missing { what: "draft", path: PathBuf::new() })
+    }
+
+    /// The same, and it stays from now on.
+    fn written(&self) -> Result<&dyn Draft, StoreError> {
+        self.written.store(true, Ordering::Relaxed);
+        self.draft()
+    }
+}
+
+impl Drop for Left {
+    fn drop(&mut self) {
+        if self.written.load(Ordering::Relaxed)
+            && let Some(draft) = self.draft.take()
+        {
+            // What cannot be left is begun anew by whoever comes.
+            let _ = draft.leave();
+        }
+    }
+}
+
+impl Generation for Left {
+    fn address(&self) -> &Path {
+        self.draft.as_ref().map_or(Path::new(""), |draft| draft.address())
+    }
+
+    fn list(&self) -> Result<Vec<String>, StoreError> {
+        self.draft()?.list()
+    }
+
+    fn get(&self, name: &str) -> Result<Arc<dyn Object>, StoreError> {
+        self.draft()?.get(name)
+    }
+
+    fn log(&self, name: &str) -> Result<Arc<dyn Log>, StoreError> {
+        self.draft()?.log(name)
+    }
+
+    fn traffic(&self) -> Option<Arc<Traffic>> {
+        self.draft.as_ref()?.traffic()
+    }
+}
+
+impl Draft for Left {
+    fn append(&self, name: &str, from: u64) -> Result<Box<dyn Append>, StoreError> {
+        self.written()?.append(name, from)
+    }
+
+    fn replace(&self, name: &str, bytes: &[u8]) -> Result<(), StoreError> {
+        self.written()?.replace(name, bytes)
+    }
+
+    fn delete(&self, name: &str) -> Result<(), StoreError> {
+        self.draft()?.delete(name)
+    }
+
+    fn sealed(&self) -> Option<&str> {
+        self.draft.as_ref()?.sealed()
+    }
+
+    fn adopt(
+        &self,
+        from: &dyn Generation,
+        names: &[&str],
+        attend: &Attend<'_>,
+    ) -> Result<Vec<u32>, StoreError> {
+        self.written()?.adopt(from, names, attend)
+    }
+
+    fn upload(&self, names: &[&str], note: &str, attend: &Attend<'_>) -> Result<(), StoreError> {
+        self.written()?.upload(names, note, attend)
+    }
+
+    fn publish(mut self: Box<Self>, names: &[&str], note: &str) -> Result<(), StoreError> {
+        self.draft.take().map_or(Ok(()), |draft| draft.publish(names, note))
+    }
+
+    fn leave(mut self: Box<Self>) -> Result<(), StoreError> {
+        self.draft.take().map_or(Ok(()), Draft::leave)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::extension::{DraftExt, GenerationExt};
+    use crate::memory::MemoryStore;
+
+    #[test]
+    fn what_was_written_stays_and_what_was_looked_at_goes() {
+        let store = MemoryStore::new("left");
+        let leaving = Leaving::new(&store);
+        drop(leaving.begin("a", Replace::Never).unwrap());
+        assert!(store.traces().unwrap().is_empty());
+        let draft = leaving.begin("a", Replace::Never).unwrap();
+        draft.put("x", b"12").unwrap();
+        drop(draft);
+        assert_eq!(store.traces().unwrap(), ["a"]);
+        let found = leaving.abandoned("a", Replace::Never).unwrap().remove(0);
+        found.append("x", 2).unwrap().append(b"3").unwrap();
+        drop(found);
+        let found = leaving.abandoned("a", Replace::Never).unwrap().remove(0);
+        assert_eq!(found.read("x").unwrap(), b"123");
+        found.leave().unwrap();
+        let found = leaving.abandoned("a", Replace::Never).unwrap().remove(0);
+        found.publish(&["x"], "").unwrap();
+        assert_eq!((store.list().unwrap(), store.traces().unwrap()), (vec!["a".into()], vec![]));
+        let draft = leaving.begin("b", Replace::Never).unwrap();
+        draft.put("x", b"1").unwrap();
+        drop(draft);
+        // Nobody goes on with it.
+        drop(leaving.abandoned("b", Replace::Never).unwrap());
+        assert!(store.traces().unwrap().is_empty());
+    }
+}
