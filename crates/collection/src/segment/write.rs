@@ -319,14 +319,23 @@ pub(super) fn indexes(
     options: &WriteOptions,
     progress: &dyn Progress,
 ) -> Result<SegmentEntry, CollectionError> {
-    let built = build_all(&mut begun, &name, schema, fields, options, progress);
-    let indexes = match built {
+    match finished(&mut begun, (schema, collection, name), (written, fields), options, progress) {
         Err(CollectionError::Cancelled) if begun.resumable => {
             begun.leave()?;
-            return Err(CollectionError::Cancelled);
+            Err(CollectionError::Cancelled)
         }
-        built => built?,
-    };
+        finished => finished,
+    }
+}
+
+fn finished(
+    begun: &mut Begun,
+    (schema, collection, name): (&Schema, String, String),
+    (written, fields): (Written, Vec<Spool>),
+    options: &WriteOptions,
+    progress: &dyn Progress,
+) -> Result<SegmentEntry, CollectionError> {
+    let indexes = build_all(begun, &name, schema, fields, options, progress)?;
     let Written { rows, bounds, ids, fence, parquet, sums } = written;
     let manifest = Manifest {
         bathyal_segment: FORMAT,
@@ -343,7 +352,7 @@ pub(super) fn indexes(
     };
     let text = seal(&manifest)?;
     let (manifest_crc32c, _) = unseal(&text).map_err(CollectionError::Internal)?;
-    publish(&mut begun, Part::Segment(name.clone(), None).name(), &text, progress)?;
+    publish(begun, Part::Segment(name.clone(), None).name(), &text, progress)?;
     let files = manifest.files().iter().map(|file| file.bytes).sum::<u64>();
     let bytes = files + text.len() as u64 + manifest.vectors.iter().map(|index| index.bytes).sum::<u64>();
     let (ids, hasty) = (bounds, false);

@@ -403,4 +403,31 @@ mod tests {
         assert!(matches!(shared.writing().flush, Flush::Idle));
         assert_eq!(held(), (1, 10));
     }
+
+    #[test]
+    fn memory_is_written_by_a_thread_of_its_own_while_another_one_merges() {
+        let folder = tempfile::tempdir().unwrap();
+        let schema = Schema {
+            id_kind: IdKind::Number,
+            vectors: vec![VectorField::new("v", 4, Element::U8, Metric::L2)],
+            columns: Vec::new(),
+        };
+        let options = CollectionOptions::default();
+        drop(Collection::create(folder.path().join("c"), schema.clone(), &options).unwrap());
+        let place = Place::at(folder.path().join("c"), &options.store).unwrap();
+        let shared = Arc::new(Shared::open(place, options, None).unwrap());
+        let (end, ends) = std::sync::mpsc::channel::<()>();
+        assert!(shared.writing().begin_beside("merges", move || {
+            let _ = ends.recv();
+        }));
+        let vectors = VectorFile::from_rows(Element::U8, 4, (0..40).collect()).unwrap();
+        let ids = Ids::Numbers((0..10).collect::<Vec<u64>>().into());
+        let rows = Rows::new(&schema, ids, vec![vectors], None).unwrap();
+        shared.write(crate::write::Operation::Add(rows)).unwrap();
+        shared.flush_all(None).unwrap();
+        assert_eq!((shared.state().segments.len(), shared.writing().beside.len()), (1, 2));
+        end.send(()).unwrap();
+        shared.settle();
+        assert!(shared.writing().beside.is_empty());
+    }
 }

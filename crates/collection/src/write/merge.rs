@@ -13,6 +13,13 @@ use bathyal_index::RowSet;
 use bathyal_vectors::progress::Progress;
 use std::sync::Arc;
 
+/// Bytes of rows that are read at once, and the same as a part of the memory for merging. Rows come in the order of their ids, and the
+/// pages of an index are in another one: a page that has many short vectors is read once for all of them that come at once.
+const READ_BYTES: u64 = 32 << 20;
+const READ_SHARE: u64 = 16;
+/// What a value of a column may take in memory for each byte that it takes on the disk.
+const UNPACKED: f64 = 4.0;
+
 impl Shared {
     /// Merges the segments with these names. Rows that are deleted by the version that is the latest now are left out; those that
     /// are deleted meanwhile, by later versions or beyond them, are deleted in the new segment. Returns its entry; `None` if no row was left.
@@ -26,7 +33,7 @@ impl Shared {
             let writing = self.writing();
             (self.state(), writing.epoch)
         };
-        let stopped = self.take_stopped(&state, names, progress)?;
+        let stopped = yielding(rank, || self.take_stopped(&state, names, progress))?;
         let name = stopped.as_ref().map_or_else(|| self.segment_name(), |stopped| stopped.name().into());
         let written = self.segments.begin(name.clone());
         // From here on it is one that is being written.
@@ -85,15 +92,29 @@ impl Shared {
         progress.stage("reading rows", left);
         let mut done = 0;
         let row_bytes = bytes_of_a_row(state, merged);
+        let at_once = self.rows_at_once(state, row_bytes, options);
         let mut brake = Brake::new(self.options.compact_bytes_per_second);
         let next = || {
-            let rows = cursor.next(state, ROWS_AT_ONCE)?;
+            let rows = cursor.next(state, at_once)?;
             brake.pass((rows.len() as f64 * row_bytes) as u64, &|| progress.cancelled());
             done += rows.len() as u64;
             progress.advance(done);
             Ok(rows)
         };
         self.write_segment((&self.place, name, options), state, (next, Some(merged)), progress).map(Some)
+    }
+
+    /// Rows that are read at once, of `row_bytes` each on the disk.
+    fn rows_at_once(&self, state: &State, row_bytes: f64, options: &WriteOptions) -> usize {
+        if self.options.compact_bytes_per_second.is_some() {
+            return ROWS_AT_ONCE;
+        }
+        let most = options.memory_bytes.map_or(READ_BYTES, |given| READ_BYTES.min(given / READ_SHARE));
+        let schema = state.schema();
+        let vectors = schema.vectors.iter().map(|field| field.row_bytes()).sum::<usize>() as f64;
+        // What lies beside the vectors is codes where there are no columns.
+        let columns = if schema.columns.is_empty() { 0.0 } else { UNPACKED * (row_bytes - vectors).max(0.0) };
+        ((most as f64 / (vectors + columns)) as usize).max(ROWS_AT_ONCE)
     }
 
     /// The segment of an entry, with the indexes open that are open of those with these names, so that the first search after the

@@ -60,8 +60,14 @@ impl Shared {
         for name in self.segments.stopped() {
             let Some(unfinished) = self.stopped_as(state, &name)? else { continue };
             let of = &unfinished.merged().left_out;
-            if of.len() != names.len() || !names.iter().all(|name| of.contains_key(name)) {
+            let common = names.iter().filter(|name| of.contains_key(*name)).count();
+            if common == 0 {
                 unfinished.leave()?;
+                continue;
+            }
+            if common != names.len() || common != of.len() {
+                // What it is of will be gone: its space is free for what comes now.
+                self.segments.forget(&name);
                 continue;
             }
             match unfinished.is_whole(progress) {

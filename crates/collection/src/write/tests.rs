@@ -463,6 +463,14 @@ fn a_merge_that_is_ended_is_gone_on_with_unless_what_it_has_left_is_damaged() {
         }
         let copy = platter.copy();
         drop(own);
+        if resumes {
+            let again = open_as(Arc::new(copy.clone()), alone());
+            let ended = again.compact(
+                &CompactOptions { full: true },
+                &Stages { last: Some(CHECKS.into()), ..Stages::default() },
+            );
+            assert!(matches!(ended, Err(CollectionError::Cancelled)), "{ended:?}");
+        }
         let stages = go_on(&copy, true, last);
         assert_eq!((stages.has(CHECKS), stages.has(READS)), (resumes, !resumes), "{last}");
     }
@@ -508,10 +516,15 @@ fn a_merge_that_is_ended_at_any_stage_in_a_folder_goes_on_with_the_index_that_it
         assert!(holds(&other, (0..3).chain(4..2099)), "{last}");
         let went_on = ended.is_ok() || seen.has(CHECKS);
         assert_eq!(went_on, ended.is_ok() || is_left("-rows.building"), "{last}: {left:?}");
-        let faults = other.state().segments.iter().flat_map(|one| one.segment.verify(&Silent).unwrap()).count();
+        let faults =
+            other.state().segments.iter().flat_map(|one| one.segment.verify(&Silent).unwrap()).count();
         assert_eq!(faults, 0, "{last}");
         let left = names(&name);
         assert!(left.iter().all(|name| !name.contains(".building")), "{last}: {left:?}");
     }
-    assert!(begun > 3 && rows > begun, "{rows} of {} stages left rows, {begun} an index: {stages:?}", stages.len());
+    assert!(
+        begun > 3 && rows > begun,
+        "{rows} of {} stages left rows, {begun} an index: {stages:?}",
+        stages.len()
+    );
 }
