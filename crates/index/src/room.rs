@@ -40,16 +40,6 @@ pub(crate) fn gathered<T>(
     Ok(held)
 }
 
-/// Gives the system back what was freed. The allocator keeps up to twice the size of the largest block that was freed so far, of
-/// as much as 32 MiB, which a budget does not count: for moments at which much was given up and much else begins.
-pub(crate) fn give_back() {
-    #[cfg(all(target_os = "linux", target_env = "gnu"))]
-    // SAFETY: it takes and changes no memory that anybody holds.
-    unsafe {
-        libc::malloc_trim(0)
-    };
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

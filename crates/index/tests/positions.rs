@@ -156,3 +156,40 @@ fn positions_that_lie_or_are_damaged_are_found_out_and_missing_ones_are_done_wit
     let found = opened(&path).vectors(&[7, 2000], Control::default()).unwrap();
     assert_eq!(found.bytes, rows_of(&data, &[7, 2000]));
 }
+
+#[test]
+fn a_scan_without_room_for_where_all_lie_looks_up_those_of_its_set_alone() {
+    for (element, dim) in SHAPES {
+        let dir = tempfile::tempdir().unwrap();
+        let (data, path) = built(dir.path(), element, dim);
+        // None is in the second of the three blocks.
+        let ids = [5, 900, 2500, 2999];
+        let set = Arc::new(RowSet::from_ids(COUNT as u32, ids.into_iter()));
+        let query = VectorFile::from_rows(element, dim, data.row(900).to_vec()).unwrap();
+        let search = |memory_bytes| {
+            let options = OpenOptions { tier: TierChoice::File, memory_bytes, ..OpenOptions::default() };
+            let search = SearchOptions { k: 4, threads: 1, ..SearchOptions::default() };
+            Index::open(&path, &options)?.search_within(&query, &search, &set, Control::default())
+        };
+        let expected = search(None).unwrap();
+        assert_eq!(expected.within, Some(WithinPlan::Scan));
+        // The least budget that such a search has.
+        let (mut too_little, mut least) = (0, 1 << 30);
+        while least - too_little > 512 {
+            let middle = (too_little + least) / 2;
+            let fits = search(Some(middle)).is_ok();
+            (too_little, least) = if fits { (too_little, middle) } else { (middle, least) };
+        }
+        damage_others(&path, &ids);
+        let reads = pages_of_set(&path, &set);
+        let mut bytes = std::fs::read(path.join("positions.bin")).unwrap();
+        bytes[4096 + 99] ^= 1;
+        std::fs::write(path.join("positions.bin"), &bytes).unwrap();
+        let found = search(Some(least)).unwrap();
+        assert_eq!((&found.ids, &found.within), (&expected.ids, &expected.within), "{element:?} x {dim}");
+        assert_eq!(u64::from(found.per_query[0].reads), reads);
+        // Where there is room it is noted of all of them.
+        assert!(search(None).is_err(), "{element:?} x {dim}");
+        assert!(search(Some(1 << 30)).is_err(), "{element:?} x {dim}");
+    }
+}

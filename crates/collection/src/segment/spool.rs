@@ -46,6 +46,11 @@ impl Spool {
         Spool { spilled: true, ..Spool::new(field) }
     }
 
+    /// Bytes of all vectors.
+    pub(super) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
     /// Bytes of memory.
     pub(super) fn held_bytes(&self) -> u64 {
         self.held.len() as u64

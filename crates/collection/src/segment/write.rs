@@ -20,6 +20,7 @@ use bathyal_index::format::manifest::{MAX_VECTORS, Manifest as IndexManifest};
 use bathyal_index::{BuildOptions, DEFAULT_SEED, FamilyOptions, IndexError, build_in, families};
 use bathyal_kernels::Element;
 use bathyal_store::{Draft, DraftExt, GenerationExt, Leaving, Replace, StoreError};
+use bathyal_tier::process::give_back_memory;
 use bathyal_vectors::VectorFile;
 use bathyal_vectors::progress::Progress;
 use parquet::arrow::ArrowWriter;
@@ -47,6 +48,9 @@ const AXES_DIM: usize = 512;
 const HELD_BYTES: u64 = 64 << 20;
 /// The same as a part of what a writer may take: the rest is for building.
 const HELD_SHARE: u64 = 8;
+/// Bytes of a segment from which on the allocator is made to give back what was freed: it looks at all that the process holds, which is
+/// too long for a small one.
+const GIVEN_BACK_BYTES: u64 = 4 << 20;
 /// Rows of a page of a column, and bytes: what is read for a single row.
 const PAGE_ROWS: usize = 1024;
 const PAGE_BYTES: usize = 64 << 10;
@@ -319,7 +323,17 @@ pub(super) fn indexes(
     options: &WriteOptions,
     progress: &dyn Progress,
 ) -> Result<SegmentEntry, CollectionError> {
-    match finished(&mut begun, (schema, collection, name), (written, fields), options, progress) {
+    // What was held of the columns is given up before indexes are built, and what building held, after.
+    let much = fields.iter().map(Spool::bytes).sum::<u64>() + written.parquet.bytes >= GIVEN_BACK_BYTES;
+    let give_back = || {
+        if much {
+            give_back_memory()
+        }
+    };
+    give_back();
+    let finished = finished(&mut begun, (schema, collection, name), (written, fields), options, progress);
+    give_back();
+    match finished {
         Err(CollectionError::Cancelled) if begun.resumable => {
             begun.leave()?;
             Err(CollectionError::Cancelled)

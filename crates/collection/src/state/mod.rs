@@ -91,6 +91,11 @@ impl State {
         State { version, segments, memories: vec![Memory::default()], sequence }
     }
 
+    /// The segments alone, for work that takes long: it keeps no rows in memory that are in segments by the time it ends.
+    pub(crate) fn without_memory(&self) -> State {
+        State::of(self.version.clone(), self.segments.clone())
+    }
+
     /// What every row has.
     pub(crate) fn schema(&self) -> &Schema {
         &self.version.schema

@@ -33,8 +33,10 @@ pub struct Compacted {
     pub segments_before: usize,
     /// After.
     pub segments_after: usize,
-    /// Rows that were written again.
+    /// Rows of the segments that were made.
     pub rows_written: u64,
+    /// Those of them that were on the disk: merges which were stopped had written them, and this one has gone on.
+    pub rows_resumed: u64,
     /// Bytes of all segments before.
     pub bytes_before: u64,
     /// After.
@@ -57,7 +59,7 @@ impl Shared {
         let _merging = self.merging.lock().unwrap_or_else(PoisonError::into_inner);
         // From here on the log is kept; until here it may have been let go of.
         self.acquire(&mut self.writing())?;
-        let mut rows_written = 0;
+        let (mut rows_written, mut rows_resumed) = (0, 0);
         loop {
             let state = self.state();
             let names = match options.full {
@@ -68,8 +70,9 @@ impl Shared {
             let writing = self.options.of_merging(!self.is_read());
             let merged =
                 self.beside(progress, |rank, progress| self.merge(&names, (&writing, rank), progress));
-            let entry = merged.map_err(|error| self.judged(&mut self.writing(), error))?;
-            rows_written += entry.as_ref().map_or(0, |entry| u64::from(entry.rows));
+            let merged = merged.map_err(|error| self.judged(&mut self.writing(), error))?;
+            rows_written += merged.rows;
+            rows_resumed += if merged.resumed { merged.rows } else { 0 };
             if options.full {
                 break;
             }
@@ -81,6 +84,7 @@ impl Shared {
             segments_before,
             segments_after,
             rows_written,
+            rows_resumed,
             bytes_before,
             bytes_after,
             seconds: started.elapsed().as_secs_f64(),

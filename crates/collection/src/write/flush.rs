@@ -196,7 +196,7 @@ impl Shared {
     }
 
     fn flush(&self, frozen: &Frozen, share: Option<Share>) -> Result<(), CollectionError> {
-        let state = self.state();
+        let state = self.state().without_memory();
         let sorted = frozen.memory.sorted()?;
         let name = self.segment_name();
         let _written = self.segments.begin(name.clone());

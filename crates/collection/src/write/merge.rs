@@ -20,18 +20,27 @@ const READ_SHARE: u64 = 16;
 /// What a value of a column may take in memory for each byte that it takes on the disk.
 const UNPACKED: f64 = 4.0;
 
+/// What became of a merge.
+pub(super) struct MergedRows {
+    /// Rows of the new segment; 0 where none were left, and there is none.
+    pub(super) rows: u64,
+    /// Whether an earlier merge had written them, which was stopped.
+    pub(super) resumed: bool,
+}
+
 impl Shared {
     /// Merges the segments with these names. Rows that are deleted by the version that is the latest now are left out; those that
-    /// are deleted meanwhile, by later versions or beyond them, are deleted in the new segment. Returns its entry; `None` if no row was left.
+    /// are deleted meanwhile, by later versions or beyond them, are deleted in the new segment. Returns what it has; where a merge
+    /// of the same was stopped, it is gone on with.
     pub(super) fn merge(
         &self,
         names: &[String],
         (options, rank): (&WriteOptions, Rank<'_>),
         progress: &dyn Progress,
-    ) -> Result<Option<SegmentEntry>, CollectionError> {
+    ) -> Result<MergedRows, CollectionError> {
         let (state, epoch) = {
             let writing = self.writing();
-            (self.state(), writing.epoch)
+            (self.state().without_memory(), writing.epoch)
         };
         let stopped = yielding(rank, || self.take_stopped(&state, names, progress))?;
         let name = stopped.as_ref().map_or_else(|| self.segment_name(), |stopped| stopped.name().into());
@@ -42,6 +51,7 @@ impl Shared {
             Some(stopped) => stopped.merged().clone(),
             None => merged_now(&state, names),
         };
+        let resumed = stopped.is_some();
         // What others wait for, the publishing, is done by this thread.
         let entry = yielding(rank, || match stopped {
             Some(stopped) => stopped.finish(&Arc::new(state.schema().clone()), options, progress).map(Some),
@@ -61,7 +71,7 @@ impl Shared {
                 self.stopped_merge();
                 // Nobody is to wait for what is removed.
                 self.clean();
-                Ok(entry)
+                Ok(MergedRows { rows: entry.map_or(0, |entry| u64::from(entry.rows)), resumed })
             }
             Ok(false) => Err(CollectionError::Fenced { path: self.place.path().to_path_buf() }),
             Err(error) => Err(error),

@@ -512,8 +512,10 @@ fn a_merge_that_is_ended_at_any_stage_in_a_folder_goes_on_with_the_index_that_it
         rows += usize::from(is_left("-rows.building"));
         let (other, seen) = (open(&name), Stages::default());
         other.write(Operation::Delete(Ids::Numbers(vec![3, 2099].into()))).unwrap();
-        other.compact(&CompactOptions { full: true }, &seen).unwrap();
+        let compacted = other.compact(&CompactOptions { full: true }, &seen).unwrap();
         assert!(holds(&other, (0..3).chain(4..2099)), "{last}");
+        let resumed = if seen.has(CHECKS) { 2100 } else { 0 };
+        assert_eq!(compacted.rows_resumed, resumed, "{last}");
         let went_on = ended.is_ok() || seen.has(CHECKS);
         assert_eq!(went_on, ended.is_ok() || is_left("-rows.building"), "{last}: {left:?}");
         let faults =

@@ -217,8 +217,8 @@ const WRITE_BYTES: u64 = 16 << 20;
 /// What building an index may take.
 const BUILD_BYTES: u64 = 96 << 20;
 /// What a writer takes beside these two: columns of a segment while they are written, what its indexes keep in memory, and what the
-/// allocator does not give back. All together were 119 to 139 MB in eleven runs of a release build, and 132 to 176 MB in fifteen of a
-/// test build, by how merges and writes meet.
+/// allocator keeps between what is held, of which there were 86 MB at most. All together were 125 to 164 MB in some 30 runs of a test
+/// build, nine of them on busy cores, and 164 to 215 where the allocator was not made to give back what a segment had held.
 const BESIDE_BYTES: u64 = 80 << 20;
 /// Rows that are imported, of [`IMPORT_DIM`] components: more than all that a writer may take, and ten times the memory for them.
 const IMPORT_ROWS: u64 = 400_000;

@@ -55,8 +55,12 @@ pub(super) fn compact(arguments: &CollectionCompactArguments, console: &Console)
     drop(progress);
     let collection = arguments.collection.display().to_string();
     let answer = Answer { collection, compacted, peak_rss_bytes: peak_rss_bytes() };
+    let resumed = match compacted.rows_resumed {
+        0 => String::new(),
+        rows => format!(", of which an earlier merge had written {rows}"),
+    };
     let text = format!(
-        "{}: {} segments became {}, {} became {}, {} rows written again in {:.1} s",
+        "{}: {} segments became {}, {} became {}, {} rows written again in {:.1} s{resumed}",
         answer.collection,
         compacted.segments_before,
         compacted.segments_after,

@@ -4,13 +4,15 @@ use super::build::{Journal, Work};
 use super::centroids::GROUPS_A_RUN;
 use super::section::{POSITIONS_NAME, VECTORS_NAME};
 use crate::error::IndexError;
-use crate::format::appender::{Appender, ReadBack};
+use crate::format::appender::{Appender, ReadBack, Written};
 use crate::format::groups::{GroupLayout, NO_ID};
+use crate::format::identity::Identity;
 use crate::format::manifest::FileEntry;
 use crate::format::positions::{self, BLOCK_PLACES};
 use crate::partition::journal::ORDER_NAME;
 use crate::partition::pieces::{Ordered, Piece};
 use crate::room::zeros;
+use bathyal_store::Draft;
 
 /// Bytes of pages written at once.
 const WRITE_BYTES: usize = 4 << 20;
@@ -113,21 +115,34 @@ pub(crate) fn finish(work: &Work<'_>, journal: &Journal) -> Result<FileEntry, In
     file.finish()
 }
 
-/// Writes where the vector of each id lies. The order of all is gone through once for all ids whose places memory holds.
+/// Writes where the vector of each id lies.
 pub(crate) fn write_positions(work: &Work<'_>, journal: &Journal) -> Result<FileEntry, IndexError> {
-    let count = work.data.count();
     let share = work.options.memory_bytes.map_or(usize::MAX, |given| (given / POSITIONS_SHARE) as usize);
-    let at_once = (share.max(POSITIONS_BYTES) / 4).next_multiple_of(BLOCK_PLACES).min(count);
-    let mut file = Appender::create(work.directory, POSITIONS_NAME)?;
+    let at_once = (share.max(POSITIONS_BYTES) / 4).next_multiple_of(BLOCK_PLACES);
+    positions_of((work.directory, work.identity), (journal.order, work.data.count()), at_once, &|| {
+        work.go_on()
+    })
+}
+
+/// Writes where the vectors of the ids below `count` lie, by the `order` of all of them, which is gone through once for each `at_once` ids,
+/// whole blocks.
+fn positions_of(
+    (directory, identity): (&dyn Draft, Identity),
+    (order, count): (Written, usize),
+    at_once: usize,
+    go_on: &dyn Fn() -> Result<(), IndexError>,
+) -> Result<FileEntry, IndexError> {
+    let at_once = at_once.min(count);
+    let mut file = Appender::create(directory, POSITIONS_NAME)?;
     let (mut held, mut blocks) = (zeros("where vectors lie", at_once)?, Vec::new());
     let mut some = vec![0; WRITE_BYTES];
     for first in (0..count).step_by(at_once) {
         let held: &mut [u32] = &mut held[..at_once.min(count - first)];
         held.fill(u32::MAX);
-        let mut order = ReadBack::open(work.directory, ORDER_NAME, journal.order)?;
+        let mut order = ReadBack::open(directory, ORDER_NAME, order)?;
         let mut place = 0;
         while order.left() > 0 {
-            work.go_on()?;
+            go_on()?;
             let some = &mut some[..order.left().min(WRITE_BYTES as u64) as usize];
             order.fill(some)?;
             for id in some.as_chunks::<4>().0.iter().map(|id| u32::from_le_bytes(*id)) {
@@ -141,7 +156,7 @@ pub(crate) fn write_positions(work: &Work<'_>, journal: &Journal) -> Result<File
         for (number, places) in held.chunks(blocks_at_once).enumerate() {
             blocks.clear();
             let block = (first + number * blocks_at_once) / BLOCK_PLACES;
-            positions::encode(work.identity, block as u64, places, &mut blocks);
+            positions::encode(identity, block as u64, places, &mut blocks);
             file.append(&blocks)?;
         }
     }
@@ -151,9 +166,10 @@ pub(crate) fn write_positions(work: &Work<'_>, journal: &Journal) -> Result<File
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::format::appender::Written;
     use crate::partition::pieces::{Part, pieces};
     use bathyal_kernels::Element;
+    use bathyal_store::memory::MemoryStore;
+    use bathyal_store::{GenerationExt, Replace, Store};
 
     #[test]
     fn groups_and_runs_begin_anew_with_each_piece() {
@@ -167,5 +183,35 @@ mod tests {
         assert_eq!(first_groups, [0, 64, 66, 130, 194]);
         assert_eq!(counts.iter().sum::<u32>() as usize, 3 * run + 95);
         assert_eq!((counts[64], counts[65], counts[194], counts.len()), (93, 1, 1, 195));
+    }
+
+    #[test]
+    fn positions_are_the_same_however_often_the_order_is_gone_through() {
+        // Places of which some are of no vector, as at the end of a group.
+        let (count, padded) = (5 * BLOCK_PLACES + 7, 11);
+        let ids: Vec<u32> = (0..count + count / padded)
+            .map(|place| match place % (padded + 1) {
+                last if last == padded => NO_ID,
+                _ => ((place - place / (padded + 1)) * 1009 % count) as u32,
+            })
+            .collect();
+        let written = |at_once| {
+            let draft = MemoryStore::new("memory").begin("x", Replace::Never).unwrap();
+            let mut order = Appender::create(&*draft, ORDER_NAME).unwrap();
+            ids.iter().for_each(|id| order.append(&id.to_le_bytes()).unwrap());
+            let order = order.sync().unwrap();
+            let entry =
+                positions_of((&*draft, Identity::of("positions")), (order, count), at_once, &|| Ok(()))
+                    .unwrap();
+            assert_eq!(entry.bytes, positions::file_bytes(count as u64));
+            draft.read(POSITIONS_NAME).unwrap()
+        };
+        let at_once = written(count);
+        let places = positions::decode_all(Identity::of("positions"), &at_once).unwrap();
+        assert!(places.iter().enumerate().all(|(id, place)| ids[*place as usize] == id as u32));
+        assert_eq!(places.len(), count);
+        for blocks in 1..=6 {
+            assert!(written(blocks * BLOCK_PLACES) == at_once, "{blocks} blocks at once");
+        }
     }
 }
