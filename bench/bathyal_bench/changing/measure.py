@@ -82,12 +82,14 @@ def recall(exact: list[Vectors], found: list[Vectors]) -> float:
     return hits / all_of_them if (all_of_them := sum(len(a) for a in exact)) else 1.0
 
 
-def fill(system: System, rows: Rows, threads: int) -> float:
-    """Rows a second that are added to a new table, by so many threads at once."""
+def fill(system: System, rows: Rows, threads: int, synced: bool = False) -> float:
+    """Rows a second that so many threads add to a new table; all disks are ``synced`` after each call, or not."""
     system.create(rows.vectors.shape[1], rows.vectors.dtype)
 
     def add(some: Vectors) -> None:
         system.add(rows.ids[some], rows.vectors[some], rows.shares[some])
+        if synced:
+            os.sync()
 
     with ThreadPoolExecutor(threads) as pool:
         seconds, _ = timed(lambda: list(pool.map(add, batches(len(rows.vectors)))))
@@ -226,6 +228,14 @@ def measure(
 ) -> dict[str, Any]:
     """One repeat."""
     children, told = Children(kind, work, given), Told(kind.name)
+    # What others have written goes to the device before it is measured what this one waits for.
+    os.sync()
+    for threads in (1, 2) if kind.is_durable and not kind.syncs else ():
+        kind.clear(work)
+        system = kind(work)
+        told[f"rows_a_second_synced_{threads}"] = fill(system, rows, threads, synced=True)
+        system.close()
+        told.step(f"written by {threads} and synced")
     for threads in (1, 2):
         kind.clear(work)
         system = kind(work)

@@ -29,6 +29,8 @@ class System:
     efforts: tuple[Any, ...]
     # Whether what was written is there after a kill without a call that saves it.
     is_durable = True
+    # Whether it is there after a loss of power as well, as soon as the call returns.
+    syncs = False
 
     def __init__(self, work: Path, table: str = "rows") -> None:
         """In a folder of the system below ``work`` that :meth:`clear` has made; nothing is opened."""
@@ -84,6 +86,7 @@ class Bathyal(System):
     name = "Bathyal"
     package = "bathyal"
     efforts = (WANTED,)
+    syncs = True
 
     def create(self, dim: int, element: np.dtype[Any]) -> None:
         import bathyal
@@ -190,6 +193,7 @@ class Chroma(System):
     name = "Chroma"
     package = "chromadb"
     efforts = (20, 50, 100, 200, 400)
+    syncs = True
 
     def client(self) -> Any:
         import chromadb
