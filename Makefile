@@ -17,8 +17,9 @@ SOAK_SECONDS ?= 60
 FUZZ_SECONDS ?= 60
 FUZZ_RUNS ?=
 
-# Steps of the random programs of `make soak-collections`.
+# Steps of the random programs of `make soak-collections`, and programs (of 2,000 steps) of each of its five kinds that earlier runs had.
 COLLECTION_STEPS ?= 10000000
+COLLECTION_SKIPPED ?= 0
 
 # The most threads of `make bench-threads`.
 THREADS ?= 64
@@ -104,7 +105,8 @@ soak: ## the engine, then every index family, on devices that fail, each for SOA
 	BATHYAL_SOAK_SECONDS=$(SOAK_SECONDS) $(CARGO) test --locked -p bathyal-index --test families -- --nocapture random
 
 soak-collections: ## ten million steps of random programs over collections, then every fault at every operation of a disk and of a server; hours
-	BATHYAL_COLLECTION_STEPS=$(COLLECTION_STEPS) $(CARGO) test --release --locked -p bathyal-collection --test model -- \
+	BATHYAL_COLLECTION_STEPS=$(COLLECTION_STEPS) BATHYAL_COLLECTION_SKIPPED=$(COLLECTION_SKIPPED) \
+		$(CARGO) test --release --locked -p bathyal-collection --test model -- \
 		--nocapture programs
 	BATHYAL_ALL_OPERATIONS=1 $(CARGO) test --release --locked -p bathyal-collection --test model --test server -- \
 		--nocapture faults lost

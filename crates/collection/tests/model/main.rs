@@ -28,6 +28,8 @@ use std::sync::Arc;
 
 /// Steps of all programs of the run, where more are wanted than continuous integration has time for.
 const STEPS: &str = "BATHYAL_COLLECTION_STEPS";
+/// Programs of each test that are left out, because an earlier run had them.
+const SKIPPED: &str = "BATHYAL_COLLECTION_SKIPPED";
 /// Steps of each of the five tests of random programs.
 const DEFAULT_STEPS: usize = 20_000;
 const TESTS: usize = 5;
@@ -41,12 +43,13 @@ const LEAST_RECALL: f64 = 0.87;
 /// Runs programs over one kind of collection, each in a store of its own.
 fn run(case: &Case, store: impl Fn() -> Arc<dyn Store>) {
     let steps = std::env::var(STEPS).map_or(DEFAULT_STEPS, |steps| steps.parse::<usize>().unwrap() / TESTS);
+    let skipped = std::env::var(SKIPPED).map_or(0, |skipped| skipped.parse::<u64>().unwrap());
     let mut recall = Recall::default();
-    for seed in 0..steps.div_ceil(PROGRAM_STEPS) as u64 {
-        let mut program = Program::new(case, Place::in_store(store()), seed);
-        program.run(PROGRAM_STEPS.min(steps - seed as usize * PROGRAM_STEPS));
-        if (seed + 1) % SAID_EVERY == 0 {
-            println!("{}: {} of {steps} steps", case.name, (seed + 1) * PROGRAM_STEPS as u64);
+    for number in 0..steps.div_ceil(PROGRAM_STEPS) as u64 {
+        let mut program = Program::new(case, Place::in_store(store()), skipped + number);
+        program.run(PROGRAM_STEPS.min(steps - number as usize * PROGRAM_STEPS));
+        if (number + 1) % SAID_EVERY == 0 {
+            println!("{}: {} of {steps} steps", case.name, (number + 1) * PROGRAM_STEPS as u64);
         }
         let Recall { found, wanted, exact } = program.recall;
         recall = Recall {

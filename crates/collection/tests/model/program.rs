@@ -91,6 +91,8 @@ impl<'a> Program<'a> {
         options.durability = bathyal_collection::Durability::System;
         // Of some programs many batches, or most, are written as segments at once.
         options.direct_bytes = [None, Some(4_000), None, Some(100)][(seed % 4) as usize];
+        // With a budget searches of what is on a disk read it; without, small segments are in memory.
+        options.index.memory_bytes = [Some(256 << 20), None, None][(seed % 3) as usize];
         let collection = Collection::create_in(place.clone(), case.schema.clone(), &options).unwrap();
         let reader = Collection::open_in(place.clone(), &options).unwrap();
         Program {
