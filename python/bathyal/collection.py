@@ -492,8 +492,8 @@ class Collection(Reading):
         """Merges segments, and gives the space of deleted rows back, as a collection does by itself now and then;
         ``full`` makes one segment of all. Reads and writes go on meanwhile.
 
-        Returns ``segments_before``, ``segments_after``, ``rows_written``, ``rows_resumed`` (those of them that a merge
-        which was stopped had written), ``bytes_before``, ``bytes_after`` and ``seconds``.
+        Returns ``segments_before``, ``segments_after``, ``rows_written``, ``rows_resumed`` (those of them that were
+        on the disk, because a merge was stopped), ``bytes_before``, ``bytes_after`` and ``seconds``.
         """
         with shown(progress) as receiver:
             report: dict[str, Any] = json.loads(self._handle.compact(bool(full), receiver))
