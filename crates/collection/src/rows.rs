@@ -58,29 +58,28 @@ impl Rows {
         Ok(Rows { ids, vectors: held, columns })
     }
 
-    /// The rows of `one` and then those of `other`, of the same collection.
+    /// The rows of `one` and then those of `other`, of the same collection, whose `vectors` are these.
     ///
     /// # Errors
     /// [`CollectionError`] where they are not of the same collection, or more text than one array holds.
-    pub(crate) fn joined(one: &Rows, other: &Rows) -> Result<Rows, CollectionError> {
+    pub(crate) fn joined(
+        one: &Rows,
+        other: &Rows,
+        vectors: Vec<VectorFile>,
+    ) -> Result<Rows, CollectionError> {
         let ids = Ids::concat(one.ids.kind(), &[one.ids.clone(), other.ids.clone()])?;
-        let mut vectors = Vec::with_capacity(one.vectors.len());
-        for (one, other) in one.vectors.iter().zip(&other.vectors) {
-            let mut bytes = Vec::with_capacity((one.count() + other.count()) * one.row_bytes());
-            (0..one.count()).for_each(|row| bytes.extend_from_slice(one.row(row)));
-            (0..other.count()).for_each(|row| bytes.extend_from_slice(other.row(row)));
-            vectors.push(VectorFile::from_rows(one.element(), one.dim(), bytes)?);
-        }
         let columns = concat_batches(&one.columns.schema(), [&one.columns, &other.columns])?;
         Ok(Rows { ids, vectors, columns })
     }
 
-    /// The same in memory of their own, whatever file or larger array they came from.
+    /// The same with ids and columns in memory of their own, whatever larger arrays they came from, and a copy of their `vectors`.
     ///
     /// # Errors
-    /// [`CollectionError::Vectors`], [`CollectionError::Arrow`].
-    pub(crate) fn owned(&self) -> Result<Rows, CollectionError> {
-        self.taken(&(0..self.len() as u32).collect::<Vec<_>>())
+    /// [`CollectionError::Arrow`].
+    pub(crate) fn owned(&self, vectors: Vec<VectorFile>) -> Result<Rows, CollectionError> {
+        let numbers = UInt32Array::from_iter_values(0..self.len() as u32);
+        let ids = Ids::of_array(self.ids.kind(), &take(self.ids.as_array(), &numbers, None)?)?;
+        Ok(Rows { ids, vectors, columns: take_record_batch(&self.columns, &numbers)? })
     }
 
     /// Those at these places, in their order, in memory of their own.

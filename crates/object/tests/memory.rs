@@ -136,14 +136,14 @@ fn what_is_left_of_a_name_whose_removal_was_broken_off_is_found_and_goes() {
     begin().publish(&["data", MARK], "").unwrap();
     let log = store.open("index").unwrap().log("log").unwrap();
     let mut writer = log.write().unwrap();
-    writer.append(0, b"bytes", Durability::System).unwrap();
+    writer.append(0, &[b"bytes"], Durability::System).unwrap();
     store.delete("index").unwrap();
     assert_eq!((store.list().unwrap(), store.traces().unwrap()), (vec![], vec!["index".to_string()]));
     store.erase("index").unwrap();
     assert_eq!(store.traces().unwrap(), [""; 0]);
 
     // A writer that does not know leaves a piece of the log, and is told.
-    let late = writer.append(5, b"late", Durability::Disk).unwrap_err();
+    let late = writer.append(5, &[b"late"], Durability::Disk).unwrap_err();
     assert!(matches!(late, StoreError::Replaced { .. }), "{late}");
     assert_eq!(store.traces().unwrap(), ["index"]);
     store.erase("index").unwrap();
@@ -162,18 +162,18 @@ fn a_log_is_read_on_by_its_new_pieces_alone() {
     let mut writer = store.open("index").unwrap().log("log").unwrap().write().unwrap();
     let mut whole = Vec::new();
     for (at, bytes) in [(0, b"first".to_vec()), (5, b", second".to_vec()), (13, b"?".to_vec())] {
-        writer.append(at, &bytes, Durability::Disk).unwrap();
+        writer.append(at, &[&bytes], Durability::Disk).unwrap();
         whole.extend(bytes);
     }
     assert_eq!(reader.read(0).unwrap(), whole);
     // The last piece is cut off again, and the one before it in part.
-    writer.append(8, b"nd third", Durability::Disk).unwrap();
+    writer.append(8, &[b"nd third"], Durability::Disk).unwrap();
     for from in [16, 99, 13, 9, 8, 5, 3, 0] {
         let rest = b"first, snd third".get(from..).unwrap_or_default();
         assert_eq!(reader.read(from as u64).unwrap(), rest, "from {from}");
     }
     let before = found.traffic().unwrap().now();
-    writer.append(16, b", fourth", Durability::Disk).unwrap();
+    writer.append(16, &[b", fourth"], Durability::Disk).unwrap();
     assert_eq!(reader.read(16).unwrap(), b", fourth");
     let requests = found.traffic().unwrap().now().since(&before).requests;
     assert_eq!(requests, 3, "two lists, and the new piece");

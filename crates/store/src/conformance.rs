@@ -244,8 +244,8 @@ fn logs_grow_by_one_writer(store: &dyn Store, mark: &str) {
     let log = found.log("log").expect("may begin");
     assert_eq!(log.read(0).expect("has not begun"), b"");
     let mut writer = log.write().expect("is ours");
-    writer.append(0, b"one", Durability::Disk).expect("appends");
-    writer.append(3, b" and two", Durability::System).expect("appends");
+    writer.append(0, &[b"one"], Durability::Disk).expect("appends");
+    writer.append(3, &[b" and two"], Durability::System).expect("appends");
     writer.sync().expect("syncs");
     let of_others = store.open("index").expect("opens").log("log").expect("is there");
     assert_eq!(of_others.read(0).expect("reads"), b"one and two");
@@ -254,16 +254,16 @@ fn logs_grow_by_one_writer(store: &dyn Store, mark: &str) {
         (b"two".to_vec(), vec![])
     );
     assert!(matches!(of_others.write(), Err(StoreError::Busy { .. })), "one at a time");
-    writer.append(3, b" again", Durability::Disk).expect("drops what lies beyond");
+    writer.append(3, &[b" again"], Durability::Disk).expect("drops what lies beyond");
     assert_eq!(log.read(0).expect("reads"), b"one again");
-    let short = writer.append(100, b"x", Durability::System).expect_err("so much is not there");
+    let short = writer.append(100, &[b"x"], Durability::System).expect_err("so much is not there");
     assert!(matches!(short, StoreError::Short { len: 9, .. }), "{short}");
     drop(writer);
     let mut writer = of_others.write().expect("is free");
     assert_eq!(read(found.as_ref(), mark), b"mark", "the objects are what they were");
 
     publish(store, mark, "index", Replace::Generation, b"two");
-    let lost = writer.append(9, b"lost", Durability::Disk).expect_err("nobody would read it");
+    let lost = writer.append(9, &[b"lost"], Durability::Disk).expect_err("nobody would read it");
     assert!(matches!(lost, StoreError::Replaced { .. }), "{lost}");
     assert!(matches!(writer.sync(), Err(StoreError::Replaced { .. })), "nor that");
     drop(writer);

@@ -147,13 +147,13 @@ pub trait Log: Debug + Send + Sync {
 
 /// The one that may append to a log.
 pub trait LogWriter: Debug + Send + Sync {
-    /// Puts `bytes` behind the first `at` bytes, in the place of whatever is there. When this returns they are as durable as
-    /// `durability` says, and with [`Durability::Disk`] so is all that is before them.
+    /// Puts `parts`, one after the other, behind the first `at` bytes, in the place of whatever is there. When this returns they are as
+    /// durable as `durability` says, and with [`Durability::Disk`] so is all that is before them.
     ///
     /// # Errors
     /// [`StoreError::Replaced`] if another generation has taken the place of this one: nobody will read what was appended.
     /// [`StoreError`]; what of them was written is unknown then, and the next append puts it right.
-    fn append(&mut self, at: u64, bytes: &[u8], durability: Durability) -> Result<(), StoreError>;
+    fn append(&mut self, at: u64, parts: &[&[u8]], durability: Durability) -> Result<(), StoreError>;
 
     /// Makes all that is in the log as durable as [`Durability::Disk`] says, whoever appended it.
     ///

@@ -208,7 +208,7 @@ impl Log for MemoryLog {
 struct MemoryLogWriter(MemoryLog);
 
 impl LogWriter for MemoryLogWriter {
-    fn append(&mut self, at: u64, bytes: &[u8], _durability: Durability) -> Result<(), StoreError> {
+    fn append(&mut self, at: u64, parts: &[&[u8]], _durability: Durability) -> Result<(), StoreError> {
         let MemoryLog { address, generation, bytes: log } = &self.0;
         let mut log = locked(log);
         let len = log.bytes.len() as u64;
@@ -216,7 +216,7 @@ impl LogWriter for MemoryLogWriter {
             return Err(StoreError::Short { path: address.clone(), offset: 0, wanted: at, len });
         }
         log.bytes.truncate(at as usize);
-        log.bytes.extend_from_slice(bytes);
+        parts.iter().for_each(|part| log.bytes.extend_from_slice(part));
         drop(log);
         generation.check_place()
     }

@@ -11,10 +11,11 @@ use memmap2::Mmap;
 
 use super::error::VectorError;
 use super::format::{FileFormat, Layout, MAX_DIM};
+use super::room::Filling;
 use super::rows::RowBlock;
 
 /// What stands for the path of vectors that are in no file, in messages.
-const IN_MEMORY: &str = "(vectors in memory)";
+pub(crate) const IN_MEMORY: &str = "(vectors in memory)";
 
 /// A `count x dim` matrix of one element type, row-major, mapped from a file or owned.
 ///
@@ -32,19 +33,20 @@ pub struct VectorFile {
     layout: Layout,
 }
 
-struct Shared {
-    bytes: Bytes,
-    path: PathBuf,
+pub(crate) struct Shared {
+    pub(crate) bytes: Bytes,
+    pub(crate) path: PathBuf,
 }
 
-enum Bytes {
+pub(crate) enum Bytes {
     Mapped { map: Mmap, file: File },
     Owned(Vec<u8>),
     Lent(Lent),
+    Filling(Filling),
 }
 
 /// Bytes that someone else keeps. See [`VectorFile::from_lent`].
-type Lent = Arc<dyn AsRef<[u8]> + Send + Sync>;
+pub(crate) type Lent = Arc<dyn AsRef<[u8]> + Send + Sync>;
 
 impl Bytes {
     fn as_slice(&self) -> &[u8] {
@@ -52,6 +54,7 @@ impl Bytes {
             Bytes::Mapped { map, .. } => map,
             Bytes::Owned(bytes) => bytes,
             Bytes::Lent(bytes) => (**bytes).as_ref(),
+            Bytes::Filling(bytes) => bytes.as_slice(),
         }
     }
 }
@@ -191,6 +194,22 @@ impl VectorFile {
 
     fn of(bytes: Bytes, layout: Layout, path: PathBuf) -> VectorFile {
         VectorFile { shared: Arc::new(Shared { bytes, path }), layout }
+    }
+
+    /// The vectors that `layout` says lie within `shared`.
+    pub(crate) fn view(shared: Arc<Shared>, layout: Layout) -> VectorFile {
+        VectorFile { shared, layout }
+    }
+
+    /// These vectors and the `next` ones, where those lie behind these in the same [`VectorRoom`](super::VectorRoom): nothing is
+    /// copied.
+    pub fn followed_by(&self, next: &VectorFile) -> Option<VectorFile> {
+        let (one, two) = (&self.layout, &next.layout);
+        let follows = Arc::ptr_eq(&self.shared, &next.shared)
+            && (one.element, one.dim, one.stride) == (two.element, two.dim, two.stride)
+            && one.start + one.count * one.stride == two.start;
+        let layout = Layout { count: one.count + two.count, ..self.layout };
+        follows.then(|| VectorFile { shared: self.shared.clone(), layout })
     }
 
     /// The same vectors as bits, eight in each byte, where they are of u8: what [`Metric::L2`](bathyal_kernels::Metric)
@@ -413,7 +432,7 @@ impl VectorFile {
                 self.check_length()?;
                 Err(VectorError::io(self.path(), "read the vectors")(error))
             }),
-            Bytes::Owned(_) | Bytes::Lent(_) => {
+            Bytes::Owned(_) | Bytes::Lent(_) | Bytes::Filling(_) => {
                 out.copy_from_slice(&self.shared.bytes.as_slice()[range]);
                 Ok(())
             }

@@ -26,6 +26,7 @@ mod ids_writer;
 mod npy;
 pub mod progress;
 mod ranges;
+mod room;
 mod rows;
 mod writer;
 
@@ -36,5 +37,6 @@ pub use format::{FileFormat, MAX_DIM};
 pub use ids::{IdFile, IdFormat};
 pub use ids_writer::IdWriter;
 pub use ranges::{check_range_path, write_ranges};
+pub use room::VectorRoom;
 pub use rows::{RowBlock, RowReader};
 pub use writer::{AtomicFile, VectorWriter, bin_header_bytes, write_ids};

@@ -199,9 +199,10 @@ fn end(
     } else {
         let mut batch = Batch::seal();
         // Of what is before it nothing is known but that it is there.
-        let bytes = batch.place(&current.format, end.at, end.next, 0);
-        (log.end, log.seal) = (end.at + bytes.len() as u64, end.next);
-        lock.append(end.at, bytes, Durability::Disk)
+        let parts = batch.place(&current.format, end.at, end.next, 0);
+        let bytes = parts.iter().map(|part| part.len() as u64).sum::<u64>();
+        (log.end, log.seal) = (end.at + bytes, end.next);
+        lock.append(end.at, &parts, Durability::Disk)
     };
     match sealed {
         Ok(()) => Ok(Ended::Sealed(Some(log))),

@@ -56,11 +56,11 @@ impl LogBytes {
             let mut batch = Batch::new();
             batch.push(change)?;
             let at = log.len() as u64;
-            log.extend_from_slice(batch.place(&format, at, sequence, at));
+            log.extend(batch.place(&format, at, sequence, at).concat());
         }
         let whole = log.clone();
         let at = log.len() as u64;
-        log.extend_from_slice(Batch::seal().place(&format, at, 5, at));
+        log.extend(Batch::seal().place(&format, at, 5, at).concat());
         Ok(vec![whole, log])
     }
 

@@ -22,6 +22,8 @@ pub(super) const SECTOR_BYTES: usize = 512;
 const ALIGNED_BYTES: usize = 64;
 const MAGIC: &[u8; 8] = b"bathrows";
 const VERSION: u32 = 1;
+/// Vectors of a field that take as many bytes are written from where they are, without a copy.
+const APART_BYTES: u64 = 64 << 10;
 /// Bytes of a record before what was changed.
 const HEAD_BYTES: usize = 64;
 const PUT: u32 = 1;
@@ -40,16 +42,20 @@ pub(crate) enum Change {
 /// Changes as bytes, on their way to a log.
 #[derive(Debug)]
 pub(crate) struct Batch {
-    /// Room for the log's head, then the records. Of their heads the places, numbers and checksums are missing.
+    /// Room for the log's head, then the records, but for what is `apart`. Of their heads the places, numbers and checksums are missing.
     bytes: Vec<u8>,
-    /// Where each begins.
-    records: Vec<usize>,
+    /// Vectors that belong behind so many of `bytes`.
+    apart: Vec<(usize, VectorFile)>,
+    /// What they come to.
+    apart_bytes: usize,
+    /// Where each record begins: among `bytes`, and among all.
+    records: Vec<(usize, usize)>,
 }
 
 impl Batch {
     /// Without any.
     pub(crate) fn new() -> Batch {
-        Batch { bytes: vec![0; SECTOR_BYTES], records: Vec::new() }
+        Batch { bytes: vec![0; SECTOR_BYTES], apart: Vec::new(), apart_bytes: 0, records: Vec::new() }
     }
 
     /// How many changes there are.
@@ -59,7 +65,30 @@ impl Batch {
 
     /// Bytes of the records.
     pub(crate) fn bytes(&self) -> usize {
-        self.bytes.len() - SECTOR_BYTES
+        self.all() - SECTOR_BYTES
+    }
+
+    /// Bytes of the records, and of the room for the log's head.
+    fn all(&self) -> usize {
+        self.bytes.len() + self.apart_bytes
+    }
+
+    /// Adds zeros, so that what comes next begins at a multiple of so many bytes.
+    fn align(&mut self, to: usize) {
+        let zeros = self.all().next_multiple_of(to) - self.all();
+        self.bytes.resize(self.bytes.len() + zeros, 0);
+    }
+
+    /// All of them, from the byte `begin` of `bytes` on.
+    fn parts(&self, begin: usize) -> Vec<&[u8]> {
+        let (mut parts, mut at) = (Vec::new(), begin);
+        for (end, vectors) in self.apart.iter().filter(|(end, _)| *end > begin) {
+            parts.push(&self.bytes[at..*end]);
+            parts.extend(vectors.rows(0..vectors.count()));
+            at = *end;
+        }
+        parts.push(&self.bytes[at..]);
+        parts
     }
 
     /// Adds a change.
@@ -67,10 +96,12 @@ impl Batch {
     /// # Errors
     /// [`CollectionError::Parameter`] for more rows than a record holds; [`CollectionError::Arrow`]. The batch is what it was then.
     pub(crate) fn push(&mut self, change: &Change) -> Result<(), CollectionError> {
-        let begin = self.bytes.len();
+        let (begin, apart, apart_bytes) = (self.bytes.len(), self.apart.len(), self.apart_bytes);
         let pushed = self.try_push(change);
         if pushed.is_err() {
             self.bytes.truncate(begin);
+            self.apart.truncate(apart);
+            self.apart_bytes = apart_bytes;
         }
         pushed
     }
@@ -82,16 +113,25 @@ impl Batch {
         };
         let rows = u32::try_from(rows)
             .map_err(|_| CollectionError::Parameter(format!("{rows} rows are too many at once")))?;
-        let begin = self.bytes.len();
-        self.bytes.resize(begin + HEAD_BYTES, 0);
+        let begin = (self.bytes.len(), self.all());
+        self.bytes.resize(begin.0 + HEAD_BYTES, 0);
         let columns = match change {
             Change::Put(rows) => write_columns(&with_ids(rows)?, &mut self.bytes)?,
             Change::Delete(ids) => write_columns(&alone(ids)?, &mut self.bytes)?,
         };
         if let Change::Put(rows) = change {
             for vectors in rows.vectors() {
-                self.bytes.resize(self.bytes.len().next_multiple_of(ALIGNED_BYTES), 0);
-                append_vectors(vectors, &mut self.bytes);
+                self.align(ALIGNED_BYTES);
+                match vectors.rows(0..vectors.count()) {
+                    Some(_) if vectors.data_bytes() >= APART_BYTES => {
+                        self.apart.push((self.bytes.len(), vectors.clone()));
+                        self.apart_bytes += vectors.data_bytes() as usize;
+                    }
+                    Some(rows) => self.bytes.extend_from_slice(rows),
+                    None => {
+                        (0..vectors.count()).for_each(|row| self.bytes.extend_from_slice(vectors.row(row)))
+                    }
+                }
             }
         }
         self.finish(begin, kind, rows, columns);
@@ -102,18 +142,19 @@ impl Batch {
     pub(super) fn seal() -> Batch {
         let mut batch = Batch::new();
         batch.bytes.resize(SECTOR_BYTES + HEAD_BYTES, 0);
-        batch.finish(SECTOR_BYTES, SEAL, 0, 0);
+        batch.finish((SECTOR_BYTES, SECTOR_BYTES), SEAL, 0, 0);
         batch
     }
 
     /// Fills the last sector of the record at `begin`, and of its head what is known before it has a place.
-    fn finish(&mut self, begin: usize, kind: u32, rows: u32, columns: usize) {
-        let payload = self.bytes.len() - begin - HEAD_BYTES;
-        self.bytes.resize(self.bytes.len().next_multiple_of(SECTOR_BYTES), 0);
-        let crc = crc32c::crc32c(&self.bytes[begin + HEAD_BYTES..]);
+    fn finish(&mut self, begin: (usize, usize), kind: u32, rows: u32, columns: usize) {
+        let payload = self.all() - begin.1 - HEAD_BYTES;
+        self.align(SECTOR_BYTES);
+        let parts = self.parts(begin.0 + HEAD_BYTES);
+        let crc = parts.into_iter().fold(0, crc32c::crc32c_append);
         let head =
             Head { crc, kind, rows, payload: payload as u64, columns: columns as u64, ..Head::default() };
-        head.write(&mut self.bytes[begin..]);
+        head.write(&mut self.bytes[begin.0..]);
         self.records.push(begin);
     }
 
@@ -127,22 +168,22 @@ impl Batch {
     }
 
     /// Makes them records that begin at byte `at` of a log, with numbers from `sequence` on. All before byte `settled` of the log is
-    /// on the disk by then. Returns the bytes that are to be appended: with a head, if the log begins with them.
-    pub(super) fn place(&mut self, log: &LogFormat, at: u64, sequence: u64, settled: u64) -> &[u8] {
+    /// on the disk by then. Returns the bytes that are to be appended, in parts: with a head, if the log begins with them.
+    pub(super) fn place(&mut self, log: &LogFormat, at: u64, sequence: u64, settled: u64) -> Vec<&[u8]> {
         let skipped = if at == 0 { 0 } else { SECTOR_BYTES };
         if at == 0 {
             self.bytes[..SECTOR_BYTES].copy_from_slice(&log.head());
         }
-        for (record, begin) in self.records.iter().enumerate() {
+        for (record, (begin, of_all)) in self.records.iter().enumerate() {
             let bytes = &mut self.bytes[*begin..][..HEAD_BYTES];
             let mut head = Head::parse(bytes);
-            head.at = at + (begin - skipped) as u64;
+            head.at = at + (of_all - skipped) as u64;
             (head.sequence, head.settled) = (sequence + record as u64, settled);
             head.write(bytes);
             let crc = log.checksum(&bytes[4..]);
             bytes[..4].copy_from_slice(&crc.to_le_bytes());
         }
-        &self.bytes[skipped..]
+        self.parts(skipped)
     }
 }
 
@@ -170,13 +211,6 @@ fn write_columns(batch: &RecordBatch, to: &mut Vec<u8>) -> Result<usize, Collect
     stream.finish()?;
     drop(stream);
     Ok(to.len() - begin)
-}
-
-fn append_vectors(vectors: &VectorFile, to: &mut Vec<u8>) {
-    match vectors.rows(0..vectors.count()) {
-        Some(rows) => to.extend_from_slice(rows),
-        None => (0..vectors.count()).for_each(|row| to.extend_from_slice(vectors.row(row))),
-    }
 }
 
 /// What a record says of itself.

@@ -67,13 +67,14 @@ impl LogWriter {
         }
         let records = batch.len() as u64;
         let format = LogFormat::new(&self.id, self.first);
-        let bytes = batch.place(&format, self.end, self.next, self.settled);
+        let parts = batch.place(&format, self.end, self.next, self.settled);
         // Until it is done.
         self.usable = false;
-        self.log.append(self.end, bytes, durability).map_err(|error| fenced(&self.place, error))?;
+        self.log.append(self.end, &parts, durability).map_err(|error| fenced(&self.place, error))?;
         self.usable = true;
-        self.end += bytes.len() as u64;
-        self.appended += bytes.len() as u64;
+        let bytes = parts.iter().map(|part| part.len() as u64).sum::<u64>();
+        self.end += bytes;
+        self.appended += bytes;
         self.next += records;
         if durability == Durability::Disk {
             self.settled = self.end;
@@ -235,7 +236,7 @@ pub(super) fn name_next(
     format: &LogFormat,
     (at, seal): (u64, u64),
 ) -> Result<(), StoreError> {
-    log.append(at, Batch::seal().place(format, at, seal, at), Durability::Disk)
+    log.append(at, &Batch::seal().place(format, at, seal, at), Durability::Disk)
 }
 
 /// What it means that nothing could be appended.

@@ -5,7 +5,10 @@
 //! one search thread compares in some milliseconds; see docs/decisions/collections.md.
 
 mod chunk;
+mod rooms;
 mod search;
+#[cfg(test)]
+mod tests;
 
 use crate::bits::RowBits;
 use crate::error::CollectionError;
@@ -17,17 +20,17 @@ use arrow_array::RecordBatch;
 use bathyal_index::RowSet;
 use bathyal_tier::Control;
 use chunk::Chunk;
+use rooms::Rooms;
 use std::sync::Arc;
 
 pub(crate) use search::{MemoryQuery, check};
-
-/// A chunk that is as large is not joined with others any more: joining copies its vectors.
-const LARGEST_CHUNK_BYTES: u64 = 8 << 20;
 
 /// Rows in memory, numbered in the order in which they came. Copies share all that did not change between them.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Memory {
     chunks: Vec<Arc<Chunk>>,
+    /// Where the vectors of further rows come to lie.
+    rooms: Rooms,
     rows: u32,
     deleted: RowBits,
     bytes: u64,
@@ -54,26 +57,44 @@ impl Memory {
         &self.deleted
     }
 
-    /// Adds rows, none of whose ids a row that is there has.
-    pub(crate) fn push(&mut self, rows: Rows) -> Result<(), CollectionError> {
-        let count = rows.len() as u32;
-        let end = self.rows.checked_add(count).ok_or_else(|| {
+    /// Adds a copy of rows, none of whose ids a row that is there has. Returns the copy.
+    pub(crate) fn push(&mut self, rows: &Rows) -> Result<Rows, CollectionError> {
+        let end = self.rows.checked_add(rows.len() as u32).ok_or_else(|| {
             CollectionError::Parameter("there are too many rows in memory; write fewer at once".into())
         })?;
-        let mut new = Chunk::new(self.rows, rows);
-        self.bytes += new.bytes();
-        // Each is at least twice as long as the next, so that there are few and each row is moved seldom.
-        while let Some(last) = self.chunks.last()
-            && last.bytes() < 2 * new.bytes()
-            && last.bytes() + new.bytes() <= LARGEST_CHUNK_BYTES
-        {
-            self.bytes -= last.bytes() + new.bytes();
-            new = last.joined(&new)?;
-            self.bytes += new.bytes();
-            self.chunks.pop();
+        let rows = rows.owned(self.rooms.take(rows.vectors(), self.bytes)?)?;
+        let mut new = Chunk::new(self.rows, rows.clone());
+        match self.chunks.last().and_then(|last| last.followed_by(&new)) {
+            // Each is at least twice as long as the next, so that there are few and each id is moved seldom.
+            Some(_) => {
+                while let Some(last) = self.chunks.last()
+                    && last.bytes() < 2 * new.bytes()
+                    && let Some(vectors) = last.followed_by(&new)
+                {
+                    self.bytes -= last.bytes();
+                    new = last.joined(&new, vectors)?;
+                    self.chunks.pop();
+                }
+            }
+            // Behind those nothing will come.
+            None => self.join_last()?,
         }
+        self.bytes += new.bytes();
         self.chunks.push(Arc::new(new));
         self.rows = end;
+        Ok(rows)
+    }
+
+    /// Makes one of the last chunks, as far as their vectors lie one after the other.
+    fn join_last(&mut self) -> Result<(), CollectionError> {
+        while let [.., one, two] = &self.chunks[..]
+            && let Some(vectors) = one.followed_by(two)
+        {
+            let joined = one.joined(two, vectors)?;
+            self.bytes = self.bytes + joined.bytes() - one.bytes() - two.bytes();
+            self.chunks.truncate(self.chunks.len() - 2);
+            self.chunks.push(Arc::new(joined));
+        }
         Ok(())
     }
 

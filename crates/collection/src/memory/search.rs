@@ -178,7 +178,7 @@ mod tests {
             let ids = Ids::Numbers((first..first + size).collect::<Vec<_>>().into());
             let rows =
                 crate::rows::Rows::new(&schema, ids, vec![vectors(first..first + size)], None).unwrap();
-            memory.push(rows).unwrap();
+            memory.push(&rows).unwrap();
             first += size;
         }
         let all = vectors(0..first);

@@ -65,7 +65,7 @@ pub(crate) fn repair(
     report.uncertain_rows = segments.uncertain;
     report.segments = std::mem::take(&mut segments.told);
     for (sequence, change) in &salvaged.changes {
-        state.apply(*sequence, change)?;
+        state.apply(*sequence, change.clone())?;
         lost.touched(match change {
             Change::Put(rows) => rows.ids(),
             Change::Delete(ids) => ids,

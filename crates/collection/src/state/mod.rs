@@ -169,12 +169,11 @@ impl State {
         }
     }
 
-    /// Puts rows in the place of those with the same ids, or beside all others. Returns how many were replaced.
-    pub(crate) fn put(&mut self, rows: &Rows) -> Result<u64, CollectionError> {
-        let replaced = self.delete_ids(rows.ids())?;
+    /// Puts a copy of rows in the place of those with the same ids, or beside all others. Returns the copy.
+    pub(crate) fn put(&mut self, rows: &Rows) -> Result<Rows, CollectionError> {
+        self.delete_ids(rows.ids())?;
         let memory = self.memories.last_mut();
-        memory.ok_or_else(|| CollectionError::Internal("no memory for rows".into()))?.push(rows.owned()?)?;
-        Ok(replaced)
+        memory.ok_or_else(|| CollectionError::Internal("no memory for rows".into()))?.push(rows)
     }
 
     /// Deletes the rows with these ids. Returns how many were there.
@@ -190,13 +189,17 @@ impl State {
         self.segments.iter_mut().for_each(|segment| segment.frozen = segment.deleted.clone());
     }
 
-    /// Applies a record of the log, which was acknowledged or is about to be.
-    pub(crate) fn apply(&mut self, sequence: u64, change: &Change) -> Result<u64, CollectionError> {
-        let before = match change {
-            Change::Put(rows) => self.put(rows)?,
-            Change::Delete(ids) => self.delete_ids(ids)?,
+    /// Applies a record of the log, which was acknowledged or is about to be. Returns it with the rows as they are in memory now, which
+    /// nobody else changes.
+    pub(crate) fn apply(&mut self, sequence: u64, change: Change) -> Result<Change, CollectionError> {
+        let applied = match change {
+            Change::Put(rows) => Change::Put(self.put(&rows)?),
+            Change::Delete(ids) => {
+                self.delete_ids(&ids)?;
+                Change::Delete(ids)
+            }
         };
         self.sequence = sequence;
-        Ok(before)
+        Ok(applied)
     }
 }

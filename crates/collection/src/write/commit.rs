@@ -239,7 +239,8 @@ impl Shared {
         }
         let last = writing.log.as_ref().map_or(0, LogWriter::last);
         let mut next = group.next.clone();
-        next.apply(last + 1 + group.records.len() as u64, &change)?;
+        // What is logged is what is in memory: what a caller has lent may change.
+        let change = next.apply(last + 1 + group.records.len() as u64, change)?;
         group.records.push(&change)?;
         group.given += change.record_bytes();
         group.next = next;

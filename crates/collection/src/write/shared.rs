@@ -144,7 +144,7 @@ impl Shared {
             LogWriter::acquire(&self.place, keep, &|| self.segments.in_use())?;
         let mut state = with_segments(&self.place, &self.options, &self.segments, version, &deleted);
         for (sequence, change) in changes {
-            state.apply(sequence, &change)?;
+            state.apply(sequence, change)?;
         }
         writing.log = Some(writer);
         writing.flush = Flush::default();
@@ -177,7 +177,7 @@ impl Shared {
             let mut state = (*before).clone();
             let read = going_on.read(&mut |sequence, change| {
                 // What this handle has written itself it has applied.
-                if sequence > state.sequence { state.apply(sequence, &change).map(|_| ()) } else { Ok(()) }
+                if sequence > state.sequence { state.apply(sequence, change).map(|_| ()) } else { Ok(()) }
             });
             if let Ok(Progress::Now) = read {
                 *reader = Some(going_on);
@@ -272,7 +272,7 @@ fn latest(
             let (version, deleted) = Version::read(place, number)?;
             let mut state = with_segments(place, options, segments, version, &deleted);
             let mut reader = LogReader::new(place, &state.version);
-            let read = reader.read(&mut |sequence, change| state.apply(sequence, &change).map(|_| ()))?;
+            let read = reader.read(&mut |sequence, change| state.apply(sequence, change).map(|_| ()))?;
             Ok::<_, CollectionError>((state, reader, read))
         };
         match read() {

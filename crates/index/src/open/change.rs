@@ -176,7 +176,7 @@ impl Changing {
         let mut bytes = if *end == 0 { self.format.head() } else { Vec::new() };
         let at = *end + bytes.len() as u64;
         bytes.extend(self.format.record(at, change));
-        held.append(*end, &bytes, Durability::Disk)?;
+        held.append(*end, &[&bytes], Durability::Disk)?;
         *handle = Some(held);
         *end += bytes.len() as u64;
         self.set(changed);

@@ -176,19 +176,20 @@ impl BucketLogWriter {
 }
 
 impl LogWriter for BucketLogWriter {
-    fn append(&mut self, at: u64, bytes: &[u8], _durability: Durability) -> Result<(), StoreError> {
+    fn append(&mut self, at: u64, parts: &[&[u8]], _durability: Durability) -> Result<(), StoreError> {
         if self.len < at {
             let path = self.log.path.clone();
             return Err(StoreError::Short { path, offset: 0, wanted: at, len: self.len });
         }
-        let mut piece = Vec::with_capacity(HEAD_BYTES + bytes.len());
+        let bytes: usize = parts.iter().map(|part| part.len()).sum();
+        let mut piece = Vec::with_capacity(HEAD_BYTES + bytes);
         piece.extend_from_slice(MAGIC);
         piece.extend_from_slice(self.writer.as_bytes());
         piece.extend_from_slice(&at.to_le_bytes());
-        piece.extend_from_slice(bytes);
+        parts.iter().for_each(|part| piece.extend_from_slice(part));
         let result = wait_for(self.create(piece.into()))?;
         match &result {
-            Ok(()) => (self.len, self.next) = (at + bytes.len() as u64, self.next + 1),
+            Ok(()) => (self.len, self.next) = (at + bytes as u64, self.next + 1),
             Err(StoreError::Busy { .. } | StoreError::Replaced { .. }) => {}
             // It may be there all the same; whoever appends next takes the number after it.
             Err(_) => {

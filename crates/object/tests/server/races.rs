@@ -74,7 +74,7 @@ fn a_log_has_one_writer_wherever_the_other_one_is() {
     let mut writer = log.write().unwrap();
     let busy = there.open("index").unwrap().log("log").unwrap().write().unwrap_err();
     assert!(matches!(busy, StoreError::Busy { .. }), "{busy}");
-    writer.append(0, b"ours", Durability::Disk).unwrap();
+    writer.append(0, &[b"ours"], Durability::Disk).unwrap();
 
     // As a writer in another process would: the next piece.
     let pieces: Vec<String> =
@@ -89,12 +89,12 @@ fn a_log_has_one_writer_wherever_the_other_one_is() {
     let (pieces, _) = first.rsplit_once('/').unwrap();
     place.raw().put(&key(&format!("{pieces}/{:020}", 1)), piece);
     for _ in 0..2 {
-        let busy = writer.append(4, b" lost", Durability::Disk).unwrap_err();
+        let busy = writer.append(4, &[b" lost"], Durability::Disk).unwrap_err();
         assert!(matches!(busy, StoreError::Busy { .. }), "{busy}");
         assert_eq!(log.read(0).unwrap(), b"ours and theirs");
     }
     drop(writer);
-    log.write().unwrap().append(15, b", ours again", Durability::Disk).unwrap();
+    log.write().unwrap().append(15, &[b", ours again"], Durability::Disk).unwrap();
     assert_eq!(log.read(0).unwrap(), b"ours and theirs, ours again");
 }
 

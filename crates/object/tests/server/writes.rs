@@ -153,7 +153,7 @@ fn a_log_holds_what_was_appended_once_whatever_is_lost() {
         proxy.plan(|request| request.is("PUT", "/changes/"), &[trouble]);
         let bytes = content(1000 + i, i as u64);
         writer
-            .append(expected.len() as u64, &bytes, Durability::Disk)
+            .append(expected.len() as u64, &[&bytes], Durability::Disk)
             .unwrap_or_else(|e| panic!("{}", service.said(&e)));
         expected.extend(bytes);
         assert_eq!(proxy.release(), 0, "{trouble:?}");
@@ -162,13 +162,13 @@ fn a_log_holds_what_was_appended_once_whatever_is_lost() {
     // A writer that was refused goes on where it was.
     proxy.always(|request| request.is("PUT", "/changes/"), Trouble::Says(403, "ExpiredToken"));
     proxy.seen();
-    let error = writer.append(expected.len() as u64, b"refused", Durability::Disk).unwrap_err();
+    let error = writer.append(expected.len() as u64, &[b"refused"], Durability::Disk).unwrap_err();
     let text = service.said(&error);
     assert!(matches!(error, StoreError::Denied { .. }) && text.contains("renew the credentials"), "{text}");
     let asked = proxy.seen().iter().filter(|request| request.is("PUT", "/changes/")).count();
     assert_eq!(asked, 1, "it is not asked again");
     proxy.release();
-    writer.append(expected.len() as u64, b"in the end", Durability::Disk).unwrap();
+    writer.append(expected.len() as u64, &[b"in the end"], Durability::Disk).unwrap();
     expected.extend(b"in the end");
     assert!(log.read(0).unwrap() == expected);
 }

@@ -87,7 +87,7 @@ struct LocalLogWriter {
 }
 
 impl LogWriter for LocalLogWriter {
-    fn append(&mut self, at: u64, bytes: &[u8], durability: Durability) -> Result<(), StoreError> {
+    fn append(&mut self, at: u64, parts: &[&[u8]], durability: Durability) -> Result<(), StoreError> {
         let failed = |e: io::Error| StoreError::io("append to", &self.path, e);
         let len = self.file.length().map_err(failed)?;
         if len < at {
@@ -97,7 +97,11 @@ impl LogWriter for LocalLogWriter {
         if len > at {
             self.file.set_len(at).map_err(failed)?;
         }
-        write_all(self.file.as_ref(), bytes, at).map_err(failed)?;
+        let mut end = at;
+        for part in parts {
+            write_all(self.file.as_ref(), part, end).map_err(failed)?;
+            end += part.len() as u64;
+        }
         match durability {
             Durability::Disk => self.sync(),
             Durability::System => self.folder.check_place(),

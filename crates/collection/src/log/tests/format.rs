@@ -9,7 +9,7 @@ fn log(format: &LogFormat, first: u64, batches: &[u64]) -> (Vec<u8>, Vec<usize>)
     for count in batches {
         let mut batch = batch(next..next + count);
         let at = bytes.len();
-        bytes.extend_from_slice(batch.place(format, at as u64, next, at as u64));
+        bytes.extend(batch.place(format, at as u64, next, at as u64).concat());
         let mut single = at + if at == 0 { SECTOR_BYTES } else { 0 };
         for label in next..next + count {
             single += self::batch([label]).bytes();
@@ -66,15 +66,18 @@ fn ids_of_text_columns_and_vectors_come_back_and_vectors_are_aligned() {
     // Nobody writes an empty id.
     let mut batch = Batch::new();
     batch.push(&Change::Delete(Ids::Texts(vec!["b", ""].into()))).unwrap();
-    let bytes = Arc::new(batch.place(&format, 0, 1, 0).to_vec());
+    let bytes = Arc::new(batch.place(&format, 0, 1, 0).concat());
     let read = format.read(Path::new("x"), &schema, format.begin(), &bytes, 0, &mut |_, _| Ok(()));
     assert!(matches!(read, Err(CollectionError::Damaged { .. })), "{read:?}");
 
     let ids = Ids::Texts(vec!["b", "a", "\u{e9}"].into());
-    let changes = [put(ids.clone(), 9), Change::Delete(ids), put(Ids::Texts(vec!["x"; 100].into()), 1)];
+    // Of the larger ones the vectors of one field, and those of both, are written from where they are.
+    let changes = [1, 6_000, 7, 15_000, 2].map(|rows| put(Ids::Texts(vec!["x"; rows].into()), rows as u64));
+    let [few, one, some, both, last] = changes;
+    let changes = [put(ids.clone(), 9), few, one, Change::Delete(ids), some, both, last];
     let mut batch = Batch::new();
     changes.iter().for_each(|change| batch.push(change).unwrap());
-    let bytes = Arc::new(batch.place(&format, 0, 1, 0).to_vec());
+    let bytes = Arc::new(batch.place(&format, 0, 1, 0).concat());
     let mut found = Vec::new();
     let mut each = |_, change: Change| {
         if let Change::Put(rows) = &change {
@@ -180,9 +183,9 @@ fn logs_of_others_and_of_later_programs_are_refused() {
 fn nothing_follows_a_seal() {
     let (format, (mut bytes, _)) = (format(), usual());
     let at = bytes.len() as u64;
-    bytes.extend_from_slice(Batch::seal().place(&format, at, 14, at));
+    bytes.extend(Batch::seal().place(&format, at, 14, at).concat());
     let at = bytes.len() as u64;
-    bytes.extend_from_slice(batch([15]).place(&format, at, 15, at));
+    bytes.extend(batch([15]).place(&format, at, 15, at).concat());
     let (found, end) = read(&format, format.begin(), &bytes, 0).unwrap();
     assert_eq!((found, end), ((7..14).collect(), End { at, next: 15, sealed: true }));
 }
@@ -253,7 +256,7 @@ proptest! {
             let end = bytes.len().min(at + if keep { 8 } else { payload.len() });
             bytes[at..end].copy_from_slice(&payload.iter().copied().cycle().take(end - at).collect::<Vec<_>>());
         });
-        let bytes = Arc::new(batch.place(&format, 0, 7, 0).to_vec());
+        let bytes = Arc::new(batch.place(&format, 0, 7, 0).concat());
         let schema = schema(IdKind::Number);
         let read = format.read(Path::new("x"), &schema, format.begin(), &bytes, 0, &mut |_, _| Ok(()));
         prop_assert!(matches!(read, Ok(_) | Err(CollectionError::Damaged { .. })), "{:?}", read);

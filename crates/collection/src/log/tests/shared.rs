@@ -189,14 +189,14 @@ struct SharedWriter {
 }
 
 impl LogWriter for SharedWriter {
-    fn append(&mut self, at: u64, bytes: &[u8], _durability: Durability) -> Result<(), StoreError> {
+    fn append(&mut self, at: u64, parts: &[&[u8]], _durability: Durability) -> Result<(), StoreError> {
         let path: PathBuf = self.log.generation.address().into();
         self.log.turn("append", at);
         let mut pieces = locked(&self.log.pieces);
         if pieces.len() != self.next {
             return Err(StoreError::Busy { path });
         }
-        pieces.push((at, bytes.to_vec()));
+        pieces.push((at, parts.concat()));
         drop(pieces);
         self.next += 1;
         self.log.turn("was appended to, pieces", self.next as u64);
