@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from bathyal_bench import changing
-from bathyal_bench.changing.measure import Rows, measure
+from bathyal_bench.changing.measure import Rows, measure, measure_writing
 from bathyal_bench.changing.report import page, report
 from bathyal_bench.changing.systems import SYSTEMS
 from bathyal_bench.datasets import read_vectors
@@ -41,6 +41,9 @@ def main() -> int:
     parser.add_argument("--rows", type=int, default=100_000)
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--only", action="append", help="the package of a system")
+    parser.add_argument(
+        "--writing", action="store_true", help="measures only how fast rows are written; seconds a repeat"
+    )
     given = parser.parse_args()
     given.work.mkdir(parents=True, exist_ok=True)
     base, queries = read_vectors(given.base), read_vectors(given.queries)[:1000]
@@ -58,9 +61,13 @@ def main() -> int:
                 print(f"{kind.name}: left out: {error}", file=sys.stderr)
                 continue
             began = time.perf_counter()
-            told = measure(
-                kind, given.work, (given.base, given.queries, count), Rows.of(base, count), queries
-            )
+            rows = Rows.of(base, count)
+            if given.writing:
+                told, system = measure_writing(kind, given.work, rows)
+                system.close()
+                kind.clear(given.work)
+            else:
+                told = measure(kind, given.work, (given.base, given.queries, count), rows, queries)
             print(f"{kind.name}, repeat {repeat}: {time.perf_counter() - began:.0f} s", file=sys.stderr)
             shape = {"dim": base.shape[1], "element": str(base.dtype)}
             with given.records.open("a") as file:

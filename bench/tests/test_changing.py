@@ -2,6 +2,8 @@
 
 import json
 import pathlib
+import subprocess
+import sys
 
 import numpy as np
 
@@ -35,3 +37,32 @@ def test_the_pages_are_those_of_the_records():
     drawn = page(records)
     assert drawn.count("<svg") == len({one["data"] for one in records})
     assert "Bathyal" in drawn and "LanceDB" in drawn
+
+
+def test_writing_alone_is_measured_and_goes_into_the_page(tmp_path):
+    base = np.random.default_rng(1).random((400, 8), dtype=np.float32)
+    for name in ("base", "query"):
+        with (tmp_path / f"{name}.fbin").open("wb") as file:
+            file.write(np.array(base.shape, np.uint32).tobytes() + base.tobytes())
+    records = tmp_path / "records.jsonl"
+    command = [sys.executable, str(RECORDS.parents[2] / "bench/changing.py")]
+    command += [str(tmp_path / "base.fbin"), str(tmp_path / "query.fbin"), "--work", str(tmp_path / "work")]
+    command += [
+        "--records",
+        str(records),
+        "--name",
+        "few",
+        "--only",
+        "bathyal",
+        "--repeats",
+        "2",
+        "--writing",
+    ]
+    for _ in range(2):
+        subprocess.run(command, check=True, capture_output=True)
+    told = [json.loads(line) for line in records.read_text(encoding="utf-8").splitlines()]
+    assert [one["repeat"] for one in told] == [0, 1], "the second run found all done"
+    assert all(one["rows_a_second_2"] > 0 and "recall" not in one for one in told)
+    text = records.with_suffix(".md").read_text(encoding="utf-8")
+    assert "Medians of 2 runs" in text and "## few: 200 rows of 8 x float32" in text
+    assert all(path.is_dir() for path in (tmp_path / "work").rglob("*")), "no table is left"

@@ -223,11 +223,9 @@ class Told(dict[str, Any]):
         self.began = now
 
 
-def measure(
-    kind: type[System], work: Path, given: tuple[Path, Path, int], rows: Rows, queries: Vectors
-) -> dict[str, Any]:
-    """One repeat."""
-    children, told = Children(kind, work, given), Told(kind.name)
+def measure_writing(kind: type[System], work: Path, rows: Rows) -> tuple[Told, System]:
+    """How fast rows are written; the table as it is then."""
+    told = Told(kind.name)
     # What others have written goes to the device before it is measured what this one waits for.
     os.sync()
     for threads in (1, 2) if kind.is_durable and not kind.syncs else ():
@@ -244,6 +242,15 @@ def measure(
             told["searchable_ms"] = 1e3 * until_found(system, rows)
             system.close()
         told.step(f"written by {threads}")
+    return told, system
+
+
+def measure(
+    kind: type[System], work: Path, given: tuple[Path, Path, int], rows: Rows, queries: Vectors
+) -> dict[str, Any]:
+    """One repeat."""
+    children = Children(kind, work, given)
+    told, system = measure_writing(kind, work, rows)
     exact = rows.exact(queries)
     if kind.is_durable:
         told["qps_written"], told["recall_written"] = speed(system, queries, exact)
