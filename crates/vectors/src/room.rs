@@ -16,9 +16,9 @@ use super::format::FileFormat;
 use super::format::Layout;
 
 /// Rooms that are as large have pages of their own, which go back to the system at once, and take no memory before they are filled.
-const MAPPED_BYTES: usize = 1 << 20;
-/// Rooms that are as large have huge pages, where the system gives them: each of the small ones costs a fault, which takes as long as
-/// copying 10 KB into it.
+const MAPPED_BYTES: usize = 128 << 10;
+/// Rooms that are as large have huge pages, where the system gives them: the first touch of each of the small ones is a fault, which
+/// takes longer than filling it.
 const HUGE_BYTES: usize = 4 << 20;
 
 /// Room for so many vectors of one shape, which is filled from its beginning on. Clones share it.
