@@ -100,7 +100,7 @@ fn work(place: &Place, told: &mut Told) -> Result<(), CollectionError> {
     append(&mut writer, &[10], Durability::System, told)?;
     writer.rotate()?;
     told.durable.append(&mut told.soft);
-    append(&mut writer, &[11, 12], Durability::Disk, told)?;
+    append(&mut writer, &[11, LARGE, 12], Durability::Disk, told)?;
     version.through = told.durable[6].0;
     writer.publish(&mut version, &[])?;
     writer.sweep(&version, 2, &BTreeSet::new)?;
@@ -111,7 +111,7 @@ fn work(place: &Place, told: &mut Told) -> Result<(), CollectionError> {
     version.through = writer.last();
     writer.publish(&mut version, &[])?;
     writer.sweep(&version, 2, &BTreeSet::new)?;
-    append(&mut writer, &[14], Durability::System, told)
+    append(&mut writer, &[LARGE], Durability::System, told)
 }
 
 /// Does the work with a fault at every operation, and tells `after` of each, until none strikes any more. Returns how many did.

@@ -47,10 +47,14 @@ fn numbers(ids: &[u64]) -> Ids {
     Ids::Numbers(ids.to_vec().into())
 }
 
+/// The label of a change with so many rows that some of their vectors are written apart from the rest.
+const LARGE: u64 = 3_000;
+
 /// One change whose label is read back by [`label_of`]. Every third one is a delete.
 fn change(label: u64) -> Change {
     match label % 3 {
         2 => Change::Delete(numbers(&[label, label + 1])),
+        _ if label == LARGE => put(numbers(&vec![label; 6_000]), label),
         _ => put(numbers(&vec![label; 1 + label as usize % 7]), label),
     }
 }
