@@ -26,7 +26,7 @@ RECALLS = (0.85, 0.90, 0.95, 0.98, 0.99, 0.995)
 NPROBES = (4, 8, 16, 32, 64, 128, 256)
 REFINE_FACTORS = (1, 2, 5, 10, 20, 40)
 # Requests that LanceDB may have in flight, as many as Bathyal may by its default; LanceDB's own is 64.
-LANCE_IO_THREADS = "256"
+LANCE_IO_THREADS = "512"
 # Metrics as LanceDB calls them, where it does so otherwise.
 LANCE_METRICS = {"ip": "dot"}
 # Rows that are given to LanceDB at a time.

@@ -5,7 +5,7 @@ use super::Index;
 use crate::cost::Machine;
 use crate::cost::demand::Demand;
 use crate::cost::kept::of_this_machine;
-use crate::family::Knob;
+use crate::family::{Buffers, Knob};
 use crate::query::{
     ENGINE_DEPTH, FAR_LATENCY_NS, LARGEST_ENGINE_DEPTH, SearchMode, SearchParams, beam_width_on,
 };
@@ -18,6 +18,11 @@ const UNMEASURED_IN_FLIGHT: usize = 16;
 const LEAST_IN_FLIGHT: usize = 4;
 /// Queries interleaved at most: more reads than an engine's depth cannot be in flight.
 const MOST_IN_FLIGHT: usize = 64;
+/// Reads that a request to a tier far away may be for. 20,000 x 240 floats at recall 0.99 take 60 reads, of which two are one
+/// request as a rule.
+const READS_OF_A_REQUEST: u32 = 8;
+/// Bytes of a thread's read buffers there, at most. They are taken from the system as they are used.
+const FAR_BUFFER_BYTES: f64 = 256e6;
 /// Queries interleaved with a graphics card: while it answers some, the reads of others are on their way.
 const ON_CARD_IN_FLIGHT: usize = 256;
 /// The same of a device that is far away.
@@ -78,14 +83,25 @@ impl Index {
     }
 }
 
-/// Reads in flight of a thread's engine: more where the tier is far away and no budget counts their buffers.
-pub(super) fn engine_depth(profile: &TierProfile, budget: Option<u64>) -> u32 {
-    match budget {
-        None if profile.latency_ns >= FAR_LATENCY_NS => {
-            profile.depth.clamp(ENGINE_DEPTH, LARGEST_ENGINE_DEPTH)
-        }
-        _ => ENGINE_DEPTH,
+/// Reads in flight of a thread's engine: more where the tier is far away and no budget counts their `buffers`, of `frame_bytes`
+/// each. A tier that `joins` near reads to one request does so as far as they are submitted together: what waits for its turn
+/// alone is a request of its own. So there is room for all reads of as many requests as it takes.
+pub(super) fn engine_depth(
+    profile: &TierProfile,
+    budget: Option<u64>,
+    joins: bool,
+    (buffers, frame_bytes): (&Buffers, usize),
+) -> u32 {
+    if budget.is_some() || profile.latency_ns < FAR_LATENCY_NS {
+        return ENGINE_DEPTH;
     }
+    let requests = profile.depth.clamp(ENGINE_DEPTH, LARGEST_ENGINE_DEPTH);
+    if !joins {
+        return requests;
+    }
+    let bytes_of_one = f64::from(buffers.frames) / f64::from(ENGINE_DEPTH) * frame_bytes.max(1) as f64;
+    let affordable = (FAR_BUFFER_BYTES / bytes_of_one) as u32;
+    (requests * READS_OF_A_REQUEST).min(affordable).max(requests)
 }
 
 /// Queries to interleave that ask for `demand` each and hold `query_bytes` while they run.
@@ -174,6 +190,23 @@ mod tests {
         assert!(near == LEAST_IN_FLIGHT && far > 24, "{near} {far}");
         assert!(suited(&queue(75_000, 100_000.0)) < far, "a slow device is busy with fewer");
         assert_eq!(suited(&device(0, 0.0, 64, 0.0)), LEAST_IN_FLIGHT);
+    }
+
+    #[test]
+    fn far_away_there_is_room_for_all_reads_of_a_request() {
+        let buffers = Buffers { frames: 256, frame_bytes: 4096, frame_bytes_with_codes: 4096 };
+        let (far, near) = (device(31_000_000, 0.0, 512, 0.0), device(75_000, 0.0, 512, 0.0));
+        let depth = |frame_bytes| engine_depth(&far, None, true, (&buffers, frame_bytes));
+        assert_eq!((depth(4096), engine_depth(&far, None, false, (&buffers, 4096))), (4096, 512));
+        // Reads of whole lists: no more than one for a request.
+        assert_eq!(depth(4 << 20), 512);
+        let between = depth(64 << 10);
+        assert!(
+            (512..4096).contains(&between) && f64::from(between) * 131072.0 <= FAR_BUFFER_BYTES,
+            "{between}"
+        );
+        assert_eq!(engine_depth(&far, Some(1 << 30), true, (&buffers, 4096)), ENGINE_DEPTH);
+        assert_eq!(engine_depth(&near, None, true, (&buffers, 4096)), ENGINE_DEPTH);
     }
 
     #[test]

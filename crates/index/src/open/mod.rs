@@ -347,7 +347,7 @@ impl Index {
         let buffers = stored.buffers();
         let codes_are_read = split.codes_on_tier > 0 || arriving;
         let frame_bytes = buffers.bytes(codes_are_read);
-        let depth = engine_depth(&profile, options.memory_bytes);
+        let depth = engine_depth(&profile, options.memory_bytes, traffic.is_some(), (&buffers, frame_bytes));
         let buffers = Buffers { frames: buffers.frames * (depth / ENGINE_DEPTH), ..buffers };
         let buffer_budget_bytes = u64::from(buffers.frames) * frame_bytes as u64;
         let engine = EngineOptions { depth, frame_bytes, buffer_budget_bytes, ..EngineOptions::default() };
