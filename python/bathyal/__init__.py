@@ -44,7 +44,7 @@ from bathyal.many import search, search_many
 from bathyal.opening import open
 from bathyal.reading import Snapshot
 from bathyal.results import Costs, Found, FoundMany, FoundRanges, SearchStats, SearchWarning
-from bathyal.stores import copy, prune
+from bathyal.stores import copy, listing, prune
 
 __all__ = [
     "Collection",
@@ -76,6 +76,7 @@ __all__ = [
     "families",
     "groundtruth",
     "inspect",
+    "listing",
     "open",
     "overall_ratio",
     "prune",

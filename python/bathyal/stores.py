@@ -1,9 +1,10 @@
-"""Indexes in object stores: copies from place to place, and removal of what is left over."""
+"""Indexes in object stores: what is there, copies from place to place, and removal of what is left over."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from typing import Any
 
 from bathyal import _bathyal
 from bathyal.arguments import Path, place, store_pairs, whole
@@ -54,6 +55,31 @@ def copy(
         text = _bathyal.copy(read, written, bool(overwrite), receiver)
     report: dict[str, int] = json.loads(text)
     return report
+
+
+def listing(where: Path = ".", *, store_options: Mapping[str, str] | None = None) -> list[dict[str, Any]]:
+    """The indexes and collections directly in a folder, a bucket, a folder of a bucket, or a memory node.
+
+    Args:
+        where: a folder of this machine, or an address, such as ``s3://bucket`` or ``s3://bucket/folder``.
+        store_options: how the store is reached, as :func:`open` takes it.
+
+    Returns a list of dictionaries, in the order of names: ``name``; ``path``, what :func:`open` takes; ``kind``. An
+    ``index`` has ``family``, ``vectors``, ``dim``, ``element``, ``metric`` and ``index_bytes``, too; a ``collection``
+    has nothing more; of what is ``unreadable``, ``reason`` says why.
+
+    Raises:
+        OSError: the folder cannot be read (``FileNotFoundError``: it is not there), the store refused or did not
+            answer.
+        ValueError: ``where`` is an index or a collection itself; an address or options that no store is reached by.
+
+    >>> import numpy as np, bathyal
+    >>> bathyal.build(np.eye(8, dtype=np.float32), "memory://shelf/eight.index").close()
+    >>> [(one["name"], one["kind"], one["vectors"]) for one in bathyal.listing("memory://shelf")]
+    [('eight.index', 'index', 8)]
+    """
+    found: list[dict[str, Any]] = json.loads(_bathyal.listing((place(where), store_pairs(store_options))))
+    return found
 
 
 def prune(

@@ -150,6 +150,28 @@ def test_what_was_replaced_is_pruned(address: str) -> None:
         assert int(index.search(rows[0], k=1).ids[0]) == len(rows) - 1
 
 
+def test_what_lies_somewhere_is_told(address: str, tmp_path: pathlib.Path) -> None:
+    for place in (address, tmp_path / "shelf"):
+        if place != address:
+            tmp_path.joinpath("shelf").mkdir()
+        assert bathyal.listing(place) == []
+        one, other = f"{place}/one.index", f"{place}/rows"
+        bathyal.build(ROWS, one, family="flat", progress=False).close()
+        bathyal.Collection.create(other, dim=24, id="u64").close()
+        found = bathyal.listing(place)
+        assert [(told["name"], told["kind"]) for told in found] == [("one.index", "index"), ("rows", "collection")]
+        assert (found[0]["family"], found[0]["vectors"], found[0]["dim"]) == ("flat", 8000, 24)
+        with bathyal.open(found[0]["path"]) as index:
+            assert len(index) == 8000
+        for itself in (one, other):
+            with pytest.raises(ValueError, match="itself"):
+                bathyal.listing(itself)
+    with pytest.raises(FileNotFoundError):
+        bathyal.listing(tmp_path / "nowhere")
+    with pytest.raises(ValueError, match="names no bucket"):
+        bathyal.listing("s3://")
+
+
 def test_an_index_changes_where_it_is(address: str) -> None:
     bathyal.build(ROWS[:500], address, family="lsh", tables=4, progress=False).close()
     with bathyal.open(address) as index, bathyal.open(address) as other:
@@ -449,7 +471,12 @@ def use_a_real_server(server: dict[str, str], place: pathlib.Path) -> None:
     assert bathyal.prune(address, kept_hours=0, store_options=server)["generations"] == 1
     with bathyal.open(address, store_options=server) as index:
         assert found(index) >= 90
+    bathyal.Collection.create("s3://tests/rows", dim=24, store_options=server).close()
+    for where, names in {"s3://tests/folder": ["my.index"], "s3://tests": ["rows"], "s3://tests/none": []}.items():
+        assert [one["name"] for one in bathyal.listing(where, store_options=server)] == names
     wrong = {**server, "secret_access_key": SECRET[::-1]}
+    with pytest.raises(OSError, match="the store answered 403"):
+        bathyal.listing("s3://tests", store_options=wrong)
     with pytest.raises(OSError, match="the store answered 403") as raised:
         bathyal.open(address, store_options=wrong)
     assert SECRET[::-1] not in str(raised.value)

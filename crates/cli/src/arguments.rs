@@ -8,6 +8,7 @@ mod collection_read;
 mod family;
 mod generate;
 mod get;
+mod list;
 mod memory_node;
 mod metric;
 mod search;
@@ -29,6 +30,7 @@ pub use collection_read::{
 pub use family::FamilyArguments;
 pub use generate::{CompletionsArguments, ManArguments};
 pub use get::GetArguments;
+pub use list::ListArguments;
 pub use memory_node::MemoryNodeArguments;
 pub use metric::MetricArgument;
 pub use search::{BenchArguments, DEFAULT_RECALL, ModeName, SearchArguments, SearchSettings};
@@ -101,6 +103,8 @@ pub enum Command {
     Copy(CopyArguments),
     /// Remove from an object store what of an index was replaced, deleted, or never finished
     Prune(PruneArguments),
+    /// Say which indexes and collections are in a folder, a bucket or a memory node
+    List(ListArguments),
     /// Read an index in an object store into the cache of this machine
     Warm(WarmArguments),
     /// Serve the memory of this machine to others that search indexes in it

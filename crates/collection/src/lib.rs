@@ -12,6 +12,7 @@ pub mod error;
 pub mod exchange;
 mod filter;
 pub mod ids;
+mod listing;
 mod log;
 mod many;
 mod memory;
@@ -36,6 +37,7 @@ pub use collection::{Collection, Description, SegmentDescription, is_collection}
 pub use error::CollectionError;
 pub use filter::{BoundFilter, Filter, FilterError};
 pub use ids::{Id, IdKind, Ids, MAX_ID_BYTES};
+pub use listing::{Contents, Listed, listing};
 pub use many::{FoundInMany, search_many};
 pub use options::{CollectionOptions, DEFAULT_WRITE_MEMORY_BYTES};
 pub use place::Place;

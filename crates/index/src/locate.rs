@@ -6,7 +6,7 @@ use bathyal_object::{BucketStore, Cache, ObjectUrl, PruneOptions, Pruned, StoreO
 use bathyal_remote::{NodeStore, RemoteOptions, RemoteUrl, SpreadStore};
 use bathyal_store::local::LocalStore;
 use bathyal_store::stripe::{DEFAULT_STRIPE_BYTES, Striping};
-use bathyal_store::{Generation, Store};
+use bathyal_store::{Generation, Store, StoreError, check_name};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -78,6 +78,23 @@ pub fn holding(path: impl AsRef<Path>, options: &StoreOptions) -> Result<Holding
     Ok(Holding { place: Holder::Bucket(Box::new(store)), name: url.name })
 }
 
+/// The store that `path` itself is: a folder, a bucket or a folder in one, or a memory node.
+///
+/// # Errors
+/// [`IndexError`]: an address or options that lead nowhere.
+pub fn within(path: impl AsRef<Path>, options: &StoreOptions) -> Result<Holding, IndexError> {
+    let path = path.as_ref();
+    // Of a scheme alone, what follows would be taken for a bucket. The memory of the process has none.
+    if path
+        .to_str()
+        .is_some_and(|text| text.ends_with("://") && !matches!(text, FILE_SCHEME | "memory://" | "remote://"))
+    {
+        ObjectUrl::parse(path)?;
+    }
+    // The store does not depend on what in it is meant.
+    holding(path.join("x"), options)
+}
+
 impl Holding {
     /// The store.
     pub fn store(&self) -> &dyn Store {
@@ -87,6 +104,31 @@ impl Holding {
             Holder::Node(store) => store.as_ref(),
             Holder::Nodes(store) => store.as_ref(),
         }
+    }
+
+    /// The names that indexes in the store may have, in order: of folders, those that hold something else with them.
+    ///
+    /// # Errors
+    /// [`IndexError::Store`]: no such folder, or a store that does not answer.
+    pub fn names(&self) -> Result<Vec<String>, IndexError> {
+        Ok(match &self.place {
+            Holder::Local(store) => folders(store.address())?,
+            Holder::Bucket(store) => store.names()?,
+            Holder::Node(store) => store.list()?,
+            Holder::Nodes(store) => store.list()?,
+        })
+    }
+
+    /// The same of a folder in the store. In the memory of a node there is none.
+    ///
+    /// # Errors
+    /// As [`Holding::names`].
+    pub fn names_in(&self, folder: &str) -> Result<Vec<String>, IndexError> {
+        Ok(match &self.place {
+            Holder::Local(store) => folders(&store.address().join(folder))?,
+            Holder::Bucket(store) => store.names_in(folder)?,
+            Holder::Node(_) | Holder::Nodes(_) => Vec::new(),
+        })
     }
 
     /// Removes what of the index was replaced, deleted or never finished, as far as `options` say.
@@ -160,6 +202,20 @@ pub fn local_folder<'a>(path: &'a Path, options: &StoreOptions) -> Result<Option
     let local = local_path(path);
     local.map(|path| refuse_options(path, options)).transpose()?;
     Ok(local)
+}
+
+/// The names of the folders in `folder`, without those of names that no index has.
+fn folders(folder: &Path) -> Result<Vec<String>, StoreError> {
+    // As stores do: the folder of a name without one is where the program runs.
+    let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
+    let mut names = Vec::new();
+    for entry in folder.read_dir().map_err(|error| StoreError::io("list", folder, error))? {
+        let entry = entry.map_err(|error| StoreError::io("list", folder, error))?;
+        names.extend(entry.file_name().into_string().ok().filter(|_| entry.path().is_dir()));
+    }
+    names.retain(|name| check_name(name).is_ok());
+    names.sort();
+    Ok(names)
 }
 
 /// The folder of this machine that `path` means; `None` of an address of somewhere else.

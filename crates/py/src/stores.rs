@@ -46,3 +46,12 @@ pub(crate) fn prune(
         Ok(serde_json::to_string(&holding.prune(&PruneOptions { kept, dry_run })?)?)
     })
 }
+
+/// The indexes and collections in a folder, a bucket or a memory node, as JSON.
+#[pyfunction]
+pub(crate) fn listing(py: Python<'_>, place: (PathBuf, Pairs)) -> PyResult<String> {
+    let store = store_options(place.1)?;
+    attend(py, None, |_| -> Result<String, Failure> {
+        Ok(serde_json::to_string(&bathyal_collection::listing(&place.0, &store)?)?)
+    })
+}

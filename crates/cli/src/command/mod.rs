@@ -18,6 +18,7 @@ mod get;
 mod groundtruth;
 mod insert;
 mod inspect;
+mod list;
 mod man;
 mod many;
 mod measurement;
@@ -82,6 +83,7 @@ fn dispatch(command: &Command, console: &Console) -> Result<(), Failure> {
         Command::ConvertStripes(arguments) => convert_stripes::run(arguments, console),
         Command::Copy(arguments) => copy::run(arguments, console),
         Command::Prune(arguments) => prune::run(arguments, console),
+        Command::List(arguments) => list::run(arguments, console),
         Command::Warm(arguments) => warm::run(arguments, console),
         Command::MemoryNode(arguments) => memory_node::run(arguments, console),
         Command::Insert(arguments) => insert::run(arguments, console),

@@ -11,6 +11,7 @@ mod errors;
 mod generated;
 mod get;
 mod interrupted;
+mod listed;
 mod mapped;
 mod memory;
 #[cfg(target_os = "linux")]

@@ -83,6 +83,10 @@ fn indexes_in_a_nodes_memory_are_searched_like_others() {
     }
     bathyal(folder, &format!("copy {url}/idx back --json --from-store-option keys=keys/client.json")).json();
     bathyal(folder, &format!("build base.fbin {url}/built --metric l2 {KEYS} --json")).json();
+    let listed = bathyal(folder, &format!("list {url} {KEYS} --json")).json();
+    let names: Vec<&str> =
+        listed["found"].as_array().unwrap().iter().flat_map(|one| one["name"].as_str()).collect();
+    assert_eq!(names, ["built", "graph.idx", "idx"]);
     bathyal(folder, &format!("build base.fbin {url}/built --metric l2 {KEYS}")).fails(1, &["already exists"]);
     bathyal(folder, &format!("search {url}/none queries.fbin {KEYS}")).fails(1, &["none", "no such index"]);
     bathyal(folder, &format!("prune {url}/idx {KEYS}")).fails(1, &["gives back what was replaced by itself"]);

@@ -31,6 +31,7 @@ use draft::BucketDraft;
 use futures_util::{StreamExt, TryStreamExt};
 use generation::Published;
 use layout::Layout;
+use object_store::path::Path as Key;
 use record::Record;
 use std::path::Path;
 use std::sync::Arc;
@@ -133,21 +134,40 @@ impl BucketStore {
         Err(StoreError::Replaced { path })
     }
 
-    /// The names of folders in the bucket, in order, each with whether a generation stands there.
-    fn folders(&self) -> Result<Vec<(String, bool)>, StoreError> {
-        let found = wait_for(self.client.children(self.layout.folder(), &self.traffic))?
-            .map_err(|fault| fault.error("list", self.layout.address()))?;
+    /// The names of folders in the bucket that generations may have, in order.
+    ///
+    /// # Errors
+    /// [`StoreError`] if the store does not answer.
+    pub fn names(&self) -> Result<Vec<String>, StoreError> {
+        self.names_below(self.layout.folder(), self.layout.address())
+    }
+
+    /// The same of a folder in the bucket, which may be a generation or none.
+    ///
+    /// # Errors
+    /// As [`BucketStore::names`].
+    pub fn names_in(&self, folder: &str) -> Result<Vec<String>, StoreError> {
+        self.names_below(&self.layout.index(folder), &self.layout.path(folder))
+    }
+
+    fn names_below(&self, folder: &Key, path: &Path) -> Result<Vec<String>, StoreError> {
+        let found = wait_for(self.client.children(folder, &self.traffic))?
+            .map_err(|fault| fault.error("list", path))?;
         let names = found.common_prefixes.into_iter();
-        let names = names.filter_map(|prefix| Some(prefix.filename()?.to_owned()));
+        let mut names: Vec<String> = names.filter_map(|prefix| Some(prefix.filename()?.to_owned())).collect();
+        names.retain(|name| check_name(name).is_ok());
+        names.sort();
+        Ok(names)
+    }
+
+    /// The same, each with whether a generation stands there.
+    fn folders(&self) -> Result<Vec<(String, bool)>, StoreError> {
         let look = |name: String| async move {
             let newest = self.find_newest(&name, &self.traffic).await?;
             Ok::<_, StoreError>((name, newest.is_some_and(|record| !record.deleted)))
         };
-        let names = names.filter(|name| check_name(name).is_ok());
-        let looks = futures_util::stream::iter(names).map(look).buffered(LISTED_AT_ONCE);
-        let mut found = wait_for(looks.try_collect::<Vec<_>>())??;
-        found.sort();
-        Ok(found)
+        let looks = futures_util::stream::iter(self.names()?).map(look).buffered(LISTED_AT_ONCE);
+        wait_for(looks.try_collect::<Vec<_>>())?
     }
 
     /// The copy of the record that was published last, unless somebody else's came later, or it is not to be had.

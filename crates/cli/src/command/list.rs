@@ -1,0 +1,43 @@
+//! `bathyal list`.
+
+use bathyal_collection::{Contents, Listed, listing};
+use bathyal_console::{Console, Failure, byte_size};
+use serde::Serialize;
+
+use crate::arguments::ListArguments;
+
+#[derive(Serialize)]
+struct Answer {
+    place: String,
+    found: Vec<Listed>,
+}
+
+pub(super) fn run(arguments: &ListArguments, console: &Console) -> Result<(), Failure> {
+    let ListArguments { place, store } = arguments;
+    let found = listing(place, &store.options()?)?;
+    let answer = Answer { place: place.display().to_string(), found };
+    console.answer(&answer, &text(&answer))
+}
+
+fn text(answer: &Answer) -> String {
+    let Answer { place, found } = answer;
+    if found.is_empty() {
+        return format!("{place}: no index and no collection");
+    }
+    let width = found.iter().map(|one| one.name.chars().count()).max().unwrap_or(0);
+    let lines = found.iter().map(|Listed { name, what, .. }| format!("{name:<width$}  {}", told(what)));
+    lines.collect::<Vec<_>>().join("\n")
+}
+
+fn told(what: &Contents) -> String {
+    match what {
+        Contents::Index { family, vectors, dim, element, metric, index_bytes } => {
+            format!(
+                "{family}, {vectors} vectors of {dim} {element}, {metric}, {}",
+                byte_size::format(*index_bytes)
+            )
+        }
+        Contents::Collection => "a collection".to_owned(),
+        Contents::Unreadable { reason } => format!("cannot be read: {reason}"),
+    }
+}
