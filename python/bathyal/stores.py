@@ -65,8 +65,8 @@ def listing(where: Path = ".", *, store_options: Mapping[str, str] | None = None
         store_options: how the store is reached, as :func:`open` takes it.
 
     Returns a list of dictionaries, in the order of names: ``name``; ``path``, what :func:`open` takes; ``kind``. An
-    ``index`` has ``family``, ``vectors``, ``dim``, ``element``, ``metric`` and ``index_bytes``, too; a ``collection``
-    has nothing more; of what is ``unreadable``, ``reason`` says why.
+    ``index`` has ``family``, ``vectors``, ``dim``, ``element``, ``metric`` and ``index_bytes``, too. A
+    ``collection`` has nothing more. Of what is ``unreadable``, ``reason`` says why.
 
     Raises:
         OSError: the folder cannot be read (``FileNotFoundError``: it is not there), the store refused or did not

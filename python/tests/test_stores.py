@@ -159,7 +159,10 @@ def test_what_lies_somewhere_is_told(address: str, tmp_path: pathlib.Path) -> No
         bathyal.build(ROWS, one, family="flat", progress=False).close()
         bathyal.Collection.create(other, dim=24, id="u64").close()
         found = bathyal.listing(place)
-        assert [(told["name"], told["kind"]) for told in found] == [("one.index", "index"), ("rows", "collection")]
+        assert [(told["name"], told["kind"]) for told in found] == [
+            ("one.index", "index"),
+            ("rows", "collection"),
+        ]
         assert (found[0]["family"], found[0]["vectors"], found[0]["dim"]) == ("flat", 8000, 24)
         with bathyal.open(found[0]["path"]) as index:
             assert len(index) == 8000
@@ -472,7 +475,11 @@ def use_a_real_server(server: dict[str, str], place: pathlib.Path) -> None:
     with bathyal.open(address, store_options=server) as index:
         assert found(index) >= 90
     bathyal.Collection.create("s3://tests/rows", dim=24, store_options=server).close()
-    for where, names in {"s3://tests/folder": ["my.index"], "s3://tests": ["rows"], "s3://tests/none": []}.items():
+    for where, names in {
+        "s3://tests/folder": ["my.index"],
+        "s3://tests": ["rows"],
+        "s3://tests/none": [],
+    }.items():
         assert [one["name"] for one in bathyal.listing(where, store_options=server)] == names
     wrong = {**server, "secret_access_key": SECRET[::-1]}
     with pytest.raises(OSError, match="the store answered 403"):
