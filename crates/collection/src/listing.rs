@@ -2,7 +2,7 @@
 
 use crate::error::CollectionError;
 use crate::place::Part;
-use bathyal_index::format::manifest::Manifest;
+use bathyal_index::format::manifest::{MANIFEST_NAME, Manifest};
 use bathyal_index::locate::{Holding, find, within};
 use bathyal_index::{IndexError, StoreOptions};
 use bathyal_store::StoreError;
@@ -107,9 +107,10 @@ fn look_at(holding: &Holding, place: &Path, name: &str) -> Result<Option<Listed>
 
 /// What the manifest of an index says.
 fn index_at(holding: &Holding, name: &str) -> Result<Contents, IndexError> {
-    let manifest = Manifest::load(holding.store().open(name)?.as_ref())?;
+    let generation = holding.store().open(name)?;
+    let manifest = Manifest::load(generation.as_ref())?;
     Ok(Contents::Index {
-        index_bytes: manifest.index_bytes(),
+        index_bytes: manifest.index_bytes() + generation.get(MANIFEST_NAME)?.len(),
         family: manifest.family,
         vectors: manifest.vectors,
         dim: manifest.dim,

@@ -92,7 +92,7 @@ pub fn within(path: impl AsRef<Path>, options: &StoreOptions) -> Result<Holding,
         ObjectUrl::parse(path)?;
     }
     // The store does not depend on what in it is meant.
-    holding(path.join("x"), options)
+    holding(path.join("NAME"), options)
 }
 
 impl Holding {
