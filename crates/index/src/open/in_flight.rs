@@ -195,7 +195,8 @@ mod tests {
     #[test]
     fn far_away_there_is_room_for_all_reads_of_a_request() {
         let buffers = Buffers { frames: 256, frame_bytes: 4096, frame_bytes_with_codes: 4096 };
-        let (far, near) = (device(31_000_000, 0.0, 512, 0.0), device(75_000, 0.0, 512, 0.0));
+        let [far, near] = [31_000_000, 75_000]
+            .map(|latency_ns| TierProfile { depth: 512, ..device(latency_ns, 0.0, 64, 0.0) });
         let depth = |frame_bytes| engine_depth(&far, None, true, (&buffers, frame_bytes));
         assert_eq!((depth(4096), engine_depth(&far, None, false, (&buffers, 4096))), (4096, 512));
         // Reads of whole lists: no more than one for a request.
