@@ -106,7 +106,7 @@ impl Holding {
         }
     }
 
-    /// The names that indexes in the store may have, in order: of folders, those that hold something else with them.
+    /// The names under which there may be indexes, in order. In a folder or a bucket there may also be something else.
     ///
     /// # Errors
     /// [`IndexError::Store`]: no such folder, or a store that does not answer.
