@@ -148,6 +148,18 @@ fn answers_before_the_centroids_are_there_are_those_of_a_folder() {
             assert!(early.totals.hops <= 30 * rounds, "{metric}, {probes}, {k}: {:?}", early.totals);
             assert!(early.totals.hops > late.totals.hops, "{metric}, {probes}, {k}");
         }
+        // Far away all that is read at once is one wait.
+        let far = Index::open(place.path(), &place.options(Some(NEAR))).unwrap();
+        far.wait(Control::default()).unwrap();
+        for probes in [150, 5000] {
+            let options = SearchOptions {
+                effort: Effort::SearchList(40),
+                probes: Some(probes),
+                ..SearchOptions::default()
+            };
+            let found = far.search(&queries, &options, Control::default()).unwrap();
+            assert_eq!(found.totals.hops, 30 * 2, "{metric}, {probes}");
+        }
     }
 }
 

@@ -3,7 +3,8 @@
 //! One region of equal frames is allocated at the start and can be registered with the device; larger
 //! reads take buffers of power-of-two sizes that are allocated on demand and kept for reuse.
 
-use std::alloc::{Layout, alloc_zeroed, dealloc};
+use crate::zeros::Zeros;
+use std::alloc::{Layout, handle_alloc_error};
 use std::collections::BTreeMap;
 use std::ptr::NonNull;
 
@@ -25,7 +26,7 @@ const FRAME: u8 = u8::MAX;
 /// A part of a region of the caller's.
 const CLAIM: u8 = u8::MAX - 1;
 
-// SAFETY: memory that the pool alone has allocated and frees; an address is the same on every thread.
+// SAFETY: addresses in memory that the pool alone has; they are the same on every thread.
 unsafe impl Send for BufferPool {}
 
 impl Buffer {
@@ -35,16 +36,15 @@ impl Buffer {
     }
 }
 
-/// See the module's description.
+/// See the module's description. Whoever drops one knows that no device can write into its memory any more.
 #[derive(Debug)]
 pub(crate) struct BufferPool {
-    region: NonNull<u8>,
-    region_layout: Layout,
+    region: Zeros,
     frame_bytes: usize,
     free_frames: Vec<NonNull<u8>>,
     /// Free buffers by log2 of their size.
     free_large: Vec<Vec<NonNull<u8>>>,
-    all_large: Vec<(NonNull<u8>, Layout)>,
+    all_large: Vec<Zeros>,
     large_bytes: u64,
     budget_bytes: u64,
     frames_wanted: usize,
@@ -63,18 +63,17 @@ impl BufferPool {
         let affordable = usize::try_from(budget_bytes / frame_bytes as u64).unwrap_or(usize::MAX);
         let frames = frames.min(affordable).max(1);
         let size = frames.saturating_mul(frame_bytes);
-        let layout = Layout::from_size_align(size, BUFFER_ALIGNMENT).unwrap_or(Layout::new::<u8>());
-        // SAFETY: the layout has a size above zero, since there is at least one frame of at least a page.
-        let start = unsafe { alloc_zeroed(layout) };
-        let Some(region) = NonNull::new(start) else { std::alloc::handle_alloc_error(layout) };
+        let Some(region) = Zeros::new(size) else {
+            let layout = Layout::from_size_align(size, BUFFER_ALIGNMENT);
+            handle_alloc_error(layout.unwrap_or(Layout::new::<u8>()))
+        };
         let free_frames = (0..frames)
             .rev()
             // SAFETY: every frame begins inside the region just allocated.
-            .map(|i| unsafe { region.add(i * frame_bytes) })
+            .map(|i| unsafe { region.start().add(i * frame_bytes) })
             .collect();
         BufferPool {
             region,
-            region_layout: layout,
             frame_bytes,
             free_frames,
             free_large: (0..usize::BITS).map(|_| Vec::new()).collect(),
@@ -100,7 +99,7 @@ impl BufferPool {
 
     /// The registered region: start and length in bytes.
     pub(crate) fn region(&self) -> (*mut u8, usize) {
-        (self.region.as_ptr(), self.region_layout.size())
+        (self.region.start().as_ptr(), self.region.len())
     }
 
     /// The budget in bytes.
@@ -110,7 +109,7 @@ impl BufferPool {
 
     /// Bytes allocated now.
     pub(crate) fn allocated_bytes(&self) -> u64 {
-        self.region_layout.size() as u64 + self.large_bytes
+        self.region.len() as u64 + self.large_bytes
     }
 
     /// Buffers given back since the start.
@@ -121,7 +120,7 @@ impl BufferPool {
     /// A budget in bytes under which buffers of `lens` bytes could be had together, beside those that are held now.
     /// More than the present budget wherever [`BufferPool::take`] has refused one of them.
     pub(crate) fn budget_for(&self, lens: impl Iterator<Item = usize>) -> u64 {
-        let frames_held = self.region_layout.size() / self.frame_bytes - self.free_frames.len();
+        let frames_held = self.region.len() / self.frame_bytes - self.free_frames.len();
         let free_large: u64 = self.free_large.iter().zip(0_u32..).map(|(f, c)| (f.len() as u64) << c).sum();
         let mut large = self.large_bytes - free_large;
         let mut small = frames_held;
@@ -144,7 +143,7 @@ impl BufferPool {
     #[cfg(test)]
     pub(crate) fn all_free(&self) -> bool {
         let large: usize = self.free_large.iter().map(Vec::len).sum();
-        self.free_frames.len() * self.frame_bytes == self.region_layout.size()
+        self.free_frames.len() * self.frame_bytes == self.region.len()
             && large == self.all_large.len()
             && self.claims.is_empty()
     }
@@ -167,10 +166,9 @@ impl BufferPool {
                 return None;
             }
         }
-        let layout = Layout::from_size_align(size, BUFFER_ALIGNMENT).ok()?;
-        // SAFETY: the layout's size is a power of two of at least a page.
-        let start = NonNull::new(unsafe { alloc_zeroed(layout) })?;
-        self.all_large.push((start, layout));
+        let large = Zeros::new(size)?;
+        let start = large.start();
+        self.all_large.push(large);
         self.large_bytes += size as u64;
         Some(Buffer { start, class: class as u8 })
     }
@@ -191,11 +189,8 @@ impl BufferPool {
     fn free_unused(&mut self) {
         for class in &mut self.free_large {
             for start in class.drain(..) {
-                if let Some(at) = self.all_large.iter().position(|(held, _)| *held == start) {
-                    let (start, layout) = self.all_large.swap_remove(at);
-                    self.large_bytes -= layout.size() as u64;
-                    // SAFETY: allocated with this layout by `take`, free, and forgotten by both lists.
-                    unsafe { dealloc(start.as_ptr(), layout) };
+                if let Some(at) = self.all_large.iter().position(|held| held.start() == start) {
+                    self.large_bytes -= self.all_large.swap_remove(at).len() as u64;
                 }
             }
         }
@@ -205,18 +200,6 @@ impl BufferPool {
 /// Bytes of a buffer of its own for a read of `len` bytes.
 fn buffer_size(len: usize) -> usize {
     len.max(BUFFER_ALIGNMENT).next_power_of_two()
-}
-
-impl Drop for BufferPool {
-    fn drop(&mut self) {
-        for (start, layout) in self.all_large.drain(..) {
-            // SAFETY: allocated with this layout by `take`; the engine drops its queue before its pool, so no
-            // device can write here any more.
-            unsafe { dealloc(start.as_ptr(), layout) };
-        }
-        // SAFETY: as above, allocated with this layout by `new`.
-        unsafe { dealloc(self.region.as_ptr(), self.region_layout) };
-    }
 }
 
 #[cfg(test)]

@@ -23,6 +23,7 @@ pub mod numa;
 pub mod probe;
 pub mod process;
 mod thread_time;
+mod zeros;
 
 pub use buffers::BUFFER_ALIGNMENT;
 pub use contract::{

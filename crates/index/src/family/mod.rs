@@ -104,8 +104,12 @@ impl Buffers {
     ///
     /// [`Index::connection_bytes`]: crate::Index::connection_bytes
     pub(crate) fn thread_bytes(&self, codes_on_tier: bool, elsewhere: bool) -> u64 {
-        let frame = self.bytes(codes_on_tier) as u64;
-        u64::from(self.frames) * if elsewhere { 2 * frame } else { frame }
+        Buffers::held_bytes(u64::from(self.frames) * self.bytes(codes_on_tier) as u64, elsewhere)
+    }
+
+    /// The same of buffers of so many bytes together.
+    pub(crate) fn held_bytes(buffers: u64, elsewhere: bool) -> u64 {
+        if elsewhere { 2 * buffers } else { buffers }
     }
 
     /// Bytes of a buffer, of a search that reads codes or of one that has them in memory.
@@ -130,6 +134,8 @@ pub(crate) struct Loading<'a> {
     pub(crate) manifest: &'a Manifest,
     pub(crate) split: &'a MemorySplit,
     pub(crate) buffers: Buffers,
+    /// Buffers of a thread: more than those where the tier is far away.
+    pub(crate) frames: u32,
     /// What will be read, as a search will see it.
     pub(crate) profile: &'a TierProfile,
     /// The file that searches read, where all of it was loaded into this process's DRAM and its checksum found right.

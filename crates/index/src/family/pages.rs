@@ -12,7 +12,7 @@ use crate::format::walk::{Marks, read_through};
 use crate::query::set::VectorSet;
 use crate::query::under_way::Query;
 use crate::query::visited::VisitedSet;
-use crate::query::{FAR_LATENCY_NS, FRAMES, Phase};
+use crate::query::{FAR_LATENCY_NS, Phase};
 use crate::room::zeros;
 use bathyal_kernels::{Element, Neighbor, first_non_finite};
 use bathyal_store::Object;
@@ -21,8 +21,8 @@ use bathyal_tier::{Cx, Span, TierProfile};
 /// Pages of one submission: more than recall 0.95 takes anywhere measured, few enough that the buffers of 16
 /// interleaved queries stay small.
 pub(crate) const PAGES_AT_ONCE: usize = 64;
-/// The same of a tier that is far away: each submission more is a wait more, and all buffers of a thread may be had.
-const FAR_PAGES_AT_ONCE: usize = FRAMES as usize;
+/// The same of a tier that is far away, where each submission more is a wait more; if a thread has so many buffers.
+const FAR_PAGES_AT_ONCE: usize = 1024;
 /// Vectors of one submission where they are read alone: as many as the queue of a tier in memory takes at once.
 const VECTORS_AT_ONCE: usize = 128;
 
@@ -95,8 +95,8 @@ impl Pages {
     }
 
     /// Reads candidates with their pages where `profile` says that vectors alone cost as much: a disk moves what else is on a page
-    /// for nothing.
-    pub(crate) fn suit(&mut self, profile: &TierProfile) {
+    /// for nothing; and as many at once as `frames` buffers of a thread allow where that saves long waits.
+    pub(crate) fn suit(&mut self, profile: &TierProfile, frames: u32) {
         let (page, vector) = (self.layout.page_bytes() as f64, self.layout.vector_bytes() as u32);
         let moved = moved_bytes(f64::from(vector), vector, profile.granularity);
         let measured = profile.iops > 0.0 && profile.bandwidth_bytes_per_s > 0.0;
@@ -110,7 +110,7 @@ impl Pages {
             self.reading = Reading::Pages;
         }
         if profile.latency_ns >= FAR_LATENCY_NS {
-            self.at_once = FAR_PAGES_AT_ONCE;
+            self.at_once = FAR_PAGES_AT_ONCE.min(frames as usize);
         }
     }
 

@@ -91,11 +91,13 @@ impl Reopening {
         let stored = families::stored(self.directory.address(), &self.manifest)?;
         let codes = self.split.codes + self.split.codes_on_card;
         let split = MemorySplit { codes, codes_on_card: 0, ..self.split };
+        let buffers = stored.buffers();
         stored.open(&Loading {
             directory: &*self.directory,
             manifest: &self.manifest,
             split: &split,
-            buffers: stored.buffers(),
+            frames: buffers.frames,
+            buffers,
             profile: &self.profile,
             pages: self.pages.as_ref().map(Loaded::bytes),
             checked: split.pages > 0 || matches!(self.tier, TierChoice::Mapped(_)),

@@ -148,6 +148,8 @@ struct Loaded {
     tier: Arc<dyn Tier>,
     opened: Arc<dyn Opened>,
     profile: TierProfile,
+    /// Of a thread that searches.
+    engine: EngineOptions,
     cache: Option<CacheTier>,
     parts: Option<OpenParts>,
     pages: Option<tier::Loaded>,
@@ -170,11 +172,19 @@ impl Loaded {
         let devices = parts.as_ref().map_or(1, |parts| parts.paths.len() as u32);
         let measured = options.profile.as_ref().map(|saved| own.measured_as(&saved.of_devices(devices)));
         let profile = measured.unwrap_or_else(|| own.clone());
+        let buffers = stored.buffers();
+        let frame_bytes = buffers.bytes(split.codes_on_tier > 0 || arriving);
+        let joins = directory.traffic().is_some();
+        let depth = engine_depth(&profile, options.memory_bytes, joins, (&buffers, frame_bytes));
+        let frames = buffers.frames * (depth / ENGINE_DEPTH);
+        let buffer_budget_bytes = u64::from(frames) * frame_bytes as u64;
+        let engine = EngineOptions { depth, frame_bytes, buffer_budget_bytes, ..EngineOptions::default() };
         let loading = Loading {
             directory,
             manifest,
             split,
-            buffers: stored.buffers(),
+            buffers,
+            frames,
             profile: &profile,
             pages: loaded.as_ref().map(|loaded| loaded.bytes()),
             // What is loaded into memory was checked on its way there.
@@ -188,7 +198,7 @@ impl Loaded {
             }),
         };
         let opened = stored.open(&loading)?;
-        Ok(Loaded { tier, opened, profile, cache, parts, pages: loaded })
+        Ok(Loaded { tier, opened, profile, engine, cache, parts, pages: loaded })
     }
 }
 
@@ -335,7 +345,7 @@ impl Index {
         })?;
         let tiers = copies.iter().map(|copy| copy.tier.clone()).collect();
         let all = copies.iter().map(|copy| copy.opened.clone()).collect();
-        let Some(Loaded { tier, opened, profile, cache, parts, pages }) = copies.into_iter().next() else {
+        let Some(Loaded { tier, opened, profile, engine, cache, parts, pages }) = copies.into_iter().next() else {
             return Err(IndexError::Internal("an index without a copy".into()));
         };
         let changed = |log: FoundLog| {
@@ -344,16 +354,9 @@ impl Index {
             log.apply(changes, &*opened)
         };
         let changing = log.map(changed).transpose()?;
-        let buffers = stored.buffers();
-        let codes_are_read = split.codes_on_tier > 0 || arriving;
-        let frame_bytes = buffers.bytes(codes_are_read);
-        let depth = engine_depth(&profile, options.memory_bytes, traffic.is_some(), (&buffers, frame_bytes));
-        let buffers = Buffers { frames: buffers.frames * (depth / ENGINE_DEPTH), ..buffers };
-        let buffer_budget_bytes = u64::from(buffers.frames) * frame_bytes as u64;
-        let engine = EngineOptions { depth, frame_bytes, buffer_budget_bytes, ..EngineOptions::default() };
         let thread_bytes = match tier.profile().addressable {
-            true => frame_bytes as u64,
-            false => buffers.thread_bytes(codes_are_read, traffic.is_some()),
+            true => engine.frame_bytes as u64,
+            false => Buffers::held_bytes(engine.buffer_budget_bytes, traffic.is_some()),
         };
         let searches = search_memory(&split, options);
         let (file, nodes) = (address.join(&manifest.paged_file().name), placement.nodes);

@@ -20,10 +20,20 @@ const REQUESTS_A_HEDGE: i64 = 20;
 /// Second requests that may be saved up.
 const SAVED_HEDGES: i64 = 16;
 
+/// Requests that are sent twice at once, of those of a client's first ones that are for little: what the first answer of a
+/// process waits for, and before anybody knows what is late.
+const TWICE: i64 = 64;
+/// Bytes that are little.
+const LITTLE: u64 = 64 << 10;
+/// Nearer than this nobody waits long for any one answer.
+const FAR: Duration = Duration::from_millis(5);
+
 /// Times of answers, and what follows from them.
 #[derive(Debug)]
 pub(super) struct Late {
     on: bool,
+    /// Requests that may yet be sent twice at once.
+    twice: AtomicI64,
     times: Mutex<Times>,
     /// In nanoseconds; 0 while nothing is known.
     median_ns: AtomicU64,
@@ -42,7 +52,8 @@ struct Times {
 impl Late {
     pub(super) fn new(on: bool) -> Late {
         let none = AtomicU64::default;
-        Late { on, times: Mutex::default(), median_ns: none(), late_ns: none(), saved: AtomicI64::default() }
+        let (twice, saved) = (AtomicI64::new(TWICE), AtomicI64::default());
+        Late { on, twice, times: Mutex::default(), median_ns: none(), late_ns: none(), saved }
     }
 
     /// An answer's first byte came after this time.
@@ -85,6 +96,13 @@ impl Late {
         (self.on && late > 0).then(|| Duration::from_nanos(late).max(SOONEST))
     }
 
+    /// Takes the right to send a request for `bytes` twice at once, if there is one.
+    pub(super) fn may_send_twice(&self, bytes: u64) -> bool {
+        let wanted = self.on && bytes <= LITTLE && self.median().is_some_and(|median| median >= FAR);
+        let take = |left: i64| (left > 0).then_some(left - 1);
+        wanted && self.twice.fetch_update(Relaxed, Relaxed, take).is_ok()
+    }
+
     /// Takes the right to one second request, if there is one.
     pub(super) fn may_hedge(&self) -> bool {
         let taken = self.saved.fetch_update(Relaxed, Relaxed, |saved| {
@@ -113,5 +131,18 @@ mod tests {
         let off = Late::new(false);
         (1..=100).for_each(|ms| off.took(Duration::from_millis(ms)));
         assert_eq!(off.patience(), None);
+    }
+
+    #[test]
+    fn the_first_small_requests_to_a_store_far_away_are_sent_twice() {
+        let sent = |late: &Late, bytes| (0..1000).filter(|_| late.may_send_twice(bytes)).count();
+        let late = Late::new(true);
+        assert_eq!(sent(&late, 1), 0, "nobody knows how far away it is");
+        late.took(Duration::from_millis(31));
+        assert_eq!((sent(&late, LITTLE + 1), sent(&late, LITTLE), sent(&late, 1)), (0, TWICE as usize, 0));
+        let (near, off) = (Late::new(true), Late::new(false));
+        near.took(Duration::from_millis(1));
+        off.took(Duration::from_millis(31));
+        assert_eq!((sent(&near, 1), sent(&off, 1)), (0, 0));
     }
 }

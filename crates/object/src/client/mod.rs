@@ -148,7 +148,7 @@ impl Client {
         Ok(version.adopt(&there))
     }
 
-    /// Sends a request, and a second one if the first is late; the first answer counts.
+    /// Sends a request, and a second one if the first is late, or at once where that is allowed; the first answer counts.
     async fn hedged(
         &self,
         key: &Key,
@@ -158,12 +158,16 @@ impl Client {
     ) -> Result<Bytes, Fault> {
         let fetch = || self.fetch(key, Some(range.clone()), version, traffic);
         let mut first = pin!(fetch());
-        let Some(patience) = self.late.patience() else { return first.await };
-        tokio::select! {
-            answer = &mut first => return answer,
-            () = tokio::time::sleep(patience) => {}
+        let at_once = self.late.may_send_twice(range.end - range.start);
+        if !at_once {
+            let Some(patience) = self.late.patience() else { return first.await };
+            tokio::select! {
+                answer = &mut first => return answer,
+                () = tokio::time::sleep(patience) => {}
+            }
         }
-        let Some(_permit) = self.late.may_hedge().then(|| self.limit.try_acquire()).flatten() else {
+        let may = at_once || self.late.may_hedge();
+        let Some(_permit) = may.then(|| self.limit.try_acquire()).flatten() else {
             return first.await;
         };
         traffic.hedged();

@@ -3,17 +3,17 @@
 use super::Engine;
 use super::core::Core;
 use super::ops::{Failure, Stage};
-use crate::BUFFER_ALIGNMENT;
 use crate::contract::Span;
 use crate::error::TierError;
-use std::alloc::{Layout, alloc_zeroed, dealloc};
+use crate::zeros::Zeros;
 use std::ptr::NonNull;
 
 /// A run of memory that stays where it is as long as any engine may read into it.
 pub struct Region {
     start: NonNull<u8>,
     len: usize,
-    memory: Option<Box<dyn Send>>,
+    /// Kept until the region is dropped.
+    _memory: Box<dyn Send>,
 }
 
 // SAFETY: an address and what keeps it alive; who may touch what lies there is settled by the engine that adopts it.
@@ -25,13 +25,10 @@ impl Region {
     /// # Errors
     /// [`TierError::Parameter`] for a length of 0, or where memory is short.
     pub fn zeros(len: usize) -> Result<Region, TierError> {
-        let layout = Layout::from_size_align(len, BUFFER_ALIGNMENT).ok().filter(|layout| layout.size() > 0);
-        // SAFETY: the layout's size is above zero.
-        let start = layout.and_then(|layout| NonNull::new(unsafe { alloc_zeroed(layout) }));
-        match start {
-            Some(start) => Ok(Region { start, len, memory: None }),
-            None => Err(TierError::Parameter(format!("no region of {len} bytes can be had to read into"))),
-        }
+        let Some(zeros) = Zeros::new(len) else {
+            return Err(TierError::Parameter(format!("no region of {len} bytes can be had to read into")));
+        };
+        Ok(Region { start: zeros.start(), len, _memory: Box::new(zeros) })
     }
 
     /// Memory from elsewhere, such as what a driver has pinned.
@@ -40,18 +37,7 @@ impl Region {
     /// Until `memory` is dropped, `len` initialised bytes lie at `start` and are touched by nobody else while an engine
     /// has the region, but for what a caller does with bytes that a [`Batch`](super::Batch) shows it.
     pub unsafe fn over(start: NonNull<u8>, len: usize, memory: Box<dyn Send>) -> Region {
-        Region { start, len, memory: Some(memory) }
-    }
-}
-
-impl Drop for Region {
-    fn drop(&mut self) {
-        if self.memory.is_none()
-            && let Ok(layout) = Layout::from_size_align(self.len, BUFFER_ALIGNMENT)
-        {
-            // SAFETY: allocated with this layout by `Region::zeros`, and no engine has it any more.
-            unsafe { dealloc(self.start.as_ptr(), layout) };
-        }
+        Region { start, len, _memory: memory }
     }
 }
 

@@ -172,7 +172,7 @@ impl Stored for StoredCluster {
             let places = load_places(directory, manifest, places, &cluster)?;
             cluster.pages.reading = Reading::Checked(places);
         }
-        cluster.pages.suit(profile);
+        cluster.pages.suit(profile, loading.frames);
         if let Some(card) = loading.card {
             let (layout, codec) = (&cluster.pages.layout, &cluster.codec);
             let groups = (layout.identity(), &*cluster.centroids);

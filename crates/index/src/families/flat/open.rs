@@ -109,7 +109,7 @@ impl Stored for StoredFlat {
             let count = |read: u32| of_read.min(vectors - read as usize * of_read);
             flat.pages.check_loaded(&flat.set, bytes, self.entry.reads as usize, count)?;
         }
-        flat.pages.suit(profile);
+        flat.pages.suit(profile, loading.frames);
         let page = self.layout.page_bytes();
         if profile.addressable {
             flat.unit_pages = (CACHED_READ_BYTES / page).clamp(1, self.layout.group_pages()) as u32;

@@ -121,7 +121,7 @@ impl Stored for StoredLsh {
         if let Some(bytes) = loading.pages {
             lsh.check_loaded(bytes)?;
         }
-        lsh.pages.suit(profile);
+        lsh.pages.suit(profile, loading.frames);
         Ok(Arc::new(lsh))
     }
 
