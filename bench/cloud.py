@@ -120,6 +120,11 @@ def parse() -> argparse.Namespace:
         "--survey-queries", type=int, default=500, help="queries that choose the efforts (default: 500)"
     )
     what.add_argument(
+        "--survey",
+        type=Path,
+        help="records of an earlier run over the same indexes: take the recalls of efforts from there",
+    )
+    what.add_argument(
         "--warming-queries", type=int, default=200, help="queries before those that count (default: 200)"
     )
     what.add_argument("-k", type=int, default=10)
@@ -166,6 +171,10 @@ def measure(options: argparse.Namespace) -> Path:
         options.output
         or work / "results" / f"{options.set}-{options.store}-{time.strftime('%Y%m%d-%H%M%S')}.jsonl"
     )
+    if options.survey is not None and options.survey.resolve() == output.resolve():
+        raise ValueError(
+            f"{output}: its recalls are wanted, and it would be written over; name another --output"
+        )
     output.parent.mkdir(parents=True, exist_ok=True)
     plan = Plan(
         emulated=options.store,
@@ -174,6 +183,7 @@ def measure(options: argparse.Namespace) -> Path:
         repeats=options.repeats,
         cold_processes=options.cold,
         survey_queries=options.survey_queries,
+        surveyed=options.survey,
         warming_queries=options.warming_queries,
         targets=options.targets,
         only=options.only,

@@ -3,6 +3,7 @@
 import doctest
 import importlib
 import importlib.util
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -97,20 +98,21 @@ def missing():
     return None if servers.relay_program() else "bathyal-suites is not built"
 
 
-def run(folder: Path):
+def run(folder: Path, name: str, *more: str):
     # Of fewer vectors an index is so small that a process holds it whole.
     base, queries = generate("tiny", {"count": 20_000, "dim": 24, "queries": 60}, folder / "data")
     command = [sys.executable, ROOT / "bench/cloud.py", "--set", "tiny", "--base", base, "--queries", queries]
     command += ["--store", "rack", "--only", "cluster,lance-pq,lance-rq", "--concurrency", "1:20,8:40"]
     command += ["--targets", "0.9", "--repeats", "1", "--cold", "2", "--survey-queries", "40"]
-    command += ["--warming-queries", "20", "--work", folder / "work", "--output", folder / "records.jsonl"]
+    output = folder / f"{name}.jsonl"
+    command += ["--warming-queries", "20", "--work", folder / "work", "--output", output, *more]
     subprocess.run([str(word) for word in command], check=True, timeout=600)
-    return read_records(folder / "records.jsonl"), (folder / "records.md").read_text()
+    return read_records(output), output.with_suffix(".md").read_text()
 
 
 @pytest.mark.skipif(missing() is not None, reason=str(missing()))
 def test_a_run_builds_once_and_measures_all_through_the_relay(tmp_path):
-    records, told = run(tmp_path)
+    records, told = run(tmp_path, "first")
     kinds = [one["kind"] for one in records]
     assert "failed" not in kinds and "skipped" not in kinds
     assert [one["built"] for one in records if one["kind"] == "build"] == [True] * 3
@@ -123,5 +125,10 @@ def test_a_run_builds_once_and_measures_all_through_the_relay(tmp_path):
     assert kinds.count("cold") == 6
     assert all(one["open_reads"] > 0 and one["seconds"] > 0.001 for one in records if one["kind"] == "cold")
     assert "## 8 in flight, recall 0.9" in told and "## The first answer of a process" in told
-    records, _ = run(tmp_path)
+    surveyed = [one for one in records if one["kind"] == "survey"]
+    surveyed[0]["recall"] -= 0.001
+    known = tmp_path / "known.jsonl"
+    known.write_text("".join(json.dumps(one) + "\n" for one in surveyed))
+    records, _ = run(tmp_path, "second", "--survey", str(known))
     assert [one["built"] for one in records if one["kind"] == "build"] == [False] * 3
+    assert [one for one in records if one["kind"] == "survey"] == surveyed

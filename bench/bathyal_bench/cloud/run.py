@@ -14,6 +14,7 @@ from typing import Any, TextIO
 from bathyal_bench.cloud.servers import Store
 from bathyal_bench.cloud.systems import Effort, System, systems
 from bathyal_bench.datasets import DataSet, shape
+from bathyal_bench.points import read_records
 from bathyal_bench.runner import machine, say
 
 # Efforts that find less are not worth measuring, and of those that find more the least is enough.
@@ -37,6 +38,8 @@ class Plan:
     repeats: int
     cold_processes: int
     survey_queries: int
+    surveyed: Path | None
+    """Records of an earlier run over the same indexes, whose recalls of efforts are taken."""
     warming_queries: int
     targets: tuple[float, ...]
     only: tuple[str, ...]
@@ -63,6 +66,7 @@ class Run:
         about = {"count": data.count, "dim": data.dim, "element": element, "metric": data.metric}
         # The suite is what reports look for.
         suite = vars(plan) | {"targets": plan.targets, "reference": "Bathyal cluster"}
+        suite["surveyed"] = None if plan.surveyed is None else plan.surveyed.name
         self.record({"kind": "run", "machine": machine(), "suite": suite, "data": data.name} | about)
         efforts = {name: self.prepared(name, one) for name, one in self.chosen().items()}
         ready = {name: chosen for name, chosen in efforts.items() if chosen}
@@ -100,13 +104,25 @@ class Run:
         if built[-1]["kind"] != "build":
             return None
         say(f"{self.data.name}: recall of the efforts of {system.name}")
-        surveyed = self.work_on(name, "survey", {"queries": self.plan.survey_queries}, {})
+        surveyed = self.known(system) or self.work_on(
+            name, "survey", {"queries": self.plan.survey_queries}, {}
+        )
         if surveyed[-1]["kind"] != "survey":
             return None
         recalls = [(one["effort"], one["recall"]) for one in surveyed]
         chosen = worthwhile(recalls)
         enough = [effort for effort, recall in recalls if recall >= COLD_RECALL and effort in chosen]
         return chosen, min(enough or chosen[-1:], key=cost)
+
+    def known(self, system: System) -> list[dict[str, Any]]:
+        """What an earlier run has recorded of the recalls of a system's efforts."""
+        if self.plan.surveyed is None:
+            return []
+        same = {"kind": "survey", "data": self.data.name, "system": system.name, "k": self.plan.k}
+        found = [one for one in read_records(self.plan.surveyed) if same.items() <= one.items()]
+        for one in found:
+            self.record(one)
+        return found
 
     def work_on(
         self, name: str, task: str, job: dict[str, Any], where: dict[str, Any]
