@@ -345,7 +345,8 @@ impl Index {
         })?;
         let tiers = copies.iter().map(|copy| copy.tier.clone()).collect();
         let all = copies.iter().map(|copy| copy.opened.clone()).collect();
-        let Some(Loaded { tier, opened, profile, engine, cache, parts, pages }) = copies.into_iter().next() else {
+        let Some(Loaded { tier, opened, profile, engine, cache, parts, pages }) = copies.into_iter().next()
+        else {
             return Err(IndexError::Internal("an index without a copy".into()));
         };
         let changed = |log: FoundLog| {
