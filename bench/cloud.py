@@ -171,10 +171,8 @@ def measure(options: argparse.Namespace) -> Path:
         options.output
         or work / "results" / f"{options.set}-{options.store}-{time.strftime('%Y%m%d-%H%M%S')}.jsonl"
     )
-    if options.survey is not None and options.survey.resolve() == output.resolve():
-        raise ValueError(
-            f"{output}: its recalls are wanted, and it would be written over; name another --output"
-        )
+    if options.survey is not None:
+        check_survey(options.survey, output)
     output.parent.mkdir(parents=True, exist_ok=True)
     plan = Plan(
         emulated=options.store,
@@ -198,6 +196,22 @@ def measure(options: argparse.Namespace) -> Path:
         ):
             Run(plan, data, work, log, real, slow).execute()
     return output
+
+
+def check_survey(survey: Path, output: Path) -> None:
+    """Refuses what is no survey, or would be written over."""
+    if survey.resolve() == output.resolve():
+        raise ValueError(
+            f"{output}: its recalls are wanted, and it would be written over; name another --output"
+        )
+    try:
+        found = any(one["kind"] == "survey" for one in read_records(survey))
+    except (ValueError, KeyError, TypeError):
+        found = False
+    if not found:
+        raise ValueError(
+            f"{survey}: no recalls of efforts; --survey names the records (.jsonl) of an earlier run"
+        )
 
 
 def there(options: argparse.Namespace, work: Path) -> Any:

@@ -89,6 +89,26 @@ def test_figures_stand_beside_those_of_the_reference():
     assert "graph: failed: the store is full" in told
 
 
+def refused(*arguments):
+    """What a run says that does not begin."""
+    command = [sys.executable, ROOT / "bench/cloud.py", *arguments]
+    done = subprocess.run([str(word) for word in command], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 1 and done.stdout == ""
+    return done.stderr
+
+
+def test_recalls_are_taken_from_records_that_have_some(tmp_path):
+    none, output = tmp_path / "none.jsonl", tmp_path / "records.jsonl"
+    asked = ["--endpoint", "http://127.0.0.1:9", "--work", tmp_path / "work", "--output", output, "--survey"]
+    assert "No such file" in refused(*asked, tmp_path / "missing.jsonl")
+    for text in ("nonsense", "", json.dumps({"kind": "run"}), "[1]", "{}"):
+        none.write_text(text)
+        assert f"{none}: no recalls of efforts" in refused(*asked, none)
+    output.write_text("kept")
+    assert "would be written over" in refused(*asked, output)
+    assert output.read_text() == "kept"
+
+
 def missing():
     """What a run needs and this machine has not; None if all is there."""
     if importlib.util.find_spec("lancedb") is None:
