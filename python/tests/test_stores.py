@@ -92,6 +92,26 @@ def test_an_index_elsewhere_answers_as_one_that_is_here(
     assert bathyal.verify(address, progress=False)["sound"]
 
 
+def test_a_cache_is_told_by_kind_and_by_round(address: str) -> None:
+    bathyal.build(ROWS, address, threads=1, progress=False).close()
+    with bathyal.open(address, store_options={"cache_memory": "64MiB"}) as index:
+        told = index.explain(QUERIES[0], k=5)
+        store = told["store"]
+        assert set(store["first"]) == COUNTS and store["first"]["requests"] > 0
+        assert store["again"]["requests"] == 0
+        assert len(store["cache_rounds"]) == told["hops"]
+        # What is kept in memory may come behind a search, in no round.
+        of_rounds = sum(used["hits"] + used["misses"] for used in store["cache_rounds"])
+        assert 0 < of_rounds <= sum(used["hits"] + used["misses"] for used in store["cache"].values())
+        stats = index.stats()
+        assert len(stats["store_cache_rounds"]) == told["hops"]
+        assert set(store["cache"]) <= set(stats["store_cache"])
+        assert 'round="1",from="memory"' in index.prometheus()
+    with bathyal.open(address) as index:
+        assert index.explain(QUERIES[0], k=5)["store"]["cache_rounds"] == []
+        assert index.stats()["store_cache_rounds"] == []
+
+
 def test_a_file_of_queries_says_what_was_asked(address: str, tmp_path: pathlib.Path) -> None:
     bathyal.write_vectors(tmp_path / "queries.fbin", QUERIES)
     with bathyal.build(ROWS, address, progress=False) as index:

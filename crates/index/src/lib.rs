@@ -22,7 +22,7 @@ pub mod ranges;
 mod room;
 
 pub use bathyal_object::{CacheStatus, PruneOptions, Pruned, StoreOptions};
-pub use bathyal_store::{CacheUse, Requests};
+pub use bathyal_store::{CacheUse, Requests, TOLD_ROUNDS, round_name};
 pub use build::options::{
     BuildOptions, BuildReport, DEFAULT_SEED, FamilyOptions, GivenOptions, MOST_CALIBRATION_QUERIES,
     OptionDoc, StripeOptions,
@@ -45,7 +45,7 @@ pub use locate::{Holding, find, holding};
 pub use open::{
     ChangeCounts, CompactOptions, Compaction, Copied, CopyOptions, Effort, Explanation, FillOptions, Filled,
     Index, IndexStats, InspectReport, ManyResult, Numa, OpenOptions, RangeOptions, RangeResult, Salvaged,
-    SearchMemory, SearchOptions, SearchResult, Searching, StoredVectors, StripeConversion,
+    SearchMemory, SearchOptions, SearchResult, Searching, StoreShare, StoredVectors, StripeConversion,
     StripeConversionOptions, TierChoice, WarmReport, compact, compact_in, convert_stripes,
     convert_stripes_in, copy, fill, inspect, inspect_in, is_loss, probe_store, salvage_vectors, search_many,
     verify, verify_in,

@@ -3,8 +3,8 @@
 mod clustered;
 
 use bathyal_index::{
-    BuildOptions, ClusterOptions, FillOptions, Index, IndexError, OpenOptions, SearchOptions, StoreOptions,
-    build, fill,
+    BuildOptions, CacheUse, ClusterOptions, Effort, FamilyOptions, FillOptions, GraphOptions, Index,
+    IndexError, OpenOptions, SearchOptions, SpannOptions, StoreOptions, build, fill,
 };
 use bathyal_kernels::Element;
 use bathyal_tier::Control;
@@ -71,6 +71,70 @@ fn what_was_filled_is_searched_without_a_request() {
     assert!(text.contains(
         "store_cache_blocks_total{index=\"memory://object-cache/index\",kind=\"codes\",from=\"disk\"}"
     ));
+}
+
+/// What a query found in the cache is told by kind and by round, and the rounds are those that it is said to have had.
+#[test]
+fn what_the_cache_had_is_told_by_round() {
+    let dir = tempfile::tempdir().unwrap();
+    let (data, queries) = (vectors(Element::F32, 20_000, 96, 3), vectors(Element::F32, 4, 96, 4));
+    let families: [(&str, FamilyOptions, SearchOptions); 3] = [
+        ("cluster", ClusterOptions::default().into(), SearchOptions::default()),
+        ("spann", SpannOptions::default().into(), SearchOptions::default()),
+        (
+            "graph",
+            GraphOptions { max_degree: 24, search_list: 40, ..GraphOptions::default() }.into(),
+            SearchOptions { effort: Effort::SearchList(40), beam_width: Some(4), ..SearchOptions::default() },
+        ),
+    ];
+    for (name, family, asked) in families {
+        let path = format!("memory://object-cache/rounds-{name}");
+        let building =
+            BuildOptions { threads: 2, store: options(dir.path(), &[]), ..BuildOptions::of(family) };
+        build(&data, Path::new(&path), &building, &Silent).unwrap();
+        let store = options(dir.path(), &[("cache_memory", "64MiB")]);
+        let open = OpenOptions { store, wait: true, ..OpenOptions::default() };
+        let index = Index::open(&path, &open).unwrap();
+        assert_eq!(index.cache_rounds(), [], "{name}: to open an index is no round");
+
+        let told = index.explain(&queries, 0, &asked, Control::default()).unwrap();
+        let store = told.store.as_ref().unwrap();
+        assert_eq!(store.cache_rounds.len(), told.hops as usize, "{name}: {store:?}");
+        let sum = |counts: &mut dyn Iterator<Item = &CacheUse>| {
+            counts.fold(CacheUse::default(), |mut sum, used| {
+                sum += *used;
+                sum
+            })
+        };
+        let of_rounds = sum(&mut store.cache_rounds.iter());
+        assert_eq!(of_rounds, sum(&mut store.cache.values()), "{name}");
+        assert_eq!(of_rounds, store.first.cache, "{name}");
+        assert!(store.first.requests > 0 && of_rounds.misses > 0, "{name}: {store:?}");
+        assert_eq!((store.again.requests, store.again.cache.misses), (0, 0), "{name}: it is there by then");
+        assert_eq!(store.again.cache.hits, of_rounds.blocks(), "{name}: the same blocks");
+
+        let text = index.stats().to_prometheus();
+        assert!(text.contains(",round=\"1\",from=\"store\"} "), "{name}: {text}");
+        assert_eq!(index.stats().store_cache_rounds, index.cache_rounds());
+        assert!(serde_json::to_value(&told).unwrap()["store"]["cache_rounds"].is_array());
+        drop(index);
+
+        // Without a cache the store is asked both times, and of one that is here nothing is told.
+        let bare = OpenOptions { store: options(dir.path(), &[]), wait: true, ..OpenOptions::default() };
+        let bare =
+            Index::open(&path, &bare).unwrap().explain(&queries, 0, &asked, Control::default()).unwrap();
+        let store = bare.store.unwrap();
+        assert!(
+            store.first.requests > 0 && store.first.requests == store.again.requests,
+            "{name}: {store:?}"
+        );
+        assert!(store.cache.is_empty() && store.cache_rounds.is_empty(), "{name}: {store:?}");
+    }
+    let here = dir.path().join("here");
+    build(&data, &here, &BuildOptions::of(ClusterOptions::default()), &Silent).unwrap();
+    let index = Index::open(&here, &OpenOptions::default()).unwrap();
+    let told = index.explain(&queries, 0, &SearchOptions::default(), Control::default()).unwrap();
+    assert!(told.store.is_none() && serde_json::to_value(&told).unwrap().get("store").is_none());
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! The cache in front of a store: its budgets, its bytes, one request for what several miss, a restart, damage, versions.
 
 use bathyal_object::{BucketStore, CacheStatus, ObjectUrl, Shaper, Shaping, StoreOptions};
-use bathyal_store::{CacheUse, DraftExt, Generation, GenerationExt, Replace, Requests, Store};
+use bathyal_store::{CacheUse, DraftExt, Generation, GenerationExt, Replace, Requests, Store, TOLD_ROUNDS};
 use bathyal_tier::backend::file::FileOptions;
 use bathyal_tier::{Completion, Queue, Read};
 use rand::rngs::SmallRng;
@@ -84,12 +84,18 @@ fn queue(found: &Arc<dyn Generation>) -> Box<dyn Queue> {
 
 /// Reads ranges through a queue, and compares them with the truth.
 fn check(queue: &mut dyn Queue, ranges: &[(u64, u32)], truth: &[u8]) {
+    check_in(queue, ranges, truth, |_| 0);
+}
+
+/// The same, where each range is of a round.
+fn check_in(queue: &mut dyn Queue, ranges: &[(u64, u32)], truth: &[u8], round: impl Fn(usize) -> u32) {
     let mut buffers: Vec<Vec<u8>> = ranges.iter().map(|(_, len)| vec![0; *len as usize]).collect();
     let read = |(i, buffer): (usize, &mut Vec<u8>)| Read {
         id: i as u64,
         offset: ranges[i].0,
         len: ranges[i].1,
         buffer: buffer.as_mut_ptr(),
+        round: round(i),
     };
     let reads: Vec<Read> = buffers.iter_mut().enumerate().map(read).collect();
     // SAFETY: the buffers live until all reads have ended, below.
@@ -122,7 +128,8 @@ fn what_was_read_is_not_asked_for_again() {
         (3, 3 * BLOCK + 100),
         "blocks, and near ones together"
     );
-    assert_eq!((pages(&found).misses, pages(&found).hits), (4, 0));
+    assert_eq!((pages(&found).misses, pages(&found).hits), (5, 0), "two reads look for the first block");
+    assert_eq!(found.traffic().unwrap().cache_rounds(), [], "of no round");
     check(queue.as_mut(), &[(0, 2 * BLOCK as u32), (2 * MIB + 4096, 4096), (3 * MIB, 100)], &truth);
     let second = now(&found).since(&opened);
     assert_eq!((second.requests, second.cache.hits, second.cache.hit_bytes), (3, 4, 3 * BLOCK + 100));
@@ -136,6 +143,42 @@ fn what_was_read_is_not_asked_for_again() {
     let opened = now(&bare);
     check(self::queue(&bare).as_mut(), &[(5, 7)], &truth);
     assert_eq!((now(&bare).since(&opened).received_bytes, now(&bare).cache), (7, CacheUse::default()));
+}
+
+#[test]
+fn blocks_are_counted_by_the_round_that_asks_for_them() {
+    let place = Place::new("rounds");
+    let truth = content(3 * MIB, 9);
+    publish(&place.store(&[], None), &truth, Replace::Never);
+    let store = place.on_disk("16MiB", "16MiB");
+    let found = store.open("index").unwrap();
+    let mut queue = queue(&found);
+    let rounds = || found.traffic().unwrap().cache_rounds();
+    // The first two are one request, though of different rounds.
+    let ranges = [(0, 100), (BLOCK, 100), (40 * BLOCK, 2 * BLOCK as u32), (80 * BLOCK, 10)];
+    check_in(queue.as_mut(), &ranges, &truth, |i| [1, 2, 2, 40][i]);
+    let none = CacheUse::default();
+    let missed = |blocks| CacheUse { misses: blocks, missed_bytes: blocks * BLOCK, ..none };
+    let told = rounds();
+    assert_eq!((told.len(), told[0], told[1], told[12]), (TOLD_ROUNDS + 1, missed(1), missed(3), missed(1)));
+    assert!(told[2..12].iter().all(|round| *round == none), "{told:?}");
+    // What is there is of the round that finds it there.
+    check_in(queue.as_mut(), &ranges[..1], &truth, |_| 3);
+    check_in(queue.as_mut(), &[(BLOCK - 1, 2 * BLOCK as u32)], &truth, |_| 1);
+    let hits = |at: usize| (rounds()[at].hits, rounds()[at].hit_bytes, rounds()[at].misses);
+    assert_eq!((hits(0), hits(1), hits(2)), ((2, 2 * BLOCK, 2), (0, 0, 3), (1, BLOCK, 0)));
+    // Together they are what is counted by kind, where nobody else reads.
+    let mut sum = none;
+    rounds().into_iter().for_each(|round| sum += round);
+    assert_eq!(sum, pages(&found));
+    // A restart: from disk.
+    drop((queue, found));
+    end(store);
+    let store = place.on_disk("16MiB", "16MiB");
+    let found = store.open("index").unwrap();
+    check_in(self::queue(&found).as_mut(), &ranges[3..], &truth, |_| 1);
+    let told = found.traffic().unwrap().cache_rounds();
+    assert_eq!(told, [CacheUse { disk_hits: 1, disk_hit_bytes: BLOCK, ..none }]);
 }
 
 #[test]
@@ -163,7 +206,7 @@ fn several_who_miss_the_same_wait_for_one_request() {
     // Who gives up does not keep the others from their bytes, nor the cache.
     let (mut one, mut other) = (queue(&found), queue(&found));
     let mut buffer = vec![0; 10];
-    let read = Read { id: 0, offset: 50 * BLOCK, len: 10, buffer: buffer.as_mut_ptr() };
+    let read = Read { id: 0, offset: 50 * BLOCK, len: 10, buffer: buffer.as_mut_ptr(), round: 0 };
     // SAFETY: the buffer outlives the queue.
     unsafe { one.submit(&[read]) }.unwrap();
     drop(one);

@@ -52,7 +52,13 @@ fn measure(tier: &dyn Tier, depth: u32, len: u32, time: Duration) -> Measured {
                 .map(|id| {
                     state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
                     let offset = (state >> 20) % (BYTES / u64::from(len)) * u64::from(len);
-                    Read { id, offset, len, buffer: start.wrapping_add((id * u64::from(len)) as usize) }
+                    Read {
+                        id,
+                        offset,
+                        len,
+                        buffer: start.wrapping_add((id * u64::from(len)) as usize),
+                        round: 0,
+                    }
                 })
                 .collect();
             // SAFETY: each read has its own part of the buffers, which nobody touches until the queue is dropped.

@@ -32,4 +32,4 @@ pub use extension::{DraftExt, GenerationExt, ObjectExt, ObjectReader, StoreExt};
 pub use folder::usual_folder;
 pub use leaving::Leaving;
 pub use name::check_name;
-pub use traffic::{CacheCounts, CacheLevel, CacheUse, Prices, Requests, Traffic};
+pub use traffic::{CacheCounts, CacheLevel, CacheUse, Prices, Requests, TOLD_ROUNDS, Traffic, round_name};

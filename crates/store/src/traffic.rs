@@ -6,6 +6,14 @@ use std::ops::AddAssign;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
+/// Rounds of reads whose blocks are counted one by one; those of all later rounds are counted together.
+pub const TOLD_ROUNDS: usize = 12;
+
+/// What entry number `at` of [`Traffic::cache_rounds`] is called: the number of its round, or `later`.
+pub fn round_name(at: usize) -> String {
+    if at < TOLD_ROUNDS { (at + 1).to_string() } else { "later".to_owned() }
+}
+
 /// What a store charges, in dollars.
 #[derive(Debug, Default, Clone, Copy, PartialEq)]
 pub struct Prices {
@@ -29,6 +37,8 @@ pub struct Traffic {
     throttled: AtomicU64,
     /// What came from a cache in front of the store, by what it is.
     cache: Mutex<BTreeMap<String, Arc<CacheCounts>>>,
+    /// The same of what searches read, by the round that asked for it.
+    cache_rounds: [CacheCounts; TOLD_ROUNDS + 1],
     cache_trouble: OnceLock<String>,
 }
 
@@ -79,7 +89,8 @@ pub struct CacheCounts {
     missed_bytes: AtomicU64,
 }
 
-/// What a cache in front of a store did: blocks and their bytes.
+/// What a cache in front of a store did: blocks and their bytes. Each read looks for all blocks that it lies in, so that one that
+/// two reads want is looked for twice, wherever it is found.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct CacheUse {
     /// Blocks that were in memory.
@@ -92,7 +103,7 @@ pub struct CacheUse {
     pub disk_hit_bytes: u64,
     /// Blocks that came from the store, asked for by this reader or by another one at the same time.
     pub misses: u64,
-    /// Bytes of those that this reader asked for.
+    /// Bytes that this reader asked the store for, those between two near reads included, and each once.
     pub missed_bytes: u64,
 }
 
@@ -104,7 +115,7 @@ impl CacheCounts {
             CacheLevel::Disk => (&self.disk_hits, &self.disk_hit_bytes),
             CacheLevel::Store => (&self.misses, &self.missed_bytes),
         };
-        if blocks > 0 {
+        if blocks > 0 || bytes > 0 {
             count.fetch_add(blocks, Relaxed);
             sum.fetch_add(bytes, Relaxed);
         }
@@ -207,6 +218,22 @@ impl Traffic {
     pub fn cache_use(&self) -> BTreeMap<String, CacheUse> {
         let kinds = self.cache.lock().unwrap_or_else(PoisonError::into_inner);
         kinds.iter().map(|(kind, counts)| (kind.clone(), counts.now())).collect()
+    }
+
+    /// Where to count blocks that the round of this number asks for, from 1 on; `None` of number 0, which is no round.
+    pub fn cache_round(&self, round: u32) -> Option<&CacheCounts> {
+        let at = (round as usize).min(self.cache_rounds.len()).checked_sub(1)?;
+        self.cache_rounds.get(at)
+    }
+
+    /// What a cache in front of the store did for searches, by dependent round of their reads: the first [`TOLD_ROUNDS`] rounds
+    /// one by one, then all later ones together. It ends with the last that asked for anything, and holds nothing without a
+    /// cache. What is no search's, such as codes that are loaded on the side, has no round.
+    pub fn cache_rounds(&self) -> Vec<CacheUse> {
+        let mut rounds: Vec<CacheUse> = self.cache_rounds.iter().map(CacheCounts::now).collect();
+        let asked = rounds.iter().rposition(|round| round.blocks() > 0).map_or(0, |last| last + 1);
+        rounds.truncate(asked);
+        rounds
     }
 
     /// The cache in front of the store does without its disk, for this reason.

@@ -171,6 +171,9 @@ pub struct Read {
     pub len: u32,
     /// Where the bytes go: `len` writable bytes; null on addressable tiers.
     pub buffer: *mut u8,
+    /// Which dependent round of its query asks for it: 1 before the query has been given any bytes; 0 where nobody counts.
+    /// For counters alone.
+    pub round: u32,
 }
 
 /// The end of one read.
@@ -182,7 +185,7 @@ pub struct Completion {
     pub result: Result<u32, ReadFault>,
 }
 
-// SAFETY: an address and three numbers. Who may touch what lies there is the contract of [`Queue::submit`], whichever
+// SAFETY: an address and four numbers. Who may touch what lies there is the contract of [`Queue::submit`], whichever
 // thread holds the address.
 unsafe impl Send for Read {}
 

@@ -261,7 +261,7 @@ fn measure(tier: &Arc<dyn Tier>, block: u32, depth: u32, time: Duration) -> Resu
             let lane = &mut lanes[*slot as usize];
             (lane.since, lane.offset) = (now, dice.below(places) * u64::from(block));
             let buffer = lane.buffer.map_or(std::ptr::null_mut(), |b| b.start.as_ptr());
-            reads.push(Read { id: u64::from(*slot), offset: lane.offset, len: block, buffer });
+            reads.push(Read { id: u64::from(*slot), offset: lane.offset, len: block, buffer, round: 0 });
         }
         // SAFETY: a lane's buffer is its own until its read completes, and the pool outlives the queue.
         let taken = unsafe { queue.submit(&reads)? };

@@ -82,7 +82,7 @@ fn mappings_of_a_file_change_it_together() {
     // Who only reads sees it too, through a mapping and in the file.
     let reader = MappedFile::at(&path).map().unwrap();
     let (mut queue, mut found, mut done) = (reader.open(1).unwrap(), [0; 10_000], Vec::new());
-    let read = bathyal_tier::Read { id: 1, offset: 0, len: 10_000, buffer: found.as_mut_ptr() };
+    let read = bathyal_tier::Read { id: 1, offset: 0, len: 10_000, buffer: found.as_mut_ptr(), round: 0 };
     // SAFETY: the buffer is there until the completion.
     unsafe { queue.submit(&[read]).unwrap() };
     queue.reap(&mut done, None).unwrap();

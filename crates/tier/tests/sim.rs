@@ -19,7 +19,7 @@ impl Memory {
     }
 
     fn read(&self, id: u64, offset: u64, len: u32) -> Read {
-        Read { id, offset, len, buffer: self.1.wrapping_add(id as usize % 64 * 4096) }
+        Read { id, offset, len, buffer: self.1.wrapping_add(id as usize % 64 * 4096), round: 0 }
     }
 
     fn bytes(&self, read: &Read) -> Vec<u8> {

@@ -3,11 +3,11 @@
 use std::fmt::Write;
 
 use bathyal_console::{Console, Failure, byte_size};
-use bathyal_index::Explanation;
+use bathyal_index::{Explanation, StoreShare};
 use bathyal_tier::Control;
 
 use super::measurement::{open, search_options};
-use super::search::{effort, warm};
+use super::search::{effort, rounds, shares, warm};
 use crate::arguments::SearchArguments;
 
 pub(super) fn run(arguments: &SearchArguments, console: &Console) -> Result<(), Failure> {
@@ -60,6 +60,9 @@ fn text(row: usize, told: &Explanation) -> String {
         let (us, share) = (phase.ns as f64 / 1e3, share(phase.ns));
         let _ = writeln!(text, "  {:<10} {us:>10.1} us {share:>5.1}%", phase.phase);
     }
+    if let Some(asked) = &told.store {
+        store(&mut text, asked);
+    }
     let total = told.memory.iter().map(|part| part.bytes).sum();
     let _ = writeln!(text, "memory       {}", byte_size::format(total));
     for part in &told.memory {
@@ -69,4 +72,54 @@ fn text(row: usize, told: &Explanation) -> String {
     let nearest: Vec<String> = nearest.map(|(id, distance)| format!("{id} ({distance})")).collect();
     let _ = write!(text, "nearest      {}", nearest.join(", "));
     text
+}
+
+/// What the store was asked, and where a cache in front of it had what the first answer wanted.
+fn store(text: &mut String, asked: &StoreShare) {
+    let [first, again] = [asked.first, asked.again]
+        .map(|asked| format!("{} requests ({})", asked.requests, byte_size::format(asked.received_bytes)));
+    let _ = writeln!(text, "the store    {first} for a first answer, {again} for this one");
+    if asked.cache.is_empty() {
+        return;
+    }
+    let _ = writeln!(text, "the cache    had, of the blocks of the first answer:");
+    let kinds = asked.cache.iter().map(|(kind, used)| (kind.clone(), used));
+    let rounds = rounds(&asked.cache_rounds).map(|(round, used)| (format!("round {round}"), used));
+    for (which, used) in kinds.chain(rounds) {
+        let _ = writeln!(text, "  {which:<12} {:>5} blocks, {}", used.blocks(), shares(used));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bathyal_index::{CacheUse, Requests};
+
+    #[test]
+    fn what_the_store_was_asked_is_told_with_what_the_cache_had() {
+        let used = |hits, misses| CacheUse { hits, misses, ..CacheUse::default() };
+        let mut asked = StoreShare {
+            first: Requests { requests: 7, received_bytes: 16_384, ..Requests::default() },
+            ..StoreShare::default()
+        };
+        let told = |asked: &StoreShare| {
+            let mut text = String::new();
+            store(&mut text, asked);
+            text
+        };
+        let line = "the store    7 requests (16.4 kB) for a first answer, 0 requests (0 B) for this one\n";
+        assert_eq!(told(&asked), line);
+        asked.cache.insert("vectors".to_owned(), used(1, 1));
+        asked.cache_rounds = vec![used(0, 1), used(1, 0)];
+        let told = told(&asked);
+        let lines: Vec<&str> = told.lines().skip(2).collect();
+        assert_eq!(
+            lines,
+            [
+                "  vectors          2 blocks, 50.0% from memory, 0.0% from disk, 50.0% from the store",
+                "  round 1          1 blocks, 0.0% from memory, 0.0% from disk, 100.0% from the store",
+                "  round 2          1 blocks, 100.0% from memory, 0.0% from disk, 0.0% from the store",
+            ]
+        );
+    }
 }

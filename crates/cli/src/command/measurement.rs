@@ -123,6 +123,9 @@ pub(super) struct Measurement {
     /// What the cache in front of the store did since the index was opened, by kind of object; absent in JSON without a cache.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub store_cache: BTreeMap<String, CacheUse>,
+    /// The same of what searches read, by dependent round: the first 12 one by one, then all later ones together.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub store_cache_rounds: Vec<CacheUse>,
     /// Why that cache does without its disk.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub store_cache_trouble: Option<String>,
@@ -197,6 +200,7 @@ impl Measurement {
             requests: found.requests,
             opening_requests: index.opening_requests(),
             store_cache: index.cache_use(),
+            store_cache_rounds: index.cache_rounds(),
             store_cache_trouble: index.cache_trouble().map(str::to_owned),
             parts: index.stats().parts,
             first_neighbors: Vec::new(),

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use bathyal_console::process_time::processor_seconds;
 use bathyal_console::{Console, Failure, Kind, byte_size};
-use bathyal_index::{CacheUse, Effort, Index, SearchOptions, SearchResult};
+use bathyal_index::{CacheUse, Effort, Index, SearchOptions, SearchResult, round_name};
 use bathyal_tier::Control;
 use bathyal_vectors::{IdFormat, IdWriter};
 
@@ -225,14 +225,32 @@ fn store_cache(measured: &Measurement) -> String {
     for (kind, used) in measured.store_cache.iter().filter(|(_, used)| used.blocks() > 0) {
         let _ = write!(text, "\n                 {kind} since it was opened: {}", shares(used));
     }
+    text += &by_round(&measured.store_cache_rounds);
     if let Some(trouble) = &measured.store_cache_trouble {
         let _ = write!(text, "\n                 {trouble}");
     }
     text
 }
 
+/// The rounds of a cache's counts by name, those that asked for anything.
+pub(super) fn rounds(counts: &[CacheUse]) -> impl Iterator<Item = (String, &CacheUse)> {
+    let rounds = counts.iter().enumerate().map(|(at, used)| (round_name(at), used));
+    rounds.filter(|(_, used)| used.blocks() > 0)
+}
+
+/// What share of the blocks of each round was in the cache, on a line of its own; empty without a round.
+fn by_round(counts: &[CacheUse]) -> String {
+    let hits = |used: &CacheUse| 100.0 * (used.hits + used.disk_hits) as f64 / used.blocks() as f64;
+    let shares: Vec<String> =
+        rounds(counts).map(|(round, used)| format!("{round} {:.1}%", hits(used))).collect();
+    if shares.is_empty() {
+        return String::new();
+    }
+    format!("\n                 by round since it was opened, from memory or disk: {}", shares.join(", "))
+}
+
 /// Where blocks came from.
-fn shares(used: &CacheUse) -> String {
+pub(super) fn shares(used: &CacheUse) -> String {
     let share = |blocks: u64| 100.0 * blocks as f64 / used.blocks().max(1) as f64;
     let [hits, disk_hits, misses] = [used.hits, used.disk_hits, used.misses].map(share);
     format!("{hits:.1}% from memory, {disk_hits:.1}% from disk, {misses:.1}% from the store")
@@ -298,4 +316,22 @@ fn text(measured: &Measurement) -> String {
         + &store_cache(measured)
         + &lines(&measured.parts)
         + &remark_on_emulation(measured.emulated.as_deref())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bathyal_index::TOLD_ROUNDS;
+
+    #[test]
+    fn rounds_are_told_on_one_line_without_those_that_asked_for_nothing() {
+        let used = |hits, disk_hits, misses| CacheUse { hits, disk_hits, misses, ..CacheUse::default() };
+        let mut counts = vec![used(3, 0, 1), CacheUse::default(), used(1, 1, 1)];
+        let told = by_round(&counts);
+        assert!(told.ends_with("from memory or disk: 1 75.0%, 3 66.7%"), "{told}");
+        counts.resize(TOLD_ROUNDS, CacheUse::default());
+        counts.push(used(0, 0, 5));
+        assert!(by_round(&counts).ends_with("3 66.7%, later 0.0%"));
+        assert_eq!(by_round(&[]), "");
+    }
 }

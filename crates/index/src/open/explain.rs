@@ -4,9 +4,11 @@ use super::{Index, SearchOptions};
 use crate::error::IndexError;
 use crate::query::{Clock, OwnTotals, Phase, SearchParams};
 use bathyal_kernels::Neighbor;
+use bathyal_store::{CacheUse, Requests};
 use bathyal_tier::{Control, Cx, Engine};
 use bathyal_vectors::VectorFile;
 use serde::Serialize;
+use std::collections::BTreeMap;
 use std::time::Instant;
 
 /// A share of a query's time.
@@ -51,6 +53,51 @@ pub struct Predicted {
     pub total_ns: f64,
 }
 
+/// What the store was asked for the two answers to one query. Exact; what others searched in the same index meanwhile is in it.
+#[derive(Debug, Clone, Default, Serialize)]
+pub struct StoreShare {
+    /// For the first answer.
+    pub first: Requests,
+    /// For the second, the one whose times are told.
+    pub again: Requests,
+    /// Where blocks of the first answer came from, by kind of object; none without a cache in front of the store.
+    pub cache: BTreeMap<String, CacheUse>,
+    /// The same by dependent round of reads ([`Index::cache_rounds`]).
+    pub cache_rounds: Vec<CacheUse>,
+}
+
+/// What a store was asked up to a moment.
+struct Asked {
+    requests: Requests,
+    kinds: BTreeMap<String, CacheUse>,
+    rounds: Vec<CacheUse>,
+}
+
+impl StoreShare {
+    /// What was asked between the first two of these moments and between the last two.
+    fn between([before, first, again]: &[Asked; 3]) -> StoreShare {
+        let none = CacheUse::default();
+        let kinds = first
+            .kinds
+            .iter()
+            .map(|(kind, used)| (kind.clone(), used.since(before.kinds.get(kind).unwrap_or(&none))));
+        let rounds = first
+            .rounds
+            .iter()
+            .enumerate()
+            .map(|(at, used)| used.since(before.rounds.get(at).unwrap_or(&none)));
+        let mut cache_rounds: Vec<CacheUse> = rounds.collect();
+        cache_rounds
+            .truncate(cache_rounds.iter().rposition(|used| used.blocks() > 0).map_or(0, |last| last + 1));
+        StoreShare {
+            first: first.requests.since(&before.requests),
+            again: again.requests.since(&first.requests),
+            cache: kinds.filter(|(_, used)| used.blocks() > 0).collect(),
+            cache_rounds,
+        }
+    }
+}
+
 /// How one query was answered.
 #[derive(Debug, Clone, Serialize)]
 pub struct Explanation {
@@ -89,6 +136,9 @@ pub struct Explanation {
     pub total_ns: u64,
     /// Where the time went.
     pub phases: Vec<PhaseTime>,
+    /// What the store was asked; absent in JSON of an index that is here.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub store: Option<StoreShare>,
     /// Where the memory of the open index goes while this query runs.
     pub memory: Vec<MemoryPart>,
     /// The answer's ids, nearest first.
@@ -103,7 +153,8 @@ impl Index {
     /// Answers query number `row` of `queries` alone, on the calling thread, and says what it took.
     ///
     /// It is answered twice and the second time is told, so that buffers are there and the processor's caches warm.
-    /// Counters are those of a search with the same options; times are of this one run.
+    /// Counters are those of a search with the same options; times are of this one run. Of an index in a store that is elsewhere
+    /// it is told what either answer asked there, and what a cache had for the first.
     ///
     /// # Errors
     /// As [`Index::search`]; [`IndexError::Parameter`] if there is no such query.
@@ -127,6 +178,7 @@ impl Index {
         let mut state = self.searcher().clone().query_state();
         let mut total_ns = 0;
         let mut found: Vec<Neighbor> = Vec::new();
+        let mut moments = Vec::from_iter(self.asked());
         for _ in 0..2 {
             found.clear();
             let started = Instant::now();
@@ -148,6 +200,7 @@ impl Index {
             engine.run_one(search, control)??;
             total_ns = started.elapsed().as_nanos() as u64;
             state.query_mut().found.drain_sorted(&mut found);
+            moments.extend(self.asked());
         }
         notes.extend(self.trouble.note());
         let cost = state.query().stats;
@@ -171,11 +224,17 @@ impl Index {
             predicted: self.predicted(&params),
             total_ns,
             phases,
+            store: moments.try_into().ok().map(|moments| StoreShare::between(&moments)),
             memory: self.memory_parts(self.stored.planned_list(&params)),
             ids: found.iter().map(|n| n.id).collect(),
             distances: found.iter().map(|n| n.distance).collect(),
             notes,
         })
+    }
+
+    /// What the store was asked up to now; `None` of one that is here.
+    fn asked(&self) -> Option<Asked> {
+        Some(Asked { requests: self.requests()?, kinds: self.cache_use(), rounds: self.cache_rounds() })
     }
 
     /// What a query of this effort will take.

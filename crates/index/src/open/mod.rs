@@ -38,7 +38,7 @@ pub use change::{ChangeCounts, MOST_CHANGED_BYTES};
 pub use compact::{CompactOptions, Compaction, compact, compact_in};
 pub use convert_stripes::{StripeConversion, StripeConversionOptions, convert_stripes, convert_stripes_in};
 pub use copy::{Copied, CopyOptions, copy};
-pub use explain::{Explanation, MemoryPart, PhaseTime, Predicted};
+pub use explain::{Explanation, MemoryPart, PhaseTime, Predicted, StoreShare};
 pub use fill::{FillOptions, Filled, fill};
 pub use inspect::{InspectReport, PartReport, inspect, inspect_in};
 pub use many::{ManyResult, Place, search_many};
@@ -608,6 +608,12 @@ impl Index {
     /// `centroids`, `vectors`, ...); none without a cache.
     pub fn cache_use(&self) -> BTreeMap<String, CacheUse> {
         self.traffic.as_ref().map(|traffic| traffic.cache_use()).unwrap_or_default()
+    }
+
+    /// The same of what searches read, by dependent round: the first 12 rounds one by one, then all later ones together, up to
+    /// the last that asked for anything. What no search waits for, such as codes that are loaded on the side, has no round.
+    pub fn cache_rounds(&self) -> Vec<CacheUse> {
+        self.traffic.as_ref().map(|traffic| traffic.cache_rounds()).unwrap_or_default()
     }
 
     /// Why the cache in front of the store does without its disk, although one was wanted.

@@ -5,7 +5,7 @@ use super::pool::LATENCY_BOUNDS_US;
 use crate::family::CardUse;
 use crate::query::OwnTotals;
 use bathyal_gpu::CardCounters;
-use bathyal_store::{CacheUse, Requests};
+use bathyal_store::{CacheUse, Requests, round_name};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -99,6 +99,8 @@ pub struct IndexStats {
     pub requests: Option<Requests>,
     /// What the cache in front of the store did since the index was opened, by kind of object; none without a cache.
     pub store_cache: BTreeMap<String, CacheUse>,
+    /// The same of what searches read, by dependent round ([`Index::cache_rounds`]).
+    pub store_cache_rounds: Vec<CacheUse>,
     /// Why that cache does without its disk, although one was wanted.
     pub store_cache_trouble: Option<String>,
     /// The graphics card that searches; absent in JSON where the processor searches alone.
@@ -116,6 +118,27 @@ pub struct IndexStats {
 /// A path as the value of a label.
 fn label(path: &str) -> String {
     path.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
+}
+
+/// Counts of a cache of the index `index`, each with the label that tells it from the others: blocks and their bytes.
+fn cache_rows(text: &mut String, index: &str, name: &str, about: &str, counts: &[(String, CacheUse)]) {
+    let blocks = |used: &CacheUse| [used.hits, used.disk_hits, used.misses];
+    let bytes = |used: &CacheUse| [used.hit_bytes, used.disk_hit_bytes, used.missed_bytes];
+    let mut rows = |unit: &str, about: &str, values: fn(&CacheUse) -> [u64; 3]| {
+        if counts.is_empty() {
+            return;
+        }
+        // Writing to a string does not fail.
+        let name = format!("bathyal_{name}_{unit}_total");
+        let _ = writeln!(text, "# HELP {name} {about}.\n# TYPE {name} counter");
+        for (which, used) in counts {
+            for (from, value) in ["memory", "disk", "store"].into_iter().zip(values(used)) {
+                let _ = writeln!(text, "{name}{{index=\"{index}\",{which},from=\"{from}\"}} {value}");
+            }
+        }
+    };
+    rows("blocks", about, blocks);
+    rows("bytes", "Bytes of these blocks", bytes);
 }
 
 impl IndexStats {
@@ -234,28 +257,14 @@ impl IndexStats {
         if self.store_cache.is_empty() {
             return;
         }
-        let rows = [
-            ("store_cache_blocks_total", "Blocks that were looked for in the cache in front of the store"),
-            ("store_cache_bytes_total", "Bytes of these blocks"),
-        ];
-        for (row, (name, help)) in rows.into_iter().enumerate() {
-            let _ = writeln!(text, "# HELP bathyal_{name} {help}.\n# TYPE bathyal_{name} counter");
-            for (kind, used) in &self.store_cache {
-                let values = [
-                    ("memory", used.hits, used.hit_bytes),
-                    ("disk", used.disk_hits, used.disk_hit_bytes),
-                    ("store", used.misses, used.missed_bytes),
-                ];
-                let kind = self::label(kind);
-                for (from, blocks, bytes) in values {
-                    let value = [blocks, bytes][row];
-                    let _ = writeln!(
-                        text,
-                        "bathyal_{name}{{index=\"{label}\",kind=\"{kind}\",from=\"{from}\"}} {value}"
-                    );
-                }
-            }
-        }
+        let kind = |(kind, used): (&String, &CacheUse)| (format!("kind=\"{}\"", self::label(kind)), *used);
+        let kinds: Vec<(String, CacheUse)> = self.store_cache.iter().map(kind).collect();
+        let about = "Blocks that were looked for in the cache in front of the store";
+        cache_rows(text, label, "store_cache", about, &kinds);
+        let round = |(at, used): (usize, &CacheUse)| (format!("round=\"{}\"", round_name(at)), *used);
+        let rounds: Vec<(String, CacheUse)> = self.store_cache_rounds.iter().enumerate().map(round).collect();
+        let about = "Blocks that searches looked for there, by dependent round of their reads";
+        cache_rows(text, label, "store_cache_round", about, &rounds);
         let name = "store_cache_disk_off";
         let _ = writeln!(
             text,
@@ -311,6 +320,7 @@ impl Index {
             }),
             requests: self.requests(),
             store_cache: self.cache_use(),
+            store_cache_rounds: self.cache_rounds(),
             store_cache_trouble: self.cache_trouble().map(str::to_owned),
             card: self.card(),
             card_trouble: self.card_trouble(),

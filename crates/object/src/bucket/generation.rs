@@ -7,7 +7,7 @@ use super::record::{Entry, Record};
 use crate::cache::Place;
 use crate::client::Version;
 use crate::runtime::wait_for;
-use crate::tier::{Cached, ObjectTier, Patience, Source};
+use crate::tier::{Cached, ObjectTier, Reader, Source};
 use bathyal_store::check_name;
 use bathyal_store::{Backing, Generation, Log, Object, StoreError, Traffic};
 use bathyal_tier::Tier;
@@ -184,7 +184,7 @@ impl BucketObject {
         self.source.traffic.wanted(1, range.end - range.start);
         let parts = (range.start..range.end).step_by(PART_BYTES as usize);
         let parts = parts.map(|from| from..(from + PART_BYTES).min(range.end));
-        let fetch = |part: Range<u64>| self.source.read(part, Patience::Disk);
+        let fetch = |part: Range<u64>| self.source.read(part, &Reader::Whole);
         let all = futures_util::stream::iter(parts).map(fetch).buffered(PARTS_AT_ONCE);
         let mut rest = out;
         let copied = wait_for(all.try_for_each(|bytes: Bytes| {

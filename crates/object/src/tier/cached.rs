@@ -23,42 +23,73 @@ pub(crate) struct Cached {
     pub(crate) counts: Arc<CacheCounts>,
 }
 
-/// Whether a read waits for the disk to take what it brings.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Patience {
-    /// A search: what the disk cannot keep up with is not written.
-    None,
+/// Who reads. On that depends whether a read waits for the disk to take what it brings, and where it is counted.
+#[derive(Debug, Clone)]
+pub(crate) enum Reader {
+    /// Searches, by these reads, which are one request: what the disk cannot keep up with is not written.
+    Searches(Arc<[Part]>),
     /// Whoever reads an object from front to back, perhaps for the cache's sake.
-    Disk,
+    Whole,
+}
+
+/// What one read wants of a request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Part {
+    pub(crate) range: Range<u64>,
+    /// The round of its query.
+    pub(crate) round: u32,
+}
+
+impl Reader {
+    /// Each block of `range` that a read wants, and that read's round: a block that two reads want is there twice, as it is
+    /// where each is a request of its own, and one between two reads not at all.
+    fn wanted(&self, range: &Range<u64>, mut each: impl FnMut(u64, u32)) {
+        match self {
+            Reader::Searches(parts) => {
+                for Part { range, round } in parts.iter() {
+                    blocks(range).for_each(|number| each(number, *round));
+                }
+            }
+            Reader::Whole => blocks(range).for_each(|number| each(number, 0)),
+        }
+    }
+
+    /// The round that a block is asked for in: that of the last read, by its first byte, that begins in it or before it.
+    fn round(&self, number: u64) -> u32 {
+        let Reader::Searches(parts) = self else { return 0 };
+        let before = parts.partition_point(|part| part.range.start / BLOCK_BYTES <= number);
+        before.checked_sub(1).map_or(0, |at| parts[at].round)
+    }
 }
 
 impl Source {
     /// The bytes of `range`, which lies within the object: from the cache if there is one, else from the store.
-    pub(crate) async fn read(
-        self: &Arc<Source>,
-        range: Range<u64>,
-        patience: Patience,
-    ) -> Result<Bytes, Fault> {
+    pub(crate) async fn read(self: &Arc<Source>, range: Range<u64>, reader: &Reader) -> Result<Bytes, Fault> {
         if let Some((cached, version)) = self.cached()
             && !range.is_empty()
-            && let Some(parts) = collect(self, cached, version, &range, patience).await
+            && let Some(parts) = collect(self, cached, version, &range, reader).await
         {
             return Ok(assemble(&parts, &range));
         }
         self.client.range(&self.key, range, &self.version, &self.traffic).await
     }
 
-    /// The blocks of `range`, which is not empty, if all of them are in memory.
-    pub(crate) fn in_memory(&self, range: &Range<u64>) -> Option<Vec<Block>> {
+    /// The blocks of `range`, which is not empty, if all of them are in memory; a round of this number asks for them.
+    pub(crate) fn in_memory(&self, range: &Range<u64>, round: u32) -> Option<Vec<Block>> {
         let (cached, version) = self.cached()?;
         let get = |number| cached.cache.memory.get(version.block(number));
         let found: Vec<Block> = blocks(range).map(get).collect::<Option<_>>()?;
-        cached.counts.add(
-            CacheLevel::Memory,
-            found.len() as u64,
-            found.iter().map(|block| block.len() as u64).sum(),
-        );
+        let bytes = found.iter().map(|block| block.len() as u64).sum();
+        self.count(cached, CacheLevel::Memory, (found.len() as u64, bytes), round);
         Some(found)
+    }
+
+    /// So many blocks and bytes, which a round asked for, were found there.
+    fn count(&self, cached: &Cached, level: CacheLevel, (blocks, bytes): (u64, u64), round: u32) {
+        cached.counts.add(level, blocks, bytes);
+        if let Some(counts) = self.traffic.cache_round(round) {
+            counts.add(level, blocks, bytes);
+        }
     }
 
     /// What it reads through, and the version that it reads; `None` before a version is known, and in the child of a fork.
@@ -97,41 +128,38 @@ async fn collect(
     cached: &Cached,
     version: ObjectVersion,
     range: &Range<u64>,
-    patience: Patience,
+    reader: &Reader,
 ) -> Option<Vec<Block>> {
-    let get = |number| (number, cached.cache.memory.get(version.block(number)));
-    let mut found: Vec<(u64, Option<Block>)> = blocks(range).map(get).collect();
-    let there = found.iter().filter_map(|(_, block)| block.as_ref());
-    let (hits, bytes) = there.fold((0, 0), |(hits, bytes), block| (hits + 1, bytes + block.len() as u64));
-    cached.counts.add(CacheLevel::Memory, hits, bytes);
+    let get = |number| Some((cached.cache.memory.get(version.block(number))?, CacheLevel::Memory));
+    let mut found: Vec<_> = blocks(range).map(|number| (number, get(number))).collect();
     let missing = found.iter().filter(|(_, block)| block.is_none()).map(|(number, _)| version.block(*number));
     let missing: Vec<BlockKey> = missing.collect();
     if !missing.is_empty() {
         let (flight, waiting) = cached.cache.flights.join(&missing);
-        let ours: Vec<u64> = flight.iter().flat_map(|flight| &flight.keys).map(|key| key.number).collect();
         if let Some(flight) = flight {
             // A task of its own: others wait for it, even if this read is given up.
-            tokio::spawn(bring(source.clone(), version, flight, patience));
+            tokio::spawn(bring(source.clone(), version, flight, reader.clone()));
         }
         for mut waiting in waiting {
             let landed = waiting.wait_for(Option::is_some).await.ok()?.clone()?.ok()?;
             for (number, block) in found.iter_mut().filter(|(_, block)| block.is_none()) {
-                let Some((landed, level)) = landed.get(number) else { continue };
-                if ours.binary_search(number).is_err() {
-                    // It came with another's read, and from the store but once.
-                    let bytes = if *level == CacheLevel::Store { 0 } else { landed.len() as u64 };
-                    cached.counts.add(*level, 1, bytes);
-                }
-                *block = Some(landed.clone());
+                *block = landed.get(number).cloned();
             }
         }
     }
-    found.into_iter().map(|(_, block)| block).collect()
+    let first = found.first().map_or(0, |(number, _)| *number);
+    reader.wanted(range, |number, round| {
+        let Some((_, Some((block, level)))) = found.get((number - first) as usize) else { return };
+        // Who brought it from the store has counted its bytes, once.
+        let bytes = if *level == CacheLevel::Store { 0 } else { block.len() as u64 };
+        source.count(cached, *level, (1, bytes), round);
+    });
+    found.into_iter().map(|(_, block)| Some(block?.0)).collect()
 }
 
 /// Brings the blocks of a flight: from memory, where they may have come to be, from disk, and from the store.
-async fn bring(source: Arc<Source>, version: ObjectVersion, flight: Flight, patience: Patience) {
-    let Some(Cached { cache, counts, .. }) = &source.cached else { return };
+async fn bring(source: Arc<Source>, version: ObjectVersion, flight: Flight, reader: Reader) {
+    let Some(cached @ Cached { cache, .. }) = &source.cached else { return };
     let get = |key: &BlockKey| Some((key.number, (cache.memory.get(*key)?, CacheLevel::Memory)));
     let mut found: Found = flight.keys.iter().filter_map(get).collect();
     let missing = |found: &Found| -> Vec<BlockKey> {
@@ -145,12 +173,14 @@ async fn bring(source: Arc<Source>, version: ObjectVersion, flight: Flight, pati
         }
     }
     let numbers: Vec<u64> = missing(&found).iter().map(|key| key.number).collect();
-    let runs = runs(&numbers).into_iter().map(|run| fetch(&source, run, patience));
+    let runs = runs(&numbers).into_iter().map(|run| fetch(&source, run, &reader));
     let landed = match try_join_all(runs).await {
         Ok(fetched) => {
             let fetched = fetched.into_iter().flatten();
-            found.extend(fetched.map(|(number, block)| (number, (block, CacheLevel::Store))));
-            found.values().for_each(|(block, level)| counts.add(*level, 1, block.len() as u64));
+            for (number, block) in fetched {
+                source.count(cached, CacheLevel::Store, (0, block.len() as u64), reader.round(number));
+                found.insert(number, (block, CacheLevel::Store));
+            }
             Ok(Arc::new(found))
         }
         Err(fault) => Err(fault),
@@ -180,7 +210,7 @@ fn runs(numbers: &[u64]) -> Vec<&[u64]> {
 }
 
 /// Asks the store for blocks that are one request, and keeps them.
-async fn fetch(source: &Arc<Source>, run: &[u64], patience: Patience) -> Result<Vec<(u64, Block)>, Fault> {
+async fn fetch(source: &Arc<Source>, run: &[u64], reader: &Reader) -> Result<Vec<(u64, Block)>, Fault> {
     let (Some(cached), Some(first), Some(last)) = (&source.cached, run.first(), run.last()) else {
         return Ok(Vec::new());
     };
@@ -193,21 +223,21 @@ async fn fetch(source: &Arc<Source>, run: &[u64], patience: Patience) -> Result<
     for number in run {
         let span = span(*number, source.len);
         let block = Block::from(&all[(span.start - range.start) as usize..(span.end - range.start) as usize]);
-        keep(&cached.cache, version.block(*number), &block, patience).await;
+        keep(&cached.cache, version.block(*number), &block, reader).await;
         found.push((*number, block));
     }
     Ok(found)
 }
 
-async fn keep(cache: &Cache, key: BlockKey, block: &Block, patience: Patience) {
+async fn keep(cache: &Cache, key: BlockKey, block: &Block, reader: &Reader) {
     cache.memory.insert(key, block.clone());
     let Some(disk) = cache.disk() else { return };
-    match patience {
-        Patience::Disk => disk.put(key, block).await,
-        Patience::None if !disk.offer(key, block) => {
+    match reader {
+        Reader::Whole => disk.put(key, block).await,
+        Reader::Searches(_) if !disk.offer(key, block) => {
             cache.skipped.fetch_add(1, Relaxed);
         }
-        Patience::None => {}
+        Reader::Searches(_) => {}
     }
 }
 
@@ -219,6 +249,26 @@ mod tests {
     fn neighbours_are_one_request() {
         assert_eq!(runs(&[1, 2, 4, 7, 8]), [&[1, 2, 4][..], &[7, 8]]);
         assert!(runs(&[]).is_empty());
+    }
+
+    #[test]
+    fn blocks_are_looked_for_by_each_read_and_asked_for_by_the_last_that_begins_before_their_end() {
+        let block = BLOCK_BYTES;
+        let part = |range, round| Part { range, round };
+        let parts = [
+            part(0..9, 1),
+            part(5..2 * block, 1),
+            part(2 * block - 1..2 * block + 1, 2),
+            part(9 * block..9 * block + 1, 4),
+        ];
+        let reader = Reader::Searches(Arc::from(parts));
+        let mut wanted = Vec::new();
+        reader.wanted(&(0..9 * block + 1), |number, round| wanted.push((number, round)));
+        assert_eq!(wanted, [(0, 1), (0, 1), (1, 1), (1, 2), (2, 2), (9, 4)]);
+        assert_eq!([0, 1, 2, 5, 9, 100].map(|number| reader.round(number)), [1, 2, 2, 2, 4, 4]);
+        wanted.clear();
+        Reader::Whole.wanted(&(block..3 * block), |number, round| wanted.push((number, round)));
+        assert_eq!((&wanted[..], Reader::Whole.round(1)), (&[(1, 0), (2, 0)][..], 0));
     }
 
     #[test]

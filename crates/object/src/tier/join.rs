@@ -49,6 +49,7 @@ mod tests {
             offset: *offset,
             len: *len,
             buffer: std::ptr::null_mut(),
+            round: 0,
         };
         spans.iter().enumerate().map(read).collect()
     }

@@ -5,12 +5,12 @@ mod cached;
 mod join;
 mod queue;
 
-pub(crate) use cached::{Cached, Patience};
+pub(crate) use cached::{Cached, Reader};
 pub use join::GAP_BYTES;
 
 use crate::client::{Client, Version};
 use bathyal_store::Traffic;
-use bathyal_tier::{Queue, Tier, TierError, TierProfile, WriteTier};
+use bathyal_tier::{Queue, Read, Tier, TierError, TierProfile, WriteTier};
 use object_store::path::Path as Key;
 use queue::ObjectQueue;
 use std::sync::Arc;
@@ -36,6 +36,13 @@ pub(crate) struct Source {
     pub(crate) traffic: Arc<Traffic>,
     /// What it is read through; `None` for nothing.
     pub(crate) cached: Option<Cached>,
+}
+
+impl Source {
+    /// The bytes of the object that a read wants.
+    fn within(&self, read: &Read) -> std::ops::Range<u64> {
+        read.offset..read.offset.saturating_add(u64::from(read.len)).min(self.len)
+    }
 }
 
 /// See the module's description.

@@ -3,7 +3,7 @@
 //! Nothing but the queue's own thread writes to a caller's buffer, so a queue that is dropped leaves none in danger.
 
 use super::Source;
-use super::cached::{Patience, parts};
+use super::cached::{Part, Reader, parts};
 use super::join::join;
 use crate::client::Fault;
 use bathyal_tier::{Completion, FaultKind, Queue, Read, ReadFault, Span, TierError};
@@ -87,8 +87,11 @@ impl ObjectQueue {
             self.requests.len() - 1
         });
         let (source, sender, offset) = (self.source.clone(), self.sender.clone(), range.start);
+        let counted = if source.cached.is_some() { &reads[..] } else { &[] };
+        let part = |read: &Read| Part { range: source.within(read), round: read.round };
+        let reader = Reader::Searches(counted.iter().map(part).collect());
         let task = self.runtime.spawn(async move {
-            let answer = source.read(range, Patience::None).await;
+            let answer = source.read(range, &reader).await;
             // A queue that is gone wants no answer.
             let _ = sender.send(Event::Answer(number, answer));
         });
@@ -100,8 +103,8 @@ impl ObjectQueue {
         self.source.cached.as_ref()?;
         let mut missed = Vec::new();
         for read in reads {
-            let range = read.offset..read.offset.saturating_add(u64::from(read.len)).min(self.source.len);
-            let found = if range.is_empty() { None } else { self.source.in_memory(&range) };
+            let range = self.source.within(read);
+            let found = if range.is_empty() { None } else { self.source.in_memory(&range, read.round) };
             let Some(found) = found else {
                 missed.push(*read);
                 continue;

@@ -448,7 +448,7 @@ impl Queue for RdmaQueue {
     unsafe fn submit(&mut self, reads: &[Read]) -> Result<usize, TierError> {
         let room = self.depth - self.in_flight();
         let mut taken = 0;
-        for Read { id, offset, len, buffer } in reads.iter().take(room) {
+        for Read { id, offset, len, buffer, .. } in reads.iter().take(room) {
             let action = Action::Read { into: *buffer, len: *len };
             if !self.note(&[Operation { id: *id, offset: *offset, action, linked: false }]) {
                 break;

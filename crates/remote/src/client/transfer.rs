@@ -26,6 +26,7 @@ pub(super) fn read(tier: &dyn Tier, offset: u64, out: &mut [u8]) -> io::Result<(
             offset: offset + *at as u64,
             len: *len as u32,
             buffer: start.wrapping_add(*at),
+            round: 0,
         })
         .collect();
     let submit = |queue: &mut (dyn Queue + 'static), from: usize| {

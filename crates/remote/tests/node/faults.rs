@@ -87,6 +87,7 @@ pub fn read_parts(queue: &mut dyn Queue, count: usize, out: &mut [u8]) -> Vec<Co
             offset: i as u64 * 4000,
             len: 4000,
             buffer: start.wrapping_add(i * 4000),
+            round: 0,
         })
         .collect();
     // SAFETY: each has its own part of `out`, and all are waited for.
@@ -263,7 +264,7 @@ fn what_nobody_wants_any_more_ends_at_once() {
     let mut queue = tier(generation.as_ref()).open(64).unwrap();
     relay.silent.store(true, Ordering::SeqCst);
     let mut out = vec![0; 4000];
-    let read = Read { id: 3, offset: 0, len: 4000, buffer: out.as_mut_ptr() };
+    let read = Read { id: 3, offset: 0, len: 4000, buffer: out.as_mut_ptr(), round: 0 };
     // SAFETY: the buffer outlives the queue.
     unsafe { queue.submit(&[read]).unwrap() };
     let mut done = Vec::new();

@@ -90,7 +90,7 @@ fn listen_in(node: SocketAddr) -> (SocketAddr, Receiver<Vec<u8>>) {
 /// One read of 8 bytes at 0.
 fn read_some(queue: &mut dyn Queue) {
     let (mut buffer, mut done) = ([0; 8], Vec::new());
-    let read = Read { id: 1, offset: 0, len: 8, buffer: buffer.as_mut_ptr() };
+    let read = Read { id: 1, offset: 0, len: 8, buffer: buffer.as_mut_ptr(), round: 0 };
     // SAFETY: the buffer outlives the queue's use of it: the completion is waited for.
     unsafe { queue.submit(&[read]).unwrap() };
     while done.is_empty() {
@@ -179,7 +179,7 @@ fn reads_outside_are_short_and_changes_outside_are_refused() {
         let mut queue = tier.open(4).unwrap();
         let mut buffer = [0; 64];
         for (offset, expected) in [(990, 10), (1000, 0), (u64::MAX - 3, 0)] {
-            let read = Read { id: 1, offset, len: 64, buffer: buffer.as_mut_ptr() };
+            let read = Read { id: 1, offset, len: 64, buffer: buffer.as_mut_ptr(), round: 0 };
             // SAFETY: the buffer outlives the queue's use of it: the completion is waited for.
             unsafe { queue.submit(&[read]).unwrap() };
             let mut done: Vec<Completion> = Vec::new();

@@ -164,8 +164,13 @@ fn a_node_that_ends_in_the_middle_is_told_at_once_and_one_that_comes_back_is_ano
     // Some of these are done by then, or none, or all: each is told, and what is told to be there is.
     let (mut out, mut done) = (vec![0; 200_000], Vec::new());
     let start = out.as_mut_ptr();
-    let part =
-        |id: u64| Read { id, offset: id * 4000, len: 4000, buffer: start.wrapping_add(id as usize * 4000) };
+    let part = |id: u64| Read {
+        id,
+        offset: id * 4000,
+        len: 4000,
+        buffer: start.wrapping_add(id as usize * 4000),
+        round: 0,
+    };
     // SAFETY: each has its own part of `out`, and all are waited for.
     let taken = unsafe { queue.submit(&(0..50).map(part).collect::<Vec<_>>()).unwrap() };
     drop(node);
@@ -277,7 +282,7 @@ fn bytes_that_no_region_holds_are_read_like_those_of_one() {
     let reads: Vec<Read> = [registered.as_mut_ptr(), other.as_mut_ptr()]
         .into_iter()
         .zip(0..)
-        .map(|(buffer, id)| Read { id, offset: 1001, len: 8192, buffer })
+        .map(|(buffer, id)| Read { id, offset: 1001, len: 8192, buffer, round: 0 })
         .collect();
     // SAFETY: each has its own buffer, and all are waited for.
     unsafe { queue.submit(&reads).unwrap() };

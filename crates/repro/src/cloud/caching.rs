@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bathyal_console::Failure;
+use bathyal_index::TOLD_ROUNDS;
 use bathyal_tier::Tier;
 use bathyal_tier::layer::trace::{Trace, TraceRecord, TraceTier};
 use serde::Serialize;
@@ -31,8 +32,6 @@ const BEAMS: [u32; 3] = [4, BEAM, 64];
 const MOST_READS: usize = 1 << 24;
 /// How long the last reads are waited for.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Rounds that are told one by one (figure 23).
-pub(super) const TOLD_ROUNDS: usize = 12;
 /// Queries at once for which it is computed what a cache gains.
 pub(super) const CONCURRENCIES: [usize; 2] = [4, 64];
 

@@ -3,8 +3,9 @@
 use std::fmt::Write as _;
 
 use bathyal_console::{Failure, byte_size};
+use bathyal_index::TOLD_ROUNDS;
 
-use super::caching::{CONCURRENCIES, Cached, PARTS, POLICIES, TOLD_ROUNDS};
+use super::caching::{CONCURRENCIES, Cached, PARTS, POLICIES};
 use super::effort::BEAM;
 use super::report::{Report, marks};
 use super::subjects::{GRAPH, SPANN};

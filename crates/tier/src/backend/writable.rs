@@ -318,7 +318,7 @@ impl WordsQueue {
 impl Queue for WordsQueue {
     unsafe fn submit(&mut self, reads: &[Read]) -> Result<usize, TierError> {
         let taken = reads.len().min(self.depth - self.done.len());
-        for Read { id, offset, len, buffer } in &reads[..taken] {
+        for Read { id, offset, len, buffer, .. } in &reads[..taken] {
             let action = Action::Read { into: *buffer, len: *len };
             let operation = Operation { id: *id, offset: *offset, action, linked: false };
             self.done.push(Completion { id: *id, result: self.words.act(&operation) });

@@ -71,7 +71,7 @@ pub(super) fn writes(tier: &Arc<dyn Tier>) -> Outcome {
         .or_else(|| first_difference(start + bytes.len() as u64, &behind));
     ensure!(wrong.is_none(), "a write changed the byte at {wrong:?} beside it");
     let (mut reader, mut seen, mut done) = (tier.open(1)?, vec![0; bytes.len()], Vec::new());
-    let order = Read { id: 3, offset: start, len: seen.len() as u32, buffer: seen.as_mut_ptr() };
+    let order = Read { id: 3, offset: start, len: seen.len() as u32, buffer: seen.as_mut_ptr(), round: 0 };
     // SAFETY: the buffer is touched again after the completion alone; a breach ends the queue first.
     let taken = unsafe { reader.submit(&[order])? };
     for _ in 0..MOST_WAITS {

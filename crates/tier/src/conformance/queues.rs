@@ -42,10 +42,10 @@ impl Bench {
         let offset = offset & !(self.alignment - 1);
         let len = len.next_multiple_of(self.alignment as u32);
         if self.addressable {
-            return Ok((Read { id, offset, len, buffer: std::ptr::null_mut() }, None));
+            return Ok((Read { id, offset, len, buffer: std::ptr::null_mut(), round: 0 }, None));
         }
         let buffer = self.pool.take(len as usize).ok_or(Breach("out of memory".into()))?;
-        Ok((Read { id, offset, len, buffer: buffer.start.as_ptr() }, Some(buffer)))
+        Ok((Read { id, offset, len, buffer: buffer.start.as_ptr(), round: 0 }, Some(buffer)))
     }
 
     /// Submits all of `reads`, waiting whenever the queue is full, and reaps every completion.
@@ -266,7 +266,7 @@ pub(super) fn dropped_in_flight(tier: &Arc<dyn Tier>) -> Outcome {
             let buffer = if addressable { None } else { pool.take(8192) };
             let buffer = buffer.map_or(std::ptr::null_mut(), |b| b.start.as_ptr());
             let offset = (id * 99_991 + round) & !(alignment - 1);
-            reads.push(Read { id, offset, len: 8192, buffer });
+            reads.push(Read { id, offset, len: 8192, buffer, round: 0 });
         }
         // SAFETY: the pool outlives the queue.
         let taken = unsafe { queue.submit(&reads)? };

@@ -70,6 +70,9 @@ pub(crate) struct Core {
     pub(super) refused_at: Option<u64>,
     pub(super) ready: VecDeque<u32>,
     pub(super) current: u32,
+    /// Of each task the round that a read which it asks for now belongs to: one more than the latest of which it has been given
+    /// bytes. Of batches that are served in place nothing is booked, nor counted.
+    pub(super) rounds: Vec<u32>,
     /// Tasks that wait for something that is no read, and those of them that were woken.
     pub(super) parked: usize,
     pub(super) inbox: Arc<Inbox>,
@@ -123,6 +126,7 @@ impl Core {
             refused_at: None,
             ready: VecDeque::with_capacity(depth as usize),
             current: 0,
+            rounds: Vec::new(),
             parked: 0,
             inbox: Arc::default(),
             device_waker: None,
@@ -143,9 +147,29 @@ impl Core {
         self.pool.allocated_bytes()
     }
 
+    /// A task begins; it becomes the current one.
     #[inline]
-    pub(crate) fn set_current(&mut self, task: u32) {
+    pub(crate) fn begin(&mut self, task: u32) {
         self.current = task;
+        if self.rounds.len() <= task as usize {
+            self.rounds.resize(task as usize + 1, 1);
+        }
+        self.rounds[task as usize] = 1;
+    }
+
+    /// The round of a read that the current task asks for now.
+    #[inline]
+    pub(super) fn round(&self) -> u32 {
+        self.rounds.get(self.current as usize).copied().unwrap_or(1)
+    }
+
+    /// The current task is given the bytes of a read, on which may depend what it asks for from now on.
+    #[inline]
+    pub(super) fn given(&mut self, op: u32) {
+        let next = self.ops[op as usize].round + 1;
+        if let Some(round) = self.rounds.get_mut(self.current as usize) {
+            *round = next.max(*round);
+        }
     }
 
     /// Hands staged reads over once enough have gathered; then the next task to step, which becomes the

@@ -83,6 +83,7 @@ impl Core {
         // The alignment is a power of two; a division here would be a tenth of the whole suspension.
         let aligned = (want.end() - start).saturating_add(self.alignment - 1) & !(self.alignment - 1);
         let too_long = u32::try_from(aligned).is_err();
+        let round = self.round();
         let id = match self.free_ops.pop() {
             Some(id) => id,
             None => {
@@ -104,7 +105,7 @@ impl Core {
         op.stage = Stage::Staged;
         op.generation = op.generation.wrapping_add(1);
         op.group = group;
-        (op.place, op.at) = (place, at);
+        (op.place, op.at, op.round) = (place, at, round);
         op.want = want;
         op.offset = start;
         op.len = aligned.min(u64::from(u32::MAX)) as u32;
@@ -126,7 +127,13 @@ impl Core {
             return true;
         }
         books.waiting = books.unfinished > 0;
-        !books.waiting
+        if books.waiting {
+            return false;
+        }
+        if let Some(first) = books.ops.first().copied() {
+            self.given(first);
+        }
+        true
     }
 
     /// The first failure among a group's reads, in the order in which they were asked for.

@@ -38,6 +38,8 @@ pub(super) struct Op {
     pub(super) place: u32,
     /// Where the group lists it.
     pub(super) at: u32,
+    /// The round of its query that asked for it.
+    pub(super) round: u32,
     /// The span as the query asked for it.
     pub(super) want: Span,
     /// The aligned span that is read, and the buffer that it is read into.
@@ -55,6 +57,7 @@ impl Op {
         group: 0,
         place: 0,
         at: 0,
+        round: 0,
         want: Span { offset: 0, len: 0 },
         offset: 0,
         len: 0,

@@ -64,7 +64,7 @@ impl<F: Future> Queries<F> {
                 (self.slots.len() - 1) as u32
             }
         };
-        cx.0.borrow_mut().set_current(slot);
+        cx.0.borrow_mut().begin(slot);
         self.poll(slot, sink);
         cx.0.borrow_mut().flush_if_full()
     }

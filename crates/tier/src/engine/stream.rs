@@ -38,6 +38,9 @@ impl Core {
         let arrived = group.arrived.pop_front();
         // The task that waits need not be the one that opened the stream.
         (group.task, group.waiting) = (task, arrived.is_none());
+        if let Some(op) = arrived {
+            self.given(op);
+        }
         arrived
     }
 

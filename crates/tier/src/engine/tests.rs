@@ -56,6 +56,43 @@ fn reads_in_place_keep_to_the_depth_and_leave_nothing_behind() {
 }
 
 #[test]
+fn a_read_is_of_the_round_after_the_last_that_its_query_was_given() {
+    let mut engine = engine(EngineOptions { depth: 8, ..EngineOptions::default() });
+    let mut left = 6_u64;
+    let next = |cx: &Cx| {
+        left = left.checked_sub(1)?;
+        let (cx, batches) = (cx.clone(), left);
+        Some(async move {
+            let round = || cx.0.borrow().round();
+            let span = |i: u64| Span::at(i * 512, 512);
+            assert_eq!(round(), 1);
+            // Queries of different lengths are interleaved and take each other's places; none counts another's rounds.
+            for before in 0..batches {
+                drop(cx.read(&[span(before), span(before + 9)]).await.unwrap());
+                assert_eq!(u64::from(round()), before + 2);
+            }
+            let begun = round();
+            drop(cx.read(&[]).await.unwrap());
+            assert_eq!(round(), begun, "nothing was read");
+            let mut stream = cx.stream();
+            (0..3).for_each(|i| assert_eq!(u64::from(stream.push(span(i))), i));
+            drop(stream.next().await.unwrap().unwrap());
+            assert_eq!(round(), begun + 1);
+            stream.push(span(7));
+            // Two of the first three are left, and the one that came after: only that leads to a further round.
+            let (mut given, mut latest) = (0, 0);
+            while let Some(arrived) = stream.next().await {
+                latest = latest.max(arrived.unwrap().place);
+                given += 1;
+                assert_eq!(round(), begun + 1 + u32::from(latest == 3));
+            }
+            assert_eq!(given, 3);
+        })
+    };
+    engine.run(3, next, |()| (), Control::default()).unwrap();
+}
+
+#[test]
 fn a_long_stream_leaves_nothing_behind() {
     const READS: u64 = 200_000;
     let mut engine = engine(EngineOptions { depth: 8, ..EngineOptions::default() });

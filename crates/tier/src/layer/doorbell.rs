@@ -170,6 +170,7 @@ mod tests {
             offset: (at * LEN as usize) as u64,
             len: LEN,
             buffer: buffers[at * LEN as usize..].as_mut_ptr(),
+            round: 0,
         };
         let reads: Vec<Read> = (0..READS).map(|at| read(at, &mut buffers)).collect();
         let (mut left, mut took, mut done) = (&reads[..], Vec::new(), Vec::new());
@@ -216,7 +217,7 @@ mod tests {
         let mut at = 0;
         let reads = buffers.each_mut().map(|buffer| {
             at += 1;
-            Read { id: at, offset: 0, len: LEN, buffer: buffer.as_mut_ptr() }
+            Read { id: at, offset: 0, len: LEN, buffer: buffer.as_mut_ptr(), round: 0 }
         });
         let mut done = Vec::new();
         // SAFETY: the buffers outlive the queue's reads, all of which are reaped below.

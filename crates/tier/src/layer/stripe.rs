@@ -308,7 +308,8 @@ impl StripeQueue {
             let run =
                 if last && matches!(self.arrangement, Arrangement::EndToEnd(_)) { u64::MAX } else { run };
             let len = run.min(u64::from(read.len - start)) as u32;
-            let part = Read { id: 0, offset: at, len, buffer: read.buffer.wrapping_add(start as usize) };
+            let buffer = read.buffer.wrapping_add(start as usize);
+            let part = Read { id: 0, offset: at, len, buffer, ..*read };
             let id = self.pieces.insert(Piece { whole: slot, start, read: part, begun: None });
             let member = &mut self.members[owner];
             let buffer = if member.addressable { std::ptr::null_mut() } else { part.buffer };

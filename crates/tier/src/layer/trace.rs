@@ -404,7 +404,7 @@ fn replay_queue(
             let start_of = buffer.map_or(std::ptr::null_mut(), |b| b.start.as_ptr());
             let id = flights.insert((Instant::now(), buffer));
             // SAFETY: the buffer stays taken until the completion, and the pool outlives the queue.
-            let taken = unsafe { queue.submit(&[Read { id, offset, len, buffer: start_of }])? };
+            let taken = unsafe { queue.submit(&[Read { id, offset, len, buffer: start_of, round: 0 }])? };
             if taken == 0 {
                 flights.remove(id);
                 buffer.into_iter().for_each(|b| pool.release(b));

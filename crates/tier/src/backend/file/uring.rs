@@ -98,8 +98,10 @@ impl UringQueue {
         // One entry more than reads: the one that listens for a call.
         let ring = build((depth + 1).next_power_of_two())?;
         let registered_file = ring.submitter().register_files(&[file.as_raw_fd()]).is_ok();
-        let idle =
-            Flight { read: Read { id: 0, offset: 0, len: 0, buffer: std::ptr::null_mut() }, arrived: 0 };
+        let idle = Flight {
+            read: Read { id: 0, offset: 0, len: 0, buffer: std::ptr::null_mut(), round: 0 },
+            arrived: 0,
+        };
         Ok(UringQueue {
             ring,
             file,
@@ -331,7 +333,7 @@ mod tests {
         let file = Arc::new(File::from(OwnedFd::from(reader)));
         let mut queue = UringQueue::new(file, u64::MAX, 1).unwrap();
         let mut buffer = [0; 8];
-        let read = Read { id: 7, offset: 0, len: 8, buffer: buffer.as_mut_ptr() };
+        let read = Read { id: 7, offset: 0, len: 8, buffer: buffer.as_mut_ptr(), round: 0 };
         // SAFETY: the buffer outlives the queue's claim on it, which ends with the completion below.
         assert_eq!(unsafe { queue.submit(&[read]).unwrap() }, 1);
         let (waker, mut done) = (queue.waker().unwrap(), Vec::new());

@@ -384,10 +384,11 @@ impl WriteQueue for SimQueue {
                 let Operation { id, offset, action, .. } = *operation;
                 let number = match action {
                     Action::Read { into, len } => {
-                        self.take(&Read { id, offset, len, buffer: into }, None, after)
+                        self.take(&Read { id, offset, len, buffer: into, round: 0 }, None, after)
                     }
                     _ => {
-                        let read = Read { id, offset, len: action.len(), buffer: std::ptr::null_mut() };
+                        let read =
+                            Read { id, offset, len: action.len(), buffer: std::ptr::null_mut(), round: 0 };
                         self.take(&read, Some(operation), after)
                     }
                 };
@@ -438,7 +439,7 @@ impl Source {
         let end = (offset + into.len() as u64).next_multiple_of(self.alignment);
         let (skip, len) = ((offset - start) as usize, (end - start) as u32);
         let buffer = self.pool.take(len as usize).ok_or_else(lost)?;
-        let read = Read { id: 0, offset: start, len, buffer: buffer.start.as_ptr() };
+        let read = Read { id: 0, offset: start, len, buffer: buffer.start.as_ptr(), round: 0 };
         // SAFETY: the buffer is as long as the read and stays taken until the completion below.
         let taken = unsafe { self.queue.submit(&[read])? };
         let mut done = Vec::with_capacity(1);

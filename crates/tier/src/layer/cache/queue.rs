@@ -115,6 +115,7 @@ impl CacheQueue {
             offset: read.offset + u64::from(start),
             len: end - start,
             buffer: read.buffer.wrapping_add(start as usize),
+            ..*read
         };
         let id = self.flights.insert(Flight { id: read.id, valid, front: start, part });
         self.waiting.push_back(Read { id, ..part });
