@@ -72,7 +72,7 @@ pub(crate) struct Core {
     pub(super) current: u32,
     /// Of each task the round that a read which it asks for now belongs to: one more than the latest of which it has been given
     /// bytes. Of batches that are served in place nothing is booked, nor counted.
-    pub(super) rounds: Vec<u32>,
+    pub(super) rounds: Vec<u16>,
     /// Tasks that wait for something that is no read, and those of them that were woken.
     pub(super) parked: usize,
     pub(super) inbox: Arc<Inbox>,
@@ -159,14 +159,14 @@ impl Core {
 
     /// The round of a read that the current task asks for now.
     #[inline]
-    pub(super) fn round(&self) -> u32 {
+    pub(super) fn round(&self) -> u16 {
         self.rounds.get(self.current as usize).copied().unwrap_or(1)
     }
 
     /// The current task is given the bytes of a read, on which may depend what it asks for from now on.
     #[inline]
     pub(super) fn given(&mut self, op: u32) {
-        let next = self.ops[op as usize].round + 1;
+        let next = self.ops[op as usize].round.saturating_add(1);
         if let Some(round) = self.rounds.get_mut(self.current as usize) {
             *round = next.max(*round);
         }

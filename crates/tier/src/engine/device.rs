@@ -53,7 +53,13 @@ impl Core {
             op.stage = Stage::InFlight;
             let buffer = op.buffer.map_or(std::ptr::null_mut(), |b| b.start.as_ptr());
             let name = u64::from(op.generation) << 32 | u64::from(id);
-            self.batch.push(Read { id: name, offset: op.offset, len: op.len, buffer, round: op.round });
+            self.batch.push(Read {
+                id: name,
+                offset: op.offset,
+                len: op.len,
+                buffer,
+                round: op.round.into(),
+            });
         }
         if self.batch.is_empty() {
             return Ok(());

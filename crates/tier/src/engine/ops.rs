@@ -32,14 +32,14 @@ pub(super) enum Failure {
 /// One read and what it has come to.
 pub(super) struct Op {
     pub(super) stage: Stage,
+    /// The round of its query that asked for it, at most the last that fits. Any wider, and reads would be a tenth slower.
+    pub(super) round: u16,
     pub(super) generation: u32,
     pub(super) group: u32,
     /// The number that its query knows it by.
     pub(super) place: u32,
     /// Where the group lists it.
     pub(super) at: u32,
-    /// The round of its query that asked for it.
-    pub(super) round: u32,
     /// The span as the query asked for it.
     pub(super) want: Span,
     /// The aligned span that is read, and the buffer that it is read into.
@@ -53,11 +53,11 @@ pub(super) struct Op {
 impl Op {
     pub(super) const FREE: Op = Op {
         stage: Stage::Free,
+        round: 0,
         generation: 0,
         group: 0,
         place: 0,
         at: 0,
-        round: 0,
         want: Span { offset: 0, len: 0 },
         offset: 0,
         len: 0,

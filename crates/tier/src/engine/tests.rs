@@ -84,7 +84,7 @@ fn a_read_is_of_the_round_after_the_last_that_its_query_was_given() {
             while let Some(arrived) = stream.next().await {
                 latest = latest.max(arrived.unwrap().place);
                 given += 1;
-                assert_eq!(round(), begun + 1 + u32::from(latest == 3));
+                assert_eq!(round(), begun + 1 + u16::from(latest == 3));
             }
             assert_eq!(given, 3);
         })
