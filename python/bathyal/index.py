@@ -246,10 +246,10 @@ class Index:
         Returns ``hops``, ``reads``, ``bytes``, ``code_distances``, ``full_distances``, ``small_reads``,
         ``groups_scanned`` (None of a graph), ``probes`` and ``prune`` (the effort that led to as many),
         ``total_ns`` and ``phases`` (where the time went: navigate, scan, read, rerank), ``memory`` (what the
-        open index keeps), ``search_list``, ``ids``, ``distances`` and ``notes``. Of an index in an object store also
-        ``store``: the query is answered twice and the second answer is told, ``first`` and ``again`` say what each
-        asked of the store, as :attr:`Costs.requests` says it, and ``cache`` (by kind of file) and ``cache_rounds`` (by
-        round of reads) where the blocks of the first answer were.
+        open index keeps), ``search_list``, ``ids``, ``distances`` and ``notes``. Of an index in an object store
+        also ``store``: the query is answered twice and the second answer is told, ``first`` and ``again`` say
+        what each asked of the store, as :attr:`Costs.requests` says it, and ``cache`` (by kind of file) and
+        ``cache_rounds`` (by round of reads) where the blocks of the first answer were.
 
         >>> import numpy as np, bathyal
         >>> vectors = np.random.default_rng(1).standard_normal((500, 8), dtype=np.float32)
@@ -419,9 +419,9 @@ class Index:
         """What this index has done since it was opened: ``queries``, ``errors`` (batches that failed), ``reads``,
         ``bytes``, ``hops``, ``latency_seconds``, ``latency_histogram``, ``cache`` (hits and misses; None
         without one), ``requests`` (what the object store was asked, as :attr:`Costs.requests` says it; None of an
-        index that is here), ``store_cache`` (where blocks came from that lie behind a cache of this machine, by kind
-        of file), ``store_cache_rounds`` (the same by round of reads: the first 12 one by one, then all later ones
-        together) and more. See :meth:`prometheus`.
+        index that is here), ``store_cache`` (where blocks came from that lie behind a cache of this machine, by
+        kind of file), ``store_cache_rounds`` (the same by round of reads: the first 12 one by one, then all
+        later ones together) and more. See :meth:`prometheus`.
 
         >>> import numpy as np, bathyal
         >>> index = bathyal.build(np.eye(8, dtype=np.float32), "counted.index")
