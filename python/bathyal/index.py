@@ -248,8 +248,9 @@ class Index:
         ``total_ns`` and ``phases`` (where the time went: navigate, scan, read, rerank), ``memory`` (what the
         open index keeps), ``search_list``, ``ids``, ``distances`` and ``notes``. Of an index in an object store
         also ``store``: the query is answered twice and the second answer is told, ``first`` and ``again`` say
-        what each asked of the store, as :attr:`Costs.requests` says it, and ``cache`` (by kind of file) and
-        ``cache_rounds`` (by round of reads) where the blocks of the first answer were.
+        what the store was asked until each was there, as :attr:`Costs.requests` says it, what is loaded on the
+        side included; ``cache`` (by kind of file) and ``cache_rounds`` (by round of reads) say where the blocks
+        were that were looked for until the first.
 
         >>> import numpy as np, bathyal
         >>> vectors = np.random.default_rng(1).standard_normal((500, 8), dtype=np.float32)

@@ -3,7 +3,8 @@
 use bathyal_object::{BucketStore, CacheStatus, ObjectUrl, Shaper, Shaping, StoreOptions};
 use bathyal_store::{CacheUse, DraftExt, Generation, GenerationExt, Replace, Requests, Store, TOLD_ROUNDS};
 use bathyal_tier::backend::file::FileOptions;
-use bathyal_tier::{Completion, Queue, Read};
+use bathyal_tier::layer::cache::{CacheOptions, CacheTier};
+use bathyal_tier::{Completion, Queue, Read, Tier};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use std::path::Path;
@@ -45,6 +46,16 @@ impl Place {
             &[("cache", cache.to_str().unwrap()), ("cache_memory", memory), ("cache_disk", disk)],
             None,
         )
+    }
+
+    /// The same, once the cache before has closed its files.
+    fn on_disk_again(&self, memory: &str, disk: &str) -> BucketStore {
+        let mut store = self.on_disk(memory, disk);
+        while status(&store).trouble.is_some() {
+            end(store);
+            store = self.on_disk(memory, disk);
+        }
+        store
     }
 
     /// Bytes that the cache's files take.
@@ -171,10 +182,18 @@ fn blocks_are_counted_by_the_round_that_asks_for_them() {
     let mut sum = none;
     rounds().into_iter().for_each(|round| sum += round);
     assert_eq!(sum, pages(&found));
+    // A cache of pages asks for other parts than its callers, in the same rounds.
+    let tier = found.get("pages.bin").unwrap().tier(FileOptions::default()).unwrap();
+    let paged = CacheTier::new(tier, CacheOptions { budget_bytes: MIB, ..CacheOptions::default() }).unwrap();
+    let mut through = paged.open(8).unwrap();
+    for _ in 0..2 {
+        check_in(through.as_mut(), &[(100 * BLOCK, 2 * BLOCK as u32)], &truth, |_| 5);
+    }
+    assert_eq!((rounds()[4], paged.counters().hits), (missed(2), 8), "the second time it does not ask");
     // A restart: from disk.
-    drop((queue, found));
+    drop((queue, through, paged, found));
     end(store);
-    let store = place.on_disk("16MiB", "16MiB");
+    let store = place.on_disk_again("16MiB", "16MiB");
     let found = store.open("index").unwrap();
     check_in(self::queue(&found).as_mut(), &ranges[3..], &truth, |_| 1);
     let told = found.traffic().unwrap().cache_rounds();
@@ -315,12 +334,7 @@ fn the_next_process_reads_from_disk_and_damage_is_a_miss() {
     assert!(store.open("index").unwrap().read("pages.bin").unwrap() == truth);
     end(store);
     let read_again = |requests: std::ops::RangeInclusive<u64>, on_disk: std::ops::RangeInclusive<u64>| {
-        // The one before may be about to close its files.
-        let mut store = place.on_disk("16MiB", "64MiB");
-        while status(&store).trouble.is_some() {
-            end(store);
-            store = place.on_disk("16MiB", "64MiB");
-        }
+        let store = place.on_disk_again("16MiB", "64MiB");
         let found = store.open("index").unwrap();
         let opened = now(&found);
         assert!(found.read("pages.bin").unwrap() == truth);

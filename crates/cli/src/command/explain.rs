@@ -78,11 +78,11 @@ fn text(row: usize, told: &Explanation) -> String {
 fn store(text: &mut String, asked: &StoreShare) {
     let [first, again] = [asked.first, asked.again]
         .map(|asked| format!("{} requests ({})", asked.requests, byte_size::format(asked.received_bytes)));
-    let _ = writeln!(text, "the store    {first} for a first answer, {again} for this one");
+    let _ = writeln!(text, "the store    {first} until a first answer, {again} until this one");
     if asked.cache.is_empty() {
         return;
     }
-    let _ = writeln!(text, "the cache    had, of the blocks of the first answer:");
+    let _ = writeln!(text, "the cache    had, of the blocks that were looked for until the first:");
     let kinds = asked.cache.iter().map(|(kind, used)| (kind.clone(), used));
     let rounds = rounds(&asked.cache_rounds).map(|(round, used)| (format!("round {round}"), used));
     for (which, used) in kinds.chain(rounds) {
@@ -107,7 +107,8 @@ mod tests {
             store(&mut text, asked);
             text
         };
-        let line = "the store    7 requests (16.4 kB) for a first answer, 0 requests (0 B) for this one\n";
+        let line =
+            "the store    7 requests (16.4 kB) until a first answer, 0 requests (0 B) until this one\n";
         assert_eq!(told(&asked), line);
         asked.cache.insert("vectors".to_owned(), used(1, 1));
         asked.cache_rounds = vec![used(0, 1), used(1, 0)];

@@ -53,12 +53,13 @@ pub struct Predicted {
     pub total_ns: f64,
 }
 
-/// What the store was asked for the two answers to one query. Exact; what others searched in the same index meanwhile is in it.
+/// What the store was asked until either answer to one query was there. Exact; what was loaded on the side meanwhile is in it, and
+/// what others searched in the same index.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct StoreShare {
-    /// For the first answer.
+    /// Until the first answer.
     pub first: Requests,
-    /// For the second, the one whose times are told.
+    /// From then on until the second, the one whose times are told.
     pub again: Requests,
     /// Where blocks of the first answer came from, by kind of object; none without a cache in front of the store.
     pub cache: BTreeMap<String, CacheUse>,
