@@ -171,7 +171,7 @@ class Reading:
             ids: a list, an array, a column of pandas, Arrow or polars; or a single one.
             columns: which columns of metadata: names, True for all, False for none.
             vectors: whether vectors come back, too; of several fields, names choose. They come as they were given,
-                but under cosine those of floats have length 1.
+                but under cosine those of f32 have length 1.
 
         >>> import numpy as np, bathyal
         >>> docs = bathyal.Collection.create("memory://gotten", dim=2, columns={"year": "int64"})

@@ -66,10 +66,11 @@ impl Element {
         }
     }
 
-    /// True for the types whose vectors have length 1 under cosine where an index stores them. A bf16 has too few digits
-    /// for that to lose nothing that is seen, and whole numbers have none: those are compared as they are.
+    /// True for the types whose vectors have length 1 under cosine where an index stores them: f32 alone. Rounding a unit
+    /// vector to 16 bits changes its length by up to 2^-11, which is more than the distances between vectors that point in
+    /// nearly the same direction. Vectors of all other types are compared by their cosine, whatever their length.
     pub const fn has_unit_vectors(self) -> bool {
-        matches!(self, Element::F32 | Element::F16)
+        matches!(self, Element::F32)
     }
 
     /// True for the types that can hold NaN and infinities.

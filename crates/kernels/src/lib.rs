@@ -13,7 +13,7 @@ pub mod quantize;
 pub mod topk;
 
 pub use distance::{
-    Distance, Isa, Rows, dot, first_non_finite, from_f32, normalize_f16, normalize_f32, squared_norm, to_f32,
+    Distance, Isa, Rows, dot, first_non_finite, from_f32, normalize_f32, squared_norm, to_f32,
 };
 pub use element::Element;
 pub use metric::{Metric, MetricName};

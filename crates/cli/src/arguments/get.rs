@@ -10,7 +10,7 @@ use super::stripe::PartsArguments;
 /// `bathyal get`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Vectors come as they were given, but for what an index does not keep: under cosine floats have length 1, and with --store-as
+Vectors come as they were given, but for what an index does not keep: under cosine those of f32 have length 1, and with --store-as
 they have the digits of the smaller element. An id that no vector has, or whose vector was deleted, is an error.
 
 Examples:

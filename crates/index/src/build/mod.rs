@@ -227,7 +227,7 @@ fn identity(
 pub(crate) fn least_manifest(data: &Source<'_>, options: &BuildOptions, identity: Identity) -> Manifest {
     let stored = data.form().entry(data.loss().map(|measured| measured.loss));
     Manifest {
-        format_version: version_of(data.given().element(), &stored, false),
+        format_version: version_of((data.given().element(), options.metric), &stored, false),
         identity: Some(identity.to_string()),
         written_by: format!("bathyal {}", env!("CARGO_PKG_VERSION")),
         family: options.family.family().into(),

@@ -13,8 +13,7 @@ use crate::error::IndexError;
 use crate::extent::has_direction;
 use crate::format::manifest::Manifest;
 use crate::format::stored::{Loss, StoreAs, StoredEntry};
-use bathyal_kernels::{Element, Metric, from_f32, normalize_f16, normalize_f32, to_f32};
-use half::f16;
+use bathyal_kernels::{Element, Metric, from_f32, normalize_f32, to_f32};
 
 /// The largest component of a vector of bytes.
 const LARGEST_BYTE: f32 = 127.0;
@@ -33,7 +32,7 @@ pub(crate) struct Form {
 }
 
 impl Form {
-    /// Vectors are stored as they are given, but for cosine, which normalises floats.
+    /// Vectors are stored as they are given, but for those of f32 under cosine, which are normalised.
     pub(crate) fn as_given(element: Element, metric: Metric) -> Form {
         Form { given: element, stored: element, metric, scale: 1.0 }
     }
@@ -194,16 +193,7 @@ fn normalize(element: Element, row: &mut [u8]) -> bool {
             from_f32(element, &values, row);
             sound
         }
-        Element::F16 => {
-            let mut values: Vec<f16> =
-                row.as_chunks::<2>().0.iter().map(|b| f16::from_le_bytes(*b)).collect();
-            let sound = normalize_f16(&mut values);
-            for (slot, value) in row.as_chunks_mut::<2>().0.iter_mut().zip(values) {
-                *slot = value.to_le_bytes();
-            }
-            sound
-        }
-        Element::Bf16 | Element::U8 | Element::I8 | Element::B1 => has_direction(element, row),
+        Element::F16 | Element::Bf16 | Element::U8 | Element::I8 | Element::B1 => has_direction(element, row),
     }
 }
 

@@ -24,8 +24,11 @@ pub const FORMAT_VERSION: u32 = 2;
 pub const SMALLER_VERSION: u32 = 3;
 /// The format version of indexes with files that lie in parts on several disks.
 pub const STRIPED_VERSION: u32 = 4;
-/// The format version of indexes of the elements bf16 and b1: the latest that this program reads.
+/// The format version of indexes of the elements bf16 and b1.
 pub const LATER_ELEMENTS_VERSION: u32 = 5;
+/// The format version of indexes of f16 under cosine, whose vectors have any length: the latest that this program reads. Earlier ones
+/// have versions 1 to 4, and vectors of length 1 but for the rounding.
+pub const ANY_LENGTH_VERSION: u32 = 6;
 /// The first format version of indexes that have an identity.
 const FIRST_IDENTIFIED: u32 = 2;
 /// A manifest is a few kilobytes; anything beyond this is not one.
@@ -116,7 +119,19 @@ pub struct Manifest {
 }
 
 /// The format version of an index of such vectors that are stored like this, in files that are whole or in parts.
-pub(crate) fn version_of(element: Element, stored: &Option<StoredEntry>, striped: bool) -> u32 {
+pub(crate) fn version_of(
+    (element, metric): (Element, Metric),
+    stored: &Option<StoredEntry>,
+    striped: bool,
+) -> u32 {
+    match (element, metric) {
+        (Element::F16, Metric::Cosine) => ANY_LENGTH_VERSION,
+        _ => version_before(element, stored, striped),
+    }
+}
+
+/// The format version that such an index had before [`ANY_LENGTH_VERSION`].
+fn version_before(element: Element, stored: &Option<StoredEntry>, striped: bool) -> u32 {
     match element {
         Element::Bf16 | Element::B1 => LATER_ELEMENTS_VERSION,
         Element::F32 | Element::F16 | Element::U8 | Element::I8 if striped => STRIPED_VERSION,
@@ -251,7 +266,8 @@ impl Manifest {
 
     /// Takes the format version that follows from what it says.
     pub(crate) fn renew_version(&mut self) -> Result<(), String> {
-        self.format_version = version_of(self.element()?, &self.stored, self.is_striped());
+        let vectors = (self.element()?, self.metric()?);
+        self.format_version = version_of(vectors, &self.stored, self.is_striped());
         Ok(())
     }
 
@@ -307,11 +323,11 @@ impl Manifest {
             format_version: u32,
         }
         let version: Version = serde_json::from_slice(json).map_err(|e| damaged(e.to_string()))?;
-        if version.format_version > LATER_ELEMENTS_VERSION {
+        if version.format_version > ANY_LENGTH_VERSION {
             return Err(IndexError::LaterVersion {
                 path: directory.to_path_buf(),
                 found: version.format_version,
-                known: LATER_ELEMENTS_VERSION,
+                known: ANY_LENGTH_VERSION,
             });
         }
         let manifest: Manifest = match version.format_version {
@@ -331,9 +347,13 @@ impl Manifest {
             "an index has an identity from version 2 on, and none before",
         )?;
         require(
-            version_of(element, &self.stored, self.is_striped()) == self.format_version.max(FORMAT_VERSION),
+            [
+                version_of((element, metric), &self.stored, self.is_striped()),
+                version_before(element, &self.stored, self.is_striped()),
+            ]
+            .contains(&self.format_version.max(FORMAT_VERSION)),
             "an index of version 3 says how its vectors are stored, and none before does; one of version 4 has files in parts, \
-             and none before has; one of version 5 is of bf16 or b1, and none before is",
+             and none before has; one of version 5 is of bf16 or b1, and none before is; one of version 6 is of f16 under cosine",
         )?;
         self.stored.map_or(Ok(()), |stored| stored.check(element, metric))?;
         require((1..=MAX_VECTORS).contains(&self.vectors), "the number of vectors is out of range")?;

@@ -132,15 +132,3 @@ pub fn normalize_f32(vector: &mut [f32]) -> bool {
     }
     true
 }
-
-/// The same as [`normalize_f32`] for half precision.
-pub fn normalize_f16(vector: &mut [f16]) -> bool {
-    let norm = vector.iter().map(|&x| x.to_f64() * x.to_f64()).sum::<f64>().sqrt();
-    if norm == 0.0 || !norm.is_finite() {
-        return false;
-    }
-    for component in vector {
-        *component = f16::from_f64(component.to_f64() / norm);
-    }
-    true
-}

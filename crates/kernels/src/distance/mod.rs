@@ -22,7 +22,7 @@ mod tests;
 #[cfg(target_arch = "x86_64")]
 mod vnni;
 
-pub use components::{dot, first_non_finite, from_f32, normalize_f16, normalize_f32, squared_norm, to_f32};
+pub use components::{dot, first_non_finite, from_f32, normalize_f32, squared_norm, to_f32};
 pub use isa::Isa;
 
 use crate::element::Element;

@@ -20,10 +20,11 @@ pub(crate) fn navigation_list(probes: usize) -> usize {
     probes.saturating_add(probes / 4).saturating_add(LEAST_MORE)
 }
 
-/// The element that centroids of vectors of `element` are kept in: theirs, unless it cannot hold directions.
+/// The element that centroids of vectors of `element` are kept in: theirs, unless it cannot hold directions. Centroids of
+/// f16 are kept as f16 under cosine: the rounding of their lengths does not matter where lists are chosen.
 pub(crate) fn centroid_element(element: Element, metric: Metric) -> Element {
-    match (metric, element.has_unit_vectors()) {
-        (Metric::Cosine, false) => Element::F32,
+    match (metric, element) {
+        (Metric::Cosine, Element::U8 | Element::I8 | Element::Bf16 | Element::B1) => Element::F32,
         _ => element,
     }
 }
