@@ -40,7 +40,7 @@ pub use families::partitioned::PartitionedOptions;
 pub use families::spann::SpannOptions;
 pub use family::{Description, HistogramBar, MemorySplit, VerifyReport};
 pub use format::postings::PostingLayout;
-pub use format::stored::{Loss, StoreAs, StoredEntry};
+pub use format::stored::{Loss, StoreAs, StoredBefore, StoredEntry};
 pub use locate::{Holding, find, holding};
 pub use open::{
     ChangeCounts, CompactOptions, Compaction, Copied, CopyOptions, Effort, Explanation, FillOptions, Filled,

@@ -67,6 +67,7 @@ impl BuildArguments<'_> {
             memory_bytes: self.memory,
             overwrite: self.overwrite,
             store_as: self.store_as.as_deref().map(store_as).transpose()?,
+            stored_before: None,
             calibration,
             calibration_queries: MOST_CALIBRATION_QUERIES,
             stripe: stripe_options(self.stripe, self.stripe_unit),

@@ -50,6 +50,7 @@ fn options(arguments: &BuildArguments, metric: Metric, console: &Console) -> Res
         memory_bytes: arguments.memory,
         overwrite: arguments.overwrite,
         store_as: arguments.store_as,
+        stored_before: None,
         calibration: calibration.map(|(queries, _)| queries),
         calibration_queries: MOST_CALIBRATION_QUERIES,
         stripe: arguments.disks.options(),

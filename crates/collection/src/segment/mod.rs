@@ -33,7 +33,7 @@ pub(crate) use in_memory::{FieldIndex, VectorMemory};
 pub(crate) use part::{SegmentPart, search_bytes};
 pub(crate) use salvage::{Faults, Piece};
 pub(crate) use unfinished::{Merged, Unfinished};
-pub(crate) use write::{FLAT_BELOW_ROWS, SegmentWriter, WriteOptions};
+pub(crate) use write::{FLAT_BELOW_ROWS, SegmentWriter, WriteOptions, stored_beside};
 
 use crate::error::CollectionError;
 use crate::ids::{Id, Ids};

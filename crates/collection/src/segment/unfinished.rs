@@ -175,6 +175,7 @@ impl Unfinished {
         let Note { collection, segment, written, threads, .. } = self.note;
         let mut begun = Begun::of(self.place, self.draft);
         begun.resumable = true;
+        begun.merged = self.merged.left_out.keys().cloned().collect();
         let options = WriteOptions { threads, ..options.clone() };
         let fields = (0..schema.vectors.len()).map(Spool::left).collect();
         indexes(begun, (schema, collection, segment), (written, fields), &options, progress)

@@ -17,8 +17,10 @@ use arrow_array::RecordBatch;
 use bathyal_index::build::options::MOST_CALIBRATION_QUERIES;
 use bathyal_index::build::planned_memory;
 use bathyal_index::format::manifest::{MAX_VECTORS, Manifest as IndexManifest};
-use bathyal_index::{BuildOptions, DEFAULT_SEED, FamilyOptions, IndexError, build_in, families};
-use bathyal_kernels::Element;
+use bathyal_index::{
+    BuildOptions, DEFAULT_SEED, FamilyOptions, IndexError, StoreAs, StoredBefore, build_in, families,
+};
+use bathyal_kernels::{Element, Metric};
 use bathyal_store::{Draft, DraftExt, GenerationExt, Leaving, Replace, StoreError};
 use bathyal_tier::process::give_back_memory;
 use bathyal_vectors::VectorFile;
@@ -113,17 +115,48 @@ pub(super) struct Begun {
     published: Vec<String>,
     /// Whether another writer can go on with it.
     pub(super) resumable: bool,
+    /// The segments that its rows come from, where it is a merge.
+    pub(super) merged: Vec<String>,
+    /// What each field is told of the segment that it will lie beside, where it is not a merge.
+    beside: Vec<Option<StoredBefore>>,
 }
 
 impl Begun {
     pub(super) fn of(place: Place, draft: Box<dyn Draft>) -> Begun {
-        Begun { place, draft: Some(draft), published: Vec::new(), resumable: false }
+        Begun {
+            place,
+            draft: Some(draft),
+            published: Vec::new(),
+            resumable: false,
+            merged: Vec::new(),
+            beside: Vec::new(),
+        }
     }
 
     /// Leaves it to another writer.
     fn leave(mut self) -> Result<(), CollectionError> {
         self.published.clear();
         Ok(self.draft.take().map_or(Ok(()), Draft::leave)?)
+    }
+
+    /// How the vectors of a field were stored before, or those of the segment that these will lie beside.
+    fn stored_before(&self, field: usize) -> Result<StoredBefore, CollectionError> {
+        if self.merged.is_empty() {
+            return Ok(self.beside.get(field).copied().flatten().unwrap_or(StoredBefore::NEVER));
+        }
+        let (mut rows, mut squares) = (0.0, 0.0);
+        let (mut scale, mut most) = (None, 0);
+        for segment in &self.merged {
+            let manifest = index_of(&self.place, segment, field)?;
+            rows += manifest.vectors as f64;
+            let Some(before) = manifest.stored_before().map_err(CollectionError::Internal)? else { continue };
+            squares += manifest.vectors as f64 * f64::from(before.component_error).powi(2);
+            if before.scale.is_some() && manifest.vectors > most {
+                (scale, most) = (before.scale, manifest.vectors);
+            }
+        }
+        let component_error = if rows > 0.0 { (squares / rows).sqrt() as f32 } else { 0.0 };
+        Ok(StoredBefore { scale, component_error })
     }
 
     fn draft(&self) -> Result<&dyn Draft, CollectionError> {
@@ -214,6 +247,12 @@ impl SegmentWriter {
         SegmentWriter { merged: Some(merged), ..self }
     }
 
+    /// Says what [`stored_beside`] told of the segment that it will be merged with.
+    pub(crate) fn beside(mut self, beside: Vec<Option<StoredBefore>>) -> SegmentWriter {
+        self.begun.beside = beside;
+        self
+    }
+
     /// Takes the next rows: their `ids`, which rise and are above those before; of every field their `vectors`, one after the
     /// other, little-endian; the columns of the schema.
     ///
@@ -302,6 +341,8 @@ impl SegmentWriter {
         let sums = FileEntry { name: SUMS_NAME.into(), bytes, crc32c };
         let bounds = (first.into(), last.into());
         let written = Written { rows, bounds, ids, fence, parquet, sums };
+        let merged = self.merged.as_ref();
+        begun.merged = merged.map_or_else(Vec::new, |merged| merged.left_out.keys().cloned().collect());
         if let Some(merged) = self.merged.filter(|_| self.spilled) {
             let draft = begun.draft()?;
             let files = vectors.iter_mut().map(|spool| spool.settle(draft)).collect::<Result<_, _>>()?;
@@ -393,13 +434,38 @@ fn build_all(
             let data = spool.finish(begun.draft()?, &schema.vectors[field])?;
             let memory_bytes = options.memory_bytes.map(|given| given.saturating_sub(held));
             let options = WriteOptions { memory_bytes, ..options.clone() };
-            build(begun, &generation, &schema.vectors[field], &data, &options, progress)?;
+            let own = (&schema.vectors[field], field);
+            build(begun, &generation, own, &data, &options, progress)?;
         }
         indexes.push(entry_of(begun, &generation, &schema.vectors[field])?);
         held -= own;
         Spool::remove(begun.draft()?, field)?;
     }
     Ok(indexes)
+}
+
+/// The manifest of the index of a field of a segment.
+fn index_of(place: &Place, segment: &str, field: usize) -> Result<IndexManifest, CollectionError> {
+    let built = place.store().open(&Part::Segment(segment.into(), Some(field)).name())?;
+    Ok(IndexManifest::load(&*built)?)
+}
+
+/// What is told of each field of new rows that will be merged with those of a segment: the scale of its bytes. Only fields that are
+/// stored as bytes have one. A segment that a merge has removed meanwhile says nothing: the scale of the new rows is then rounded to
+/// that of the others once more than it must.
+pub(crate) fn stored_beside(
+    place: &Place,
+    schema: &Schema,
+    segment: Option<&str>,
+) -> Vec<Option<StoredBefore>> {
+    let of_bytes =
+        |field: &VectorField| field.store_as == Some(StoreAs::I8) && field.metric != Metric::Cosine;
+    let of = |(number, field): (usize, &VectorField)| {
+        let manifest = index_of(place, segment.filter(|_| of_bytes(field))?, number).ok()?;
+        let before = manifest.stored_before().ok()??;
+        Some(StoredBefore { component_error: 0.0, ..before })
+    };
+    schema.vectors.iter().enumerate().map(of).collect()
 }
 
 /// What a segment says of an index that is published.
@@ -460,20 +526,22 @@ fn family(field: &VectorField, rows: usize, flat_below: usize) -> Result<FamilyO
 fn build(
     begun: &mut Begun,
     generation: &str,
-    field: &VectorField,
+    (field, number): (&VectorField, usize),
     data: &VectorFile,
     options: &WriteOptions,
     progress: &dyn Progress,
 ) -> Result<(), CollectionError> {
     let small = data.count() < options.flat_below_rows;
+    // The few are not worth a loss.
+    let store_as = field.store_as.filter(|_| !small);
     let mut told = BuildOptions {
         metric: field.metric,
         threads: options.threads,
         seed: options.seed,
         memory_bytes: options.memory_bytes,
         calibration_queries: options.calibration_queries,
-        // The few are not worth a loss.
-        store_as: field.store_as.filter(|_| !small),
+        store_as,
+        stored_before: store_as.map(|_| begun.stored_before(number)).transpose()?,
         ..BuildOptions::of(family(field, data.count(), options.flat_below_rows)?)
     };
     // What can be written only in more memory would never be: rows would stay in the log, and further ones be refused.

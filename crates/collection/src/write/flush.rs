@@ -7,9 +7,10 @@ use super::traffic::Traffic;
 use crate::error::CollectionError;
 use crate::memory::Memory;
 use crate::place::Place;
-use crate::segment::{Merged, Segment, SegmentPart, SegmentWriter, WriteOptions};
+use crate::segment::{Merged, Segment, SegmentPart, SegmentWriter, WriteOptions, stored_beside};
 use crate::state::{Located, SegmentState, State};
 use crate::version::{SegmentEntry, random_digits};
+use bathyal_index::StoredBefore;
 use bathyal_tier::process::Share;
 use bathyal_vectors::progress::Progress;
 use std::sync::atomic::Ordering;
@@ -311,9 +312,10 @@ impl Shared {
         let version = &state.version;
         let schema = Arc::new(version.schema.clone());
         let mut writer = SegmentWriter::begin(place, schema, &version.id, name, options)?;
-        if let Some(merged) = merged {
-            writer = writer.merging(merged.clone());
-        }
+        writer = match merged {
+            Some(merged) => writer.merging(merged.clone()),
+            None => writer.beside(self.stored_beside(&self.state())),
+        };
         let columns: Vec<usize> = (0..version.schema.columns.len()).collect();
         let fields: Vec<usize> = (0..version.schema.vectors.len()).collect();
         loop {
@@ -328,6 +330,13 @@ impl Shared {
             let vectors: Vec<&[u8]> = fetched.vectors.iter().map(|vectors| &vectors.bytes[..]).collect();
             writer.push(&fetched.ids, &vectors, &fetched.columns)?;
         }
+    }
+
+    /// What the fields of new rows are told of the largest segment, which they will be merged with one day.
+    pub(super) fn stored_beside(&self, state: &State) -> Vec<Option<StoredBefore>> {
+        let entries = state.segments.iter().map(|segment| segment.segment.entry());
+        let largest = entries.max_by_key(|entry| entry.rows).map(|entry| entry.name.as_str());
+        stored_beside(&self.place, state.schema(), largest)
     }
 
     /// Writes what is in memory as a segment, with such a `share` of the cores, and waits until it is there.

@@ -182,8 +182,8 @@ impl Shared {
                 let (name, options) = (self.segment_name(), self.options.of_writing());
                 let written = self.segments.begin(name.clone());
                 let id = &state.version.id;
-                begun =
-                    Some((SegmentWriter::begin(&self.place, schema.clone(), id, name, &options)?, written));
+                let writer = SegmentWriter::begin(&self.place, schema.clone(), id, name, &options)?;
+                begun = Some((writer.beside(self.stored_beside(state)), written));
             }
             let Some((writer, _)) = &mut begun else { continue };
             let vectors = rows.vectors().iter().map(|vectors| vectors.rows(0..vectors.count()));

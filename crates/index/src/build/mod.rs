@@ -7,12 +7,13 @@ pub mod plan;
 pub(crate) mod publishing;
 
 use crate::error::IndexError;
-use crate::form::loss::Measurement;
+use crate::form::loss::{Measured, Measurement};
 use crate::form::source::Source;
 use crate::form::{self, Form};
 use crate::format::identity::Identity;
 use crate::format::ids::IdRuns;
 use crate::format::manifest::{FORMAT_VERSION, MAX_DIM, MAX_VECTORS, Manifest, version_of};
+use crate::format::stored::StoreAs;
 use crate::locate::holding;
 use bathyal_store::{Replace, Store};
 use bathyal_vectors::progress::Progress;
@@ -22,6 +23,10 @@ use serde_json::Value;
 use std::borrow::Cow;
 use std::path::Path;
 use std::time::Instant;
+
+/// Vectors that are stored again as bytes become halves where exact search of the bytes finds less than this share of the nearest.
+/// One vector that is far longer than all others would else leave next to nothing of these, and nobody would see it happen.
+const LEAST_BYTES_RECALL: f32 = 0.8;
 
 /// Bytes that a build will take at its peak: within the budget of `options` if that is possible at all, else the least
 /// that would do.
@@ -136,7 +141,11 @@ fn suited<'a>(data: &VectorFile, options: &'a BuildOptions) -> Cow<'a, BuildOpti
 /// The vectors in the form that the index will have, without its scale: all that memory follows from.
 fn planned_source<'a>(data: &'a VectorFile, options: &BuildOptions) -> Source<'a> {
     let form = match options.store_as {
-        Some(store_as) => Form::smaller(store_as, options.metric, 1.0),
+        // Bytes that would lose too much become halves.
+        Some(StoreAs::I8) if options.stored_before.is_some() => {
+            Form::smaller(StoreAs::F16, options.metric, 1.0, None)
+        }
+        Some(store_as) => Form::smaller(store_as, options.metric, 1.0, None),
         None => Form::as_given(data.element(), options.metric),
     };
     Source::new(data, form, None)
@@ -150,10 +159,24 @@ fn source<'a>(
     progress: &dyn Progress,
 ) -> Result<Source<'a>, IndexError> {
     let Some(store_as) = options.store_as else { return Ok(planned_source(data, options)) };
-    let form = Form::smaller(store_as, options.metric, largest.map_or(0.0, |largest| largest.value));
-    let (queries, threads) = (options.calibration.as_ref(), options.thread_count());
-    let card = options.card.as_ref();
-    let loss = Measurement { data, form, queries, seed: options.seed, threads, card, progress }.run()?;
+    let (before, largest) = (options.stored_before, largest.map_or(0.0, |largest| largest.value));
+    let measured = |store_as| {
+        let form = Form::smaller(store_as, options.metric, largest, before.as_ref());
+        let (queries, threads) = (options.calibration.as_ref(), options.thread_count());
+        let (seed, card) = (options.seed, options.card.as_ref());
+        let error_before = before.map_or(0.0, |before| before.component_error);
+        let loss = Measurement { data, form, error_before, queries, seed, threads, card, progress }.run()?;
+        Ok::<_, IndexError>((form, loss))
+    };
+    let (mut form, mut loss) = measured(store_as)?;
+    let too_much = |measured: &Measured| measured.loss.recall < LEAST_BYTES_RECALL;
+    if before.is_some() && store_as == StoreAs::I8 && loss.as_ref().is_some_and(too_much) {
+        let (halves, of_halves) = measured(StoreAs::F16)?;
+        let recall = |measured: &Option<Measured>| measured.as_ref().map_or(0.0, |one| one.loss.recall);
+        if recall(&of_halves) > recall(&loss) {
+            (form, loss) = (halves, of_halves);
+        }
+    }
     Ok(Source::new(data, form, loss))
 }
 
@@ -192,6 +215,7 @@ fn identity(
         memory_bytes: _,
         overwrite: _,
         store_as,
+        stored_before,
         calibration,
         calibration_queries,
         stripe: _,
@@ -219,7 +243,11 @@ fn identity(
     ));
     let fewer = *calibration_queries < MOST_CALIBRATION_QUERIES;
     let stored = store_as.map(|store_as| format!("stored as {store_as}"));
-    let further = stored.into_iter().chain(fewer.then(|| format!("{calibration_queries} queries measured")));
+    let before = stored_before.map(|before| format!("stored before, {before:?}"));
+    let further = stored
+        .into_iter()
+        .chain(before)
+        .chain(fewer.then(|| format!("{calibration_queries} queries measured")));
     Ok((further.fold(identity, |identity, words| identity.and(&words)), of_data.largest))
 }
 
@@ -322,6 +350,9 @@ fn check_data(data: &VectorFile, options: &BuildOptions) -> Result<(), IndexErro
         )));
     }
     form::check(options.store_as, data.element())?;
+    if let Some(before) = options.stored_before {
+        before.check(options.store_as).map_err(IndexError::Parameter)?;
+    }
     if let Some(queries) = &options.calibration
         && (queries.dim() != data.dim() || queries.element() != data.element())
     {

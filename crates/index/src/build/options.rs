@@ -4,7 +4,7 @@ use super::plan::FamilyPlan;
 use crate::error::IndexError;
 use crate::form::source::Source;
 use crate::format::identity::Identity;
-use crate::format::stored::{StoreAs, StoredEntry};
+use crate::format::stored::{StoreAs, StoredBefore, StoredEntry};
 use bathyal_gpu::Card;
 use bathyal_kernels::Metric;
 use bathyal_object::StoreOptions;
@@ -44,6 +44,10 @@ pub struct BuildOptions {
     /// As what vectors of f32 are stored; `None` stores vectors as they are given. Queries stay f32, and so do distances
     /// theirs; what is lost is measured by the vectors as given, and said.
     pub store_as: Option<StoreAs>,
+    /// Of vectors that an index or a segment has stored as `store_as` before, or will store again: with what scale and error. Their
+    /// scale is then one of those that are nested, and they become halves where bytes would lose more than a fifth of the
+    /// neighbours. `None` of all others, whose scale fits them best.
+    pub stored_before: Option<StoredBefore>,
     /// Queries like those to come, for the calibration; `None` holds out vectors of the data.
     pub calibration: Option<VectorFile>,
     /// Queries of the calibration at most, 1 to [`MOST_CALIBRATION_QUERIES`]: the time that it takes rises with them. Recall@10 of a
@@ -92,6 +96,7 @@ impl BuildOptions {
             memory_bytes: None,
             overwrite: false,
             store_as: None,
+            stored_before: None,
             calibration: None,
             calibration_queries: MOST_CALIBRATION_QUERIES,
             stripe: None,

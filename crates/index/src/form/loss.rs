@@ -6,12 +6,13 @@ use crate::error::IndexError;
 use crate::exact::{exact_neighbors_on, index_error};
 use crate::format::stored::Loss;
 use bathyal_gpu::Card;
-use bathyal_kernels::{Element, Metric, TopK};
+use bathyal_kernels::{Element, Metric, TopK, normalize_f32};
 use bathyal_vectors::groundtruth::GroundTruthError;
 use bathyal_vectors::progress::{Progress, Unheard};
 use bathyal_vectors::{IdFile, RowReader, VectorFile};
-use rand::SeedableRng;
+use rand::rngs::SmallRng;
 use rand::seq::index::sample;
+use rand::{Rng, SeedableRng};
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 
@@ -42,6 +43,9 @@ impl Measured {
 pub(crate) struct Measurement<'a> {
     pub(crate) data: &'a VectorFile,
     pub(crate) form: Form,
+    /// Root mean square error that a component of `data` already has, because it was stored before. The same error is added once
+    /// more at random, since the originals are gone: what that loses is what was lost.
+    pub(crate) error_before: f32,
     /// Queries like those to come; else vectors of the data stand in for them, each left out of its own answer.
     pub(crate) queries: Option<&'a VectorFile>,
     pub(crate) seed: u64,
@@ -82,6 +86,7 @@ impl Measurement<'_> {
                 k: k as u32,
                 recall: share_found(&pairs, k),
                 distance_error: self.distance_error(&queries, &pairs, k)?,
+                component_error: Some(self.component_error()?),
             },
             shares: ALL_K.into_iter().filter(|k| *k <= most).map(|k| (k, share_found(&pairs, k))).collect(),
         }))
@@ -97,8 +102,11 @@ impl Measurement<'_> {
         let (mut error, mut total) = (0.0, 0.0);
         let mut rows = RowReader::new(self.data, 0);
         for (query, [truth, _]) in pairs.iter().enumerate() {
+            let query = floats(queries.row(query));
             for id in truth.iter().take(k) {
-                let (given, stored) = self.distances(queries.row(query), rows.row(*id as usize)?);
+                let row = rows.row(*id as usize)?;
+                let to = |row: &[f32]| distance(self.form.metric(), &query, row);
+                let (given, stored) = (to(&floats(row)), to(&self.stored(*id, row)));
                 error += (stored - given).abs();
                 total += given.abs();
             }
@@ -106,16 +114,37 @@ impl Measurement<'_> {
         Ok(if total > 0.0 { (error / total) as f32 } else { 0.0 })
     }
 
+    /// The root mean square error of a component, of vectors drawn from all.
+    fn component_error(&self) -> Result<f32, IndexError> {
+        let (mut squares, mut components) = (0.0, 0);
+        let mut rows = RowReader::new(self.data, 0);
+        for id in self.drawn(self.data.count()) {
+            let row = rows.row(id as usize)?;
+            let (mut given, stored) = (floats(row), self.stored(id, row));
+            if self.form.metric() == Metric::Cosine {
+                normalize_f32(&mut given);
+            }
+            let pairs = given.iter().zip(&stored);
+            squares += pairs.map(|(x, y)| (f64::from(*x) - f64::from(*y)).powi(2)).sum::<f64>();
+            components += given.len();
+        }
+        Ok((squares / components.max(1) as f64).sqrt() as f32)
+    }
+
+    /// Some of `count` rows, rising.
+    fn drawn(&self, count: usize) -> Vec<u32> {
+        let mut random = rand::rngs::StdRng::seed_from_u64(self.seed ^ 0x1055);
+        let drawn = sample(&mut random, count, count.min(MOST_QUERIES));
+        let mut ids: Vec<u32> = drawn.iter().map(|id| id as u32).collect();
+        ids.sort_unstable();
+        ids
+    }
+
     /// The queries, and their own ids where they are vectors of the data; none without a direction under cosine.
     fn sampled(&self) -> Result<Option<Sampled>, IndexError> {
         let source = self.queries.unwrap_or(self.data);
-        let mut random = rand::rngs::StdRng::seed_from_u64(self.seed ^ 0x1055);
-        let count = source.count().min(MOST_QUERIES);
-        let mut ids: Vec<u32> =
-            sample(&mut random, source.count(), count).iter().map(|id| id as u32).collect();
-        ids.sort_unstable();
         let (mut reader, mut taken, mut rows) = (RowReader::new(source, 0), Vec::new(), Vec::new());
-        for id in ids {
+        for id in self.drawn(source.count()) {
             let row = reader.row(id as usize)?;
             if self.form.metric() != Metric::Cosine || crate::extent::has_direction(source.element(), row) {
                 rows.extend_from_slice(row);
@@ -158,8 +187,8 @@ impl Measurement<'_> {
             let rows = block.min(count - first);
             let mut decoded = Vec::with_capacity(rows * self.data.row_bytes());
             let given = reader.block(first..first + rows)?;
-            for row in given.rows() {
-                let values = self.stored(given.row(row));
+            for (id, row) in (first as u32..).zip(given.rows()) {
+                let values = self.stored(id, given.row(row));
                 values.iter().for_each(|value| decoded.extend_from_slice(&value.to_le_bytes()));
             }
             let decoded = VectorFile::from_rows(Element::F32, dim, decoded)?;
@@ -175,24 +204,24 @@ impl Measurement<'_> {
         Ok(nearest.into_iter().map(|found| found.into_sorted().iter().map(|one| one.id).collect()).collect())
     }
 
-    /// A row as a search of the index sees it, in the units of the data.
-    fn stored(&self, row: &[u8]) -> Vec<f32> {
+    /// The row `id` as a search of the index sees it, in the units of the data, with the error that it had before.
+    fn stored(&self, id: u32, row: &[u8]) -> Vec<f32> {
         let mut stored = vec![0; self.form.stored().row_bytes(self.data.dim())];
         self.form.take(row, &mut stored);
         let mut values = vec![0.0; self.data.dim()];
         self.form.decode(&stored, &mut values);
+        if self.error_before > 0.0 {
+            // Values spread evenly between -w and w have a root mean square of w / sqrt(3).
+            let width = 3.0_f32.sqrt() * self.error_before;
+            let mut random = SmallRng::seed_from_u64(self.seed ^ u64::from(id));
+            values.iter_mut().for_each(|value| *value += width * (2.0 * random.random::<f32>() - 1.0));
+        }
         values
     }
+}
 
-    /// The distances of a query to a row as it was given and as it is stored.
-    fn distances(&self, query: &[u8], row: &[u8]) -> (f64, f64) {
-        let floats = |bytes: &[u8]| -> Vec<f32> {
-            bytes.as_chunks::<4>().0.iter().map(|value| f32::from_le_bytes(*value)).collect()
-        };
-        let query = floats(query);
-        let to = |row: &[f32]| distance(self.form.metric(), &query, row);
-        (to(&floats(row)), to(&self.stored(row)))
-    }
+fn floats(bytes: &[u8]) -> Vec<f32> {
+    bytes.as_chunks::<4>().0.iter().map(|value| f32::from_le_bytes(*value)).collect()
 }
 
 /// The share of the `k` nearest, of pairs of what is true and what was found, that were found among as many.

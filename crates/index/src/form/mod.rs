@@ -5,21 +5,35 @@
 //! kept: of bytes the largest value becomes 127; halves keep the values as they are unless these are so large or so small
 //! that a half would lose digits, then the scale is a power of two. Under cosine only directions count: halves store
 //! vectors of length 1, and of bytes each vector has a scale of its own, which nobody needs to know.
+//!
+//! Vectors that an index or a segment has stored before are rounded again when it is compacted or merged. The new scale of bytes
+//! is the old one times a power of two. Such scales are nested: rounding again at the same scale changes nothing, and each
+//! coarser scale at least doubles the step, so all roundings together move a value by less than one step of the last.
 
+pub(crate) mod inserted;
 pub(crate) mod loss;
 pub(crate) mod source;
 
 use crate::error::IndexError;
 use crate::extent::has_direction;
 use crate::format::manifest::Manifest;
-use crate::format::stored::{Loss, StoreAs, StoredEntry};
+use crate::format::stored::{Loss, StoreAs, StoredBefore, StoredEntry};
 use bathyal_kernels::{Element, Metric, from_f32, normalize_f32, to_f32};
+use half::f16;
+use inserted::{HeldRow, InsertedRow};
 
 /// The largest component of a vector of bytes.
 const LARGEST_BYTE: f32 = 127.0;
 /// Halves keep sets as they are whose largest value is in this range: it is as far from what overflows as from the values
 /// that lose digits.
-const HALVES: std::ops::RangeInclusive<f32> = 0.015_625..=4096.0;
+const HALVES: std::ops::RangeInclusive<f32> = 0.015_625..=LARGEST_HALF;
+/// Largest value of a set of halves. A set with larger values is scaled down no further than to this, so that vectors
+/// beside a much longer one keep their digits.
+const LARGEST_HALF: f32 = 4096.0;
+/// By how much larger values may be than those of the first segment of a collection before the scale doubles.
+const ROOM: f32 = 1.125;
+/// Share of a step by which the largest value may exceed the scale's range: it is the error of the division, and is rounded away.
+const SLACK: f32 = 1e-4;
 
 /// What becomes of vectors on their way into an index, and of queries on their way to them.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -37,15 +51,38 @@ impl Form {
         Form { given: element, stored: element, metric, scale: 1.0 }
     }
 
-    /// Vectors of f32 whose largest value is `largest` are stored as something smaller.
-    pub(crate) fn smaller(store_as: StoreAs, metric: Metric, largest: f32) -> Form {
-        let scale = match store_as {
+    /// Vectors of f32 whose largest value is `largest` are stored as something smaller; `before` is what is known of them where they
+    /// were stored before, or will be stored again.
+    pub(crate) fn smaller(
+        store_as: StoreAs,
+        metric: Metric,
+        largest: f32,
+        before: Option<&StoredBefore>,
+    ) -> Form {
+        let before = before.map(|before| before.scale);
+        let scale = match (store_as, before) {
             _ if metric == Metric::Cosine || largest <= 0.0 => 1.0,
-            StoreAs::I8 => largest / LARGEST_BYTE,
-            StoreAs::F16 if HALVES.contains(&largest) => 1.0,
-            StoreAs::F16 => largest.log2().floor().exp2(),
+            (StoreAs::I8, None) => largest / LARGEST_BYTE,
+            (StoreAs::I8, Some(None)) => ROOM * largest / LARGEST_BYTE,
+            (StoreAs::I8, Some(Some(before))) => {
+                let steps = f64::from(largest / LARGEST_BYTE) / f64::from(before);
+                let doublings = (steps / f64::from(1.0 + SLACK)).log2().ceil();
+                (f64::from(before) * doublings.exp2()) as f32
+            }
+            (StoreAs::F16, _) if HALVES.contains(&largest) => 1.0,
+            (StoreAs::F16, _) if largest > LARGEST_HALF => (largest / LARGEST_HALF).log2().ceil().exp2(),
+            (StoreAs::F16, _) => largest.log2().floor().exp2(),
         };
         Form { given: Element::F32, stored: store_as.element(), metric, scale }
+    }
+
+    /// The largest value that can be stored without changing it by more than half a step; `None` where any can.
+    pub(crate) fn largest(&self) -> Option<f32> {
+        match self.stored {
+            _ if !self.is_smaller() || self.metric == Metric::Cosine => None,
+            Element::F16 => Some(f16::MAX.to_f32() * self.scale),
+            _ => Some(LARGEST_BYTE * (1.0 + SLACK) * self.scale),
+        }
     }
 
     /// The form of an index.
@@ -140,19 +177,28 @@ impl Form {
         }
     }
 
-    /// A stored row as one of the element that vectors were given in: as it is, or with what a smaller element has left of it.
+    /// A row as one of the element that vectors were given in: as it is, or with what a smaller element has left of it.
     /// `values` and `given` are room for that.
     pub(crate) fn given_row<'a>(
         &self,
-        stored: &'a [u8],
+        row: HeldRow<'a>,
         values: &mut Vec<f32>,
         given: &'a mut Vec<u8>,
     ) -> &'a [u8] {
+        let (HeldRow::Stored(bytes) | HeldRow::Inserted(InsertedRow(bytes))) = row;
         if !self.is_smaller() {
-            return stored;
+            return bytes;
         }
-        values.resize(self.stored.components_in(stored.len()), 0.0);
-        self.decode(stored, values);
+        match row {
+            HeldRow::Stored(stored) => {
+                values.resize(self.stored.components_in(stored.len()), 0.0);
+                self.decode(stored, values);
+            }
+            HeldRow::Inserted(inserted) => {
+                values.resize(self.inserted().components_in(bytes.len()), 0.0);
+                self.decode_inserted(inserted, values);
+            }
+        }
         given.clear();
         given.extend(values.iter().flat_map(|value| value.to_le_bytes()));
         given
@@ -218,8 +264,8 @@ mod tests {
         for magnitude in [1e15_f32, 7e4, 1.0, 3e-6, 1e-12] {
             let values = [magnitude, -magnitude / 3.0, magnitude / 50.0, 0.0];
             for metric in [Metric::L2, Metric::InnerProduct] {
-                let halves = round_trip(Form::smaller(StoreAs::F16, metric, magnitude), &values);
-                let of_bytes = round_trip(Form::smaller(StoreAs::I8, metric, magnitude), &values);
+                let halves = round_trip(Form::smaller(StoreAs::F16, metric, magnitude, None), &values);
+                let of_bytes = round_trip(Form::smaller(StoreAs::I8, metric, magnitude, None), &values);
                 for ((value, half), byte) in values.iter().zip(halves).zip(of_bytes) {
                     assert!((value - half).abs() <= value.abs() / 2048.0, "{value}: {half}");
                     assert!((value - byte).abs() <= magnitude / 253.9, "{value}: {byte}");
@@ -231,7 +277,7 @@ mod tests {
     #[test]
     fn directions_of_any_length_are_stored_alike() {
         for store_as in [StoreAs::F16, StoreAs::I8] {
-            let form = Form::smaller(store_as, Metric::Cosine, 1e30);
+            let form = Form::smaller(store_as, Metric::Cosine, 1e30, None);
             assert_eq!(form.scale, 1.0);
             let long = round_trip(form, &[3e19, -4e19, 0.0]);
             assert_eq!(long, round_trip(form, &[3e-30, -4e-30, 0.0]));
@@ -240,6 +286,22 @@ mod tests {
                 !form.take(&bytes(&[0.0, -0.0]), &mut vec![0; form.stored().row_bytes(2)]),
                 "no direction"
             );
+        }
+    }
+
+    #[test]
+    fn scales_of_what_is_stored_again_are_nested() {
+        let scale = |largest: f32, before: Option<f32>| {
+            let before = StoredBefore { scale: before, component_error: 0.0 };
+            Form::smaller(StoreAs::I8, Metric::L2, largest, Some(&before)).scale
+        };
+        assert_eq!(scale(127.0, None), 1.125);
+        for first in [1.0, 0.3, 7e-15, 3e12] {
+            // What was stored at a scale decodes to no more than 127 times that, and stays.
+            assert_eq!(scale(LARGEST_BYTE * first, Some(first)), first);
+            assert_eq!(scale(LARGEST_BYTE * first * 1.01, Some(first)), 2.0 * first);
+            assert_eq!(scale(LARGEST_BYTE * first * 0.4, Some(first)), first / 2.0);
+            assert_eq!(scale(LARGEST_BYTE * first * 1000.0, Some(first)), 1024.0 * first);
         }
     }
 

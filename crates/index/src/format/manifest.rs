@@ -3,7 +3,7 @@
 use super::identity::Identity;
 use super::json;
 use super::seal;
-use super::stored::StoredEntry;
+use super::stored::{StoredBefore, StoredEntry};
 use super::striped::{self, StripeEntry};
 use super::version1;
 use crate::error::IndexError;
@@ -161,6 +161,12 @@ impl Manifest {
     /// What a stored component of 1 stands for.
     pub fn stored_scale(&self) -> f32 {
         self.stored.map_or(1.0, |stored| stored.scale)
+    }
+
+    /// What a build that stores the same vectors again is told of them; `None` where they are stored as they were given.
+    pub fn stored_before(&self) -> Result<Option<StoredBefore>, String> {
+        let metric = self.metric()?;
+        Ok(self.stored.map(|stored| stored.before(metric)))
     }
 
     /// Bytes of a vector as it is stored.

@@ -74,6 +74,40 @@ pub struct Loss {
     pub recall: f32,
     /// Mean error of the distances of the true neighbours, as a share of their mean distance.
     pub distance_error: f32,
+    /// Root mean square error of a component of a vector, in the units of the data; under cosine of vectors of length 1. The
+    /// error that vectors had before a compaction or a merge is part of it. Absent from indexes of earlier versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub component_error: Option<f32>,
+}
+
+/// What is known of vectors that an index or a segment has stored smaller than they were given, when they are stored again.
+///
+/// Of the original vectors only the rounded ones are left. This says how far these may be from the originals, so that what is
+/// stored next neither loses more than it must nor claims to lose less than it does.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct StoredBefore {
+    /// The scale of bytes that they come from, or lie beside. Their scale is this one times a power of two. `None` if there are none yet:
+    /// their scale fits them, with some room.
+    pub scale: Option<f32>,
+    /// Root mean square error that a component already has, in the units of the data.
+    pub component_error: f32,
+}
+
+impl StoredBefore {
+    /// Of the first vectors that will be stored again.
+    pub const NEVER: StoredBefore = StoredBefore { scale: None, component_error: 0.0 };
+
+    /// Refuses what no index says of its vectors, or a build that does not store them smaller.
+    ///
+    /// # Errors
+    /// A sentence.
+    pub(crate) fn check(&self, store_as: Option<StoreAs>) -> Result<(), String> {
+        require(store_as.is_some(), "stored_before is given without store_as, which it belongs to")?;
+        let sound = self.scale.is_none_or(|scale| SCALES.contains(&scale))
+            && self.component_error >= 0.0
+            && self.component_error.is_finite();
+        require(sound, "stored_before has a scale or an error that no index has")
+    }
 }
 
 impl StoredEntry {
@@ -90,12 +124,31 @@ impl StoredEntry {
             && (1..=MOST_K).contains(&loss.k)
             && (0.0..=1.0).contains(&loss.recall)
             && loss.distance_error >= 0.0
-            && loss.distance_error.is_finite();
+            && loss.distance_error.is_finite()
+            && loss.component_error.is_none_or(|error| error >= 0.0 && error.is_finite());
         require(sound, "the loss of the stored vectors cannot have been measured")
     }
 }
 
 impl StoredEntry {
+    /// What a build that stores the same vectors again is told; `metric` is that of the index.
+    pub fn before(&self, metric: Metric) -> StoredBefore {
+        let error = self.loss.and_then(|loss| loss.component_error);
+        let scale = (self.element == StoreAs::I8 && metric != Metric::Cosine).then_some(self.scale);
+        StoredBefore { scale, component_error: error.unwrap_or_else(|| self.rounding(metric)) }
+    }
+
+    /// Root mean square error of a component that is rounded once, where nothing was measured.
+    fn rounding(&self, metric: Metric) -> f32 {
+        match self.element {
+            // The errors are spread evenly over a step.
+            StoreAs::I8 if metric != Metric::Cosine => self.scale / 12.0_f32.sqrt(),
+            // A step is a share of the largest component of a vector, which is below its length.
+            StoreAs::I8 => 1.0 / 127.0 / 12.0_f32.sqrt(),
+            StoreAs::F16 => 0.0,
+        }
+    }
+
     /// Why no effort reaches a recall, where that is for what was stored.
     pub(crate) fn falls_short(&self, recall: f32) -> Option<String> {
         let loss = self.loss.filter(|loss| loss.recall < recall)?;

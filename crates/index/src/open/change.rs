@@ -200,7 +200,10 @@ impl Index {
         let vectors = &*self.as_held(vectors);
         let check = || {
             self.check_vectors(vectors, 0..vectors.count(), ("vectors", "row"))?;
-            extent::check_set(vectors, self.metric(), vectors.block(0..vectors.count()).largest())
+            let (count, scale) = (vectors.count(), self.manifest.stored_scale());
+            extent::check_set(vectors, self.metric(), vectors.block(0..count).largest())?;
+            // Distances are computed in the units of stored vectors.
+            if scale < 1.0 { extent::check_queries(vectors, 0..count, self.metric(), scale) } else { Ok(()) }
         };
         if let Some(placed) = self.opened.in_place() {
             check()?;

@@ -6,6 +6,7 @@ use crate::build::build_over;
 use crate::build::options::{BuildOptions, BuildReport};
 use crate::error::IndexError;
 use crate::form::Form;
+use crate::form::inserted::HeldRow;
 use crate::format::ids::IdRuns;
 use crate::format::manifest::Manifest;
 use crate::locate::holding;
@@ -96,18 +97,18 @@ pub fn compact_in(
     let form = Form::of(manifest).map_err(wrong)?;
     let mut rows = Rows::begin(folder, form, manifest, changes.vectors())?;
     progress.stage("collecting vectors", changes.vectors());
-    let mut each = |id: u32, stored: &[u8]| {
+    let mut each = |id: u32, row: HeldRow<'_>| {
         if u64::from(rows.ids.vectors()).is_multiple_of(CHECK_VECTORS) {
             progress.advance(rows.ids.vectors().into());
             if progress.cancelled() {
                 return Err(IndexError::Cancelled);
             }
         }
-        if changes.is_deleted(id) { Ok(()) } else { rows.push(id, stored) }
+        if changes.is_deleted(id) { Ok(()) } else { rows.push(id, row) }
     };
     let object = manifest.open_file(directory.as_ref(), manifest.paged_file())?;
-    index.stored.vectors(object.as_ref(), &mut each)?;
-    changes.inserted().try_for_each(|(id, stored)| each(id, stored))?;
+    index.stored.vectors(object.as_ref(), &mut |id, row| each(id, HeldRow::Stored(row)))?;
+    changes.inserted().try_for_each(|(id, row)| each(id, HeldRow::Inserted(row)))?;
     rows.ids.end(changes.next());
     let Some(family) = index.stored.rebuilding() else {
         return Err(IndexError::Internal(format!("no options to build {} again", manifest.family)));
@@ -119,6 +120,7 @@ pub fn compact_in(
         memory_bytes: options.memory_bytes,
         overwrite: true,
         store_as: manifest.stored.map(|stored| stored.element),
+        stored_before: manifest.stored_before().map_err(wrong)?,
         ..BuildOptions::of(family)
     };
     let (data, ids) = rows.end()?;
@@ -199,10 +201,10 @@ impl Rows {
         Ok(Rows { form, ids: IdRuns::none(), values: Vec::new(), dim: manifest.dim as usize, to })
     }
 
-    fn push(&mut self, id: u32, stored: &[u8]) -> Result<(), IndexError> {
+    fn push(&mut self, id: u32, row: HeldRow<'_>) -> Result<(), IndexError> {
         self.ids.push(id);
         let mut given = Vec::new();
-        let row = self.form.given_row(stored, &mut self.values, &mut given);
+        let row = self.form.given_row(row, &mut self.values, &mut given);
         match &mut self.to {
             Collected::Memory(rows) => rows.extend_from_slice(row),
             Collected::File(file, name) => {

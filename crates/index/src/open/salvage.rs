@@ -6,6 +6,7 @@ use crate::families;
 use crate::family::EachVector;
 use crate::family::rows::Rows;
 use crate::form::Form;
+use crate::form::inserted::HeldRow;
 use crate::format::manifest::Manifest;
 use bathyal_store::{Generation, Object};
 use bathyal_tier::Control;
@@ -60,7 +61,8 @@ pub fn salvage_vectors(
     let form = Form::of(&manifest);
     let form = form.map_err(|reason| IndexError::damaged(directory.address(), "the manifest", reason))?;
     let (mut values, mut given) = (Vec::new(), Vec::new());
-    let mut tell = |id: u32, stored: &[u8]| each(id, form.given_row(stored, &mut values, &mut given));
+    let mut tell =
+        |id: u32, stored: &[u8]| each(id, form.given_row(HeldRow::Stored(stored), &mut values, &mut given));
     match stored.rows_alone(directory, &manifest)? {
         Some(rows) => {
             let object = directory.get(&manifest.paged_file().name)?;

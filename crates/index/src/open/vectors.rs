@@ -5,6 +5,7 @@ use super::pool::Pool;
 use crate::error::IndexError;
 use crate::family::rows::Rows;
 use crate::form::Form;
+use crate::form::inserted::HeldRow;
 use crate::query::FAR_LATENCY_NS;
 use crate::query::changes::Changes;
 use crate::room::{room, zeros};
@@ -65,8 +66,8 @@ impl Wanted {
         })
     }
 
-    /// Takes the vector `id` as it is stored, if it is wanted.
-    fn take(&mut self, id: u32, stored: &[u8]) {
+    /// Takes the vector `id`, if it is wanted.
+    fn take(&mut self, id: u32, row: HeldRow<'_>) {
         let first = self.ids.partition_point(|wanted| wanted.0 < id);
         let same = self.ids[first..].partition_point(|wanted| wanted.0 == id);
         if same == 0 || self.found[first] {
@@ -74,7 +75,7 @@ impl Wanted {
         }
         self.found[first..first + same].fill(true);
         let mut given = Vec::new();
-        let row = self.form.given_row(stored, &mut self.values, &mut given);
+        let row = self.form.given_row(row, &mut self.values, &mut given);
         for (_, at) in &self.ids[first..first + same] {
             let start = *at as usize * row.len();
             self.answers[start..start + row.len()].copy_from_slice(row);
@@ -91,7 +92,7 @@ impl Index {
     /// The vectors of these ids, in their order; an id may be there more than once.
     ///
     /// They come as they were given: of an index that stores something smaller (`store_as`) as f32, with what the smaller element
-    /// has left of them, and of floats under cosine with length 1, as which they are stored.
+    /// has left of them, and those of f32 under cosine with length 1, as which they are stored.
     ///
     /// Where vectors do not lie in the order of their ids, a file of family `cluster` says where each lies. It is read where that is
     /// needed for few ids, and once and whole for more, if the memory budget allows 4 bytes a vector. Other families, and indexes
@@ -111,7 +112,7 @@ impl Index {
         let rows = self.opened.rows();
         if self.opened.in_place().is_some() {
             self.walk(&*rows, 0..rows.units(), control, |_, id, row| {
-                wanted.take(id, row);
+                wanted.take(id, HeldRow::Stored(row));
                 Ok(())
             })?;
             if let Some(id) = wanted.missing().next() {
@@ -158,7 +159,7 @@ impl Index {
         for at in 0..wanted.ids.len() {
             let id = wanted.ids[at].0;
             if let Some(row) = changes.and_then(|changes| changes.inserted_row(id)) {
-                wanted.take(id, row);
+                wanted.take(id, HeldRow::Inserted(row));
                 continue;
             }
             let place = changes.map_or_else(
@@ -172,7 +173,7 @@ impl Index {
         }
         match self.units_of(rows, places, control)? {
             Some(units) => self.walk(rows, units.into_iter(), control, |_, id, row| {
-                wanted.take(id, row);
+                wanted.take(id, HeldRow::Stored(row));
                 Ok(())
             })?,
             None => self.locate(rows, wanted, control)?,
@@ -238,7 +239,7 @@ impl Index {
             if let Some(of) = units.get_mut(id as usize) {
                 *of = unit;
             }
-            wanted.take(id, row);
+            wanted.take(id, HeldRow::Stored(row));
             Ok(())
         })?;
         if kept {

@@ -1,8 +1,12 @@
 //! What was changed of an index since it was built, as searches see it: vectors that were inserted, in memory, and ids that were
 //! deleted. A search keeps to the state that it began with.
+//!
+//! Inserted vectors are kept as floats where the index stores something smaller (`store_as`): its scale fits the vectors that it
+//! was built with, and others may be longer. They are rounded when the index is compacted, with a scale that fits all.
 
 use super::visited::VisitedSet;
 use crate::form::Form;
+use crate::form::inserted::InsertedRow;
 use crate::format::changes::Change;
 use crate::format::ids::IdRuns;
 use std::sync::Arc;
@@ -38,7 +42,7 @@ pub(crate) type Placed = (u32, u32);
 #[derive(Debug)]
 struct Inserted {
     first: u32,
-    /// As the index stores vectors.
+    /// As [`InsertedRow`] has them.
     rows: Vec<u8>,
     /// By bucket.
     placed: Vec<Placed>,
@@ -79,7 +83,7 @@ impl Changes {
         let deleted_places = (!built.are_places()).then(Arc::default);
         Changes {
             form,
-            row_bytes: form.stored().row_bytes(dim),
+            row_bytes: form.inserted().row_bytes(dim),
             built: Arc::new(built),
             next,
             vectors,
@@ -90,7 +94,7 @@ impl Changes {
         }
     }
 
-    /// Adds a change; `place` says into which buckets vectors go, as the index stores them.
+    /// Adds a change; `place` says into which buckets vectors go, of the element that [`Form::inserted`] names.
     ///
     /// # Errors
     /// A sentence for a change that cannot have happened to this index.
@@ -114,7 +118,7 @@ impl Changes {
         given: &[u8],
         place: impl Fn(&[u8]) -> Vec<Placed>,
     ) -> Result<(), String> {
-        let given_bytes = self.form.given().row_bytes(self.form.stored().components_in(self.row_bytes));
+        let given_bytes = self.form.given().row_bytes(self.form.inserted().components_in(self.row_bytes));
         let count = given.len() / given_bytes.max(1);
         let next = u32::try_from(count).ok().and_then(|count| first.checked_add(count));
         let Some(next) = next.filter(|_| first == self.next) else {
@@ -122,7 +126,7 @@ impl Changes {
         };
         let mut rows = vec![0; count * self.row_bytes];
         for (row, out) in given.chunks_exact(given_bytes).zip(rows.chunks_exact_mut(self.row_bytes)) {
-            self.form.take(row, out);
+            self.form.take_inserted(row, out);
         }
         let mut placed = place(&rows);
         placed.sort_unstable();
@@ -188,10 +192,11 @@ impl Changes {
         self.built.place(id).filter(|_| !self.is_deleted(id))
     }
 
-    /// The vector `id` as it is stored, if it was inserted and is there.
-    pub(crate) fn inserted_row(&self, id: u32) -> Option<&[u8]> {
+    /// The vector `id`, if it was inserted and is there.
+    pub(crate) fn inserted_row(&self, id: u32) -> Option<InsertedRow<'_>> {
         let some = self.inserted.iter().rfind(|some| some.first <= id).filter(|_| !self.is_deleted(id))?;
-        some.rows.get((id - some.first) as usize * self.row_bytes..)?.get(..self.row_bytes)
+        let rows = some.rows.get((id - some.first) as usize * self.row_bytes..)?;
+        rows.get(..self.row_bytes).map(InsertedRow)
     }
 
     /// Whether the vector `id` is there.
@@ -212,13 +217,13 @@ impl Changes {
         self.deleted > 0 && self.deleted_places.as_ref().unwrap_or(&self.deleted_ids).has(place)
     }
 
-    /// Tells `each` of the vectors (id, as it is stored) that were inserted into the `count` buckets from `first` on and are
+    /// Tells `each` of the vectors that were inserted into the `count` buckets from `first` on and are
     /// there, but of none that is `seen`.
     pub(crate) fn in_buckets(
         &self,
         (first, count): (u32, u32),
         seen: &mut VisitedSet,
-        mut each: impl FnMut(u32, &[u8]),
+        mut each: impl FnMut(u32, InsertedRow<'_>),
     ) {
         for some in &self.inserted {
             let begin = some.placed.partition_point(|placed| placed.0 < first);
@@ -226,17 +231,18 @@ impl Changes {
             for (_, number) in within {
                 let id = some.first + number;
                 if !self.is_deleted(id) && seen.insert(id) {
-                    each(id, &some.rows[*number as usize * self.row_bytes..][..self.row_bytes]);
+                    let row = &some.rows[*number as usize * self.row_bytes..][..self.row_bytes];
+                    each(id, InsertedRow(row));
                 }
             }
         }
     }
 
-    /// The vectors (id, as it is stored) that were inserted and are there, in the order of their ids.
-    pub(crate) fn inserted(&self) -> impl Iterator<Item = (u32, &[u8])> {
+    /// The vectors that were inserted and are there, in the order of their ids.
+    pub(crate) fn inserted(&self) -> impl Iterator<Item = (u32, InsertedRow<'_>)> {
         let rows =
             self.inserted.iter().flat_map(|some| (some.first..).zip(some.rows.chunks_exact(self.row_bytes)));
-        rows.filter(|(id, _)| !self.is_deleted(*id))
+        rows.filter(|(id, _)| !self.is_deleted(*id)).map(|(id, row)| (id, InsertedRow(row)))
     }
 }
 
@@ -274,7 +280,7 @@ mod tests {
 
     fn found(changes: &Changes, first: u32, count: u32) -> Vec<(u32, Vec<u8>)> {
         let (mut seen, mut found) = (VisitedSet::new(8), Vec::new());
-        changes.in_buckets((first, count), &mut seen, |id, row| found.push((id, row.to_vec())));
+        changes.in_buckets((first, count), &mut seen, |id, row| found.push((id, row.0.to_vec())));
         found.sort();
         found
     }

@@ -21,6 +21,8 @@ pub(crate) struct VectorSet {
     /// How queries become what stored vectors are compared with.
     pub(crate) form: Form,
     pub(crate) exact: Exact,
+    /// The distance to inserted vectors.
+    pub(crate) exact_inserted: Exact,
     pub(crate) file: PathBuf,
     /// The parts of that file, if it is striped.
     parts: Option<Parts>,
@@ -48,6 +50,7 @@ impl VectorSet {
             metric: form.metric(),
             form,
             exact: Exact::new(form, dim),
+            exact_inserted: Exact::to_inserted(form, dim),
             file: directory.address().join(&file.name),
             parts,
         })
@@ -98,17 +101,29 @@ pub(crate) struct Exact {
 }
 
 impl Exact {
+    /// To stored vectors.
     pub(crate) fn new(form: Form, dim: usize) -> Exact {
-        let (element, metric) = (form.stored(), form.metric());
+        Exact::to(form.stored(), form, dim)
+    }
+
+    /// To inserted vectors.
+    fn to_inserted(form: Form, dim: usize) -> Exact {
+        Exact::to(form.inserted(), form, dim)
+    }
+
+    fn to(element: Element, form: Form, dim: usize) -> Exact {
+        let metric = form.metric();
         // The cosine distance of normalised vectors is 1 minus their product.
         let normalised = metric == Metric::Cosine && element.has_unit_vectors();
         let kernel = if normalised { Metric::InnerProduct } else { metric };
-        let of_kind = if form.is_smaller() { Distance::of_floats } else { Distance::new };
+        // What queries of a smaller form are.
+        let floats = form.is_smaller();
+        let of_kind = if floats { Distance::of_floats } else { Distance::new };
         let shift = if normalised { 1.0 } else { 0.0 };
         Exact { distance: of_kind(element, kernel, dim), scale: form.distance_scale(), shift }
     }
 
-    /// The distance of a query, as [`Form::query`] makes it, to one stored vector.
+    /// The distance of a query, as [`Form::query`] makes it, to one vector.
     #[inline]
     pub(crate) fn between(&self, query: &[u8], vector: &[u8]) -> f32 {
         self.shift + self.scale * self.distance.between(query, vector)

@@ -229,7 +229,7 @@ impl Scratch {
         let Some(changes) = self.query.changes.clone() else { return };
         for run in &self.runs {
             changes.in_buckets((run.first, run.count), &mut self.inserted, |id, row| {
-                self.query.offer(id, lsh.set.exact.between(&self.query.bytes, row));
+                self.query.offer(id, lsh.set.exact_inserted.between(&self.query.bytes, row.0));
                 self.compared += 1;
             });
         }
@@ -424,8 +424,10 @@ impl Searcher for Lsh {
     }
 
     fn place(&self, rows: &[u8]) -> Option<Vec<Placed>> {
-        let (row_bytes, dim, tables) = (self.set.row_bytes(), self.functions.dim(), self.functions.tables());
-        let VectorSet { form, element, metric, dim: components, .. } = self.set;
+        let (dim, tables) = (self.functions.dim(), self.functions.tables());
+        let VectorSet { form, metric, dim: components, .. } = self.set;
+        let element = form.inserted();
+        let row_bytes = element.row_bytes(components);
         let intake = Intake { form, element, metric, dim: components, longest: self.entry.longest };
         let (mut points, mut keys, mut scratch) = (Vec::new(), Vec::new(), HashScratch::default());
         let mut placed = Vec::with_capacity(rows.len() / row_bytes * tables);

@@ -306,6 +306,9 @@ impl Partitions {
     /// The vectors of `rows` as they are stored.
     fn stored(&self, vectors: &VectorFile, rows: Range<usize>) -> Result<Vec<u8>, IndexError> {
         let row_bytes = self.set.row_bytes();
+        if let Some(most) = self.set.form.largest() {
+            self.check_largest(vectors, rows.clone(), most)?;
+        }
         let mut stored = vec![0; rows.len() * row_bytes];
         let mut zeros = Vec::new();
         for (row, out) in rows.zip(stored.chunks_exact_mut(row_bytes)) {
@@ -319,6 +322,26 @@ impl Partitions {
         let count = zeros.len() as u64;
         zeros.truncate(ROWS_NAMED);
         Err(IndexError::ZeroVectors { count, rows: zeros })
+    }
+
+    /// Refuses the first of `rows` that has a value above `most`, the largest that the partitions can hold.
+    fn check_largest(
+        &self,
+        vectors: &VectorFile,
+        mut rows: Range<usize>,
+        most: f32,
+    ) -> Result<(), IndexError> {
+        let larger = |row: usize| {
+            let largest = vectors.block(row..row + 1).largest().map(|largest| largest.value);
+            largest.filter(|value| *value > most).map(|value| (row, value))
+        };
+        rows.find_map(larger).map_or(Ok(()), |(row, value)| {
+            Err(IndexError::Parameter(format!(
+                "{}: row {row} has a value of {value:e}, and this index stores {} of up to {most:e}, which suits the vectors that it                  was built with; nothing was inserted. Build the index anew with all vectors, or without store_as",
+                vectors.path().display(),
+                self.set.element,
+            )))
+        })
     }
 
     /// The nearest partition that has room for a vector.
