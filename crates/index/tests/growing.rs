@@ -175,6 +175,51 @@ fn what_is_deleted_nobody_finds() {
     assert!(matches!(one.delete(&[1_000_000]), Err(IndexError::Parameter(_))));
 }
 
+/// Distances of the nearest of `live` rows of `data` to each query.
+fn true_distances(data: &VectorFile, live: &[usize], queries: &VectorFile, k: usize) -> Vec<f32> {
+    let bytes = live.iter().flat_map(|row| data.row(*row).to_vec()).collect();
+    let live = VectorFile::from_rows(data.element(), data.dim(), bytes).unwrap();
+    let truth = exact_neighbors(&live, queries, Metric::L2, k, None, &Silent).unwrap();
+    (0..queries.count()).flat_map(|query| truth.distances(query).unwrap().to_vec()).collect()
+}
+
+#[test]
+fn copies_are_found_after_inserts_and_deletes() {
+    // Each of 100 vectors 20 times, which is more than a vector has links, and one of them 400 times more.
+    let distinct = vectors(Element::F32, 100, 24, 9);
+    let order = (0..2000).map(|at| (at * 7) % 100).chain(std::iter::repeat_n(3, 400));
+    let bytes = order.flat_map(|row| distinct.row(row).to_vec()).collect();
+    let data = VectorFile::from_rows(Element::F32, 24, bytes).unwrap();
+    let remote = Remote::new(&rows(&data, 0..1000), growing(), Metric::L2);
+    let (one, other) = (remote.open("tcp"), remote.open("shm"));
+    let ids: BTreeMap<usize, u32> =
+        (0..1000).map(|row| (row, row as u32)).chain(insert(&one, &data, 1000..1600)).collect();
+    let queries = vectors(Element::F32, 50, 24, 10);
+    let check = |live: &[usize], k: usize| {
+        let expected = true_distances(&data, live, &queries, k);
+        let live: BTreeSet<u32> = live.iter().map(|row| ids[row]).collect();
+        for index in [&one, &other, &remote.open("tcp")] {
+            let found = index.search(&queries, &SearchOptions { k, ..all() }, Control::default()).unwrap();
+            for near in found.ids.chunks(k) {
+                let near: BTreeSet<u32> = near.iter().copied().collect();
+                assert!(near.len() == k && near.is_subset(&live), "{near:?}");
+            }
+            let same = found.distances.iter().zip(&expected).filter(|(a, b)| (*a - *b).abs() <= 1e-2 * **b);
+            let share = same.count() as f32 / expected.len() as f32;
+            assert!(share > 0.98, "{share} of {k} neighbours");
+        }
+    };
+    let all: Vec<usize> = ids.keys().copied().collect();
+    check(&all, 10);
+    check(&all, 60);
+    // Of each group most, and of some all.
+    let (gone, live): (Vec<usize>, Vec<usize>) = all.into_iter().partition(|row| row % 4 != 0);
+    let gone: Vec<u32> = gone.iter().map(|row| ids[row]).collect();
+    assert_eq!(other.delete(&gone).unwrap(), gone.len() as u64);
+    check(&live, 10);
+    check(&live, 60);
+}
+
 /// Whatever was nearest is gone: what is next is found as if it had never been.
 #[test]
 fn what_is_deleted_hides_nothing() {

@@ -8,6 +8,7 @@ mod budgets;
 #[path = "../clustered/mod.rs"]
 mod clustered;
 mod counters;
+mod duplicates;
 mod effort;
 mod faults;
 #[path = "../golden/mod.rs"]

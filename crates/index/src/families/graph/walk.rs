@@ -5,6 +5,9 @@ use crate::query::visited::VisitedSet;
 use crate::room::zeros;
 use bathyal_kernels::{CandidateList, Neighbor};
 
+/// Vectors that are compared at once where all are looked at.
+const AT_ONCE: usize = 1024;
+
 /// The links of a graph in memory.
 pub(crate) trait Links {
     /// The vectors that `id` links to, one by one.
@@ -140,6 +143,27 @@ impl<S: Seen> Walk<S> {
             }
         }
         scored
+    }
+
+    /// Looks at all `count` vectors and keeps the nearest `search_list` of them as candidates: for a graph whose links do not lead
+    /// to as many. Returns how many distances were computed.
+    pub(crate) fn look_at_all(
+        &mut self,
+        count: usize,
+        search_list: usize,
+        mut score: impl FnMut(&[u32], &mut [f32]),
+    ) -> usize {
+        self.candidates.reset(search_list);
+        for first in (0..count).step_by(AT_ONCE) {
+            self.ids.clear();
+            self.ids.extend(first as u32..count.min(first + AT_ONCE) as u32);
+            self.scores.resize(self.ids.len(), 0.0);
+            score(&self.ids, &mut self.scores);
+            for (id, distance) in self.ids.iter().zip(&self.scores) {
+                self.candidates.insert(Neighbor { distance: *distance, id: *id });
+            }
+        }
+        count
     }
 
     /// The candidates of the last walk, the nearest first.

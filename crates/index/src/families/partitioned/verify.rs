@@ -83,10 +83,7 @@ fn check(
         // One of a border is in several.
         held.mark(index.id(at));
     }
-    let unreached = index.unreached()?;
-    if unreached > 0 {
-        report.unlinked += unreached as u64;
-        return Ok(Err(format!("{unreached} vectors have no way to them")));
-    }
-    Ok(Ok(()))
+    let lost = index.lost()?;
+    report.unlinked += lost.as_ref().map_or(0, |(vectors, _)| *vectors as u64);
+    Ok(lost.map_or(Ok(()), |(_, why)| Err(why)))
 }

@@ -145,10 +145,9 @@ impl Found<'_> {
                 return Ok(Err("a vector is not finite".into()));
             }
             report.links += index.check(set.ids_end).map_err(IndexError::Internal)?;
-            let unreached = index.unreached()?;
-            if unreached > 0 {
-                report.unlinked += unreached as u64;
-                return Ok(Err(format!("{unreached} vectors have no way to them")));
+            if let Some((vectors, why)) = index.lost()? {
+                report.unlinked += vectors as u64;
+                return Ok(Err(why));
             }
             let built = (0..index.count() as u32).map(|at| index.id(at));
             ids.extend(built.filter(|id| !late.has_deleted(*id)));

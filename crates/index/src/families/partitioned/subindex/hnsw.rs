@@ -1,6 +1,7 @@
 //! Growing an HNSW (Malkov and Yashunin, TPAMI 2020) by the insertion and pruning of the graph family: a graph a layer, each
 //! over the first vectors of the one below it.
 
+use super::copies::Copies;
 use super::options::PartitionedOptions;
 use super::{MOST_LAYERS, SubIndex};
 use crate::error::IndexError;
@@ -12,6 +13,10 @@ use crate::partition::space::Space;
 use bathyal_vectors::progress::{Progress, Unheard};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
+
+/// What hides a neighbour from another is nearer to it than they are to each other (HNSW, algorithm 4), by more than arithmetic may
+/// be wrong: two that are equally far from all others would hide all these from each other.
+const ALPHA: f32 = 1.000_01;
 
 /// Puts those of `members` first that are in upper layers, and those that are `held` back last; otherwise they stay in
 /// order. Returns how many vectors each layer has, the bottom first (HNSW, algorithm 1, line 4).
@@ -50,7 +55,9 @@ impl<'a> Hnsw<'a> {
     /// Bytes of memory that one over `count` vectors takes, besides these.
     pub(in super::super) fn planned_bytes(count: u64, own: &PartitionedOptions) -> u64 {
         // The upper layers are a geometric series of at most half of it.
-        2 * Adjacency::planned_bytes(count, 2 * own.links) + Growth::planned_bytes(count, 1)
+        2 * Adjacency::planned_bytes(count, 2 * own.links)
+            + Growth::planned_bytes(count, 1)
+            + Copies::planned_bytes(count)
     }
 
     /// Grows one over the vectors of `space`, of which the layers of `sizes` take the first each, and the bottom layer all
@@ -109,7 +116,8 @@ impl<'a> Hnsw<'a> {
         Ok(())
     }
 
-    /// Inserts `new` vectors into the graph of a layer; all of `order` are reachable then.
+    /// Inserts `new` vectors into the graph of a layer; all of `order` are reachable then. Of equal vectors the first is inserted, and
+    /// the others hang on it.
     fn insert(
         &self,
         graph: Adjacency,
@@ -117,13 +125,15 @@ impl<'a> Hnsw<'a> {
         new: &[u32],
         order: &[u32],
     ) -> Result<Adjacency, IndexError> {
-        // What hides a neighbour from another is nearer to it than they are to each other (HNSW, algorithm 4): no slack.
         let search_list = self.own.construction_list;
-        let options = GraphOptions { max_degree, search_list, alpha: 1.0, ..GraphOptions::default() };
+        let options = GraphOptions { max_degree, search_list, alpha: ALPHA, ..GraphOptions::default() };
         let progress: &dyn Progress = &self.progress;
         let growth =
             Growth { space: self.space, graph, entry: 0, options: &options, seed: 0, threads: 1, progress };
-        growth.insert("growing a sub-index", new, options.alpha, search_list)?;
+        let copies = Copies::find(self.space, order);
+        let distinct: Vec<u32> = new.iter().copied().filter(|number| !copies.contains(*number)).collect();
+        growth.insert("growing a sub-index", &distinct, options.alpha, search_list)?;
+        copies.link(&growth)?;
         growth.finish(order)?;
         Ok(growth.graph)
     }

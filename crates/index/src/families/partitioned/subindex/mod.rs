@@ -2,6 +2,7 @@
 //!
 //! Vectors of upper layers come first, so that each layer is a prefix of the one below it and a vector has one number in all.
 
+mod copies;
 pub(super) mod hnsw;
 pub(super) mod options;
 pub(super) mod table;
@@ -11,6 +12,7 @@ use crate::families::graph::adjacency::Adjacency;
 use crate::families::graph::walk::{Links, Walk};
 use crate::format::identity::Identity;
 use crate::format::walk::Marks;
+use std::collections::HashMap;
 
 /// Bytes before the lengths of the layers: checksum, number, vectors, layers, bytes of a link.
 const HEAD_BYTES: usize = 16;
@@ -252,11 +254,47 @@ impl<'a> SubIndex<'a> {
         }
     }
 
+    /// How many vectors searches lose by the links of the bottom layer, and why; `None` where they lose none.
+    ///
+    /// # Errors
+    /// There is no memory for it.
+    pub(super) fn lost(&self) -> Result<Option<(usize, String)>, IndexError> {
+        let unreached = self.unreached()?;
+        if unreached > 0 {
+            return Ok(Some((unreached, format!("{unreached} vectors have no way to them"))));
+        }
+        let alone = self.alone();
+        Ok((alone > 0).then(|| {
+            let why = format!(
+                "{alone} vectors that are repeated have links to their copies alone, as earlier builders made them: searches may \
+                 miss what is nearer; build the index anew"
+            );
+            (alone, why)
+        }))
+    }
+
+    /// Number of vectors that have copies, and whose copies and themselves have links to each other alone.
+    fn alone(&self) -> usize {
+        let (bottom, count) = (self.layer(0), self.count());
+        let row_bytes = self.rows.len() / count.max(1);
+        let row = |number: u32| &self.rows[number as usize * row_bytes..][..row_bytes];
+        // By their first: how many they are, and whether a link leads to another vector.
+        let mut groups: HashMap<&[u8], (usize, bool)> = HashMap::with_capacity(count);
+        for number in 0..count as u32 {
+            let own = row(number);
+            let leads_on = bottom.links(number).any(|link| row(link) != own);
+            let group = groups.entry(own).or_default();
+            *group = (group.0 + 1, group.1 || leads_on);
+        }
+        let alone = groups.values().filter(|(copies, leads_on)| *copies > 1 && *copies < count && !leads_on);
+        alone.map(|(copies, _)| copies).sum()
+    }
+
     /// Number of vectors that no way leads to from the top of the first one.
     ///
     /// # Errors
     /// There is no memory for it.
-    pub(super) fn unreached(&self) -> Result<usize, IndexError> {
+    fn unreached(&self) -> Result<usize, IndexError> {
         let bottom = self.layer(0);
         let mut reached = Marks::new(self.count() as u64)?;
         let (mut waiting, mut found) = (vec![0_u32], 0);
@@ -271,6 +309,9 @@ impl<'a> SubIndex<'a> {
 
     /// Walks from the top down and then the bottom layer with a list of `search_list` candidates, which are in `walk` then
     /// (HNSW, algorithm 5); `score` gives the distances to some vectors. Returns how many were computed.
+    ///
+    /// Where links lead to fewer vectors than the list has room for, all are compared: earlier builders left equal
+    /// vectors with links to each other alone.
     pub(super) fn search(
         &self,
         walk: &mut Walk,
@@ -282,7 +323,11 @@ impl<'a> SubIndex<'a> {
             scored += walk.run(&self.layer(layer), entry, 1, &mut score, |_| ());
             entry = walk.found().next().map_or(entry, |nearest| nearest.id);
         }
-        scored + walk.run(&self.layer(0), entry, search_list, &mut score, |_| ())
+        scored += walk.run(&self.layer(0), entry, search_list, &mut score, |_| ());
+        if walk.found().len() < search_list.min(self.count()) {
+            scored += walk.look_at_all(self.count(), search_list, score);
+        }
+        scored
     }
 }
 
@@ -386,6 +431,40 @@ mod tests {
         });
         assert_eq!(walk.found().map(|found| found.id).collect::<Vec<_>>(), [30, 29, 31, 28, 32]);
         assert!(scored < 100, "{scored}");
+    }
+
+    #[test]
+    fn pairs_that_lead_nowhere_are_found_and_searched_all_the_same() {
+        // Eight vectors, each twice, linked to its copy; the first leads to all.
+        let layer = Adjacency::new(16, 16).expect("memory");
+        for number in 0..16 {
+            layer.lock(number).set([(number + 8) % 16].into_iter());
+        }
+        let encode = |layer: Adjacency| {
+            let ids: Vec<u32> = (0..16).collect();
+            let rows: Vec<[u8; 1]> = (0..16).map(|number| [number % 8]).collect();
+            let mut bytes = Vec::new();
+            let parts = Parts { number: 0, layers: &[layer], ids: &ids };
+            parts.encode(Identity::NONE, |number| &rows[number as usize], &mut bytes);
+            bytes
+        };
+        let alone = Adjacency::new(16, 16).expect("memory");
+        (0..16).for_each(|number| {
+            alone.lock(number).set(layer.neighbors(number).collect::<Vec<_>>().into_iter())
+        });
+        alone.lock(0).set((1..16).collect::<Vec<_>>().into_iter());
+        let bytes = encode(alone);
+        let index = SubIndex::read(&bytes, 1).expect("sound");
+        let (vectors, why) = index.lost().expect("memory").expect("islands");
+        assert!(vectors == 14 && why.contains("copies alone"), "{vectors}: {why}");
+        let mut walk = Walk::new(0, 0);
+        let bytes = encode(layer);
+        let index = SubIndex::read(&bytes, 1).expect("sound");
+        assert_eq!(index.lost().expect("memory").expect("unreached").0, 14);
+        index.search(&mut walk, 5, |numbers, scores| {
+            numbers.iter().zip(scores).for_each(|(number, score)| *score = (number % 8).abs_diff(3) as f32);
+        });
+        assert_eq!(walk.found().map(|found| found.id).collect::<Vec<_>>(), [3, 11, 2, 4, 10]);
     }
 
     #[test]

@@ -1,0 +1,117 @@
+//! Vectors that are equal, byte for byte. In a graph the first of them stands for all, and the others hang on it as a tree: a walk
+//! that comes to one of them comes to the first in one step, and to as many of the others as its list has room for.
+//!
+//! Inserted like others, copies would take each other's places in lists: as many copies as a list has candidates leave it no
+//! link to any other vector.
+
+use crate::error::IndexError;
+use crate::families::graph::grow::Growth;
+use crate::partition::space::Space;
+use std::collections::HashMap;
+
+/// Places of a list that children do not take: one for the first of the equal vectors, one for a vector that is cut off.
+const OTHER_LINKS: usize = 2;
+
+/// The equal vectors of a layer.
+pub(super) struct Copies {
+    /// Each vector that equals an earlier one, and the first that it equals, rising.
+    by_copy: Vec<(u32, u32)>,
+}
+
+impl Copies {
+    /// Bytes that finding those among `count` vectors takes.
+    pub(super) fn planned_bytes(count: u64) -> u64 {
+        // The map is at least half full, of slices and numbers; pairs, and the same by their first.
+        count * (2 * 25 + 2 * 8)
+    }
+
+    /// Finds those among the vectors `order` (rising).
+    pub(super) fn find(space: &Space, order: &[u32]) -> Copies {
+        let mut firsts: HashMap<&[u8], u32> = HashMap::with_capacity(order.len());
+        let mut by_copy = Vec::new();
+        for number in order {
+            let first = *firsts.entry(space.row(*number)).or_insert(*number);
+            if first != *number {
+                by_copy.push((*number, first));
+            }
+        }
+        Copies { by_copy }
+    }
+
+    /// Whether a vector equals an earlier one.
+    pub(super) fn contains(&self, number: u32) -> bool {
+        self.by_copy.binary_search_by_key(&number, |(copy, _)| *copy).is_ok()
+    }
+
+    /// Hangs all of them on the first that they equal, which is in the graph.
+    pub(super) fn link(&self, growth: &Growth<'_>) -> Result<(), IndexError> {
+        if self.by_copy.is_empty() {
+            return Ok(());
+        }
+        let mut by_first: Vec<(u32, u32)> =
+            self.by_copy.iter().map(|(copy, first)| (*first, *copy)).collect();
+        by_first.sort_unstable();
+        let children = (growth.options.max_degree as usize).saturating_sub(OTHER_LINKS).max(1);
+        let mut inserter = growth.inserter(growth.options.search_list)?;
+        for group in by_first.chunk_by(|a, b| a.0 == b.0) {
+            let first = group[0].0;
+            for (at, (_, copy)) in group.iter().enumerate() {
+                let below = group.iter().skip(at * children + 1).take(children).map(|(_, copy)| *copy);
+                let links: Vec<u32> = std::iter::once(first).chain(below).collect();
+                growth.graph.lock(*copy).set(links.into_iter());
+            }
+            inserter.link(first, &[group[0].1], growth.options.alpha);
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::hnsw::{Hnsw, arrange};
+    use super::super::options::PartitionedOptions;
+    use super::*;
+    use bathyal_kernels::{Element, Metric};
+    use bathyal_vectors::progress::Silent;
+
+    /// From every vector of the bottom layer a way leads to every other, whatever is repeated how often.
+    #[test]
+    fn all_vectors_are_reachable_from_each() {
+        let own = PartitionedOptions { links: 4, construction_list: 20, ..PartitionedOptions::default() };
+        let times: [&dyn Fn(u32) -> usize; 4] =
+            [&|_| 2, &|_| 20, &|row| if row == 7 { 1000 } else { 1 }, &|row| if row == 0 { 500 } else { 0 }];
+        for (number, times) in times.into_iter().enumerate() {
+            let rows: Vec<u32> = (0..60_u32).flat_map(|row| std::iter::repeat_n(row, times(row))).collect();
+            let mut members: Vec<u32> = (0..rows.len() as u32).map(|at| at * 7 % rows.len() as u32).collect();
+            members.sort_unstable_by_key(|member| member.wrapping_mul(2_654_435_761));
+            let held = |member: u32| member % 9 == 4;
+            let sizes = arrange(&mut members, held, &own, 1);
+            for metric in [Metric::L2, Metric::InnerProduct, Metric::Cosine] {
+                let mut space = Space::blank(members.len(), 2, Element::F32, metric).expect("memory");
+                for (to, from) in (0..).zip(&members) {
+                    let row = rows[*from as usize];
+                    let values = [1.0 + (row % 8) as f32, (row / 8) as f32 - 3.5];
+                    let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
+                    space.row_mut(to).copy_from_slice(&bytes);
+                }
+                if metric == Metric::InnerProduct {
+                    space.lift(100.0);
+                }
+                let held_count = members.iter().filter(|member| held(**member)).count();
+                let mut hnsw = Hnsw::grow(&space, &sizes, held_count, &own, &Silent).expect("grown");
+                hnsw.complete(members.len() - held_count).expect("completed");
+                let bottom = &hnsw.layers[0];
+                for start in (0..members.len() as u32).step_by(17) {
+                    let (mut seen, mut waiting) = (vec![false; members.len()], vec![start]);
+                    while let Some(at) = waiting.pop() {
+                        if !std::mem::replace(&mut seen[at as usize], true) {
+                            waiting.extend(bottom.neighbors(at));
+                        }
+                    }
+                    let reached = seen.iter().filter(|seen| **seen).count();
+                    assert_eq!(reached, members.len(), "set {number} as {metric}, from {start}");
+                }
+            }
+        }
+    }
+}
