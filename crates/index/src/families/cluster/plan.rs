@@ -55,7 +55,7 @@ impl Plan {
             return Plan { planned: whole, rows: count };
         };
         let run = GROUPS_A_RUN * layout.group_vectors();
-        let least = (2 * count / MOST_PARTS).next_multiple_of(run).min(count.next_multiple_of(run));
+        let least = (2 * count / MOST_PARTS).max(1).next_multiple_of(run).min(count.next_multiple_of(run));
         let free = budget.saturating_sub(fixed + threads * halving_bytes(data.dim()));
         let rows = (free / (row + means)) as usize / run * run;
         let rows = rows.clamp(least, count.next_multiple_of(run));

@@ -63,7 +63,7 @@ impl Plan {
             return Plan { planned: whole, rows: count };
         };
         let leaves = count.next_multiple_of(shape.leaf);
-        let least = (2 * count / MOST_PARTS).next_multiple_of(shape.leaf).min(leaves);
+        let least = (2 * count / MOST_PARTS).max(1).next_multiple_of(shape.leaf).min(leaves);
         let free = budget.saturating_sub(fixed + sizes.centroids + halving);
         let rows = (free / (row + means)) as usize / shape.leaf * shape.leaf;
         let rows = rows.clamp(least, leaves);
