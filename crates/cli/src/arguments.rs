@@ -511,9 +511,66 @@ fn parse_rows(text: &str) -> Result<std::ops::Range<u64>, String> {
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory;
+    use clap::{Command, CommandFactory};
+    use std::collections::BTreeSet;
+    use std::path::Path;
 
     use super::*;
+
+    /// All long options of a command and of those below it.
+    fn long_options(command: &Command, names: &mut BTreeSet<String>) {
+        names.extend(command.get_arguments().filter_map(|argument| argument.get_long()).map(String::from));
+        command.get_subcommands().for_each(|below| long_options(below, names));
+    }
+
+    /// The lines with code of the files below `folder`, and of which file they are.
+    fn lines_below(folder: &Path, lines: &mut Vec<(String, String)>) {
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                lines_below(&path, lines);
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                let text = std::fs::read_to_string(&path).unwrap();
+                let code = text.lines().filter(|line| !line.trim_start().starts_with("//"));
+                lines.extend(code.map(|line| (path.display().to_string(), line.to_owned())));
+            }
+        }
+    }
+
+    #[test]
+    fn messages_advise_options_that_exist() {
+        /// What is no option of the command: one of a store, and those of another program.
+        const OTHERS: [&str; 2] = ["cache-memory", "format"];
+        const ADVICE: [&str; 5] = ["lower ", "raise ", "smaller ", "larger ", "fewer "];
+        let mut names = BTreeSet::new();
+        let mut command = Arguments::command();
+        command.build();
+        long_options(&command, &mut names);
+        let crates = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+        let mut lines = Vec::new();
+        for name in ["index", "collection", "tier", "store", "object", "remote", "gpu", "vectors", "console"]
+        {
+            lines_below(&crates.join(name).join("src"), &mut lines);
+        }
+        let mut found = 0;
+        for (file, line) in lines {
+            let word = |text: &str, more: char| -> String {
+                let letters =
+                    text.chars().take_while(|letter| letter.is_ascii_lowercase() || *letter == more);
+                letters.collect()
+            };
+            let flags = line.match_indices("--").map(|(at, _)| word(&line[at + 2..], '-'));
+            let advised = ADVICE.iter().flat_map(|verb| line.match_indices(verb));
+            let advised = advised.map(|(at, verb)| word(&line[at + verb.len()..], '_'));
+            let advised = advised.filter(|name| name.contains('_')).map(|name| name.replace('_', "-"));
+            for name in flags.chain(advised).filter(|name| !name.is_empty()) {
+                found += 1;
+                let known = names.contains(&name) || OTHERS.contains(&name.as_str());
+                assert!(known, "{file}: no command knows --{name}: {line}");
+            }
+        }
+        assert!(found > 40, "only {found} options are advised");
+    }
 
     #[test]
     fn the_grammar_is_sound() {

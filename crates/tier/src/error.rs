@@ -229,7 +229,7 @@ pub enum ReadError {
     },
     /// The read buffers' budget cannot hold what a query asks for at once beside what waiting queries hold.
     #[error(
-        "read buffers of {needed} bytes are needed at once, beyond the {budget} that the engine may use; raise the buffer budget, read fewer spans at once or run fewer queries at once"
+        "read buffers of {needed} bytes are needed at once, beyond the {budget} of a search thread; run fewer queries at once (in_flight)"
     )]
     Budget {
         /// A budget in bytes that would have held the whole batch, and what other queries held.

@@ -67,11 +67,14 @@ const LEAST_LIST_FRAME: usize = 32 << 10;
 pub(super) struct StoredLists {
     entry: SpannEntry,
     dim: usize,
+    /// Bytes of a vector as it is stored.
+    row_bytes: usize,
 }
 
 impl StoredLists {
     pub(super) fn read(manifest: &Manifest) -> Result<StoredLists, String> {
-        Ok(StoredLists { entry: SpannEntry::read(manifest)?, dim: manifest.dim as usize })
+        let (entry, row_bytes) = (SpannEntry::read(manifest)?, manifest.stored_row_bytes()?);
+        Ok(StoredLists { entry, dim: manifest.dim as usize, row_bytes })
     }
 
     /// Vectors of a list, about.
@@ -86,7 +89,8 @@ impl Stored for StoredLists {
     }
 
     fn buffers(&self) -> Buffers {
-        let longest = (self.entry.longest_bytes as usize).next_multiple_of(BLOCK_BYTES);
+        // Where lists have addresses, or codes, a read is for one vector at least.
+        let longest = (self.entry.longest_bytes as usize).max(self.row_bytes).next_multiple_of(BLOCK_BYTES);
         // Whatever a read begins in the middle of, it covers whole blocks.
         let bytes = (longest + 2 * BLOCK_BYTES).max(LEAST_LIST_FRAME);
         let frames = ((LIST_BUFFER_BYTES / bytes) as u32).clamp(LEAST_FRAMES, FRAMES);
