@@ -1,6 +1,7 @@
 //! Which codes an index has when its caller did not say.
 
 use crate::error::IndexError;
+use crate::format::manifest::MAX_CODE_BYTES;
 use bathyal_kernels::Element;
 use bathyal_kernels::quantize::{CodeKind, Codec};
 
@@ -12,8 +13,6 @@ pub const DEFAULT_CODE_BYTES: u32 = 32;
 const BITS_A_CODE_BIT: usize = 2;
 /// Least bytes of such a code.
 const LEAST_CODE_BYTES: usize = 8;
-/// Most bytes of a code that can be asked for.
-const MOST_CODE_BYTES: u32 = 4096;
 
 /// Bytes of a code of vectors of `element` where those of [`CodeChoice`] do not suit it. Longer vectors than axes are made for
 /// need a bit a dimension anyway.
@@ -31,24 +30,42 @@ pub(crate) struct CodeChoice {
     pub(crate) kind: Option<CodeKind>,
 }
 
+/// Bytes that a code of this kind takes at least.
+fn least_bytes(kind: CodeKind, dim: usize) -> u32 {
+    match kind {
+        // So many bits a dimension, and the factors.
+        CodeKind::RaBitQ { bits } => u32::from(bits) * dim.div_ceil(8) as u32 + 8,
+        CodeKind::Axes => 8,
+        _ => 1,
+    }
+}
+
 impl CodeChoice {
+    /// Whether the size is open, and the kind can have any.
+    pub(crate) fn may_be_short(self) -> bool {
+        self.bytes.is_none() && matches!(self.kind, None | Some(CodeKind::Axes))
+    }
+
     /// Refuses sizes that no code has.
     pub(crate) fn check(self) -> Result<(), IndexError> {
-        if self.bytes.is_some_and(|bytes| bytes == 0 || bytes > MOST_CODE_BYTES) {
-            return Err(IndexError::Parameter(format!("code_bytes must be between 1 and {MOST_CODE_BYTES}")));
+        if self.bytes.is_some_and(|bytes| bytes == 0 || bytes > MAX_CODE_BYTES) {
+            return Err(IndexError::Parameter(format!("code_bytes must be between 1 and {MAX_CODE_BYTES}")));
         }
         Ok(())
     }
 
     /// Bytes of a code when the caller did not say: small vectors need no more than they have dimensions; long ones need
     /// more to navigate well.
+    /// A kind that is named may have no shorter ones.
     pub(crate) fn bytes(self, dim: usize) -> u32 {
-        self.bytes.unwrap_or_else(|| DEFAULT_CODE_BYTES.max(dim as u32 / 8).min(dim.max(8) as u32))
+        let usual = DEFAULT_CODE_BYTES.max(dim as u32 / 8).min(dim.max(8) as u32);
+        self.bytes.unwrap_or_else(|| usual.max(self.kind.map_or(1, |kind| least_bytes(kind, dim))))
     }
 
     /// Half the bytes that a code of `dim` dimensions has.
     pub(crate) fn halved(self, dim: usize) -> Option<u32> {
-        Some((self.bytes(dim) / 2).max(1))
+        let least = self.kind.map_or(1, |kind| least_bytes(kind, dim));
+        Some(self.bytes(dim) / 2).filter(|half| *half >= least)
     }
 
     /// The kind and the size of codes that are scanned in groups.
@@ -61,8 +78,7 @@ impl CodeChoice {
             CodeKind::Pq | CodeKind::Pq4 => CodeKind::RaBitQ { bits: 1 },
             kind => kind,
         });
-        // One bit a dimension and the factors are the least that a long vector can have.
-        let least = if kind == (CodeKind::RaBitQ { bits: 1 }) { dim.div_ceil(8) + 8 } else { 8 };
+        let least = least_bytes(kind, dim) as usize;
         (kind, if self.bytes.is_none() { bytes.max(least) } else { bytes })
     }
 
@@ -74,5 +90,37 @@ impl CodeChoice {
     /// Most bytes of a trained codec while it encodes: its matrix as floats and as it is stored.
     pub(crate) fn codec_bytes(self, dim: usize) -> u64 {
         8 * if self.of_groups(dim).0 == CodeKind::Axes { (dim as u64).pow(2) } else { dim as u64 * 1024 }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bathyal_kernels::Metric;
+
+    #[test]
+    fn the_default_size_suits_every_kind() {
+        let kinds = [CodeKind::Pq, CodeKind::Pq4, CodeKind::Axes];
+        let kinds = kinds.into_iter().chain((1..=8).map(|bits| CodeKind::RaBitQ { bits }));
+        for kind in kinds {
+            for dim in [1, 3, 7, 8, 9, 100, 128, 1000, 4096] {
+                // The axes of long vectors take long to find.
+                if kind == CodeKind::Axes && dim > 128 {
+                    continue;
+                }
+                let choice = CodeChoice { bytes: None, kind: Some(kind) };
+                let rows: Vec<f32> = (0..20 * dim).map(|at| (at * 7919 % 101) as f32).collect();
+                for bytes in [choice.bytes(dim) as usize, choice.of_groups(dim).1] {
+                    let trained = Codec::train(kind, bytes, Metric::L2, &rows, dim, 1, 1);
+                    assert!(trained.is_ok(), "{kind} of {dim}: {:?}", trained.err());
+                }
+                // What is advised where memory is short is possible, too.
+                if let Some(half) = choice.halved(dim) {
+                    let trained = Codec::train(kind, half as usize, Metric::L2, &rows, dim, 1, 1);
+                    assert!(trained.is_ok(), "{kind} of {dim}, {half} bytes: {:?}", trained.err());
+                }
+            }
+            assert!(CodeChoice { bytes: None, kind: Some(kind) }.bytes(65_536) <= MAX_CODE_BYTES);
+        }
     }
 }

@@ -65,7 +65,7 @@ impl Builder for ClusterOptions {
     }
 
     fn with_default_code_bytes(&self, bytes: u32) -> Option<FamilyOptions> {
-        self.code_bytes.is_none().then(|| ClusterOptions { code_bytes: Some(bytes), ..*self }.into())
+        self.codes().may_be_short().then(|| ClusterOptions { code_bytes: Some(bytes), ..*self }.into())
     }
 
     fn leaner(&self, dim: usize) -> Vec<(&'static str, FamilyOptions)> {

@@ -6,6 +6,7 @@ use super::open::load_flat;
 use super::options::FlatOptions;
 use super::section::{FlatEntry, NAME, STRIPED, VECTORS_NAME};
 use super::sizes::{self, layout_of, stages};
+use crate::build::codes::CodeChoice;
 use crate::build::journal::{self, holds, require};
 use crate::build::options::{BuildOptions, BuildReport, Builder, Details, FamilyOptions, Job};
 use crate::build::plan::FamilyPlan;
@@ -83,7 +84,8 @@ impl Builder for FlatOptions {
     }
 
     fn with_default_code_bytes(&self, bytes: u32) -> Option<FamilyOptions> {
-        (self.codes().is_some() && self.code_bytes.is_none())
+        self.codes()
+            .is_some_and(CodeChoice::may_be_short)
             .then(|| FlatOptions { code_bytes: Some(bytes), ..*self }.into())
     }
 

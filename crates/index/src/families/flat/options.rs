@@ -23,7 +23,7 @@ pub(crate) const DOCS: &[OptionDoc] = &[
         name: "code_bytes",
         value: "BYTES",
         help: "bytes of memory that each vector takes while searching, for a code that lets searches stop early \
-               [default: no codes, or what suits the dim where a kind is given]",
+               [default: no codes, or what suits the dim and the kind where one is given]",
     },
     OptionDoc {
         name: "code_kind",

@@ -68,7 +68,7 @@ pub(crate) const DOCS: &[OptionDoc] = &[
     OptionDoc {
         name: "code_bytes",
         value: "BYTES",
-        help: "bytes of memory that each vector takes while searching, for its code [default: suits the dim]",
+        help: "bytes of memory that each vector takes while searching, for its code [default: suits the dim and the kind]",
     },
     OptionDoc {
         name: "code_kind",

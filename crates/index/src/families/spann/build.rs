@@ -59,7 +59,7 @@ impl Builder for SpannOptions {
     }
 
     fn with_default_code_bytes(&self, bytes: u32) -> Option<FamilyOptions> {
-        (self.code_kind.is_some() && self.code_bytes.is_none())
+        (self.code_kind.is_some() && self.codes().may_be_short())
             .then(|| SpannOptions { code_bytes: Some(bytes), ..*self }.into())
     }
 

@@ -96,7 +96,7 @@ pub(crate) const DOCS: &[OptionDoc] = &[
     OptionDoc {
         name: "code_bytes",
         value: "BYTES",
-        help: "bytes of a code: of a centroid in little memory, of a vector in lists of codes [default: suits the dim]",
+        help: "bytes of a code: of a centroid in little memory, of a vector in lists of codes [default: suits the dim and the kind]",
     },
     OptionDoc {
         name: "code_kind",
