@@ -74,7 +74,7 @@ pub enum IndexError {
         path: PathBuf,
     },
     /// The memory that the caller allows is not enough.
-    #[error("{what} needs {needed} bytes ({:.0} MB) of memory, but only {given} bytes ({:.0} MB) are allowed; {advice}", *needed as f64 / 1e6, *given as f64 / 1e6)]
+    #[error("{what} needs {needed} bytes ({:.0} MB) of memory, but only {given} bytes ({:.0} MB) are allowed; {advice}", (*needed as f64 / 1e6).ceil(), (*given as f64 / 1e6).floor())]
     Memory {
         /// What was to be done.
         what: &'static str,

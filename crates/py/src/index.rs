@@ -473,6 +473,5 @@ impl IndexHandle {
 
 /// Bytes of memory that the open index held during a search.
 pub(crate) fn memory_of(index: &Index, found: &SearchResult, options: &SearchOptions) -> u64 {
-    let in_flight = options.in_flight.unwrap_or_else(|| index.default_in_flight(found.search_list));
-    index.dram_bytes(found.threads, in_flight, found.search_list)
+    index.dram_bytes_of(found, options)
 }

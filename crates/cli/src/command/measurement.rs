@@ -186,7 +186,7 @@ impl Measurement {
             code_distances_per_query: mean(totals.code_distances),
             full_distances_per_query: mean(totals.full_distances),
             own_per_query: own_per_query(totals, queries),
-            dram_bytes: index.dram_bytes(found.threads, in_flight, found.search_list),
+            dram_bytes: index.dram_bytes_of(found, &options),
             query_state_bytes: index.query_bytes(&options).unwrap_or_default(),
             memory_split: *index.memory_split(),
             not_counted,

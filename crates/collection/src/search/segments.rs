@@ -4,7 +4,7 @@ use super::{Asked, Near, PartPlan};
 use crate::error::CollectionError;
 use crate::state::{Located, State};
 use crate::together::{thread_count, together};
-use bathyal_index::{IndexError, RowSet, SearchOptions, SearchResult, SearchTotals};
+use bathyal_index::{IndexError, NO_ID, RowSet, SearchOptions, SearchResult, SearchTotals};
 use bathyal_tier::Control;
 use std::sync::Arc;
 
@@ -44,6 +44,7 @@ impl InSegments<'_> {
             for (query, list) in lists.iter_mut().enumerate() {
                 let own = query * found.k..(query + 1) * found.k;
                 let rows = found.ids[own.clone()].iter().zip(&found.distances[own]);
+                let rows = rows.filter(|(row, _)| **row != NO_ID);
                 list.extend(rows.map(|(row, distance)| (*distance, Located { part: *part, row: *row })));
             }
             told.plans.push(plan);

@@ -115,7 +115,12 @@ pub(crate) fn build_over(
     let planned = planned_memory(data, options);
     if let Some(given) = options.memory_bytes.filter(|given| *given < planned) {
         let (what, advice) = ("building this index", memory_advice(data, options, planned));
-        return Err(IndexError::Memory { what, needed: planned, given, advice });
+        return Err(IndexError::Memory {
+            what,
+            needed: enough_memory(data, options, planned),
+            given,
+            advice,
+        });
     }
     progress.stage("checking vectors", data.count() as u64);
     let (identity, largest) = identity(data, options, progress)?;
@@ -178,6 +183,21 @@ fn source<'a>(
         }
     }
     Ok(Source::new(data, form, loss))
+}
+
+/// The least budget from `planned` bytes on within which a build keeps: a larger budget may be planned for in another way.
+fn enough_memory(data: &VectorFile, options: &BuildOptions, planned: u64) -> u64 {
+    /// Budgets that are tried at most.
+    const MOST_TRIES: usize = 64;
+    let mut budget = planned;
+    for _ in 0..MOST_TRIES {
+        let again = planned_memory(data, &BuildOptions { memory_bytes: Some(budget), ..options.clone() });
+        if again <= budget {
+            break;
+        }
+        budget = again;
+    }
+    budget
 }
 
 /// What to do where a build takes `planned` bytes and may not: only what makes this very build take less.

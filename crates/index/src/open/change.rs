@@ -45,15 +45,14 @@ pub(super) struct FoundLog {
     memory_bytes: u64,
 }
 
-/// Divides the memory `given` to an index by `plan`, with room for what was inserted and, where there is some, for what will be.
+/// Divides the memory `given` to an index by `plan`, with room for what was inserted, of so many bytes with the log, and, where there is some, for what will be.
 pub(super) fn plan(
-    log: Option<&FoundLog>,
+    logged: Option<u64>,
     given: Option<u64>,
     plan: impl Fn(Option<u64>) -> Result<MemorySplit, IndexError>,
 ) -> Result<MemorySplit, IndexError> {
-    let (Some(log), Some(given)) = (log, given) else { return plan(given) };
-    // The log itself is in memory, too, until the index is open.
-    let (taken, room) = (log.memory_bytes + log.bytes.len() as u64, given / ROOM_SHARE);
+    let (Some(taken), Some(given)) = (logged, given) else { return plan(given) };
+    let room = given / ROOM_SHARE;
     let with = |changes: u64| {
         let split = plan(Some(given.saturating_sub(changes)))?;
         Ok(MemorySplit { budget: Some(given), changes, ..split })
@@ -120,6 +119,11 @@ impl FoundLog {
         end.map_err(|reason| damaged(log.as_ref(), reason))?;
         let memory_bytes = memory_bytes(stored, manifest, vectors).map_err(wrong)?;
         Ok(Some(FoundLog { log, format, bytes, memory_bytes }))
+    }
+
+    /// Bytes of memory that what it says takes, with the log itself, which is there, too, until the index is open.
+    pub(super) fn taken_bytes(&self) -> u64 {
+        self.memory_bytes + self.bytes.len() as u64
     }
 
     /// Applies what it says to an index that has been loaded.
@@ -347,13 +351,16 @@ impl Index {
         if needed <= given {
             return Ok(());
         }
-        let advice = match given == MOST_CHANGED_BYTES {
-            true => "compact the index first: that makes them part of its tables",
-            false => {
-                "compact the index first, or open it with a larger budget, of which a sixteenth is for inserts, or with none"
-            }
+        let what = "keeping the inserted vectors";
+        let Some(budget) = self.split.budget.filter(|_| given < MOST_CHANGED_BYTES) else {
+            let advice = "compact the index first: that makes them part of its tables".into();
+            return Err(IndexError::Memory { what, needed, given, advice });
         };
-        Err(IndexError::Memory { what: "keeping the inserted vectors", needed, given, advice: advice.into() })
+        // Said as the whole budget of which that is a part, which is what a caller can change.
+        let needed = (4 * ROOM_SHARE).saturating_mul(needed.min(MOST_CHANGED_BYTES));
+        let advice = "compact the index first, or open it with a budget of at least that much, of which a sixteenth is for inserts, or \
+                      with none";
+        Err(IndexError::Memory { what, needed, given: budget, advice: advice.into() })
     }
 }
 

@@ -255,7 +255,7 @@ impl Index {
     fn memory_parts(&self, search_list: usize) -> Vec<MemoryPart> {
         let split = self.memory_split();
         let query = self.stored.query_bytes(search_list);
-        let buffers = self.thread_memory(1, search_list).saturating_sub(query);
+        let buffers = self.used_buffers(1);
         let part = |part, bytes| MemoryPart { part, bytes };
         let parts = [
             part("codes", split.codes),

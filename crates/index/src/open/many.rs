@@ -2,8 +2,7 @@
 
 use super::{Index, SearchOptions};
 use crate::error::IndexError;
-use crate::query::SearchTotals;
-use crate::query::{OwnCosts, QueryStats};
+use crate::query::{NO_ID, OwnCosts, QueryStats, SearchTotals};
 use bathyal_kernels::Neighbor;
 use bathyal_tier::Control;
 use bathyal_vectors::VectorFile;
@@ -99,6 +98,7 @@ pub fn search_many(
         let found = index.search(queries, &one, control)?;
         for (list, at) in lists.iter_mut().zip((0..count).map(|query| query * found.k)) {
             let rows = found.ids[at..at + found.k].iter().zip(&found.distances[at..at + found.k]);
+            let rows = rows.filter(|(id, _)| **id != NO_ID);
             list.extend(rows.map(|(id, distance)| (Neighbor { distance: *distance, id: *id }, number)));
         }
         let costs = result.per_query.iter_mut().zip(&found.per_query);

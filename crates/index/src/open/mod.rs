@@ -18,6 +18,7 @@ mod numa;
 mod options;
 mod params;
 mod plan_within;
+mod planning;
 mod pool;
 mod probing;
 mod range;
@@ -60,7 +61,7 @@ pub use warm::WarmReport;
 use crate::cost::processor::Processor;
 use crate::error::IndexError;
 use crate::families;
-use crate::family::{Arrival, Buffers, CardChoice, Loading, MemorySplit, Opened, Origin, Stored};
+use crate::family::{Arrival, Buffers, CardChoice, Loading, MemorySplit, Opened, Stored};
 use crate::form::Form;
 use crate::format::ids::load_ids;
 use crate::format::manifest::Manifest;
@@ -81,7 +82,7 @@ use change::{Changing, FoundLog};
 use going_on::{CardTrouble, Reopening};
 use in_flight::engine_depth;
 use known_places::KnownPlaces;
-use numa::Placement;
+use planning::Planning;
 pub use pool::SearchMemory;
 use pool::{Job, Known, RawQueries, Tenant, cores, process};
 use result::collect;
@@ -91,7 +92,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
-use tier::{OpenParts, Pages, arrives, card_profile, check_card, moves_lines, open_tier};
+use tier::{OpenParts, Pages, arrives, card_profile, check_card, open_tier};
 
 /// Bytes of a connection to a store, about: what it reads into, and its TLS.
 const CONNECTION_BYTES: u64 = 48 << 10;
@@ -130,6 +131,8 @@ pub struct Index {
     /// What goes on without it.
     trouble: CardTrouble,
     split: MemorySplit,
+    /// How that was divided.
+    planning: Planning,
     engine: EngineOptions,
     /// What the pool of search threads knows of this index.
     tenant: Arc<Tenant>,
@@ -200,20 +203,6 @@ impl Loaded {
         let opened = stored.open(&loading)?;
         Ok(Loaded { tier, opened, profile, engine, cache, parts, pages: loaded })
     }
-}
-
-/// From where searches will read, and what else they have memory of.
-fn origin<'a>(
-    directory: &dyn Generation,
-    manifest: &Manifest,
-    options: &'a OpenOptions,
-) -> Result<Origin<'a>, IndexError> {
-    let far = directory.traffic().is_some();
-    let lines = !far && moves_lines(directory, manifest, options)?;
-    let (card, whole) = (options.card.as_deref(), options.tier == TierChoice::Card);
-    let searches = options.search_memory.as_ref().filter(|_| options.memory_bytes.is_some());
-    let searches = searches.map(SearchMemory::bytes);
-    Ok(Origin { place: options.tier.place(), far, lines, card, whole, searches })
 }
 
 /// What searches may take, where there is a budget: memory that others share, or what is left of the budget.
@@ -320,16 +309,11 @@ impl Index {
         if options.card.is_some() {
             stored.check_card(&manifest)?;
         }
-        let placement = Placement::of(options)?;
         let log = FoundLog::read(directory, &manifest, &*stored)?;
-        let (traffic, from) = (directory.traffic(), origin(directory, &manifest, options)?);
-        let plan = |budget| MemorySplit::plan(&manifest, &*stored, from, budget);
-        let goes_on = options.processor_goes_on && options.card.is_some();
-        let standby = goes_on.then(|| MemorySplit::standby_bytes(&manifest, &*stored, from.place));
-        let (split, lacking) = going_on::plan(options.memory_bytes, standby, |budget| {
-            change::plan(log.as_ref(), budget, |budget| placement.plan(budget, stored.keeps(), plan))
-        })?;
-        let split = from.searches.map_or(split, |bytes| split.sharing(bytes));
+        let traffic = directory.traffic();
+        let planning = Planning::new(directory, (&manifest, &*stored), options, log.as_ref())?;
+        let (split, lacking) = planning.split(&manifest, &*stored, options.memory_bytes)?;
+        let placement = planning.placement();
         let arriving = arrives(directory, &manifest, &*stored, &split, options)?;
         let mut of_first = None;
         let copies = placement.load(|_| {
@@ -360,13 +344,13 @@ impl Index {
             false => Buffers::held_bytes(engine.buffer_budget_bytes, traffic.is_some()),
         };
         let searches = search_memory(&split, options);
-        let (file, nodes) = (address.join(&manifest.paged_file().name), placement.nodes);
-        let tenant = Arc::new(Tenant::new(file, tiers, nodes.clone(), engine, thread_bytes, searches));
+        let nodes = placement.nodes.clone();
+        let tenant = Arc::new(Tenant::new(tiers, nodes.clone(), engine, thread_bytes, searches));
         let trouble = kept.map_or_else(CardTrouble::default, |directory| {
             let read = if options.tier == TierChoice::Card { tier.profile() } else { &profile };
             let (directory, manifest, profile) = (directory.clone(), manifest.clone(), read.clone());
             let (tier, shared) = (options.tier.clone(), tier.is_shared());
-            let bytes = standby.unwrap_or(0);
+            let bytes = planning.standby.unwrap_or(0);
             Reopening { directory, manifest, bytes, split, lacking, profile, tier, pages, shared }
                 .trouble(options)
         });
@@ -390,6 +374,7 @@ impl Index {
             changing,
             thread_bytes,
             split,
+            planning,
             engine,
             manifest,
             process: process(),
@@ -469,30 +454,10 @@ impl Index {
         self.metric
     }
 
-    /// Bytes of memory that the open index holds while `threads` threads search with a candidate list of
-    /// `search_list`, `in_flight` queries each, or as many as the budget allows.
-    pub fn dram_bytes(&self, threads: usize, in_flight: usize, search_list: u32) -> u64 {
-        let in_flight =
-            self.affordable_in_flight(in_flight, threads, search_list as usize).unwrap_or(in_flight.min(1));
-        let changes = self.changed_bytes() - self.split.changes;
-        let changes = changes + self.trouble.taken_bytes().saturating_sub(self.split.standby);
-        self.needed_bytes(threads, in_flight, search_list) + changes
-    }
-
     /// Bytes of memory for what was changed since it was built.
     fn changed_bytes(&self) -> u64 {
         let now = self.changing.as_ref().map_or(0, |changing| changing.now().bytes());
         now.max(self.split.changes)
-    }
-
-    fn needed_bytes(&self, threads: usize, in_flight: usize, search_list: u32) -> u64 {
-        self.split.fixed()
-            + self.known_places.bytes()
-            + threads as u64 * self.thread_memory(in_flight, search_list as usize)
-    }
-
-    fn thread_memory(&self, in_flight: usize, search_list: usize) -> u64 {
-        self.thread_bytes + in_flight as u64 * self.stored.query_bytes(search_list)
     }
 
     /// Bytes that a query of such a search holds at most while it is under way, about, besides the buffers of its thread.
@@ -547,13 +512,11 @@ impl Index {
         let changes = self.changes();
         let (params, notes) = self.params(options, changes.as_ref())?;
         let raw = RawQueries::of(queries, rows);
-        let threads = thread_count(options.threads);
+        let threads = self.suited_threads(options.threads, raw.count, &params);
         let mut result = self.search_raw(raw, params, (threads, options.in_flight), changes, waiting)?;
         result.notes = notes;
         result.notes.extend(self.trouble.note());
-        if self.opened.in_place().is_some() {
-            result.note_short();
-        }
+        result.note_short(self.opened.in_place().is_some());
         result.note_unlike(self.stored.reach(), options.effort);
         Ok(result)
     }
@@ -640,22 +603,5 @@ impl Index {
         let in_flight = self.affordable_in_flight(wanted, threads, planned)?;
         let job = Job::new(self.known.here().clone(), queries, params, (threads, in_flight), deadline);
         Ok(Arc::new(job.taking(self.stored.query_bytes(planned)).changed(changes)))
-    }
-
-    /// The number of interleaved queries that the memory budget allows, up to `wanted`.
-    fn affordable_in_flight(
-        &self,
-        wanted: usize,
-        threads: usize,
-        search_list: usize,
-    ) -> Result<usize, IndexError> {
-        let Some(given) = self.split.budget else { return Ok(wanted) };
-        let need = |in_flight| self.needed_bytes(threads, in_flight, search_list as u32);
-        (1..=wanted).rev().find(|in_flight| need(*in_flight) <= given).ok_or(IndexError::Memory {
-            what: "this search",
-            needed: need(1),
-            given,
-            advice: "allow at least that much, or use fewer threads or a smaller search_list".into(),
-        })
     }
 }

@@ -53,15 +53,17 @@ pub struct SearchResult {
 }
 
 impl SearchResult {
-    /// Notes queries with fewer neighbours than were asked for.
-    pub(super) fn note_short(&mut self) {
+    /// Notes queries with fewer neighbours than were asked for, of an index whose vectors others may have deleted, or not.
+    pub(super) fn note_short(&mut self, others_change_it: bool) {
         let short = self.ids.chunks(self.k.max(1)).filter(|ids| ids.last() == Some(&NO_ID)).count();
         if short > 0 {
-            let what = format!(
-                "{short} queries have fewer than {} neighbours: the index holds no more vectors",
-                self.k
-            );
-            self.notes.push(what);
+            let why = match others_change_it {
+                true => "the index holds no more vectors",
+                false => {
+                    "what was searched leads to no more; verify the index (`bathyal verify`), and build it anew if that finds a fault"
+                }
+            };
+            self.notes.push(format!("{short} queries have fewer than {} neighbours: {why}", self.k));
         }
     }
 

@@ -95,7 +95,9 @@ impl Index {
         let fitting = (1..=threads as u64).rev().find(|threads| on(*threads, 1) <= given);
         let Some(threads) = fitting else {
             let advice = "allow at least that much".into();
-            return Err(IndexError::Memory { what: "this search", needed: on(1, 1), given, advice });
+            let besides = on(1, 1) - self.needed_bytes(1, 0, 0);
+            let needed = self.enough_with(1, besides);
+            return Err(IndexError::Memory { what: "this search", needed, given, advice });
         };
         let each = on(threads, 1) - on(threads, 0);
         let fitting = (given - on(threads, 0)) / each.max(1);

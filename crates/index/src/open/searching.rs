@@ -4,7 +4,7 @@ use super::going_on::CardTrouble;
 use super::options::Effort;
 use super::pool::{Job, Known, Pending, Pool, RawQueries};
 use super::result::Used;
-use super::{Index, SearchOptions, SearchResult, collect, thread_count};
+use super::{Index, SearchOptions, SearchResult, collect};
 use crate::calibrate::reach::Reach;
 use crate::error::IndexError;
 use crate::query::Counter;
@@ -83,7 +83,7 @@ impl Index {
         self.check_queries(queries, rows.clone())?;
         let changes = self.changes();
         let (params, notes) = self.params(options, changes.as_ref())?;
-        let threads = thread_count(options.threads).clamp(1, rows.len().max(1));
+        let threads = self.suited_threads(options.threads, rows.len(), &params);
         let (count, used) = (rows.len(), self.used(&params, threads));
         let job =
             self.job(RawQueries::of(queries, rows), params, (threads, options.in_flight), deadline, changes)?;
@@ -120,6 +120,7 @@ impl Future for Searching {
             let mut result = collect(answers, (count, own_counters), used, seconds)?;
             result.notes = notes;
             result.notes.extend(card.note());
+            result.note_short(this.known.opened[0].in_place().is_some());
             if let Some((effort, measured)) = promised {
                 result.note_unlike(&measured, effort);
             }

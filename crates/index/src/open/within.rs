@@ -142,12 +142,6 @@ impl Index {
         Ok(searching.take(rows, &found, found.k, |id| id != NO_ID))
     }
 
-    /// As many of `threads` as a budget of memory leaves room for with such a list; one at least.
-    fn fitting_threads(&self, threads: usize, list: usize) -> usize {
-        let fits = |threads: &usize| self.affordable_in_flight(1, *threads, list).is_ok();
-        (1..=threads).rev().find(fits).unwrap_or(1)
-    }
-
     /// Compares all rows of the set.
     fn find_by_scan(&self, rows: &[usize], searching: &mut Searching<'_>) -> Result<(), IndexError> {
         if rows.is_empty() {

@@ -3,7 +3,6 @@
 use super::memory::SearchMemory;
 use bathyal_tier::numa::Nodes;
 use bathyal_tier::{Alarm, Engine, EngineOptions, Tier, TierError};
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -13,8 +12,6 @@ static NUMBERS: AtomicU64 = AtomicU64::new(0);
 /// See the module's description.
 pub(in crate::open) struct Tenant {
     pub(super) number: u64,
-    /// The file that searches read.
-    file: PathBuf,
     /// One, or one for each node.
     tiers: Box<[Arc<dyn Tier>]>,
     /// The NUMA nodes that its threads are spread over, where there are several.
@@ -29,7 +26,6 @@ pub(in crate::open) struct Tenant {
 impl Tenant {
     /// `tiers` is one, or one for each of `nodes`; `memory` is what engines and running queries may take together.
     pub(in crate::open) fn new(
-        file: PathBuf,
         tiers: Box<[Arc<dyn Tier>]>,
         nodes: Option<Arc<Nodes>>,
         options: EngineOptions,
@@ -38,12 +34,7 @@ impl Tenant {
     ) -> Tenant {
         let number = NUMBERS.fetch_add(1, Ordering::Relaxed);
         let addressable = tiers.iter().all(|tier| tier.profile().addressable);
-        Tenant { number, file, tiers, nodes, addressable, options, engine_bytes, memory }
-    }
-
-    /// The file that searches read.
-    pub(super) fn file(&self) -> &Path {
-        &self.file
+        Tenant { number, tiers, nodes, addressable, options, engine_bytes, memory }
     }
 
     /// Whether reads are loads from memory.
