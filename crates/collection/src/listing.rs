@@ -54,7 +54,8 @@ pub enum Contents {
 }
 
 /// The indexes and collections directly in `place`, by their names: a folder, a bucket or a folder in it, or a memory node. Nothing
-/// is read of an index but its manifest, and nothing of a collection; other things that lie there are left out.
+/// is read of an index but its manifest, and nothing of a collection but whether it has a version; other things that lie there are
+/// left out.
 ///
 /// # Errors
 /// [`CollectionError`]: no such folder; `place` is an index or a collection itself; an address or options that lead nowhere, or a
@@ -63,7 +64,7 @@ pub fn listing(place: impl AsRef<Path>, options: &StoreOptions) -> Result<Vec<Li
     let place = place.as_ref();
     let holding = within(place, options)?;
     let names = holding.names()?;
-    if have_versions(&names) {
+    if holding.stands_in(None, &versions(&names))? {
         return Err(itself(place, "a collection", "collection inspect"));
     }
     let share = names.len().div_ceil(LOOKED_AT_ONCE).max(1);
@@ -93,7 +94,8 @@ pub fn listing(place: impl AsRef<Path>, options: &StoreOptions) -> Result<Vec<Li
 fn look_at(holding: &Holding, place: &Path, name: &str) -> Result<Option<Listed>, IndexError> {
     let what = match index_at(holding, name) {
         Err(IndexError::NotAnIndex { .. } | IndexError::Store(StoreError::Missing { .. })) => {
-            holding.names_in(name).map(|names| have_versions(&names).then_some(Contents::Collection))
+            let stands = holding.names_in(name).and_then(|names| holding.stands_in(Some(name), &versions(&names)));
+            stands.map(|stands| stands.then_some(Contents::Collection))
         }
         found => found.map(Some),
     };
@@ -119,9 +121,9 @@ fn index_at(holding: &Holding, name: &str) -> Result<Contents, IndexError> {
     })
 }
 
-/// Whether a folder that holds these is a collection. Nothing of it is read.
-fn have_versions(names: &[String]) -> bool {
-    names.iter().any(|name| matches!(Part::of(name), Some(Part::Version(_))))
+/// The versions of a collection among the names of what its folder holds.
+fn versions(names: &[String]) -> Vec<String> {
+    names.iter().filter(|name| matches!(Part::of(name), Some(Part::Version(_)))).cloned().collect()
 }
 
 fn itself(place: &Path, what: &str, command: &str) -> CollectionError {

@@ -27,7 +27,8 @@ impl Place {
     /// The folder or address `path`, whether or not there is anything.
     ///
     /// # Errors
-    /// [`CollectionError`] for an address or options that lead nowhere.
+    /// [`CollectionError`] for an address or options that lead nowhere; where a bucket has to be asked how the address is spelled
+    /// in it, [`CollectionError::Store`] if it does not answer.
     pub fn at(path: impl AsRef<Path>, options: &StoreOptions) -> Result<Place, CollectionError> {
         let path = path.as_ref();
         if let Some(folder) = bathyal_index::locate::local_folder(path, options)? {
@@ -36,7 +37,7 @@ impl Place {
         }
         // What lies within it is what the store is asked for.
         let within = ObjectUrl::parse(&path.join(MARK)).map_err(bathyal_index::IndexError::from)?;
-        let store = BucketStore::new(&within, options, MARK)?;
+        let store = BucketStore::new(&within, options, MARK)?.settle()?;
         Ok(Place { store: Arc::new(store), path: path.to_path_buf(), far: true })
     }
 

@@ -131,6 +131,18 @@ impl Holding {
         })
     }
 
+    /// Whether one of `names`, which are there according to [`Holding::names_in`] (of `folder`) or [`Holding::names`] (`None`), leads to
+    /// something. In a bucket of which the server keeps empty folders it may be none.
+    ///
+    /// # Errors
+    /// As [`Holding::names`].
+    pub fn stands_in(&self, folder: Option<&str>, names: &[String]) -> Result<bool, IndexError> {
+        Ok(match &self.place {
+            Holder::Bucket(store) => store.stands_in(folder, names)?,
+            Holder::Local(_) | Holder::Node(_) | Holder::Nodes(_) => !names.is_empty(),
+        })
+    }
+
     /// Removes what of the index was replaced, deleted or never finished, as far as `options` say.
     ///
     /// # Errors
@@ -218,7 +230,7 @@ fn folders(folder: &Path) -> Result<Vec<String>, StoreError> {
     Ok(names)
 }
 
-/// The folder of this machine that `path` means; `None` of an address of somewhere else.
+/// The folder of this machine that `path` means, byte for byte, also behind `file://`; `None` of an address of somewhere else.
 fn local_path(path: &Path) -> Option<&Path> {
     if !ObjectUrl::is_url(path) {
         return Some(path);

@@ -3,6 +3,7 @@
 
 use super::BucketStore;
 use super::generation::BucketObject;
+use super::layout::Spelling;
 use super::record::{Record, SMALL_BYTES, fresh_id};
 use super::upload::{Journal, Source, Upload};
 use crate::client::Version;
@@ -13,6 +14,7 @@ use bathyal_store::{
     Append, Attend, Cancelling, Draft, DraftExt, Generation, GenerationExt, Object, ObjectExt, Replace,
     StoreError,
 };
+use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -21,6 +23,18 @@ use std::time::Duration;
 const TAKE_BACK_TIME: Duration = Duration::from_secs(2);
 /// The local object that says what was brought to the bucket.
 const JOURNAL: &str = "upload";
+
+/// Bytes of a name that a file system takes together with what the folder of a draft adds.
+const MOST_NAME_BYTES: usize = 160;
+
+/// What the drafts of `name` are called on this machine, where names are shorter than keys can be.
+pub(super) fn scratch_name(name: &str) -> Cow<'_, str> {
+    if name.len() <= MOST_NAME_BYTES {
+        return Cow::Borrowed(name);
+    }
+    let begin = name.floor_char_boundary(MOST_NAME_BYTES - 17);
+    Cow::Owned(format!("{}-{:016x}", &name[..begin], xxhash_rust::xxh3::xxh3_64(name.as_bytes())))
+}
 
 /// See the module's description.
 #[derive(Debug)]
@@ -39,18 +53,23 @@ pub(super) struct BucketDraft {
 }
 
 impl BucketDraft {
-    /// On what lies in `local`.
+    /// On what lies in `local`. What was brought already stays where it is: its keys say how the name is spelled.
     pub(super) fn new(
         store: BucketStore,
         name: &str,
         replace: Replace,
         local: Box<dyn Draft>,
-    ) -> Result<BucketDraft, StoreError> {
+    ) -> BucketDraft {
         let found = local.read(JOURNAL).ok().and_then(|bytes| serde_json::from_slice::<Journal>(&bytes).ok());
         let sealed = found.as_ref().and_then(|journal| journal.note.clone());
-        let journal = found.unwrap_or_else(|| Journal::new(fresh_id()));
+        let store = match &found {
+            Some(journal) if !journal.is_empty() => store.spelled(journal.spelling()),
+            _ => store.spelled(store.layout.spelling()),
+        };
+        let mut journal = found.unwrap_or_else(|| Journal::new(fresh_id()));
+        journal.set_spelling(store.layout.spelling());
         let path = store.layout.path(name);
-        Ok(BucketDraft {
+        BucketDraft {
             store,
             name: name.to_owned(),
             path,
@@ -59,7 +78,12 @@ impl BucketDraft {
             journal: Mutex::new(journal),
             sealed,
             ended: false,
-        })
+        }
+    }
+
+    /// How its name becomes keys.
+    pub(super) fn spelling(&self) -> Spelling {
+        self.store.layout.spelling()
     }
 
     fn local(&self) -> Result<&dyn Draft, StoreError> {

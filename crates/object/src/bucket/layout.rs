@@ -8,7 +8,7 @@
 //! ```
 
 use crate::connect::ObjectUrl;
-use object_store::path::Path as Key;
+use object_store::path::{Path as Key, PathPart};
 use std::path::{Path, PathBuf};
 
 const RECORDS: &str = "records";
@@ -20,17 +20,79 @@ pub(super) fn is_id(name: &str) -> bool {
     name.len() == 32 && name.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
 }
 
+/// The key of `name` in `folder`, byte for byte. Names were checked; what no key can be is encoded.
+fn typed(folder: &Key, name: &str) -> Key {
+    let text = if folder.is_root() { name.to_owned() } else { format!("{folder}/{name}") };
+    match name.contains('/') {
+        true => None,
+        false => Key::parse(text).ok(),
+    }
+    .unwrap_or_else(|| folder.clone().join(name))
+}
+
+/// How names become keys.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Spelling {
+    /// As they were typed, byte for byte.
+    Typed,
+    /// With `~ % ? # * [ ] | "` and others, and all that is not ASCII, as `%` and two digits: earlier versions wrote so.
+    Encoded,
+}
+
 /// The keys of a folder of a bucket, and the paths by which people know them.
 #[derive(Debug, Clone)]
 pub(super) struct Layout {
+    spelling: Spelling,
+    names: Vec<String>,
     folder: Key,
     address: PathBuf,
     root: String,
 }
 
 impl Layout {
+    /// With names as they were typed.
     pub(super) fn new(url: &ObjectUrl) -> Layout {
-        Layout { folder: url.folder_key(), address: url.folder_address(), root: url.root.clone() }
+        let address = url.folder_address();
+        let folder = url.folder.iter().fold(Key::ROOT, |folder, name| typed(&folder, name));
+        Layout { spelling: Spelling::Typed, names: url.folder.clone(), folder, address, root: url.root.clone() }
+    }
+
+    /// The same folder with names in this spelling. Messages show the keys as they are.
+    pub(super) fn spelled(&self, spelling: Spelling) -> Layout {
+        let below = |folder: Key, name: &String| match spelling {
+            Spelling::Typed => typed(&folder, name),
+            Spelling::Encoded => folder.join(name.as_str()),
+        };
+        let folder = self.names.iter().fold(Key::ROOT, below);
+        let mut layout = Layout { spelling, folder, ..self.clone() };
+        layout.address = match layout.folder.is_root() {
+            true => PathBuf::from(&layout.root),
+            false => layout.path_of(&layout.folder),
+        };
+        layout
+    }
+
+    /// How its names become keys.
+    pub(super) fn spelling(&self) -> Spelling {
+        self.spelling
+    }
+
+    /// The folder `name` in this one.
+    pub(super) fn inside(&self, name: &str) -> Layout {
+        let names = self.names.iter().cloned().chain([name.to_owned()]).collect();
+        Layout { names, folder: self.index(name), address: self.path(name), ..self.clone() }
+    }
+
+    /// The name of which the last part of a key in this folder was made; `None` if it was made of none.
+    pub(super) fn name_of(&self, key: &Key) -> Option<String> {
+        let last = key.filename()?;
+        match self.spelling {
+            Spelling::Typed => Some(last.to_owned()),
+            Spelling::Encoded => {
+                let name: String = Key::from_url_path(last).ok()?.into();
+                (PathPart::from(name.as_str()).as_ref() == last).then_some(name)
+            }
+        }
     }
 
     /// The folder's key.
@@ -45,9 +107,9 @@ impl Layout {
 
     /// An index as people know it.
     pub(super) fn path(&self, name: &str) -> PathBuf {
-        match self.address.as_os_str().as_encoded_bytes() {
-            b"memory://" => PathBuf::from(format!("memory://{name}")),
-            _ => self.address.join(name),
+        match self.spelling {
+            Spelling::Typed => self.address.join(name),
+            Spelling::Encoded => self.address.join(PathPart::from(name).as_ref()),
         }
     }
 
@@ -61,7 +123,10 @@ impl Layout {
 
     /// All that belongs to an index.
     pub(super) fn index(&self, name: &str) -> Key {
-        self.folder.clone().join(name)
+        match self.spelling {
+            Spelling::Typed => typed(&self.folder, name),
+            Spelling::Encoded => self.folder.clone().join(name),
+        }
     }
 
     /// The records of an index.

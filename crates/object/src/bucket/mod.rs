@@ -12,6 +12,7 @@ mod layout;
 mod log;
 mod prune;
 mod record;
+mod spelled;
 mod upload;
 #[cfg(test)]
 mod versions;
@@ -20,18 +21,16 @@ pub use prune::{PruneOptions, Pruned};
 
 use crate::cache::Cache;
 use crate::client::{Client, Created, Fault, Why};
-use crate::connect::{ObjectUrl, StoreOptions, connect};
+use crate::connect::{MOST_KEY_BYTES, ObjectUrl, StoreOptions, connect};
 use crate::runtime::wait_for;
 use bathyal_store::local::LocalStore;
 use bathyal_store::{
     Draft, Generation, Prices, Replace, Store, StoreError, Traffic, check_name, usual_folder,
 };
 use bytes::Bytes;
-use draft::BucketDraft;
-use futures_util::{StreamExt, TryStreamExt};
+use draft::{BucketDraft, scratch_name};
 use generation::Published;
-use layout::Layout;
-use object_store::path::Path as Key;
+use layout::{Layout, Spelling};
 use record::Record;
 use std::path::Path;
 use std::sync::Arc;
@@ -39,8 +38,6 @@ use std::time::Duration;
 
 /// Time for what can be done without.
 const LATEST_TIME: Duration = Duration::from_secs(2);
-/// Names that are looked at together.
-const LISTED_AT_ONCE: usize = 32;
 /// Times that a number is taken by another one before it is told.
 const TRIES: usize = 16;
 
@@ -49,6 +46,8 @@ const TRIES: usize = 16;
 pub struct BucketStore {
     client: Arc<Client>,
     layout: Layout,
+    /// Whether names have the keys of `layout` and no others.
+    settled: bool,
     mark: &'static str,
     prices: Prices,
     /// Where drafts lie until they are uploaded.
@@ -80,7 +79,7 @@ impl BucketStore {
         let scratch = LocalStore::new(folder.join(format!("{here:016x}")), mark);
         let prices = options.prices(url.provider);
         let cache = options.cache().as_ref().map(Cache::of).transpose()?;
-        Ok(BucketStore { client, layout, mark, prices, scratch, cache, traffic: Arc::default() })
+        Ok(BucketStore { client, layout, settled: false, mark, prices, scratch, cache, traffic: Arc::default() })
     }
 
     /// What sends its requests.
@@ -98,13 +97,9 @@ impl BucketStore {
         self.scratch.address()
     }
 
-    /// The newest record of `name`; `None` without any.
+    /// The newest record of `name`, with the keys of this layout; `None` without any.
     fn newest(&self, name: &str) -> Result<Option<Record>, StoreError> {
-        self.newest_by(name, &self.traffic)
-    }
-
-    fn newest_by(&self, name: &str, traffic: &Traffic) -> Result<Option<Record>, StoreError> {
-        wait_for(self.find_newest(name, traffic))?
+        wait_for(self.find_newest(name, &self.traffic))?
     }
 
     async fn find_newest(&self, name: &str, traffic: &Traffic) -> Result<Option<Record>, StoreError> {
@@ -134,53 +129,12 @@ impl BucketStore {
         Err(StoreError::Replaced { path })
     }
 
-    /// The names of folders in the bucket that generations may have, in order.
-    ///
-    /// # Errors
-    /// [`StoreError`] if the store does not answer.
-    pub fn names(&self) -> Result<Vec<String>, StoreError> {
-        self.names_below(self.layout.folder(), self.layout.address())
-    }
-
-    /// The same of a folder in the bucket, which may be a generation or none.
-    ///
-    /// # Errors
-    /// As [`BucketStore::names`].
-    pub fn names_in(&self, folder: &str) -> Result<Vec<String>, StoreError> {
-        self.names_below(&self.layout.index(folder), &self.layout.path(folder))
-    }
-
-    fn names_below(&self, folder: &Key, path: &Path) -> Result<Vec<String>, StoreError> {
-        let found = wait_for(self.client.children(folder, &self.traffic))?
-            .map_err(|fault| fault.error("list", path))?;
-        let names = found.common_prefixes.into_iter();
-        let mut names: Vec<String> = names.filter_map(|prefix| Some(prefix.filename()?.to_owned())).collect();
-        names.retain(|name| check_name(name).is_ok());
-        names.sort();
-        Ok(names)
-    }
-
-    /// The same, each with whether a generation stands there.
-    fn folders(&self) -> Result<Vec<(String, bool)>, StoreError> {
-        let look = |name: String| async move {
-            let newest = self.find_newest(&name, &self.traffic).await?;
-            Ok::<_, StoreError>((name, newest.is_some_and(|record| !record.deleted)))
-        };
-        let looks = futures_util::stream::iter(self.names()?).map(look).buffered(LISTED_AT_ONCE);
-        wait_for(looks.try_collect::<Vec<_>>())?
-    }
-
     /// The copy of the record that was published last, unless somebody else's came later, or it is not to be had.
     async fn latest(&self, name: &str, traffic: &Traffic) -> Option<Record> {
         let key = self.layout.latest(name);
         let bytes =
             tokio::time::timeout(LATEST_TIME, self.client.get_once(&key, traffic)).await.ok()?.ok()?;
         Record::parse(&bytes, &self.layout.path_of(&key)).ok()
-    }
-
-    /// The record of what stands under `name`; `None` if nothing does.
-    fn standing(&self, name: &str) -> Result<Option<Record>, StoreError> {
-        Ok(self.newest(name)?.filter(|record| !record.deleted))
     }
 
     /// Makes `record` the newest one of `name`, with the number that comes next.
@@ -222,54 +176,58 @@ impl Store for BucketStore {
     fn open(&self, name: &str) -> Result<Arc<dyn Generation>, StoreError> {
         check_name(name)?;
         let traffic = Arc::new(Traffic::priced(self.prices));
-        match self.newest_by(name, &traffic)?.filter(|record| !record.deleted) {
-            Some(record) => Ok(Arc::new(Published::new(self.clone(), name, record, traffic))),
-            None => Err(StoreError::Missing { what: "index", path: self.layout.path(name) }),
+        match self.standing(name, &traffic)? {
+            (store, Some(record)) => Ok(Arc::new(Published::new(store, name, record, traffic))),
+            (store, None) => Err(StoreError::Missing { what: "index", path: store.layout.path(name) }),
         }
     }
 
     fn check(&self, name: &str, replace: Replace) -> Result<(), StoreError> {
-        check_name(name)?;
-        if replace == Replace::Never && self.standing(name)?.is_some() {
-            return Err(StoreError::Exists { path: self.layout.path(name) });
-        }
-        Ok(())
+        self.writable(name, replace).map(drop)
     }
 
     fn begin(&self, name: &str, replace: Replace) -> Result<Box<dyn Draft>, StoreError> {
-        self.check(name, replace)?;
-        let local = self.scratch.begin(name, Replace::Never)?;
-        Ok(Box::new(BucketDraft::new(self.clone(), name, replace, local)?))
+        let (store, _) = self.writable(name, replace)?;
+        let local = self.scratch.begin(&scratch_name(name), Replace::Never)?;
+        Ok(Box::new(BucketDraft::new(store, name, replace, local)))
     }
 
     fn abandoned(&self, name: &str, replace: Replace) -> Result<Vec<Box<dyn Draft>>, StoreError> {
-        self.check(name, replace)?;
-        let found = self.scratch.abandoned(name, Replace::Never)?.into_iter();
-        found
-            .map(
-                |local| Ok(Box::new(BucketDraft::new(self.clone(), name, replace, local)?) as Box<dyn Draft>),
-            )
-            .collect()
+        let (store, stands) = self.writable(name, replace)?;
+        let mut drafts: Vec<Box<dyn Draft>> = Vec::new();
+        for local in self.scratch.abandoned(&scratch_name(name), Replace::Never)? {
+            let draft = BucketDraft::new(store.clone(), name, replace, local);
+            // What it has brought lies where the index is not looked for.
+            if stands && draft.spelling() != store.layout.spelling() {
+                drop(draft);
+                continue;
+            }
+            drafts.push(Box::new(draft));
+        }
+        Ok(drafts)
     }
 
     fn delete(&self, name: &str) -> Result<(), StoreError> {
         check_name(name)?;
-        if self.standing(name)?.is_none() {
-            return Err(StoreError::Missing { what: "index", path: self.layout.path(name) });
+        match self.standing(name, &self.traffic)? {
+            (store, Some(_)) => store.publish(name, Record::deleted(), Replace::Generation),
+            (store, None) => Err(StoreError::Missing { what: "index", path: store.layout.path(name) }),
         }
-        self.publish(name, Record::deleted(), Replace::Generation)
     }
 
     fn erase(&self, name: &str) -> Result<(), StoreError> {
         check_name(name)?;
         // Nobody is to find a generation of which something is gone already.
-        if self.standing(name)?.is_some() {
-            self.publish(name, Record::deleted(), Replace::Generation)?;
+        let spellings = self.spellings(name);
+        for store in &spellings {
+            if store.newest(name)?.is_some_and(|record| !record.deleted) {
+                store.publish(name, Record::deleted(), Replace::Generation)?;
+            }
         }
-        for local in self.scratch.abandoned(name, Replace::Never)? {
-            drop(BucketDraft::new(self.clone(), name, Replace::Generation, local)?);
+        for local in self.scratch.abandoned(&scratch_name(name), Replace::Never)? {
+            drop(BucketDraft::new(self.clone(), name, Replace::Generation, local));
         }
-        self.erase_keys(name)
+        spellings.iter().try_for_each(|store| store.erase_keys(name))
     }
 
     fn traces(&self) -> Result<Vec<String>, StoreError> {
@@ -277,8 +235,10 @@ impl Store for BucketStore {
         let mut names = self.scratch.traces()?;
         names.retain(|name| !folders.contains(&(name.clone(), true)));
         for (name, _) in folders.into_iter().filter(|(_, stands)| !stands) {
-            if !self.found(&name)?.is_nothing() {
-                names.push(name);
+            for store in self.spellings(&name) {
+                if !store.found(&name)?.is_nothing() {
+                    names.push(name.clone());
+                }
             }
         }
         names.sort();

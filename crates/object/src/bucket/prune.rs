@@ -47,6 +47,16 @@ pub struct Pruned {
     pub kept: u64,
 }
 
+impl Pruned {
+    fn add(&mut self, more: Pruned) {
+        self.generations += more.generations;
+        self.unfinished += more.unfinished;
+        self.objects += more.objects;
+        self.bytes += more.bytes;
+        self.kept += more.kept;
+    }
+}
+
 /// A generation that was published.
 struct Replaced {
     id: String,
@@ -84,10 +94,22 @@ impl BucketStore {
     /// [`StoreError::Missing`] if nothing was ever there; [`StoreError`], and what was removed is removed then.
     pub fn prune(&self, name: &str, options: &PruneOptions) -> Result<Pruned, StoreError> {
         check_name(name)?;
-        let mut found = self.found(name)?;
-        if found.records.is_empty() && found.generations.is_empty() {
-            return Err(StoreError::Missing { what: "index", path: self.layout.path(name) });
+        let mut pruned: Option<Pruned> = None;
+        for store in self.spellings(name) {
+            let found = store.found(name)?;
+            if !found.records.is_empty() || !found.generations.is_empty() {
+                pruned.get_or_insert_default().add(store.prune_found(name, found, options)?);
+            }
         }
+        pruned.ok_or_else(|| StoreError::Missing { what: "index", path: self.layout.path(name) })
+    }
+
+    fn prune_found(
+        &self,
+        name: &str,
+        mut found: Found,
+        options: &PruneOptions,
+    ) -> Result<Pruned, StoreError> {
         let replaced = self.replaced(name, &found.records)?;
         // One whose objects all lie in its record has none besides.
         for old in &replaced {

@@ -1,5 +1,6 @@
 //! Bringing objects to a bucket: in parts, several at once, and only what is not there yet.
 
+use super::layout::Spelling;
 use super::record::Entry;
 use crate::client::{Client, Fault, Why};
 use crate::runtime::wait_for;
@@ -30,6 +31,9 @@ pub(super) struct Journal {
     pub(super) id: String,
     /// What the writer left for whoever goes on, once only the name was missing.
     pub(super) note: Option<String>,
+    /// Whether names are keys as they were typed; earlier versions, which said nothing of it, encoded them.
+    #[serde(default)]
+    typed: bool,
     /// Objects that are there whole.
     whole: BTreeMap<String, Whole>,
     /// Objects of which parts are there.
@@ -74,6 +78,16 @@ impl Begun {
 impl Journal {
     pub(super) fn new(id: String) -> Journal {
         Journal { id, ..Journal::default() }
+    }
+
+    /// How the name became keys where something was brought.
+    pub(super) fn spelling(&self) -> Spelling {
+        if self.typed { Spelling::Typed } else { Spelling::Encoded }
+    }
+
+    /// Notes how the name becomes keys.
+    pub(super) fn set_spelling(&mut self, spelling: Spelling) {
+        self.typed = spelling == Spelling::Typed;
     }
 
     /// Forgets the objects that are not there, of which it returns one.

@@ -7,4 +7,5 @@ mod url;
 
 pub(crate) use builders::connect;
 pub use options::StoreOptions;
+pub(crate) use url::MOST_KEY_BYTES;
 pub use url::ObjectUrl;

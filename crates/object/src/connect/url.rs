@@ -1,9 +1,13 @@
 //! Addresses of objects: `s3://bucket/path/name`, `gs://...`, `az://...`, `memory://...`.
 
 use bathyal_store::StoreError;
-use object_store::path::Path as Key;
 use std::fmt;
 use std::path::{Path, PathBuf};
+
+/// Bytes of a key: what Amazon S3, Google and Azure take at most.
+pub(crate) const MOST_KEY_BYTES: usize = 1024;
+/// Bytes of the key of an index of which a store may have anything: `/records/` and 20 digits follow.
+const MOST_INDEX_BYTES: usize = MOST_KEY_BYTES - 29;
 
 /// Whose interface a store speaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -31,6 +35,9 @@ impl Provider {
 }
 
 /// Where an index is in an object store.
+///
+/// Names are byte for byte what was typed: nothing is encoded or decoded, and no part of an address holds options, so `?`, `#`
+/// and `%` are letters like others.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ObjectUrl {
     /// Whose interface is spoken.
@@ -49,17 +56,20 @@ const KNOWN: &str = "s3://BUCKET/NAME, gs://BUCKET/NAME, az://CONTAINER/NAME, re
 impl ObjectUrl {
     /// Whether a path is meant as an address and not as a folder.
     pub fn is_url(path: &Path) -> bool {
-        path.to_str().is_some_and(|text| text.contains("://"))
+        path.as_os_str().as_encoded_bytes().windows(3).any(|three| three == b"://")
     }
 
     /// Reads an address.
     ///
     /// # Errors
-    /// [`StoreError::Address`] for schemes that are not known, names that no object can have, and addresses with credentials
-    /// in them.
+    /// [`StoreError::Address`] for schemes that are not known, buckets and names that none can have, and addresses with
+    /// credentials in them.
     pub fn parse(path: &Path) -> Result<ObjectUrl, StoreError> {
         let refuse = |what: String| Err(StoreError::Address(what));
-        let Some((scheme, rest)) = path.to_str().and_then(|text| text.split_once("://")) else {
+        let Some(text) = path.to_str() else {
+            return refuse(format!("{}: is not UTF-8, as the keys of every store are", path.display()));
+        };
+        let Some((scheme, rest)) = text.split_once("://") else {
             return refuse(format!("{}: is no address; it is one of {KNOWN}", path.display()));
         };
         let provider = match scheme {
@@ -83,24 +93,18 @@ impl ObjectUrl {
         if host.is_empty() && provider != Provider::Memory {
             return refuse(format!("{}: names no bucket: {scheme}://BUCKET/NAME", path.display()));
         }
-        let names = names.trim_end_matches('/');
+        check_bucket(provider, host)
+            .map_err(|reason| StoreError::Address(format!("{}: {reason}", path.display())))?;
+        let names = names.strip_suffix('/').unwrap_or(names);
         let mut folder: Vec<String> = names.split('/').map(str::to_owned).collect();
         let name = folder.pop().unwrap_or_default();
-        let fine = |name: &String| {
-            !name.is_empty() && !matches!(name.as_str(), "." | "..") && !name.contains(char::is_control)
-        };
-        if name.is_empty() {
+        if names.is_empty() {
             return refuse(format!(
                 "{}: names a bucket, not an index in it: {scheme}://{host}/NAME",
                 path.display()
             ));
         }
-        if !folder.iter().chain([&name]).all(fine) {
-            return refuse(format!(
-                "{}: has an empty name in it, or one of dots or control characters",
-                path.display()
-            ));
-        }
+        check_key(names).map_err(|reason| StoreError::Address(format!("{}: {reason}", path.display())))?;
         Ok(ObjectUrl { provider, root: format!("{scheme}://{host}"), folder, name })
     }
 
@@ -115,11 +119,44 @@ impl ObjectUrl {
         }
         PathBuf::from(text)
     }
+}
 
-    /// The key that the names of the folder make.
-    pub(crate) fn folder_key(&self) -> Key {
-        Key::from_iter(self.folder.iter().map(String::as_str))
+/// Why a bucket cannot have this name. The store's library would drop or change the other characters.
+fn check_bucket(provider: Provider, host: &str) -> Result<(), String> {
+    let more: &[u8] = if provider == Provider::Azure { b"-._@$" } else { b"-._" };
+    let other = host.chars().find(|c| !(c.is_ascii_alphanumeric() || u8::try_from(*c).is_ok_and(|c| more.contains(&c))));
+    match other {
+        None => Ok(()),
+        Some(other) => Err(format!(
+            "a bucket has letters, digits, '-', '.' and '_' in its name, and no {other:?}; options of the store are given as \
+             --store-option KEY=VALUE, not in the address"
+        )),
     }
+}
+
+/// Why no index can have the names of `path` as its key.
+fn check_key(path: &str) -> Result<(), String> {
+    for name in path.split('/') {
+        if name.is_empty() {
+            return Err("has an empty name in it: two slashes follow each other, or it begins or ends with one too many".into());
+        }
+        if matches!(name, "." | "..") {
+            return Err(format!("has the name '{name}' in it, which would mean a folder and is no part of a key"));
+        }
+        if let Some(control) = name.chars().find(|c| c.is_control()) {
+            return Err(format!("has the control character {control:?} in it, which stores do not take in keys"));
+        }
+    }
+    if path.starts_with(' ') {
+        return Err("begins with a space behind the bucket, which answers of stores lose; begin with another character".into());
+    }
+    if path.len() > MOST_INDEX_BYTES {
+        return Err(format!(
+            "is too long: its key has {} bytes, and stores take {MOST_KEY_BYTES} with what its files add; shorten the names",
+            path.len()
+        ));
+    }
+    Ok(())
 }
 
 impl fmt::Display for ObjectUrl {
