@@ -94,7 +94,8 @@ pub fn listing(place: impl AsRef<Path>, options: &StoreOptions) -> Result<Vec<Li
 fn look_at(holding: &Holding, place: &Path, name: &str) -> Result<Option<Listed>, IndexError> {
     let what = match index_at(holding, name) {
         Err(IndexError::NotAnIndex { .. } | IndexError::Store(StoreError::Missing { .. })) => {
-            let stands = holding.names_in(name).and_then(|names| holding.stands_in(Some(name), &versions(&names)));
+            let stands =
+                holding.names_in(name).and_then(|names| holding.stands_in(Some(name), &versions(&names)));
             stands.map(|stands| stands.then_some(Contents::Collection))
         }
         found => found.map(Some),

@@ -147,6 +147,7 @@ impl From<&VectorError> for Kind {
             | VectorError::NotFinite { .. }
             | VectorError::NotRepresentable { .. }
             | VectorError::IdOutside { .. }
+            | VectorError::IdSigned { .. }
             | VectorError::PartialRow { .. } => Kind::InvalidData,
             VectorError::Changed { .. } => Kind::Io,
             VectorError::Cancelled => Kind::Cancelled,
@@ -162,6 +163,7 @@ impl From<&GroundTruthError> for Kind {
             | GroundTruthError::Dimensions { .. }
             | GroundTruthError::Elements { .. }
             | GroundTruthError::OtherQueries { .. }
+            | GroundTruthError::NoNeighbors { .. }
             | GroundTruthError::FewNeighbors { .. } => Kind::InvalidArgument,
             GroundTruthError::ZeroVector { .. } => Kind::InvalidData,
             GroundTruthError::Screen(error) => {

@@ -178,6 +178,19 @@ pub enum VectorError {
         /// Vectors that there are.
         count: u64,
     },
+    /// An id that `.ivecs` cannot hold, or should not.
+    #[error("{}: query {query} has the id {signed}, or {id} without a sign; .ivecs holds ids from 0 to 2147483647, and -1 for a \
+             missing one: use .ibin for larger ids", path.display())]
+    IdSigned {
+        /// The file.
+        path: PathBuf,
+        /// The query (row).
+        query: u64,
+        /// The id without a sign.
+        id: u32,
+        /// The same bits with one.
+        signed: i32,
+    },
     /// The file was cut or grown by someone else while it was in use.
     #[error("{}: had {expected} bytes when it was opened and has {found} now; do not change a file while \
              it is in use: open it again", path.display())]

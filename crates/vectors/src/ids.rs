@@ -10,6 +10,11 @@ use super::format::{BIN_HEADER_BYTES, ROW_PREFIX_BYTES, bin_header, check_prefix
 /// Most ids a query may have, as for dims: a larger figure is a file of another format.
 const MAX_K: u64 = super::format::MAX_DIM as u64;
 
+/// In the place of an id where a query has fewer neighbours than there are places: -1 of 32 bits. No vector has this id.
+pub const NO_ID: u32 = u32::MAX;
+/// The largest id that `.ivecs` holds, whose ids have a sign.
+const MOST_SIGNED: u32 = i32::MAX as u32;
+
 /// The format of a file of ids.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IdFormat {
@@ -41,7 +46,7 @@ impl IdFormat {
 
 /// The nearest neighbours of each query: `queries x k` ids and, where the file has them, distances.
 ///
-/// Nearest first, equal distances in order of id. Distances of the l2 metric are **squared**, as
+/// Nearest first, equal distances in order of id; [`NO_ID`] where a query has no further neighbour. Distances of the l2 metric are **squared**, as
 /// big-ann-benchmarks has them. Held in memory: `queries x k x 8` bytes.
 #[derive(Clone, Debug, PartialEq)]
 pub struct IdFile {
@@ -166,12 +171,12 @@ impl IdFile {
         &self.path
     }
 
-    /// Refuses ids that name none of `count` vectors.
+    /// Refuses ids that name none of `count` vectors. [`NO_ID`] names none and is a missing one.
     ///
     /// # Errors
     /// [`VectorError::IdOutside`] for the first such id.
     pub fn check_ids(&self, count: usize) -> Result<(), VectorError> {
-        match self.ids.iter().position(|id| *id as usize >= count) {
+        match self.ids.iter().position(|id| *id as usize >= count && *id != NO_ID) {
             None => Ok(()),
             Some(at) => Err(VectorError::IdOutside {
                 path: self.path.clone(),
@@ -224,7 +229,21 @@ fn parse_ivecs(bytes: &[u8], path: &Path) -> Result<IdFile, VectorError> {
         check_prefix(row_bytes, row, rows.dim, path)?;
         ids.extend(le_u32s(&row_bytes[ROW_PREFIX_BYTES..]));
     }
+    check_signed(&ids, rows.dim, 0, path)?;
     Ok(IdFile { path: path.to_path_buf(), k: rows.dim, ids, distances: None })
+}
+
+/// Refuses ids that are negative in `.ivecs`, of `k` a query from number `first` on. -1 is [`NO_ID`].
+pub(crate) fn check_signed(ids: &[u32], k: usize, first: u64, path: &Path) -> Result<(), VectorError> {
+    match ids.iter().position(|id| *id > MOST_SIGNED && *id != NO_ID) {
+        None => Ok(()),
+        Some(at) => Err(VectorError::IdSigned {
+            path: path.to_path_buf(),
+            query: first + (at / k) as u64,
+            id: ids[at],
+            signed: ids[at].cast_signed(),
+        }),
+    }
 }
 
 fn le_u32s(bytes: &[u8]) -> impl Iterator<Item = u32> + '_ {

@@ -5,7 +5,7 @@ use std::io::{BufWriter, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
 use super::error::VectorError;
-use super::ids::IdFormat;
+use super::ids::{IdFormat, check_signed};
 use super::writer::{AtomicFile, bin_header_bytes};
 
 /// Bytes of distances gathered before they are written, and copied at once at the end.
@@ -53,7 +53,7 @@ impl IdWriter {
     ///
     /// # Errors
     /// [`VectorError::Argument`] where the two do not agree or are no whole queries, or for more queries than 32 bits
-    /// can count; [`VectorError::Io`] (a full disk).
+    /// can count; [`VectorError::IdSigned`] for ids that `.ivecs` does not hold; [`VectorError::Io`] (a full disk).
     pub fn push(&mut self, ids: &[u32], distances: &[f32]) -> Result<(), VectorError> {
         let queries = self.queries + (ids.len() / self.k) as u64;
         let whole = ids.len().is_multiple_of(self.k) && ids.len() == distances.len();
@@ -61,6 +61,9 @@ impl IdWriter {
             let (k, ids, distances) = (self.k, ids.len(), distances.len());
             let reason = format!("got {ids} ids and {distances} distances; expected queries x {k} of each");
             return Err(VectorError::Argument { path: self.output.path().to_path_buf(), reason });
+        }
+        if self.format == IdFormat::Ivecs {
+            check_signed(ids, self.k, self.queries, self.output.path())?;
         }
         let prefix = (self.k as u32).to_le_bytes();
         for row in ids.chunks_exact(self.k) {

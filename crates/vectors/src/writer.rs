@@ -9,7 +9,7 @@ use tempfile::NamedTempFile;
 
 use super::error::VectorError;
 use super::format::{FileFormat, check_dim, check_whole_bytes};
-use super::ids::{IdFile, IdFormat};
+use super::ids::{IdFile, IdFormat, check_signed};
 use super::npy;
 
 /// Bytes gathered before the system is asked to write: few calls even for short rows.
@@ -122,7 +122,7 @@ impl VectorWriter {
 ///
 /// # Errors
 /// [`VectorError::UnknownExtension`], [`VectorError::Argument`] if there are more queries than 32 bits
-/// can count, [`VectorError::Io`].
+/// can count, [`VectorError::IdSigned`] for ids that `.ivecs` does not hold, [`VectorError::Io`].
 pub fn write_ids(path: impl AsRef<Path>, found: &IdFile) -> Result<(), VectorError> {
     let path = path.as_ref();
     let format = IdFormat::of(path)?;
@@ -140,6 +140,7 @@ pub fn write_ids(path: impl AsRef<Path>, found: &IdFile) -> Result<(), VectorErr
             distances.iter().try_for_each(|d| output.append(&d.to_le_bytes()))?;
         }
         IdFormat::Ivecs => {
+            check_signed(found.all_ids(), found.k(), 0, path)?;
             for row in found.all_ids().chunks_exact(found.k()) {
                 output.append(&k.to_le_bytes())?;
                 row.iter().try_for_each(|id| output.append(&id.to_le_bytes()))?;

@@ -248,3 +248,29 @@ proptest! {
         prop_assert_eq!(std::fs::read(&input).unwrap(), std::fs::read(&back).unwrap());
     }
 }
+
+#[test]
+fn missing_ids_stay_missing_and_ids_with_a_sign_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    let ivecs = |ids: &[i32]| {
+        let words = [ids.len() as i32].into_iter().chain(ids.iter().copied());
+        words.flat_map(i32::to_le_bytes).collect::<Vec<u8>>()
+    };
+    std::fs::write(at("truth.ivecs"), ivecs(&[7, -1, i32::MAX])).unwrap();
+    convert(at("truth.ivecs"), at("truth.ibin"), None, None, &Silent).unwrap();
+    let read = IdFile::open(at("truth.ibin")).unwrap();
+    assert_eq!(read.all_ids(), [7, bathyal_vectors::NO_ID, i32::MAX as u32]);
+    assert!(read.check_ids(8).is_err() && read.check_ids(1 << 31).is_ok(), "a missing id names no vector");
+    convert(at("truth.ibin"), at("again.ivecs"), None, None, &Silent).unwrap();
+    assert_eq!(std::fs::read(at("again.ivecs")).unwrap(), ivecs(&[7, -1, i32::MAX]));
+
+    std::fs::write(at("below.ivecs"), [ivecs(&[1, 2]), ivecs(&[3, -2])].concat()).unwrap();
+    let error = convert(at("below.ivecs"), at("x.ibin"), None, None, &Silent).unwrap_err();
+    assert!(error.to_string().contains("query 1 has the id -2"), "{error}");
+    let large = IdFile::from_parts(1, vec![1 << 31], None).unwrap();
+    write_ids(at("large.ibin"), &large).unwrap();
+    let error = convert(at("large.ibin"), at("x.ivecs"), None, None, &Silent).unwrap_err();
+    assert!(error.to_string().contains("use .ibin"), "{error}");
+    assert!(!at("x.ivecs").exists());
+}

@@ -6,8 +6,8 @@ use std::path::Path;
 use bathyal_console::Failure;
 use bathyal_index::Index;
 use bathyal_kernels::Metric;
-use bathyal_vectors::IdFile;
-use bathyal_vectors::groundtruth::{OverallRatio, check_exact, recall};
+use bathyal_vectors::groundtruth::{GroundTruthError, MeanRecall, OverallRatio, check_exact};
+use bathyal_vectors::{IdFile, NO_ID};
 use serde::Serialize;
 
 /// How good answers were. The names of the fields are keys of `--json`: they are stable.
@@ -15,6 +15,8 @@ use serde::Serialize;
 pub(super) struct Quality {
     /// Mean recall@k; `None` without ground truth.
     pub recall: Option<f64>,
+    /// Queries that `recall` leaves out, since the ground truth names no neighbour of theirs; `None` without ground truth.
+    pub recall_left_out: Option<usize>,
     /// Mean overall ratio@k; `None` without ground truth, where that has no distances, under ip, and where every query was
     /// left out.
     pub ratio: Option<f64>,
@@ -28,6 +30,14 @@ pub(super) struct Quality {
 }
 
 impl Quality {
+    /// What an answer's text says behind the recall of the queries that it leaves out; empty if there are none.
+    pub(super) fn left_out_text(&self) -> String {
+        match self.recall_left_out {
+            None | Some(0) => String::new(),
+            Some(left_out) => format!(", queries without a neighbour left out: {left_out}"),
+        }
+    }
+
     /// A line of an answer's text about the ratio, with the end of the line before it; empty without ground truth.
     pub(super) fn ratio_line(&self, k: usize) -> String {
         let label = format!("\n{:<17}", format!("ratio@{k}"));
@@ -48,15 +58,14 @@ impl Quality {
 pub(super) struct Judge<'a> {
     exact: &'a IdFile,
     metric: Metric,
-    right: f64,
-    queries: usize,
+    recall: MeanRecall,
     ratio: Option<OverallRatio>,
 }
 
 impl<'a> Judge<'a> {
     /// Judges by `exact` what is found under `metric`.
     pub(super) fn new(exact: &'a IdFile, metric: Metric) -> Judge<'a> {
-        Judge { exact, metric, right: 0.0, queries: 0, ratio: OverallRatio::new(metric, exact) }
+        Judge { exact, metric, recall: MeanRecall::default(), ratio: OverallRatio::new(metric, exact) }
     }
 
     /// Adds the answers to the queries `rows`: `rows x k` ids and distances.
@@ -72,8 +81,7 @@ impl<'a> Judge<'a> {
     ) -> Result<(), Failure> {
         let count = rows.len();
         let part = self.exact.slice(rows)?;
-        self.right += recall(&part, ids, k, count)? * count as f64;
-        self.queries += count;
+        self.recall.add(&part, ids, k, count)?;
         if let Some(ratio) = &mut self.ratio {
             ratio.add(&part, ids, distances, k, count)?;
         }
@@ -88,7 +96,8 @@ impl<'a> Judge<'a> {
             _ => format!("{} holds no distances", self.exact.path().display()),
         };
         Quality {
-            recall: Some(self.right / self.queries.max(1) as f64),
+            recall: self.recall.mean(),
+            recall_left_out: Some(self.recall.left_out()),
             ratio: ratio.and_then(OverallRatio::mean),
             ratio_p99: ratio.and_then(OverallRatio::p99),
             ratio_left_out: ratio.map(OverallRatio::left_out),
@@ -104,8 +113,21 @@ impl<'a> Judge<'a> {
 pub(super) fn open(path: &Path, index: &Index, k: usize, queries: usize) -> Result<IdFile, Failure> {
     let exact = IdFile::open(path)?;
     check_exact(&exact, k, queries)?;
-    exact.check_ids(index.len())?;
+    check_named(&exact, index.len(), k)?;
     Ok(exact)
+}
+
+/// Whether `exact` names neighbours among `vectors` vectors, of one query at least.
+///
+/// # Errors
+/// Ids outside, or none at all.
+pub(super) fn check_named(exact: &IdFile, vectors: usize, k: usize) -> Result<(), Failure> {
+    exact.check_ids(vectors)?;
+    if exact.all_ids().iter().all(|id| *id == NO_ID) {
+        let path = exact.path().display().to_string();
+        return Err(GroundTruthError::NoNeighbors { path, k, queries: exact.queries() }.into());
+    }
+    Ok(())
 }
 
 #[cfg(test)]

@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 
 use bathyal_console::{Console, Failure, Kind, byte_size};
-use bathyal_index::{Index, ManyResult, search_many};
+use bathyal_index::{Index, ManyResult, Place, search_many};
 use bathyal_tier::Control;
 use bathyal_vectors::groundtruth::check_exact;
-use bathyal_vectors::{IdFile, write_ids};
+use bathyal_vectors::{IdFile, NO_ID, write_ids};
 use serde::Serialize;
 
-use super::exact::{Judge, Quality};
+use super::exact::{Judge, Quality, check_named};
 use super::measurement::{Latency, open, own_counters, own_per_query, search_options};
 use super::neighbors::{FirstNeighbors, Found, table};
 use super::search::{effort, warm};
@@ -54,8 +54,13 @@ pub(super) fn run(arguments: &SearchArguments, console: &Console) -> Result<(), 
         warm(arguments, index, &options, control)?;
     }
     let found = search_many(&indexes.iter().collect::<Vec<_>>(), &queries, &options, control)?;
-    let ids = found.places.iter().map(|place| u32::try_from(found.id(*place)));
-    let ids: Vec<u32> = ids.collect::<Result<_, _>>().map_err(|_| {
+    // The last number of 32 bits is no id: where it stands for a missing one it stays that.
+    let of_place = |place: &Place| match u32::try_from(found.id(*place)) {
+        Ok(NO_ID) if place.id != NO_ID => None,
+        id => id.ok(),
+    };
+    let ids: Option<Vec<u32>> = found.places.iter().map(of_place).collect();
+    let ids = ids.ok_or_else(|| {
         Failure::of(
             Kind::InvalidArgument,
             "the indexes hold more vectors together than 32-bit ids can name; search fewer at once",
@@ -65,6 +70,7 @@ pub(super) fn run(arguments: &SearchArguments, console: &Console) -> Result<(), 
         Some(path) => {
             let exact = IdFile::open(path)?;
             check_exact(&exact, found.k, queries.count())?;
+            check_named(&exact, indexes.iter().map(Index::len).sum(), found.k)?;
             let mut judge = Judge::new(&exact, indexes[0].metric());
             judge.add(0..queries.count(), &ids, &found.distances, found.k)?;
             judge.quality()
@@ -115,8 +121,11 @@ fn answer(indexes: Vec<String>, quality: Quality, found: &ManyResult) -> Answer<
 
 fn text(answer: &Answer<'_>) -> String {
     let latency = &answer.latency_us;
-    let recall =
-        answer.quality.recall.map_or("unknown without --groundtruth".to_owned(), |r| format!("{r:.4}"));
+    let left_out = answer.quality.left_out_text();
+    let recall = answer
+        .quality
+        .recall
+        .map_or("unknown without --groundtruth".to_owned(), |recall| format!("{recall:.4}{left_out}"));
     let mut text = format!(
         "{} queries, k {}, {} threads, {} indexes\n\
          recall@{}        {recall}{}\n\

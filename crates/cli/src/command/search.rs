@@ -269,7 +269,7 @@ fn text(measured: &Measurement) -> String {
         |name: &str, count: Option<u32>| count.map_or(String::new(), |count| format!(", {name} {count}"));
     let probes = told("probes", measured.probes) + &told("multi_probe", measured.multi_probe);
     let recall = match measured.quality.recall {
-        Some(recall) => format!("{recall:.4}{target}"),
+        Some(recall) => format!("{recall:.4}{target}{}", measured.quality.left_out_text()),
         None => format!("unknown without --groundtruth{target}"),
     };
     let latency = &measured.latency_us;

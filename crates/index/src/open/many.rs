@@ -48,8 +48,11 @@ pub struct ManyResult {
 }
 
 impl ManyResult {
-    /// The id of a place as if all indexes were one, in the order of the call.
+    /// The id of a place as if all indexes were one, in the order of the call. [`NO_ID`] stays what it is.
     pub fn id(&self, place: Place) -> u64 {
+        if place.id == NO_ID {
+            return u64::from(NO_ID);
+        }
         self.first_ids.get(place.index as usize).copied().unwrap_or(0) + u64::from(place.id)
     }
 }

@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 use std::time::Instant;
 
 /// In the place of an id where a query has fewer neighbours than were asked for, which happens to indexes that others change.
-pub const NO_ID: u32 = u32::MAX;
+pub use bathyal_vectors::NO_ID;
 
 /// Reads of one hop: enough to hide some latency, few enough to waste little (DiskANN, section 4.2).
 pub const DEFAULT_BEAM_WIDTH: u32 = 4;

@@ -54,7 +54,13 @@ impl Layout {
     pub(super) fn new(url: &ObjectUrl) -> Layout {
         let address = url.folder_address();
         let folder = url.folder.iter().fold(Key::ROOT, |folder, name| typed(&folder, name));
-        Layout { spelling: Spelling::Typed, names: url.folder.clone(), folder, address, root: url.root.clone() }
+        Layout {
+            spelling: Spelling::Typed,
+            names: url.folder.clone(),
+            folder,
+            address,
+            root: url.root.clone(),
+        }
     }
 
     /// The same folder with names in this spelling. Messages show the keys as they are.

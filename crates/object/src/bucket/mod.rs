@@ -30,7 +30,7 @@ use bathyal_store::{
 use bytes::Bytes;
 use draft::{BucketDraft, scratch_name};
 use generation::Published;
-use layout::{Layout, Spelling};
+use layout::Layout;
 use record::Record;
 use std::path::Path;
 use std::sync::Arc;
@@ -79,7 +79,16 @@ impl BucketStore {
         let scratch = LocalStore::new(folder.join(format!("{here:016x}")), mark);
         let prices = options.prices(url.provider);
         let cache = options.cache().as_ref().map(Cache::of).transpose()?;
-        Ok(BucketStore { client, layout, settled: false, mark, prices, scratch, cache, traffic: Arc::default() })
+        Ok(BucketStore {
+            client,
+            layout,
+            settled: false,
+            mark,
+            prices,
+            scratch,
+            cache,
+            traffic: Arc::default(),
+        })
     }
 
     /// What sends its requests.

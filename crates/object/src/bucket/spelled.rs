@@ -7,7 +7,7 @@ use super::layout::{Layout, Spelling};
 use super::record::Record;
 use super::{BucketStore, MOST_KEY_BYTES};
 use crate::runtime::wait_for;
-use bathyal_store::{Replace, Store, StoreError, Traffic, check_name};
+use bathyal_store::{Replace, StoreError, Traffic, check_name};
 use futures_util::{StreamExt, TryStreamExt};
 use std::path::Path;
 
@@ -149,7 +149,9 @@ impl BucketStore {
             async move { Ok::<_, StoreError>(self.find_standing(&name, &self.traffic).await?.1.is_some()) }
         };
         let looks = futures_util::stream::iter(names.iter().rev().map(look)).buffered(LISTED_AT_ONCE);
-        let stands = async { std::pin::pin!(looks.try_skip_while(|stands| std::future::ready(Ok(!stands)))).try_next().await };
+        let stands = async {
+            std::pin::pin!(looks.try_skip_while(|stands| std::future::ready(Ok(!stands)))).try_next().await
+        };
         Ok(wait_for(stands)??.is_some())
     }
 

@@ -124,7 +124,9 @@ impl ObjectUrl {
 /// Why a bucket cannot have this name. The store's library would drop or change the other characters.
 fn check_bucket(provider: Provider, host: &str) -> Result<(), String> {
     let more: &[u8] = if provider == Provider::Azure { b"-._@$" } else { b"-._" };
-    let other = host.chars().find(|c| !(c.is_ascii_alphanumeric() || u8::try_from(*c).is_ok_and(|c| more.contains(&c))));
+    let other = host
+        .chars()
+        .find(|c| !(c.is_ascii_alphanumeric() || u8::try_from(*c).is_ok_and(|c| more.contains(&c))));
     match other {
         None => Ok(()),
         Some(other) => Err(format!(
@@ -141,10 +143,14 @@ fn check_key(path: &str) -> Result<(), String> {
             return Err("has an empty name in it: two slashes follow each other, or it begins or ends with one too many".into());
         }
         if matches!(name, "." | "..") {
-            return Err(format!("has the name '{name}' in it, which would mean a folder and is no part of a key"));
+            return Err(format!(
+                "has the name '{name}' in it, which would mean a folder and is no part of a key"
+            ));
         }
         if let Some(control) = name.chars().find(|c| c.is_control()) {
-            return Err(format!("has the control character {control:?} in it, which stores do not take in keys"));
+            return Err(format!(
+                "has the control character {control:?} in it, which stores do not take in keys"
+            ));
         }
     }
     if path.starts_with(' ') {

@@ -26,7 +26,7 @@ use crate::progress::Progress;
 use crate::{IdFile, RowBlock, RowReader, VectorError, VectorFile};
 use exact::{Exact, Measured, limit, norm, row_terms};
 pub use ratio::{OverallRatio, ratio_of_query};
-pub use recall::{check_exact, recall};
+pub use recall::{MeanRecall, QueryRecall, check_exact, recall, recall_of_query};
 pub use scan::scan;
 pub use screened::{ScreenError, ScreenRoom, Screener, Screening, exact_neighbors_screened};
 use tile::{LANES, Packer, Panel, PanelTerms, QueryTile, Side, TileIsa, screen};
@@ -92,6 +92,19 @@ pub enum GroundTruthError {
         held: usize,
         /// Queries that are searched.
         searched: usize,
+    },
+    /// No query has an exact neighbour.
+    #[error(
+        "{path}: names no neighbour of any of {queries} queries among the first {k}, so there is no recall; every id is missing \
+         (-1), or none was asked for"
+    )]
+    NoNeighbors {
+        /// The file.
+        path: String,
+        /// Neighbours of each query that were searched for.
+        k: usize,
+        /// Queries.
+        queries: usize,
     },
     /// Fewer exact neighbours a query than were searched for.
     #[error(

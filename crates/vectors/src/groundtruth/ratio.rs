@@ -3,7 +3,7 @@
 use bathyal_kernels::Metric;
 
 use super::{GroundTruthError, check_exact};
-use crate::IdFile;
+use crate::{IdFile, NO_ID};
 
 /// Cosine distances below this are taken as 0. They are one minus a sum of 32 bits, which is off by some 2^-22: the ratio
 /// of two distances that are smaller would be one of rounding errors.
@@ -25,7 +25,7 @@ const MOST: f64 = 0.99;
 /// * No term is below 1, since nothing is nearer than the nearest: what is, is rounding.
 /// * Where the true distance is 0 (a query that is in the data), the term is 1 if the answer's is 0, too. If it is not, there
 ///   is no ratio, and the query is left out.
-/// * A query with fewer than k answers, or with distances that are not finite, is left out.
+/// * A query with fewer than k answers or true neighbours (an id is [`NO_ID`], or named twice), or with distances that are not finite, is left out.
 ///
 /// What was left out is counted by [`OverallRatio::left_out`] and belongs beside the mean: these may be the worst queries.
 #[derive(Clone, Debug)]
@@ -101,6 +101,11 @@ impl OverallRatio {
 
     /// The ratio of a query from ids and distances of as many answers as are wanted, and of its exact neighbours.
     fn of_query(&mut self, answers: (&[u32], &[f32]), truth: (&[u32], &[f32])) -> Option<f64> {
+        let missing = |ids: &[u32]| ids.contains(&NO_ID);
+        let k = answers.0.len();
+        if missing(answers.0) || truth.0.get(..k).is_none_or(missing) || has_repeats(answers.0) {
+            return None;
+        }
         self.known.clear();
         self.known.extend(truth.0.iter().copied().zip(truth.1.iter().copied()));
         self.known.sort_unstable_by_key(|(id, _)| *id);
@@ -113,6 +118,13 @@ impl OverallRatio {
         self.found.sort_unstable_by(f32::total_cmp);
         ratio_of_query(self.metric, &self.found, truth.1)
     }
+}
+
+/// Whether an id is named twice, and so fewer vectors were found than ids.
+fn has_repeats(ids: &[u32]) -> bool {
+    let mut sorted = ids.to_vec();
+    sorted.sort_unstable();
+    sorted.windows(2).any(|two| two[0] == two[1])
 }
 
 /// The overall ratio of one query of which vectors were found at the distances `found`, rising, whose nearest lie at `exact`,
@@ -196,9 +208,17 @@ mod tests {
         let short = ratio(Metric::L2, &truth, &[0, 1, 4], &[1.0, 4.0, 1.0]);
         assert_eq!((short.mean(), short.left_out()), (Some(1.0), 1));
         for bad in [f32::NAN, f32::INFINITY, -f32::NAN] {
-            let bad = ratio(Metric::L2, &truth, &[0, 9, 9, 9], &[1.0, bad, bad, bad]);
+            let bad = ratio(Metric::L2, &truth, &[0, 9, 8, 9], &[1.0, bad, bad, bad]);
             assert_eq!((bad.mean(), bad.p99(), bad.left_out()), (None, None, 2));
         }
+        for missing in [[0, NO_ID], [NO_ID, NO_ID], [0, 0]] {
+            let missing = ratio(Metric::L2, &truth[..4], &missing, &[1.0, 4.0]);
+            assert_eq!((missing.mean(), missing.left_out()), (None, 1));
+        }
+        let exact = IdFile::from_parts(2, vec![0, NO_ID], Some(vec![1.0, 4.0])).unwrap();
+        let mut short = OverallRatio::new(Metric::L2, &exact).unwrap();
+        short.add(&exact, &[0, 1], &[1.0, 4.0], 2, 1).unwrap();
+        assert_eq!((short.mean(), short.left_out()), (None, 1));
         let truth = [f32::NAN; 4];
         assert_eq!(ratio(Metric::L2, &truth, &[0, 1], &[1.0, 4.0]).left_out(), 1);
     }
@@ -206,7 +226,7 @@ mod tests {
     #[test]
     fn the_percentile_is_that_of_nearest_rank() {
         let truth: Vec<f32> = [1.0; 4].repeat(200);
-        let ids = vec![u32::MAX; 400];
+        let ids: Vec<u32> = (1000..1400).collect();
         let far: Vec<f32> = (1..=200).flat_map(|times| [(times * times) as f32; 2]).collect();
         let found = ratio(Metric::L2, &truth, &ids, &far);
         assert_eq!((found.mean(), found.p99()), (Some(100.5), Some(198.0)));

@@ -1,0 +1,208 @@
+//! Names of indexes: keys byte for byte, and indexes that earlier versions wrote under encoded keys.
+
+use bathyal_object::{BucketStore, ObjectUrl, PruneOptions, StoreOptions};
+use bathyal_store::{DraftExt, GenerationExt, Replace, Store, StoreError, StoreExt};
+use std::path::Path;
+use std::time::Duration;
+
+const MARK: &str = "manifest";
+/// Names in which a character stands that some store, library or shell takes for something else.
+const ODD: &[&str] = &[
+    "café", "日本", "a~b", "a%b", "a%7Eb", "a%20b", "a?region=x", "a#b", "a*b", "a[b]", "a|b", "a\"b", "a b", "a\\b", "a{b}", "a+b",
+    "a&b=c", "a^b", "a`b", "a<b>", "~", "%",
+];
+
+fn store(address: &str, scratch: &Path) -> (BucketStore, String) {
+    let url = ObjectUrl::parse(Path::new(address)).expect(address);
+    let options = StoreOptions::new([("scratch", scratch.to_str().unwrap())]).unwrap();
+    (BucketStore::new(&url, &options, MARK).unwrap(), url.name)
+}
+
+fn publish(address: &str, scratch: &Path, replace: Replace, data: &[u8]) -> Result<(), StoreError> {
+    let (store, name) = store(address, scratch);
+    let draft = store.begin(&name, replace)?;
+    draft.put("data", &[data, &[7; 700_000]].concat())?;
+    draft.put(MARK, b"mark")?;
+    draft.publish(&["data", MARK], "note")
+}
+
+fn read(address: &str, scratch: &Path) -> Result<u8, StoreError> {
+    let (store, name) = store(address, scratch);
+    Ok(store.open(&name)?.read("data")?[0])
+}
+
+/// The address under which an earlier version wrote: each name with `%` and two digits.
+fn encoded(address: &str) -> String {
+    let (root, names) = address.split_once("://").unwrap();
+    let names: Vec<String> = names.split('/').map(encoded_name).collect();
+    format!("{root}://{}", names.join("/"))
+}
+
+fn encoded_name(name: &str) -> String {
+    let plain = |byte: &u8| byte.is_ascii_graphic() && !b"\\{^}%`]\"><[~#|*?/".contains(byte) || *byte == b' ';
+    let each = name.bytes().map(|byte| if plain(&byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") });
+    each.collect()
+}
+
+#[test]
+fn what_was_typed_is_what_is_listed_and_opened() {
+    let scratch = tempfile::tempdir().unwrap();
+    for name in ODD {
+        let address = format!("memory://typed/{name}/{name}");
+        publish(&address, scratch.path(), Replace::Never, b"1").expect(name);
+        let (store, last) = store(&address, scratch.path());
+        assert_eq!((store.list().unwrap(), store.names().unwrap()), (vec![last.clone()], vec![last]), "{name}");
+        assert_eq!(store.open(name).unwrap().address(), Path::new(&address));
+        assert_eq!(read(&address, scratch.path()).unwrap(), b'1');
+    }
+    let (folders, _) = store("memory://typed/x", scratch.path());
+    let mut sorted: Vec<&str> = ODD.to_vec();
+    sorted.sort_unstable();
+    assert_eq!(folders.names().unwrap(), sorted, "each has a key of its own");
+}
+
+#[test]
+fn an_index_under_an_encoded_key_is_found_and_stays_there() {
+    let scratch = tempfile::tempdir().unwrap();
+    let scratch = scratch.path();
+    for name in ODD.iter().filter(|name| encoded_name(name) != **name) {
+        let address = format!("memory://earlier/{name}/{name}");
+        let earlier = encoded(&address);
+        publish(&earlier, scratch, Replace::Never, b"1").expect(name);
+        // Found and listed, in a form that opens it.
+        assert_eq!(read(&address, scratch).unwrap(), b'1', "{name}");
+        let (there, last) = store(&address, scratch);
+        assert_eq!((there.list().unwrap(), there.names().unwrap()), (vec![last.clone()], vec![last.clone()]));
+        assert_eq!(there.open(&last).unwrap().address(), Path::new(&earlier), "messages name the key");
+        // Not forked: refused, or replaced where it is.
+        let refused = publish(&address, scratch, Replace::Never, b"2").unwrap_err();
+        assert!(matches!(&refused, StoreError::Exists { path } if path == Path::new(&earlier)), "{refused}");
+        publish(&address, scratch, Replace::Generation, b"2").unwrap();
+        assert_eq!((read(&address, scratch).unwrap(), read(&earlier, scratch).unwrap()), (b'2', b'2'));
+        let all = PruneOptions { kept: Duration::ZERO, ..PruneOptions::default() };
+        assert_eq!(there.prune(&last, &all).unwrap().generations, 1);
+        // What another program copies to the plain key comes first, and both are there.
+        let (plain, _) = store(&format!("memory://earlier/{name}/x"), scratch);
+        there.delete(&last).unwrap();
+        assert!(matches!(read(&address, scratch), Err(StoreError::Missing { .. })));
+        assert!(matches!(read(&earlier, scratch), Err(StoreError::Missing { .. })));
+        publish(&address, scratch, Replace::Never, b"3").unwrap();
+        publish(&earlier, scratch, Replace::Never, b"4").unwrap();
+        assert_eq!((read(&address, scratch).unwrap(), read(&earlier, scratch).unwrap()), (b'3', b'4'));
+        assert_eq!(plain.list().unwrap(), [last.clone()], "shown once");
+        there.erase(&last).unwrap();
+        assert!(there.traces().unwrap().is_empty() && there.list().unwrap().is_empty());
+    }
+}
+
+#[test]
+fn a_name_in_a_plain_folder_is_listed_as_its_key_is() {
+    let scratch = tempfile::tempdir().unwrap();
+    publish("memory://mixed/my%7Eindex", scratch.path(), Replace::Never, b"1").unwrap();
+    let (store, _) = store("memory://mixed/x", scratch.path());
+    assert_eq!(store.list().unwrap(), ["my%7Eindex"]);
+    for typed in ["my%7Eindex", "my~index"] {
+        assert_eq!(read(&format!("memory://mixed/{typed}"), scratch.path()).unwrap(), b'1');
+    }
+}
+
+#[test]
+fn a_store_of_one_collection_keeps_to_the_keys_that_it_has() {
+    let scratch = tempfile::tempdir().unwrap();
+    let settled = || store("memory://settled/café/x", scratch.path()).0.settle().unwrap();
+    let begin = |store: &BucketStore, name: &str| {
+        let draft = store.begin(name, Replace::Never).unwrap();
+        draft.put(MARK, b"mark").unwrap();
+        draft.publish(&[MARK], "").unwrap();
+    };
+    publish("memory://settled/caf%C3%A9/v-1", scratch.path(), Replace::Never, b"1").unwrap();
+    begin(&settled(), "v-2");
+    let (earlier, _) = store("memory://settled/caf%C3%A9/x", scratch.path());
+    assert_eq!((settled().list().unwrap(), earlier.list().unwrap()), (vec!["v-1".into(), "v-2".into()], vec![
+        "v-1".to_string(),
+        "v-2".into()
+    ]));
+    let (outside, _) = store("memory://settled/x", scratch.path());
+    assert_eq!(outside.names().unwrap(), ["caf%C3%A9"]);
+    assert!(outside.stands_in(Some("café"), &["v-2".into()]).unwrap());
+    assert!(!outside.stands_in(Some("café"), &["v-3".into()]).unwrap());
+    earlier.erase("v-1").unwrap();
+    earlier.erase("v-2").unwrap();
+    begin(&settled(), "v-3");
+    assert_eq!(outside.names().unwrap(), ["café"], "a new one has the plain keys");
+}
+
+#[test]
+fn a_build_that_an_earlier_version_began_to_upload_goes_on() {
+    let scratch = tempfile::tempdir().unwrap();
+    let earlier = store("memory://begun/caf%C3%A9", scratch.path()).0;
+    let draft = earlier.begin("caf%C3%A9", Replace::Never).unwrap();
+    draft.put("data", &vec![7; 700_000]).unwrap();
+    draft.put(MARK, b"mark").unwrap();
+    draft.upload(&["data", MARK], "note", &|_, _| true).unwrap();
+    draft.leave().unwrap();
+    // Its draft lay under the name that was typed, and its journal said nothing of keys.
+    let folder = earlier.scratch().to_path_buf();
+    for entry in folder.read_dir().unwrap().map(|entry| entry.unwrap().path()) {
+        let name = entry.file_name().unwrap().to_str().unwrap().replace("caf%C3%A9", "café");
+        std::fs::rename(&entry, folder.join(name)).unwrap();
+    }
+    let journals = find_journals(&folder);
+    assert_eq!(journals.len(), 1, "{journals:?}");
+    let text = std::fs::read_to_string(&journals[0]).unwrap().replace("\"typed\":true,", "");
+    std::fs::write(&journals[0], text).unwrap();
+    let now = store("memory://begun/café", scratch.path()).0;
+    let (draft, note) = now.resume("café", Replace::Never, |draft| draft.sealed().map(str::to_owned)).unwrap();
+    assert_eq!(note.as_deref(), Some("note"));
+    draft.publish(&["data", MARK], "note").unwrap();
+    assert_eq!(now.open("café").unwrap().read("data").unwrap(), vec![7; 700_000]);
+    assert_eq!(now.names().unwrap(), ["caf%C3%A9"], "what was brought is not brought again");
+}
+
+fn find_journals(folder: &Path) -> Vec<std::path::PathBuf> {
+    let entries = folder.read_dir().unwrap().map(|entry| entry.unwrap().path());
+    entries
+        .flat_map(|path| match path.is_dir() {
+            true => find_journals(&path),
+            false if path.file_name().is_some_and(|name| name == "upload") => vec![path],
+            false => vec![],
+        })
+        .collect()
+}
+
+#[test]
+fn what_cannot_be_a_key_is_refused() {
+    let scratch = tempfile::tempdir().unwrap();
+    let refused = |address: &str, why: &str| {
+        let error = ObjectUrl::parse(Path::new(address)).expect_err(address).to_string();
+        assert!(error.contains(why), "{address}: {error}");
+    };
+    refused("s3://bucket/a//b", "empty name");
+    refused("s3://bucket/a/b//", "empty name");
+    refused("s3://bucket/./b", "'.'");
+    refused("s3://bucket/a/..", "'..'");
+    refused("s3://bucket/a\u{1}/b", "control character");
+    refused("s3://bucket/a\u{85}b", "control character");
+    refused("s3://bucket/ a", "begins with a space");
+    refused("s3://bucket?region=x/a", "--store-option");
+    refused("s3://büro/a", "no 'ü'");
+    refused("gs://a%62c/a", "no '%'");
+    refused(&format!("s3://bucket/{}", "é".repeat(600)), "1200 bytes");
+    let long = format!("memory://{}/x", "n".repeat(890));
+    let error = publish(&format!("{long}yyyyyyyyy"), scratch.path(), Replace::Never, b"1").unwrap_err();
+    assert!(error.to_string().contains("can have 896"), "{error}");
+    publish(&long, scratch.path(), Replace::Never, b"1").unwrap();
+    // Longer than a name on this machine, where its draft lies meanwhile.
+    let long = format!("memory://long/{}", "é".repeat(400));
+    publish(&long, scratch.path(), Replace::Never, b"1").unwrap();
+    assert_eq!(read(&long, scratch.path()).unwrap(), b'1');
+}
+
+#[cfg(unix)]
+#[test]
+fn an_address_that_is_not_utf8_is_no_folder_of_this_machine() {
+    use std::os::unix::ffi::OsStrExt;
+    let path = Path::new(std::ffi::OsStr::from_bytes(b"s3://bucket/caf\xe9/x"));
+    assert!(ObjectUrl::is_url(path));
+    assert!(ObjectUrl::parse(path).unwrap_err().to_string().contains("UTF-8"));
+}
