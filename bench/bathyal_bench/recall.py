@@ -1,4 +1,5 @@
-"""Recall, by the rule of ``bathyal search``: every id as near as the k-th nearest is right."""
+"""Recall, by the rule of Bathyal (``docs/guide/recall.md``). Counted here once more, since programs of other systems run
+where Bathyal is not installed; ``testdata/recall.json`` holds the cases that both are tested by."""
 
 from __future__ import annotations
 
@@ -7,6 +8,9 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+MISSING = (-1, 2**32 - 1, 2**64 - 1)
+"""What stands for a missing id."""
 
 
 def read_groundtruth(path: Path) -> tuple[NDArray[np.uint32], NDArray[np.float32] | None]:
@@ -32,16 +36,42 @@ def write_groundtruth(path: Path, ids: NDArray[Any], distances: NDArray[Any]) ->
         np.ascontiguousarray(distances, "<f4").tofile(file)
 
 
-def recall_at(found: NDArray[Any], ids: NDArray[Any], distances: NDArray[Any] | None, k: int) -> float:
-    """Mean share of the ``k`` nearest among ``found`` (``queries x k``; -1 where nothing was found)."""
-    exact = ids[: len(found)]
-    if exact.shape[1] < k:
-        raise ValueError(f"the ground truth holds {exact.shape[1]} neighbours a query, {k} are needed")
-    hits = 0
+def recall_at(found: Any, ids: Any, distances: Any | None, k: int) -> float:
+    """Mean share of the ``k`` nearest among ``found``: a row of ids a query, of which the first ``k`` count.
+
+    ``ids`` and ``distances`` are the exact neighbours, at least ``k`` for each of ``found`` or more queries. -1 is a missing id on
+    either side, and in 32 and 64 bits without a sign the largest number. Queries without a neighbour are left out; ValueError if
+    all are.
+    """
+    if len(ids) < len(found):
+        raise ValueError(f"the ground truth has {len(ids)} queries, {len(found)} were asked")
+    if len(found) and len(ids[0]) < k:
+        raise ValueError(f"the ground truth holds {len(ids[0])} neighbours a query, {k} are needed")
+    shares = []
     for row, answer in enumerate(found):
-        right = k
-        if distances is not None:
-            # Which of several that are equally far come first is chance.
-            right += int(np.count_nonzero(distances[row, k:] <= distances[row, k - 1]))
-        hits += len(np.intersect1d(answer[:k], exact[row, :right]))
-    return hits / (len(found) * k)
+        counted = recall_of_query(answer, ids[row], None if distances is None else distances[row], k)
+        if counted is not None:
+            shares.append(counted[0] / counted[1])
+    if not shares:
+        raise ValueError("no query has a true neighbour, so there is no recall")
+    return float(np.mean(shares))
+
+
+def recall_of_query(found: Any, ids: Any, distances: Any | None, k: int) -> tuple[int, int] | None:
+    """How many of ``found`` are right, and how many there were to find; None where there are none.
+
+    >>> recall_of_query([1, 3], [1, 2, 3, 4], None, 2), recall_of_query([1, 3], [1, 2, 3, 4], [0.0, 1.0, 1.0, 2.0], 2)
+    ((1, 2), (2, 2))
+    >>> recall_of_query([5, 5], [5, -1], None, 2), recall_of_query([-1, -1], [-1, -1], None, 2)
+    ((1, 1), None)
+    """
+    places = {int(id): at for at, id in reversed(list(enumerate(ids))) if int(id) not in MISSING}
+    right = sorted(places, key=lambda id: places[id])
+    if not right[:k]:
+        return None
+    wanted = set(right[:k])
+    if distances is not None:
+        # Which of several that are equally far come first is chance.
+        last = distances[places[right[:k][-1]]]
+        wanted.update(id for id in right[k:] if distances[places[id]] <= last)
+    return len(wanted & {int(id) for id in found[:k]}), len(right[:k])

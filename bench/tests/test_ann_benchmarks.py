@@ -18,6 +18,7 @@ import pytest
 import yaml
 
 import bathyal
+from bathyal_bench.recall import recall_at
 
 ADAPTERS = Path(__file__).resolve().parents[1] / "ann_benchmarks"
 BASE = """
@@ -59,8 +60,7 @@ def folder(tmp_path, monkeypatch):
 
 
 def recall(found, exact):
-    pairs = zip(found, exact, strict=True)
-    return float(np.mean([len(set(map(int, one)) & set(map(int, other))) / K for one, other in pairs]))
+    return recall_at(found, exact, None, K)
 
 
 @pytest.mark.parametrize(("distance", "metric"), [("euclidean", "l2"), ("angular", "cosine")])

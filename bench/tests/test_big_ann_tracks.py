@@ -15,6 +15,7 @@ import pytest
 import yaml
 
 import bathyal
+from bathyal_bench.recall import recall_at
 
 ADAPTERS = Path(__file__).resolve().parents[1] / "ann_benchmarks/big-ann-benchmarks"
 BASES = {
@@ -46,9 +47,8 @@ def adapter(tmp_path, monkeypatch):
 
 
 def recall(found, exact):
-    return float(
-        np.mean([len(set(one) & set(other)) / len(other) for one, other in zip(found, exact, strict=True)])
-    )
+    pairs = zip(found, exact, strict=True)
+    return np.mean([recall_at([one], [other], None, len(other)) for one, other in pairs])
 
 
 def exact(base, queries, tags):

@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 import numpy as np
+import pytest
 
 from bathyal_bench.changing.measure import Rows, recall
 from bathyal_bench.changing.report import found, page, report
@@ -21,8 +22,11 @@ def test_the_nearest_that_match_are_the_truth():
     some = rows.exact(np.array([[3.2]], np.float32), 0.5)
     assert all(rows.shares[int(number)] < 0.5 for number in some[0])
     assert recall(exact, [exact[0][:5]]) == 0.5
-    # Where nothing matches, nothing is missed.
-    assert recall([np.empty(0, np.int64)], [np.empty(0, np.int64)]) == 1.0
+    # Where nothing matches, nothing can be found: such queries are left out.
+    none = np.empty(0, np.int64)
+    assert recall([exact[0], none, exact[0][:2]], [exact[0][:5], none, exact[0][:2]]) == 0.75
+    with pytest.raises(ValueError, match="no query"):
+        recall([none], [none])
 
 
 def test_what_found_too_little_is_not_compared():

@@ -1,5 +1,6 @@
 """Suites are parsed or refused; recall counts by its rule; programs' output is understood."""
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -134,6 +135,27 @@ def test_ids_as_near_as_the_last_are_right():
     assert recall.recall_at(np.array([[1, -1, -1]]), ids, distances, 3) == pytest.approx(1 / 3)
     with pytest.raises(ValueError, match="10 are needed"):
         recall.recall_at(np.array([[1]]), ids, distances, 10)
+
+
+TABLE = json.loads((Path(__file__).parents[2] / "testdata/recall.json").read_text(encoding="utf-8"))["cases"]
+
+
+@pytest.mark.parametrize("case", TABLE, ids=[case["name"] for case in TABLE])
+def test_recall_is_what_the_table_says(case):
+    def counted():
+        return recall.recall_at(case["found"], case["truth"], case.get("distances"), case["k"])
+
+    if case.get("recall") is None:
+        with pytest.raises(ValueError, match="no query" if "left_out" in case else "queries|are needed"):
+            counted()
+    else:
+        assert counted() == pytest.approx(case["recall"], rel=1e-12)
+
+
+def test_missing_ids_are_known_without_a_sign():
+    missing = np.array([[3, -1]])
+    for kind in (np.int32, np.uint32, np.int64, np.uint64):
+        assert recall.recall_at(missing.astype(kind), missing.astype(np.uint32), None, 2) == 1.0
 
 
 @pytest.mark.parametrize("metric", ["l2", "cosine"])

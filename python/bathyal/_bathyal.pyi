@@ -311,6 +311,12 @@ def convert(
 def groundtruth(
     base: _Data, queries: _Data, metric: str, k: int, by: tuple[int, str], progress: _Progress
 ) -> tuple[NDArray[np.uint32], NDArray[np.float32] | None]: ...
+def recall(
+    ids: NDArray[np.uint32],
+    truth: NDArray[np.uint32],
+    true_distances: NDArray[np.float32] | None,
+    k: int,
+) -> float | None: ...
 def overall_ratio(
     ids: NDArray[np.uint32],
     distances: NDArray[np.float32],

@@ -6,17 +6,16 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from bathyal import _bathyal
 from bathyal.arguments import Data, Metric, whole
 from bathyal.files import describe, source
+from bathyal.ids import numbered
 from bathyal.inputs import QUERIES, Called, is_path, rows
 from bathyal.progress import Receiver, shown
 
 BASE = Called("base", "vector")
-MOST_ID = 2**32 - 1
-"""The largest id that 32 bits hold, which no vector has: rows are counted from 0."""
 
 
 def groundtruth(
@@ -74,20 +73,47 @@ def groundtruth(
     return (ids[0], distances[0]) if single else (ids, distances)
 
 
-def recall(ids: NDArray[Any], truth: NDArray[Any]) -> float:
-    """Share of the true neighbours that were found: ``ids`` is ``queries x k``, ``truth`` ``queries x k`` or more.
+def recall(
+    ids: ArrayLike, truth: ArrayLike, true_distances: ArrayLike | None = None, k: int | None = None
+) -> float:
+    """Mean share of the true neighbours of each query that were found.
+
+    As everything here counts it (``docs/guide/recall.md`` has the odd cases): an id is missing if it is -1, which as 32
+    or 64 bits without a sign is the largest number (None among text), and counts for nothing on either side; an id that
+    is repeated counts once; a query is to find as many as ``truth`` names, but ``k`` at most; and a query of which
+    ``truth`` names none is left out of the mean.
+
+    Args:
+        ids: ``queries x k`` as a search found them: numbers, or text, as the ids of a collection are.
+        truth: ids of the exact neighbours, ``queries x k`` or more, nearest first.
+        true_distances: theirs, as :func:`groundtruth` tells them. With them every id of ``truth`` that is as near as
+            the ``k``-th is right; without them the first ``k`` alone are.
+        k: how many of ``ids`` count, and are to be found; None means all of ``ids``.
+
+    Raises:
+        ValueError: shapes that do not agree, ids below -1, or no query with a true neighbour.
 
     >>> import numpy as np, bathyal
     >>> bathyal.recall(np.array([[1, 2], [3, 4]]), np.array([[1, 9, 2], [4, 3, 5]]))
     0.75
+    >>> bathyal.recall([[-1, -1]], [[3, -1]]), bathyal.recall([[3, 3]], [[3, -1]])
+    (0.0, 1.0)
     """
-    ids, truth = np.atleast_2d(ids), np.atleast_2d(truth)
-    if ids.shape[0] != truth.shape[0] or ids.shape[1] > truth.shape[1] or ids.size == 0:
+    found, true = np.atleast_2d(ids), np.atleast_2d(truth)
+    wanted = found.shape[1] if k is None else whole("k", k)
+    if found.shape[0] != true.shape[0] or wanted > true.shape[1] or found.size == 0 or wanted == 0:
         raise ValueError(
-            f"ids are {ids.shape}, the truth is {truth.shape}: expected as many rows, and k or more"
+            f"ids are {found.shape}, the truth is {true.shape}, k is {wanted}: expected as many rows, and a truth of k or "
+            "more"
         )
-    rows = zip(ids, truth[:, : ids.shape[1]], strict=True)
-    return float(np.mean([np.isin(true, found).mean() for found, true in rows]))
+    far = None if true_distances is None else np.atleast_2d(np.asarray(true_distances, np.float32))
+    if far is not None and far.shape != true.shape:
+        raise ValueError(f"the truth is {true.shape} at distances {far.shape}; expected a distance for each id")
+    numbers, true_numbers = numbered(found, true)
+    mean: float | None = _bathyal.recall(numbers, true_numbers, far, wanted)
+    if mean is None:
+        raise ValueError("the truth names no neighbour of any query (every id is missing), so there is no recall")
+    return mean
 
 
 @dataclass(frozen=True)
@@ -117,7 +143,7 @@ def overall_ratio(
     distance there counts, since that of a search is rounded.
 
     Args:
-        ids: ``queries x k`` as a search found them; what is no row number (-1) is a missing answer.
+        ids: ``queries x k`` as a search found them; an id that is missing (-1) or repeated leaves its query out.
         distances: theirs, as a search tells them (l2: squared).
         truth: ids of the exact neighbours, ``queries x k`` or more, nearest first.
         true_distances: theirs, as :func:`groundtruth` tells them (l2: squared).
@@ -130,7 +156,7 @@ def overall_ratio(
     """
     if true_distances is None:
         raise ValueError("the truth has no distances, which the ratio is of; give those of `groundtruth`")
-    ids, truth = (np.atleast_2d(one).astype(np.int64) for one in (ids, truth))
+    ids, truth = np.atleast_2d(ids), np.atleast_2d(truth)
     distances, exact = (np.atleast_2d(one).astype(np.float32) for one in (distances, true_distances))
     fits = ids.shape == distances.shape and truth.shape == exact.shape
     if not fits or ids.shape[0] != truth.shape[0] or ids.shape[1] > truth.shape[1] or ids.size == 0:
@@ -138,14 +164,8 @@ def overall_ratio(
             f"ids are {ids.shape} at distances {distances.shape}, the truth is {truth.shape} at {exact.shape}: "
             "expected as many rows, k or more, and a distance for each id"
         )
-    missing = (ids < 0) | (ids > MOST_ID)
-    told = _bathyal.overall_ratio(
-        np.where(missing, MOST_ID, ids).astype(np.uint32),
-        np.where(missing, np.float32(np.nan), distances),
-        truth.astype(np.uint32),
-        exact,
-        metric,
-    )
+    numbers, true_numbers = numbered(ids, truth)
+    told = _bathyal.overall_ratio(numbers, distances, true_numbers, exact, metric)
     if told is None:
         raise ValueError(
             f"metric is {metric!r}, under which there is no ratio: an inner product is no distance"

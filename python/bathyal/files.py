@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from bathyal import _bathyal
 from bathyal.arguments import DTYPES, Data, Path, columns, whole
+from bathyal.ids import MOST_ID, narrow_ids
 from bathyal.inputs import VECTORS, Called, is_path, path_or_vectors, rows
 from bathyal.inputs import vectors as vectors_of
 from bathyal.progress import Receiver, shown
@@ -164,7 +165,11 @@ def read_ids(path: Path) -> tuple[NDArray[np.uint32], NDArray[np.float32] | None
     """Reads the ids of neighbours (``.ibin``, ``.ivecs``, and ``neighbors`` of ``.hdf5``).
 
     Returns:
-        ``(ids, distances)``, both ``queries x k``; distances are None where the file has none.
+        ``(ids, distances)``, both ``queries x k``; distances are None where the file has none. A missing id, -1 in the
+        file, is 4294967295.
+
+    Raises:
+        ValueError: ids that are no row numbers: below -1, or beyond 32 bits.
 
     >>> import numpy as np, bathyal
     >>> bathyal.write_ids("truth.ibin", np.array([[3, 1], [2, 0]]))
@@ -182,24 +187,28 @@ def read_ids(path: Path) -> tuple[NDArray[np.uint32], NDArray[np.float32] | None
 def write_ids(path: Path, ids: NDArray[Any], distances: NDArray[Any] | None = None) -> None:
     """Writes ids, and distances unless the format is ``.ivecs``, both ``queries x k``, all or nothing.
 
+    An id that is -1, or 4294967295, is a missing one: where a query has fewer than ``k`` neighbours. In ``.ivecs`` and
+    ``.hdf5`` it is -1, in ``.ibin``, whose ids have no sign, 4294967295.
+
     Raises:
-        ValueError: an unknown extension, shapes that do not agree, ids that 32 bits do not hold.
+        ValueError: an unknown extension, shapes that do not agree, ids that 32 bits do not hold, or in ``.ivecs`` 31.
     """
     whole_ids = np.asarray(ids)
     if whole_ids.ndim != 2 or whole_ids.dtype.kind not in "iu":
         raise ValueError(
             f"ids are {whole_ids.shape} of {whole_ids.dtype}, expected queries x k whole numbers"
         )
-    if whole_ids.size and not (int(whole_ids.min()) >= 0 and int(whole_ids.max()) < 2**32):
-        raise ValueError("ids must be from 0 to 4294967295")
-    small = whole_ids.astype(np.uint32, copy=False)
+    small = narrow_ids(whole_ids, "ids")
     far = None if distances is None else np.asarray(distances, dtype=np.float32)
     if far is not None and far.shape != small.shape:
         raise ValueError(f"ids are {small.shape}, distances {far.shape}; expected the same shape")
     if extension(path) in HDF5:
         from bathyal import hdf5
 
-        parts: dict[str, NDArray[Any]] = {"neighbors": small}
+        # Other programs know a missing id as -1.
+        missing = small == MOST_ID
+        signed = np.where(missing, -1, small.astype(np.int64)) if missing.any() else small
+        parts: dict[str, NDArray[Any]] = {"neighbors": signed}
         hdf5.write(path, parts if far is None else {**parts, "distances": far})
     else:
         _bathyal.write_ids(path, small, far)

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bathyal.arguments import DTYPES, Path
+from bathyal.ids import narrow_ids
 from bathyal.replace import beside
 
 try:
@@ -39,10 +40,10 @@ def read_ids(path: Path) -> tuple[NDArray[np.uint32], NDArray[np.float32] | None
     """The datasets ``neighbors`` and, if there, ``distances``."""
     with _opened(path) as file:
         ids = _dataset(file, path, "neighbors")[:]
-        if ids.ndim != 2 or ids.dtype.kind not in "iu" or (ids.size and ids.min() < 0):
+        if ids.ndim != 2 or ids.dtype.kind not in "iu":
             raise ValueError(f"{os.fspath(path)}: 'neighbors' is {ids.shape} of {ids.dtype}, expected ids")
         distances = file["distances"][:].astype(np.float32) if "distances" in file else None
-        return ids.astype(np.uint32), distances
+        return narrow_ids(ids, f"{os.fspath(path)}: 'neighbors'"), distances
 
 
 def write(path: Path, datasets: dict[str, NDArray[Any]]) -> None:

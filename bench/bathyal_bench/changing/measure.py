@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from bathyal_bench.changing.systems import WANTED, K, System, Vectors
+from bathyal_bench.recall import recall_at
 
 # Rows of one call.
 BATCH = 1000
@@ -76,10 +77,10 @@ def batches(rows: int) -> Iterator[Vectors]:
 
 
 def recall(exact: list[Vectors], found: list[Vectors]) -> float:
-    """The share of the true neighbours that were found; all of them, where there are none."""
-    each = zip(exact, found, strict=True)
-    hits = sum(len(np.intersect1d(true.astype(np.int64), told.astype(np.int64))) for true, told in each)
-    return hits / all_of_them if (all_of_them := sum(len(a) for a in exact)) else 1.0
+    """The mean share of the true neighbours that were found; queries without any are left out."""
+    k = max((len(true) for true in exact), default=0)
+    filled = [np.pad(true.astype(np.int64), (0, k - len(true)), constant_values=-1) for true in exact]
+    return recall_at(found, filled, None, k)
 
 
 def fill(system: System, rows: Rows, threads: int, synced: bool = False) -> float:

@@ -8,8 +8,28 @@ use std::time::Duration;
 const MARK: &str = "manifest";
 /// Names in which a character stands that some store, library or shell takes for something else.
 const ODD: &[&str] = &[
-    "café", "日本", "a~b", "a%b", "a%7Eb", "a%20b", "a?region=x", "a#b", "a*b", "a[b]", "a|b", "a\"b", "a b", "a\\b", "a{b}", "a+b",
-    "a&b=c", "a^b", "a`b", "a<b>", "~", "%",
+    "café",
+    "日本",
+    "a~b",
+    "a%b",
+    "a%7Eb",
+    "a%20b",
+    "a?region=x",
+    "a#b",
+    "a*b",
+    "a[b]",
+    "a|b",
+    "a\"b",
+    "a b",
+    "a\\b",
+    "a{b}",
+    "a+b",
+    "a&b=c",
+    "a^b",
+    "a`b",
+    "a<b>",
+    "~",
+    "%",
 ];
 
 fn store(address: &str, scratch: &Path) -> (BucketStore, String) {
@@ -39,8 +59,11 @@ fn encoded(address: &str) -> String {
 }
 
 fn encoded_name(name: &str) -> String {
-    let plain = |byte: &u8| byte.is_ascii_graphic() && !b"\\{^}%`]\"><[~#|*?/".contains(byte) || *byte == b' ';
-    let each = name.bytes().map(|byte| if plain(&byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") });
+    let plain =
+        |byte: &u8| byte.is_ascii_graphic() && !b"\\{^}%`]\"><[~#|*?/".contains(byte) || *byte == b' ';
+    let each = name
+        .bytes()
+        .map(|byte| if plain(&byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") });
     each.collect()
 }
 
@@ -51,7 +74,11 @@ fn what_was_typed_is_what_is_listed_and_opened() {
         let address = format!("memory://typed/{name}/{name}");
         publish(&address, scratch.path(), Replace::Never, b"1").expect(name);
         let (store, last) = store(&address, scratch.path());
-        assert_eq!((store.list().unwrap(), store.names().unwrap()), (vec![last.clone()], vec![last]), "{name}");
+        assert_eq!(
+            (store.list().unwrap(), store.names().unwrap()),
+            (vec![last.clone()], vec![last]),
+            "{name}"
+        );
         assert_eq!(store.open(name).unwrap().address(), Path::new(&address));
         assert_eq!(read(&address, scratch.path()).unwrap(), b'1');
     }
@@ -118,10 +145,10 @@ fn a_store_of_one_collection_keeps_to_the_keys_that_it_has() {
     publish("memory://settled/caf%C3%A9/v-1", scratch.path(), Replace::Never, b"1").unwrap();
     begin(&settled(), "v-2");
     let (earlier, _) = store("memory://settled/caf%C3%A9/x", scratch.path());
-    assert_eq!((settled().list().unwrap(), earlier.list().unwrap()), (vec!["v-1".into(), "v-2".into()], vec![
-        "v-1".to_string(),
-        "v-2".into()
-    ]));
+    assert_eq!(
+        (settled().list().unwrap(), earlier.list().unwrap()),
+        (vec!["v-1".into(), "v-2".into()], vec!["v-1".to_string(), "v-2".into()])
+    );
     let (outside, _) = store("memory://settled/x", scratch.path());
     assert_eq!(outside.names().unwrap(), ["caf%C3%A9"]);
     assert!(outside.stands_in(Some("café"), &["v-2".into()]).unwrap());
@@ -152,7 +179,8 @@ fn a_build_that_an_earlier_version_began_to_upload_goes_on() {
     let text = std::fs::read_to_string(&journals[0]).unwrap().replace("\"typed\":true,", "");
     std::fs::write(&journals[0], text).unwrap();
     let now = store("memory://begun/café", scratch.path()).0;
-    let (draft, note) = now.resume("café", Replace::Never, |draft| draft.sealed().map(str::to_owned)).unwrap();
+    let (draft, note) =
+        now.resume("café", Replace::Never, |draft| draft.sealed().map(str::to_owned)).unwrap();
     assert_eq!(note.as_deref(), Some("note"));
     draft.publish(&["data", MARK], "note").unwrap();
     assert_eq!(now.open("café").unwrap().read("data").unwrap(), vec![7; 700_000]);

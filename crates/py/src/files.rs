@@ -6,9 +6,10 @@ use crate::errors::Failure;
 use crate::index::card;
 use bathyal_index::exact_neighbors_on;
 use bathyal_kernels::{Element, Metric, MetricName};
-use bathyal_vectors::groundtruth::OverallRatio;
+use bathyal_vectors::groundtruth::{MeanRecall, OverallRatio};
 use bathyal_vectors::progress::Progress;
-use bathyal_vectors::{self, FileFormat, IdFile, VectorError, VectorFile, VectorWriter};
+use bathyal_vectors::{self, FileFormat, IdFile, NO_ID, VectorError, VectorFile, VectorWriter};
+use numpy::ndarray::ArrayView1;
 use numpy::{PyArray2, PyReadonlyArray2};
 use pyo3::exceptions::{PyUserWarning, PyValueError};
 use pyo3::prelude::*;
@@ -154,6 +155,26 @@ pub(crate) fn overall_ratio(
     let Some(mut ratio) = OverallRatio::new(metric, &exact) else { return Ok(None) };
     ratio.add(&exact, &ids, &distances, k, queries).map_err(Failure::from)?;
     Ok(Some((ratio.mean(), ratio.p99(), ratio.left_out())))
+}
+
+/// Mean recall at `k`; `None` if no query has a true neighbour. Rows of another number of ids are cut or filled up.
+#[pyfunction]
+pub(crate) fn recall(
+    ids: PyReadonlyArray2<'_, u32>,
+    truth: PyReadonlyArray2<'_, u32>,
+    true_distances: Option<PyReadonlyArray2<'_, f32>>,
+    k: usize,
+) -> PyResult<Option<f64>> {
+    let (ids, truth) = (ids.as_array(), truth.as_array());
+    let filled = |row: ArrayView1<'_, u32>| -> Vec<u32> {
+        row.iter().copied().chain(std::iter::repeat(NO_ID)).take(k).collect()
+    };
+    let found: Vec<u32> = ids.rows().into_iter().flat_map(filled).collect();
+    let distances = true_distances.map(|distances| distances.as_array().iter().copied().collect());
+    let exact = IdFile::from_parts(truth.ncols(), truth.iter().copied().collect(), distances);
+    let mut mean = MeanRecall::default();
+    mean.add(&exact.map_err(Failure::from)?, &found, k, ids.nrows()).map_err(Failure::from)?;
+    Ok(mean.mean())
 }
 
 fn neighbors<'py>(py: Python<'py>, found: &IdFile) -> PyResult<Neighbors<'py>> {

@@ -61,6 +61,7 @@ fn _bathyal(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(files::convert, module)?)?;
     module.add_function(wrap_pyfunction!(files::groundtruth, module)?)?;
     module.add_function(wrap_pyfunction!(files::overall_ratio, module)?)?;
+    module.add_function(wrap_pyfunction!(files::recall, module)?)?;
     module.add_function(wrap_pyfunction!(command::run_command, module)?)?;
     module.add_function(wrap_pyfunction!(errors::told_in_python, module)?)?;
     Ok(())

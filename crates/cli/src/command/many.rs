@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use bathyal_console::{Console, Failure, Kind, byte_size};
-use bathyal_index::{Index, ManyResult, Place, search_many};
+use bathyal_index::{Index, ManyResult, search_many};
 use bathyal_tier::Control;
 use bathyal_vectors::groundtruth::check_exact;
 use bathyal_vectors::{IdFile, NO_ID, write_ids};
@@ -55,12 +55,11 @@ pub(super) fn run(arguments: &SearchArguments, console: &Console) -> Result<(), 
     }
     let found = search_many(&indexes.iter().collect::<Vec<_>>(), &queries, &options, control)?;
     // The last number of 32 bits is no id: where it stands for a missing one it stays that.
-    let of_place = |place: &Place| match u32::try_from(found.id(*place)) {
+    let ids = found.places.iter().map(|place| match u32::try_from(found.id(*place)) {
         Ok(NO_ID) if place.id != NO_ID => None,
         id => id.ok(),
-    };
-    let ids: Option<Vec<u32>> = found.places.iter().map(of_place).collect();
-    let ids = ids.ok_or_else(|| {
+    });
+    let ids = ids.collect::<Option<Vec<u32>>>().ok_or_else(|| {
         Failure::of(
             Kind::InvalidArgument,
             "the indexes hold more vectors together than 32-bit ids can name; search fewer at once",

@@ -12,6 +12,7 @@
 
 mod conformance;
 mod faults;
+mod names;
 mod overwritten;
 mod proxy;
 mod races;

@@ -102,7 +102,7 @@ impl Service {
 /// Where a test writes, and how it gets there.
 #[derive(Debug)]
 pub struct Place {
-    service: Service,
+    pub service: Service,
     pub folder: String,
     pub scratch: TempDir,
 }
@@ -187,9 +187,12 @@ impl Raw {
     }
 
     pub fn list(&self, prefix: &str) -> Vec<Key> {
+        self.list_key(&Key::from(prefix))
+    }
+
+    pub fn list_key(&self, prefix: &Key) -> Vec<Key> {
         use futures_util::TryStreamExt;
-        let prefix = Key::from(prefix);
-        let listed: Vec<_> = self.runtime.block_on(self.store.list(Some(&prefix)).try_collect()).unwrap();
+        let listed: Vec<_> = self.runtime.block_on(self.store.list(Some(prefix)).try_collect()).unwrap();
         let mut keys: Vec<Key> = listed.into_iter().map(|found| found.location).collect();
         keys.sort();
         keys
