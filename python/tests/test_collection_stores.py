@@ -203,3 +203,30 @@ def test_a_collection_that_is_searched_from_a_cache(
             assert docs.search(ROWS[:200], k=1).ids[:, 0].tolist() == list(range(200))
         assert docs.get([17]).metadata["year"].tolist() == [17]
         assert isinstance(docs, bathyal.Collection)
+
+
+@pytest.mark.parametrize("name", ["café", "a~b", "100%", "a?region=x", "a#1", "a b", "日本"])
+def test_names_in_a_bucket_are_what_was_typed(server: dict[str, str], address: str, name: str) -> None:
+    folder = f"{address.partition('[')[0]}/{name}"
+    with created(f"{folder}/{name}", server):
+        pass
+    with Collection.open(f"{folder}/{name}", store_options=server) as docs:
+        assert len(docs) == 200
+    listed = bathyal.listing(folder, store_options=server)
+    assert [(one["name"], one["path"]) for one in listed] == [(name, f"{folder}/{name}")]
+    bathyal.build(ROWS, f"{folder}/{name}.index", progress=False, store_options=server).close()
+    assert "encoded_keys" not in bathyal.verify(f"{folder}/{name}.index", progress=False, store_options=server)
+
+
+def test_what_an_earlier_version_encoded_is_found(server: dict[str, str], address: str) -> None:
+    earlier, typed = f"{address}/caf%C3%A9/y%7E.index", f"{address}/café/y~.index"
+    bathyal.build(ROWS, earlier, progress=False, store_options=server).close()
+    with bathyal.open(typed, store_options=server) as index:
+        assert index.search(ROWS[:5], k=1).ids[:, 0].tolist() == [0, 1, 2, 3, 4]
+    assert bathyal.verify(typed, progress=False, store_options=server)["encoded_keys"] == earlier
+    assert [one["name"] for one in bathyal.listing(f"{address}/café", store_options=server)] == ["y~.index"]
+    with pytest.raises(FileExistsError, match="caf%C3%A9"):
+        bathyal.build(ROWS, typed, progress=False, store_options=server)
+    bathyal.build(ROWS[:50], typed, progress=False, overwrite=True, store_options=server).close()
+    with bathyal.open(earlier, store_options=server) as index:
+        assert len(index) == 50

@@ -41,7 +41,7 @@ pub use families::spann::SpannOptions;
 pub use family::{Description, HistogramBar, MemorySplit, VerifyReport};
 pub use format::postings::PostingLayout;
 pub use format::stored::{Loss, StoreAs, StoredBefore, StoredEntry};
-pub use locate::{Holding, find, holding};
+pub use locate::{Holding, encoded_keys, find, holding};
 pub use open::{
     ChangeCounts, CompactOptions, Compaction, Copied, CopyOptions, Effort, Explanation, FillOptions, Filled,
     Index, IndexStats, InspectReport, ManyResult, Numa, OpenOptions, RangeOptions, RangeResult, Salvaged,

@@ -43,6 +43,18 @@ pub fn find(
     }
 }
 
+/// The address of the keys of `generation`, which is what `path` leads to, where these are not the names that were typed: an
+/// earlier version has encoded them.
+pub fn encoded_keys(path: impl AsRef<Path>, generation: &dyn Generation) -> Option<String> {
+    let path = path.as_ref();
+    if RemoteUrl::is_url(path) || local_path(path).is_some() {
+        return None;
+    }
+    let (typed, found) =
+        (ObjectUrl::parse(path).ok()?.to_string(), generation.address().display().to_string());
+    (typed != found).then_some(found)
+}
+
 /// Where an index is written.
 #[derive(Debug)]
 pub struct Holding {

@@ -14,7 +14,8 @@ use bathyal_index::open::WrapTier;
 use bathyal_index::{
     BuildOptions, CompactOptions, Counter, DEFAULT_SEED, Effort, Index, IndexError, MOST_CALIBRATION_QUERIES,
     OpenOptions, OptionDoc, SearchMode, SearchOptions, SearchResult, StoreAs, StripeConversionOptions,
-    StripeOptions, TierChoice, compact_in, convert_layout_in, find, holding, inspect_in, verify_in,
+    StripeOptions, TierChoice, compact_in, convert_layout_in, encoded_keys, find, holding, inspect_in,
+    verify_in,
 };
 use bathyal_tier::layer::delay::{DelayProfile, DelayTier};
 use bathyal_tier::{Control, Tier, TierProfile};
@@ -143,7 +144,10 @@ type Place = (PathBuf, Vec<PathBuf>, Pairs);
 pub(crate) fn verify(py: Python<'_>, place: Place, progress: Option<Py<PyAny>>) -> PyResult<String> {
     let (path, stripe, store) = (place.0, place.1, store_options(place.2)?);
     attend(py, progress, |watch| -> Result<String, Failure> {
-        Ok(serde_json::to_string(&verify_in(find(&path, &stripe, &store)?.as_ref(), watch)?)?)
+        let found = find(&path, &stripe, &store)?;
+        let mut report = verify_in(found.as_ref(), watch)?;
+        report.encoded_keys = encoded_keys(&path, found.as_ref());
+        Ok(serde_json::to_string(&report)?)
     })
 }
 

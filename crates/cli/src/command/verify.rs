@@ -1,16 +1,15 @@
 //! `bathyal verify`.
 
 use bathyal_console::{Console, Failure, byte_size};
-use bathyal_index::{VerifyReport, find, verify_in};
+use bathyal_index::{VerifyReport, encoded_keys, find, verify_in};
 
 use crate::arguments::VerifyArguments;
 
 pub(super) fn run(arguments: &VerifyArguments, console: &Console) -> Result<(), Failure> {
     let progress = console.progress();
-    let report = verify_in(
-        find(&arguments.index, &arguments.parts.stripe, &arguments.parts.store.options()?)?.as_ref(),
-        &progress,
-    )?;
+    let found = find(&arguments.index, &arguments.parts.stripe, &arguments.parts.store.options()?)?;
+    let mut report = verify_in(found.as_ref(), &progress)?;
+    report.encoded_keys = encoded_keys(&arguments.index, found.as_ref());
     drop(progress);
     let path = arguments.index.display().to_string();
     let text = text(&path, &report);
@@ -35,6 +34,11 @@ fn text(path: &str, report: &VerifyReport) -> String {
     let more = report.fault_count.saturating_sub(report.faults.len() as u64);
     if more > 0 {
         lines.push(format!("  and {more} more"));
+    }
+    if let Some(keys) = &report.encoded_keys {
+        lines.push(format!(
+            "  its keys are {keys}: an earlier version encoded the name; another client can move them"
+        ));
     }
     lines.join("\n")
 }

@@ -6,6 +6,7 @@
 
 mod batches;
 mod copies;
+mod listed;
 mod lost;
 mod programs;
 mod writers;

@@ -26,6 +26,10 @@ pub struct VerifyReport {
     pub fault_count: u64,
     /// The first faults, in words.
     pub faults: Vec<String>,
+    /// The address of its keys in a bucket, where an earlier version has encoded them: see
+    /// [`encoded_keys`](crate::encoded_keys). No fault.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub encoded_keys: Option<String>,
 }
 
 impl VerifyReport {
@@ -39,6 +43,7 @@ impl VerifyReport {
             unlinked: 0,
             fault_count: 0,
             faults: Vec::new(),
+            encoded_keys: None,
         }
     }
 

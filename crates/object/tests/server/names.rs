@@ -116,14 +116,3 @@ fn a_folder_that_was_emptied_holds_nothing() {
     assert!(!outside.stands_in(Some("collection"), &names).unwrap());
     assert!(!inside.stands_in(None, &inside.names().unwrap()).unwrap());
 }
-
-#[test]
-fn zz_probe() {
-    let Some(service) = service() else { return };
-    let place = service.place("probe");
-    let raw = place.raw();
-    raw.put(&Key::parse(" lead/a/b").unwrap(), vec![1]);
-    println!("PROBE {:?}", raw.list_key(&Key::parse(" lead").unwrap()));
-    raw.put(&Key::parse("\u{feff}x\u{2028}/\u{fffe}").unwrap(), vec![1]);
-    println!("PROBE {:?}", raw.list_key(&Key::parse("\u{feff}x\u{2028}").unwrap()));
-}
