@@ -32,11 +32,9 @@ def overall_ratio(found: NDArray[Any], ids: NDArray[Any], data: DataSet, k: int)
     ratios = []
     for first in range(0, len(found), QUERIES_AT_ONCE):
         rows = slice(first, min(first + QUERIES_AT_ONCE, len(found)))
-        answers = np.asarray(found[rows, :k], np.int64)
-        missing = (answers < 0) | (answers >= len(base))
-        distances = lengths(base[np.where(missing, 0, answers)], queries[rows], data.metric)
-        distances[missing] = math.nan
-        exact = lengths(base[np.asarray(ids[rows, :k], np.int64)], queries[rows], data.metric)
+        distances, exact = (
+            lengths_of(base, some[rows, :k], queries[rows], data.metric) for some in (found, ids)
+        )
         ratios.append(of_queries(np.sort(distances, axis=1), np.sort(exact, axis=1), k))
     each = np.concatenate(ratios)
     known = each[np.isfinite(each)]
@@ -56,6 +54,19 @@ def true_lengths(data: DataSet, queries: int, k: int) -> NDArray[np.float64]:
         rows = slice(first, min(first + QUERIES_AT_ONCE, len(ids)))
         parts.append(lengths(base[ids[rows]], asked[rows], data.metric))
     return np.sort(np.concatenate(parts), axis=1)
+
+
+def lengths_of(
+    base: NDArray[Any], ids: NDArray[Any], queries: NDArray[Any], metric: str
+) -> NDArray[np.float64]:
+    """The same of rows of ``base``; NaN where an id is missing, or repeated."""
+    numbers = np.asarray(ids, np.int64)
+    missing = (numbers < 0) | (numbers >= len(base))
+    for row, own in enumerate(numbers):
+        missing[row, np.setdiff1d(np.arange(len(own)), np.unique(own, return_index=True)[1])] = True
+    distances = lengths(base[np.where(missing, 0, numbers)], queries, metric)
+    distances[missing] = math.nan
+    return distances
 
 
 def lengths(neighbours: NDArray[Any], queries: NDArray[Any], metric: str) -> NDArray[np.float64]:

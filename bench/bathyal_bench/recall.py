@@ -1,5 +1,8 @@
-"""Recall, by the rule of Bathyal (``docs/guide/recall.md``). Counted here once more, since programs of other systems run
-where Bathyal is not installed; ``testdata/recall.json`` holds the cases that both are tested by."""
+"""Recall, by the rule of Bathyal (``docs/guide/recall.md``).
+
+Counted here once more, since programs of other systems run where Bathyal is not installed. ``testdata/recall.json``
+holds the cases that both are tested by.
+"""
 
 from __future__ import annotations
 
@@ -39,9 +42,9 @@ def write_groundtruth(path: Path, ids: NDArray[Any], distances: NDArray[Any]) ->
 def recall_at(found: Any, ids: Any, distances: Any | None, k: int) -> float:
     """Mean share of the ``k`` nearest among ``found``: a row of ids a query, of which the first ``k`` count.
 
-    ``ids`` and ``distances`` are the exact neighbours, at least ``k`` for each of ``found`` or more queries. -1 is a missing id on
-    either side, and in 32 and 64 bits without a sign the largest number. Queries without a neighbour are left out; ValueError if
-    all are.
+    ``ids`` and ``distances`` are the exact neighbours, at least ``k`` for each of ``found`` or more queries. -1 is
+    a missing id on either side, and in 32 and 64 bits without a sign the largest number. Queries without a
+    neighbour are left out; ValueError if all are.
     """
     if len(ids) < len(found):
         raise ValueError(f"the ground truth has {len(ids)} queries, {len(found)} were asked")
@@ -60,8 +63,10 @@ def recall_at(found: Any, ids: Any, distances: Any | None, k: int) -> float:
 def recall_of_query(found: Any, ids: Any, distances: Any | None, k: int) -> tuple[int, int] | None:
     """How many of ``found`` are right, and how many there were to find; None where there are none.
 
-    >>> recall_of_query([1, 3], [1, 2, 3, 4], None, 2), recall_of_query([1, 3], [1, 2, 3, 4], [0.0, 1.0, 1.0, 2.0], 2)
-    ((1, 2), (2, 2))
+    >>> recall_of_query([1, 3], [1, 2, 3, 4], None, 2)
+    (1, 2)
+    >>> recall_of_query([1, 3], [1, 2, 3, 4], [0.0, 1.0, 1.0, 2.0], 2)
+    (2, 2)
     >>> recall_of_query([5, 5], [5, -1], None, 2), recall_of_query([-1, -1], [-1, -1], None, 2)
     ((1, 1), None)
     """

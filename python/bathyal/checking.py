@@ -25,8 +25,9 @@ def verify(
     is read once from there.
 
     Returns a dictionary: ``sound`` (bool), ``fault_count``, ``faults`` (the first, in words), ``vectors``,
-    ``links``, ``bytes``, ``unlinked``. ``encoded_keys`` is there only if the index lies in a bucket under keys that are not
-    the names of its address, because an earlier version encoded them; it is the address of these keys, and no fault.
+    ``links``, ``bytes``, ``unlinked``. ``encoded_keys`` is there only if the index lies in a bucket under keys
+    that are not the names of its address, because an earlier version encoded them; it is the address of these
+    keys, and no fault.
 
     Raises:
         FileNotFoundError: nothing is at ``path``, or a part is missing.

@@ -78,16 +78,16 @@ def recall(
 ) -> float:
     """Mean share of the true neighbours of each query that were found.
 
-    As everything here counts it (``docs/guide/recall.md`` has the odd cases): an id is missing if it is -1, which as 32
-    or 64 bits without a sign is the largest number (None among text), and counts for nothing on either side; an id that
-    is repeated counts once; a query is to find as many as ``truth`` names, but ``k`` at most; and a query of which
+    ``docs/guide/recall.md`` has the rule and its odd cases. An id is missing if it is -1, which as 32 or 64 bits
+    without a sign is the largest number (None among text), and counts for nothing on either side. An id that is
+    repeated counts once. A query is to find as many as ``truth`` names, but ``k`` at most. A query of which
     ``truth`` names none is left out of the mean.
 
     Args:
         ids: ``queries x k`` as a search found them: numbers, or text, as the ids of a collection are.
         truth: ids of the exact neighbours, ``queries x k`` or more, nearest first.
-        true_distances: theirs, as :func:`groundtruth` tells them. With them every id of ``truth`` that is as near as
-            the ``k``-th is right; without them the first ``k`` alone are.
+        true_distances: theirs, as :func:`groundtruth` tells them. With them every id of ``truth`` that is as near
+            as the ``k``-th is right; without them the first ``k`` alone are.
         k: how many of ``ids`` count, and are to be found; None means all of ``ids``.
 
     Raises:
@@ -103,16 +103,20 @@ def recall(
     wanted = found.shape[1] if k is None else whole("k", k)
     if found.shape[0] != true.shape[0] or wanted > true.shape[1] or found.size == 0 or wanted == 0:
         raise ValueError(
-            f"ids are {found.shape}, the truth is {true.shape}, k is {wanted}: expected as many rows, and a truth of k or "
-            "more"
+            f"ids are {found.shape}, the truth is {true.shape}, k is {wanted}: expected as many rows, and a truth "
+            "of k or more"
         )
     far = None if true_distances is None else np.atleast_2d(np.asarray(true_distances, np.float32))
     if far is not None and far.shape != true.shape:
-        raise ValueError(f"the truth is {true.shape} at distances {far.shape}; expected a distance for each id")
+        raise ValueError(
+            f"the truth is {true.shape} at distances {far.shape}; expected a distance for each id"
+        )
     numbers, true_numbers = numbered(found, true)
     mean: float | None = _bathyal.recall(numbers, true_numbers, far, wanted)
     if mean is None:
-        raise ValueError("the truth names no neighbour of any query (every id is missing), so there is no recall")
+        raise ValueError(
+            "the truth names no neighbour of any query (every id is missing), so there is no recall"
+        )
     return mean
 
 

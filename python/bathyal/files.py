@@ -165,8 +165,8 @@ def read_ids(path: Path) -> tuple[NDArray[np.uint32], NDArray[np.float32] | None
     """Reads the ids of neighbours (``.ibin``, ``.ivecs``, and ``neighbors`` of ``.hdf5``).
 
     Returns:
-        ``(ids, distances)``, both ``queries x k``; distances are None where the file has none. A missing id, -1 in the
-        file, is 4294967295.
+        ``(ids, distances)``, both ``queries x k``; distances are None where the file has none. A missing id, -1 in
+        the file, is 4294967295.
 
     Raises:
         ValueError: ids that are no row numbers: below -1, or beyond 32 bits.
@@ -187,11 +187,12 @@ def read_ids(path: Path) -> tuple[NDArray[np.uint32], NDArray[np.float32] | None
 def write_ids(path: Path, ids: NDArray[Any], distances: NDArray[Any] | None = None) -> None:
     """Writes ids, and distances unless the format is ``.ivecs``, both ``queries x k``, all or nothing.
 
-    An id that is -1, or 4294967295, is a missing one: where a query has fewer than ``k`` neighbours. In ``.ivecs`` and
-    ``.hdf5`` it is -1, in ``.ibin``, whose ids have no sign, 4294967295.
+    An id that is -1, or 4294967295, is a missing one: where a query has fewer than ``k`` neighbours. In ``.ivecs``
+    and ``.hdf5`` it is -1, in ``.ibin``, whose ids have no sign, 4294967295.
 
     Raises:
-        ValueError: an unknown extension, shapes that do not agree, ids that 32 bits do not hold, or in ``.ivecs`` 31.
+        ValueError: an unknown extension, shapes that do not agree, ids that 32 bits do not hold, or 31 in
+            ``.ivecs``.
     """
     whole_ids = np.asarray(ids)
     if whole_ids.ndim != 2 or whole_ids.dtype.kind not in "iu":

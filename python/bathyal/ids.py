@@ -21,7 +21,9 @@ def whole_ids(ids: NDArray[Any], name: str) -> tuple[NDArray[np.uint64], NDArray
     """
     negative = ids < 0
     if (ids[negative] != -1).any():
-        raise ValueError(f"{name} has the id {ids[negative].min()}; expected 0 or more, or -1 for a missing one")
+        raise ValueError(
+            f"{name} has the id {ids[negative].min()}; expected 0 or more, or -1 for a missing one"
+        )
     plain = np.where(negative, 0, ids).astype(np.uint64)
     return plain, negative | (plain == MOST_ID) | (plain == MOST_WIDE_ID)
 
@@ -35,7 +37,9 @@ def narrow_ids(ids: NDArray[Any], name: str) -> NDArray[np.uint32]:
     plain, missing = whole_ids(ids, name)
     largest = int(plain[~missing].max(initial=0))
     if largest > MOST_ID:
-        raise ValueError(f"{name} has the id {largest}; expected 0 to {MOST_ID - 1}, what 32 bits hold, or -1")
+        raise ValueError(
+            f"{name} has the id {largest}; expected 0 to {MOST_ID - 1}, what 32 bits hold, or -1"
+        )
     return np.where(missing, MOST_ID, plain).astype(np.uint32)
 
 
@@ -48,12 +52,15 @@ def numbered(ids: NDArray[Any], truth: NDArray[Any]) -> list[NDArray[np.uint32]]
         )
         if max(left[~left_missing].max(initial=0), right[~right_missing].max(initial=0)) > MOST_ID:
             # Ids of a collection: what counts is which of them are the same.
-            numbers = np.unique(np.concatenate([left.ravel(), right.ravel()]), return_inverse=True)[1].ravel()
+            together = np.unique(np.concatenate([left.ravel(), right.ravel()]), return_inverse=True)[1]
+            numbers = together.ravel().astype(np.uint64)
             left, right = numbers[: left.size].reshape(left.shape), numbers[left.size :].reshape(right.shape)
         pairs = ((left, left_missing), (right, right_missing))
         return [np.where(missing, MOST_ID, one).astype(np.uint32) for one, missing in pairs]
     if any(one.dtype.kind in "iu" for one in both):
-        raise ValueError(f"ids hold {both[0].dtype} and the truth {both[1].dtype}: expected numbers in both, or text")
+        raise ValueError(
+            f"ids hold {both[0].dtype} and the truth {both[1].dtype}: expected numbers in both, or text"
+        )
     known: dict[Any, int] = {None: MOST_ID, -1: MOST_ID}
     told = [[known.setdefault(id, len(known)) for id in one.ravel().tolist()] for one in both]
     return [np.array(row, np.uint32).reshape(one.shape) for row, one in zip(told, both, strict=True)]

@@ -215,7 +215,9 @@ def test_names_in_a_bucket_are_what_was_typed(server: dict[str, str], address: s
     listed = bathyal.listing(folder, store_options=server)
     assert [(one["name"], one["path"]) for one in listed] == [(name, f"{folder}/{name}")]
     bathyal.build(ROWS, f"{folder}/{name}.index", progress=False, store_options=server).close()
-    assert "encoded_keys" not in bathyal.verify(f"{folder}/{name}.index", progress=False, store_options=server)
+    assert "encoded_keys" not in bathyal.verify(
+        f"{folder}/{name}.index", progress=False, store_options=server
+    )
 
 
 def test_what_an_earlier_version_encoded_is_found(server: dict[str, str], address: str) -> None:

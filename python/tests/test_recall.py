@@ -8,9 +8,9 @@ import pytest
 
 import bathyal
 
-TABLE = json.loads(
-    (pathlib.Path(__file__).parents[2] / "testdata/recall.json").read_text(encoding="utf-8")
-)["cases"]
+TABLE = json.loads((pathlib.Path(__file__).parents[2] / "testdata/recall.json").read_text(encoding="utf-8"))[
+    "cases"
+]
 
 
 @pytest.mark.parametrize("case", TABLE, ids=[case["name"] for case in TABLE])
@@ -49,7 +49,12 @@ def test_ids_may_be_text_as_those_of_a_collection_are():
 
 @pytest.mark.parametrize(
     ("ids", "message"),
-    [([[-2, 1]], "id -2"), ([[0.5, 1.0]], "float64"), ([[True, False]], "bool"), ([[1, 2, 3, 4]], "as many rows")],
+    [
+        ([[-2, 1]], "id -2"),
+        ([[0.5, 1.0]], "float64"),
+        ([[True, False]], "bool"),
+        ([[1, 2, 3, 4]], "as many rows"),
+    ],
 )
 def test_what_is_no_id_is_refused(ids, message):
     with pytest.raises(ValueError, match=message):
@@ -62,7 +67,9 @@ def test_what_is_no_id_is_refused(ids, message):
 def test_distances_belong_to_the_truth():
     with pytest.raises(ValueError, match="a distance for each id"):
         bathyal.recall([[1, 3]], [[1, 2, 3]], [[0.0, 1.0]])
-    truth, far = bathyal.groundtruth(np.array([[0], [10], [10], [20]], np.uint8), np.array([[9]], np.uint8), k=4)
+    truth, far = bathyal.groundtruth(
+        np.array([[0], [10], [10], [20]], np.uint8), np.array([[9]], np.uint8), k=4
+    )
     assert bathyal.recall([[2]], truth) == 0.0 and bathyal.recall([[2]], truth, far) == 1.0
 
 

@@ -27,6 +27,7 @@ pub fn check_unchangeable(store: &dyn Store, mark: &str) {
     abandoned_drafts_are_continued(store, mark);
     publishing_takes_what_is_named(store, mark);
     names_are_no_paths(store);
+    names_are_kept_byte_for_byte(store, mark);
     generations_are_deleted(store, mark);
     names_are_erased(store, mark);
     assert_eq!(store.list().expect("lists"), [""; 0], "every check ends with an empty store");
@@ -188,6 +189,27 @@ fn names_are_no_paths(store: &dyn Store) {
         assert!(matches!(store.open(name), Err(StoreError::Name { .. })), "{name:?}");
         assert!(matches!(store.begin(name, Replace::Never), Err(StoreError::Name { .. })), "{name:?}");
     }
+}
+
+/// Names with what a shell, an address, a request or a text form of names takes for something else.
+const ODD_NAMES: [&str; 16] = [
+    "a b", "a\"b", "a#b", "a%41", "a%b", "a&b=c", "a*b", "a+b", "a;b", "a<b>", "a?b=c", "a[b]", "a\\b", "a|b", "a~b", "caf\u{e9}",
+];
+
+fn names_are_kept_byte_for_byte(store: &dyn Store, mark: &str) {
+    for name in ODD_NAMES {
+        publish(store, mark, name, Replace::Never, name.as_bytes());
+    }
+    assert_eq!(store.list().expect("lists"), ODD_NAMES, "in order, each as it was given");
+    // The same letter of two marks is another name.
+    assert!(matches!(store.open("cafe\u{301}"), Err(StoreError::Missing { .. })));
+    for name in ODD_NAMES {
+        let found = store.open(name).expect(name);
+        assert_eq!(read(found.as_ref(), "data"), name.as_bytes(), "{name}");
+        assert!(found.address().ends_with(name), "{}: messages name it as it is", found.address().display());
+        store.delete(name).expect(name);
+    }
+    assert_eq!(store.list().expect("lists"), [""; 0]);
 }
 
 fn generations_are_deleted(store: &dyn Store, mark: &str) {

@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::path::Path;
 
-use bathyal_console::Failure;
+use bathyal_console::{Failure, Kind};
 use bathyal_index::Index;
 use bathyal_kernels::Metric;
 use bathyal_vectors::groundtruth::{GroundTruthError, MeanRecall, OverallRatio, check_exact};
@@ -141,6 +141,22 @@ mod tests {
         judge.add(0..1, &[7, 8], distances, 2).unwrap();
         assert_eq!(judge.quality().recall, Some(0.0));
         judge.quality().ratio_line(2)
+    }
+
+    #[test]
+    fn queries_without_a_neighbour_are_left_out_and_counted() {
+        let exact = IdFile::from_parts(2, vec![3, NO_ID, NO_ID, NO_ID], None).unwrap();
+        check_named(&exact, 4, 2).unwrap();
+        assert!(check_named(&exact, 3, 2).is_err(), "3 is no vector of three");
+        let mut judge = Judge::new(&exact, Metric::L2);
+        judge.add(0..1, &[3, 3], &[0.0; 2], 2).unwrap();
+        judge.add(1..2, &[NO_ID; 2], &[0.0; 2], 2).unwrap();
+        let quality = judge.quality();
+        assert_eq!((quality.recall, quality.recall_left_out), (Some(1.0), Some(1)));
+        assert_eq!(quality.left_out_text(), ", queries without a neighbour left out: 1");
+        let none = IdFile::from_parts(2, vec![NO_ID; 4], None).unwrap();
+        let refused = check_named(&none, 4, 2).unwrap_err();
+        assert_eq!(refused.kind, Kind::InvalidArgument);
     }
 
     #[test]

@@ -34,6 +34,7 @@ const SEARCH_KEYS: [&str; 23] = [
     "ratio",
     "ratio_p99",
     "ratio_left_out",
+    "recall_left_out",
 ];
 
 #[test]
