@@ -22,7 +22,7 @@ def whole_ids(ids: NDArray[Any], name: str) -> tuple[NDArray[np.uint64], NDArray
     negative = ids < 0
     if (ids[negative] != -1).any():
         raise ValueError(
-            f"{name} has the id {ids[negative].min()}; expected 0 or more, or -1 for a missing one"
+            f"{name}: {ids[negative].min()} is no id; expected 0 or more, or -1 for a missing one"
         )
     plain = np.where(negative, 0, ids).astype(np.uint64)
     return plain, negative | (plain == MOST_ID) | (plain == MOST_WIDE_ID)
@@ -38,7 +38,7 @@ def narrow_ids(ids: NDArray[Any], name: str) -> NDArray[np.uint32]:
     largest = int(plain[~missing].max(initial=0))
     if largest > MOST_ID:
         raise ValueError(
-            f"{name} has the id {largest}; expected 0 to {MOST_ID - 1}, what 32 bits hold, or -1"
+            f"{name}: {largest} is no id of 32 bits; expected from 0 to {MOST_ID - 1}, or -1 for a missing one"
         )
     return np.where(missing, MOST_ID, plain).astype(np.uint32)
 

@@ -110,7 +110,7 @@ def test_ids_round_trip(extension, tmp_path):
     [
         (np.zeros((2, 3)), None, "whole numbers"),
         (np.zeros(3, np.uint32), None, "queries x k"),
-        (np.full((1, 1), -1), None, "from 0"),
+        (np.full((1, 1), -2), None, "-2 is no id; expected 0"),
         (np.full((1, 1), 2**32), None, "from 0"),
         (np.zeros((2, 3), np.uint32), np.zeros((3, 2), np.float32), "same shape"),
     ],

@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::path::Path;
 
-use bathyal_console::{Failure, Kind};
+use bathyal_console::Failure;
 use bathyal_index::Index;
 use bathyal_kernels::Metric;
 use bathyal_vectors::groundtruth::{GroundTruthError, MeanRecall, OverallRatio, check_exact};
@@ -133,6 +133,7 @@ pub(super) fn check_named(exact: &IdFile, vectors: usize, k: usize) -> Result<()
 #[cfg(test)]
 mod tests {
     use super::*;
+    use bathyal_console::Kind;
 
     /// The line about one query with the exact distances 0 and 4, of which others were found.
     fn line(metric: Metric, truth: Option<Vec<f32>>, distances: &[f32]) -> String {
