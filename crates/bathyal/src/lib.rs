@@ -87,7 +87,9 @@ pub use bathyal_vectors::{FileFormat, IdFile, VectorError, VectorFile, VectorWri
 /// ```
 pub mod groundtruth {
     pub use bathyal_index::exact_neighbors_on;
-    pub use bathyal_vectors::groundtruth::{GroundTruthError, OverallRatio, exact_neighbors, recall};
+    pub use bathyal_vectors::groundtruth::{
+        GroundTruthError, MeanRecall, OverallRatio, QueryRecall, exact_neighbors, recall, recall_of_query,
+    };
 }
 
 /// Where indexes are kept: named generations of objects, published at once or not at all.
