@@ -21,7 +21,6 @@ const ODD: &[&str] = &[
     "a|b",
     "a\"b",
     "a b",
-    "a\\b",
     "a{b}",
     "a+b",
     "a&b=c",
@@ -120,6 +119,17 @@ fn an_index_under_an_encoded_key_is_found_and_stays_there() {
         there.erase(&last).unwrap();
         assert!(there.traces().unwrap().is_empty() && there.list().unwrap().is_empty());
     }
+}
+
+#[test]
+fn a_name_with_a_backslash_is_found_and_not_given_anew() {
+    let scratch = tempfile::tempdir().unwrap();
+    let typed = "memory://back/a\\b";
+    let error = publish(typed, scratch.path(), Replace::Never, b"1").unwrap_err();
+    assert!(error.to_string().contains("backslash"), "{error}");
+    publish("memory://back/a%5Cb", scratch.path(), Replace::Never, b"1").unwrap();
+    publish(typed, scratch.path(), Replace::Generation, b"2").unwrap();
+    assert_eq!(read(typed, scratch.path()).unwrap(), b'2');
 }
 
 #[test]

@@ -120,7 +120,9 @@ impl BucketStore {
             let listed = self.client.list(&records, traffic);
             // What lies there is the newest record, as a rule, and comes with the listing that says which one is.
             let (listed, latest) = tokio::join!(listed, self.latest(name, traffic));
-            let listed = listed.map_err(failed)?;
+            // A store that takes other characters for slashes lists what lies under another key.
+            let mut listed = listed.map_err(failed)?;
+            listed.retain(|record| record.location.prefix_matches(&records));
             let Some(first) = listed.first() else { return Ok(None) };
             if let Some(latest) = latest
                 && self.layout.record(name, latest.number) == first.location

@@ -72,6 +72,12 @@ impl BucketStore {
         if replace == Replace::Never && record.is_some() {
             return Err(StoreError::Exists { path });
         }
+        if record.is_none() && store.layout.index(name).as_ref().contains('\\') {
+            return Err(StoreError::Address(format!(
+                "{}: has a backslash in it, which some stores take for a slash; choose another name",
+                path.display()
+            )));
+        }
         let bytes = store.layout.index(name).as_ref().len();
         if bytes + FILE_BYTES > MOST_KEY_BYTES {
             return Err(StoreError::Address(format!(

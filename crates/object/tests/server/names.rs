@@ -69,6 +69,18 @@ fn keys_are_what_was_typed() {
 }
 
 #[test]
+fn a_backslash_is_no_slash() {
+    let Some(service) = service() else { return };
+    let place = service.place("backslash");
+    publish(&store(&place, "a/x"), "b", &content(700_000, 4)).unwrap();
+    // SeaweedFS keeps it as a/b, and lists that.
+    let outside = store(&place, "x");
+    assert!(matches!(outside.open("a\\b"), Err(StoreError::Missing { .. })));
+    let refused = publish(&outside, "a\\b", b"2").unwrap_err();
+    assert!(refused.to_string().contains("backslash"), "{refused}");
+}
+
+#[test]
 fn a_file_in_parts_lies_under_the_plain_key() {
     let Some(service) = service() else { return };
     let place = service.place("parts");
