@@ -32,7 +32,8 @@ pub(super) fn scratch_name(name: &str) -> Cow<'_, str> {
     if name.len() <= MOST_NAME_BYTES {
         return Cow::Borrowed(name);
     }
-    let begin = name.floor_char_boundary(MOST_NAME_BYTES - 17);
+    let whole = |at: &usize| name.is_char_boundary(*at);
+    let begin = (0..=MOST_NAME_BYTES - 17).rev().find(whole).unwrap_or(0);
     Cow::Owned(format!("{}-{:016x}", &name[..begin], xxhash_rust::xxh3::xxh3_64(name.as_bytes())))
 }
 
