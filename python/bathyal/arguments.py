@@ -36,9 +36,6 @@ BINARY_UNITS = {"ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
 _LOST_SLASH = re.compile(r"((?:s3a?|gs|az|abfss?|azure|adl|memory|file):)/(?!/)")
 """What a :class:`pathlib.Path` makes of an address."""
 
-NEW_NAMES = {"code": "code_kind"}
-"""Arguments that were renamed, by their old names."""
-
 
 def columns(element: str, dim: int) -> tuple[np.dtype[Any], int]:
     """The dtype and the columns of an array of vectors of ``dim`` components.
@@ -165,18 +162,6 @@ def whole(name: str, value: Any, least: int = 0, most: int = 2**32 - 1) -> int:
     if not least <= number <= most:
         raise ValueError(f"{name} is {number}; expected a whole number from {least} to {most}")
     return number
-
-
-def refuse_renamed(function: str, given: Mapping[str, object]) -> None:
-    """Refuses arguments that have another name now; the message says it.
-
-    >>> refuse_renamed("build", {"code": "pq"})
-    Traceback (most recent call last):
-    TypeError: build() has no argument 'code'; it is called 'code_kind' now
-    """
-    for name in given:
-        if name in NEW_NAMES:
-            raise TypeError(f"{function}() has no argument {name!r}; it is called {NEW_NAMES[name]!r} now")
 
 
 def family_options(options: Mapping[str, object]) -> dict[str, int | float | str]:

@@ -15,6 +15,7 @@ from bathyal.arguments import Path, whole
 from bathyal.files import read_vectors
 from bathyal.inputs import QUERIES, Called, is_path
 from bathyal.inputs import rows as rows_of
+from bathyal.keywords import refuse_unknown
 
 Mode = Literal["batched", "pipelined"]
 _Of = TypeVar("_Of")
@@ -86,6 +87,7 @@ def asks(
 ) -> Callable[[Callable[[_Of, _Request], _Answer]], Callable[Concatenate[_Of, _Arguments], _Answer]]:
     """Gives a method, or a function of what is searched, the arguments of ``request``, and hands it what they come
     to: searches that are asked the same have one list of arguments and defaults, and one check of them."""
+    accepted = signature(request).parameters.keys()
 
     def give(
         answer: Callable[[_Of, _Request], _Answer],
@@ -93,12 +95,16 @@ def asks(
         if iscoroutinefunction(answer):
 
             async def begun(of: _Of, /, *args: _Arguments.args, **kwargs: _Arguments.kwargs) -> Any:
+                if not kwargs.keys() <= accepted:
+                    refuse_unknown(f"{answer.__name__}()", kwargs, accepted)
                 return await answer(of, request(*args, **kwargs))
 
             taking: Any = functools.wraps(answer)(begun)
         else:
 
             def called(of: _Of, /, *args: _Arguments.args, **kwargs: _Arguments.kwargs) -> _Answer:
+                if not kwargs.keys() <= accepted:
+                    refuse_unknown(f"{answer.__name__}()", kwargs, accepted)
                 return answer(of, request(*args, **kwargs))
 
             taking = functools.wraps(answer)(called)

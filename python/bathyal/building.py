@@ -17,7 +17,6 @@ from bathyal.arguments import (
     folders,
     memory_bytes,
     place,
-    refuse_renamed,
     store_pairs,
     whole,
 )
@@ -26,6 +25,7 @@ from bathyal.batches import Goal, gathered
 from bathyal.files import describe, source
 from bathyal.index import Index
 from bathyal.inputs import Called, is_path, rows
+from bathyal.keywords import of_families, refuse_unknown, taken
 from bathyal.progress import Receiver, shown
 
 DATA = Called("data", "vector")
@@ -93,6 +93,7 @@ def build(
         FileNotFoundError, PermissionError, OSError: ``data`` cannot be read or ``path`` cannot be written.
         FileExistsError: something is at ``path`` and ``overwrite`` is False.
         MemoryError: ``memory`` is too small; the message says how much is needed.
+        TypeError: an option that no family has; the message lists them.
         ValueError: bad parameters, NaN or infinity, zero vectors under cosine (rows are named); no such store.
 
     >>> import numpy as np, bathyal
@@ -104,7 +105,7 @@ def build(
     Traceback (most recent call last):
     FileExistsError: ...
     """
-    refuse_renamed("build", options)
+    refuse_unknown("build()", options, [*of_families(), *taken(build)])
     budget, to, store = memory_bytes(memory), place(path), store_pairs(store_options)
     unit = unit_of_stripe(stripe_unit, stripe)
     goal = Goal(str(to), bool(overwrite), dict(store).get("scratch"))

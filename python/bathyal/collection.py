@@ -320,6 +320,8 @@ class Collection(Reading):
     def delete(self, ids: Any = None, *, filter: Filter | None = None) -> Written:
         """Deletes the rows with these ids, or those that match ``filter``.
 
+        The filter ``"true"`` deletes all rows. One with ``{}`` in it is refused.
+
         Returns how many were ``deleted``, and of how many ids there was none (``missing``).
         """
         if (ids is None) == (filter is None):

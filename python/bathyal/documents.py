@@ -72,6 +72,25 @@ def refused_with_advice() -> Iterator[None]:
         ) from None
 
 
+def listed(name: str, ids: Any, what: str = "ids") -> list[Any]:
+    """``ids``, which are several even where they are one: text is none of them, though Python makes a list of its
+    letters.
+
+    >>> listed("ids", ("a", "b"))
+    ['a', 'b']
+    >>> listed("ids", "abc")
+    Traceback (most recent call last):
+    TypeError: ids is the text 'abc'; expected a list of ids: ['abc']
+    """
+    if isinstance(ids, str | bytes):
+        raise TypeError(f"{name} is the text {ids!r:.100}; expected a list of {what}: [{ids!r:.100}]")
+    try:
+        return list(ids)
+    except TypeError:
+        kind = type(ids).__name__
+        raise TypeError(f"{name} is of type {kind}; expected a list of {what}") from None
+
+
 def opened(open: Callable[[], _Store], create: Callable[[], _Store]) -> _Store:
     """What is there, or what is made where nothing is."""
     try:

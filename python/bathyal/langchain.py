@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import uuid
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,22 +12,35 @@ import numpy as np
 try:
     from langchain_core.documents import Document
     from langchain_core.embeddings import Embeddings
-    from langchain_core.vectorstores import VectorStore
+    from langchain_core.vectorstores import VectorStore, VectorStoreRetriever
     from langchain_core.vectorstores.utils import maximal_marginal_relevance
 except ModuleNotFoundError as error:
     message = "bathyal.langchain needs langchain-core: pip install 'bathyal[langchain]'"
     raise ModuleNotFoundError(message, name=error.name) from error
 
-from bathyal.arguments import Metric, Path
+from bathyal import awaiting
+from bathyal.arguments import Metric, Path, whole
 from bathyal.collection import Collection
-from bathyal.documents import as_json, from_json, opened, refused_with_advice, typed
+from bathyal.documents import as_json, from_json, listed, opened, refused_with_advice, typed
 from bathyal.found_rows import FoundRows, Metadata
+from bathyal.keywords import refuse_unknown, taken
 from bathyal.reading import Filter
 
 TEXT = "text"
 """The column of the texts."""
 METADATA = "metadata"
 """The column of all metadata of a document, as JSON."""
+
+OPENING = taken(Collection.open, "path")
+CREATING = taken(Collection.create, "path", "dim", "metric", "columns", "vectors", "id")
+"""The options that are passed on to collections. What else a collection is told, the store tells it."""
+SEARCHING = ["filter", "recall", "search_list", "threads", "timeout"]
+"""The options of every search."""
+RETRIEVING = ["k", "fetch_k", "lambda_mult", "score_threshold", *SEARCHING]
+"""Those of a retriever's searches, of one type or another."""
+ADDING = ["metadatas", "ids", "batch_size"]
+DELETING = ["ids", "filter", "delete_all"]
+FIELDS = VectorStoreRetriever.model_fields
 
 
 class BathyalVectorStore(VectorStore):
@@ -98,13 +111,15 @@ class BathyalVectorStore(VectorStore):
 
         Raises:
             FileExistsError: something is at ``path``.
+            TypeError: an option that a collection does not have.
             ValueError: a schema that no collection can have.
         """
+        refuse_unknown("create()", options, [*taken(cls.create, "path", "embedding"), *CREATING])
         made = {TEXT: "string", METADATA: "string"}
-        taken = made.keys() & (columns or {}).keys()
-        if taken:
+        kept = made.keys() & (columns or {}).keys()
+        if kept:
             raise ValueError(
-                f"columns: {min(taken)!r} is taken: it is where the {min(taken)} of a document is kept"
+                f"columns: {min(kept)!r} is taken: it is where the {min(kept)} of a document is kept"
             )
         width = len(embedding.embed_query("dim")) if dim is None else dim
         all_columns = {**made, **(columns or {})}
@@ -116,6 +131,7 @@ class BathyalVectorStore(VectorStore):
         cls, path: Path, embedding: Embeddings, *, recall: float = 0.95, **options: Any
     ) -> BathyalVectorStore:
         """Opens the collection at ``path``; ``options`` are those of :meth:`Collection.open`."""
+        refuse_unknown("open()", options, ["recall", *OPENING])
         return cls(Collection.open(path, **options), embedding, recall=recall)
 
     @classmethod
@@ -129,7 +145,7 @@ class BathyalVectorStore(VectorStore):
         path: Path | None = None,
         columns: dict[str, str] | None = None,
         dim: int | None = None,
-        metric: Metric = "cosine",
+        metric: Metric | None = None,
         recall: float = 0.95,
         **options: Any,
     ) -> BathyalVectorStore:
@@ -137,18 +153,53 @@ class BathyalVectorStore(VectorStore):
 
         Args:
             path: a folder or an address. None keeps the documents in memory, for as long as the process runs.
-            columns, dim, metric: as for :meth:`create`; a collection that is there stays as it is.
+            columns, dim, metric: as for :meth:`create`. A collection that is there has to have them.
             options: those of :meth:`Collection.open`.
+
+        Raises:
+            TypeError: an option that a collection does not have.
+            ValueError: a collection is there, and has no such column, or another dim or metric.
         """
+        accepted = [
+            *taken(cls.from_texts, "texts", "embedding"),
+            *(name for name in OPENING if name != "version"),
+        ]
+        refuse_unknown("from_texts()", options, accepted)
         place = f"memory://langchain/{uuid.uuid4()}" if path is None else path
         store = opened(
-            lambda: cls.open(place, embedding, recall=recall, **options),
+            lambda: cls.open(place, embedding, recall=recall, **options)._suits(columns, dim, metric),
             lambda: cls.create(
-                place, embedding, columns=columns, dim=dim, metric=metric, recall=recall, **options
+                place,
+                embedding,
+                columns=columns,
+                dim=dim,
+                metric=metric or "cosine",
+                recall=recall,
+                **options,
             ),
         )
         store.add_texts(texts, metadatas, ids=ids)
         return store
+
+    def _suits(
+        self, columns: dict[str, str] | None, dim: int | None, metric: Metric | None
+    ) -> BathyalVectorStore:
+        """This store, where its collection is what was asked for."""
+        (field,) = self.collection.schema["vectors"]
+        asked: dict[str, tuple[Any, Any]] = {}
+        for name, value in {"dim": dim, "metric": metric}.items():
+            if value is not None:
+                asked[name] = (value, field[name])
+        for name, kind in (columns or {}).items():
+            asked[f"columns: {name!r}"] = (kind, self._typed.get(name))
+        for name, (wanted, found) in asked.items():
+            if wanted != found:
+                self.collection.close()
+                raise ValueError(
+                    f"{self.collection.path}: {name} is {wanted!r}, and the collection that is there has "
+                    f"{'none' if found is None else repr(found)}; leave it out, or choose another path"
+                )
+        return self
 
     @property
     def embeddings(self) -> Embeddings:
@@ -161,21 +212,27 @@ class BathyalVectorStore(VectorStore):
         metadatas: list[dict[str, Any]] | None = None,
         *,
         ids: Sequence[str | None] | None = None,
+        batch_size: int | None = None,
         **kwargs: Any,
     ) -> list[str]:
         """Adds texts, or puts them in the place of those with their ids: all of them, or none.
 
         Args:
             ids: their ids; one that is None is made up.
+            batch_size: texts that the embedding is given at a time; None gives it all. All are written at once.
 
         Raises:
             ValueError: other numbers of texts, metadata and ids; a value that does not suit its column.
-            TypeError: metadata that JSON cannot hold.
+            TypeError: metadata that JSON cannot hold; an argument that is not named here.
         """
-        all_texts = list(texts)
+        refuse_unknown("add_texts()", kwargs, ADDING)
+        all_texts = listed("texts", texts, "texts")
         made, rows = _ids(all_texts, ids), self._rows(all_texts, metadatas)
+        vectors: list[list[float]] = []
+        for batch in _batches(all_texts, batch_size):
+            vectors += self._embedding.embed_documents(batch)
         if made:
-            self.collection.upsert(made, self._embedding.embed_documents(all_texts), rows)
+            self.collection.upsert(made, vectors, rows)
         return made
 
     async def aadd_texts(
@@ -184,18 +241,25 @@ class BathyalVectorStore(VectorStore):
         metadatas: list[dict[str, Any]] | None = None,
         *,
         ids: Sequence[str | None] | None = None,
+        batch_size: int | None = None,
         **kwargs: Any,
     ) -> list[str]:
         """:meth:`add_texts`, awaited."""
-        all_texts = list(texts)
+        refuse_unknown("aadd_texts()", kwargs, ADDING)
+        all_texts = listed("texts", texts, "texts")
         made, rows = _ids(all_texts, ids), self._rows(all_texts, metadatas)
+        vectors: list[list[float]] = []
+        for batch in _batches(all_texts, batch_size):
+            vectors += await self._embedding.aembed_documents(batch)
         if made:
-            await self.collection.upsert_async(made, await self._embedding.aembed_documents(all_texts), rows)
+            await self.collection.upsert_async(made, vectors, rows)
         return made
 
     def _rows(self, texts: list[str], metadatas: list[dict[str, Any]] | None) -> list[dict[str, Any]]:
         """The columns of each document."""
         given: list[dict[str, Any]] = metadatas or [{}] * len(texts)
+        if isinstance(given, Mapping) or not all(isinstance(metadata, Mapping) for metadata in given):
+            raise TypeError("metadatas: expected a list with a dictionary for each text")
         if len(given) != len(texts):
             raise ValueError(f"there are {len(given)} metadatas for {len(texts)} texts")
         return [
@@ -203,21 +267,61 @@ class BathyalVectorStore(VectorStore):
             for text, metadata in zip(texts, given, strict=True)
         ]
 
-    def delete(self, ids: list[str] | None = None, *, filter: Filter | None = None, **kwargs: Any) -> bool:
-        """Deletes the documents with these ids, or those that match ``filter``; all, where neither is given."""
+    def delete(
+        self,
+        ids: list[str] | None = None,
+        *,
+        filter: Filter | None = None,
+        delete_all: bool = False,
+        **kwargs: Any,
+    ) -> bool:
+        """Deletes the documents with these ids, those that match ``filter``, or all: one of the three.
+
+        LangChain leaves open what no ids mean: all, by its base class; nothing, by its store in memory. Here all
+        documents are deleted only where ``delete_all`` says so. Returns True; ids that are not there are no error.
+
+        Raises:
+            TypeError: none of the three or several of them; an argument that is not named here.
+            ValueError: a filter that is empty, or over keys that are no columns.
+        """
+        refuse_unknown("delete()", kwargs, DELETING)
+        if not isinstance(delete_all, bool):
+            raise TypeError(f"delete_all is {delete_all!r}; expected True or False")
+        if (ids is not None) + (filter is not None) + delete_all != 1:
+            raise TypeError("delete() takes ids, filter= or delete_all=True: one of them")
         with refused_with_advice():
             if ids is None:
                 self.collection.delete(filter="true" if filter is None else filter)
-            elif filter is not None:
-                raise TypeError("delete() takes ids or a filter: one of them")
-            elif ids:
-                self.collection.delete(ids)
+            elif chosen := listed("ids", ids):
+                self.collection.delete(chosen)
         return True
+
+    async def adelete(
+        self,
+        ids: list[str] | None = None,
+        *,
+        filter: Filter | None = None,
+        delete_all: bool = False,
+        **kwargs: Any,
+    ) -> bool:
+        """:meth:`delete`, awaited."""
+        refuse_unknown("adelete()", kwargs, DELETING)
+        return await awaiting.in_thread(lambda: self.delete(ids, filter=filter, delete_all=delete_all))
 
     def get_by_ids(self, ids: Sequence[str], /) -> list[Document]:
         """The documents with these ids, in their order; those that are not there are left out."""
-        rows = self.collection.get(list(ids))
+        rows = self.collection.get(listed("ids", ids))
         return _documents(rows.ids, rows.metadata)
+
+    def as_retriever(self, **kwargs: Any) -> VectorStoreRetriever:
+        """A retriever. It takes ``search_type``, ``search_kwargs`` and what else LangChain has for retrievers.
+
+        Raises:
+            TypeError: an argument that a retriever does not have, or one in ``search_kwargs`` that no search takes.
+        """
+        refuse_unknown("as_retriever()", kwargs, [name for name in FIELDS if name != "vectorstore"])
+        refuse_unknown("search_kwargs of as_retriever()", kwargs.get("search_kwargs") or {}, RETRIEVING)
+        return super().as_retriever(**kwargs)
 
     def similarity_search(
         self, query: str, k: int = 4, *, filter: Filter | None = None, **kwargs: Any
@@ -239,28 +343,28 @@ class BathyalVectorStore(VectorStore):
         self, embedding: list[float], k: int = 4, *, filter: Filter | None = None, **kwargs: Any
     ) -> list[Document]:
         """The ``k`` documents nearest to a vector."""
-        found = self._find(embedding, k, filter=filter, **kwargs)
+        found = self._find(embedding, k, False, filter=filter, **kwargs)
         return _documents(found.ids, found.metadata)
 
     async def asimilarity_search_by_vector(
         self, embedding: list[float], k: int = 4, *, filter: Filter | None = None, **kwargs: Any
     ) -> list[Document]:
         """:meth:`similarity_search_by_vector`, awaited."""
-        found = await self._find_async(embedding, k, filter=filter, **kwargs)
+        found = await self._find_async(embedding, k, False, filter=filter, **kwargs)
         return _documents(found.ids, found.metadata)
 
     def similarity_search_with_score(
         self, query: str, k: int = 4, *, filter: Filter | None = None, **kwargs: Any
     ) -> list[tuple[Document, float]]:
         """The ``k`` nearest documents and their distances: cosine is one minus it, l2 is squared, ip negated."""
-        return _scored(self._find(self._embedding.embed_query(query), k, filter=filter, **kwargs))
+        return _scored(self._find(self._embedding.embed_query(query), k, False, filter=filter, **kwargs))
 
     async def asimilarity_search_with_score(
         self, query: str, k: int = 4, *, filter: Filter | None = None, **kwargs: Any
     ) -> list[tuple[Document, float]]:
         """:meth:`similarity_search_with_score`, awaited."""
         vector = await self._embedding.aembed_query(query)
-        return _scored(await self._find_async(vector, k, filter=filter, **kwargs))
+        return _scored(await self._find_async(vector, k, False, filter=filter, **kwargs))
 
     def max_marginal_relevance_search(
         self,
@@ -290,7 +394,7 @@ class BathyalVectorStore(VectorStore):
     ) -> list[Document]:
         """:meth:`max_marginal_relevance_search`, awaited."""
         vector = await self._embedding.aembed_query(query)
-        found = await self._find_async(vector, fetch_k, filter=filter, vectors=True, **kwargs)
+        found = await self._find_async(vector, fetch_k, True, filter=filter, **kwargs)
         return _diverse(vector, found, k, lambda_mult)
 
     def max_marginal_relevance_search_by_vector(
@@ -304,18 +408,19 @@ class BathyalVectorStore(VectorStore):
         **kwargs: Any,
     ) -> list[Document]:
         """:meth:`max_marginal_relevance_search` for a vector."""
-        found = self._find(embedding, fetch_k, filter=filter, vectors=True, **kwargs)
+        found = self._find(embedding, fetch_k, True, filter=filter, **kwargs)
         return _diverse(embedding, found, k, lambda_mult)
 
-    def _find(self, vector: list[float], k: int, **options: Any) -> FoundRows:
+    def _find(self, vector: list[float], k: int, vectors: bool, /, **options: Any) -> FoundRows:
         with refused_with_advice():
-            return self.collection.search(vector, k, **self._options(options))
+            return self.collection.search(vector, k, vectors=vectors, **self._options(options))
 
-    async def _find_async(self, vector: list[float], k: int, **options: Any) -> FoundRows:
+    async def _find_async(self, vector: list[float], k: int, vectors: bool, /, **options: Any) -> FoundRows:
         with refused_with_advice():
-            return await self.collection.search_async(vector, k, **self._options(options))
+            return await self.collection.search_async(vector, k, vectors=vectors, **self._options(options))
 
     def _options(self, options: dict[str, Any]) -> dict[str, Any]:
+        refuse_unknown("the search", options, SEARCHING)
         return {"recall": self._recall, "columns": [TEXT, METADATA], **options}
 
     def _select_relevance_score_fn(self) -> Callable[[float], float]:
@@ -329,10 +434,16 @@ class BathyalVectorStore(VectorStore):
 
 def _ids(texts: list[str], ids: Sequence[str | None] | None) -> list[str]:
     """The ids of the texts, where they have any, and others."""
-    given = [None] * len(texts) if ids is None else list(ids)
+    given = [None] * len(texts) if ids is None else listed("ids", ids)
     if len(given) != len(texts):
         raise ValueError(f"there are {len(given)} ids for {len(texts)} texts")
     return [str(uuid.uuid4()) if one is None else one for one in given]
+
+
+def _batches(texts: list[str], size: int | None) -> Iterator[list[str]]:
+    """The texts, ``size`` at a time."""
+    most = len(texts) if size is None else whole("batch_size", size, least=1)
+    return (texts[at : at + most] for at in range(0, len(texts), max(most, 1)))
 
 
 def _documents(ids: Any, metadata: Metadata) -> list[Document]:

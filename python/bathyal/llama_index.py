@@ -25,10 +25,12 @@ except ModuleNotFoundError as error:
     message = "bathyal.llama_index needs llama-index-core: pip install 'bathyal[llama-index]'"
     raise ModuleNotFoundError(message, name=error.name) from error
 
+from bathyal import awaiting
 from bathyal.arguments import Metric, Path
 from bathyal.collection import Collection
-from bathyal.documents import refused_with_advice, typed
+from bathyal.documents import listed, refused_with_advice, typed
 from bathyal.found_rows import FoundRows, Metadata
+from bathyal.keywords import refuse_unknown, taken
 
 TEXT, NODE, KIND, DOCUMENT = "text", "node", "node_type", "ref_doc_id"
 KEPT = {TEXT: "string", NODE: "string", KIND: "string", DOCUMENT: "string"}
@@ -50,6 +52,16 @@ NEGATIONS = {FilterOperator.NE: "$ne", FilterOperator.NIN: "$nin"}
 
 MMR_PREFETCH = 4
 """Neighbours that maximal marginal relevance chooses from, for each that is wanted: as other stores have it."""
+
+OPENING = taken(Collection.open, "path")
+CREATING = taken(Collection.create, "path", "dim", "metric", "columns", "vectors", "id")
+"""The options that are passed on to collections. What else a collection is told, the store tells it."""
+SEARCHING = ["recall", "search_list", "threads", "timeout"]
+"""The options of every query."""
+DIVERSE = ["mmr_threshold", "mmr_prefetch_factor"]
+"""Those of the mode ``mmr``."""
+HYBRID = ("alpha", "sparse_top_k", "hybrid_top_k", "embedding_field", "output_fields")
+"""What a query may hold that no mode of a collection looks at."""
 
 
 class BathyalVectorStore(BasePydanticVectorStore):
@@ -128,12 +140,14 @@ class BathyalVectorStore(BasePydanticVectorStore):
 
         Raises:
             FileExistsError: something is at ``path``.
+            TypeError: an option that a collection does not have.
             ValueError: a schema that no collection can have.
         """
-        taken = KEPT.keys() & (columns or {}).keys()
-        if taken:
+        refuse_unknown("create()", options, [*taken(cls.create, "path", "dim"), *CREATING])
+        kept = KEPT.keys() & (columns or {}).keys()
+        if kept:
             raise ValueError(
-                f"columns: {min(taken)!r} is taken: it is where the {min(taken)} of a node is kept"
+                f"columns: {min(kept)!r} is taken: it is where the {min(kept)} of a node is kept"
             )
         all_columns = {**KEPT, **(columns or {})}
         collection = Collection.create(path, dim, metric, columns=all_columns, **options)
@@ -142,6 +156,7 @@ class BathyalVectorStore(BasePydanticVectorStore):
     @classmethod
     def open(cls, path: Path, *, recall: float = 0.95, **options: Any) -> BathyalVectorStore:
         """Opens the collection at ``path``; ``options`` are those of :meth:`Collection.open`."""
+        refuse_unknown("open()", options, ["recall", *OPENING])
         return cls(Collection.open(path, **options), recall=recall)
 
     @property
@@ -153,14 +168,17 @@ class BathyalVectorStore(BasePydanticVectorStore):
         """Adds nodes with embeddings, or puts them in the place of those with their ids: all of them, or none.
 
         Raises:
+            TypeError: an argument beside the nodes.
             ValueError: a node without an embedding; a value that does not suit its column.
         """
+        refuse_unknown("add()", kwargs, ["nodes"])
         if nodes:
             self._collection.upsert(*self._rows(nodes))
         return [node.node_id for node in nodes]
 
     async def async_add(self, nodes: Sequence[BaseNode], **kwargs: Any) -> list[str]:
         """:meth:`add`, awaited."""
+        refuse_unknown("async_add()", kwargs, ["nodes"])
         if nodes:
             await self._collection.upsert_async(*self._rows(nodes))
         return [node.node_id for node in nodes]
@@ -183,8 +201,21 @@ class BathyalVectorStore(BasePydanticVectorStore):
         }
 
     def delete(self, ref_doc_id: str, **delete_kwargs: Any) -> None:
-        """Deletes the nodes of a document."""
+        """Deletes the nodes of a document.
+
+        Raises:
+            TypeError: an id that is not text, such as None; an argument beside it.
+        """
+        refuse_unknown("delete()", delete_kwargs, ["ref_doc_id"])
+        if not isinstance(ref_doc_id, str):
+            raise TypeError(
+                f"ref_doc_id is {ref_doc_id!r:.100}; expected the id of a document, which is text"
+            )
         self._collection.delete(filter={DOCUMENT: ref_doc_id})
+
+    async def adelete(self, ref_doc_id: str, **delete_kwargs: Any) -> None:
+        """:meth:`delete`, awaited."""
+        await awaiting.in_thread(lambda: self.delete(ref_doc_id, **delete_kwargs))
 
     def delete_nodes(
         self,
@@ -192,15 +223,50 @@ class BathyalVectorStore(BasePydanticVectorStore):
         filters: MetadataFilters | None = None,
         **delete_kwargs: Any,
     ) -> None:
-        """Deletes the nodes with these ids that match ``filters``; nothing, where neither is given."""
+        """Deletes the nodes with these ids, those that match ``filters``, or of the former those that match.
+        :meth:`clear` deletes all nodes.
+
+        Raises:
+            TypeError: neither ``node_ids`` nor ``filters``; an argument that is not named here.
+            ValueError: filters that are empty, which would match all nodes, or over keys that are no columns.
+        """
+        refuse_unknown("delete_nodes()", delete_kwargs, ["node_ids", "filters"])
         if node_ids is None and filters is None:
-            return
+            raise TypeError("delete_nodes() takes node_ids, filters or both; clear() deletes all nodes")
+        if node_ids is None and _is_empty(filters):
+            raise ValueError("filters are empty, or contain some that are; clear() deletes all nodes")
         with refused_with_advice():
             self._collection.delete(filter=_all_of(_ids(node_ids), condition(filters, self._typed)))
+
+    async def adelete_nodes(
+        self,
+        node_ids: list[str] | None = None,
+        filters: MetadataFilters | None = None,
+        **delete_kwargs: Any,
+    ) -> None:
+        """:meth:`delete_nodes`, awaited."""
+        await awaiting.in_thread(lambda: self.delete_nodes(node_ids, filters, **delete_kwargs))
 
     def clear(self) -> None:
         """Deletes all nodes."""
         self._collection.delete(filter="true")
+
+    async def aclear(self) -> None:
+        """:meth:`clear`, awaited."""
+        await awaiting.in_thread(self.clear)
+
+    def persist(self, persist_path: str, fs: Any = None) -> None:
+        """Does nothing where the collection is in a folder or a bucket: nodes are there once they are added, and
+        not at ``persist_path``.
+
+        Raises:
+            ValueError: the collection is in the memory of this process, and ends with it.
+        """
+        if self._collection.path.startswith("memory://"):
+            raise ValueError(
+                f"{self._collection.path} is in memory, and persist() cannot keep it; copy it to a folder with "
+                "client.copy(path), or create the store in one"
+            )
 
     def get_nodes(
         self, node_ids: list[str] | None = None, filters: MetadataFilters | None = None
@@ -212,11 +278,22 @@ class BathyalVectorStore(BasePydanticVectorStore):
             batches = self._collection.batches(filter=told, columns=[TEXT, NODE, KIND])
             return [node for batch in batches for node in _nodes(batch.metadata)]
 
+    async def aget_nodes(
+        self, node_ids: list[str] | None = None, filters: MetadataFilters | None = None
+    ) -> list[BaseNode]:
+        """:meth:`get_nodes`, awaited."""
+        return await awaiting.in_thread(lambda: self.get_nodes(node_ids, filters))
+
     def query(self, query: VectorStoreQuery, **kwargs: Any) -> VectorStoreQueryResult:
         """The nodes nearest to an embedding, or such that differ from each other (``MMR``), of those that match.
 
+        ``kwargs`` are ``recall``, ``search_list``, ``threads`` and ``timeout``, as :meth:`Collection.search` takes
+        them, and in the mode ``MMR`` ``mmr_threshold`` and ``mmr_prefetch_factor``.
+
         Raises:
-            ValueError: another mode; filters over keys that are no columns; ``TEXT_MATCH``.
+            TypeError: an argument that the mode does not have.
+            ValueError: another mode; filters over keys that are no columns; ``TEXT_MATCH``; what only a hybrid
+                query has, such as ``alpha``.
         """
         vector, options = self._asked(query, kwargs)
         with refused_with_advice():
@@ -236,15 +313,24 @@ class BathyalVectorStore(BasePydanticVectorStore):
             raise ValueError(
                 f"query mode {query.mode.value!r} is not supported; a collection is asked by 'default' or 'mmr'"
             )
+        diverse = query.mode == VectorStoreQueryMode.MMR
+        accepted = [*SEARCHING, *(DIVERSE if diverse else [])]
+        refuse_unknown(f"a query in the mode {query.mode.value!r}", kwargs, accepted)
+        for name in HYBRID if diverse else (*HYBRID, "mmr_threshold"):
+            if getattr(query, name) is not None:
+                raise ValueError(
+                    f"the query has {name}={getattr(query, name)!r}, which a collection that is asked in the mode "
+                    f"{query.mode.value!r} does not look at; leave it out"
+                )
         if query.query_embedding is None:
             raise ValueError("the query has no embedding; a collection is asked by vectors")
-        diverse = query.mode == VectorStoreQueryMode.MMR
-        documents = None if query.doc_ids is None else {DOCUMENT: {"$in": query.doc_ids}}
+        documents = None if query.doc_ids is None else {DOCUMENT: {"$in": listed("doc_ids", query.doc_ids)}}
         # An index whose nodes are all in the store names none of them, and means all.
         named = _ids(query.node_ids or None)
         options: dict[str, Any] = {
             "k": query.similarity_top_k * (kwargs.get("mmr_prefetch_factor", MMR_PREFETCH) if diverse else 1),
             "recall": self._recall,
+            **{name: value for name, value in kwargs.items() if name in SEARCHING},
             "filter": _all_of(named, documents, condition(query.filters, self._typed)),
             "columns": [TEXT, NODE, KIND],
             "vectors": diverse,
@@ -296,6 +382,13 @@ def condition(filters: MetadataFilters | None, columns: Mapping[str, str]) -> di
     return _joined("$and", parts)
 
 
+def _is_empty(filters: MetadataFilters | None) -> bool:
+    """Whether there are none, or some within them are none: they match what nobody named."""
+    if filters is None or not filters.filters:
+        return True
+    return any(isinstance(one, MetadataFilters) and _is_empty(one) for one in filters.filters)
+
+
 def _one(filter: MetadataFilter | MetadataFilters, columns: Mapping[str, str]) -> dict[str, Any]:
     if isinstance(filter, MetadataFilters):
         # Nested and empty: every node matches.
@@ -319,7 +412,7 @@ def _joined(word: str, parts: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _ids(ids: list[str] | None) -> dict[str, Any] | None:
-    return None if ids is None else {"id": {"$in": ids}}
+    return None if ids is None else {"id": {"$in": listed("node_ids", ids)}}
 
 
 def _all_of(*conditions: dict[str, Any] | None) -> dict[str, Any] | None:

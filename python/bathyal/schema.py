@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 from bathyal.arguments import Metric, family_options, whole
+from bathyal.keywords import of_families, refuse_unknown, taken
 
 IdKind = Literal["string", "u64"]
 Element = Literal["f32", "f16", "bf16", "u8", "i8", "b1"]
@@ -67,6 +68,7 @@ def field(
     >>> field("title", 64, metric="hamming")
     {'name': 'title', 'dim': 64, 'element': 'b1', 'metric': 'l2', 'options': {}}
     """
+    refuse_unknown(f"field {name!r}", options, [*of_families(), *taken(field, "name")])
     if metric == "hamming":
         # Of floats nobody asks for it: what is not said is meant.
         element, metric = ("b1" if element == "f32" else element), "l2"

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import datetime
 import pathlib
+import re
 import shutil
 import sys
 
@@ -150,6 +152,32 @@ def test_rows_are_changed_and_deleted(docs: Collection) -> None:
     for arguments in ({}, {"ids": ["a"], "filter": "year = 1"}):
         with pytest.raises(TypeError, match="ids or a filter"):
             docs.delete(**arguments)
+    left = len(docs)
+    for empty in ({}, {"$and": [{}]}, {"$or": [{"year": 2001}, {}]}):
+        with pytest.raises(ValueError, match=r"an empty filter, .* would delete all rows"):
+            docs.delete(filter=empty)
+        assert docs.count(empty) == left
+    with pytest.raises(ValueError, match="the filter is empty"):
+        docs.delete(filter="")
+    assert docs.delete(filter="true").deleted == left
+
+
+def test_arguments_that_nobody_understands_are_refused(docs: Collection) -> None:
+    for given, meant in [("nprobe", None), ("filters", "filter"), ("top_k", "k"), ("time_out", "timeout")]:
+        told = f"search() has no argument {given!r}; " + (
+            f"did you mean {meant!r}?" if meant else "it takes: "
+        )
+        with pytest.raises(TypeError, match=re.escape(told)):
+            docs.search(ROWS[0], **{given: 3})
+    with pytest.raises(TypeError, match=r"search_async\(\) has no argument 'where'; did you mean 'filter'\?"):
+        asyncio.run(docs.search_async(ROWS[0], where="year = 2001"))
+    for options in ({"familly": "graph"}, {"family": "graph", "max_degre": 4}):
+        with pytest.raises(
+            TypeError, match=r"field 'vector' has no argument .*did you mean '(family|max_degree)'"
+        ):
+            Collection.create("memory://unknown", 8, options=options)
+    with pytest.raises(TypeError, match=r"field 'title' has no argument 'metrik'; did you mean 'metric'\?"):
+        Collection.create("memory://unknown", vectors={"title": {"dim": 8, "metrik": "ip"}})
 
 
 def test_rows_come_back_in_the_order_asked_for(docs: Collection) -> None:
@@ -436,7 +464,7 @@ def test_schemas_that_no_collection_has(tmp_path: pathlib.Path) -> None:
         ({"dim": 8, "columns": {"id": "int64"}}, ValueError, "id"),
         ({"dim": 8, "columns": {"vector": "int64"}}, ValueError, "twice"),
         ({"dim": 8, "options": {"family": "tree"}}, ValueError, "tree"),
-        ({"dim": 8, "options": {"colour": "red"}}, ValueError, "colour"),
+        ({"dim": 8, "options": {"colour": "red"}}, TypeError, "colour"),
         ({"vectors": {"a": 8}}, TypeError, r"expected \(dim, element, metric\)"),
         ({"vectors": {}}, ValueError, "fields of vectors"),
         ({"dim": 8, "durability": "hope"}, ValueError, "disk, system"),

@@ -117,10 +117,122 @@ def test_rows_are_deleted_by_ids_by_a_filter_and_all(store):
     store.delete(["a", "none"])
     store.delete(filter="year = 2021")
     assert found(store.similarity_search("two", k=3)) == {"c"}
-    with pytest.raises(TypeError):
-        store.delete(["c"], filter="year = 2021")
-    asyncio.run(store.adelete())
+    asyncio.run(store.adelete(delete_all=True))
     assert len(store.collection) == 0
+
+
+REFUSED_DELETIONS = [
+    ({}, TypeError, "takes ids, filter= or delete_all=True"),
+    ({"ids": None, "filter": None}, TypeError, "takes ids, filter= or delete_all=True"),
+    ({"delete_all": False}, TypeError, "takes ids, filter= or delete_all=True"),
+    ({"delete_all": "no"}, TypeError, "delete_all is 'no'"),
+    ({"filters": {"year": 2019}}, TypeError, "no argument 'filters'; did you mean 'filter'"),
+    ({"where": "year = 2019"}, TypeError, "no argument 'where'; did you mean 'filter'"),
+    ({"fliter": "year = 2019"}, TypeError, "no argument 'fliter'; did you mean 'filter'"),
+    (
+        {"ids": ["a"], "namespace": "x"},
+        TypeError,
+        "no argument 'namespace'; it takes: ids, filter, delete_all",
+    ),
+    ({"filter": {}}, ValueError, "empty filter"),
+    ({"filter": {"$or": [{"year": 2019}, {}]}}, ValueError, "empty filter"),
+    ({"filter": ""}, ValueError, "filter is empty"),
+    ({"ids": "abc"}, TypeError, r"ids is the text 'abc'; expected a list of ids: \['abc'\]"),
+    ({"ids": ["a"], "filter": "year = 2019"}, TypeError, "one of them"),
+    ({"ids": ["a"], "delete_all": True}, TypeError, "one of them"),
+    ({"filter": "year = 2019", "delete_all": True}, TypeError, "one of them"),
+]
+
+
+@pytest.mark.parametrize(("given", "error", "message"), REFUSED_DELETIONS)
+def test_nothing_is_deleted_by_what_is_not_understood(store, given, error, message):
+    with pytest.raises(error, match=message):
+        store.delete(**given)
+    with pytest.raises(error, match=message):
+        asyncio.run(store.adelete(**given))
+    assert len(store.collection) == 3
+
+
+def test_arguments_that_nobody_understands_are_refused(store):
+    vector = EMBEDDING.embed_query("two")
+    searches = [
+        ("similarity_search", "two"),
+        ("similarity_search_by_vector", vector),
+        ("similarity_search_with_score", "two"),
+        ("similarity_search_with_relevance_scores", "two"),
+        ("max_marginal_relevance_search", "two"),
+        ("max_marginal_relevance_search_by_vector", vector),
+    ]
+    for name, asked in searches:
+        for call in (
+            getattr(store, name),
+            lambda *a, n=name, **k: asyncio.run(getattr(store, f"a{n}")(*a, **k)),
+        ):
+            assert call(asked, k=1, filter="year = 2021", recall=0.9, threads=1, timeout=60.0)
+            for given in ("filters", "where", "columns", "vectors", "fetchk"):
+                with pytest.raises(TypeError, match=f"no argument '{given}'"):
+                    call(asked, **{given: "year = 2021"})
+    for call in (store.add_texts, lambda *a, **k: asyncio.run(store.aadd_texts(*a, **k))):
+        with pytest.raises(TypeError, match=r"no argument 'metadata'; did you mean 'metadatas'\?"):
+            call(["new"], metadata=[{"year": 1}])
+        with pytest.raises(TypeError, match="texts is the text 'new'"):
+            call("new")
+        with pytest.raises(TypeError, match="ids is the text 'n'"):
+            call(["new"], ids="n")
+        with pytest.raises(TypeError, match="a dictionary for each text"):
+            call(["new"], {"year": 1})
+    with pytest.raises(TypeError, match="ids is the text 'abc'"):
+        store.get_by_ids("abc")
+    for given in (
+        {"filter": "year = 2021"},
+        {"search_kwarg": {"k": 1}},
+        {"search_kwargs": {"filters": "year = 1"}},
+    ):
+        with pytest.raises(TypeError, match=r"no argument '(filter|search_kwarg|filters)'"):
+            store.as_retriever(**given)
+    with pytest.raises(TypeError, match="no argument 'fetch_k'"):
+        store.as_retriever(search_kwargs={"fetch_k": 9}).invoke("two")
+    assert len(store.collection) == 3
+
+
+def test_texts_are_embedded_in_batches_and_written_at_once(tmp_path):
+    sizes = []
+
+    class Counting(DeterministicFakeEmbedding):
+        def embed_documents(self, texts):
+            sizes.append(len(texts))
+            return super().embed_documents(texts)
+
+    store = BathyalVectorStore.create(tmp_path / "batches", Counting(size=16))
+    store.add_documents([Document(text, id=text) for text in "abcde"], batch_size=2)
+    assert sizes == [2, 2, 1] and store.collection.inspect()["sequence"] == 1
+    with pytest.raises(ValueError, match="batch_size is 0"):
+        store.add_texts(["new"], batch_size=0)
+    store.collection.close()
+
+
+def test_a_store_that_is_there_has_what_is_asked_for(tmp_path):
+    path = tmp_path / "kept"
+    BathyalVectorStore.create(path, EMBEDDING, columns={"lang": "string"}).collection.close()
+    for given, message in [
+        (
+            {"columns": {"year": "int64"}},
+            "columns: 'year' is 'int64', and the collection that is there has none",
+        ),
+        ({"columns": {"lang": "int64"}}, "columns: 'lang' is 'int64', .* has 'string'"),
+        ({"metric": "l2"}, "metric is 'l2', .* has 'cosine'"),
+        ({"dim": 8}, "dim is 8, .* has 16"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            BathyalVectorStore.from_texts(["one"], EMBEDDING, path=path, **given)
+    for make in (BathyalVectorStore.create, BathyalVectorStore.open):
+        with pytest.raises(TypeError, match="no argument 'column'"):
+            make(tmp_path / "new", EMBEDDING, column={"year": "int64"})
+    with pytest.raises(TypeError, match="no argument 'colums'; did you mean 'columns'"):
+        BathyalVectorStore.from_texts(["one"], EMBEDDING, colums={"year": "int64"})
+    store = BathyalVectorStore.from_texts(["one"], EMBEDDING, path=path, columns={"lang": "string"}, dim=16)
+    assert len(store.collection) == 1
+    store.collection.close()
 
 
 def test_a_store_is_opened_again(tmp_path):

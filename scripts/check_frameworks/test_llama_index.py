@@ -194,7 +194,6 @@ def test_nodes_are_replaced_and_deleted(tmp_path):
         store.add([NODES[3].model_copy(update={"embedding": None})])
     assert len(store.client) == len(NODES)
     store.delete("document 0")
-    store.delete_nodes()
     assert len(store.client) == 40
     store.delete_nodes(["node 1", "node 2"])
     years = MetadataFilters.from_dicts([{"key": "year", "value": 2020}])
@@ -208,6 +207,89 @@ def test_nodes_are_replaced_and_deleted(tmp_path):
     again.clear()
     assert again.get_nodes() == []
     again.client.close()
+
+
+EMPTY = MetadataFilters(filters=[])
+YEAR = MetadataFilters.from_dicts([{"key": "year", "value": 2020}])
+REFUSED_DELETIONS = [
+    ({}, TypeError, r"takes node_ids, filters or both; clear\(\)"),
+    ({"filter": YEAR}, TypeError, "no argument 'filter'; did you mean 'filters'"),
+    ({"where": YEAR}, TypeError, "no argument 'where'; did you mean 'filters'"),
+    ({"ids": ["node 1"]}, TypeError, "no argument 'ids'; did you mean 'node_ids'"),
+    (
+        {"node_ids": ["node 1"], "namespace": "x"},
+        TypeError,
+        "no argument 'namespace'; it takes: node_ids, filters",
+    ),
+    (
+        {"node_ids": "node 1"},
+        TypeError,
+        r"node_ids is the text 'node 1'; expected a list of ids: \['node 1'\]",
+    ),
+    ({"filters": EMPTY}, ValueError, "filters are empty"),
+    ({"filters": MetadataFilters(filters=[EMPTY])}, ValueError, "filters are empty"),
+    (
+        {"filters": MetadataFilters(filters=[YEAR, EMPTY], condition=FilterCondition.OR)},
+        ValueError,
+        "contain some that are",
+    ),
+]
+
+
+@pytest.mark.parametrize(("given", "error", "message"), REFUSED_DELETIONS)
+def test_nothing_is_deleted_by_what_is_not_understood(store, given, error, message):
+    with pytest.raises(error, match=message):
+        store.delete_nodes(**given)
+    with pytest.raises(error, match=message):
+        asyncio.run(store.adelete_nodes(**given))
+    assert len(store.client) == len(NODES)
+
+
+def test_arguments_that_nobody_understands_are_refused(store):
+    def awaited(name):
+        return lambda *given, **named: asyncio.run(getattr(store, name)(*given, **named))
+
+    for delete in (store.delete, awaited("adelete")):
+        with pytest.raises(TypeError, match="no argument 'filters'"):
+            delete("document 1", filters=YEAR)
+        for id in (None, ["document 1"]):
+            with pytest.raises(TypeError, match="expected the id of a document"):
+                delete(id)
+    for add in (store.add, awaited("async_add")):
+        with pytest.raises(TypeError, match="no argument 'batch_size'"):
+            add(NODES[:1], batch_size=3)
+    for query in (store.query, awaited("aquery")):
+        assert query(asked(), recall=0.9, threads=1, timeout=60.0).ids
+        for name in ("filters", "mmr_threshold"):
+            with pytest.raises(TypeError, match=f"'default' has no argument '{name}'"):
+                query(asked(), **{name: YEAR})
+        with pytest.raises(TypeError, match="no argument 'mmr_treshold'; did you mean 'mmr_threshold'"):
+            query(asked(mode=VectorStoreQueryMode.MMR), mmr_treshold=0.5)
+        for name in ("alpha", "sparse_top_k", "hybrid_top_k", "mmr_threshold"):
+            with pytest.raises(ValueError, match=f"{name}=1.*leave it out"):
+                query(asked(**{name: 1}))
+    with pytest.raises(TypeError, match="node_ids is the text"):
+        store.get_nodes("node 1")
+    with pytest.raises(TypeError, match="no argument 'treads'; did you mean 'threads'"):
+        BathyalVectorStore.create("none", 8, treads=2)
+    with pytest.raises(TypeError, match="no argument 'treads'; did you mean 'threads'"):
+        BathyalVectorStore.open("none", treads=2)
+    assert len(store.client) == len(NODES)
+
+
+def test_deleting_and_clearing_are_awaited(tmp_path):
+    store = BathyalVectorStore.create(tmp_path / "awaited", 8, columns=COLUMNS)
+    store.add(NODES)
+    asyncio.run(store.adelete("document 0"))
+    asyncio.run(store.adelete_nodes(["node 1"], filters=EMPTY))
+    asyncio.run(store.adelete_nodes([]))
+    assert len(asyncio.run(store.aget_nodes())) == 39
+    asyncio.run(store.aclear())
+    assert store.get_nodes() == []
+    store.persist(str(tmp_path / "elsewhere"))
+    store.client.close()
+    with pytest.raises(ValueError, match=r"is in memory.*client\.copy"):
+        BathyalVectorStore.create("memory://persisted", 8).persist("elsewhere")
 
 
 def test_an_index_of_llama_index_works_over_it(tmp_path):

@@ -22,6 +22,9 @@ use serde::Serialize;
 use std::path::Path;
 use std::sync::Arc;
 
+const EMPTY_DELETION: &str = "an empty filter, {}, would delete all rows; if that is what you want, delete those that match the filter \
+                             true";
+
 /// An open collection. Shared freely between threads; the first write makes it the one that writes, until it is dropped.
 pub struct Collection {
     shared: Arc<Shared>,
@@ -212,9 +215,12 @@ impl Collection {
     /// Deletes the rows that match.
     ///
     /// # Errors
-    /// As [`Collection::upsert`]; [`CollectionError::Filter`] and [`CollectionError::Parameter`] for a filter that does not fit;
-    /// cancellation and deadline of `control` as long as it is looked which rows match, and nothing is deleted then.
+    /// As [`Collection::upsert`]; [`CollectionError::Filter`] and [`CollectionError::Parameter`] for a filter that does not fit, and
+    /// for an [empty](Filter::is_empty) one: "all" has to be said, by the filter `true`. Cancellation and deadline of `control` as long as it is looked which rows match, and nothing is deleted then.
     pub fn delete_matching(&self, filter: &Filter, control: Control<'_>) -> Result<Written, CollectionError> {
+        if filter.is_empty() {
+            return Err(CollectionError::Parameter(EMPTY_DELETION.to_string()));
+        }
         let filter = filter.bind(self.shared.state().schema())?;
         self.shared.delete_matching(filter, &control)
     }

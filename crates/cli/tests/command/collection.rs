@@ -115,6 +115,8 @@ fn rows_are_written_found_changed_and_counted() {
     );
     let said = run(here, &["delete", "c", "--filter", "year < 2010"]).good();
     assert!(said.contains("7 rows deleted, 32 are left"), "{said}");
+    run(here, &["delete", "c", "--filter", "{}"]).fails(1, &["an empty filter", "would delete all rows"]);
+    run(here, &["delete", "c", "--filter", ""]).fails(2, &["--filter", "empty"]);
     std::fs::write(here.join("gone.txt"), "r20\nr21\n").unwrap();
     assert!(run(here, &["delete", "c", "--ids", "gone.txt"]).good().contains("2 rows deleted, 30 are left"));
 

@@ -9,17 +9,17 @@ const JOINING: &str = "$and, $or, $not";
 /// Operators of a column.
 const OPERATORS: &str = "$eq, $ne, $gt, $gte, $lt, $lte, $between, $in, $nin, $exists, $prefix, $startsWith, $contains, $containsAny, $containsAll, $not";
 
-/// What a filter in JSON says.
+/// What a filter in JSON says, and whether an object without conditions is in it.
 ///
 /// # Errors
 /// What is wrong, and the path to it.
-pub(super) fn read(value: &Value) -> Result<Expression, FilterError> {
-    let mut reader = Reader { size: Size::default() };
+pub(super) fn read(value: &Value) -> Result<(Expression, bool), FilterError> {
+    let mut reader = Reader { size: Size::default(), empty: false };
     let expression = reader.filter(value, &Path::Root, 0)?;
     if expression.depth() > MAX_DEPTH {
         return Err(too_deep());
     }
-    Ok(expression)
+    Ok((expression, reader.empty))
 }
 
 /// Where in the filter.
@@ -50,6 +50,7 @@ fn too_deep() -> FilterError {
 
 struct Reader {
     size: Size,
+    empty: bool,
 }
 
 impl Reader {
@@ -78,6 +79,7 @@ impl Reader {
         }
         // No condition holds for every row.
         Ok(if parts.is_empty() {
+            self.empty = true;
             Expression::Constant(true)
         } else {
             Expression::joined(parts, Expression::And)

@@ -47,9 +47,17 @@ use std::sync::Arc;
 /// assert_eq!(words.to_string(), "year >= 2020 and lang in ('de', 'en')");
 /// # Ok::<(), bathyal_collection::FilterError>(())
 /// ```
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone)]
 pub struct Filter {
     expression: Arc<Expression>,
+    empty: bool,
+}
+
+/// What was written does not count, only what it says.
+impl PartialEq for Filter {
+    fn eq(&self, other: &Filter) -> bool {
+        self.expression == other.expression
+    }
 }
 
 impl Filter {
@@ -58,7 +66,7 @@ impl Filter {
     /// # Errors
     /// What is wrong and where; also for filters nested more than 100 deep or with more than 100,000 conditions or values.
     pub fn parse(text: &str) -> Result<Filter, FilterError> {
-        Ok(Filter { expression: Arc::new(words::parse(text)?) })
+        Ok(Filter { expression: Arc::new(words::parse(text)?), empty: false })
     }
 
     /// Reads a filter in JSON. An object without conditions matches every row.
@@ -66,7 +74,14 @@ impl Filter {
     /// # Errors
     /// What is wrong and the path to it; also for filters nested more than 100 deep or with more than 100,000 conditions or values.
     pub fn from_json(value: &serde_json::Value) -> Result<Filter, FilterError> {
-        Ok(Filter { expression: Arc::new(json::read(value)?) })
+        let (expression, empty) = json::read(value)?;
+        Ok(Filter { expression: Arc::new(expression), empty })
+    }
+
+    /// Whether an object without conditions is in it, `{}`, which matches every row although nobody said so. A search may mean
+    /// that; a deletion has to say `true`.
+    pub fn is_empty(&self) -> bool {
+        self.empty
     }
 
     /// Finds the columns of the filter in a schema, and the values of the filter among those of the columns.

@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use std::sync::Arc;
 
 fn filter(expression: &Expression) -> Filter {
-    Filter { expression: Arc::new(expression.clone()) }
+    Filter { expression: Arc::new(expression.clone()), empty: false }
 }
 
 fn canonical(expression: &Expression, schema: &Schema) -> String {

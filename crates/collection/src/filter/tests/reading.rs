@@ -236,6 +236,16 @@ fn json_is_read() {
 }
 
 #[test]
+fn objects_without_conditions_are_told_from_a_filter_that_says_all() {
+    for empty in [json!({}), json!({"$and": [{}]}), json!({"$or": [{"a": 1}, {}]}), json!({"$not": {"$not": {}}})] {
+        assert!(Filter::from_json(&empty).unwrap().is_empty(), "{empty}");
+    }
+    assert!(!Filter::from_json(&json!({"$or": [{"a": 1}, {"b": null}]})).unwrap().is_empty());
+    assert!(!Filter::parse("true").unwrap().is_empty());
+    assert_eq!(Filter::parse("true").unwrap(), Filter::from_json(&json!({})).unwrap());
+}
+
+#[test]
 fn json_errors_name_the_path() {
     let cases = [
         (json!([]), "the filter: expected an object, found a list"),
