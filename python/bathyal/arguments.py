@@ -7,6 +7,7 @@ import operator
 import os
 import re
 from collections.abc import Mapping, Sequence
+from fractions import Fraction
 from typing import Any, Literal
 
 import numpy as np
@@ -30,8 +31,11 @@ with contextlib.suppress(ImportError):
 
     DTYPES["bf16"] = np.dtype(ml_dtypes.bfloat16)
 
-UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
-BINARY_UNITS = {"ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
+UNITS = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12, "pb": 10**15}
+"""Bytes of each unit, as the command has them. A letter alone is binary: ``M`` is ``MiB``."""
+UNITS |= {
+    f"{letter}{rest}": 2 ** (10 * power) for power, letter in enumerate("kmgt", 1) for rest in ("", "ib")
+}
 
 _LOST_SLASH = re.compile(r"((?:s3a?|gs|az|abfss?|azure|adl|memory|file):)/(?!/)")
 """What a :class:`pathlib.Path` makes of an address."""
@@ -55,16 +59,18 @@ def memory_bytes(memory: float | str | None) -> int | None:
 
     >>> memory_bytes("2GB"), memory_bytes("1.5 MiB"), memory_bytes(4096), memory_bytes(1e9), memory_bytes(None)
     (2000000000, 1572864, 4096, 1000000000, None)
+    >>> memory_bytes("4.35MB"), memory_bytes("64k")
+    (4350000, 65536)
     """
     if memory is None:
         return None
     if not isinstance(memory, str):
         return whole("memory", _whole_float(memory))
-    parts = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([kmgt]i?)?b?\s*", memory.lower())
-    if parts is None:
+    parts = re.fullmatch(r"\s*([0-9]*\.?[0-9]*)\s*([a-z]*)\s*", memory.lower())
+    if parts is None or parts[2] not in UNITS or not parts[1].strip("."):
         raise ValueError(f"memory is {memory!r}; expected bytes with a unit, such as '2GB' or '512MiB'")
-    unit = parts[2] or ""
-    return int(float(parts[1]) * ({**UNITS, **BINARY_UNITS}[unit]))
+    # In floats, 4.35 MB are 4,349,999 bytes.
+    return int(Fraction(parts[1]) * UNITS[parts[2]])
 
 
 def _whole_float(value: Any) -> Any:

@@ -3,6 +3,7 @@
 use arrow_schema::ArrowError;
 use bathyal_index::IndexError;
 use bathyal_store::StoreError;
+use bathyal_store::size::{at_least, at_most};
 use bathyal_vectors::VectorError;
 use parquet::errors::ParquetError;
 use std::path::PathBuf;
@@ -82,7 +83,7 @@ pub enum CollectionError {
         reason: String,
     },
     /// The memory that the caller allows is not enough.
-    #[error("{what} needs {needed} bytes of memory, but only {given} are allowed; {advice}")]
+    #[error("{what} needs {needed} bytes ({}) of memory, but only {given} ({}) are allowed; {advice}", at_least(*needed), at_most(*given))]
     Memory {
         /// What was to be done.
         what: &'static str,

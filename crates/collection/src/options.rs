@@ -11,7 +11,7 @@ use std::num::NonZeroU64;
 /// as a segment, and a search compares as many in 3 ms (docs/decisions/collections.md).
 pub const DEFAULT_WRITE_MEMORY_BYTES: u64 = 128 << 20;
 /// The least that is taken: less would make segments of a few rows.
-pub const LEAST_WRITE_MEMORY_BYTES: u64 = 1 << 20;
+pub const LEAST_WRITE_MEMORY_BYTES: u64 = 1_000_000;
 /// Memory for vectors of flat segments that are searched, where there is no budget: no more than so many bytes ...
 const MOST_VECTOR_BYTES: u64 = 64 << 20;
 /// ... and than one part in so many of the memory for writes, by which users say how much a collection may take at all.

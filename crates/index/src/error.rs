@@ -3,6 +3,7 @@
 use bathyal_gpu::GpuError;
 use bathyal_kernels::quantize::QuantizeError;
 use bathyal_store::StoreError;
+use bathyal_store::size::{at_least, at_most};
 use bathyal_tier::{ReadError, RunError, TierError};
 use bathyal_vectors::VectorError;
 use std::path::PathBuf;
@@ -74,7 +75,7 @@ pub enum IndexError {
         path: PathBuf,
     },
     /// The memory that the caller allows is not enough.
-    #[error("{what} needs {needed} bytes ({:.0} MB) of memory, but only {given} bytes ({:.0} MB) are allowed; {advice}", (*needed as f64 / 1e6).ceil(), (*given as f64 / 1e6).floor())]
+    #[error("{what} needs {needed} bytes ({}) of memory, but only {given} bytes ({}) are allowed; {advice}", at_least(*needed), at_most(*given))]
     Memory {
         /// What was to be done.
         what: &'static str,
@@ -86,8 +87,8 @@ pub enum IndexError {
         advice: String,
     },
     /// The system gives no memory for what was to be held at once.
-    #[error("{bytes} bytes ({:.0} MB) of memory cannot be had for {what}; close something, use a machine with more, or give a \
-             build a budget of memory, within which families that divide a set do so", *bytes as f64 / 1e6)]
+    #[error("{bytes} bytes ({}) of memory cannot be had for {what}; close something, use a machine with more, or give a \
+             build a budget of memory, within which families that divide a set do so", at_least(*bytes))]
     NoMemory {
         /// What was to be held.
         what: &'static str,

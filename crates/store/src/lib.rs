@@ -20,6 +20,7 @@ mod leaving;
 pub mod local;
 pub mod memory;
 mod name;
+pub mod size;
 pub mod stripe;
 mod traffic;
 

@@ -35,9 +35,9 @@ fn text(plan: &BuildPlan) -> String {
     let _ = write!(text, "\n              {} threads, seed {}", plan.threads, plan.seed);
     let allowed = memory.allowed_bytes.map_or("no limit".to_owned(), |bytes| {
         let fits = if memory.fits { "fits" } else { "TOO LITTLE" };
-        format!("{} allowed: {fits}", byte_size::format(bytes))
+        format!("{} allowed: {fits}", byte_size::at_most(bytes))
     });
-    let planned = byte_size::format(memory.planned_bytes);
+    let planned = byte_size::at_least(memory.planned_bytes);
     let _ = write!(text, "\nmemory        {planned} ({} bytes) at the peak, {allowed}", memory.planned_bytes);
     if let Some(advice) = &memory.advice {
         let _ = write!(text, "\n              {advice}");

@@ -109,25 +109,11 @@ fn size(text: &str, least: u64, none: bool) -> Result<u64, String> {
             least >> 20
         )
     };
-    let text = text.trim().to_ascii_lowercase();
-    let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
-    let scale: u64 = match text[end..].trim() {
-        "" | "b" => 1,
-        "kb" => 1000,
-        "mb" => 1000_u64.pow(2),
-        "gb" => 1000_u64.pow(3),
-        "tb" => 1000_u64.pow(4),
-        "k" | "kib" => 1 << 10,
-        "m" | "mib" => 1 << 20,
-        "g" | "gib" => 1 << 30,
-        "t" | "tib" => 1 << 40,
-        _ => return Err(wrong()),
-    };
-    let bytes = match text[..end].parse::<u64>() {
-        Ok(whole) => whole.checked_mul(scale).ok_or_else(wrong)?,
-        Err(_) => (text[..end].parse::<f64>().map_err(|_| wrong())? * scale as f64) as u64,
-    };
-    if bytes == 0 && none || (least..u64::MAX).contains(&bytes) { Ok(bytes) } else { Err(wrong()) }
+    if none && text.trim() == "0" {
+        return Ok(0);
+    }
+    let bytes = bathyal_store::size::parse(text).map_err(|_| wrong())?;
+    if (least..u64::MAX).contains(&bytes) { Ok(bytes) } else { Err(wrong()) }
 }
 
 #[cfg(test)]
