@@ -222,3 +222,54 @@ fn what_writes_wait_for_is_flat_until_a_compaction() {
     let again = collection.compact(&CompactOptions::default(), &Silent).unwrap();
     assert_eq!((again.rows_written, collection.count(None, Control::default()).unwrap()), (0, 6000));
 }
+
+#[test]
+fn an_effort_is_taken_whatever_the_rows_are_in() {
+    let folder = tempfile::tempdir().unwrap();
+    let all = clustered(&mut StdRng::seed_from_u64(6), 900);
+    for family in ["cluster", "graph", "flat", "lsh"] {
+        let mut schema = schema();
+        schema.vectors[0].family = family.into();
+        let options = CollectionOptions { flat_below_rows: 500, ..options() };
+        let collection = Collection::create(folder.path().join(family), schema.clone(), &options).unwrap();
+        let add = |range: std::ops::Range<usize>| {
+            let ids = Ids::Numbers(range.clone().map(|row| row as u64).collect::<Vec<_>>().into());
+            let rows = Rows::new(&schema, ids, vec![file(&all[range])], None).unwrap();
+            collection.add(rows).unwrap();
+        };
+        let search = |effort: Effort| {
+            let question = Question { k: K, effort, ..Question::default() };
+            collection.search(&file(&all[..7]), &question, Control::default())
+        };
+        let agrees = |when: &str| {
+            let found =
+                search(Effort::SearchList(900)).unwrap_or_else(|error| panic!("{family}, {when}: {error}"));
+            for query in 0..7_u64.min(collection.describe().rows) {
+                assert_eq!(found.ids.get(query as usize * found.k), Id::Number(query), "{family}, {when}");
+            }
+            assert!(found.notes.iter().all(|note| note.starts_with("asked for")), "{:?}", found.notes);
+            for (effort, part) in [
+                (Effort::SearchList(9), "search_list is 9, which must be at least k = 10"),
+                (Effort::SearchList(0), "search_list is 0"),
+                (Effort::SearchList(u32::MAX), "at most"),
+                (Effort::Recall(1.5), "recall is 1.5"),
+                (Effort::Ratio(0.5), if family == "lsh" { "ratio is 0.5" } else { "knows no ratio" }),
+            ] {
+                let error = search(effort).unwrap_err().to_string();
+                assert!(error.contains(part), "{family}, {when}: {error}");
+            }
+            assert_eq!(search(Effort::Ratio(1.5)).is_ok(), family == "lsh", "{family}, {when}");
+        };
+        agrees("empty");
+        add(0..100);
+        agrees("in memory");
+        collection.flush().unwrap();
+        agrees("in a small segment");
+        add(100..800);
+        collection.flush().unwrap();
+        agrees("in a small segment and a large one");
+        add(800..900);
+        agrees("in segments and in memory");
+        assert_eq!(collection.describe().segments.len(), 2);
+    }
+}

@@ -44,9 +44,9 @@ pub use format::stored::{Loss, StoreAs, StoredBefore, StoredEntry};
 pub use locate::{Holding, encoded_keys, find, holding};
 pub use open::{
     ChangeCounts, CompactOptions, Compaction, Copied, CopyOptions, Effort, Explanation, FillOptions, Filled,
-    Index, IndexStats, InspectReport, ManyResult, Numa, OpenOptions, RangeOptions, RangeResult, Salvaged,
-    SearchMemory, SearchOptions, SearchResult, Searching, StoreShare, StoredVectors, StripeConversion,
-    StripeConversionOptions, TierChoice, WarmReport, compact, compact_in, convert_stripes,
+    Index, IndexStats, InspectReport, MAX_SEARCH_LIST, ManyResult, Numa, OpenOptions, RangeOptions,
+    RangeResult, Salvaged, SearchMemory, SearchOptions, SearchResult, Searching, StoreShare, StoredVectors,
+    StripeConversion, StripeConversionOptions, TierChoice, WarmReport, compact, compact_in, convert_stripes,
     convert_stripes_in, copy, fill, inspect, inspect_in, is_loss, probe_store, salvage_vectors, search_many,
     verify, verify_in,
 };

@@ -9,17 +9,21 @@ use crate::error::CollectionError;
 use crate::filter::{BoundFilter, Filter};
 use crate::ids::Ids;
 use crate::memory::{Memory, MemoryQuery};
+use crate::schema::VectorField;
 use crate::state::{Located, State};
 use crate::together::thread_count;
 use arrow_array::RecordBatch;
-use bathyal_index::{Effort, RowSet, SearchOptions, SearchTotals, StoredVectors};
-use bathyal_kernels::Element;
+use bathyal_index::{Effort, MAX_SEARCH_LIST, RowSet, SearchOptions, SearchTotals, StoredVectors};
+use bathyal_kernels::{Element, Metric};
 use bathyal_tier::Control;
 use bathyal_vectors::VectorFile;
 use segments::{InSegments, OfSegments};
 use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Instant;
+
+/// The family whose searches can be asked for a ratio.
+const RATIO_FAMILY: &str = "lsh";
 
 /// What is searched for.
 #[derive(Debug, Clone)]
@@ -28,7 +32,8 @@ pub struct Question {
     pub field: Option<String>,
     /// Neighbours of each query; at least 1.
     pub k: usize,
-    /// How hard to search. A recall is that of all parts together, under the filter.
+    /// How hard to search. A recall is that of all parts together, under the filter. A search list is that of each segment that has
+    /// one; rows in memory and small segments are compared one by one.
     pub effort: Effort,
     /// Which rows may be found; `None` means all.
     pub filter: Option<Filter>,
@@ -97,11 +102,7 @@ impl<'a> Asked<'a> {
         if question.k == 0 {
             return refuse("k is 0; ask for at least one neighbour".into());
         }
-        if let Effort::Recall(recall) = question.effort
-            && !(recall > 0.0 && recall <= 1.0)
-        {
-            return refuse(format!("recall is {recall}; it must be above 0 and at most 1"));
-        }
+        check_effort(question, shape)?;
         let bits = if shape.element == Element::B1 { queries.as_bits() } else { None };
         let queries = bits.map_or(Cow::Borrowed(queries), Cow::Owned);
         if queries.dim() != shape.dim || queries.element() != shape.element {
@@ -125,6 +126,34 @@ impl<'a> Asked<'a> {
         };
         Ok(Asked { field, queries, filter, columns, options })
     }
+}
+
+/// Refuses an effort that no part of the collection could use, now or later: what its rows are in does not matter.
+fn check_effort(question: &Question, field: &VectorField) -> Result<(), CollectionError> {
+    let k = question.k;
+    let reason = match question.effort {
+        Effort::Recall(recall) if !(recall > 0.0 && recall <= 1.0) => {
+            format!("recall is {recall}; it must be above 0 and at most 1")
+        }
+        Effort::SearchList(list) if (list as usize) < k => {
+            format!("search_list is {list}, which must be at least k = {k}")
+        }
+        Effort::SearchList(list) if list > MAX_SEARCH_LIST => {
+            format!("search_list is {list}; it must be at most {MAX_SEARCH_LIST}")
+        }
+        Effort::Ratio(_) if field.family != RATIO_FAMILY => format!(
+            "a search of {:?}, of the family {}, knows no ratio; ask for a recall",
+            field.name, field.family
+        ),
+        Effort::Ratio(_) if field.metric == Metric::InnerProduct => {
+            "there is no ratio under ip, since an inner product is no distance; ask for a recall".into()
+        }
+        Effort::Ratio(ratio) if !(ratio >= 1.0 && ratio.is_finite()) => {
+            format!("ratio is {ratio}; it must be at least 1")
+        }
+        Effort::Recall(_) | Effort::SearchList(_) | Effort::Ratio(_) => return Ok(()),
+    };
+    Err(CollectionError::Parameter(reason))
 }
 
 impl State {

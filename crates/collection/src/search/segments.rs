@@ -4,7 +4,7 @@ use super::{Asked, Near, PartPlan};
 use crate::error::CollectionError;
 use crate::state::{Located, State};
 use crate::together::{thread_count, together};
-use bathyal_index::{IndexError, NO_ID, RowSet, SearchOptions, SearchResult, SearchTotals};
+use bathyal_index::{Effort, Index, IndexError, NO_ID, RowSet, SearchOptions, SearchResult, SearchTotals};
 use bathyal_tier::Control;
 use std::sync::Arc;
 
@@ -67,7 +67,8 @@ impl InSegments<'_> {
     ) -> Result<(SearchResult, PartPlan), CollectionError> {
         let segment = &self.state.segments[*part as usize].segment;
         let index = segment.searched(self.asked.field).map_err(|error| self.explained(error))?;
-        let options = SearchOptions { k: k.min(set.count() as usize), ..self.asked.options };
+        let effort = effort_in(&index, self.asked.options.effort);
+        let options = SearchOptions { k: k.min(set.count() as usize), effort, ..self.asked.options };
         let found = index.search_within(&self.asked.queries, &options, set, self.control)?;
         let plan = PartPlan::of_segment(segment, &index, set, &found);
         Ok((found, plan))
@@ -88,5 +89,15 @@ impl InSegments<'_> {
         }
         let advice = "allow at least that much (memory), or merge segments (compact)".into();
         CollectionError::Memory { what: "searching all segments of the collection", needed, given, advice }
+    }
+}
+
+/// What the index of a segment is asked for. A small segment has no use for some efforts: it compares all vectors, whatever is
+/// asked, or the most where it is asked for a ratio and has codes.
+fn effort_in(index: &Index, effort: Effort) -> Effort {
+    match effort {
+        known if index.knows(known) => known,
+        Effort::SearchList(_) => Effort::Recall(f32::MIN_POSITIVE),
+        Effort::Recall(_) | Effort::Ratio(_) => Effort::Recall(1.0),
     }
 }

@@ -172,6 +172,16 @@ impl Index {
         Ok((params, notes))
     }
 
+    /// Whether searches of this index have a use for `effort`: for a recall always, for all else where its family has.
+    pub fn knows(&self, effort: Effort) -> bool {
+        let knob = match effort {
+            Effort::Recall(_) => return true,
+            Effort::SearchList(_) => Knob::SearchList,
+            Effort::Ratio(_) => Knob::Ratio,
+        };
+        self.stored.knobs().contains(&knob)
+    }
+
     /// Refuses efforts that the index's family has no use for.
     fn check_knobs(&self, options: &SearchOptions) -> Result<(), IndexError> {
         let known = self.stored.knobs();
