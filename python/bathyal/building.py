@@ -22,7 +22,7 @@ from bathyal.arguments import (
 )
 from bathyal.arguments import stripe_unit as unit_of_stripe
 from bathyal.batches import Goal, gathered
-from bathyal.files import describe, source
+from bathyal.files import describe, read_vectors, source
 from bathyal.index import Index
 from bathyal.inputs import Called, is_path, rows
 from bathyal.keywords import of_families, refuse_unknown, taken
@@ -41,6 +41,7 @@ def build(
     metric: Metric = "l2",
     family: Family | None = None,
     *,
+    key: str | None = None,
     threads: int = 0,
     seed: int | None = None,
     memory: float | str | None = None,
@@ -71,6 +72,7 @@ def build(
             ``"graph"`` (Vamana, as in DiskANN), ``"spann"`` (posting lists with full vectors: hardly any memory),
             ``"flat"`` (all vectors are compared: exact, for small sets), ``"lsh"`` (hash tables: E2LSH, with a
             probability that is known beforehand). :func:`families` lists all.
+        key: the part of a file of HDF5 or Parquet that ``data`` is, as :func:`read_vectors` takes it.
         threads: 0 means all cores. One seed gives the same cluster index bit for bit; a graph needs 1, too.
         seed: of everything random; None takes a fixed one.
         memory: budget of the build in bytes, or text such as ``"2GB"``; None means no limit. It counts what the
@@ -108,10 +110,16 @@ def build(
     refuse_unknown("build()", options, [*of_families(), *taken(build)])
     budget, to, store = memory_bytes(memory), place(path), store_pairs(store_options)
     unit = unit_of_stripe(stripe_unit, stripe)
+    nothing_more = store_as is None and all(value is None for value in options.values())
+    if calibration is not None and family == "flat" and nothing_more:
+        raise ValueError(
+            "calibration: a flat index without codes compares all vectors, so there is nothing to calibrate; leave "
+            "it out"
+        )
     goal = Goal(str(to), bool(overwrite), dict(store).get("scratch"))
     called = DATA._replace(bits=metric == "hamming")
     with gathered(data, goal, called) as whole_data, shown(progress) as receiver:
-        base = source(whole_data, called)
+        base = source(whole_data, called, key)
         report = _bathyal.build(
             base,
             to,
@@ -140,9 +148,12 @@ def build(
 
 def _calibration(queries: Any, base: Data, bits: bool) -> Data:
     """Queries to measure with, of the element of what is built."""
-    if is_path(queries):
-        return source(queries, CALIBRATION)
     element, _, dim = describe(base)
+    if is_path(queries):
+        given = source(queries, CALIBRATION)
+        if describe(given)[0] == element:
+            return given
+        queries = read_vectors(queries)
     asked, _ = rows(queries, element, CALIBRATION._replace(bits=bits), dim)
     if not asked.size:
         raise ValueError("calibration holds no queries; leave it out, then vectors of the data are held out")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from bathyal import _bathyal
 from bathyal.arguments import Data, Metric, whole
-from bathyal.files import describe, source
+from bathyal.files import describe, read_vectors, source
 from bathyal.ids import numbered
 from bathyal.inputs import QUERIES, Called, is_path, rows
 from bathyal.progress import Receiver, shown
@@ -26,6 +27,8 @@ def groundtruth(
     threads: int = 0,
     progress: bool | Receiver = True,
     device: str = "cpu",
+    *,
+    key: str | None = None,
 ) -> tuple[NDArray[np.uint32], NDArray[np.float32]]:
     """The exact ``k`` nearest of ``base`` for each of ``queries``, by measuring every pair.
 
@@ -38,6 +41,8 @@ def groundtruth(
         threads: 0 means all cores. The answer does not depend on it.
         device: what compares: ``"cpu"``, ``"gpu"``, or ``"gpu:1"`` for the graphics card of that number. The answer
             does not depend on it.
+        key: the part of a file of HDF5 or Parquet that ``base`` is, as :func:`read_vectors` takes it. Of queries in
+            such a file pass the array that :func:`read_vectors` reads.
 
     Returns:
         ``(ids, distances)``, both ``queries x k`` (``k`` for a single query), nearest first, equal distances in
@@ -50,11 +55,14 @@ def groundtruth(
     ([[1, 2, 0]], [[4.0, 64.0, 144.0]])
     """
     bits = metric == "hamming"
-    from_base, k = source(base, BASE._replace(bits=bits)), whole("k", k)
+    from_base, k = source(base, BASE._replace(bits=bits), key), whole("k", k)
     element, _, dim = describe(from_base)
     single = False
     if is_path(queries):
         asked: Data = source(queries, QUERIES)
+        if describe(asked)[0] != element:
+            queries_of_file = QUERIES._replace(name=os.fspath(queries), holder="the base", bits=bits)
+            asked, _ = rows(read_vectors(queries), element, queries_of_file, dim)
     else:
         asked, single = rows(queries, element, QUERIES._replace(holder="the base", bits=bits), dim)
         if not asked.size:

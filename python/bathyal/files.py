@@ -18,8 +18,8 @@ from bathyal.progress import Receiver, shown
 
 BIN_HEADER_BYTES = 8
 ROW_PREFIX_BYTES = 4
-HDF5 = (".hdf5", ".h5")
-PARQUET = (".parquet",)
+HDF5 = (".hdf5", ".h5", ".h5ad")
+PARQUET = (".parquet", ".pq")
 FIXED = {
     ".fbin": "f32",
     ".f16bin": "f16",
@@ -48,11 +48,37 @@ def extension(path: Path) -> str:
     return pathlib.Path(path).suffix.lower()
 
 
-def source(data: Any, called: Called) -> Data:
-    """What the compiled half reads itself: the path of a file, or an array of what is read here."""
-    if is_path(data) and extension(data) in HDF5 + PARQUET:
-        return read_vectors(data)
-    return path_or_vectors(data, called)
+def source(data: Any, called: Called, key: str | None = None) -> Data:
+    """What the compiled half reads itself: the path of a file, or an array of what is read here. ``key`` names a
+    part of a file, as :func:`read_vectors` takes it."""
+    if not is_path(data):
+        if key is not None:
+            raise ValueError(f"key is {key!r}, which names a part of a file, but {called.name} is no path")
+        return path_or_vectors(data, called)
+    if extension(data) in HDF5 + PARQUET or key is not None:
+        return read_vectors(data, key)
+    other = _other_npy(data)
+    return path_or_vectors(data, called) if other is None else vectors_of(other, _named(called, data))
+
+
+def _named(called: Called, path: Path) -> Called:
+    """An argument by the name of the file that it is."""
+    return called._replace(name=os.fspath(path))
+
+
+def _other_npy(path: Path) -> NDArray[Any] | None:
+    """The array of a ``.npy`` that the compiled half does not read, and arrays of which are converted: of float64,
+    say, or in Fortran's order. None of all other files."""
+    if extension(path) != ".npy":
+        return None
+    try:
+        loaded: NDArray[Any] = np.load(path, mmap_mode="r")
+    except (OSError, ValueError, EOFError):
+        # The compiled half says better what is wrong.
+        return None
+    if loaded.dtype.kind == "V" or (loaded.dtype in DTYPES.values() and loaded.flags.c_contiguous):
+        return None
+    return loaded
 
 
 def describe(data: Data) -> tuple[str, int, int]:
@@ -70,14 +96,17 @@ def read_vectors(path: Path, key: str | None = None) -> NDArray[Any]:
     * ``.bf16bin``: the same, as the bfloat16 of ``ml_dtypes``, which has to be installed
     * ``.b1bin``: the same, as uint8 of eight bits each
     * ``.fvecs`` ``.bvecs``: mapped, read-only, rows not C-contiguous
-    * ``.hdf5`` ``.h5``: mapped if the dataset is contiguous, else in memory
-    * ``.parquet``: in memory
+    * ``.hdf5`` ``.h5`` ``.h5ad``: mapped if the dataset is contiguous, else in memory
+    * ``.parquet`` ``.pq``: in memory; lists of any numbers, all equally long
 
+    Numbers of other kinds (float64, int32) become float32 in memory, as :func:`bathyal.build` converts arrays of
+    them.
     A mapped file takes address space and no memory of its own. It must not be cut while it is mapped.
 
     Args:
-        key: the dataset of an HDF5 file (``"train"`` if None, as in ann-benchmarks), or the column of a Parquet
-            file (its only column of lists if None). HDF5 needs ``pip install bathyal[hdf5]``, Parquet
+        key: the dataset of an HDF5 file (``"train"`` if None, as in ann-benchmarks; of ``.h5ad`` ``"X"``, and
+            others are such as ``"obsm/X_pca"``), or the column of a Parquet file (its only column of lists if
+            None). HDF5 needs ``pip install bathyal[hdf5]``, Parquet
             ``pip install bathyal[parquet]``.
 
     Raises:
@@ -93,13 +122,16 @@ def read_vectors(path: Path, key: str | None = None) -> NDArray[Any]:
     if kind in HDF5:
         from bathyal import hdf5
 
-        return hdf5.read_vectors(path, key or "train")
+        return hdf5.read_vectors(path, key)
     if kind in PARQUET:
         from bathyal import parquet
 
         return parquet.read_vectors(path, key)
     if key is not None:
         raise ValueError(f"{os.fspath(path)}: a key names a part of .hdf5 and .parquet files, not of {kind}")
+    other = _other_npy(path)
+    if other is not None:
+        return vectors_of(other, _named(VECTORS, path))
     element, count, dim = _bathyal.describe_vectors(path)
     dtype, dim = columns(element, dim)
     if kind == ".npy":
@@ -215,21 +247,59 @@ def write_ids(path: Path, ids: NDArray[Any], distances: NDArray[Any] | None = No
         _bathyal.write_ids(path, small, far)
 
 
+def read_here(path: Path, key: str | None) -> bool:
+    """Whether vectors of a file are read by this half of the package alone."""
+    return extension(path) in HDF5 or key is not None or _other_npy(path) is not None
+
+
+def with_ids(
+    path: Path, key: str | None, ids: Path | None, first_id: int, named: bool
+) -> tuple[NDArray[Any], Any]:
+    """The vectors of a file that is :func:`read_here`, and their ids: those of the file ``ids``, which are text
+    where they are ``named``, or numbers from ``first_id`` on."""
+    if extension(path) in PARQUET:
+        raise ValueError(
+            f"{os.fspath(path)}: its columns are taken by their names; a key goes with .hdf5 files"
+        )
+    vectors = read_vectors(path, key)
+    if ids is None and named:
+        raise ValueError(
+            f"{os.fspath(path)}: holds no ids, and those of the collection are strings: give a text file with an "
+            "id on each line, too"
+        )
+    if ids is None:
+        return vectors, np.arange(first_id, first_id + len(vectors), dtype=np.uint64)
+    if extension(ids) == ".npy":
+        told: Any = np.load(ids, mmap_mode="r")
+    else:
+        lines = pathlib.Path(ids).read_text(encoding="utf-8").splitlines()
+        told = lines if named else [int(line) for line in lines]
+    if len(told) != len(vectors):
+        raise ValueError(
+            f"{os.fspath(ids)}: has {len(told)} ids for the {len(vectors)} vectors of {os.fspath(path)}"
+        )
+    return vectors, told
+
+
 def convert(
     input: Path,
     output: Path,
     element: str | None = None,
     rows: tuple[int, int] | None = None,
     progress: bool | Receiver = True,
+    *,
+    key: str | None = None,
 ) -> Converted:
     """Copies a file of vectors, or of ids, to another format, as a stream.
 
-    f32 becomes f16 by rounding; to become 8-bit, values have to be whole and in range.
+    f32 becomes f16 by rounding; to become 8-bit, values have to be whole and in range. What :func:`read_vectors`
+    reads into memory is converted there.
 
     Args:
         element: what the output shall hold, ``"f32"``, ``"f16"``, ``"bf16"``, ``"u8"``, ``"i8"`` or ``"b1"``; None
             takes what its format says, else that of the input.
         rows: ``(start, end)``, the rows to copy; None copies all.
+        key: the part of the input, as :func:`read_vectors` takes it.
 
     >>> import numpy as np, bathyal
     >>> bathyal.write_vectors("rows.fbin", np.arange(20, dtype=np.float32).reshape(10, 2))
@@ -238,16 +308,19 @@ def convert(
     """
     if element is not None and element not in ELEMENTS:
         raise ValueError(f"unknown element {element!r}: it is one of {', '.join(ELEMENTS)}")
-    if extension(input) in HDF5 + PARQUET or extension(output) in HDF5 + PARQUET:
-        return _convert_here(input, output, element, rows)
+    here = extension(input) in HDF5 + PARQUET or extension(output) in HDF5 + PARQUET
+    if here or key is not None or _other_npy(input) is not None:
+        return _convert_here(input, output, element, rows, key)
     span = None if rows is None else (whole("rows", rows[0]), whole("rows", rows[1]))
     with shown(progress) as receiver:
         return Converted(*_bathyal.convert(input, output, element, span, receiver))
 
 
-def _convert_here(input: Path, output: Path, element: str | None, rows: tuple[int, int] | None) -> Converted:
+def _convert_here(
+    input: Path, output: Path, element: str | None, rows: tuple[int, int] | None, key: str | None
+) -> Converted:
     """A conversion from or to a format that only Python reads."""
-    vectors = read_vectors(input)
+    vectors = read_vectors(input, key)
     if rows is not None:
         start, end = whole("rows", rows[0]), whole("rows", rows[1])
         if not start < end <= len(vectors):

@@ -34,8 +34,8 @@ def _one_column(columns: list[str], lists: list[str], called: Called, kind: str)
     return lists[0]
 
 
-def _nulls(called: Called) -> ValueError:
-    return ValueError(f"{called.name} has missing values (nulls); leave their rows out")
+def _nulls(called: Called, row: int) -> ValueError:
+    return ValueError(f"{called.name}: row {row} has missing values (nulls); leave such rows out")
 
 
 def _of_pandas(pandas: Any, value: Any, called: Called) -> NDArray[Any] | None:
@@ -48,8 +48,9 @@ def _of_pandas(pandas: Any, value: Any, called: Called) -> NDArray[Any] | None:
         if _one_column([str(name) for name in value.columns], lists, called, "DataFrame") is not None:
             return _of_pandas(pandas, value.iloc[:, 0], called)
         numbers: NDArray[Any] = value.to_numpy()
-        if numbers.dtype == object and bool(value.isna().to_numpy().any()):
-            raise _nulls(called)
+        missing = value.isna().to_numpy().any(axis=1)
+        if numbers.dtype == object and bool(missing.any()):
+            raise _nulls(called, int(np.argmax(missing)))
         numeric = all(pandas.api.types.is_numeric_dtype(kind) for kind in value.dtypes)
         # Whole numbers that could be missing are objects of numpy.
         return value.to_numpy(dtype=np.float64) if numbers.dtype == object and numeric else numbers
@@ -76,27 +77,31 @@ def _is_list(pandas: Any, kind: Any) -> bool:
     arrow = getattr(pandas, "ArrowDtype", None)
     if arrow is None or not isinstance(kind, arrow):
         return False
-    return _lists(sys.modules["pyarrow"], kind.pyarrow_dtype)
+    return are_lists(sys.modules["pyarrow"], kind.pyarrow_dtype)
 
 
-def _lists(arrow: Any, kind: Any) -> bool:
+def are_lists(arrow: Any, kind: Any) -> bool:
     types = arrow.types
     if isinstance(kind, arrow.BaseExtensionType):
         kind = kind.storage_type
     return bool(types.is_fixed_size_list(kind) or types.is_list(kind) or types.is_large_list(kind))
 
 
-def _of_arrow(arrow: Any, value: Any, called: Called) -> NDArray[Any] | None:
+def _of_arrow(arrow: Any, value: Any, called: Called, first: int = 0) -> NDArray[Any] | None:
     if isinstance(value, arrow.Table | arrow.RecordBatch):
-        lists = [field.name for field in value.schema if _lists(arrow, field.type)]
+        lists = [field.name for field in value.schema if are_lists(arrow, field.type)]
         if _one_column(value.schema.names, lists, called, type(value).__name__) is not None:
             return _of_arrow(arrow, value.column(0), called)
         raise ValueError(
             f"{called.name} is a {type(value).__name__} without a column of lists; expected one of vectors"
         )
     if isinstance(value, arrow.ChunkedArray):
-        parts = [_of_arrow(arrow, chunk, called) for chunk in value.chunks if len(chunk)]
-        held = [part for part in parts if part is not None]
+        held, row = [], 0
+        for chunk in value.chunks:
+            part = _of_arrow(arrow, chunk, called, row) if len(chunk) else None
+            row += len(chunk)
+            if part is not None:
+                held.append(part)
         if len({part.shape[1:] for part in held}) > 1:
             raise ValueError(f"{called.name}: its lists are not equally long; expected {called.name} x dim")
         if not held:
@@ -106,13 +111,19 @@ def _of_arrow(arrow: Any, value: Any, called: Called) -> NDArray[Any] | None:
         return None
     if isinstance(value, arrow.ExtensionArray):
         value = value.storage
+    if are_lists(arrow, value.type):
+        return of_lists(arrow, value, called, first)
     if value.null_count:
-        raise _nulls(called)
-    return _of_lists(arrow, value, called) if _lists(arrow, value.type) else _numbers(arrow, value, called)
+        raise _nulls(called, first + int(np.argmax(value.is_null().to_numpy(zero_copy_only=False))))
+    return _numbers(arrow, value, called)
 
 
-def _of_lists(arrow: Any, column: Any, called: Called) -> NDArray[Any]:
-    """A column of lists that are equally long."""
+def of_lists(arrow: Any, column: Any, called: Called, first: int = 0) -> NDArray[Any]:
+    """A column of lists that are equally long; ``first`` is the number of its first row in messages."""
+    if isinstance(column, arrow.ExtensionArray):
+        column = column.storage
+    if column.null_count:
+        raise _nulls(called, first + int(np.argmax(column.is_null().to_numpy(zero_copy_only=False))))
     if arrow.types.is_fixed_size_list(column.type):
         dim = column.type.list_size
     else:
@@ -121,12 +132,12 @@ def _of_lists(arrow: Any, column: Any, called: Called) -> NDArray[Any]:
         if (lengths != dim).any():
             row = int(np.argmax(lengths != dim))
             raise ValueError(
-                f"{called.name}: row {row} has another length ({lengths[row]}) than row 0 ({dim}); expected "
-                f"{called.name} x dim"
+                f"{called.name}: row {first + row} has another length ({lengths[row]}) than row {first} ({dim}); "
+                f"expected {called.name} x dim"
             )
     values = column.flatten()
     if values.null_count:
-        raise _nulls(called)
+        raise _nulls(called, first + int(np.argmax(values.is_null().to_numpy(zero_copy_only=False))) // dim)
     return _numbers(arrow, values, called).reshape(len(column), dim)
 
 
@@ -148,14 +159,15 @@ def _of_polars(polars: Any, value: Any, called: Called) -> NDArray[Any] | None:
         lists = [name for name, kind in value.schema.items() if kind.is_nested() or kind == polars.Object]
         if _one_column(value.columns, lists, called, "DataFrame") is not None:
             return _of_polars(polars, value.to_series(0), called)
-        if any(count for count in value.null_count().row(0)):
-            raise _nulls(called)
+        missing = [column.is_null().to_numpy() for column in value.iter_columns()]
+        if any(column.any() for column in missing):
+            raise _nulls(called, int(np.argmax(np.any(missing, axis=0))))
         numbers: NDArray[Any] = value.to_numpy()
         return numbers
     if not isinstance(value, polars.Series):
         return None
     if value.null_count():
-        raise _nulls(called)
+        raise _nulls(called, int(np.argmax(value.is_null().to_numpy())))
     if isinstance(value.dtype, polars.Array):
         value = value.arr.to_list()
     if not isinstance(value.dtype, polars.List):
@@ -166,7 +178,7 @@ def _of_polars(polars: Any, value: Any, called: Called) -> NDArray[Any] | None:
         raise ValueError(f"{called.name}: its lists are not equally long; expected {called.name} x dim")
     values = value.explode()
     if len(value) and lengths[0] and values.null_count():
-        raise _nulls(called)
+        raise _nulls(called, int(np.argmax(values.is_null().to_numpy())) // int(lengths[0]))
     dim = lengths[0] if len(value) else 0
     flat: NDArray[Any] = values.to_numpy() if dim else np.empty(0, np.float32)
     return flat.reshape(len(value), dim)

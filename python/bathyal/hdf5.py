@@ -11,6 +11,8 @@ from numpy.typing import NDArray
 
 from bathyal.arguments import DTYPES, Path
 from bathyal.ids import narrow_ids
+from bathyal.inputs import Called
+from bathyal.inputs import vectors as vectors_of
 from bathyal.replace import beside
 
 try:
@@ -19,21 +21,54 @@ except ModuleNotFoundError as error:
     raise ModuleNotFoundError("HDF5 files need h5py: pip install 'bathyal[hdf5]'", name="h5py") from error
 
 
-def read_vectors(path: Path, key: str) -> NDArray[Any]:
-    """The dataset ``key``, mapped where its bytes lie in the file as one piece."""
+VECTORS_KEY = "train"
+"""The dataset of vectors in files of ann-benchmarks."""
+ANNDATA, ANNDATA_KEY = ".h5ad", "X"
+"""The extension of files of AnnData, and their dataset of all observations."""
+BLOCK_BYTES = 64 << 20
+"""Bytes of a dataset that are converted at once."""
+
+
+def read_vectors(path: Path, key: str | None) -> NDArray[Any]:
+    """The dataset ``key``, mapped where its bytes lie in the file as one piece and are of an element of ours; other
+    numbers are converted as arrays of them are. None is ``train``, or ``X`` of AnnData."""
     with _opened(path) as file:
+        key = key or (ANNDATA_KEY if os.fspath(path).lower().endswith(ANNDATA) else VECTORS_KEY)
         dataset = _dataset(file, path, key)
         dtype = dataset.dtype
-        if dataset.ndim != 2 or dtype.newbyteorder("=") not in DTYPES.values():
+        if dataset.ndim != 2 or dtype.kind not in "fiu":
             raise ValueError(
                 f"{os.fspath(path)}: dataset {key!r} is {dataset.shape} of {dtype}, expected vectors x dim of "
-                "float32, float16, uint8 or int8"
+                f"numbers; {_others(file)}"
             )
+        if dtype.newbyteorder("=") not in DTYPES.values():
+            return _converted(dataset, Called(f"{os.fspath(path)}: dataset {key!r}", "vector"))
         holder, offset = _holder(dataset), dataset.id.get_offset()
-        if holder is not None and offset is not None and dataset.size > 0:
+        if dtype.isnative and holder is not None and offset is not None and dataset.size > 0:
             return np.memmap(holder, dtype, "r", offset=offset, shape=dataset.shape)
         loaded: NDArray[Any] = dataset[:].astype(dtype.newbyteorder("="), copy=False)
         return loaded
+
+
+def _converted(dataset: Any, called: Called) -> NDArray[Any]:
+    """A dataset of another kind of numbers, some rows after the others."""
+    rows = max(1, BLOCK_BYTES // max(1, dataset.shape[1] * dataset.dtype.itemsize))
+    held = np.empty(dataset.shape, np.float32)
+    for start in range(0, len(dataset), rows):
+        held[start : start + rows] = vectors_of(dataset[start : start + rows], called, start)
+    return held
+
+
+def _others(file: Any) -> str:
+    """What can be named instead."""
+    found: list[str] = []
+
+    def note(name: str, held: Any) -> None:
+        if isinstance(held, h5py.Dataset) and held.ndim == 2 and held.dtype.kind in "fiu":
+            found.append(name)
+
+    file.visititems(note)
+    return f"name one of {sorted(found)} with key=" if found else "it has no dataset of vectors x dim"
 
 
 def read_ids(path: Path) -> tuple[NDArray[np.uint32], NDArray[np.float32] | None]:
@@ -90,5 +125,7 @@ def _dataset(file: Any, path: Path, key: str) -> Any:
             "can be read there; put that file beside this one"
         )
     if not isinstance(found, h5py.Dataset):
-        raise ValueError(f"{os.fspath(path)}: has no dataset {key!r}, only {sorted(file)}")
+        sparse = isinstance(found, h5py.Group) and "indptr" in found
+        what = f"{key!r} is a sparse matrix" if sparse else f"has no dataset {key!r}"
+        raise ValueError(f"{os.fspath(path)}: {what}; {_others(file)}")
     return found

@@ -76,9 +76,9 @@ def rows(
     return np.ascontiguousarray(array), array.ndim == 1
 
 
-def vectors(value: Any, called: Called) -> NDArray[Any]:
+def vectors(value: Any, called: Called, first: int = 0) -> NDArray[Any]:
     """``value`` as an array of ``vectors x dim`` of whatever element suits it: its own where an index has such,
-    else float32.
+    else float32. ``first`` is the number of its first row in messages.
 
     >>> vectors([[0, 1], [2, 3]], Called("data", "vector")).dtype
     dtype('float32')
@@ -97,7 +97,8 @@ def vectors(value: Any, called: Called) -> NDArray[Any]:
     native = array.dtype.newbyteorder("=")
     if native in DTYPES.values():
         return np.ascontiguousarray(array, dtype=native)
-    converted = _converted(array, np.dtype(np.float32), called, silent=not _is_array(value))
+    to = called._replace(holder="stored vectors")
+    converted = _converted(array, np.dtype(np.float32), to, silent=not _is_array(value), first=first)
     if native.kind in "iu" and _is_array(value):
         _say_once(
             str(native),
@@ -269,9 +270,10 @@ def _is_ragged(row: Any) -> bool:
 
 
 def _converted(
-    array: NDArray[Any], dtype: np.dtype[Any], called: Called, silent: bool = False
+    array: NDArray[Any], dtype: np.dtype[Any], called: Called, silent: bool = False, first: int = 0
 ) -> NDArray[Any]:
-    """``array`` as ``dtype``: all its values, or the nearest where floats lose digits."""
+    """``array`` as ``dtype``: all its values, or the nearest where floats lose digits. ``first`` is the number of
+    its first row in messages."""
     native = array.dtype.newbyteorder("=")
     if native not in DTYPES.values() and native.kind not in "fiu":
         raise ValueError(_refused(native, called))
@@ -291,8 +293,8 @@ def _converted(
             at = tuple(int(index) for index in np.argwhere(lost)[0])
             row, column = (start + at[0], at[1]) if array.ndim == 2 else (0, start + at[0])
             raise ValueError(
-                f"{called.name}: row {row}, dimension {column} is {some[at]}, which {dtype}, the element of "
-                f"{called.holder}, cannot hold: scale and round the values first"
+                f"{called.name}: row {first + row}, dimension {column} is {some[at]}, which {dtype}, the element "
+                f"of {called.holder}, cannot hold: scale and round the values first"
             )
         lossy = lossy or bool(differs.any())
         converted[start : start + step] = made

@@ -8,7 +8,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bathyal.arguments import DTYPES, Path
+from bathyal.arguments import Path
+from bathyal.frames import are_lists, of_lists
+from bathyal.inputs import Called
+from bathyal.inputs import vectors as vectors_of
 from bathyal.replace import beside
 
 try:
@@ -24,7 +27,8 @@ ROW_GROUP_VALUES = 1 << 22
 
 
 def read_vectors(path: Path, key: str | None) -> NDArray[Any]:
-    """The column ``key``, or the only column of lists, as ``vectors x dim``."""
+    """The column ``key``, or the only column of lists, as ``vectors x dim``: of numbers of any kind, converted as
+    arrays of them are."""
     with open(path, "rb"):
         pass
     try:
@@ -32,15 +36,21 @@ def read_vectors(path: Path, key: str | None) -> NDArray[Any]:
     except pa.ArrowInvalid as error:
         raise ValueError(f"{os.fspath(path)}: is no Parquet file, or a damaged one: {error}") from error
     with file:
-        key, dtype = _column(file.schema_arrow, path, key)
+        key = _column(file.schema_arrow, path, key)
+        called = Called(f"{os.fspath(path)}: column {key!r}", "vector")
         vectors: NDArray[Any] | None = None
         row = 0
         for batch in file.iter_batches(columns=[key]):
-            rows = _matrix(batch.column(0), dtype, path, key, row)
+            if not batch.num_rows:
+                continue
+            rows = vectors_of(of_lists(pa, batch.column(0), called, row), called, row)
             if vectors is None:
-                vectors = np.empty((file.metadata.num_rows, rows.shape[1]), dtype)
+                vectors = np.empty((file.metadata.num_rows, rows.shape[1]), rows.dtype)
             if rows.shape[1] != vectors.shape[1]:
-                raise ValueError(_uneven(path, key, row))
+                raise ValueError(
+                    f"{called.name}: row {row} has another length ({rows.shape[1]}) than row 0 "
+                    f"({vectors.shape[1]}); expected vectors x dim"
+                )
             vectors[row : row + len(rows)] = rows
             row += len(rows)
     if vectors is None:
@@ -63,44 +73,17 @@ def write_vectors(path: Path, vectors: NDArray[Any], key: str) -> None:
             writer.write_batch(pa.record_batch([column], schema=schema))
 
 
-def _column(schema: Any, path: Path, key: str | None) -> tuple[str, np.dtype[Any]]:
-    lists = [f.name for f in schema if pa.types.is_fixed_size_list(f.type) or pa.types.is_list(f.type)]
+def _column(schema: Any, path: Path, key: str | None) -> str:
+    columns = [field.name for field in schema if are_lists(pa, field.type)]
     if key is None:
-        if len(lists) != 1:
-            raise ValueError(f"{os.fspath(path)}: the columns of lists are {lists}: name one with key=")
-        key = lists[0]
-    elif key not in lists:
-        raise ValueError(f"{os.fspath(path)}: has no column {key!r} of lists, only {lists}")
-    inner = schema.field(key).type.value_type
-    try:
-        dtype = np.dtype(inner.to_pandas_dtype())
-    except (NotImplementedError, TypeError):
-        dtype = np.dtype(object)
-    if dtype not in DTYPES.values():
-        raise ValueError(
-            f"{os.fspath(path)}: column {key!r} holds {inner}, expected float, halffloat, uint8 or int8"
-        )
-    return key, dtype
-
-
-def _matrix(column: Any, dtype: np.dtype[Any], path: Path, key: str, row: int) -> NDArray[Any]:
-    values = column.flatten()
-    if column.null_count or values.null_count:
-        raise ValueError(
-            f"{os.fspath(path)}: column {key!r} has nulls at or after row {row}; drop those rows"
-        )
-    if pa.types.is_fixed_size_list(column.type):
-        dim = column.type.list_size
-    else:
-        lengths = column.value_lengths().to_numpy(zero_copy_only=False)
-        dim = int(lengths[0]) if len(lengths) else 0
-        if (lengths != dim).any():
-            raise ValueError(_uneven(path, key, row + int(np.argmax(lengths != dim))))
-    if dim == 0:
-        raise ValueError(f"{os.fspath(path)}: column {key!r} holds vectors without components")
-    matrix: NDArray[Any] = values.to_numpy(zero_copy_only=False).astype(dtype, copy=False).reshape(-1, dim)
-    return matrix
-
-
-def _uneven(path: Path, key: str, row: int) -> str:
-    return f"{os.fspath(path)}: row {row} of column {key!r} has another length than the rows before it"
+        if len(columns) != 1:
+            told = (
+                f"the columns of lists are {columns}: name one with key="
+                if columns
+                else "has no column of lists"
+            )
+            raise ValueError(f"{os.fspath(path)}: {told}")
+        return str(columns[0])
+    if key not in columns:
+        raise ValueError(f"{os.fspath(path)}: has no column {key!r} of lists, only {columns}")
+    return key

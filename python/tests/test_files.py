@@ -82,8 +82,8 @@ def test_parquet_columns(tmp_path):
         pq.write_table(pa.table({"a": pa.array(bad, pa.list_(pa.float32()))}), path)
         with pytest.raises(ValueError, match=message):
             bathyal.read_vectors(path)
-    pq.write_table(pa.table({"a": pa.array(rows, pa.list_(pa.float64()))}), path)
-    with pytest.raises(ValueError, match="double"):
+    pq.write_table(pa.table({"a": pa.array([["x", "y"]], pa.list_(pa.string()))}), path)
+    with pytest.raises(ValueError, match=r"column 'a' holds string, expected"):
         bathyal.read_vectors(path)
     path.write_bytes(b"no Parquet")
     with pytest.raises(ValueError, match="no Parquet file"):

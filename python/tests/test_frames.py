@@ -101,8 +101,8 @@ def test_arrow(built, tmp_path):
     assert built.search(arrow.array(ROWS[0]), k=3).ids.shape == (3,)
     lists = arrow.list_(arrow.float32())
     for column, message in (
-        (arrow.array([ROWS[0].tolist(), None], lists), "queries has missing values"),
-        (arrow.array([[1.0, 2.0, None, 4.0]], lists), "queries has missing values"),
+        (arrow.array([ROWS[0].tolist(), None], lists), r"queries: row 1 has missing values"),
+        (arrow.array([[1.0, 2.0, None, 4.0]], lists), r"queries: row 0 has missing values"),
         (arrow.array([[1.0, 2.0, 3.0, 4.0], [1.0]], lists), r"row 1 has another length \(1\)"),
         (arrow.array([["a", "b", "c", "d"]]), "queries holds string"),
         (arrow.array([[True] * 4]), "queries holds bool"),

@@ -52,7 +52,7 @@ impl FileFormat {
             other => {
                 let advice = match other {
                     "ibin" | "ivecs" => "this one holds ids (ground truth), not vectors",
-                    "hdf5" | "h5" | "parquet" | "arrow" | "feather" => {
+                    "hdf5" | "h5" | "h5ad" | "parquet" | "pq" | "arrow" | "feather" => {
                         "read it with the Python package and write one of those"
                     }
                     _ => "rename the file after what it holds, or convert it",
