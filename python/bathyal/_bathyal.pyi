@@ -142,7 +142,7 @@ class _FileArguments(TypedDict):
     id_column: str | None
     columns: list[str] | None
     ids: _Path | None
-    first_id: int
+    first_id: int | None
 
 class _QuestionArguments(TypedDict):
     field: str | None

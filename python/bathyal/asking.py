@@ -37,10 +37,30 @@ class Asked(NamedTuple):
         return rows(self.queries, element, dim)
 
 
+DEFAULT_RECALL = 0.95
+"""What is aimed for where nobody says it: what most people mean by good."""
+
+
+def recall_of(recall: float | None, **instead: float | None) -> float:
+    """The recall to aim for; ``instead`` are the arguments under which it is not looked at.
+
+    >>> recall_of(None), recall_of(0.9), recall_of(None, search_list=50)
+    (0.95, 0.9, 0.95)
+    >>> recall_of(0.9, search_list=50)
+    Traceback (most recent call last):
+    ValueError: recall is 0.9 and search_list is 50; give one of them
+    """
+    given = [f"{name} is {value}" for name, value in instead.items() if value is not None]
+    if given and (recall is not None or len(given) > 1):
+        told = given if recall is None else [f"recall is {recall}", *given]
+        raise ValueError(f"{' and '.join(told)}; give one of them")
+    return DEFAULT_RECALL if recall is None else float(recall)
+
+
 def asked(
     queries: ArrayLike | Path,
     k: int = 10,
-    recall: float = 0.95,
+    recall: float | None = None,
     search_list: int | None = None,
     probes: int | None = None,
     beam_width: int | None = None,
@@ -57,7 +77,7 @@ def asked(
         queries,
         {
             "k": whole("k", k),
-            "recall": float(recall),
+            "recall": recall_of(recall, search_list=search_list, ratio=ratio),
             "ratio": None if ratio is None else float(ratio),
             "search_list": None if search_list is None else whole("search_list", search_list),
             "probes": None if probes is None else whole("probes", probes),

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Literal
 
 from bathyal import _bathyal, awaiting
 from bathyal.arguments import Metric, Path, columns, memory_bytes, place, store_pairs, whole
+from bathyal.files import read_here, with_ids
 from bathyal.found_rows import Written
 from bathyal.progress import Receiver, shown
 from bathyal.reading import Filter, Reading, Snapshot
@@ -81,7 +83,8 @@ class Collection(Reading):
             metric: as for :func:`build`.
             element: of the vectors: ``"f32"``, ``"f16"``, ``"bf16"``, ``"u8"``, ``"i8"`` or ``"b1"`` (a bit).
             vectors: the fields of vectors, where every row has several: ``{"title": (384, "f32", "cosine")}``, or
-                ``{"title": {"dim": 384, "metric": "cosine", "family": "graph"}}``.
+                ``{"title": {"dim": 384, "metric": "cosine", "family": "graph"}}``. Those that do not say their
+                element or metric have ``element`` and ``metric``.
             id: what ids are: ``"string"`` or ``"u64"``.
             columns: the columns of metadata and their types: ``"bool"``, ``"int8"`` to ``"int64"``, ``"uint8"`` to
                 ``"uint64"``, ``"float32"``, ``"float64"``, ``"string"``, ``"date"``, ``"timestamp"`` (to the
@@ -186,6 +189,12 @@ class Collection(Reading):
             store_options=store_options,
         )
         number = None if version is None else whole("version", version, most=2**63 - 1)
+        if number is not None:
+            writing = {"write_memory": write_memory, "build_memory": build_memory, "flat_below": flat_below}
+            writing |= {"compact_memory": compact_memory, "compact_speed": compact_speed}
+            for name, value in writing.items():
+                if value is not None:
+                    raise ValueError(f"{name} is {value!r}, but a version is not written to; leave it out")
         return cls(_bathyal.CollectionHandle.open(place(path), number, arguments), path)
 
     @staticmethod
@@ -362,7 +371,7 @@ class Collection(Reading):
         batches: Any,
         *,
         upsert: bool = False,
-        rows: int = ROWS_A_BATCH,
+        rows: int | None = None,
         total: int | None = None,
         progress: bool | Receiver = True,
     ) -> Written:
@@ -373,6 +382,7 @@ class Collection(Reading):
             batches: an iterator of what :meth:`add` takes: tables, :class:`Rows`, or tuples of ids, vectors and
                 metadata; or Arrow data, which is written ``rows`` at a time: a table, a reader, a result of duckdb.
             upsert: whether rows take the place of those with their ids (:meth:`upsert`).
+            rows: of Arrow data and frames, rows that are written at once; None takes 8,192.
             total: how many rows will come, where that is known, for the progress.
             progress: as :func:`build` takes it.
 
@@ -384,7 +394,13 @@ class Collection(Reading):
         >>> copy.add_batches(docs.batches(vectors=True)).added
         1000
         """
-        most, expected = whole("rows", rows, least=1), _length(batches) if total is None else total
+        arrow = hasattr(batches, "__arrow_c_stream__") or hasattr(batches, "__arrow_c_array__")
+        if rows is not None and not (arrow or is_frame(batches)):
+            raise ValueError(
+                f"rows is {rows}, but an iterator's batches are written as they come; leave it out"
+            )
+        most = ROWS_A_BATCH if rows is None else whole("rows", rows, least=1)
+        expected = _length(batches) if total is None else total
         added = replaced = 0
         # A bar that does not know where it ends says nothing.
         with shown(progress if callable(progress) or expected else False) as receiver:
@@ -423,7 +439,8 @@ class Collection(Reading):
         id_column: str | None = None,
         columns: Sequence[str] | None = None,
         ids: Path | None = None,
-        first_id: int = 0,
+        first_id: int | None = None,
+        key: str | None = None,
         progress: bool | Receiver = True,
     ) -> dict[str, Any]:
         """Adds the rows of a file, batch by batch: memory holds a few megabytes of it.
@@ -435,7 +452,8 @@ class Collection(Reading):
             id_column: the column of ids; None means ``"id"``.
             columns: the columns of metadata that are taken; None means all that the file has.
             ids: of a file of vectors, the file of their ids: ``.npy``, or text with an id a line. None numbers them
-                from ``first_id`` on.
+                from ``first_id`` on, or 0.
+            key: of a file of HDF5, the dataset of vectors, as :func:`read_vectors` takes it.
             progress: as :func:`build` takes it.
 
         Returns ``rows``, ``added``, ``replaced``, ``batches`` and ``seconds``. After an error, batches that were
@@ -447,6 +465,16 @@ class Collection(Reading):
         >>> docs.add_file("rows.fbin", first_id=100)["added"], list(docs)[:2]
         (8, [100, 101])
         """
+        first = None if first_id is None else whole("first_id", first_id, most=2**64 - 1)
+        if read_here(file, key):
+            if ids is not None and first is not None:
+                raise ValueError(f"{os.fspath(file)}: ids and first_id are both given; give one of them")
+            for name, value in {"id_column": id_column, "columns": columns}.items():
+                if value is not None:
+                    raise ValueError(
+                        f"{os.fspath(file)}: holds vectors alone and no columns; leave {name} out"
+                    )
+            return self._add_vectors(file, key, ids, first or 0, upsert, progress)
         chosen = None if columns is None else names("columns", columns, ())
         with shown(progress) as receiver:
             text = self._handle.import_file(
@@ -456,12 +484,30 @@ class Collection(Reading):
                     "id_column": id_column,
                     "columns": chosen,
                     "ids": ids,
-                    "first_id": whole("first_id", first_id, most=2**64 - 1),
+                    "first_id": first,
                 },
                 receiver,
             )
         report: dict[str, Any] = json.loads(text)
         return report
+
+    def _add_vectors(
+        self,
+        file: Path,
+        key: str | None,
+        ids: Path | None,
+        first_id: int,
+        upsert: bool,
+        progress: bool | Receiver,
+    ) -> dict[str, Any]:
+        """:meth:`add_file` of vectors alone, in a file that only Python reads."""
+        began = time.monotonic()
+        vectors, told = with_ids(file, key, ids, first_id, self._schema["id"] == "string")
+        starts = range(0, len(vectors), ROWS_A_BATCH)
+        batches = ((told[at : at + ROWS_A_BATCH], vectors[at : at + ROWS_A_BATCH]) for at in starts)
+        written = self.add_batches(batches, upsert=upsert, total=len(vectors), progress=progress)
+        counts = {"rows": len(vectors), "added": written.added, "replaced": written.replaced}
+        return {**counts, "batches": len(starts), "seconds": time.monotonic() - began}
 
     def export(
         self,

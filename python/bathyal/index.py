@@ -62,8 +62,8 @@ class Index:
                 first time where floats lose digits; values that the element cannot hold are refused.
             k: neighbours wanted; fewer come back, with a warning, if the index holds fewer.
             recall: share of the true ``k`` nearest that should be found, above 0 and at most 1. The
-                calibration of the index turns it into a size of the candidate list.
-            search_list: that size itself (L in DiskANN), at least ``k``; then ``recall`` is not looked at.
+                calibration of the index turns it into a size of the candidate list. None is 0.95.
+            search_list: that size itself (L in DiskANN), at least ``k``, in place of ``recall``.
             probes: groups that a cluster index scans, or posting lists at most; None chooses by the calibration: of
                 groups an average, more for queries that need them.
             beam_width: reads of one hop of a graph (W in DiskANN), 1 to 128; None is 4.
@@ -80,7 +80,7 @@ class Index:
                 what they add, and ``recall`` and ``ratio`` are aimed for without them.
             ratio: overall ratio to aim for instead of a recall, at least 1: answers lie that many times as far away
                 as the true nearest, in the mean (see :class:`bathyal.OverallRatio`). Of the family ``lsh``, under
-                ``"l2"`` and ``"cosine"``; then ``recall`` is not looked at.
+                ``"l2"`` and ``"cosine"``, in place of ``recall``.
 
         Raises:
             ValueError: queries that do not fit the index, an effort that its family has no use for, NaN or infinity
@@ -166,7 +166,7 @@ class Index:
         queries: Path,
         output: Path,
         k: int = 10,
-        recall: float = 0.95,
+        recall: float | None = None,
         search_list: int | None = None,
         probes: int | None = None,
         threads: int = 0,
@@ -232,7 +232,7 @@ class Index:
         self,
         query: ArrayLike,
         k: int = 10,
-        recall: float = 0.95,
+        recall: float | None = None,
         search_list: int | None = None,
         probes: int | None = None,
         beam_width: int | None = None,

@@ -421,7 +421,8 @@ class BathyalVectorStore(VectorStore):
 
     def _options(self, options: dict[str, Any]) -> dict[str, Any]:
         refuse_unknown("the search", options, SEARCHING)
-        return {"recall": self._recall, "columns": [TEXT, METADATA], **options}
+        effort = {} if options.get("search_list") is not None else {"recall": self._recall}
+        return {**effort, "columns": [TEXT, METADATA], **options}
 
     def _select_relevance_score_fn(self) -> Callable[[float], float]:
         """Distances as scores of which 1 is the best: of vectors of length 1."""

@@ -329,7 +329,7 @@ class BathyalVectorStore(BasePydanticVectorStore):
         named = _ids(query.node_ids or None)
         options: dict[str, Any] = {
             "k": query.similarity_top_k * (kwargs.get("mmr_prefetch_factor", MMR_PREFETCH) if diverse else 1),
-            "recall": self._recall,
+            **({} if kwargs.get("search_list") is not None else {"recall": self._recall}),
             **{name: value for name, value in kwargs.items() if name in SEARCHING},
             "filter": _all_of(named, documents, condition(query.filters, self._typed)),
             "columns": [TEXT, NODE, KIND],

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from bathyal import _bathyal, awaiting
 from bathyal.arguments import Path, columns, whole
-from bathyal.asking import asks
+from bathyal.asking import asks, recall_of
 from bathyal.asking import rows as rows_of
 from bathyal.found_rows import FoundRows, Metadata, Rows, Vectors
 from bathyal.inputs import Called
@@ -34,7 +34,7 @@ class Question(NamedTuple):
 def question(
     queries: ArrayLike | Path,
     k: int = 10,
-    recall: float = 0.95,
+    recall: float | None = None,
     *,
     filter: Filter | None = None,
     columns: bool | str | Sequence[str] = False,
@@ -51,7 +51,7 @@ def question(
         {
             "field": field,
             "k": whole("k", k),
-            "recall": float(recall),
+            "recall": recall_of(recall, search_list=search_list),
             "search_list": None if search_list is None else whole("search_list", search_list),
             "filter": condition(filter),
             "columns": [],
@@ -94,14 +94,15 @@ class Reading:
                 path of a file of vectors; as :meth:`Index.search` takes them.
             k: neighbours wanted; fewer come back, with a warning, if fewer rows match.
             recall: share of the true ``k`` nearest, of those that match, that should be found, above 0 and at
-                most 1.
+                most 1. None is 0.95.
             filter: which rows may be found: a condition in words, such as
                 ``"year >= 2020 and lang in ('de', 'en') and not archived"``, or a dictionary, such as
                 ``{"year": {"$gte": 2020}}``. None means all.
             columns: the columns of metadata that come back with the neighbours: names, or True for all.
             vectors: whether their vectors come back, too.
             field: the field of vectors that is searched, where there are several.
-            search_list: size of the candidate list in place of ``recall``, at least ``k``.
+            search_list: size of the candidate list of each segment in place of ``recall``, at least ``k``. Rows in
+                memory and small segments are compared one by one, whatever it is.
             threads: 0 means all cores.
             timeout: seconds after which the search gives up.
 

@@ -30,6 +30,9 @@ def schema(
 
     >>> json.loads(schema((8, "l2", "f32"), None, "string", {"year": "int64"}, {}))["vectors"]
     [{'name': 'vector', 'dim': 8, 'element': 'f32', 'metric': 'l2', 'options': {}}]
+    >>> told = schema((None, "ip", "f16"), {"a": (8,), "b": (8, "u8"), "c": {"dim": 8}}, "u64", None, {})
+    >>> [(field["element"], field["metric"]) for field in json.loads(told)["vectors"]]
+    [('f16', 'ip'), ('u8', 'ip'), ('f16', 'ip')]
     >>> schema((None, "l2", "f32"), None, "u64", None, {})
     Traceback (most recent call last):
     TypeError: neither dim nor vectors is given; dim=384 is one field of vectors, vectors={...} are several
@@ -41,7 +44,9 @@ def schema(
     if dim is not None:
         fields = [field(ONLY_FIELD, dim, element, metric, **options)]
     else:
-        fields = [_named(name, given, options) for name, given in dict(vectors or {}).items()]
+        fields = [
+            _named(name, given, (element, metric), options) for name, given in dict(vectors or {}).items()
+        ]
     if id not in ("string", "u64"):
         raise ValueError(f"id is {id!r}; expected 'string' or 'u64'")
     if columns is not None and not isinstance(columns, Mapping):
@@ -80,11 +85,13 @@ def field(
     return {**made, "options": family_options(options)}
 
 
-def _named(name: str, given: Field, options: Mapping[str, Any]) -> dict[str, Any]:
+def _named(name: str, given: Field, unsaid: tuple[str, str], options: Mapping[str, Any]) -> dict[str, Any]:
+    """A field; ``unsaid`` are the element and the metric of one that does not say them."""
+    element, metric = unsaid
     if isinstance(given, Mapping):
-        return field(name, **{**options, **given})
+        return field(name, **{"element": element, "metric": metric, **options, **given})
     if not isinstance(given, tuple) or not 1 <= len(given) <= 3:
         raise TypeError(
             f"vectors: {name!r} is {given!r}; expected (dim, element, metric), or a dictionary with 'dim'"
         )
-    return field(name, *given, **options)
+    return field(name, *given, *unsaid[len(given) - 1 :], **options)

@@ -8,6 +8,7 @@ import pathlib
 import re
 import shutil
 import sys
+import warnings
 
 import numpy as np
 import pytest
@@ -540,3 +541,60 @@ def test_a_damaged_collection_is_repaired_into_a_new_one(tmp_path):
     assert (told["complete"], told["lost_log"], told["rows"]) == (False, True, 10)
     with bathyal.Collection.open(tmp_path / "early") as early:
         assert len(early) == 10 and early.get([7], vectors=True).vectors.tolist() == vectors[7:8].tolist()
+
+
+def test_efforts_do_not_depend_on_what_rows_are_in(path: pathlib.Path) -> None:
+    vectors = np.random.default_rng(3).standard_normal((400, 8), dtype=np.float32)
+    docs = Collection.create(path, dim=8, id="u64", flat_below=300, compact=False)
+    for until, flush in [(0, False), (100, False), (100, True), (390, True), (400, False)]:
+        have = len(docs)
+        if until > have:
+            docs.add(range(have, until), vectors[have:until])
+        if flush:
+            docs.flush()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", bathyal.SearchWarning)
+            found = docs.search(vectors[:3], k=5, search_list=400)
+            assert until == 0 or found.ids[:, 0].tolist() == [0, 1, 2]
+        with pytest.raises(ValueError, match="search_list is 4, which must be at least k = 5"):
+            docs.search(vectors[:3], k=5, search_list=4)
+        with pytest.raises(ValueError, match=r"recall is 0.9 and search_list is 50; give one of them"):
+            docs.search(vectors[:3], k=5, search_list=50, recall=0.9)
+    docs.close()
+
+
+def test_arguments_that_mean_nothing_are_refused(path: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    docs = Collection.create(path, dim=8, id="u64", columns={"year": "int64"}, keep_versions=3)
+    docs.add(range(20), np.eye(20, 8), {"year": 1})
+    docs.flush()
+    docs.export(tmp_path / "rows.parquet", columns=["year"], progress=False)
+    bathyal.write_vectors(tmp_path / "rows.fbin", np.eye(20, 8))
+    for file, given, message in [
+        ("rows.parquet", {"first_id": 1000}, "a first id"),
+        ("rows.parquet", {"ids": tmp_path / "ids.npy"}, "a file of ids"),
+        ("rows.parquet", {"key": "vector"}, "a key goes with .hdf5 files"),
+        ("rows.fbin", {"id_column": "id"}, "leave the column of ids"),
+        ("rows.fbin", {"columns": ["year"]}, "leave the columns out"),
+        ("rows.fbin", {"ids": tmp_path / "ids.npy", "first_id": 3}, "give one of them"),
+        ("rows.fbin", {"key": "train"}, "a key names a part of .hdf5"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            docs.add_file(tmp_path / file, upsert=True, progress=False, **given)
+    with pytest.raises(ValueError, match="rows is 4, but an iterator's batches are written as they come"):
+        docs.add_batches(iter([]), rows=4)
+    (version, *_) = docs.versions()
+    docs.close()
+    for name in ("write_memory", "build_memory", "compact_memory", "compact_speed", "flat_below"):
+        with pytest.raises(ValueError, match=f"{name} is 10000000, but a version is not written to"):
+            Collection.open(path, version=version, **{name: 10_000_000})
+
+
+def test_the_least_memory_that_is_named_is_enough(path: pathlib.Path) -> None:
+    for name in ("write_memory", "build_memory", "compact_memory"):
+        with pytest.raises(MemoryError) as refused:
+            Collection.create(path, dim=8, **{name: "900kB"})
+        told = re.search(r"needs (\d+) bytes \(([^)]+)\)", str(refused.value))
+        assert told is not None
+        for number, given in enumerate((int(told[1]), told[2])):
+            Collection.create(path.with_name(f"{name}{number}"), dim=8, **{name: given}).close()
+    Collection.create(path, dim=8, write_memory="1MB").close()

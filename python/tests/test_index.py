@@ -164,7 +164,7 @@ def test_stats_add_up(index, queries):
 def test_awaited_searches_take_the_same_arguments(index):
     asks = (bathyal.Index.search_async, bathyal.Index.search, bathyal.search)
     awaited, plain, several = (inspect.signature(ask) for ask in asks)
-    assert awaited == plain and plain.parameters["recall"].default == 0.95
+    assert awaited == plain and plain.parameters["recall"].default is None
     assert list(several.parameters)[1:] == list(plain.parameters)[1:]
     assert inspect.iscoroutinefunction(bathyal.Index.search_async)
     with pytest.raises(TypeError, match="neighbours"):

@@ -138,12 +138,12 @@ impl Command {
     /// What is to be said of the words that were typed.
     pub fn notes(&self) -> Vec<String> {
         let metric = match self {
-            Command::Build(arguments) => &arguments.metric,
-            Command::Groundtruth(arguments) => &arguments.metric,
-            Command::Collection(CollectionCommand::Create(arguments)) => &arguments.metric,
-            _ => return Vec::new(),
+            Command::Build(arguments) => Some(&arguments.metric),
+            Command::Groundtruth(arguments) => Some(&arguments.metric),
+            Command::Collection(CollectionCommand::Create(arguments)) => arguments.metric.as_ref(),
+            _ => None,
         };
-        metric.note.iter().cloned().collect()
+        metric.and_then(|metric| metric.note.clone()).into_iter().collect()
     }
 }
 

@@ -227,7 +227,7 @@ fn vectors_without_ids_have_numbers_and_other_dimensions_are_refused() {
     writer.finish().unwrap();
     let schema = schema_of_file(&here.join("base.fbin"), &guess()).unwrap();
     let collection = create(&here.join("c"), schema.clone());
-    let from = |first_id| ImportOptions { first_id, ..ImportOptions::default() };
+    let from = |first_id| ImportOptions { first_id: Some(first_id), ..ImportOptions::default() };
     import(&collection, &here.join("base.fbin"), &from(7), &Silent).unwrap();
     assert!(all(&collection)[0].starts_with(r#"{"id":7,"vector":[0.0"#), "{:?}", all(&collection));
     let refused = |collection: &Collection, options: &ImportOptions, part: &str| {

@@ -93,7 +93,7 @@ pub(crate) struct FileArguments {
     id_column: Option<String>,
     columns: Option<Vec<String>>,
     ids: Option<PathBuf>,
-    first_id: u64,
+    first_id: Option<u64>,
 }
 
 /// Rows that are new, took the place of others, are gone, and were missing.

@@ -64,9 +64,9 @@ pub struct RowsArguments {
     /// The ids of a file of vectors: .npy of whole numbers, or a text file with an id on each line
     #[arg(long, value_name = "FILE", conflicts_with = "first_id")]
     pub ids: Option<PathBuf>,
-    /// The id of the first of a file of vectors; the others follow
-    #[arg(long, value_name = "NUMBER", default_value_t = 0)]
-    pub first_id: u64,
+    /// The id of the first of a file of vectors; the others follow [default: 0]
+    #[arg(long, value_name = "NUMBER")]
+    pub first_id: Option<u64>,
     /// The column that has the ids [default: id]
     #[arg(long, value_name = "COLUMN")]
     pub id_column: Option<String>,

@@ -90,9 +90,9 @@ pub struct CreateArguments {
     /// A column of metadata (may be repeated)
     #[arg(long = "column", value_name = "NAME:TYPE", value_parser = parse_column)]
     pub columns: Vec<Column>,
-    /// What near means, for fields that do not say it: l2, ip or cosine. Names of other systems are understood
-    #[arg(long, default_value = "l2")]
-    pub metric: MetricArgument,
+    /// What near means, for fields that do not say it: l2, ip or cosine. Names of other systems are understood [default: l2]
+    #[arg(long)]
+    pub metric: Option<MetricArgument>,
     /// Take fields and columns from a file of rows: Parquet, Arrow IPC, or a file of vectors
     #[arg(long, value_name = "FILE", conflicts_with_all = ["id", "vectors", "columns", "schema"])]
     pub like: Option<PathBuf>,
@@ -103,7 +103,7 @@ pub struct CreateArguments {
     #[arg(long = "columns", value_name = "COLUMN,COLUMN,...", value_delimiter = ',', requires = "like")]
     pub taken: Option<Vec<String>>,
     /// Take the schema from a JSON file, as `inspect --json` prints it
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["id", "vectors", "columns"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["id", "vectors", "columns", "metric"])]
     pub schema: Option<PathBuf>,
     /// Store vectors of f32 smaller, as f16 or i8 with a scale [default: as given]
     #[arg(long, value_name = "FORM")]

@@ -184,7 +184,8 @@ pub struct SearchArguments {
     #[arg(long, value_name = "FILE")]
     pub output: Option<PathBuf>,
     /// Find all vectors within this distance (as answers give it: l2 squared) instead of the k nearest
-    #[arg(long, value_name = "DISTANCE", allow_hyphen_values = true, conflicts_with_all = ["search_list", "groundtruth", "also", "explain"])]
+    #[arg(long, value_name = "DISTANCE", allow_hyphen_values = true,
+          conflicts_with_all = ["k", "search_list", "probes", "prune", "block", "groundtruth", "also", "explain"])]
     pub radius: Option<f32>,
     /// Most neighbours of a query within the radius; the nearest are kept [default: no limit]
     #[arg(long, value_name = "NEIGHBOURS", requires = "radius", value_parser = RangedU64ValueParser::<u32>::new().range(1..))]
@@ -193,7 +194,8 @@ pub struct SearchArguments {
     #[arg(long, value_name = "INDEX", conflicts_with_all = ["explain", "stripe"])]
     pub also: Vec<PathBuf>,
     /// Answer one query, by its row (0 if none is given), and say what it took: pages, bytes, time by phase, memory
-    #[arg(long, value_name = "ROW", num_args = 0..=1, require_equals = true, default_missing_value = "0", conflicts_with = "output")]
+    #[arg(long, value_name = "ROW", num_args = 0..=1, require_equals = true, default_missing_value = "0",
+          conflicts_with_all = ["output", "groundtruth", "block", "threads", "in_flight"])]
     pub explain: Option<usize>,
     /// Wait until all is there that an index in an object store keeps in memory, instead of answering before
     #[arg(long)]

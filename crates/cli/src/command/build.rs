@@ -8,7 +8,7 @@ use bathyal_kernels::Metric;
 use serde::Serialize;
 
 use super::stripes::shared_devices;
-use crate::arguments::BuildArguments;
+use crate::arguments::{BuildArguments, FamilyArguments};
 
 #[derive(Serialize)]
 struct Answer {
@@ -40,6 +40,16 @@ pub(super) fn run(arguments: &BuildArguments, console: &Console) -> Result<(), F
 }
 
 fn options(arguments: &BuildArguments, metric: Metric, console: &Console) -> Result<BuildOptions, Failure> {
+    let FamilyArguments { options: family, given } = &arguments.family;
+    if arguments.calibration.is_some()
+        && family.family() == "flat"
+        && given.is_empty()
+        && arguments.store_as.is_none()
+    {
+        return Err(Failure::usage(
+            "--calibration: a flat index without codes compares all vectors, so there is nothing to calibrate; leave it out",
+        ));
+    }
     let calibration = arguments.calibration.as_ref().map(|path| console.open_vectors(path)).transpose()?;
     let calibration = calibration.map(|queries| queries.under(arguments.metric.name)).transpose()?;
     Ok(BuildOptions {

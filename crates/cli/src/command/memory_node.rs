@@ -23,6 +23,11 @@ struct Answer {
 pub(super) fn run(arguments: &MemoryNodeArguments, console: &Console) -> Result<(), Failure> {
     let MemoryNodeArguments { capacity, listen, load, keys, store } = arguments;
     let options = store.options()?;
+    if !options.is_empty() && !load.iter().any(|path| is_address(path)) {
+        return Err(Failure::usage(
+            "--store-option says how the stores of --load are reached, and no --load is an address; leave it out",
+        ));
+    }
     let names = load.iter().map(|path| name_of(path)).collect::<Result<Vec<_>, _>>()?;
     let folder = match keys {
         Some(folder) => folder.clone(),

@@ -15,6 +15,9 @@ use crate::arguments::ProbeArguments;
 pub(super) const PROGRESS_STEPS: u64 = 1000;
 
 pub(super) fn run(arguments: &ProbeArguments, console: &Console) -> Result<(), Failure> {
+    if arguments.tier.is_some() && !arguments.store.options()?.is_empty() {
+        return Err(Failure::usage("--tier measures memory, which takes no store options; leave them out"));
+    }
     let folder = match (&arguments.tier, &arguments.folder) {
         (Some(TierChoice::Mapped(place)), _) => return super::probe_memory::run(arguments, place, console),
         (None, Some(folder)) => folder,

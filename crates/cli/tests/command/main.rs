@@ -13,6 +13,7 @@ mod get;
 mod interrupted;
 mod listed;
 mod mapped;
+mod meaningless;
 mod memory;
 #[cfg(target_os = "linux")]
 mod memory_node;

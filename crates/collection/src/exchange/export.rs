@@ -1,6 +1,6 @@
 //! From a collection into files.
 
-use super::kind::FileKind;
+use super::kind::{FileKind, bad};
 use super::sink::{Shown, Sink};
 use crate::collection::Collection;
 use crate::error::CollectionError;
@@ -60,6 +60,9 @@ pub fn export(
     let started = Instant::now();
     let schema = collection.schema();
     let alone = FileKind::of(output)? == FileKind::Vectors;
+    if !alone && options.ids.is_some() {
+        return Err(bad(output, "has the ids in it; a file of ids goes with a file of vectors alone"));
+    }
     let columns = match (&options.columns, alone) {
         (Some(columns), _) => columns.clone(),
         (None, true) => Vec::new(),

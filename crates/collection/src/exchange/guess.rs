@@ -40,6 +40,12 @@ pub fn schema_of_file(path: &Path, options: &GuessOptions) -> Result<Schema, Col
         FileKind::Parquet => guarded(path, || parquet(path))?,
         FileKind::Arrow { .. } => guarded(path, || arrow(path))?,
         FileKind::Vectors => {
+            if options.id_column.is_some() || options.columns.is_some() {
+                return Err(bad(
+                    path,
+                    "holds vectors alone and no columns; leave those of ids and metadata out",
+                ));
+            }
             let vectors = VectorFile::open(path)?;
             let field = VectorField::new("vector", vectors.dim(), vectors.element(), options.metric);
             return Ok(Schema { id_kind: IdKind::Number, vectors: vec![field], columns: Vec::new() });
@@ -55,7 +61,18 @@ pub fn schema_of_file(path: &Path, options: &GuessOptions) -> Result<Schema, Col
         let mut schema: Schema = serde_json::from_str(text).map_err(|error| {
             bad(path, format!("says of which collection it is, but not in a way that can be read: {error}"))
         })?;
+        if let Some(other) = options.id_column.as_deref().filter(|name| *name != ID_COLUMN) {
+            return Err(bad(
+                path,
+                format!("is the export of a collection, whose ids are {ID_COLUMN:?}, not {other:?}"),
+            ));
+        }
         if let Some(columns) = &options.columns {
+            let missing =
+                columns.iter().find(|name| schema.columns.iter().all(|column| column.name != **name));
+            if let Some(missing) = missing {
+                return Err(bad(path, format!("has no column {missing:?}")));
+            }
             schema.columns.retain(|column| columns.contains(&column.name));
         }
         return Ok(schema);

@@ -48,8 +48,8 @@ pub struct ImportOptions {
     /// The ids of a file of vectors: `.npy` of whole numbers, or text with an id on each line. `None` means numbers from
     /// `first_id` on.
     pub ids: Option<PathBuf>,
-    /// The id of the first row of a file of vectors without ids.
-    pub first_id: u64,
+    /// The id of the first row of a file of vectors without ids; `None` means 0.
+    pub first_id: Option<u64>,
 }
 
 /// What an import came to.

@@ -68,14 +68,13 @@ impl Source {
             columns: options.columns.clone(),
         };
         if path == Path::new(STANDARD_INPUT) {
+            refuse_meaningless(Path::new("standard input"), false, options)?;
             let lines =
                 LineReader::new(Box::new(BufReader::new(std::io::stdin())), Path::new("standard input"));
             return Ok(Source { shape, from: Reading::Lines(lines), total: 0 });
         }
         let kind = FileKind::of(path)?;
-        if kind != FileKind::Vectors && options.ids.is_some() {
-            return Err(bad(path, "has its ids in it; a file of ids goes with a file of vectors alone"));
-        }
+        refuse_meaningless(path, kind == FileKind::Vectors, options)?;
         let (from, total) = match kind {
             FileKind::Parquet => tables(guarded(path, || parquet(path, &shape))?),
             FileKind::Arrow { .. } => {
@@ -129,6 +128,22 @@ impl Source {
             _ => rows,
         }
     }
+}
+
+/// Refuses options that say nothing of a file of this kind: of vectors alone, or of rows with all that belongs to them.
+fn refuse_meaningless(path: &Path, alone: bool, options: &ImportOptions) -> Result<(), CollectionError> {
+    let ImportOptions { id_column, columns, ids, first_id, .. } = options;
+    let reason = match alone {
+        false if ids.is_some() => "has its ids in it; a file of ids goes with a file of vectors alone",
+        false if first_id.is_some() => "has its ids in it; a first id goes with a file of vectors alone",
+        true if ids.is_some() && first_id.is_some() => {
+            "is to have the ids of a file, and ids from a first one on; give one of them"
+        }
+        true if id_column.is_some() => "holds vectors alone and no columns; leave the column of ids out",
+        true if columns.is_some() => "holds vectors alone and no columns; leave the columns out",
+        _ => return Ok(()),
+    };
+    Err(bad(path, reason))
 }
 
 fn tables((tables, rows): (Tables, u64)) -> (Reading, u64) {
@@ -212,7 +227,7 @@ impl VectorSource {
                 }
                 IdSource::File(Box::new(reader))
             }
-            None if schema.id_kind == IdKind::Number => IdSource::From(options.first_id),
+            None if schema.id_kind == IdKind::Number => IdSource::From(options.first_id.unwrap_or(0)),
             None => {
                 return Err(bad(
                     path,

@@ -43,10 +43,14 @@ pub(super) fn lines(schema: &Schema) -> String {
 }
 
 fn schema(arguments: &CreateArguments) -> Result<Schema, Failure> {
-    let MetricName::Of(metric) = arguments.metric.name else {
-        return Err(Failure::usage(
-            "--metric hamming compares bits; say it of a field of bits: --vector NAME:DIM:b1:hamming",
-        ));
+    let metric = match arguments.metric.as_ref().map(|metric| metric.name) {
+        None => Metric::L2,
+        Some(MetricName::Of(metric)) => metric,
+        Some(MetricName::Hamming) => {
+            return Err(Failure::usage(
+                "--metric hamming compares bits; say it of a field of bits: --vector NAME:DIM:b1:hamming",
+            ));
+        }
     };
     let mut schema = match (&arguments.like, &arguments.schema) {
         (Some(file), _) => {
@@ -56,6 +60,15 @@ fn schema(arguments: &CreateArguments) -> Result<Schema, Failure> {
         (None, Some(file)) => read(file)?,
         (None, None) => typed(arguments, metric),
     };
+    if arguments.metric.is_some() && schema.vectors.iter().all(|field| field.metric != metric) {
+        let told: Vec<String> =
+            schema.vectors.iter().map(|field| format!("{} {}", field.name, field.metric)).collect();
+        let from = arguments.like.as_ref().map_or("--vector".into(), |file| file.display().to_string());
+        let told = told.join(", ");
+        return Err(Failure::usage(format!(
+            "--metric {metric}: {from} says the metric of each field ({told}); leave --metric out"
+        )));
+    }
     // An export says of which families its collection was.
     let family = &arguments.family;
     for field in &mut schema.vectors {

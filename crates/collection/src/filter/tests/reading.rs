@@ -237,7 +237,9 @@ fn json_is_read() {
 
 #[test]
 fn objects_without_conditions_are_told_from_a_filter_that_says_all() {
-    for empty in [json!({}), json!({"$and": [{}]}), json!({"$or": [{"a": 1}, {}]}), json!({"$not": {"$not": {}}})] {
+    for empty in
+        [json!({}), json!({"$and": [{}]}), json!({"$or": [{"a": 1}, {}]}), json!({"$not": {"$not": {}}})]
+    {
         assert!(Filter::from_json(&empty).unwrap().is_empty(), "{empty}");
     }
     assert!(!Filter::from_json(&json!({"$or": [{"a": 1}, {"b": null}]})).unwrap().is_empty());
