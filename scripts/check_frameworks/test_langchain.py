@@ -7,6 +7,7 @@ import uuid
 import pytest
 from langchain_core.documents import Document
 from langchain_core.embeddings import DeterministicFakeEmbedding
+from langchain_core.indexing import InMemoryRecordManager, index
 from langchain_tests.integration_tests.vectorstores import VectorStoreIntegrationTests
 
 import bathyal
@@ -208,6 +209,17 @@ def test_texts_are_embedded_in_batches_and_written_at_once(tmp_path):
     assert sizes == [2, 2, 1] and store.collection.inspect()["sequence"] == 1
     with pytest.raises(ValueError, match="batch_size is 0"):
         store.add_texts(["new"], batch_size=0)
+    store.collection.close()
+
+
+def test_documents_are_indexed_by_langchain(tmp_path):
+    store = BathyalVectorStore.create(tmp_path / "indexed", EMBEDDING)
+    records = InMemoryRecordManager("records")
+    documents = [Document(text, metadata={"source": "a"}) for text in "abcde"]
+    for given, (added, deleted) in [(documents, (5, 0)), (documents[:2], (0, 3)), ([], (0, 2))]:
+        told = index(given, records, store, cleanup="full", source_id_key="source", key_encoder="sha256")
+        assert (told["num_added"], told["num_deleted"]) == (added, deleted)
+        assert len(store.collection) == len(given)
     store.collection.close()
 
 
