@@ -16,6 +16,25 @@ pub(crate) fn plain_metric(metric: Metric) -> Metric {
     }
 }
 
+/// Bytes of a query of `dim` dimensions as floats, rotated, and as the tables that codes are scored by, at most; `codes` are a kind
+/// and the bytes of a code. Plans of short vectors have always had room for product codes of a byte a dimension.
+pub(crate) fn query_bytes(dim: usize, codes: Option<(&str, u32)>) -> u64 {
+    /// Bytes a dimension of such codes.
+    const PRODUCT_BYTES: u64 = 1100;
+    /// From here on it matters which codes there are.
+    const LONG_BYTES: u64 = 1 << 20;
+    /// Bytes a dimension of everything but the tables of product codes.
+    const DIMENSION_BYTES: u64 = 104;
+    /// Tables of a byte of a product code: 256 floats, and as many bytes.
+    const TABLE_BYTES: u64 = 256 * (4 + 1);
+    let dim = dim as u64;
+    let tables = |(kind, bytes): (&str, u32)| match kind.parse() {
+        Ok(CodeKind::Axes | CodeKind::RaBitQ { .. }) => 0,
+        _ => TABLE_BYTES * u64::from(bytes),
+    };
+    (PRODUCT_BYTES * dim).min(LONG_BYTES.max(DIMENSION_BYTES * dim + codes.map_or(0, tables)))
+}
+
 /// The codec of vectors, and what is taken from each before.
 #[derive(Debug)]
 pub(crate) struct VectorCodes {

@@ -11,7 +11,7 @@ use crate::family::pages::{PageReads, Pages};
 use crate::family::rows::{PageRows, Rows};
 use crate::family::{Scanned, Searcher};
 use crate::format::stored::StoredEntry;
-use crate::query::codes::{CodedQuery, VectorCodes};
+use crate::query::codes::{CodedQuery, VectorCodes, query_bytes};
 use crate::query::set::VectorSet;
 use crate::query::under_way::Query;
 use crate::query::within::{Stages, keep_of};
@@ -79,7 +79,8 @@ pub(super) fn ahead(bytes: usize, cached: bool) -> usize {
 
 /// Bytes that a query holds at its peak, about.
 pub(super) fn planned_bytes(dim: usize, search_list: usize) -> u64 {
-    (SLACK * search_list * 12 + CODES_AT_ONCE * 12 + search_list * 24 + dim * 1100 + 8192) as u64
+    let found = SLACK * search_list * 12 + CODES_AT_ONCE * 12 + search_list * 24;
+    found as u64 + query_bytes(dim, None) + 8192
 }
 
 impl Flat {

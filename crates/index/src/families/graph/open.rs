@@ -15,6 +15,7 @@ use crate::family::{
 use crate::format::loading::{load, load_codec};
 use crate::format::manifest::{FileEntry, Manifest};
 use crate::format::offsets::Offsets;
+use crate::query::codes::query_bytes;
 use crate::query::set::VectorSet;
 use crate::query::{CODES_A_VECTOR, Effort, FRAMES, SearchParams};
 use bathyal_gpu::{Card, GpuError};
@@ -85,7 +86,9 @@ impl Stored for StoredGraph {
     }
 
     fn query_bytes(&self, search_list: usize) -> u64 {
-        Scratch::planned_bytes(self.vectors, self.entry.max_degree as usize, self.dim, search_list)
+        let codes = &self.entry.codes;
+        let query = query_bytes(self.dim, Some((&codes.kind, codes.code_bytes)));
+        Scratch::planned_bytes(self.vectors, self.entry.max_degree as usize, query, search_list)
     }
 
     fn planned_list(&self, params: &SearchParams) -> usize {

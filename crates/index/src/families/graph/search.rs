@@ -120,9 +120,9 @@ impl Default for Scratch {
 
 impl Scratch {
     /// Bytes that a query holds at its peak, about: the visited set dominates.
-    pub(crate) fn planned_bytes(vectors: u32, max_degree: usize, dim: usize, search_list: usize) -> u64 {
+    pub(crate) fn planned_bytes(vectors: u32, max_degree: usize, query: u64, search_list: usize) -> u64 {
         let seen = (search_list * max_degree).min(vectors as usize) as u64;
-        seen * 16 + search_list as u64 * 32 + dim as u64 * 1100 + 4096
+        seen * 16 + search_list as u64 * 32 + query + 4096
     }
 
     fn begin(&mut self, graph: &Graph, query: &[u8], params: &SearchParams) {

@@ -20,6 +20,7 @@ use crate::format::loading::{load, load_codec};
 use crate::format::manifest::{FileEntry, Manifest};
 use crate::format::packing::buffer_bytes;
 use crate::format::tables::TableLayout;
+use crate::query::codes::query_bytes;
 use crate::query::set::VectorSet;
 use crate::query::{CODES_A_VECTOR, Effort, FRAMES, SearchParams};
 use bathyal_kernels::lsh::CompoundHashes;
@@ -85,7 +86,9 @@ impl Stored for StoredLsh {
     }
 
     fn query_bytes(&self, search_list: usize) -> u64 {
-        search::planned_bytes(self.dim, self.entry.tables, search_list)
+        let codes = &self.entry.codes;
+        let query = query_bytes(self.dim, Some((&codes.kind, codes.code_bytes)));
+        search::planned_bytes(query, self.entry.tables, search_list)
     }
 
     fn planned_list(&self, params: &SearchParams) -> usize {

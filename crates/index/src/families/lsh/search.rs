@@ -117,8 +117,8 @@ impl Default for Scratch {
 }
 
 /// Bytes that a query of `tables` tables holds at its peak, about.
-pub(super) fn planned_bytes(dim: usize, tables: u32, search_list: usize) -> u64 {
-    (search_list * (SLACK * 64 + 64) + tables as usize * 160 + dim * 1100 + RUN_BYTES + 16_384) as u64
+pub(super) fn planned_bytes(query: u64, tables: u32, search_list: usize) -> u64 {
+    query + (search_list * (SLACK * 64 + 64) + tables as usize * 160 + RUN_BYTES + 16_384) as u64
 }
 
 impl Candidates {

@@ -16,8 +16,7 @@ use crate::family::{
 use crate::format::loading::{load, load_codec};
 use crate::format::manifest::{FileEntry, Manifest};
 use crate::format::postings::{BLOCK_BYTES, PackedIds, Postings, checksums};
-use crate::query::codes::VectorCodes;
-use crate::query::codes::plain_metric;
+use crate::query::codes::{VectorCodes, plain_metric, query_bytes};
 use crate::query::set::VectorSet;
 use crate::query::{CODES_A_VECTOR, Effort, FRAMES, SearchParams};
 use bathyal_kernels::first_non_finite;
@@ -133,12 +132,15 @@ impl Stored for StoredLists {
 
     fn query_bytes(&self, search_list: usize) -> u64 {
         let (lists, mean_list) = (self.entry.list_count as usize, self.mean_list());
+        // Codes in lists are planes; those of centroids may be product codes.
+        let codes = &self.entry.codes;
+        let query = query_bytes(self.dim, Some((&codes.kind, codes.code_bytes)));
         if self.entry.list_codes.is_none() {
-            return Scratch::planned_bytes(lists, mean_list, self.dim, search_list);
+            return Scratch::planned_bytes(lists, mean_list, query, search_list);
         }
         // Of the lists themselves only what is best is kept.
         let candidates = Candidates::planned_bytes(search_list, mean_list);
-        candidates + Scratch::planned_bytes(lists, 0, self.dim, search_list)
+        candidates + Scratch::planned_bytes(lists, 0, query, search_list)
     }
 
     /// Of posting lists each takes some, too.

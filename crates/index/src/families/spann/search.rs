@@ -147,9 +147,9 @@ impl Default for Scratch {
 
 impl Scratch {
     /// Bytes that a query holds at its peak, about: places seen and wanted, pieces, candidates of the walk.
-    pub(crate) fn planned_bytes(lists: usize, mean_list: usize, dim: usize, probes: usize) -> u64 {
+    pub(crate) fn planned_bytes(lists: usize, mean_list: usize, query: u64, probes: usize) -> u64 {
         let copies = probes.min(lists) as u64 * mean_list as u64;
-        copies * 72 + probes.min(lists) as u64 * 2000 + dim as u64 * 1100 + 8192
+        copies * 72 + probes.min(lists) as u64 * 2000 + query + 8192
     }
 
     fn begin(&mut self, lists: &Lists, query: &[u8], params: &SearchParams) {
