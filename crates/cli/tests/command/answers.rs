@@ -10,7 +10,7 @@ fn has_keys(object: &Value, keys: &[&str]) {
     }
 }
 
-const SEARCH_KEYS: [&str; 23] = [
+const SEARCH_KEYS: [&str; 24] = [
     "recall",
     "queries",
     "k",
