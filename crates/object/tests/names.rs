@@ -115,7 +115,7 @@ fn an_index_under_an_encoded_key_is_found_and_stays_there() {
         publish(&address, scratch, Replace::Never, b"3").unwrap();
         publish(&earlier, scratch, Replace::Never, b"4").unwrap();
         assert_eq!((read(&address, scratch).unwrap(), read(&earlier, scratch).unwrap()), (b'3', b'4'));
-        assert_eq!(plain.list().unwrap(), [last.clone()], "shown once");
+        assert_eq!(plain.list().unwrap(), std::slice::from_ref(&last), "shown once");
         there.erase(&last).unwrap();
         assert!(there.traces().unwrap().is_empty() && there.list().unwrap().is_empty());
     }
