@@ -21,6 +21,12 @@ pub(super) fn run(arguments: &SearchArguments, console: &Console) -> Result<(), 
     if arguments.radius.is_some() {
         return super::range::run(arguments, console);
     }
+    if arguments.limit.is_some() {
+        // The parser passes over what an option requires where that contradicts another one.
+        return Err(Failure::usage(
+            "--limit is of the neighbours within a --radius; give that, too, or leave it out",
+        ));
+    }
     if arguments.explain.is_some() {
         return super::explain::run(arguments, console);
     }

@@ -83,7 +83,7 @@ fn options_of_another_family_are_refused_by_name() {
 #[test]
 fn a_budget_too_small_is_refused_with_the_number_needed() {
     let build = bathyal(shared(), "build base.fbin other --metric l2 --memory 1MB");
-    build.fails(1, &["building this index needs", "bytes", "1000000 bytes (1 MB) are allowed"]);
+    build.fails(1, &["building this index needs", "bytes", "1000000 bytes (1.00 MB) are allowed"]);
     let search = bathyal(shared(), "search idx queries.fbin --memory 1kB");
     search.fails(1, &["needs", "1000 bytes", "allow at least that much"]);
     assert!(!shared().join("other").exists());

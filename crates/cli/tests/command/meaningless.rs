@@ -55,6 +55,8 @@ fn an_option_that_a_given_input_makes_meaningless_is_refused() {
         // What a schema says already.
         ("collection create d --schema schema.json --metric ip", cannot),
         ("collection create d --schema schema.json --columns year", "--like"),
+        ("collection create d --schema schema.json --id-column id", "--like"),
+        ("collection create d --vector a:8 --columns year", "--like"),
         ("collection create d --like rows.parquet --metric ip", "says the metric of each field (vector l2)"),
         ("collection create d --like rows.parquet --id-column key", "whose ids are \"id\", not \"key\""),
         ("collection create d --like rows.parquet --columns month", "has no column \"month\""),
@@ -63,6 +65,10 @@ fn an_option_that_a_given_input_makes_meaningless_is_refused() {
         ("collection create d --like base.fbin --columns year", "holds vectors alone and no columns"),
         // What one kind of search knows, and another does not.
         ("search idx queries.fbin --radius 1 -k 3", cannot),
+        ("search idx queries.fbin --limit 5", "--radius"),
+        ("search idx queries.fbin --limit 5 -k 3", "--radius"),
+        ("search idx queries.fbin --limit 5 --search-list 50", "--radius"),
+        ("search idx queries.fbin --limit 5 --also graph.idx", "--radius"),
         ("search idx queries.fbin --radius 1 --probes 3", cannot),
         ("search spann.idx queries.fbin --radius 1 --prune 0.1", cannot),
         ("search idx queries.fbin --radius 1 --block 3", cannot),

@@ -43,6 +43,12 @@ pub(super) fn lines(schema: &Schema) -> String {
 }
 
 fn schema(arguments: &CreateArguments) -> Result<Schema, Failure> {
+    if arguments.like.is_none() && (arguments.id_column.is_some() || arguments.taken.is_some()) {
+        // The parser passes over what an option requires where that contradicts another one.
+        return Err(Failure::usage(
+            "--id-column and --columns are of the file of --like; leave them out without it",
+        ));
+    }
     let metric = match arguments.metric.as_ref().map(|metric| metric.name) {
         None => Metric::L2,
         Some(MetricName::Of(metric)) => metric,
