@@ -154,7 +154,6 @@ impl Measurement {
         let mean = |total: u64| total as f64 / queries.max(1) as f64;
         let totals = &found.totals;
         let options = search_options(settings, effort);
-        let in_flight = options.in_flight.unwrap_or_else(|| index.default_in_flight(found.search_list));
         let manifest = index.manifest();
         let index_bytes = manifest.index_bytes() + index.changed().log_bytes;
         Measurement {
