@@ -107,39 +107,45 @@ def build(
     Traceback (most recent call last):
     FileExistsError: ...
     """
-    refuse_unknown("build()", options, [*of_families(), *taken(build)])
     budget, to, store = memory_bytes(memory), place(path), store_pairs(store_options)
     unit = unit_of_stripe(stripe_unit, stripe)
-    nothing_more = store_as is None and all(value is None for value in options.values())
-    if calibration is not None and family == "flat" and nothing_more:
-        raise ValueError(
-            "calibration: a flat index without codes compares all vectors, so there is nothing to calibrate; leave "
-            "it out"
-        )
+    _check(options, family, calibration is not None and store_as is None)
     goal = Goal(str(to), bool(overwrite), dict(store).get("scratch"))
     called = DATA._replace(bits=metric == "hamming")
     with gathered(data, goal, called) as whole_data, shown(progress) as receiver:
         base = source(whole_data, called, key)
-        report = _bathyal.build(
-            base,
-            to,
-            {
-                "metric": metric,
-                "family": family,
-                "options": json.dumps(family_options(options)),
-                "threads": whole("threads", threads, most=4096),
-                "seed": None if seed is None else whole("seed", seed),
-                "memory": budget,
-                "overwrite": bool(overwrite),
-                "store_as": store_as,
-                "calibration": None if calibration is None else _calibration(calibration, base, called.bits),
-                "stripe": folders(stripe),
-                "stripe_unit": unit,
-                "store": store,
-                "device": device,
-            },
-            receiver,
+        told: _bathyal._BuildArguments = {
+            "metric": metric,
+            "family": family,
+            "options": json.dumps(family_options(options)),
+            "threads": whole("threads", threads, most=4096),
+            "seed": None if seed is None else whole("seed", seed),
+            "memory": budget,
+            "overwrite": bool(overwrite),
+            "store_as": store_as,
+            "calibration": None if calibration is None else _calibration(calibration, base, called.bits),
+            "stripe": folders(stripe),
+            "stripe_unit": unit,
+            "store": store,
+            "device": device,
+        }
+        report = _bathyal.build(base, to, told, receiver)
+    return _opened((to, store, store_options), budget, report)
+
+
+def _check(options: Mapping[str, object], family: Family | None, calibrated: bool) -> None:
+    """Refuses options that no family has, and queries to calibrate a flat index with that has no codes."""
+    refuse_unknown("build()", options, [*of_families(), *taken(build)])
+    if calibrated and family == "flat" and all(value is None for value in options.values()):
+        raise ValueError(
+            "calibration: a flat index without codes compares all vectors, so there is nothing to calibrate; leave "
+            "it out"
         )
+
+
+def _opened(at: tuple[Path, list[tuple[str, str]], Any], budget: int | None, report: str) -> Index:
+    """The index that was built."""
+    to, store, store_options = at
     handle = _bathyal.IndexHandle.open(
         (to, [], store), ("file", None, False, ("cpu", None)), budget, None, None, None
     )
