@@ -2,9 +2,10 @@
 //! have appended to that.
 
 use super::Index;
+use super::planning::ROOM_SHARE;
 use crate::error::IndexError;
 use crate::extent;
-use crate::family::{MemorySplit, Opened, Stored};
+use crate::family::{Opened, Stored};
 use crate::format::changes::{CHANGES_NAME, Change, ChangeLog};
 use crate::format::identity::Identity;
 use crate::format::ids::load_ids;
@@ -18,8 +19,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 /// Bytes of memory that inserted vectors may take before they have to become part of the tables.
 pub const MOST_CHANGED_BYTES: u64 = 256 << 20;
-/// The part of a budget of memory that is kept for inserts, where there is as much to spare.
-const ROOM_SHARE: u64 = 16;
 /// Bytes of memory of an inserted vector in a bucket.
 const PLACED_BYTES: u64 = 8;
 
@@ -43,27 +42,6 @@ pub(super) struct FoundLog {
     bytes: Vec<u8>,
     /// Bytes of memory that what it says will take.
     memory_bytes: u64,
-}
-
-/// Divides the memory `given` to an index by `plan`, with room for what was inserted, of so many bytes with the log, and, where there is some, for what will be.
-pub(super) fn plan(
-    logged: Option<u64>,
-    given: Option<u64>,
-    plan: impl Fn(Option<u64>) -> Result<MemorySplit, IndexError>,
-) -> Result<MemorySplit, IndexError> {
-    let (Some(taken), Some(given)) = (logged, given) else { return plan(given) };
-    let room = given / ROOM_SHARE;
-    let with = |changes: u64| {
-        let split = plan(Some(given.saturating_sub(changes)))?;
-        Ok(MemorySplit { budget: Some(given), changes, ..split })
-    };
-    let roomy = if room > taken { with(room).ok() } else { None };
-    roomy.map_or_else(|| with(taken), Ok).map_err(|error| match error {
-        IndexError::Memory { what, needed, advice, .. } => {
-            IndexError::Memory { what, needed: needed + taken, given, advice }
-        }
-        other => other,
-    })
 }
 
 /// What an open index knows of its changes, and its way to make more.

@@ -61,13 +61,13 @@ pub use warm::WarmReport;
 use crate::cost::processor::Processor;
 use crate::error::IndexError;
 use crate::families;
-use crate::family::{Arrival, Buffers, CardChoice, Loading, MemorySplit, Opened, Stored};
+use crate::family::{Arrival, Buffers, CardChoice, Knob, Loading, MemorySplit, Opened, Stored};
 use crate::form::Form;
 use crate::format::ids::load_ids;
 use crate::format::manifest::Manifest;
 use crate::locate::find;
 use crate::query::changes::Changes;
-use crate::query::{Counter, ENGINE_DEPTH, SearchParams};
+use crate::query::{Counter, ENGINE_DEPTH, SearchParams, beam_width_on};
 use bathyal_kernels::{Element, Metric};
 use bathyal_object::tier::GAP_BYTES;
 use bathyal_store::{CacheUse, Generation, Requests, StoreError, Traffic};
@@ -82,7 +82,7 @@ use change::{Changing, FoundLog};
 use going_on::{CardTrouble, Reopening};
 use in_flight::engine_depth;
 use known_places::KnownPlaces;
-use planning::Planning;
+use planning::{Planning, Wanted};
 pub use pool::SearchMemory;
 use pool::{Job, Known, RawQueries, Tenant, cores, process};
 use result::collect;
@@ -311,7 +311,12 @@ impl Index {
         }
         let log = FoundLog::read(directory, &manifest, &*stored)?;
         let traffic = directory.traffic();
-        let planning = Planning::new(directory, (&manifest, &*stored), options, log.as_ref())?;
+        let planning = Planning::new(
+            directory,
+            (&manifest, &*stored),
+            options,
+            log.as_ref().map(FoundLog::taken_bytes),
+        )?;
         let (split, lacking) = planning.split(&manifest, &*stored, options.memory_bytes)?;
         let placement = planning.placement();
         let arriving = arrives(directory, &manifest, &*stored, &split, options)?;
@@ -603,5 +608,93 @@ impl Index {
         let in_flight = self.affordable_in_flight(wanted, threads, planned)?;
         let job = Job::new(self.known.here().clone(), queries, params, (threads, in_flight), deadline);
         Ok(Arc::new(job.taking(self.stored.query_bytes(planned)).changed(changes)))
+    }
+}
+
+impl Index {
+    /// Bytes that searches of so many threads and queries take, with the index itself.
+    pub(super) fn needed_bytes(&self, threads: usize, in_flight: usize, search_list: u32) -> u64 {
+        self.split.fixed()
+            + self.known_places.bytes()
+            + threads as u64 * self.thread_memory(in_flight, search_list as usize)
+    }
+
+    /// Bytes that a thread takes with so many queries.
+    pub(super) fn thread_memory(&self, in_flight: usize, search_list: usize) -> u64 {
+        self.thread_bytes + in_flight as u64 * self.stored.query_bytes(search_list)
+    }
+
+    /// Bytes of memory that the open index holds while `threads` threads search with a candidate list of
+    /// `search_list`, `in_flight` queries each, or as many as the budget allows.
+    pub fn dram_bytes(&self, threads: usize, in_flight: usize, search_list: u32) -> u64 {
+        let in_flight =
+            self.affordable_in_flight(in_flight, threads, search_list as usize).unwrap_or(in_flight.min(1));
+        let changes = self.changed_bytes() - self.split.changes;
+        let changes = changes + self.trouble.taken_bytes().saturating_sub(self.split.standby);
+        let queries = in_flight as u64 * self.stored.query_bytes(search_list as usize);
+        let thread = self.used_buffers(in_flight as u64) + queries;
+        self.needed_bytes(0, 0, 0) + threads as u64 * thread + changes
+    }
+
+    /// The same of a search that has been: its threads had no more queries in flight than it had.
+    pub fn dram_bytes_of(&self, found: &SearchResult, options: &SearchOptions) -> u64 {
+        let each = found.latencies_ns.len().div_ceil(found.threads.max(1));
+        let in_flight = options.in_flight.unwrap_or_else(|| self.default_in_flight(found.search_list));
+        self.dram_bytes(found.threads, in_flight.min(each.max(1)), found.search_list)
+    }
+
+    /// Bytes of the read buffers of a thread that are used while it has so many queries in flight. The others are reserved, and
+    /// take no memory: with vectors of 65,536 dimensions that is nearly all of them.
+    pub(super) fn used_buffers(&self, in_flight: u64) -> u64 {
+        let frame = self.engine.frame_bytes as u64;
+        // A query asks for no part of the file twice at once; a graph's, for as many records as its beam is wide.
+        let file = self.manifest.paged_file().bytes.next_multiple_of(frame) + frame;
+        let a_query = match self.stored.knobs().contains(&Knob::BeamWidth) {
+            true => file.min(u64::from(beam_width_on(&self.profile)) * frame),
+            false => file,
+        };
+        self.thread_bytes.min(Buffers::held_bytes(in_flight * a_query, self.traffic.is_some()))
+    }
+
+    /// A budget that is enough for `threads` threads with one query each whose list is `search_list` long.
+    pub(super) fn enough_for(&self, threads: usize, search_list: usize) -> u64 {
+        self.enough_with(threads, self.stored.query_bytes(search_list))
+    }
+
+    /// A budget that is enough for `threads` threads whose queries take so many bytes each.
+    pub(super) fn enough_with(&self, threads: usize, queries: u64) -> u64 {
+        let wanted = Wanted { threads: threads as u64, queries, noted: self.known_places.bytes() };
+        let needed = self.needed_bytes(threads, 0, 0) + threads as u64 * queries;
+        self.planning.enough(&self.manifest, &*self.stored, needed, Some(wanted))
+    }
+
+    /// The threads for a search of `queries` queries where a caller `asked` for so many: where all cores are meant (0), as many of them
+    /// as the budget has room for.
+    pub(super) fn suited_threads(&self, asked: usize, queries: usize, params: &SearchParams) -> usize {
+        let threads = thread_count(asked).clamp(1, queries.max(1));
+        if asked > 0 { threads } else { self.fitting_threads(threads, self.stored.planned_list(params)) }
+    }
+
+    /// As many of `threads` as a budget of memory leaves room for with such a list; one at least.
+    pub(super) fn fitting_threads(&self, threads: usize, list: usize) -> usize {
+        let fits = |threads: &usize| self.affordable_in_flight(1, *threads, list).is_ok();
+        (1..=threads).rev().find(fits).unwrap_or(1)
+    }
+
+    /// The number of interleaved queries that the memory budget allows, up to `wanted`.
+    pub(super) fn affordable_in_flight(
+        &self,
+        wanted: usize,
+        threads: usize,
+        search_list: usize,
+    ) -> Result<usize, IndexError> {
+        let Some(given) = self.split.budget else { return Ok(wanted) };
+        let need = |in_flight| self.needed_bytes(threads, in_flight, search_list as u32);
+        (1..=wanted).rev().find(|in_flight| need(*in_flight) <= given).ok_or_else(|| IndexError::Memory {
+            what: "this search",
+            needed: self.enough_for(threads, search_list),
+            given,
+            advice: "allow at least that much, or use fewer threads or a smaller search_list".into(),
+        })
     }
 }
