@@ -335,8 +335,8 @@ class Index:
         """The vectors of ``ids``, an array of any shape, as an array of that shape and one more dimension; of a
         single id its vector alone. An id may be there more than once.
 
-        They come as they were given, of the element of the index: under cosine those of f32 have length 1, as which they
-        are stored, and with ``store_as`` what the smaller element has left of them.
+        They come as they were given, of the element of the index: under cosine those of f32 have length 1, as
+        which they are stored, and with ``store_as`` what the smaller element has left of them.
 
         Of the families ``cluster``, ``flat``, ``lsh``, ``graph`` (layout ``padded``) and ``spann`` (layout
         ``decoupled``) only what is wanted is read. Others, and cluster indexes without the file

@@ -1,4 +1,4 @@
-"""What the vector store of LangChain must never do. `make check-frameworks` tests the rest, with LangChain's own suite."""
+"""What the vector store of LangChain must never do. `make check-frameworks` tests the rest by LangChain's suite."""
 
 import asyncio
 
