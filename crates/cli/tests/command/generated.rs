@@ -127,7 +127,7 @@ fn a_plan_says_what_the_build_then_takes_and_makes() {
     assert!(small["memory"]["advice"].as_str().unwrap().contains("allow at least that much"));
     assert!(run("build base.fbin other --metric l2 --plan --memory 1MB").good().contains("TOO LITTLE"));
     run("build none.fbin other --metric l2 --plan").fails(1, &["none.fbin"]);
-    run("build base.fbin other --metric l2 --plan --store-as f16 --code-bytes 9999")
+    run("build base.fbin other --metric l2 --plan --store-as f16 --code-bytes 99999")
         .fails(2, &["code_bytes"]);
     assert!(!folder.path().join("other").exists());
 }
