@@ -4,11 +4,14 @@
 mod clustered;
 
 use bathyal_index::families::lsh::LshOptions;
+use bathyal_index::format::manifest::{
+    ANY_LENGTH_VERSION, FORMAT_VERSION, LATER_ELEMENTS_VERSION, MANIFEST_NAME, Manifest, SMALLER_VERSION,
+};
 use bathyal_index::{
     BuildOptions, CompactOptions, Effort, Index, IndexError, OpenOptions, SearchOptions, StoreAs,
     StoredBefore, build, compact, verify,
 };
-use bathyal_kernels::{Element, Metric};
+use bathyal_kernels::{Element, Metric, normalize_f32};
 use bathyal_tier::Control;
 use bathyal_vectors::VectorFile;
 use bathyal_vectors::groundtruth::{exact_neighbors, recall};
@@ -201,6 +204,37 @@ fn directions_do_not_wear_out() {
         }
         let moved = root_mean_square(&held(&open(&path), BUILT), &before);
         assert!(moved < 1e-7, "{store_as}: {moved}");
+    }
+}
+
+#[test]
+fn halves_under_cosine_of_earlier_versions_are_compared_by_their_direction() {
+    // As earlier versions stored them: of length 1, but for the rounding.
+    let values =
+        floats(&vectors(Element::F32, BUILT, DIM, 4)).into_iter().map(|v| v + 2000.0).collect::<Vec<_>>();
+    let mut units = values.clone();
+    units.chunks_mut(DIM).for_each(|row| assert!(normalize_f32(row)));
+    let halves = units.iter().flat_map(|value| half::f16::from_f32(*value).to_le_bytes()).collect();
+    let data = VectorFile::from_rows(Element::F16, DIM, halves).unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("index");
+    let options = BuildOptions { metric: Metric::Cosine, ..BuildOptions::default() };
+    build(&data, &path, &options, &Silent).unwrap();
+    let sound = Manifest::read(&path).unwrap();
+    assert_eq!(sound.format_version, ANY_LENGTH_VERSION);
+    let write = |format_version: u32| {
+        let manifest = Manifest { format_version, ..sound.clone() };
+        std::fs::write(path.join(MANIFEST_NAME), manifest.to_bytes().unwrap()).unwrap();
+    };
+    for version in [FORMAT_VERSION, ANY_LENGTH_VERSION] {
+        write(version);
+        let share = exact_recall(&open(&path), &data, &data, Metric::Cosine);
+        assert!(share >= 0.99, "version {version}: {share}");
+    }
+    for version in [SMALLER_VERSION, LATER_ELEMENTS_VERSION] {
+        write(version);
+        let refused = Index::open(&path, &OpenOptions::default()).err();
+        assert!(matches!(refused, Some(IndexError::Damaged { .. })), "version {version}: {refused:?}");
     }
 }
 

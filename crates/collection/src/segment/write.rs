@@ -144,18 +144,26 @@ impl Begun {
         if self.merged.is_empty() {
             return Ok(self.beside.get(field).copied().flatten().unwrap_or(StoredBefore::NEVER));
         }
-        let (mut rows, mut squares) = (0.0, 0.0);
+        let (mut errors, mut rows) = (Vec::new(), 0);
         let (mut scale, mut most) = (None, 0);
         for segment in &self.merged {
             let manifest = index_of(&self.place, segment, field)?;
-            rows += manifest.vectors as f64;
-            let Some(before) = manifest.stored_before().map_err(CollectionError::Internal)? else { continue };
-            squares += manifest.vectors as f64 * f64::from(before.component_error).powi(2);
+            rows += manifest.vectors;
+            let before = manifest.stored_before().map_err(CollectionError::Internal)?;
+            let before = before.unwrap_or(StoredBefore::NEVER);
+            errors.push((before.component_error, manifest.vectors));
             if before.scale.is_some() && manifest.vectors > most {
                 (scale, most) = (before.scale, manifest.vectors);
             }
         }
-        let component_error = if rows > 0.0 { (squares / rows).sqrt() as f32 } else { 0.0 };
+        // That of the row in the middle: a mean would be that of the longest rows.
+        errors.sort_unstable_by(|a, b| a.0.total_cmp(&b.0));
+        let mut passed = 0;
+        let middle = errors.iter().find(|(_, vectors)| {
+            passed += vectors;
+            passed > rows / 2
+        });
+        let component_error = middle.map_or(0.0, |(error, _)| *error);
         Ok(StoredBefore { scale, component_error })
     }
 

@@ -114,10 +114,11 @@ impl Measurement<'_> {
         Ok(if total > 0.0 { (error / total) as f32 } else { 0.0 })
     }
 
-    /// The root mean square error of a component, of vectors drawn from all.
+    /// The root mean square error of the components of a vector: of the middle one of some, since one that is far longer than all
+    /// others says nothing of these.
     fn component_error(&self) -> Result<f32, IndexError> {
-        let (mut squares, mut components) = (0.0, 0);
         let mut rows = RowReader::new(self.data, 0);
+        let mut errors = Vec::new();
         for id in self.drawn(self.data.count()) {
             let row = rows.row(id as usize)?;
             let (mut given, stored) = (floats(row), self.stored(id, row));
@@ -125,10 +126,11 @@ impl Measurement<'_> {
                 normalize_f32(&mut given);
             }
             let pairs = given.iter().zip(&stored);
-            squares += pairs.map(|(x, y)| (f64::from(*x) - f64::from(*y)).powi(2)).sum::<f64>();
-            components += given.len();
+            let squares = pairs.map(|(x, y)| (f64::from(*x) - f64::from(*y)).powi(2)).sum::<f64>();
+            errors.push((squares / given.len().max(1) as f64).sqrt() as f32);
         }
-        Ok((squares / components.max(1) as f64).sqrt() as f32)
+        errors.sort_unstable_by(f32::total_cmp);
+        Ok(errors.get(errors.len() / 2).copied().unwrap_or(0.0))
     }
 
     /// Some of `count` rows, rising.

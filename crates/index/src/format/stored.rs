@@ -74,8 +74,8 @@ pub struct Loss {
     pub recall: f32,
     /// Mean error of the distances of the true neighbours, as a share of their mean distance.
     pub distance_error: f32,
-    /// Root mean square error of a component of a vector, in the units of the data; under cosine of vectors of length 1. The
-    /// error that vectors had before a compaction or a merge is part of it. Absent from indexes of earlier versions.
+    /// Root mean square error of the components of a vector, in the units of the data; under cosine of vectors of length 1. It is
+    /// that of the middle one of a thousand vectors. The error that vectors had before a compaction or a merge is part of it. Absent from indexes of earlier versions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub component_error: Option<f32>,
 }
@@ -89,7 +89,7 @@ pub struct StoredBefore {
     /// The scale of bytes that they come from, or lie beside. Their scale is this one times a power of two. `None` if there are none yet:
     /// their scale fits them, with some room.
     pub scale: Option<f32>,
-    /// Root mean square error that a component already has, in the units of the data.
+    /// Root mean square error that the components of most vectors already have, in the units of the data.
     pub component_error: f32,
 }
 
