@@ -146,6 +146,11 @@ impl Space {
         self.count
     }
 
+    /// Type of the components of a row.
+    pub(crate) fn element(&self) -> Element {
+        self.element
+    }
+
     /// Dimensions of a row.
     pub(crate) fn dim(&self) -> usize {
         self.dim

@@ -17,7 +17,7 @@ use crate::families::graph::walk::Walk;
 use crate::partition::intake::Intake;
 use crate::partition::space::Space;
 use crate::partition::{CHECK_BYTES, READ_BYTES};
-use bathyal_kernels::Neighbor;
+use bathyal_kernels::{Metric, Neighbor, from_f32};
 use bathyal_vectors::{RowReader, VectorError, VectorFile};
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
@@ -154,12 +154,12 @@ impl Form {
     }
 
     fn of<'a>(&'a mut self, intake: &Intake, centroids: &Space, taken: &'a [u8]) -> &'a [u8] {
-        if centroids.row_bytes() == taken.len() {
+        if intake.metric != Metric::Cosine || intake.element.has_unit_vectors() {
             return taken;
         }
         intake.floats(taken, &mut self.floats);
-        self.row.clear();
-        self.row.extend(self.floats.iter().flat_map(|value| value.to_le_bytes()));
+        self.row.resize(centroids.row_bytes(), 0);
+        from_f32(centroids.element(), &self.floats, &mut self.row);
         &self.row
     }
 }
