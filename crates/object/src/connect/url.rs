@@ -130,8 +130,8 @@ fn check_bucket(provider: Provider, host: &str) -> Result<(), String> {
     match other {
         None => Ok(()),
         Some(other) => Err(format!(
-            "a bucket has letters, digits, '-', '.' and '_' in its name, and no {other:?}; options of the store are given as \
-             --store-option KEY=VALUE, not in the address"
+            "a bucket has letters, digits, '-', '.' and '_' in its name, and no {other:?}; options of a store are given beside \
+             the address, not in it"
         )),
     }
 }
