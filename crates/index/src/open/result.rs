@@ -60,7 +60,7 @@ impl SearchResult {
             let why = match others_change_it {
                 true => "the index holds no more vectors",
                 false => {
-                    "what was searched leads to no more; verify the index (`bathyal verify`), and build it anew if that finds a fault"
+                    "the search came to no more; verify the index, and build it anew if that finds a fault"
                 }
             };
             self.notes.push(format!("{short} queries have fewer than {} neighbours: {why}", self.k));
