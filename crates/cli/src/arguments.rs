@@ -539,7 +539,7 @@ mod tests {
 
     #[test]
     fn messages_advise_options_that_exist() {
-        /// What is no option of the command: one of a store, and those of another program.
+        /// Options that messages name and the command does not have: that of a store, and those of another program.
         const OTHERS: [&str; 2] = ["cache-memory", "format"];
         const ADVICE: [&str; 5] = ["lower ", "raise ", "smaller ", "larger ", "fewer "];
         let mut names = BTreeSet::new();

@@ -30,7 +30,7 @@ pub(super) struct Quality {
 }
 
 impl Quality {
-    /// What an answer's text says behind the recall of the queries that it leaves out; empty if there are none.
+    /// The words that follow a recall: how many queries it leaves out; empty if there are none.
     pub(super) fn left_out_text(&self) -> String {
         match self.recall_left_out {
             None | Some(0) => String::new(),

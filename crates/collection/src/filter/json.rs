@@ -9,7 +9,7 @@ const JOINING: &str = "$and, $or, $not";
 /// Operators of a column.
 const OPERATORS: &str = "$eq, $ne, $gt, $gte, $lt, $lte, $between, $in, $nin, $exists, $prefix, $startsWith, $contains, $containsAny, $containsAll, $not";
 
-/// What a filter in JSON says, and whether an object without conditions is in it.
+/// Reads a filter in JSON. Returns it, and whether it contains an object without conditions.
 ///
 /// # Errors
 /// What is wrong, and the path to it.
