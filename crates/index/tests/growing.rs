@@ -6,7 +6,7 @@ mod history;
 
 use bathyal_index::{
     BuildOptions, CopyOptions, Effort, Index, IndexError, NO_ID, OpenOptions, PartitionedOptions,
-    SearchOptions, TierChoice, build, copy, find, verify, verify_in,
+    SearchOptions, StoreAs, TierChoice, build, copy, find, verify, verify_in,
 };
 use bathyal_kernels::{Element, Metric};
 use bathyal_object::StoreOptions;
@@ -44,9 +44,14 @@ fn growing() -> PartitionedOptions {
 impl Remote {
     /// The index of `data` on a node.
     fn new(data: &VectorFile, own: PartitionedOptions, metric: Metric) -> Remote {
+        Remote::with(data, &BuildOptions { metric, ..BuildOptions::of(own) })
+    }
+
+    /// The same, built with these options.
+    fn with(data: &VectorFile, options: &BuildOptions) -> Remote {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("index");
-        build(data, &path, &BuildOptions { threads: 2, metric, ..BuildOptions::of(own) }, &Silent).unwrap();
+        build(data, &path, &BuildOptions { threads: 2, ..options.clone() }, &Silent).unwrap();
         let listen = ([127, 0, 0, 1], 0).into();
         let node =
             Node::start(&NodeOptions { listen, capacity_bytes: 1 << 28 }, Identity::new().unwrap()).unwrap();
@@ -381,4 +386,33 @@ fn vectors_come_back_as_they_are_now() {
             assert!(refused.contains(&format!("no vector {id}")), "{refused}");
         }
     }
+}
+
+#[test]
+fn vectors_that_the_form_cannot_hold_are_refused_with_their_row() {
+    let data = vectors(Element::F32, 400, 16, 1);
+    let times = |factor: f32| {
+        let rows = (0..3).flat_map(|row| data.row(row).as_chunks::<4>().0.to_vec());
+        let scaled = rows.flat_map(|value| (f32::from_le_bytes(value) * factor).to_le_bytes()).collect();
+        VectorFile::from_rows(Element::F32, 16, scaled).unwrap()
+    };
+    for (store_as, factor) in [(StoreAs::I8, 3.0), (StoreAs::F16, 1e6)] {
+        let options = BuildOptions { store_as: Some(store_as), ..BuildOptions::of(growing()) };
+        let remote = Remote::with(&data, &options);
+        let index = remote.open("tcp");
+        let refused = index.insert(&times(factor)).unwrap_err().to_string();
+        assert!(refused.contains("row 0 has a value of"), "{store_as}: {refused}");
+        assert!(refused.contains("nothing was inserted"), "{store_as}: {refused}");
+        assert_eq!(index.insert(&times(0.5)).unwrap(), 400..403, "{store_as}: what fits is taken");
+        let half = index.vectors(&[400], Control::default()).unwrap();
+        let (got, given) = (half.bytes.as_chunks::<4>().0, times(0.5));
+        for (got, given) in got.iter().zip(given.row(0).as_chunks::<4>().0) {
+            assert!((f32::from_le_bytes(*got) - f32::from_le_bytes(*given)).abs() < 0.5, "{store_as}");
+        }
+    }
+    // Under cosine lengths do not matter.
+    let cosine =
+        BuildOptions { store_as: Some(StoreAs::I8), metric: Metric::Cosine, ..BuildOptions::of(growing()) };
+    let remote = Remote::with(&data, &cosine);
+    assert_eq!(remote.open("tcp").insert(&times(1e6)).unwrap(), 400..403);
 }
