@@ -53,7 +53,7 @@ pub struct Filter {
     empty: bool,
 }
 
-/// What was written does not count, only what it says.
+/// Two filters are equal if they have the same meaning, however each was written.
 impl PartialEq for Filter {
     fn eq(&self, other: &Filter) -> bool {
         self.expression == other.expression

@@ -92,8 +92,8 @@ impl InSegments<'_> {
     }
 }
 
-/// What the index of a segment is asked for. A small segment has no use for some efforts: it compares all vectors, whatever is
-/// asked, or the most where it is asked for a ratio and has codes.
+/// The effort of a search in the index of one segment. A small segment does not know every effort. It then compares all its
+/// vectors, or makes its largest effort if a ratio is asked for and it has codes.
 fn effort_in(index: &Index, effort: Effort) -> Effort {
     match effort {
         known if index.knows(known) => known,

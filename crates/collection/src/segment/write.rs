@@ -117,7 +117,7 @@ pub(super) struct Begun {
     pub(super) resumable: bool,
     /// The segments that its rows come from, where it is a merge.
     pub(super) merged: Vec<String>,
-    /// What each field is told of the segment that it will lie beside, where it is not a merge.
+    /// For each field, the scale of the largest segment, which new rows take up; empty in a merge.
     beside: Vec<Option<StoredBefore>>,
 }
 
