@@ -222,7 +222,7 @@ fn what_cannot_be_a_key_is_refused() {
     refused("s3://bucket/a\u{1}/b", "control character");
     refused("s3://bucket/a\u{85}b", "control character");
     refused("s3://bucket/a\u{fffe}", "control character");
-    refused("s3://bucket?region=x/a", "--store-option");
+    refused("s3://bucket?region=x/a", "given beside the address");
     refused("s3://büro/a", "no 'ü'");
     refused("gs://a%62c/a", "no '%'");
     refused(&format!("s3://bucket/{}", "é".repeat(600)), "1200 bytes");
