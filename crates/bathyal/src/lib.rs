@@ -51,6 +51,7 @@
 //!
 //! The examples of this crate (`cargo run --release -p bathyal --example words -- ocean`) are whole programs.
 
+#[cfg(feature = "collection")]
 pub mod collection;
 
 pub use bathyal_gpu::{Card, DeviceChoice, GpuError};

@@ -2,7 +2,9 @@
 
 use crate::error::CollectionError;
 use bathyal_index::format::manifest::MANIFEST_NAME;
-use bathyal_object::{BucketStore, ObjectUrl, StoreOptions};
+use bathyal_object::StoreOptions;
+#[cfg(feature = "object")]
+use bathyal_object::{BucketStore, ObjectUrl};
 use bathyal_store::local::LocalStore;
 use bathyal_store::{Generation, Store, StoreError};
 use std::path::{Path, PathBuf};
@@ -35,10 +37,22 @@ impl Place {
             let store = Arc::new(LocalStore::new(folder, MARK));
             return Ok(Place { store, path: path.to_path_buf(), far: false });
         }
+        Place::far(path, options)
+    }
+
+    #[cfg(feature = "object")]
+    fn far(path: &Path, options: &StoreOptions) -> Result<Place, CollectionError> {
         // What lies within it is what the store is asked for.
         let within = ObjectUrl::parse(&path.join(MARK)).map_err(bathyal_index::IndexError::from)?;
         let store = BucketStore::new(&within, options, MARK)?.settle()?;
         Ok(Place { store: Arc::new(store), path: path.to_path_buf(), far: true })
+    }
+
+    #[cfg(not(feature = "object"))]
+    fn far(path: &Path, options: &StoreOptions) -> Result<Place, CollectionError> {
+        // It says which feature is missing.
+        let held = bathyal_index::holding(path.join(MARK), options)?;
+        Err(CollectionError::Parameter(format!("{}: is no folder", held.store().address().display())))
     }
 
     /// In a store of the caller's, which holds nothing but this collection and knows generations by [`Place::MARK`].

@@ -180,6 +180,7 @@ impl From<&GpuError> for Kind {
             GpuError::Memory { .. } => Kind::Memory,
             GpuError::Unsuited(_) => Kind::InvalidArgument,
             GpuError::NoDriver
+            | GpuError::LeftOut
             | GpuError::NoCard { .. }
             | GpuError::Driver { .. }
             | GpuError::Kernel { .. }

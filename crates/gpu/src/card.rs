@@ -229,9 +229,13 @@ pub trait Card: Debug + Send + Sync {
 /// The card of this number that the driver has.
 ///
 /// # Errors
-/// [`GpuError::NoDriver`], [`GpuError::NoCard`], [`GpuError::Driver`].
+/// [`GpuError::NoDriver`], [`GpuError::NoCard`], [`GpuError::Driver`]; [`GpuError::LeftOut`] without the feature `driver`.
+#[cfg_attr(not(feature = "driver"), allow(unused_variables))]
 pub fn open(ordinal: u32) -> Result<Arc<dyn Card>, GpuError> {
-    Ok(Arc::new(crate::cuda::CudaCard::open(ordinal)?))
+    #[cfg(feature = "driver")]
+    return Ok(Arc::new(crate::cuda::CudaCard::open(ordinal)?));
+    #[cfg(not(feature = "driver"))]
+    return Err(GpuError::LeftOut);
 }
 
 /// Checks that `part`, from byte `offset` on, lies within `memory`.

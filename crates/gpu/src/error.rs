@@ -8,6 +8,11 @@ pub enum GpuError {
         "no driver for a graphics card: the library libcuda.so.1 is not there. Install NVIDIA's driver, or leave --device gpu out"
     )]
     NoDriver,
+    /// The program was compiled without what reaches cards.
+    #[error(
+        "this program was compiled without graphics cards: compile the crate with its feature `gpu`, or leave --device gpu out"
+    )]
+    LeftOut,
     /// There is no card of this number.
     #[error("there is no graphics card {ordinal}; the driver has {count}")]
     NoCard {

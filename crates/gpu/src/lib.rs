@@ -7,6 +7,7 @@
 //! sources without a card: `crates/simt`.
 
 pub mod card;
+#[cfg(feature = "driver")]
 mod cuda;
 mod error;
 mod exact;

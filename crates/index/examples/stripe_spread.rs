@@ -4,7 +4,7 @@
 //! `cargo run --release --locked -p bathyal-index --example stripe_spread -- INDEX QUERIES [DEVICES]` prints the table of
 //! `docs/stripes.md`. The index must not be striped; the file that searches read is held in memory.
 
-#[path = "../tests/stripes/spread.rs"]
+#[path = "../tests/all/stripes/spread.rs"]
 mod spread;
 
 use bathyal_index::{Effort, SearchOptions};

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 /// Bytes between two ranges that are read with them: from a device here, what the next read would take as long as.
 const NEAR_GAP_BYTES: u64 = 4 << 10;
 /// The same where each read is a request, as searches do it.
-const FAR_GAP_BYTES: u64 = bathyal_object::tier::GAP_BYTES;
+const FAR_GAP_BYTES: u64 = bathyal_object::GAP_BYTES;
 /// Bytes of a read at most, so that no buffer is larger than whatever else is held.
 const MOST_READ_BYTES: u64 = 4 << 20;
 /// Reads under way at once where each takes its time.

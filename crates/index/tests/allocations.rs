@@ -1,5 +1,6 @@
 //! What a query allocates once memory is warm, counted at the allocator. Alone in its program, since it counts every call.
 
+#[path = "all/clustered/mod.rs"]
 mod clustered;
 
 use bathyal_index::{

@@ -1,5 +1,6 @@
 //! Many callers at once: they share threads, none waits behind another's batch, and all end whatever becomes of the index.
 
+#[path = "all/clustered/mod.rs"]
 mod clustered;
 
 use bathyal_index::{

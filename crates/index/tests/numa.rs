@@ -2,6 +2,7 @@
 //! of this machine's processors.
 #![cfg(target_os = "linux")]
 
+#[path = "all/clustered/mod.rs"]
 mod clustered;
 
 use bathyal_index::{

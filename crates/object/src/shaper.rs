@@ -4,9 +4,12 @@
 use bathyal_store::StoreError;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
-use std::sync::{Mutex, PoisonError};
-use std::time::Duration;
-use tokio::time::{Instant, sleep_until};
+use std::sync::Mutex;
+#[cfg(feature = "client")]
+use std::sync::PoisonError;
+use std::time::{Duration, Instant};
+#[cfg(feature = "client")]
+use tokio::time::sleep_until;
 
 /// Requests wait so long for their turn before the store asks for fewer.
 const PATIENCE: Duration = Duration::from_millis(100);
@@ -93,6 +96,7 @@ impl Shaper {
     ///
     /// # Errors
     /// [`SlowDown`] where more requests come than the store takes.
+    #[cfg(feature = "client")]
     pub async fn first_byte(&self) -> Result<(), SlowDown> {
         let now = Instant::now();
         let at = {
@@ -109,12 +113,13 @@ impl Shaper {
             at + Duration::from_secs_f64(late / 1e3)
         };
         if at > now + TICK / 2 {
-            sleep_until(at).await;
+            sleep_until(at.into()).await;
         }
         Ok(())
     }
 
     /// Waits until `bytes` more would have come through the link.
+    #[cfg(feature = "client")]
     pub async fn transfer(&self, bytes: u64) {
         if self.shaping.bytes_per_s <= 0.0 {
             return;
@@ -128,7 +133,7 @@ impl Shaper {
             end
         };
         if end > now + TICK {
-            sleep_until(end).await;
+            sleep_until(end.into()).await;
         }
     }
 }
@@ -139,7 +144,7 @@ fn normal(random: &mut SmallRng) -> f64 {
     (-2.0 * radius.ln()).sqrt() * (std::f64::consts::TAU * angle).cos()
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "client"))]
 mod tests {
     use super::*;
 

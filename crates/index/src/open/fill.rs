@@ -51,7 +51,7 @@ pub fn fill(
     let started = Instant::now();
     let path = path.as_ref();
     let holding = holding(path, store)?;
-    let Some(cache) = holding.cache() else {
+    let Some(status) = holding.cache_status(false)? else {
         return Err(IndexError::Parameter(format!(
             "{}: there is no cache to fill; give an address (s3://BUCKET/NAME) and the store option cache=FOLDER",
             path.display()
@@ -59,7 +59,6 @@ pub fn fill(
     };
     let found = holding.store().open(&holding.name)?;
     let manifest = Manifest::load(found.as_ref())?;
-    let status = cache.status();
     let room = status.most_memory_bytes.max(status.most_disk_bytes);
     let limit = options.limit_bytes.unwrap_or(room).min(room);
     let objects = wanted(found.as_ref(), &manifest, options.all)?;
@@ -71,8 +70,8 @@ pub fn fill(
         bytes += read(object.as_ref(), bytes, limit, progress)?;
     }
     let received_bytes = found.traffic().map_or(0, |traffic| traffic.now().received_bytes);
-    cache.settle()?;
-    let (seconds, cache) = (started.elapsed().as_secs_f64(), cache.status());
+    let cache = holding.cache_status(true)?.unwrap_or(status);
+    let seconds = started.elapsed().as_secs_f64();
     Ok(Filled { files, bytes, received_bytes, limited: bytes < total, seconds, cache })
 }
 

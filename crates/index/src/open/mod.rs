@@ -69,7 +69,7 @@ use crate::locate::find;
 use crate::query::changes::Changes;
 use crate::query::{Counter, ENGINE_DEPTH, SearchParams, beam_width_on};
 use bathyal_kernels::{Element, Metric};
-use bathyal_object::tier::GAP_BYTES;
+use bathyal_object::GAP_BYTES;
 use bathyal_store::{CacheUse, Generation, Requests, StoreError, Traffic};
 use bathyal_tier::lanes::Lanes;
 use bathyal_tier::layer::cache::{CacheCounters, CacheTier};

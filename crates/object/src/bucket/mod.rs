@@ -17,8 +17,6 @@ mod upload;
 #[cfg(test)]
 mod versions;
 
-pub use prune::{PruneOptions, Pruned};
-
 use crate::cache::Cache;
 use crate::client::{Client, Created, Fault, Why};
 use crate::connect::{MOST_KEY_BYTES, ObjectUrl, StoreOptions, connect};

@@ -6,8 +6,8 @@
 use super::files::{Files, Slot, buffer};
 use super::key::BlockKey;
 use super::memory::Block;
-use super::options::CachePolicy;
 use super::room::{Held, Room};
+use crate::connect::CachePolicy;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed, Ordering::Release};
 use std::sync::mpsc::{Receiver, Sender, channel};

@@ -1,7 +1,7 @@
 //! The blocks in memory.
 
 use super::key::{BLOCK_BYTES, BlockKey};
-use super::options::CachePolicy;
+use crate::connect::CachePolicy;
 use foyer_common::properties::Hint;
 use foyer_memory::{Cache, CacheBuilder, CacheProperties, EvictionConfig, LruConfig, S3FifoConfig};
 use std::sync::Arc;

@@ -13,7 +13,6 @@ mod files;
 mod flight;
 mod key;
 mod memory;
-mod options;
 mod room;
 #[cfg(test)]
 mod tests;
@@ -21,15 +20,13 @@ mod tests;
 pub(crate) use flight::{Flight, Found};
 pub(crate) use key::{BLOCK_BYTES, BlockKey, ObjectVersion, Place, blocks, span};
 pub(crate) use memory::Block;
-pub(crate) use options::Wanted;
-pub use options::{CacheOptions, CachePolicy};
 
+use crate::connect::{CacheOptions, CacheStatus};
 use crate::runtime::wait_for;
 use bathyal_store::StoreError;
 use disk::{Disk, MOST_WAITING, SLOT_MEMORY_BYTES};
 use flight::Flights;
 use memory::Memory;
-use serde::Serialize;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, LazyLock, Mutex, PoisonError, Weak};
@@ -57,25 +54,6 @@ pub struct Cache {
     /// Blocks that were not written because too many waited.
     pub(crate) skipped: AtomicU64,
     pub(crate) process: u32,
-}
-
-/// What a cache holds at one moment.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct CacheStatus {
-    /// Bytes of memory that it takes.
-    pub memory_bytes: u64,
-    /// Bytes of memory that it may take.
-    pub most_memory_bytes: u64,
-    /// Bytes of the blocks on disk.
-    pub disk_bytes: u64,
-    /// Bytes of disk that it takes at most; less than it may where the memory to find more blocks is missing.
-    pub most_disk_bytes: u64,
-    /// Blocks that were found damaged on disk.
-    pub damaged_blocks: u64,
-    /// Blocks that were not written to disk because it could not keep up.
-    pub skipped_blocks: u64,
-    /// Why the disk is not used.
-    pub trouble: Option<String>,
 }
 
 impl std::fmt::Debug for Cache {

@@ -2,7 +2,7 @@
 
 use super::files::Slot;
 use super::memory::shards;
-use super::options::CachePolicy;
+use crate::connect::CachePolicy;
 use foyer_common::event::{Event, EventListener};
 use foyer_memory::{Cache, CacheBuilder};
 use std::collections::HashSet;

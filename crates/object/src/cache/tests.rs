@@ -4,7 +4,7 @@ use super::disk::Disk;
 use super::files::{Files, Slot, buffer};
 use super::key::{BLOCK_BYTES, BlockKey, Place};
 use super::memory::Block;
-use super::options::CachePolicy;
+use crate::connect::CachePolicy;
 use std::path::Path;
 
 fn key(number: u64) -> BlockKey {

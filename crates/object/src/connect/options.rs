@@ -1,10 +1,14 @@
 //! How a store is reached, as far as its address does not say.
 
+use super::cache::{CacheOptions, Wanted};
+#[cfg(feature = "client")]
 use super::url::Provider;
-use crate::cache::{CacheOptions, Wanted};
+#[cfg(feature = "client")]
 use crate::client::Sending;
 use crate::shaper::{Shaper, Shaping};
-use bathyal_store::{Prices, StoreError};
+#[cfg(feature = "client")]
+use bathyal_store::Prices;
+use bathyal_store::StoreError;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
@@ -120,6 +124,7 @@ impl StoreOptions {
     }
 
     /// What a store of `provider` charges: what was said, and what it lists.
+    #[cfg(feature = "client")]
     pub(crate) fn prices(&self, provider: Provider) -> Prices {
         let listed = match provider {
             Provider::S3 | Provider::Gcs => 0.4,
@@ -179,6 +184,7 @@ impl StoreOptions {
     }
 
     /// How requests are sent.
+    #[cfg(feature = "client")]
     pub(super) fn sending(&self) -> Sending {
         let (hedge, shaper) = (!self.no_hedge, self.shaper.clone());
         Sending { most_requests: self.most_requests(), hedge, shaper }

@@ -1,11 +1,9 @@
 //! Which reads are one request.
 
+use crate::GAP_BYTES;
 use bathyal_tier::Read;
 use std::ops::Range;
 
-/// Bytes between two reads that are read with them: a request more costs more than so many bytes of any link. Libraries that
-/// join ranges a megabyte apart read some two hundred times what a beam needs.
-pub const GAP_BYTES: u64 = 16 << 10;
 /// Bytes of one request at most: larger ones arrive sooner in parts.
 const MOST_BYTES: u64 = 8 << 20;
 

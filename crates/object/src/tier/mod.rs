@@ -5,12 +5,10 @@ mod cached;
 mod join;
 mod queue;
 
-pub(crate) use cached::{Cached, Reader};
-pub use join::GAP_BYTES;
-
 use crate::client::{Client, Version};
 use bathyal_store::Traffic;
 use bathyal_tier::{Queue, Read, Tier, TierError, TierProfile, WriteTier};
+pub(crate) use cached::{Cached, Reader};
 use object_store::path::Path as Key;
 use queue::ObjectQueue;
 use std::sync::Arc;

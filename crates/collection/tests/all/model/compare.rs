@@ -1,0 +1,194 @@
+//! What a collection answers, compared with what it should hold.
+
+use crate::model::cases::{Case, Row, Value};
+use crate::model::columns::{ids, value, vectors};
+use crate::model::conditions::Condition;
+use crate::model::truth::{Truth, components};
+use bathyal_collection::{CollectionError, Fetch, Fetched, Id, Question, Snapshot};
+use bathyal_index::{Effort, StoredVectors, WithinPlan};
+use bathyal_kernels::Metric;
+use bathyal_tier::Control;
+use std::sync::Arc;
+
+/// How many of the nearest rows searches have found, of those that did not look at all.
+#[derive(Debug, Default, Clone, Copy)]
+pub struct Recall {
+    pub found: u64,
+    pub wanted: u64,
+    /// Searches that looked at everything, and were compared exactly.
+    pub exact: u64,
+}
+
+/// A search.
+#[derive(Debug)]
+pub struct Search<'a> {
+    pub field: usize,
+    pub k: usize,
+    pub recall: f32,
+    pub condition: Option<&'a Condition>,
+}
+
+fn everything(case: &Case) -> Fetch {
+    Fetch { columns: None, vectors: case.schema.vectors.iter().map(|field| field.name.clone()).collect() }
+}
+
+/// Whether a stored vector is what was given: of directions the length is not kept.
+fn same_vector(case: &Case, field: usize, given: &[u8], stored: &[u8]) -> bool {
+    let field = &case.schema.vectors[field];
+    if field.metric != Metric::Cosine {
+        return given == stored;
+    }
+    let direction = |bytes: &[u8]| {
+        let all = components(field.element, bytes);
+        let length = all.iter().map(|a| a * a).sum::<f64>().sqrt();
+        all.into_iter().map(move |a| a / length).collect::<Vec<_>>()
+    };
+    direction(given).iter().zip(direction(stored)).all(|(one, other)| (one - other).abs() < 1e-5)
+}
+
+/// Compares a row that was fetched, of which the columns and vectors are given, with the one that should be there.
+fn check_row(case: &Case, id: &Id, row: &Row, fetched: &Fetched, at: usize) {
+    assert_eq!(fetched.ids.get(at), *id);
+    let values: Vec<Value> = fetched.columns.columns().iter().map(|column| value(column, at)).collect();
+    assert_eq!(values, row.values, "columns of {id}");
+    for (field, (given, stored)) in row.vectors.iter().zip(&fetched.vectors).enumerate() {
+        let size = case.schema.vectors[field].row_bytes();
+        let stored = &stored.bytes[at * size..(at + 1) * size];
+        assert!(same_vector(case, field, given, stored), "vector {field} of {id}: {given:?}, {stored:?}");
+    }
+}
+
+/// Compares all rows that match, in their order, and how many they are.
+pub fn check_all(
+    case: &Case,
+    snapshot: &Snapshot,
+    truth: &Truth,
+    condition: Option<&Condition>,
+    most: usize,
+) {
+    let filter = condition.map(|condition| condition.filter(case));
+    let mut scan = snapshot.scan(filter.as_ref(), &everything(case), None, Control::default()).unwrap();
+    let mut rows = truth.matching(condition);
+    while let Some(fetched) = scan.next(most, Control::default()).unwrap() {
+        assert!(fetched.ids.len() <= most && !fetched.ids.is_empty());
+        for at in 0..fetched.ids.len() {
+            let (id, row) =
+                rows.next().unwrap_or_else(|| panic!("{} should not be there", fetched.ids.get(at)));
+            check_row(case, id, row, &fetched, at);
+        }
+    }
+    assert!(rows.next().is_none(), "a row is missing");
+    drop(rows);
+    check_count(case, snapshot, truth, condition);
+}
+
+/// All that a snapshot holds.
+///
+/// # Errors
+/// Where the writer has removed what it needs.
+pub fn read(case: &Case, snapshot: &Snapshot) -> Result<Truth, CollectionError> {
+    let mut scan = snapshot.scan(None, &everything(case), None, Control::default())?;
+    let mut truth = Truth::default();
+    while let Some(fetched) = scan.next(1000, Control::default())? {
+        for at in 0..fetched.ids.len() {
+            let values = fetched.columns.columns().iter().map(|column| value(column, at)).collect();
+            let vector = |(field, stored): (usize, &StoredVectors)| {
+                let size = case.schema.vectors[field].row_bytes();
+                stored.bytes[at * size..(at + 1) * size].to_vec()
+            };
+            let vectors = fetched.vectors.iter().enumerate().map(vector).collect();
+            truth.rows.insert(fetched.ids.get(at), Arc::new(Row { vectors, values }));
+        }
+    }
+    Ok(truth)
+}
+
+/// The same, where nothing is removed.
+pub fn holds(case: &Case, snapshot: &Snapshot) -> Truth {
+    read(case, snapshot).unwrap()
+}
+
+/// Compares how many rows match.
+pub fn check_count(case: &Case, snapshot: &Snapshot, truth: &Truth, condition: Option<&Condition>) {
+    let filter = condition.map(|condition| condition.filter(case));
+    let counted = snapshot.count(filter.as_ref(), Control::default()).unwrap();
+    assert_eq!(counted, truth.matching(condition).count() as u64, "the count of {condition:?}");
+}
+
+/// Compares the ids from one on.
+pub fn check_after(case: &Case, snapshot: &Snapshot, truth: &Truth, after: &Id) {
+    let what = Fetch { columns: Some(Vec::new()), vectors: Vec::new() };
+    let mut scan = snapshot.scan(None, &what, Some(after), Control::default()).unwrap();
+    let above = (std::ops::Bound::Excluded(after.clone()), std::ops::Bound::Unbounded);
+    let next: Vec<&Id> = truth.rows.range(above).map(|(id, _)| id).take(20).collect();
+    let found = scan.next(20, Control::default()).unwrap().map(|fetched| fetched.ids);
+    let found: Vec<Id> = found.iter().flat_map(|ids| (0..ids.len()).map(|at| ids.get(at))).collect();
+    assert_eq!(found.iter().collect::<Vec<_>>(), next, "{}: from {after} on", case.name);
+}
+
+/// Compares the rows with these ids.
+pub fn check_get(case: &Case, snapshot: &Snapshot, truth: &Truth, asked: &[Id]) {
+    let gotten = snapshot.get(&ids(case, asked), &everything(case), Control::default()).unwrap();
+    let there: Vec<(u32, &Id, &Arc<Row>)> =
+        (0..).zip(asked).filter_map(|(at, id)| truth.rows.get(id).map(|row| (at, id, row))).collect();
+    assert_eq!(gotten.places, there.iter().map(|(at, _, _)| *at).collect::<Vec<_>>());
+    let fetched = Fetched { ids: gotten.ids, columns: gotten.columns, vectors: gotten.vectors };
+    there.iter().enumerate().for_each(|(at, (_, id, row))| check_row(case, id, row, &fetched, at));
+}
+
+/// Compares what a search finds: each row that is found matches and is as far as is said; if all rows were looked at there is none
+/// that is nearer.
+pub fn check_search(
+    case: &Case,
+    snapshot: &Snapshot,
+    truth: &Truth,
+    search: &Search<'_>,
+    queries: &[&[u8]],
+    recall: &mut Recall,
+) {
+    let question = Question {
+        field: Some(case.schema.vectors[search.field].name.clone()),
+        k: search.k,
+        effort: Effort::Recall(search.recall),
+        filter: search.condition.map(|condition| condition.filter(case)),
+        columns: case.schema.columns.iter().map(|column| column.name.clone()).collect(),
+        vectors: true,
+        threads: 1,
+    };
+    let found =
+        snapshot.search(&vectors(case, search.field, queries), &question, Control::default()).unwrap();
+    let exact = found.plans.iter().all(|plan| {
+        ["memory", "flat"].contains(&plan.family.as_str()) || matches!(plan.plan, WithinPlan::Scan)
+    });
+    for (number, query) in queries.iter().enumerate() {
+        let distances = truth.distances(case, search.field, query, search.condition);
+        assert_eq!(found.matches, distances.len() as u64);
+        assert_eq!(found.k, search.k.min(distances.len()), "{search:?}");
+        let mut nearest: Vec<f64> = distances.values().copied().collect();
+        nearest.sort_by(f64::total_cmp);
+        let mut seen = Vec::new();
+        let mut last = f32::NEG_INFINITY;
+        for at in number * found.k..(number + 1) * found.k {
+            let (id, told) = (found.ids.get(at), found.distances[at]);
+            let meant = *distances.get(&id).unwrap_or_else(|| panic!("{id} does not match: {search:?}"));
+            let slack = 1e-4 * (1.0 + meant.abs());
+            assert!((f64::from(told) - meant).abs() <= slack, "{id} is {meant} away, not {told}");
+            assert!(told >= last && !seen.contains(&id), "{id} at {told} after {last}");
+            last = told;
+            let row = &truth.rows[&id];
+            let values: Vec<Value> = found.columns.columns().iter().map(|column| value(column, at)).collect();
+            assert_eq!(values, row.values, "columns of {id}");
+            let size = case.schema.vectors[search.field].row_bytes();
+            let stored = &found.vectors.as_ref().unwrap().bytes[at * size..(at + 1) * size];
+            assert!(same_vector(case, search.field, &row.vectors[search.field], stored), "vector of {id}");
+            if exact {
+                let rank = nearest[seen.len()];
+                assert!((meant - rank).abs() <= slack, "{id} is {meant} away; one at {rank} is nearer");
+            }
+            seen.push(id);
+            recall.found += u64::from(!exact && meant <= nearest[found.k - 1] + slack);
+            recall.wanted += u64::from(!exact);
+        }
+        recall.exact += u64::from(exact);
+    }
+}

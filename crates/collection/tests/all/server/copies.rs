@@ -1,0 +1,121 @@
+//! Copies there and back, snapshots while others write, and what is said of places that are not reached.
+
+use crate::model::compare::holds;
+use crate::server::batches::{after, batches, case, create, open, options, put, said};
+use crate::server::service::service;
+use bathyal_collection::{Collection, CollectionError, CompactOptions};
+use bathyal_index::StoreOptions;
+use bathyal_tier::Control;
+use bathyal_vectors::progress::Silent;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+#[test]
+fn a_collection_is_copied_there_and_back_while_it_is_written() {
+    let Some(service) = service() else { return };
+    let (place, copied) = (service.place("origin"), service.place("copy"));
+    let origin = create(service, &place);
+    (1..=6).for_each(|number| put(&origin, 0, number).unwrap());
+    origin.flush().unwrap();
+    put(&origin, 0, 7).unwrap();
+    let reached = options(&copied, &service.endpoint);
+    let ended = AtomicBool::new(false);
+    let written = std::thread::scope(|scope| {
+        let writer = scope.spawn(|| {
+            let mut number = 7;
+            while !ended.load(Ordering::Relaxed) {
+                number += 1;
+                put(&origin, 0, number).unwrap();
+                if number % 4 == 0 {
+                    origin.flush().unwrap();
+                }
+            }
+            number
+        });
+        let copy = origin.copy_to(copied.address("docs"), &reached.store, &Silent);
+        ended.store(true, Ordering::Relaxed);
+        copy.unwrap();
+        writer.join().unwrap()
+    });
+    assert!(holds(&case(), &origin.snapshot()) == after(&[written]));
+    let copy = open(&copied, &service.endpoint).unwrap();
+    let there = holds(&case(), &copy.snapshot());
+    let number = batches(&there, 0);
+    assert!((7..=written).contains(&number) && there == after(&[number]), "{number} of {written}");
+    let exists = origin.copy_to(copied.address("docs"), &reached.store, &Silent).unwrap_err();
+    assert!(matches!(exists, CollectionError::Exists { .. }), "{exists}");
+
+    // Back to a folder, and there again; each goes on as a collection of its own.
+    let folder = tempfile::tempdir().unwrap();
+    let back = folder.path().join("back");
+    copy.copy_to(&back, &StoreOptions::default(), &Silent).unwrap();
+    put(&copy, 0, number + 1).unwrap();
+    let here = Collection::open(&back, &case().options()).unwrap();
+    assert!(holds(&case(), &here.snapshot()) == after(&[number]));
+    assert_eq!(here.verify(&Silent).unwrap(), Vec::<String>::new());
+    let again = service.place("again");
+    here.copy_to(again.address("docs"), &options(&again, &service.endpoint).store, &Silent).unwrap();
+    assert!(holds(&case(), &open(&again, &service.endpoint).unwrap().snapshot()) == after(&[number]));
+}
+
+#[test]
+fn a_snapshot_of_the_writer_stays_and_one_of_a_reader_says_that_it_is_gone() {
+    let Some(service) = service() else { return };
+    let place = service.place("snapshot");
+    let writer = create(service, &place);
+    (1..=3).for_each(|number| put(&writer, 0, number).unwrap());
+    writer.flush().unwrap();
+    let reader = open(&place, &service.endpoint).unwrap();
+    let (mine, theirs) = (writer.snapshot(), reader.snapshot());
+    (4..=6).for_each(|number| put(&writer, 0, number).unwrap());
+    writer.compact(&CompactOptions { full: true }, &Silent).unwrap();
+    put(&writer, 0, 7).unwrap();
+    assert!(holds(&case(), &mine) == after(&[3]));
+    drop(mine);
+    writer.compact(&CompactOptions { full: true }, &Silent).unwrap();
+    match crate::model::compare::read(&case(), &theirs) {
+        Ok(there) => assert!(there == after(&[3])),
+        Err(error) => assert!(said(service, &error).contains("docs"), "{error}"),
+    }
+    // The handle itself sees what there is now, once it has looked.
+    reader.refresh().unwrap();
+    assert_eq!(reader.count(None, Control::default()).unwrap(), after(&[7]).rows.len() as u64);
+    assert!(holds(&case(), &reader.snapshot()) == after(&[7]));
+}
+
+#[test]
+fn what_is_said_of_a_place_that_is_not_reached_holds_no_secret() {
+    let Some(service) = service() else { return };
+    let place = service.place("strangers");
+    drop(create(service, &place));
+    let hidden = "NotTheRight/Secret";
+    let wrong = |pairs: &[(&str, &str)]| {
+        let mut options = options(&place, &service.endpoint);
+        options.store = place.options(&service.endpoint, pairs);
+        options
+    };
+    for pairs in [
+        vec![("secret_access_key", hidden)],
+        vec![("session_token", hidden), ("access_key_id", "NOBODYSKEY")],
+    ] {
+        let options = wrong(&pairs);
+        let address = place.address("docs");
+        for error in [
+            Collection::open(&address, &options).map(drop).unwrap_err(),
+            Collection::create(place.address("new"), case().schema, &options).map(drop).unwrap_err(),
+            open(&place, &service.endpoint)
+                .unwrap()
+                .copy_to(place.address("to"), &options.store, &Silent)
+                .map(drop)
+                .unwrap_err(),
+        ] {
+            let text = said(service, &error);
+            assert!(text.contains("credentials") && text.contains("s3://"), "{text}");
+            assert!(!format!("{text} {error:?}").contains(hidden), "{text}");
+        }
+    }
+    let nobody = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
+    let endpoint = format!("http://{}", nobody.local_addr().unwrap());
+    drop(nobody);
+    let text = said(service, &open(&place, &endpoint).map(drop).unwrap_err());
+    assert!(text.contains(&place.address("docs")), "{text}");
+}

@@ -1,0 +1,88 @@
+//! Requests that change something and go wrong once: the server does it and its answer is lost, or it has no time.
+
+use crate::model::compare::holds;
+use crate::server::batches::{after, batches, case, create, open, put, said};
+use crate::server::proxy::{Proxy, Request, Trouble};
+use crate::server::service::{Place, Service, service};
+use bathyal_collection::{CollectionError, CompactOptions};
+use bathyal_vectors::progress::Silent;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// Set, it has every request go wrong in turn, not one of so many.
+const ALL_OPERATIONS: &str = "BATHYAL_ALL_OPERATIONS";
+const STRIDE: usize = 25;
+/// Programs at the same time, most of whose time is the server's.
+const AT_ONCE: usize = 4;
+/// Batches of a program.
+const BATCHES: u64 = 5;
+/// What a program asks for at least.
+const LEAST_REQUESTS: usize = 20;
+
+/// Takes over from the writer before, writes, makes segments and merges them, by requests to `endpoint`. Nothing of that may fail.
+fn program(service: &Service, place: &Place, endpoint: &str, failing: usize) {
+    let worked = |outcome: Result<(), CollectionError>| {
+        outcome.unwrap_or_else(|error| panic!("request {failing}: {}", said(service, &error)));
+    };
+    let collection = open(place, endpoint);
+    let collection =
+        collection.unwrap_or_else(|error| panic!("request {failing}: {}", said(service, &error)));
+    for number in 1..=BATCHES {
+        worked(put(&collection, 0, number));
+        if number % 2 == 0 {
+            worked(collection.flush());
+        }
+    }
+    worked(collection.compact(&CompactOptions { full: true }, &Silent).map(drop));
+}
+
+/// Runs a program whose changing request number `failing`, from 0 on, goes wrong. Whether it had so many.
+fn run(service: &Service, name: &str, trouble: Trouble, failing: usize) -> bool {
+    let place = service.place(&format!("{name}-{failing}"));
+    drop(create(service, &place));
+    let proxy = Proxy::new(&service.endpoint);
+    let number = Arc::new(AtomicUsize::new(0));
+    let changes = move |request: &Request| {
+        ["PUT", "POST", "DELETE"].contains(&request.method.as_str())
+            && number.fetch_add(1, Ordering::Relaxed) == failing
+    };
+    proxy.plan(changes, &[trouble]);
+    program(service, &place, &proxy.endpoint, failing);
+    let happened = proxy.release() == 0;
+
+    let collection = open(&place, &service.endpoint).unwrap();
+    assert!(holds(&case(), &collection.snapshot()) == after(&[BATCHES]), "request {failing}");
+    put(&collection, 0, BATCHES + 1).unwrap();
+    assert_eq!(batches(&holds(&case(), &collection.snapshot()), 0), BATCHES + 1);
+    assert_eq!(collection.verify(&Silent).unwrap(), Vec::<String>::new(), "request {failing}");
+    happened
+}
+
+/// Runs programs in which one request after the other goes wrong, until there are no more.
+fn sweep(name: &str, trouble: Trouble) {
+    let Some(service) = service() else { return };
+    let stride = if std::env::var_os(ALL_OPERATIONS).is_some() { 1 } else { STRIDE };
+    let (next, asked) = (AtomicUsize::new(0), AtomicUsize::new(usize::MAX));
+    let programs = || {
+        while asked.load(Ordering::Relaxed) == usize::MAX {
+            let failing = next.fetch_add(stride, Ordering::Relaxed);
+            if !run(service, name, trouble, failing) {
+                asked.fetch_min(failing, Ordering::Relaxed);
+            }
+        }
+    };
+    std::thread::scope(|scope| (0..AT_ONCE).for_each(|_| drop(scope.spawn(programs))));
+    let asked = asked.into_inner();
+    println!("{name}: up to {asked} requests change something");
+    assert!(asked >= LEAST_REQUESTS, "{asked} requests");
+}
+
+#[test]
+fn an_answer_that_is_lost_makes_no_batch_come_twice_or_go() {
+    sweep("lost-answers", Trouble::LosesAnswer);
+}
+
+#[test]
+fn a_request_that_is_refused_once_is_made_again() {
+    sweep("refused", Trouble::Says(503, "SlowDown"));
+}

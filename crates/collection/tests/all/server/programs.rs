@@ -1,0 +1,21 @@
+//! Random programs, as they run in memory and in folders.
+
+use crate::model::cases::Case;
+use crate::model::program::Program;
+use crate::server::batches::options;
+use crate::server::service::service;
+use bathyal_collection::Place;
+
+/// Steps of a program: each asks the server some times.
+const STEPS: usize = 120;
+
+#[test]
+fn programs_do_what_they_do_elsewhere() {
+    let Some(service) = service() else { return };
+    for (seed, case) in [Case::numbers(), Case::texts()].iter().enumerate() {
+        let place = service.place("program");
+        let store = options(&place, &service.endpoint).store;
+        let mut program = Program::new(case, Place::at(place.address("docs"), &store).unwrap(), seed as u64);
+        program.run(STEPS);
+    }
+}

@@ -1,0 +1,165 @@
+//! Writers that take over from each other, race, and are killed, while others read.
+
+use crate::model::compare::{holds, read};
+use crate::server::batches::{after, batches, case, create, open, put, said};
+use crate::server::service::{Place, Service, service};
+use bathyal_collection::{Collection, CollectionError, CollectionOptions, CompactOptions};
+use bathyal_vectors::progress::Silent;
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Batches that each of two writers brings through, however often the other one takes over.
+const RACED: u64 = 12;
+/// Times that a writer is killed.
+const KILLS: u64 = 4;
+/// What a process that is started here is to do.
+const PART: &str = "BATHYAL_BUCKET_PART";
+
+fn is_second(error: &CollectionError) -> bool {
+    matches!(error, CollectionError::Fenced { .. } | CollectionError::Busy { .. })
+}
+
+/// Brings all batches of a writer through; who was taken over from opens the collection again.
+fn insist(service: &Service, place: &Place, writer: u64) {
+    let mut collection = open(place, &service.endpoint).unwrap();
+    let mut next = 1;
+    while next <= RACED {
+        let outcome = put(&collection, writer, next).and_then(|()| match next % 5 {
+            0 => collection.flush(),
+            _ => Ok(()),
+        });
+        if let Err(error) = outcome {
+            assert!(is_second(&error), "{}", said(service, &error));
+            drop(collection);
+            collection = open(place, &service.endpoint).unwrap();
+        }
+        // A batch that was not acknowledged may be there.
+        next = batches(&holds(&case(), &collection.snapshot()), writer) + 1;
+    }
+}
+
+#[test]
+fn writers_that_race_lose_nothing_that_was_acknowledged() {
+    let Some(service) = service() else { return };
+    let place = service.place("race");
+    drop(create(service, &place));
+    std::thread::scope(|scope| {
+        for writer in 0..2 {
+            scope.spawn({
+                let place = &place;
+                move || insist(service, place, writer)
+            });
+        }
+    });
+    let collection = open(&place, &service.endpoint).unwrap();
+    assert!(holds(&case(), &collection.snapshot()) == after(&[RACED, RACED]));
+    assert_eq!(collection.verify(&Silent).unwrap(), Vec::<String>::new());
+}
+
+/// Starts this program once more for a part. What leads to the store is in the environment, where no one sees it.
+fn start(service: &Service, place: &Place, part: &str, next: u64) -> Child {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", &format!("server::writers::part_{part}"), "--nocapture"]);
+    command.env(PART, format!("{}|{next}", place.address("docs")));
+    command.env("AWS_ENDPOINT", &service.endpoint).env("AWS_REGION", &service.region);
+    command.env("AWS_ACCESS_KEY_ID", &service.access_key).env("AWS_SECRET_ACCESS_KEY", &service.secret);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap()
+}
+
+/// What this process was started for: a collection, and the number of the next batch.
+fn told() -> Option<(Collection, u64)> {
+    let told = std::env::var(PART).ok()?;
+    let (address, next) = told.split_once('|').unwrap();
+    // As in earnest: segments are written beside the writes.
+    let options = CollectionOptions { background: true, ..case().options() };
+    Some((Collection::open(address, &options).unwrap(), next.parse().unwrap()))
+}
+
+/// A part, not a test: writes batch after batch, and says of each that it was acknowledged.
+#[test]
+fn part_writer() {
+    let Some((collection, next)) = told() else { return };
+    for number in next.. {
+        put(&collection, 0, number).unwrap();
+        println!("acknowledged {number}");
+        std::io::stdout().flush().unwrap();
+        if number % 7 == 0 {
+            collection.flush().unwrap();
+        }
+    }
+}
+
+/// A part, not a test: looks again and again until its input ends, and says what it has seen last.
+#[test]
+fn part_reader() {
+    let Some((collection, _)) = told() else { return };
+    let ended = std::sync::Arc::new(AtomicBool::new(false));
+    let seen = ended.clone();
+    std::thread::spawn(move || {
+        let _ = std::io::stdin().read_line(&mut String::new());
+        seen.store(true, Ordering::Relaxed);
+    });
+    let mut before = 0;
+    while !ended.load(Ordering::Relaxed) {
+        collection.refresh().unwrap();
+        let there = match read(&case(), &collection.snapshot()) {
+            Ok(there) => there,
+            // What a snapshot needs may have been removed since; a new one has it.
+            Err(error) => {
+                assert!(collection.refresh().unwrap(), "{error}");
+                continue;
+            }
+        };
+        let number = batches(&there, 0);
+        assert!(number >= before && there == after(&[number]), "{number} batches after {before}");
+        before = number;
+    }
+    println!("seen {before}");
+}
+
+/// The number at the end of the next line that has a word; `None` at the end of the output.
+fn next_number(lines: &mut impl Iterator<Item = std::io::Result<String>>, word: &str) -> Option<u64> {
+    let number = |line: String| line.split_once(word).map(|(_, number)| number.trim().parse().unwrap());
+    lines.map_while(Result::ok).find_map(number)
+}
+
+#[test]
+fn a_writer_that_is_killed_is_taken_over_from_while_another_process_reads() {
+    let Some(service) = service() else { return };
+    let place = service.place("killed");
+    drop(create(service, &place));
+    let mut reader = start(service, &place, "reader", 0);
+    let mut there = 0;
+    for kill in 0..KILLS {
+        let next = there + 1;
+        let mut writer = start(service, &place, "writer", next);
+        let mut lines = BufReader::new(writer.stdout.take().unwrap()).lines();
+        let mut acknowledged = there;
+        while acknowledged < next + 5 + 4 * kill {
+            acknowledged = next_number(&mut lines, "acknowledged ").expect("the writer has ended by itself");
+        }
+        writer.kill().unwrap();
+        assert_eq!(writer.wait().unwrap().signal(), Some(libc::SIGKILL));
+        while let Some(number) = next_number(&mut lines, "acknowledged ") {
+            acknowledged = number;
+        }
+        let collection = open(&place, &service.endpoint).unwrap();
+        let found = holds(&case(), &collection.snapshot());
+        there = batches(&found, 0);
+        assert!([acknowledged, acknowledged + 1].contains(&there), "{there}, {acknowledged} acknowledged");
+        assert!(found == after(&[there]), "of {there} batches something else is there");
+        // Another one writes at once, with nobody's lease to wait for.
+        put(&collection, 0, there + 1).unwrap();
+        there += 1;
+    }
+    drop(reader.stdin.take());
+    let mut said = BufReader::new(reader.stdout.take().unwrap()).lines();
+    let seen = next_number(&mut said, "seen ");
+    assert!(reader.wait().unwrap().success());
+    assert!(seen.is_some_and(|seen| seen <= there), "{seen:?} of {there}");
+    let collection = open(&place, &service.endpoint).unwrap();
+    collection.compact(&CompactOptions { full: true }, &Silent).unwrap();
+    assert!(holds(&case(), &collection.snapshot()) == after(&[there]));
+}

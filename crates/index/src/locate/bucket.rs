@@ -1,0 +1,57 @@
+//! Indexes in object stores.
+
+use super::{Held, Holding};
+use crate::error::IndexError;
+use crate::format::manifest::MANIFEST_NAME;
+use bathyal_object::{BucketStore, CacheStatus, ObjectUrl, PruneOptions, Pruned, StoreOptions};
+use bathyal_store::stripe::Striping;
+use bathyal_store::{Store, StoreError};
+use std::path::Path;
+
+/// The bucket that `url` names.
+pub(super) fn holding(url: &ObjectUrl, options: &StoreOptions) -> Result<Holding, IndexError> {
+    let store = BucketStore::new(url, options, MANIFEST_NAME)?;
+    Ok(Holding { place: Box::new(store), name: url.name.clone() })
+}
+
+impl Held for BucketStore {
+    fn store(&self) -> &dyn Store {
+        self
+    }
+
+    fn names(&self) -> Result<Vec<String>, StoreError> {
+        BucketStore::names(self)
+    }
+
+    fn names_in(&self, folder: &str) -> Result<Vec<String>, StoreError> {
+        BucketStore::names_in(self, folder)
+    }
+
+    fn stands_in(&self, folder: Option<&str>, names: &[String]) -> Result<bool, StoreError> {
+        BucketStore::stands_in(self, folder, names)
+    }
+
+    fn prune(&self, name: &str, options: &PruneOptions) -> Result<Pruned, IndexError> {
+        Ok(BucketStore::prune(self, name, options)?)
+    }
+
+    fn cache_status(&self, settled: bool) -> Result<Option<CacheStatus>, StoreError> {
+        let Some(cache) = self.cache() else { return Ok(None) };
+        if settled {
+            cache.settle()?;
+        }
+        Ok(Some(cache.status()))
+    }
+
+    fn folder(&self) -> &Path {
+        self.scratch()
+    }
+
+    fn striped(
+        self: Box<Self>,
+        striping: Option<Striping>,
+        _: &[&str],
+    ) -> Result<Option<Box<dyn Held>>, StoreError> {
+        Ok(if striping.is_none() { Some(self) } else { None })
+    }
+}

@@ -1,0 +1,60 @@
+//! Indexes in folders of this machine.
+
+use super::Held;
+use crate::error::IndexError;
+use bathyal_object::{PruneOptions, Pruned};
+use bathyal_store::local::LocalStore;
+use bathyal_store::stripe::Striping;
+use bathyal_store::{Store, StoreError, check_name};
+use std::path::Path;
+
+impl Held for LocalStore {
+    fn store(&self) -> &dyn Store {
+        self
+    }
+
+    fn names(&self) -> Result<Vec<String>, StoreError> {
+        folders(self.address())
+    }
+
+    fn names_in(&self, folder: &str) -> Result<Vec<String>, StoreError> {
+        folders(&self.address().join(folder))
+    }
+
+    fn prune(&self, name: &str, _: &PruneOptions) -> Result<Pruned, IndexError> {
+        Err(IndexError::Parameter(format!(
+            "{}: is a folder of this machine, where nothing is left over that was replaced; name an address, such as \
+             s3://BUCKET/NAME",
+            self.address().join(name).display()
+        )))
+    }
+
+    fn folder(&self) -> &Path {
+        self.address()
+    }
+
+    fn striped(
+        self: Box<Self>,
+        striping: Option<Striping>,
+        _: &[&str],
+    ) -> Result<Option<Box<dyn Held>>, StoreError> {
+        Ok(Some(match striping {
+            Some(striping) => Box::new(LocalStore::striped(*self, striping)),
+            None => self,
+        }))
+    }
+}
+
+/// The names of the folders in `folder`, without those of names that no index has.
+fn folders(folder: &Path) -> Result<Vec<String>, StoreError> {
+    // As stores do: the folder of a name without one is where the program runs.
+    let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
+    let mut names = Vec::new();
+    for entry in folder.read_dir().map_err(|error| StoreError::io("list", folder, error))? {
+        let entry = entry.map_err(|error| StoreError::io("list", folder, error))?;
+        names.extend(entry.file_name().into_string().ok().filter(|_| entry.path().is_dir()));
+    }
+    names.retain(|name| check_name(name).is_ok());
+    names.sort();
+    Ok(names)
+}

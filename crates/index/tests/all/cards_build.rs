@@ -1,0 +1,213 @@
+//! Builds with a graphics card: the index that is built without one, byte for byte; and what is said where a card has nothing to do. The card
+//! is emulated: its kernels are those of a real one.
+
+use crate::clustered::vectors;
+use bathyal_gpu::Card;
+use bathyal_index::build::planned_memory;
+use bathyal_index::families::flat::FlatOptions;
+use bathyal_index::families::lsh::LshOptions;
+use bathyal_index::{
+    BuildOptions, ClusterOptions, Effort, FamilyOptions, GraphOptions, Index, IndexError, OpenOptions,
+    PartitionedOptions, SearchOptions, SpannOptions, StoreAs, build, verify,
+};
+use bathyal_kernels::{Element, Metric};
+use bathyal_simt::{EmulatedCard, EmulatedOptions};
+use bathyal_tier::Control;
+use bathyal_vectors::VectorFile;
+use bathyal_vectors::groundtruth::{exact_neighbors, recall};
+use bathyal_vectors::progress::Silent;
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+fn card(options: EmulatedOptions) -> Arc<EmulatedCard> {
+    Arc::new(EmulatedCard::new(options))
+}
+
+/// The files of an index; of the manifest all but how long the build took.
+fn files(path: &Path) -> BTreeMap<String, Vec<u8>> {
+    let files = std::fs::read_dir(path).unwrap().map(|entry| {
+        let entry = entry.unwrap();
+        let (name, mut bytes) =
+            (entry.file_name().into_string().unwrap(), std::fs::read(entry.path()).unwrap());
+        if name == "manifest.json" {
+            let text = String::from_utf8(bytes).unwrap();
+            let timed = |line: &&str| line.contains("build_seconds") || line.starts_with("crc32c");
+            let kept = text.lines().filter(|line| !timed(line));
+            bytes = kept.collect::<Vec<_>>().join("\n").into_bytes();
+        }
+        (name, bytes)
+    });
+    files.collect()
+}
+
+/// Builds with and without a card, with a real one too, where `BATHYAL_CARD` has its number (`make check-gpu`). The launches that it took.
+fn same(data: &VectorFile, options: &BuildOptions, memory_bytes: u64, what: &str) -> u64 {
+    let dir = tempfile::tempdir().unwrap();
+    let emulated = card(EmulatedOptions { memory_bytes, ..EmulatedOptions::default() });
+    let mut cards = vec![None, Some(emulated.clone() as Arc<dyn Card>)];
+    if let Ok(number) = std::env::var("BATHYAL_CARD") {
+        cards.push(Some(bathyal_gpu::card::open(number.parse().unwrap()).unwrap()));
+    }
+    let built = cards.into_iter().enumerate().map(|(number, card)| {
+        let path = dir.path().join(number.to_string());
+        build(data, &path, &BuildOptions { card, ..options.clone() }, &Silent).unwrap();
+        files(&path)
+    });
+    let built: Vec<_> = built.collect();
+    for with_card in &built[1..] {
+        assert!(built[0].keys().eq(with_card.keys()), "{what}");
+        for (name, bytes) in &built[0] {
+            assert!(bytes == &with_card[name], "{what}: {name}");
+        }
+    }
+    assert!(emulated.launches() > 0 && emulated.taken_bytes() == 0, "{what}");
+    emulated.launches()
+}
+
+const PLENTY: u64 = 1 << 30;
+
+fn families() -> Vec<FamilyOptions> {
+    vec![
+        ClusterOptions { group_vectors: 40, ..ClusterOptions::default() }.into(),
+        SpannOptions::default().into(),
+        FlatOptions { code_bytes: Some(16), ..FlatOptions::default() }.into(),
+        LshOptions::default().into(),
+        PartitionedOptions::default().into(),
+    ]
+}
+
+#[test]
+fn every_family_but_graphs_is_the_same_with_a_card() {
+    let mut launches = BTreeMap::new();
+    for family in families() {
+        let name = family.family();
+        let options = BuildOptions { threads: 1, ..BuildOptions::of(family) };
+        launches.insert(name, same(&vectors(Element::F32, 1200, 24, 1), &options, PLENTY, name));
+    }
+    // All look for true neighbours on the card, some for groups as well.
+    assert!(launches["cluster"] > launches["flat"] && launches["spann"] > launches["flat"], "{launches:?}");
+}
+
+#[test]
+fn every_metric_and_element_is_the_same_with_a_card() {
+    for metric in Metric::ALL {
+        for element in Element::ALL {
+            let family = ClusterOptions { group_vectors: 40, ..ClusterOptions::default() };
+            let options = BuildOptions { metric, threads: 2, ..BuildOptions::of(family) };
+            same(&vectors(element, 1500, 33, 1), &options, PLENTY, &format!("{metric} {element}"));
+        }
+    }
+}
+
+#[test]
+fn a_card_of_little_memory_does_the_same() {
+    // Too little for all points, so that those of some groups at a time are copied.
+    let data = vectors(Element::U8, 1500, 33, 1);
+    let families: [FamilyOptions; 2] = [
+        ClusterOptions { group_vectors: 40, ..ClusterOptions::default() }.into(),
+        SpannOptions::default().into(),
+    ];
+    for family in families {
+        let (name, family) = (family.family(), BuildOptions::of(family));
+        same(&data, &BuildOptions { threads: 2, ..family }, 120_000, name);
+    }
+}
+
+#[test]
+fn what_is_lost_by_smaller_vectors_is_measured_on_a_card_too() {
+    let family = FlatOptions::default();
+    let options = BuildOptions { store_as: Some(StoreAs::I8), threads: 1, ..BuildOptions::of(family) };
+    same(&vectors(Element::F32, 900, 24, 1), &options, PLENTY, "stored as i8");
+}
+
+/// Builds a graph with `card` or without, and tells the recall of its answers with lists of several lengths.
+fn recalls(
+    (data, queries): (&VectorFile, &VectorFile),
+    options: &BuildOptions,
+    card: Option<Arc<dyn Card>>,
+) -> ([f64; 3], BTreeMap<String, Vec<u8>>) {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("index");
+    build(data, &path, &BuildOptions { card, ..options.clone() }, &Silent).unwrap();
+    assert!(verify(&path, &Silent).unwrap().sound);
+    let truth = exact_neighbors(data, queries, options.metric, 10, None, &Silent).unwrap();
+    let index = Index::open(&path, &OpenOptions::default()).unwrap();
+    let recalls = [10, 20, 40].map(|list| {
+        let options = SearchOptions { effort: Effort::SearchList(list), ..SearchOptions::default() };
+        let found = index.search(queries, &options, Control::default()).unwrap();
+        recall(&truth, &found.ids, 10, queries.count()).unwrap()
+    });
+    (recalls, files(&path))
+}
+
+#[test]
+fn a_graph_answers_as_well_with_a_card() {
+    let glove = concat!(env!("CARGO_MANIFEST_DIR"), "/../../testdata/glove-words/vectors.f16bin");
+    let glove = VectorFile::open(glove).unwrap();
+    let words = |rows| {
+        let rows = glove.rows(rows).unwrap().to_vec();
+        VectorFile::from_rows(glove.element(), glove.dim(), rows).unwrap()
+    };
+    let sets = [
+        (Metric::L2, vectors(Element::U8, 3000, 24, 1), vectors(Element::U8, 200, 24, 2)),
+        (Metric::InnerProduct, vectors(Element::F32, 3000, 24, 1), vectors(Element::F32, 200, 24, 2)),
+        (Metric::Cosine, words(0..3000), words(3000..3200)),
+    ];
+    for (metric, data, queries) in sets {
+        let family = GraphOptions { max_degree: 24, search_list: 40, ..GraphOptions::default() };
+        // On one thread, so that the recall is the same in every run.
+        let options = BuildOptions { metric, threads: 1, ..BuildOptions::of(family) };
+        let card = || Some(card(EmulatedOptions::default()) as Arc<dyn Card>);
+        let (alone, _) = recalls((&data, &queries), &options, None);
+        let (with_card, graph) = recalls((&data, &queries), &options, card());
+        println!("{metric}: {alone:?} without a card, {with_card:?} with one");
+        for (alone, with_card) in alone.into_iter().zip(with_card) {
+            assert!(with_card >= alone - 0.01, "{metric}: {with_card} with a card, {alone} without");
+        }
+        let same = metric != Metric::L2 || recalls((&data, &queries), &options, card()).1 == graph;
+        assert!(same, "on one thread the graph is the same in every run");
+    }
+}
+
+fn refused(family: FamilyOptions, options: EmulatedOptions) -> IndexError {
+    let (dir, card) = (tempfile::tempdir().unwrap(), card(options));
+    let options = BuildOptions { card: Some(card.clone()), ..BuildOptions::of(family) };
+    let error = build(&vectors(Element::F32, 1200, 24, 1), &dir.path().join("index"), &options, &Silent)
+        .map(drop)
+        .unwrap_err();
+    assert_eq!(card.taken_bytes(), 0);
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0, "{error}: nothing is left");
+    error
+}
+
+#[test]
+fn what_a_card_does_not_do_is_said() {
+    let error = refused(FlatOptions::default().into(), EmulatedOptions::default()).to_string();
+    assert!(error.contains("nothing to do") && error.contains("--device"), "{error}");
+    for options in [
+        EmulatedOptions { fails_at: 1, ..EmulatedOptions::default() },
+        EmulatedOptions { memory_bytes: 1000, ..EmulatedOptions::default() },
+    ] {
+        let error = refused(ClusterOptions::default().into(), options);
+        assert!(matches!(error, IndexError::Gpu(_)), "{error}");
+    }
+}
+
+#[test]
+fn what_is_kept_for_a_card_counts() {
+    let (data, dir) = (vectors(Element::F32, 1200, 24, 1), tempfile::tempdir().unwrap());
+    let options = BuildOptions { threads: 1, ..BuildOptions::of(ClusterOptions::default()) };
+    let with_card = |options: &BuildOptions| {
+        let card = card(EmulatedOptions::default()) as Arc<dyn Card>;
+        BuildOptions { card: Some(card), ..options.clone() }
+    };
+    let alone = planned_memory(&data, &options);
+    let needed = planned_memory(&data, &with_card(&options));
+    assert_eq!(needed - alone, 80 << 20);
+    let of = |memory_bytes| BuildOptions { memory_bytes: Some(memory_bytes), ..options.clone() };
+    let report = build(&data, &dir.path().join("index"), &with_card(&of(needed)), &Silent).unwrap();
+    assert_eq!(report.planned_memory_bytes, needed);
+    let error = build(&data, &dir.path().join("less"), &with_card(&of(alone)), &Silent).unwrap_err();
+    assert!(matches!(error, IndexError::Memory { needed: least, .. } if least > alone), "{error}");
+}

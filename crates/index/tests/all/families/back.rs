@@ -1,0 +1,200 @@
+//! Vectors back by their ids.
+
+use crate::clustered::vectors;
+use crate::families::kinds::KINDS;
+use crate::families::places::{PLACES, open};
+use bathyal_index::families::lsh::LshOptions;
+use bathyal_index::{
+    BuildOptions, Index, IndexError, OpenOptions, StoreAs, StoredVectors, StripeOptions, build, compact,
+};
+use bathyal_kernels::{Element, Metric, to_f32};
+use bathyal_tier::Control;
+use bathyal_vectors::VectorFile;
+use bathyal_vectors::progress::Silent;
+use std::fs;
+use std::sync::atomic::AtomicBool;
+
+const DIM: usize = 24;
+/// In no order, the first and the last, neighbours, and some twice.
+const IDS: [u32; 12] = [799, 0, 400, 401, 402, 7, 7, 123, 799, 1, 650, 33];
+
+fn back(index: &Index, ids: &[u32]) -> Result<StoredVectors, IndexError> {
+    index.vectors(ids, Control::default())
+}
+
+fn rows(data: &VectorFile, ids: &[u32]) -> Vec<u8> {
+    ids.iter().flat_map(|id| data.row(*id as usize)).copied().collect()
+}
+
+fn floats(element: Element, bytes: &[u8]) -> Vec<f32> {
+    let mut values = vec![0.0; element.components_in(bytes.len())];
+    to_f32(element, bytes, &mut values);
+    values
+}
+
+/// Each vector brought to length 1.
+fn directions(values: &[f32]) -> Vec<f32> {
+    let unit = |row: &[f32]| {
+        let length = row.iter().map(|value| f64::from(*value).powi(2)).sum::<f64>().sqrt();
+        row.iter().map(|value| (f64::from(*value) / length) as f32).collect::<Vec<_>>()
+    };
+    values.chunks(DIM).flat_map(unit).collect()
+}
+
+fn same(found: &[f32], expected: &[f32], off: f32, what: &str) {
+    assert_eq!(found.len(), expected.len(), "{what}");
+    for (found, expected) in found.iter().zip(expected) {
+        assert!((found - expected).abs() <= off, "{what}: {found} and {expected}");
+    }
+}
+
+#[test]
+fn every_layout_gives_back_what_it_was_given_on_every_tier() {
+    let dir = tempfile::tempdir().unwrap();
+    for element in [Element::F32, Element::U8] {
+        let data = vectors(element, 800, DIM, 1);
+        for kind in KINDS {
+            let path = dir.path().join(format!("{}-{element}", kind.name));
+            kind.build_with(&path, &data, &kind.options(Metric::L2));
+            for place in &PLACES {
+                let (what, index) = (format!("{element} {} on {}", kind.name, place.name), place.open(&path));
+                // The second time it may know where they lie.
+                for _ in 0..2 {
+                    let found = back(&index, &IDS).unwrap_or_else(|error| panic!("{what}: {error}"));
+                    assert_eq!((found.element, found.dim), (element, DIM), "{what}");
+                    assert!(found.bytes == rows(&data, &IDS), "{what}");
+                }
+                let all: Vec<u32> = (0..800).collect();
+                assert!(back(&index, &all).unwrap().bytes == rows(&data, &all), "{what}: all");
+                assert!(back(&index, &[]).unwrap().bytes.is_empty(), "{what}: none");
+                assert_eq!(index.ids(Control::default()).unwrap(), std::slice::from_ref(&(0..800)), "{what}");
+                let refused = back(&index, &[3, 800, 5]).expect_err("no such id").to_string();
+                assert!(refused.contains("no vector 800: ids are below 800"), "{what}: {refused}");
+            }
+        }
+    }
+}
+
+#[test]
+fn striped_indexes_give_back_what_they_were_given() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = vectors(Element::F32, 800, DIM, 1);
+    for kind in KINDS {
+        let folders = ["a", "b"].map(|disk| dir.path().join(format!("{}-{disk}", kind.name)));
+        folders.iter().for_each(|folder| fs::create_dir(folder).unwrap());
+        let stripe = Some(StripeOptions { stripe_bytes: 4096, ..StripeOptions::over(&folders) });
+        let path = dir.path().join(kind.name);
+        kind.build_with(&path, &data, &BuildOptions { stripe, ..kind.options(Metric::L2) });
+        let found = back(&open(&path, OpenOptions::default()), &IDS).unwrap();
+        assert!(found.bytes == rows(&data, &IDS), "{}", kind.name);
+    }
+}
+
+#[test]
+fn floats_come_back_as_they_are_stored() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = vectors(Element::F32, 800, DIM, 1);
+    let given = floats(Element::F32, &rows(&data, &IDS));
+    let forms = [(None, 1e-6), (Some(StoreAs::F16), 1e-3), (Some(StoreAs::I8), 2e-2)];
+    for (metric, (store_as, off)) in Metric::ALL.into_iter().flat_map(|m| forms.map(|form| (m, form))) {
+        for kind in KINDS {
+            let what = format!("{metric} {store_as:?} {}", kind.name);
+            let path = dir.path().join(&what);
+            kind.build_with(&path, &data, &BuildOptions { store_as, ..kind.options(metric) });
+            let found = back(&open(&path, OpenOptions::default()), &IDS).unwrap();
+            assert_eq!(found.element, Element::F32, "{what}");
+            let found = floats(Element::F32, &found.bytes);
+            let largest = given.iter().fold(0.0_f32, |largest, value| largest.max(value.abs()));
+            match (metric, store_as) {
+                (Metric::Cosine, _) => same(&found, &directions(&given), off, &what),
+                (_, None) => same(&found, &given, 0.0, &what),
+                _ => same(&found, &given, off * largest, &what),
+            }
+        }
+    }
+}
+
+#[test]
+fn the_least_memory_is_enough_and_is_kept_to() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = vectors(Element::F32, 800, DIM, 1);
+    for kind in KINDS {
+        let path = dir.path().join(kind.name);
+        kind.build_with(&path, &data, &kind.options(Metric::L2));
+        let tight =
+            |bytes| Index::open(&path, &OpenOptions { memory_bytes: Some(bytes), ..OpenOptions::default() });
+        let Err(IndexError::Memory { needed, .. }) = tight(0) else { panic!("{}: no need", kind.name) };
+        let index = tight(needed).unwrap();
+        let before = index.dram_bytes(0, 0, 0);
+        for _ in 0..2 {
+            assert!(back(&index, &IDS).unwrap().bytes == rows(&data, &IDS), "{}", kind.name);
+        }
+        let taken = index.dram_bytes(0, 0, 0);
+        assert!(taken <= before.max(needed), "{}: {before} bytes, then {taken} of {needed}", kind.name);
+    }
+}
+
+#[test]
+fn damage_is_told_and_nothing_is_given_back_from_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = vectors(Element::U8, 800, DIM, 1);
+    let all: Vec<u32> = (0..800).collect();
+    for kind in KINDS {
+        let path = dir.path().join(kind.name);
+        kind.build_with(&path, &data, &kind.options(Metric::L2));
+        let index = open(&path, OpenOptions::default());
+        let file = path.join(&index.manifest().paged_file().name);
+        let sound = fs::read(&file).unwrap();
+        for at in [100, sound.len() / 3, sound.len() / 2] {
+            let mut bytes = sound.clone();
+            bytes[at] ^= 4;
+            fs::write(&file, bytes).unwrap();
+            match back(&open(&path, OpenOptions::default()), &all) {
+                Ok(found) => assert!(found.bytes == rows(&data, &all), "{} at {at}", kind.name),
+                Err(IndexError::Damaged { .. }) => {}
+                Err(error) => panic!("{} at {at}: {error}", kind.name),
+            }
+        }
+        fs::write(&file, sound).unwrap();
+    }
+}
+
+#[test]
+fn whoever_cancels_is_given_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let (path, data) = (dir.path().join("index"), vectors(Element::U8, 800, DIM, 1));
+    let kind = KINDS[0];
+    kind.build_with(&path, &data, &kind.options(Metric::L2));
+    let cancel = AtomicBool::new(true);
+    let control = Control { cancel: Some(&cancel), deadline: None };
+    let given_up = open(&path, OpenOptions::default()).vectors(&IDS, control);
+    assert!(matches!(given_up, Err(IndexError::Cancelled)));
+}
+
+#[test]
+fn what_was_inserted_comes_back_and_what_was_deleted_does_not() {
+    let dir = tempfile::tempdir().unwrap();
+    let (path, data) = (dir.path().join("index"), vectors(Element::U8, 900, DIM, 1));
+    let first = VectorFile::from_rows(Element::U8, DIM, data.rows(0..800).unwrap().to_vec()).unwrap();
+    build(&first, &path, &BuildOptions::of(LshOptions::default()), &Silent).unwrap();
+    let index = open(&path, OpenOptions::default());
+    for at in (800..900).step_by(20) {
+        let some = data.rows(at..at + 20).unwrap().to_vec();
+        index.insert(&VectorFile::from_rows(Element::U8, DIM, some).unwrap()).unwrap();
+    }
+    index.delete(&[0, 5, 6, 850, 899]).unwrap();
+    let held = [1..5, 7..850, 851..899];
+    let ids: Vec<u32> = held.iter().cloned().flatten().rev().collect();
+    let check = |index: &Index, what: &str| {
+        assert_eq!(index.ids(Control::default()).unwrap(), held, "{what}");
+        assert!(back(index, &ids).unwrap().bytes == rows(&data, &ids), "{what}");
+        for (id, why) in [(5, "deleted"), (850, "deleted"), (899, "deleted"), (900, "below 900")] {
+            let refused = back(index, &[1, id]).expect_err("not there").to_string();
+            assert!(refused.contains(&format!("no vector {id}")) && refused.contains(why), "{refused}");
+        }
+    };
+    check(&index, "changed");
+    drop(index);
+    compact(&path, &Default::default(), &Silent).unwrap();
+    check(&open(&path, OpenOptions::default()), "compacted");
+}

@@ -1,0 +1,32 @@
+//! However little is looked at, as many are found as were asked for.
+
+use crate::clustered::vectors;
+use crate::families::kinds::KINDS;
+use crate::families::places::PLACES;
+use bathyal_index::SearchOptions;
+use bathyal_kernels::{Element, Metric};
+use bathyal_tier::Control;
+
+#[test]
+fn however_many_lists_are_left_out_as_many_are_found_as_were_asked_for() {
+    let dir = tempfile::tempdir().unwrap();
+    let (data, queries) = (vectors(Element::U8, 500, 16, 1), vectors(Element::U8, 20, 16, 2));
+    for kind in KINDS {
+        let path = dir.path().join(kind.name);
+        kind.build_with(&path, &data, &kind.options_with(Metric::L2, |lists| lists.replicas = Some(1)));
+        for place in &PLACES {
+            let index = place.open(&path);
+            // Few lists, some of them, and more than there are; the nearest alone holds fewer than are wanted.
+            for probes in [1, 5, 1000] {
+                let lists = kind.is_lists();
+                let (probes, prune) = (lists.then_some(probes), lists.then_some(1e-6));
+                let effort = kind.effort(100);
+                let options = SearchOptions { k: 100, effort, probes, prune, ..SearchOptions::default() };
+                let what = format!("{} on {}, {probes:?}", kind.name, place.name);
+                let found = index.search(&queries, &options, Control::default());
+                let found = found.unwrap_or_else(|e| panic!("{what}: {e}"));
+                assert_eq!(found.ids.len(), 20 * 100, "{what}");
+            }
+        }
+    }
+}

@@ -1,0 +1,50 @@
+//! No answer from bytes that did not arrive, are damaged or belong elsewhere.
+
+use crate::clustered::vectors;
+use crate::families::kinds::{KINDS, Kind};
+use crate::families::places::{open, simulated};
+use bathyal_index::{IndexError, OpenOptions, SearchMode};
+use bathyal_kernels::{Element, Metric};
+use bathyal_tier::backend::sim::{Fault, SimOptions, When};
+
+/// Pages that are damaged in turn: of a larger index some are left out.
+const MOST_PAGES: u64 = 60;
+
+#[test]
+fn what_did_not_arrive_is_never_an_answer() {
+    let dir = tempfile::tempdir().unwrap();
+    let (data, query) = (vectors(Element::U8, 2000, 128, 1), vectors(Element::U8, 1, 128, 2));
+    for kind in KINDS {
+        let path = dir.path().join(kind.name);
+        kind.build_with(&path, &data, &kind.options_with(Metric::L2, |lists| lists.replicas = Some(3)));
+        // Few reads, so that many pages are not touched at all.
+        let kind = Kind { effort: if kind.is_lists() { 1 } else { 10 }, ..kind };
+        let index = open(&path, OpenOptions::default());
+        let sound = kind.search(&index, &query, SearchMode::Batched).unwrap();
+        let pages = index.tier().len().div_ceil(4096);
+        for fault in [Fault::Error(5), Fault::Short(100), Fault::Flip(12_345), Fault::Misdirect(7)] {
+            let (mut failed, mut answered) = (0, 0);
+            for page in (0..pages).step_by(pages.div_ceil(MOST_PAGES) as usize) {
+                let script = vec![(When::Touching(page * 4096), fault)];
+                let (sim, handle) = simulated(&index, SimOptions { script, ..SimOptions::default() });
+                for mode in [SearchMode::Batched, SearchMode::Pipelined] {
+                    let what = format!("{} {fault:?} at page {page}", kind.name);
+                    match kind.search(&sim, &query, mode) {
+                        Err(IndexError::Read { .. } | IndexError::Damaged { .. }) => failed += 1,
+                        Err(other) => panic!("{what}: {other}"),
+                        Ok(found) => {
+                            answered += 1;
+                            if mode == SearchMode::Batched || kind.is_one_in_any_order() {
+                                assert_eq!(found.ids, sound.ids, "{what}");
+                                assert_eq!(found.distances, sound.distances, "{what}");
+                            }
+                        }
+                    }
+                }
+                assert!(handle.violations().is_empty());
+            }
+            let what = format!("{} {fault:?}: {failed} failed, {answered} answered", kind.name);
+            assert!(failed > 0 && (answered > 0 || kind.reads_all()), "{what}");
+        }
+    }
+}

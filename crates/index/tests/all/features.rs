@@ -1,0 +1,288 @@
+//! What an open index does besides the nearest k: ranges, several indexes, blocks, warm-up, explanations, counters.
+
+use crate::clustered::vectors;
+use bathyal_index::families::flat::FlatOptions;
+use bathyal_index::families::lsh::LshOptions;
+use bathyal_index::{
+    BuildOptions, ClusterOptions, Effort, FamilyOptions, GraphOptions, Index, IndexError, OpenOptions,
+    RangeOptions, SearchOptions, SpannOptions, TierChoice, build, search_many,
+};
+use bathyal_kernels::{Element, Metric};
+use bathyal_tier::Control;
+use bathyal_vectors::groundtruth::exact_neighbors;
+use bathyal_vectors::progress::Silent;
+use bathyal_vectors::{IdFile, IdWriter, VectorFile};
+use std::num::NonZeroUsize;
+use std::path::Path;
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Family {
+    Cluster,
+    Graph,
+    Spann,
+    Flat,
+    Lsh,
+}
+
+const FAMILIES: [Family; 5] = [Family::Cluster, Family::Graph, Family::Spann, Family::Flat, Family::Lsh];
+
+impl Family {
+    fn options(self) -> FamilyOptions {
+        match self {
+            Family::Cluster => ClusterOptions::default().into(),
+            Family::Flat => FlatOptions::default().into(),
+            Family::Lsh => LshOptions::default().into(),
+            Family::Graph => {
+                GraphOptions { max_degree: 24, search_list: 50, ..GraphOptions::default() }.into()
+            }
+            // So that grouped lists have addresses to follow, and doubles.
+            Family::Spann => SpannOptions { replicas: Some(8), ..SpannOptions::default() }.into(),
+        }
+    }
+}
+
+fn built(path: &Path, data: &VectorFile, family: Family, metric: Metric) -> Index {
+    let options = BuildOptions { metric, threads: 2, ..BuildOptions::of(family.options()) };
+    build(data, path, &options, &Silent).unwrap();
+    Index::open(path, &OpenOptions::default()).unwrap()
+}
+
+#[test]
+fn a_range_is_what_brute_force_finds() {
+    let dir = tempfile::tempdir().unwrap();
+    for family in FAMILIES {
+        for (metric, element) in
+            [(Metric::L2, Element::F32), (Metric::InnerProduct, Element::F16), (Metric::Cosine, Element::U8)]
+        {
+            let (data, queries) = (vectors(element, 3000, 24, 1), vectors(element, 40, 24, 2));
+            let index = built(&dir.path().join(format!("{family:?}-{metric}")), &data, family, metric);
+            let truth = exact_neighbors(&data, &queries, metric, 3000, None, &Silent).unwrap();
+            // From a handful of answers to more than a cluster holds.
+            for rank in [3, 40, 400] {
+                let radius = truth.distances(0).unwrap()[rank];
+                let options = RangeOptions { recall: 0.95, ..RangeOptions::default() };
+                let found = index.range_search(&queries, radius, &options, Control::default()).unwrap();
+                let (mut hits, mut wanted) = (0, 0);
+                assert_eq!(found.offsets.len(), 41);
+                for q in 0..40 {
+                    let part = found.offsets[q]..found.offsets[q + 1];
+                    let (ids, distances) = (&found.ids[part.clone()], &found.distances[part]);
+                    assert!(distances.is_sorted() && distances.iter().all(|d| *d <= radius));
+                    let within = truth.distances(q).unwrap().partition_point(|d| *d <= radius);
+                    hits += truth.ids(q)[..within].iter().filter(|id| ids.contains(id)).count();
+                    wanted += within;
+                }
+                let recall = hits as f64 / wanted as f64;
+                println!("{family:?} {metric} rank {rank}: {recall} of {wanted}, {:?}", found.totals);
+                assert!(recall >= 0.92, "{family:?} {metric} rank {rank}: {recall} of {wanted}");
+                assert!(found.ids.len() <= wanted + wanted / 50 + 1, "{} of {wanted}", found.ids.len());
+            }
+            // No squared distance is below 0.
+            if metric != Metric::L2 {
+                let none = f32::NEG_INFINITY;
+                let found = index.range_search(&queries, none, &RangeOptions::default(), Control::default());
+                let found = found.unwrap();
+                assert_eq!((found.ids.len(), found.offsets), (0, vec![0; 41]));
+            }
+            let all = RangeOptions { limit: Some(25), ..RangeOptions::default() };
+            let found = index.range_search(&queries, f32::INFINITY, &all, Control::default()).unwrap();
+            assert_eq!(found.ids.len(), 40 * 25);
+            assert!(found.notes[0].contains("limit"), "{:?}", found.notes);
+        }
+    }
+}
+
+#[test]
+fn a_range_of_everything_holds_everything() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = vectors(Element::U8, 300, 8, 1);
+    for family in FAMILIES {
+        let index = built(&dir.path().join(format!("{family:?}")), &data, family, Metric::L2);
+        let every =
+            |radius, options: &RangeOptions| index.range_search(&data, radius, options, Control::default());
+        let found = every(f32::INFINITY, &RangeOptions::default()).unwrap();
+        assert_eq!(found.ids.len(), 300 * 300, "{family:?}");
+        let itself = every(0.0, &RangeOptions::default()).unwrap();
+        assert!((0..300).all(|q| itself.ids[itself.offsets[q]..itself.offsets[q + 1]].contains(&(q as u32))));
+        for radius in [f32::NAN, -1.0, -f32::MIN_POSITIVE, f32::NEG_INFINITY] {
+            assert!(matches!(every(radius, &RangeOptions::default()), Err(IndexError::Parameter(_))));
+        }
+        let none = RangeOptions { limit: Some(0), ..RangeOptions::default() };
+        assert!(matches!(every(1.0, &none), Err(IndexError::Parameter(_))));
+        let lost = RangeOptions { recall: 2.0, ..RangeOptions::default() };
+        assert!(matches!(every(1.0, &lost), Err(IndexError::Parameter(_))));
+    }
+}
+
+#[test]
+fn a_range_stays_within_its_budget_and_says_so() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = vectors(Element::U8, 20_000, 8, 1);
+    let query = VectorFile::from_rows(Element::U8, 8, data.row(5).to_vec()).unwrap();
+    for family in FAMILIES {
+        let index = built(&dir.path().join(format!("{family:?}")), &data, family, Metric::L2);
+        // Room for a usual search, not for a list of all vectors.
+        let open = |bytes| {
+            Index::open(index.path(), &OpenOptions { memory_bytes: Some(bytes), ..OpenOptions::default() })
+        };
+        let needed = match open(1) {
+            Err(IndexError::Memory { needed, .. }) => needed,
+            other => panic!("{:?}", other.err()),
+        };
+        let tight = open(needed + (64 << 10)).unwrap();
+        let options = RangeOptions { threads: 1, ..RangeOptions::default() };
+        let found = tight.range_search(&query, f32::INFINITY, &options, Control::default()).unwrap();
+        assert!(found.ids.len() >= 16 && found.ids.len() < 20_000, "{family:?}: {}", found.ids.len());
+        assert!(found.notes.iter().any(|note| note.contains("budget")), "{:?}", found.notes);
+    }
+}
+
+#[test]
+fn several_indexes_answer_as_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let (all, queries) = (vectors(Element::U8, 2000, 16, 1), vectors(Element::U8, 30, 16, 2));
+    let part = |rows: std::ops::Range<usize>| {
+        VectorFile::from_rows(Element::U8, 16, all.rows(rows).unwrap().to_vec()).unwrap()
+    };
+    let one = built(&dir.path().join("one"), &part(0..700), Family::Cluster, Metric::L2);
+    let two = built(&dir.path().join("two"), &part(700..705), Family::Graph, Metric::L2);
+    let three = built(&dir.path().join("three"), &part(705..2000), Family::Graph, Metric::L2);
+    let truth = exact_neighbors(&all, &queries, Metric::L2, 10, None, &Silent).unwrap();
+    let options = SearchOptions { effort: Effort::SearchList(300), ..SearchOptions::default() };
+    let found = search_many(&[&one, &two, &three], &queries, &options, Control::default()).unwrap();
+    assert_eq!((found.k, &found.first_ids[..]), (10, &[0, 700, 705][..]));
+    let ids: Vec<u32> = found.places.iter().map(|place| found.id(*place) as u32).collect();
+    let found_ids = IdFile::from_parts(10, ids, None).unwrap();
+    let hits: usize =
+        (0..30).map(|q| truth.ids(q).iter().filter(|id| found_ids.ids(q).contains(id)).count()).sum();
+    assert!(hits >= 295, "{hits} of 300");
+    assert!(found.distances.chunks(10).all(|row| row.is_sorted()));
+    assert!(found.totals.reads > 0 && found.latencies_ns.iter().all(|ns| *ns > 0));
+
+    let few = SearchOptions { k: 5000, effort: Effort::SearchList(5000), ..SearchOptions::default() };
+    let found = search_many(&[&two, &one], &queries, &few, Control::default()).unwrap();
+    assert_eq!((found.k, found.places.len()), (705, 30 * 705));
+    assert!(found.notes[0].contains("only 705"), "{:?}", found.notes);
+
+    let other = built(&dir.path().join("ip"), &part(0..100), Family::Cluster, Metric::InnerProduct);
+    let wide = built(&dir.path().join("wide"), &vectors(Element::U8, 50, 17, 1), Family::Graph, Metric::L2);
+    for (lot, word) in [(&[&one, &other][..], "metric"), (&[&one, &wide], "dim"), (&[], "at least one")] {
+        let refused = search_many(lot, &queries, &options, Control::default()).unwrap_err().to_string();
+        assert!(refused.contains(word), "{refused}");
+    }
+}
+
+#[test]
+fn blocks_answer_as_the_whole_and_are_written_as_they_come() {
+    let dir = tempfile::tempdir().unwrap();
+    let (data, queries) = (vectors(Element::F32, 1500, 16, 1), vectors(Element::F32, 103, 16, 2));
+    for family in FAMILIES {
+        let index = built(&dir.path().join(format!("{family:?}")), &data, family, Metric::L2);
+        let options = SearchOptions::default();
+        let whole = index.search(&queries, &options, Control::default()).unwrap();
+        for name in ["found.ibin", "found.ivecs"] {
+            let path = dir.path().join(name);
+            let mut writer = IdWriter::create(&path, 10).unwrap();
+            let mut seen = Vec::new();
+            let each = |rows: std::ops::Range<usize>, found: bathyal_index::SearchResult| {
+                seen.push(rows);
+                writer.push(&found.ids, &found.distances).map_err(IndexError::from)
+            };
+            let block = NonZeroUsize::new(25).unwrap();
+            index.search_blocks(&queries, block, &options, Control::default(), each).unwrap();
+            assert_eq!(seen, [0..25, 25..50, 50..75, 75..100, 100..103]);
+            assert!(!path.exists(), "nothing is there before it is finished");
+            writer.finish().unwrap();
+            let read = IdFile::open(&path).unwrap();
+            assert_eq!(read.all_ids(), whole.ids);
+            assert!(name == "found.ivecs" || read.all_distances() == Some(&whole.distances[..]));
+            std::fs::remove_file(&path).unwrap();
+        }
+        let stop = |_, _| Err(IndexError::Cancelled);
+        let block = NonZeroUsize::new(1).unwrap();
+        assert!(index.search_blocks(&queries, block, &options, Control::default(), stop).is_err());
+    }
+    assert!(IdWriter::create(dir.path().join("x.ibin"), 0).is_err());
+    assert!(IdWriter::create(dir.path().join("x.fbin"), 3).is_err());
+    let mut writer = IdWriter::create(dir.path().join("x.ibin"), 3).unwrap();
+    assert!(writer.push(&[1, 2], &[0.0, 0.0]).is_err());
+    assert!(writer.finish().is_err(), "no query");
+    assert!(!dir.path().join("x.ibin").exists());
+}
+
+#[test]
+fn explanations_agree_with_searches() {
+    let dir = tempfile::tempdir().unwrap();
+    let (data, queries) = (vectors(Element::U8, 2000, 32, 1), vectors(Element::U8, 5, 32, 2));
+    for family in FAMILIES {
+        let path = dir.path().join(format!("{family:?}"));
+        built(&path, &data, family, Metric::L2);
+        for tier in [TierChoice::File, TierChoice::Dram] {
+            let index = Index::open(&path, &OpenOptions { tier, ..OpenOptions::default() }).unwrap();
+            let options = SearchOptions::default();
+            let found = index.search(&queries, &options, Control::default()).unwrap();
+            let told = index.explain(&queries, 3, &options, Control::default()).unwrap();
+            let cost = found.per_query[3];
+            assert_eq!((told.hops, told.reads, told.bytes), (cost.hops, cost.reads, cost.bytes));
+            assert_eq!(told.code_distances, cost.code_distances);
+            assert_eq!(told.full_distances, cost.full_distances);
+            assert_eq!(told.ids, found.ids[30..40]);
+            assert_eq!(told.distances, found.distances[30..40]);
+            assert_eq!(told.groups_scanned.is_some(), matches!(family, Family::Cluster | Family::Spann));
+            let phases: u64 = told.phases.iter().map(|phase| phase.ns).sum();
+            assert!(phases > 0 && phases <= told.total_ns, "{told:?}");
+            let memory: u64 = told.memory.iter().map(|part| part.bytes).sum();
+            // A query of a cluster index may rank twice as many groups as its effort says, and holds them as it does candidates.
+            let ranked = match family {
+                Family::Cluster => told.groups.unwrap().min(2 * told.probes.unwrap()),
+                _ => 0,
+            };
+            let planned = told.search_list.max(ranked) as u32;
+            assert_eq!(memory, index.dram_bytes(1, 1, planned), "{told:?}");
+            assert!(index.explain(&queries, 5, &options, Control::default()).is_err());
+        }
+    }
+}
+
+#[test]
+fn a_warm_index_answers_the_same() {
+    let dir = tempfile::tempdir().unwrap();
+    for (element, metric) in [(Element::U8, Metric::L2), (Element::F16, Metric::Cosine)] {
+        let (data, queries) = (vectors(element, 1000, 16, 1), vectors(element, 20, 16, 2));
+        for family in FAMILIES {
+            let cold = built(&dir.path().join(format!("{family:?}-{element}")), &data, family, metric);
+            let warm = Index::open(cold.path(), &OpenOptions::default()).unwrap();
+            let options = SearchOptions { threads: 2, ..SearchOptions::default() };
+            let report = warm.warm(&options, Control::default()).unwrap();
+            assert!(report.queries > 0 && report.reads > 0 && report.bytes > 0, "{report:?}");
+            let [a, b] = [&cold, &warm].map(|i| i.search(&queries, &options, Control::default()).unwrap());
+            assert_eq!((a.ids, a.distances), (b.ids, b.distances));
+        }
+    }
+}
+
+#[test]
+fn counters_count_every_query_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let (data, queries) = (vectors(Element::U8, 1000, 16, 1), vectors(Element::U8, 37, 16, 2));
+    for family in FAMILIES {
+        let index = built(&dir.path().join(format!("{family:?}")), &data, family, Metric::L2);
+        assert_eq!(index.stats().queries, 0);
+        let found = index.search(&queries, &SearchOptions::default(), Control::default()).unwrap();
+        let again = index.search(&queries, &SearchOptions::default(), Control::default()).unwrap();
+        let deadline = Some(std::time::Instant::now());
+        index.search(&queries, &SearchOptions::default(), Control { cancel: None, deadline }).unwrap_err();
+        let stats = index.stats();
+        assert_eq!(stats.errors, 1);
+        assert!((74..=111).contains(&stats.queries), "{stats:?}");
+        assert!(stats.reads >= found.totals.reads + again.totals.reads);
+        assert_eq!(stats.latency_histogram.iter().map(|bar| bar.queries).sum::<u64>(), stats.queries);
+        let text = stats.to_prometheus();
+        assert!(text.contains("# TYPE bathyal_queries_total counter"), "{text}");
+        assert!(text.contains("le=\"+Inf\""), "{text}");
+        for line in text.lines().filter(|line| !line.starts_with('#')) {
+            let (name, value) = line.rsplit_once(' ').unwrap();
+            assert!(name.starts_with("bathyal_") && value.parse::<f64>().is_ok(), "{line}");
+        }
+    }
+}

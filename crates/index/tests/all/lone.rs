@@ -1,0 +1,119 @@
+//! A lone query, which the calling thread answers itself in memory, and what that thread does while others work.
+
+use crate::clustered::vectors;
+use bathyal_index::{
+    BuildOptions, ClusterOptions, Effort, FamilyOptions, GraphOptions, Index, IndexError, OpenOptions,
+    SearchOptions, TierChoice, build,
+};
+use bathyal_kernels::Element;
+use bathyal_tier::Control;
+use bathyal_vectors::VectorFile;
+use bathyal_vectors::progress::Silent;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Instant;
+
+fn graph() -> FamilyOptions {
+    GraphOptions { max_degree: 24, search_list: 50, ..GraphOptions::default() }.into()
+}
+
+fn families() -> [FamilyOptions; 2] {
+    [ClusterOptions::default().into(), graph()]
+}
+
+const DIM: usize = 32;
+
+fn built(dir: &Path, family: FamilyOptions) -> Index {
+    let options = BuildOptions::of(family);
+    let path = dir.join("index");
+    build(&vectors(Element::U8, 3000, DIM, 1), &path, &options, &Silent).unwrap();
+    Index::open(path, &OpenOptions { tier: TierChoice::Dram, ..OpenOptions::default() }).unwrap()
+}
+
+fn row(queries: &VectorFile, row: usize) -> VectorFile {
+    VectorFile::from_rows(Element::U8, DIM, queries.row(row).to_vec()).unwrap()
+}
+
+fn options(search_list: u32) -> SearchOptions {
+    SearchOptions { effort: Effort::SearchList(search_list), ..SearchOptions::default() }
+}
+
+#[test]
+fn a_lone_query_is_answered_as_one_of_many() {
+    for family in families() {
+        let dir = tempfile::tempdir().unwrap();
+        let index = built(dir.path(), family);
+        let queries = vectors(Element::U8, 40, DIM, 2);
+        let expected = index.search(&queries, &options(60), Control::default()).unwrap();
+        let ask = || {
+            for at in 0..queries.count() {
+                let found = index.search(&row(&queries, at), &options(60), Control::default()).unwrap();
+                assert_eq!((found.threads, found.per_query.len()), (1, 1));
+                assert_eq!(found.per_query[0], expected.per_query[at], "query {at}");
+                assert_eq!(found.ids, expected.ids[at * 10..][..10], "query {at}");
+                assert_eq!(found.distances, expected.distances[at * 10..][..10], "query {at}");
+            }
+        };
+        std::thread::scope(|scope| {
+            for _ in 0..5 {
+                scope.spawn(ask);
+            }
+        });
+        assert_eq!(index.stats().queries, 6 * queries.count() as u64);
+    }
+}
+
+#[test]
+fn a_lone_query_is_cancelled_or_late_like_any_other() {
+    for family in families() {
+        let dir = tempfile::tempdir().unwrap();
+        let index = built(dir.path(), family);
+        let query = vectors(Element::U8, 1, DIM, 2);
+        let raised = AtomicBool::new(true);
+        let cancelled = Control { cancel: Some(&raised), deadline: None };
+        assert!(matches!(index.search(&query, &options(60), cancelled), Err(IndexError::Cancelled)));
+        let late = Control { cancel: None, deadline: Some(Instant::now()) };
+        assert!(matches!(index.search(&query, &options(60), late), Err(IndexError::Deadline)));
+        assert_eq!(index.stats().errors, 2);
+        assert!(index.search(&query, &options(60), Control::default()).is_ok());
+    }
+}
+
+#[test]
+fn the_caller_is_called_meanwhile_and_may_cancel() {
+    let dir = tempfile::tempdir().unwrap();
+    let index = built(dir.path(), graph());
+    // A minute of searching.
+    let queries = vectors(Element::U8, 100_000, DIM, 2);
+    let (cancel, calls) = (AtomicBool::new(false), AtomicUsize::new(0));
+    let meanwhile = || {
+        if calls.fetch_add(1, Ordering::Relaxed) == 2 {
+            cancel.store(true, Ordering::Relaxed);
+        }
+    };
+    let control = Control { cancel: Some(&cancel), deadline: None };
+    let outcome = index.search_attended(&queries, &options(1000), control, &meanwhile);
+    assert!(matches!(outcome, Err(IndexError::Cancelled)));
+    assert_eq!(calls.load(Ordering::Relaxed), 3);
+}
+
+#[test]
+fn jobs_are_dealt_out_while_workers_end_others() {
+    let dir = tempfile::tempdir().unwrap();
+    let index = built(dir.path(), ClusterOptions::default().into());
+    let queries = vectors(Element::U8, 80, DIM, 2);
+    let with = |threads| SearchOptions { threads, ..options(60) };
+    // So many workers that their loads change while they are put in order.
+    let expected = index.search(&queries, &with(40), Control::default()).unwrap();
+    let two = VectorFile::from_rows(Element::U8, DIM, [queries.row(0), queries.row(1)].concat()).unwrap();
+    std::thread::scope(|scope| {
+        for _ in 0..16 {
+            scope.spawn(|| {
+                for _ in 0..300 {
+                    let found = index.search(&two, &with(2), Control::default()).unwrap();
+                    assert_eq!(found.ids, expected.ids[..20]);
+                }
+            });
+        }
+    });
+}

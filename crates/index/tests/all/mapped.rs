@@ -1,0 +1,168 @@
+//! Indexes in mapped memory: the answers of every other tier, the memory that counts, and files that are truncated
+//! while threads search them.
+
+use crate::clustered::vectors;
+use bathyal_index::families::flat::FlatOptions;
+use bathyal_index::families::lsh::LshOptions;
+use bathyal_index::{
+    BuildOptions, ClusterOptions, Effort, FamilyOptions, GraphLayoutChoice, GraphOptions, Index, IndexError,
+    OpenOptions, PostingLayout, QueryStats, SearchOptions, SearchResult, SpannOptions, TierChoice, build,
+};
+use bathyal_kernels::Element;
+use bathyal_tier::{Control, TierError};
+use bathyal_vectors::VectorFile;
+use bathyal_vectors::progress::{Progress, Silent};
+use std::path::Path;
+use std::sync::Mutex;
+
+fn built(path: &Path, family: FamilyOptions) -> VectorFile {
+    let data = vectors(Element::U8, 3000, 32, 1);
+    build(&data, path, &BuildOptions::of(family), &Silent).unwrap();
+    vectors(Element::U8, 40, 32, 2)
+}
+
+/// All families and layouts.
+fn kinds() -> [FamilyOptions; 10] {
+    let graph = |layout| GraphOptions { layout, max_degree: 20, ..GraphOptions::default() }.into();
+    // Replicas in every layout of lists, so that there are addresses to follow.
+    let lists = |layout| SpannOptions { layout, replicas: Some(8), ..SpannOptions::default() }.into();
+    [
+        ClusterOptions::default().into(),
+        graph(GraphLayoutChoice::Padded),
+        graph(GraphLayoutChoice::PageLocal),
+        graph(GraphLayoutChoice::Csr),
+        lists(PostingLayout::Coupled),
+        lists(PostingLayout::Decoupled),
+        lists(PostingLayout::Grouped),
+        FlatOptions::default().into(),
+        LshOptions::default().into(),
+        FlatOptions { code_bytes: Some(16), ..FlatOptions::default() }.into(),
+    ]
+}
+
+fn folder() -> tempfile::TempDir {
+    let memory = Path::new("/dev/shm");
+    if memory.is_dir() { tempfile::tempdir_in(memory).unwrap() } else { tempfile::tempdir().unwrap() }
+}
+
+fn choice(text: &str) -> TierChoice {
+    text.parse().unwrap()
+}
+
+fn open(path: &Path, tier: TierChoice) -> Index {
+    Index::open(path, &OpenOptions { tier, ..OpenOptions::default() }).unwrap()
+}
+
+fn search(index: &Index, queries: &VectorFile) -> Result<SearchResult, IndexError> {
+    // Where all vectors are compared there are no candidates.
+    let all = index.manifest().family == "flat" && index.memory_split().codes == 0;
+    let options = SearchOptions {
+        effort: if all { Effort::Recall(1.0) } else { Effort::SearchList(60) },
+        threads: 2,
+        in_flight: Some(9),
+        ..SearchOptions::default()
+    };
+    index.search(queries, &options, Control::default())
+}
+
+#[test]
+fn answers_and_counters_are_those_of_every_other_tier() {
+    for family in kinds() {
+        let dir = folder();
+        let path = dir.path().join("index");
+        let groups = ["cluster", "lsh"].contains(&family.family())
+            || format!("{family:?}").contains("code_bytes: Some(16)");
+        let queries = built(&path, family.clone());
+        let file = search(&open(&path, TierChoice::File), &queries).unwrap();
+        // Where bytes are read in place, some layouts ask for the bytes of a record alone: DRAM is what must agree.
+        let dram = search(&open(&path, TierChoice::Dram), &queries).unwrap();
+        // Pages that were checked when they were loaded need not be read whole: groups then read candidates alone.
+        assert!(groups || (&dram.ids, &dram.distances) == (&file.ids, &file.distances));
+        let shared = format!("mapped:{}", dir.path().display());
+        let node = if cfg!(target_os = "linux") { "mapped:node=0" } else { "mapped" };
+        let checked = format!("{shared},verify");
+        for place in ["dram", "mapped", node, &shared, &shared, &checked] {
+            let index = open(&path, choice(place));
+            let found = search(&index, &queries).unwrap();
+            // What is this process's DRAM counts, a node or a file does not.
+            let counted = index.memory_split().pages > 0;
+            let expected = if groups && !counted { &file } else { &dram };
+            assert_eq!(found.ids, expected.ids, "{place}");
+            assert_eq!(found.distances, expected.distances, "{place}");
+            // A device moves whole sectors, of which runs of blocks begin anywhere.
+            let counters = |cost: &QueryStats| match family.family() {
+                "lsh" => QueryStats { bytes: 0, ..*cost },
+                _ => *cost,
+            };
+            let of = |result: &SearchResult| result.per_query.iter().map(counters).collect::<Vec<_>>();
+            assert_eq!(of(&found), of(expected), "{place}");
+            assert_eq!(counted, place == "dram" || place == "mapped", "{place}");
+            let kind = if place == "dram" { "dram: " } else { "mapped: " };
+            assert!(index.stats().place.starts_with(kind), "{}", index.stats().place);
+        }
+    }
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn a_region_truncated_under_search_threads_is_an_error_that_says_so() {
+    for family in kinds() {
+        let dir = folder();
+        let path = dir.path().join("index");
+        let queries = built(&path, family);
+        let region = dir.path().join("region");
+        let tier = || choice(&format!("mapped:{}", region.display()));
+        let index = open(&path, tier());
+        let sound = search(&index, &queries).unwrap();
+        for cut in [0, 5000] {
+            let file = std::fs::File::options().write(true).open(&region).unwrap();
+            std::thread::scope(|scope| {
+                let searching = scope.spawn(|| {
+                    loop {
+                        match search(&index, &queries) {
+                            Ok(found) => assert_eq!(found.ids, sound.ids),
+                            Err(error) => return error,
+                        }
+                    }
+                });
+                file.set_len(cut).unwrap();
+                let error = searching.join().unwrap();
+                assert!(matches!(error, IndexError::Tier(TierError::Lost { .. })), "{error}");
+            });
+        }
+        drop(index);
+        assert_eq!(search(&open(&path, tier()), &queries).unwrap().ids, sound.ids);
+    }
+}
+
+/// Notes the stages, and cancels when one has come so far.
+struct Watcher {
+    stages: Mutex<Vec<String>>,
+    cancel: bool,
+}
+
+impl Progress for Watcher {
+    fn stage(&self, name: &str, _total: u64) {
+        self.stages.lock().unwrap().push(name.to_owned());
+    }
+
+    fn advance(&self, _done: u64) {}
+
+    fn cancelled(&self) -> bool {
+        self.cancel && !self.stages.lock().unwrap().is_empty()
+    }
+}
+
+#[test]
+fn loading_is_shown_and_can_be_cancelled() {
+    let dir = folder();
+    let path = dir.path().join("index");
+    built(&path, ClusterOptions::default().into());
+    let options = OpenOptions { tier: choice("mapped"), ..OpenOptions::default() };
+    let watch = |cancel| Watcher { stages: Mutex::default(), cancel };
+    let watcher = watch(false);
+    Index::open_attended(&path, &options, &watcher).unwrap();
+    assert_eq!(*watcher.stages.lock().unwrap(), ["loading the pages"]);
+    let cancelled = Index::open_attended(&path, &options, &watch(true)).err();
+    assert!(matches!(cancelled, Some(IndexError::Cancelled)));
+}

@@ -1,0 +1,363 @@
+//! Indexes in an object store: found, built, copied, replaced and searched there, before all of it is in memory and after.
+
+use crate::clustered::vectors;
+use bathyal_index::families::lsh::LshOptions;
+use bathyal_index::format::manifest::Manifest;
+use bathyal_index::{
+    BuildOptions, ClusterOptions, CopyOptions, Effort, GraphOptions, Index, IndexError, OpenOptions,
+    PruneOptions, SearchMode, SearchOptions, SearchResult, StoreOptions, TierChoice, build, compact_in, copy,
+    find, holding, inspect_in, verify_in,
+};
+use bathyal_kernels::{Element, Metric};
+use bathyal_object::{Shaper, Shaping};
+use bathyal_store::{DraftExt, Replace};
+use bathyal_tier::Control;
+use bathyal_vectors::VectorFile;
+use bathyal_vectors::progress::Silent;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+use tempfile::TempDir;
+
+/// A store that is as far away as one in the same zone.
+const NEAR: Shaping =
+    Shaping { first_byte_ms: 3.0, spread: 0.3, requests_per_s: 20_000.0, bytes_per_s: 625e6 };
+
+/// A place in the store of this process, of a test's own.
+struct Place {
+    scratch: TempDir,
+    name: String,
+    store: StoreOptions,
+}
+
+impl Place {
+    fn new(name: &str) -> Place {
+        let scratch = tempfile::tempdir().unwrap();
+        let store = StoreOptions::new([("scratch", scratch.path().to_str().unwrap())]).unwrap();
+        Place { scratch, name: format!("memory://objects/{name}"), store }
+    }
+
+    fn path(&self) -> &Path {
+        Path::new(&self.name)
+    }
+
+    /// The options of a process that is `shaping` away.
+    fn options(&self, shaping: Option<Shaping>) -> OpenOptions {
+        let mut store = self.store.clone();
+        store.shaper = shaping.map(|shaping| Arc::new(Shaper::new(shaping, 3)));
+        OpenOptions { store, ..OpenOptions::default() }
+    }
+
+    fn open(&self) -> Index {
+        Index::open(self.path(), &self.options(None)).unwrap()
+    }
+
+    fn copied(&self, index: &Path) {
+        let options = CopyOptions { to: self.store.clone(), ..CopyOptions::default() };
+        copy(index, self.path(), &options, &Silent).unwrap();
+    }
+}
+
+/// 40,000 vectors in groups: codes of several pieces' worth would be larger, so they come in one.
+fn built(folder: &Path) -> (PathBuf, VectorFile) {
+    let path = folder.join("index");
+    let options = BuildOptions::of(ClusterOptions::default());
+    build(&vectors(Element::U8, 40_000, 64, 1), &path, &options, &Silent).unwrap();
+    (path, vectors(Element::U8, 30, 64, 2))
+}
+
+fn search(index: &Index, queries: &VectorFile) -> SearchResult {
+    // Named, since the effort for a recall follows what the store can do.
+    let options =
+        SearchOptions { effort: Effort::SearchList(40), probes: Some(30), ..SearchOptions::default() };
+    index.search(queries, &options, Control::default()).unwrap()
+}
+
+#[test]
+fn answers_are_those_of_a_folder_before_the_codes_are_there_and_after() {
+    let folder = tempfile::tempdir().unwrap();
+    let (path, queries) = built(folder.path());
+    let local = search(&Index::open(&path, &OpenOptions::default()).unwrap(), &queries);
+    let place = Place::new("arriving");
+    place.copied(&path);
+    let index = Index::open(place.path(), &place.options(Some(NEAR))).unwrap();
+    let early = search(&index, &queries);
+    index.wait(Control::default()).unwrap();
+    let arrival = index.arrival().unwrap();
+    assert_eq!((arrival.here, &arrival.failed), (arrival.all, &None));
+    let late = search(&index, &queries);
+    for found in [&early, &late] {
+        assert_eq!((&found.ids, &found.distances), (&local.ids, &local.distances));
+    }
+    assert_eq!((late.totals.hops, late.totals.reads), (local.totals.hops, local.totals.reads), "one round");
+    assert!(early.totals.hops >= late.totals.hops);
+    let asked = late.requests.unwrap();
+    assert_eq!(asked.reads, late.totals.reads);
+    assert!((1..=asked.reads).contains(&(asked.requests - asked.hedges - asked.retries)), "{asked:?}");
+    assert!(local.requests.is_none() && index.opening_requests().unwrap().requests < 10);
+}
+
+/// What stands under `path`, with a manifest that says another checksum of the rows: they never come as a whole, so that searches
+/// read those that they need. `change` may damage one.
+fn without_rows(path: &Path, place: &Place, change: fn(&mut Vec<u8>)) {
+    let mut manifest = Manifest::read(path).unwrap();
+    let names: Vec<String> = manifest.files.iter().map(|file| file.name.clone()).collect();
+    manifest.files.iter_mut().find(|file| file.name == "rows.bin").unwrap().crc32c ^= 1;
+    let held = holding(place.path(), &place.store).unwrap();
+    let draft = held.store().begin(&held.name, Replace::Generation).unwrap();
+    for name in &names {
+        let mut bytes = std::fs::read(path.join(name)).unwrap();
+        if name == "rows.bin" {
+            change(&mut bytes);
+        }
+        draft.put(name, &bytes).unwrap();
+    }
+    draft.put("manifest.json", &manifest.to_bytes().unwrap()).unwrap();
+    let names: Vec<&str> = names.iter().map(String::as_str).chain(["manifest.json"]).collect();
+    draft.publish(&names, "").unwrap();
+}
+
+#[test]
+fn answers_before_the_centroids_are_there_are_those_of_a_folder() {
+    let folder = tempfile::tempdir().unwrap();
+    for metric in [Metric::L2, Metric::Cosine] {
+        let path = folder.path().join(metric.to_string());
+        let options = BuildOptions { metric, ..BuildOptions::of(ClusterOptions::default()) };
+        build(&vectors(Element::F32, 20_000, 32, 1), &path, &options, &Silent).unwrap();
+        let queries = vectors(Element::F32, 30, 32, 2);
+        let place = Place::new(&format!("early-{metric}"));
+        without_rows(&path, &place, |_| ());
+        let (local, index) = (Index::open(&path, &OpenOptions::default()).unwrap(), place.open());
+        index.wait(Control::default()).unwrap();
+        let arrival = index.arrival().unwrap();
+        assert!(arrival.here < arrival.all && arrival.failed.unwrap().contains("checksum"));
+        // Centroids and codes of 32 groups a round; of all groups; of as many as hold the neighbours that are asked for.
+        for (probes, k, rounds) in [(10, 10, 2), (150, 10, 6), (5000, 10, 8), (1, 1500, 13)] {
+            let effort = Effort::SearchList(k.max(40));
+            let options =
+                SearchOptions { k: k as usize, effort, probes: Some(probes), ..SearchOptions::default() };
+            let search = |index: &Index| index.search(&queries, &options, Control::default()).unwrap();
+            let (early, late) = (search(&index), search(&local));
+            // Groups are chosen by the codes of their centroids: nearly the same.
+            let common = |(a, b): (&[u32], &[u32])| a.iter().filter(|id| b.contains(id)).count();
+            let pairs = early.ids.chunks_exact(k as usize).zip(late.ids.chunks_exact(k as usize));
+            let share = pairs.map(common).sum::<usize>() as f64 / early.ids.len() as f64;
+            assert!(share > if probes == 5000 { 0.999 } else { 0.95 }, "{metric}, {probes}, {k}: {share}");
+            assert!(early.totals.hops <= 30 * rounds, "{metric}, {probes}, {k}: {:?}", early.totals);
+            assert!(early.totals.hops > late.totals.hops, "{metric}, {probes}, {k}");
+        }
+        // Far away all that is read at once is one wait.
+        let far = Index::open(place.path(), &place.options(Some(NEAR))).unwrap();
+        far.wait(Control::default()).unwrap();
+        for probes in [150, 5000] {
+            let options = SearchOptions {
+                effort: Effort::SearchList(40),
+                probes: Some(probes),
+                ..SearchOptions::default()
+            };
+            let found = far.search(&queries, &options, Control::default()).unwrap();
+            assert_eq!(found.totals.hops, 30 * 2, "{metric}, {probes}");
+        }
+    }
+}
+
+#[test]
+fn a_damaged_centroid_is_no_wrong_answer_before_all_are_there() {
+    let folder = tempfile::tempdir().unwrap();
+    let (path, queries) = built(folder.path());
+    let place = Place::new("damaged-row");
+    without_rows(&path, &place, |rows| *rows.last_mut().unwrap() ^= 1);
+    let index = place.open();
+    index.wait(Control::default()).unwrap();
+    let all =
+        SearchOptions { effort: Effort::SearchList(40), probes: Some(5000), ..SearchOptions::default() };
+    let refused = index.search(&queries, &all, Control::default()).unwrap_err().to_string();
+    assert!(refused.contains("the centroid of group") && refused.contains("checksum"), "{refused}");
+}
+
+#[test]
+fn whoever_waits_and_whoever_loads_all_gets_the_same_as_of_a_folder() {
+    let folder = tempfile::tempdir().unwrap();
+    let (path, queries) = built(folder.path());
+    let place = Place::new("whole");
+    place.copied(&path);
+    let opened: [fn(OpenOptions) -> OpenOptions; 3] = [
+        |options| OpenOptions { wait: true, ..options },
+        |options| OpenOptions { tier: TierChoice::Dram, ..options },
+        |options| OpenOptions { memory_bytes: Some(32 << 20), ..options },
+    ];
+    for change in opened {
+        let local = Index::open(&path, &change(OpenOptions::default())).unwrap();
+        let index = Index::open(place.path(), &change(place.options(None))).unwrap();
+        assert!(index.arrival().is_none());
+        let found = search(&index, &queries);
+        assert_eq!(found.ids, search(&local, &queries).ids);
+        let asked = found.requests.unwrap();
+        assert_eq!(
+            asked.requests == 0,
+            index.memory_split().pages > 0,
+            "nothing is asked for what is in memory"
+        );
+    }
+}
+
+#[test]
+fn a_budget_counts_the_answers_that_are_on_their_way() {
+    let folder = tempfile::tempdir().unwrap();
+    let (path, queries) = built(folder.path());
+    let place = Place::new("budget");
+    place.copied(&path);
+    let local = search(&Index::open(&path, &OpenOptions::default()).unwrap(), &queries);
+    let options = SearchOptions {
+        effort: Effort::SearchList(40),
+        probes: Some(30),
+        threads: 1,
+        in_flight: Some(32),
+        ..SearchOptions::default()
+    };
+    let (mut refused, mut answered) = (0, 0);
+    for budget in (2..24).map(|mib| mib << 20) {
+        let opening = OpenOptions { memory_bytes: Some(budget), ..place.options(Some(NEAR)) };
+        let found = Index::open(place.path(), &opening)
+            .and_then(|index| index.search(&queries, &options, Control::default()));
+        match found {
+            Ok(found) => {
+                // The tightest have shorter codes.
+                let pairs = found.ids.chunks_exact(10).zip(local.ids.chunks_exact(10));
+                let common: usize = pairs.map(|(a, b)| a.iter().filter(|id| b.contains(id)).count()).sum();
+                assert!(found.ids.len() == local.ids.len() && common * 10 >= found.ids.len() * 8, "{budget}");
+                answered += 1;
+            }
+            Err(IndexError::Memory { needed, given, .. }) => {
+                assert!(needed > given && answered == 0, "{needed} of {given}");
+                refused += 1;
+            }
+            Err(error) => panic!("{budget}: {error}"),
+        }
+    }
+    assert!(refused > 0 && answered > 0, "{refused} {answered}");
+}
+
+#[test]
+fn an_index_is_built_described_verified_and_copied_back() {
+    let folder = tempfile::tempdir().unwrap();
+    let place = Place::new("built");
+    let data = vectors(Element::U8, 3000, 32, 5);
+    let options = BuildOptions { store: place.store.clone(), ..BuildOptions::of(ClusterOptions::default()) };
+    build(&data, place.path(), &options, &Silent).unwrap();
+    let again = build(&data, place.path(), &options, &Silent);
+    assert!(matches!(again, Err(IndexError::Exists { .. })));
+    let found = find(place.path(), &[], &place.store).unwrap();
+    assert!(verify_in(found.as_ref(), &Silent).unwrap().sound);
+    let report = inspect_in(found.as_ref(), &Silent).unwrap();
+    assert_eq!(report.manifest.vectors, 3000);
+    let back = folder.path().join("back");
+    let options = CopyOptions { from: place.store.clone(), ..CopyOptions::default() };
+    copy(place.path(), &back, &options, &Silent).unwrap();
+    let queries = vectors(Element::U8, 20, 32, 6);
+    let (here, there) = (Index::open(&back, &OpenOptions::default()).unwrap(), place.open());
+    assert_eq!(search(&here, &queries).ids, search(&there, &queries).ids);
+    assert_eq!(there.path(), place.path());
+    let left = place.scratch.path().read_dir().unwrap().flat_map(|f| f.unwrap().path().read_dir().unwrap());
+    assert_eq!(left.count(), 0, "nothing is left over on this machine");
+}
+
+#[test]
+fn a_graph_far_away_goes_on_with_each_vector_and_a_near_one_hop_by_hop() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("index");
+    build(&vectors(Element::U8, 6000, 128, 5), &path, &BuildOptions::of(GraphOptions::default()), &Silent)
+        .unwrap();
+    let queries = vectors(Element::U8, 30, 128, 6);
+    let place = Place::new("far");
+    place.copied(&path);
+    let near = Index::open(&path, &OpenOptions::default()).unwrap();
+    let far = Index::open(place.path(), &place.options(Some(NEAR))).unwrap();
+    assert_eq!((near.default_mode(), far.default_mode()), (SearchMode::Batched, SearchMode::Pipelined));
+    let search = |index: &Index, mode| {
+        let options = SearchOptions { effort: Effort::SearchList(50), mode, ..SearchOptions::default() };
+        index.search(&queries, &options, Control::default()).unwrap()
+    };
+    // Whoever says how gets the answers of a near one.
+    let (here, there) = (search(&near, None), search(&far, Some(SearchMode::Batched)));
+    assert_eq!(here.distances.len(), there.distances.len());
+    let same = search(&far, None);
+    let pairs = here.ids.chunks_exact(10).zip(same.ids.chunks_exact(10));
+    let common: usize = pairs.map(|(a, b)| a.iter().filter(|id| b.contains(id)).count()).sum();
+    assert!(common * 100 >= here.ids.len() * 90, "{common} of {}", here.ids.len());
+}
+
+#[test]
+fn replaced_under_a_reader_and_pruned() {
+    let place = Place::new("replaced");
+    let queries = vectors(Element::U8, 20, 32, 6);
+    let options = BuildOptions {
+        store: place.store.clone(),
+        overwrite: true,
+        ..BuildOptions::of(ClusterOptions::default())
+    };
+    build(&vectors(Element::U8, 50_000, 32, 5), place.path(), &options, &Silent).unwrap();
+    let old = Index::open(place.path(), &OpenOptions { wait: true, ..place.options(None) }).unwrap();
+    let before = search(&old, &queries);
+    build(&vectors(Element::U8, 2000, 32, 7), place.path(), &options, &Silent).unwrap();
+    assert_eq!(place.open().len(), 2000);
+    assert_eq!(search(&old, &queries).ids, before.ids, "readers keep what they have");
+    let holding = holding(place.path(), &place.store).unwrap();
+    let pruned = |kept, dry_run| holding.prune(&PruneOptions { kept, dry_run }).unwrap();
+    let young = pruned(Duration::from_secs(3600), false);
+    assert_eq!((young.generations, young.kept), (0, 1));
+    let would = pruned(Duration::ZERO, true);
+    assert_eq!((would.generations, would.objects > 0), (1, true));
+    assert_eq!(search(&old, &queries).ids, before.ids, "a dry run removes nothing");
+    assert_eq!(pruned(Duration::ZERO, false), would);
+    assert_eq!(place.open().len(), 2000, "what stands there stays");
+    let error = old.search(&queries, &SearchOptions::default(), Control::default()).unwrap_err();
+    assert!(matches!(error, IndexError::Read { .. }) && error.to_string().contains("gone"), "{error}");
+    assert_eq!(pruned(Duration::ZERO, false).generations, 0);
+}
+
+#[test]
+fn inserts_deletes_and_compaction() {
+    let place = Place::new("changing");
+    let options = BuildOptions { store: place.store.clone(), ..BuildOptions::of(LshOptions::default()) };
+    build(&vectors(Element::U8, 2000, 32, 5), place.path(), &options, &Silent).unwrap();
+    let index = place.open();
+    let more = vectors(Element::U8, 30, 32, 8);
+    assert_eq!(index.insert(&more).unwrap(), 2000..2030);
+    assert_eq!(index.delete(&[3, 2001]).unwrap(), 2);
+    let nearest = |index: &Index| {
+        let found =
+            index.search(&more, &SearchOptions { k: 1, ..SearchOptions::default() }, Control::default());
+        found.unwrap().ids
+    };
+    let ids = nearest(&index);
+    assert_eq!((ids[0], ids[1] == 2001, ids[2]), (2000, false, 2002));
+    let other = place.open();
+    assert_eq!((nearest(&other), other.len()), (ids.clone(), 2028));
+    let busy = other.insert(&more).unwrap_err();
+    assert!(matches!(busy, IndexError::Store(_)), "{busy}");
+    drop((index, other));
+    let holding = holding(place.path(), &place.store).unwrap();
+    let (store, name) = (holding.store(), &holding.name);
+    compact_in(store, name, Some(place.scratch.path()), &Default::default(), &Silent).unwrap();
+    let compacted = place.open();
+    assert_eq!((nearest(&compacted), compacted.len()), (ids, 2028));
+}
+
+#[test]
+fn what_leads_nowhere_is_refused() {
+    let place = Place::new("none");
+    let options = place.options(None);
+    let open = |path: &str| Index::open(path, &options).map(drop).unwrap_err();
+    assert!(open("memory://objects/nothing").to_string().contains("no such index"));
+    assert!(matches!(open("ftp://x/y"), IndexError::Parameter(_)));
+    let odd = StoreOptions::new([("region", "moon")]).unwrap();
+    let error = find("memory://objects/x", &[], &odd).map(drop).unwrap_err();
+    assert!(matches!(error, IndexError::Parameter(_)), "{error}");
+    let error = find("folder", &[], &odd).map(drop).unwrap_err();
+    assert!(error.to_string().contains("store options"), "{error}");
+    let error = find(place.path(), &[PathBuf::from("/")], &place.store).map(drop).unwrap_err();
+    assert!(matches!(error, IndexError::Parameter(_)), "{error}");
+    let holding = holding("folder/index", &StoreOptions::default()).unwrap();
+    assert!(matches!(holding.prune(&PruneOptions::default()), Err(IndexError::Parameter(_))));
+}

@@ -1,0 +1,287 @@
+//! Lists of codes: what every index of them keeps to, beside the lists of vectors that it otherwise is.
+
+use crate::clustered::vectors;
+use crate::stops::Stops;
+use bathyal_index::families::spann::SpannEntry;
+use bathyal_index::format::manifest::Manifest;
+use bathyal_index::format::postings::{PostingLayout, Postings};
+use bathyal_index::{
+    BuildOptions, Effort, Index, IndexError, OpenOptions, RangeOptions, SearchOptions, SearchResult,
+    SpannOptions, TierChoice, build, inspect, verify,
+};
+use bathyal_kernels::quantize::CodeKind;
+use bathyal_kernels::{Element, Metric};
+use bathyal_tier::Control;
+use bathyal_vectors::VectorFile;
+use bathyal_vectors::groundtruth::exact_neighbors;
+use bathyal_vectors::progress::Silent;
+use std::collections::{BTreeMap, HashMap};
+use std::ops::Range;
+use std::path::Path;
+use std::sync::atomic::AtomicUsize;
+
+fn lists() -> SpannOptions {
+    SpannOptions {
+        layout: PostingLayout::Coupled,
+        code_kind: Some(CodeKind::Axes),
+        code_bytes: Some(12),
+        centroid_share: 0.04,
+        ..SpannOptions::default()
+    }
+}
+
+fn of(metric: Metric, lists: SpannOptions) -> BuildOptions {
+    BuildOptions { metric, threads: 2, ..BuildOptions::of(lists) }
+}
+
+fn options(metric: Metric) -> BuildOptions {
+    of(metric, lists())
+}
+
+fn open(path: &Path, tier: TierChoice) -> Index {
+    Index::open(path, &OpenOptions { tier, ..OpenOptions::default() }).unwrap()
+}
+
+fn search(index: &Index, queries: &VectorFile, options: &SearchOptions) -> SearchResult {
+    index.search(queries, options, Control::default()).unwrap()
+}
+
+fn recall(found: &SearchResult, data: &VectorFile, queries: &VectorFile, metric: Metric) -> f64 {
+    let truth = exact_neighbors(data, queries, metric, found.k, None, &Silent).unwrap();
+    let rows = found.ids.chunks(found.k).enumerate();
+    let hits: usize = rows.map(|(q, row)| truth.ids(q).iter().filter(|id| row.contains(id)).count()).sum();
+    hits as f64 / found.ids.len() as f64
+}
+
+/// The lists of an index as its files have them, with the code of each of their vectors.
+struct Stored {
+    entry: SpannEntry,
+    /// Ids by place.
+    ids: Vec<u32>,
+    rows: Vec<Vec<u8>>,
+    lists: Vec<Vec<u32>>,
+}
+
+impl Stored {
+    fn read(path: &Path) -> Stored {
+        let manifest = Manifest::read(path).unwrap();
+        let entry = SpannEntry::read(&manifest).unwrap();
+        let code_bytes = entry.list_codes.as_ref().unwrap().code_bytes as usize;
+        let row_bytes = manifest.element().unwrap().row_bytes(manifest.dim as usize);
+        let table = std::fs::read(path.join(&entry.lists.name)).unwrap();
+        let table = Postings::coded_from_bytes(row_bytes, code_bytes, manifest.vectors, &table).unwrap();
+        let file = std::fs::read(path.join(&entry.file.name)).unwrap();
+        let bytes = |range: Range<u64>| &file[range.start as usize..range.end as usize];
+        let rows = bytes(table.places_range(0, manifest.vectors as u32)).chunks(row_bytes + 4);
+        let (rows, ids) = rows
+            .map(|row| (row[..row_bytes].to_vec(), u32::from_le_bytes(row[row_bytes..].try_into().unwrap())))
+            .unzip();
+        let mut first_factors: HashMap<u32, Vec<u8>> = HashMap::new();
+        let mut lists = Vec::new();
+        for list in 0..table.lists() as u32 {
+            let count = table.stored_of(list) as usize;
+            let (codes, places) = bytes(table.rows_range(list)).split_at(count * code_bytes);
+            let places: Vec<u32> =
+                places.as_chunks::<4>().0.iter().map(|place| u32::from_le_bytes(*place)).collect();
+            // The first factor of each code, a number of 16 bits, leads its block.
+            let mut number = 0;
+            for block in codes.chunks(32 * code_bytes) {
+                for factor in block[..block.len() / code_bytes * 2].chunks(2) {
+                    let same = first_factors.entry(places[number]).or_insert(factor.to_vec());
+                    assert_eq!(same, factor, "a vector has two codes");
+                    number += 1;
+                }
+            }
+            lists.push(places);
+        }
+        Stored { entry, ids, rows, lists }
+    }
+}
+
+/// The ids of the lists of an index of copies.
+fn copied_lists(path: &Path) -> Vec<Vec<u32>> {
+    let manifest = Manifest::read(path).unwrap();
+    let entry = SpannEntry::read(&manifest).unwrap();
+    let row_bytes = manifest.element().unwrap().row_bytes(manifest.dim as usize);
+    let table = std::fs::read(path.join(&entry.lists.name)).unwrap();
+    let table = Postings::from_bytes(PostingLayout::Coupled, row_bytes, manifest.vectors, &table).unwrap();
+    let file = std::fs::read(path.join(&entry.file.name)).unwrap();
+    (0..table.lists() as u32)
+        .map(|list| {
+            let range = table.rows_range(list);
+            let ids = range.start as usize + table.stored_of(list) as usize * row_bytes;
+            let ids = file[ids..range.end as usize].as_chunks::<4>().0;
+            ids.iter().map(|id| u32::from_le_bytes(*id)).collect()
+        })
+        .collect()
+}
+
+#[test]
+fn lists_hold_the_codes_of_what_they_would_hold_copies_of() {
+    let dir = tempfile::tempdir().unwrap();
+    for metric in [Metric::L2, Metric::InnerProduct, Metric::Cosine] {
+        for element in Element::ALL {
+            let what = format!("{metric} {element}");
+            let (data, queries) = (vectors(element, 3000, 24, 1), vectors(element, 50, 24, 2));
+            let (path, plain) = (dir.path().join(&what), dir.path().join(format!("{what} copies")));
+            build(&data, &path, &options(metric), &Silent).unwrap();
+            let copies = SpannOptions { code_kind: None, ..lists() };
+            build(&data, &plain, &of(metric, copies), &Silent).unwrap();
+            let report = verify(&path, &Silent).unwrap();
+            assert!(report.sound && report.vectors == 3000, "{what}: {report:?}");
+
+            let stored = Stored::read(&path);
+            let mut sorted = stored.ids.clone();
+            sorted.sort_unstable();
+            assert!(sorted.into_iter().eq(0..3000), "{what}: every vector once");
+            if metric != Metric::Cosine || !element.has_unit_vectors() {
+                let same = |(id, row): (&u32, &Vec<u8>)| row == data.row(*id as usize);
+                assert!(stored.ids.iter().zip(&stored.rows).all(same), "{what}");
+            }
+            let of_list =
+                |list: &Vec<u32>| list.iter().map(|place| stored.ids[*place as usize]).collect::<Vec<_>>();
+            assert_eq!(stored.lists.iter().map(of_list).collect::<Vec<_>>(), copied_lists(&plain), "{what}");
+
+            for tier in [TierChoice::File, TierChoice::Dram] {
+                let index = open(&path, tier);
+                for wanted in [0.8, 0.95] {
+                    let options = SearchOptions { effort: Effort::Recall(wanted), ..Default::default() };
+                    let found = search(&index, &queries, &options);
+                    let recall = recall(&found, &data, &queries, metric);
+                    // 500 neighbours: three standard errors of a low recall.
+                    assert!(recall > f64::from(wanted) - 0.05, "{what}: recall {recall} for {wanted}");
+                    assert!(found.per_query.iter().all(|cost| cost.hops == 2), "{what}");
+                }
+            }
+            let about = inspect(&path, &Silent).unwrap().description;
+            let list_codes = about.facts.iter().find(|fact| fact.name == "list_codes").unwrap();
+            assert_eq!(list_codes.value, serde_json::json!(["axes", 12]), "{what}");
+            // The first lists find nearly all of so few bits.
+            let long = stored.entry.calibration.curves.iter().all(|curve| curve.points.len() > 10);
+            assert!(long || element == Element::B1, "{what}");
+        }
+    }
+}
+
+#[test]
+fn candidates_and_lists_are_chosen_apart() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("index");
+    let (data, queries) = (vectors(Element::F32, 5000, 32, 1), vectors(Element::F32, 50, 32, 2));
+    build(&data, &path, &of(Metric::L2, SpannOptions { code_bytes: Some(8), ..lists() }), &Silent).unwrap();
+    let index = open(&path, TierChoice::File);
+    let of = |search_list, probes| {
+        let effort = Effort::SearchList(search_list);
+        let found = search(&index, &queries, &SearchOptions { effort, probes, ..Default::default() });
+        let lists = found.own.of("lists").unwrap();
+        for (cost, lists) in found.per_query.iter().zip(lists) {
+            // As many are compared as were asked for, unless one list does not hold them.
+            let fewer = probes == Some(1) && cost.full_distances < search_list;
+            assert!(cost.full_distances == search_list || fewer, "{cost:?}");
+            assert!(probes.is_none_or(|probes| *lists == probes));
+        }
+        (recall(&found, &data, &queries, Metric::L2), found.totals.code_distances)
+    };
+    let (few, many) = (of(10, Some(20)), of(200, Some(20)));
+    assert!(few.0 + 0.1 < many.0 && few.1 == many.1, "{few:?} {many:?}");
+    assert!(of(200, Some(1)).0 + 0.1 < many.0);
+    assert!(of(200, None).0 > 0.95, "lists enough for the candidates");
+    // What is found within a distance comes from the same searches.
+    let radius = 24.0 * 18.0 * 18.0;
+    let range = RangeOptions { recall: 0.9, ..RangeOptions::default() };
+    let found = index.range_search(&queries, radius, &range, Control::default()).unwrap();
+    assert!(found.distances.iter().all(|distance| *distance <= radius));
+    assert!(found.ids.len() > 1000);
+    let explained = index.explain(&queries, 3, &SearchOptions::default(), Control::default()).unwrap();
+    assert!(explained.hops == 2 && explained.code_distances > explained.full_distances);
+    assert!(explained.memory.iter().any(|part| part.part == "codec"));
+    assert!(index.warm(&SearchOptions::default(), Control::default()).unwrap().reads > 0);
+}
+
+/// The bytes of all files but those that hold seconds.
+fn files(path: &Path) -> BTreeMap<String, Vec<u8>> {
+    let files = std::fs::read_dir(path).unwrap().map(|entry| entry.unwrap());
+    files
+        .map(|entry| (entry.file_name().into_string().unwrap(), std::fs::read(entry.path()).unwrap()))
+        .filter(|(name, _)| name != "manifest.json")
+        .collect()
+}
+
+#[test]
+fn one_seed_gives_one_index_whatever_the_threads() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = vectors(Element::F16, 4000, 16, 3);
+    let mut first = None;
+    for threads in [1, 2, 5] {
+        let path = dir.path().join(threads.to_string());
+        build(&data, &path, &BuildOptions { threads, ..options(Metric::L2) }, &Silent).unwrap();
+        let found = files(&path);
+        assert!(
+            found.keys().all(|name| name.ends_with(".bin") && !name.contains("rows")),
+            "{:?}",
+            found.keys()
+        );
+        let curves = SpannEntry::read(&Manifest::read(&path).unwrap()).unwrap().calibration;
+        assert!(
+            first.get_or_insert((found.clone(), curves.clone())) == &(found, curves),
+            "{threads} threads"
+        );
+    }
+}
+
+#[test]
+fn any_budget_gives_an_index_as_good() {
+    let dir = tempfile::tempdir().unwrap();
+    let (data, queries) = (vectors(Element::U8, 60_000, 96, 4), vectors(Element::U8, 50, 96, 5));
+    let free = SpannOptions { replicas: Some(3), code_bytes: Some(64), ..lists() };
+    let free = of(Metric::L2, free);
+    let tight = BuildOptions { memory_bytes: Some(1 << 20), ..free.clone() };
+    let refused = build(&data, &dir.path().join("tight"), &tight, &Silent).unwrap_err();
+    let IndexError::Memory { needed, .. } = refused else { panic!("{refused}") };
+    for memory_bytes in [None, Some(needed)] {
+        let options = BuildOptions { memory_bytes, ..free.clone() };
+        let path = dir.path().join(format!("{memory_bytes:?}"));
+        let report = build(&data, &path, &options, &Silent).unwrap();
+        assert!(memory_bytes.is_none_or(|given| report.planned_memory_bytes <= given), "{report:?}");
+        assert!(verify(&path, &Silent).unwrap().sound);
+        let options = SearchOptions { effort: Effort::Recall(0.9), ..Default::default() };
+        let found = search(&open(&path, TierChoice::File), &queries, &options);
+        let recall = recall(&found, &data, &queries, Metric::L2);
+        assert!(recall > 0.85, "{memory_bytes:?}: {recall}");
+    }
+}
+
+#[test]
+fn a_build_stops_wherever_it_is_asked_to_and_leaves_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = vectors(Element::U8, 2000, 16, 9);
+    let options = options(Metric::L2);
+    let counts = Stops { asked: AtomicUsize::new(0), at: usize::MAX };
+    build(&data, &dir.path().join("whole"), &options, &counts).unwrap();
+    let all = counts.asked.into_inner();
+    for part in 0..15 {
+        let stops = Stops { asked: AtomicUsize::new(0), at: all * part / 16 };
+        let error = build(&data, &dir.path().join("cut"), &options, &stops).unwrap_err();
+        assert!(matches!(error, IndexError::Cancelled), "{error}");
+    }
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1, "only the whole one is there");
+}
+
+#[test]
+fn what_lists_cannot_hold_is_refused_with_what_would_do() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = vectors(Element::F32, 100, 8, 8);
+    let base = lists();
+    let cases = [
+        (SpannOptions { layout: SpannOptions::default().layout, ..base }, "take the layout coupled"),
+        (SpannOptions { layout: PostingLayout::Decoupled, ..base }, "layout decoupled hold no codes"),
+        (SpannOptions { code_kind: Some(CodeKind::Pq), ..base }, "take axes or rabitq1 to rabitq8"),
+        (SpannOptions { code_bytes: Some(4), ..base }, "too small"),
+    ];
+    for (lists, expected) in cases {
+        let options = of(Metric::L2, lists);
+        let error = build(&data, &dir.path().join("refused"), &options, &Silent).unwrap_err().to_string();
+        assert!(error.contains(expected), "{error}");
+    }
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0, "nothing is left behind");
+}

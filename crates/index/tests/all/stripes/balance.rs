@@ -1,0 +1,54 @@
+//! Six devices as one under the searches of every family: an even load.
+//!
+//! `cargo test -p bathyal-index --test stripes even -- --nocapture` prints a table like that of `docs/stripes.md`, which
+//! `examples/stripe_spread.rs` makes of any index.
+
+use crate::clustered::vectors;
+use crate::stripes::spread::measure;
+use bathyal_index::families::flat::FlatOptions;
+use bathyal_index::{
+    BuildOptions, ClusterOptions, Effort, GraphLayoutChoice, GraphOptions, PostingLayout, SearchOptions,
+    SpannOptions, build,
+};
+use bathyal_kernels::Element;
+use bathyal_vectors::progress::Silent;
+
+const DEVICES: usize = 6;
+/// Small, as the indexes are: a file of a gigabyte has as many units of 256 KB.
+const UNIT: u32 = 4096;
+
+#[test]
+fn the_load_is_even_under_the_searches_of_every_family() {
+    let dir = tempfile::tempdir().unwrap();
+    let (data, queries) = (vectors(Element::U8, 12_000, 64, 1), vectors(Element::U8, 1500, 64, 2));
+    let graph = |layout| GraphOptions { layout, max_degree: 20, search_list: 40, ..GraphOptions::default() };
+    let lists = SpannOptions { layout: PostingLayout::Coupled, ..SpannOptions::default() };
+    let kinds = [
+        ("padded", BuildOptions::of(graph(GraphLayoutChoice::Padded))),
+        ("page_local", BuildOptions::of(graph(GraphLayoutChoice::PageLocal))),
+        ("cluster", BuildOptions::of(ClusterOptions::default())),
+        ("lists", BuildOptions::of(lists)),
+        ("flat", BuildOptions::of(FlatOptions::default())),
+    ];
+    println!("{:<10} {:>9} {:>9} {:>9} {:>16}", "index", "reads", "most/mean", "crossing", "p99 us");
+    for (name, options) in kinds {
+        let path = dir.path().join(name);
+        build(&data, &path, &options, &Silent).unwrap();
+        let (queries, effort) = match name {
+            // Every query reads everything.
+            "flat" => (vectors(Element::U8, 50, 64, 2), Effort::Recall(1.0)),
+            _ => (queries.clone(), Effort::SearchList(40)),
+        };
+        let options = SearchOptions { effort, in_flight: Some(8), ..SearchOptions::default() };
+        let spread = measure(&path, &queries, &options, DEVICES, UNIT);
+        let (all, (least, most)) = (spread.reads.iter().sum::<u64>(), spread.p99_range_us());
+        println!(
+            "{name:<10} {all:>9} {:>9.3} {:>9.3} {:>16}",
+            spread.imbalance(),
+            spread.crossing,
+            format!("{least}..{most}")
+        );
+        assert!(spread.imbalance() < 1.25, "{name}: {spread:?}");
+        assert!(most < 2 * least, "{name}: {spread:?}");
+    }
+}

@@ -1,0 +1,150 @@
+//! Graphs of more vectors than their build has memory for.
+
+use crate::clustered::vectors;
+use bathyal_index::build::planned_memory;
+use bathyal_index::{
+    BuildOptions, BuildReport, Effort, GraphLayoutChoice, GraphOptions, Index, IndexError, OpenOptions,
+    SearchOptions, SearchResult, build, inspect, verify,
+};
+use bathyal_kernels::{Element, Metric};
+use bathyal_tier::Control;
+use bathyal_vectors::VectorFile;
+use bathyal_vectors::groundtruth::exact_neighbors;
+use bathyal_vectors::progress::{Progress, Silent};
+use std::path::Path;
+use std::sync::Mutex;
+
+fn options(metric: Metric) -> BuildOptions {
+    let family = GraphOptions { max_degree: 24, search_list: 50, ..GraphOptions::default() };
+    BuildOptions { metric, threads: 1, overwrite: true, ..BuildOptions::of(family) }
+}
+
+/// The same with as little memory as will do.
+fn least(data: &VectorFile, options: BuildOptions) -> BuildOptions {
+    let least = planned_memory(data, &BuildOptions { memory_bytes: Some(1), ..options.clone() });
+    assert!(least < planned_memory(data, &options));
+    BuildOptions { memory_bytes: Some(least), ..options }
+}
+
+/// Which stages a build goes through, each in how many steps.
+#[derive(Default)]
+struct Stages(Mutex<Vec<(String, u64)>>);
+
+impl Progress for Stages {
+    fn stage(&self, name: &str, total: u64) {
+        self.0.lock().unwrap().push((name.into(), total));
+    }
+
+    fn advance(&self, _done: u64) {}
+
+    fn cancelled(&self) -> bool {
+        false
+    }
+}
+
+/// Builds in parts, and makes sure that it was.
+fn in_parts(data: &VectorFile, path: &Path, options: &BuildOptions) -> BuildReport {
+    let stages = Stages::default();
+    let report = build(data, path, options, &stages).unwrap();
+    let stages = stages.0.into_inner().unwrap();
+    let grown = stages.iter().find(|stage| stage.0 == "growing parts").map(|stage| stage.1);
+    assert_eq!(grown, Some(2 * data.count() as u64), "each vector lies in two parts");
+    report
+}
+
+fn search(path: &Path, queries: &VectorFile, k: usize, list: u32) -> SearchResult {
+    let options =
+        SearchOptions { k, effort: Effort::SearchList(list), threads: 1, ..SearchOptions::default() };
+    let index = Index::open(path, &OpenOptions::default()).unwrap();
+    index.search(queries, &options, Control::default()).unwrap()
+}
+
+#[test]
+fn parts_answer_as_well_as_the_whole() {
+    let dir = tempfile::tempdir().unwrap();
+    let (whole, parts) = (dir.path().join("whole"), dir.path().join("parts"));
+    for (metric, element) in [
+        (Metric::L2, Element::U8),
+        (Metric::Cosine, Element::F32),
+        (Metric::InnerProduct, Element::F16),
+        (Metric::Cosine, Element::I8),
+    ] {
+        let (data, queries) = (vectors(element, 6000, 24, 1), vectors(element, 100, 24, 2));
+        let truth = exact_neighbors(&data, &queries, metric, 10, None, &Silent).unwrap();
+        let of_whole = build(&data, &whole, &options(metric), &Silent).unwrap();
+        let options = least(&data, options(metric));
+        let of_parts = in_parts(&data, &parts, &options);
+        assert!(of_parts.planned_memory_bytes <= options.memory_bytes.unwrap());
+        assert_eq!((of_parts.index_bytes, of_parts.vectors), (of_whole.index_bytes, 6000));
+        let recall = [&whole, &parts].map(|path| {
+            let found = search(path, &queries, 10, 40);
+            let hits = found.ids.chunks(10).enumerate();
+            hits.map(|(q, row)| truth.ids(q).iter().filter(|id| row.contains(id)).count()).sum::<usize>()
+        });
+        println!("{metric} {element}: {recall:?} of 1000");
+        assert!(recall[1] + 15 >= recall[0] && recall[1] >= 950, "{metric} {element}: {recall:?} of 1000");
+        let verified = verify(&parts, &Silent).unwrap();
+        assert!(verified.sound, "{verified:?}");
+        let links = of_parts.details["mean_degree"].as_f64().unwrap() * 6000.0;
+        assert_eq!(verified.links as f64, links.round());
+        // The graph is whole: a list that is long enough finds all there is.
+        let all = search(&parts, &vectors(element, 1, 24, 5), 6000, 6000);
+        let mut ids = all.ids;
+        ids.sort_unstable();
+        assert!(ids.iter().copied().eq(0..6000), "{metric} {element}");
+    }
+}
+
+#[test]
+fn one_seed_and_one_thread_give_one_graph() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = vectors(Element::U8, 3000, 16, 1);
+    let built = ["a", "b"].map(|name| {
+        let path = dir.path().join(name);
+        in_parts(&data, &path, &least(&data, options(Metric::L2)));
+        inspect(&path, &Silent).unwrap().manifest
+    });
+    assert_eq!(built[0].identity, built[1].identity);
+    assert_eq!(built[0].files, built[1].files);
+}
+
+/// Vectors that no plane divides, and ones that lie in tight heaps far apart: parts that no link joins by itself.
+#[test]
+fn every_vector_is_reached() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("index");
+    let heaps = (0..2500_u32).flat_map(|i| {
+        let heap = (i % 5) as f32 * 1e6;
+        [[heap + (i / 5) as f32 * 1e-3, heap, (i % 7) as f32 * 1e-3, 0.0]; 8].concat()
+    });
+    let heaps: Vec<u8> = heaps.flat_map(f32::to_le_bytes).collect();
+    for data in [
+        VectorFile::from_rows(Element::U8, 32, vec![9; 32 * 2500]).unwrap(),
+        VectorFile::from_rows(Element::F32, 32, heaps).unwrap(),
+    ] {
+        for max_degree in [4, 16] {
+            let family = GraphOptions { max_degree, search_list: 20, ..GraphOptions::default() };
+            let options = BuildOptions { overwrite: true, ..BuildOptions::of(family) };
+            in_parts(&data, &path, &least(&data, options));
+            let verified = verify(&path, &Silent).unwrap();
+            assert!(verified.sound, "{verified:?}");
+            let query = VectorFile::from_rows(data.element(), 32, data.row(7).to_vec()).unwrap();
+            let mut ids = search(&path, &query, 2500, 2500).ids;
+            ids.sort_unstable();
+            assert!(ids.iter().copied().eq(0..2500), "degree {max_degree}");
+        }
+    }
+}
+
+#[test]
+fn another_layout_says_which_one_takes_less_memory() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = vectors(Element::U8, 3000, 16, 1);
+    for layout in [GraphLayoutChoice::PageLocal, GraphLayoutChoice::Csr] {
+        let family = GraphOptions { layout, ..GraphOptions::default() };
+        let options = BuildOptions { memory_bytes: Some(1 << 20), ..BuildOptions::of(family) };
+        let refused = build(&data, &dir.path().join("index"), &options, &Silent).unwrap_err();
+        let IndexError::Memory { ref advice, .. } = refused else { panic!("{refused}") };
+        assert!(advice.contains("padded") && advice.contains("convert"), "{refused}");
+    }
+}
