@@ -12,6 +12,7 @@ mod draw;
 mod e2lsh;
 mod gustann;
 mod numbers;
+mod records;
 mod second_tier;
 mod sets;
 mod workload;
