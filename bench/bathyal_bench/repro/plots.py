@@ -22,6 +22,8 @@ LEAST_ROOM = 1e-3
 LEAST_TOP = 1e-9
 # Labels from here on count thousands.
 LARGE = 10_000.0
+# Labels of other ticks would have more digits.
+STEPS = (1, 2, 2.5, 5, 10)
 # More ticks would have labels that touch.
 MOST_X_TICKS, MOST_Y_TICKS = 6, 7
 
@@ -84,7 +86,7 @@ def set_ticks(plot: Plot) -> None:
         (plot.xaxis, plot.get_xlim(), MOST_X_TICKS),
         (plot.yaxis, plot.get_ylim(), MOST_Y_TICKS),
     ):
-        ticks = [tick for tick in MaxNLocator(most).tick_values(low, high) if low <= tick <= high]
+        ticks = [tick for tick in MaxNLocator(most, steps=STEPS).tick_values(low, high) if low <= tick <= high]
         axis.set_ticks(ticks, [short(tick) for tick in ticks])
 
 

@@ -32,11 +32,16 @@ def spread(samples: Sequence[float]) -> float:
 def in_range(here: Sequence[float], low: float, high: float, noise: float | Sequence[float] = 0.0) -> Verdict:
     """Whether all of ``here`` lie between two numbers; ``noise`` is their :func:`spread`, for all or for each."""
     apart = [noise] * len(here) if isinstance(noise, (int, float)) else list(noise)
-    if all(low <= value <= high for value in here):
-        return Verdict.AGREES
     reach = [
         (value - abs(value) * far, value + abs(value) * far) for value, far in zip(here, apart, strict=True)
     ]
+    return within(here, low, high, reach)
+
+
+def within(here: Sequence[float], low: float, high: float, reach: Sequence[tuple[float, float]]) -> Verdict:
+    """Whether all of ``here`` lie between two numbers; ``reach`` is from where to where the repeats of each lie."""
+    if all(low <= value <= high for value in here):
+        return Verdict.AGREES
     if all(least <= high and most >= low for least, most in reach):
         return Verdict.NOISE
     return Verdict.DIFFERS
