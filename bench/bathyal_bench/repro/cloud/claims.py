@@ -52,7 +52,7 @@ class Claim:
     verdict: Verdict | None
 
 
-def claims(measured: Measured) -> list[Claim]:
+def all_claims(measured: Measured) -> list[Claim]:
     """Everything that the paper says and that can be held against what was measured."""
     answers = {"A1": what_for_what(measured), "A2": design(measured), "A3": caching(measured)}
     return [

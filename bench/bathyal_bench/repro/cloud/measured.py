@@ -37,7 +37,6 @@ class Measured:
     points: list[Record]
     sizes: list[Record]
     cached: list[Record]
-    notes: list[str]
 
     @property
     def first(self) -> str:
