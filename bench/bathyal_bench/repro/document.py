@@ -26,9 +26,9 @@ class Document:
         """Appends a line."""
         self.text += f"{text}\n"
 
-    def table(self, heads: Sequence[str], rows: Iterable[Sequence[object]] = ()) -> None:
-        """Appends a table."""
-        self.text += table(heads, rows)
+    def table(self, heads: Sequence[str], rows: Iterable[Sequence[object]] = (), right: str = "") -> None:
+        """Appends a table, see :func:`table`."""
+        self.text += table(heads, rows, right)
 
     def plot(self, name: str, axes: Axes, drawn: Sequence[Curve]) -> None:
         """Draws a plot and shows it at the end of the text so far."""
@@ -43,18 +43,22 @@ class Document:
         return written
 
 
-def table(heads: Sequence[str], rows: Iterable[Sequence[object]] = ()) -> str:
-    """A table in Markdown; a head may be empty.
+def table(heads: Sequence[str], rows: Iterable[Sequence[object]] = (), right: str = "") -> str:
+    """A table in Markdown; a head may be empty. A column is set to the right where ``right`` has an ``r``.
 
-    >>> print(table(["a", "b", ""], [[1, 2, "x"]]), end="")
+    >>> print(table(["a", "b", ""], [[1, 2, "x"]], "r  "), end="")
     | a | b | |
-    |---|---|---|
+    |---:|---|---|
     | 1 | 2 | x |
     """
-    lines = [row(heads), "|" + "---|" * len(heads), *map(row, rows)]
-    return "\n".join(lines) + "\n"
+    rules = ["---:|" if side == "r" else "---|" for side in right.ljust(len(heads))]
+    return "\n".join([row(heads), "|" + "".join(rules), *map(row, rows)]) + "\n"
 
 
 def row(cells: Sequence[object]) -> str:
-    """A row of a table, without the end of its line."""
-    return "|" + "".join(f" {cell} |" if f"{cell}" else " |" for cell in cells)
+    """A row of a table, without the end of its line; ``None`` is a blank between two spaces.
+
+    >>> row([1, "", None, "x"])
+    '| 1 | |  | x |'
+    """
+    return "|" + "".join(" |" if cell == "" else f" {'' if cell is None else cell} |" for cell in cells)

@@ -10,13 +10,13 @@ from statistics import median as middle
 UNITS = ("B", "kB", "MB", "GB", "TB", "PB")
 
 
-def fixed(value: float, digits: int = 0) -> str:
-    """So many digits behind the point, halves to even.
+def fixed(value: float | None, digits: int = 0) -> str:
+    """So many digits behind the point, halves to even. JSON has ``null`` for what is no number.
 
-    >>> fixed(2.5), fixed(0.125, 2), fixed(-0.04, 1), fixed(math.nan, 1), fixed(math.inf)
-    ('2', '0.12', '-0.0', 'NaN', 'inf')
+    >>> fixed(2.5), fixed(0.125, 2), fixed(-0.04, 1), fixed(math.nan, 1), fixed(math.inf), fixed(None)
+    ('2', '0.12', '-0.0', 'NaN', 'inf', 'NaN')
     """
-    return "NaN" if math.isnan(value) else f"{value:.{digits}f}"
+    return "NaN" if value is None or math.isnan(value) else f"{value:.{digits}f}"
 
 
 def shown(value: float) -> str:
