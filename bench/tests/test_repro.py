@@ -1,6 +1,9 @@
 """Reports of reproductions: those that are kept are what their records come to, and errors say where they are."""
 
+import doctest
+import importlib
 import json
+import pkgutil
 import re
 from pathlib import Path
 
@@ -101,3 +104,10 @@ def test_the_middle_of_nothing_is_zero():
     assert numbers.median([]) == 0.0
     assert numbers.median([4.0, 1.0]) == 2.5
     assert numbers.median([3.0, 1.0, 2.0]) == 2.0
+
+
+@pytest.mark.parametrize(
+    "name", [one.name for one in pkgutil.walk_packages(repro.__path__, f"{repro.__name__}.")]
+)
+def test_examples_in_the_documentation_hold(name):
+    assert doctest.testmod(importlib.import_module(name)).failed == 0

@@ -272,8 +272,8 @@ def test_equations_1_and_3_are_those_of_the_papers():
         "hops_per_query": 2.0,
     }
     grouped = Record({"bytes_per_query": 20.0 * 4096.0 + 300.0 * 128.0} | small, "here:1")
-    assert model.payload_qps(grouped, device()) == 1e9 / grouped["bytes_per_query"]
-    assert model.payload_qps(grouped, device(bandwidth_bytes_per_s=0.0)) == math.inf
+    assert model.payload_qps(device(), grouped) == 1e9 / grouped["bytes_per_query"]
+    assert model.payload_qps(device(bandwidth_bytes_per_s=0.0), grouped) == math.inf
     # Vectors of 128 bytes fit granules of 64 and of 256, and each takes a whole one of 4096; lists touch one more.
     assert model.moved_bytes(grouped, 64) == grouped["bytes_per_query"] + 20.0 * 63.0
     assert model.moved_bytes(grouped, 256) == 20.0 * (4096.0 + 255.0) + 300.0 * 256.0

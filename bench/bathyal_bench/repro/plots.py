@@ -86,7 +86,9 @@ def set_ticks(plot: Plot) -> None:
         (plot.xaxis, plot.get_xlim(), MOST_X_TICKS),
         (plot.yaxis, plot.get_ylim(), MOST_Y_TICKS),
     ):
-        ticks = [tick for tick in MaxNLocator(most, steps=STEPS).tick_values(low, high) if low <= tick <= high]
+        ticks = [
+            tick for tick in MaxNLocator(most, steps=STEPS).tick_values(low, high) if low <= tick <= high
+        ]
         axis.set_ticks(ticks, [short(tick) for tick in ticks])
 
 

@@ -62,8 +62,8 @@ def summary(measured: Measured) -> str:
             )
     file = measured.family_at("file", measured.k)
     if file is not None and pairs:
-        times = fixed(speeds.beside_mapped(file, pairs), 1)
-        lines.append(f"`lsh` from the file: {times} times the paper's tables mapped")
+        mapped = fixed(speeds.beside_mapped(file, pairs), 1)
+        lines.append(f"`lsh` from the file: {mapped} times the paper's tables mapped")
     family, paper, scan = ("-" if one is None else str(one) for one in measured.growths())
     lines.append(
         f"time grows as n to the power of {family} (`lsh` from a file), {paper} (the paper's tables in memory), "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 from bathyal_bench.repro.document import Document
 from bathyal_bench.repro.numbers import fixed, percent, shown
@@ -163,11 +164,11 @@ def figure_12(lists: Lists, document: Document) -> None:
     for device in lists.run["devices"]:
         name = emulated(device)
         rows = lists.on(name, layout)
-        payloads = [payload_qps(row, device) for row in rows]
+        payloads = [payload_qps(device, row) for row in rows]
         document.add(f"\n### E{name[1:]}\n\n")
         document.table(heads, map(row_12, rows, bounds, payloads))
         near = {
-            "bandwidth, equation 3": lambda row, device=device: payload_qps(row, device),
+            "bandwidth, equation 3": partial(payload_qps, device),
             "bandwidth, granules": bandwidth_qps,
         }
         drawn = bounded(rows, bounds, near)

@@ -32,7 +32,7 @@ def error_line(rows: Sequence[Record]) -> str:
     )
 
 
-def payload_qps(row: Record, device: Record) -> float:
+def payload_qps(device: Record, row: Record) -> float:
     """Equation 3: the bytes a second of the device as queries a second, payload alone."""
     bandwidth, read = device["bandwidth_bytes_per_s"], row["bytes_per_query"]
     return bandwidth / read if bandwidth > 0 and read > 0 else math.inf

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from bathyal_bench.repro.numbers import fixed, percent, shown, size
 from bathyal_bench.repro.plots import Curve
@@ -90,7 +90,7 @@ def by_size(name: str, rows: Sequence[Record], y: Number) -> Curve:
     return Curve(name, [(row["amplification"], y(row)) for row in rows])
 
 
-def bounded(rows: Sequence[Record], in_dram: Sequence[Record], bounds: dict[str, Number]) -> list[Curve]:
+def bounded(rows: Sequence[Record], in_dram: Sequence[Record], bounds: Mapping[str, Number]) -> list[Curve]:
     """Throughput against size: what was measured beside the search in DRAM, the model, and each bound of the device
     that is near enough to be seen. A bound far above everything else would press all curves to the floor."""
     drawn = [
