@@ -31,7 +31,7 @@ BENCH_PYTHON := $(BENCH_VENV)/bin/python
 BENCH_SYSTEMS := PYTHONPATH=bench $(BENCH_PYTHON) -m bathyal_bench
 
 .PHONY: help demo test test-rust test-python test-data install lint format docs site licences bench fuzz soak soak-collections ci clean \
-	bench-diskann peer-diskann check-calibration check-memory microbench bench-peers bench-check bench-report \
+	bench-diskann peer-diskann check-calibration check-memory microbench bench-peers bench-check bench-report repro-report \
 	bench-out-of-core bench-growth bench-cloud bench-threads check-dax check-rdma check-gpu check-ptx bench-gpu check-histories check-budgets check-publishing \
 	check-wheel check-adapters check-frameworks
 .DEFAULT_GOAL := help
@@ -163,6 +163,10 @@ bench: $(BENCH_VENV)/.packages $(BENCH_VENV)/.bathyal $(BENCH_VENV)/.peers ## Ba
 
 bench-report: $(BENCH_VENV)/.packages ## write a report again: make bench-report RECORDS=FILE.jsonl
 	$(BENCH_SYSTEMS) report $(RECORDS)
+
+repro-report: $(BENCH_VENV)/.packages ## write the report of a reproduction: make repro-report RECORDS=FOLDER
+	@test -n "$(RECORDS)" || { echo "say where the records are: make repro-report RECORDS=FOLDER"; exit 1; }
+	$(BENCH_SYSTEMS) repro $(RECORDS)
 
 bench-check: ## show that the bench works, on small generated data; minutes
 	$(MAKE) bench SUITE=bench/suites/check.toml BENCH_ARGS="--quiet $(BENCH_ARGS)"

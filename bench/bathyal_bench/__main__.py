@@ -1,4 +1,4 @@
-"""``python -m bathyal_bench run SUITE`` and ``python -m bathyal_bench report RECORDS``."""
+"""``python -m bathyal_bench``: ``run SUITE``, ``report RECORDS`` and ``repro FOLDER...``."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from bathyal_bench.suite import Suite, read_suite
 from bathyal_bench.tables import report
 
 try:
+    from bathyal_bench import repro
     from bathyal_bench.page import page
 except ImportError as error:
     # Before hours of measuring, not after them.
@@ -31,6 +32,10 @@ def main() -> int:
     try:
         if options.task == "run" and options.plan:
             print(chosen_run(options, asked_suite(options), sys.stdout).plan())
+            return 0
+        if options.task == "repro":
+            for folder in options.folders:
+                print("\n".join(map(str, repro.report(folder))))
             return 0
         records = options.records if options.task == "report" else run(options)
         return write_reports(records, options.quiet)
@@ -58,6 +63,10 @@ def parse() -> argparse.Namespace:
     measure.add_argument("--caches", type=words, help="in place of the suite's: warm, cold, or warm,cold")
     again = tasks.add_parser("report", help="write the reports of earlier records again")
     again.add_argument("records", type=Path, help="JSON lines of a run")
+    of_papers = tasks.add_parser("repro", help="write the report of a reproduction from its records")
+    of_papers.add_argument(
+        "folders", type=Path, nargs="+", metavar="FOLDER", help="what bathyal-repro wrote to"
+    )
     for parsed in (measure, again):
         parsed.add_argument("--quiet", action="store_true", help="do not print the tables")
     return parser.parse_args()

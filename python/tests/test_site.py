@@ -69,7 +69,7 @@ def test_the_reference_has_every_command_and_every_name() -> None:
     import bathyal
 
     told = site_hooks.command_reference()
-    for name in ("build", "search", "repro second-tier graph"):
+    for name in ("build", "search", "collection create"):
         assert f"bathyal {name}\n\n```text" in told
     assert "\n## bathyal\n" in told and "--search-list" in told
     names = set(site_hooks.python_reference().split("::: bathyal.")[1:])

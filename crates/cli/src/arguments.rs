@@ -48,7 +48,6 @@ use bathyal_console::{OutputOptions, byte_size};
 use bathyal_gpu::DeviceChoice;
 use bathyal_index::{CompactOptions, DEFAULT_SEED, GraphLayoutChoice, StoreAs, TierChoice};
 use bathyal_kernels::Element;
-use bathyal_repro::ReproArguments;
 use clap::builder::RangedU64ValueParser;
 use clap::{Args, Parser, Subcommand};
 
@@ -126,8 +125,6 @@ pub enum Command {
     Collection(CollectionCommand),
     /// Measure the device under a folder, or memory: latency, IOPS, bandwidth
     Probe(ProbeArguments),
-    /// Reproduce the figures of a paper on this machine: tables, plots, records
-    Repro(ReproArguments),
     /// Print what a shell needs to complete commands and options
     Completions(CompletionsArguments),
     /// Print a manual page, or write those of all commands

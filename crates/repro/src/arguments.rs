@@ -1,6 +1,7 @@
-//! What can be typed after `bathyal repro`.
+//! What can be typed after `bathyal-repro`.
 
-use clap::{Args, Subcommand};
+use bathyal_console::OutputOptions;
+use clap::{Parser, Subcommand};
 
 use crate::cloud::arguments::CloudArguments;
 use crate::d_hnsw::arguments::DhnswArguments;
@@ -8,12 +9,24 @@ use crate::e2lsh::arguments::E2lshArguments;
 use crate::gustann::arguments::GustannArguments;
 use crate::second_tier::arguments::SecondTier;
 
-/// `bathyal repro`.
-#[derive(Debug, Args)]
-pub struct ReproArguments {
-    /// Whose figures
+const EXIT_CODES: &str = "\
+Exit codes:
+  0    done
+  1    failed: a missing file, bad data, a full disk; stderr says what and what to do
+  2    the command line is wrong
+  3    an index is damaged, or is none
+  130  stopped by Ctrl-C; the records of what was measured are kept";
+
+/// The figures of papers, measured on this machine: records, of which `make repro-report RECORDS=FOLDER` makes a report.
+#[derive(Debug, Parser)]
+#[command(name = "bathyal-repro", version, max_term_width = 100, after_help = EXIT_CODES)]
+pub struct Arguments {
+    /// Whose figures.
     #[command(subcommand)]
     pub paper: Paper,
+    /// How to say it.
+    #[command(flatten)]
+    pub output: OutputOptions,
 }
 
 /// The papers.

@@ -1,4 +1,4 @@
-//! Numbers as reports have them.
+//! Numbers as records have them.
 
 /// The middle of `values`; 0 without any.
 pub(crate) fn median(mut values: Vec<f64>) -> f64 {
@@ -8,11 +8,6 @@ pub(crate) fn median(mut values: Vec<f64>) -> f64 {
         n if n % 2 == 1 => values[n / 2],
         n => (values[n / 2 - 1] + values[n / 2]) / 2.0,
     }
-}
-
-/// A share as per cent; "-" where there is none.
-pub(crate) fn percent(value: Option<f64>) -> String {
-    value.map_or("-".to_owned(), |value| format!("{:.1}%", 100.0 * value))
 }
 
 #[cfg(test)]

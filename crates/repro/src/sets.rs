@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use bathyal_console::{Console, Failure};
 use bathyal_kernels::Metric;
 use bathyal_vectors::VectorFile;
+use serde::Serialize;
 
 use crate::workload::{Questions, Sources, Workload, make_folders};
 
@@ -36,11 +37,35 @@ pub(crate) struct Set {
 }
 
 impl Set {
-    /// In words.
-    pub(crate) fn described(&self) -> String {
-        let Set { name, base, asked, .. } = self;
-        let (count, dim, element) = (base.count(), base.dim(), base.element().name());
-        format!("`{name}`: {count} vectors of {dim} {element}, {} queries", asked.queries.count())
+    /// What the line about the run says of it.
+    pub(crate) fn facts(&self) -> SetFacts<'_> {
+        SetFacts::of(&self.name, None, &self.base, &self.asked)
+    }
+}
+
+/// A set, as the line about the run has it.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub(crate) struct SetFacts<'a> {
+    name: &'a str,
+    /// What it is made of, where it is not as it was given.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    made: Option<&'a str>,
+    vectors: usize,
+    dim: usize,
+    element: &'static str,
+    queries: usize,
+}
+
+impl<'a> SetFacts<'a> {
+    /// Those of a set of these vectors and queries; `made` says of what, where they are not as they were given.
+    pub(crate) fn of(
+        name: &'a str,
+        made: Option<&'a str>,
+        base: &VectorFile,
+        asked: &Questions,
+    ) -> SetFacts<'a> {
+        let (vectors, dim, element) = (base.count(), base.dim(), base.element().name());
+        SetFacts { name, made, vectors, dim, element, queries: asked.queries.count() }
     }
 }
 

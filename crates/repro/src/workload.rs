@@ -65,7 +65,12 @@ impl Workload {
     }
 }
 
-/// Makes the work folder and that of the report where they are not there.
+/// A file's name as records have it: without the folders that only this machine knows.
+pub(crate) fn file_name(path: &Path) -> String {
+    path.file_name().unwrap_or_default().to_string_lossy().into_owned()
+}
+
+/// Makes the work folder and that of the records where they are not there.
 pub(crate) fn make_folders(work: &Path, output: &Path) -> Result<(), Failure> {
     for folder in [work, output] {
         std::fs::create_dir_all(folder)

@@ -24,7 +24,7 @@ Examples:
   bathyal man search | man -l -
   bathyal man --output ~/.local/share/man/man1")]
 pub struct ManArguments {
-    /// The command whose page is printed, such as search or \"repro gustann\" [default: of bathyal itself]
+    /// The command whose page is printed, such as search or \"collection create\" [default: of bathyal itself]
     #[arg(value_name = "COMMAND", conflicts_with = "output")]
     pub of: Vec<String>,
     /// Write the pages of all commands into this folder, which is made

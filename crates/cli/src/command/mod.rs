@@ -94,7 +94,6 @@ fn dispatch(command: &Command, console: &Console) -> Result<(), Failure> {
         Command::Verify(arguments) => verify::run(arguments, console),
         Command::Collection(arguments) => collection::run(arguments, console),
         Command::Probe(arguments) => probe::run(arguments, console),
-        Command::Repro(arguments) => bathyal_repro::run(arguments, console),
         Command::Completions(arguments) => completions::run(arguments, console),
         Command::Man(arguments) => man::run(arguments, console),
     }

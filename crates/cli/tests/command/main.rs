@@ -19,7 +19,6 @@ mod memory;
 mod memory_node;
 mod neighbors;
 mod ratio;
-mod repro;
 mod stripes;
 mod words;
 mod workshop;

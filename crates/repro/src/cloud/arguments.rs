@@ -1,4 +1,4 @@
-//! What can be typed after `bathyal repro cloud`.
+//! What can be typed after `bathyal-repro cloud`.
 
 use std::path::PathBuf;
 
@@ -53,20 +53,20 @@ impl StoreName {
     }
 }
 
-/// `bathyal repro cloud`.
+/// `bathyal-repro cloud`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Indexes are built in the work folder, copied into an object store in the memory of this process, and searched through an
-emulated network: a late first byte, a limit of requests a second, one link. All speeds are of that emulation, and every table
+emulated network: a late first byte, a limit of requests a second, one link. All speeds are of that emulation, and the report
 says so; recall, rounds, requests and bytes are exact.
 
 Sets after the first are what low dimensions and small elements are measured on (figures 10 to 12). With one set they are
 made of it: projected to fewer dimensions, and with bytes for floats (or floats for bytes).
 
 Examples:
-  bathyal repro cloud --base base.fbin --query queries.fbin --work cloud --output report
-  bathyal repro cloud --base gist.fbin --query gist-queries.fbin --base deep.fbin --query deep-queries.fbin --vectors 1000000
-  bathyal repro cloud --base base.fbin --query queries.fbin --quick")]
+  bathyal-repro cloud --base base.fbin --query queries.fbin --work cloud --output report
+  bathyal-repro cloud --base gist.fbin --query gist-queries.fbin --base deep.fbin --query deep-queries.fbin --vectors 1000000
+  bathyal-repro cloud --base base.fbin --query queries.fbin --quick")]
 pub struct CloudArguments {
     /// Vectors; given again for each further set
     #[arg(long, value_name = "FILE", required = true)]
@@ -81,7 +81,7 @@ pub struct CloudArguments {
     /// Folder of indexes, made if it is not there
     #[arg(long, value_name = "FOLDER", default_value = "cloud-work")]
     pub work: PathBuf,
-    /// Folder of the report, made if it is not there
+    /// Folder of the records, made if it is not there
     #[arg(long, value_name = "FOLDER", default_value = "cloud")]
     pub output: PathBuf,
     /// Take the first N vectors only [default: 100000]

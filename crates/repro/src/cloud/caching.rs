@@ -12,9 +12,9 @@ use bathyal_tier::layer::trace::{Trace, TraceRecord, TraceTier};
 use serde::Serialize;
 
 use super::effort::{BEAM, Effort};
-use super::measure::{Lab, Measured};
+use super::measure::Lab;
 use super::model::{Asked, expect};
-use super::points::{Point, compute_ns, per_query};
+use super::points::{Measured, Point, compute_ns, per_query};
 use super::policy::{Policy, S3Fifo, SegmentedLru};
 use super::sets::Set;
 use super::store::Stored;
@@ -23,7 +23,7 @@ use super::subjects::{FEWER_REPLICAS, GRAPH, SHARE, SPANN, Subject};
 /// Bytes of a block that is cached of a graph (section 5.1).
 const BLOCK_BYTES: u64 = 4096;
 /// Sizes of the cache, in parts of the index.
-pub(super) const PARTS: [u64; 4] = [16, 8, 4, 2];
+const PARTS: [u64; 4] = [16, 8, 4, 2];
 /// Recall that the traced searches reach, or come as near to as they do (figures 23 to 25 have 0.97 to 0.995).
 const RECALL: f64 = 0.95;
 /// W that is compared (figure 25).
@@ -33,10 +33,10 @@ const MOST_READS: usize = 1 << 24;
 /// How long the last reads are waited for.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Queries at once for which it is computed what a cache gains.
-pub(super) const CONCURRENCIES: [usize; 2] = [4, 64];
+const CONCURRENCIES: [usize; 2] = [4, 64];
 
 /// The policies.
-pub(super) const POLICIES: [&str; 2] = ["slru", "s3-fifo"];
+const POLICIES: [&str; 2] = ["slru", "s3-fifo"];
 
 /// A cache of one size and policy in front of one search.
 #[derive(Clone, Debug, Serialize)]
@@ -73,8 +73,7 @@ struct Traced {
 }
 
 /// Traces the searches of the first set and runs them through caches; `measured` says which efforts reach the recall.
-pub(super) fn measure(lab: &Lab<'_>, set: &Set, measured: &mut Measured) -> Result<Vec<Cached>, Failure> {
-    let mut cached = Vec::new();
+pub(super) fn measure(lab: &Lab<'_>, set: &Set, measured: &mut Measured) -> Result<(), Failure> {
     let fewer = FEWER_REPLICAS.map(|replicas| Subject::Spann { centroid_share: SHARE, replicas });
     let mut of_lists = 0;
     for subject in [GRAPH, SPANN].into_iter().chain(fewer) {
@@ -89,20 +88,21 @@ pub(super) fn measure(lab: &Lab<'_>, set: &Set, measured: &mut Measured) -> Resu
             let Some(point) = reaching(&measured.points, set, subject, beam) else { continue };
             let (effort, recall) = (point.effort, point.recall);
             let Some(traced) = traced(lab, set, &stored, (subject, effort, recall))? else {
-                measured.notes.push(format!(
+                measured.note(&format!(
                     "caches in front of {}, {}: left out, since the trace does not have the reads that were counted",
                     subject.name(),
                     effort.words()
-                ));
+                ))?;
                 continue;
             };
             for part in PARTS {
-                let policies = POLICIES.iter();
-                cached.extend(policies.map(|policy| replay(lab, &traced, policy, (compared / part, part))));
+                for policy in POLICIES {
+                    measured.cached(&replay(lab, &traced, policy, (compared / part, part)))?;
+                }
             }
         }
     }
-    Ok(cached)
+    Ok(())
 }
 
 /// The least effort of a sweep that reaches the recall, or its highest.

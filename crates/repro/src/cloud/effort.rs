@@ -28,7 +28,11 @@ pub(super) enum Effort {
     /// nprobe.
     Probes { probes: u32 },
     /// What the calibration says for a recall.
-    Recall { recall: f32 },
+    Recall {
+        /// Not `recall`, which a point has beside it: the one that was reached.
+        #[serde(rename = "asked")]
+        recall: f32,
+    },
 }
 
 impl Effort {

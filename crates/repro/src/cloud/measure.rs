@@ -6,19 +6,22 @@ use bathyal_console::{Console, Failure};
 use bathyal_index::families::spann::SpannEntry;
 use bathyal_index::format::manifest::Manifest;
 use bathyal_index::{Index, SearchResult};
+use bathyal_object::Shaping;
 use bathyal_tier::Control;
 use bathyal_vectors::groundtruth::recall;
 use bathyal_vectors::progress::Progress;
+use serde::Serialize;
 
 use super::arguments::CloudArguments;
 use super::effort::{ENOUGH, Effort};
 use super::model::{Asked, expect};
 use super::plan::Planned;
-use super::points::{Load, Point, Size, compute_ns, per_query, phase_ns};
+use super::points::{Load, Measured, Point, Size, compute_ns, per_query, phase_ns};
 use super::sets::{Set, rows_of};
 use super::store::{Emulation, Stored};
 use super::subjects::Subject;
 use crate::doorbells::Doorbells;
+use crate::sets::SetFacts;
 
 /// Queries at once while recall and counters are measured, on each thread.
 const FAST_IN_FLIGHT: usize = 8;
@@ -39,15 +42,6 @@ pub(super) struct Lab<'a> {
     pub cores: usize,
 }
 
-/// Everything that was measured so far.
-#[derive(Default)]
-pub(super) struct Measured {
-    pub points: Vec<Point>,
-    pub sizes: Vec<Size>,
-    /// What was left out, and why.
-    pub notes: Vec<String>,
-}
-
 /// How many queries are answered at once, and by how many threads.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Width {
@@ -65,7 +59,39 @@ impl Width {
     }
 }
 
+/// What the line about the run says.
+#[derive(Debug, Serialize)]
+pub(super) struct Details<'a> {
+    sets: Vec<SetFacts<'a>>,
+    metric: &'static str,
+    k: u32,
+    hedge: bool,
+    store: Store,
+}
+
+/// The store that is emulated.
+#[derive(Debug, Serialize)]
+struct Store {
+    name: &'static str,
+    first_byte_ms: f64,
+    spread: f64,
+    requests_per_s: f64,
+    bytes_per_s: f64,
+}
+
 impl Lab<'_> {
+    /// What the line about the run says of the sets and of how they are measured.
+    pub(super) fn details<'a>(&self, sets: &'a [Set]) -> Details<'a> {
+        let Shaping { first_byte_ms, spread, requests_per_s, bytes_per_s } = self.emulation.shaping;
+        Details {
+            sets: sets.iter().map(Set::facts).collect(),
+            metric: self.arguments.metric.name(),
+            k: self.arguments.k,
+            hedge: self.arguments.hedge,
+            store: Store { name: self.emulation.name, first_byte_ms, spread, requests_per_s, bytes_per_s },
+        }
+    }
+
     /// Builds an index or finds it, puts it into the store and measures it as planned; it is taken out of the store again.
     pub(super) fn measure(
         &self,
@@ -97,15 +123,15 @@ impl Lab<'_> {
         }
         drop(fast);
         if points.iter().all(|(point, _)| point.requests == 0.0) {
-            measured.notes.push(format!(
+            measured.note(&format!(
                 "{} of `{}` is so small that it lies whole in the record that is read when it is opened: nothing is asked of the store",
                 subject.name(),
                 set.name
-            ));
+            ))?;
         }
         let began = Instant::now();
         let slow = stored.open_emulated()?;
-        measured.sizes.push(size(set, subject, (&manifest, &slow), began.elapsed().as_secs_f64()));
+        measured.size(&size(set, subject, (&manifest, &slow), began.elapsed().as_secs_f64()))?;
         let steps = points.iter().map(|(_, loads)| loads.len()).sum::<usize>();
         progress.stage(&format!("{}: {}", set.name, subject.name()), steps as u64);
         let mut done = 0;
@@ -113,21 +139,20 @@ impl Lab<'_> {
             for concurrency in concurrencies.iter() {
                 match self.loaded(set, &slow, point, *concurrency)? {
                     Some(load) => point.loads.push(load),
-                    None => measured.notes.push(format!(
+                    None => measured.note(&format!(
                         "{} of `{}` with {}, {concurrency} queries at once: not measured, since more than {:.0} GB would be on \
                          their way at once",
                         point.index,
                         set.name,
                         point.effort.words(),
                         MOST_BYTES_IN_FLIGHT / 1e9
-                    )),
+                    ))?,
                 }
                 done += 1;
                 progress.advance(done);
             }
         }
-        measured.points.extend(points.into_iter().map(|(point, _)| point));
-        Ok(())
+        points.into_iter().try_for_each(|(point, _)| measured.point(point))
     }
 
     /// Recall and counters of all queries.

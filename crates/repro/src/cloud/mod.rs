@@ -1,19 +1,14 @@
-//! `bathyal repro cloud`: indexes in an object store as cloud-native-vector-search has them, measured through an emulated
+//! `bathyal-repro cloud`: indexes in an object store as cloud-native-vector-search has them, measured through an emulated
 //! network, and what the paper lacks beside: groups with resident codes, and lists of codes.
 
 pub mod arguments;
 mod caching;
-mod caching_report;
-mod curves;
-mod design_report;
 mod effort;
-mod findings;
 mod measure;
 mod model;
 mod plan;
 mod points;
 mod policy;
-mod report;
 mod sets;
 mod store;
 mod subjects;
@@ -21,11 +16,12 @@ mod subjects;
 use bathyal_console::{Console, Failure};
 use bathyal_tier::Control;
 
+use crate::records::Records;
 use crate::workload::make_folders;
 use arguments::CloudArguments;
-use measure::{Lab, Measured};
+use measure::Lab;
 use plan::Planning;
-use report::Report;
+use points::Measured;
 use sets::Set;
 use store::Emulation;
 
@@ -43,7 +39,8 @@ pub(crate) fn run(arguments: &CloudArguments, console: &Console) -> Result<(), F
         cores: std::thread::available_parallelism().map_or(1, |cores| cores.get()),
     };
     let planning = Planning { k: arguments.k, quick: arguments.quick };
-    let mut measured = Measured::default();
+    let records = Records::create(&arguments.output, "cloud", &lab.details(&sets))?;
+    let mut measured = Measured::new(records);
     // A bar each: builds and copies have their own in between.
     for planned in planning.whole() {
         lab.measure(first, &planned, &console.progress(), &mut measured)?;
@@ -54,8 +51,8 @@ pub(crate) fn run(arguments: &CloudArguments, console: &Console) -> Result<(), F
         }
     }
     grow(&lab, first, planning, &mut measured)?;
-    let cached = caching::measure(&lab, first, &mut measured)?;
-    Report { lab: &lab, sets: &sets, measured: &measured, cached: &cached }.write()
+    caching::measure(&lab, first, &mut measured)?;
+    measured.into_records().answer(console)
 }
 
 /// The first vectors of a set, for figure 13.

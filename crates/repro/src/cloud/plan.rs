@@ -4,9 +4,9 @@ use super::effort::{BEAM, BEAMS, Effort};
 use super::subjects::{DENSE, FEWER_REPLICAS, FINE_SHARE, GRAPH, REPLICAS, SHARE, SPANN, Subject};
 
 /// Queries at once of figure 7.
-pub(super) const CONCURRENCIES: [usize; 4] = [1, 4, 16, 64];
+const CONCURRENCIES: [usize; 4] = [1, 4, 16, 64];
 /// The same of what is compared with one thing changed: few, and many.
-pub(super) const ENDS: [usize; 2] = [4, 64];
+const ENDS: [usize; 2] = [4, 64];
 /// The same where it is shown, too, where the time of one query goes (figure 4).
 const WITH_ALONE: [usize; 3] = [1, 4, 64];
 /// The same of a run that is only to show that everything works.

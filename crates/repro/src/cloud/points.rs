@@ -1,9 +1,62 @@
 //! What was measured, a line of `records.jsonl` each: an index searched with an effort, and that at several concurrencies.
 
+use bathyal_console::Failure;
 use bathyal_index::SearchResult;
 use serde::Serialize;
 
+use super::caching::Cached;
 use super::effort::Effort;
+use crate::records::Records;
+
+/// A line of the records.
+#[derive(Serialize)]
+#[serde(rename_all = "snake_case", tag = "of")]
+enum Record<'a> {
+    Point(&'a Point),
+    Size(&'a Size),
+    Cached(&'a Cached),
+    /// What was left out, and why.
+    Note {
+        note: &'a str,
+    },
+}
+
+/// Everything that was measured so far: written, and the points kept, since caches are in front of some of them.
+pub(super) struct Measured {
+    pub points: Vec<Point>,
+    records: Records,
+}
+
+impl Measured {
+    /// Nothing yet.
+    pub(super) fn new(records: Records) -> Measured {
+        Measured { points: Vec::new(), records }
+    }
+
+    pub(super) fn point(&mut self, point: Point) -> Result<(), Failure> {
+        self.records.write(&Record::Point(&point))?;
+        self.points.push(point);
+        Ok(())
+    }
+
+    pub(super) fn size(&mut self, size: &Size) -> Result<(), Failure> {
+        self.records.write(&Record::Size(size))
+    }
+
+    pub(super) fn cached(&mut self, cached: &Cached) -> Result<(), Failure> {
+        self.records.write(&Record::Cached(cached))
+    }
+
+    /// Says what was left out, and why.
+    pub(super) fn note(&mut self, note: &str) -> Result<(), Failure> {
+        self.records.write(&Record::Note { note })
+    }
+
+    /// The file of records, when all was measured.
+    pub(super) fn into_records(self) -> Records {
+        self.records
+    }
+}
 
 /// An effort of an index: exact counters of all queries, and speeds of some at each concurrency.
 #[derive(Clone, Debug, Serialize)]
@@ -24,13 +77,6 @@ pub(super) struct Point {
     pub bytes: f64,
     pub compute_us: f64,
     pub loads: Vec<Load>,
-}
-
-impl Point {
-    /// What was measured with so many queries at once.
-    pub(super) fn at(&self, concurrency: usize) -> Option<&Load> {
-        self.loads.iter().find(|load| load.concurrency == concurrency)
-    }
 }
 
 /// Speeds behind the emulated network.

@@ -9,6 +9,7 @@ use bathyal_vectors::groundtruth::exact_neighbors;
 use bathyal_vectors::{IdFile, VectorFile, write_ids};
 
 use super::arguments::CloudArguments;
+use crate::sets::SetFacts;
 use crate::workload::{Questions, Sources, Workload, make_folders};
 
 /// What is beyond so many standard deviations from the mean is cut off where floats become bytes.
@@ -29,17 +30,9 @@ pub(super) struct Set {
 }
 
 impl Set {
-    /// In words.
-    pub(super) fn described(&self) -> String {
-        let made = self.made.as_ref().map_or(String::new(), |made| format!(" ({made})"));
-        format!(
-            "`{}`{made}: {} vectors of {} {}, {} queries",
-            self.name,
-            self.base.count(),
-            self.base.dim(),
-            self.base.element().name(),
-            self.asked.queries.count()
-        )
+    /// What the line about the run says of it.
+    pub(super) fn facts(&self) -> SetFacts<'_> {
+        SetFacts::of(&self.name, self.made.as_deref(), &self.base, &self.asked)
     }
 
     /// The first `vectors` of it, with the same queries.

@@ -40,17 +40,7 @@ impl Emulation {
         Emulation { name: store.name(), shaping: store.shaping(), hedge, seed }
     }
 
-    /// What every table says.
-    pub(super) fn label(&self) -> String {
-        let Shaping { first_byte_ms, requests_per_s, bytes_per_s, .. } = self.shaping;
-        format!(
-            "**Emulated store `{}`**: first byte {first_byte_ms} ms (median), {requests_per_s:.0} GET/s, {:.1} Gbit/s.",
-            self.name,
-            bytes_per_s * 8.0 / 1e9
-        )
-    }
-
-    /// The same as searches are told it, so that what they ask for does not depend on what was measured a moment before.
+    /// What searches are told of it, so that what they ask for does not depend on what was measured a moment before.
     fn profile(&self) -> TierProfile {
         TierProfile {
             kind: "object".into(),

@@ -1,4 +1,4 @@
-//! What can be typed after `bathyal repro d-hnsw`.
+//! What can be typed after `bathyal-repro d-hnsw`.
 
 use std::num::NonZeroU32;
 use std::path::PathBuf;
@@ -9,8 +9,9 @@ use bathyal_kernels::Metric;
 use bathyal_tier::layer::delay::DelayProfile;
 use clap::Args;
 use clap::builder::RangedU64ValueParser;
+use serde::Serialize;
 
-use crate::sets::Given;
+use crate::sets::{Given, Set, SetFacts};
 
 /// Queries of a batch (section 4).
 const PAPER_BATCH: u32 = 2000;
@@ -28,7 +29,7 @@ struct Quick {
     partition_vectors: u32,
 }
 
-/// A part of the report.
+/// A part of what is measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum Part {
     /// Latency over recall of the paper's schemes and ours; batches, doorbells, caches.
@@ -39,7 +40,7 @@ pub enum Part {
     Inserts,
 }
 
-/// `bathyal repro d-hnsw`.
+/// `bathyal-repro d-hnsw`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Indexes are built once into the work folder and used again. Each is copied into a memory node in this process and searched through
@@ -47,9 +48,9 @@ a network card that is emulated: its latency, its link, and doorbell batches. Ev
 trips, reads and bytes are exact.
 
 Examples:
-  bathyal repro d-hnsw --base base.u8bin --query queries.u8bin --work d-hnsw-work --output report
-  bathyal repro d-hnsw --base sift.fbin --query sift-queries.fbin --base gist.fbin --query gist-queries.fbin
-  bathyal repro d-hnsw --base base.fbin --query queries.fbin --quick")]
+  bathyal-repro d-hnsw --base base.u8bin --query queries.u8bin --work d-hnsw-work --output report
+  bathyal-repro d-hnsw --base sift.fbin --query sift-queries.fbin --base gist.fbin --query gist-queries.fbin
+  bathyal-repro d-hnsw --base base.fbin --query queries.fbin --quick")]
 pub struct DhnswArguments {
     /// Vectors; given again for each further set
     #[arg(long, value_name = "FILE", required = true)]
@@ -64,7 +65,7 @@ pub struct DhnswArguments {
     /// Folder of indexes, made if it is not there
     #[arg(long, value_name = "FOLDER", default_value = "d-hnsw-work")]
     pub work: PathBuf,
-    /// Folder of the report, made if it is not there
+    /// Folder of the records, made if it is not there
     #[arg(long, value_name = "FOLDER", default_value = "d-hnsw")]
     pub output: PathBuf,
     /// Take the first N vectors only [default: all]
@@ -109,7 +110,45 @@ pub struct DhnswArguments {
     pub quick: bool,
 }
 
+/// What the line about the run says.
+#[derive(Debug, Serialize)]
+pub(super) struct Details<'a> {
+    sets: Vec<SetFacts<'a>>,
+    metric: &'static str,
+    probes: u32,
+    partition_vectors: u32,
+    batch: usize,
+    doorbell: NonZeroU32,
+    cache_share: f64,
+    repeats: u32,
+    device: Device<'a>,
+}
+
+/// The network card that is emulated.
+#[derive(Debug, Serialize)]
+struct Device<'a> {
+    name: &'a str,
+    latency_ns: u64,
+    bandwidth_bytes_per_s: f64,
+}
+
 impl DhnswArguments {
+    /// What the line about the run says of these arguments and of the sets that they name.
+    pub(super) fn details<'a>(&'a self, sets: &'a [Set]) -> Details<'a> {
+        let DelayProfile { name, latency_ns, bandwidth_bytes_per_s, .. } = &self.emulate;
+        Details {
+            sets: sets.iter().map(Set::facts).collect(),
+            metric: self.metric.name(),
+            probes: self.probes,
+            partition_vectors: self.subindex_vectors(),
+            batch: self.batch_queries(),
+            doorbell: self.doorbell,
+            cache_share: self.cache_share,
+            repeats: self.cell_repeats(),
+            device: Device { name, latency_ns: *latency_ns, bandwidth_bytes_per_s: *bandwidth_bytes_per_s },
+        }
+    }
+
     /// The sets that are measured.
     pub(super) fn given(&self) -> Given<'_> {
         Given {

@@ -13,7 +13,8 @@ use bathyal_vectors::progress::Progress;
 
 use super::measure::{ALONE, Lab, rows_of};
 use super::node::{Keep, Opened, Served};
-use super::rows::{Grown, median_us};
+use super::rows::{Grown, Record, median_us};
+use crate::records::Records;
 use crate::sets::Set;
 
 /// The recall whose effort all searches have.
@@ -29,7 +30,7 @@ const LEAST_VECTORS: usize = 1000;
 
 impl Lab<'_> {
     /// An index of the first half of a set, which the second half is inserted into.
-    pub(super) fn inserts(&self, set: &Set, grown: &mut Vec<Grown>) -> Result<(), Failure> {
+    pub(super) fn inserts(&self, set: &Set, records: &mut Records) -> Result<(), Failure> {
         let half = set.base.count() / 2;
         if half < LEAST_VECTORS {
             return Ok(());
@@ -55,13 +56,14 @@ impl Lab<'_> {
         let progress = self.console.progress();
         progress.stage(&format!("{}: inserts", set.name), half as u64);
         let effort = self.effort(set, &opened)?;
-        grown.push(self.look(set, (&opened, half), effort, None)?);
+        records.write(&Record::Grown(&self.look(set, (&opened, half), effort, None)?))?;
         let mut there = half;
         for step in 1..=STEPS {
             let until = half + half * step / STEPS;
             let inserted = self.insert(set, (&writer, &opened), there..until, effort, &progress)?;
             there = until;
-            grown.push(self.look(set, (&opened, there), effort, Some(inserted))?);
+            let row = self.look(set, (&opened, there), effort, Some(inserted))?;
+            records.write(&Record::Grown(&row))?;
         }
         Ok(())
     }

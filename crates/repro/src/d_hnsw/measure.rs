@@ -11,13 +11,14 @@ use bathyal_vectors::{IdFile, VectorFile};
 
 use super::arguments::{DhnswArguments, Part};
 use super::node::{Keep, Opened, Served};
-use super::rows::{Asked, Cost, Grown, Of, Row, median_us, phase_ns};
+use super::rows::{Asked, Cost, Of, Record, Row, median_us, phase_ns};
 use super::scheme::{SCHEMES, Setup, search_lists, variations};
 use super::subjects::{ALL, PAPER, Subject};
+use crate::records::Records;
 use crate::sets::Set;
 
 /// Recalls that indexes are asked for.
-pub(super) const RECALLS: [f32; 3] = [0.90, 0.95, 0.99];
+const RECALLS: [f32; 3] = [0.90, 0.95, 0.99];
 /// Queries that are answered one at a time for their median.
 pub(super) const ALONE: usize = 500;
 
@@ -26,16 +27,6 @@ pub(super) struct Lab<'a> {
     pub arguments: &'a DhnswArguments,
     pub console: &'a Console,
     pub control: Control<'a>,
-}
-
-/// Everything that was measured so far.
-#[derive(Default)]
-pub(super) struct Measured {
-    pub rows: Vec<Row>,
-    pub asked: Vec<Asked>,
-    pub grown: Vec<Grown>,
-    /// What was left out, and why.
-    pub notes: Vec<String>,
 }
 
 /// What batches cost, summed up.
@@ -83,7 +74,7 @@ impl Sum {
 
 impl Lab<'_> {
     /// Everything of a set.
-    pub(super) fn measure(&self, set: &Set, measured: &mut Measured) -> Result<(), Failure> {
+    pub(super) fn measure(&self, set: &Set, records: &mut Records) -> Result<(), Failure> {
         let mut kept = 0;
         let families = self.arguments.has(Part::Families);
         for subject in ALL {
@@ -95,7 +86,7 @@ impl Lab<'_> {
             let served = Served::copy(&path, &manifest, self.console)?;
             let progress = self.console.progress();
             if schemes {
-                self.schemes(set, &served, &progress, measured)?;
+                self.schemes(set, &served, &progress, records)?;
             }
             if !families {
                 continue;
@@ -109,9 +100,9 @@ impl Lab<'_> {
                 kept = opened.kept_bytes();
             }
             let size = manifest.index_bytes();
-            self.recalls(set, subject, (&opened, size), &progress, measured)?;
+            self.recalls(set, subject, (&opened, size), &progress, records)?;
         }
-        if self.arguments.has(Part::Inserts) { self.inserts(set, &mut measured.grown) } else { Ok(()) }
+        if self.arguments.has(Part::Inserts) { self.inserts(set, records) } else { Ok(()) }
     }
 
     /// Figure 6, and what is varied beside it.
@@ -120,7 +111,7 @@ impl Lab<'_> {
         set: &Set,
         served: &Served,
         progress: &dyn Progress,
-        measured: &mut Measured,
+        records: &mut Records,
     ) -> Result<(), Failure> {
         let neighbours = self.arguments.neighbours();
         let quick = self.arguments.quick;
@@ -131,7 +122,7 @@ impl Lab<'_> {
                 .collect();
             progress.stage(&format!("{}: {}", set.name, setup.scheme.name()), lists.len() as u64);
             for (at, (k, list)) in lists.into_iter().enumerate() {
-                measured.rows.push(self.row(set, served, ("recall", setup), (k, list))?);
+                records.write(&Record::Row(&self.row(set, served, ("recall", setup), (k, list))?))?;
                 progress.advance(at as u64 + 1);
             }
         }
@@ -140,7 +131,7 @@ impl Lab<'_> {
         let list = search_lists(k, quick).last().copied().unwrap_or(k);
         progress.stage(&format!("{}: batches, doorbells, caches", set.name), all.len() as u64);
         for (at, varied) in all.into_iter().enumerate() {
-            measured.rows.push(self.row(set, served, varied, (k, list))?);
+            records.write(&Record::Row(&self.row(set, served, varied, (k, list))?))?;
             progress.advance(at as u64 + 1);
         }
         Ok(())
@@ -193,7 +184,7 @@ impl Lab<'_> {
         subject: Subject,
         (opened, index_bytes): (&Opened, u64),
         progress: &dyn Progress,
-        measured: &mut Measured,
+        records: &mut Records,
     ) -> Result<(), Failure> {
         progress.stage(&format!("{}: {}", set.name, subject.name()), RECALLS.len() as u64);
         let k = self.arguments.neighbours().last().copied().unwrap_or(1);
@@ -205,13 +196,14 @@ impl Lab<'_> {
             let batch = self.arguments.batch_queries();
             let first = opened.index.search(&rows_of(&set.asked.queries, 0, 1)?, &many, self.control);
             if let Err(IndexError::Memory { needed, given, .. }) = first {
-                measured.notes.push(format!(
+                let note = format!(
                     "{} of `{}` was not asked for recall {recall}: a query takes {:.1} MB more than is left of a budget that keeps as \
                      much as the others",
                     subject.name(),
                     set.name,
                     needed.saturating_sub(given) as f64 / 1e6
-                ));
+                );
+                records.write(&Record::Note { note: &note })?;
                 break;
             }
             let mut sums = Vec::new();
@@ -224,7 +216,7 @@ impl Lab<'_> {
             let alone = self.batches(opened, &rows_of(&set.asked.queries, 0, some)?, &one, some)?;
             let each = |total: u64| total as f64 / some.max(1) as f64;
             let at_once = |wanted| opened.at_once(wanted, sum.used.0.max(sum.used.1.unwrap_or(0)), &many);
-            measured.asked.push(Asked {
+            records.write(&Record::Asked(&Asked {
                 emulated: true,
                 of: of(set, subject),
                 k,
@@ -239,15 +231,16 @@ impl Lab<'_> {
                 alone_p50_us: median_us(alone.latencies_ns),
                 alone_round_trips: each(alone.counts.doorbells),
                 alone_bytes: each(alone.counts.bytes),
-            });
+            }))?;
             progress.advance(at as u64 + 1);
         }
         if opened.index.memory_split().pages > 0 {
-            measured.notes.push(format!(
+            let note = format!(
                 "{} of `{}` fits the memory that it was given as a whole, and reads nothing",
                 subject.name(),
                 set.name
-            ));
+            );
+            records.write(&Record::Note { note: &note })?;
         }
         Ok(())
     }

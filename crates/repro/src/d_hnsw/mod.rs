@@ -1,12 +1,10 @@
-//! `bathyal repro d-hnsw`: sub-indexes in the memory of another machine, read whole, through an emulated network card; the
+//! `bathyal-repro d-hnsw`: sub-indexes in the memory of another machine, read whole, through an emulated network card; the
 //! paper's schemes and ours, and other families on the same network.
 
 pub mod arguments;
-mod findings;
 mod inserts;
 mod measure;
 mod node;
-mod report;
 mod rows;
 mod scheme;
 mod subjects;
@@ -14,20 +12,20 @@ mod subjects;
 use bathyal_console::{Console, Failure};
 use bathyal_tier::Control;
 
+use crate::records::Records;
 use crate::sets;
 use crate::workload::make_folders;
 use arguments::DhnswArguments;
-use measure::{Lab, Measured};
-use report::Report;
+use measure::Lab;
 
 pub(crate) fn run(arguments: &DhnswArguments, console: &Console) -> Result<(), Failure> {
     make_folders(&arguments.work, &arguments.output)?;
     let sets = sets::open(&arguments.given(), console)?;
     let control = Control { cancel: Some(console.interrupt().flag()), deadline: None };
     let lab = Lab { arguments, console, control };
-    let mut measured = Measured::default();
+    let mut records = Records::create(&arguments.output, "d-hnsw", &arguments.details(&sets))?;
     for set in &sets {
-        lab.measure(set, &mut measured)?;
+        lab.measure(set, &mut records)?;
     }
-    Report { lab: &lab, sets: &sets, measured: &measured }.write()
+    records.answer(console)
 }

@@ -3,6 +3,19 @@
 use bathyal_index::SearchResult;
 use serde::Serialize;
 
+/// A line of the records.
+#[derive(Serialize)]
+#[serde(rename_all = "snake_case", tag = "of")]
+pub(super) enum Record<'a> {
+    Row(&'a Row),
+    Asked(&'a Asked),
+    Grown(&'a Grown),
+    /// What was left out, and why.
+    Note {
+        note: &'a str,
+    },
+}
+
 /// A set.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Of {

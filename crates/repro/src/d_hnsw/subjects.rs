@@ -26,7 +26,7 @@ pub(super) enum Subject {
 /// What the paper builds: pivots of a uniform sample, a vector in one sub-index.
 pub(super) const PAPER: Subject = Subject::Partitioned { pivots: Pivots::Sampled, replicas: 1 };
 /// The same with sub-indexes of about one size.
-pub(super) const BALANCED: Subject = Subject::Partitioned { pivots: Pivots::Balanced, replicas: 1 };
+const BALANCED: Subject = Subject::Partitioned { pivots: Pivots::Balanced, replicas: 1 };
 /// And with vectors at a border in both.
 const REPLICATED: Subject = Subject::Partitioned { pivots: Pivots::Balanced, replicas: 2 };
 /// All that are compared.

@@ -1,4 +1,4 @@
-//! What can be typed after `bathyal repro e2lsh`.
+//! What can be typed after `bathyal-repro e2lsh`.
 
 use std::path::PathBuf;
 
@@ -20,7 +20,7 @@ const QUERIES: u32 = 1000;
 /// Queries that are searched for by synchronous reads: seconds, with a hundred reads each that wait.
 const SYNCHRONOUS_QUERIES: u32 = 200;
 
-/// `bathyal repro e2lsh`.
+/// `bathyal-repro e2lsh`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 The paper's hash tables are built into the work folder for each gamma, and those of the best one kept; a million vectors take
@@ -28,8 +28,8 @@ some 8 GB there and, while they are measured in memory, as much memory. Devices 
 on top of DRAM (docs/emulated-devices.md), and every result says so.
 
 Examples:
-  bathyal repro e2lsh base.u8bin queries.u8bin --groundtruth gt.ibin --work lsh --output report
-  bathyal repro e2lsh base.fbin queries.fbin --tables 12 --gammas 0.3,0.5 --sizes 1000,10000 --repeats 3")]
+  bathyal-repro e2lsh base.u8bin queries.u8bin --groundtruth gt.ibin --work lsh --output report
+  bathyal-repro e2lsh base.fbin queries.fbin --tables 12 --gammas 0.3,0.5 --sizes 1000,10000 --repeats 3")]
 pub struct E2lshArguments {
     /// Vectors
     pub data: PathBuf,
@@ -42,7 +42,7 @@ pub struct E2lshArguments {
     /// Folder of indexes, made if it is not there
     #[arg(long, value_name = "FOLDER", default_value = "e2lsh-work")]
     pub work: PathBuf,
-    /// Folder of the report, made if it is not there
+    /// Folder of the records, made if it is not there
     #[arg(long, value_name = "FOLDER", default_value = "e2lsh")]
     pub output: PathBuf,
     /// Take the first N vectors only
@@ -91,7 +91,7 @@ pub struct E2lshArguments {
     /// Queries interleaved on each thread
     #[arg(long, value_name = "QUERIES", default_value_t = 32, value_parser = RangedU64ValueParser::<u32>::new().range(1..=1024))]
     pub in_flight: u32,
-    /// Times that speeds are measured, all in turn; medians are reported
+    /// Times that speeds are measured, all in turn; reports have the medians
     #[arg(long, default_value_t = REPEATS, value_parser = RangedU64ValueParser::<u32>::new().range(1..=1000))]
     pub repeats: u32,
     /// What `bathyal probe FOLDER --output FILE` said of the work folder's device, for the model

@@ -1,30 +1,30 @@
-//! `bathyal repro e2lsh`: E2LSH on storage as its paper has it, measured, and the family `lsh` beside.
+//! `bathyal-repro e2lsh`: E2LSH on storage as its paper has it, measured, and the family `lsh` beside.
 
 mod accuracy;
 pub mod arguments;
 mod build;
+mod details;
 mod filter;
-mod fit;
 mod growth;
 mod ideas;
 mod lab;
 mod layout;
 mod mapped;
 mod points;
-mod report;
 mod run;
 mod search;
 mod speeds;
-mod speeds_report;
 
 use bathyal_console::{Console, Failure};
 use bathyal_tier::Control;
 
+use crate::records::Records;
 use crate::workload::{Sources, Workload, make_folders};
 use arguments::E2lshArguments;
 use bathyal_kernels::Metric;
+use details::{Details, Tables};
 use lab::{Extent, Lab};
-use report::Report;
+use points::{Point, Record};
 
 pub(crate) fn run(arguments: &E2lshArguments, console: &Console) -> Result<(), Failure> {
     make_folders(&arguments.work, &arguments.output)?;
@@ -54,14 +54,21 @@ pub(crate) fn run(arguments: &E2lshArguments, console: &Console) -> Result<(), F
     let lab = Lab { arguments, work: &work, console, control, extent };
     // Vectors that no index takes are refused before anything else takes its time.
     growth::built(&lab, &work.base)?;
-    let (mut points, chosen) = accuracy::measure(&lab)?;
-    points.extend(accuracy::block_sizes(&lab, &chosen)?);
-    points.extend(ideas::measure(&lab, &chosen)?);
-    points.extend(speeds::measure(&lab, &chosen)?);
-    points.extend(speeds::synchronous(&lab, &chosen)?);
+    let mut records = Records::create(&arguments.output, "e2lsh", &Details::of(&lab))?;
+    let (points, chosen) = accuracy::measure(&lab)?;
+    records.write(&Tables::of(&chosen.built))?;
+    keep(&points, &mut records)?;
+    keep(&accuracy::block_sizes(&lab, &chosen)?, &mut records)?;
+    keep(&ideas::measure(&lab, &chosen)?, &mut records)?;
+    keep(&speeds::measure(&lab, &chosen)?, &mut records)?;
+    keep(&speeds::synchronous(&lab, &chosen)?, &mut records)?;
     let grown = growth::measure(&lab, &chosen)?;
-    points.extend(grown.paper);
+    keep(&grown.paper, &mut records)?;
+    grown.family.iter().try_for_each(|point| records.write(&Record::Family(point)))?;
     lab.remove(&chosen.name)?;
-    let report = Report { lab: &lab, chosen: &chosen, points: &points, family: &grown.family };
-    report.write()
+    records.answer(console)
+}
+
+fn keep(points: &[Point], records: &mut Records) -> Result<(), Failure> {
+    points.iter().try_for_each(|point| records.write(&Record::Paper(point)))
 }

@@ -1,20 +1,23 @@
-//! What can be typed after `bathyal repro gustann`.
+//! What can be typed after `bathyal-repro gustann`.
 
 use std::path::PathBuf;
 
+use bathyal_index::families::graph::DEFAULT_MAX_DEGREE;
 use bathyal_kernels::Metric;
+use bathyal_kernels::quantize::Codec;
 use clap::Args;
 use clap::builder::RangedU64ValueParser;
+use serde::Serialize;
 
 use super::model::Machine;
-use crate::sets::Given;
+use crate::sets::{Given, Set, SetFacts};
 
 /// Queries that are taken by default.
 const QUERIES: u32 = 2000;
 /// Vectors and queries of a run that is only to show that everything works.
 const QUICK: (u32, u32) = (3000, 200);
 
-/// `bathyal repro gustann`.
+/// `bathyal-repro gustann`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Indexes are built once into the work folder and used again. Recall, pages, rounds, bytes and memory are counted and exact: a card does
@@ -22,9 +25,9 @@ what the processor does, hop for hop. No time is measured: throughput is predict
 Where searches begin is varied over the graph in memory, all of its file and codes.
 
 Examples:
-  bathyal repro gustann --base base.u8bin --query queries.u8bin --groundtruth gt.ibin --work gustann-work --output report
-  bathyal repro gustann --base base.fbin --query queries.fbin --ssds 12 --link 55e9 --card-memory 3.3e12
-  bathyal repro gustann --base base.fbin --query queries.fbin --quick")]
+  bathyal-repro gustann --base base.u8bin --query queries.u8bin --groundtruth gt.ibin --work gustann-work --output report
+  bathyal-repro gustann --base base.fbin --query queries.fbin --ssds 12 --link 55e9 --card-memory 3.3e12
+  bathyal-repro gustann --base base.fbin --query queries.fbin --quick")]
 pub struct GustannArguments {
     /// Vectors; given again for each further set
     #[arg(long, value_name = "FILE", required = true)]
@@ -39,7 +42,7 @@ pub struct GustannArguments {
     /// Folder of indexes, made if it is not there
     #[arg(long, value_name = "FOLDER", default_value = "gustann-work")]
     pub work: PathBuf,
-    /// Folder of the report, made if it is not there
+    /// Folder of the records, made if it is not there
     #[arg(long, value_name = "FOLDER", default_value = "gustann")]
     pub output: PathBuf,
     /// Take the first N vectors only [default: all]
@@ -89,7 +92,41 @@ pub struct GustannArguments {
     pub quick: bool,
 }
 
+/// What the line about the run says.
+#[derive(Debug, Serialize)]
+pub(super) struct Details<'a> {
+    sets: Vec<SetFacts<'a>>,
+    metric: &'static str,
+    k: u32,
+    predicted: Predicted,
+    /// Dimensions beyond which a card scores no codes, and links that a record of a graph has room for.
+    most_code_dim: usize,
+    max_degree: u32,
+}
+
+/// The machine that is predicted, the price of its disks apart.
+#[derive(Debug, Serialize)]
+struct Predicted {
+    #[serde(flatten)]
+    machine: Machine,
+    price_ssd: f64,
+}
+
 impl GustannArguments {
+    /// What the line about the run says of these arguments and of the sets that they name.
+    pub(super) fn details<'a>(&self, sets: &'a [Set]) -> Details<'a> {
+        // Without the disks, whose number is varied.
+        let machine = Machine { price: self.price, ..self.machine(self.ssds) };
+        Details {
+            sets: sets.iter().map(Set::facts).collect(),
+            metric: self.metric.name(),
+            k: self.k,
+            predicted: Predicted { machine, price_ssd: self.price_ssd },
+            most_code_dim: Codec::MOST_AXES_DIM,
+            max_degree: DEFAULT_MAX_DEGREE,
+        }
+    }
+
     /// The sets that are measured.
     pub(super) fn given(&self) -> Given<'_> {
         Given {

@@ -13,6 +13,15 @@ use super::model::{Asks, Machine};
 /// Queries under way.
 pub(super) const IN_FLIGHT: [u32; 9] = [1, 4, 16, 64, 256, 1024, 4096, 16_384, 65_536];
 
+/// An index with so many queries under way.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct Loaded {
+    pub(super) set: String,
+    pub(super) index: &'static str,
+    #[serde(flatten)]
+    pub(super) load: Load,
+}
+
 /// What is predicted for so many.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(super) struct Load {

@@ -13,13 +13,12 @@ use bathyal_vectors::groundtruth::recall;
 use bathyal_vectors::progress::{Progress, Silent};
 
 use super::arguments::GustannArguments;
-use super::copies::Copied;
+use super::latency::Loaded;
 use super::model::Asks;
-use super::pivots::Began;
-use super::queries::Queried;
-use super::rows::Row;
+use super::rows::{Record, Row};
 use super::subjects::{ALL, Subject};
 use super::walk::Beginnings;
+use crate::records::Records;
 use crate::sets::Set;
 
 /// Recalls that indexes are asked for.
@@ -43,15 +42,6 @@ pub(super) struct Lab<'a> {
     pub(super) control: Control<'a>,
 }
 
-/// Everything that was counted.
-#[derive(Default)]
-pub(super) struct Measured {
-    pub(super) rows: Vec<Row>,
-    pub(super) begun: Vec<Began>,
-    pub(super) queried: Vec<Queried>,
-    pub(super) copied: Vec<Copied>,
-}
-
 /// An index, and what is known of it.
 pub(super) struct Known {
     subject: Subject,
@@ -64,14 +54,29 @@ pub(super) struct Known {
 
 impl Lab<'_> {
     /// All of a set.
-    pub(super) fn measure(&self, set: &Set, measured: &mut Measured) -> Result<(), Failure> {
+    pub(super) fn measure(&self, set: &Set, records: &mut Records) -> Result<(), Failure> {
+        let mut rows = Vec::new();
         for subject in ALL {
-            measured.rows.extend(self.search(set, subject, &RECALLS)?);
+            let found = self.search(set, subject, &RECALLS)?;
+            found.iter().try_for_each(|row| records.write(&Record::Row(row)))?;
+            rows.extend(found);
         }
-        measured.begun.extend(self.begin(set, &measured.rows)?);
-        measured.queried.extend(self.ask_others(set)?);
-        measured.copied.extend(self.copy(set)?);
-        Ok(())
+        self.loads(&rows).iter().try_for_each(|loaded| records.write(&Record::Loaded(loaded)))?;
+        self.begin(set, &rows)?.iter().try_for_each(|began| records.write(&Record::Begun(began)))?;
+        self.ask_others(set)?.iter().try_for_each(|queried| records.write(&Record::Queried(queried)))?;
+        self.copy(set)?.iter().try_for_each(|copied| records.write(&Record::Copied(copied)))
+    }
+
+    /// What figure 17 shows: rows that a card answers, of the least recall.
+    fn loads(&self, rows: &[Row]) -> Vec<Loaded> {
+        let machine = self.arguments.machine(self.arguments.ssds);
+        let rows = rows.iter().filter(|row| row.asked == RECALLS[0] && row.on_card);
+        let of = |row: &Row| {
+            let (set, index) = (row.set.clone(), row.index);
+            let loads = machine.loads(&row.asks, row.rounds);
+            loads.into_iter().map(move |load| Loaded { set: set.clone(), index, load })
+        };
+        rows.flat_map(of).collect()
     }
 
     /// An index, built where it is not there, asked for some recalls.

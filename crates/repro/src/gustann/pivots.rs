@@ -37,14 +37,6 @@ pub(super) enum Begin {
 }
 
 impl Begin {
-    pub(super) fn name(self) -> &'static str {
-        match self {
-            Begin::EntryPoint => "the entry point",
-            Begin::Nearest => "the nearest of a thousandth",
-            Begin::Pivots => "eight of the pivots",
-        }
-    }
-
     /// Over so many vectors, with so many pivots where that can be chosen.
     fn beginnings(self, vectors: usize, pivots: Option<usize>) -> Beginnings {
         match (self, pivots) {

@@ -38,19 +38,9 @@ pub(super) enum Kind {
     Scrambled,
 }
 
-pub(super) const KINDS: [Kind; 5] = [Kind::Own, Kind::Few, Kind::Held, Kind::Perturbed, Kind::Scrambled];
+const KINDS: [Kind; 5] = [Kind::Own, Kind::Few, Kind::Held, Kind::Perturbed, Kind::Scrambled];
 
 impl Kind {
-    pub(super) fn name(self) -> &'static str {
-        match self {
-            Kind::Own => "the set's own",
-            Kind::Few => "a tenth of them",
-            Kind::Held => "vectors of the index",
-            Kind::Perturbed => "one component in ten of others",
-            Kind::Scrambled => "all components of others",
-        }
-    }
-
     /// Its queries, as bytes.
     fn rows(self, set: &Set) -> Vec<u8> {
         let own = &set.asked.queries;

@@ -2,7 +2,22 @@
 
 use serde::Serialize;
 
+use super::copies::Copied;
+use super::latency::Loaded;
 use super::model::{Asks, Prediction};
+use super::pivots::Began;
+use super::queries::Queried;
+
+/// A line of the records.
+#[derive(Serialize)]
+#[serde(rename_all = "snake_case", tag = "of")]
+pub(super) enum Record<'a> {
+    Row(&'a Row),
+    Begun(&'a Began),
+    Queried(&'a Queried),
+    Copied(&'a Copied),
+    Loaded(&'a Loaded),
+}
 
 /// An index asked for a recall. Means a query.
 #[derive(Clone, Debug, Serialize)]

@@ -36,10 +36,6 @@ impl Subject {
         }
     }
 
-    pub(super) fn on_card(self) -> bool {
-        self != Subject::PageLocal
-    }
-
     pub(super) fn is_graph(self) -> bool {
         self != Subject::Cluster
     }

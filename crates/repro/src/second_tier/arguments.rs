@@ -1,4 +1,4 @@
-//! What can be typed after `bathyal repro second-tier`.
+//! What can be typed after `bathyal-repro second-tier`.
 
 use std::path::PathBuf;
 
@@ -116,7 +116,7 @@ pub struct TrialArguments {
     /// Threads that search; 0 means all cores
     #[arg(long, default_value_t = 1)]
     pub threads: usize,
-    /// Times that each cell is measured, in turn with all others; medians are reported
+    /// Times that each cell is measured, in turn with all others; reports have the medians
     #[arg(long, default_value_t = REPRO_REPEATS, value_parser = RangedU64ValueParser::<u32>::new().range(1..=1000))]
     pub repeats: u32,
     /// Seconds that one measurement of a cell takes at least, in whole passes over the queries
@@ -133,20 +133,20 @@ pub struct TrialArguments {
     pub file_profile: Option<TierProfile>,
 }
 
-/// `bathyal repro second-tier graph`.
+/// `bathyal-repro second-tier graph`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Indexes are built once into the work folder, as PREFIXrDEGREE-LAYOUT, and used again. Devices are emulated in real time
 on top of DRAM (docs/emulated-devices.md), and every result says so.
 
 Examples:
-  bathyal repro second-tier graph base.u8bin queries.u8bin --groundtruth gt.ibin --work graphs --output report
-  bathyal repro second-tier graph base.u8bin queries.u8bin --vectors 100000 --degrees 16,32 --devices cxl --repeats 3")]
+  bathyal-repro second-tier graph base.u8bin queries.u8bin --groundtruth gt.ibin --work graphs --output report
+  bathyal-repro second-tier graph base.u8bin queries.u8bin --vectors 100000 --degrees 16,32 --devices cxl --repeats 3")]
 pub struct GraphReproArguments {
     /// What is searched, where and how
     #[command(flatten)]
     pub trial: TrialArguments,
-    /// Folder of the report, made if it is not there
+    /// Folder of the records, made if it is not there
     #[arg(long, value_name = "FOLDER", default_value = "second-tier-graph")]
     pub output: PathBuf,
     /// Largest degrees of the graphs
@@ -168,20 +168,20 @@ pub struct GraphReproArguments {
     pub beam_width: u32,
 }
 
-/// `bathyal repro second-tier cluster`.
+/// `bathyal-repro second-tier cluster`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Indexes are built once into the work folder, as PREFIXxREPLICAS-LAYOUT, and used again. Devices are emulated in real
 time on top of DRAM (docs/emulated-devices.md), and every result says so.
 
 Examples:
-  bathyal repro second-tier cluster base.u8bin queries.u8bin --groundtruth gt.ibin --work lists --output report
-  bathyal repro second-tier cluster base.u8bin queries.u8bin --vectors 100000 --replicas 1,8 --devices cxl --repeats 3")]
+  bathyal-repro second-tier cluster base.u8bin queries.u8bin --groundtruth gt.ibin --work lists --output report
+  bathyal-repro second-tier cluster base.u8bin queries.u8bin --vectors 100000 --replicas 1,8 --devices cxl --repeats 3")]
 pub struct ClusterReproArguments {
     /// What is searched, where and how
     #[command(flatten)]
     pub trial: TrialArguments,
-    /// Folder of the report, made if it is not there
+    /// Folder of the records, made if it is not there
     #[arg(long, value_name = "FOLDER", default_value = "second-tier-cluster")]
     pub output: PathBuf,
     /// Most lists that a vector is in
@@ -197,7 +197,7 @@ pub struct ClusterReproArguments {
     pub layouts: Vec<ListLayoutName>,
 }
 
-/// `bathyal repro second-tier compare`.
+/// `bathyal-repro second-tier compare`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Indexes are built once into the work folder, as PREFIXrDEGREE-LAYOUT, PREFIXxREPLICAS-LAYOUT and PREFIXcodes, and used
@@ -205,13 +205,13 @@ again, those of the other experiments too. All indexes are held in memory at onc
 top of DRAM (docs/emulated-devices.md), and every result says so.
 
 Examples:
-  bathyal repro second-tier compare base.u8bin queries.u8bin --groundtruth gt.ibin --work indexes --output report
-  bathyal repro second-tier compare base.u8bin queries.u8bin --vectors 100000 --degrees 32 --replicas 8 --devices cxl")]
+  bathyal-repro second-tier compare base.u8bin queries.u8bin --groundtruth gt.ibin --work indexes --output report
+  bathyal-repro second-tier compare base.u8bin queries.u8bin --vectors 100000 --degrees 32 --replicas 8 --devices cxl")]
 pub struct CompareReproArguments {
     /// What is searched, where and how
     #[command(flatten)]
     pub trial: TrialArguments,
-    /// Folder of the report, made if it is not there
+    /// Folder of the records, made if it is not there
     #[arg(long, value_name = "FOLDER", default_value = "second-tier-compare")]
     pub output: PathBuf,
     /// Largest degrees of the graphs

@@ -7,6 +7,7 @@ use bathyal_console::process_time::processor_seconds;
 use bathyal_index::{Index, OpenOptions, SearchTotals};
 use bathyal_vectors::progress::Progress;
 
+use crate::records::Records;
 use crate::second_tier::devices::{DRAM, FILE, OnDevices, emulated};
 use crate::second_tier::effort::{Knob, Reached, Trial};
 use crate::second_tier::records::{Record, Sample};
@@ -44,15 +45,16 @@ pub(crate) fn steps(groups: &[Vec<Planned<'_>>], trial: &Trial<'_>) -> u64 {
 pub(crate) fn measure_all(
     groups: &[Vec<Planned<'_>>],
     trial: &Trial<'_>,
+    records: &mut Records,
     progress: &dyn Progress,
-) -> Result<Vec<Record>, Failure> {
+) -> Result<(), Failure> {
     progress.stage("measuring", steps(groups, trial));
     let mut steps_done = 0;
     let mut step = || {
         steps_done += 1;
         progress.advance(steps_done);
     };
-    let (mut records, mut on_files) = (Vec::new(), Vec::new());
+    let mut on_files = Vec::new();
     for group in groups {
         let mut benches: Vec<Bench<'_>> = Vec::new();
         for planned in group {
@@ -65,7 +67,7 @@ pub(crate) fn measure_all(
             }
         }
         for bench in &benches {
-            records.extend(bench.records(trial));
+            records.write_all(&bench.records(trial))?;
             if bench.planned.on_file && !trial.arguments.without_file {
                 on_files.push((
                     bench.planned.subject,
@@ -75,8 +77,7 @@ pub(crate) fn measure_all(
             }
         }
     }
-    records.extend(files(&on_files, trial, &mut step)?);
-    Ok(records)
+    records.write_all(&files(&on_files, trial, &mut step)?)
 }
 
 /// Searches for as long as a measurement takes at least, in whole passes over the queries.

@@ -1,14 +1,15 @@
-//! `bathyal repro second-tier cluster`: posting lists on slow memory.
+//! `bathyal-repro second-tier cluster`: posting lists on slow memory.
 
 use bathyal_console::{Console, Failure};
 use bathyal_index::DEFAULT_BEAM_WIDTH;
 use bathyal_tier::Control;
+use serde::Serialize;
 
+use crate::records::Records;
 use crate::second_tier::arguments::{ClusterReproArguments, ListLayoutName};
 use crate::second_tier::cells::{Planned, measure_all};
-use crate::second_tier::cluster_report::Report;
+use crate::second_tier::details::Details;
 use crate::second_tier::effort::Trial;
-use crate::second_tier::report::Answer;
 use crate::second_tier::subjects::{Shape, Subject};
 use crate::workload::{Workload, make_folders};
 
@@ -21,15 +22,20 @@ pub(crate) fn run(arguments: &ClusterReproArguments, console: &Console) -> Resul
     }
     let control = Control { cancel: Some(console.interrupt().flag()), deadline: None };
     let trial = Trial { arguments: &arguments.trial, work: &work, beam_width: DEFAULT_BEAM_WIDTH, control };
+    let layouts = arguments.layouts.iter().map(|layout| layout.name()).collect();
+    let own = ListDetails { layouts, centroid_share: arguments.centroid_share };
+    let mut records = Records::create(&arguments.output, "second-tier cluster", &Details::of(&trial, own))?;
     let progress = console.progress();
-    let records = measure_all(&plan(&subjects, arguments), &trial, &progress)?;
+    measure_all(&plan(&subjects, arguments), &trial, &mut records, &progress)?;
     drop(progress);
+    records.answer(console)
+}
 
-    let report = Report { arguments, trial: &trial, records: &records };
-    let (path, files) = report.write()?;
-    let findings = report.findings();
-    let answer = Answer::new(&path, &files, &records, &arguments.trial).with(&findings);
-    console.answer(&answer, &format!("{}\nwritten: {}", report.summary(), path.display()))
+/// What the experiment says of itself in the records. Figure 12 is of the last layout.
+#[derive(Serialize)]
+struct ListDetails {
+    layouts: Vec<&'static str>,
+    centroid_share: f32,
 }
 
 /// Posting lists of all numbers of replicas, rising, each in all layouts.
@@ -44,7 +50,7 @@ pub(crate) fn shapes(replicas: &[u32], layouts: &[ListLayoutName], centroid_shar
 }
 
 /// The layout of figure 12.
-pub(crate) fn main_layout(arguments: &ClusterReproArguments) -> ListLayoutName {
+fn main_layout(arguments: &ClusterReproArguments) -> ListLayoutName {
     arguments.layouts.last().copied().unwrap_or(ListLayoutName::Grouped)
 }
 

@@ -1,13 +1,14 @@
-//! `bathyal repro second-tier compare`: which index for which memory.
+//! `bathyal-repro second-tier compare`: which index for which memory.
 
 use bathyal_console::{Console, Failure};
 use bathyal_tier::Control;
+use serde::Serialize;
 
+use crate::records::Records;
 use crate::second_tier::arguments::CompareReproArguments;
 use crate::second_tier::cells::{Planned, measure_all};
-use crate::second_tier::compare_report::Report;
+use crate::second_tier::details::Details;
 use crate::second_tier::effort::Trial;
-use crate::second_tier::report::Answer;
 use crate::second_tier::subjects::{Shape, Subject};
 use crate::second_tier::{cluster, graph};
 use crate::workload::{Workload, make_folders};
@@ -25,15 +26,19 @@ pub(crate) fn run(arguments: &CompareReproArguments, console: &Console) -> Resul
     let planned = |subject| Planned { subject, widths: widths.clone(), on_file: true };
     // All in one group: what is compared takes turns.
     let plan = [subjects.iter().map(planned).collect()];
+    let own = CompareDetails { beam_width: arguments.beam_width, centroid_share: arguments.centroid_share };
+    let mut records = Records::create(&arguments.output, "second-tier compare", &Details::of(&trial, own))?;
     let progress = console.progress();
-    let records = measure_all(&plan, &trial, &progress)?;
+    measure_all(&plan, &trial, &mut records, &progress)?;
     drop(progress);
+    records.answer(console)
+}
 
-    let report = Report { arguments, trial: &trial, records: &records };
-    let (path, files) = report.write()?;
-    let findings = report.findings();
-    let answer = Answer::new(&path, &files, &records, &arguments.trial).with(&findings);
-    console.answer(&answer, &format!("{}\nwritten: {}", report.summary(), path.display()))
+/// What the experiment says of itself in the records.
+#[derive(Serialize)]
+struct CompareDetails {
+    beam_width: u32,
+    centroid_share: f32,
 }
 
 /// Graphs, posting lists, and groups with resident codes.

@@ -1,13 +1,14 @@
-//! `bathyal repro second-tier graph`: the graph on slow memory.
+//! `bathyal-repro second-tier graph`: the graph on slow memory.
 
 use bathyal_console::{Console, Failure};
 use bathyal_tier::Control;
+use serde::Serialize;
 
+use crate::records::Records;
 use crate::second_tier::arguments::{GraphLayoutName, GraphReproArguments};
 use crate::second_tier::cells::{Planned, measure_all};
+use crate::second_tier::details::Details;
 use crate::second_tier::effort::Trial;
-use crate::second_tier::graph_report::Report;
-use crate::second_tier::report::Answer;
 use crate::second_tier::subjects::{Shape, Subject};
 use crate::workload::{Workload, make_folders};
 
@@ -20,14 +21,28 @@ pub(crate) fn run(arguments: &GraphReproArguments, console: &Console) -> Result<
     }
     let control = Control { cancel: Some(console.interrupt().flag()), deadline: None };
     let trial = Trial { arguments: &arguments.trial, work: &work, beam_width: arguments.beam_width, control };
+    let layouts = arguments.layouts.iter().map(|layout| layout.name()).collect();
+    let own = GraphDetails {
+        beam_width: arguments.beam_width,
+        layouts,
+        sweep: &arguments.sweep,
+        sweep_degree: sweep_degree(arguments),
+    };
+    let mut records = Records::create(&arguments.output, "second-tier graph", &Details::of(&trial, own))?;
     let progress = console.progress();
-    let records = measure_all(&plan(&subjects, arguments), &trial, &progress)?;
+    measure_all(&plan(&subjects, arguments), &trial, &mut records, &progress)?;
     drop(progress);
+    records.answer(console)
+}
 
-    let report = Report { arguments, trial: &trial, records: &records };
-    let (path, files) = report.write()?;
-    let answer = Answer::new(&path, &files, &records, &arguments.trial);
-    console.answer(&answer, &format!("{}\nwritten: {}", report.summary(), path.display()))
+/// What the experiment says of itself in the records. Figure 9 and the sweep are of the last layout.
+#[derive(Serialize)]
+struct GraphDetails<'a> {
+    beam_width: u32,
+    layouts: Vec<&'static str>,
+    /// Numbers of queries in flight, and the degree of the graph that they are measured on.
+    sweep: &'a [u32],
+    sweep_degree: u32,
 }
 
 /// Graphs of all degrees, rising, each in all layouts.
@@ -45,14 +60,14 @@ fn rising(degrees: &[u32]) -> Vec<u32> {
 }
 
 /// The degree of the sweep of queries in flight.
-pub(crate) fn sweep_degree(arguments: &GraphReproArguments) -> u32 {
+fn sweep_degree(arguments: &GraphReproArguments) -> u32 {
     let degrees = rising(&arguments.degrees);
     let middle = degrees.get(degrees.len() / 2).copied().unwrap_or_default();
     arguments.sweep_degree.unwrap_or(middle)
 }
 
 /// The layout that figure 9 and the sweep take.
-pub(crate) fn main_layout(arguments: &GraphReproArguments) -> GraphLayoutName {
+fn main_layout(arguments: &GraphReproArguments) -> GraphLayoutName {
     arguments.layouts.last().copied().unwrap_or(GraphLayoutName::Padded)
 }
 

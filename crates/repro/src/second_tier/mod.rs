@@ -1,21 +1,16 @@
-//! `bathyal repro second-tier`: graphs and posting lists on slow memory.
+//! `bathyal-repro second-tier`: graphs and posting lists on slow memory.
 //!
-//! A figure's module says which indexes it compares, in which cells, and what its report holds; building, measuring
-//! and what reports share is the same for all.
+//! An experiment's module says which indexes it compares and in which cells; building and measuring is the same for all.
 
 pub mod arguments;
 mod cells;
 mod cluster;
-mod cluster_report;
 mod compare;
-mod compare_report;
+mod details;
 mod devices;
 mod effort;
-mod findings;
 mod graph;
-mod graph_report;
 mod records;
-mod report;
 mod subjects;
 
 use bathyal_console::{Console, Failure};

@@ -9,7 +9,6 @@ use bathyal_tier::TierProfile;
 use serde::Serialize;
 
 use crate::numbers::median;
-use crate::second_tier::arguments::ListLayoutName;
 use crate::second_tier::devices::FILE;
 use crate::second_tier::effort::{Knob, Reached, Trial};
 use crate::second_tier::subjects::{Shape, Subject};
@@ -75,9 +74,6 @@ pub(crate) struct Record {
     pub(crate) processor_qps: f64,
     pub(crate) latency_us: f64,
     pub(crate) samples: Vec<Sample>,
-    /// The device, as the cost model knows it.
-    #[serde(skip)]
-    pub(crate) profile: Option<TierProfile>,
     /// What the cost model says, from the device's profile, the counters and the compute time in DRAM.
     pub(crate) predicted: Option<Prediction>,
     /// `predicted / measured - 1`, of elapsed time.
@@ -91,7 +87,7 @@ pub(crate) struct Record {
 }
 
 /// The median of one number of all samples.
-pub(crate) fn middle(samples: &[Sample], of: fn(&Sample) -> f64) -> f64 {
+fn middle(samples: &[Sample], of: fn(&Sample) -> f64) -> f64 {
     median(samples.iter().map(of).collect())
 }
 
@@ -158,7 +154,6 @@ impl Record {
             processor_qps: middle(samples, |sample| sample.processor_qps),
             latency_us: middle(samples, |sample| sample.latency_us),
             samples: samples.to_vec(),
-            profile: None,
             predicted: None,
             error: None,
             processor_error: None,
@@ -194,11 +189,10 @@ impl Record {
         self.error = Some(elapsed.qps / self.qps.max(1e-9) - 1.0);
         self.processor_error = Some(processor.qps / self.processor_qps.max(1e-9) - 1.0);
         self.predicted = Some(elapsed);
-        self.profile = Some(device.clone());
     }
 
     /// What a query of posting lists costs where it computes for `compute_ns`.
-    pub(crate) fn list_cost(&self, compute_ns: f64) -> ListCost {
+    fn list_cost(&self, compute_ns: f64) -> ListCost {
         ListCost {
             lists: self.lists_per_query,
             hops: self.hops_per_query,
@@ -211,16 +205,6 @@ impl Record {
             vectors: self.full_distances_per_query,
             compute_ns,
         }
-    }
-
-    /// Arithmetic operations for each byte that is read: the computational intensity of table 5.
-    pub(crate) fn intensity(&self) -> f64 {
-        self.operations_per_query / self.bytes_per_query.max(1.0)
-    }
-
-    /// Whether it is of this layout of posting lists.
-    pub(crate) fn is_list(&self, layout: ListLayoutName) -> bool {
-        (self.family, self.layout) == ("lists", layout.name())
     }
 
     /// What the cost model of the family says.

@@ -1,0 +1,91 @@
+//! E2LSH on storage.
+
+use bathyal_index::BuildOptions;
+use bathyal_index::families::flat::FlatOptions;
+use bathyal_vectors::VectorFile;
+use bathyal_vectors::progress::Silent;
+use serde_json::Value;
+
+use crate::workshop::{Left, folder, names, number, records, repro};
+
+#[test]
+fn e2lsh_on_storage_is_reproduced() {
+    let folder = folder();
+    let line = "e2lsh base.fbin queries.fbin --work lsh --output report --tables 6 --gammas 0.3,0.5 --sizes 100,200 -k 1,5 \
+                --repeats 2 --synchronous-queries 5 --block-sizes 128 --srs-us 100";
+    let Left { run, rows: records } = records(folder.path(), "e2lsh", line);
+    assert_eq!((&run["k"][1], number(&run, "srs_us"), number(&run, "width")), (&5.into(), 100.0, 4.0));
+    // What was chosen is told before it is measured further.
+    let chosen = records.iter().find(|record| record["of"] == "chosen").unwrap();
+    assert!(number(chosen, "tables") == 6.0 && number(chosen, "build_seconds") > 0.0, "{chosen}");
+    let named = |key: &str| of_chosen(&records, number(chosen, "hashes"), key);
+    assert_eq!(named("index_bytes"), number(chosen, "index_bytes"));
+    assert_eq!(named("memory_bytes"), number(chosen, "hash_bytes"));
+    let of = |experiment: &str| -> Vec<&Value> {
+        records.iter().filter(|record| record["experiment"] == experiment).collect()
+    };
+    for record in of("accuracy") {
+        // Each bucket that is not empty takes a read of a table and one of a block at least.
+        let both = number(record, "table_reads") + number(record, "block_reads");
+        assert!((number(record, "reads") - both).abs() < 1e-9, "{record}");
+        assert!(number(record, "ratio") >= 1.0 && number(record, "rejected") <= number(record, "entries"));
+        assert!(number(record, "searched_radii") <= number(record, "radii"), "{record}");
+    }
+    // What S allows is what is compared at each radius.
+    let one = of("accuracy")[0];
+    assert!(
+        number(one, "compared") <= number(one, "candidates") * number(one, "searched_radii") + 1e-9,
+        "{one}"
+    );
+    // Each of the ideas finds the same; filters and places of first blocks save reads, and reading early saves rounds.
+    for k in [1, 5] {
+        let ideas: Vec<_> = of("ideas").into_iter().filter(|record| record["k"] == k).collect();
+        assert_eq!(ideas.len(), 6);
+        let reads: Vec<f64> = ideas.iter().map(|record| number(record, "reads")).collect();
+        assert!(reads[..5].is_sorted_by(|more, fewer| more >= fewer) && reads[4] < reads[0], "{reads:?}");
+        assert!(number(ideas[5], "rounds") <= number(ideas[4], "rounds"));
+        // What is read early is what would have been read later, but for what is read in vain.
+        assert!((reads[5] - number(ideas[5], "wasted") - reads[4]).abs() < 1e-9, "{reads:?}");
+        assert_eq!((&ideas[4]["ratio"], &ideas[4]["compared"]), (&ideas[5]["ratio"], &ideas[5]["compared"]));
+    }
+    // Counters are the same on all devices, and only those of the paper are emulated.
+    let devices = of("devices");
+    assert_eq!(devices.len(), 2 * (4 + 9));
+    for record in &devices {
+        let variant = record["variant"].as_str().unwrap();
+        assert_eq!(record["emulated"], variant.contains(" x "), "{variant}");
+        let same = devices.iter().find(|one| one["k"] == record["k"]).unwrap();
+        for counter in ["reads", "entries", "compared", "ratio"] {
+            assert_eq!(record[counter], same[counter], "{variant} {counter}");
+        }
+        assert_eq!(record["predicted_ns"].is_number(), record["emulated"] == true);
+    }
+    assert_eq!(of("synchronous").len(), 5);
+    let growth: Vec<f64> = of("growth").iter().map(|record| number(record, "vectors")).collect();
+    assert!(growth.len() <= 3 && growth.is_sorted());
+    // Three sizes, two k, from the file and in memory.
+    assert_eq!(of("ratio").len(), 12);
+    // Only the family's indexes are kept, and the exact neighbours.
+    let made = names(&folder.path().join("lsh"));
+    assert_eq!(made, ["groundtruth-400-25-5.ibin", "lsh-n100", "lsh-n200", "lsh-n400"]);
+
+    // Two vectors are a set as well; an index of something else under the name of one is not taken for it.
+    let two = "e2lsh base.fbin queries.fbin --vectors 2 -k 1 --tables 2 --gammas 0.5 --repeats 1 --work two --output of-two";
+    repro(folder.path(), two).good();
+    let queries = VectorFile::open(folder.path().join("queries.fbin")).unwrap();
+    let options = BuildOptions::of(FlatOptions::default());
+    std::fs::create_dir(folder.path().join("other")).unwrap();
+    bathyal_index::build(&queries, &folder.path().join("other/lsh-n400"), &options, &Silent).unwrap();
+    repro(folder.path(), "e2lsh base.fbin queries.fbin --work other")
+        .fails(1, &["family flat", "name another work folder"]);
+    repro(folder.path(), "e2lsh base.fbin queries.fbin --width 0").fails(2, &["--width", "more than 0"]);
+    repro(folder.path(), "e2lsh base.fbin queries.fbin --groundtruth gt.ibin -k 100 --work w")
+        .fails(2, &["100 are needed", "--groundtruth"]);
+}
+
+/// A number of the devices' records, which all are of the tables with so many hashes.
+fn of_chosen(records: &[Value], hashes: f64, key: &str) -> f64 {
+    let found = records.iter().find(|record| record["experiment"] == "devices").unwrap();
+    assert_eq!(number(found, "hashes"), hashes);
+    number(found, key)
+}
