@@ -5,8 +5,10 @@
 #[cfg(target_os = "linux")]
 pub fn peak_rss_bytes() -> Option<u64> {
     // Not `getrusage`: its figure survives `exec`, so a small command started by a large process looks large.
-    let status = procfs::process::Process::myself().and_then(|process| process.status()).ok()?;
-    status.vmhwm.map(|kibibytes| kibibytes << 10)
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+    let kibibytes: u64 = peak.trim().strip_suffix(" kB")?.parse().ok()?;
+    Some(kibibytes << 10)
 }
 
 /// The most memory that this process has had resident so far, in bytes; `None` where the system does not say.
