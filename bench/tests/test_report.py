@@ -161,6 +161,12 @@ def test_repeats_become_medians_with_their_spread(recorded):
     assert (first.qps, *first.spreads["qps"]) == pytest.approx((8000, 7200, 8800))
 
 
+def test_a_run_that_ended_early_says_how_many_repeats_it_has(recorded):
+    assert "suite recorded, medians of 2 repeats, k" in tables.machine_line(recorded)
+    first = [one for one in recorded if one.get("repeat", 0) == 0]
+    assert "suite recorded, one repeat (2 were asked for), k" in tables.machine_line(first)
+
+
 def test_tables_compare_and_flag(recorded):
     (section,) = points.sections(recorded)
     rows = {row[0]: row for row in tables.equal_rows(section, AT_95, ("Bathyal, file",))}
