@@ -88,6 +88,7 @@ $(VENV)/.site: scripts/site-requirements.txt | $(VENV_PYTHON)
 site: $(INSTALLED) $(VENV)/.site ## the documentation as a site, in target/site; warnings are errors
 	$(VENV_PYTHON) -m pytest -q python/tests/test_site.py
 	NO_MKDOCS_2_WARNING=1 $(VENV_PYTHON) -m mkdocs build --strict --quiet
+	BATHYAL_SITE=target/site $(VENV_PYTHON) -m pytest -q bench/tests/test_drawing.py -k reports
 
 licences: ## check the licence of every dependency against deny.toml
 	$(CARGO) test -p bathyal-tidy --locked --test house -- dependencies_have_allowed_licences
