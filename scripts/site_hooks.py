@@ -11,6 +11,7 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import html
 import json
 import pathlib
@@ -37,6 +38,16 @@ OUTSIDE = {
 """Where pages of the repository that are not in docs/ are in the site."""
 ORIGINS = {there: here for here, there in OUTSIDE.items()}
 BENCH = ROOT / "bench"
+END = "end of a help"
+HELPER = f"""
+import sys
+from bathyal import _bathyal
+for line in sys.stdin:
+    if _bathyal.run_command(["bathyal", *line.split()]) != 0:
+        sys.exit("no such help: " + line)
+    print({END!r}, flush=True)
+"""
+"""A process that tells the help of many commands: of the command itself, each would load the package again."""
 COMMAND = "reference/command.md"
 PYTHON = "reference/python.md"
 
@@ -186,26 +197,36 @@ def command_reference() -> str:
         "Every page of help of `bathyal`, as the command prints it: `bathyal COMMAND --help`. The [guide]"
         "(../guide/README.md) has examples that run.",
     ]
-    for words, text in _helps(()):
-        name = " ".join(("bathyal", *words))
-        parts.append(f"{'#' * min(2 + max(len(words) - 1, 0), 4)} {name}\n\n```text\n{text.rstrip()}\n```")
+    call = [sys.executable, "-c", HELPER]
+    with subprocess.Popen(
+        call, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT / "docs"
+    ) as helper:
+        for words, text in _helps(helper, ()):
+            name = " ".join(("bathyal", *words))
+            parts.append(
+                f"{'#' * min(2 + max(len(words) - 1, 0), 4)} {name}\n\n```text\n{text.rstrip()}\n```"
+            )
     return "\n\n".join(parts) + "\n"
 
 
-def _helps(words: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], str]]:
-    """The help of a command, then of those under it."""
-    call = [sys.executable, "-m", "bathyal", *words, "--help"]
-    done = subprocess.run(call, capture_output=True, text=True, check=False, cwd=ROOT / "docs")
-    if done.returncode != 0:
-        raise PluginError(
-            f"`{' '.join(call)}` failed, so that there is no reference of the command; `make site` installs the "
-            f"package first\n{done.stderr}"
-        )
-    yield words, done.stdout
-    listed = re.search(r"^Commands:\n(.*?)\n\n", done.stdout, re.S | re.M)
+def _helps(helper: subprocess.Popen[str], words: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], str]]:
+    """The help of a command, then of those under it, asked of a process of ``HELPER``."""
+    assert helper.stdin is not None and helper.stdout is not None
+    with contextlib.suppress(BrokenPipeError):
+        print(*words, "--help", file=helper.stdin, flush=True)
+    told = ""
+    for line in iter(helper.stdout.readline, f"{END}\n"):
+        if not line:
+            raise PluginError(
+                f"`bathyal {' '.join(words)} --help` failed, so that there is no reference of the command; "
+                "`make site` installs the package first"
+            )
+        told += line
+    yield words, told
+    listed = re.search(r"^Commands:\n(.*?)\n\n", told, re.S | re.M)
     for under in re.findall(r"^  ([a-z][a-z0-9-]*) ", listed[1] if listed else "", re.M):
         if under != "help":
-            yield from _helps((*words, under))
+            yield from _helps(helper, (*words, under))
 
 
 def python_reference() -> str:

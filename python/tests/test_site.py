@@ -113,6 +113,12 @@ def test_plots_do_not_take_the_place_of_a_report(monkeypatch: pytest.MonkeyPatch
     assert made is not None and made.content_string == "plots of sift"
 
 
+def test_a_help_that_fails_stops_the_build(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(site_hooks, "HELPER", site_hooks.HELPER.replace('"bathyal"', '"bathyal", "nothing"'))
+    with pytest.raises(site_hooks.PluginError, match="`make site` installs the package"):
+        site_hooks.command_reference()
+
+
 def test_names_in_the_packages_own_text_are_links() -> None:
     page: Any = SimpleNamespace(file=SimpleNamespace(src_uri=site_hooks.PYTHON))
     text = '<h2 id="bathyal.build"></h2><h3 id="bathyal.Index.search"></h3>'
