@@ -132,7 +132,7 @@ def test_secrets_are_not_told(server: dict[str, str], address: str, tmp_path: pa
     for options, kind, words in [
         ({**server, "secret_acces_key": SECRET}, ValueError, "secret_acces_key"),
         ({**server, "hedge": SECRET}, ValueError, "on or off"),
-        # X        ({**server, "endpoint": f"http://{SECRET}@127.0.0.1:1:1"}, ValueError, "http://HOST:PORT"),
+        ({**server, "endpoint": f"http://{SECRET}@127.0.0.1:1:1"}, ValueError, "http://HOST:PORT"),
         (f"secret_access_key={SECRET}", TypeError, "expected a dictionary"),
     ]:
         for work in (
