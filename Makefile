@@ -12,6 +12,9 @@ SERVER := $(VENV)/bin/weed
 SOURCES := $(shell find Cargo.toml Cargo.lock pyproject.toml crates python -type f \
 	-not -name '*.pyc' -not -path '*/tests/*' 2>/dev/null)
 
+# Processes of `make test-python`: more than the cores of a small machine, since tests wait for the disk half of their time.
+TEST_PROCESSES ?= 4
+
 # How long `make soak` runs, and how long `make fuzz` takes for each reader; with FUZZ_RUNS it gives each reader as many
 # inputs instead, the same every time.
 SOAK_SECONDS ?= 60
@@ -48,7 +51,7 @@ test-rust: tools-test $(SERVER)
 	$(CARGO) test --workspace --locked
 
 test-python: $(INSTALLED) $(DEVELOPMENT)
-	$(VENV_PYTHON) -m pytest -q python/tests bench/tests
+	$(VENV_PYTHON) -m pytest -q -n $(TEST_PROCESSES) --dist loadfile python/tests bench/tests
 
 install: $(INSTALLED) ## the package and the command `bathyal`, into .venv
 
@@ -98,6 +101,7 @@ $(VENV)/.site: scripts/site-requirements.txt | $(VENV_PYTHON)
 site: $(INSTALLED) $(DEVELOPMENT) $(VENV)/.site ## the documentation as a site, in target/site; warnings are errors
 	$(VENV_PYTHON) -m pytest -q python/tests/test_site.py
 	NO_MKDOCS_2_WARNING=1 $(VENV_PYTHON) -m mkdocs build --strict --quiet
+	BATHYAL_SITE=target/site $(VENV_PYTHON) -m pytest -q bench/tests/test_drawing.py -k reports
 
 licences: ## check the licence of every dependency against deny.toml
 	$(CARGO) test -p bathyal-tidy --locked --test house -- dependencies_have_allowed_licences
@@ -109,7 +113,8 @@ test-data: ## tests on real data sets, in the folder that BATHYAL_DATA names
 microbench: ## benchmarks of kernels and parts; minutes, and wants a quiet machine
 	BATHYAL_BENCH_DIR=$(CURDIR)/target $(CARGO) bench --workspace --locked --bench '*'
 
-soak: ## the engine, then every index family, on devices that fail, each for SOAK_SECONDS
+soak: $(INSTALLED) $(DEVELOPMENT) ## the pages with their whole sizes, then the engine and every index family on devices that fail, each for SOAK_SECONDS
+	BATHYAL_WHOLE_PAGES=1 $(VENV_PYTHON) -m pytest -q python/tests/test_pages.py
 	BATHYAL_SOAK_SECONDS=$(SOAK_SECONDS) $(CARGO) test --locked -p bathyal-tier --test all -- \
 		--nocapture soak::random mapped::random
 	BATHYAL_SOAK_SECONDS=$(SOAK_SECONDS) $(CARGO) test --locked -p bathyal-index --test all -- --nocapture families::soak::random

@@ -3,6 +3,7 @@
 * Pages of the repository that lie outside docs/, such as README.md, which is the first page.
 * A reference of the command, made of its own help, and one of the package, made of its own text, so that neither is
   ever older than what it describes.
+* Pages with plots, made of the records of docs/benchmarks, and links to them from the reports of the same records.
 * Links between all of these. What is no page is named, and linked where ``repo_url`` says where the sources are.
 * In ``nav``, ``FOLDER/*`` stands for the pages of a folder that are named nowhere else.
 """
@@ -10,7 +11,9 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import html
+import json
 import pathlib
 import posixpath
 import re
@@ -34,6 +37,17 @@ OUTSIDE = {
 }
 """Where pages of the repository that are not in docs/ are in the site."""
 ORIGINS = {there: here for here, there in OUTSIDE.items()}
+BENCH = ROOT / "bench"
+END = "end of a help"
+HELPER = f"""
+import sys
+from bathyal import _bathyal
+for line in sys.stdin:
+    if _bathyal.run_command(["bathyal", *line.split()]) != 0:
+        sys.exit("no such help: " + line)
+    print({END!r}, flush=True)
+"""
+"""A process that tells the help of many commands: of the command itself, each would load the package again."""
 COMMAND = "reference/command.md"
 PYTHON = "reference/python.md"
 
@@ -54,10 +68,15 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Adds the pages that are not in docs/."""
-    for here, there in OUTSIDE.items():
-        files.append(File.generated(config, there, content=(ROOT / here).read_text(encoding="utf-8")))
-    files.append(File.generated(config, COMMAND, content=command_reference()))
-    files.append(File.generated(config, PYTHON, content=python_reference()))
+    made = {there: (ROOT / here).read_text(encoding="utf-8") for here, there in OUTSIDE.items()}
+    made |= {COMMAND: command_reference(), PYTHON: python_reference()}
+    for records in plotted():
+        made[plots_of(f"benchmarks/{records.stem}.md")] = page_with_plots(records)
+        # What `make bench-report` writes beside the records would have the same place in the site as the report.
+        if written := files.get_file_from_path(f"benchmarks/{records.stem}.html"):
+            files.remove(written)
+    for there, content in made.items():
+        files.append(File.generated(config, there, content=content))
     return files
 
 
@@ -65,6 +84,9 @@ def on_page_markdown(markdown: str, page: Page, files: Files, config: MkDocsConf
     """Leads links to where their targets are in the site."""
     there = page.file.src_uri
     here = ORIGINS.get(there, f"docs/{there}")
+    if files.get_file_from_path(plots_of(there)):
+        title, _, rest = markdown.partition("\n")
+        markdown = f"{title}\n\n[The same with plots]({plots_of(posixpath.basename(there))})\n{rest}"
 
     def led(match: re.Match[str]) -> str:
         target = match["target"]
@@ -75,7 +97,11 @@ def on_page_markdown(markdown: str, page: Page, files: Files, config: MkDocsConf
         found = OUTSIDE.get(place, place.removeprefix("docs/") if place.startswith("docs/") else None)
         if found and files.get_file_from_path(found):
             to = posixpath.relpath(found, posixpath.dirname(there) or ".")
-            return f"{match['image']}[{match['text']}]({to}{'#' if anchor else ''}{anchor})"
+            link = f"{match['image']}[{match['text']}]({to}{'#' if anchor else ''}{anchor})"
+            # A report that is listed by its file's name is followed by its plots.
+            if match["text"] == posixpath.basename(found) and files.get_file_from_path(plots_of(found)):
+                link += f" ([plots]({plots_of(to)}))"
+            return link
         # A dead end stays one, which MkDocs complains of.
         return _source(match["text"], place, config.repo_url) if (ROOT / place).exists() else match[0]
 
@@ -134,6 +160,36 @@ def _written_out(nav: Any, named: set[str]) -> Any:
     return found
 
 
+def plots_of(report: str) -> str:
+    """Where the page with plots of a report is: ``benchmarks/plots/sift.html`` for ``benchmarks/sift.md``."""
+    folder, name = posixpath.split(report)
+    return posixpath.join(folder, "plots", f"{name.removesuffix('.md')}.html")
+
+
+def plotted() -> list[pathlib.Path]:
+    """The records of docs/benchmarks that become pages with plots: those of suites and of `bench/changing.py`."""
+    return [path for path in sorted((ROOT / "docs" / "benchmarks").glob("*.jsonl")) if _has_plots(path)]
+
+
+def _has_plots(records: pathlib.Path) -> bool:
+    with records.open(encoding="utf-8") as lines:
+        first = json.loads(next(lines))
+    return records.stem == "changing" or (first.get("kind") == "run" and "name" in first["suite"])
+
+
+def page_with_plots(records: pathlib.Path) -> str:
+    """What `make bench-report` or `bench/changing.py` writes as the HTML of records."""
+    if str(BENCH) not in sys.path:
+        sys.path.append(str(BENCH))
+    try:
+        from bathyal_bench import page, points
+        from bathyal_bench.changing import report
+    except ImportError as error:
+        raise PluginError(f"{error}, which plots need; `make site` installs it first") from error
+    read = points.read_records(records)
+    return report.page(read) if records.stem == "changing" else page.page(read)
+
+
 def command_reference() -> str:
     """What the command says of itself."""
     parts = [
@@ -141,26 +197,36 @@ def command_reference() -> str:
         "Every page of help of `bathyal`, as the command prints it: `bathyal COMMAND --help`. The [guide]"
         "(../guide/README.md) has examples that run.",
     ]
-    for words, text in _helps(()):
-        name = " ".join(("bathyal", *words))
-        parts.append(f"{'#' * min(2 + max(len(words) - 1, 0), 4)} {name}\n\n```text\n{text.rstrip()}\n```")
+    call = [sys.executable, "-c", HELPER]
+    with subprocess.Popen(
+        call, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT / "docs"
+    ) as helper:
+        for words, text in _helps(helper, ()):
+            name = " ".join(("bathyal", *words))
+            parts.append(
+                f"{'#' * min(2 + max(len(words) - 1, 0), 4)} {name}\n\n```text\n{text.rstrip()}\n```"
+            )
     return "\n\n".join(parts) + "\n"
 
 
-def _helps(words: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], str]]:
-    """The help of a command, then of those under it."""
-    call = [sys.executable, "-m", "bathyal", *words, "--help"]
-    done = subprocess.run(call, capture_output=True, text=True, check=False, cwd=ROOT / "docs")
-    if done.returncode != 0:
-        raise PluginError(
-            f"`{' '.join(call)}` failed, so that there is no reference of the command; `make site` installs the "
-            f"package first\n{done.stderr}"
-        )
-    yield words, done.stdout
-    listed = re.search(r"^Commands:\n(.*?)\n\n", done.stdout, re.S | re.M)
+def _helps(helper: subprocess.Popen[str], words: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], str]]:
+    """The help of a command, then of those under it, asked of a process of ``HELPER``."""
+    assert helper.stdin is not None and helper.stdout is not None
+    with contextlib.suppress(BrokenPipeError):
+        print(*words, "--help", file=helper.stdin, flush=True)
+    told = ""
+    for line in iter(helper.stdout.readline, f"{END}\n"):
+        if not line:
+            raise PluginError(
+                f"`bathyal {' '.join(words)} --help` failed, so that there is no reference of the command; "
+                "`make site` installs the package first"
+            )
+        told += line
+    yield words, told
+    listed = re.search(r"^Commands:\n(.*?)\n\n", told, re.S | re.M)
     for under in re.findall(r"^  ([a-z][a-z0-9-]*) ", listed[1] if listed else "", re.M):
         if under != "help":
-            yield from _helps((*words, under))
+            yield from _helps(helper, (*words, under))
 
 
 def python_reference() -> str:

@@ -6,6 +6,7 @@ background, and its colours follow the reader's light or dark scheme.
 
 from __future__ import annotations
 
+import functools
 import io
 import math
 import re
@@ -277,6 +278,8 @@ def heading(figure: Figure, title: str, unit: str) -> None:
         figure.text(EDGE / WIDTH, 1 - (below - 4) / height, line, fontsize=size, weight=weight, va="baseline")
 
 
+# Matplotlib draws words to measure them, and folding measures the same lines again and again.
+@functools.lru_cache(maxsize=10_000)
 def words_width(words: str, size: float, weight: str = "normal") -> float:
     """How wide a line of words is, in pixels."""
     font = FontProperties(family="DejaVu Sans", size=size, weight=weight)
@@ -284,6 +287,7 @@ def words_width(words: str, size: float, weight: str = "normal") -> float:
     return width
 
 
+@functools.lru_cache(maxsize=1000)
 def folded(words: str, size: float, weight: str = "normal", room: float = ROOM) -> str:
     """Words in as many lines as they need to stay within ``room``."""
     letters = len(words)

@@ -256,9 +256,11 @@ def section_title(section: Section) -> str:
     return f"{section.data}, {neighbours}{threads}, {section.cache}"
 
 
-def repeats_line(repeats: int) -> str:
-    """``medians of 3 repeats``."""
-    return "one repeat" if repeats == 1 else f"medians of {repeats} repeats"
+def repeats_line(records: list[dict[str, Any]], asked: int) -> str:
+    """``medians of 3 repeats``, as many as were measured: a run may end before the suite's last one."""
+    measured = 1 + max((one["repeat"] for one in records if one["kind"] == "search"), default=asked - 1)
+    told = "one repeat" if measured == 1 else f"medians of {measured} repeats"
+    return told if measured >= asked else f"{told} ({asked} were asked for)"
 
 
 def machine_line(records: list[dict[str, Any]]) -> str:
@@ -268,10 +270,11 @@ def machine_line(records: list[dict[str, Any]]) -> str:
         return "Machine not recorded."
     about, ks = run["machine"], run["suite"]["k"]
     neighbours = ", ".join(map(str, ks)) if isinstance(ks, list) else ks
+    repeats = repeats_line(records, run["suite"]["repeats"])
     return (
         f"{about['cpu']}, {about['cores']} processors, {about['memory_bytes'] / 2**30:.0f} GiB, Linux "
         f"{about['kernel']}, commit {about['commit']}, {about['time']}, load {about['load']:.1f} at the start; "
-        f"suite {run['suite']['name']}, {repeats_line(run['suite']['repeats'])}, k = {neighbours}."
+        f"suite {run['suite']['name']}, {repeats}, k = {neighbours}."
     )
 
 

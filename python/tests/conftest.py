@@ -34,6 +34,19 @@ def distances(metric, base, queries):
     return (queries**2).sum(1)[:, None] - 2 * products + (base**2).sum(1)
 
 
+ELSEWHERE = {
+    "llama_index.core": "`make check-frameworks` runs this; so does pip install 'bathyal[llama-index]'",
+    "torch": "pip install torch, of 200 MB and more, and this runs",
+}
+"""What `make install` does not bring: what would make the tests of it run."""
+
+
+def needed(name):
+    """The module ``name``; without it the test is skipped, and says what would make it run."""
+    how = ELSEWHERE.get(name, "`make install` installs it, and this runs")
+    return pytest.importorskip(name, reason=f"there is no {name}: {how}")
+
+
 @pytest.fixture(scope="session")
 def vectors():
     return clustered("f32", 1500, 24, 1)

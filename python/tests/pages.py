@@ -2,10 +2,13 @@
 
 A page says what the reader knows and a test does not, in comments that nobody sees:
 
-``<!-- not run: REASON -->``      before a block: it wants what a test does not have. It is checked and counted
+``<!-- not run: REASON -->``      before a block: it wants what a test does not have. It is checked and counted. The
+                                  reason says what is missing, and what runs the block or would make it run
 ``<!-- continues: PAGE -->``      the reader is in the folder that another page has left, beside this one
 ``<!-- bucket: NAME -->``         a store with such a bucket is there, and the environment leads to it
 ``<!-- port: NUMBER -->``         a port that a program listens at; the test takes a free one in its place
+``<!-- smaller: SIZE as SIZE -->`` a size that proves nothing; the test takes the second one in its place, but not
+                                  where ``BATHYAL_WHOLE_PAGES`` is set, as `make soak` does
 """
 
 from __future__ import annotations
@@ -22,6 +25,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from ports import free_ports
+
 ROOT = pathlib.Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs" / "guide").glob("*.md"))]
 """Every page whose blocks run."""
@@ -31,11 +36,16 @@ COMPILED = "rust"
 SHOWN = ("text",)
 """What a program prints. All other languages are mistakes."""
 
+WHOLE = "BATHYAL_WHOLE_PAGES" in os.environ
+"""Whether sizes are left as they are. Read once: the blocks have an environment of their own."""
+
 SECONDS = 300
 """A block that takes longer does not end."""
 
 FENCE = re.compile(r"^```(\S*)$")
-COMMENT = re.compile(r"^<!-- (not run|continues|bucket|port): (.+) -->$")
+COMMENT = re.compile(r"^<!-- (not run|continues|bucket|port|smaller): (.+) -->$")
+SIZE = re.compile(r"(?<!\w)(?<!\d\.)\d[\d_]*(?!\w)")
+SMALLER = re.compile(r"^([\d_]+) as ([\d_]+)$")
 
 
 class PageError(Exception):
@@ -67,6 +77,14 @@ class Page:
     path: pathlib.Path
     blocks: list[Block] = field(default_factory=list)
     settings: dict[str, str] = field(default_factory=dict)
+    smaller: dict[str, str] = field(default_factory=dict)
+    """Sizes that a test replaces, and by what."""
+
+    def shortened(self, code: str) -> str:
+        """Code of a block with the sizes of a test."""
+        if WHOLE:
+            return code
+        return SIZE.sub(lambda size: self.smaller.get(size[0], size[0]), code)
 
 
 def read(path: pathlib.Path, text: str | None = None) -> Page:
@@ -88,6 +106,11 @@ def read(path: pathlib.Path, text: str | None = None) -> Page:
             raise PageError(f"{path}:{number}: a block has to be fenced and begin at the margin")
         elif comment and comment[1] == "not run":
             reason = comment[2]
+        elif comment and comment[1] == "smaller":
+            sizes = SMALLER.match(comment[2])
+            if sizes is None:
+                raise PageError(f"{path}:{number}: no such comment; {__doc__}")
+            page.smaller[sizes[1]] = sizes[2]
         elif comment:
             page.settings[comment[1]] = comment[2]
         elif line.startswith("<!--"):
@@ -96,6 +119,9 @@ def read(path: pathlib.Path, text: str | None = None) -> Page:
             raise PageError(f"{path}:{number}: 'not run' stands directly before a block")
     if begun is not None:
         raise PageError(f"{path}:{begun[0]}: the block does not end")
+    for size in page.smaller:
+        if not any(size in SIZE.findall(block.code) for block in page.blocks):
+            raise PageError(f"{path}: no block has the size {size}, which is said to be smaller in tests")
     return page
 
 
@@ -131,11 +157,12 @@ class Reader:
         count = 0
         port = page.settings.get("port")
         # The environment may have it from a page before this one.
-        free = str(_free_port()) if port else None
+        free = str(free_ports(1)[0]) if port else None
         for block in page.blocks:
             if block.language not in RUN or block.not_run:
                 continue
-            code = block.code.replace(port, free) if port and free else block.code
+            code = page.shortened(block.code)
+            code = code.replace(port, free) if port and free else code
             if block.language == "sh":
                 self._shell(block, code)
             else:
@@ -185,13 +212,6 @@ class Reader:
 
 def _in_background(code: str) -> bool:
     return any(line.endswith(" &") for line in code.splitlines())
-
-
-def _free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        port: int = one.getsockname()[1]
-    return port
 
 
 def _wait_for(port: int, block: Block) -> None:

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import bathyal
+from conftest import needed
 
 ROWS = np.random.default_rng(1).random((1000, 8), dtype=np.float32)
 
@@ -133,7 +134,7 @@ def test_batches_go_to_an_address(tmp_path, monkeypatch):
 
 
 def test_a_dataset_of_hdf5_is_read_in_blocks(tmp_path, monkeypatch):
-    h5py = pytest.importorskip("h5py")
+    h5py = needed("h5py")
     monkeypatch.setattr("bathyal.batches.BLOCK_BYTES", 1000)
     with h5py.File(tmp_path / "v.h5", "w") as file:
         file.create_dataset("train", data=ROWS, chunks=(100, 8), compression="gzip")

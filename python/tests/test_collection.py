@@ -15,6 +15,7 @@ import pytest
 
 import bathyal
 from bathyal import Collection
+from conftest import needed
 
 ROWS = np.random.default_rng(5).standard_normal((500, 12), dtype=np.float32)
 COLUMNS = {"year": "int64", "lang": "string", "tags": "list<string>", "weight": "float64", "seen": "bool"}
@@ -396,7 +397,7 @@ def test_arrays_of_numpy_are_columns(path: pathlib.Path) -> None:
 
 
 def test_what_is_written_may_be_changed_afterwards(path: pathlib.Path) -> None:
-    arrow = pytest.importorskip("pyarrow")
+    arrow = needed("pyarrow")
     vectors, years = ROWS[:3].copy(), np.array([1, 2, 3])
     with Collection.create(path, dim=12, columns={"year": "int64"}) as docs:
         docs.add(["a", "b", "c"], vectors, arrow.table({"year": arrow.array(years)}))

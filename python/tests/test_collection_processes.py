@@ -16,6 +16,7 @@ import pytest
 
 import bathyal
 from bathyal import Collection
+from conftest import needed
 
 ROWS = np.random.default_rng(5).standard_normal((500, 12), dtype=np.float32)
 
@@ -234,7 +235,7 @@ def test_a_call_may_bring_more_than_memory_for_writes_holds(path: pathlib.Path) 
 
 
 def test_batches_keep_to_the_memory_for_writes(path: pathlib.Path) -> None:
-    arrow = pytest.importorskip("pyarrow")
+    arrow = needed("pyarrow")
     rows = np.random.default_rng(1).standard_normal((3000, 256), dtype=np.float32)
     with Collection.create(path, dim=256, id="u64", write_memory="1MiB", compact=False) as docs:
         vectors = arrow.FixedSizeListArray.from_arrays(arrow.array(rows.ravel()), 256)

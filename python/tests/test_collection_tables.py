@@ -12,6 +12,7 @@ import pytest
 
 import bathyal
 from bathyal import Collection
+from conftest import needed
 
 ROWS = np.random.default_rng(5).standard_normal((40, 4)).astype(np.float32)
 COLUMNS = {
@@ -47,7 +48,7 @@ def check(docs: Collection, ids: list[str]) -> None:
 
 
 def test_arrow(docs: Collection) -> None:
-    arrow = pytest.importorskip("pyarrow")
+    arrow = needed("pyarrow")
     vectors = arrow.FixedSizeListArray.from_arrays(arrow.array(ROWS[:3].ravel()), 4)
     metadata = arrow.table(VALUES)
     ids = ["a", "b", "c"]
@@ -90,7 +91,7 @@ def test_arrow(docs: Collection) -> None:
 
 
 def test_arrow_batch_by_batch(docs: Collection) -> None:
-    arrow = pytest.importorskip("pyarrow")
+    arrow = needed("pyarrow")
     table = arrow.table({
         "id": [f"r{row:02}" for row in range(40)],
         "vector": arrow.FixedSizeListArray.from_arrays(arrow.array(ROWS.ravel()), 4),
@@ -115,7 +116,7 @@ def test_arrow_batch_by_batch(docs: Collection) -> None:
 
 
 def test_pandas(docs: Collection) -> None:
-    pandas = pytest.importorskip("pandas")
+    pandas = needed("pandas")
     ids = ["a", "b", "c"]
     frame = pandas.DataFrame(VALUES)
     assert frame["year"].dtype == np.float64
@@ -138,15 +139,15 @@ def test_pandas(docs: Collection) -> None:
 
 
 def test_pandas_with_columns_of_arrow(docs: Collection) -> None:
-    pandas = pytest.importorskip("pandas")
-    pytest.importorskip("pyarrow")
+    pandas = needed("pandas")
+    needed("pyarrow")
     frame = pandas.DataFrame(VALUES).convert_dtypes(dtype_backend="pyarrow")
     assert docs.add(pandas.array(["a", "b", "c"], "string[pyarrow]"), ROWS[:3], frame).added == 3
     check(docs, ["a", "b", "c"])
 
 
 def test_polars(docs: Collection) -> None:
-    polars = pytest.importorskip("polars")
+    polars = needed("polars")
     ids = ["a", "b", "c"]
     frame = polars.DataFrame(VALUES)
     assert docs.add(polars.Series(ids), ROWS[:3], frame).added == 3
@@ -166,8 +167,8 @@ def test_polars(docs: Collection) -> None:
 
 
 def test_duckdb(docs: Collection) -> None:
-    duckdb = pytest.importorskip("duckdb")
-    pytest.importorskip("pyarrow")
+    duckdb = needed("duckdb")
+    needed("pyarrow")
     query = (
         "select 'r' || i as id, [i, 1, 2, 3]::float[4] as vector, i + 2000 as year, ['t' || i] as tags "
         "from range(3000) r(i)"
@@ -184,8 +185,8 @@ def test_duckdb(docs: Collection) -> None:
 
 
 def test_results_are_tables(docs: Collection) -> None:
-    arrow = pytest.importorskip("pyarrow")
-    pandas = pytest.importorskip("pandas")
+    arrow = needed("pyarrow")
+    pandas = needed("pandas")
     docs.add(["a", "b", "c"], ROWS[:3], VALUES)
     rows = docs.get(["c", "a"], vectors=True)
     table = rows.to_arrow()

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import bathyal
-from conftest import DTYPES, clustered, distances
+from conftest import DTYPES, clustered, distances, needed
 
 FORMATS = {
     "f32": [".fbin", ".fvecs", ".npy", ".hdf5", ".parquet"],
@@ -18,7 +18,7 @@ OPTIONAL = {".hdf5": "h5py", ".h5": "h5py", ".parquet": "pyarrow"}
 @pytest.mark.parametrize(("element", "extension"), [(e, x) for e, many in FORMATS.items() for x in many])
 def test_vectors_round_trip(element, extension, tmp_path):
     if extension in OPTIONAL:
-        pytest.importorskip(OPTIONAL[extension])
+        needed(OPTIONAL[extension])
     vectors = clustered(element, 50, 7, 1)
     path = tmp_path / f"vectors{extension}"
     bathyal.write_vectors(path, vectors)
@@ -37,7 +37,7 @@ def test_vectors_round_trip(element, extension, tmp_path):
 
 
 def test_datasets_of_ann_benchmarks(tmp_path):
-    h5py = pytest.importorskip("h5py")
+    h5py = needed("h5py")
     path = tmp_path / "d.hdf5"
     with h5py.File(path, "w") as file:
         file["train"] = np.ones((5, 3), np.float32)
@@ -62,8 +62,8 @@ def test_datasets_of_ann_benchmarks(tmp_path):
 
 
 def test_parquet_columns(tmp_path):
-    pa = pytest.importorskip("pyarrow")
-    pq = pytest.importorskip("pyarrow.parquet")
+    pa = needed("pyarrow")
+    pq = needed("pyarrow.parquet")
     path = tmp_path / "t.parquet"
     rows = [[1.0, 2.0], [3.0, 4.0]]
     column = pa.array(rows, pa.list_(pa.float32()))

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import bathyal
+from conftest import needed
 
 ROWS = np.random.default_rng(1).integers(0, 100, (60, 4)).astype(np.float32)
 
@@ -25,7 +26,7 @@ def check(built, tmp_path, of):
 
 
 def test_torch(built, tmp_path):
-    torch = pytest.importorskip("torch")
+    torch = needed("torch")
     check(built, tmp_path, torch.from_numpy)
     check(built, tmp_path, lambda rows: torch.from_numpy(rows).double())
     check(built, tmp_path, lambda rows: torch.from_numpy(rows).bfloat16())
@@ -46,7 +47,7 @@ def test_torch(built, tmp_path):
 
 
 def test_pandas(built, tmp_path):
-    pandas = pytest.importorskip("pandas")
+    pandas = needed("pandas")
     check(built, tmp_path, pandas.DataFrame)
     check(built, tmp_path, lambda rows: pandas.Series(list(rows)))
     check(built, tmp_path, lambda rows: pandas.Series(rows.tolist(), index=range(100, 100 + len(rows))))
@@ -74,13 +75,13 @@ def test_pandas(built, tmp_path):
 
 
 def test_pandas_with_columns_of_arrow(built, tmp_path):
-    pandas, arrow = pytest.importorskip("pandas"), pytest.importorskip("pyarrow")
+    pandas, arrow = needed("pandas"), needed("pyarrow")
     kind = pandas.ArrowDtype(arrow.list_(arrow.float32(), 4))
     check(built, tmp_path, lambda rows: pandas.Series(rows.tolist(), dtype=kind))
 
 
 def test_arrow(built, tmp_path):
-    arrow = pytest.importorskip("pyarrow")
+    arrow = needed("pyarrow")
 
     def fixed(rows):
         return arrow.FixedSizeListArray.from_arrays(arrow.array(rows.ravel()), rows.shape[1])
@@ -118,7 +119,7 @@ def test_arrow(built, tmp_path):
 
 
 def test_batches_of_arrow(tmp_path):
-    arrow = pytest.importorskip("pyarrow")
+    arrow = needed("pyarrow")
     column = arrow.FixedSizeListArray.from_arrays(arrow.array(ROWS.ravel()), 4)
     table = arrow.table({"vector": column})
     with bathyal.build(table.to_reader(max_chunksize=7), tmp_path / "new", family="flat") as index:
@@ -126,7 +127,7 @@ def test_batches_of_arrow(tmp_path):
 
 
 def test_polars(built, tmp_path):
-    polars = pytest.importorskip("polars")
+    polars = needed("polars")
     check(built, tmp_path, polars.from_numpy)
     check(built, tmp_path, lambda rows: polars.Series(rows.tolist(), dtype=polars.List(polars.Float32)))
     check(built, tmp_path, lambda rows: polars.Series(rows.tolist(), dtype=polars.Array(polars.Float32, 4)))

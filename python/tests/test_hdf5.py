@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 
 import bathyal
+from conftest import needed
 
-h5py = pytest.importorskip("h5py")
+h5py = needed("h5py")
 
 ROWS = np.arange(400, dtype=np.float32).reshape(100, 4)
 OTHERS = -ROWS - 1

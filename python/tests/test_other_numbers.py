@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import bathyal
+from conftest import needed
 
 ROWS = np.random.default_rng(7).standard_normal((60, 4)).astype(np.float32)
 WHOLE = np.random.default_rng(8).integers(-(2**20), 2**20, (60, 4)).astype(np.int32)
@@ -21,8 +22,8 @@ Writer = Callable[[pathlib.Path, "np.ndarray[Any, Any]"], pathlib.Path]
 
 def parquet(kind: str) -> Writer:
     def write(folder: pathlib.Path, rows: np.ndarray[Any, Any]) -> pathlib.Path:
-        pa = pytest.importorskip("pyarrow")
-        pq = pytest.importorskip("pyarrow.parquet")
+        pa = needed("pyarrow")
+        pq = needed("pyarrow.parquet")
         item = pa.from_numpy_dtype(rows.dtype)
         made = {"list": pa.list_(item), "large": pa.large_list(item), "fixed": pa.list_(item, rows.shape[1])}
         column = pa.array(rows.tolist(), made[kind])
@@ -38,7 +39,7 @@ def parquet(kind: str) -> Writer:
 
 def hdf5(name: str, key: str) -> Writer:
     def write(folder: pathlib.Path, rows: np.ndarray[Any, Any]) -> pathlib.Path:
-        h5py = pytest.importorskip("h5py")
+        h5py = needed("h5py")
         with h5py.File(folder / name, "w") as file:
             file[key] = rows
         return folder / name
@@ -118,8 +119,8 @@ def test_what_overflows_is_refused_by_its_row(writer: Writer, tmp_path: pathlib.
 
 
 def test_nulls_are_named_by_their_row(tmp_path: pathlib.Path) -> None:
-    pa = pytest.importorskip("pyarrow")
-    pq = pytest.importorskip("pyarrow.parquet")
+    pa = needed("pyarrow")
+    pq = needed("pyarrow.parquet")
     for kind in (pa.list_(pa.float64()), pa.list_(pa.float64(), 4), pa.large_list(pa.int32())):
         for broken in (None, [1, None, 3, 4]):
             rows = [[1, 2, 3, 4]] * 57 + [broken] + [[1, 2, 3, 4]] * 2
@@ -134,7 +135,7 @@ def test_nulls_are_named_by_their_row(tmp_path: pathlib.Path) -> None:
 
 
 def test_a_key_names_a_part_wherever_a_message_says_so(tmp_path: pathlib.Path) -> None:
-    h5py = pytest.importorskip("h5py")
+    h5py = needed("h5py")
     path = tmp_path / "cells.h5ad"
     with h5py.File(path, "w") as file:
         group = file.create_group("X")
@@ -164,8 +165,8 @@ def test_a_key_names_a_part_wherever_a_message_says_so(tmp_path: pathlib.Path) -
 
 
 def test_a_parquet_file_of_several_columns_is_built_by_its_key(tmp_path: pathlib.Path) -> None:
-    pa = pytest.importorskip("pyarrow")
-    pq = pytest.importorskip("pyarrow.parquet")
+    pa = needed("pyarrow")
+    pq = needed("pyarrow.parquet")
     column = pa.array(ROWS.tolist(), pa.list_(pa.float64()))
     pq.write_table(pa.table({"a": column, "b": column}), tmp_path / "two.pq")
     with pytest.raises(ValueError, match=r"the columns of lists are \['a', 'b'\]: name one with key="):

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import bathyal
+from conftest import needed
 
 TABLE = json.loads((pathlib.Path(__file__).parents[2] / "testdata/recall.json").read_text(encoding="utf-8"))[
     "cases"
@@ -87,7 +88,7 @@ def test_missing_ids_stay_missing_in_files(tmp_path, extension):
 
 
 def test_ids_of_hdf5_are_refused_where_32_bits_do_not_hold_them(tmp_path):
-    h5py = pytest.importorskip("h5py")
+    h5py = needed("h5py")
     for ids, message in ((np.array([[2**32 + 1]]), str(2**32 + 1)), (np.array([[-2]]), "-2")):
         with h5py.File(tmp_path / "truth.hdf5", "w") as file:
             file["neighbors"] = ids

