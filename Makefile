@@ -12,8 +12,13 @@ SERVER := $(VENV)/bin/weed
 SOURCES := $(shell find Cargo.toml Cargo.lock pyproject.toml crates python -type f \
 	-not -name '*.pyc' -not -path '*/tests/*' 2>/dev/null)
 
-# Processes of `make test-python`: more than the cores of a small machine, since tests wait for the disk half of their time.
+# How the package is compiled that `make demo` and `make test` install; `PROFILE=release` is what `pip install .` makes.
+PROFILE ?= quick
+
+# Processes of `make test-python`, and tests at a time of each Rust program: more than the cores of a small machine, since tests wait
+# for the disk.
 TEST_PROCESSES ?= 4
+TEST_THREADS ?= 4
 
 # How long `make soak` runs, and how long `make fuzz` takes for each reader; with FUZZ_RUNS it gives each reader as many
 # inputs instead, the same every time.
@@ -33,9 +38,9 @@ BENCH_VENV := target/bench-venv
 BENCH_PYTHON := $(BENCH_VENV)/bin/python
 BENCH_SYSTEMS := PYTHONPATH=bench $(BENCH_PYTHON) -m bathyal_bench
 
-.PHONY: help demo test test-rust test-python test-data install lint format docs site licences bench fuzz soak soak-collections ci clean \
+.PHONY: help demo test test-rust test-python test-data install lint format docs site features licences bench fuzz soak soak-collections ci clean \
 	bench-diskann peer-diskann check-calibration check-memory microbench bench-peers bench-check bench-report repro-report \
-	bench-out-of-core bench-growth bench-cloud bench-threads check-dax check-rdma check-gpu check-ptx bench-gpu check-histories check-budgets check-publishing \
+	bench-out-of-core bench-growth bench-cloud bench-threads check-dax check-rdma check-gpu check-ptx check-mutants bench-gpu check-histories check-budgets check-publishing \
 	check-wheel check-adapters check-frameworks
 .DEFAULT_GOAL := help
 
@@ -48,7 +53,7 @@ demo: $(INSTALLED) ## index 50,000 word vectors, search them on disk, look at th
 test: test-rust test-python ## all tests, Rust and Python
 
 test-rust: tools-test $(SERVER)
-	$(CARGO) test --workspace --locked
+	RUST_TEST_THREADS=$(TEST_THREADS) $(CARGO) test --workspace --locked
 
 test-python: $(INSTALLED) $(DEVELOPMENT)
 	$(VENV_PYTHON) -m pytest -q -n $(TEST_PROCESSES) --dist loadfile python/tests bench/tests
@@ -66,7 +71,7 @@ $(VENV_PYTHON): | tools
 	@$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); exit 1; }
 
 $(INSTALLED): $(SOURCES) | $(VENV_PYTHON)
-	$(VENV_PYTHON) -m pip install --quiet --disable-pip-version-check .
+	MATURIN_PEP517_ARGS="--profile $(PROFILE)" $(VENV_PYTHON) -m pip install --quiet --disable-pip-version-check .
 	@touch $@
 
 # What tests and lints of Python need besides.
@@ -103,6 +108,15 @@ site: $(INSTALLED) $(DEVELOPMENT) $(VENV)/.site ## the documentation as a site, 
 	NO_MKDOCS_2_WARNING=1 $(VENV_PYTHON) -m mkdocs build --strict --quiet
 	BATHYAL_SITE=target/site $(VENV_PYTHON) -m pytest -q bench/tests/test_drawing.py -k reports
 
+# What a Rust user may leave out. Lints have seen all of it together.
+FEATURES := '' object remote gpu collection collection,object
+features: ## whether the library compiles with each set of its features
+	@for features in $(FEATURES); do \
+		echo "features: $${features:-none}"; \
+		$(CARGO) check --quiet --locked -p bathyal --lib --no-default-features --features "$$features" || exit 1; \
+	done
+	$(CARGO) check --quiet --locked --manifest-path fuzz/Cargo.toml --target-dir target
+
 licences: ## check the licence of every dependency against deny.toml
 	$(CARGO) test -p bathyal-tidy --locked --test house -- dependencies_have_allowed_licences
 
@@ -113,8 +127,9 @@ test-data: ## tests on real data sets, in the folder that BATHYAL_DATA names
 microbench: ## benchmarks of kernels and parts; minutes, and wants a quiet machine
 	BATHYAL_BENCH_DIR=$(CURDIR)/target $(CARGO) bench --workspace --locked --bench '*'
 
-soak: $(INSTALLED) $(DEVELOPMENT) ## the pages with their whole sizes, then the engine and every index family on devices that fail, each for SOAK_SECONDS
+soak: $(INSTALLED) $(DEVELOPMENT) ## all tests with all cases, of which `make test` takes a share; then the engine and every index family on devices that fail, each for SOAK_SECONDS
 	BATHYAL_WHOLE_PAGES=1 $(VENV_PYTHON) -m pytest -q python/tests/test_pages.py
+	BATHYAL_WHOLE=1 BATHYAL_ALL_OPERATIONS=1 $(CARGO) test --workspace --locked
 	BATHYAL_SOAK_SECONDS=$(SOAK_SECONDS) $(CARGO) test --locked -p bathyal-tier --test all -- \
 		--nocapture soak::random mapped::random
 	BATHYAL_SOAK_SECONDS=$(SOAK_SECONDS) $(CARGO) test --locked -p bathyal-index --test all -- --nocapture families::soak::random
@@ -216,6 +231,9 @@ check-gpu: ## the kernels, searches, exact search and builds on a real graphics 
 bench-gpu: ## a graphics card beside the processor and cuVS, 10 minutes a stage, goes on where it stopped: BASE=, QUERY=, GROUNDTRUTH=
 	$(CARGO) build --release --locked -p bathyal-cli
 	$(PYTHON) scripts/bench_gpu.py --base "$(BASE)" --query "$(QUERY)" --groundtruth "$(GROUNDTRUTH)" $(BENCH_ARGS)
+
+check-mutants: ## 71 kernels for graphics cards with a mistake each, which tests have to find out; minutes. `make test` tries all where something has changed since
+	BATHYAL_MUTANTS=1 $(CARGO) test --locked -p bathyal-simt --test kernels -- --nocapture mutants::
 
 check-ptx: $(VENV_PYTHON) ## whether the PTX that is committed is what NVRTC makes of the kernels; 50 MB the first time
 	$(VENV_PYTHON) -m pip install --quiet --disable-pip-version-check 'nvidia-cuda-nvrtc-cu12==12.2.140'

@@ -103,14 +103,14 @@ fn what_cannot_be_changed_is_refused() {
 #[test]
 fn a_compaction_stays_below_its_budget() {
     let folder = TempDir::new().unwrap();
-    write_vectors(folder.path(), "base.fbin", 120_000, 96, 7);
-    write_vectors(folder.path(), "more.fbin", 60_000, 96, 8);
+    write_vectors(folder.path(), "base.fbin", 60_000, 96, 7);
+    write_vectors(folder.path(), "more.fbin", 30_000, 96, 8);
     write_vectors(folder.path(), "queries.fbin", 20, 96, 9);
     let build = "build base.fbin index --metric l2 --family lsh --threads 2 --calibration queries.fbin";
     bathyal(folder.path(), build).good();
     bathyal(folder.path(), "insert index more.fbin").good();
     // What opens the index first, then what it is built in.
-    let mut needed = 60_000_000;
+    let mut needed = 30_000_000;
     for _ in 0..2 {
         let refused = bathyal(folder.path(), &format!("compact index --threads 2 --memory {needed}"));
         let said = refused.stderr.split(" needs ").nth(1).unwrap_or_else(|| panic!("{refused:?}"));
@@ -118,6 +118,6 @@ fn a_compaction_stays_below_its_budget() {
     }
     let done = bathyal(folder.path(), &format!("compact index --threads 2 --memory {needed} --json")).json();
     assert!(done["peak_rss_bytes"].as_u64().unwrap() <= needed, "{needed}: {done}");
-    assert_eq!(done["build"]["vectors"], 180_000);
+    assert_eq!(done["build"]["vectors"], 90_000);
     bathyal(folder.path(), "verify index").good();
 }

@@ -2,6 +2,7 @@
 //! is emulated: its kernels are those of a real one.
 
 use crate::clustered::vectors;
+use crate::whole::taken;
 use bathyal_gpu::Card;
 use bathyal_index::build::planned_memory;
 use bathyal_index::families::flat::FlatOptions;
@@ -154,7 +155,7 @@ fn a_graph_answers_as_well_with_a_card() {
         (Metric::InnerProduct, vectors(Element::F32, 3000, 24, 1), vectors(Element::F32, 200, 24, 2)),
         (Metric::Cosine, words(0..3000), words(3000..3200)),
     ];
-    for (metric, data, queries) in sets {
+    for (_, (metric, data, queries)) in sets.into_iter().enumerate().filter(|(number, _)| taken(*number, 2)) {
         let family = GraphOptions { max_degree: 24, search_list: 40, ..GraphOptions::default() };
         // On one thread, so that the recall is the same in every run.
         let options = BuildOptions { metric, threads: 1, ..BuildOptions::of(family) };

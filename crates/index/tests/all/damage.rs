@@ -2,6 +2,7 @@
 //! touch them, never a wrong answer in silence.
 
 use crate::clustered::vectors;
+use crate::whole::taken;
 use bathyal_index::families::graph::GraphEntry;
 use bathyal_index::format::manifest::Manifest;
 use bathyal_index::{
@@ -63,7 +64,7 @@ fn a_flipped_bit_anywhere_is_found() {
         lists(PostingLayout::Grouped, None).into(),
         lists(PostingLayout::Coupled, Some(CodeKind::Axes)).into(),
     ];
-    for family in families {
+    for (_, family) in families.into_iter().enumerate().filter(|(number, _)| taken(*number, 2)) {
         let dir = tempfile::tempdir().unwrap();
         let (queries, path) = built_with(dir.path(), family);
         find_flipped_bits(&queries, &path);

@@ -1,7 +1,8 @@
 //! Indexes from outside: what each family and all of them keep to. One program, since each would link everything again.
 //!
 //! Beside it stand the tests that need a process of their own: `allocations` and `mutations` count what the allocator is asked for,
-//! `callers` forks, and `callers` and `numa` count the threads of their process.
+//! `callers` forks, `callers` and `numa` count the threads of their process, and `nodes` maps more memory of nodes than one process may
+//! beside the families.
 
 mod bits;
 mod cards;
@@ -27,7 +28,6 @@ mod lone;
 mod lsh;
 mod mapped;
 mod memory_named;
-mod nodes;
 mod object_cache;
 mod objects;
 mod partitioned;
@@ -47,4 +47,5 @@ mod tiers;
 mod vamana;
 mod vamana_parts;
 mod versions;
+mod whole;
 mod within;

@@ -1,6 +1,7 @@
 //! The number that a refusal for want of memory names is enough: for opening and searching, and for builds.
 
 use crate::clustered::vectors;
+use crate::whole::taken;
 use bathyal_index::families::flat::FlatOptions;
 use bathyal_index::families::lsh::LshOptions;
 use bathyal_index::families::partitioned::PartitionedOptions;
@@ -69,6 +70,7 @@ fn data(element: Element, count: usize, dim: usize) -> VectorFile {
 #[test]
 fn what_a_search_names_is_enough() {
     let mut twice = Vec::new();
+    let mut number = 0..;
     for dim in DIMS {
         let (elements, count) = match dim {
             0..=128 => (&[Element::F32, Element::U8, Element::F16, Element::B1][..], 300),
@@ -83,6 +85,9 @@ fn what_a_search_names_is_enough() {
             )
             .unwrap();
             for (name, family) in families(data.dim()) {
+                if !number.next().is_some_and(|number| taken(number, 7)) {
+                    continue;
+                }
                 let dir = tempfile::tempdir().unwrap();
                 let path = dir.path().join("index");
                 let options = BuildOptions { metric: Metric::L2, threads: 1, ..BuildOptions::of(family) };
@@ -116,12 +121,16 @@ fn what_a_search_names_is_enough() {
 
 #[test]
 fn what_a_build_names_is_enough() {
+    let mut number = 0..;
     for dim in [1, 7, 128, 4096] {
         for element in [Element::F32, Element::U8] {
             for count in [1, 2, 20, 63, 300] {
                 let data = data(element, count, dim);
                 for (name, family) in families(dim) {
                     for threads in [1, 3] {
+                        if !number.next().is_some_and(|number| taken(number, 13)) {
+                            continue;
+                        }
                         let what = format!("{name} of {count} x {dim} {element}, {threads} threads");
                         let dir = tempfile::tempdir().unwrap();
                         let path = dir.path().join("index");

@@ -2,6 +2,7 @@
 
 use crate::clustered::vectors;
 use crate::stops::Stops;
+use crate::whole::taken;
 use bathyal_index::families::spann::{
     DEFAULT_COUPLED_REPLICAS, DEFAULT_DECOUPLED_REPLICAS, DEFAULT_GROUPED_REPLICAS, SpannEntry,
 };
@@ -133,8 +134,9 @@ fn recall(path: &Path, data: &VectorFile, queries: &VectorFile, metric: Metric, 
 #[test]
 fn every_vector_is_in_a_list_and_stored_as_its_layout_says() {
     let dir = tempfile::tempdir().unwrap();
-    for metric in [Metric::L2, Metric::InnerProduct, Metric::Cosine] {
-        for element in Element::ALL {
+    for (at, metric) in [Metric::L2, Metric::InnerProduct, Metric::Cosine].into_iter().enumerate() {
+        // Each element with a metric.
+        for (_, element) in (at..).zip(Element::ALL).filter(|(number, _)| taken(*number, 3)) {
             let (data, queries) = (vectors(element, 3000, 24, 1), vectors(element, 50, 24, 2));
             let mut lists: Option<Vec<Vec<u32>>> = None;
             for layout in LAYOUTS {
@@ -184,7 +186,10 @@ fn one_seed_gives_one_index_whatever_the_threads() {
 #[test]
 fn any_budget_gives_an_index_as_good_and_too_small_a_one_is_refused() {
     let dir = tempfile::tempdir().unwrap();
-    let (data, queries) = (vectors(Element::U8, 200_000, 96, 4), vectors(Element::U8, 50, 96, 5));
+    let (data, queries) = (
+        vectors(Element::U8, 200_000, 96, 4),
+        vectors(Element::U8, 50, 96, 5),
+    );
     let free = options(Metric::InnerProduct, PostingLayout::Grouped);
     let tight = BuildOptions { memory_bytes: Some(1 << 20), ..free.clone() };
     let refused = build(&data, &dir.path().join("tight"), &tight, &Silent).unwrap_err();

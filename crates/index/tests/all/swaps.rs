@@ -1,6 +1,7 @@
 //! Files and ranges of files of one index in another of the same shape: refused, or the answers stay the same.
 
 use crate::clustered::vectors;
+use crate::whole::taken;
 use bathyal_index::families::flat::FlatOptions;
 use bathyal_index::families::lsh::LshOptions;
 use bathyal_index::format::manifest::Manifest;
@@ -169,7 +170,7 @@ fn swap_all(name: &str, options: &BuildOptions) {
 
 #[test]
 fn what_is_of_another_index_is_refused_or_answers_the_same() {
-    for (name, options) in kinds() {
+    for (_, (name, options)) in kinds().into_iter().enumerate().filter(|(number, _)| taken(*number, 2)) {
         swap_all(name, &options);
     }
 }

@@ -468,15 +468,62 @@ fn try_one(number: &str) -> (bool, String) {
     (!tried.status.success(), String::from_utf8_lossy(&said).into_owned())
 }
 
+/// Tries all of them, and writes down that they were found out: `make check-mutants`.
+const ALL: &str = "BATHYAL_MUTANTS";
+/// Of what sources all were found out.
+const CHECKED: &str = "tests/kernels/mutants.checked";
+/// What decides whether they are: the kernels, what drives them, what stands for a card, and the tests.
+const DECISIVE: [&str; 5] = ["../gpu/kernels", "../gpu/src", "cpp", "src", "tests/kernels"];
+/// One of so many is tried where all were found out before.
+const TRIED_OF: usize = 36;
+
+/// The fingerprint (64 bits of FNV-1a) of what decides.
+fn fingerprint() -> String {
+    let mut paths = Vec::new();
+    let own = Path::new(env!("CARGO_MANIFEST_DIR"));
+    DECISIVE.iter().for_each(|folder| collect(&own.join(folder), &mut paths));
+    paths.sort();
+    let bytes = paths.iter().flat_map(|path| std::fs::read(path).unwrap());
+    let hash = bytes.fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    });
+    format!("{hash:016x}")
+}
+
+/// The sources in a folder and the folders in it.
+fn collect(folder: &Path, paths: &mut Vec<std::path::PathBuf>) {
+    for path in std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
+        if path.is_dir() {
+            collect(&path, paths);
+        } else if path.extension().is_some_and(|kind| ["rs", "cu", "h", "cpp"].iter().any(|of| kind == *of)) {
+            paths.push(path);
+        }
+    }
+}
+
+/// Whether all mutants are tried: where it is asked for, and where something has changed since they were last found out.
+pub fn all_are_tried() -> bool {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(CHECKED);
+    std::env::var_os(ALL).is_some()
+        || std::fs::read_to_string(path).map_or(true, |checked| checked.trim() != fingerprint())
+}
+
+/// Each takes seconds to compile.
 #[test]
 fn kernels_with_a_mistake_are_found_out() {
+    for (what, name, from, _) in MUTANTS {
+        assert_eq!(source(name).matches(from).count(), 1, "{what}: the kernel has changed");
+    }
+    let step = if all_are_tried() { 1 } else { TRIED_OF };
     let (failed, said) = try_one("none");
     assert!(!failed, "without a change: {said}");
+    let next = std::sync::atomic::AtomicUsize::new(0);
     std::thread::scope(|scope| {
-        for half in 0..2 {
-            scope.spawn(move || {
-                for (number, (what, name, from, _)) in MUTANTS.iter().enumerate().skip(half).step_by(2) {
-                    assert_eq!(source(name).matches(from).count(), 1, "{what}: the kernel has changed");
+        for _ in 0..2 {
+            scope.spawn(|| {
+                loop {
+                    let number = step * next.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+                    let Some((what, ..)) = MUTANTS.get(number) else { return };
                     let (found_out, said) = try_one(&number.to_string());
                     assert!(!said.contains("error: "), "{what}: it was not compiled: {said}");
                     assert!(found_out, "{what}: nobody has noticed");
@@ -484,4 +531,10 @@ fn kernels_with_a_mistake_are_found_out() {
             });
         }
     });
+    println!("{} of {} tried", MUTANTS.len().div_ceil(step), MUTANTS.len());
+    if std::env::var_os(ALL).is_some() {
+        std::fs::write(Path::new(env!("CARGO_MANIFEST_DIR")).join(CHECKED), fingerprint() + "\n").unwrap();
+    } else if step == 1 {
+        println!("all are tried each time until `make check-mutants` writes down that they were found out");
+    }
 }

@@ -3,7 +3,7 @@
 
 use super::groups::Groups;
 use super::losses::Grouped;
-use super::mutants::{MUTANTS, compiler, source, write_sources};
+use super::mutants::{MUTANTS, all_are_tried, compiler, source, write_sources};
 use super::pages::Paged;
 use super::pairs::Pairs;
 use super::walks::Walks;
@@ -120,9 +120,12 @@ fn no_two_threads_touch_the_same_without_a_barrier() {
         }
     }
     // A barrier that is left out is seen at once, and not only where the order of threads is an unlucky one.
-    let named =
-        LEFT_OUT.iter().map(|(left_out, of)| (MUTANTS.iter().find(|(what, ..)| what == left_out), *of));
-    for (mutant, of) in named.chain([(Some(&UNSEEN), "pages")]) {
+    let tried = if all_are_tried() { LEFT_OUT.len() } else { 1 };
+    let named = LEFT_OUT
+        .iter()
+        .take(tried)
+        .map(|(left_out, of)| (MUTANTS.iter().find(|(what, ..)| what == left_out), *of));
+    for (mutant, of) in named.chain([(Some(&UNSEEN), "pages")].into_iter().filter(|_| all_are_tried())) {
         let (left_out, name, from, to) = mutant.expect("a mutant");
         assert_eq!(source(name).matches(from).count(), 1, "{left_out}: the kernel has changed");
         let folder = tempfile::tempdir().unwrap();

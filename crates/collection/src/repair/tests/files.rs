@@ -32,8 +32,11 @@ fn every_file(kind: IdKind, columns: bool) {
     let (mut complete, mut saved) = (0, 0);
     for (turn, file) in kept.files().into_iter().enumerate() {
         let bytes = fs::read(&file).unwrap();
-        // Of the others one each time: what a file is comes again, in other generations.
-        for way in [WAYS[0], WAYS[1], WAYS[2 + turn % 4]] {
+        // One way each time, and more of them in `make soak`: what a file is comes again, in other generations.
+        let whole = std::env::var_os("BATHYAL_WHOLE").is_some();
+        let ways =
+            if whole { vec![WAYS[0], WAYS[1], WAYS[2 + turn % 4]] } else { vec![WAYS[turn % WAYS.len()]] };
+        for way in ways {
             let what = format!("{} {way}", file.strip_prefix(kept.path()).unwrap().display());
             match damaged(&bytes, way, turn) {
                 Some(bytes) => fs::write(&file, bytes).unwrap(),
@@ -91,7 +94,7 @@ fn every_file(kind: IdKind, columns: bool) {
         }
     }
     println!("{complete} were saved without a loss, {saved} rows in all");
-    assert!(complete > 20, "{complete}");
+    assert!(complete > 5, "{complete}");
     let report = kept.repair(&kept.folder.path().join("whole"), &RepairOptions::default()).unwrap();
     assert!(report.complete && report.fault_count == 0 && report.notes.is_empty(), "{report:?}");
     assert!(report.segments.iter().all(|segment| segment.outcome == "copied"));

@@ -361,7 +361,8 @@ fn in_background(case: &Case) -> (Place, CollectionOptions) {
 #[test]
 fn what_is_deleted_during_a_compaction_stays_deleted() {
     let case = Case::numbers();
-    for round in 0..6 {
+    // More of them in `make soak`.
+    for round in 0..if std::env::var_os("BATHYAL_WHOLE").is_some() { 6 } else { 1 } {
         let (place, options) = in_background(&case);
         let collection = Collection::open_in(place.clone(), &options).unwrap();
         let (mut truth, mut random) = (Truth::default(), StdRng::seed_from_u64(round));
@@ -375,7 +376,7 @@ fn what_is_deleted_during_a_compaction_stays_deleted() {
         let compacting = AtomicBool::new(true);
         std::thread::scope(|scope| {
             scope.spawn(|| {
-                for _ in 0..4 {
+                for _ in 0..2 {
                     collection.compact(&FULL, &Silent).unwrap();
                 }
                 compacting.store(false, Ordering::Relaxed);

@@ -17,8 +17,10 @@ use std::sync::Arc;
 
 /// Set where every operation is to be struck by every fault: minutes.
 const ALL_OPERATIONS: &str = "BATHYAL_ALL_OPERATIONS";
-/// Otherwise only kills strike at every one; others at one in so many.
-const STRIDE: usize = 7;
+/// Otherwise a kill and a loss of power strike at one in so many.
+const KILL_STRIDE: usize = 5;
+/// Other faults strike at one in so many.
+const STRIDE: usize = 17;
 /// Of these, those at which it strikes a program all of whose batches are large.
 const LARGE_STRIDE: usize = 11;
 
@@ -210,12 +212,12 @@ fn sweep_over(fault: Fault, go_on: bool, power: Option<u64>, stride: usize, dire
 
 #[test]
 fn a_writer_may_be_killed_at_every_operation() {
-    sweep(Fault::Kill, false, None, 1);
+    sweep(Fault::Kill, false, None, KILL_STRIDE);
 }
 
 #[test]
 fn the_power_may_fail_at_every_operation() {
-    sweep(Fault::Kill, false, Some(3 << 20), 1);
+    sweep(Fault::Kill, false, Some(3 << 20), KILL_STRIDE);
     sweep(Fault::Kill, false, Some(4 << 20), STRIDE);
 }
 

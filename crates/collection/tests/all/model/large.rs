@@ -311,7 +311,8 @@ fn space_and_bytes_written_stay_bounded_while_rows_are_replaced() {
     case.schema.vectors[0].dim = 128;
     // Graphs would take long to build.
     case.flat_below_rows = usize::MAX;
-    let (rows, batch, rounds) = (12_000_u64, 60, 4);
+    let (rows, batch, rounds) =
+        (12_000_u64, 60, if std::env::var_os("BATHYAL_WHOLE").is_some() { 4 } else { 2 });
     let options = CollectionOptions { durability: Durability::System, ..case.options() };
     let collection = Collection::create_in(in_memory(), case.schema.clone(), &options).unwrap();
     let mut random = StdRng::seed_from_u64(8);

@@ -31,7 +31,7 @@ const STEPS: &str = "BATHYAL_COLLECTION_STEPS";
 /// Programs of each test that are left out, because an earlier run had them.
 const SKIPPED: &str = "BATHYAL_COLLECTION_SKIPPED";
 /// Steps of each of the five tests of random programs.
-const DEFAULT_STEPS: usize = 20_000;
+const DEFAULT_STEPS: usize = 6000;
 const TESTS: usize = 5;
 /// Steps of one program.
 const PROGRAM_STEPS: usize = 2_000;

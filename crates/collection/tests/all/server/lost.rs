@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Set, it has every request go wrong in turn, not one of so many.
 const ALL_OPERATIONS: &str = "BATHYAL_ALL_OPERATIONS";
-const STRIDE: usize = 25;
+const STRIDE: usize = 59;
 /// Programs at the same time, most of whose time is the server's.
 const AT_ONCE: usize = 4;
 /// Batches of a program.

@@ -2,6 +2,7 @@
 
 use crate::clustered::vectors;
 use crate::families::kinds::KINDS;
+use crate::whole::taken;
 use bathyal_index::families::partitioned::PartitionedOptions;
 use bathyal_index::{
     BuildOptions, Effort, Index, OpenOptions, SearchMode, SearchOptions, SearchResult, build, verify,
@@ -77,10 +78,11 @@ fn check(index: &Index, data: &VectorFile, options: &SearchOptions, least: f64, 
 
 #[test]
 fn repeated_vectors_are_found_by_every_family() {
+    let mut number = 0..;
     for metric in Metric::ALL {
         for (name, data) in sets(Element::F32) {
             let dir = tempfile::tempdir().unwrap();
-            for kind in KINDS {
+            for kind in KINDS.into_iter().filter(|_| number.next().is_some_and(|number| taken(number, 7))) {
                 let what = format!("{name}, {metric} {}", kind.name);
                 let path = dir.path().join(kind.name);
                 kind.build(&path, &data, metric);
@@ -99,9 +101,13 @@ fn repeated_vectors_are_found_by_every_family() {
 
 #[test]
 fn partitions_of_repeated_vectors_keep_the_recall_that_is_asked_for() {
+    let mut number = 0..;
     for metric in Metric::ALL {
         for element in [Element::F32, Element::U8] {
             for (name, data) in sets(element) {
+                if !number.next().is_some_and(|number| taken(number, 5)) {
+                    continue;
+                }
                 let dir = tempfile::tempdir().unwrap();
                 // One that is larger than the set, and some.
                 for partition_vectors in [2000, 250] {

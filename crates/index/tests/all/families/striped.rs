@@ -2,6 +2,7 @@
 
 use crate::families::kinds::{KINDS, Kind, Shared};
 use crate::families::places::{PLACES, Place, VARIANTS, open};
+use crate::whole::taken;
 use bathyal_index::format::manifest::Manifest;
 use bathyal_index::{
     BuildOptions, Index, IndexError, OpenOptions, SearchMode, StripeConversionOptions, StripeOptions,
@@ -67,8 +68,8 @@ fn striped_indexes_answer_as_whole_ones() {
         assert_eq!((files(&striped), files(&built)), (files(&whole), files(&whole)), "{}", kind.name);
 
         let pair = Pair { kind, shared: &shared, whole, striped };
-        let places = PLACES.iter().chain(&VARIANTS).filter(|place| !place.in_parts);
-        places.for_each(|place| pair.same_on(place));
+        let places = PLACES.iter().chain(&VARIANTS).filter(|place| !place.in_parts).enumerate();
+        places.filter(|(at, _)| taken(number + at, 5)).for_each(|(_, place)| pair.same_on(place));
         let index = PLACES[0].open(&pair.striped);
         kind.search(&index, &shared.queries, SearchMode::Pipelined).unwrap();
         assert!(index.stats().parts.iter().all(|part| part.reads > 0 && part.p99_us > 0), "{}", kind.name);

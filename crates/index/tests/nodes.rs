@@ -1,7 +1,9 @@
 //! Indexes over several memory nodes: the same answers at the same cost as from a folder, whoever built or copied them; and
 //! what is said where a node is not what it was.
 
-use crate::clustered::vectors;
+#[path = "all/clustered/mod.rs"]
+mod clustered;
+
 use bathyal_index::families::partitioned::PartitionedOptions;
 use bathyal_index::format::manifest::Manifest;
 use bathyal_index::open::WrapTier;
@@ -16,6 +18,7 @@ use bathyal_tier::backend::sim::{FaultRates, SimOptions, SimTier};
 use bathyal_tier::{Control, Tier};
 use bathyal_vectors::VectorFile;
 use bathyal_vectors::progress::Silent;
+use clustered::vectors;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tempfile::TempDir;
