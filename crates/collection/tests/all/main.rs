@@ -1,8 +1,8 @@
 //! Collections from outside. One program, since each would link everything again.
 //!
-//! `tenants` stands beside it: it limits the files that its process may open, and counts its threads.
+//! `tenants` stands beside it, since it limits the files that its process may open and counts its threads, and `engines`, since it
+//! counts what the threads that search have open.
 
-mod engines;
 mod exchange;
 mod lone;
 mod model;

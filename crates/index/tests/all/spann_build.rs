@@ -186,10 +186,7 @@ fn one_seed_gives_one_index_whatever_the_threads() {
 #[test]
 fn any_budget_gives_an_index_as_good_and_too_small_a_one_is_refused() {
     let dir = tempfile::tempdir().unwrap();
-    let (data, queries) = (
-        vectors(Element::U8, 200_000, 96, 4),
-        vectors(Element::U8, 50, 96, 5),
-    );
+    let (data, queries) = (vectors(Element::U8, 200_000, 96, 4), vectors(Element::U8, 50, 96, 5));
     let free = options(Metric::InnerProduct, PostingLayout::Grouped);
     let tight = BuildOptions { memory_bytes: Some(1 << 20), ..free.clone() };
     let refused = build(&data, &dir.path().join("tight"), &tight, &Silent).unwrap_err();

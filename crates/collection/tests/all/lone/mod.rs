@@ -1,6 +1,6 @@
 //! Queries that come alone, over many segments: what they read.
 
-pub(crate) mod counted;
+mod counted;
 mod vectors;
 
 use bathyal_collection::{

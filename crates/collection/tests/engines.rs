@@ -1,6 +1,9 @@
-//! Queries that come alone, over many segments: the engines that they read with are opened once.
+//! Queries that come alone, over many segments: the engines that they read with are opened once. Alone in its program, since engines
+//! belong to the threads that search, which all tests of a process share.
 
-use crate::lone::counted::Counts;
+#[path = "all/lone/counted.rs"]
+mod counted;
+
 use arrow_array::{ArrayRef, Int64Array, RecordBatch};
 use bathyal_collection::{
     Collection, CollectionOptions, Column, Durability, Filter, IdKind, Ids, Question, Rows, Schema,
@@ -10,6 +13,7 @@ use bathyal_index::WithinPlan;
 use bathyal_kernels::{Element, Metric};
 use bathyal_tier::Control;
 use bathyal_vectors::VectorFile;
+use counted::Counts;
 use std::sync::Arc;
 
 const DIM: usize = 16;
