@@ -58,7 +58,9 @@ test-rust: tools-test $(SERVER)
 test-python: $(INSTALLED) $(DEVELOPMENT)
 	$(VENV_PYTHON) -m pytest -q -n $(TEST_PROCESSES) --dist loadfile python/tests bench/tests
 
-install: $(INSTALLED) ## the package and the command `bathyal`, into .venv
+install: | $(VENV_PYTHON) ## the package and the command `bathyal`, as a release, into .venv
+	rm -f $(INSTALLED)
+	$(MAKE) $(INSTALLED) PROFILE=release
 
 # What is missing is named before anything is compiled.
 .PHONY: tools tools-test

@@ -38,12 +38,12 @@ ELSEWHERE = {
     "llama_index.core": "`make check-frameworks` runs this; so does pip install 'bathyal[llama-index]'",
     "torch": "pip install torch, of 200 MB and more, and this runs",
 }
-"""What `make install` does not bring: what would make the tests of it run."""
+"""What `scripts/dev-requirements.txt` does not bring: what would make the tests of it run."""
 
 
 def needed(name):
     """The module ``name``; without it the test is skipped, and says what would make it run."""
-    how = ELSEWHERE.get(name, "`make install` installs it, and this runs")
+    how = ELSEWHERE.get(name, "`make test-python` installs it, and this runs")
     return pytest.importorskip(name, reason=f"there is no {name}: {how}")
 
 
