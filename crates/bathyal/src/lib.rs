@@ -60,7 +60,7 @@
 //! | `remote` | indexes in the memory of nodes: `remote://` | 67 |
 //! | `gpu` | the driver of NVIDIA's graphics cards | 47 |
 //!
-//! What a feature is missing for is refused with an error that names the feature.
+//! A call that needs a missing feature returns an error that names the feature.
 //!
 //! The examples of this crate (`cargo run --release -p bathyal --example words -- ocean`) are whole programs.
 

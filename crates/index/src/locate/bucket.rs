@@ -1,6 +1,6 @@
 //! Indexes in object stores.
 
-use super::{Held, Holding};
+use super::{Holding, IndexStore};
 use crate::error::IndexError;
 use crate::format::manifest::MANIFEST_NAME;
 use bathyal_object::{BucketStore, CacheStatus, ObjectUrl, PruneOptions, Pruned, StoreOptions};
@@ -14,7 +14,7 @@ pub(super) fn holding(url: &ObjectUrl, options: &StoreOptions) -> Result<Holding
     Ok(Holding { place: Box::new(store), name: url.name.clone() })
 }
 
-impl Held for BucketStore {
+impl IndexStore for BucketStore {
     fn store(&self) -> &dyn Store {
         self
     }
@@ -51,7 +51,7 @@ impl Held for BucketStore {
         self: Box<Self>,
         striping: Option<Striping>,
         _: &[&str],
-    ) -> Result<Option<Box<dyn Held>>, StoreError> {
+    ) -> Result<Option<Box<dyn IndexStore>>, StoreError> {
         Ok(if striping.is_none() { Some(self) } else { None })
     }
 }

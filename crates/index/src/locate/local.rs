@@ -1,6 +1,6 @@
 //! Indexes in folders of this machine.
 
-use super::Held;
+use super::IndexStore;
 use crate::error::IndexError;
 use bathyal_object::{PruneOptions, Pruned};
 use bathyal_store::local::LocalStore;
@@ -8,7 +8,7 @@ use bathyal_store::stripe::Striping;
 use bathyal_store::{Store, StoreError, check_name};
 use std::path::Path;
 
-impl Held for LocalStore {
+impl IndexStore for LocalStore {
     fn store(&self) -> &dyn Store {
         self
     }
@@ -37,7 +37,7 @@ impl Held for LocalStore {
         self: Box<Self>,
         striping: Option<Striping>,
         _: &[&str],
-    ) -> Result<Option<Box<dyn Held>>, StoreError> {
+    ) -> Result<Option<Box<dyn IndexStore>>, StoreError> {
         Ok(Some(match striping {
             Some(striping) => Box::new(LocalStore::striped(*self, striping)),
             None => self,

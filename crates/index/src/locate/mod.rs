@@ -16,9 +16,9 @@ use std::fmt::Debug;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// What folders of this machine may be written as.
+/// The scheme of addresses of folders of this machine.
 const FILE_SCHEME: &str = "file://";
-/// What addresses of memory nodes begin with.
+/// The scheme of addresses of memory nodes.
 const NODE_SCHEME: &str = "remote://";
 
 /// The index at `path`, a folder or an address (`s3://`, `gs://`, `az://`, `memory://`, `remote://`, `file://`), in a store that `options`
@@ -62,13 +62,13 @@ pub fn encoded_keys(path: impl AsRef<Path>, generation: &dyn Generation) -> Opti
 /// Where an index is written.
 #[derive(Debug)]
 pub struct Holding {
-    place: Box<dyn Held>,
+    place: Box<dyn IndexStore>,
     /// Its name there.
     pub name: String,
 }
 
-/// What the kinds of stores that hold indexes do each in its own way.
-trait Held: Debug + Send + Sync {
+/// A store that holds indexes: a folder of this machine, a bucket, or the memory of nodes.
+trait IndexStore: Debug + Send + Sync {
     fn store(&self) -> &dyn Store;
 
     /// See [`Holding::names`].
@@ -100,7 +100,7 @@ trait Held: Debug + Send + Sync {
         self: Box<Self>,
         striping: Option<Striping>,
         files: &[&str],
-    ) -> Result<Option<Box<dyn Held>>, StoreError>;
+    ) -> Result<Option<Box<dyn IndexStore>>, StoreError>;
 }
 
 /// The store that the index at `path`, a folder or an address, is in, or would be in.
@@ -189,8 +189,8 @@ impl Holding {
         self.place.prune(&self.name, options)
     }
 
-    /// What the cache holds that the index is read through; `None` without one, and of a folder of this machine. With `settled` it is
-    /// waited for until its disk has what it was given.
+    /// The state of the cache in front of the store; `None` where the store has no cache. With `settled` the call returns when the
+    /// cache has written everything to its disk.
     ///
     /// # Errors
     /// [`StoreError`] on a thread that runs asynchronous tasks itself.

@@ -1,6 +1,6 @@
 //! Indexes in the memory of nodes.
 
-use super::{Held, Holding};
+use super::{Holding, IndexStore};
 use crate::error::IndexError;
 use crate::format::manifest::MANIFEST_NAME;
 use bathyal_object::{PruneOptions, Pruned, StoreOptions};
@@ -13,7 +13,7 @@ use std::path::Path;
 pub(super) fn holding(path: &Path, options: &StoreOptions) -> Result<Holding, IndexError> {
     let url = RemoteUrl::parse(path)?;
     let said: Vec<(&str, &str)> = options.plain("a memory node")?.collect();
-    let place: Box<dyn Held> = if url.hosts.len() > 1 {
+    let place: Box<dyn IndexStore> = if url.hosts.len() > 1 {
         let options = RemoteOptions::each(&said, url.hosts.len())?;
         Box::new(SpreadStore::new(&url, &options, MANIFEST_NAME)?)
     } else {
@@ -30,7 +30,7 @@ fn nothing_left(store: &dyn Store, name: &str) -> IndexError {
     ))
 }
 
-impl Held for NodeStore {
+impl IndexStore for NodeStore {
     fn store(&self) -> &dyn Store {
         self
     }
@@ -51,12 +51,12 @@ impl Held for NodeStore {
         self: Box<Self>,
         striping: Option<Striping>,
         _: &[&str],
-    ) -> Result<Option<Box<dyn Held>>, StoreError> {
+    ) -> Result<Option<Box<dyn IndexStore>>, StoreError> {
         Ok(if striping.is_none() { Some(self) } else { None })
     }
 }
 
-impl Held for SpreadStore {
+impl IndexStore for SpreadStore {
     fn store(&self) -> &dyn Store {
         self
     }
@@ -77,7 +77,7 @@ impl Held for SpreadStore {
         self: Box<Self>,
         striping: Option<Striping>,
         files: &[&str],
-    ) -> Result<Option<Box<dyn Held>>, StoreError> {
+    ) -> Result<Option<Box<dyn IndexStore>>, StoreError> {
         Ok(match striping {
             None => Some(Box::new(SpreadStore::striped(*self, files, DEFAULT_STRIPE_BYTES)?)),
             Some(_) => None,
