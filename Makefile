@@ -40,7 +40,7 @@ BENCH_SYSTEMS := PYTHONPATH=bench $(BENCH_PYTHON) -m bathyal_bench
 
 .PHONY: help demo test test-rust test-python test-data install lint format docs site features licences bench fuzz soak soak-collections ci clean \
 	bench-diskann peer-diskann check-calibration check-memory microbench bench-peers bench-check bench-report repro-report \
-	bench-out-of-core bench-growth bench-cloud bench-threads check-dax check-rdma check-gpu check-ptx check-mutants bench-gpu check-histories check-budgets check-publishing \
+	bench-out-of-core bench-growth bench-cloud bench-threads check-dax check-rdma check-gpu check-ptx check-mutants check-features bench-gpu check-histories check-budgets check-publishing \
 	check-wheel check-adapters check-frameworks
 .DEFAULT_GOAL := help
 
@@ -118,6 +118,9 @@ features: ## whether the library compiles with each set of its features
 		$(CARGO) check --quiet --locked -p bathyal --lib --no-default-features --features "$$features" || exit 1; \
 	done
 	$(CARGO) check --quiet --locked --manifest-path fuzz/Cargo.toml --target-dir target
+
+check-features: ## whether the library without its features works, and refuses by name what it lacks
+	$(CARGO) test --locked -p bathyal --no-default-features --test left_out
 
 licences: ## check the licence of every dependency against deny.toml
 	$(CARGO) test -p bathyal-tidy --locked --test house -- dependencies_have_allowed_licences
