@@ -198,7 +198,8 @@ bool meet_warp(u32 warp) {
     if (!(mask >> lane & 1)) return fail("a lane that its own mask does not name", thread, thread), false;
     bool all = true;
     u32 ballot = 0;
-    u64 values[kWarp] = {};
+    // Written for each lane of the mask, and read for no other.
+    u64 values[kWarp];
     for (u32 i = 0; i < kWarp; i++) {
       if (!(mask >> i & 1)) continue;
       const u32 other = warp * kWarp + i;
