@@ -1,10 +1,11 @@
-//! Residual codes of groups: how fast blocks are scanned and vectors encoded, and what rounding the tables costs. The
-//! table of `docs/codes.md`.
+//! Measures residual codes of groups: the speed of scans and of encoding, and the recall that rounded tables
+//! cost. The table of `docs/codes.md`.
 //!
-//! `BATHYAL_DATA=dir cargo run --release -p bathyal-kernels --example group_table -- SET [ROWS] [QUERIES] [KIND] [SIZES]`
+//! `BATHYAL_DATA=dir cargo run --release -p bathyal-kernels --example group_table -- ARGUMENTS`
 //!
-//! reads `dir/SET/base.{u8bin,fbin}` and `query.*` (u32 n, u32 dim, rows) and clusters the first ROWS rows into groups
-//! of 200 on average. Every query scans every group.
+//! ARGUMENTS are `SET [ROWS] [QUERIES] [KIND] [SIZES]`. The program reads `dir/SET/base.{u8bin,fbin}` and
+//! `query.*` (u32 n, u32 dim, rows) and clusters the first ROWS rows into groups of 200 on average. Every
+//! query scans every group.
 
 use bathyal_kernels::kmeans::{KMeansOptions, assign, kmeans};
 use bathyal_kernels::quantize::{CodeKind, CodeQuery, Codec, EncodeScratch, GroupScan, SCAN_BLOCK};
@@ -14,23 +15,23 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 const SEED: u64 = 1;
-/// Residuals the codec is trained on.
+/// Residuals that the codec is trained on.
 const SAMPLE: usize = 30_000;
-/// Vectors of a group on average.
+/// Mean number of vectors in a group.
 const GROUP: usize = 200;
-/// Neighbours that count as true.
+/// True neighbours of each query.
 const TRUE: usize = 10;
-/// Length of the ranking by code that they are looked for in.
+/// Length of the ranking by codes in which the true neighbours are counted.
 const RANKED: usize = 30;
-/// Bytes of blocks that stay in L2 while they are scanned again and again.
+/// Bytes of blocks that stay in L2 while they are scanned repeatedly.
 const CACHED: usize = 256 * 1024;
 
-/// Vectors in the order of their groups, less the mean of all.
+/// Vectors in the order of their groups, minus the mean of all.
 struct Set {
     dim: usize,
     vectors: Vec<f32>,
     centroids: Vec<f32>,
-    /// First vector of each group, and the end.
+    /// First vector of each group, and the number of vectors.
     starts: Vec<usize>,
     queries: Vec<f32>,
     truth: Vec<Vec<u32>>,
@@ -114,7 +115,8 @@ impl Set {
     }
 }
 
-/// The blocks of every group, one after the other, and where each group's begin; appends the time of each group.
+/// Encodes all groups. Returns their blocks, one group after the other, and the offset of each group's
+/// blocks. Appends the encoding time of each group, in microseconds a vector.
 fn encode(set: &Set, codec: &Codec, us_a_vector: &mut Vec<f64>) -> (Vec<u8>, Vec<usize>) {
     let mut at = vec![0];
     for range in set.starts.windows(2) {
@@ -131,7 +133,8 @@ fn encode(set: &Set, codec: &Codec, us_a_vector: &mut Vec<f64>) -> (Vec<u8>, Vec
     (blocks, at)
 }
 
-/// Recall of unrounded estimates, from the reconstructions: of the true 10 among the best 10 and 30.
+/// Returns the recall of unrounded estimates, from reconstructed vectors: the share of the true 10 among the
+/// best 10, and among the best 30.
 fn exact_recall(set: &Set, codec: &Codec, residuals: &[f32]) -> (f64, f64) {
     let dim = set.dim;
     let mut codes = vec![0; residuals.len() / dim * codec.code_bytes()];
@@ -146,9 +149,9 @@ fn exact_recall(set: &Set, codec: &Codec, residuals: &[f32]) -> (f64, f64) {
         let mut all = Vec::new();
         for (g, centre) in set.centroid_distances(query).into_iter().enumerate() {
             let centroid = &set.centroids[g * dim..(g + 1) * dim];
-            let away: Vec<f32> = query.iter().zip(centroid).map(|(q, c)| q - c).collect();
+            let offset: Vec<f32> = query.iter().zip(centroid).map(|(q, c)| q - c).collect();
             for i in set.starts[g]..set.starts[g + 1] {
-                let dot: f32 = away.iter().zip(&decoded[i * dim..]).map(|(a, r)| a * r).sum();
+                let dot: f32 = offset.iter().zip(&decoded[i * dim..]).map(|(a, r)| a * r).sum();
                 all.push(Neighbor { distance: centre + norms[i] - 2.0 * dot, id: i as u32 });
             }
         }
@@ -177,10 +180,11 @@ fn line(set: &Set, kind: CodeKind, bytes: usize, residuals: &[f32]) -> Result<St
     let (blocks, at) = encode(set, &codec, &mut encoding);
     let exact = exact_recall(set, &codec, residuals);
     let mut query = CodeQuery::new();
-    // Seconds a query and nanoseconds a code; their lower quartile is printed, as machines are shared.
+    // Microseconds a query and nanoseconds a code. The lower quartile is printed, because the machine may be
+    // shared.
     let [mut prepare, mut quiet, mut cached, mut full] = [const { Vec::new() }; 4];
     let (mut rankings, mut hits) = (Vec::new(), Vec::new());
-    let (mut square, mut foretold) = (0.0f64, 0.0f64);
+    let (mut square, mut predicted) = (0.0f64, 0.0f64);
     for values in set.queries.chunks_exact(dim) {
         let start = Instant::now();
         query.prepare_groups(&codec, values);
@@ -203,7 +207,8 @@ fn line(set: &Set, kind: CodeKind, bytes: usize, residuals: &[f32]) -> Result<St
             }
             start.elapsed().as_secs_f64() * 1e9 / set.starts[groups] as f64
         };
-        // Once before, so that there is room for the hits and codes are where they are left by a scan.
+        // A first scan, not measured, allocates memory for the hits and brings the caches to the state after
+        // a scan.
         scan(f32::INFINITY, centres.len(), &mut hits);
         full.push(scan(f32::INFINITY, centres.len(), &mut hits));
         for hit in &hits {
@@ -214,7 +219,7 @@ fn line(set: &Set, kind: CodeKind, bytes: usize, residuals: &[f32]) -> Result<St
                 let group = set.starts.partition_point(|&s| s <= hit.id as usize) - 1;
                 let length = r.iter().map(|v| v * v).sum::<f32>();
                 square += f64::from(hit.distance - exact).powi(2);
-                foretold += f64::from(codec.group_error().powi(2) * 4.0 * centres[group] * length);
+                predicted += f64::from(codec.group_error().powi(2) * 4.0 * centres[group] * length);
             }
         }
         let mut kept = hits.clone();
@@ -233,7 +238,8 @@ fn line(set: &Set, kind: CodeKind, bytes: usize, residuals: &[f32]) -> Result<St
         values[values.len() / 4]
     };
     Ok(format!(
-        "| {kind} | {} | {:.4} | {:.4} | {:.4} | {:.4} | {:.2} | {:.2} | {:.2} | {:.2} | {:.2} | {:.2} | {:.3} |",
+        "| {kind} | {} | {:.4} | {:.4} | {:.4} | {:.4} | {:.2} | {:.2} | {:.2} | {:.2} | {:.2} | {:.2} \
+         | {:.3} |",
         codec.code_bytes(),
         found.0,
         exact.0,
@@ -244,7 +250,7 @@ fn line(set: &Set, kind: CodeKind, bytes: usize, residuals: &[f32]) -> Result<St
         quartile(full),
         quartile(prepare),
         quartile(encoding),
-        (square / foretold).sqrt(),
+        (square / predicted).sqrt(),
         codec.group_error(),
     ))
 }
@@ -264,7 +270,8 @@ fn main() -> Result<(), Box<dyn Error>> {
         set.truth.len()
     );
     println!(
-        "| code | bytes | 10@10 | unrounded | 10@30 | unrounded | ns/code cached | ns/code all | ns/code all kept | prepare us | encode us | error / foretold | foretold |"
+        "| code | bytes | 10@10 | unrounded | 10@30 | unrounded | ns/code cached | ns/code all \
+         | ns/code all kept | prepare us | encode us | error / predicted | predicted |"
     );
     println!("|---|---|---|---|---|---|---|---|---|---|---|---|---|");
     let residuals = set.residuals();
