@@ -1,7 +1,7 @@
 //! bf16 kernels for AVX-512. A load has 32 components; a shift turns the even ones into floats and a mask the
 //! odd ones. CPUs with products of bf16 (`vdpbf16ps`) use those for everything except differences.
 //!
-//! These products treat numbers below 2^-126 as zeros. No float that an index accepts is near that.
+//! The products treat numbers below 2^-126 as zeros. No float that an index accepts is near that.
 
 use super::kernel::Table;
 use crate::metric::Metric;
