@@ -11,7 +11,7 @@
 mod perturbed;
 mod radii;
 
-pub use perturbed::{Perturbations, Perturbed};
+pub use perturbed::{PerturbationScratch, PerturbedKeys};
 pub use radii::{Ladder, RadiusHashes, VALUE_BITS};
 
 use crate::kmeans::random::Random;
@@ -179,13 +179,13 @@ impl CompoundHashes {
     }
 
     /// Subtracts the centre from points (row-major, `dim` values each). Keys are computed from such points.
-    pub fn centred(&self, points: &mut [f32]) {
+    pub fn subtract_centre(&self, points: &mut [f32]) {
         for point in points.chunks_exact_mut(self.dim) {
             point.iter_mut().zip(&self.centre).for_each(|(value, centre)| *value -= centre);
         }
     }
 
-    /// Computes the keys in `table` of [centred](CompoundHashes::centred) points, one for each point.
+    /// Computes the keys in `table` of [centred](CompoundHashes::subtract_centre) points, one for each point.
     pub fn keys(&self, table: usize, points: &[f32], scratch: &mut HashScratch, keys: &mut Vec<u128>) {
         let (dim, hashes) = (self.dim, self.hashes);
         keys.clear();
@@ -197,9 +197,9 @@ impl CompoundHashes {
         keys.extend(scratch.values.chunks_exact_mut(hashes).map(|values| self.key(values, offsets)));
     }
 
-    /// Computes the keys of one [centred](CompoundHashes::centred) point, one for each table. They equal
-    /// those of [`CompoundHashes::keys`] table by table, and take a fraction of the time. The scratch then
-    /// holds the values of the point in all tables.
+    /// Computes the keys of one [centred](CompoundHashes::subtract_centre) point, one for each table. They
+    /// equal those of [`CompoundHashes::keys`] table by table, and take a fraction of the time. The scratch
+    /// then holds the values of the point in all tables.
     pub fn keys_of(&self, point: &[f32], scratch: &mut HashScratch, keys: &mut Vec<u128>) {
         keys.clear();
         scratch.values.resize(self.offsets.len(), 0.0);
@@ -236,7 +236,7 @@ impl CompoundHashes {
 
 /// Returns the largest power of 2, times which the finest cell is a width with uniformly random boundaries.
 /// Offsets are drawn from a range of this width.
-pub fn widest(hashes: usize) -> u32 {
+pub fn widest_level(hashes: usize) -> u32 {
     levels(hashes) as u32 - OFFSETS.recip().log2() as u32
 }
 
@@ -247,7 +247,7 @@ fn levels(hashes: usize) -> usize {
 
 /// Returns the probability that two points collide in one hash whose width is `widths` times their distance
 /// (p_w in the paper; Datar et al., section 3.2).
-pub fn collision(widths: f64) -> f64 {
+pub fn collision_probability(widths: f64) -> f64 {
     if widths <= 0.0 {
         return 0.0;
     }
@@ -357,7 +357,7 @@ mod tests {
             });
             let share = collided.count() as f64 / count as f64;
             let width = f64::from(drawn.cell()) * f64::from(1 << level);
-            let expected = collision(width / f64::from(distance));
+            let expected = collision_probability(width / f64::from(distance));
             assert!((share - expected).abs() < 4.0 * (0.25 / count as f64).sqrt(), "{share} {expected}");
         }
     }
@@ -369,9 +369,12 @@ mod tests {
         {
             assert!((normal_within(x) - share).abs() < 1e-9, "{x}: {}", normal_within(x));
         }
-        assert!((collision(4.0) - 0.800_532_4).abs() < 1e-6, "{}", collision(4.0));
-        assert_eq!((collision(0.0), collision(-1.0), collision(f64::INFINITY)), (0.0, 0.0, 1.0));
-        let rising: Vec<f64> = (1..1000).map(|i| collision(f64::from(i) / 50.0)).collect();
+        assert!((collision_probability(4.0) - 0.800_532_4).abs() < 1e-6, "{}", collision_probability(4.0));
+        assert_eq!(
+            (collision_probability(0.0), collision_probability(-1.0), collision_probability(f64::INFINITY)),
+            (0.0, 0.0, 1.0)
+        );
+        let rising: Vec<f64> = (1..1000).map(|i| collision_probability(f64::from(i) / 50.0)).collect();
         assert!(rising.is_sorted() && rising[0] > 0.0 && rising[998] < 1.0);
     }
 

@@ -90,7 +90,7 @@ const HAMMING: &str = "hamming";
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MetricName {
     /// A metric that is defined for all elements.
-    Of(Metric),
+    Metric(Metric),
     /// Number of bits that differ: [`Metric::L2`] of vectors of bits. Other vectors have no such distance.
     Hamming,
 }
@@ -99,7 +99,7 @@ impl MetricName {
     /// Returns the name of the metric, or `hamming`.
     pub const fn name(self) -> &'static str {
         match self {
-            MetricName::Of(metric) => metric.name(),
+            MetricName::Metric(metric) => metric.name(),
             MetricName::Hamming => HAMMING,
         }
     }
@@ -107,7 +107,7 @@ impl MetricName {
 
 impl From<Metric> for MetricName {
     fn from(metric: Metric) -> MetricName {
-        MetricName::Of(metric)
+        MetricName::Metric(metric)
     }
 }
 
@@ -124,7 +124,7 @@ impl FromStr for MetricName {
         if normalized_name(name) == HAMMING {
             Ok(MetricName::Hamming)
         } else {
-            name.parse().map(MetricName::Of)
+            name.parse().map(MetricName::Metric)
         }
     }
 }
@@ -170,7 +170,7 @@ mod tests {
     #[test]
     fn hamming_is_a_metric_of_bits() {
         assert_eq!("Hamming".parse(), Ok(MetricName::Hamming));
-        assert_eq!("cosine".parse(), Ok(MetricName::Of(Metric::Cosine)));
+        assert_eq!("cosine".parse(), Ok(MetricName::Metric(Metric::Cosine)));
         assert_eq!(MetricName::Hamming.to_string(), Metric::L2.name_over(Element::B1));
         assert_eq!(Metric::L2.name_over(Element::U8), "l2");
         assert!("hamming".parse::<Metric>().is_err(), "not defined for all elements");

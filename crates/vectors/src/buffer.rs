@@ -24,28 +24,28 @@ const HUGE_BYTES: usize = 4 << 20;
 
 /// An append-only buffer for a fixed number of vectors of one element and dim. Clones share it.
 #[derive(Clone)]
-pub struct VectorRoom {
+pub struct VectorBuffer {
     storage: Arc<Storage>,
     element: Element,
     dim: usize,
 }
 
-impl fmt::Debug for VectorRoom {
+impl fmt::Debug for VectorBuffer {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(to, "VectorRoom({} more x {} {})", self.left(), self.dim, self.element.name())
+        write!(to, "VectorBuffer({} more x {} {})", self.remaining(), self.dim, self.element.name())
     }
 }
 
-impl VectorRoom {
+impl VectorBuffer {
     /// Reserves a buffer for `rows` vectors of `dim` elements.
     ///
     /// # Errors
     /// [`VectorError::Io`] if the system has no memory for them.
-    pub fn new(element: Element, dim: usize, rows: usize) -> Result<VectorRoom, VectorError> {
+    pub fn new(element: Element, dim: usize, rows: usize) -> Result<VectorBuffer, VectorError> {
         let bytes = AppendOnlyBytes::allocate(rows.saturating_mul(element.row_bytes(dim)))
             .map_err(VectorError::io(IN_MEMORY.as_ref(), "reserve memory for vectors"))?;
         let storage = Arc::new(Storage { bytes: Bytes::Appended(bytes), path: PathBuf::from(IN_MEMORY) });
-        Ok(VectorRoom { storage, element, dim })
+        Ok(VectorBuffer { storage, element, dim })
     }
 
     fn bytes(&self) -> Option<&AppendOnlyBytes> {
@@ -53,7 +53,7 @@ impl VectorRoom {
     }
 
     /// Returns the number of vectors that still fit.
-    pub fn left(&self) -> usize {
+    pub fn remaining(&self) -> usize {
         let bytes = self.bytes().map_or(0, AppendOnlyBytes::remaining);
         bytes.checked_div(self.element.row_bytes(self.dim)).unwrap_or(0)
     }
@@ -164,12 +164,12 @@ mod tests {
     #[test]
     fn consecutive_pushes_are_adjacent_and_can_be_joined() {
         for rows in [8, MAPPED_BYTES, HUGE_BYTES] {
-            let buffer = VectorRoom::new(Element::U8, 2, rows).unwrap();
+            let buffer = VectorBuffer::new(Element::U8, 2, rows).unwrap();
             let one = buffer.push(&vectors(0..3)).unwrap();
             let slice = one.rows(0..3).unwrap();
             let two = buffer.clone().push(&vectors(3..5)).unwrap();
             let three = buffer.push(&vectors(5..8)).unwrap();
-            assert_eq!((buffer.left(), slice), (rows - 8, &[0, 100, 1, 101, 2, 102][..]));
+            assert_eq!((buffer.remaining(), slice), (rows - 8, &[0, 100, 1, 101, 2, 102][..]));
             let both = one.followed_by(&two).unwrap();
             let all = both.followed_by(&three).unwrap();
             assert_eq!((both.count(), all.count(), all.rows(0..8)), (5, 8, vectors(0..8).rows(0..8)));
@@ -184,13 +184,13 @@ mod tests {
 
     #[test]
     fn a_push_that_does_not_fit_or_has_another_shape_copies_nothing() {
-        let buffer = VectorRoom::new(Element::U8, 2, 4).unwrap();
+        let buffer = VectorBuffer::new(Element::U8, 2, 4).unwrap();
         let one = buffer.push(&vectors(0..3)).unwrap();
         assert!(buffer.push(&vectors(3..5)).is_none(), "too many");
         assert!(buffer.push(&VectorFile::from_rows(Element::U8, 1, vec![1]).unwrap()).is_none());
         assert!(buffer.push(&VectorFile::from_rows(Element::I8, 2, vec![1, 2]).unwrap()).is_none());
         let two = buffer.push(&vectors(3..4)).unwrap();
-        assert_eq!((buffer.left(), one.followed_by(&two).unwrap().count()), (0, 4));
+        assert_eq!((buffer.remaining(), one.followed_by(&two).unwrap().count()), (0, 4));
         drop(buffer);
         assert_eq!(one.row(2), [2, 102]);
     }
@@ -199,13 +199,13 @@ mod tests {
     fn rows_with_prefixes_are_stored_without_gaps() {
         let rows = [2, 0, 0, 0, 7, 107, 2, 0, 0, 0, 8, 108];
         let given = VectorFile::from_file_bytes(FileFormat::Vecs(Element::U8), rows.to_vec()).unwrap();
-        let buffer = VectorRoom::new(Element::U8, 2, 2).unwrap();
+        let buffer = VectorBuffer::new(Element::U8, 2, 2).unwrap();
         assert_eq!(buffer.push(&given).unwrap().rows(0..2), vectors(7..9).rows(0..2));
     }
 
     #[test]
     fn each_of_several_pushing_threads_gets_its_own_vectors() {
-        let buffer = VectorRoom::new(Element::U8, 2, 8 * 20 * 5).unwrap();
+        let buffer = VectorBuffer::new(Element::U8, 2, 8 * 20 * 5).unwrap();
         std::thread::scope(|scope| {
             for thread in 0..8 {
                 let buffer = &buffer;
@@ -218,6 +218,6 @@ mod tests {
                 });
             }
         });
-        assert_eq!(buffer.left(), 0);
+        assert_eq!(buffer.remaining(), 0);
     }
 }

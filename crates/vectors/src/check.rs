@@ -7,7 +7,7 @@ use std::sync::{Mutex, OnceLock};
 use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 
 use super::error::VectorError;
-use super::file::{Content, VectorFile};
+use super::file::{ContentSummary, VectorFile};
 use super::rows::RowReader;
 
 /// Bytes of vectors that one thread takes at a time: large enough that taking a block costs nothing, small
@@ -62,7 +62,7 @@ impl VectorFile {
         &self,
         threads: usize,
         cancelled: &(dyn Fn() -> bool + Sync),
-    ) -> Option<Result<Content, VectorError>> {
+    ) -> Option<Result<ContentSummary, VectorError>> {
         let checked = self.check_length().and_then(|()| {
             self.map_blocks(threads, cancelled, |reader, rows, window| {
                 let (mut hash, mut largest) = (Xxh3::new(), None);
@@ -83,7 +83,7 @@ impl VectorFile {
             let numbers = shape.into_iter().chain(blocks.iter().map(|(hash, _)| *hash));
             let hash = xxh3_64(&numbers.flat_map(u64::to_le_bytes).collect::<Vec<u8>>());
             let largest = blocks.into_iter().fold(None, |largest, block| larger(largest, block.1));
-            Content { hash, largest }
+            ContentSummary { hash, largest }
         }))
     }
 
@@ -145,7 +145,7 @@ fn windows(rows: Range<usize>, window: usize) -> impl Iterator<Item = Range<usiz
 }
 
 /// Returns the larger of two values; the first one if they are equal.
-fn larger(a: Option<super::Largest>, b: Option<super::Largest>) -> Option<super::Largest> {
+fn larger(a: Option<super::LargestValue>, b: Option<super::LargestValue>) -> Option<super::LargestValue> {
     match (a, b) {
         (Some(a), Some(b)) => Some(if b.value > a.value { b } else { a }),
         (a, b) => a.or(b),

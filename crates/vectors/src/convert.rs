@@ -19,7 +19,7 @@ const BLOCK_BYTES: usize = 1 << 20;
 
 /// Shape and element of the output of [`convert`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Converted {
+pub struct ConversionSummary {
     /// Rows: vectors, or the queries of a file of ids.
     pub count: u64,
     /// Elements (or ids) in each row.
@@ -50,12 +50,12 @@ pub fn convert(
     element: Option<Element>,
     range: Option<Range<u64>>,
     progress: &dyn Progress,
-) -> Result<Converted, VectorError> {
+) -> Result<ConversionSummary, VectorError> {
     let (input, output) = (input.as_ref(), output.as_ref());
-    if IdFormat::of(input).is_ok() {
+    if IdFormat::from_path(input).is_ok() {
         return convert_ids(input, output, element, range, progress);
     }
-    let format = FileFormat::of(output)?;
+    let format = FileFormat::from_path(output)?;
     let source = VectorFile::open(input)?;
     let rows = checked_range(range, source.count(), input)?;
     let element = element.or(format.element()).unwrap_or(source.element());
@@ -74,7 +74,7 @@ pub fn convert(
         progress.advance((end - rows.start) as u64);
     }
     writer.finish()?;
-    Ok(Converted { count: rows.len() as u64, dim: source.dim(), element: Some(element) })
+    Ok(ConversionSummary { count: rows.len() as u64, dim: source.dim(), element: Some(element) })
 }
 
 fn convert_ids(
@@ -83,8 +83,8 @@ fn convert_ids(
     element: Option<Element>,
     range: Option<Range<u64>>,
     progress: &dyn Progress,
-) -> Result<Converted, VectorError> {
-    IdFormat::of(output)?;
+) -> Result<ConversionSummary, VectorError> {
+    IdFormat::from_path(output)?;
     if let Some(element) = element {
         let reason = format!("holds ids, which cannot become {element} vectors");
         return Err(VectorError::Argument { path: input.to_path_buf(), reason });
@@ -97,7 +97,7 @@ fn convert_ids(
     }
     write_ids(output, &source.slice(rows.clone())?)?;
     progress.advance(rows.len() as u64);
-    Ok(Converted { count: rows.len() as u64, dim: source.k(), element: None })
+    Ok(ConversionSummary { count: rows.len() as u64, dim: source.k(), element: None })
 }
 
 /// Returns the rows of `range`, or all `count` rows; refuses an empty range and rows that do not exist.

@@ -75,16 +75,16 @@ impl std::fmt::Debug for VectorFile {
 
 /// Summary of the vectors in a file, the same in every format.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Content {
+pub struct ContentSummary {
     /// Hash of the element type, the dim, the count and all elements.
     pub hash: u64,
     /// Largest value of f32 or bf16 vectors; `None` for other elements.
-    pub largest: Option<Largest>,
+    pub largest: Option<LargestValue>,
 }
 
 /// Value of the largest magnitude in some rows.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Largest {
+pub struct LargestValue {
     /// First row with this value.
     pub row: usize,
     /// Magnitude of the value.
@@ -112,7 +112,7 @@ impl VectorFile {
     /// Any [`VectorError`] except those about values.
     pub fn open(path: impl AsRef<Path>) -> Result<VectorFile, VectorError> {
         let path = path.as_ref();
-        let format = FileFormat::of(path)?;
+        let format = FileFormat::from_path(path)?;
         let (map, file) = map_file(path, "vectors")?;
         let layout = Layout::parse(format, &map, path)?;
         Ok(VectorFile::new(Bytes::Mapped { map, file }, layout, path.to_path_buf()))
@@ -124,7 +124,7 @@ impl VectorFile {
     /// # Errors
     /// As [`VectorFile::open`].
     pub fn from_file(file: File, path: &Path) -> Result<VectorFile, VectorError> {
-        let format = FileFormat::of(path)?;
+        let format = FileFormat::from_path(path)?;
         let map = map_open(&file, path, "vectors")?;
         let layout = Layout::parse(format, &map, path)?;
         Ok(VectorFile::new(Bytes::Mapped { map, file }, layout, path.to_path_buf()))
@@ -204,7 +204,7 @@ impl VectorFile {
     }
 
     /// Joins these vectors and the `next` ones, without copying them. `None` unless `next` begins where these
-    /// end, in the same [`VectorRoom`](super::VectorRoom).
+    /// end, in the same [`VectorBuffer`](super::VectorBuffer).
     pub fn followed_by(&self, next: &VectorFile) -> Option<VectorFile> {
         let (one, two) = (&self.layout, &next.layout);
         let adjacent = Arc::ptr_eq(&self.storage, &next.storage)
@@ -233,8 +233,8 @@ impl VectorFile {
     ///
     /// # Errors
     /// [`VectorError::Argument`] if the metric is Hamming and the vectors cannot be taken as bits.
-    pub fn under(self, metric: MetricName) -> Result<(VectorFile, Metric), VectorError> {
-        let MetricName::Of(metric) = metric else {
+    pub fn for_metric(self, metric: MetricName) -> Result<(VectorFile, Metric), VectorError> {
+        let MetricName::Metric(metric) = metric else {
             let Some(bits) = self.as_bits() else {
                 let reason = match self.element() {
                     Element::U8 => format!(

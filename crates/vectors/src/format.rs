@@ -37,7 +37,7 @@ impl FileFormat {
     ///
     /// # Errors
     /// [`VectorError::UnknownExtension`].
-    pub fn of(path: &Path) -> Result<FileFormat, VectorError> {
+    pub fn from_path(path: &Path) -> Result<FileFormat, VectorError> {
         let found = path.extension().map(|e| e.to_string_lossy().to_ascii_lowercase()).unwrap_or_default();
         Ok(match found.as_str() {
             "fbin" => FileFormat::Bin(Element::F32),

@@ -30,7 +30,7 @@ impl IdFormat {
     ///
     /// # Errors
     /// [`VectorError::UnknownExtension`].
-    pub fn of(path: &Path) -> Result<IdFormat, VectorError> {
+    pub fn from_path(path: &Path) -> Result<IdFormat, VectorError> {
         let found = path.extension().map(|e| e.to_string_lossy().to_ascii_lowercase()).unwrap_or_default();
         match found.as_str() {
             "ibin" => Ok(IdFormat::Ibin),
@@ -64,7 +64,7 @@ impl IdFile {
     /// As [`VectorFile::open`](super::VectorFile::open).
     pub fn open(path: impl AsRef<Path>) -> Result<IdFile, VectorError> {
         let path = path.as_ref();
-        let format = IdFormat::of(path)?;
+        let format = IdFormat::from_path(path)?;
         let (map, _file) = map_file(path, "ids")?;
         IdFile::parse(format, &map, path)
     }

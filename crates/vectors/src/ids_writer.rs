@@ -35,7 +35,7 @@ impl IdWriter {
     /// [`VectorError::Io`].
     pub fn create(path: impl AsRef<Path>, k: usize) -> Result<IdWriter, VectorError> {
         let path = path.as_ref();
-        let format = IdFormat::of(path)?;
+        let format = IdFormat::from_path(path)?;
         if k == 0 || u32::try_from(k).is_err() {
             let reason = format!("{k} ids a query; expected 1 to {}", u32::MAX);
             return Err(VectorError::Argument { path: path.to_path_buf(), reason });

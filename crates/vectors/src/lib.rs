@@ -37,10 +37,10 @@ mod ranges;
 mod rows;
 mod writer;
 
-pub use buffer::VectorRoom;
-pub use convert::{Converted, convert, encode_row};
+pub use buffer::VectorBuffer;
+pub use convert::{ConversionSummary, convert, encode_row};
 pub use error::VectorError;
-pub use file::{Access, Content, Largest, VectorFile};
+pub use file::{Access, ContentSummary, LargestValue, VectorFile};
 pub use format::{FileFormat, MAX_DIM};
 pub use ids::{IdFile, IdFormat, NO_ID};
 pub use ids_writer::IdWriter;

@@ -41,9 +41,9 @@ impl Progress for Silent {
 /// A receiver that shows nothing and forwards cancellation, for work that is only a part of a stage of other
 /// work.
 #[derive(Clone, Copy)]
-pub struct Unheard<'a>(pub &'a dyn Progress);
+pub struct CancelOnly<'a>(pub &'a dyn Progress);
 
-impl Progress for Unheard<'_> {
+impl Progress for CancelOnly<'_> {
     fn stage(&self, _name: &str, _total: u64) {}
 
     fn advance(&self, _done: u64) {}

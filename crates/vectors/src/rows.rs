@@ -10,7 +10,7 @@ use bathyal_kernels::{Element, first_non_finite, to_f32};
 use xxhash_rust::xxh3::Xxh3;
 
 use super::error::VectorError;
-use super::file::{Largest, VectorFile};
+use super::file::{LargestValue, VectorFile};
 use super::format::check_prefix;
 
 /// Consecutive rows of a [`VectorFile`].
@@ -174,7 +174,7 @@ impl<'a> RowBlock<'a> {
 
     /// Returns the value of the largest magnitude in f32 or bf16 rows. `None` for other elements, whose
     /// squares all fit f32, and for a block without rows.
-    pub fn largest(&self) -> Option<Largest> {
+    pub fn largest(&self) -> Option<LargestValue> {
         let halves = match self.vectors.element() {
             Element::F32 => false,
             Element::Bf16 => true,
@@ -192,7 +192,7 @@ impl<'a> RowBlock<'a> {
         };
         let rows = self.rows().map(|row| (largest_of(row), row));
         let largest = rows.reduce(|a, b| if b.0 > a.0 { b } else { a });
-        largest.map(|(bits, row)| Largest { row, value: f32::from_bits(bits) })
+        largest.map(|(bits, row)| LargestValue { row, value: f32::from_bits(bits) })
     }
 
     /// Adds the elements, without prefixes, to a hash.

@@ -37,7 +37,7 @@ impl VectorWriter {
     /// [`VectorError::Header`] for a bad dim, [`VectorError::Io`] if the folder cannot be written.
     pub fn create(path: impl AsRef<Path>, element: Element, dim: usize) -> Result<VectorWriter, VectorError> {
         let path = path.as_ref();
-        let format = FileFormat::of(path)?;
+        let format = FileFormat::from_path(path)?;
         match format.element() {
             Some(found) if found != element => {
                 return Err(VectorError::WrongElement { path: path.to_path_buf(), found, expected: element });
@@ -126,7 +126,7 @@ impl VectorWriter {
 /// bits, [`VectorError::IdSigned`] for ids that `.ivecs` cannot hold, [`VectorError::Io`].
 pub fn write_ids(path: impl AsRef<Path>, neighbors: &IdFile) -> Result<(), VectorError> {
     let path = path.as_ref();
-    let format = IdFormat::of(path)?;
+    let format = IdFormat::from_path(path)?;
     let (Ok(queries), Ok(k)) = (u32::try_from(neighbors.queries()), u32::try_from(neighbors.k())) else {
         let (queries, k) = (neighbors.queries(), neighbors.k());
         let reason = format!("got {queries} queries x {k} ids; both numbers must fit 32 bits");

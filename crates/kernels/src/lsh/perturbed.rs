@@ -62,9 +62,9 @@ impl PartialEq for Perturbation {
 
 impl Eq for Perturbation {}
 
-/// Memory for [`CompoundHashes::perturbed`]; reused.
+/// Memory for [`CompoundHashes::perturbed_keys`]; reused.
 #[derive(Debug, Default)]
-pub struct Perturbations {
+pub struct PerturbationScratch {
     /// In ascending order of scores.
     steps: Vec<Step>,
     next: BinaryHeap<Perturbation>,
@@ -73,9 +73,9 @@ pub struct Perturbations {
 /// Iterator over the scores and the keys of the buckets around one, in ascending order of scores. The unit of
 /// a score is the square of the finest cell.
 #[derive(Debug)]
-pub struct Perturbed<'a> {
+pub struct PerturbedKeys<'a> {
     key: u128,
-    memory: &'a mut Perturbations,
+    memory: &'a mut PerturbationScratch,
 }
 
 impl CompoundHashes {
@@ -85,14 +85,14 @@ impl CompoundHashes {
     ///
     /// A moved value is at the edge of its new cell that is nearest to the point; the other values keep all
     /// their bits. A width with only one cell has no other buckets.
-    pub fn perturbed<'a>(
+    pub fn perturbed_keys<'a>(
         &self,
         key: u128,
         values: &[f32],
         level: usize,
-        memory: &'a mut Perturbations,
-    ) -> Perturbed<'a> {
-        let Perturbations { steps, next } = memory;
+        memory: &'a mut PerturbationScratch,
+    ) -> PerturbedKeys<'a> {
+        let PerturbationScratch { steps, next } = memory;
         steps.clear();
         next.clear();
         if level < self.levels() {
@@ -117,7 +117,7 @@ impl CompoundHashes {
         }
         steps.sort_unstable_by(|a, b| a.score.total_cmp(&b.score).then(a.bits.cmp(&b.bits)));
         next.extend(Perturbation::new(steps, 0, None));
-        Perturbed { key, memory }
+        PerturbedKeys { key, memory }
     }
 
     /// Returns the level of the finest width whose buckets the first `bits` bits of a key determine. All keys
@@ -129,11 +129,11 @@ impl CompoundHashes {
     }
 }
 
-impl Iterator for Perturbed<'_> {
+impl Iterator for PerturbedKeys<'_> {
     type Item = (f32, u128);
 
     fn next(&mut self) -> Option<(f32, u128)> {
-        let Perturbations { steps, next } = &mut *self.memory;
+        let PerturbationScratch { steps, next } = &mut *self.memory;
         loop {
             let Perturbation { score, first, second } = next.pop()?;
             match second {
@@ -188,8 +188,8 @@ mod tests {
                 prop_assert_eq!((value.floor().max(0.0) as i64).min(most), *cell);
             }
 
-            let mut memory = Perturbations::default();
-            let around: Vec<(f32, u128)> = drawn.perturbed(key, &values, level, &mut memory).collect();
+            let mut memory = PerturbationScratch::default();
+            let around: Vec<(f32, u128)> = drawn.perturbed_keys(key, &values, level, &mut memory).collect();
             prop_assert!(around.is_sorted_by(|a, b| a.0 <= b.0));
             // Each value moves to each adjacent cell that exists, and each pair of values makes all pairs of
             // moves.
@@ -236,8 +236,8 @@ mod tests {
     fn values_that_are_not_finite_have_perturbed_keys() {
         let drawn = CompoundHashes::draw(&[0.0; 2], 1.0, 1, 4, 1);
         let values = [f32::NAN, f32::INFINITY, f32::NEG_INFINITY, 2.5];
-        let mut memory = Perturbations::default();
-        let around: Vec<_> = drawn.perturbed(0, &values, 3, &mut memory).collect();
+        let mut memory = PerturbationScratch::default();
+        let around: Vec<_> = drawn.perturbed_keys(0, &values, 3, &mut memory).collect();
         assert!(around.len() > 4 && around.iter().all(|(score, _)| !score.is_nan()), "{around:?}");
     }
 }

@@ -110,7 +110,7 @@ impl RadiusHashes {
 
     /// Returns true if two points are in one bucket of a table: all their `m` cells are equal, not only the
     /// hashes of these.
-    pub fn share(&self, radius: usize, table: usize, a: &[f32], b: &[f32]) -> bool {
+    pub fn in_same_bucket(&self, radius: usize, table: usize, a: &[f32], b: &[f32]) -> bool {
         let (at, scale) = (radius * self.ladder.tables + table, self.scales[radius]);
         let offsets = &self.offsets[at * self.ladder.hashes..][..self.ladder.hashes];
         let cell = |projection: &f32, offset: &f32| (projection * scale + offset).floor();
@@ -121,7 +121,7 @@ impl RadiusHashes {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::lsh::collision;
+    use crate::lsh::collision_probability;
 
     const LADDER: Ladder = Ladder { tables: 400, hashes: 3, radii: 4, first: 0.5, ratio: 2.0, width: 4.0 };
 
@@ -145,7 +145,7 @@ mod tests {
                     for radius in 0..LADDER.radii {
                         let value = |projections: &[f32]| drawn.value(radius, table, projections);
                         shared[radius] +=
-                            u32::from(drawn.share(radius, table, &projections.0, &projections.1));
+                            u32::from(drawn.in_same_bucket(radius, table, &projections.0, &projections.1));
                         same[radius] += u32::from(value(&projections.0) == value(&projections.1));
                     }
                 }
@@ -153,7 +153,7 @@ mod tests {
             let tried = f64::from(pairs) * LADDER.tables as f64;
             for radius in 0..LADDER.radii {
                 let r = LADDER.first * LADDER.ratio.powi(radius as i32);
-                let expected = collision(LADDER.width * r / distance).powi(3);
+                let expected = collision_probability(LADDER.width * r / distance).powi(3);
                 let measured = f64::from(shared[radius]) / tried;
                 assert!((measured - expected).abs() < 0.03, "{distance} {r}: {measured}, not {expected}");
                 // 32 bits distinguish all other buckets.

@@ -28,7 +28,7 @@ use exact::{ExactDistance, ExactQuery, limit, norm, row_terms};
 pub use ratio::{OverallRatio, ratio_of_query};
 pub use recall::{MeanRecall, QueryRecall, check_exact, recall, recall_of_query};
 pub use scan::scan;
-pub use screened::{ScreenError, ScreenRoom, Screener, Screening, exact_neighbors_screened};
+pub use screened::{ScreenCapacity, ScreenError, Screener, Screening, exact_neighbors_screened};
 use tile::{LANES, Packer, Panel, PanelTerms, QueryTile, Side, TileIsa, screen};
 
 /// Bytes of packed vectors in a block. A block and a tile of queries fit in L2 (512 KiB or more on today's

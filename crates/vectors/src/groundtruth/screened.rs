@@ -38,7 +38,7 @@ pub type ScreenError = Box<dyn std::error::Error + Send + Sync>;
 
 /// Capacity of a screening device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ScreenRoom {
+pub struct ScreenCapacity {
     /// Queries of a wave.
     pub queries: usize,
     /// Vectors of a block. The device holds two blocks.
@@ -57,7 +57,7 @@ pub trait Screener: Debug + Sync {
         &self,
         element: Element,
         dim: usize,
-        wanted: ScreenRoom,
+        wanted: ScreenCapacity,
     ) -> Result<Box<dyn Screening + '_>, ScreenError>;
 }
 
@@ -67,7 +67,7 @@ pub trait Screener: Debug + Sync {
 /// value or limit that is NaN is never above.
 pub trait Screening {
     /// Returns the reserved capacity.
-    fn room(&self) -> ScreenRoom;
+    fn capacity(&self) -> ScreenCapacity;
 
     /// Returns the most roundings, to the precision of an f32, in the product of two vectors.
     fn roundings(&self) -> usize;
@@ -125,9 +125,9 @@ pub fn exact_neighbors_screened(
     let rows = base.count().min(BLOCK_BYTES / base.row_bytes()).max(1);
     let expected = 2 * PAIRS_FACTOR * k.saturating_mul(wave);
     let pairs = expected.clamp(*PAIRS_RANGE.start(), *PAIRS_RANGE.end()).min(wave.saturating_mul(rows));
-    let wanted = ScreenRoom { queries: wave, rows, pairs };
+    let wanted = ScreenCapacity { queries: wave, rows, pairs };
     let screening = screener.begin(base.element(), base.dim(), wanted).map_err(GroundTruthError::Screen)?;
-    let (capacity, threads) = (screening.room(), thread_count(threads));
+    let (capacity, threads) = (screening.capacity(), thread_count(threads));
     let (pairs, done) = (Vec::new(), 0);
     let mut search = Search { base, queries, metric, k, threads, progress, screening, capacity, pairs, done };
     let wave = capacity.queries.min(wanted.queries);
@@ -143,7 +143,7 @@ struct Search<'a> {
     threads: usize,
     progress: &'a dyn Progress,
     screening: Box<dyn Screening + 'a>,
-    capacity: ScreenRoom,
+    capacity: ScreenCapacity,
     /// Pairs that a launch returned; reused.
     pairs: Vec<(u32, u32)>,
     /// Vectors done, over all waves.

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use bathyal_kernels::{Element, from_f32};
 use bathyal_vectors::progress::{Progress, Silent};
-use bathyal_vectors::{Converted, IdFile, VectorError, VectorFile, VectorWriter, convert, write_ids};
+use bathyal_vectors::{ConversionSummary, IdFile, VectorError, VectorFile, VectorWriter, convert, write_ids};
 use half::f16;
 use proptest::prelude::*;
 
@@ -84,7 +84,7 @@ fn values_are_the_same_after_conversion_between_any_two_formats() {
         for (to, target) in FORMATS {
             let output = dir.path().join(format!("out.{to}"));
             let done = convert(&input, &output, Some(target), None, &Silent).unwrap();
-            assert_eq!(done, Converted { count: 13, dim: 7, element: Some(target) });
+            assert_eq!(done, ConversionSummary { count: 13, dim: 7, element: Some(target) });
             assert_eq!(rows_of(&output), encode(target, &values), "{from} {source} to {to} {target}");
             convert(&input, &output, Some(target), Some(3..5), &Silent).unwrap();
             assert_eq!(rows_of(&output), encode(target, &values[21..35]));
@@ -168,7 +168,7 @@ fn ids_convert_between_their_formats_only() {
     let ids = IdFile::from_parts(2, vec![1, 2, 3, 4], Some(vec![0.0, 1.0, 2.0, 3.0])).unwrap();
     write_ids(&ibin, &ids).unwrap();
     let done = convert(&ibin, &ivecs, None, Some(1..2), &Silent).unwrap();
-    assert_eq!(done, Converted { count: 1, dim: 2, element: None });
+    assert_eq!(done, ConversionSummary { count: 1, dim: 2, element: None });
     assert_eq!(IdFile::open(&ivecs).unwrap().all_ids(), [3, 4]);
     convert(&ivecs, &ibin, None, None, &Silent).unwrap();
     assert_eq!(IdFile::open(&ibin).unwrap().all_distances(), None);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use bathyal_kernels::{Element, Metric, MetricName};
 use bathyal_vectors::{
-    FileFormat, IdFile, Largest, MAX_DIM, VectorError, VectorFile, VectorWriter, write_ids,
+    FileFormat, IdFile, LargestValue, MAX_DIM, VectorError, VectorFile, VectorWriter, write_ids,
 };
 use tempfile::TempDir;
 
@@ -96,12 +96,12 @@ fn bytes_are_read_as_bits() {
     assert_eq!((bytes.dim(), bytes.element()), (3, Element::U8));
     assert!(open("a.i8bin", &bin(1, 3, &[1, 2, 3])).unwrap().as_bits().is_none());
     assert!(open("a.u8bin", &bin(1, 8193, &[0; 8193])).unwrap().as_bits().is_none(), "too many bits");
-    let (bits, metric) = bytes.clone().under(MetricName::Hamming).unwrap();
+    let (bits, metric) = bytes.clone().for_metric(MetricName::Hamming).unwrap();
     assert_eq!((bits.element(), metric), (Element::B1, Metric::L2));
-    let (same, metric) = bytes.under(MetricName::Of(Metric::Cosine)).unwrap();
+    let (same, metric) = bytes.for_metric(MetricName::Metric(Metric::Cosine)).unwrap();
     assert_eq!((same.element(), metric), (Element::U8, Metric::Cosine));
     let floats = open("a.fbin", &bin(1, 1, &[0; 4])).unwrap();
-    let message = refused!(floats.under(MetricName::Hamming), VectorError::Argument { .. });
+    let message = refused!(floats.for_metric(MetricName::Hamming), VectorError::Argument { .. });
     assert!(message.contains("holds f32") && message.contains("packbits"), "{message}");
     // Strides stay the same: rows of `.bvecs` begin with their length in bytes.
     let row = [&3_u32.to_le_bytes()[..], &[4, 5, 6]].concat();
@@ -293,7 +293,7 @@ fn the_content_hash_depends_on_the_vectors_and_not_on_the_format() {
     assert_ne!(expected, content(VectorFile::from_rows(Element::F32, dim, f32s(&others)).unwrap()));
     others[29_999 * dim] = -5e30;
     let found = VectorFile::from_rows(Element::F32, dim, f32s(&others)).unwrap().check_content(2, &|| false);
-    assert_eq!(found.unwrap().unwrap().largest, Some(Largest { row: 29_999, value: 5e30 }));
+    assert_eq!(found.unwrap().unwrap().largest, Some(LargestValue { row: 29_999, value: 5e30 }));
     others[29_999 * dim] = f32::NAN;
     let found = VectorFile::from_rows(Element::F32, dim, f32s(&others)).unwrap().check_content(2, &|| false);
     refused!(found.unwrap(), VectorError::NotFinite { row: 29_999, dimension: 0, .. });
