@@ -5,7 +5,8 @@ use bathyal_gpu::nearest::{Cells, Nearest, Room};
 use bathyal_gpu::{Card, GpuError};
 use bathyal_kernels::{Element, Metric};
 use bathyal_vectors::groundtruth::{
-    GroundTruthError, ScreenError, ScreenRoom, Screener, Screening, exact_neighbors, exact_neighbors_screened,
+    GroundTruthError, ScreenCapacity, ScreenError, Screener, Screening, exact_neighbors,
+    exact_neighbors_screened,
 };
 use bathyal_vectors::progress::Progress;
 use bathyal_vectors::{IdFile, RowBlock, VectorFile};
@@ -44,7 +45,7 @@ impl Screener for CardScreener<'_> {
         &self,
         element: Element,
         dim: usize,
-        wanted: ScreenRoom,
+        wanted: ScreenCapacity,
     ) -> Result<Box<dyn Screening + '_>, ScreenError> {
         let (cells, roundings) = match element {
             Element::F32 => (Cells::Floats, dim),
@@ -55,7 +56,7 @@ impl Screener for CardScreener<'_> {
             Element::Bf16 => (Cells::UpperHalves, dim),
             Element::B1 => (Cells::Bits, 0),
         };
-        let ScreenRoom { queries, rows, pairs } = wanted;
+        let ScreenCapacity { queries, rows, pairs } = wanted;
         let nearest = Nearest::new(self.0, cells, element.row_bytes(dim), Room { queries, rows, pairs })?;
         Ok(Box::new(CardScreening { nearest, roundings }))
     }
@@ -72,9 +73,9 @@ fn rows(block: RowBlock<'_>) -> impl ExactSizeIterator<Item = &[u8]> {
 }
 
 impl Screening for CardScreening {
-    fn room(&self) -> ScreenRoom {
+    fn capacity(&self) -> ScreenCapacity {
         let Room { queries, rows, pairs } = self.nearest.room();
-        ScreenRoom { queries, rows, pairs }
+        ScreenCapacity { queries, rows, pairs }
     }
 
     fn roundings(&self) -> usize {

@@ -2,7 +2,7 @@
 
 use crate::error::IndexError;
 use bathyal_kernels::{Element, Metric};
-use bathyal_vectors::{Largest, VectorFile};
+use bathyal_vectors::{LargestValue, VectorFile};
 
 /// Largest value: the squares of 65,536 dimensions, and sums of some thousand of these in codes and means, stay below what f32
 /// holds.
@@ -18,9 +18,11 @@ const SMALLEST: f32 = 1e-12;
 pub(crate) fn check_set(
     vectors: &VectorFile,
     metric: Metric,
-    largest: Option<Largest>,
+    largest: Option<LargestValue>,
 ) -> Result<(), IndexError> {
-    let Some(Largest { row, value }) = largest.filter(|_| metric != Metric::Cosine) else { return Ok(()) };
+    let Some(LargestValue { row, value }) = largest.filter(|_| metric != Metric::Cosine) else {
+        return Ok(());
+    };
     if value > LARGEST {
         return Err(refused(vectors, row, &format!("has a value of {value:e}, above {LARGEST:e}")));
     }
@@ -46,7 +48,7 @@ pub(crate) fn check_queries(
     let too_large = |row: usize| queries.block(row..row + 1).largest().filter(|largest| largest.value > most);
     rows.try_for_each(|row| match (metric, too_large(row)) {
         (Metric::Cosine, _) => Ok(()),
-        (_, Some(Largest { row, value })) => {
+        (_, Some(LargestValue { row, value })) => {
             Err(refused(queries, row, &format!("has a value of {value:e}, above {most:e}")))
         }
         // A query may be as near to zero as it likes, since it is compared with vectors that are not.
@@ -70,7 +72,7 @@ pub fn check_vectors(vectors: &VectorFile, metric: Metric) -> Result<(), IndexEr
             return Err(IndexError::ZeroVectors { count: 1, rows: vec![row as u64] });
         }
         let largest = vectors.block(row..row + 1).largest();
-        check_set(vectors, metric, largest.map(|largest| Largest { row, ..largest }))
+        check_set(vectors, metric, largest.map(|largest| LargestValue { row, ..largest }))
     })
 }
 

@@ -1,9 +1,10 @@
-//! Time of hashing a query beside that of the distances that it then has computed.
+//! Benchmark: time to hash a query, compared with that of the distances which a search then computes.
 //!
 //! `cargo bench -p bathyal-kernels --bench hashes`
 //!
-//! Of 16 tables of 16 hashes: the keys of a query, a table after the other and all at once; the scores of two blocks of 124 codes
-//! of each, anywhere among a million; 24 distances to vectors anywhere among 100,000. Medians in ns, the sides by turns.
+//! It measures 16 tables of 16 hashes: the keys of a query, table by table and all at once; the scores of two
+//! blocks of 124 codes for each table, at random among a million; 24 distances to random vectors among
+//! 100,000. It prints medians in ns; the measurements take turns.
 
 use bathyal_kernels::lsh::{CompoundHashes, HashScratch};
 use bathyal_kernels::quantize::{CodeKind, CodeQuery, Codec};
@@ -14,7 +15,7 @@ use std::error::Error;
 use std::hint::black_box;
 use std::time::Instant;
 
-/// Dimensions, and bytes of a code that an index of such vectors has.
+/// Dimensions, and the bytes of a code in an index of such vectors.
 const SHAPES: [(usize, usize); 3] = [(128, 32), (384, 48), (960, 120)];
 const TABLES: usize = 16;
 const HASHES: usize = 16;

@@ -1,9 +1,10 @@
-//! Which code gives the best recall for the same bytes: the table of `docs/codes.md`.
+//! Measures the recall of each kind of code for the same bytes: the table of `docs/codes.md`.
 //!
-//! `BATHYAL_DATA=dir cargo run --release -p bathyal-kernels --example code_table -- SET [ROWS] [QUERIES] [KINDS] [SIZES]`
+//! `BATHYAL_DATA=dir cargo run --release -p bathyal-kernels --example code_table -- ARGUMENTS`
 //!
-//! reads `dir/SET/base.{u8bin,fbin}` and `query.*` (u32 n, u32 dim, rows), takes the first ROWS rows and QUERIES
-//! queries, finds the true neighbours by brute force and ranks all rows by each code.
+//! ARGUMENTS are `SET [ROWS] [QUERIES] [KINDS] [SIZES]`. The program reads `dir/SET/base.{u8bin,fbin}` and
+//! `query.*` (u32 n, u32 dim, rows), takes the first ROWS rows and QUERIES queries, finds the true neighbours
+//! by brute force and ranks all rows by each code.
 
 use bathyal_kernels::quantize::{CodeKind, CodeQuery, Codec, EncodeScratch};
 use bathyal_kernels::{Distance, Element, Metric, Rows};
@@ -12,13 +13,13 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 const SEED: u64 = 1;
-/// Rows the codecs are trained on.
+/// Rows that the codecs are trained on.
 const SAMPLE: usize = 30_000;
-/// Neighbours that count as true.
+/// True neighbours of each query.
 const TRUE: usize = 10;
-/// Length of the code's ranking that is re-ranked by a graph searcher.
+/// Length of the ranking by codes that a graph search would re-rank.
 const RANKED: usize = 100;
-/// Ids of one scoring call, as a graph step has them.
+/// Ids in one scoring call, as in a step of a graph search.
 const BATCH: usize = 64;
 
 struct Set {
@@ -49,10 +50,11 @@ fn read(folder: &Path, stem: &str, limit: usize) -> Result<(usize, Vec<f32>), Bo
 
 fn smallest(distances: &[f32], count: usize) -> Vec<u32> {
     let mut ids: Vec<u32> = (0..distances.len() as u32).collect();
-    let by = |a: &u32, b: &u32| distances[*a as usize].total_cmp(&distances[*b as usize]).then(a.cmp(b));
-    ids.select_nth_unstable_by(count - 1, by);
+    let by_distance =
+        |a: &u32, b: &u32| distances[*a as usize].total_cmp(&distances[*b as usize]).then(a.cmp(b));
+    ids.select_nth_unstable_by(count - 1, by_distance);
     ids.truncate(count);
-    ids.sort_unstable_by(by);
+    ids.sort_unstable_by(by_distance);
     ids
 }
 
@@ -95,7 +97,8 @@ fn measure(
 ) -> Result<Line, Box<dyn Error>> {
     let (dim, n) = (set.dim, set.base.len() / set.dim);
     let start = Instant::now();
-    // Every so many rows: files are often sorted (GloVe by frequency), and the first rows are no sample.
+    // The sample takes rows at regular intervals. Files are often sorted (GloVe by frequency), so the first
+    // rows are not a random sample.
     let step = n.div_ceil(SAMPLE);
     let sample: Vec<f32> = set.base.chunks_exact(dim).step_by(step).flatten().copied().collect();
     let codec = Codec::train(kind, bytes, metric, &sample, dim, SEED, 2)?;
@@ -131,7 +134,8 @@ fn measure(
     })
 }
 
-/// Nanoseconds a code in batches of random ids below `range`: the median of 15 runs.
+/// Returns the nanoseconds that scoring a code takes, in batches of random ids below `range`: the median of
+/// 15 runs.
 fn ns_a_code(codec: &Codec, prepared: &CodeQuery, codes: &[u8], range: usize) -> f64 {
     let mut state = SEED;
     let ids: Vec<u32> = (0..64 * BATCH)
@@ -169,12 +173,13 @@ fn main() -> Result<(), Box<dyn Error>> {
     let truth = ground_truth(&set, metric);
     println!("{name}: {} rows of {dim}, {} queries, {metric}\n", set.base.len() / dim, truth.len());
     println!(
-        "| code | bytes | recall@10 | recall 10@100 | ns/code cached | ns/code random | prepare us | train s | encode us |"
+        "| code | bytes | recall@10 | recall 10@100 | ns/code cached | ns/code random | prepare us | train s \
+         | encode us |"
     );
     println!("|---|---|---|---|---|---|---|---|---|");
     for size in sizes.split(',') {
         for kind in kinds.split(',') {
-            // RaBitQ has no code of fewer bytes than its bits fill; such a line is left out.
+            // RaBitQ has no codes of fewer bytes than its bits take. Such a line is left out.
             let Ok(l) = measure(&set, &truth, kind.parse()?, size.parse()?, metric) else { continue };
             println!(
                 "| {} | {} | {:.4} | {:.4} | {:.1} | {:.1} | {:.1} | {:.1} | {:.2} |",

@@ -1,10 +1,11 @@
-//! Residual codes of groups: how fast blocks are scanned and vectors encoded, and what rounding the tables costs. The
-//! table of `docs/codes.md`.
+//! Measures residual codes of groups: the speed of scans and of encoding, and the recall that rounded tables
+//! cost. The table of `docs/codes.md`.
 //!
-//! `BATHYAL_DATA=dir cargo run --release -p bathyal-kernels --example group_table -- SET [ROWS] [QUERIES] [KIND] [SIZES]`
+//! `BATHYAL_DATA=dir cargo run --release -p bathyal-kernels --example group_table -- ARGUMENTS`
 //!
-//! reads `dir/SET/base.{u8bin,fbin}` and `query.*` (u32 n, u32 dim, rows) and clusters the first ROWS rows into groups
-//! of 200 on average. Every query scans every group.
+//! ARGUMENTS are `SET [ROWS] [QUERIES] [KIND] [SIZES]`. The program reads `dir/SET/base.{u8bin,fbin}` and
+//! `query.*` (u32 n, u32 dim, rows) and clusters the first ROWS rows into groups of 200 on average. Every
+//! query scans every group.
 
 use bathyal_kernels::kmeans::{KMeansOptions, assign, kmeans};
 use bathyal_kernels::quantize::{CodeKind, CodeQuery, Codec, EncodeScratch, GroupScan, SCAN_BLOCK};
@@ -14,23 +15,23 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 const SEED: u64 = 1;
-/// Residuals the codec is trained on.
+/// Residuals that the codec is trained on.
 const SAMPLE: usize = 30_000;
-/// Vectors of a group on average.
+/// Mean number of vectors in a group.
 const GROUP: usize = 200;
-/// Neighbours that count as true.
+/// True neighbours of each query.
 const TRUE: usize = 10;
-/// Length of the ranking by code that they are looked for in.
+/// Length of the ranking by codes in which the true neighbours are counted.
 const RANKED: usize = 30;
-/// Bytes of blocks that stay in L2 while they are scanned again and again.
+/// Bytes of blocks that stay in L2 while they are scanned repeatedly.
 const CACHED: usize = 256 * 1024;
 
-/// Vectors in the order of their groups, less the mean of all.
+/// Vectors in the order of their groups, minus the mean of all.
 struct Set {
     dim: usize,
     vectors: Vec<f32>,
     centroids: Vec<f32>,
-    /// First vector of each group, and the end.
+    /// First vector of each group, and the number of vectors.
     starts: Vec<usize>,
     queries: Vec<f32>,
     truth: Vec<Vec<u32>>,
@@ -114,7 +115,8 @@ impl Set {
     }
 }
 
-/// The blocks of every group, one after the other, and where each group's begin; appends the time of each group.
+/// Encodes all groups. Returns their blocks, one group after the other, and the offset of each group's
+/// blocks. Appends the encoding time of each group, in microseconds a vector.
 fn encode(set: &Set, codec: &Codec, us_a_vector: &mut Vec<f64>) -> (Vec<u8>, Vec<usize>) {
     let mut at = vec![0];
     for range in set.starts.windows(2) {
@@ -131,7 +133,8 @@ fn encode(set: &Set, codec: &Codec, us_a_vector: &mut Vec<f64>) -> (Vec<u8>, Vec
     (blocks, at)
 }
 
-/// Recall of unrounded estimates, from the reconstructions: of the true 10 among the best 10 and 30.
+/// Returns the recall of unrounded estimates, from reconstructed vectors: the share of the true 10 among the
+/// best 10, and among the best 30.
 fn exact_recall(set: &Set, codec: &Codec, residuals: &[f32]) -> (f64, f64) {
     let dim = set.dim;
     let mut codes = vec![0; residuals.len() / dim * codec.code_bytes()];
@@ -146,9 +149,9 @@ fn exact_recall(set: &Set, codec: &Codec, residuals: &[f32]) -> (f64, f64) {
         let mut all = Vec::new();
         for (g, centre) in set.centroid_distances(query).into_iter().enumerate() {
             let centroid = &set.centroids[g * dim..(g + 1) * dim];
-            let away: Vec<f32> = query.iter().zip(centroid).map(|(q, c)| q - c).collect();
+            let offset: Vec<f32> = query.iter().zip(centroid).map(|(q, c)| q - c).collect();
             for i in set.starts[g]..set.starts[g + 1] {
-                let dot: f32 = away.iter().zip(&decoded[i * dim..]).map(|(a, r)| a * r).sum();
+                let dot: f32 = offset.iter().zip(&decoded[i * dim..]).map(|(a, r)| a * r).sum();
                 all.push(Neighbor { distance: centre + norms[i] - 2.0 * dot, id: i as u32 });
             }
         }
@@ -168,64 +171,103 @@ fn recalls(set: &Set, rankings: Vec<Vec<Neighbor>>) -> (f64, f64) {
     (first as f64 / total, more as f64 / total)
 }
 
+/// A prepared query and the encoded groups that it scans.
+struct GroupScanner<'a> {
+    set: &'a Set,
+    codec: &'a Codec,
+    query: &'a CodeQuery,
+    blocks: &'a [u8],
+    /// Offset of each group's blocks, and the end.
+    offsets: &'a [usize],
+    centroid_distances: Vec<f32>,
+}
+
+impl GroupScanner<'_> {
+    /// Scans the first `groups` groups. Returns the nanoseconds a code.
+    fn scan(&self, threshold: f32, groups: usize, hits: &mut Vec<Neighbor>) -> f64 {
+        let (starts, offsets) = (&self.set.starts, self.offsets);
+        hits.clear();
+        let start = Instant::now();
+        for g in 0..groups {
+            let (first, count) = (starts[g], starts[g + 1] - starts[g]);
+            let group = GroupScan {
+                blocks: &self.blocks[offsets[g]..offsets[g + 1]],
+                count,
+                centroid_distance: self.centroid_distances[g],
+                threshold,
+                first: first as u32,
+                next: offsets.get(g + 2).map_or(&[], |&end| &self.blocks[offsets[g + 1]..end]),
+            };
+            self.query.scan_group_before(self.codec, &group, hits);
+        }
+        start.elapsed().as_secs_f64() * 1e9 / starts[groups] as f64
+    }
+}
+
+/// Sums of the squared errors of estimates: measured, and predicted by the codec.
+#[derive(Default)]
+struct SquaredErrors {
+    measured: f64,
+    predicted: f64,
+}
+
+impl SquaredErrors {
+    /// Adds the errors of every 16th vector for the query `values`.
+    fn add(&mut self, scanner: &GroupScanner<'_>, values: &[f32], residuals: &[f32], hits: &[Neighbor]) {
+        let GroupScanner { set, codec, centroid_distances, .. } = scanner;
+        for hit in hits.iter().filter(|hit| hit.id % 16 == 0) {
+            let range = hit.id as usize * set.dim..(hit.id as usize + 1) * set.dim;
+            let exact = squared(values, &set.vectors[range.clone()]);
+            let group = set.starts.partition_point(|&s| s <= hit.id as usize) - 1;
+            let length = residuals[range].iter().map(|v| v * v).sum::<f32>();
+            self.measured += f64::from(hit.distance - exact).powi(2);
+            let predicted = codec.group_error().powi(2) * 4.0 * centroid_distances[group] * length;
+            self.predicted += f64::from(predicted);
+        }
+    }
+}
+
 fn line(set: &Set, kind: CodeKind, bytes: usize, residuals: &[f32]) -> Result<String, Box<dyn Error>> {
     let (dim, n) = (set.dim, residuals.len() / set.dim);
     let step = n.div_ceil(SAMPLE);
     let sample: Vec<f32> = residuals.chunks_exact(dim).step_by(step).flatten().copied().collect();
     let codec = Codec::train(kind, bytes, Metric::L2, &sample, dim, SEED, 2)?;
     let mut encoding = Vec::new();
-    let (blocks, at) = encode(set, &codec, &mut encoding);
+    let (blocks, offsets) = encode(set, &codec, &mut encoding);
     let exact = exact_recall(set, &codec, residuals);
     let mut query = CodeQuery::new();
-    // Seconds a query and nanoseconds a code; their lower quartile is printed, as machines are shared.
+    // Microseconds a query and nanoseconds a code. The lower quartile is printed, because the machine may be
+    // shared.
     let [mut prepare, mut quiet, mut cached, mut full] = [const { Vec::new() }; 4];
     let (mut rankings, mut hits) = (Vec::new(), Vec::new());
-    let (mut square, mut foretold) = (0.0f64, 0.0f64);
+    let mut errors = SquaredErrors::default();
     for values in set.queries.chunks_exact(dim) {
         let start = Instant::now();
         query.prepare_groups(&codec, values);
         prepare.push(start.elapsed().as_secs_f64() * 1e6);
-        let centres = set.centroid_distances(values);
-        let scan = |threshold: f32, groups: usize, hits: &mut Vec<Neighbor>| {
-            hits.clear();
-            let start = Instant::now();
-            for g in 0..groups {
-                let (first, count) = (set.starts[g], set.starts[g + 1] - set.starts[g]);
-                let group = GroupScan {
-                    blocks: &blocks[at[g]..at[g + 1]],
-                    count,
-                    centroid_distance: centres[g],
-                    threshold,
-                    first: first as u32,
-                    next: at.get(g + 2).map_or(&[], |&end| &blocks[at[g + 1]..end]),
-                };
-                query.scan_group_before(&codec, &group, hits);
-            }
-            start.elapsed().as_secs_f64() * 1e9 / set.starts[groups] as f64
+        let scanner = GroupScanner {
+            set,
+            codec: &codec,
+            query: &query,
+            blocks: &blocks,
+            offsets: &offsets,
+            centroid_distances: set.centroid_distances(values),
         };
-        // Once before, so that there is room for the hits and codes are where they are left by a scan.
-        scan(f32::INFINITY, centres.len(), &mut hits);
-        full.push(scan(f32::INFINITY, centres.len(), &mut hits));
-        for hit in &hits {
-            let x = &set.vectors[hit.id as usize * dim..(hit.id as usize + 1) * dim];
-            let r = &residuals[hit.id as usize * dim..(hit.id as usize + 1) * dim];
-            if hit.id % 16 == 0 {
-                let exact = squared(values, x);
-                let group = set.starts.partition_point(|&s| s <= hit.id as usize) - 1;
-                let length = r.iter().map(|v| v * v).sum::<f32>();
-                square += f64::from(hit.distance - exact).powi(2);
-                foretold += f64::from(codec.group_error().powi(2) * 4.0 * centres[group] * length);
-            }
-        }
+        let all = scanner.centroid_distances.len();
+        // A first scan, not measured, allocates memory for the hits and brings the caches to the state after
+        // a scan.
+        scanner.scan(f32::INFINITY, all, &mut hits);
+        full.push(scanner.scan(f32::INFINITY, all, &mut hits));
+        errors.add(&scanner, values, residuals, &hits);
         let mut kept = hits.clone();
         let worst = nearest(&mut kept, 100).len();
         let threshold = kept[..worst].iter().map(|h| h.distance).fold(0.0, f32::max);
         rankings.push(std::mem::take(&mut hits));
-        scan(threshold, centres.len(), &mut hits);
-        quiet.push(scan(threshold, centres.len(), &mut hits));
-        let groups = at.partition_point(|&a| a <= CACHED).saturating_sub(1).max(1);
-        scan(threshold, groups, &mut hits);
-        cached.extend((0..8).map(|_| scan(threshold, groups, &mut hits)));
+        scanner.scan(threshold, all, &mut hits);
+        quiet.push(scanner.scan(threshold, all, &mut hits));
+        let groups = offsets.partition_point(|&a| a <= CACHED).saturating_sub(1).max(1);
+        scanner.scan(threshold, groups, &mut hits);
+        cached.extend((0..8).map(|_| scanner.scan(threshold, groups, &mut hits)));
     }
     let found = recalls(set, rankings);
     let quartile = |mut values: Vec<f64>| {
@@ -233,7 +275,8 @@ fn line(set: &Set, kind: CodeKind, bytes: usize, residuals: &[f32]) -> Result<St
         values[values.len() / 4]
     };
     Ok(format!(
-        "| {kind} | {} | {:.4} | {:.4} | {:.4} | {:.4} | {:.2} | {:.2} | {:.2} | {:.2} | {:.2} | {:.2} | {:.3} |",
+        "| {kind} | {} | {:.4} | {:.4} | {:.4} | {:.4} | {:.2} | {:.2} | {:.2} | {:.2} | {:.2} | {:.2} \
+         | {:.3} |",
         codec.code_bytes(),
         found.0,
         exact.0,
@@ -244,7 +287,7 @@ fn line(set: &Set, kind: CodeKind, bytes: usize, residuals: &[f32]) -> Result<St
         quartile(full),
         quartile(prepare),
         quartile(encoding),
-        (square / foretold).sqrt(),
+        (errors.measured / errors.predicted).sqrt(),
         codec.group_error(),
     ))
 }
@@ -264,7 +307,8 @@ fn main() -> Result<(), Box<dyn Error>> {
         set.truth.len()
     );
     println!(
-        "| code | bytes | 10@10 | unrounded | 10@30 | unrounded | ns/code cached | ns/code all | ns/code all kept | prepare us | encode us | error / foretold | foretold |"
+        "| code | bytes | 10@10 | unrounded | 10@30 | unrounded | ns/code cached | ns/code all \
+         | ns/code all kept | prepare us | encode us | error / predicted | predicted |"
     );
     println!("|---|---|---|---|---|---|---|---|---|---|---|---|---|");
     let residuals = set.residuals();

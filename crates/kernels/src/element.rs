@@ -1,4 +1,4 @@
-//! The types that a vector's components may have.
+//! The element types: types of a vector's components.
 
 use std::fmt;
 use std::str::FromStr;
@@ -16,16 +16,16 @@ pub enum Element {
     I8,
     /// 16-bit brain float: the upper half of an `f32`.
     Bf16,
-    /// A bit, 0 or 1; eight to a byte. Bits of the last byte of a vector that are none of its components are 0.
+    /// A bit, 0 or 1; eight to a byte. Unused bits of the last byte of a vector are 0.
     B1,
 }
 
 impl Element {
-    /// Every element type, in the order of their declaration.
+    /// All element types, in the order of their declaration.
     pub const ALL: [Element; 6] =
         [Element::F32, Element::F16, Element::U8, Element::I8, Element::Bf16, Element::B1];
 
-    /// Bits of one component.
+    /// Returns the bits of one component.
     #[inline]
     pub const fn bits(self) -> usize {
         match self {
@@ -36,7 +36,7 @@ impl Element {
         }
     }
 
-    /// Bytes of a vector of `dim` components; `usize::MAX` where no slice could hold it.
+    /// Returns the bytes of a vector of `dim` components; `usize::MAX` if no slice can be so long.
     #[inline]
     pub const fn row_bytes(self, dim: usize) -> usize {
         match self {
@@ -45,7 +45,7 @@ impl Element {
         }
     }
 
-    /// Components that `bytes` bytes hold.
+    /// Returns the number of components in `bytes` bytes.
     #[inline]
     pub const fn components_in(self, bytes: usize) -> usize {
         match self {
@@ -54,7 +54,8 @@ impl Element {
         }
     }
 
-    /// The name used in files, on the command line and in Python: `f32`, `f16`, `u8`, `i8`, `bf16` or `b1`.
+    /// Returns the name used in files, on the command line and in Python: `f32`, `f16`, `u8`, `i8`, `bf16` or
+    /// `b1`.
     pub const fn name(self) -> &'static str {
         match self {
             Element::F32 => "f32",
@@ -66,14 +67,16 @@ impl Element {
         }
     }
 
-    /// True for the types whose vectors have length 1 under cosine where an index stores them: f32 alone. Rounding a unit
-    /// vector to 16 bits changes its length by up to 2^-11, which is more than the distances between vectors that point in
-    /// nearly the same direction. Vectors of all other types are compared by their cosine, whatever their length.
+    /// Returns true if an index scales vectors of this type to length 1 under cosine. Only f32 is scaled.
+    ///
+    /// Rounding a unit vector to 16 bits changes its length by up to 2^-11, which is more than the distance
+    /// between vectors of nearly the same direction. So for all other types the kernel computes the cosine
+    /// from vectors of any length.
     pub const fn has_unit_vectors(self) -> bool {
         matches!(self, Element::F32)
     }
 
-    /// True for the types that can hold NaN and infinities.
+    /// Returns true for the types that can hold NaN and infinities.
     pub const fn is_float(self) -> bool {
         matches!(self, Element::F32 | Element::F16 | Element::Bf16)
     }
@@ -85,7 +88,7 @@ impl fmt::Display for Element {
     }
 }
 
-/// A name that is no element type.
+/// Error for a name that is not an element type.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("unknown element type '{0}': it is one of f32, f16, bf16, u8, i8, b1")]
 pub struct UnknownElement(pub String);

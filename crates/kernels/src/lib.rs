@@ -1,7 +1,7 @@
-//! Kernels of Bathyal: element types, metrics, distances by SIMD, and bounded result lists.
+//! Kernels of Bathyal: element types, metrics, SIMD distances, and bounded result lists.
 //!
-//! No I/O happens here. Vectors are plain little-endian bytes of any alignment, so a record can be
-//! scored where it lies: in a mapped file, in a page that a device has just filled, in an array.
+//! The crate does no I/O. Vectors are little-endian bytes of any alignment, so a record is scored without a
+//! copy: in a mapped file, in a page that a device has just filled, in an array.
 
 pub mod distance;
 pub mod element;

@@ -1,33 +1,36 @@
-//! Locality-sensitive hashes for the Euclidean distance, and what is known of how often they collide.
+//! Locality-sensitive hashes for the Euclidean distance, and their probabilities of collision.
 //!
-//! `h(o) = floor((a . o + b) / w)` with normal `a` and uniform `b` (Datar et al., *p-stable distributions*, SoCG 2004, section 3;
-//! equation 1 of e2lsh-on-storage). A compound hash is `m` of these, a table has one. Widths are `cell`, `2 cell`, `4 cell`, ...:
-//! with the offsets that they share, a bucket of one width is a union of buckets of half that width, so that one *key* has the
-//! buckets of all of them: the bits of the `m` values, the highest of all first (the Z-order of Tao et al., *LSB-tree*, SIGMOD 2009).
-//! Two keys that begin with the same `m x i` bits are in one bucket of the `i`th coarsest width. Sorted by key, a table is the
-//! tables of all radii.
+//! A hash is `h(o) = floor((a . o + b) / w)` with normal `a` and uniform `b` (Datar et al., *p-stable
+//! distributions*, SoCG 2004, section 3; equation 1 of e2lsh-on-storage). A compound hash consists of `m`
+//! hashes, and each table has one. Its widths are `cell`, `2 cell`, `4 cell`, .... All widths share the
+//! offsets `b`, so a bucket of one width is a union of buckets of half that width. One *key* therefore
+//! encodes the buckets of all widths: it consists of the bits of the `m` values, with the highest bits of all
+//! values first (the Z-order of Tao et al., *LSB-tree*, SIGMOD 2009). Two keys with the same first `m x i`
+//! bits are in one bucket of the `i`th coarsest width. A table that is sorted by key serves all radii.
 
 mod perturbed;
 mod radii;
 
-pub use perturbed::{Perturbations, Perturbed};
+pub use perturbed::{PerturbationScratch, PerturbedKeys};
 pub use radii::{Ladder, RadiusHashes, VALUE_BITS};
 
 use crate::kmeans::random::Random;
 use crate::product::{Product, multiply, multiply_each};
 
-/// Most values of a compound hash: each has at least four widths in a key.
+/// Most values of a compound hash. Each then has at least four bits, so four widths, in a key.
 pub const MOST_HASHES: usize = 32;
-/// Most bits of a value in a key: finer cells than 1/65536 of the extent tell nothing apart that matters.
+/// Most bits of a value in a key. Cells finer than 1/65536 of the extent separate no points that matter.
 const MOST_LEVELS: usize = 16;
 /// Bits of a key.
 const KEY_BITS: usize = 128;
-/// Standard deviations of a projection that the cells of a value cover; what lies outside is in the outermost cells. Half would
-/// hold all points: the rest is room for offsets, so that there are widths many times as large as the distances between points.
+/// Standard deviations of a projection that the cells of a value cover. Points outside are in the outermost
+/// cells. Half of it would cover all points; the rest is for the offsets, and allows widths many times the
+/// distances between points.
 const COVERED: f64 = 32.0;
-/// The finest cell of any set: whatever is divided by it is finite.
+/// Least width of the finest cell, so that a division by it is finite.
 const LEAST_CELL: f32 = 1e-30;
-/// The part of this that offsets are drawn from, so that buckets of every width up to it lie anywhere.
+/// Share of [`COVERED`] from which offsets are drawn. Boundaries of buckets up to this width are then
+/// uniformly random.
 const OFFSETS: f64 = 0.5;
 
 /// The compound hashes of several tables over points of `dim` values.
@@ -37,32 +40,34 @@ pub struct CompoundHashes {
     tables: usize,
     hashes: usize,
     cell: f32,
-    /// What is taken from every point before it is hashed.
+    /// Point that is subtracted from every point before it is hashed.
     centre: Vec<f32>,
-    /// For each table the directions over `cell`, interleaved: value `i` of all, then value `i + 1`.
+    /// Directions `a` divided by `cell`, table by table. Those of a table are interleaved: value `i` of all,
+    /// then value `i + 1`.
     directions: Vec<f32>,
-    /// For each value of each table what is added to the product.
+    /// Offset that is added to each product: one for each value of each table.
     offsets: Vec<f32>,
-    /// The bits of a value's lower and upper eight, spread over a key.
+    /// Tables that spread the lower and the upper eight bits of a value over a key.
     spread: [Vec<u128>; 2],
 }
 
-/// Values of points, reused.
+/// Memory for the values of points; reused.
 #[derive(Debug, Default)]
 pub struct HashScratch {
     values: Vec<f32>,
 }
 
 impl HashScratch {
-    /// The values of the points whose keys were made last, in the units of the finest cells: those of one point, then of the next.
+    /// Returns the values of the points whose keys were computed last, point by point, in units of the finest
+    /// cell.
     pub fn values(&self) -> &[f32] {
         &self.values
     }
 }
 
 impl CompoundHashes {
-    /// Draws the hashes of `tables` tables of `hashes` values each for points that lie `spread` (the root of the mean square of
-    /// their distances) about `centre`.
+    /// Draws the hashes of `tables` tables of `hashes` values each. The points are around `centre`; `spread`
+    /// is the root of their mean squared distance from it.
     ///
     /// # Panics
     /// Unless `hashes` is between 1 and [`MOST_HASHES`].
@@ -70,7 +75,7 @@ impl CompoundHashes {
         assert!((1..=MOST_HASHES).contains(&hashes), "{hashes} hashes");
         let (dim, mut random) = (centre.len(), Random::new(seed));
         let cells = (1_u64 << levels(hashes)) as f64;
-        // Points that are all the same need no particular width.
+        // For identical points any width will do.
         let cell = if spread > 0.0 && spread.is_finite() { COVERED * spread / cells } else { 1.0 };
         let cell = (cell as f32).clamp(LEAST_CELL, 1.0 / LEAST_CELL);
         let mut directions = vec![0.0_f32; tables * dim * hashes];
@@ -95,31 +100,31 @@ impl CompoundHashes {
         directions: Vec<f32>,
         offsets: Vec<f32>,
     ) -> CompoundHashes {
-        let of_bits = |byte: u128, first: usize| {
+        let spread_byte = |byte: u128, first: usize| {
             let bit = |i: usize| ((byte >> i) & 1) << ((first + i) * hashes).min(KEY_BITS - 1);
             (0..8).filter(|i| first + i < levels(hashes)).map(bit).sum()
         };
-        let spread = [0, 8].map(|first| (0..256).map(|byte| of_bits(byte, first)).collect());
+        let spread = [0, 8].map(|first| (0..256).map(|byte| spread_byte(byte, first)).collect());
         let dim = centre.len();
         CompoundHashes { dim, tables, hashes, cell, centre, directions, offsets, spread }
     }
 
-    /// The bytes of a file: the cell, the centre, the offsets, the directions, all f32.
+    /// Serializes the hashes: the cell, the centre, the offsets, the directions, all f32.
     pub fn to_bytes(&self) -> Vec<u8> {
         let numbers = [&self.centre, &self.offsets, &self.directions];
         let numbers = [self.cell].into_iter().chain(numbers.into_iter().flatten().copied());
         numbers.flat_map(f32::to_le_bytes).collect()
     }
 
-    /// Bytes of such a file.
+    /// Returns the length of [`CompoundHashes::to_bytes`].
     pub fn file_bytes(dim: usize, tables: usize, hashes: usize) -> u64 {
         4 * (1 + dim as u64 + tables as u64 * hashes as u64 * (1 + dim as u64))
     }
 
-    /// Reads what [`CompoundHashes::to_bytes`] wrote.
+    /// Reads the bytes of [`CompoundHashes::to_bytes`].
     ///
     /// # Errors
-    /// A sentence when these are no such hashes.
+    /// A sentence if `bytes` are not hashes of this shape.
     pub fn from_bytes(
         bytes: &[u8],
         dim: usize,
@@ -127,56 +132,60 @@ impl CompoundHashes {
         hashes: usize,
     ) -> Result<CompoundHashes, String> {
         if !(1..=MOST_HASHES).contains(&hashes) {
-            return Err(format!("{hashes} hashes are not between 1 and {MOST_HASHES}"));
+            return Err(format!("the number of hashes is {hashes}, expected 1 to {MOST_HASHES}"));
         }
-        if bytes.len() as u64 != CompoundHashes::file_bytes(dim, tables, hashes) {
-            return Err(format!("{} bytes are not {tables} tables of {hashes} hashes", bytes.len()));
+        let expected = CompoundHashes::file_bytes(dim, tables, hashes);
+        if bytes.len() as u64 != expected {
+            let shape = format!("{tables} tables of {hashes} hashes over {dim} dimensions");
+            return Err(format!("has {} bytes, but {shape} take {expected}", bytes.len()));
         }
         let mut numbers = bytes.as_chunks::<4>().0.iter().map(|number| f32::from_le_bytes(*number));
-        let cell =
-            numbers.next().filter(|cell| cell.is_finite() && *cell > 0.0).ok_or("its cell is no width")?;
+        let cell = numbers
+            .next()
+            .filter(|cell| cell.is_finite() && *cell > 0.0)
+            .ok_or("the cell is not positive")?;
         let centre: Vec<f32> = numbers.by_ref().take(dim).collect();
         let offsets: Vec<f32> = numbers.by_ref().take(tables * hashes).collect();
         let directions: Vec<f32> = numbers.collect();
         if !centre.iter().chain(&offsets).chain(&directions).all(|number| number.is_finite()) {
-            return Err("a number of it is not finite".into());
+            return Err("a value of the hashes is not finite".into());
         }
         Ok(CompoundHashes::new(tables, hashes, cell, centre, directions, offsets))
     }
 
-    /// Values of a point.
+    /// Returns the number of values of a point.
     pub fn dim(&self) -> usize {
         self.dim
     }
 
-    /// Number of tables (L in the paper).
+    /// Returns the number of tables (L in the paper).
     pub fn tables(&self) -> usize {
         self.tables
     }
 
-    /// Values of a compound hash (m in the paper).
+    /// Returns the number of values of a compound hash (m in the paper).
     pub fn hashes(&self) -> usize {
         self.hashes
     }
 
-    /// Widths in a key: the `i`th finest of them, from 0, is `cell * 2^i`.
+    /// Returns the number of widths in a key. The `i`th finest, from 0, is `cell * 2^i`.
     pub fn levels(&self) -> usize {
         levels(self.hashes)
     }
 
-    /// The finest width, in the units of the points.
+    /// Returns the finest width, in the units of the points.
     pub fn cell(&self) -> f32 {
         self.cell
     }
 
-    /// Makes points (row-major, `dim` values each) what keys are made of.
-    pub fn centred(&self, points: &mut [f32]) {
+    /// Subtracts the centre from points (row-major, `dim` values each). Keys are computed from such points.
+    pub fn subtract_centre(&self, points: &mut [f32]) {
         for point in points.chunks_exact_mut(self.dim) {
             point.iter_mut().zip(&self.centre).for_each(|(value, centre)| *value -= centre);
         }
     }
 
-    /// The keys in `table` of some [centred](CompoundHashes::centred) points, one for each.
+    /// Computes the keys in `table` of [centred](CompoundHashes::subtract_centre) points, one for each point.
     pub fn keys(&self, table: usize, points: &[f32], scratch: &mut HashScratch, keys: &mut Vec<u128>) {
         let (dim, hashes) = (self.dim, self.hashes);
         keys.clear();
@@ -188,8 +197,9 @@ impl CompoundHashes {
         keys.extend(scratch.values.chunks_exact_mut(hashes).map(|values| self.key(values, offsets)));
     }
 
-    /// The keys of one [centred](CompoundHashes::centred) point, one for each table: the same as those of one table after the other,
-    /// in a fraction of the time. The scratch has its values in all tables.
+    /// Computes the keys of one [centred](CompoundHashes::subtract_centre) point, one for each table. They
+    /// equal those of [`CompoundHashes::keys`] table by table, and take a fraction of the time. The scratch
+    /// then holds the values of the point in all tables.
     pub fn keys_of(&self, point: &[f32], scratch: &mut HashScratch, keys: &mut Vec<u128>) {
         keys.clear();
         scratch.values.resize(self.offsets.len(), 0.0);
@@ -198,25 +208,25 @@ impl CompoundHashes {
         keys.extend(tables.map(|(values, offsets)| self.key(values, offsets)));
     }
 
-    /// The key that values have once their `offsets` are added, which is done.
+    /// Adds the `offsets` to `values` and returns the key of the result.
     #[inline]
     fn key(&self, values: &mut [f32], offsets: &[f32]) -> u128 {
         values.iter_mut().zip(offsets).fold(0, |key: u128, (value, offset)| {
             *value += offset;
-            // The first value's bits end up highest.
+            // The bits of the first value become the highest.
             (key << 1) | self.spread_out(self.cell_of(*value))
         })
     }
 
-    /// The finest cell of a value.
+    /// Returns the number of the finest cell of a value.
     #[inline]
     fn cell_of(&self, value: f32) -> u32 {
         let most = ((1_u32 << self.levels()) - 1) as f32;
-        // What is no number at all is in the first cell.
+        // NaN is in the first cell.
         value.floor().max(0.0).min(most) as u32
     }
 
-    /// A cell's bits where those of the last value of a key are.
+    /// Returns the bits of a cell at the positions of the last value of a key.
     #[inline]
     fn spread_out(&self, cell: u32) -> u128 {
         let [low, high] = &self.spread;
@@ -224,19 +234,20 @@ impl CompoundHashes {
     }
 }
 
-/// The widest cells, as a power of 2 of the finest, whose buckets lie anywhere: offsets are drawn from as much.
-pub fn widest(hashes: usize) -> u32 {
+/// Returns the largest power of 2, times which the finest cell is a width with uniformly random boundaries.
+/// Offsets are drawn from a range of this width.
+pub fn widest_level(hashes: usize) -> u32 {
     levels(hashes) as u32 - OFFSETS.recip().log2() as u32
 }
 
-/// Widths in a key of so many values.
+/// Returns the number of widths in a key of `hashes` values.
 fn levels(hashes: usize) -> usize {
     (KEY_BITS / hashes).min(MOST_LEVELS)
 }
 
-/// The probability that two points collide in one hash whose width is `widths` times their distance (p_w in the paper;
-/// Datar et al., section 3.2).
-pub fn collision(widths: f64) -> f64 {
+/// Returns the probability that two points collide in one hash whose width is `widths` times their distance
+/// (p_w in the paper; Datar et al., section 3.2).
+pub fn collision_probability(widths: f64) -> f64 {
     if widths <= 0.0 {
         return 0.0;
     }
@@ -248,8 +259,8 @@ pub fn collision(widths: f64) -> f64 {
     (1.0 - outside - edges).clamp(0.0, 1.0)
 }
 
-/// The share of a standard normal distribution that lies within `x` of its middle: erf(x / sqrt 2), by its series or its
-/// continued fraction, to 1e-10.
+/// Returns the share of a standard normal distribution within `x` of its mean: erf(x / sqrt 2), computed by
+/// its series or its continued fraction, to 1e-10.
 fn normal_within(x: f64) -> f64 {
     if x < 3.0 {
         // erf(z) = 2 z / sqrt(pi) * exp(-z^2) * sum of (2 z^2)^n / (1 * 3 * 5 ...).
@@ -275,13 +286,13 @@ mod tests {
         (0..count * dim).map(|_| random.normal() as f32).collect()
     }
 
-    /// How many of the first bits of two keys are the same.
-    fn shared(a: u128, b: u128) -> usize {
+    /// Returns the number of equal first bits of two keys.
+    fn common_bits(a: u128, b: u128) -> usize {
         (a ^ b).leading_zeros() as usize
     }
 
     #[test]
-    fn keys_have_the_buckets_of_every_width() {
+    fn keys_encode_the_buckets_of_every_width() {
         let mut random = Random::new(1);
         let (dim, count) = (9, 200);
         let points = points(count, dim, &mut random);
@@ -303,14 +314,14 @@ mod tests {
                     let same = (0..hashes).all(|hash| cell(a, hash) >> width == cell(b, hash) >> width);
                     let unused = KEY_BITS - hashes * levels;
                     let bits = unused + hashes * (levels - width);
-                    assert_eq!(shared(keys[a], keys[b]) >= bits, same, "{hashes} {a} {width}");
+                    assert_eq!(common_bits(keys[a], keys[b]) >= bits, same, "{hashes} {a} {width}");
                 }
             }
         }
     }
 
     #[test]
-    fn a_point_has_the_keys_of_one_table_after_the_other() {
+    fn keys_of_a_point_equal_those_of_each_table() {
         let mut random = Random::new(4);
         for (dim, tables, hashes) in [(1, 1, 1), (128, 16, 16), (37, 21, 12), (9, 3, 32), (960, 9, 10)] {
             let drawn = CompoundHashes::draw(&vec![0.0; dim], 3.0, tables, hashes, 7);
@@ -328,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn hashes_collide_as_often_as_the_theory_says() {
+    fn hashes_collide_with_the_predicted_probability() {
         // One value of 16 bits: its widths are cell x 2^level.
         let (dim, count) = (24, 4000);
         let mut random = Random::new(3);
@@ -346,26 +357,29 @@ mod tests {
             });
             let share = collided.count() as f64 / count as f64;
             let width = f64::from(drawn.cell()) * f64::from(1 << level);
-            let expected = collision(width / f64::from(distance));
+            let expected = collision_probability(width / f64::from(distance));
             assert!((share - expected).abs() < 4.0 * (0.25 / count as f64).sqrt(), "{share} {expected}");
         }
     }
 
     #[test]
-    fn collision_has_the_values_of_tables() {
-        // The normal distribution to ten digits, and p_w of w = 4 and of a tail.
+    fn collision_probabilities_equal_published_values() {
+        // The normal distribution to ten digits, and p_w for w = 4.
         for (x, share) in [(1.0, 0.6826894921), (2.0, 0.9544997361), (3.0, 0.9973002039), (5.0, 0.9999994267)]
         {
             assert!((normal_within(x) - share).abs() < 1e-9, "{x}: {}", normal_within(x));
         }
-        assert!((collision(4.0) - 0.800_532_4).abs() < 1e-6, "{}", collision(4.0));
-        assert_eq!((collision(0.0), collision(-1.0), collision(f64::INFINITY)), (0.0, 0.0, 1.0));
-        let rising: Vec<f64> = (1..1000).map(|i| collision(f64::from(i) / 50.0)).collect();
+        assert!((collision_probability(4.0) - 0.800_532_4).abs() < 1e-6, "{}", collision_probability(4.0));
+        assert_eq!(
+            (collision_probability(0.0), collision_probability(-1.0), collision_probability(f64::INFINITY)),
+            (0.0, 0.0, 1.0)
+        );
+        let rising: Vec<f64> = (1..1000).map(|i| collision_probability(f64::from(i) / 50.0)).collect();
         assert!(rising.is_sorted() && rising[0] > 0.0 && rising[998] < 1.0);
     }
 
     #[test]
-    fn what_is_written_is_read_and_nothing_else() {
+    fn hashes_round_trip_through_bytes_and_invalid_bytes_are_refused() {
         let drawn = CompoundHashes::draw(&[1.0, -2.0, 3.0], 2.0, 4, 12, 5);
         let bytes = drawn.to_bytes();
         assert_eq!(bytes.len() as u64, CompoundHashes::file_bytes(3, 4, 12));

@@ -1,25 +1,25 @@
-//! What "near" means.
+//! Metrics: the definitions of distance.
 
 use crate::element::Element;
 use std::fmt;
 use std::str::FromStr;
 
-/// A metric, always as a distance: the smaller, the nearer.
+/// A metric. Its value is always a distance: smaller is nearer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Metric {
     /// Squared Euclidean distance. The root is never taken: it does not change the order.
     L2,
     /// Inner product, negated: `-a.b`. Not a metric in the mathematical sense; may be negative.
     InnerProduct,
-    /// `1 - a.b / (|a| |b|)`, from 0 to 2; 1 where either vector has no length.
+    /// `1 - a.b / (|a| |b|)`, from 0 to 2; 1 if either vector has length 0.
     Cosine,
 }
 
 impl Metric {
-    /// Every metric, in the order of their declaration.
+    /// All metrics, in the order of their declaration.
     pub const ALL: [Metric; 3] = [Metric::L2, Metric::InnerProduct, Metric::Cosine];
 
-    /// The name used in files, on the command line and in Python: `l2`, `ip` or `cosine`.
+    /// Returns the name used in files, on the command line and in Python: `l2`, `ip` or `cosine`.
     pub const fn name(self) -> &'static str {
         match self {
             Metric::L2 => "l2",
@@ -28,7 +28,7 @@ impl Metric {
         }
     }
 
-    /// The name of this metric over vectors of `element`: what l2 says of bits is their Hamming distance.
+    /// Returns the name of this metric over vectors of `element`. For l2 over bits it is `hamming`.
     pub const fn name_over(self, element: Element) -> &'static str {
         match (self, element) {
             (Metric::L2, Element::B1) => HAMMING,
@@ -36,8 +36,9 @@ impl Metric {
         }
     }
 
-    /// What whoever knows another system should be told of the metric that `name` stands for: what it is called here, and
-    /// what its distances are. `None` of Bathyal's own names, in capitals too, and of names that are no metric.
+    /// Returns a note for users of other systems about the metric that `name` stands for: its name in
+    /// Bathyal, and the definition of its distances. `None` for Bathyal's own names, in any case, and for
+    /// names that are not a metric.
     ///
     /// ```
     /// use bathyal_kernels::Metric;
@@ -46,8 +47,8 @@ impl Metric {
     /// assert_eq!(Metric::note_on("l2"), None);
     /// ```
     pub fn note_on(name: &str) -> Option<String> {
-        let plain = plain(name);
-        let (_, metric) = ALIASES.iter().find(|(alias, _)| *alias == plain)?;
+        let normalized = normalized_name(name);
+        let (_, metric) = ALIASES.iter().find(|(alias, _)| *alias == normalized)?;
         let distances = match metric {
             Metric::L2 => "distances are squared, the root is never taken",
             Metric::InnerProduct => "distances are negated inner products, so that smaller is nearer",
@@ -57,7 +58,7 @@ impl Metric {
     }
 }
 
-/// What other systems call the metrics: the same order of neighbours, if not always the same numbers.
+/// Names of the metrics in other systems. The order of neighbours is the same; the distances may differ.
 const ALIASES: [(&str, Metric); 16] = [
     ("euclidean", Metric::L2),
     ("euclid", Metric::L2),
@@ -77,28 +78,28 @@ const ALIASES: [(&str, Metric); 16] = [
     ("cosine_similarity", Metric::Cosine),
 ];
 
-/// A name in small letters, its words joined by `_`.
-fn plain(name: &str) -> String {
+/// Returns a name in lower case, with its words joined by `_`.
+fn normalized_name(name: &str) -> String {
     name.trim().to_ascii_lowercase().replace(['-', ' '], "_")
 }
 
-/// What the squared Euclidean distance of bits is called.
+/// Name of the squared Euclidean distance of bits.
 const HAMMING: &str = "hamming";
 
-/// A metric as it is asked for, before it is known of what vectors.
+/// A metric as the user names it, before the element of the vectors is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MetricName {
-    /// One that any vectors have.
-    Of(Metric),
-    /// How many bits differ: [`Metric::L2`] of vectors of bits, and of nothing else.
+    /// A metric that is defined for all elements.
+    Metric(Metric),
+    /// Number of bits that differ: [`Metric::L2`] of vectors of bits. Other vectors have no such distance.
     Hamming,
 }
 
 impl MetricName {
-    /// The name: that of the metric, or `hamming`.
+    /// Returns the name of the metric, or `hamming`.
     pub const fn name(self) -> &'static str {
         match self {
-            MetricName::Of(metric) => metric.name(),
+            MetricName::Metric(metric) => metric.name(),
             MetricName::Hamming => HAMMING,
         }
     }
@@ -106,7 +107,7 @@ impl MetricName {
 
 impl From<Metric> for MetricName {
     fn from(metric: Metric) -> MetricName {
-        MetricName::Of(metric)
+        MetricName::Metric(metric)
     }
 }
 
@@ -120,7 +121,11 @@ impl FromStr for MetricName {
     type Err = UnknownMetric;
 
     fn from_str(name: &str) -> Result<Self, Self::Err> {
-        if plain(name) == HAMMING { Ok(MetricName::Hamming) } else { name.parse().map(MetricName::Of) }
+        if normalized_name(name) == HAMMING {
+            Ok(MetricName::Hamming)
+        } else {
+            name.parse().map(MetricName::Metric)
+        }
     }
 }
 
@@ -130,7 +135,7 @@ impl fmt::Display for Metric {
     }
 }
 
-/// A name that is no metric.
+/// Error for a name that is not a metric.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("unknown metric '{0}': it is one of l2, ip, cosine; or hamming, of bits")]
 pub struct UnknownMetric(pub String);
@@ -138,13 +143,13 @@ pub struct UnknownMetric(pub String);
 impl FromStr for Metric {
     type Err = UnknownMetric;
 
-    /// Reads Bathyal's own names and those of other systems, whatever their case. [`Metric::note_on`] has what to say of the
+    /// Reads Bathyal's own names and those of other systems, in any case. [`Metric::note_on`] describes the
     /// latter.
     fn from_str(name: &str) -> Result<Self, Self::Err> {
-        let plain = plain(name);
-        let own = Metric::ALL.into_iter().find(|metric| metric.name() == plain);
-        let alias = || ALIASES.iter().find(|(alias, _)| *alias == plain).map(|(_, metric)| *metric);
-        own.or_else(alias).ok_or_else(|| UnknownMetric(name.to_owned()))
+        let normalized = normalized_name(name);
+        let by_name = Metric::ALL.into_iter().find(|metric| metric.name() == normalized);
+        let by_alias = || ALIASES.iter().find(|(alias, _)| *alias == normalized).map(|(_, metric)| *metric);
+        by_name.or_else(by_alias).ok_or_else(|| UnknownMetric(name.to_owned()))
     }
 }
 
@@ -165,17 +170,17 @@ mod tests {
     #[test]
     fn hamming_is_a_metric_of_bits() {
         assert_eq!("Hamming".parse(), Ok(MetricName::Hamming));
-        assert_eq!("cosine".parse(), Ok(MetricName::Of(Metric::Cosine)));
+        assert_eq!("cosine".parse(), Ok(MetricName::Metric(Metric::Cosine)));
         assert_eq!(MetricName::Hamming.to_string(), Metric::L2.name_over(Element::B1));
         assert_eq!(Metric::L2.name_over(Element::U8), "l2");
-        assert!("hamming".parse::<Metric>().is_err(), "not of all vectors");
+        assert!("hamming".parse::<Metric>().is_err(), "not defined for all elements");
     }
 
     #[test]
-    fn names_of_other_systems_are_read_and_remarked_on() {
+    fn names_of_other_systems_are_read_and_have_a_note() {
         for (alias, metric) in ALIASES {
             assert_eq!(alias.parse(), Ok(metric));
-            assert!(!Metric::ALL.iter().any(|own| own.name() == alias), "{alias} is a name of our own");
+            assert!(!Metric::ALL.iter().any(|metric| metric.name() == alias), "{alias} is our own name");
             let note = Metric::note_on(alias).unwrap();
             assert!(note.contains(alias) && note.contains(metric.name()), "{note}");
         }

@@ -1,31 +1,31 @@
-//! Bounded lists of neighbours whose order never depends on the order of arrival: by distance, then
-//! by id.
+//! Bounded lists of neighbours. Their order is by distance, then by id, and does not depend on the order of
+//! insertion.
 
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
 
-/// A vector's id and its distance from the query. Ordered by distance, then id, totally: `-0.0` ties
-/// with `0.0`, and NaN comes last.
+/// A vector's id and its distance from the query. The total order is by distance, then id; `-0.0` equals
+/// `0.0`, and NaN comes last.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct Neighbor {
-    /// The smaller, the nearer.
+    /// Distance; smaller is nearer.
     pub distance: f32,
     /// Row number of the vector.
     pub id: u32,
 }
 
 impl Neighbor {
-    /// Distance and id as one integer of the same order.
+    /// Packs distance and id into one integer with the same order.
     #[inline]
     fn key(self) -> u64 {
-        // Adding zero turns -0.0 into 0.0, so that the two tie and the id decides.
+        // Adding zero turns -0.0 into 0.0, so that the two are equal and ordered by id.
         let bits = (self.distance + 0.0).to_bits();
         let ordered = bits ^ (((bits as i32 >> 31) as u32) | SIGN);
         (u64::from(ordered) << 32) | u64::from(self.id)
     }
 
-    /// The inverse of [`Neighbor::key`].
+    /// Inverts [`Neighbor::key`].
     #[inline]
     fn from_key(key: u64) -> Neighbor {
         let ordered = (key >> 32) as u32;
@@ -59,27 +59,27 @@ impl Ord for Neighbor {
     }
 }
 
-/// The `k` nearest of what was pushed, whatever the order of the pushes.
+/// The `k` nearest of the neighbours that were pushed, in any order of the pushes.
 #[derive(Clone, Debug)]
 pub struct TopK {
-    // Keys of neighbours; the worst one kept is at the top.
+    // Keys of neighbours; the worst one is at the top.
     heap: BinaryHeap<u64>,
     k: usize,
 }
 
 impl TopK {
-    /// An empty list that keeps `k` neighbours. Memory is taken as they come.
+    /// Creates an empty list that keeps `k` neighbours. Memory grows with the neighbours.
     pub fn new(k: usize) -> TopK {
         TopK { heap: BinaryHeap::new(), k }
     }
 
-    /// Forgets all neighbours and keeps `k` from now on; memory stays.
+    /// Removes all neighbours and sets the number to keep to `k`. Memory stays allocated.
     pub fn reset(&mut self, k: usize) {
         self.heap.clear();
         self.k = k;
     }
 
-    /// Offers a neighbour; true where it is kept for now. NaN never is.
+    /// Adds a neighbour if it is among the `k` nearest so far, and returns true if so. NaN is never added.
     #[inline]
     pub fn push(&mut self, id: u32, distance: f32) -> bool {
         if distance.is_nan() {
@@ -99,8 +99,8 @@ impl TopK {
         }
     }
 
-    /// The worst distance kept; infinite while there is room. What is farther need not be pushed;
-    /// what is equally far may still win by its id.
+    /// Returns the worst distance in the list; infinity while it is not full. A push of a farther neighbour
+    /// has no effect; one at the same distance may still be added because of its id.
     #[inline]
     pub fn threshold(&self) -> f32 {
         match self.heap.peek() {
@@ -110,30 +110,30 @@ impl TopK {
         }
     }
 
-    /// Neighbours held.
+    /// Returns the number of neighbours.
     #[inline]
     pub fn len(&self) -> usize {
         self.heap.len()
     }
 
-    /// True where there is none.
+    /// Returns true if the list is empty.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.heap.is_empty()
     }
 
-    /// The neighbours, in no order.
+    /// Iterates over the neighbours, in no order.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = Neighbor> + '_ {
         self.heap.iter().copied().map(Neighbor::from_key)
     }
 
-    /// The neighbours, nearest first.
+    /// Returns the neighbours, nearest first.
     pub fn into_sorted(self) -> Vec<Neighbor> {
         let keys = self.heap.into_sorted_vec();
         keys.into_iter().map(Neighbor::from_key).collect()
     }
 
-    /// Appends the neighbours to `out`, nearest first, and empties the list for its next use.
+    /// Appends the neighbours to `out`, nearest first, and empties the list. Its memory stays allocated.
     pub fn drain_sorted(&mut self, out: &mut Vec<Neighbor>) {
         let start = out.len();
         out.extend(self.heap.drain().map(Neighbor::from_key));
@@ -141,23 +141,23 @@ impl TopK {
     }
 }
 
-/// The candidates of a graph search: the nearest so far, sorted, each marked once it is expanded.
+/// The candidates of a graph search: the nearest vectors so far, sorted, each with a mark if it is expanded.
 ///
-/// The list holds at most `search_list` (L in DiskANN) of them. The caller's visited set keeps an id
-/// from being inserted twice.
+/// The list holds at most `search_list` (L in DiskANN) candidates. The caller's visited set ensures that no
+/// id is inserted twice.
 #[derive(Clone, Debug)]
 pub struct CandidateList {
-    // (distance key, id): eight bytes a candidate, compared as one integer.
+    // (distance key, id): eight bytes for each candidate, compared as one integer.
     keys: Vec<u64>,
-    // Apart from the keys, so that these keep the whole range of ids.
+    // Separate from the keys, so that an id can use all its 32 bits.
     expanded: Vec<bool>,
     capacity: usize,
-    // Every candidate before it is expanded.
+    // All candidates before this position are expanded.
     cursor: usize,
 }
 
 impl CandidateList {
-    /// An empty list that holds `capacity` candidates.
+    /// Creates an empty list for `capacity` candidates.
     pub fn new(capacity: usize) -> CandidateList {
         CandidateList {
             keys: Vec::with_capacity(capacity),
@@ -167,7 +167,7 @@ impl CandidateList {
         }
     }
 
-    /// Empties the list for a search that holds `capacity` candidates; memory is kept.
+    /// Empties the list for a search with `capacity` candidates. Memory stays allocated.
     pub fn reset(&mut self, capacity: usize) {
         self.keys.clear();
         self.expanded.clear();
@@ -177,7 +177,8 @@ impl CandidateList {
         self.cursor = 0;
     }
 
-    /// Inserts a candidate at its place by distance, then id; true where it is kept. NaN never is.
+    /// Inserts a candidate in order of distance, then id, and returns true unless it is too far for the full
+    /// list. NaN is never inserted.
     #[inline]
     pub fn insert(&mut self, neighbor: Neighbor) -> bool {
         if neighbor.distance.is_nan() {
@@ -193,14 +194,14 @@ impl CandidateList {
                 _ => return false,
             }
         }
-        let position = self.keys.partition_point(|&held| held < key);
+        let position = self.keys.partition_point(|&present| present < key);
         self.keys.insert(position, key);
         self.expanded.insert(position, false);
         self.cursor = self.cursor.min(position);
         true
     }
 
-    /// The nearest candidate that was not expanded yet, now marked as expanded.
+    /// Returns the nearest candidate that is not expanded, and marks it as expanded.
     #[inline]
     pub fn next_unexpanded(&mut self) -> Option<Neighbor> {
         while *self.expanded.get(self.cursor)? {
@@ -211,14 +212,16 @@ impl CandidateList {
         Some(Neighbor::from_key(self.keys[self.cursor - 1]))
     }
 
-    /// The candidate that [`CandidateList::next_unexpanded`] would return, left unexpanded: to prefetch it.
+    /// Returns the candidate that [`CandidateList::next_unexpanded`] would return, without marking it. Used
+    /// to prefetch it.
     #[inline]
     pub fn peek_unexpanded(&self) -> Option<Neighbor> {
         let ahead = self.expanded.get(self.cursor..)?.iter().position(|expanded| !expanded)?;
         Some(Neighbor::from_key(self.keys[self.cursor + ahead]))
     }
 
-    /// The worst distance held; infinite while there is room. A tie may still win by its id.
+    /// Returns the worst distance in the list; infinity while it is not full. A candidate at the same
+    /// distance may still be inserted because of its id.
     #[inline]
     pub fn threshold(&self) -> f32 {
         match self.keys.last() {
@@ -228,19 +231,19 @@ impl CandidateList {
         }
     }
 
-    /// Candidates held.
+    /// Returns the number of candidates.
     #[inline]
     pub fn len(&self) -> usize {
         self.keys.len()
     }
 
-    /// True where there is none.
+    /// Returns true if the list is empty.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.keys.is_empty()
     }
 
-    /// The candidates, nearest first, expanded or not.
+    /// Iterates over all candidates, nearest first.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = Neighbor> + '_ {
         self.keys.iter().map(|&key| Neighbor::from_key(key))
     }

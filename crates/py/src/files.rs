@@ -49,8 +49,9 @@ pub(crate) fn describe_vectors(path: PathBuf) -> PyResult<(&'static str, usize, 
 pub(crate) fn write_vectors(py: Python<'_>, path: PathBuf, array: &Bound<'_, PyAny>) -> PyResult<()> {
     let data = vectors(array, "vectors")?;
     // Bits come packed in bytes.
-    let bits =
-        matches!(FileFormat::of(&path), Ok(FileFormat::Bin(Element::B1))).then(|| data.as_bits()).flatten();
+    let bits = matches!(FileFormat::from_path(&path), Ok(FileFormat::Bin(Element::B1)))
+        .then(|| data.as_bits())
+        .flatten();
     let data = bits.unwrap_or(data);
     attend(py, None, |watch| -> Result<(), Failure> {
         let mut writer = VectorWriter::create(path, data.element(), data.dim())?;
@@ -119,8 +120,8 @@ pub(crate) fn groundtruth<'py>(
     progress: Option<Py<PyAny>>,
 ) -> PyResult<Neighbors<'py>> {
     let name = self::metric(metric)?;
-    let (base, metric) = vectors(base, "base")?.under(name).map_err(Failure::from)?;
-    let (queries, _) = vectors(queries, "queries")?.under(name).map_err(Failure::from)?;
+    let (base, metric) = vectors(base, "base")?.for_metric(name).map_err(Failure::from)?;
+    let (queries, _) = vectors(queries, "queries")?.for_metric(name).map_err(Failure::from)?;
     let (threads, card) = (NonZeroUsize::new(by.0), card(by.1)?);
     let found = attend(py, progress, |watch| {
         exact_neighbors_on(card.as_ref(), &base, &queries, metric, k, threads, watch).map_err(Failure::from)
@@ -149,7 +150,7 @@ pub(crate) fn overall_ratio(
     let exact = exact.map_err(Failure::from)?;
     // The Hamming distance is the squared one of bits.
     let metric = match self::metric(metric)? {
-        MetricName::Of(metric) => metric,
+        MetricName::Metric(metric) => metric,
         MetricName::Hamming => Metric::L2,
     };
     let Some(mut ratio) = OverallRatio::new(metric, &exact) else { return Ok(None) };

@@ -52,7 +52,8 @@ impl BuildArguments<'_> {
     /// The options, and the vectors as the metric compares them.
     fn options(self, data: &Bound<'_, PyAny>) -> PyResult<(BuildOptions, VectorFile)> {
         let name = metric(&self.metric)?;
-        let under = |vectors: VectorFile| -> PyResult<_> { Ok(vectors.under(name).map_err(Failure::from)?) };
+        let under =
+            |vectors: VectorFile| -> PyResult<_> { Ok(vectors.for_metric(name).map_err(Failure::from)?) };
         let (data, metric) = under(vectors(data, "data")?)?;
         let calibration =
             self.calibration.as_ref().map(|queries| under(vectors(queries, "calibration")?)).transpose()?;

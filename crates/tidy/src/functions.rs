@@ -1,15 +1,19 @@
-//! Lengths of functions.
+//! Checks of the lengths of functions.
 
 use syn::spanned::Spanned;
 use syn::visit::{self, Visit};
 
 use crate::tree::SourceFile;
 
-/// Lines from which a function is a defect. The aim is 70; tables and matches may need more.
+/// Most lines of a function in a file that is not [finished](crate::finished).
 pub const MAX_FUNCTION_LINES: usize = 100;
 
-/// Every function of `files` (Rust and Python) that is too long, and every Rust file that cannot be parsed.
-pub fn complaints(files: &[SourceFile]) -> Vec<String> {
+/// Most lines of a function in a [finished](crate::finished) file: the limit of the house style.
+pub const MAX_FINISHED_LINES: usize = 70;
+
+/// Finds every function in `files` (Rust and Python) of more than `most` lines, and every Rust file that
+/// cannot be parsed.
+pub fn complaints(files: &[SourceFile], most: usize) -> Vec<String> {
     let mut found = Vec::new();
     for file in files {
         let Some(text) = &file.text else { continue };
@@ -27,11 +31,8 @@ pub fn complaints(files: &[SourceFile]) -> Vec<String> {
             continue;
         };
         for Function { name, line, lines } in functions {
-            if lines > MAX_FUNCTION_LINES {
-                found.push(format!(
-                    "{}:{line}: `{name}` has {lines} lines, at most {MAX_FUNCTION_LINES}",
-                    file.name
-                ));
+            if lines > most {
+                found.push(format!("{}:{line}: `{name}` has {lines} lines, at most {most}", file.name));
             }
         }
     }
@@ -75,7 +76,7 @@ fn rust_functions(text: &str) -> Result<Vec<Function>, syn::Error> {
     Ok(collector.0)
 }
 
-/// Python's functions by their indentation: enough for a bound on their length.
+/// Finds Python functions by their indentation, which is exact enough to limit their length.
 fn python_functions(text: &str) -> Vec<Function> {
     let lines: Vec<&str> = text.lines().collect();
     let indent = |line: &str| line.len() - line.trim_start().len();
@@ -87,11 +88,11 @@ fn python_functions(text: &str) -> Vec<Function> {
         };
         let depth = indent(line);
         let inside = |line: &&&str| {
-            // The bracket that closes the arguments stands as far left as `def`.
+            // The bracket that closes the arguments has the indentation of `def`.
             line.trim().is_empty() || line.trim_start().starts_with(')') || indent(line) > depth
         };
         let body = lines[start + 1..].iter().take_while(inside);
-        // Blank lines after the body are not the function's.
+        // Blank lines after the body are not part of the function.
         let length =
             1 + body.enumerate().filter(|(_, l)| !l.trim().is_empty()).map(|(i, _)| i + 1).max().unwrap_or(0);
         let name = rest.split('(').next().unwrap_or_default().to_owned();
@@ -105,8 +106,27 @@ mod tests {
     use super::*;
 
     #[test]
+    fn only_functions_above_the_limit_are_found() {
+        let file = |name: &str, text: String| SourceFile {
+            name: name.to_owned(),
+            bytes: text.len() as u64,
+            text: Some(text),
+        };
+        let rust = file("a.rs", format!("fn short() {{}}\nfn long() {{\n{}}}\n", "    x();\n".repeat(69)));
+        let python = file("a.py", format!("def long():\n{}", "    x()\n".repeat(70)));
+        let files = [rust, python];
+        assert_eq!(complaints(&files, 71), Vec::<String>::new());
+        assert_eq!(
+            complaints(&files, MAX_FINISHED_LINES),
+            ["a.rs:2: `long` has 71 lines, at most 70", "a.py:1: `long` has 71 lines, at most 70"]
+        );
+        assert_eq!(complaints(&[file("b.rs", "fn (\n".to_owned())], 70).len(), 1);
+    }
+
+    #[test]
     fn rust_functions_are_measured() {
-        let text = "fn a() {\n    1;\n}\nimpl B {\n    fn c(\n        &self,\n    ) {\n        fn d() {}\n    }\n}\n";
+        let text = "fn a() {\n    1;\n}\n\
+                    impl B {\n    fn c(\n        &self,\n    ) {\n        fn d() {}\n    }\n}\n";
         let found = rust_functions(text).unwrap();
         let names: Vec<_> = found.iter().map(|f| (f.name.as_str(), f.line, f.lines)).collect();
         assert_eq!(names, [("a", 1, 3), ("c", 5, 5), ("d", 8, 1)]);

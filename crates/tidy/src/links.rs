@@ -1,25 +1,26 @@
-//! What the documentation points at is there.
+//! Checks of links and paths in the documentation.
 
 use std::collections::BTreeSet;
 
 use crate::tree::SourceFile;
 
-/// Folders whose files the documentation names in backticks.
+/// Top folders of the paths that the documentation names in backticks.
 const NAMED_FOLDERS: [&str; 6] = ["crates/", "docs/", "python/", "scripts/", "testdata/", "bench/"];
 
-/// Every link and every path in backticks of the Markdown files among `files` that leads nowhere.
+/// Finds every link and every path in backticks, in the Markdown files among `files`, whose target does not
+/// exist.
 pub fn complaints(files: &[SourceFile]) -> Vec<String> {
-    let mut places: BTreeSet<&str> = BTreeSet::new();
+    let mut paths: BTreeSet<&str> = BTreeSet::new();
     for file in files {
-        places.insert(&file.name);
-        places.extend(file.name.match_indices('/').map(|(at, _)| &file.name[..at]));
+        paths.insert(&file.name);
+        paths.extend(file.name.match_indices('/').map(|(at, _)| &file.name[..at]));
     }
     let mut found = Vec::new();
     for file in files.iter().filter(|file| file.has_extension(&["md"])) {
         for (number, line) in file.text.iter().flat_map(|text| text.lines()).enumerate() {
             for target in targets(&file.name, line) {
-                if !places.contains(target.as_str()) {
-                    found.push(format!("{}:{}: '{target}' is not there", file.name, number + 1));
+                if !paths.contains(target.as_str()) {
+                    found.push(format!("{}:{}: '{target}' does not exist", file.name, number + 1));
                 }
             }
         }
@@ -27,7 +28,7 @@ pub fn complaints(files: &[SourceFile]) -> Vec<String> {
     found
 }
 
-/// The places within the repository that `line` of the file `name` points at.
+/// Returns the paths in the repository that `line` of the file `name` links to or names.
 fn targets(name: &str, line: &str) -> Vec<String> {
     let links = line.split("](").skip(1).filter_map(|rest| rest.split(')').next());
     let local = links.filter(|link| !link.contains("://") && !link.starts_with('#'));
@@ -35,14 +36,14 @@ fn targets(name: &str, line: &str) -> Vec<String> {
     let quoted = line.split('`').skip(1).step_by(2);
     let is_path = |text: &&str| {
         let plain = text.chars().all(|c| c.is_alphanumeric() || "/._-".contains(c));
-        // Hidden folders are where things are made.
+        // Hidden folders hold generated files, which may be missing.
         plain && !text.contains("/.") && NAMED_FOLDERS.iter().any(|folder| text.starts_with(folder))
     };
     targets.extend(quoted.filter(is_path).map(|path| path.trim_end_matches('/').to_owned()));
     targets
 }
 
-/// The path from the root of `link`, which stands in the file `name`.
+/// Returns the path from the root of the repository for `link` in the file `name`.
 fn resolve(name: &str, link: &str) -> String {
     let mut parts: Vec<&str> = name.split('/').collect();
     parts.pop();
@@ -61,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn dead_ends_are_found() {
+    fn links_without_a_target_are_found() {
         let file = |name: &str, text: &str| SourceFile {
             name: name.into(),
             bytes: text.len() as u64,

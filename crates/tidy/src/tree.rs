@@ -6,41 +6,43 @@ use std::path::{Path, PathBuf};
 /// One file of the repository.
 #[derive(Clone, Debug)]
 pub struct SourceFile {
-    /// Its path from the root of the repository, with `/` between the parts.
+    /// Path from the root of the repository, with `/` between the parts.
     pub name: String,
-    /// Its size in bytes.
+    /// Size in bytes.
     pub bytes: u64,
-    /// Its text; `None` for a file that is not UTF-8.
+    /// Text of the file; `None` if it is not UTF-8.
     pub text: Option<String>,
 }
 
 impl SourceFile {
-    /// Whether the name ends in one of `extensions` (without the dot).
+    /// Returns true if the name ends in one of `extensions` (without the dot).
     pub fn has_extension(&self, extensions: &[&str]) -> bool {
         let extension = Path::new(&self.name).extension().and_then(OsStr::to_str);
         extension.is_some_and(|found| extensions.contains(&found))
     }
 
-    /// Whether the file holds tests only: it lies in a `tests` or `testdata` folder or is called `tests.rs`.
+    /// Returns true if the file holds only tests: it is in a `tests` or `testdata` folder, or its name is
+    /// `tests.rs`.
     pub fn is_test(&self) -> bool {
         let mut parts = self.name.split('/');
         parts.any(|part| part == "tests" || part == "testdata" || part == "tests.rs")
     }
 }
 
-/// The root of the repository.
+/// Returns the root of the repository.
 pub fn root() -> PathBuf {
     let manifest = Path::new(env!("CARGO_MANIFEST_DIR"));
     manifest.ancestors().nth(2).unwrap_or(manifest).to_path_buf()
 }
 
-/// Every file below `root` that git does not ignore, hidden ones too, in the order of their names.
+/// Reads all files below `root` that git does not ignore, including hidden files, in the order of their
+/// names.
 ///
 /// # Errors
-/// A sentence naming the file or folder that cannot be read.
+/// A sentence that names the file or folder that cannot be read.
 pub fn files(root: &Path) -> Result<Vec<SourceFile>, String> {
     let mut builder = ignore::WalkBuilder::new(root);
-    // Only what the repository itself says counts: not the user's own ignore files.
+    // Only the ignore files of the repository count, not those of the user.
     builder.hidden(false).git_global(false).git_exclude(false).ignore(false).require_git(false);
     builder.filter_entry(|entry| entry.file_name() != ".git");
     let mut files = Vec::new();

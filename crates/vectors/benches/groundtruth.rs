@@ -1,6 +1,8 @@
-//! Exact search: pairs a second by tiles of queries, beside one query at a time, in one run.
+//! Benchmark of exact search: pairs a second with tiles of queries, compared with one query at a time, in one
+//! run.
 //!
-//! Run: `cargo bench -p bathyal-vectors --bench groundtruth`; with BATHYAL_DATA set, real data sets too.
+//! Run: `cargo bench -p bathyal-vectors --bench groundtruth`. With BATHYAL_DATA set, it measures real data
+//! sets, too.
 
 use std::hint::black_box;
 use std::num::NonZeroUsize;
@@ -28,7 +30,7 @@ fn random(element: Element, count: usize, dim: usize, seed: u64) -> VectorFile {
     VectorFile::from_rows(element, dim, rows).expect("whole rows")
 }
 
-/// The pairs that `work` measured a second, in millions: the median of five runs.
+/// Returns the pairs that `work` compares a second, in millions: the median of five runs.
 fn rate(pairs: usize, mut work: impl FnMut()) -> f64 {
     let mut seconds: Vec<f64> = (0..5)
         .map(|_| {

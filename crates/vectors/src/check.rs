@@ -1,4 +1,4 @@
-//! Checking all vectors of a file in one pass on all cores, in little memory.
+//! Checks of all vectors of a file, in one pass on all cores and in little memory.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -7,32 +7,36 @@ use std::sync::{Mutex, OnceLock};
 use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 
 use super::error::VectorError;
-use super::file::{Content, VectorFile};
+use super::file::{ContentSummary, VectorFile};
 use super::rows::RowReader;
 
-/// Bytes of vectors that one thread takes at a time: large enough that taking costs nothing, small enough that the threads
-/// end together. Hashes are of such blocks, so that another number would give every set another hash.
+/// Bytes of vectors that one thread takes at a time: large enough that taking a block costs nothing, small
+/// enough that the threads end together. Each block is hashed by itself, so another size would give every
+/// file another hash.
 const CHECK_BYTES: usize = 4 << 20;
-/// Bytes of the buffers of all threads together, and of each at most and at least.
+/// Bytes of the read buffers of all threads together.
 const WINDOWS_BYTES: usize = 8 << 20;
+/// Bytes of the read buffer of one thread.
 const WINDOW_BYTES: std::ops::RangeInclusive<usize> = 64 << 10..=1 << 20;
 
-/// Cores that this process may use. To ask reads files of the system, which takes half as long as a search of one query, and
-/// every search checks its queries.
+/// Returns the number of cores that this process may use.
+///
+/// It is cached: finding it reads system files, which takes half as long as a search of one query, and every
+/// search checks its queries.
 fn cores() -> usize {
     static CORES: OnceLock<usize> = OnceLock::new();
     *CORES.get_or_init(|| std::thread::available_parallelism().map_or(1, usize::from))
 }
 
 impl VectorFile {
-    /// Refuses NaN, infinity, and (`.fvecs`, `.bvecs`) a row of another length, in any row.
+    /// Refuses NaN, infinity, and (`.fvecs`, `.bvecs`) a row with another length.
     ///
-    /// Streams through the file once with all cores. For elements that are not floats, in formats with one
-    /// header, there is nothing to look at.
+    /// Reads the file once with all cores. Elements that are not floats, in formats with one header, need no
+    /// reading.
     ///
     /// # Errors
     /// [`VectorError::NotFinite`] or [`VectorError::RowLength`] for the first bad row;
-    /// [`VectorError::Changed`] if the file was cut.
+    /// [`VectorError::Changed`] if the file was truncated.
     pub fn check_finite(&self) -> Result<(), VectorError> {
         self.check_length()?;
         let prefixed = self.stride() != self.row_bytes();
@@ -41,16 +45,16 @@ impl VectorFile {
         }
         let threads = cores();
         let check = |reader: &mut RowReader<'_>, rows| reader.block(rows)?.check();
-        self.each_block(threads, &|| false, |reader, rows, window| {
+        self.map_blocks(threads, &|| false, |reader, rows, window| {
             windows(rows, window).try_for_each(|rows| check(reader, rows))
         })
         .map(|_| ())
     }
 
-    /// Checks every row as [`VectorFile::check_finite`] does, on `threads` threads, and says what the rows hold. `None` soon
-    /// after `cancelled` says so.
+    /// Checks every row as [`VectorFile::check_finite`] does, on `threads` threads, and returns a summary of
+    /// the rows. Returns `None` soon after `cancelled` returns true.
     ///
-    /// Takes some 8 MiB and 64 KiB a thread, however large the file is.
+    /// Takes some 8 MiB and 64 KiB a thread, for files of any size.
     ///
     /// # Errors
     /// As [`VectorFile::check_finite`].
@@ -58,17 +62,17 @@ impl VectorFile {
         &self,
         threads: usize,
         cancelled: &(dyn Fn() -> bool + Sync),
-    ) -> Option<Result<Content, VectorError>> {
+    ) -> Option<Result<ContentSummary, VectorError>> {
         let checked = self.check_length().and_then(|()| {
-            self.each_block(threads, cancelled, |reader, rows, window| {
-                let (mut hash, mut most) = (Xxh3::new(), None);
+            self.map_blocks(threads, cancelled, |reader, rows, window| {
+                let (mut hash, mut largest) = (Xxh3::new(), None);
                 for rows in windows(rows, window) {
                     let block = reader.block(rows)?;
                     block.check()?;
                     block.hash(&mut hash);
-                    most = larger(most, block.largest());
+                    largest = larger(largest, block.largest());
                 }
-                Ok((hash.digest(), most))
+                Ok((hash.digest(), largest))
             })
         });
         if cancelled() {
@@ -78,47 +82,50 @@ impl VectorFile {
         Some(checked.map(|blocks| {
             let numbers = shape.into_iter().chain(blocks.iter().map(|(hash, _)| *hash));
             let hash = xxh3_64(&numbers.flat_map(u64::to_le_bytes).collect::<Vec<u8>>());
-            Content { hash, largest: blocks.into_iter().fold(None, |most, block| larger(most, block.1)) }
+            let largest = blocks.into_iter().fold(None, |largest, block| larger(largest, block.1));
+            ContentSummary { hash, largest }
         }))
     }
 
-    /// Calls `each` with all rows, block by block and on `threads` threads, and returns what it makes of the blocks, in
-    /// their order. It is given the thread's reader, and how many rows it should read at once. Incomplete once `cancelled`
-    /// says so.
+    /// Calls `process` with all rows, block by block on `threads` threads, and returns its results in the
+    /// order of the blocks. `process` takes the reader of the thread, the rows, and the number of rows to
+    /// read at once.
+    ///
+    /// Once `cancelled` returns true, the remaining blocks are skipped.
     ///
     /// # Errors
-    /// That of the first block that has one.
-    fn each_block<T: Send>(
+    /// The error of the first block that fails.
+    fn map_blocks<T: Send>(
         &self,
         threads: usize,
         cancelled: &(dyn Fn() -> bool + Sync),
-        each: impl Fn(&mut RowReader<'_>, Range<usize>, usize) -> Result<T, VectorError> + Sync,
+        process: impl Fn(&mut RowReader<'_>, Range<usize>, usize) -> Result<T, VectorError> + Sync,
     ) -> Result<Vec<T>, VectorError> {
-        // By the bytes of rows, not of the file, so that blocks are the same in every format.
+        // Counted in bytes of rows without prefixes, so that blocks are the same in every format.
         let block = (CHECK_BYTES / self.row_bytes()).max(1);
         let blocks = self.count().div_ceil(block);
         let threads = threads.clamp(1, blocks);
         let window = (WINDOWS_BYTES / threads).clamp(*WINDOW_BYTES.start(), *WINDOW_BYTES.end());
         let window = (window / self.stride()).max(1);
         let next = AtomicUsize::new(0);
-        // Blocks are handed out in order, so once a block was found bad no later one matters, and the
-        // earliest bad block is always looked at.
-        let bad = AtomicUsize::new(usize::MAX);
-        let made = Mutex::new(Vec::with_capacity(blocks));
+        // Threads take blocks in order. So no block after a bad one matters, and the earliest bad block is
+        // always processed.
+        let first_bad = AtomicUsize::new(usize::MAX);
+        let outcomes = Mutex::new(Vec::with_capacity(blocks));
         let work = || {
             let mut reader = RowReader::new(self, 0);
             loop {
                 let at = next.fetch_add(1, Ordering::Relaxed);
-                if at >= blocks || at > bad.load(Ordering::Relaxed) || cancelled() {
+                if at >= blocks || at > first_bad.load(Ordering::Relaxed) || cancelled() {
                     return;
                 }
                 let rows = at * block..((at + 1) * block).min(self.count());
-                let outcome = each(&mut reader, rows, window);
+                let outcome = process(&mut reader, rows, window);
                 if outcome.is_err() {
-                    bad.fetch_min(at, Ordering::Relaxed);
+                    first_bad.fetch_min(at, Ordering::Relaxed);
                 }
-                if let Ok(mut made) = made.lock() {
-                    made.push((at, outcome));
+                if let Ok(mut outcomes) = outcomes.lock() {
+                    outcomes.push((at, outcome));
                 }
             }
         };
@@ -126,19 +133,19 @@ impl VectorFile {
             (1..threads).for_each(|_| drop(scope.spawn(work)));
             work();
         });
-        let mut made = made.into_inner().unwrap_or_default();
-        made.sort_unstable_by_key(|(at, _)| *at);
-        made.into_iter().map(|(_, outcome)| outcome).collect()
+        let mut outcomes = outcomes.into_inner().unwrap_or_default();
+        outcomes.sort_unstable_by_key(|(at, _)| *at);
+        outcomes.into_iter().map(|(_, outcome)| outcome).collect()
     }
 }
 
-/// `rows` in parts of `window`, the last one shorter.
+/// Splits `rows` into parts of `window` rows; the last part may be shorter.
 fn windows(rows: Range<usize>, window: usize) -> impl Iterator<Item = Range<usize>> {
     rows.clone().step_by(window).map(move |start| start..rows.end.min(start + window))
 }
 
-/// The larger of two; the earlier of equals.
-fn larger(a: Option<super::Largest>, b: Option<super::Largest>) -> Option<super::Largest> {
+/// Returns the larger of two values; the first one if they are equal.
+fn larger(a: Option<super::LargestValue>, b: Option<super::LargestValue>) -> Option<super::LargestValue> {
     match (a, b) {
         (Some(a), Some(b)) => Some(if b.value > a.value { b } else { a }),
         (a, b) => a.or(b),

@@ -1,4 +1,4 @@
-//! From any format to any other, as a stream, with conversion of the elements.
+//! Streaming conversion between file formats and between elements.
 
 use std::ops::Range;
 use std::path::Path;
@@ -13,34 +13,36 @@ use super::ids::{IdFile, IdFormat};
 use super::writer::{VectorWriter, write_ids};
 use crate::progress::Progress;
 
-/// Bytes of the input that are converted between two looks at the progress receiver: a few milliseconds,
+/// Bytes of the input that are converted between two checks for cancellation. They take a few milliseconds,
 /// far below the 100 within which a cancellation has to be noticed.
 const BLOCK_BYTES: usize = 1 << 20;
 
-/// What [`convert`] has written.
+/// Shape and element of the output of [`convert`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Converted {
-    /// Rows: vectors, or queries of a file of ids.
+pub struct ConversionSummary {
+    /// Rows: vectors, or the queries of a file of ids.
     pub count: u64,
-    /// Elements (or ids) of a row.
+    /// Elements (or ids) in each row.
     pub dim: usize,
-    /// Elements of the output; `None` for files of ids.
+    /// Element of the output; `None` for files of ids.
     pub element: Option<Element>,
 }
 
-/// Copies `input` to `output`, each in the format that its extension says.
+/// Copies `input` to `output`, each in the format of its extension.
 ///
-/// `element` is what the output shall hold; `None` takes what its format fixes, else (`.npy`) the elements
-/// of the input. `range` selects rows; `None` takes all. Both files may be of vectors, or both of ids
-/// (`.ivecs` keeps no distances). The output replaces what was there, in one step at the end; an error or a
-/// cancellation leaves what was there before. Memory stays at a few blocks for vectors; ids are held whole.
+/// `element` is the element of the output. `None` takes the element that the format of `output` fixes, or,
+/// for `.npy`, the element of the input. `range` selects rows; `None` takes all. Both files hold vectors, or
+/// both hold ids (`.ivecs` keeps no distances). The output replaces an existing file in one step at the end;
+/// after an error or a cancellation that file is unchanged. Vectors take the memory of a few blocks; ids are
+/// held in memory whole.
 ///
-/// Same elements are copied bit by bit. f32 to f16 and bf16 rounds to the nearest; to u8, i8 and b1 every value has to
-/// be whole and in range, since silent rounding would change which neighbours are nearest.
+/// If the element stays the same, the rows are copied bit by bit. f16 and bf16 are rounded to the nearest
+/// value. For u8, i8 and b1 every value has to be whole and in range, since silent rounding would change
+/// which neighbours are nearest.
 ///
 /// # Errors
 /// [`VectorError::NotRepresentable`] and [`VectorError::NotFinite`] name the first value that the new
-/// element cannot hold; [`VectorError::WrongElement`] if the format of `output` holds other elements;
+/// element cannot hold; [`VectorError::WrongElement`] if the format of `output` fixes another element;
 /// [`VectorError::Range`]; [`VectorError::Cancelled`]; and all errors of reading and writing.
 pub fn convert(
     input: impl AsRef<Path>,
@@ -48,12 +50,12 @@ pub fn convert(
     element: Option<Element>,
     range: Option<Range<u64>>,
     progress: &dyn Progress,
-) -> Result<Converted, VectorError> {
+) -> Result<ConversionSummary, VectorError> {
     let (input, output) = (input.as_ref(), output.as_ref());
-    if IdFormat::of(input).is_ok() {
+    if IdFormat::from_path(input).is_ok() {
         return convert_ids(input, output, element, range, progress);
     }
-    let format = FileFormat::of(output)?;
+    let format = FileFormat::from_path(output)?;
     let source = VectorFile::open(input)?;
     let rows = checked_range(range, source.count(), input)?;
     let element = element.or(format.element()).unwrap_or(source.element());
@@ -72,7 +74,7 @@ pub fn convert(
         progress.advance((end - rows.start) as u64);
     }
     writer.finish()?;
-    Ok(Converted { count: rows.len() as u64, dim: source.dim(), element: Some(element) })
+    Ok(ConversionSummary { count: rows.len() as u64, dim: source.dim(), element: Some(element) })
 }
 
 fn convert_ids(
@@ -81,8 +83,8 @@ fn convert_ids(
     element: Option<Element>,
     range: Option<Range<u64>>,
     progress: &dyn Progress,
-) -> Result<Converted, VectorError> {
-    IdFormat::of(output)?;
+) -> Result<ConversionSummary, VectorError> {
+    IdFormat::from_path(output)?;
     if let Some(element) = element {
         let reason = format!("holds ids, which cannot become {element} vectors");
         return Err(VectorError::Argument { path: input.to_path_buf(), reason });
@@ -95,10 +97,10 @@ fn convert_ids(
     }
     write_ids(output, &source.slice(rows.clone())?)?;
     progress.advance(rows.len() as u64);
-    Ok(Converted { count: rows.len() as u64, dim: source.k(), element: None })
+    Ok(ConversionSummary { count: rows.len() as u64, dim: source.k(), element: None })
 }
 
-/// The rows asked for, which have to exist.
+/// Returns the rows of `range`, or all `count` rows; refuses an empty range and rows that do not exist.
 fn checked_range(range: Option<Range<u64>>, count: usize, path: &Path) -> Result<Range<usize>, VectorError> {
     let Some(Range { start, end }) = range else { return Ok(0..count) };
     if start >= end || end > count as u64 {
@@ -108,7 +110,7 @@ fn checked_range(range: Option<Range<u64>>, count: usize, path: &Path) -> Result
     Ok(start as usize..end as usize)
 }
 
-/// Turns rows of one file into rows of another element; its buffers are reused from block to block.
+/// Converter of rows to another element. It reuses its buffers from block to block.
 struct Encoder<'a> {
     source: &'a VectorFile,
     element: Element,
@@ -121,7 +123,7 @@ impl<'a> Encoder<'a> {
         Encoder { source, element, values: vec![0.0; source.dim()], out: Vec::new() }
     }
 
-    /// `rows`, dense, in the new element.
+    /// Returns `rows` in the new element, without gaps.
     fn encode(&mut self, rows: Range<usize>) -> Result<&[u8], VectorError> {
         let block = self.source.block(rows.clone());
         block.check_prefixes(rows.clone())?;
@@ -155,21 +157,22 @@ impl<'a> Encoder<'a> {
     }
 }
 
-/// Appends finite `values` as `element`, as [`convert`] does.
+/// Appends finite `values` to `out` as `element`, by the rules of [`convert`].
 ///
 /// # Errors
-/// The first dimension that `element` cannot hold, and what to do.
+/// The first dimension whose value `element` cannot hold, and advice.
 pub fn encode_row(element: Element, values: &[f32], out: &mut Vec<u8>) -> Result<(), (usize, &'static str)> {
     const WHOLE: &str =
-        "8-bit elements take whole numbers in their range only: scale and round the data first";
-    const HALF: &str = "f16 reaches to 65504: scale the data first or keep it in f32";
-    const BRAIN: &str = "bf16 reaches to 3.39e38: scale the data first or keep it in f32";
+        "8-bit elements hold only whole numbers in their range: scale and round the data first";
+    const HALF: &str = "the largest f16 is 65504: scale the data first or keep it in f32";
+    const BRAIN: &str = "the largest bf16 is 3.39e38: scale the data first or keep it in f32";
     const BITS: &str = "bits are 0 or 1: compare the data with a threshold first";
-    let whole = |low: f32, high: f32| values.iter().position(|v| v.fract() != 0.0 || *v < low || *v > high);
+    let first_unfit =
+        |low: f32, high: f32| values.iter().position(|v| v.fract() != 0.0 || *v < low || *v > high);
     let (unfit, advice) = match element {
-        Element::U8 => (whole(0.0, 255.0), WHOLE),
-        Element::I8 => (whole(-128.0, 127.0), WHOLE),
-        Element::B1 => (whole(0.0, 1.0), BITS),
+        Element::U8 => (first_unfit(0.0, 255.0), WHOLE),
+        Element::I8 => (first_unfit(-128.0, 127.0), WHOLE),
+        Element::B1 => (first_unfit(0.0, 1.0), BITS),
         Element::F16 => (values.iter().position(|value| f16::from_f32(*value).is_infinite()), HALF),
         Element::Bf16 => (values.iter().position(|value| bf16::from_f32(*value).is_infinite()), BRAIN),
         Element::F32 => (None, ""),

@@ -1,11 +1,11 @@
-//! What can be wrong with a file of vectors or ids, said so that the reader knows what to do.
+//! Errors of reading and writing files of vectors and ids.
 
 use std::path::{Path, PathBuf};
 
 use bathyal_kernels::Element;
 
-/// Why a file of vectors or ids was refused. Every message names the file, what was found, what was
-/// expected, and what to do about it.
+/// The reason why a file of vectors or ids was refused. Every message names the file, what was found, what
+/// was expected, and what to do about it.
 #[derive(Debug, thiserror::Error)]
 pub enum VectorError {
     /// The operating system refused: a missing file, no permission, a full disk.
@@ -13,35 +13,36 @@ pub enum VectorError {
     Io {
         /// The file.
         path: PathBuf,
-        /// What was attempted, as a verb phrase ("open the file").
+        /// The attempted action, as a verb phrase ("open the file").
         action: &'static str,
-        /// The system's reason; its `kind()` tells a missing file from a full disk.
+        /// The system's reason; its `kind()` distinguishes a missing file from a full disk.
         source: std::io::Error,
     },
     /// The path leads to a directory, a pipe or a device.
-    #[error("{}: is not a regular file; vectors are mapped, so they must lie in one", path.display())]
+    #[error("{}: is not a regular file; vectors are mapped into memory, which needs a regular file",
+            path.display())]
     NotAFile {
         /// The path.
         path: PathBuf,
     },
-    /// The extension is not one that this reader or writer knows.
+    /// The extension is not one of those that this reader or writer supports.
     #[error("{}: the extension is {found:?}, expected one of {expected}; {advice}", path.display())]
     UnknownExtension {
         /// The file.
         path: PathBuf,
         /// The extension found, without its dot; empty when there is none.
         found: String,
-        /// The extensions that would do.
+        /// The extensions that are supported.
         expected: &'static str,
-        /// What to do.
+        /// Advice to the user.
         advice: &'static str,
     },
-    /// The file has no bytes, or its header says that it has no rows.
+    /// The file has no bytes, or its header has a count of no rows.
     #[error("{}: holds no {what}; expected at least one, so check how the file was made", path.display())]
     Empty {
         /// The file.
         path: PathBuf,
-        /// What is missing ("vectors", "ids").
+        /// The missing things ("vectors", "ids").
         what: &'static str,
     },
     /// The file ends inside its header.
@@ -55,7 +56,7 @@ pub enum VectorError {
         /// Bytes of the header.
         expected: u64,
     },
-    /// A header field has a value that no good file has.
+    /// A header field has a value that no valid file has.
     #[error("{}: the header says {field} = {found}, expected {expected}; the header is damaged or the \
              file is of another format than its extension says", path.display())]
     Header {
@@ -79,63 +80,64 @@ pub enum VectorError {
         /// Bytes of one row.
         row_bytes: u64,
     },
-    /// The file is shorter than its header says.
+    /// The file is shorter than its header implies.
     #[error("{}: truncated: has {found} bytes, its header says {expected}; {advice}", path.display())]
     Truncated {
         /// The file.
         path: PathBuf,
         /// Bytes in the file.
         found: u64,
-        /// Bytes that the header asks for.
+        /// Bytes that the header implies.
         expected: u64,
-        /// What to do.
+        /// Advice to the user.
         advice: String,
     },
-    /// The file is longer than its header says.
+    /// The file is longer than its header implies.
     #[error("{}: over-long: has {found} bytes, its header says {expected}; {advice}", path.display())]
     OverLong {
         /// The file.
         path: PathBuf,
         /// Bytes in the file.
         found: u64,
-        /// Bytes that the header asks for.
+        /// Bytes that the header implies.
         expected: u64,
-        /// What to do.
+        /// Advice to the user.
         advice: String,
     },
     /// A row of `.fvecs`, `.bvecs` or `.ivecs` has another length than the first one.
-    #[error("{}: row {row} says that it has {found} elements, row 0 has {expected}; all rows must be \
-             equally long, so the file is damaged or of another element", path.display())]
+    #[error("{}: row {row} has {found} elements by its prefix, row 0 has {expected}; all rows must have the \
+             same length, so the file is damaged or has another element", path.display())]
     RowLength {
         /// The file.
         path: PathBuf,
         /// The row.
         row: u64,
-        /// Its length in elements, as its prefix says.
+        /// Its length in elements, from its prefix.
         found: u64,
         /// The length of row 0.
         expected: u64,
     },
-    /// A `.npy` file that is damaged, or good but of a kind that is not read.
+    /// The `.npy` file is damaged, or valid but of a kind that is not supported.
     #[error("{}: {reason}; expected a two-dimensional C-order array of <f4, <f2, |u1 or |i1: save it with \
              numpy.save(path, numpy.ascontiguousarray(a, dtype))", path.display())]
     Npy {
         /// The file.
         path: PathBuf,
-        /// What was found.
+        /// The reason, as a verb phrase about the file.
         reason: String,
     },
-    /// The elements are not those asked for.
-    #[error("{}: holds {}, expected {}; convert one of the two", path.display(), found.name(), expected.name())]
+    /// The file has another element than the one asked for.
+    #[error("{}: holds {}, expected {}; convert one of the two", path.display(), found.name(),
+            expected.name())]
     WrongElement {
         /// The file.
         path: PathBuf,
-        /// The elements of the file (or of its extension, when writing).
+        /// The element of the file (when writing: of its extension).
         found: Element,
-        /// The elements asked for.
+        /// The element asked for.
         expected: Element,
     },
-    /// A value is NaN or infinite: no distance to its row has a meaning.
+    /// A value is NaN or infinite, so distances to its row have no meaning.
     #[error("{}: row {row}, dimension {dimension} is {value}; every value must be finite, so repair or \
              remove the row", path.display())]
     NotFinite {
@@ -148,7 +150,8 @@ pub enum VectorError {
         /// The value.
         value: f32,
     },
-    /// A value has no exact (for 8-bit) or no finite (for f16) counterpart in the element converted to.
+    /// The target element cannot hold a value: exactly, for 8-bit elements and bits, or as a finite number,
+    /// for f16 and bf16.
     #[error("{}: row {row}, dimension {dimension} is {value}, which {} cannot hold; {advice}", path.display(),
             element.name())]
     NotRepresentable {
@@ -160,13 +163,13 @@ pub enum VectorError {
         dimension: usize,
         /// The value.
         value: f32,
-        /// The element converted to.
+        /// The target element.
         element: Element,
-        /// What to do.
+        /// Advice to the user.
         advice: &'static str,
     },
-    /// An id that names no vector.
-    #[error("{}: query {query} names id {id}, but there are {count} vectors; these ids belong to other \
+    /// An id is not below the number of vectors.
+    #[error("{}: query {query} names id {id}, but there are only {count} vectors; these ids belong to other \
              vectors", path.display())]
     IdOutside {
         /// The file.
@@ -175,23 +178,23 @@ pub enum VectorError {
         query: u64,
         /// The id.
         id: u32,
-        /// Vectors that there are.
+        /// Number of vectors.
         count: u64,
     },
-    /// An id that `.ivecs` cannot hold, or should not.
-    #[error("{}: query {query} has the id {signed}, or {id} without a sign; .ivecs holds ids from 0 to 2147483647, and -1 for a \
-             missing one: use .ibin for larger ids", path.display())]
+    /// An id that is negative in `.ivecs`, or above its largest.
+    #[error("{}: query {query} has the id {signed}, or {id} without a sign; .ivecs holds ids from 0 to \
+             2147483647, and -1 for a missing one: use .ibin for larger ids", path.display())]
     IdSigned {
         /// The file.
         path: PathBuf,
         /// The query (row).
         query: u64,
-        /// The id without a sign.
+        /// The id as an unsigned number.
         id: u32,
-        /// The same bits with one.
+        /// The same bits as a signed number.
         signed: i32,
     },
-    /// The file was cut or grown by someone else while it was in use.
+    /// Another process changed the length of the file while it was in use.
     #[error("{}: had {expected} bytes when it was opened and has {found} now; do not change a file while \
              it is in use: open it again", path.display())]
     Changed {
@@ -202,12 +205,13 @@ pub enum VectorError {
         /// Bytes at opening.
         expected: u64,
     },
-    /// The bytes handed over are not a whole number of rows.
-    #[error("{}: got {found} bytes, expected a multiple of {row_bytes}, the bytes of one row", path.display())]
+    /// The given bytes are not a whole number of rows.
+    #[error("{}: got {found} bytes, expected a multiple of {row_bytes}, the bytes of one row",
+            path.display())]
     PartialRow {
         /// The file, or a name for data that is in no file.
         path: PathBuf,
-        /// Bytes handed over.
+        /// Bytes given.
         found: u64,
         /// Bytes of one row.
         row_bytes: u64,
@@ -222,24 +226,24 @@ pub enum VectorError {
         start: u64,
         /// Row after the last one asked for.
         end: u64,
-        /// Rows that there are.
+        /// Number of rows.
         count: u64,
     },
-    /// Another argument that cannot be right, with the reason.
+    /// Another invalid argument, with the reason.
     #[error("{}: {reason}", path.display())]
     Argument {
         /// The file.
         path: PathBuf,
-        /// What is wrong and what would be right.
+        /// The problem and the expected value.
         reason: String,
     },
-    /// The progress receiver asked to stop; nothing is left of what was half written.
+    /// The progress receiver cancelled the work; partial output was removed.
     #[error("cancelled; nothing was written")]
     Cancelled,
 }
 
 impl VectorError {
-    /// Wraps the system's error about `path` while trying to `action`.
+    /// Returns a function that wraps a system error about `path`, met while trying to `action`.
     pub(crate) fn io(path: &Path, action: &'static str) -> impl FnOnce(std::io::Error) -> VectorError {
         let path = path.to_path_buf();
         move |source| VectorError::Io { path, action, source }

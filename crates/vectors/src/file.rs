@@ -9,31 +9,32 @@ use std::sync::Arc;
 use bathyal_kernels::{Element, Metric, MetricName};
 use memmap2::Mmap;
 
+use super::buffer::AppendOnlyBytes;
 use super::error::VectorError;
 use super::format::{FileFormat, Layout, MAX_DIM};
-use super::room::Filling;
 use super::rows::RowBlock;
 
-/// What stands for the path of vectors that are in no file, in messages.
+/// Name that messages give to vectors that are in no file, in place of a path.
 pub(crate) const IN_MEMORY: &str = "(vectors in memory)";
 
 /// A `count x dim` matrix of one element type, row-major, mapped from a file or owned.
 ///
-/// Cloning shares the bytes. A mapped file takes address space, not memory: the system drops and re-reads
-/// its pages as it likes.
+/// Cloning shares the bytes. A mapped file takes address space, not memory: the operating system can drop its
+/// pages and read them again at any time.
 ///
 /// # Files that change
-/// If another process cuts the file while it is mapped, touching the lost pages kills this process (SIGBUS);
-/// no check at opening can prevent that. Do not write vector files in place: write beside and rename, as
-/// [`VectorWriter`](super::VectorWriter) does, since a mapped file that is renamed over stays whole. Before
-/// long work call [`VectorFile::check_length`], which finds a file that was already cut.
+/// If another process truncates the file while it is mapped, reading the lost pages kills this process
+/// (SIGBUS). No check at opening can prevent that. Do not write vector files in place. Write a new file and
+/// rename it, as [`VectorWriter`](super::VectorWriter) does: a mapping keeps the old file alive. Before long
+/// work call [`VectorFile::check_length`], which detects a file that is already truncated.
 #[derive(Clone)]
 pub struct VectorFile {
-    shared: Arc<Shared>,
+    storage: Arc<Storage>,
     layout: Layout,
 }
 
-pub(crate) struct Shared {
+/// Bytes that contain rows, and the name that messages give them.
+pub(crate) struct Storage {
     pub(crate) bytes: Bytes,
     pub(crate) path: PathBuf,
 }
@@ -41,20 +42,20 @@ pub(crate) struct Shared {
 pub(crate) enum Bytes {
     Mapped { map: Mmap, file: File },
     Owned(Vec<u8>),
-    Lent(Lent),
-    Filling(Filling),
+    External(ExternalBytes),
+    Appended(AppendOnlyBytes),
 }
 
-/// Bytes that someone else keeps. See [`VectorFile::from_lent`].
-pub(crate) type Lent = Arc<dyn AsRef<[u8]> + Send + Sync>;
+/// Bytes that the caller owns. See [`VectorFile::from_lent`].
+pub(crate) type ExternalBytes = Arc<dyn AsRef<[u8]> + Send + Sync>;
 
 impl Bytes {
     fn as_slice(&self) -> &[u8] {
         match self {
             Bytes::Mapped { map, .. } => map,
             Bytes::Owned(bytes) => bytes,
-            Bytes::Lent(bytes) => (**bytes).as_ref(),
-            Bytes::Filling(bytes) => bytes.as_slice(),
+            Bytes::External(bytes) => (**bytes).as_ref(),
+            Bytes::Appended(bytes) => bytes.as_slice(),
         }
     }
 }
@@ -72,66 +73,68 @@ impl std::fmt::Debug for VectorFile {
     }
 }
 
-/// What a file of vectors holds, whatever its format.
+/// Summary of the vectors in a file, the same in every format.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Content {
-    /// A hash of all elements, and of how many there are.
+pub struct ContentSummary {
+    /// Hash of the element type, the dim, the count and all elements.
     pub hash: u64,
-    /// The largest value, of f32.
-    pub largest: Option<Largest>,
+    /// Largest value of f32 or bf16 vectors; `None` for other elements.
+    pub largest: Option<LargestValue>,
 }
 
-/// The largest value of some rows, by its magnitude.
+/// Value of the largest magnitude in some rows.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Largest {
-    /// The first row that has it.
+pub struct LargestValue {
+    /// First row with this value.
     pub row: usize,
-    /// Its magnitude.
+    /// Magnitude of the value.
     pub value: f32,
 }
 
-/// How the rows of a [`VectorFile`] are about to be read.
+/// Order in which the rows of a [`VectorFile`] are about to be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
     /// From first to last: the system reads far ahead.
     Sequential,
-    /// Here and there: the system does not read ahead.
+    /// In random order: the system does not read ahead.
     Random,
-    /// Soon and often: the system begins to load the whole file.
+    /// All rows, soon and often: the system begins to load the whole file.
     Resident,
 }
 
 impl VectorFile {
-    /// Maps `path`; its extension says the format (see the [module](super)).
+    /// Maps `path`. Its extension determines the format (see the [module](super)).
     ///
-    /// The header is checked against the length of the file. Of `.fvecs` and `.bvecs`, whose rows each
-    /// repeat the dim, a spread of rows is checked here and all of them by [`VectorFile::check_finite`].
+    /// The header is checked against the length of the file. In `.fvecs` and `.bvecs` every row repeats the
+    /// dim; a sample of the rows is checked here, and all of them by [`VectorFile::check_finite`].
     ///
     /// # Errors
-    /// Any [`VectorError`] but the ones about values.
+    /// Any [`VectorError`] except those about values.
     pub fn open(path: impl AsRef<Path>) -> Result<VectorFile, VectorError> {
         let path = path.as_ref();
-        let format = FileFormat::of(path)?;
+        let format = FileFormat::from_path(path)?;
         let (map, file) = map_file(path, "vectors")?;
         let layout = Layout::parse(format, &map, path)?;
-        Ok(VectorFile::of(Bytes::Mapped { map, file }, layout, path.to_path_buf()))
+        Ok(VectorFile::new(Bytes::Mapped { map, file }, layout, path.to_path_buf()))
     }
 
-    /// Maps a file that is open, as [`VectorFile::open`] does; `path` says its format, and names it in messages.
+    /// Maps an open file, as [`VectorFile::open`] does. `path` determines the format, and names the file in
+    /// messages.
     ///
     /// # Errors
     /// As [`VectorFile::open`].
     pub fn from_file(file: File, path: &Path) -> Result<VectorFile, VectorError> {
-        let format = FileFormat::of(path)?;
+        let format = FileFormat::from_path(path)?;
         let map = map_open(&file, path, "vectors")?;
         let layout = Layout::parse(format, &map, path)?;
-        Ok(VectorFile::of(Bytes::Mapped { map, file }, layout, path.to_path_buf()))
+        Ok(VectorFile::new(Bytes::Mapped { map, file }, layout, path.to_path_buf()))
     }
 
-    /// Maps a file that holds nothing but rows, as [`VectorFile::from_rows`] takes them; `path` names it in messages.
+    /// Maps a file that holds only rows, in the layout of [`VectorFile::from_rows`]. `path` names it in
+    /// messages.
     ///
     /// # Errors
-    /// As [`VectorFile::from_rows`]; [`VectorError::Io`] if it cannot be mapped.
+    /// As [`VectorFile::from_rows`]; [`VectorError::Io`] if the file cannot be mapped.
     pub fn from_rows_file(
         file: File,
         path: &Path,
@@ -140,20 +143,20 @@ impl VectorFile {
     ) -> Result<VectorFile, VectorError> {
         let map = map_open(&file, path, "vectors")?;
         let layout = Layout::dense(element, dim, map.len(), path)?;
-        Ok(VectorFile::of(Bytes::Mapped { map, file }, layout, path.to_path_buf()))
+        Ok(VectorFile::new(Bytes::Mapped { map, file }, layout, path.to_path_buf()))
     }
 
-    /// Takes `bytes`, a whole file of `format`, as [`VectorFile::open`] does.
+    /// Takes `bytes`, a whole file of `format` in memory.
     ///
     /// # Errors
     /// As [`VectorFile::open`].
     pub fn from_file_bytes(format: FileFormat, bytes: Vec<u8>) -> Result<VectorFile, VectorError> {
         let path = PathBuf::from(IN_MEMORY);
         let layout = Layout::parse(format, &bytes, &path)?;
-        Ok(VectorFile::of(Bytes::Owned(bytes), layout, path))
+        Ok(VectorFile::new(Bytes::Owned(bytes), layout, path))
     }
 
-    /// Takes `rows`: little-endian elements, `dim` of them a row, rows one after the other.
+    /// Takes `rows`: little-endian elements, `count x dim`, row-major.
     ///
     /// # Errors
     /// [`VectorError::Empty`] without rows, [`VectorError::Header`] for a bad dim,
@@ -161,23 +164,22 @@ impl VectorFile {
     pub fn from_rows(element: Element, dim: usize, rows: Vec<u8>) -> Result<VectorFile, VectorError> {
         let path = PathBuf::from(IN_MEMORY);
         let layout = Layout::dense(element, dim, rows.len(), &path)?;
-        Ok(VectorFile::of(Bytes::Owned(rows), layout, path))
+        Ok(VectorFile::new(Bytes::Owned(rows), layout, path))
     }
 
-    /// Takes the rows of `lent` as [`VectorFile::from_rows`] does, without copying them: for the arrays of
-    /// another language. `lent` has to give the same bytes at every call.
+    /// Takes rows in the layout of [`VectorFile::from_rows`] without copying them, for arrays of another
+    /// language.
+    ///
+    /// `lent` has to return the same bytes at every call.
     ///
     /// # Errors
     /// As [`VectorFile::from_rows`].
-    pub fn from_lent(
-        element: Element,
-        dim: usize,
-        lent: Arc<dyn AsRef<[u8]> + Send + Sync>,
-    ) -> Result<VectorFile, VectorError> {
+    pub fn from_lent(element: Element, dim: usize, lent: ExternalBytes) -> Result<VectorFile, VectorError> {
         VectorFile::from_lent_as(IN_MEMORY, element, dim, lent)
     }
 
-    /// The same of vectors that messages call by the `name` that the caller has for them: of an argument.
+    /// Takes rows as [`VectorFile::from_lent`] does. Messages call the vectors `name`, such as the name of an
+    /// argument.
     ///
     /// # Errors
     /// As [`VectorFile::from_rows`].
@@ -185,36 +187,37 @@ impl VectorFile {
         name: &str,
         element: Element,
         dim: usize,
-        lent: Arc<dyn AsRef<[u8]> + Send + Sync>,
+        lent: ExternalBytes,
     ) -> Result<VectorFile, VectorError> {
         let path = PathBuf::from(name);
         let layout = Layout::dense(element, dim, (*lent).as_ref().len(), &path)?;
-        Ok(VectorFile::of(Bytes::Lent(lent), layout, path))
+        Ok(VectorFile::new(Bytes::External(lent), layout, path))
     }
 
-    fn of(bytes: Bytes, layout: Layout, path: PathBuf) -> VectorFile {
-        VectorFile { shared: Arc::new(Shared { bytes, path }), layout }
+    fn new(bytes: Bytes, layout: Layout, path: PathBuf) -> VectorFile {
+        VectorFile { storage: Arc::new(Storage { bytes, path }), layout }
     }
 
-    /// The vectors that `layout` says lie within `shared`.
-    pub(crate) fn view(shared: Arc<Shared>, layout: Layout) -> VectorFile {
-        VectorFile { shared, layout }
+    /// Returns the vectors at `layout` within `storage`.
+    pub(crate) fn view(storage: Arc<Storage>, layout: Layout) -> VectorFile {
+        VectorFile { storage, layout }
     }
 
-    /// These vectors and the `next` ones, where those lie behind these in the same [`VectorRoom`](super::VectorRoom): nothing is
-    /// copied.
+    /// Joins these vectors and the `next` ones, without copying them. `None` unless `next` begins where these
+    /// end, in the same [`VectorBuffer`](super::VectorBuffer).
     pub fn followed_by(&self, next: &VectorFile) -> Option<VectorFile> {
         let (one, two) = (&self.layout, &next.layout);
-        let follows = Arc::ptr_eq(&self.shared, &next.shared)
+        let adjacent = Arc::ptr_eq(&self.storage, &next.storage)
             && (one.element, one.dim, one.stride) == (two.element, two.dim, two.stride)
             && one.start + one.count * one.stride == two.start;
         let layout = Layout { count: one.count + two.count, ..self.layout };
-        follows.then(|| VectorFile { shared: self.shared.clone(), layout })
+        adjacent.then(|| VectorFile { storage: self.storage.clone(), layout })
     }
 
-    /// The same vectors as bits, eight in each byte, where they are of u8: what [`Metric::L2`](bathyal_kernels::Metric)
-    /// then counts is the Hamming distance. Vectors of bits are as they are. `None` for all others, and for more bits than
-    /// [`MAX_DIM`](super::MAX_DIM).
+    /// Returns u8 vectors as bits, eight in each byte, and vectors of bits unchanged. `None` for other
+    /// elements, and for more than [`MAX_DIM`](super::MAX_DIM) bits.
+    ///
+    /// The [`Metric::L2`](bathyal_kernels::Metric) of bits is the Hamming distance.
     pub fn as_bits(&self) -> Option<VectorFile> {
         let mut bits = self.clone();
         if self.element() == Element::U8 {
@@ -224,23 +227,24 @@ impl VectorFile {
         (bits.element() == Element::B1 && bits.dim() <= MAX_DIM).then_some(bits)
     }
 
-    /// The vectors as `metric` compares them, and what compares them: under [`MetricName::Hamming`] those that
-    /// [`VectorFile::as_bits`] makes.
+    /// Returns the vectors in the form that `metric` compares, and the metric that compares this form. For
+    /// [`MetricName::Hamming`] these are [`VectorFile::as_bits`] and L2; for others the vectors stay
+    /// unchanged.
     ///
     /// # Errors
-    /// [`VectorError::Argument`] for vectors that are not bits, under a metric of bits.
-    pub fn under(self, metric: MetricName) -> Result<(VectorFile, Metric), VectorError> {
-        let MetricName::Of(metric) = metric else {
+    /// [`VectorError::Argument`] if the metric is Hamming and the vectors cannot be taken as bits.
+    pub fn for_metric(self, metric: MetricName) -> Result<(VectorFile, Metric), VectorError> {
+        let MetricName::Metric(metric) = metric else {
             let Some(bits) = self.as_bits() else {
                 let reason = match self.element() {
                     Element::U8 => format!(
-                        "has {} bytes a vector, and the metric hamming takes at most {}, of 8 bits each",
+                        "has {} bytes a vector, but the metric hamming takes at most {} (of 8 bits each)",
                         self.dim(),
                         MAX_DIM / 8
                     ),
                     element => format!(
-                        "holds {element}, and the metric hamming compares bits: pack eight of them into each byte, as \
-                         numpy.packbits does, or take another metric"
+                        "holds {element}, and the metric hamming compares bits: pack eight bits into each \
+                         byte with numpy.packbits, or use another metric"
                     ),
                 };
                 return Err(VectorError::Argument { path: self.path().to_path_buf(), reason });
@@ -250,43 +254,43 @@ impl VectorFile {
         Ok((self, metric))
     }
 
-    /// Number of vectors, at least 1.
+    /// Returns the number of vectors, at least 1.
     pub fn count(&self) -> usize {
         self.layout.count
     }
 
-    /// Elements of each vector, 1 to [`MAX_DIM`](super::MAX_DIM).
+    /// Returns the number of elements of each vector, 1 to [`MAX_DIM`](super::MAX_DIM).
     pub fn dim(&self) -> usize {
         self.layout.dim
     }
 
-    /// Type of the elements.
+    /// Returns the type of the elements.
     pub fn element(&self) -> Element {
         self.layout.element
     }
 
-    /// Bytes of one vector: see [`Element::row_bytes`].
+    /// Returns the bytes of one vector: see [`Element::row_bytes`].
     pub fn row_bytes(&self) -> usize {
         self.layout.row_bytes()
     }
 
-    /// Bytes from the start of one vector to the start of the next; more than [`VectorFile::row_bytes`]
-    /// where the format puts a length before every row.
+    /// Returns the bytes from the start of one vector to the start of the next. They are more than
+    /// [`VectorFile::row_bytes`] if the format puts a length before every row.
     pub fn stride(&self) -> usize {
         self.layout.stride
     }
 
-    /// `count x dim x` the size of an element: what the vectors alone take.
+    /// Returns the bytes of all vectors, without headers and prefixes.
     pub fn data_bytes(&self) -> u64 {
         self.count() as u64 * self.row_bytes() as u64
     }
 
-    /// The file, or a name in brackets for vectors that are in none.
+    /// Returns the path of the file; for vectors that are in no file, the name that messages give them.
     pub fn path(&self) -> &Path {
-        &self.shared.path
+        &self.storage.path
     }
 
-    /// Vector `row`: little-endian elements, at any alignment.
+    /// Returns vector `row`: little-endian elements, at any alignment.
     ///
     /// # Panics
     /// If `row` is not below [`VectorFile::count`], as indexing a slice does.
@@ -295,11 +299,11 @@ impl VectorFile {
         let layout = &self.layout;
         assert!(row < layout.count, "row {row} of {} vectors", layout.count);
         let start = layout.start + row * layout.stride;
-        &self.shared.bytes.as_slice()[start..start + layout.row_bytes()]
+        &self.storage.bytes.as_slice()[start..start + layout.row_bytes()]
     }
 
-    /// The vectors `rows`, one after the other without gaps; `None` if the format has gaps between rows
-    /// (`.fvecs`, `.bvecs`: use [`VectorFile::strided`]) or if `rows` is not within the vectors.
+    /// Returns the vectors `rows`, without gaps. `None` if the format has gaps between rows (`.fvecs`,
+    /// `.bvecs`: use [`VectorFile::strided`]) or if `rows` is not within the vectors.
     pub fn rows(&self, rows: Range<usize>) -> Option<&[u8]> {
         if self.stride() != self.row_bytes() {
             return None;
@@ -307,8 +311,8 @@ impl VectorFile {
         self.strided(rows)
     }
 
-    /// The bytes from the first element of the first of `rows` to the last element of its last: vector `i`
-    /// of them begins at `i x` [`VectorFile::stride`]. `None` if `rows` is not within the vectors.
+    /// Returns the bytes from the first element of `rows` to their last element. Vector `i` of them begins at
+    /// `i x` [`VectorFile::stride`]. `None` if `rows` is not within the vectors.
     pub fn strided(&self, rows: Range<usize>) -> Option<&[u8]> {
         let layout = &self.layout;
         if rows.start > rows.end || rows.end > layout.count {
@@ -319,13 +323,13 @@ impl VectorFile {
         }
         let start = layout.start + rows.start * layout.stride;
         let end = layout.start + (rows.end - 1) * layout.stride + layout.row_bytes();
-        self.shared.bytes.as_slice().get(start..end)
+        self.storage.bytes.as_slice().get(start..end)
     }
 
-    /// Tells the system how the vectors are about to be read. A hint: failure changes only speed.
+    /// Hints to the operating system how the vectors are about to be read. A failure changes only the speed.
     pub fn advise(&self, access: Access) {
         #[cfg(unix)]
-        if let Bytes::Mapped { map, .. } = &self.shared.bytes {
+        if let Bytes::Mapped { map, .. } = &self.storage.bytes {
             use memmap2::Advice;
             let advice = match access {
                 Access::Sequential => Advice::Sequential,
@@ -338,45 +342,46 @@ impl VectorFile {
         let _ = access;
     }
 
-    /// Gives the memory of mapped pages back to the system; reading them again fetches them again. Afterwards
-    /// they do not count as this process's memory. A hint: nothing happens to vectors that are in no file.
+    /// Releases the memory of mapped pages, which then no longer count as memory of this process. Later reads
+    /// load the pages again. Does nothing for vectors that are in no file.
     pub fn release(&self) {
         #[cfg(unix)]
-        if let Bytes::Mapped { map, .. } = &self.shared.bytes {
+        if let Bytes::Mapped { map, .. } = &self.storage.bytes {
             // SAFETY: the map is read-only and backed by the file, so dropped pages come back with the same
-            // content as long as the file is not changed, which mapping it asks for already.
+            // content as long as the file is not changed, which mapping it requires already.
             let _ = unsafe { map.unchecked_advise(memmap2::UncheckedAdvice::DontNeed) };
         }
     }
 
-    /// What tells this file from others and from itself once it was changed: path, length, time of change, inode.
-    /// `None` for vectors that are in no file.
+    /// Returns a string that differs between files, and between states of a file that was changed: path,
+    /// length, time of change, inode. `None` for vectors that are in no file.
     pub fn identity(&self) -> Option<String> {
-        let Bytes::Mapped { file, .. } = &self.shared.bytes else { return None };
-        let found = file.metadata().ok()?;
+        let Bytes::Mapped { file, .. } = &self.storage.bytes else { return None };
+        let metadata = file.metadata().ok()?;
         let path = self.path().canonicalize().ok()?;
         #[cfg(unix)]
         {
             use std::os::unix::fs::MetadataExt;
-            let (seconds, nanoseconds) = (found.mtime(), found.mtime_nsec());
-            Some(format!("{path:?} {} {seconds}.{nanoseconds:09} {}", found.len(), found.ino()))
+            let (seconds, nanoseconds) = (metadata.mtime(), metadata.mtime_nsec());
+            Some(format!("{path:?} {} {seconds}.{nanoseconds:09} {}", metadata.len(), metadata.ino()))
         }
-        // In the place of an inode, when it was made.
+        // The time of creation takes the place of the inode.
         #[cfg(windows)]
         {
             use std::os::windows::fs::MetadataExt;
-            let (changed, made) = (found.last_write_time(), found.creation_time());
-            Some(format!("{path:?} {} {changed} {made}", found.len()))
+            let (changed, created) = (metadata.last_write_time(), metadata.creation_time());
+            Some(format!("{path:?} {} {changed} {created}", metadata.len()))
         }
     }
 
-    /// Asks whether the file still has the length that it had at opening (see "Files that change").
+    /// Checks that the file still has the length that it had at opening (see "Files that change").
     ///
     /// # Errors
-    /// [`VectorError::Changed`]; [`VectorError::Io`] if the system does not say.
+    /// [`VectorError::Changed`] if not; [`VectorError::Io`] if its length cannot be read.
     pub fn check_length(&self) -> Result<(), VectorError> {
-        let Bytes::Mapped { map, file } = &self.shared.bytes else { return Ok(()) };
-        let found = file.metadata().map_err(VectorError::io(self.path(), "ask for the length"))?.len();
+        let Bytes::Mapped { map, file } = &self.storage.bytes else { return Ok(()) };
+        let found =
+            file.metadata().map_err(VectorError::io(self.path(), "read the length of the file"))?.len();
         let expected = map.len() as u64;
         if found == expected {
             return Ok(());
@@ -384,7 +389,7 @@ impl VectorFile {
         Err(VectorError::Changed { path: self.path().to_path_buf(), found, expected })
     }
 
-    /// Checks `rows` from first to last as [`VectorFile::check_finite`](VectorFile::check_finite) checks all.
+    /// Checks `rows` from first to last, as [`VectorFile::check_finite`] checks all rows.
     ///
     /// # Errors
     /// As [`RowBlock::check`].
@@ -395,25 +400,25 @@ impl VectorFile {
         self.block(rows).check()
     }
 
-    /// The rows `rows` where they are, mapped or in memory.
+    /// Returns the rows `rows` without copying them.
     ///
     /// # Panics
     /// If `rows` is not within the vectors.
     pub fn block(&self, rows: Range<usize>) -> RowBlock<'_> {
-        RowBlock::new(self, &self.shared.bytes.as_slice()[self.range_bytes(&rows)], &rows)
+        RowBlock::new(self, &self.storage.bytes.as_slice()[self.range_bytes(&rows)], &rows)
     }
 
-    /// Whether the rows are in this process's memory anyway, and not in a file.
+    /// Returns true if the rows are in the memory of this process, not in a mapped file.
     pub(crate) fn is_in_memory(&self) -> bool {
-        !matches!(self.shared.bytes, Bytes::Mapped { .. })
+        !matches!(self.storage.bytes, Bytes::Mapped { .. })
     }
 
-    /// Bytes before each row that say its length.
+    /// Returns the bytes of the length prefix of each row; 0 if the format has none.
     pub(crate) fn prefix_bytes(&self) -> usize {
         self.layout.stride - self.layout.row_bytes()
     }
 
-    /// Where `rows` are in the file, each with its prefix.
+    /// Returns the bytes of the file that hold `rows`, each with its prefix.
     ///
     /// # Panics
     /// If `rows` is not within the vectors.
@@ -424,23 +429,25 @@ impl VectorFile {
         start..start + rows.len() * layout.stride
     }
 
-    /// Reads what [`VectorFile::range_bytes`] says of a mapped file.
+    /// Reads the bytes at [`VectorFile::range_bytes`] into `out`, which has their length. Mapped files are
+    /// read with read calls.
     pub(crate) fn read_rows(&self, rows: &Range<usize>, out: &mut [u8]) -> Result<(), VectorError> {
         let range = self.range_bytes(rows);
-        match &self.shared.bytes {
+        match &self.storage.bytes {
             Bytes::Mapped { file, .. } => read_exact_at(file, out, range.start as u64).or_else(|error| {
                 self.check_length()?;
                 Err(VectorError::io(self.path(), "read the vectors")(error))
             }),
-            Bytes::Owned(_) | Bytes::Lent(_) | Bytes::Filling(_) => {
-                out.copy_from_slice(&self.shared.bytes.as_slice()[range]);
+            Bytes::Owned(_) | Bytes::External(_) | Bytes::Appended(_) => {
+                out.copy_from_slice(&self.storage.bytes.as_slice()[range]);
                 Ok(())
             }
         }
     }
 }
 
-/// Fills `out` with the bytes of `file` from `offset` on, from any thread.
+/// Fills `out` with the bytes of `file` from `offset` on. Does not move the file's position, so any thread
+/// may call it.
 fn read_exact_at(file: &File, out: &mut [u8], offset: u64) -> io::Result<()> {
     #[cfg(unix)]
     return std::os::unix::fs::FileExt::read_exact_at(file, out, offset);
@@ -460,11 +467,11 @@ fn read_exact_at(file: &File, out: &mut [u8], offset: u64) -> io::Result<()> {
     }
 }
 
-/// Maps the whole of `path`, which has to be a regular file that is not empty.
+/// Maps the file `path`, which has to be a regular file that is not empty.
 pub(crate) fn map_file(path: &Path, what: &'static str) -> Result<(Mmap, File), VectorError> {
-    // Asked before opening, since opening a pipe would wait for a writer.
-    let found = std::fs::metadata(path).map_err(VectorError::io(path, "find the file"))?;
-    if !found.is_file() {
+    // This check precedes opening, since opening a pipe would wait for a writer.
+    let metadata = std::fs::metadata(path).map_err(VectorError::io(path, "find the file"))?;
+    if !metadata.is_file() {
         return Err(VectorError::NotAFile { path: path.to_path_buf() });
     }
     let file = File::open(path).map_err(VectorError::io(path, "open the file"))?;
@@ -472,15 +479,15 @@ pub(crate) fn map_file(path: &Path, what: &'static str) -> Result<(Mmap, File), 
     Ok((map, file))
 }
 
-/// Maps the whole of an open file, which has to be regular and not empty.
+/// Maps an open file, which has to be regular and not empty.
 fn map_open(file: &File, path: &Path, what: &'static str) -> Result<Mmap, VectorError> {
-    let len = file.metadata().map_err(VectorError::io(path, "ask for the length"))?.len();
+    let len = file.metadata().map_err(VectorError::io(path, "read the length of the file"))?.len();
     if len == 0 {
         return Err(VectorError::Empty { path: path.to_path_buf(), what });
     }
     // SAFETY: the map is read-only and private to this process. Rust cannot rule out that another process
-    // changes the file; bytes that change give wrong distances but are never used as a length or an
-    // address (the layout is copied out at opening), and a file that is cut ends the process with SIGBUS,
+    // changes the file. Bytes that change give wrong distances, but they are never used as a length or an
+    // address (the layout is copied out at opening). A file that is truncated ends the process with SIGBUS,
     // which `VectorFile` documents together with how to avoid it.
     unsafe { Mmap::map(file) }.map_err(VectorError::io(path, "map the file"))
 }

@@ -1,4 +1,4 @@
-//! Which format a file has, and where its rows lie.
+//! The formats of vector files, and the positions of rows in them.
 
 use std::path::Path;
 
@@ -7,8 +7,8 @@ use bathyal_kernels::Element;
 use super::error::VectorError;
 use super::npy;
 
-/// Most dimensions a vector may have. Real embeddings stay below 10,000; a larger figure in a header is
-/// nearly always a file read with the wrong layout, which is better said than mapped.
+/// Most dimensions of a vector. Real embeddings stay below 10,000. A larger dim in a header nearly always
+/// means that the file has another layout, so it is refused.
 pub const MAX_DIM: usize = 65_536;
 
 /// Bytes of the count and dim that begin a `.?bin` file.
@@ -28,16 +28,16 @@ pub enum FileFormat {
     Bin(Element),
     /// `.fvecs`, `.bvecs`: every row begins with its length.
     Vecs(Element),
-    /// `.npy`: the header says which elements.
+    /// `.npy`: the header names the element.
     Npy,
 }
 
 impl FileFormat {
-    /// The format that the extension of `path` stands for; case does not matter.
+    /// Returns the format that the extension of `path` stands for, in upper or lower case.
     ///
     /// # Errors
     /// [`VectorError::UnknownExtension`].
-    pub fn of(path: &Path) -> Result<FileFormat, VectorError> {
+    pub fn from_path(path: &Path) -> Result<FileFormat, VectorError> {
         let found = path.extension().map(|e| e.to_string_lossy().to_ascii_lowercase()).unwrap_or_default();
         Ok(match found.as_str() {
             "fbin" => FileFormat::Bin(Element::F32),
@@ -53,9 +53,9 @@ impl FileFormat {
                 let advice = match other {
                     "ibin" | "ivecs" => "this one holds ids (ground truth), not vectors",
                     "hdf5" | "h5" | "h5ad" | "parquet" | "pq" | "arrow" | "feather" => {
-                        "read it with the Python package and write one of those"
+                        "read it with the Python package and write one of these formats"
                     }
-                    _ => "rename the file after what it holds, or convert it",
+                    _ => "rename the file to the extension of its format, or convert it",
                 };
                 return Err(VectorError::UnknownExtension {
                     path: path.to_path_buf(),
@@ -67,7 +67,7 @@ impl FileFormat {
         })
     }
 
-    /// The elements of every file of this format; `None` where the file decides.
+    /// Returns the element of every file of this format; `None` for `.npy`, whose header names it.
     pub fn element(self) -> Option<Element> {
         match self {
             FileFormat::Bin(element) | FileFormat::Vecs(element) => Some(element),
@@ -76,8 +76,9 @@ impl FileFormat {
     }
 }
 
-/// Where the rows of a file lie: row `i` is `row_bytes()` bytes from `start + i * stride`.
-/// Only made by [`Layout::parse`] and [`Layout::dense`], which prove that all rows lie within the bytes.
+/// The positions of the rows in a file: row `i` is the `row_bytes()` bytes from `start + i * stride` on.
+///
+/// [`Layout::parse`] and [`Layout::dense`] check that all rows are within the bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Layout {
     pub element: Element,
@@ -92,7 +93,7 @@ impl Layout {
         self.element.row_bytes(self.dim)
     }
 
-    /// The layout of `bytes`, a whole file of `format`. `path` is for messages only.
+    /// Reads the layout of `bytes`, a whole file of `format`. `path` is for messages only.
     pub(crate) fn parse(format: FileFormat, bytes: &[u8], path: &Path) -> Result<Layout, VectorError> {
         if bytes.is_empty() {
             return Err(VectorError::Empty { path: path.to_path_buf(), what: "vectors" });
@@ -121,7 +122,7 @@ impl Layout {
         }
     }
 
-    /// The layout of `len` bytes that hold rows only.
+    /// Returns the layout of `len` bytes that hold rows without a header.
     pub(crate) fn dense(
         element: Element,
         dim: usize,
@@ -145,7 +146,8 @@ impl Layout {
         Ok(Layout { element, count: len / stride, dim, start: 0, stride })
     }
 
-    /// Rows after one header of `start` bytes; `count` and `dim` have been checked by themselves.
+    /// Returns the layout of rows after one header of `start` bytes. The caller has checked the ranges of
+    /// `count` and `dim`.
     fn headed(
         element: Element,
         count: u64,
@@ -162,7 +164,7 @@ impl Layout {
     }
 }
 
-/// The two u32 that begin a `.?bin` file.
+/// Reads the count and the dim at the beginning of a `.?bin` file.
 pub(crate) fn bin_header(bytes: &[u8], path: &Path) -> Result<(u64, u64), VectorError> {
     match (read_u32(bytes, 0), read_u32(bytes, 4)) {
         (Some(count), Some(dim)) => Ok((u64::from(count), u64::from(dim))),
@@ -187,7 +189,7 @@ pub(crate) fn check_dim(dim: u64, path: &Path) -> Result<(), VectorError> {
     Ok(())
 }
 
-/// Refuses vectors of bits that end within a byte.
+/// Refuses vectors of bits whose dim is not a multiple of 8.
 pub(crate) fn check_whole_bytes(element: Element, dim: u64, path: &Path) -> Result<(), VectorError> {
     if element != Element::B1 || dim.is_multiple_of(8) {
         return Ok(());
@@ -196,12 +198,13 @@ pub(crate) fn check_whole_bytes(element: Element, dim: u64, path: &Path) -> Resu
         path: path.to_path_buf(),
         field: "dim",
         found: dim,
-        expected: "a multiple of 8, as eight bits share a byte; zeros behind each vector change no distance"
-            .to_owned(),
+        expected:
+            "a multiple of 8, as a byte holds eight bits; zeros appended to each vector change no distance"
+                .to_owned(),
     })
 }
 
-/// Refuses no rows, more rows than a u32 id can name, and a bad dim.
+/// Refuses a count of zero, a count above what a u32 id can name, and a bad dim.
 pub(crate) fn check_counts(count: u64, dim: u64, what: &'static str, path: &Path) -> Result<(), VectorError> {
     if count == 0 {
         return Err(VectorError::Empty { path: path.to_path_buf(), what });
@@ -217,7 +220,7 @@ pub(crate) fn check_counts(count: u64, dim: u64, what: &'static str, path: &Path
     check_dim(dim, path)
 }
 
-/// Refuses a file of `len` bytes whose header asks for another length.
+/// Refuses a file of `len` bytes whose header implies another length.
 fn check_length(
     count: u64,
     dim: u64,
@@ -226,7 +229,7 @@ fn check_length(
     len: usize,
     path: &Path,
 ) -> Result<(), VectorError> {
-    // The dim has been checked, so that it is small.
+    // `check_dim` has bounded the dim, so the cast loses nothing.
     let row_bytes = element.row_bytes(dim as usize) as u64;
     let body = count.checked_mul(row_bytes).filter(|b| isize::try_from(*b).is_ok());
     let Some(expected) = body.and_then(|b| b.checked_add(start as u64)) else {
@@ -246,7 +249,8 @@ fn check_length(
     })
 }
 
-/// What to do about a body of `body` bytes: a length that fits another element points at the extension.
+/// Returns advice about a body of `body` bytes. If the length fits another element, it points at the
+/// extension.
 fn length_advice(count: u64, dim: u64, element: Element, body: u64, short: bool) -> String {
     let values = count.saturating_mul(dim);
     let widths = [
@@ -261,21 +265,22 @@ fn length_advice(count: u64, dim: u64, element: Element, body: u64, short: bool)
         }
     }
     let advice = if short {
-        "copy it again, or the header is damaged"
+        "copy it again, unless the header is damaged"
     } else {
-        "cut it, or the header is damaged, or the extension is wrong"
+        "it has extra bytes at the end, a damaged header, or the wrong extension"
     };
     advice.to_string()
 }
 
-/// The shape of a file whose rows begin with their length.
+/// Shape of a file whose rows begin with their length.
 pub(crate) struct PrefixedRows {
     pub count: usize,
     pub dim: usize,
     pub stride: usize,
 }
 
-/// The shape of a `.?vecs` file; checks a spread of the rows' lengths, the first and last among them.
+/// Reads the shape of a `.?vecs` file of elements of `size` bytes. Checks the length prefixes of a sample of
+/// the rows, with the first and the last among them.
 pub(crate) fn prefixed_rows(
     bytes: &[u8],
     size: usize,
@@ -296,8 +301,8 @@ pub(crate) fn prefixed_rows(
             found,
             expected: found.next_multiple_of(stride as u64),
             advice: format!(
-                "row 0 has {dim} elements, so a row takes {stride} bytes, and the last row is not whole: copy \
-                 the file again, or the extension is wrong"
+                "row 0 has {dim} elements, so a row takes {stride} bytes, and the last row is incomplete: \
+                 copy the file again, or the extension is wrong"
             ),
         });
     }
@@ -310,7 +315,7 @@ pub(crate) fn prefixed_rows(
     Ok(PrefixedRows { count, dim, stride })
 }
 
-/// Refuses row `row` of a `.?vecs` file, which begins with `bytes`, if its prefix does not say `dim`.
+/// Refuses row `row` of a `.?vecs` file if its prefix, the first four of `bytes`, is not `dim`.
 pub(crate) fn check_prefix(bytes: &[u8], row: usize, dim: usize, path: &Path) -> Result<(), VectorError> {
     let found = read_u32(bytes, 0).map_or(0, u64::from);
     if found == dim as u64 {
@@ -319,7 +324,7 @@ pub(crate) fn check_prefix(bytes: &[u8], row: usize, dim: usize, path: &Path) ->
     Err(VectorError::RowLength { path: path.to_path_buf(), row: row as u64, found, expected: dim as u64 })
 }
 
-/// The little-endian u32 at byte `at`, if it lies within `bytes`.
+/// Reads the little-endian u32 at byte `at`; `None` if `bytes` ends before it does.
 pub(crate) fn read_u32(bytes: &[u8], at: usize) -> Option<u32> {
     let end = at.checked_add(4)?;
     Some(u32::from_le_bytes(bytes.get(at..end)?.try_into().ok()?))

@@ -7,12 +7,13 @@ use super::error::VectorError;
 use super::file::map_file;
 use super::format::{BIN_HEADER_BYTES, ROW_PREFIX_BYTES, bin_header, check_prefix, prefixed_rows};
 
-/// Most ids a query may have, as for dims: a larger figure is a file of another format.
+/// Most ids of a query. As with dims, a larger number means that the file has another format.
 const MAX_K: u64 = super::format::MAX_DIM as u64;
 
-/// In the place of an id where a query has fewer neighbours than there are places: -1 of 32 bits. No vector has this id.
+/// Marker in place of a missing id, where a query has fewer than `k` neighbours: -1 of 32 bits. No vector has
+/// this id.
 pub const NO_ID: u32 = u32::MAX;
-/// The largest id that `.ivecs` holds, whose ids have a sign.
+/// Largest id in `.ivecs`, which stores ids as signed numbers.
 const MOST_SIGNED: u32 = i32::MAX as u32;
 
 /// The format of a file of ids.
@@ -25,11 +26,11 @@ pub enum IdFormat {
 }
 
 impl IdFormat {
-    /// The format that the extension of `path` stands for; case does not matter.
+    /// Returns the format that the extension of `path` stands for, in upper or lower case.
     ///
     /// # Errors
     /// [`VectorError::UnknownExtension`].
-    pub fn of(path: &Path) -> Result<IdFormat, VectorError> {
+    pub fn from_path(path: &Path) -> Result<IdFormat, VectorError> {
         let found = path.extension().map(|e| e.to_string_lossy().to_ascii_lowercase()).unwrap_or_default();
         match found.as_str() {
             "ibin" => Ok(IdFormat::Ibin),
@@ -38,7 +39,7 @@ impl IdFormat {
                 path: path.to_path_buf(),
                 found,
                 expected: ".ibin .ivecs",
-                advice: "give a file of ids, as `bathyal groundtruth` writes it",
+                advice: "expected a file of ids, such as `bathyal groundtruth` writes",
             }),
         }
     }
@@ -46,8 +47,8 @@ impl IdFormat {
 
 /// The nearest neighbours of each query: `queries x k` ids and, where the file has them, distances.
 ///
-/// Nearest first, equal distances in order of id; [`NO_ID`] where a query has no further neighbour. Distances of the l2 metric are **squared**, as
-/// big-ann-benchmarks has them. Held in memory: `queries x k x 8` bytes.
+/// Neighbours are sorted by distance, then by id; [`NO_ID`] stands for each missing one. Distances of the l2
+/// metric are **squared**, as in big-ann-benchmarks. The values are held in memory: `queries x k x 8` bytes.
 #[derive(Clone, Debug, PartialEq)]
 pub struct IdFile {
     path: PathBuf,
@@ -63,7 +64,7 @@ impl IdFile {
     /// As [`VectorFile::open`](super::VectorFile::open).
     pub fn open(path: impl AsRef<Path>) -> Result<IdFile, VectorError> {
         let path = path.as_ref();
-        let format = IdFormat::of(path)?;
+        let format = IdFormat::from_path(path)?;
         let (map, _file) = map_file(path, "ids")?;
         IdFile::parse(format, &map, path)
     }
@@ -103,10 +104,10 @@ impl IdFile {
         Ok(IdFile { path, k, ids, distances })
     }
 
-    /// The queries `rows` alone.
+    /// Copies the queries `rows`.
     ///
     /// # Errors
-    /// [`VectorError::Range`] if there are no such queries.
+    /// [`VectorError::Range`] if `rows` is empty or not within the queries.
     pub fn slice(&self, rows: Range<usize>) -> Result<IdFile, VectorError> {
         let found = rows.end.checked_mul(self.k).and_then(|end| {
             let part = rows.start.checked_mul(self.k)?..end;
@@ -129,49 +130,49 @@ impl IdFile {
         }
     }
 
-    /// Number of queries, at least 1.
+    /// Returns the number of queries, at least 1.
     pub fn queries(&self) -> usize {
         self.ids.len() / self.k
     }
 
-    /// Neighbours of each query, at least 1.
+    /// Returns the number of neighbours of each query, at least 1.
     pub fn k(&self) -> usize {
         self.k
     }
 
-    /// The `k` ids of query `query`, nearest first; none if there is no such query.
+    /// Returns the `k` ids of query `query`, nearest first; an empty slice if there is no such query.
     pub fn ids(&self, query: usize) -> &[u32] {
         row_of(&self.ids, query, self.k)
     }
 
-    /// The `k` distances of query `query` (l2: squared); `None` if the file has none or there is no such
-    /// query.
+    /// Returns the `k` distances of query `query` (l2: squared); `None` if the file has no distances or there
+    /// is no such query.
     pub fn distances(&self, query: usize) -> Option<&[f32]> {
         let row = row_of(self.distances.as_ref()?, query, self.k);
         (!row.is_empty()).then_some(row)
     }
 
-    /// True if the file has distances.
+    /// Returns true if the file has distances.
     pub fn has_distances(&self) -> bool {
         self.distances.is_some()
     }
 
-    /// All ids, `queries x k`, row-major.
+    /// Returns all ids, `queries x k`, row-major.
     pub fn all_ids(&self) -> &[u32] {
         &self.ids
     }
 
-    /// All distances, `queries x k`, row-major.
+    /// Returns all distances, `queries x k`, row-major.
     pub fn all_distances(&self) -> Option<&[f32]> {
         self.distances.as_deref()
     }
 
-    /// The file, or a name in brackets for ids that are in none.
+    /// Returns the path of the file, or a name in brackets for ids that are in memory only.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Refuses ids that name none of `count` vectors. [`NO_ID`] names none and is a missing one.
+    /// Refuses ids that are not below `count`, the number of vectors. [`NO_ID`], a missing id, passes.
     ///
     /// # Errors
     /// [`VectorError::IdOutside`] for the first such id.
@@ -233,7 +234,8 @@ fn parse_ivecs(bytes: &[u8], path: &Path) -> Result<IdFile, VectorError> {
     Ok(IdFile { path: path.to_path_buf(), k: rows.dim, ids, distances: None })
 }
 
-/// Refuses ids that are negative in `.ivecs`, of `k` a query from number `first` on. -1 is [`NO_ID`].
+/// Refuses ids that are negative in `.ivecs`. `ids` holds `k` a query, from query `first` on. -1 is [`NO_ID`]
+/// and passes.
 pub(crate) fn check_signed(ids: &[u32], k: usize, first: u64, path: &Path) -> Result<(), VectorError> {
     match ids.iter().position(|id| *id > MOST_SIGNED && *id != NO_ID) {
         None => Ok(()),

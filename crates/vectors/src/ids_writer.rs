@@ -1,4 +1,4 @@
-//! Files of ids, written as a stream.
+//! A streaming writer of files of ids.
 
 use std::fs::File;
 use std::io::{BufWriter, Seek, SeekFrom, Write};
@@ -8,16 +8,19 @@ use super::error::VectorError;
 use super::ids::{IdFormat, check_signed};
 use super::writer::{AtomicFile, bin_header_bytes};
 
-/// Bytes of distances gathered before they are written, and copied at once at the end.
+/// Bytes of distances that are buffered before a write to the temporary file.
 const BUFFER_BYTES: usize = 1 << 20;
 
-/// Writes a file of ids query by query; memory stays at two buffers however many there are.
+/// A writer of ids and distances, query by query. It takes the memory of two buffers for any number of
+/// queries.
 ///
-/// As with [`VectorWriter`](super::VectorWriter), nothing is under the final name before [`IdWriter::finish`]. In an
-/// `.ibin` all distances come after all ids: they wait in a second temporary file of the same folder.
+/// As with [`VectorWriter`](super::VectorWriter), the final name exists only after [`IdWriter::finish`]. In
+/// an `.ibin` all distances come after all ids, so until then they are kept in a second temporary file in the
+/// same folder.
 #[derive(Debug)]
 pub struct IdWriter {
     output: AtomicFile,
+    /// The temporary file of the distances; `None` for `.ivecs`.
     distances: Option<BufWriter<File>>,
     format: IdFormat,
     k: usize,
@@ -28,10 +31,11 @@ impl IdWriter {
     /// Begins the file `path` (`.ibin`, with distances, or `.ivecs`, without) for `k` ids a query.
     ///
     /// # Errors
-    /// [`VectorError::UnknownExtension`], [`VectorError::Argument`] if k is 0 or too large, [`VectorError::Io`].
+    /// [`VectorError::UnknownExtension`], [`VectorError::Argument`] if k is 0 or too large,
+    /// [`VectorError::Io`].
     pub fn create(path: impl AsRef<Path>, k: usize) -> Result<IdWriter, VectorError> {
         let path = path.as_ref();
-        let format = IdFormat::of(path)?;
+        let format = IdFormat::from_path(path)?;
         if k == 0 || u32::try_from(k).is_err() {
             let reason = format!("{k} ids a query; expected 1 to {}", u32::MAX);
             return Err(VectorError::Argument { path: path.to_path_buf(), reason });
@@ -52,12 +56,13 @@ impl IdWriter {
     /// Appends the ids and distances of any number of queries, `queries x k` each.
     ///
     /// # Errors
-    /// [`VectorError::Argument`] where the two do not agree or are no whole queries, or for more queries than 32 bits
-    /// can count; [`VectorError::IdSigned`] for ids that `.ivecs` does not hold; [`VectorError::Io`] (a full disk).
+    /// [`VectorError::Argument`] if `ids` and `distances` differ in length or are not a whole number of
+    /// queries, or if the number of queries no longer fits 32 bits; [`VectorError::IdSigned`] for ids that
+    /// `.ivecs` cannot hold; [`VectorError::Io`] (a full disk).
     pub fn push(&mut self, ids: &[u32], distances: &[f32]) -> Result<(), VectorError> {
         let queries = self.queries + (ids.len() / self.k) as u64;
-        let whole = ids.len().is_multiple_of(self.k) && ids.len() == distances.len();
-        if !whole || queries > u64::from(u32::MAX) {
+        let consistent = ids.len().is_multiple_of(self.k) && ids.len() == distances.len();
+        if !consistent || queries > u64::from(u32::MAX) {
             let (k, ids, distances) = (self.k, ids.len(), distances.len());
             let reason = format!("got {ids} ids and {distances} distances; expected queries x {k} of each");
             return Err(VectorError::Argument { path: self.output.path().to_path_buf(), reason });
@@ -81,7 +86,7 @@ impl IdWriter {
         Ok(())
     }
 
-    /// Completes the file and gives it its name, replacing what was there. Returns its path.
+    /// Completes the file and moves it to its final path, replacing any file there. Returns the path.
     ///
     /// # Errors
     /// [`VectorError::Empty`] if nothing was pushed, [`VectorError::Io`].

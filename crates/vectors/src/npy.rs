@@ -1,7 +1,7 @@
 //! The header of a NumPy `.npy` file (NumPy enhancement proposal 1, versions 1.0, 2.0 and 3.0).
 //!
-//! By hand: the crate `npyz` reads such headers too, but allocates whatever length a file claims, and brings a parser
-//! generator and 20 more crates.
+//! The crate `npyz` reads such headers too, but it allocates whatever length a file claims, and it brings a
+//! parser generator and 20 more crates.
 
 use std::path::Path;
 
@@ -9,17 +9,17 @@ use bathyal_kernels::Element;
 
 use super::error::VectorError;
 
-/// What begins every `.npy` file.
+/// First bytes of every `.npy` file.
 const MAGIC: &[u8] = b"\x93NUMPY";
 
-/// Longest header text that is read. NumPy itself refuses to read above 10,000 bytes by default, since a
+/// Most bytes of a header text. NumPy itself refuses more than 10,000 by default; the header of a
 /// two-dimensional array of plain numbers takes some 120.
 const MAX_HEADER_TEXT: usize = 10_000;
 
-/// Bytes of the headers that are written: fixed, so that the count can be filled in at the end.
+/// Bytes of the headers that are written. The size is fixed, so that the count can be filled in at the end.
 pub(crate) const WRITTEN_HEADER_BYTES: usize = 128;
 
-/// What the header says: `count x dim` elements from byte `start`.
+/// Contents of a header: `count x dim` elements from byte `start` on.
 pub(crate) struct Header {
     pub element: Element,
     pub count: u64,
@@ -72,10 +72,10 @@ pub(crate) fn parse(bytes: &[u8], path: &Path) -> Result<Header, VectorError> {
         "|u1" | "<u1" | "u1" => Element::U8,
         "|i1" | "<i1" | "i1" => Element::I8,
         ">f4" | ">f2" => return Err(refuse(format!("has big-endian elements ('{}')", fields.descr))),
-        // What numpy writes of the bfloat16 of ml_dtypes, and of any structure of two bytes.
+        // NumPy writes this for the bfloat16 of ml_dtypes, and for any structure of two bytes.
         "<V2" | "|V2" | "V2" => {
             return Err(refuse(format!(
-                "has elements of type '{}', which does not say bfloat16",
+                "has elements of type '{}', which may or may not be bfloat16",
                 fields.descr
             )));
         }
@@ -87,7 +87,7 @@ pub(crate) fn parse(bytes: &[u8], path: &Path) -> Result<Header, VectorError> {
     }
 }
 
-/// The header of a file of `count x dim` elements, [`WRITTEN_HEADER_BYTES`] long.
+/// Returns the header of a file of `count x dim` elements, [`WRITTEN_HEADER_BYTES`] long.
 pub(crate) fn header(element: Element, count: u64, dim: usize) -> Vec<u8> {
     let descr = descr_of(element).unwrap_or_default();
     let text = format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': ({count}, {dim}), }}");
@@ -102,7 +102,7 @@ pub(crate) fn header(element: Element, count: u64, dim: usize) -> Vec<u8> {
     out
 }
 
-/// What numpy calls `element`, if it has it.
+/// Returns NumPy's name of `element`; `None` if NumPy has no such type.
 fn descr_of(element: Element) -> Option<&'static str> {
     match element {
         Element::F32 => Some("<f4"),
@@ -113,12 +113,12 @@ fn descr_of(element: Element) -> Option<&'static str> {
     }
 }
 
-/// Refuses to write what numpy has no type for.
+/// Refuses an element for which NumPy has no type.
 pub(crate) fn check_element(element: Element, path: &Path) -> Result<(), VectorError> {
     if descr_of(element).is_some() {
         return Ok(());
     }
-    let reason = format!("cannot hold {element}, which numpy has no type for: write a .{element}bin");
+    let reason = format!("cannot hold {element}, as numpy has no such type: write a .{element}bin file");
     Err(VectorError::Argument { path: path.to_path_buf(), reason })
 }
 
@@ -174,19 +174,21 @@ fn parse_dict(text: &str) -> Option<Fields<'_>> {
     }
 }
 
-/// A quoted string without escapes, and what follows it.
+/// Splits `text` into a quoted string without escapes, and the rest.
 fn parse_string(text: &str) -> Option<(&str, &str)> {
     let quote = text.chars().next().filter(|c| *c == '\'' || *c == '"')?;
     text[1..].split_once(quote)
 }
 
-/// A list (the `descr` of a structured array), kept as text so that the refusal can quote it.
+/// Splits `text` into a list (the `descr` of a structured array), and the rest. The list is kept as text, so
+/// that the error can quote it.
 fn parse_list(text: &str) -> Option<(&str, &str)> {
     let end = text.starts_with('[').then(|| text.rfind(']'))??;
     Some((&text[..=end], &text[end + 1..]))
 }
 
-/// A tuple of whole numbers (a trailing comma and Python 2's `L` are allowed), and what follows it.
+/// Splits `text` into a tuple of whole numbers (a trailing comma and Python 2's `L` are allowed), and the
+/// rest.
 fn parse_tuple(text: &str) -> Option<(Vec<u64>, &str)> {
     let (inside, after) = text.strip_prefix('(')?.split_once(')')?;
     let mut numbers = Vec::new();

@@ -1,26 +1,30 @@
-//! How long work reports where it is and learns that it should stop.
+//! Progress and cancellation of long work.
 
 /// Receives the progress of long work (builds, ground truth, conversion) and may cancel it.
 ///
-/// Called from any thread of that work. Work asks [`Progress::cancelled`] at least every 100 ms, so an
-/// answer has to be cheap: an atomic load, not a system call.
+/// Its methods are called from any thread of that work. [`Progress::cancelled`] is called at least every 100
+/// ms, so it has to be cheap: an atomic load, not a system call.
 pub trait Progress: Sync {
-    /// The stages to come, in their order, each with the share of the whole time that it is expected to take (any
-    /// unit). Some may be left out, others may come between. Receivers that show no time left need not listen.
+    /// Announces the stages to come, in order, each with its expected share of the time (in any unit).
+    ///
+    /// Announced stages may be skipped and others may come between them. A receiver that shows no remaining
+    /// time can ignore this call.
     fn plan(&self, _stages: &[(&str, f64)]) {}
 
-    /// A new stage called `name` begins; it has `total` steps (vectors, queries: whatever `name` counts).
+    /// Begins the stage `name` of `total` steps. A step is what the stage counts, such as a vector or a
+    /// query.
     fn stage(&self, name: &str, total: u64);
 
-    /// `done` steps of the present stage are finished, counted from its start (not since the last call).
-    /// Calls from several threads may arrive slightly out of order.
+    /// Reports that `done` steps of the current stage are finished, counted from its start and not from the
+    /// last call. Calls from several threads may arrive slightly out of order.
     fn advance(&self, done: u64);
 
-    /// True once the work should stop: it then returns its `Cancelled` error and removes what it half wrote.
+    /// Returns true once the work should stop. The work then returns its `Cancelled` error and removes
+    /// partial output.
     fn cancelled(&self) -> bool;
 }
 
-/// Shows nothing and never cancels.
+/// A receiver that shows nothing and never cancels.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Silent;
 
@@ -34,11 +38,12 @@ impl Progress for Silent {
     }
 }
 
-/// Passes on the wish to stop, and shows nothing: for work that is a part of a stage of another.
+/// A receiver that shows nothing and forwards cancellation, for work that is only a part of a stage of other
+/// work.
 #[derive(Clone, Copy)]
-pub struct Unheard<'a>(pub &'a dyn Progress);
+pub struct CancelOnly<'a>(pub &'a dyn Progress);
 
-impl Progress for Unheard<'_> {
+impl Progress for CancelOnly<'_> {
     fn stage(&self, _name: &str, _total: u64) {}
 
     fn advance(&self, _done: u64) {}

@@ -1,18 +1,19 @@
-//! Files of range answers: any number of neighbours a query.
+//! Files of range search results: any number of neighbours for each query.
 
 use std::path::Path;
 
 use super::error::VectorError;
 use super::writer::AtomicFile;
 
-/// Writes the answers of a range search to `path` (`.rbin`), all or nothing, as big-ann-benchmarks has them: u32
-/// queries, u32 neighbours in all, then a u32 count for each query, all u32 ids, all f32 distances.
+/// Writes the results of a range search to `path` (`.rbin`), whole or not at all.
 ///
-/// The neighbours of query `q` are `ids[offsets[q]..offsets[q + 1]]`.
+/// The layout is that of big-ann-benchmarks: u32 queries, u32 neighbours of all queries together, then a u32
+/// count for each query, all u32 ids, all f32 distances. The neighbours of query `q` are
+/// `ids[offsets[q]..offsets[q + 1]]`.
 ///
 /// # Errors
-/// [`VectorError::UnknownExtension`]; [`VectorError::Argument`] where the parts do not agree or are more than 32 bits
-/// can count; [`VectorError::Io`].
+/// [`VectorError::UnknownExtension`]; [`VectorError::Argument`] if `offsets`, `ids` and `distances` do not
+/// match, or if a count does not fit 32 bits; [`VectorError::Io`].
 pub fn write_ranges(
     path: impl AsRef<Path>,
     offsets: &[usize],
@@ -21,17 +22,21 @@ pub fn write_ranges(
 ) -> Result<(), VectorError> {
     let path = path.as_ref();
     check_range_path(path)?;
-    let whole = offsets.first() == Some(&0)
+    let consistent = offsets.first() == Some(&0)
         && offsets.is_sorted()
         && offsets.last() == Some(&ids.len())
         && ids.len() == distances.len();
     let (Ok(queries), Ok(total)) = (u32::try_from(offsets.len().wrapping_sub(1)), u32::try_from(ids.len()))
     else {
-        let reason = format!("{} neighbours in all are more than 32 bits can count", ids.len());
+        let reason = format!("got {} neighbours in total, more than a 32-bit count can hold", ids.len());
         return Err(VectorError::Argument { path: path.to_path_buf(), reason });
     };
-    if !whole {
-        let reason = format!("{} ids, {} distances and their offsets disagree", ids.len(), distances.len());
+    if !consistent {
+        let reason = format!(
+            "{} ids and {} distances do not match each other or the offsets",
+            ids.len(),
+            distances.len()
+        );
         return Err(VectorError::Argument { path: path.to_path_buf(), reason });
     }
     let mut output = AtomicFile::create(path)?;
@@ -43,10 +48,10 @@ pub fn write_ranges(
     Ok(())
 }
 
-/// Refuses a path that [`write_ranges`] would.
+/// Checks that the extension of `path` is the one that [`write_ranges`] writes.
 ///
 /// # Errors
-/// [`VectorError::UnknownExtension`].
+/// [`VectorError::UnknownExtension`] if it is not `.rbin`.
 pub fn check_range_path(path: &Path) -> Result<(), VectorError> {
     let found = path.extension().map(|e| e.to_string_lossy().to_ascii_lowercase()).unwrap_or_default();
     if found == "rbin" {

@@ -1,7 +1,8 @@
-//! Rows of a file in a buffer, for whoever goes through more of them than may be held.
+//! Rows of a file in a buffer, for work that must not hold all rows in memory.
 //!
-//! A mapped file takes as much memory as was touched of it, and how much one byte touches is the system's choice: 4 KiB,
-//! the 64 KiB around, or the 2 MiB of a large page of its cache (ext4 and XFS on Linux 6). So work with a limit reads.
+//! A mapped file takes the memory of the pages that were touched. The operating system chooses how much one
+//! touch loads: 4 KiB, the 64 KiB around, or the 2 MiB of a large page of its cache (ext4 and XFS on Linux
+//! 6). So work with a memory limit uses read calls in place of a map.
 
 use std::ops::Range;
 
@@ -9,40 +10,40 @@ use bathyal_kernels::{Element, first_non_finite, to_f32};
 use xxhash_rust::xxh3::Xxh3;
 
 use super::error::VectorError;
-use super::file::{Largest, VectorFile};
+use super::file::{LargestValue, VectorFile};
 use super::format::check_prefix;
 
-/// Some rows of a [`VectorFile`], one after the other.
+/// Consecutive rows of a [`VectorFile`].
 #[derive(Clone, Copy, Debug)]
 pub struct RowBlock<'a> {
     vectors: &'a VectorFile,
-    /// The rows, each after its prefix where the format has one.
+    /// The rows, each after its prefix if the format has one.
     bytes: &'a [u8],
     first: usize,
     count: usize,
 }
 
-/// Reads rows of a [`VectorFile`] into a buffer that it reuses, so that they take the memory of one block. Vectors that are
-/// in memory already are lent out as they are.
+/// A reader of rows of a [`VectorFile`]. It reuses one buffer, so it takes the memory of one block. Vectors
+/// that are in memory already are returned without a copy.
 #[derive(Debug)]
 pub struct RowReader<'a> {
     vectors: &'a VectorFile,
     buffer: Vec<u8>,
     /// The rows in the buffer.
-    held: Range<usize>,
-    /// Rows that are read at once by [`RowReader::row`].
-    ahead: usize,
+    buffered: Range<usize>,
+    /// Rows that [`RowReader::row`] reads at once.
+    read_ahead: usize,
 }
 
 impl<'a> RowReader<'a> {
-    /// A reader whose [`RowReader::row`] reads `ahead_bytes` at once, at least a row: much for rows from front to back, 0
-    /// for rows here and there.
+    /// Creates a reader whose [`RowReader::row`] reads `ahead_bytes` at once, at least one row. Use a large
+    /// value for rows in order, 0 for rows in random order.
     pub fn new(vectors: &'a VectorFile, ahead_bytes: usize) -> RowReader<'a> {
-        let ahead = (ahead_bytes / vectors.stride()).max(1);
-        RowReader { vectors, buffer: Vec::new(), held: 0..0, ahead }
+        let read_ahead = (ahead_bytes / vectors.stride()).max(1);
+        RowReader { vectors, buffer: Vec::new(), buffered: 0..0, read_ahead }
     }
 
-    /// Row `row`: little-endian elements, at any alignment.
+    /// Returns row `row`: little-endian elements, at any alignment.
     ///
     /// # Errors
     /// As [`RowReader::block`].
@@ -54,17 +55,17 @@ impl<'a> RowReader<'a> {
         if self.vectors.is_in_memory() {
             return Ok(self.vectors.row(row));
         }
-        if !self.held.contains(&row) {
-            self.read(row..self.vectors.count().min(row + self.ahead))?;
+        if !self.buffered.contains(&row) {
+            self.read(row..self.vectors.count().min(row + self.read_ahead))?;
         }
-        let start = (row - self.held.start) * self.vectors.stride() + self.vectors.prefix_bytes();
+        let start = (row - self.buffered.start) * self.vectors.stride() + self.vectors.prefix_bytes();
         Ok(&self.buffer[start..start + self.vectors.row_bytes()])
     }
 
-    /// The rows `rows`.
+    /// Returns the rows `rows`.
     ///
     /// # Errors
-    /// [`VectorError::Changed`] if the file was cut, [`VectorError::Io`] if it cannot be read.
+    /// [`VectorError::Changed`] if the file was truncated, [`VectorError::Io`] if it cannot be read.
     ///
     /// # Panics
     /// If `rows` is not within the vectors.
@@ -72,18 +73,18 @@ impl<'a> RowReader<'a> {
         if self.vectors.is_in_memory() {
             return Ok(self.vectors.block(rows));
         }
-        if self.held != rows {
+        if self.buffered != rows {
             self.read(rows.clone())?;
         }
         Ok(RowBlock { vectors: self.vectors, bytes: &self.buffer, first: rows.start, count: rows.len() })
     }
 
     fn read(&mut self, rows: Range<usize>) -> Result<(), VectorError> {
-        // Nothing is held if this fails.
-        self.held = 0..0;
+        // The buffer counts as empty if the read fails.
+        self.buffered = 0..0;
         self.buffer.resize(self.vectors.range_bytes(&rows).len(), 0);
         self.vectors.read_rows(&rows, &mut self.buffer)?;
-        self.held = rows;
+        self.buffered = rows;
         Ok(())
     }
 }
@@ -93,22 +94,22 @@ impl<'a> RowBlock<'a> {
         RowBlock { vectors, bytes, first: rows.start, count: rows.len() }
     }
 
-    /// The numbers of the rows.
+    /// Returns the numbers of the rows in the file.
     pub fn rows(&self) -> Range<usize> {
         self.first..self.first + self.count
     }
 
-    /// Row `row` of the file: little-endian elements, at any alignment.
+    /// Returns row `row` of the file: little-endian elements, at any alignment.
     ///
     /// # Panics
-    /// If the block does not hold it.
+    /// If the block does not hold the row.
     #[inline]
     pub fn row(&self, row: usize) -> &'a [u8] {
         let start = (row - self.first) * self.vectors.stride() + self.vectors.prefix_bytes();
         &self.bytes[start..start + self.vectors.row_bytes()]
     }
 
-    /// The rows `rows` of it, by their numbers in the file, as a block.
+    /// Returns the part of the block that holds `rows`, by their numbers in the file.
     ///
     /// # Panics
     /// If the block does not hold them.
@@ -118,18 +119,18 @@ impl<'a> RowBlock<'a> {
         RowBlock { vectors: self.vectors, bytes, first: rows.start, count: rows.len() }
     }
 
-    /// All rows without gaps; `None` if the format has gaps between rows.
+    /// Returns all rows without gaps; `None` if the format has gaps between rows.
     pub fn dense(&self) -> Option<&'a [u8]> {
         (self.vectors.prefix_bytes() == 0).then_some(self.bytes)
     }
 
-    /// Refuses NaN, infinity, and (`.fvecs`, `.bvecs`) a row of another length.
+    /// Refuses NaN, infinity, and (`.fvecs`, `.bvecs`) a row with another length.
     ///
     /// # Errors
     /// [`VectorError::NotFinite`] or [`VectorError::RowLength`] for the first bad row.
     pub fn check(&self) -> Result<(), VectorError> {
-        // Over the gaps too, so that a block is one pass: a right prefix, read as an f32, is finite, and a
-        // wrong one is found row by row below.
+        // The pass reads the prefixes too, so that a block is one slice. A correct prefix, read as an f32, is
+        // finite; a wrong one is found row by row below.
         let bytes = self.bytes.get(self.vectors.prefix_bytes()..).unwrap_or_default();
         if all_finite(self.vectors.element(), bytes) {
             return self.check_prefixes(self.rows());
@@ -143,13 +144,13 @@ impl<'a> RowBlock<'a> {
         Ok(())
     }
 
-    /// Checks that each of `rows` begins with the dim, where the format has rows that do.
+    /// Checks that the prefix of each of `rows` is the dim, if the format has prefixes.
     pub(crate) fn check_prefixes(&self, mut rows: Range<usize>) -> Result<(), VectorError> {
         let (stride, vectors) = (self.vectors.stride(), self.vectors);
         if vectors.prefix_bytes() == 0 {
             return Ok(());
         }
-        // Bits are read from bytes, which the prefix counts.
+        // The prefix counts the bytes of vectors that are taken as bits.
         let dim = if vectors.element() == Element::B1 { vectors.row_bytes() } else { vectors.dim() };
         rows.try_for_each(|row| {
             let prefix = &self.bytes[(row - self.first) * stride..];
@@ -157,7 +158,7 @@ impl<'a> RowBlock<'a> {
         })
     }
 
-    /// The error that names the first value of `row` that is not finite.
+    /// Returns the error that names the first value of `row` that is not finite.
     pub(crate) fn not_finite(&self, row: usize) -> VectorError {
         let (bytes, element) = (self.row(row), self.vectors.element());
         let dimension = first_non_finite(element, bytes).unwrap_or_default();
@@ -171,15 +172,15 @@ impl<'a> RowBlock<'a> {
         }
     }
 
-    /// The largest value of f32 or bf16 rows, by its magnitude; `None` for other elements, whose squares all fit f32, and
-    /// for no rows.
-    pub fn largest(&self) -> Option<Largest> {
+    /// Returns the value of the largest magnitude in f32 or bf16 rows. `None` for other elements, whose
+    /// squares all fit f32, and for a block without rows.
+    pub fn largest(&self) -> Option<LargestValue> {
         let halves = match self.vectors.element() {
             Element::F32 => false,
             Element::Bf16 => true,
             Element::F16 | Element::U8 | Element::I8 | Element::B1 => return None,
         };
-        // Magnitudes are ordered like their bits.
+        // Magnitudes have the order of their bits.
         let largest_of = |row: usize| {
             let row = self.row(row);
             if halves {
@@ -191,10 +192,10 @@ impl<'a> RowBlock<'a> {
         };
         let rows = self.rows().map(|row| (largest_of(row), row));
         let largest = rows.reduce(|a, b| if b.0 > a.0 { b } else { a });
-        largest.map(|(bits, row)| Largest { row, value: f32::from_bits(bits) })
+        largest.map(|(bits, row)| LargestValue { row, value: f32::from_bits(bits) })
     }
 
-    /// Adds the elements to a hash, the same in every format.
+    /// Adds the elements, without prefixes, to a hash.
     pub(crate) fn hash(&self, hash: &mut Xxh3) {
         match self.dense() {
             Some(bytes) => hash.update(bytes),
@@ -203,8 +204,8 @@ impl<'a> RowBlock<'a> {
     }
 }
 
-/// True if no element of `bytes` is NaN or infinite. Unlike [`first_non_finite`] it never leaves early,
-/// which lets the compiler use vector registers: several times faster where all is well.
+/// Returns true if no element of `bytes` is NaN or infinite. Unlike [`first_non_finite`] it never returns
+/// early, so the compiler can use vector registers: several times faster if all elements are finite.
 fn all_finite(element: Element, bytes: &[u8]) -> bool {
     match element {
         Element::F32 => !bytes

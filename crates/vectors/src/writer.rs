@@ -1,4 +1,4 @@
-//! Files of vectors and ids, written as a stream and never left half done.
+//! Streaming writers of files of vectors and ids. A file appears complete or not at all.
 
 use std::fs::File;
 use std::io::{BufWriter, Seek, SeekFrom, Write};
@@ -12,14 +12,14 @@ use super::format::{FileFormat, check_dim, check_whole_bytes};
 use super::ids::{IdFile, IdFormat, check_signed};
 use super::npy;
 
-/// Bytes gathered before the system is asked to write: few calls even for short rows.
+/// Bytes that are buffered before a write: few system calls even for short rows.
 const BUFFER_BYTES: usize = 1 << 20;
 
-/// Writes a file of vectors row by row; memory stays at one buffer however many there are.
+/// A writer of vectors, row by row. It takes the memory of one buffer for any number of vectors.
 ///
-/// Rows go to a temporary file in the same folder; [`VectorWriter::finish`] fills in the count, syncs, and
-/// renames it over `path`. Until then (an error, a cancellation, a crash) nothing is under the final name and
-/// what was there before stays; dropping the writer removes the temporary file.
+/// Rows go to a temporary file in the same folder. [`VectorWriter::finish`] fills in the count, syncs the
+/// file, and renames it to `path`. Until then (after an error, a cancellation, a crash) a file that was at
+/// `path` stays unchanged. Dropping the writer removes the temporary file.
 #[derive(Debug)]
 pub struct VectorWriter {
     output: AtomicFile,
@@ -30,14 +30,14 @@ pub struct VectorWriter {
 }
 
 impl VectorWriter {
-    /// Begins the file `path`, whose extension says the format, for vectors of `dim` elements.
+    /// Begins the file `path`, whose extension determines the format, for vectors of `dim` elements.
     ///
     /// # Errors
-    /// [`VectorError::UnknownExtension`], [`VectorError::WrongElement`] if the format has other elements,
+    /// [`VectorError::UnknownExtension`], [`VectorError::WrongElement`] if the format has another element,
     /// [`VectorError::Header`] for a bad dim, [`VectorError::Io`] if the folder cannot be written.
     pub fn create(path: impl AsRef<Path>, element: Element, dim: usize) -> Result<VectorWriter, VectorError> {
         let path = path.as_ref();
-        let format = FileFormat::of(path)?;
+        let format = FileFormat::from_path(path)?;
         match format.element() {
             Some(found) if found != element => {
                 return Err(VectorError::WrongElement { path: path.to_path_buf(), found, expected: element });
@@ -58,8 +58,8 @@ impl VectorWriter {
     /// Appends `rows`: any number of vectors, one after the other, little-endian.
     ///
     /// # Errors
-    /// [`VectorError::PartialRow`] if it is not a whole number of vectors, [`VectorError::Header`] if there
-    /// are more than a 32-bit count can say, [`VectorError::Io`] (a full disk).
+    /// [`VectorError::PartialRow`] if it is not a whole number of vectors, [`VectorError::Header`] if the
+    /// count no longer fits 32 bits, [`VectorError::Io`] (a full disk).
     pub fn push_rows(&mut self, rows: &[u8]) -> Result<(), VectorError> {
         let row_bytes = self.element.row_bytes(self.dim);
         let path = &self.output.path;
@@ -90,12 +90,12 @@ impl VectorWriter {
         Ok(())
     }
 
-    /// Vectors pushed so far.
+    /// Returns the number of vectors pushed so far.
     pub fn count(&self) -> u64 {
         self.count
     }
 
-    /// Completes the file and gives it its name, replacing what was there. Returns its path.
+    /// Completes the file and moves it to its final path, replacing any file there. Returns the path.
     ///
     /// # Errors
     /// [`VectorError::Empty`] if nothing was pushed, [`VectorError::Io`].
@@ -107,7 +107,7 @@ impl VectorWriter {
         self.output.finish(&header)
     }
 
-    /// The header for the present count.
+    /// Returns the header for the current count.
     fn header(&self) -> Vec<u8> {
         match self.format {
             FileFormat::Bin(_) => bin_header_bytes(self.count as u32, self.dim as u32),
@@ -117,17 +117,19 @@ impl VectorWriter {
     }
 }
 
-/// Writes `found` to `path` (`.ibin`, with the distances if there are any, or `.ivecs`, without), in the
-/// same all-or-nothing way as [`VectorWriter`].
+/// Writes `neighbors` to `path`: to `.ibin` with their distances, if they have any, or to `.ivecs` without.
+///
+/// The file appears complete or not at all, as with [`VectorWriter`].
 ///
 /// # Errors
-/// [`VectorError::UnknownExtension`], [`VectorError::Argument`] if there are more queries than 32 bits
-/// can count, [`VectorError::IdSigned`] for ids that `.ivecs` does not hold, [`VectorError::Io`].
-pub fn write_ids(path: impl AsRef<Path>, found: &IdFile) -> Result<(), VectorError> {
+/// [`VectorError::UnknownExtension`], [`VectorError::Argument`] if the number of queries does not fit 32
+/// bits, [`VectorError::IdSigned`] for ids that `.ivecs` cannot hold, [`VectorError::Io`].
+pub fn write_ids(path: impl AsRef<Path>, neighbors: &IdFile) -> Result<(), VectorError> {
     let path = path.as_ref();
-    let format = IdFormat::of(path)?;
-    let (Ok(queries), Ok(k)) = (u32::try_from(found.queries()), u32::try_from(found.k())) else {
-        let reason = format!("{} queries x {} ids; both have to fit 32 bits", found.queries(), found.k());
+    let format = IdFormat::from_path(path)?;
+    let (Ok(queries), Ok(k)) = (u32::try_from(neighbors.queries()), u32::try_from(neighbors.k())) else {
+        let (queries, k) = (neighbors.queries(), neighbors.k());
+        let reason = format!("got {queries} queries x {k} ids; both numbers must fit 32 bits");
         return Err(VectorError::Argument { path: path.to_path_buf(), reason });
     };
     let mut output = AtomicFile::create(path)?;
@@ -135,13 +137,13 @@ pub fn write_ids(path: impl AsRef<Path>, found: &IdFile) -> Result<(), VectorErr
         IdFormat::Ibin => {
             let header = bin_header_bytes(queries, k);
             output.append(&header)?;
-            found.all_ids().iter().try_for_each(|id| output.append(&id.to_le_bytes()))?;
-            let distances = found.all_distances().unwrap_or_default();
+            neighbors.all_ids().iter().try_for_each(|id| output.append(&id.to_le_bytes()))?;
+            let distances = neighbors.all_distances().unwrap_or_default();
             distances.iter().try_for_each(|d| output.append(&d.to_le_bytes()))?;
         }
         IdFormat::Ivecs => {
-            check_signed(found.all_ids(), found.k(), 0, path)?;
-            for row in found.all_ids().chunks_exact(found.k()) {
+            check_signed(neighbors.all_ids(), neighbors.k(), 0, path)?;
+            for row in neighbors.all_ids().chunks_exact(neighbors.k()) {
                 output.append(&k.to_le_bytes())?;
                 row.iter().try_for_each(|id| output.append(&id.to_le_bytes()))?;
             }
@@ -151,13 +153,15 @@ pub fn write_ids(path: impl AsRef<Path>, found: &IdFile) -> Result<(), VectorErr
     Ok(())
 }
 
-/// The header of a `.fbin` file and its like: count and dim, 8 bytes.
+/// Returns the 8-byte header of a `.?bin` file: count and dim.
 pub fn bin_header_bytes(count: u32, dim: u32) -> Vec<u8> {
     [count.to_le_bytes(), dim.to_le_bytes()].concat()
 }
 
-/// A file that appears under its name complete or not at all: its bytes go to a temporary file beside it, which is removed if the
-/// value is dropped before [`AtomicFile::finish`].
+/// A file that appears at its path complete or not at all.
+///
+/// Its bytes go to a temporary file in the same folder, which is removed if this is dropped before
+/// [`AtomicFile::finish`].
 #[derive(Debug)]
 pub struct AtomicFile {
     path: PathBuf,
@@ -177,7 +181,8 @@ impl AtomicFile {
         };
         let mut builder = tempfile::Builder::new();
         builder.prefix(".bathyal-").suffix(".partial");
-        // The file is not secret: give it what any new file gets, less the user's mask.
+        // A temporary file is private by default. This one gets the permissions of any new file, less the
+        // umask.
         #[cfg(unix)]
         builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
         let file = builder.tempfile_in(&folder).map_err(VectorError::io(path, "create the file"))?;
@@ -185,17 +190,17 @@ impl AtomicFile {
         Ok(AtomicFile { path: path.to_path_buf(), folder, output })
     }
 
-    /// The name that the file will have.
+    /// Returns the final path of the file.
     pub(super) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The folder that holds it.
+    /// Returns the folder of the file.
     pub(super) fn folder(&self) -> &Path {
         &self.folder
     }
 
-    /// Where its bytes go.
+    /// Returns the writer of the temporary file.
     pub(super) fn writer(&mut self) -> &mut impl Write {
         &mut self.output
     }
@@ -204,13 +209,13 @@ impl AtomicFile {
         self.output.write_all(bytes).map_err(VectorError::io(&self.path, "write the file"))
     }
 
-    /// Writes `header` over the first bytes, makes everything durable, and gives the file its name, replacing what was there. Returns
-    /// its path.
+    /// Writes `header` over the first bytes, makes everything durable, and moves the file to its final path,
+    /// replacing any file there. Returns the path.
     ///
     /// # Errors
     /// [`VectorError::Io`], such as a full disk.
     pub fn finish(mut self, header: &[u8]) -> Result<PathBuf, VectorError> {
-        self.seal(header).map_err(VectorError::io(&self.path, "write the file"))?;
+        self.write_header_and_sync(header).map_err(VectorError::io(&self.path, "write the file"))?;
         let failed = |e: std::io::IntoInnerError<_>| VectorError::Io {
             path: self.path.clone(),
             action: "write the file",
@@ -219,17 +224,17 @@ impl AtomicFile {
         let file = self.output.into_inner().map_err(failed)?;
         file.persist(&self.path).map_err(|e| VectorError::Io {
             path: self.path.clone(),
-            action: "give the finished file its name",
+            action: "rename the finished file to its name",
             source: e.error,
         })?;
-        // The rename itself is durable only once its folder is.
+        // The rename is durable only after the folder is synced.
         File::open(&self.folder)
             .and_then(|folder| folder.sync_all())
             .map_err(VectorError::io(&self.path, "sync the folder of the file"))?;
         Ok(self.path)
     }
 
-    fn seal(&mut self, header: &[u8]) -> std::io::Result<()> {
+    fn write_header_and_sync(&mut self, header: &[u8]) -> std::io::Result<()> {
         self.output.flush()?;
         let file = self.output.get_mut().as_file_mut();
         file.seek(SeekFrom::Start(0))?;

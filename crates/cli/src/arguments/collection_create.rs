@@ -46,7 +46,7 @@ impl FromStr for FieldArgument {
         let metric =
             match metric.map(str::parse::<MetricName>).transpose().map_err(|error| error.to_string())? {
                 None => None,
-                Some(MetricName::Of(metric)) => Some(metric),
+                Some(MetricName::Metric(metric)) => Some(metric),
                 // The number of bits that differ is what l2 counts of bits.
                 Some(MetricName::Hamming) => {
                     element = Element::B1;

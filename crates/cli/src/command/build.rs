@@ -23,7 +23,7 @@ struct Answer {
 }
 
 pub(super) fn run(arguments: &BuildArguments, console: &Console) -> Result<(), Failure> {
-    let (data, metric) = console.open_vectors(&arguments.data)?.under(arguments.metric.name)?;
+    let (data, metric) = console.open_vectors(&arguments.data)?.for_metric(arguments.metric.name)?;
     let options = options(arguments, metric, console)?;
     if arguments.plan {
         return super::build_plan::run(&data, &options, console);
@@ -51,7 +51,7 @@ fn options(arguments: &BuildArguments, metric: Metric, console: &Console) -> Res
         ));
     }
     let calibration = arguments.calibration.as_ref().map(|path| console.open_vectors(path)).transpose()?;
-    let calibration = calibration.map(|queries| queries.under(arguments.metric.name)).transpose()?;
+    let calibration = calibration.map(|queries| queries.for_metric(arguments.metric.name)).transpose()?;
     Ok(BuildOptions {
         metric,
         family: arguments.family.options.clone(),

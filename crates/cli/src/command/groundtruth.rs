@@ -23,9 +23,9 @@ struct Answer {
 
 pub(super) fn run(arguments: &GroundtruthArguments, console: &Console) -> Result<(), Failure> {
     // A wrong extension is better said before the work than after it.
-    IdFormat::of(&arguments.output)?;
-    let (data, metric) = console.open_vectors(&arguments.data)?.under(arguments.metric.name)?;
-    let (queries, _) = console.open_vectors(&arguments.queries)?.under(arguments.metric.name)?;
+    IdFormat::from_path(&arguments.output)?;
+    let (data, metric) = console.open_vectors(&arguments.data)?.for_metric(arguments.metric.name)?;
+    let (queries, _) = console.open_vectors(&arguments.queries)?.for_metric(arguments.metric.name)?;
     let k = arguments.k as usize;
     let card = arguments.device.card_alone().map_err(IndexError::from)?;
     let began = Instant::now();

@@ -32,7 +32,7 @@ pub(super) fn run(arguments: &SearchArguments, console: &Console) -> Result<(), 
     }
     if let Some(output) = &arguments.output {
         // A wrong extension is better said before the work than after it.
-        IdFormat::of(output)?;
+        IdFormat::from_path(output)?;
     }
     if !arguments.also.is_empty() {
         return super::many::run(arguments, console);

@@ -31,9 +31,9 @@ impl FileKind {
             "arrow" | "feather" | "ipc" => FileKind::Arrow { stream: false },
             "arrows" => FileKind::Arrow { stream: true },
             "jsonl" | "ndjson" => FileKind::JsonLines,
-            other if FileFormat::of(path).is_ok() || matches!(other, "ibin" | "ivecs") => {
+            other if FileFormat::from_path(path).is_ok() || matches!(other, "ibin" | "ivecs") => {
                 // Says of ids that they are no vectors.
-                FileFormat::of(path)?;
+                FileFormat::from_path(path)?;
                 FileKind::Vectors
             }
             other => {

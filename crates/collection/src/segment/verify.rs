@@ -9,7 +9,7 @@ use crate::place::Part;
 use arrow_array::RecordBatch;
 use bathyal_index::verify_in;
 use bathyal_store::Object;
-use bathyal_vectors::progress::{Progress, Unheard};
+use bathyal_vectors::progress::{CancelOnly, Progress};
 
 /// Bytes that are checked at once.
 const CHECKED_BYTES: u64 = 4 << 20;
@@ -133,7 +133,7 @@ impl Segment {
         let generation =
             self.place.store().open(&Part::Segment(self.entry.name.clone(), Some(field)).name())?;
         progress.stage("checking an index", u64::from(self.rows()));
-        let report = verify_in(&*generation, &Unheard(progress))?;
+        let report = verify_in(&*generation, &CancelOnly(progress))?;
         if report.fault_count > 0 {
             faults.extend(report.faults.iter().cloned());
             return Ok(());

@@ -17,7 +17,7 @@ use crate::format::stored::StoreAs;
 use crate::locate::holding;
 use bathyal_store::{Replace, Store};
 use bathyal_vectors::progress::Progress;
-use bathyal_vectors::{Largest, VectorFile};
+use bathyal_vectors::{LargestValue, VectorFile};
 use options::{BuildOptions, BuildReport, Details, Job, MOST_CALIBRATION_QUERIES, Target};
 use serde_json::Value;
 use std::borrow::Cow;
@@ -160,7 +160,7 @@ fn planned_source<'a>(data: &'a VectorFile, options: &BuildOptions) -> Source<'a
 fn source<'a>(
     data: &'a VectorFile,
     options: &BuildOptions,
-    largest: Option<Largest>,
+    largest: Option<LargestValue>,
     progress: &dyn Progress,
 ) -> Result<Source<'a>, IndexError> {
     let Some(store_as) = options.store_as else { return Ok(planned_source(data, options)) };
@@ -223,7 +223,7 @@ fn identity(
     data: &VectorFile,
     options: &BuildOptions,
     progress: &dyn Progress,
-) -> Result<(Identity, Option<Largest>), IndexError> {
+) -> Result<(Identity, Option<LargestValue>), IndexError> {
     // Named one by one, so that a new option is thought about. The memory shapes what is placed together, which families
     // add; threads, what is replaced, where files lie and who
     // does the work shape nothing.

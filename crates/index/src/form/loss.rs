@@ -8,7 +8,7 @@ use crate::format::stored::Loss;
 use bathyal_gpu::Card;
 use bathyal_kernels::{Element, Metric, TopK, normalize_f32};
 use bathyal_vectors::groundtruth::GroundTruthError;
-use bathyal_vectors::progress::{Progress, Unheard};
+use bathyal_vectors::progress::{CancelOnly, Progress};
 use bathyal_vectors::{IdFile, RowReader, VectorFile};
 use rand::rngs::SmallRng;
 use rand::seq::index::sample;
@@ -194,7 +194,7 @@ impl Measurement<'_> {
                 values.iter().for_each(|value| decoded.extend_from_slice(&value.to_le_bytes()));
             }
             let decoded = VectorFile::from_rows(Element::F32, dim, decoded)?;
-            let found = self.exact(&decoded, queries, k.min(rows), &Unheard(self.progress))?;
+            let found = self.exact(&decoded, queries, k.min(rows), &CancelOnly(self.progress))?;
             for (query, nearest) in nearest.iter_mut().enumerate() {
                 let distances = found.distances(query).unwrap_or_default();
                 for (id, distance) in found.ids(query).iter().zip(distances) {

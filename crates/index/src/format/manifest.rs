@@ -178,7 +178,7 @@ impl Manifest {
     pub fn metric(&self) -> Result<Metric, String> {
         let name = self.metric.parse().map_err(|_| format!("unknown metric {:?}", self.metric))?;
         let metric = match name {
-            MetricName::Of(metric) => metric,
+            MetricName::Metric(metric) => metric,
             MetricName::Hamming => Metric::L2,
         };
         require(

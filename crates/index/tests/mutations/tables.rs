@@ -57,7 +57,7 @@ pub fn functions(bytes: &[u8]) {
     let Ok(functions) = CompoundHashes::from_bytes(bytes, DIM, TABLES, HASHES) else { return };
     assert_eq!(functions.to_bytes(), bytes);
     let mut points = vec![1.0, -2.0, 0.0, 1e19, -1e-30, 7.0, 7.0, 7.0, 7.0, 7.0];
-    functions.centred(&mut points);
+    functions.subtract_centre(&mut points);
     let (mut scratch, mut keys) = (HashScratch::default(), Vec::new());
     for table in 0..TABLES {
         functions.keys(table, &points, &mut scratch, &mut keys);

@@ -1,11 +1,14 @@
-//! Time of a distance, hot and over random rows of a large array, beside SimSIMD in the same run.
+//! Benchmark: time of a distance, with hot data and over random rows of a large array, compared with SimSIMD
+//! in the same run.
 //!
 //! `cargo bench -p bathyal-kernels --bench distance -- [--quick] [FILTER]`, where FILTER is a part of
-//! `u8/l2/128`, or of `f32-i8/l2/128` for queries of f32 against rows of bytes, which peers have no kernel for. With `RUSTFLAGS="--cfg numkong"` NumKong, SimSIMD's successor, is measured too.
+//! `u8/l2/128`, or of `f32-i8/l2/128` for f32 queries and rows of bytes, for which the peers have no kernel.
+//! With `RUSTFLAGS="--cfg numkong"` it also measures NumKong, the successor of SimSIMD.
 //!
-//! Peers are called by their C symbols, once a distance. Every number is the median of several
-//! repeats, in which the sides take turns. `x` is our time over theirs: below 1 we are faster.
-//! `peak` is the share of this core's multiply-adds (one a component), `read` that of its bandwidth.
+//! Peers are called by their C symbols, once for each distance. Every number is the median of several
+//! repeats, in which the libraries take turns. `x` is our time over theirs: below 1 ours is faster. `peak` is
+//! the share of this core's peak rate of multiply-adds (one for each component), `read` that of its
+//! bandwidth.
 
 mod peers;
 mod roofline;
@@ -15,13 +18,13 @@ use peers::Peer;
 use std::hint::black_box;
 
 const DIMS: [usize; 11] = [32, 64, 96, 100, 128, 256, 384, 768, 960, 1024, 1536];
-/// More than any last-level cache that this is likely to run on.
+/// Bytes of the array: more than the last-level cache of any likely machine.
 const ARRAY_BYTES: usize = 512 << 20;
-/// Ids scored in one call, as by a graph search that expands a few vertices.
+/// Ids that are scored in one call, as in a graph search that expands a few vertices.
 const BATCH: usize = 64;
-/// Distinct random ids a shape: their rows do not fit the caches.
+/// Random ids for each shape. Their rows do not fit the caches.
 const IDS: usize = 1 << 16;
-/// Slower by more than this is beyond the noise of a quiet machine.
+/// Ratio of times above which a difference is more than the noise of a quiet machine.
 const NOISE: f64 = 1.05;
 
 struct Options {
@@ -45,11 +48,12 @@ fn options() -> Options {
     options
 }
 
-/// Start of the array: a huge page's, and so every cache line's.
+/// Alignment of the array: that of a huge page, and so of a cache line.
 const ALIGNMENT: usize = 2 << 20;
 
-/// Bytes that are ordinary numbers as every element type: halves from 1 to 2, floats of some 0.01.
-/// On huge pages where there are any, or page walks would be what is measured.
+/// Returns bytes that are ordinary numbers as every element type (halves from 1 to 2, floats of some 0.01),
+/// and the offset at which the aligned array starts. The array asks for huge pages; without them the
+/// benchmark would measure page walks.
 fn array() -> (Vec<u8>, usize) {
     let mut bytes = Vec::<u8>::with_capacity(ARRAY_BYTES + ALIGNMENT);
     #[cfg(target_os = "linux")]
@@ -70,7 +74,8 @@ fn array() -> (Vec<u8>, usize) {
     (bytes, start)
 }
 
-/// Nanoseconds that this thread has run: what the scheduler gives to others does not count.
+/// Returns the nanoseconds that this thread has run. Time that the scheduler gives to other threads does not
+/// count.
 #[cfg(unix)]
 fn clock_ns() -> u64 {
     let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
@@ -87,12 +92,13 @@ fn clock_ns() -> u64 {
     START.get_or_init(Instant::now).elapsed().as_nanos() as u64
 }
 
-/// Nanoseconds a distance of `work`, which computes as many distances as it returns.
+/// Returns the nanoseconds a distance takes in `work`, which returns the number of distances that it
+/// computed.
 fn time(slice_ns: u64, work: &mut dyn FnMut() -> usize) -> f64 {
     let start = clock_ns();
     let mut done = 0;
     loop {
-        // The clock is a system call: not too often.
+        // The clock is a system call, so it is not read after every call of `work`.
         for _ in 0..8 {
             done += work();
         }
@@ -103,7 +109,7 @@ fn time(slice_ns: u64, work: &mut dyn FnMut() -> usize) -> f64 {
     }
 }
 
-/// The median of each contestant, their slices taken in turns.
+/// Returns the median time of each contestant. The contestants take turns.
 fn medians(options: &Options, contestants: &mut [Box<dyn FnMut() -> usize + '_>]) -> Vec<f64> {
     let mut times = vec![Vec::new(); contestants.len()];
     for _ in 0..options.repeats {
@@ -120,7 +126,7 @@ fn medians(options: &Options, contestants: &mut [Box<dyn FnMut() -> usize + '_>]
         .collect()
 }
 
-/// One pair of vectors over and over: compute and call overhead alone.
+/// Measures one pair of vectors over and over: only computation and call overhead.
 fn hot(options: &Options, distance: &Distance, peers: &[Peer], array: &[u8]) -> Vec<f64> {
     const CALLS: usize = 256;
     let (a, rest) = array.split_at(distance.query_bytes());
@@ -142,7 +148,7 @@ fn hot(options: &Options, distance: &Distance, peers: &[Peer], array: &[u8]) -> 
     medians(options, &mut contestants)
 }
 
-/// Random rows of the whole array.
+/// Measures random rows of the whole array.
 fn scattered(options: &Options, distance: &Distance, peers: &[Peer], array: &[u8], ids: &[u32]) -> Vec<f64> {
     let stride = distance.row_bytes();
     let query = &array[..distance.query_bytes()];
@@ -171,7 +177,7 @@ fn scattered(options: &Options, distance: &Distance, peers: &[Peer], array: &[u8
     medians(options, &mut contestants)
 }
 
-/// What queries and rows may be made of: a name, whether queries are of f32 whatever the rows, and the rows.
+/// Returns the measured kinds: a name, true if queries are f32 for any rows, and the element of the rows.
 fn kinds() -> impl Iterator<Item = (String, bool, Element)> {
     let same = Element::ALL.map(|element| (element.to_string(), false, element));
     let smaller = [Element::F16, Element::I8].map(|element| (format!("f32-{element}"), true, element));
@@ -186,7 +192,8 @@ fn main() {
     let floats = roofline::float_components_a_nanosecond();
     let bytes = roofline::byte_components_a_nanosecond();
     println!(
-        "{}: {bandwidth:.1} GB/s read by one thread, {floats:.0} float and {bytes:.0} byte multiply-adds a ns",
+        "{}: {bandwidth:.1} GB/s read by one thread, {floats:.0} float and {bytes:.0} byte multiply-adds \
+         a ns",
         Isa::best()
     );
     let names = peers::NAMES.map(|name| format!(" {name:>9}      x"));
@@ -197,14 +204,14 @@ fn main() {
         for metric in Metric::ALL {
             for dim in DIMS {
                 let shape = format!("{name}/{metric}/{dim}");
-                // Of bits the peers have the Hamming distance alone, of whole bytes.
+                // For bits the peers have only the Hamming distance, over whole bytes.
                 let no_peer =
                     element == Element::B1 && (metric != Metric::L2 || dim % 8 != 0 || cfg!(numkong));
                 if !shape.contains(&options.filter) || no_peer {
                     continue;
                 }
-                let by = if of_floats { Distance::of_floats } else { Distance::new };
-                let distance = by(element, metric, dim);
+                let create = if of_floats { Distance::of_floats } else { Distance::new };
+                let distance = create(element, metric, dim);
                 let peers = if of_floats { Vec::new() } else { peers::all(element, metric).to_vec() };
                 let peak = if element.is_float() || of_floats { floats } else { bytes };
                 let hot = hot(&options, &distance, &peers, array);

@@ -1,4 +1,5 @@
-//! The libraries measured beside ours, by their C symbols: the thinnest way into them.
+//! Other libraries that the benchmark compares with ours. It calls their C symbols directly, which has the
+//! least overhead.
 
 use bathyal_kernels::{Element, Metric};
 use simsimd as _;
@@ -8,10 +9,10 @@ pub const NAMES: [&str; 1] = ["simsimd"];
 #[cfg(numkong)]
 pub const NAMES: [&str; 2] = ["simsimd", "numkong"];
 
-/// A function of another library; the result is written as 32 or 64 bits.
+/// A distance function of another library. It writes its result as 32 or 64 bits.
 #[derive(Clone, Copy)]
 pub struct Peer {
-    /// Components that a length of 1 stands for.
+    /// Components in a unit of the length argument.
     unit: usize,
     function: unsafe extern "C" fn(*const u8, *const u8, u64, *mut f64),
 }
@@ -19,7 +20,7 @@ pub struct Peer {
 impl Peer {
     pub fn between(self, a: &[u8], b: &[u8], dim: usize) -> f32 {
         let mut result = 0.0;
-        // SAFETY: both slices hold `dim` components, and no result is longer than 64 bits.
+        // SAFETY: both slices hold `dim` components, and a result has at most 64 bits.
         unsafe { (self.function)(a.as_ptr(), b.as_ptr(), (dim / self.unit) as u64, &mut result) };
         result as f32
     }
@@ -59,7 +60,7 @@ fn simsimd(element: Element, metric: Metric) -> Peer {
         Element::U8 => [simsimd_l2sq_u8, simsimd_dot_u8, simsimd_cos_u8],
         Element::I8 => [simsimd_l2sq_i8, simsimd_dot_i8, simsimd_cos_i8],
         Element::Bf16 => [simsimd_l2sq_bf16, simsimd_dot_bf16, simsimd_cos_bf16],
-        // It has no other distance of bits.
+        // SimSIMD has no other distance of bits.
         Element::B1 => [simsimd_hamming_b8; 3],
     };
     let unit = if element == Element::B1 { 8 } else { 1 };
@@ -87,7 +88,7 @@ mod numkong {
             Element::U8 => [nk_sqeuclidean_u8, nk_dot_u8, nk_angular_u8],
             Element::I8 => [nk_sqeuclidean_i8, nk_dot_i8, nk_angular_i8],
             Element::Bf16 => [nk_sqeuclidean_bf16, nk_dot_bf16, nk_angular_bf16],
-            Element::B1 => unreachable!("not measured beside it"),
+            Element::B1 => unreachable!("the benchmark skips bits with NumKong"),
         };
         Peer { unit: 1, function: functions[metric as usize] }
     }

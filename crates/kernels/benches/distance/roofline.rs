@@ -1,9 +1,9 @@
-//! What this core can do at best: bytes it reads and multiply-adds it computes a nanosecond.
+//! Peak rates of this core: bytes read and multiply-adds computed in a nanosecond.
 
 use crate::clock_ns;
 use std::hint::black_box;
 
-/// Best of a few passes over `array`, in GB/s.
+/// Returns the read bandwidth in GB/s: the best of a few passes over `array`.
 pub fn read_bandwidth(array: &[u8]) -> f64 {
     (0..5)
         .map(|_| {
@@ -21,7 +21,7 @@ fn sum(array: &[u8]) -> u64 {
         lanes(array)
     }
     if std::is_x86_feature_detected!("avx2") {
-        // SAFETY: AVX2 is there.
+        // SAFETY: the CPU has AVX2.
         unsafe { wide(array) }
     } else {
         lanes(array)
@@ -44,12 +44,13 @@ fn lanes(array: &[u8]) -> u64 {
     sums.into_iter().fold(0, u64::wrapping_add)
 }
 
-/// Rounds of a peak loop: some milliseconds.
+/// Rounds of a peak loop, which take some milliseconds.
 const ROUNDS: usize = 1 << 20;
-/// Independent sums: more than latency times issue width.
+/// Number of independent sums: more than latency times issue width.
 const SUMS: usize = 12;
 
-/// Best of a few runs of `work`, which computes `components` multiply-adds.
+/// Returns the multiply-adds a nanosecond of `work`, which computes `components` of them: the best of a few
+/// runs.
 fn rate(components: usize, work: impl Fn()) -> f64 {
     (0..9)
         .map(|_| {
@@ -60,39 +61,40 @@ fn rate(components: usize, work: impl Fn()) -> f64 {
         .fold(0.0, f64::max)
 }
 
-/// Float multiply-adds a nanosecond.
+/// Returns the peak rate of float multiply-adds a nanosecond.
 pub fn float_components_a_nanosecond() -> f64 {
     #[cfg(target_arch = "x86_64")]
     {
         if std::is_x86_feature_detected!("avx512f") {
-            // SAFETY: AVX-512 is there.
+            // SAFETY: the CPU has AVX-512.
             return rate(ROUNDS * SUMS * 16, || unsafe { x86::fma_512() });
         }
         if std::is_x86_feature_detected!("fma") {
-            // SAFETY: FMA is there.
+            // SAFETY: the CPU has FMA.
             return rate(ROUNDS * SUMS * 8, || unsafe { x86::fma_256() });
         }
     }
     rate(ROUNDS * SUMS * 4, plain)
 }
 
-/// Byte multiply-adds a nanosecond.
+/// Returns the peak rate of byte multiply-adds a nanosecond.
 pub fn byte_components_a_nanosecond() -> f64 {
     #[cfg(target_arch = "x86_64")]
     {
         if std::is_x86_feature_detected!("avx512vnni") {
-            // SAFETY: AVX-512 VNNI is there.
+            // SAFETY: the CPU has AVX-512 VNNI.
             return rate(ROUNDS * SUMS * 64, || unsafe { x86::dpbusd_512() });
         }
         if std::is_x86_feature_detected!("avx2") {
-            // SAFETY: AVX2 is there.
+            // SAFETY: the CPU has AVX2.
             return rate(ROUNDS * SUMS * 16, || unsafe { x86::madd_256() });
         }
     }
     rate(ROUNDS * SUMS * 4, plain)
 }
 
-/// What the compiler makes of four lanes where no ISA is known here.
+/// Computes multiply-adds in four lanes with the code that the compiler generates, for CPUs without an ISA
+/// here.
 fn plain() {
     let mut sums = [[0.0_f32; 4]; SUMS];
     let factor = black_box([0.5_f32; 4]);
@@ -134,7 +136,7 @@ mod x86 {
     peak!(fma_256, "avx2,fma", _mm256_setzero_ps(), _mm256_set1_ps(0.5), |sum, factor| _mm256_fmadd_ps(
         sum, factor, factor
     ));
-    // The factor depends on the sum, or the compiler would multiply once for all rounds.
+    // The factor depends on the sum. Otherwise the compiler would multiply once for all rounds.
     peak!(dpbusd_512, "avx512f,avx512vnni", _mm512_setzero_si512(), _mm512_set1_epi8(1), |sum, factor| {
         _mm512_dpbusd_epi32(sum, sum, factor)
     });

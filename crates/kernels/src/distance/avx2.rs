@@ -1,4 +1,4 @@
-//! AVX2 with FMA and F16C. Tails are read in overlapping pieces, never past the end.
+//! Kernels for AVX2 with FMA and F16C. Tails are read in overlapping pieces, never past the end.
 
 use super::bits;
 use super::kernel::{self, Cosine, InnerProduct, Kernel, Moments, SquaredL2, Table, tail_bytes};
@@ -14,7 +14,7 @@ use std::marker::PhantomData;
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
 unsafe fn load_bytes(at: *const u8, count: usize) -> __m128i {
-    // SAFETY: the same contract as this function's.
+    // SAFETY: this function has the same contract.
     let bytes = unsafe { tail_bytes(at, count) };
     _mm_set_epi64x((bytes >> 64) as i64, bytes as i64)
 }
@@ -34,7 +34,7 @@ struct F32;
 struct F16;
 struct Bf16;
 
-/// Eight set lanes, then eight clear ones: a window of it is the mask of a tail.
+/// Eight set lanes, then eight clear ones. A window of eight is the mask of a tail.
 static TAIL_MASKS: [i32; 16] = [-1, -1, -1, -1, -1, -1, -1, -1, 0, 0, 0, 0, 0, 0, 0, 0];
 
 impl FloatLanes for F32 {
@@ -43,15 +43,15 @@ impl FloatLanes for F32 {
     #[inline]
     #[target_feature(enable = "avx2,fma,f16c")]
     unsafe fn load(at: *const u8) -> __m256 {
-        // SAFETY: the caller vouches for 32 bytes.
+        // SAFETY: the caller guarantees 32 bytes.
         unsafe { _mm256_loadu_ps(at.cast()) }
     }
 
     #[inline]
     #[target_feature(enable = "avx2,fma,f16c")]
     unsafe fn load_part(at: *const u8, count: usize) -> __m256 {
-        // SAFETY: `count` is at most 8, so the window lies in the table; a masked load reads what
-        // the mask names.
+        // SAFETY: `count` is at most 8, so the window is within the table. A masked load reads only the lanes
+        // of the mask.
         unsafe {
             let mask = _mm256_loadu_si256(TAIL_MASKS.as_ptr().add(8 - count).cast());
             _mm256_maskload_ps(at.cast(), mask)
@@ -65,19 +65,19 @@ impl FloatLanes for F16 {
     #[inline]
     #[target_feature(enable = "avx2,fma,f16c")]
     unsafe fn load(at: *const u8) -> __m256 {
-        // SAFETY: the caller vouches for 16 bytes.
+        // SAFETY: the caller guarantees 16 bytes.
         unsafe { _mm256_cvtph_ps(_mm_loadu_si128(at.cast())) }
     }
 
     #[inline]
     #[target_feature(enable = "avx2,fma,f16c")]
     unsafe fn load_part(at: *const u8, count: usize) -> __m256 {
-        // SAFETY: the caller vouches for `count` components, which are fewer than 16 bytes.
+        // SAFETY: the caller guarantees `count` components, which are fewer than 16 bytes.
         unsafe { _mm256_cvtph_ps(load_bytes(at, count * 2)) }
     }
 }
 
-/// The upper halves of eight floats, as those floats.
+/// Returns the eight floats whose upper halves are `halves`.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
 fn widened(halves: __m128i) -> __m256 {
@@ -90,14 +90,14 @@ impl FloatLanes for Bf16 {
     #[inline]
     #[target_feature(enable = "avx2,fma,f16c")]
     unsafe fn load(at: *const u8) -> __m256 {
-        // SAFETY: the caller vouches for 16 bytes.
+        // SAFETY: the caller guarantees 16 bytes.
         widened(unsafe { _mm_loadu_si128(at.cast()) })
     }
 
     #[inline]
     #[target_feature(enable = "avx2,fma,f16c")]
     unsafe fn load_part(at: *const u8, count: usize) -> __m256 {
-        // SAFETY: the caller vouches for `count` components, which are fewer than 16 bytes.
+        // SAFETY: the caller guarantees `count` components, which are fewer than 16 bytes.
         widened(unsafe { load_bytes(at, count * 2) })
     }
 }
@@ -110,14 +110,14 @@ macro_rules! byte_lanes {
             #[inline]
             #[target_feature(enable = "avx2,fma,f16c")]
             unsafe fn load(at: *const u8) -> __m256 {
-                // SAFETY: the caller vouches for 8 bytes.
+                // SAFETY: the caller guarantees 8 bytes.
                 unsafe { _mm256_cvtepi32_ps($widen(_mm_loadl_epi64(at.cast()))) }
             }
 
             #[inline]
             #[target_feature(enable = "avx2,fma,f16c")]
             unsafe fn load_part(at: *const u8, count: usize) -> __m256 {
-                // SAFETY: the caller vouches for `count` components, which are fewer than 16 bytes.
+                // SAFETY: the caller guarantees `count` components, which are fewer than 16 bytes.
                 unsafe { _mm256_cvtepi32_ps($widen(load_bytes(at, count))) }
             }
         }
@@ -127,10 +127,10 @@ macro_rules! byte_lanes {
 byte_lanes!(U8, _mm256_cvtepu8_epi32);
 byte_lanes!(I8, _mm256_cvtepi8_epi32);
 
-/// Components of `A` against components of `B`, both as floats.
+/// Kernels of components `A` and `B`, both used as floats.
 struct Float<A, B>(PhantomData<(A, B)>);
 
-/// Feeds 32 components a round to four independent sums, then what is left to the same sums.
+/// Passes 32 components a round to four independent steps, then the rest to the same steps.
 macro_rules! float_pass {
     ($of_a:ident, $of_b:ident, $a:ident, $b:ident, $dim:ident, $step:expr) => {{
         let a = |index: usize| $a.wrapping_add(index * $of_a::SIZE);
@@ -177,7 +177,7 @@ impl<A: FloatLanes, B: FloatLanes> Kernel for Float<A, B> {
             let difference = _mm256_sub_ps(x, y);
             sums[lane] = _mm256_fmadd_ps(difference, difference, sums[lane]);
         };
-        // SAFETY: the caller vouches for `dim` components, and no more are read.
+        // SAFETY: the caller guarantees `dim` components, and no more are read.
         unsafe { float_pass!(A, B, a, b, dim, step) };
         sum_of(sums)
     }
@@ -189,7 +189,7 @@ impl<A: FloatLanes, B: FloatLanes> Kernel for Float<A, B> {
         let mut step = |lane: usize, x: __m256, y: __m256| {
             sums[lane] = _mm256_fmadd_ps(x, y, sums[lane]);
         };
-        // SAFETY: the caller vouches for `dim` components, and no more are read.
+        // SAFETY: the caller guarantees `dim` components, and no more are read.
         unsafe { float_pass!(A, B, a, b, dim, step) };
         sum_of(sums)
     }
@@ -205,7 +205,7 @@ impl<A: FloatLanes, B: FloatLanes> Kernel for Float<A, B> {
             aa[lane] = _mm256_fmadd_ps(x, x, aa[lane]);
             bb[lane] = _mm256_fmadd_ps(y, y, bb[lane]);
         };
-        // SAFETY: the caller vouches for `dim` components, and no more are read.
+        // SAFETY: the caller guarantees `dim` components, and no more are read.
         unsafe { float_pass!(A, B, a, b, dim, step) };
         Moments { ab: sum_of(ab), aa: sum_of(aa), bb: sum_of(bb) }
     }
@@ -216,8 +216,8 @@ trait WideLanes {
     /// # Safety
     /// AVX2.
     unsafe fn widen(bytes: __m128i) -> __m256i;
-    /// A sum of products as a number.
-    fn number(sum: i32) -> f32;
+    /// Converts a sum of products to a float.
+    fn to_float(sum: i32) -> f32;
 }
 
 struct U8;
@@ -231,7 +231,7 @@ impl WideLanes for U8 {
     }
 
     #[inline]
-    fn number(sum: i32) -> f32 {
+    fn to_float(sum: i32) -> f32 {
         sum as u32 as f32
     }
 }
@@ -244,14 +244,14 @@ impl WideLanes for I8 {
     }
 
     #[inline]
-    fn number(sum: i32) -> f32 {
+    fn to_float(sum: i32) -> f32 {
         sum as f32
     }
 }
 
 struct Integer<L>(PhantomData<L>);
 
-/// Feeds 32 components a round to two independent sums, then what is left to the same sums.
+/// Passes 32 components a round to two independent steps, then the rest to the same steps.
 macro_rules! integer_pass {
     ($lanes:ident, $a:ident, $b:ident, $dim:ident, $step:expr) => {{
         let load = |base: *const u8, index: usize| $lanes::widen(_mm_loadu_si128(base.add(index).cast()));
@@ -272,7 +272,8 @@ macro_rules! integer_pass {
     }};
 }
 
-/// The sum of all lanes, which wraps to the right 32 bits: see [`super::MAX_SIMD_DIM`].
+/// Returns the sum of all lanes. Additions may wrap, but the final 32 bits are correct: see
+/// [`super::MAX_SIMD_DIM`].
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
 fn total(sums: [__m256i; 2]) -> i32 {
@@ -291,7 +292,7 @@ impl<L: WideLanes> Kernel for Integer<L> {
             let difference = _mm256_sub_epi16(x, y);
             sums[lane] = _mm256_add_epi32(sums[lane], _mm256_madd_epi16(difference, difference));
         };
-        // SAFETY: the caller vouches for `dim` components, and no more are read.
+        // SAFETY: the caller guarantees `dim` components, and no more are read.
         unsafe { integer_pass!(L, a, b, dim, step) };
         total(sums) as u32 as f32
     }
@@ -303,9 +304,9 @@ impl<L: WideLanes> Kernel for Integer<L> {
         let mut step = |lane: usize, x: __m256i, y: __m256i| {
             sums[lane] = _mm256_add_epi32(sums[lane], _mm256_madd_epi16(x, y));
         };
-        // SAFETY: the caller vouches for `dim` components, and no more are read.
+        // SAFETY: the caller guarantees `dim` components, and no more are read.
         unsafe { integer_pass!(L, a, b, dim, step) };
-        L::number(total(sums))
+        L::to_float(total(sums))
     }
 
     #[inline]
@@ -319,15 +320,15 @@ impl<L: WideLanes> Kernel for Integer<L> {
             aa[lane] = _mm256_add_epi32(aa[lane], _mm256_madd_epi16(x, x));
             bb[lane] = _mm256_add_epi32(bb[lane], _mm256_madd_epi16(y, y));
         };
-        // SAFETY: the caller vouches for `dim` components, and no more are read.
+        // SAFETY: the caller guarantees `dim` components, and no more are read.
         unsafe { integer_pass!(L, a, b, dim, step) };
-        Moments { ab: L::number(total(ab)), aa: total(aa) as u32 as f32, bb: total(bb) as u32 as f32 }
+        Moments { ab: L::to_float(total(ab)), aa: total(aa) as u32 as f32, bb: total(bb) as u32 as f32 }
     }
 }
 
 kernel::batch_loop!("avx2,fma,f16c");
 
-/// The AVX2 kernels of an element type and a metric.
+/// Returns the AVX2 kernels of an element type and a metric.
 pub(super) fn table(element: Element, metric: Metric) -> Table {
     match element {
         Element::F32 => for_metric::<Float<F32, F32>>(metric),
@@ -339,7 +340,7 @@ pub(super) fn table(element: Element, metric: Metric) -> Table {
     }
 }
 
-/// The AVX2 kernels of queries of f32 against rows of an element type.
+/// Returns the AVX2 kernels for f32 queries and rows of an element type.
 pub(super) fn table_of_floats(rows: Element, metric: Metric) -> Table {
     match rows {
         Element::F32 => for_metric::<Float<F32, F32>>(metric),

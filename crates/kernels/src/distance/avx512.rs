@@ -1,4 +1,4 @@
-//! AVX-512 F, BW, DQ and VL. Tails are masked loads, which touch no byte past the end.
+//! Kernels for AVX-512 F, BW, DQ and VL. Tails are masked loads, which read no byte past the end.
 
 use super::kernel::{self, Cosine, InnerProduct, Kernel, Moments, SquaredL2, Table};
 use super::{bf16, bits};
@@ -14,7 +14,7 @@ trait FloatLanes {
     /// AVX-512, and 16 components readable at `at`.
     unsafe fn load(at: *const u8) -> __m512;
     /// # Safety
-    /// AVX-512, and the components that `mask` names readable at `at`; the others become zero.
+    /// AVX-512, and the components of `mask` readable at `at`; the others become zero.
     unsafe fn load_masked(at: *const u8, mask: __mmask16) -> __m512;
 }
 
@@ -28,14 +28,14 @@ impl FloatLanes for F32 {
     #[inline]
     #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,fma,f16c")]
     unsafe fn load(at: *const u8) -> __m512 {
-        // SAFETY: the caller vouches for 64 bytes.
+        // SAFETY: the caller guarantees 64 bytes.
         unsafe { _mm512_loadu_ps(at.cast()) }
     }
 
     #[inline]
     #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,fma,f16c")]
     unsafe fn load_masked(at: *const u8, mask: __mmask16) -> __m512 {
-        // SAFETY: a masked load reads what the mask names.
+        // SAFETY: a masked load reads only the lanes of the mask.
         unsafe { _mm512_maskz_loadu_ps(mask, at.cast()) }
     }
 }
@@ -46,19 +46,19 @@ impl FloatLanes for F16 {
     #[inline]
     #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,fma,f16c")]
     unsafe fn load(at: *const u8) -> __m512 {
-        // SAFETY: the caller vouches for 32 bytes.
+        // SAFETY: the caller guarantees 32 bytes.
         unsafe { _mm512_cvtph_ps(_mm256_loadu_si256(at.cast())) }
     }
 
     #[inline]
     #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,fma,f16c")]
     unsafe fn load_masked(at: *const u8, mask: __mmask16) -> __m512 {
-        // SAFETY: a masked load reads what the mask names.
+        // SAFETY: a masked load reads only the lanes of the mask.
         unsafe { _mm512_cvtph_ps(_mm256_maskz_loadu_epi16(mask, at.cast())) }
     }
 }
 
-/// The upper halves of sixteen floats, as those floats.
+/// Returns the sixteen floats whose upper halves are `halves`.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,fma,f16c")]
 fn widened(halves: __m256i) -> __m512 {
@@ -71,14 +71,14 @@ impl FloatLanes for Bf16 {
     #[inline]
     #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,fma,f16c")]
     unsafe fn load(at: *const u8) -> __m512 {
-        // SAFETY: the caller vouches for 32 bytes.
+        // SAFETY: the caller guarantees 32 bytes.
         widened(unsafe { _mm256_loadu_si256(at.cast()) })
     }
 
     #[inline]
     #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,fma,f16c")]
     unsafe fn load_masked(at: *const u8, mask: __mmask16) -> __m512 {
-        // SAFETY: a masked load reads what the mask names.
+        // SAFETY: a masked load reads only the lanes of the mask.
         widened(unsafe { _mm256_maskz_loadu_epi16(mask, at.cast()) })
     }
 }
@@ -91,14 +91,14 @@ macro_rules! byte_lanes {
             #[inline]
             #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,fma,f16c")]
             unsafe fn load(at: *const u8) -> __m512 {
-                // SAFETY: the caller vouches for 16 bytes.
+                // SAFETY: the caller guarantees 16 bytes.
                 unsafe { _mm512_cvtepi32_ps($widen(_mm_loadu_si128(at.cast()))) }
             }
 
             #[inline]
             #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,fma,f16c")]
             unsafe fn load_masked(at: *const u8, mask: __mmask16) -> __m512 {
-                // SAFETY: a masked load reads what the mask names.
+                // SAFETY: a masked load reads only the lanes of the mask.
                 unsafe { _mm512_cvtepi32_ps($widen(_mm_maskz_loadu_epi8(mask, at.cast()))) }
             }
         }
@@ -108,10 +108,10 @@ macro_rules! byte_lanes {
 byte_lanes!(U8, _mm512_cvtepu8_epi32);
 byte_lanes!(I8, _mm512_cvtepi8_epi32);
 
-/// Components of `A` against components of `B`, both as floats.
+/// Kernels of components `A` and `B`, both used as floats.
 struct Float<A, B>(PhantomData<(A, B)>);
 
-/// Feeds 64 components a round to four independent sums, then what is left to the same sums.
+/// Passes 64 components a round to four independent steps, then the rest to the same steps.
 macro_rules! float_pass {
     ($of_a:ident, $of_b:ident, $a:ident, $b:ident, $dim:ident, $step:expr) => {{
         let a = |index: usize| $a.wrapping_add(index * $of_a::SIZE);
@@ -147,7 +147,7 @@ fn sum_of(sums: [__m512; 4]) -> f32 {
     _mm512_reduce_add_ps(pair)
 }
 
-/// Three sums at once, which takes half the steps of one after another.
+/// Reduces three sums together, which takes half the steps of three separate reductions.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,fma,f16c")]
 fn moments_of(ab: [__m512; 4], aa: [__m512; 4], bb: [__m512; 4]) -> Moments {
@@ -174,7 +174,7 @@ impl<A: FloatLanes, B: FloatLanes> Kernel for Float<A, B> {
             let difference = _mm512_sub_ps(x, y);
             sums[lane] = _mm512_fmadd_ps(difference, difference, sums[lane]);
         };
-        // SAFETY: the caller vouches for `dim` components; the tail is masked.
+        // SAFETY: the caller guarantees `dim` components; the tail is masked.
         unsafe { float_pass!(A, B, a, b, dim, step) };
         sum_of(sums)
     }
@@ -186,7 +186,7 @@ impl<A: FloatLanes, B: FloatLanes> Kernel for Float<A, B> {
         let mut step = |lane: usize, x: __m512, y: __m512| {
             sums[lane] = _mm512_fmadd_ps(x, y, sums[lane]);
         };
-        // SAFETY: the caller vouches for `dim` components; the tail is masked.
+        // SAFETY: the caller guarantees `dim` components; the tail is masked.
         unsafe { float_pass!(A, B, a, b, dim, step) };
         sum_of(sums)
     }
@@ -202,7 +202,7 @@ impl<A: FloatLanes, B: FloatLanes> Kernel for Float<A, B> {
             aa[lane] = _mm512_fmadd_ps(x, x, aa[lane]);
             bb[lane] = _mm512_fmadd_ps(y, y, bb[lane]);
         };
-        // SAFETY: the caller vouches for `dim` components; the tail is masked.
+        // SAFETY: the caller guarantees `dim` components; the tail is masked.
         unsafe { float_pass!(A, B, a, b, dim, step) };
         moments_of(ab, aa, bb)
     }
@@ -214,9 +214,9 @@ trait WideLanes {
     /// AVX-512, and 32 components readable at `at`.
     unsafe fn load(at: *const u8) -> __m512i;
     /// # Safety
-    /// AVX-512, and the components that `mask` names readable at `at`; the others become zero.
+    /// AVX-512, and the components of `mask` readable at `at`; the others become zero.
     unsafe fn load_masked(at: *const u8, mask: __mmask32) -> __m512i;
-    /// Whether a sum of products may be negative.
+    /// True if a sum of products may be negative.
     const SIGNED: bool;
 }
 
@@ -231,14 +231,14 @@ macro_rules! wide_lanes {
             #[inline]
             #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,fma,f16c")]
             unsafe fn load(at: *const u8) -> __m512i {
-                // SAFETY: the caller vouches for 32 bytes.
+                // SAFETY: the caller guarantees 32 bytes.
                 unsafe { $widen(_mm256_loadu_si256(at.cast())) }
             }
 
             #[inline]
             #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,fma,f16c")]
             unsafe fn load_masked(at: *const u8, mask: __mmask32) -> __m512i {
-                // SAFETY: a masked load reads what the mask names.
+                // SAFETY: a masked load reads only the lanes of the mask.
                 unsafe { $widen(_mm256_maskz_loadu_epi8(mask, at.cast())) }
             }
         }
@@ -250,7 +250,7 @@ wide_lanes!(I8, _mm512_cvtepi8_epi16, true);
 
 struct Integer<L>(PhantomData<L>);
 
-/// Feeds 64 components a round to two independent sums, then what is left to the same sums.
+/// Passes 64 components a round to two independent steps, then the rest to the same steps.
 macro_rules! integer_pass {
     ($lanes:ident, $a:ident, $b:ident, $dim:ident, $step:expr) => {{
         let mut index = 0;
@@ -270,14 +270,16 @@ macro_rules! integer_pass {
     }};
 }
 
-/// The sum of all lanes, which wraps to the right 32 bits: see [`super::MAX_SIMD_DIM`].
+/// Returns the sum of all lanes. Additions may wrap, but the final 32 bits are correct: see
+/// [`super::MAX_SIMD_DIM`].
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,fma,f16c")]
 fn total(sums: [__m512i; 2]) -> i32 {
     _mm512_reduce_add_epi32(_mm512_add_epi32(sums[0], sums[1]))
 }
 
-/// Three sums at once: half the steps of one after another. `signed` is whether `ab` may be negative.
+/// Reduces three sums together, in half the steps of three separate reductions. `signed` is true if `ab` may
+/// be negative.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,fma,f16c")]
 pub(super) fn integer_moments(ab: __m512i, aa: __m512i, bb: __m512i, signed: bool) -> Moments {
@@ -303,7 +305,7 @@ impl<L: WideLanes> Kernel for Integer<L> {
             let difference = _mm512_sub_epi16(x, y);
             sums[lane] = _mm512_add_epi32(sums[lane], _mm512_madd_epi16(difference, difference));
         };
-        // SAFETY: the caller vouches for `dim` components; the tail is masked.
+        // SAFETY: the caller guarantees `dim` components; the tail is masked.
         unsafe { integer_pass!(L, a, b, dim, step) };
         total(sums) as u32 as f32
     }
@@ -315,7 +317,7 @@ impl<L: WideLanes> Kernel for Integer<L> {
         let mut step = |lane: usize, x: __m512i, y: __m512i| {
             sums[lane] = _mm512_add_epi32(sums[lane], _mm512_madd_epi16(x, y));
         };
-        // SAFETY: the caller vouches for `dim` components; the tail is masked.
+        // SAFETY: the caller guarantees `dim` components; the tail is masked.
         unsafe { integer_pass!(L, a, b, dim, step) };
         let sum = total(sums);
         if L::SIGNED { sum as f32 } else { sum as u32 as f32 }
@@ -332,16 +334,16 @@ impl<L: WideLanes> Kernel for Integer<L> {
             aa[lane] = _mm512_add_epi32(aa[lane], _mm512_madd_epi16(x, x));
             bb[lane] = _mm512_add_epi32(bb[lane], _mm512_madd_epi16(y, y));
         };
-        // SAFETY: the caller vouches for `dim` components; the tail is masked.
+        // SAFETY: the caller guarantees `dim` components; the tail is masked.
         unsafe { integer_pass!(L, a, b, dim, step) };
-        let both = |sums: [__m512i; 2]| _mm512_add_epi32(sums[0], sums[1]);
-        integer_moments(both(ab), both(aa), both(bb), L::SIGNED)
+        let add_pair = |sums: [__m512i; 2]| _mm512_add_epi32(sums[0], sums[1]);
+        integer_moments(add_pair(ab), add_pair(aa), add_pair(bb), L::SIGNED)
     }
 }
 
 kernel::batch_loop!("avx512f,avx512bw,avx512dq,avx512vl,fma,f16c");
 
-/// The AVX-512 kernels of an element type and a metric.
+/// Returns the AVX-512 kernels of an element type and a metric.
 pub(super) fn table(element: Element, metric: Metric) -> Table {
     match element {
         Element::F32 => for_metric::<Float<F32, F32>>(metric),
@@ -353,7 +355,7 @@ pub(super) fn table(element: Element, metric: Metric) -> Table {
     }
 }
 
-/// The AVX-512 kernels of queries of f32 against rows of an element type.
+/// Returns the AVX-512 kernels for f32 queries and rows of an element type.
 pub(super) fn table_of_floats(rows: Element, metric: Metric) -> Table {
     match rows {
         Element::F32 => for_metric::<Float<F32, F32>>(metric),

@@ -1,36 +1,36 @@
-//! bf16 by AVX-512: a load holds 32 components, of which even and odd ones become floats by a shift and a mask. CPUs
-//! with products of bf16 (`vdpbf16ps`) take those for all but differences.
+//! bf16 kernels for AVX-512. A load has 32 components; a shift turns the even ones into floats and a mask the
+//! odd ones. CPUs with products of bf16 (`vdpbf16ps`) use those for everything except differences.
 //!
-//! Those products take numbers below 2^-126 for zeros, which no float that an index accepts comes near to.
+//! The products treat numbers below 2^-126 as zeros. No float that an index accepts is near that.
 
 use super::kernel::Table;
 use crate::metric::Metric;
 use std::arch::x86_64::*;
 
-/// Feeds 64 components a round to two independent steps, then what is left to the same steps.
+/// Passes 64 components a round to two independent steps, then the rest to the same steps.
 macro_rules! pass {
     ($a:ident, $b:ident, $dim:ident, $step:expr) => {{
         let mut index = 0;
         while index + 64 <= $dim {
-            let at = |base: *const u8, from: usize| _mm512_loadu_si512(base.add(2 * (index + from)).cast());
-            $step(0, at($a, 0), at($b, 0));
-            $step(1, at($a, 32), at($b, 32));
+            let load = |base: *const u8, from: usize| _mm512_loadu_si512(base.add(2 * (index + from)).cast());
+            $step(0, load($a, 0), load($b, 0));
+            $step(1, load($a, 32), load($b, 32));
             index += 64;
         }
         if index + 32 <= $dim {
-            let at = |base: *const u8| _mm512_loadu_si512(base.add(2 * index).cast());
-            $step(0, at($a), at($b));
+            let load = |base: *const u8| _mm512_loadu_si512(base.add(2 * index).cast());
+            $step(0, load($a), load($b));
             index += 32;
         }
         if index < $dim {
             let mask = ((1_u64 << ($dim - index)) - 1) as __mmask32;
-            let at = |base: *const u8| _mm512_maskz_loadu_epi16(mask, base.add(2 * index).cast());
-            $step(1, at($a), at($b));
+            let load = |base: *const u8| _mm512_maskz_loadu_epi16(mask, base.add(2 * index).cast());
+            $step(1, load($a), load($b));
         }
     }};
 }
 
-/// The components at even places, and those at odd ones.
+/// Returns the components at even positions, and those at odd positions, as floats.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,fma,f16c")]
 fn floats(halves: __m512i) -> [__m512; 2] {
@@ -64,12 +64,12 @@ unsafe fn squared_l2(a: *const u8, b: *const u8, dim: usize) -> f32 {
             sums[2 * lane + at] = _mm512_fmadd_ps(difference, difference, sums[2 * lane + at]);
         }
     };
-    // SAFETY: the caller vouches for `dim` components; the tail is masked.
+    // SAFETY: the caller guarantees `dim` components; the tail is masked.
     unsafe { pass!(a, b, dim, step) };
     total(sums)
 }
 
-/// By products of floats.
+/// Kernels that multiply floats.
 mod by_floats {
     use super::{floats, total};
     use crate::distance::kernel::{self, Cosine, InnerProduct, Kernel, Moments, SquaredL2, Table};
@@ -81,7 +81,7 @@ mod by_floats {
         #[inline]
         #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,fma,f16c")]
         unsafe fn squared_l2(a: *const u8, b: *const u8, dim: usize) -> f32 {
-            // SAFETY: the same contract as this function's.
+            // SAFETY: this function has the same contract.
             unsafe { super::squared_l2(a, b, dim) }
         }
 
@@ -95,7 +95,7 @@ mod by_floats {
                     sums[2 * lane + at] = _mm512_fmadd_ps(x[at], y[at], sums[2 * lane + at]);
                 }
             };
-            // SAFETY: the caller vouches for `dim` components; the tail is masked.
+            // SAFETY: the caller guarantees `dim` components; the tail is masked.
             unsafe { pass!(a, b, dim, step) };
             total(sums)
         }
@@ -114,7 +114,7 @@ mod by_floats {
                     bb[at] = _mm512_fmadd_ps(y[at], y[at], bb[at]);
                 }
             };
-            // SAFETY: the caller vouches for `dim` components; the tail is masked.
+            // SAFETY: the caller guarantees `dim` components; the tail is masked.
             unsafe { pass!(a, b, dim, step) };
             Moments { ab: total(ab), aa: total(aa), bb: total(bb) }
         }
@@ -127,7 +127,7 @@ mod by_floats {
     }
 }
 
-/// By products of bf16, two a lane at once.
+/// Kernels that multiply bf16, two in each lane at once.
 mod by_pairs {
     use super::total;
     use crate::distance::kernel::{self, Cosine, InnerProduct, Kernel, Moments, SquaredL2, Table};
@@ -139,7 +139,7 @@ mod by_pairs {
     #[inline]
     #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512bf16,fma,f16c")]
     fn products(sum: __m512, x: __m512i, y: __m512i) -> __m512 {
-        // SAFETY: both types are 512 bits of which any are valid.
+        // SAFETY: both types are 512 bits, and all bit patterns are valid.
         let halves = |bits: __m512i| unsafe { std::mem::transmute::<__m512i, __m512bh>(bits) };
         _mm512_dpbf16_ps(sum, halves(x), halves(y))
     }
@@ -148,7 +148,7 @@ mod by_pairs {
         #[inline]
         #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512bf16,fma,f16c")]
         unsafe fn squared_l2(a: *const u8, b: *const u8, dim: usize) -> f32 {
-            // SAFETY: the same contract as this function's.
+            // SAFETY: this function has the same contract.
             unsafe { super::squared_l2(a, b, dim) }
         }
 
@@ -157,7 +157,7 @@ mod by_pairs {
         unsafe fn dot(a: *const u8, b: *const u8, dim: usize) -> f32 {
             let mut sums = [_mm512_setzero_ps(); 2];
             let mut step = |lane: usize, x: __m512i, y: __m512i| sums[lane] = products(sums[lane], x, y);
-            // SAFETY: the caller vouches for `dim` components; the tail is masked.
+            // SAFETY: the caller guarantees `dim` components; the tail is masked.
             unsafe { pass!(a, b, dim, step) };
             total(sums)
         }
@@ -173,7 +173,7 @@ mod by_pairs {
                 aa[lane] = products(aa[lane], x, x);
                 bb[lane] = products(bb[lane], y, y);
             };
-            // SAFETY: the caller vouches for `dim` components; the tail is masked.
+            // SAFETY: the caller guarantees `dim` components; the tail is masked.
             unsafe { pass!(a, b, dim, step) };
             Moments { ab: total(ab), aa: total(aa), bb: total(bb) }
         }
@@ -186,8 +186,8 @@ mod by_pairs {
     }
 }
 
-/// The kernels of a CPU that has AVX-512; not all of those multiply bf16.
+/// Returns the kernels for a CPU with AVX-512, which may or may not have products of bf16.
 pub(super) fn avx512_table(metric: Metric) -> Table {
-    let products = std::is_x86_feature_detected!("avx512bf16");
-    if products { by_pairs::table(metric) } else { by_floats::table(metric) }
+    let has_products = std::is_x86_feature_detected!("avx512bf16");
+    if has_products { by_pairs::table(metric) } else { by_floats::table(metric) }
 }

@@ -1,4 +1,4 @@
-//! Passes over one vector: conversion, norms, the check for NaN.
+//! Operations on one vector: conversion, norms, the check for NaN.
 
 use super::Distance;
 use super::bits::bit;
@@ -7,7 +7,7 @@ use crate::metric::Metric;
 use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
 
-/// Converts `vector` to `f32`, component by component; the shorter of the two slices counts.
+/// Converts `vector` to `f32`, component by component, as far as both slices reach.
 pub fn to_f32(element: Element, vector: &[u8], out: &mut [f32]) {
     match element {
         Element::F32 => {
@@ -41,21 +41,23 @@ pub fn to_f32(element: Element, vector: &[u8], out: &mut [f32]) {
     }
 }
 
-/// The inverse of [`to_f32`]: writes `values` as `element`, rounded to what it can hold. Floats are rounded to the
-/// nearest, ties to even; whole numbers half away from zero, and what is beyond them becomes the nearest that there is;
-/// a bit is 1 from one half on. As many values as `out` has room for; the shorter of the two slices counts.
+/// Converts `values` to `element`, as far as both slices reach. Inverts [`to_f32`] for values that `element`
+/// can hold.
+///
+/// Other values are rounded. f16 and bf16 round to the nearest, ties to even. u8 and i8 round half away from
+/// zero, and values outside their range become its nearest end. A bit is 1 for values of at least one half.
 pub fn from_f32(element: Element, values: &[f32], out: &mut [u8]) {
-    fn each<const N: usize>(values: &[f32], out: &mut [u8], one: impl Fn(f32) -> [u8; N]) {
+    fn convert<const N: usize>(values: &[f32], out: &mut [u8], to_bytes: impl Fn(f32) -> [u8; N]) {
         for (value, bytes) in values.iter().zip(out.as_chunks_mut::<N>().0) {
-            *bytes = one(*value);
+            *bytes = to_bytes(*value);
         }
     }
     match element {
-        Element::F32 => each(values, out, f32::to_le_bytes),
-        Element::F16 => each(values, out, |value| f16::from_f32(value).to_le_bytes()),
-        Element::Bf16 => each(values, out, |value| bf16::from_f32(value).to_le_bytes()),
-        Element::U8 => each(values, out, |value| [value.round() as u8]),
-        Element::I8 => each(values, out, |value| [value.round() as i8 as u8]),
+        Element::F32 => convert(values, out, f32::to_le_bytes),
+        Element::F16 => convert(values, out, |value| f16::from_f32(value).to_le_bytes()),
+        Element::Bf16 => convert(values, out, |value| bf16::from_f32(value).to_le_bytes()),
+        Element::U8 => convert(values, out, |value| [value.round() as u8]),
+        Element::I8 => convert(values, out, |value| [value.round() as i8 as u8]),
         Element::B1 => {
             for (values, byte) in values.chunks(8).zip(out) {
                 *byte = 0;
@@ -67,7 +69,8 @@ pub fn from_f32(element: Element, values: &[f32], out: &mut [u8]) {
     }
 }
 
-/// By blocks that lie aligned on the stack, which the library converts with the CPU's instructions.
+/// Converts f16 to f32, in blocks that are copied to aligned memory on the stack. `half` converts those with
+/// the instructions of the CPU.
 fn halves_to_f32(halves: &[[u8; 2]], out: &mut [f32]) {
     const BLOCK: usize = 64;
     let mut block = [f16::ZERO; BLOCK];
@@ -80,9 +83,9 @@ fn halves_to_f32(halves: &[[u8; 2]], out: &mut [f32]) {
     }
 }
 
-/// Index of the first component that is NaN or infinite; always `None` for integers.
+/// Returns the index of the first component that is NaN or infinite; always `None` for integers.
 pub fn first_non_finite(element: Element, vector: &[u8]) -> Option<usize> {
-    // A float is finite unless its exponent is all ones, which the bits show without a conversion.
+    // A float is NaN or infinite if all bits of its exponent are set.
     match element {
         Element::F32 => first_match(vector.as_chunks::<4>().0, |bytes| {
             u32::from_le_bytes(bytes) & 0x7f80_0000 == 0x7f80_0000
@@ -97,32 +100,33 @@ pub fn first_non_finite(element: Element, vector: &[u8]) -> Option<usize> {
     }
 }
 
-/// Whole blocks are tested without a branch a component, so that they become SIMD.
+/// Returns the index of the first component that `matches`. Blocks are tested without a branch for each
+/// component, so that the compiler uses SIMD.
 fn first_match<const N: usize>(components: &[[u8; N]], matches: impl Fn([u8; N]) -> bool) -> Option<usize> {
     const BLOCK: usize = 32;
     let block = components
         .chunks(BLOCK)
-        .position(|block| block.iter().fold(false, |found, &bytes| found | matches(bytes)))?;
+        .position(|block| block.iter().fold(false, |any, &bytes| any | matches(bytes)))?;
     let start = block * BLOCK;
     let within = components[start..].iter().position(|&bytes| matches(bytes))?;
     Some(start + within)
 }
 
-/// The inner product of two vectors of equal length in bytes; NaN where the lengths differ.
+/// Returns the inner product of two vectors; NaN if their lengths in bytes differ.
 pub fn dot(element: Element, a: &[u8], b: &[u8]) -> f32 {
     let dim = element.components_in(a.len());
     -Distance::new(element, Metric::InnerProduct, dim).between(a, b)
 }
 
-/// The squared Euclidean norm of a vector.
+/// Returns the squared Euclidean norm of a vector.
 pub fn squared_norm(element: Element, vector: &[u8]) -> f32 {
     dot(element, vector, vector)
 }
 
-/// Scales `vector` to length 1. False, and the vector left as it is, where it has no direction:
-/// all zeros, or not finite.
+/// Scales `vector` to length 1. Returns false and leaves the vector unchanged if it is all zeros or not
+/// finite.
 pub fn normalize_f32(vector: &mut [f32]) -> bool {
-    // In 64 bits neither tiny nor huge components lose their squares.
+    // In 64 bits the squares of tiny and huge components neither vanish nor overflow.
     let norm = vector.iter().map(|&x| f64::from(x) * f64::from(x)).sum::<f64>().sqrt();
     if norm == 0.0 || !norm.is_finite() {
         return false;

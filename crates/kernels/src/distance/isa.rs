@@ -1,4 +1,4 @@
-//! Which instruction sets there are kernels for, and which of them this CPU has.
+//! The instruction sets (ISAs) that have kernels, and their detection.
 
 use super::kernel::Table;
 use super::scalar;
@@ -7,30 +7,30 @@ use crate::metric::Metric;
 use std::fmt;
 use std::sync::OnceLock;
 
-/// Names the best instruction set that may be used: to look for a difference between two on one processor, which the
-/// golden counters do.
+/// Environment variable that names the best instruction set to use. The golden counters compare two
+/// instruction sets on one CPU with it.
 const LIMIT_VARIABLE: &str = "BATHYAL_ISA";
 
 /// An instruction set with kernels of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Isa {
-    /// Plain loops; on every CPU.
+    /// Plain loops, for every CPU.
     Scalar,
     /// AVX2 with FMA and F16C.
     Avx2,
     /// AVX-512 F, BW, DQ and VL.
     Avx512,
-    /// AVX-512 with VNNI: byte products summed in one instruction.
+    /// AVX-512 with VNNI, which multiplies and sums bytes in one instruction.
     Avx512Vnni,
-    /// NEON of 64-bit Arm, with its dot products of bytes where they are there.
+    /// NEON of 64-bit Arm, with dot products of bytes if the CPU has them.
     Neon,
 }
 
 impl Isa {
-    /// Every ISA, the best of an architecture last.
+    /// All ISAs; for each architecture, the best is last.
     pub const ALL: [Isa; 5] = [Isa::Scalar, Isa::Avx2, Isa::Avx512, Isa::Avx512Vnni, Isa::Neon];
 
-    /// True where this CPU has it.
+    /// Returns true if this CPU has the ISA.
     pub fn is_available(self) -> bool {
         match self {
             Isa::Scalar => true,
@@ -46,8 +46,8 @@ impl Isa {
         }
     }
 
-    /// The best ISA of this CPU, none better than the one that the environment variable `BATHYAL_ISA` names
-    /// ([`Isa::name`]); found once. Another name there is as good as none.
+    /// Returns the best ISA of this CPU, but none better than the one in the environment variable
+    /// `BATHYAL_ISA` ([`Isa::name`]). The result is cached. An unknown name in the variable is ignored.
     pub fn best() -> Isa {
         static BEST: OnceLock<Isa> = OnceLock::new();
         *BEST.get_or_init(|| Isa::best_up_to(std::env::var(LIMIT_VARIABLE).ok().as_deref()))
@@ -55,11 +55,11 @@ impl Isa {
 
     fn best_up_to(name: Option<&str>) -> Isa {
         let limit = Isa::ALL.into_iter().find(|isa| Some(isa.name()) == name);
-        let fit = |isa: &Isa| isa.is_available() && limit.is_none_or(|limit| *isa <= limit);
-        Isa::ALL.into_iter().rev().find(fit).unwrap_or(Isa::Scalar)
+        let is_allowed = |isa: &Isa| isa.is_available() && limit.is_none_or(|limit| *isa <= limit);
+        Isa::ALL.into_iter().rev().find(is_allowed).unwrap_or(Isa::Scalar)
     }
 
-    /// The kernels of this ISA. Only for an ISA that is available.
+    /// Returns the kernels of this ISA, which must be available.
     pub(super) fn table(self, element: Element, metric: Metric) -> Table {
         match self {
             #[cfg(target_arch = "x86_64")]
@@ -74,7 +74,7 @@ impl Isa {
         }
     }
 
-    /// The kernels of this ISA for queries of f32. Only for an ISA that is available.
+    /// Returns the kernels of this ISA, which must be available, for f32 queries.
     pub(super) fn table_of_floats(self, rows: Element, metric: Metric) -> Table {
         match self {
             #[cfg(target_arch = "x86_64")]
@@ -89,7 +89,7 @@ impl Isa {
         }
     }
 
-    /// Lower-case name: `scalar`, `avx2`, `avx512`, `avx512vnni`, `neon`.
+    /// Returns the lower-case name: `scalar`, `avx2`, `avx512`, `avx512vnni`, `neon`.
     pub const fn name(self) -> &'static str {
         match self {
             Isa::Scalar => "scalar",
@@ -128,7 +128,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_best_is_no_better_than_what_is_named() {
+    fn the_best_isa_is_no_better_than_the_named_limit() {
         let best = Isa::best_up_to(None);
         assert!(best.is_available());
         for isa in Isa::ALL {

@@ -1,20 +1,21 @@
-//! What every ISA's file provides, and the loops around it that are the same on all of them.
+//! The interface that the file of each ISA implements, and the loops around it that are the same for all of
+//! them.
 
-/// Distance of the `dim` components at two addresses of any alignment.
-pub(super) type Pair = unsafe fn(*const u8, *const u8, usize) -> f32;
+/// Function for the distance of the `dim` components at two addresses of any alignment.
+pub(super) type PairFn = unsafe fn(*const u8, *const u8, usize) -> f32;
 
-/// Distances from one query to several rows; see [`Batch`].
-pub(super) type Many = unsafe fn(&Batch);
+/// Function for the distances from one query to several rows; see [`Batch`].
+pub(super) type BatchFn = unsafe fn(&Batch);
 
 /// The kernels that one [`super::Distance`] calls.
 #[derive(Clone, Copy)]
 pub(super) struct Table {
-    pub(super) pair: Pair,
-    pub(super) by_id: Many,
-    pub(super) in_order: Many,
+    pub(super) pair: PairFn,
+    pub(super) by_id: BatchFn,
+    pub(super) in_order: BatchFn,
 }
 
-/// One call of a batch scorer. Whoever calls it has checked every bound.
+/// The arguments of a batch function. The caller has checked every bound.
 pub(super) struct Batch {
     /// `dim` components.
     pub(super) query: *const u8,
@@ -24,15 +25,15 @@ pub(super) struct Batch {
     pub(super) stride: usize,
     /// Bytes of a row that are read.
     pub(super) row_bytes: usize,
-    /// `count` row numbers; not read by the scorer of rows in order.
+    /// `count` row numbers; not read by [`Table::in_order`].
     pub(super) ids: *const u32,
-    /// `count` distances, written.
+    /// Output: `count` distances.
     pub(super) out: *mut f32,
     pub(super) count: usize,
     pub(super) dim: usize,
 }
 
-/// The sums that a cosine is made of.
+/// The three sums of a cosine: `a.b`, `a.a` and `b.b`.
 #[derive(Clone, Copy)]
 pub(super) struct Moments {
     pub(super) ab: f32,
@@ -40,23 +41,23 @@ pub(super) struct Moments {
     pub(super) bb: f32,
 }
 
-/// Products of squared norms in this range lose nothing by being rounded once.
+/// Range of products of two squared norms whose root is accurate: they neither overflow nor lose digits.
 const ORDINARY: std::ops::RangeInclusive<f32> = 1e-30..=1e38;
 
 impl Moments {
-    /// `1 - cos`, and 1 where a vector has no length.
+    /// Returns `1 - cos`, or 1 if a vector has length 0.
     #[inline(always)]
     pub(super) fn cosine_distance(self) -> f32 {
         let squares = self.aa * self.bb;
         if ORDINARY.contains(&squares) {
-            // One root instead of two: some 3% of a distance of 32 bytes.
+            // One root and not two saves some 3% of the time of a distance of 32 bytes.
             1.0 - (self.ab / squares.sqrt()).clamp(-1.0, 1.0)
         } else {
             self.extreme_cosine_distance()
         }
     }
 
-    /// The same for vectors whose product of squares overflows, underflows or is no number.
+    /// Returns the same if the product of squares overflows, underflows or is NaN.
     #[cold]
     fn extreme_cosine_distance(self) -> f32 {
         if self.aa == 0.0 || self.bb == 0.0 {
@@ -66,8 +67,8 @@ impl Moments {
     }
 }
 
-/// The three passes that one ISA has for one element type. Implementations carry the ISA's
-/// `target_feature`, so that the loops of [`batch_loop`] inline them.
+/// The three passes over a pair of vectors, for one ISA and one element type. Implementations have the
+/// `target_feature` of the ISA, so that the loops of [`batch_loop`] can inline them.
 pub(super) trait Kernel {
     /// # Safety
     /// The CPU has the ISA, and `dim` components are readable at `a` and at `b`.
@@ -80,29 +81,30 @@ pub(super) trait Kernel {
     unsafe fn moments(a: *const u8, b: *const u8, dim: usize) -> Moments;
 }
 
-/// A metric's way from a [`Kernel`]'s sums to a distance; the type parameter of the loops.
+/// Marker type of a metric, and type parameter of the loops. Each ISA's file implements for it the step from
+/// the sums of a [`Kernel`] to a distance.
 pub(super) struct SquaredL2;
 /// See [`SquaredL2`].
 pub(super) struct InnerProduct;
 /// See [`SquaredL2`].
 pub(super) struct Cosine;
 
-/// Rows are fetched this many bytes ahead of the one that is scored: about as many cache lines as a
-/// core keeps in flight.
+/// Bytes of rows that are prefetched ahead of the scored one: about as many cache lines as a core keeps in
+/// flight.
 pub(super) const PREFETCH_BYTES: usize = 4096;
-/// At most this many rows ahead, or the first ones are scored before their lines arrive.
+/// Most rows that are prefetched ahead. With more, the first rows would be scored before their lines arrive.
 pub(super) const PREFETCH_ROWS: usize = 16;
-/// Of a long row only its start is fetched: the hardware follows a stream by itself.
+/// Most bytes of a row that are prefetched. The hardware prefetches the rest of a long row by itself.
 pub(super) const PREFETCH_ROW_BYTES: usize = 1024;
 
 impl Batch {
-    /// How many rows to fetch ahead.
+    /// Returns the number of rows to prefetch ahead.
     #[inline(always)]
     pub(super) fn rows_ahead(&self) -> usize {
         (PREFETCH_BYTES / self.row_bytes.max(1)).clamp(2, PREFETCH_ROWS)
     }
 
-    /// Asks for the start of row `id`; never faults.
+    /// Prefetches the start of row `id`. Never faults.
     #[inline(always)]
     pub(super) fn prefetch(&self, id: u32) {
         let row = self.rows.wrapping_add(id as usize * self.stride);
@@ -137,15 +139,15 @@ fn prefetch_line(address: *const u8) {
 #[inline(always)]
 fn prefetch_line(_address: *const u8) {}
 
-/// The `count` bytes at `at` (1 to 15), the first one lowest, with zeros above them.
+/// Loads the `count` bytes (1 to 15) at `at`, the first one lowest, with zeros above them.
 ///
 /// # Safety
 /// `count` bytes are readable at `at`.
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 #[inline(always)]
 pub(super) unsafe fn tail_bytes(at: *const u8, count: usize) -> u128 {
-    // Reads that overlap agree on the bytes that both hold, so their union is the whole.
-    // SAFETY: each read lies within the first `count` bytes.
+    // The two reads may overlap. They agree on the common bytes, so their union is all bytes.
+    // SAFETY: each read is within the first `count` bytes.
     unsafe {
         if count >= 8 {
             let low = at.cast::<u64>().read_unaligned();
@@ -163,60 +165,61 @@ pub(super) unsafe fn tail_bytes(at: *const u8, count: usize) -> u128 {
     }
 }
 
-/// The `count` bytes at `at` (1 to 7) as a word, filled up with zeros.
+/// Loads the `count` bytes (1 to 7) at `at` as a word, padded with zeros.
 ///
 /// # Safety
 /// `count` bytes are readable at `at`.
 #[inline(always)]
 pub(super) unsafe fn tail_word(at: *const u8, count: usize) -> u64 {
     let mut word = [0; 8];
-    // SAFETY: the caller vouches for `count` bytes, and a word holds more.
+    // SAFETY: the caller guarantees `count` readable bytes, and a word has more.
     unsafe { std::ptr::copy_nonoverlapping(at, word.as_mut_ptr(), count) };
     u64::from_ne_bytes(word)
 }
 
-/// Writes the pair function, the two batch loops and the table of an ISA's file. They are a macro
-/// because `target_feature` cannot be a type parameter, and without it the kernels would not inline.
+/// Generates the pair function, the two batch loops and the table for the file of an ISA. They come from a
+/// macro because `target_feature` cannot be a type parameter, and without it the kernels would not be
+/// inlined.
 macro_rules! batch_loop {
     ($($feature:literal)?) => {
-        /// A metric over a kernel, in this file's ISA.
-        trait Finish {
+        /// The distance of a metric from the sums of a kernel, in this file's ISA.
+        trait PairDistance {
             /// # Safety
             /// As for [`Kernel::squared_l2`].
             unsafe fn pair<K: Kernel>(a: *const u8, b: *const u8, dim: usize) -> f32;
         }
 
-        impl Finish for SquaredL2 {
+        impl PairDistance for SquaredL2 {
             #[inline]
             $(#[target_feature(enable = $feature)])?
             unsafe fn pair<K: Kernel>(a: *const u8, b: *const u8, dim: usize) -> f32 {
-                // SAFETY: the same contract as this function's.
+                // SAFETY: this function has the same contract.
                 unsafe { K::squared_l2(a, b, dim) }
             }
         }
 
-        impl Finish for InnerProduct {
+        impl PairDistance for InnerProduct {
             #[inline]
             $(#[target_feature(enable = $feature)])?
             unsafe fn pair<K: Kernel>(a: *const u8, b: *const u8, dim: usize) -> f32 {
-                // SAFETY: the same contract as this function's.
+                // SAFETY: this function has the same contract.
                 unsafe { -K::dot(a, b, dim) }
             }
         }
 
-        impl Finish for Cosine {
+        impl PairDistance for Cosine {
             #[inline]
             $(#[target_feature(enable = $feature)])?
             unsafe fn pair<K: Kernel>(a: *const u8, b: *const u8, dim: usize) -> f32 {
-                // SAFETY: the same contract as this function's.
+                // SAFETY: this function has the same contract.
                 unsafe { K::moments(a, b, dim).cosine_distance() }
             }
         }
 
         $(#[target_feature(enable = $feature)])?
-        unsafe fn by_id<F: Finish, K: Kernel>(batch: &$crate::distance::kernel::Batch) {
-            // SAFETY: `ids` and `out` hold `count` items and every id's row lies in `rows`: the
-            // caller has checked it.
+        unsafe fn by_id<D: PairDistance, K: Kernel>(batch: &$crate::distance::kernel::Batch) {
+            // SAFETY: the caller has checked that `ids` and `out` hold `count` items and that the row of
+            // every id is in `rows`.
             let (ids, out) = unsafe {
                 (
                     std::slice::from_raw_parts(batch.ids, batch.count),
@@ -233,29 +236,29 @@ macro_rules! batch_loop {
                 }
                 // SAFETY: as above; the row has `dim` components.
                 *distance = unsafe {
-                    F::pair::<K>(batch.query, batch.rows.add(id as usize * batch.stride), batch.dim)
+                    D::pair::<K>(batch.query, batch.rows.add(id as usize * batch.stride), batch.dim)
                 };
             }
         }
 
         $(#[target_feature(enable = $feature)])?
-        unsafe fn in_order<F: Finish, K: Kernel>(batch: &$crate::distance::kernel::Batch) {
-            // SAFETY: `out` holds `count` items: the caller has checked it.
+        unsafe fn in_order<D: PairDistance, K: Kernel>(batch: &$crate::distance::kernel::Batch) {
+            // SAFETY: the caller has checked that `out` holds `count` items.
             let out = unsafe { std::slice::from_raw_parts_mut(batch.out, batch.count) };
             for (position, distance) in out.iter_mut().enumerate() {
                 // SAFETY: `rows` holds `count` rows of `dim` components.
                 *distance = unsafe {
-                    F::pair::<K>(batch.query, batch.rows.add(position * batch.stride), batch.dim)
+                    D::pair::<K>(batch.query, batch.rows.add(position * batch.stride), batch.dim)
                 };
             }
         }
 
         fn for_metric<K: Kernel>(metric: $crate::metric::Metric) -> Table {
-            fn entry<F: Finish, K: Kernel>() -> Table {
+            fn entry<D: PairDistance, K: Kernel>() -> Table {
                 Table {
-                    pair: F::pair::<K>,
-                    by_id: by_id::<F, K>,
-                    in_order: in_order::<F, K>,
+                    pair: D::pair::<K>,
+                    by_id: by_id::<D, K>,
+                    in_order: in_order::<D, K>,
                 }
             }
             match metric {

@@ -1,8 +1,8 @@
-//! Distances between vectors: one file an ISA, chosen once at run time.
+//! Distances between vectors: one file for each instruction set (ISA), which is chosen once at run time.
 //!
-//! A [`Distance`] is resolved from element type, metric and CPU, and is then a few function pointers.
-//! Nothing here panics: a slice of the wrong length or an id without a row gives NaN, which the
-//! result lists of [`crate::topk`] refuse.
+//! A [`Distance`] is resolved from element type, metric and CPU, and is then a few function pointers. No
+//! function here panics: a slice of the wrong length or an id without a row gives NaN, which the result lists
+//! of [`crate::topk`] refuse.
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;
@@ -30,14 +30,14 @@ use crate::metric::Metric;
 use kernel::{Batch, Table};
 use std::fmt;
 
-/// Up to this many dimensions every sum of the integer kernels fits 32 bits (2^16 times 255 squared
-/// is just below 2^32); above it the scalar kernels with their 64-bit sums take over.
+/// Most dimensions for which every sum of the integer kernels fits 32 bits (2^16 times 255 squared is just
+/// below 2^32). Above it [`Distance`] uses the scalar kernels, which have 64-bit sums.
 pub const MAX_SIMD_DIM: usize = 1 << 16;
 
 /// Rows of an array of vectors: row `i` starts at byte `i * stride`.
 #[derive(Clone, Copy, Debug)]
 pub struct Rows<'a> {
-    /// The array; the last row may end before a whole stride does.
+    /// The array. It may end with the last row, without the rest of its stride.
     pub bytes: &'a [u8],
     /// Bytes from the start of a row to the start of the next.
     pub stride: usize,
@@ -64,34 +64,39 @@ impl fmt::Debug for Distance {
 }
 
 impl Distance {
-    /// The distance of `metric` over vectors of `dim` components, by the best ISA of this CPU.
+    /// Creates the distance of `metric` over vectors of `dim` components, with the best ISA of this CPU.
     pub fn new(element: Element, metric: Metric, dim: usize) -> Distance {
         Self::build(Isa::best(), element, element, metric, dim)
     }
 
-    /// The same by one given ISA; `None` where this CPU lacks it. For tests and benchmarks.
+    /// Creates the same distance with a given ISA; `None` if this CPU lacks it. For tests and benchmarks.
     pub fn with_isa(isa: Isa, element: Element, metric: Metric, dim: usize) -> Option<Distance> {
         isa.is_available().then(|| Self::build(isa, element, element, metric, dim))
     }
 
-    /// The distance from queries of f32 to rows of `element`, all of `dim` components: what rows lost when they were made
-    /// smaller is not lost a second time in the query. Sums are of f32, of bytes too.
+    /// Creates the distance from f32 queries to rows of `element`, all of `dim` components. The rows were
+    /// rounded to a smaller element; the query is not rounded, too. Sums are of f32, also for bytes.
     pub fn of_floats(element: Element, metric: Metric, dim: usize) -> Distance {
         Self::build(Isa::best(), Element::F32, element, metric, dim)
     }
 
-    /// The same by one given ISA; `None` where this CPU lacks it. For tests and benchmarks.
+    /// Creates the distance of [`Distance::of_floats`] with a given ISA; `None` if this CPU lacks it. For
+    /// tests and benchmarks.
     pub fn of_floats_with_isa(isa: Isa, element: Element, metric: Metric, dim: usize) -> Option<Distance> {
         isa.is_available().then(|| Self::build(isa, Element::F32, element, metric, dim))
     }
 
     fn build(isa: Isa, query: Element, element: Element, metric: Metric, dim: usize) -> Distance {
         let isa = if dim > MAX_SIMD_DIM { Isa::Scalar } else { isa };
-        let same = query == element;
+        let same_element = query == element;
         Distance {
-            table: if same { isa.table(element, metric) } else { isa.table_of_floats(element, metric) },
+            table: if same_element {
+                isa.table(element, metric)
+            } else {
+                isa.table_of_floats(element, metric)
+            },
             dim,
-            // A dimension whose rows no slice can hold: every length check then fails.
+            // If no slice can be so long, this is `usize::MAX`, and every length check fails.
             query_bytes: query.row_bytes(dim),
             row_bytes: element.row_bytes(dim),
             query,
@@ -101,50 +106,50 @@ impl Distance {
         }
     }
 
-    /// Components of a vector.
+    /// Returns the number of components of a vector.
     #[inline]
     pub fn dim(&self) -> usize {
         self.dim
     }
 
-    /// Bytes of a query: as many as of a row but for [`Distance::of_floats`].
+    /// Returns the bytes of a query: those of a row, except for [`Distance::of_floats`].
     #[inline]
     pub fn query_bytes(&self) -> usize {
         self.query_bytes
     }
 
-    /// Bytes of a row.
+    /// Returns the bytes of a row.
     #[inline]
     pub fn row_bytes(&self) -> usize {
         self.row_bytes
     }
 
-    /// Type of the queries' components.
+    /// Returns the type of the queries' components.
     #[inline]
     pub fn query_element(&self) -> Element {
         self.query
     }
 
-    /// Type of the rows' components.
+    /// Returns the type of the rows' components.
     #[inline]
     pub fn element(&self) -> Element {
         self.element
     }
 
-    /// The metric.
+    /// Returns the metric.
     #[inline]
     pub fn metric(&self) -> Metric {
         self.metric
     }
 
-    /// The ISA whose kernels are called.
+    /// Returns the ISA whose kernels are called.
     #[inline]
     pub fn isa(&self) -> Isa {
         self.isa
     }
 
-    /// The distance of a query and a row, `dim` components each, of any alignment; NaN where a slice is not
-    /// exactly [`Distance::query_bytes`] or [`Distance::row_bytes`] long.
+    /// Returns the distance of a query and a row, `dim` components each, of any alignment. NaN unless their
+    /// lengths are [`Distance::query_bytes`] and [`Distance::row_bytes`].
     #[inline]
     pub fn between(&self, query: &[u8], row: &[u8]) -> f32 {
         if query.len() != self.query_bytes || row.len() != self.row_bytes {
@@ -154,9 +159,9 @@ impl Distance {
         unsafe { (self.table.pair)(query.as_ptr(), row.as_ptr(), self.dim) }
     }
 
-    /// `out[i]` becomes the distance from `query` to the row `ids[i]`; rows are prefetched several
-    /// ahead. NaN for an id whose row does not lie in `rows`, and for every id where `query` has the
-    /// wrong length. Where `ids` and `out` differ in length, the shorter counts.
+    /// Sets `out[i]` to the distance from `query` to the row `ids[i]`, and prefetches later rows meanwhile.
+    /// NaN for an id whose row is not in `rows`, and for every id if `query` has the wrong length. If `ids`
+    /// and `out` differ in length, the shorter length counts.
     pub fn score(&self, query: &[u8], rows: Rows<'_>, ids: &[u32], out: &mut [f32]) {
         let count = ids.len().min(out.len());
         let (ids, out) = (&ids[..count], &mut out[..count]);
@@ -174,11 +179,11 @@ impl Distance {
         }
     }
 
-    /// `out[i]` becomes the distance from `query` to the `i`-th of the vectors that lie one after
-    /// another in `rows`; NaN for those that `rows` does not hold whole.
+    /// Sets `out[i]` to the distance from `query` to row `i` of `rows`, which holds rows without gaps. NaN
+    /// for rows beyond its end.
     pub fn score_block(&self, query: &[u8], rows: &[u8], out: &mut [f32]) {
-        let held = rows.len().checked_div(self.row_bytes).unwrap_or(out.len());
-        let (out, missing) = out.split_at_mut(held.min(out.len()));
+        let count = rows.len().checked_div(self.row_bytes).unwrap_or(out.len());
+        let (out, missing) = out.split_at_mut(count.min(out.len()));
         missing.fill(f32::NAN);
         if query.len() != self.query_bytes {
             out.fill(f32::NAN);
@@ -190,7 +195,7 @@ impl Distance {
         unsafe { (self.table.in_order)(&batch) }
     }
 
-    /// True where row `id` lies whole in `rows`.
+    /// Returns true if all bytes of row `id` are in `rows`.
     #[inline]
     fn holds(&self, rows: Rows<'_>, id: u32) -> bool {
         (id as usize)

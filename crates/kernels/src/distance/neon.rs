@@ -1,8 +1,8 @@
-//! NEON of 64-bit Arm; bytes by its dot-product instructions where the CPU has them. Tails are read
+//! Kernels for NEON of 64-bit Arm. Bytes use its dot-product instructions if the CPU has them. Tails are read
 //! in overlapping pieces, never past the end.
 //!
-//! Two conversions are assembly, because their intrinsics are younger than the oldest compiler that
-//! is supported: `fcvtl` is on every 64-bit Arm, `udot` and `sdot` are asked for at run time.
+//! Some instructions are inline assembly, because the oldest supported compiler lacks their intrinsics. Every
+//! 64-bit Arm has `fcvtl`; `udot` and `sdot` are detected at run time.
 
 use super::bits;
 use super::kernel::{self, Cosine, InnerProduct, Kernel, Moments, SquaredL2, Table, tail_bytes};
@@ -33,14 +33,14 @@ impl FloatLanes for F32 {
     #[inline]
     #[target_feature(enable = "neon")]
     unsafe fn load(at: *const u8) -> float32x4_t {
-        // SAFETY: the caller vouches for 16 bytes; a load of bytes needs no alignment.
+        // SAFETY: the caller guarantees 16 bytes; a load of bytes needs no alignment.
         unsafe { vreinterpretq_f32_u8(vld1q_u8(at)) }
     }
 
     #[inline]
     #[target_feature(enable = "neon")]
     unsafe fn load_part(at: *const u8, count: usize) -> float32x4_t {
-        // SAFETY: the caller vouches for `count` components, which are fewer than 16 bytes.
+        // SAFETY: the caller guarantees `count` components, which are fewer than 16 bytes.
         vreinterpretq_f32_u8(lanes(unsafe { tail_bytes(at, count * 4) }))
     }
 }
@@ -51,14 +51,14 @@ impl FloatLanes for F16 {
     #[inline]
     #[target_feature(enable = "neon")]
     unsafe fn load(at: *const u8) -> float32x4_t {
-        // SAFETY: the caller vouches for 8 bytes; a load of bytes needs no alignment.
+        // SAFETY: the caller guarantees 8 bytes; a load of bytes needs no alignment.
         widen_halves(unsafe { vld1_u8(at) })
     }
 
     #[inline]
     #[target_feature(enable = "neon")]
     unsafe fn load_part(at: *const u8, count: usize) -> float32x4_t {
-        // SAFETY: the caller vouches for `count` components, which are fewer than 8 bytes.
+        // SAFETY: the caller guarantees `count` components, which are fewer than 8 bytes.
         let bytes = unsafe { tail_bytes(at, count * 2) };
         widen_halves(vcreate_u8(bytes as u64))
     }
@@ -70,39 +70,39 @@ impl FloatLanes for Bf16 {
     #[inline]
     #[target_feature(enable = "neon")]
     unsafe fn load(at: *const u8) -> float32x4_t {
-        // SAFETY: the caller vouches for 8 bytes; a load of bytes needs no alignment.
+        // SAFETY: the caller guarantees 8 bytes; a load of bytes needs no alignment.
         widen_upper_halves(unsafe { vld1_u8(at) })
     }
 
     #[inline]
     #[target_feature(enable = "neon")]
     unsafe fn load_part(at: *const u8, count: usize) -> float32x4_t {
-        // SAFETY: the caller vouches for `count` components, which are fewer than 8 bytes.
+        // SAFETY: the caller guarantees `count` components, which are fewer than 8 bytes.
         let bytes = unsafe { tail_bytes(at, count * 2) };
         widen_upper_halves(vcreate_u8(bytes as u64))
     }
 }
 
-/// The upper halves of four floats, as those floats.
+/// Returns the four floats whose upper halves are `halves`.
 #[inline]
 #[target_feature(enable = "neon")]
 fn widen_upper_halves(halves: uint8x8_t) -> float32x4_t {
     vreinterpretq_f32_u32(vshll_n_u16::<16>(vreinterpret_u16_u8(halves)))
 }
 
-/// Sixteen bytes as lanes, the first one lowest.
+/// Returns sixteen bytes as lanes, the lowest byte first.
 #[inline]
 #[target_feature(enable = "neon")]
 fn lanes(bytes: u128) -> uint8x16_t {
     vcombine_u8(vcreate_u8(bytes as u64), vcreate_u8((bytes >> 64) as u64))
 }
 
-/// Four halves as floats.
+/// Converts four f16 to floats.
 #[inline]
 #[target_feature(enable = "neon")]
 fn widen_halves(halves: uint8x8_t) -> float32x4_t {
     let floats: float32x4_t;
-    // SAFETY: `fcvtl` is in the base instruction set and touches its registers alone.
+    // SAFETY: `fcvtl` is in the base instruction set and changes only its output register.
     unsafe {
         asm!(
             "fcvtl {floats:v}.4s, {halves:v}.4h",
@@ -122,14 +122,14 @@ macro_rules! byte_lanes {
             #[inline]
             #[target_feature(enable = "neon")]
             unsafe fn load(at: *const u8) -> float32x4_t {
-                // SAFETY: the caller vouches for 4 bytes.
+                // SAFETY: the caller guarantees 4 bytes.
                 $floats(unsafe { at.cast::<u32>().read_unaligned() })
             }
 
             #[inline]
             #[target_feature(enable = "neon")]
             unsafe fn load_part(at: *const u8, count: usize) -> float32x4_t {
-                // SAFETY: the caller vouches for `count` components, which are fewer than 4 bytes.
+                // SAFETY: the caller guarantees `count` components, which are fewer than 4 bytes.
                 $floats(unsafe { tail_bytes(at, count) } as u32)
             }
         }
@@ -139,7 +139,7 @@ macro_rules! byte_lanes {
 byte_lanes!(U8, unsigned_floats);
 byte_lanes!(I8, signed_floats);
 
-/// Four unsigned bytes as floats, the lowest first.
+/// Converts four unsigned bytes to floats, the lowest first.
 #[inline]
 #[target_feature(enable = "neon")]
 fn unsigned_floats(bytes: u32) -> float32x4_t {
@@ -147,7 +147,7 @@ fn unsigned_floats(bytes: u32) -> float32x4_t {
     vcvtq_f32_u32(vmovl_u16(vget_low_u16(wide)))
 }
 
-/// Four signed bytes as floats, the lowest first.
+/// Converts four signed bytes to floats, the lowest first.
 #[inline]
 #[target_feature(enable = "neon")]
 fn signed_floats(bytes: u32) -> float32x4_t {
@@ -155,10 +155,10 @@ fn signed_floats(bytes: u32) -> float32x4_t {
     vcvtq_f32_s32(vmovl_s16(vget_low_s16(wide)))
 }
 
-/// Components of `A` against components of `B`, both as floats.
+/// Kernels of components `A` and `B`, both used as floats.
 struct Float<A, B>(PhantomData<(A, B)>);
 
-/// Feeds 16 components a round to four independent sums, then what is left to the same sums.
+/// Passes 16 components a round to four independent steps, then the rest to the same steps.
 macro_rules! float_pass {
     ($of_a:ident, $of_b:ident, $a:ident, $b:ident, $dim:ident, $step:expr) => {{
         let a = |index: usize| $a.wrapping_add(index * $of_a::SIZE);
@@ -197,7 +197,7 @@ impl<A: FloatLanes, B: FloatLanes> Kernel for Float<A, B> {
             let difference = vsubq_f32(x, y);
             sums[lane] = vfmaq_f32(sums[lane], difference, difference);
         };
-        // SAFETY: the caller vouches for `dim` components, and no more are read.
+        // SAFETY: the caller guarantees `dim` components, and no more are read.
         unsafe { float_pass!(A, B, a, b, dim, step) };
         sum_of(sums)
     }
@@ -209,7 +209,7 @@ impl<A: FloatLanes, B: FloatLanes> Kernel for Float<A, B> {
         let mut step = |lane: usize, x: float32x4_t, y: float32x4_t| {
             sums[lane] = vfmaq_f32(sums[lane], x, y);
         };
-        // SAFETY: the caller vouches for `dim` components, and no more are read.
+        // SAFETY: the caller guarantees `dim` components, and no more are read.
         unsafe { float_pass!(A, B, a, b, dim, step) };
         sum_of(sums)
     }
@@ -225,13 +225,13 @@ impl<A: FloatLanes, B: FloatLanes> Kernel for Float<A, B> {
             aa[lane] = vfmaq_f32(aa[lane], x, x);
             bb[lane] = vfmaq_f32(bb[lane], y, y);
         };
-        // SAFETY: the caller vouches for `dim` components, and no more are read.
+        // SAFETY: the caller guarantees `dim` components, and no more are read.
         unsafe { float_pass!(A, B, a, b, dim, step) };
         Moments { ab: sum_of(ab), aa: sum_of(aa), bb: sum_of(bb) }
     }
 }
 
-/// How sixteen products of bytes are added to four lanes of 32 bits.
+/// A way to add sixteen products of bytes to four lanes of 32 bits.
 trait Multiply {
     /// # Safety
     /// The CPU has the instructions.
@@ -241,9 +241,9 @@ trait Multiply {
     unsafe fn signed(sum: uint32x4_t, a: uint8x16_t, b: uint8x16_t) -> uint32x4_t;
 }
 
-/// Products of 16 bits, added in pairs.
+/// Multiplication to 16 bits, with pairs of products added.
 struct Widening;
-/// The dot-product instructions of Armv8.2.
+/// Multiplication with the dot-product instructions of Armv8.2.
 struct DotProduct;
 
 impl Multiply for Widening {
@@ -269,7 +269,7 @@ macro_rules! dot_product {
         #[inline]
         #[target_feature(enable = "neon")]
         unsafe fn $name(mut sum: uint32x4_t, a: uint8x16_t, b: uint8x16_t) -> uint32x4_t {
-            // SAFETY: the caller vouches for the instruction, which touches its registers alone.
+            // SAFETY: the caller guarantees the instruction, which changes only its output register.
             unsafe {
                 asm!(
                     ".arch_extension dotprod",
@@ -290,9 +290,9 @@ impl Multiply for DotProduct {
     dot_product!(signed, "sdot");
 }
 
-/// What differs between unsigned and signed bytes.
+/// The operations that differ between unsigned and signed bytes.
 trait Bytes {
-    /// Absolute differences, which fit an unsigned byte for both.
+    /// Returns the absolute differences, which fit an unsigned byte for both types.
     ///
     /// # Safety
     /// The CPU has NEON.
@@ -300,8 +300,8 @@ trait Bytes {
     /// # Safety
     /// The CPU has the instructions of `M`.
     unsafe fn products<M: Multiply>(sum: uint32x4_t, a: uint8x16_t, b: uint8x16_t) -> uint32x4_t;
-    /// A sum of products as a number.
-    fn number(sum: u32) -> f32;
+    /// Converts a sum of products to a float.
+    fn to_float(sum: u32) -> f32;
 }
 
 struct U8;
@@ -317,12 +317,12 @@ impl Bytes for U8 {
     #[inline]
     #[target_feature(enable = "neon")]
     unsafe fn products<M: Multiply>(sum: uint32x4_t, a: uint8x16_t, b: uint8x16_t) -> uint32x4_t {
-        // SAFETY: the same contract as this function's.
+        // SAFETY: this function has the same contract.
         unsafe { M::unsigned(sum, a, b) }
     }
 
     #[inline]
-    fn number(sum: u32) -> f32 {
+    fn to_float(sum: u32) -> f32 {
         sum as f32
     }
 }
@@ -338,19 +338,19 @@ impl Bytes for I8 {
     #[inline]
     #[target_feature(enable = "neon")]
     unsafe fn products<M: Multiply>(sum: uint32x4_t, a: uint8x16_t, b: uint8x16_t) -> uint32x4_t {
-        // SAFETY: the same contract as this function's.
+        // SAFETY: this function has the same contract.
         unsafe { M::signed(sum, a, b) }
     }
 
     #[inline]
-    fn number(sum: u32) -> f32 {
+    fn to_float(sum: u32) -> f32 {
         sum as i32 as f32
     }
 }
 
 struct Integer<B, M>(PhantomData<(B, M)>);
 
-/// Feeds 32 components a round to two independent sums, then what is left to the same sums.
+/// Passes 32 components a round to two independent steps, then the rest to the same steps.
 macro_rules! byte_pass {
     ($a:ident, $b:ident, $dim:ident, $step:expr) => {{
         let mut index = 0;
@@ -370,7 +370,8 @@ macro_rules! byte_pass {
     }};
 }
 
-/// The sum of all lanes, which wraps to the right 32 bits: see [`super::MAX_SIMD_DIM`].
+/// Returns the sum of all lanes. Additions may wrap, but the final 32 bits are correct: see
+/// [`super::MAX_SIMD_DIM`].
 #[inline]
 #[target_feature(enable = "neon")]
 fn total(sums: [uint32x4_t; 2]) -> u32 {
@@ -382,7 +383,7 @@ impl<B: Bytes, M: Multiply> Kernel for Integer<B, M> {
     #[target_feature(enable = "neon")]
     unsafe fn squared_l2(a: *const u8, b: *const u8, dim: usize) -> f32 {
         let mut sums = [vdupq_n_u32(0); 2];
-        // SAFETY: the caller vouches for the CPU and `dim` components, and no more are read.
+        // SAFETY: the caller guarantees the CPU and `dim` components, and no more are read.
         unsafe {
             let mut step = |lane: usize, x: uint8x16_t, y: uint8x16_t| {
                 let difference = B::difference(x, y);
@@ -397,14 +398,14 @@ impl<B: Bytes, M: Multiply> Kernel for Integer<B, M> {
     #[target_feature(enable = "neon")]
     unsafe fn dot(a: *const u8, b: *const u8, dim: usize) -> f32 {
         let mut sums = [vdupq_n_u32(0); 2];
-        // SAFETY: the caller vouches for the CPU and `dim` components, and no more are read.
+        // SAFETY: the caller guarantees the CPU and `dim` components, and no more are read.
         unsafe {
             let mut step = |lane: usize, x: uint8x16_t, y: uint8x16_t| {
                 sums[lane] = B::products::<M>(sums[lane], x, y);
             };
             byte_pass!(a, b, dim, step);
         }
-        B::number(total(sums))
+        B::to_float(total(sums))
     }
 
     #[inline]
@@ -413,7 +414,7 @@ impl<B: Bytes, M: Multiply> Kernel for Integer<B, M> {
         let mut ab = [vdupq_n_u32(0); 2];
         let mut aa = [vdupq_n_u32(0); 2];
         let mut bb = [vdupq_n_u32(0); 2];
-        // SAFETY: the caller vouches for the CPU and `dim` components, and no more are read.
+        // SAFETY: the caller guarantees the CPU and `dim` components, and no more are read.
         unsafe {
             let mut step = |lane: usize, x: uint8x16_t, y: uint8x16_t| {
                 ab[lane] = B::products::<M>(ab[lane], x, y);
@@ -422,13 +423,13 @@ impl<B: Bytes, M: Multiply> Kernel for Integer<B, M> {
             };
             byte_pass!(a, b, dim, step);
         }
-        Moments { ab: B::number(total(ab)), aa: total(aa) as f32, bb: total(bb) as f32 }
+        Moments { ab: B::to_float(total(ab)), aa: total(aa) as f32, bb: total(bb) as f32 }
     }
 }
 
 kernel::batch_loop!("neon");
 
-/// The NEON kernels of an element type and a metric.
+/// Returns the NEON kernels of an element type and a metric.
 pub(super) fn table(element: Element, metric: Metric) -> Table {
     let dot_product = std::arch::is_aarch64_feature_detected!("dotprod");
     match (element, dot_product) {
@@ -439,12 +440,12 @@ pub(super) fn table(element: Element, metric: Metric) -> Table {
         (Element::U8, false) => for_metric::<Integer<U8, Widening>>(metric),
         (Element::I8, false) => for_metric::<Integer<I8, Widening>>(metric),
         (Element::Bf16, _) => for_metric::<Float<Bf16, Bf16>>(metric),
-        // The compiler counts bits by NEON wherever it is there.
+        // The compiler counts bits with NEON.
         (Element::B1, _) => bits::table(metric),
     }
 }
 
-/// The NEON kernels of queries of f32 against rows of an element type.
+/// Returns the NEON kernels for f32 queries and rows of an element type.
 pub(super) fn table_of_floats(rows: Element, metric: Metric) -> Table {
     match rows {
         Element::F32 => for_metric::<Float<F32, F32>>(metric),

@@ -1,7 +1,7 @@
-//! The reference: plain loops over little-endian bytes, one component at a time.
+//! The reference kernels: plain loops over little-endian bytes, one component at a time.
 //!
-//! Integers accumulate in 64 bits, so these kernels also serve the dimensions that are too many for
-//! the 32-bit lanes of the SIMD ones.
+//! Integers are summed in 64 bits, so these kernels also serve vectors with too many dimensions for the
+//! 32-bit lanes of the SIMD kernels.
 
 use super::bits;
 use super::kernel::{self, Cosine, InnerProduct, Kernel, Moments, SquaredL2, Table};
@@ -10,7 +10,7 @@ use crate::metric::Metric;
 use half::{bf16, f16};
 use std::marker::PhantomData;
 
-/// A component type as the scalar loops see it.
+/// Operations of the scalar loops on one component type.
 trait Component {
     const SIZE: usize;
     type Sum: Copy + Default + std::ops::AddAssign;
@@ -94,7 +94,7 @@ macro_rules! integer_component {
 integer_component!(U8, u8);
 integer_component!(I8, i8);
 
-/// The kernels of one component type.
+/// Kernels of one component type.
 struct Plain<C>(PhantomData<C>);
 
 /// # Safety
@@ -105,7 +105,7 @@ unsafe fn pairs<'a, C: Component>(
     b: *const u8,
     dim: usize,
 ) -> impl Iterator<Item = (&'a [u8], &'a [u8])> {
-    // SAFETY: the caller vouches for `dim` components of `SIZE` bytes at both.
+    // SAFETY: the caller guarantees `dim` components of `SIZE` bytes at both.
     let (a, b) = unsafe {
         (std::slice::from_raw_parts(a, dim * C::SIZE), std::slice::from_raw_parts(b, dim * C::SIZE))
     };
@@ -116,7 +116,7 @@ impl<C: Component> Kernel for Plain<C> {
     #[inline]
     unsafe fn squared_l2(a: *const u8, b: *const u8, dim: usize) -> f32 {
         let mut sum = C::Sum::default();
-        // SAFETY: the same contract as this function's.
+        // SAFETY: this function has the same contract.
         for (x, y) in unsafe { pairs::<C>(a, b, dim) } {
             sum += C::squared_difference(x, y);
         }
@@ -126,7 +126,7 @@ impl<C: Component> Kernel for Plain<C> {
     #[inline]
     unsafe fn dot(a: *const u8, b: *const u8, dim: usize) -> f32 {
         let mut sum = C::Sum::default();
-        // SAFETY: the same contract as this function's.
+        // SAFETY: this function has the same contract.
         for (x, y) in unsafe { pairs::<C>(a, b, dim) } {
             sum += C::product(x, y);
         }
@@ -136,7 +136,7 @@ impl<C: Component> Kernel for Plain<C> {
     #[inline]
     unsafe fn moments(a: *const u8, b: *const u8, dim: usize) -> Moments {
         let (mut ab, mut aa, mut bb) = Default::default();
-        // SAFETY: the same contract as this function's.
+        // SAFETY: this function has the same contract.
         for (x, y) in unsafe { pairs::<C>(a, b, dim) } {
             ab += C::product(x, y);
             aa += C::product(x, x);
@@ -146,7 +146,7 @@ impl<C: Component> Kernel for Plain<C> {
     }
 }
 
-/// Queries of f32 against rows of one component type, all as floats.
+/// Kernels of f32 queries and rows of one component type. All components are used as floats.
 struct OfFloats<C>(PhantomData<C>);
 
 /// # Safety
@@ -157,7 +157,7 @@ unsafe fn float_pairs<C: Component>(
     b: *const u8,
     dim: usize,
 ) -> impl Iterator<Item = (f32, f32)> {
-    // SAFETY: the caller vouches for `dim` components of their sizes at both.
+    // SAFETY: the caller guarantees `dim` components of their sizes at both.
     let (a, b) = unsafe {
         (std::slice::from_raw_parts(a, dim * F32::SIZE), std::slice::from_raw_parts(b, dim * C::SIZE))
     };
@@ -167,20 +167,20 @@ unsafe fn float_pairs<C: Component>(
 impl<C: Component> Kernel for OfFloats<C> {
     #[inline]
     unsafe fn squared_l2(a: *const u8, b: *const u8, dim: usize) -> f32 {
-        // SAFETY: the same contract as this function's.
+        // SAFETY: this function has the same contract.
         unsafe { float_pairs::<C>(a, b, dim) }.fold(0.0, |sum, (x, y)| sum + (x - y) * (x - y))
     }
 
     #[inline]
     unsafe fn dot(a: *const u8, b: *const u8, dim: usize) -> f32 {
-        // SAFETY: the same contract as this function's.
+        // SAFETY: this function has the same contract.
         unsafe { float_pairs::<C>(a, b, dim) }.fold(0.0, |sum, (x, y)| sum + x * y)
     }
 
     #[inline]
     unsafe fn moments(a: *const u8, b: *const u8, dim: usize) -> Moments {
         let mut sums = Moments { ab: 0.0, aa: 0.0, bb: 0.0 };
-        // SAFETY: the same contract as this function's.
+        // SAFETY: this function has the same contract.
         for (x, y) in unsafe { float_pairs::<C>(a, b, dim) } {
             sums.ab += x * y;
             sums.aa += x * x;
@@ -192,7 +192,7 @@ impl<C: Component> Kernel for OfFloats<C> {
 
 kernel::batch_loop!();
 
-/// The scalar kernels of an element type and a metric.
+/// Returns the scalar kernels of an element type and a metric.
 pub(super) fn table(element: Element, metric: Metric) -> Table {
     match element {
         Element::F32 => for_metric::<Plain<F32>>(metric),
@@ -204,7 +204,7 @@ pub(super) fn table(element: Element, metric: Metric) -> Table {
     }
 }
 
-/// The scalar kernels of queries of f32 against rows of an element type.
+/// Returns the scalar kernels for f32 queries and rows of an element type.
 pub(super) fn table_of_floats(rows: Element, metric: Metric) -> Table {
     match rows {
         Element::F32 => for_metric::<Plain<F32>>(metric),

@@ -3,7 +3,7 @@ use half::{bf16, f16};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
-/// Relative to the sum of the magnitudes of the terms: some fifty roundings of 2^-24.
+/// Allowed error, relative to the sum of the magnitudes of the terms: some fifty roundings of 2^-24.
 const TOLERANCE: f64 = 3e-6;
 const LONGEST: usize = 1100;
 
@@ -25,14 +25,14 @@ fn random_bytes(element: Element, dim: usize, random: &mut SmallRng) -> Vec<u8> 
     }
 }
 
-/// Bits behind the last component are zeros.
+/// Clears the bits after the last component.
 fn clear_padding(bytes: &mut [u8], dim: usize) {
     if let Some(last) = bytes.last_mut().filter(|_| !dim.is_multiple_of(8)) {
         *last &= 0xff << (8 - dim % 8);
     }
 }
 
-/// The first `dim` components of a longer vector.
+/// Returns the first `dim` components of a longer vector.
 fn start_of(element: Element, bytes: &[u8], dim: usize) -> Vec<u8> {
     let mut start = bytes[..element.row_bytes(dim)].to_vec();
     if element == Element::B1 {
@@ -56,7 +56,7 @@ fn as_f64(element: Element, bytes: &[u8]) -> Vec<f64> {
     }
 }
 
-/// The distance in 64 bits, and the magnitude that its error is relative to.
+/// Returns the distance in 64 bits, and the magnitude that its error is relative to.
 fn reference(metric: Metric, a: &[f64], b: &[f64]) -> (f64, f64) {
     let product = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(x, y)| x * y).sum::<f64>();
     match metric {
@@ -91,7 +91,7 @@ fn every_length_and_alignment_agrees_with_64_bits() {
         let a = random_bytes(element, LONGEST + 16, &mut random);
         let b = random_bytes(element, LONGEST + 16, &mut random);
         for dim in 1..=LONGEST {
-            // Starts that are aligned to nothing, floats included.
+            // Unaligned starts, also for floats.
             let (mut left, mut right) = (vec![0; dim % 7], vec![0; dim % 13]);
             left.extend_from_slice(&start_of(element, &a, dim));
             right.extend_from_slice(&start_of(element, &b, dim));
@@ -110,30 +110,30 @@ fn every_length_and_alignment_agrees_with_64_bits() {
     }
 }
 
-/// Distances from queries of f32 to rows of smaller components, by every instruction set that is there.
+/// Returns the distances from f32 queries to rows of smaller elements, with every available ISA.
 fn of_floats(metric: Metric, dim: usize) -> impl Iterator<Item = Distance> {
     let smaller = [Element::F16, Element::U8, Element::I8, Element::Bf16, Element::B1];
-    let by = move |isa| {
+    let distances = move |isa| {
         smaller.into_iter().filter_map(move |rows| Distance::of_floats_with_isa(isa, rows, metric, dim))
     };
-    available().flat_map(by)
+    available().flat_map(distances)
 }
 
 #[test]
 fn floats_against_smaller_components_agree_with_64_bits() {
     let mut random = SmallRng::seed_from_u64(5);
-    let of_queries = random_bytes(Element::F32, LONGEST + 16, &mut random);
-    let of_rows = Element::ALL.map(|element| random_bytes(element, LONGEST + 16, &mut random));
+    let query_components = random_bytes(Element::F32, LONGEST + 16, &mut random);
+    let row_components = Element::ALL.map(|element| random_bytes(element, LONGEST + 16, &mut random));
     for dim in 1..=LONGEST {
         let mut query = vec![0; dim % 7];
-        query.extend_from_slice(&of_queries[..dim * 4]);
+        query.extend_from_slice(&query_components[..dim * 4]);
         let query = &query[dim % 7..];
         for metric in Metric::ALL {
             for distance in of_floats(metric, dim) {
                 let mut row = vec![0; dim % 13];
                 row.extend_from_slice(&start_of(
                     distance.element(),
-                    &of_rows[distance.element() as usize],
+                    &row_components[distance.element() as usize],
                     dim,
                 ));
                 let row = &row[dim % 13..];
@@ -144,10 +144,11 @@ fn floats_against_smaller_components_agree_with_64_bits() {
     }
     for metric in Metric::ALL {
         let same = Distance::of_floats(Element::F32, metric, 100);
-        let (a, b) = (&of_queries[..400], &of_queries[40..440]);
+        let (a, b) = (&query_components[..400], &query_components[40..440]);
         assert_eq!(same.between(a, b), Distance::new(Element::F32, metric, 100).between(a, b));
         for dim in [MAX_SIMD_DIM, MAX_SIMD_DIM + 1] {
-            // Sums of so many halves, one after the other, are not as near to those of 64 bits.
+            // Sequential f32 sums over so many 16-bit floats exceed the tolerance, so those elements are left
+            // out.
             for distance in of_floats(metric, dim).filter(|distance| !distance.element().is_float()) {
                 let query = vec![0; distance.query_bytes()];
                 let row = start_of(distance.element(), &vec![1; distance.row_bytes()], dim);
@@ -188,7 +189,7 @@ fn batches_of_smaller_components_agree_with_pairs() {
 fn extremes_are_exact_up_to_the_largest_dimension() {
     for dim in [1, 63, 1000, 65_535, MAX_SIMD_DIM, MAX_SIMD_DIM + 1] {
         for element in [Element::U8, Element::I8] {
-            // 0, 255 unsigned; 0, -1, 127, -128 signed.
+            // Unsigned these are 0 and 255, and 127 and 128; signed they are 0, -1, 127 and -128.
             for (left, right) in [(0, 255), (255, 255), (127, 128), (128, 128), (127, 127), (0, 0)] {
                 let (a, b) = (vec![left; dim], vec![right; dim]);
                 let (x, y) = (as_f64(element, &a), as_f64(element, &b));
@@ -248,7 +249,7 @@ fn batches_agree_with_pairs() {
 }
 
 #[test]
-fn what_does_not_fit_gives_nan() {
+fn slices_and_ids_that_do_not_fit_give_nan() {
     let distance = Distance::new(Element::U8, Metric::L2, 4);
     let (query, array) = ([1_u8, 2, 3, 4], [0_u8; 11]);
     assert!(distance.between(&query, &array[..3]).is_nan());
@@ -271,7 +272,7 @@ fn what_does_not_fit_gives_nan() {
 }
 
 #[test]
-fn no_dimension_is_a_distance_of_nothing() {
+fn vectors_of_no_dimensions_have_a_distance() {
     for isa in available() {
         for element in Element::ALL {
             for (metric, expected) in Metric::ALL.into_iter().zip([0.0, 0.0, 1.0]) {
@@ -340,7 +341,7 @@ fn components_convert_and_normalize() {
         bytes[position * 4..][..4].copy_from_slice(&f32::INFINITY.to_le_bytes());
         assert_eq!(first_non_finite(Element::F32, &bytes), Some(position));
     }
-    // The shorter of the two counts.
+    // Conversion stops at the end of the shorter slice.
     let mut floats = [7.0; 70];
     to_f32(Element::F16, &f16::ONE.to_le_bytes().repeat(65), &mut floats);
     assert!(floats[..65].iter().all(|&x| x == 1.0) && floats[65..] == [7.0; 5]);
@@ -348,7 +349,7 @@ fn components_convert_and_normalize() {
     assert_eq!(floats, [0.0; 70]);
 }
 
-/// Whole pages, and behind them one that faults on any access.
+/// Whole pages, followed by a page that faults on any access.
 #[cfg(unix)]
 struct GuardedPages {
     start: *mut u8,
@@ -373,7 +374,7 @@ impl GuardedPages {
         }
     }
 
-    /// Copies `bytes` so that they end where the guard begins.
+    /// Copies `bytes` so that they end where the guard page begins.
     fn end_with(&mut self, bytes: &[u8]) -> &[u8] {
         // SAFETY: the mapping is `len` bytes long, and at least as long as `bytes`.
         let all = unsafe { std::slice::from_raw_parts_mut(self.start, self.len) };
@@ -386,7 +387,7 @@ impl GuardedPages {
 #[cfg(unix)]
 impl Drop for GuardedPages {
     fn drop(&mut self) {
-        // SAFETY: the mapping that `new` made.
+        // SAFETY: `new` made this mapping.
         unsafe { libc::munmap(self.start.cast(), self.len + self.page) };
     }
 }

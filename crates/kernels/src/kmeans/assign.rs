@@ -1,14 +1,15 @@
-//! Nearest centroid of many rows: the product `rows x centroids` in register tiles, never stored.
+//! Nearest centroid of many rows. The product `rows x centroids` is computed in register tiles and not
+//! stored.
 //!
-//! A tile is 8 rows by 16 centroids; centroids lie transposed in panels of 16, so that one lane holds one
-//! centroid and the argmin stays in registers.
+//! A tile is 8 rows by 16 centroids. Centroids are stored transposed, in panels of 16, so that one lane holds
+//! one centroid and the argmin stays in registers.
 
 use crate::distance::Isa;
 use std::sync::OnceLock;
 
-/// Centroids of one panel: the lanes of an AVX-512 register.
+/// Centroids in a panel: the lanes of an AVX-512 register.
 const LANES: usize = 16;
-/// Rows of one tile: 8 accumulators of 16 lanes, and enough work to hide the latency of a fused multiply-add.
+/// Rows in a tile. 8 accumulators of 16 lanes are enough work to hide the latency of a fused multiply-add.
 const TILE: usize = 8;
 
 /// Centroids packed for assignment.
@@ -39,10 +40,11 @@ impl Panels {
         Panels { dim, count, values, half_norms }
     }
 
-    /// Writes the nearest centroid of each row and, where `distances` has room, its squared L2 distance.
+    /// Writes the nearest centroid of each row to `labels`, and its squared L2 distance to `distances` as far
+    /// as that reaches. Of equally near centroids the first one is taken.
     ///
-    /// `rows` holds `labels.len()` rows, `stride` floats apart, of which `dim` are read from the start of each.
-    /// Ties go to the lower centroid.
+    /// `rows` holds `labels.len()` rows that are `stride` floats apart. The first `dim` floats of each are
+    /// read.
     pub(crate) fn assign(&self, rows: &[f32], stride: usize, labels: &mut [u32], distances: &mut [f32]) {
         if self.count == 0 || labels.is_empty() {
             return;
@@ -51,12 +53,13 @@ impl Panels {
         let argmin = best_argmin();
         for start in (0..labels.len()).step_by(TILE) {
             let count = TILE.min(labels.len() - start);
-            // A short last tile repeats its last row: one loop, and the repeats are not written out.
+            // A short last tile repeats its last row, so that one loop serves all tiles. The repeats are not
+            // written out.
             let tile: Tile = std::array::from_fn(|r| {
                 let at = (start + r.min(count - 1)) * stride;
                 &rows[at..at + self.dim]
             });
-            // SAFETY: `best_argmin` chose a kernel of this CPU, and every row of the tile has `dim` values.
+            // SAFETY: `best_argmin` chose a kernel for this CPU, and every row of the tile has `dim` values.
             let (best, label) = unsafe { argmin(self, &tile) };
             for r in 0..count {
                 let mut winner = 0;
@@ -77,11 +80,11 @@ impl Panels {
 }
 
 type Tile<'a> = [&'a [f32]; TILE];
-/// For each row and lane the least `|c|^2 / 2 - <x, c>` over the panels, and the centroid that gave it.
-type Least = ([[f32; LANES]; TILE], [[u32; LANES]; TILE]);
-type Argmin = unsafe fn(&Panels, &Tile<'_>) -> Least;
+/// The least `|c|^2 / 2 - <x, c>` over all panels and its centroid, for each row and lane.
+type Minima = ([[f32; LANES]; TILE], [[u32; LANES]; TILE]);
+type Argmin = unsafe fn(&Panels, &Tile<'_>) -> Minima;
 
-/// The kernel of this CPU, found once.
+/// Returns the best kernel for this CPU. The result is cached.
 fn best_argmin() -> Argmin {
     static BEST: OnceLock<Argmin> = OnceLock::new();
     *BEST.get_or_init(|| match Isa::best() {
@@ -93,7 +96,7 @@ fn best_argmin() -> Argmin {
     })
 }
 
-fn argmin_scalar(panels: &Panels, tile: &Tile<'_>) -> Least {
+fn argmin_scalar(panels: &Panels, tile: &Tile<'_>) -> Minima {
     let mut best = [[f32::INFINITY; LANES]; TILE];
     let mut label = [[0u32; LANES]; TILE];
     for (p, norms) in panels.half_norms.chunks_exact(LANES).enumerate() {
@@ -114,13 +117,13 @@ fn argmin_scalar(panels: &Panels, tile: &Tile<'_>) -> Least {
     (best, label)
 }
 
-/// 8 sums, 8 minima and 8 labels fill 24 of the 32 registers.
+/// Kernel for AVX-512: 8 sums, 8 minima and 8 labels take 24 of the 32 registers.
 ///
 /// # Safety
 /// The CPU has AVX-512F; every row of the tile has `dim` values.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f")]
-unsafe fn argmin_avx512(panels: &Panels, tile: &Tile<'_>) -> Least {
+unsafe fn argmin_avx512(panels: &Panels, tile: &Tile<'_>) -> Minima {
     use std::arch::x86_64::*;
     let mut best = [_mm512_set1_ps(f32::INFINITY); TILE];
     let mut label = [_mm512_setzero_si512(); TILE];
@@ -128,7 +131,8 @@ unsafe fn argmin_avx512(panels: &Panels, tile: &Tile<'_>) -> Least {
     let mut lanes = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
     let mut column = panels.values.as_ptr();
     for norms in panels.half_norms.chunks_exact(LANES) {
-        // SAFETY: a panel holds `dim` columns of 16; a row holds `dim` values; `norms` holds 16. (`code_table`)
+        // SAFETY: a panel holds `dim` columns of 16; a row holds `dim` values; `norms` holds 16.
+        // (`code_table`)
         unsafe {
             let mut sums = [_mm512_loadu_ps(norms.as_ptr()); TILE];
             for d in 0..panels.dim {
@@ -157,13 +161,13 @@ unsafe fn argmin_avx512(panels: &Panels, tile: &Tile<'_>) -> Least {
     out
 }
 
-/// Four rows by half a panel at a time: 12 of the 16 registers.
+/// Kernel for AVX2: four rows by half a panel at a time take 12 of the 16 registers.
 ///
 /// # Safety
 /// The CPU has AVX2 and FMA; every row of the tile has `dim` values.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,fma")]
-unsafe fn argmin_avx2(panels: &Panels, tile: &Tile<'_>) -> Least {
+unsafe fn argmin_avx2(panels: &Panels, tile: &Tile<'_>) -> Minima {
     use std::arch::x86_64::*;
     const ROWS: usize = 4;
     const HALF: usize = LANES / 2;
@@ -176,7 +180,8 @@ unsafe fn argmin_avx2(panels: &Panels, tile: &Tile<'_>) -> Least {
         let mut lanes = _mm256_add_epi32(start, _mm256_set1_epi32(half as i32));
         let mut column = panels.values.as_ptr().wrapping_add(half);
         for norms in panels.half_norms.chunks_exact(LANES) {
-            // SAFETY: a panel holds `dim` columns of 16; a row holds `dim` values; `norms` holds 16. (`code_table`)
+            // SAFETY: a panel holds `dim` columns of 16; a row holds `dim` values; `norms` holds 16.
+            // (`code_table`)
             unsafe {
                 let mut sums = [_mm256_loadu_ps(norms.as_ptr().add(half)); ROWS];
                 for d in 0..panels.dim {
@@ -225,7 +230,7 @@ mod tests {
                 if !isa.is_available() {
                     continue;
                 }
-                // SAFETY: the ISA is there, and the rows have `dim` values.
+                // SAFETY: the CPU has the ISA, and the rows have `dim` values.
                 let found = unsafe { kernel(&panels, &tile) };
                 for (f, e) in found.0.iter().flatten().zip(expected.0.iter().flatten()) {
                     assert!(f == e || (f - e).abs() < 1e-3, "{f} {e}");

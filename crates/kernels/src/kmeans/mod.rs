@@ -1,5 +1,6 @@
-//! k-means: k-means++ seeding (Arthur & Vassilvitskii, SODA'07), Lloyd iterations, mini-batches for big inputs
-//! (Sculley, WWW'10). Results depend on the data, the options and the seed only, never on the thread count.
+//! k-means: k-means++ seeding (Arthur & Vassilvitskii, SODA'07), Lloyd iterations, mini-batches for big
+//! inputs (Sculley, WWW'10). Results depend on the data, the options and the seed, but not on the thread
+//! count.
 
 mod assign;
 pub(crate) mod random;
@@ -9,18 +10,20 @@ mod tests;
 pub(crate) use assign::Panels;
 use random::{Random, sample_rows};
 
-/// Lloyd iterations: on SIFT and GloVe subspaces the error moves by less than 0.5% after the 12th.
+/// Default number of iterations. On SIFT and GloVe subspaces the error changes by less than 0.5% after the
+/// 12th.
 pub const DEFAULT_ITERATIONS: usize = 12;
-/// Rows of a mini-batch iteration for each centroid: faiss trains on 256 a centroid; batches are redrawn, so fewer do.
+/// Rows in a mini-batch for each centroid. faiss trains on 256 for each centroid; here every iteration draws
+/// a new batch, so fewer are enough.
 pub const BATCH_ROWS_PER_CENTROID: usize = 64;
-/// Rows for each centroid up to which every iteration reads all rows.
+/// Most rows for each centroid with which every iteration reads all rows.
 pub const FULL_ROWS_PER_CENTROID: usize = 256;
-/// Rows a thread takes at a time; results do not depend on it.
+/// Rows that a thread takes at a time; results do not depend on it.
 const CHUNK_ROWS: usize = 4096;
-/// Up to this many centroids are seeded one by one; more are seeded in rounds, as k-means|| does.
+/// Most centroids that are seeded one by one. More are seeded in rounds, as in k-means||.
 const SEED_ROUNDS: usize = 256;
 
-/// What to compute and with how much effort.
+/// Options of [`kmeans`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct KMeansOptions {
     /// Number of centroids (k).
@@ -34,24 +37,24 @@ pub struct KMeansOptions {
 }
 
 impl KMeansOptions {
-    /// `centroids` centroids with the default number of iterations, on one thread.
+    /// Creates options for `centroids` centroids, with the default number of iterations on one thread.
     pub fn new(centroids: usize, seed: u64) -> Self {
         KMeansOptions { centroids, iterations: DEFAULT_ITERATIONS, seed, threads: 1 }
     }
 }
 
-/// Why a clustering was refused.
+/// Reason why [`kmeans`] refused its input.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum KMeansError {
     /// No rows, no dimensions or no centroids.
     #[error("k-means needs at least one row, one dimension and one centroid")]
     Empty,
-    /// The slice does not hold whole rows.
+    /// The length of the slice is not a multiple of the dimensions.
     #[error("{len} values are not a whole number of rows of {dim}")]
     Shape {
         /// Length of the slice.
         len: usize,
-        /// Dimensions asked for.
+        /// Dimensions of a row.
         dim: usize,
     },
     /// A value is NaN or infinite.
@@ -65,10 +68,10 @@ pub enum KMeansError {
 /// Centroids found by [`kmeans`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct Clustering {
-    /// `k x dim`, row-major; with fewer distinct rows than `k`, rows repeat.
+    /// `k x dim`, row-major. If there are fewer distinct rows than `k`, centroids repeat.
     pub centroids: Vec<f32>,
-    /// Mean squared distance of the rows (of the last batch, where mini-batches were used) to their centroid,
-    /// before the last update.
+    /// Mean squared distance of the rows (with mini-batches: of the last batch) to their centroid, before the
+    /// last update.
     pub mean_error: f64,
 }
 
@@ -115,12 +118,13 @@ pub fn kmeans(rows: &[f32], dim: usize, options: &KMeansOptions) -> Result<Clust
     Ok(Clustering { centroids, mean_error })
 }
 
-/// Nearest centroid of each of `n x dim` rows, and its squared L2 distance; ties go to the lower centroid.
+/// Finds the nearest centroid of each of `n x dim` rows, and its squared L2 distance. Of equally near
+/// centroids the first one is taken.
 ///
-/// `labels` and `distances` hold `n` values each; `distances` may be empty when it is not wanted.
+/// `labels` and `distances` hold `n` values each; `distances` may be empty if it is not needed.
 ///
 /// # Panics
-/// Never for slices of these shapes; a shorter `rows` is a caller's bug and is caught by an assertion.
+/// If `rows` is too short for `labels`.
 pub fn assign(
     rows: &[f32],
     dim: usize,
@@ -146,7 +150,8 @@ pub fn assign(
     });
 }
 
-/// k-means++ for small k; for large k each round draws k / 256 rows by squared distance at once (k-means||).
+/// Chooses initial centroids by k-means++. For large k each round draws k / 256 rows by squared distance at
+/// once (k-means||).
 fn seed(rows: &[f32], dim: usize, k: usize, threads: usize, random: &mut Random) -> Vec<f32> {
     let n = rows.len() / dim;
     let row = |r: usize| &rows[r * dim..(r + 1) * dim];
@@ -154,19 +159,20 @@ fn seed(rows: &[f32], dim: usize, k: usize, threads: usize, random: &mut Random)
     centroids.extend_from_slice(row(random.below(n)));
     let mut nearest = vec![f32::INFINITY; n];
     let mut labels = vec![0u32; n];
-    let mut found = vec![0.0f32; n];
-    let mut fresh = 0;
+    let mut distances = vec![0.0f32; n];
+    // Start of the centroids of the last round.
+    let mut last_round = 0;
     while centroids.len() < k * dim {
-        if centroids.len() - fresh <= dim {
-            let newest = &centroids[fresh..];
+        if centroids.len() - last_round <= dim {
+            let newest = &centroids[last_round..];
             for (near, r) in nearest.iter_mut().zip(rows.chunks_exact(dim)) {
                 *near = near.min(squared_l2(r, newest));
             }
         } else {
-            assign(rows, dim, &centroids[fresh..], threads, &mut labels, &mut found);
-            nearest.iter_mut().zip(&found).for_each(|(near, &f)| *near = near.min(f));
+            assign(rows, dim, &centroids[last_round..], threads, &mut labels, &mut distances);
+            nearest.iter_mut().zip(&distances).for_each(|(near, &d)| *near = near.min(d));
         }
-        fresh = centroids.len();
+        last_round = centroids.len();
         let total: f64 = nearest.iter().map(|&v| f64::from(v)).sum();
         let draws = (k / SEED_ROUNDS).clamp(1, k - centroids.len() / dim);
         let mut targets: Vec<f64> = (0..draws).map(|_| random.unit() * total).collect();
@@ -177,7 +183,8 @@ fn seed(rows: &[f32], dim: usize, k: usize, threads: usize, random: &mut Random)
                 sum += f64::from(nearest[at]);
                 at += 1;
             }
-            // All rows on centroids already (total 0): any row does; empty clusters stay harmless repeats.
+            // If all rows are centroids already (total 0), any row will do; it makes a repeated centroid,
+            // which is harmless.
             let chosen = if total > 0.0 { at } else { random.below(n) };
             centroids.extend_from_slice(row(chosen));
         }
@@ -185,7 +192,8 @@ fn seed(rows: &[f32], dim: usize, k: usize, threads: usize, random: &mut Random)
     centroids
 }
 
-/// Plain squared L2 in 16 partial sums, so that it vectorises without re-association by the compiler.
+/// Returns the squared L2 distance. It has 16 partial sums, so that the compiler can vectorise it without
+/// re-association.
 fn squared_l2(a: &[f32], b: &[f32]) -> f32 {
     let mut sums = [0.0f32; 16];
     let (a_chunks, b_chunks) = (a.chunks_exact(16), b.chunks_exact(16));
@@ -200,9 +208,9 @@ fn squared_l2(a: &[f32], b: &[f32]) -> f32 {
     sums.iter().sum::<f32>() + tail
 }
 
-/// Moves each centroid to the mean of its rows, weighed against the rows of earlier mini-batches.
+/// Moves each centroid to the mean of its rows, weighted with the rows of earlier mini-batches.
 ///
-/// A cluster's rows are summed in row order by one thread, so the sums do not depend on the thread count.
+/// One thread sums the rows of a cluster in row order, so the sums do not depend on the thread count.
 fn update(
     rows: &[f32],
     dim: usize,
@@ -250,21 +258,22 @@ fn update(
     });
 }
 
-/// Puts each centroid that no row has chosen on the row farthest from its centroid (lower row on a tie).
+/// Moves each centroid without rows to one of the rows that are farthest from their centroids (of equally far
+/// rows, the first).
 fn reseed_empty(rows: &[f32], dim: usize, distances: &[f32], centroids: &mut [f32], weights: &mut [f64]) {
     let empty: Vec<usize> = (0..weights.len()).filter(|&c| weights[c] == 0.0).collect();
     if empty.is_empty() {
         return;
     }
-    let mut far: Vec<u32> = (0..distances.len() as u32).collect();
+    let mut farthest: Vec<u32> = (0..distances.len() as u32).collect();
     let by_distance =
         |a: &u32, b: &u32| distances[*b as usize].total_cmp(&distances[*a as usize]).then(a.cmp(b));
-    if empty.len() < far.len() {
-        far.select_nth_unstable_by(empty.len(), by_distance);
-        far.truncate(empty.len());
+    if empty.len() < farthest.len() {
+        farthest.select_nth_unstable_by(empty.len(), by_distance);
+        farthest.truncate(empty.len());
     }
-    far.sort_unstable_by(by_distance);
-    for (&c, &r) in empty.iter().zip(&far) {
+    farthest.sort_unstable_by(by_distance);
+    for (&c, &r) in empty.iter().zip(&farthest) {
         if distances[r as usize] == 0.0 {
             break;
         }

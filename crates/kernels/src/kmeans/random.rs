@@ -1,6 +1,6 @@
-//! A small deterministic generator: results of a seed must not change with a dependency's version.
+//! A small deterministic generator. The results of a seed must not change with the version of a dependency.
 
-/// SplitMix64 (Steele, Lea & Flood, OOPSLA'14): 64 bits of state, passes BigCrush, one multiply chain a draw.
+/// SplitMix64 (Steele, Lea & Flood, OOPSLA'14). It has 64 bits of state and passes BigCrush.
 #[derive(Clone, Debug)]
 pub(crate) struct Random(u64);
 
@@ -17,24 +17,25 @@ impl Random {
         z ^ (z >> 31)
     }
 
-    /// Uniform in `0..bound` (bound at least 1); the bias of the multiply-shift is below 2^-32 for our sizes.
+    /// Returns a uniform number in `0..bound` (bound at least 1). The bias of the multiply-shift is below
+    /// 2^-32 for the bounds that occur here.
     pub(crate) fn below(&mut self, bound: usize) -> usize {
         ((u128::from(self.next()) * bound as u128) >> 64) as usize
     }
 
-    /// Uniform in [0, 1).
+    /// Returns a uniform number in [0, 1).
     pub(crate) fn unit(&mut self) -> f64 {
         (self.next() >> 11) as f64 * (1.0 / (1u64 << 53) as f64)
     }
 
-    /// A standard normal value (Box and Muller).
+    /// Returns a standard normal number (Box and Muller).
     pub(crate) fn normal(&mut self) -> f64 {
         let radius = (-2.0 * (1.0 - self.unit()).ln()).sqrt();
         radius * (std::f64::consts::TAU * self.unit()).cos()
     }
 }
 
-/// `count` distinct rows out of `0..n`, ascending (Floyd's sampling); all of them when `count >= n`.
+/// Draws `count` distinct rows of `0..n`, ascending (Floyd's sampling); all of them if `count >= n`.
 pub(crate) fn sample_rows(n: usize, count: usize, random: &mut Random) -> Vec<usize> {
     if count >= n {
         return (0..n).collect();

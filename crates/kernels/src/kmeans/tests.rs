@@ -58,7 +58,7 @@ fn separated_blobs_are_found() {
     assert!(error(&rows, &found.centroids, dim) < 0.2, "{}", error(&rows, &found.centroids, dim));
 }
 
-/// Lloyd from random rows, in plain loops: what the fast one must not be worse than.
+/// Lloyd iterations from random rows, in plain loops. The fast implementation must not be worse.
 fn naive_kmeans(rows: &[f32], dim: usize, k: usize, seed: u64) -> Vec<f32> {
     let mut random = Random::new(seed);
     let mut centroids: Vec<f32> = sample_rows(rows.len() / dim, k, &mut random)
@@ -82,7 +82,7 @@ fn naive_kmeans(rows: &[f32], dim: usize, k: usize, seed: u64) -> Vec<f32> {
 }
 
 #[test]
-fn no_worse_than_naive_lloyd() {
+fn kmeans_is_no_worse_than_naive_lloyd() {
     let (dim, k) = (6, 24);
     let rows = gaussian(3000, dim, 3);
     let fast = error(&rows, &kmeans(&rows, dim, &KMeansOptions::new(k, 7)).unwrap().centroids, dim);
@@ -114,7 +114,7 @@ fn the_thread_count_changes_nothing() {
 }
 
 #[test]
-fn degenerate_inputs() {
+fn degenerate_inputs_are_clustered() {
     let few = kmeans(&[1.0, 2.0, 3.0], 1, &KMeansOptions::new(8, 0)).unwrap();
     assert_eq!(few.centroids.len(), 8);
     for row in [1.0, 2.0, 3.0] {
@@ -127,7 +127,7 @@ fn degenerate_inputs() {
 }
 
 #[test]
-fn refusals() {
+fn invalid_inputs_are_refused() {
     let options = KMeansOptions::new(2, 0);
     assert_eq!(kmeans(&[], 3, &options), Err(KMeansError::Empty));
     assert_eq!(kmeans(&[1.0], 0, &options), Err(KMeansError::Empty));

@@ -1,25 +1,27 @@
-//! Keys of the buckets around a point's own, the likeliest first: multi-probe LSH (Lv et al., VLDB 2007, section 4).
+//! Keys of the buckets around that of a point, the likeliest first: multi-probe LSH (Lv et al., VLDB 2007,
+//! section 4).
 //!
-//! A near neighbour that is not in a point's bucket is most likely in one of those beside it, across the boundaries that the point's
-//! projections lie closest to. A *perturbation* moves one or two values of the compound hash to the nearer side of a neighbouring
-//! cell; its score is the sum of the squares of the distances to the boundaries that it crosses, and lower ones are likelier
-//! (section 4.3). Perturbations come in the order of their scores by the paper's shift and expand (section 4.4).
+//! A near neighbour that is not in the bucket of a point is most likely in an adjacent one, across a boundary
+//! that is near the point's projections. A *perturbation* moves one or two values of the compound hash to the
+//! nearer edge of an adjacent cell. Its score is the sum of the squared distances to the crossed boundaries;
+//! a lower score is likelier (section 4.3). Perturbations are generated in the order of their scores by the
+//! paper's operations shift and expand (section 4.4).
 
 use super::{CompoundHashes, KEY_BITS};
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
 
-/// What moves one value of a compound hash into a neighbouring cell.
+/// A move of one value of a compound hash into an adjacent cell.
 #[derive(Debug, Clone, Copy)]
 struct Step {
-    /// The square of the distance to the boundary, in cells.
+    /// Squared distance to the boundary, in cells.
     score: f32,
-    /// The bits of a key that it changes.
+    /// Bits of the key that change.
     bits: u128,
     hash: usize,
 }
 
-/// One step or two, by their places in the order of scores.
+/// One or two steps, as positions in the list of steps by score.
 #[derive(Debug, Clone, Copy)]
 struct Perturbation {
     score: f32,
@@ -28,7 +30,7 @@ struct Perturbation {
 }
 
 impl Perturbation {
-    fn of(steps: &[Step], first: usize, second: Option<usize>) -> Option<Perturbation> {
+    fn new(steps: &[Step], first: usize, second: Option<usize>) -> Option<Perturbation> {
         let score = steps.get(first)?.score;
         let score = match second {
             Some(second) => score + steps.get(second)?.score,
@@ -39,10 +41,10 @@ impl Perturbation {
 }
 
 impl Ord for Perturbation {
-    /// The lowest score is the greatest, which a heap gives first.
+    /// The lowest score is the greatest, so that a heap returns it first.
     fn cmp(&self, other: &Perturbation) -> Ordering {
-        let places = |of: &Perturbation| (of.first, of.second);
-        other.score.total_cmp(&self.score).then_with(|| places(other).cmp(&places(self)))
+        let positions = |perturbation: &Perturbation| (perturbation.first, perturbation.second);
+        other.score.total_cmp(&self.score).then_with(|| positions(other).cmp(&positions(self)))
     }
 }
 
@@ -60,34 +62,37 @@ impl PartialEq for Perturbation {
 
 impl Eq for Perturbation {}
 
-/// Memory for the keys around one, reused.
+/// Memory for [`CompoundHashes::perturbed_keys`]; reused.
 #[derive(Debug, Default)]
-pub struct Perturbations {
-    /// By rising score.
+pub struct PerturbationScratch {
+    /// In ascending order of scores.
     steps: Vec<Step>,
     next: BinaryHeap<Perturbation>,
 }
 
-/// The keys around one, by rising score: the scores, in squares of the finest cells, and the keys.
+/// Iterator over the scores and the keys of the buckets around one, in ascending order of scores. The unit of
+/// a score is the square of the finest cell.
 #[derive(Debug)]
-pub struct Perturbed<'a> {
+pub struct PerturbedKeys<'a> {
     key: u128,
-    memory: &'a mut Perturbations,
+    memory: &'a mut PerturbationScratch,
 }
 
 impl CompoundHashes {
-    /// The keys around `key`, which is that of a point with these [`values`](super::HashScratch::values) in one table: of the
-    /// buckets of width `cell x 2^level` from which one or two values of the compound hash differ by one. Values that are moved lie
-    /// at the edge of their new cell, which is the nearest to the point; the others keep all their bits. A width that has but one
-    /// cell has no others.
-    pub fn perturbed<'a>(
+    /// Iterates over the keys around `key`, the key of a point with these
+    /// [`values`](super::HashScratch::values) in one table. They are keys of the buckets of width `cell x
+    /// 2^level` in which one or two values of the compound hash differ by one.
+    ///
+    /// A moved value is at the edge of its new cell that is nearest to the point; the other values keep all
+    /// their bits. A width with only one cell has no other buckets.
+    pub fn perturbed_keys<'a>(
         &self,
         key: u128,
         values: &[f32],
         level: usize,
-        memory: &'a mut Perturbations,
-    ) -> Perturbed<'a> {
-        let Perturbations { steps, next } = memory;
+        memory: &'a mut PerturbationScratch,
+    ) -> PerturbedKeys<'a> {
+        let PerturbationScratch { steps, next } = memory;
         steps.clear();
         next.clear();
         if level < self.levels() {
@@ -95,11 +100,11 @@ impl CompoundHashes {
             for (hash, value) in values.iter().enumerate() {
                 let cell = self.cell_of(*value);
                 let (low, high) = (cell >> level << level, ((cell >> level) + 1) << level);
-                let own = self.spread_out(cell);
+                let cell_bits = self.spread_out(cell);
                 let mut step = |distance: f32, to: u32| {
-                    // What lies outside all cells, or is no number, is as near as can be.
+                    // Values outside all cells, and NaN, have distance 0.
                     let distance = distance.max(0.0);
-                    let bits = (own ^ self.spread_out(to)) << (self.hashes - 1 - hash);
+                    let bits = (cell_bits ^ self.spread_out(to)) << (self.hashes - 1 - hash);
                     steps.push(Step { score: distance * distance, bits, hash });
                 };
                 if low > 0 {
@@ -111,12 +116,12 @@ impl CompoundHashes {
             }
         }
         steps.sort_unstable_by(|a, b| a.score.total_cmp(&b.score).then(a.bits.cmp(&b.bits)));
-        next.extend(Perturbation::of(steps, 0, None));
-        Perturbed { key, memory }
+        next.extend(Perturbation::new(steps, 0, None));
+        PerturbedKeys { key, memory }
     }
 
-    /// The finest widths that are whole cells of a prefix of so many bits of a key, as a power of 2: all keys that begin with these
-    /// bits are in one bucket of that width.
+    /// Returns the level of the finest width whose buckets the first `bits` bits of a key determine. All keys
+    /// that begin with the same `bits` bits are in one bucket of width `cell x 2^level`.
     pub fn level_of(&self, bits: u32) -> usize {
         let unused = KEY_BITS - self.hashes * self.levels();
         let whole = (bits as usize).saturating_sub(unused).div_ceil(self.hashes);
@@ -124,23 +129,23 @@ impl CompoundHashes {
     }
 }
 
-impl Iterator for Perturbed<'_> {
+impl Iterator for PerturbedKeys<'_> {
     type Item = (f32, u128);
 
     fn next(&mut self) -> Option<(f32, u128)> {
-        let Perturbations { steps, next } = &mut *self.memory;
+        let PerturbationScratch { steps, next } = &mut *self.memory;
         loop {
             let Perturbation { score, first, second } = next.pop()?;
             match second {
-                // Shift, and expand.
+                // The operations shift and expand.
                 None => {
-                    next.extend(Perturbation::of(steps, first + 1, None));
-                    next.extend(Perturbation::of(steps, first, Some(first + 1)));
+                    next.extend(Perturbation::new(steps, first + 1, None));
+                    next.extend(Perturbation::new(steps, first, Some(first + 1)));
                     return Some((score, self.key ^ steps[first].bits));
                 }
                 Some(second) => {
-                    next.extend(Perturbation::of(steps, first, Some(second + 1)));
-                    // A value cannot go both ways.
+                    next.extend(Perturbation::new(steps, first, Some(second + 1)));
+                    // A value cannot move in both directions.
                     if steps[first].hash != steps[second].hash {
                         return Some((score, self.key ^ steps[first].bits ^ steps[second].bits));
                     }
@@ -157,7 +162,7 @@ mod tests {
     use crate::kmeans::random::Random;
     use proptest::prelude::*;
 
-    /// The values of the cells that a key is made of.
+    /// Returns the cells that a key encodes.
     fn cells(hashes: &CompoundHashes, key: u128) -> Vec<i64> {
         let (count, levels) = (hashes.hashes(), hashes.levels());
         let bit = |hash: usize, level: usize| (key >> (level * count + count - 1 - hash)) & 1;
@@ -167,32 +172,34 @@ mod tests {
 
     proptest! {
         #[test]
-        fn keys_around_one_are_of_other_buckets_in_the_order_of_their_scores(
+        fn perturbed_keys_are_of_adjacent_buckets_in_order_of_scores(
             seed in any::<u64>(), hashes in 1_usize..33, level in 0_usize..17, far in 0.0_f32..40.0,
         ) {
             let (dim, mut random) = (6, Random::new(seed));
             let drawn = CompoundHashes::draw(&vec![0.0; dim], 3.0, 2, hashes, seed);
-            // Some of these lie beyond all cells.
+            // Some of these points are outside all cells.
             let point: Vec<f32> = (0..dim).map(|_| far * random.normal() as f32).collect();
             let (mut keys, mut scratch) = (Vec::new(), HashScratch::default());
             drawn.keys(1, &point, &mut scratch, &mut keys);
             let (key, values) = (keys[0], scratch.values().to_vec());
-            let own = cells(&drawn, key);
+            let own_cells = cells(&drawn, key);
             let (most, width) = ((1_i64 << drawn.levels()) - 1, 1_i64 << level);
-            for (value, cell) in values.iter().zip(&own) {
+            for (value, cell) in values.iter().zip(&own_cells) {
                 prop_assert_eq!((value.floor().max(0.0) as i64).min(most), *cell);
             }
 
-            let mut memory = Perturbations::default();
-            let around: Vec<(f32, u128)> = drawn.perturbed(key, &values, level, &mut memory).collect();
+            let mut memory = PerturbationScratch::default();
+            let around: Vec<(f32, u128)> = drawn.perturbed_keys(key, &values, level, &mut memory).collect();
             prop_assert!(around.is_sorted_by(|a, b| a.0 <= b.0));
-            // Each value has the cells beside its own, where there are any, and each pair of values has all their pairs.
-            let beside = |cell: &i64| {
+            // Each value moves to each adjacent cell that exists, and each pair of values makes all pairs of
+            // moves.
+            let adjacent = |cell: &i64| {
                 let bucket = cell >> level;
-                usize::from(level < drawn.levels()) * (usize::from(bucket > 0) + usize::from(bucket < most >> level))
+                let sides = usize::from(bucket > 0) + usize::from(bucket < most >> level);
+                usize::from(level < drawn.levels()) * sides
             };
-            let single: usize = own.iter().map(beside).sum();
-            let same: usize = own.iter().map(beside).map(|count| count * count).sum();
+            let single: usize = own_cells.iter().map(adjacent).sum();
+            let same: usize = own_cells.iter().map(adjacent).map(|count| count * count).sum();
             prop_assert_eq!(around.len(), single + (single * single - same) / 2);
             let mut distinct: Vec<u128> = around.iter().map(|(_, key)| *key).collect();
             distinct.sort_unstable();
@@ -200,11 +207,11 @@ mod tests {
             prop_assert_eq!(distinct.len(), around.len());
             for (score, other) in around {
                 let other = cells(&drawn, other);
-                let moved: Vec<usize> = (0..hashes).filter(|hash| own[*hash] != other[*hash]).collect();
+                let moved: Vec<usize> = (0..hashes).filter(|hash| own_cells[*hash] != other[*hash]).collect();
                 prop_assert!((1..=2).contains(&moved.len()));
                 let mut sum = 0.0;
                 for hash in moved {
-                    let (from, to) = (own[hash], other[hash]);
+                    let (from, to) = (own_cells[hash], other[hash]);
                     prop_assert_eq!((from / width - to / width).abs(), 1);
                     let (edge, boundary) = if to > from { (0, to) } else { (width - 1, to + 1) };
                     prop_assert_eq!(to % width, edge);
@@ -217,20 +224,20 @@ mod tests {
     }
 
     #[test]
-    fn a_prefix_has_the_width_of_the_bucket_that_it_is_all_in() {
-        let of = |hashes: usize| CompoundHashes::draw(&[0.0; 2], 1.0, 1, hashes, 1);
-        let (whole, unused) = (of(16), of(12));
+    fn a_prefix_of_a_key_has_the_level_of_the_bucket_that_it_determines() {
+        let draw = |hashes: usize| CompoundHashes::draw(&[0.0; 2], 1.0, 1, hashes, 1);
+        let (whole, unused) = (draw(16), draw(12));
         assert_eq!([0, 1, 16, 17, 112, 113, 128].map(|bits| whole.level_of(bits)), [8, 7, 7, 6, 1, 0, 0]);
-        // Twelve values of ten bits leave eight.
+        // Twelve values of ten bits leave eight bits unused.
         assert_eq!([0, 8, 9, 20, 21, 128].map(|bits| unused.level_of(bits)), [10, 10, 9, 9, 8, 0]);
     }
 
     #[test]
-    fn what_is_no_number_has_keys_around_it() {
+    fn values_that_are_not_finite_have_perturbed_keys() {
         let drawn = CompoundHashes::draw(&[0.0; 2], 1.0, 1, 4, 1);
         let values = [f32::NAN, f32::INFINITY, f32::NEG_INFINITY, 2.5];
-        let mut memory = Perturbations::default();
-        let around: Vec<_> = drawn.perturbed(0, &values, 3, &mut memory).collect();
+        let mut memory = PerturbationScratch::default();
+        let around: Vec<_> = drawn.perturbed_keys(0, &values, 3, &mut memory).collect();
         assert!(around.len() > 4 && around.iter().all(|(score, _)| !score.is_nan()), "{around:?}");
     }
 }

@@ -1,29 +1,30 @@
-//! Compound hashes with a bucket of each radius of a ladder, as E2LSH has them: a table for every radius.
+//! Compound hashes for a geometric series of radii, as in E2LSH: each table has a bucket of a point for each
+//! radius.
 //!
-//! Equations 1 and 4 of e2lsh-on-storage. The hashes of all radii of a table come from one projection: `h_R(o) = floor((a . o / R + b_R) / w)`
-//! has the same probabilities of collision for a given R whether or not another radius takes the same `a`. The `m` values of a
-//! compound hash are hashed to 32 bits (section 5.2).
+//! Equations 1 and 4 of e2lsh-on-storage. The hashes of all radii of a table come from one projection. The
+//! hash `h_R(o) = floor((a . o / R + b_R) / w)` has the same probability of collision for a given R even if
+//! other radii use the same `a`. The `m` values of a compound hash are hashed to 32 bits (section 5.2).
 
 use crate::kmeans::random::Random;
 use crate::product::{Product, multiply, multiply_each};
 
-/// Bits of a compound hash's value (v in the paper).
+/// Bits of the value of a compound hash (v in the paper).
 pub const VALUE_BITS: u32 = 32;
 
-/// What a ladder's hashes are drawn for.
+/// Parameters of hashes for a geometric series of radii.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Ladder {
-    /// Tables a radius (L).
+    /// Number of tables of each radius (L).
     pub tables: usize,
-    /// Values of a compound hash (m).
+    /// Number of values of a compound hash (m).
     pub hashes: usize,
-    /// Radii (r).
+    /// Number of radii (r).
     pub radii: usize,
-    /// The first of them, in the units of the points.
+    /// First radius, in the units of the points.
     pub first: f64,
-    /// From one to the next (c).
+    /// Ratio of each radius to the one before (c).
     pub ratio: f64,
-    /// The width of a hash in units of the radius (w).
+    /// Width of a hash in units of the radius (w).
     pub width: f64,
 }
 
@@ -32,19 +33,21 @@ pub struct Ladder {
 pub struct RadiusHashes {
     dim: usize,
     ladder: Ladder,
-    /// For each table the directions over the first radius's width, interleaved: value `i` of all, then value `i + 1`.
+    /// Directions divided by the width of the first radius, table by table. Those of a table are interleaved:
+    /// value `i` of all, then value `i + 1`.
     directions: Vec<f32>,
-    /// For each radius what the projections are multiplied by.
+    /// Factor of the projections for each radius.
     scales: Vec<f32>,
     /// `b / w` of each hash of each table of each radius.
     offsets: Vec<f32>,
-    /// What the values of a compound hash are multiplied by, the same for all, and what begins the sum of each table of each radius.
+    /// Factor of each value in the sum that hashes a compound hash; the same for all tables and radii.
     factors: Vec<u64>,
+    /// Start of that sum, for each table of each radius.
     begins: Vec<u64>,
 }
 
 impl RadiusHashes {
-    /// Draws the hashes of a ladder.
+    /// Draws hashes with the given parameters.
     pub fn draw(dim: usize, ladder: Ladder, seed: u64) -> RadiusHashes {
         let Ladder { tables, hashes, radii, first, ratio, width } = ladder;
         let mut random = Random::new(seed);
@@ -57,23 +60,23 @@ impl RadiusHashes {
         RadiusHashes { dim, ladder, directions, scales, offsets, factors, begins }
     }
 
-    /// What they were drawn for.
+    /// Returns the parameters.
     pub fn ladder(&self) -> &Ladder {
         &self.ladder
     }
 
-    /// Values of a point.
+    /// Returns the number of values of a point.
     pub fn dim(&self) -> usize {
         self.dim
     }
 
-    /// Bytes of memory.
+    /// Returns the bytes of memory that the hashes take.
     pub fn bytes(&self) -> u64 {
         let floats = self.directions.len() + self.scales.len() + self.offsets.len();
         4 * floats as u64 + 8 * (self.factors.len() + self.begins.len()) as u64
     }
 
-    /// Projects points (`rows x dim`, row-major) for a table, whatever the radius: `rows x m`.
+    /// Projects points (`rows x dim`, row-major) for a table and all radii: `rows x m`.
     pub fn project(&self, table: usize, points: &[f32], out: &mut Vec<f32>) {
         let (dim, hashes) = (self.dim, self.ladder.hashes);
         out.clear();
@@ -82,13 +85,15 @@ impl RadiusHashes {
         multiply(&Product { rows: points, dim, columns, kept: hashes, stride: hashes }, out);
     }
 
-    /// Projects one point for all tables: `L x m`, the same numbers as those of one table after the other.
+    /// Projects one point for all tables: `L x m`. The numbers equal those of [`RadiusHashes::project`] table
+    /// by table.
     pub fn project_point(&self, point: &[f32], out: &mut Vec<f32>) {
         out.resize(self.ladder.tables * self.ladder.hashes, 0.0);
         multiply_each(point, &self.directions, self.ladder.hashes, out);
     }
 
-    /// The value of a compound hash from a point's [projections](RadiusHashes::project) for its table.
+    /// Computes the value of a compound hash from the [projections](RadiusHashes::project) of a point for its
+    /// table.
     #[inline]
     pub fn value(&self, radius: usize, table: usize, projections: &[f32]) -> u32 {
         let (at, scale) = (radius * self.ladder.tables + table, self.scales[radius]);
@@ -98,13 +103,14 @@ impl RadiusHashes {
             let cell = (projection * scale + offset).floor() as i64;
             sum.wrapping_add((cell as u64).wrapping_mul(*factor))
         });
-        // A last mix, so that every bit depends on all of the sum.
+        // A final mix makes every bit depend on the whole sum.
         let mixed = (sum ^ (sum >> 32)).wrapping_mul(0xD6E8_FEB8_6659_FD93);
         (mixed >> (64 - VALUE_BITS)) as u32
     }
 
-    /// Whether two points are in one bucket of a table: whether all `m` cells agree, not only what they are hashed to.
-    pub fn share(&self, radius: usize, table: usize, a: &[f32], b: &[f32]) -> bool {
+    /// Returns true if two points are in one bucket of a table: all their `m` cells are equal, not only the
+    /// hashes of these.
+    pub fn in_same_bucket(&self, radius: usize, table: usize, a: &[f32], b: &[f32]) -> bool {
         let (at, scale) = (radius * self.ladder.tables + table, self.scales[radius]);
         let offsets = &self.offsets[at * self.ladder.hashes..][..self.ladder.hashes];
         let cell = |projection: &f32, offset: &f32| (projection * scale + offset).floor();
@@ -115,15 +121,15 @@ impl RadiusHashes {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::lsh::collision;
+    use crate::lsh::collision_probability;
 
     const LADDER: Ladder = Ladder { tables: 400, hashes: 3, radii: 4, first: 0.5, ratio: 2.0, width: 4.0 };
 
     #[test]
-    fn points_collide_as_often_as_the_theory_says() {
+    fn points_collide_with_the_predicted_probability() {
         let (dim, mut random) = (10, Random::new(5));
         let drawn = RadiusHashes::draw(dim, LADDER, 1);
-        let mut places = (Vec::new(), Vec::new());
+        let mut projections = (Vec::new(), Vec::new());
         for distance in [0.25, 1.0, 2.0, 8.0] {
             let (mut shared, mut same) = ([0_u32; 4], [0_u32; 4]);
             let pairs = 20;
@@ -134,37 +140,38 @@ mod tests {
                 let b: Vec<f32> =
                     a.iter().zip(&step).map(|(a, x)| a + (x / length * distance) as f32).collect();
                 for table in 0..LADDER.tables {
-                    drawn.project(table, &a, &mut places.0);
-                    drawn.project(table, &b, &mut places.1);
+                    drawn.project(table, &a, &mut projections.0);
+                    drawn.project(table, &b, &mut projections.1);
                     for radius in 0..LADDER.radii {
                         let value = |projections: &[f32]| drawn.value(radius, table, projections);
-                        shared[radius] += u32::from(drawn.share(radius, table, &places.0, &places.1));
-                        same[radius] += u32::from(value(&places.0) == value(&places.1));
+                        shared[radius] +=
+                            u32::from(drawn.in_same_bucket(radius, table, &projections.0, &projections.1));
+                        same[radius] += u32::from(value(&projections.0) == value(&projections.1));
                     }
                 }
             }
             let tried = f64::from(pairs) * LADDER.tables as f64;
             for radius in 0..LADDER.radii {
                 let r = LADDER.first * LADDER.ratio.powi(radius as i32);
-                let expected = collision(LADDER.width * r / distance).powi(3);
+                let expected = collision_probability(LADDER.width * r / distance).powi(3);
                 let measured = f64::from(shared[radius]) / tried;
                 assert!((measured - expected).abs() < 0.03, "{distance} {r}: {measured}, not {expected}");
-                // 32 bits tell other buckets apart.
+                // 32 bits distinguish all other buckets.
                 assert_eq!(shared[radius], same[radius], "{distance} {r}");
             }
         }
     }
 
     #[test]
-    fn a_point_is_projected_for_all_tables_as_for_each() {
+    fn projections_for_all_tables_equal_those_for_each() {
         let drawn = RadiusHashes::draw(23, LADDER, 3);
         let mut random = Random::new(11);
         let point: Vec<f32> = (0..23).map(|_| random.normal() as f32).collect();
         let (mut all, mut one) = (Vec::new(), Vec::new());
         drawn.project_point(&point, &mut all);
-        for (table, of_table) in all.chunks_exact(LADDER.hashes).enumerate() {
+        for (table, expected) in all.chunks_exact(LADDER.hashes).enumerate() {
             drawn.project(table, &point, &mut one);
-            assert_eq!(one, of_table, "{table}");
+            assert_eq!(one, expected, "{table}");
         }
     }
 

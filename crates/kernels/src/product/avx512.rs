@@ -1,14 +1,14 @@
-//! Products with AVX-512: tiles of rows and columns with their sums in registers.
+//! Products with AVX-512, in tiles of rows and columns whose sums are in registers.
 
 use super::Product;
 use std::arch::x86_64::*;
 
-/// Values of a register.
+/// Values in a register.
 const LANES: usize = 16;
-/// Rows of a tile; with two registers a row, 16 sums hide the latency of an addition.
+/// Rows in a tile. With two registers for each row, 16 sums hide the latency of an addition.
 const ROWS: usize = 8;
 
-/// [`Product::tiles`] with the same floats.
+/// Computes the same floats as [`Product::tiles`].
 ///
 /// # Safety
 /// The CPU has AVX-512 F; `out` holds `stride` values for each row, at least `kept`.
@@ -18,7 +18,7 @@ pub(super) unsafe fn multiply(product: &Product<'_>, out: &mut [f32]) {
     assert!(product.columns.len() >= product.dim * product.kept && out.len() >= count * product.stride);
     for at in (0..product.kept).step_by(2 * LANES) {
         for first in (0..count).step_by(ROWS) {
-            // SAFETY: rows and columns lie inside the slices, as was checked above.
+            // SAFETY: rows and columns are within the slices, as was checked above.
             unsafe {
                 if product.kept - at > LANES {
                     tile::<2>(product, at, first, count, out);
@@ -53,7 +53,7 @@ unsafe fn tile<const WIDE: usize>(
     let mut sums = [[_mm512_setzero_ps(); WIDE]; ROWS];
     for i in 0..product.dim {
         let mut column = [_mm512_setzero_ps(); WIDE];
-        // SAFETY: the mask keeps the loads inside column `i`; each row has `dim` values.
+        // SAFETY: the mask keeps the loads within column `i`; each row has `dim` values.
         unsafe {
             let from = product.columns.as_ptr().add(i * product.kept + at);
             for w in 0..WIDE {
@@ -69,7 +69,7 @@ unsafe fn tile<const WIDE: usize>(
     }
     for (r, sums) in sums.iter().enumerate().take(count - first) {
         for w in 0..WIDE {
-            // SAFETY: the mask keeps the stores inside the row's `kept` values.
+            // SAFETY: the mask keeps the stores within the row's `kept` values.
             unsafe {
                 let to = out.as_mut_ptr().add((first + r) * product.stride + at + w * LANES);
                 _mm512_mask_storeu_ps(to, masks[w], sums[w]);

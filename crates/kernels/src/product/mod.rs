@@ -1,4 +1,4 @@
-//! Products of few rows and many columns, with sums that are the same on every instruction set.
+//! Products of few rows and many columns. The sums are the same with every instruction set.
 
 #[cfg(target_arch = "x86_64")]
 mod avx512;
@@ -6,14 +6,14 @@ mod avx512;
 #[cfg(target_arch = "x86_64")]
 use crate::distance::Isa;
 
-/// Rows times columns.
+/// The operands and shape of a product of rows and columns.
 #[derive(Debug, Clone, Copy)]
 pub struct Product<'a> {
     /// The rows, row-major.
     pub rows: &'a [f32],
-    /// Values of a row, at least 1, and columns' length.
+    /// Number of values in a row and in a column, at least 1.
     pub dim: usize,
-    /// The columns, interleaved: value `i` of all, then value `i + 1`.
+    /// The columns, `dim x kept`, interleaved: value `i` of all, then value `i + 1`.
     pub columns: &'a [f32],
     /// Number of columns.
     pub kept: usize,
@@ -21,8 +21,10 @@ pub struct Product<'a> {
     pub stride: usize,
 }
 
-/// Sets the first `kept` values of each of the rows of `out`. The same floats as row by row, on every instruction set: each sum
-/// runs over the inputs in order, nothing is fused.
+/// Sets the first `kept` values of each row of `out` to the products of a row with the columns.
+///
+/// Each sum runs over the inputs in order, and multiplications and additions are not fused. So the floats are
+/// the same with every instruction set.
 ///
 /// # Panics
 /// If `out` or the columns are too short.
@@ -38,12 +40,14 @@ pub fn multiply(product: &Product<'_>, out: &mut [f32]) {
     product.tiles::<2, 8>(out);
 }
 
-/// Sets `out` to the products of one row with the columns of several matrices, which lie one behind the other, `kept` columns
-/// each, interleaved. The same floats as of [`multiply`] for each matrix; but the sums of several of them are under way at once,
-/// where those of one wait for each other.
+/// Sets `out` to the products of one row with the columns of several matrices. `matrices` holds them one
+/// after the other, `kept` interleaved columns each.
+///
+/// The floats are those of [`multiply`] for each matrix. It is faster, because it computes the sums of
+/// several matrices at once; the additions of one sum have to wait for each other.
 ///
 /// # Panics
-/// If a matrix is cut short, or `out`.
+/// If `matrices` is too short for `out`.
 pub fn multiply_each(row: &[f32], matrices: &[f32], kept: usize, out: &mut [f32]) {
     #[cfg(target_arch = "x86_64")]
     match Isa::best() {
@@ -53,57 +57,57 @@ pub fn multiply_each(row: &[f32], matrices: &[f32], kept: usize, out: &mut [f32]
         Isa::Avx2 => return unsafe { multiply_each_avx2(row, matrices, kept, out) },
         _ => {}
     }
-    each::<2>(row, matrices, kept, out);
+    multiply_each_by::<2>(row, matrices, kept, out);
 }
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f")]
 fn multiply_each_avx512(row: &[f32], matrices: &[f32], kept: usize, out: &mut [f32]) {
-    each::<8>(row, matrices, kept, out);
+    multiply_each_by::<8>(row, matrices, kept, out);
 }
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2")]
 fn multiply_each_avx2(row: &[f32], matrices: &[f32], kept: usize, out: &mut [f32]) {
-    each::<4>(row, matrices, kept, out);
+    multiply_each_by::<4>(row, matrices, kept, out);
 }
 
-/// [`multiply_each`], `M` matrices at once, what is left over one by one.
+/// Computes [`multiply_each`] with `M` matrices at once, and the remaining matrices one by one.
 #[inline(always)]
-fn each<const M: usize>(row: &[f32], matrices: &[f32], kept: usize, out: &mut [f32]) {
+fn multiply_each_by<const M: usize>(row: &[f32], matrices: &[f32], kept: usize, out: &mut [f32]) {
     let size = (row.len() * kept).max(1);
     let whole = out.len() / kept / M * M;
-    let (some, rest) = out.split_at_mut(whole * kept);
-    for (out, matrices) in some.chunks_exact_mut(M * kept).zip(matrices.chunks(M * size)) {
-        side_by_side::<M>(row, matrices, kept, out);
+    let (grouped, rest) = out.split_at_mut(whole * kept);
+    for (out, matrices) in grouped.chunks_exact_mut(M * kept).zip(matrices.chunks(M * size)) {
+        multiply_group::<M>(row, matrices, kept, out);
     }
     for (out, matrix) in rest.chunks_exact_mut(kept).zip(matrices[whole * size..].chunks(size)) {
-        side_by_side::<1>(row, matrix, kept, out);
+        multiply_group::<1>(row, matrix, kept, out);
     }
 }
 
-/// The products with `M` matrices, in tiles of 16 columns, then of 8, then of 1.
+/// Computes the products with `M` matrices, in tiles of 16 columns, then of 8, then of 1.
 #[inline(always)]
-fn side_by_side<const M: usize>(row: &[f32], matrices: &[f32], kept: usize, out: &mut [f32]) {
+fn multiply_group<const M: usize>(row: &[f32], matrices: &[f32], kept: usize, out: &mut [f32]) {
     let size = row.len() * kept;
     let matrices: [&[f32]; M] = std::array::from_fn(|m| &matrices[m * size..][..size]);
     let mut at = 0;
     while at + 16 <= kept {
-        columns::<M, 16>(row, matrices, kept, at, out);
+        multiply_columns::<M, 16>(row, matrices, kept, at, out);
         at += 16;
     }
     while at + 8 <= kept {
-        columns::<M, 8>(row, matrices, kept, at, out);
+        multiply_columns::<M, 8>(row, matrices, kept, at, out);
         at += 8;
     }
     while at < kept {
-        columns::<M, 1>(row, matrices, kept, at, out);
+        multiply_columns::<M, 1>(row, matrices, kept, at, out);
         at += 1;
     }
 }
 
 #[inline(always)]
-fn columns<const M: usize, const W: usize>(
+fn multiply_columns<const M: usize, const W: usize>(
     row: &[f32],
     matrices: [&[f32]; M],
     kept: usize,
@@ -129,8 +133,8 @@ fn multiply_avx2(product: &Product<'_>, out: &mut [f32]) {
 }
 
 impl Product<'_> {
-    /// All results, in tiles of `R` rows and `W` columns whose sums stay in registers; what is left over in narrow
-    /// ones.
+    /// Computes all results, in tiles of `R` rows and `W` columns whose sums stay in registers. Remaining
+    /// rows and columns take narrower tiles.
     #[inline(always)]
     fn tiles<const R: usize, const W: usize>(&self, out: &mut [f32]) {
         let mut at = 0;
@@ -185,7 +189,7 @@ mod tests {
     use crate::kmeans::random::Random;
 
     #[test]
-    fn a_row_times_each_of_several_matrices_is_what_it_is_times_one() {
+    fn a_product_with_several_matrices_equals_those_with_each() {
         for (dim, kept, count) in [(1, 1, 1), (7, 5, 9), (100, 16, 16), (33, 32, 3), (65, 12, 21), (20, 9, 0)]
         {
             let mut random = Random::new((count * dim) as u64);
@@ -199,12 +203,12 @@ mod tests {
             multiply_each(&row, &matrices, kept, &mut out);
             assert_eq!(out, expected, "{dim} x {kept}, {count} times");
             out.fill(0.0);
-            each::<2>(&row, &matrices, kept, &mut out);
+            multiply_each_by::<2>(&row, &matrices, kept, &mut out);
             assert_eq!(out, expected, "{dim} x {kept}, {count} times, any instruction set");
             #[cfg(target_arch = "x86_64")]
             if is_x86_feature_detected!("avx2") {
                 out.fill(0.0);
-                // SAFETY: the instructions were found a line above.
+                // SAFETY: the line above detected the instructions.
                 unsafe { multiply_each_avx2(&row, &matrices, kept, &mut out) };
                 assert_eq!(out, expected, "{dim} x {kept}, {count} times, avx2");
             }
@@ -212,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn sums_run_in_order_on_every_instruction_set() {
+    fn sums_run_in_order_with_every_instruction_set() {
         for (rows, dim, kept, stride) in
             [(1, 1, 1, 1), (3, 7, 5, 9), (5, 100, 32, 32), (13, 33, 67, 70), (9, 260, 129, 129)]
         {
@@ -236,7 +240,7 @@ mod tests {
             #[cfg(target_arch = "x86_64")]
             if is_x86_feature_detected!("avx2") {
                 out.fill(0.0);
-                // SAFETY: the instructions were found a line above.
+                // SAFETY: the line above detected the instructions.
                 unsafe { multiply_avx2(&product, &mut out) };
                 assert_eq!(out, expected, "{rows} x {dim} x {kept}, avx2");
             }

@@ -1,9 +1,10 @@
-//! Codes of vectors relative to the centroid of their group, in blocks of 32 that one table a query scores: what a
-//! cluster index keeps in DRAM.
+//! Codes of vectors relative to the centroid of their group, in blocks of 32. A cluster index keeps them in
+//! DRAM. One set of tables for each query scores the codes of all groups.
 //!
-//! A vector of a group is `c + r`. The code is of the residual `r`, and a score is the exact distance of the query
-//! to `c` corrected by what the code says: `|q-c|^2 + F - 2 g <q, p>`, with `p` the grid point, `g` its gain and
-//! `F = |r|^2 + 2 g <c, p>` stored beside it, so that nothing of the query depends on the group.
+//! A vector of a group is `c + r`, and its code is that of the residual `r`. A score is the exact distance of
+//! the query to `c` plus a correction from the code: `|q-c|^2 + F - 2 g <q, p>`. Here `p` is the grid point,
+//! `g` its gain, and `F = |r|^2 + 2 g <c, p>` is stored with the code. So the tables of a query do not depend
+//! on the group.
 
 use super::code::block::{GroupScan, SCAN_BLOCK};
 use super::{Body, CodeQuery, Codec, EncodeScratch, ScanNumbers};
@@ -11,25 +12,24 @@ use crate::metric::Metric;
 use crate::topk::Neighbor;
 
 impl Codec {
-    /// True where codes can be grouped: plane codes (`axes`, `rabitq`), not product codes.
+    /// Returns true if codes can be grouped: for plane codes (`axes`, `rabitq`), not for product codes.
     pub fn has_groups(&self) -> bool {
         matches!(self.body, Body::Planes(_))
     }
 
-    /// Bytes of a block of 32 codes; laid out as `docs/format/codes.md` says.
+    /// Returns the bytes of a block of 32 codes. `docs/format/codes.md` describes its layout.
     pub fn block_bytes(&self) -> usize {
         SCAN_BLOCK * self.code_bytes()
     }
 
     /// Encodes the `n x dim` row-major `vectors` of a group relative to its `centroid` (`dim` values) into
-    /// `ceil(n / 32)` blocks of [`Codec::block_bytes`]; lanes beyond `n` become zeros.
+    /// `ceil(n / 32)` blocks of [`Codec::block_bytes`]. Lanes beyond `n` become zeros.
     ///
-    /// The codec has been trained on residuals. Values must be finite. Vectors, centroids and queries are in one
-    /// frame; under L2 any shift will do, and the mean of the data rounds least.
+    /// The codec must be trained on residuals. Values must be finite. Vectors, centroids and queries must
+    /// have the same origin. Under L2 any origin will do; the mean of the data gives the least rounding.
     ///
     /// # Panics
-    /// When the codec has no groups ([`Codec::has_groups`]) or a slice is of another length, which are a caller's
-    /// bugs.
+    /// If the codec has no groups ([`Codec::has_groups`]) or a slice has another length.
     pub fn encode_group(
         &self,
         vectors: &[f32],
@@ -49,23 +49,27 @@ impl Codec {
         quantizer.encode_group(self.metric == Metric::L2, vectors, centroid, blocks, &mut scratch.planes);
     }
 
-    /// The codec whose codes are at most `code_bytes` bytes of these codes ([`Codec::shorten_group`]): nearly as good as one
-    /// that was trained for so few, and sooner ready. `None` where that is not fewer, or too few for any, or the kind has no
-    /// groups.
+    /// Returns a codec for codes of at most `code_bytes` bytes, to which [`Codec::shorten_group`] shortens
+    /// codes of this codec. It is nearly as good as a codec that is trained for this size, and takes less
+    /// time to make.
+    ///
+    /// `None` if these codes are not longer than `code_bytes`, if that is too small for any code, or if the
+    /// kind has no groups.
     pub fn shortened(&self, code_bytes: usize) -> Option<Codec> {
         let Body::Planes(quantizer) = &self.body else { return None };
         let body = Body::Planes(quantizer.shortened(code_bytes)?);
         Some(Codec { body, kind: self.kind, metric: self.metric, dim: self.dim })
     }
 
-    /// Writes what [`Codec::encode_group`] of `shorter`, made by [`Codec::shortened`] of this codec, would write, nearly:
-    /// from the `count` codes in `blocks` in place of their vectors.
+    /// Shortens the first `count` codes in `blocks` to codes of `shorter`, which [`Codec::shortened`] of this
+    /// codec has made.
     ///
-    /// `centroid` (`dim` values) is the one that the codes are relative to; `out` has as many blocks, of `shorter`.
+    /// The result nearly equals that of [`Codec::encode_group`] of `shorter`, but it comes from codes and not
+    /// from vectors. `centroid` (`dim` values) is the centroid of the codes. `out` has the same number of
+    /// blocks, in the layout of `shorter`.
     ///
     /// # Panics
-    /// When a codec has no groups, `shorter` is of another dimension, or a slice is of another length, which are a caller's
-    /// bugs.
+    /// If a codec has no groups, `shorter` has another dimension, or a slice has another length.
     pub fn shorten_group(
         &self,
         shorter: &Codec,
@@ -89,10 +93,10 @@ impl Codec {
         long.shorten_group(short, is_l2, (blocks, count), centroid, out, &mut scratch.planes);
     }
 
-    /// The error to expect of a group's scores: `|estimate - exact|` has a standard deviation of about
-    /// `group_error * 2 * |q-c| * |r|` under L2, half of that under the inner product.
+    /// Returns the expected relative error of the scores in groups: `|estimate - exact|` has a standard
+    /// deviation of about `group_error * 2 * |q-c| * |r|` under L2, and half of that under the inner product.
     ///
-    /// A constant of the codec, from the variances of its sample; infinite for product codes.
+    /// It is a constant of the codec, computed from the variances of its sample; infinite for product codes.
     pub fn group_error(&self) -> f32 {
         match &self.body {
             Body::Product(_) => f32::INFINITY,
@@ -102,20 +106,19 @@ impl Codec {
 }
 
 impl CodeQuery {
-    /// Makes the query ready for [`CodeQuery::scan_group`] against `query` (`dim` values); allocates nothing once
-    /// warm. What [`Codec::prepare`] has made is kept.
+    /// Prepares this for [`CodeQuery::scan_group`] with `query` (`dim` values). Reuse allocates nothing. The
+    /// state of [`Codec::prepare`] is kept.
     ///
     /// # Panics
-    /// When the codec has no groups ([`Codec::has_groups`]) or `query` is of another dimension, which are a caller's
-    /// bugs.
+    /// If the codec has no groups ([`Codec::has_groups`]) or `query` has another dimension.
     pub fn prepare_groups(&mut self, codec: &Codec, query: &[f32]) {
         let Body::Planes(quantizer) = &codec.body else { panic!("product codes have no groups") };
         assert_eq!(query.len(), codec.dim, "a query of another dimension than the codec");
         quantizer.prepare_groups(codec.metric == Metric::L2, query, &mut self.group);
     }
 
-    /// What scores the codes of groups by this query on another processor, once [`CodeQuery::prepare_groups`] has prepared it; `None` of
-    /// product codes.
+    /// Returns the numbers for scoring codes of groups on another processor, after
+    /// [`CodeQuery::prepare_groups`]. `None` for product codes.
     pub fn scan_numbers(&self, codec: &Codec) -> Option<ScanNumbers<'_>> {
         match &codec.body {
             Body::Product(_) => None,
@@ -123,15 +126,16 @@ impl CodeQuery {
         }
     }
 
-    /// Appends the estimated distance of each of the first `count` codes of a group that is below `threshold`, with
-    /// `first` plus the code's number in the group as id; [`CodeQuery::prepare_groups`] comes first.
+    /// Appends to `hits` the estimated distances below `threshold` of the first `count` codes of a group. The
+    /// id of a code is `first` plus its number in the group. Call [`CodeQuery::prepare_groups`] first.
     ///
-    /// `centroid_distance` is the exact `|q-c|^2` under L2, `-<q,c>` under the inner product and `1 - <q,c>` under
-    /// cosine. Infinity as the threshold keeps every code. Ids wrap around at `u32::MAX`.
+    /// `centroid_distance` is the exact `|q-c|^2` under L2, `-<q,c>` under the inner product and `1 - <q,c>`
+    /// under cosine. With infinity as threshold all codes are appended. Ids wrap around at `u32::MAX`.
     ///
     /// # Panics
-    /// When `blocks` are too few for `count`, or the query was prepared for another codec, which are a caller's bugs.
-    #[allow(clippy::too_many_arguments)] // The hot call of a search: a struct of them would be built for each group.
+    /// If `blocks` are too few for `count`, or the query is prepared for another codec.
+    // Searches make this call for each group, and a struct of arguments would have to be built each time.
+    #[allow(clippy::too_many_arguments)]
     pub fn scan_group(
         &self,
         codec: &Codec,
@@ -146,10 +150,10 @@ impl CodeQuery {
         self.scan_group_before(codec, &group, hits);
     }
 
-    /// [`CodeQuery::scan_group`], while the blocks that are scanned next are brought into the cache.
+    /// Scans a group as [`CodeQuery::scan_group`] does, and prefetches the blocks of the next group.
     ///
-    /// Groups lie anywhere, so each starts with misses that no hardware foresees: this takes a quarter off a scan
-    /// whose codes are not in the cache.
+    /// The groups of a search are scattered in memory, so the hardware prefetcher misses the start of each.
+    /// This saves a quarter of the time of a scan whose codes are not in the cache.
     ///
     /// # Panics
     /// As `scan_group`.

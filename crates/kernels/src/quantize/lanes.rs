@@ -1,18 +1,18 @@
-//! Blocks of fewer than 32 codes, and codes taken out of blocks and put into others.
+//! Blocks of fewer than 32 codes, and conversion between blocks and single codes.
 //!
-//! A block holds field after field, each for all of its codes (`docs/format/codes.md`): two factors, words of four bytes of
-//! planes, what is left. A block of fewer codes is the same with fewer lanes, so that the codes of a short group take no
-//! more bytes than they have; before a scan it is widened.
+//! A block holds one field after the other, each for all of its codes (`docs/format/codes.md`): two factors,
+//! words of four bytes of planes, the remaining bytes. A short block has the same layout with fewer lanes, so
+//! a short group takes only the bytes of its codes. It is widened to 32 lanes before a scan.
 
 use super::code::block::SCAN_BLOCK;
 use super::{Body, Codec};
 use std::ops::Range;
 
-/// Bytes of planes that lie together.
+/// Bytes of planes that form a field.
 const WORD_BYTES: usize = 4;
 
 impl Codec {
-    /// The bytes of each field of a code, in the order in which a block holds them.
+    /// Iterates over the bytes of each field of a code, in the order of the fields in a block.
     fn fields(&self) -> impl Iterator<Item = Range<usize>> {
         let (factors, planes) = match &self.body {
             Body::Product(_) => (0, 0),
@@ -25,10 +25,10 @@ impl Codec {
         ends.map(move |end| std::mem::replace(&mut start, end)..end).filter(|field| !field.is_empty())
     }
 
-    /// Takes the first codes out of a full block: as many as `codes` has room for, one after the other.
+    /// Copies the first codes of a full block to `codes`, one after the other, until that is full.
     ///
     /// # Panics
-    /// When `block` is no full block or `codes` has room for more than 32, which are a caller's bugs.
+    /// If `block` is not a full block or `codes` has space for more than 32 codes.
     pub fn codes_of_block(&self, block: &[u8], codes: &mut [u8]) {
         let bytes = self.code_bytes();
         assert!(block.len() == self.block_bytes() && codes.len() <= block.len(), "not a block of codes");
@@ -40,10 +40,10 @@ impl Codec {
         }
     }
 
-    /// Makes a block of up to 32 codes that lie one after the other; it has as many lanes as there are codes.
+    /// Makes a block of up to 32 `codes`, which are one after the other. It has one lane for each code.
     ///
     /// # Panics
-    /// When there are more codes or `block` is not as long as they are, which are a caller's bugs.
+    /// If there are more than 32 codes, or `block` and `codes` differ in length.
     pub fn block_of_codes(&self, codes: &[u8], block: &mut [u8]) {
         let bytes = self.code_bytes();
         assert!(codes.len() <= self.block_bytes() && codes.len() == block.len(), "not a block of codes");
@@ -56,10 +56,10 @@ impl Codec {
         }
     }
 
-    /// Writes a block of up to 32 codes as a full one; lanes without a code keep what they held.
+    /// Writes a block of up to 32 codes as a full block. Lanes without a code are not changed.
     ///
     /// # Panics
-    /// When `short` is longer than a block or `block` is not one, which are a caller's bugs.
+    /// If `short` is longer than a block, or `block` is not a full block.
     pub fn widen_block(&self, short: &[u8], block: &mut [u8]) {
         assert!(block.len() == self.block_bytes() && short.len() <= block.len(), "not a block of codes");
         let count = short.len() / self.code_bytes();
@@ -78,7 +78,7 @@ mod tests {
     use crate::{Isa, Metric};
 
     #[test]
-    fn codes_are_scored_alike_in_any_block() {
+    fn codes_have_the_same_scores_in_any_block() {
         let dim = 20;
         let value = |i: usize| (i * 37 % 101) as f32 / 9.0 - 5.0;
         let sample: Vec<f32> = (0..300 * dim).map(value).collect();
@@ -113,7 +113,7 @@ mod tests {
                 codec.widen_block(&short, &mut wide);
                 assert_eq!(scan(&wide, count), expected[first..first + count], "{kind} {first} {count}");
                 if count == SCAN_BLOCK {
-                    assert_eq!(short, full, "{kind}: a block of 32 is what an encoder makes");
+                    assert_eq!(short, full, "{kind}: a block of 32 codes equals that of the encoder");
                 }
             }
         }

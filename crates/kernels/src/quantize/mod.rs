@@ -1,7 +1,7 @@
-//! Vector codes: a few bits a dimension in DRAM that stand for the vectors below it.
+//! Vector codes: a few bits for each dimension in DRAM, which stand for vectors on the tier below.
 //!
-//! A [`Codec`] is trained on a sample, encodes rows into fixed-size codes and scores codes against a query
-//! ([`CodeQuery`]) without decoding them. Which code to take is a matter of measurement: `docs/codes.md`.
+//! A [`Codec`] is trained on a sample, encodes rows into codes of a fixed size and scores codes against a
+//! query ([`CodeQuery`]) without decoding them. `docs/codes.md` compares the kinds of codes.
 
 mod code;
 mod groups;
@@ -28,14 +28,15 @@ use scan::ScanTables;
 const MAGIC: [u8; 4] = *b"BYCD";
 /// Version of the serialised form; see `docs/format/codes.md`.
 const FORMAT_VERSION: u32 = 1;
-/// The same of a codec whose dense rotation is of bytes.
+/// Version of the serialised form of a codec with a dense rotation in bytes.
 const BYTES_VERSION: u32 = 2;
-/// In shorter codes the four bytes of factors weigh too much and product codes rank better; from here on `axes`
-/// does, and trains 10 times faster.
+/// Bytes from which `axes` codes rank better than product codes; they also train 10 times faster. In shorter
+/// codes the four bytes of factors take too large a share.
 const LEAST_AXES_BYTES: usize = 32;
-/// Bytes a dimension squared that training takes at most while it looks for axes: covariances, and axes three times.
+/// Most bytes of training memory for axes, divided by the square of the dimensions: covariances, and axes
+/// three times.
 const AXES_TRAINING_BYTES: u64 = 28;
-/// Dimensions that the training of other kinds is counted as, at most.
+/// Most dimensions that the estimate of training memory assumes for other kinds.
 const OTHER_TRAINING_DIM: usize = 1024;
 
 #[derive(Clone, Debug, PartialEq)]
@@ -54,11 +55,11 @@ pub struct Codec {
 }
 
 impl Codec {
-    /// Up to so many dimensions principal axes are found in some seconds ([`Codec::default_for`]), and a query's rotation, of as
-    /// many products as the square, takes less than its search.
+    /// Most dimensions for which [`Codec::default_for`] chooses principal axes. Up to here training finds the
+    /// axes in a few seconds, and the rotation of a query (`dim^2` products) takes less time than its search.
     pub const MOST_AXES_DIM: usize = 1536;
 
-    /// Most bytes of memory that training takes besides its sample and a copy of it.
+    /// Returns the most bytes of memory that training takes in addition to its sample and a copy of it.
     pub fn training_bytes(kind: CodeKind, dim: usize) -> u64 {
         let dim = if kind == CodeKind::Axes { dim } else { dim.min(OTHER_TRAINING_DIM) };
         AXES_TRAINING_BYTES * (dim as u64).pow(2)
@@ -66,12 +67,12 @@ impl Codec {
 
     /// Trains a codec of `kind` with codes of at most `code_bytes` bytes on `sample` (`s x dim`, row-major).
     ///
-    /// The size that came out is [`Codec::code_bytes`]: fewer bytes where the kind cannot use them all. The
-    /// result depends on `seed` and not on `threads`.
+    /// The actual size, [`Codec::code_bytes`], is smaller if the kind cannot use all bytes. The result
+    /// depends on `seed` but not on `threads`.
     ///
     /// # Errors
-    /// [`QuantizeError`] for an empty, ragged or non-finite sample, a dimension out of range, too small a code, values
-    /// whose squares overflow.
+    /// [`QuantizeError`] for an empty sample, incomplete rows, values that are not finite, a dimension out of
+    /// range, too small a code, and values whose squares overflow.
     pub fn train(
         kind: CodeKind,
         code_bytes: usize,
@@ -108,7 +109,8 @@ impl Codec {
         Ok(Codec { kind, metric, dim, body })
     }
 
-    /// The kind to take for `code_bytes` bytes of a `dim`-dimensional vector, by the table in `docs/codes.md`.
+    /// Returns the best kind for codes of `code_bytes` bytes of `dim`-dimensional vectors, by the table in
+    /// `docs/codes.md`.
     pub fn default_for(dim: usize, code_bytes: usize) -> CodeKind {
         if code_bytes < LEAST_AXES_BYTES {
             return CodeKind::Pq;
@@ -116,12 +118,12 @@ impl Codec {
         if dim <= Codec::MOST_AXES_DIM {
             return CodeKind::Axes;
         }
-        // Principal axes cost dim^2 a query; a fast rotation costs dim log dim.
+        // The rotation of a query to principal axes costs dim^2, a fast rotation dim log dim.
         let bits = (code_bytes.saturating_sub(8) * 8 / dim).min(8) as u8;
         if bits >= 1 { CodeKind::RaBitQ { bits } } else { CodeKind::Pq }
     }
 
-    /// Bytes of one code.
+    /// Returns the bytes of one code.
     pub fn code_bytes(&self) -> usize {
         match &self.body {
             Body::Product(quantizer) => quantizer.code_bytes(),
@@ -129,22 +131,22 @@ impl Codec {
         }
     }
 
-    /// Dimensions of the vectors.
+    /// Returns the dimensions of the vectors.
     pub fn dim(&self) -> usize {
         self.dim
     }
 
-    /// The family of the code.
+    /// Returns the kind of the codes.
     pub fn kind(&self) -> CodeKind {
         self.kind
     }
 
-    /// The metric whose distance [`CodeQuery::score`] estimates.
+    /// Returns the metric whose distance [`CodeQuery::score`] estimates.
     pub fn metric(&self) -> Metric {
         self.metric
     }
 
-    /// How codes of bit planes lie, for whoever scores them elsewhere than here; `None` of product codes.
+    /// Returns the layout of codes of bit planes, for scoring on another processor; `None` for product codes.
     pub fn plane_codes(&self) -> Option<PlaneCodes> {
         match &self.body {
             Body::Product(_) => None,
@@ -152,10 +154,10 @@ impl Codec {
         }
     }
 
-    /// Encodes `n x dim` row-major `vectors` into `n x code_bytes` bytes; callers split rows over threads, each
-    /// with a scratch of its own.
+    /// Encodes `n x dim` row-major `vectors` into `n x code_bytes` bytes. Callers split rows over threads,
+    /// each with its own scratch.
     ///
-    /// Rows beyond the shorter of the two slices are left alone. Values must be finite.
+    /// If the slices hold different numbers of rows, the smaller number is encoded. Values must be finite.
     pub fn encode(&self, vectors: &[f32], codes: &mut [u8], scratch: &mut EncodeScratch) {
         let n = (vectors.len() / self.dim).min(codes.len() / self.code_bytes());
         let (vectors, codes) = (&vectors[..n * self.dim], &mut codes[..n * self.code_bytes()]);
@@ -165,10 +167,11 @@ impl Codec {
         }
     }
 
-    /// Writes the reconstruction of `code` (`code_bytes` bytes) to `out` (`dim` values).
+    /// Writes the reconstruction of `code` (`code_bytes` bytes) to `out` (`dim` values). Any bytes are a
+    /// valid code.
     ///
     /// # Panics
-    /// When a slice is shorter than that, which is a caller's bug; any bytes of a code are accepted.
+    /// If a slice is shorter.
     pub fn decode(&self, code: &[u8], out: &mut [f32]) {
         let (code, out) = (&code[..self.code_bytes()], &mut out[..self.dim]);
         match &self.body {
@@ -177,10 +180,11 @@ impl Codec {
         }
     }
 
-    /// Makes `prepared` ready to score codes against `query` (`dim` values); allocates nothing once warm.
+    /// Prepares `prepared` for scoring codes against `query` (`dim` values). A reused `prepared` allocates
+    /// nothing.
     ///
     /// # Panics
-    /// When `query` does not have `dim` values, which is a caller's bug.
+    /// If `query` does not have `dim` values.
     pub fn prepare(&self, query: &[f32], prepared: &mut CodeQuery) {
         assert_eq!(query.len(), self.dim, "a query of another dimension than the codec");
         match &self.body {
@@ -189,7 +193,7 @@ impl Codec {
         }
     }
 
-    /// The codec as bytes, little-endian, laid out as `docs/format/codes.md` says.
+    /// Serializes the codec, little-endian, in the layout of `docs/format/codes.md`.
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut writer = Writer::default();
         writer.bytes(&MAGIC);
@@ -216,7 +220,7 @@ impl Codec {
         writer.finish()
     }
 
-    /// Reads what [`Codec::to_bytes`] wrote.
+    /// Reads the bytes of [`Codec::to_bytes`].
     ///
     /// # Errors
     /// [`QuantizeError::Malformed`] for truncated, over-long or inconsistent bytes and for later versions.
@@ -256,9 +260,9 @@ impl Codec {
             }
         };
         reader.end()?;
-        let of_bytes = matches!(&body, Body::Planes(quantizer) if quantizer.has_byte_rotation());
-        if of_bytes != (version == BYTES_VERSION) {
-            return Err(QuantizeError::Malformed("its version is not that of its rotation"));
+        let has_byte_rotation = matches!(&body, Body::Planes(quantizer) if quantizer.has_byte_rotation());
+        if has_byte_rotation != (version == BYTES_VERSION) {
+            return Err(QuantizeError::Malformed("the version does not match the rotation"));
         }
         Ok(Codec { kind, metric, dim, body })
     }
@@ -277,14 +281,14 @@ fn check_sample(sample: &[f32], dim: usize) -> Result<(), KMeansError> {
     }
 }
 
-/// Buffers of [`Codec::encode`], one a thread.
+/// Buffers of [`Codec::encode`]; reusable, one for each thread.
 #[derive(Clone, Debug, Default)]
 pub struct EncodeScratch {
     labels: Vec<u32>,
     planes: PlaneScratch,
 }
 
-/// A query made ready for scoring by [`Codec::prepare`]; reusable, one a thread.
+/// A query that [`Codec::prepare`] has prepared for scoring; reusable, one for each thread.
 #[derive(Clone, Debug)]
 pub struct CodeQuery {
     isa: Isa,
@@ -295,12 +299,12 @@ pub struct CodeQuery {
 }
 
 impl CodeQuery {
-    /// An empty query for the best instruction set of this CPU; [`Codec::prepare`] fills it.
+    /// Creates an empty query for the best instruction set of this CPU. [`Codec::prepare`] fills it.
     pub fn new() -> Self {
         Self::with_isa(Isa::best()).unwrap_or_else(Self::scalar)
     }
 
-    /// An empty query that scores with `isa`; `None` where this CPU does not have it.
+    /// Creates an empty query that scores with `isa`; `None` if this CPU does not have it.
     pub fn with_isa(isa: Isa) -> Option<Self> {
         isa.is_available().then(|| CodeQuery { isa, ..Self::scalar() })
     }
@@ -317,13 +321,14 @@ impl CodeQuery {
 
     /// Writes the estimated distance of code `ids[i]` to `out[i]`: squared L2, or minus the dot product.
     ///
-    /// `codes` is the whole array, `n x code_bytes`; one call scores a batch and prefetches the codes of later ids.
+    /// `codes` is the whole array, `n x code_bytes`. One call scores a batch and prefetches the codes of
+    /// later ids.
     ///
     /// # Panics
-    /// When an id is outside `codes` or `out` is shorter than `ids`, which are a caller's bugs.
+    /// If an id is outside `codes` or `out` is shorter than `ids`.
     pub fn score(&self, codec: &Codec, codes: &[u8], ids: &[u32], out: &mut [f32]) {
         let count = codes.len() / codec.code_bytes();
-        // A fold without a branch: this runs before every batch.
+        // A fold without branches, since this runs before every batch.
         assert!(
             ids.iter().fold(true, |inside, &id| inside & ((id as usize) < count)),
             "an id beyond the codes"
@@ -337,18 +342,20 @@ impl CodeQuery {
 }
 
 impl CodeQuery {
-    /// What scores codes of bit planes by this query, once a codec of these has prepared it.
+    /// Returns the numbers for scoring codes of bit planes on another processor, after [`Codec::prepare`].
     pub fn plane_numbers(&self) -> PlaneNumbers<'_> {
         self.planes.numbers()
     }
 
-    /// [`CodeQuery::score`], and how far each score may be off: `bounds[i]` is three standard deviations of the error.
+    /// Scores as [`CodeQuery::score`] does, and writes an error bound to `bounds[i]`: three standard
+    /// deviations of the error.
     ///
-    /// For RaBitQ that holds for at least 99% of rotations (SIGMOD'24, theorem 3.2), for `axes` it assumes errors as
-    /// on the sample, and product codes have no bound: theirs is infinite. Slower than `score`: levels are unpacked.
+    /// For RaBitQ the bound holds for at least 99% of rotations (SIGMOD'24, theorem 3.2). For `axes` it
+    /// assumes errors as on the sample. Product codes have no bound; theirs is infinite. This is slower than
+    /// `score`, because it unpacks levels.
     ///
     /// # Panics
-    /// As `score`; and when `bounds` is shorter than `ids`.
+    /// As `score`, and if `bounds` is shorter than `ids`.
     pub fn score_with_bound(
         &self,
         codec: &Codec,

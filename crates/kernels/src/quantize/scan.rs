@@ -1,20 +1,21 @@
-//! Scans of many codes in interleaved blocks of 32, with tables of 16 entries held in registers: the fast-scan of
+//! Scans of many codes in interleaved blocks of 32, with tables of 16 entries in registers: the fast-scan of
 //! faiss (André, Kermarrec & Le Scouarnec, VLDB'15).
 //!
-//! Each half byte of a code picks one of 16 table bytes. For 4-bit product codes these are the tables of the
-//! id-by-id score, and the sums are the same; for plane codes a half byte is four bits of a plane, and its table
+//! Each half byte of a code selects one of 16 table bytes. For 4-bit product codes the tables and the sums
+//! are those of [`CodeQuery::score`]. For plane codes a half byte is four bits of a plane, and its table
 //! holds the sums of the four query values, rounded to a byte.
 
 use super::code::block::SCAN_BLOCK;
-use super::code::{CodeKind, held};
+use super::code::{CodeKind, finite_or_zero};
 use super::{Body, CodeQuery, Codec};
 use crate::distance::Isa;
 
-/// Bytes of a code after which sums of two table bytes each would overflow 16 bits.
+/// Most bytes of a code before the 16-bit sums, which take two table bytes for each, would overflow.
 #[cfg(target_arch = "x86_64")]
 const FLUSH_BYTES: usize = 128;
 
-/// Codes interleaved for scanning: byte `b` of 32 codes lies together. The last block is padded with zeros.
+/// Codes that are interleaved for scanning: byte `b` of the 32 codes of a block is contiguous. The last block
+/// is padded with zeros.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ScanCodes {
     bytes: Vec<u8>,
@@ -23,20 +24,20 @@ pub struct ScanCodes {
 }
 
 impl ScanCodes {
-    /// Number of codes, without the padding.
+    /// Returns the number of codes, without the padding.
     pub fn len(&self) -> usize {
         self.count
     }
 
-    /// True when there are no codes.
+    /// Returns true if there are no codes.
     pub fn is_empty(&self) -> bool {
         self.count == 0
     }
 }
 
 impl Codec {
-    /// Interleaves `n x code_bytes` codes for [`CodeQuery::scan`]; `None` for 8-bit product codes, whose tables do
-    /// not fit registers.
+    /// Interleaves `n x code_bytes` codes for [`CodeQuery::scan`]. `None` for 8-bit product codes, whose
+    /// tables do not fit in registers.
     pub fn interleave(&self, codes: &[u8]) -> Option<ScanCodes> {
         if self.kind() == CodeKind::Pq {
             return None;
@@ -57,18 +58,19 @@ impl Codec {
 /// Tables of one query for scanning.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ScanTables {
-    /// For each byte of a code: the table of its low half twice, so that one load fills a register.
+    /// The table of the low half of each byte of a code, twice, so that one load fills a register.
     low: Vec<u8>,
     /// The same for the high half.
     high: Vec<u8>,
-    /// A sum of entries stands for `bias + scale * sum`.
+    /// Scale of a sum of entries: the value is `bias + scale * sum`.
     scale: f32,
     bias: f32,
+    /// The tables before rounding to bytes.
     exact: Vec<f32>,
 }
 
 impl CodeQuery {
-    /// Makes a query that [`Codec::prepare`] has filled ready for [`CodeQuery::scan`] too.
+    /// Prepares a query, after [`Codec::prepare`], for [`CodeQuery::scan`].
     ///
     /// Does nothing for 8-bit product codes.
     pub fn prepare_scan(&mut self, codec: &Codec) {
@@ -94,12 +96,14 @@ impl CodeQuery {
         }
     }
 
-    /// Writes the estimated distances of all codes to `out` (`codes.len()` values); [`CodeQuery::prepare_scan`] comes
-    /// first. Plane codes are estimated with tables of 8 bits, so scores differ from [`CodeQuery::score`] by a
-    /// fraction of the code's own error up to 5 bits a dimension.
+    /// Writes the estimated distances of all codes to `out` (`codes.len()` values). Call
+    /// [`CodeQuery::prepare_scan`] first.
+    ///
+    /// For plane codes the tables have 8 bits. Up to 5 bits a dimension, the scores differ from those of
+    /// [`CodeQuery::score`] by a fraction of the error of the code itself.
     ///
     /// # Panics
-    /// When the codes or the query belong to another codec or `out` is too short, which are a caller's bugs.
+    /// If the codes or the query belong to another codec, or `out` is too short.
     pub fn scan(&self, codec: &Codec, codes: &ScanCodes, out: &mut [f32]) {
         assert_eq!(codes.code_bytes, codec.code_bytes(), "codes of another codec");
         assert_eq!(self.scan.low.len(), codes.code_bytes * 32, "prepare_scan was not called");
@@ -121,7 +125,8 @@ impl CodeQuery {
 }
 
 impl ScanTables {
-    /// Rounds the tables of floats (32 values a byte of code: low half, high half) to bytes on one scale.
+    /// Rounds the tables of floats (32 values for each byte of code: low half, high half) to bytes with one
+    /// scale.
     fn round(&mut self, code_bytes: usize) {
         let (mut widest, mut bias) = (0.0f32, 0.0f32);
         for table in self.exact.chunks_exact_mut(16) {
@@ -131,7 +136,7 @@ impl ScanTables {
             bias += least;
         }
         let inverse;
-        (self.scale, inverse) = held(widest / 255.0, 255.0 / widest);
+        (self.scale, inverse) = finite_or_zero(widest / 255.0, 255.0 / widest);
         self.bias = bias;
         for byte in 0..code_bytes {
             for (half, out) in [&mut self.low, &mut self.high].into_iter().enumerate() {
@@ -145,7 +150,8 @@ impl ScanTables {
 fn block_sums(isa: Isa, block: &[u8], tables: &ScanTables) -> [u32; SCAN_BLOCK] {
     match isa {
         #[cfg(target_arch = "x86_64")]
-        // SAFETY: the CPU has the instructions; `scan` has checked that every byte of a code has its tables.
+        // SAFETY: the CPU has the instructions; `scan` has checked that there are tables for every byte of a
+        // code.
         Isa::Avx512 | Isa::Avx512Vnni => unsafe { sums_avx512(block, tables) },
         #[cfg(target_arch = "x86_64")]
         // SAFETY: as above.
@@ -177,7 +183,7 @@ unsafe fn sums_avx2(block: &[u8], tables: &ScanTables) -> [u32; SCAN_BLOCK] {
         let (mut all, mut odd) = (_mm256_setzero_si256(), _mm256_setzero_si256());
         for b in 0..bytes.len() / SCAN_BLOCK {
             let at = (part * FLUSH_BYTES + b) * 32;
-            // SAFETY: 32 bytes of the block and of both tables are there for each byte of a code. (`code_table`)
+            // SAFETY: the block and both tables have 32 bytes for each byte of a code. (Bench: `code_table`.)
             let (labels, low, high) = unsafe {
                 (
                     _mm256_loadu_si256(bytes.as_ptr().add(b * 32).cast()),
@@ -186,11 +192,11 @@ unsafe fn sums_avx2(block: &[u8], tables: &ScanTables) -> [u32; SCAN_BLOCK] {
                 )
             };
             let upper = _mm256_and_si256(_mm256_srli_epi16::<4>(labels), nibble);
-            for found in
+            for entries in
                 [_mm256_shuffle_epi8(low, _mm256_and_si256(labels, nibble)), _mm256_shuffle_epi8(high, upper)]
             {
-                all = _mm256_add_epi16(all, found);
-                odd = _mm256_add_epi16(odd, _mm256_srli_epi16::<8>(found));
+                all = _mm256_add_epi16(all, entries);
+                odd = _mm256_add_epi16(odd, _mm256_srli_epi16::<8>(entries));
             }
         }
         flush(all, odd, &mut sums);
@@ -198,7 +204,7 @@ unsafe fn sums_avx2(block: &[u8], tables: &ScanTables) -> [u32; SCAN_BLOCK] {
     sums
 }
 
-/// Two bytes of the codes at a time, one in each half of the register.
+/// Sums two bytes of the codes at a time, one in each half of the register.
 ///
 /// # Safety
 /// The CPU has AVX-512 F and BW; `tables` holds 32 bytes for each 32 bytes of `block`.
@@ -211,10 +217,10 @@ unsafe fn sums_avx512(block: &[u8], tables: &ScanTables) -> [u32; SCAN_BLOCK] {
     for (part, bytes) in block.chunks(FLUSH_BYTES * SCAN_BLOCK).enumerate() {
         let (mut all, mut odd) = (_mm512_setzero_si512(), _mm512_setzero_si512());
         for from in (0..bytes.len()).step_by(64) {
-            // An odd last byte of the codes fills half a register; the mask makes the rest read as zeros.
+            // An odd last byte of the codes fills half a register. The mask sets the rest to zeros.
             let mask = if bytes.len() - from >= 64 { u64::MAX } else { u64::from(u32::MAX) };
             let at = part * FLUSH_BYTES * 32 + from;
-            // SAFETY: the mask keeps the loads inside the block and the tables. (Bench: `code_table`.)
+            // SAFETY: the mask keeps the loads within the block and the tables. (Bench: `code_table`.)
             let (labels, low, high) = unsafe {
                 (
                     _mm512_maskz_loadu_epi8(mask, bytes.as_ptr().add(from).cast()),
@@ -223,11 +229,11 @@ unsafe fn sums_avx512(block: &[u8], tables: &ScanTables) -> [u32; SCAN_BLOCK] {
                 )
             };
             let upper = _mm512_and_si512(_mm512_srli_epi16::<4>(labels), nibble);
-            for found in
+            for entries in
                 [_mm512_shuffle_epi8(low, _mm512_and_si512(labels, nibble)), _mm512_shuffle_epi8(high, upper)]
             {
-                all = _mm512_add_epi16(all, found);
-                odd = _mm512_add_epi16(odd, _mm512_srli_epi16::<8>(found));
+                all = _mm512_add_epi16(all, entries);
+                odd = _mm512_add_epi16(odd, _mm512_srli_epi16::<8>(entries));
             }
         }
         let halves = |v| _mm256_add_epi16(_mm512_castsi512_si256(v), _mm512_extracti64x4_epi64::<1>(v));
@@ -236,7 +242,8 @@ unsafe fn sums_avx512(block: &[u8], tables: &ScanTables) -> [u32; SCAN_BLOCK] {
     sums
 }
 
-/// Adds 16-bit sums of both bytes of each pair (`all`) and of the upper byte alone (`odd`) to 32 sums.
+/// Adds 16-bit sums to the 32 sums. `all` sums both bytes of each pair as a 16-bit number, `odd` the upper
+/// byte alone.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2")]
 fn flush(all: std::arch::x86_64::__m256i, odd: std::arch::x86_64::__m256i, sums: &mut [u32; SCAN_BLOCK]) {

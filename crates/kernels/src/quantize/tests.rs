@@ -23,8 +23,9 @@ const KINDS: [CodeKind; 11] = [
     CodeKind::RaBitQ { bits: 8 },
 ];
 
-/// Bytes that suffice for the kind: RaBitQ needs whole bits for every dimension, the axes 8 bytes at least.
-fn room(kind: CodeKind, bytes: usize, dim: usize) -> usize {
+/// Returns a size that is enough for the kind. RaBitQ needs its bits for every dimension, axes at least 8
+/// bytes.
+fn sufficient_bytes(kind: CodeKind, bytes: usize, dim: usize) -> usize {
     match kind {
         CodeKind::RaBitQ { .. } => dim + 16,
         CodeKind::Axes => bytes.max(8),
@@ -50,7 +51,7 @@ fn names_round_trip() {
 fn codecs_round_trip_through_bytes_and_refuse_every_truncation() {
     let rows = gaussian(300, 10, 1);
     for kind in KINDS {
-        let codec = Codec::train(kind, room(kind, 3, 10), Metric::L2, &rows, 10, 1, 1).unwrap();
+        let codec = Codec::train(kind, sufficient_bytes(kind, 3, 10), Metric::L2, &rows, 10, 1, 1).unwrap();
         let bytes = codec.to_bytes();
         assert_eq!(Codec::from_bytes(&bytes), Ok(codec));
         for len in 0..bytes.len() {
@@ -67,7 +68,8 @@ fn scores_are_close_to_the_distance_of_the_reconstruction() {
         let query = gaussian(1, dim, 3);
         for kind in [CodeKind::Pq, CodeKind::Pq4] {
             for metric in [Metric::L2, Metric::InnerProduct] {
-                let codec = Codec::train(kind, room(kind, bytes, dim), metric, &rows, dim, 1, 2).unwrap();
+                let codec =
+                    Codec::train(kind, sufficient_bytes(kind, bytes, dim), metric, &rows, dim, 1, 2).unwrap();
                 let codes = encoded(&codec, &rows);
                 let ids: Vec<u32> = (0..700).rev().collect();
                 let (mut out, mut row) = (vec![0.0; 700], vec![0.0; dim]);
@@ -90,12 +92,13 @@ fn scores_are_close_to_the_distance_of_the_reconstruction() {
 }
 
 #[test]
-fn every_isa_scores_alike() {
+fn every_isa_gives_the_same_scores() {
     for (dim, bytes) in [(1, 1), (5, 3), (24, 17), (100, 32), (520, 270)] {
         let rows = gaussian(60, dim, 2);
         let query = gaussian(1, dim, 3);
         for kind in KINDS {
-            let codec = Codec::train(kind, room(kind, bytes, dim), Metric::L2, &rows, dim, 1, 2).unwrap();
+            let codec =
+                Codec::train(kind, sufficient_bytes(kind, bytes, dim), Metric::L2, &rows, dim, 1, 2).unwrap();
             let codes = encoded(&codec, &rows);
             for count in [0, 1, 2, 15, 24, 63, 64, 65, 100, 300] {
                 let ids: Vec<u32> = (0..count).map(|i| (i * 7 + 59) % 60).collect();
@@ -169,7 +172,7 @@ fn rabitq_is_unbiased_and_its_bound_holds() {
     let rows = gaussian(n, dim, 2);
     for bits in [1, 2, 4, 8] {
         let (mut inside, mut total, mut sum, mut sum_square) = (0, 0, 0.0f64, 0.0f64);
-        // Each seed is another rotation, which is what the theorem's probability is about.
+        // Each seed gives another rotation. The theorem's probability is over rotations.
         for seed in 0..12 {
             let codec =
                 Codec::train(CodeKind::RaBitQ { bits }, 200, Metric::L2, &rows, dim, seed, 1).unwrap();
@@ -188,7 +191,8 @@ fn rabitq_is_unbiased_and_its_bound_holds() {
             }
         }
         let (mean, deviation) = (sum / total as f64, (sum_square / total as f64).sqrt());
-        // Codes of one rotation share it, so the mean moves by more than independent errors would.
+        // Errors of codes with the same rotation are correlated, so their mean varies more than that of
+        // independent errors.
         assert!(mean.abs() < 0.2 * deviation, "{bits} bits: mean {mean}, deviation {deviation}");
         assert!(inside as f64 >= 0.99 * total as f64, "{bits} bits: {inside} of {total} inside");
     }
@@ -203,7 +207,8 @@ fn scans_agree_with_scores() {
         for kind in
             [CodeKind::Pq4, CodeKind::Axes, CodeKind::RaBitQ { bits: 1 }, CodeKind::RaBitQ { bits: 4 }]
         {
-            let codec = Codec::train(kind, room(kind, bytes, dim), Metric::L2, &rows, dim, 1, 2).unwrap();
+            let codec =
+                Codec::train(kind, sufficient_bytes(kind, bytes, dim), Metric::L2, &rows, dim, 1, 2).unwrap();
             let codes = encoded(&codec, &rows);
             let scan_codes = codec.interleave(&codes).unwrap();
             let ids: Vec<u32> = (0..n as u32).collect();
@@ -242,7 +247,8 @@ fn degenerate_samples_give_finite_codes() {
     for (sample, dim) in samples {
         for kind in KINDS {
             for metric in Metric::ALL {
-                let codec = Codec::train(kind, room(kind, 8, dim), metric, &sample, dim, 1, 2).unwrap();
+                let codec =
+                    Codec::train(kind, sufficient_bytes(kind, 8, dim), metric, &sample, dim, 1, 2).unwrap();
                 let codes = encoded(&codec, &sample);
                 let ids: Vec<u32> = (0..(sample.len() / dim) as u32).collect();
                 let (mut out, mut prepared) = (vec![f32::NAN; ids.len()], CodeQuery::new());
@@ -258,11 +264,12 @@ fn degenerate_samples_give_finite_codes() {
 }
 
 #[test]
-fn garbage_is_refused_or_read_but_never_panics() {
+fn reading_garbage_never_panics() {
     let mut random = Random::new(9);
     let rows = gaussian(40, 9, 1);
     for kind in KINDS {
-        let good = Codec::train(kind, room(kind, 8, 9), Metric::L2, &rows, 9, 1, 1).unwrap().to_bytes();
+        let good =
+            Codec::train(kind, sufficient_bytes(kind, 8, 9), Metric::L2, &rows, 9, 1, 1).unwrap().to_bytes();
         for _ in 0..300 {
             let mut bytes = good.clone();
             for _ in 0..1 + random.below(3) {
@@ -280,7 +287,7 @@ fn garbage_is_refused_or_read_but_never_panics() {
 }
 
 #[test]
-fn refusals() {
+fn invalid_arguments_are_refused() {
     let train = |kind, bytes, sample: &[f32], dim| Codec::train(kind, bytes, Metric::L2, sample, dim, 1, 1);
     assert_eq!(train(CodeKind::Pq, 4, &[1.0], 0), Err(QuantizeError::Dimension(0)));
     assert_eq!(train(CodeKind::Pq, 4, &[], 3), Err(QuantizeError::Sample(KMeansError::Empty)));
@@ -303,8 +310,8 @@ fn the_default_follows_the_table_and_can_be_trained() {
 }
 
 #[test]
-fn axes_that_are_found_nearly_bear_values_of_any_size() {
-    // More dimensions than are solved exactly, and fewer rows than axes.
+fn approximate_axes_are_found_for_values_of_any_size() {
+    // More dimensions than EXACT_DIM, and fewer rows than axes.
     let dim = 530;
     let rows = gaussian(60, dim, 1);
     for scale in [1.0, 1e18, 1e-30, 0.0] {

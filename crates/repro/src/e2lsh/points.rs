@@ -1,6 +1,6 @@
 //! What was measured, a line of `records.jsonl` each.
 
-use bathyal_kernels::lsh::{Ladder, collision};
+use bathyal_kernels::lsh::{Ladder, collision_probability};
 use serde::Serialize;
 
 use super::build::Built;
@@ -122,7 +122,7 @@ impl Point {
 
 /// `log n / log(1/p2)`: the values of a compound hash that equation 5 asks for.
 pub(super) fn hashes_of_theory(ladder: &Ladder, vectors: usize) -> f64 {
-    let far = collision(ladder.width / ladder.ratio);
+    let far = collision_probability(ladder.width / ladder.ratio);
     (vectors.max(2) as f64).ln() / (1.0 / far).ln()
 }
 

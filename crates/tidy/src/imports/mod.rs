@@ -1,9 +1,11 @@
-//! Which part of a crate imports which: no circle between folders, and none of many files within one.
+//! Checks of imports within a crate: no circle between folders, and no circle of many files within one
+//! folder.
 //!
-//! A folder is a module with files below it: `a/mod.rs`, or `a.rs` beside `a/`, belongs to `a/` as `a/b.rs` does. An import is
-//! a `use`, or a path in the code that begins with `crate`, `super`, `self` or a module of its own. Each leads to the file
-//! that defines what it names, as far as the sources tell: a name that a module only hands on (`pub use child::Name`)
-//! leads to where it comes from, and handing on what lies below is no import. Tests are left out.
+//! A folder is a module with files below it. `a/mod.rs`, or `a.rs` next to `a/`, belongs to the folder `a/`,
+//! as does `a/b.rs`. An import is a `use`, or a path in the code that begins with `crate`, `super`, `self` or
+//! a module of its own. It leads to the file that defines the named item, as far as the sources show it. A
+//! name that a module only re-exports (`pub use child::Name`) leads to its definition, and a re-export from a
+//! child module is not an import. Tests are ignored.
 
 mod circles;
 mod paths;
@@ -15,19 +17,22 @@ use crate::tree::SourceFile;
 use circles::{Circle, Graph};
 use tree::Tree;
 
-/// Files of one folder that may import each other in a circle: a type and its parts, not a whole floor.
+/// Most files of one folder that may import each other in a circle: enough for a type and its parts.
 pub const MAX_CIRCLE_FILES: usize = 6;
 
-/// What one file imports from another: where, and which module.
+/// An import of one file from another.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Import {
+    /// The importing file.
     from: String,
+    /// Line of the import in it.
     line: usize,
+    /// The imported file.
     to: String,
 }
 
-/// Every circle between folders of a crate, and every circle of more than [`MAX_CIRCLE_FILES`] files within one, in the
-/// crates of `files`; with the name of the crate's folder.
+/// Finds every circle between folders of a crate, and every circle of more than [`MAX_CIRCLE_FILES`] files
+/// within a folder, in the crates of `files`. Returns the name of the crate's folder with each complaint.
 pub fn complaints(files: &[SourceFile]) -> Vec<(String, String)> {
     let mut found = Vec::new();
     for (name, files) in crates(files) {
@@ -39,14 +44,15 @@ pub fn complaints(files: &[SourceFile]) -> Vec<(String, String)> {
             }
         };
         let folders = folders(&name, &files);
-        for complaint in between_folders(&folders, &imports).into_iter().chain(within(&folders, &imports)) {
+        let complaints = between_folders(&folders, &imports).into_iter();
+        for complaint in complaints.chain(within_folders(&folders, &imports)) {
             found.push((name.clone(), complaint));
         }
     }
     found
 }
 
-/// The sources of each crate, by the crate's folder; tests and programs of their own left out.
+/// Returns the sources of each crate, by the folder of the crate, without tests and `src/bin/`.
 fn crates(files: &[SourceFile]) -> BTreeMap<String, Vec<&SourceFile>> {
     let manifests = files.iter().filter_map(|file| file.name.strip_suffix("/Cargo.toml"));
     let sources = |krate: &str| -> Vec<&SourceFile> {
@@ -59,7 +65,7 @@ fn crates(files: &[SourceFile]) -> BTreeMap<String, Vec<&SourceFile>> {
     manifests.map(|krate| (krate.to_owned(), sources(krate))).collect()
 }
 
-/// The folder of each file.
+/// Returns the folder of each file.
 fn folders(krate: &str, files: &[&SourceFile]) -> BTreeMap<String, String> {
     let root = format!("{krate}/src");
     let parent = |name: &str| name.rsplit_once('/').map_or(root.clone(), |(folder, _)| folder.to_owned());
@@ -73,42 +79,43 @@ fn folders(krate: &str, files: &[&SourceFile]) -> BTreeMap<String, String> {
 }
 
 fn between_folders<'a>(folders: &'a BTreeMap<String, String>, imports: &'a [Import]) -> Vec<String> {
-    // At the root lie what all parts rest on (errors) and the door above them: each file there stands for itself.
-    let room = |file: &'a str| if folders[file].ends_with("/src") { file } else { folders[file].as_str() };
+    // The root holds both the base of all parts (such as errors) and the modules on top of them, so each file
+    // of the root is a node of its own.
+    let node = |file: &'a str| if folders[file].ends_with("/src") { file } else { folders[file].as_str() };
     let mut graph = Graph::default();
     for import in imports {
-        graph.add(room(&import.from), room(&import.to), import);
+        graph.add(node(&import.from), node(&import.to), import);
     }
-    let say = |circle: Circle<'_>| {
-        format!("{}: a circle of {} folders: {}", circle.place(), circle.members.len(), circle.describe())
+    let complaint = |circle: Circle<'_>| {
+        format!("{}: a circle of {} folders: {}", circle.location(), circle.members.len(), circle.describe())
     };
-    // Files of the root alone are a circle within one folder.
-    let folders = |circle: &Circle<'_>| circle.members.iter().any(|member| !member.ends_with(".rs"));
-    graph.circles().into_iter().filter(folders).map(say).collect()
+    // A circle of only files of the root is a circle within one folder.
+    let has_folder = |circle: &Circle<'_>| circle.members.iter().any(|member| !member.ends_with(".rs"));
+    graph.circles().into_iter().filter(has_folder).map(complaint).collect()
 }
 
-fn within(folders: &BTreeMap<String, String>, imports: &[Import]) -> Vec<String> {
+fn within_folders(folders: &BTreeMap<String, String>, imports: &[Import]) -> Vec<String> {
     let mut graph = Graph::default();
     for import in imports.iter().filter(|import| folders[&import.from] == folders[&import.to]) {
         graph.add(&import.from, &import.to, import);
     }
     let large = graph.circles().into_iter().filter(|circle| circle.members.len() > MAX_CIRCLE_FILES);
-    let say = |circle: Circle<'_>| {
+    let complaint = |circle: Circle<'_>| {
         format!(
             "{}: a circle of {} files in one folder, at most {MAX_CIRCLE_FILES}: {}",
-            circle.place(),
+            circle.location(),
             circle.members.len(),
             circle.describe()
         )
     };
-    large.map(say).collect()
+    large.map(complaint).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn blamed(files: &[(&str, &str)]) -> Vec<String> {
+    fn complaints_about(files: &[(&str, &str)]) -> Vec<String> {
         let file = |(name, text): &(&str, &str)| SourceFile {
             name: format!("a/{name}"),
             bytes: text.len() as u64,
@@ -122,7 +129,7 @@ mod tests {
     const ROOT: (&str, &str) = ("src/lib.rs", "pub mod low;\npub mod high;\n");
 
     #[test]
-    fn arrows_that_point_one_way_are_fine() {
+    fn imports_in_one_direction_are_allowed() {
         let files = [
             ROOT,
             ("src/low/mod.rs", "mod item;\npub use item::Item;\n"),
@@ -130,7 +137,7 @@ mod tests {
             ("src/high/mod.rs", "use crate::low::Item;\npub struct Top(Item);\n"),
             ("src/high/tests.rs", "use crate::low::Item;\n"),
         ];
-        assert_eq!(blamed(&files), Vec::<String>::new());
+        assert_eq!(complaints_about(&files), Vec::<String>::new());
     }
 
     #[test]
@@ -141,15 +148,15 @@ mod tests {
             ("src/high/mod.rs", "pub mod part;\n"),
             ("src/high/part.rs", "use crate::low::{self, Low};\npub fn number() -> u32 { 1 }\n"),
         ];
-        let told = blamed(&files);
-        assert_eq!(told.len(), 1, "{told:?}");
+        let found = complaints_about(&files);
+        assert_eq!(found.len(), 1, "{found:?}");
         for part in ["2 folders", "a/src/low/mod.rs:3", "a/src/high/part.rs:1"] {
-            assert!(told[0].contains(part), "{told:?}");
+            assert!(found[0].contains(part), "{found:?}");
         }
     }
 
     #[test]
-    fn every_way_to_import_is_seen() {
+    fn every_form_of_import_is_found() {
         for way in [
             "use crate::high::Top;",
             "use super::high;",
@@ -172,44 +179,48 @@ mod tests {
                 ("src/high/mod.rs", "pub mod wide;\nuse crate::low::Low;\npub struct Top;\n"),
                 ("src/high/wide.rs", "use super::Top;\nuse crate::low::Low;\npub struct Spread;\n"),
             ];
-            assert_eq!(blamed(&files).len(), 1, "{way}");
+            assert_eq!(complaints_about(&files).len(), 1, "{way}");
         }
     }
 
     #[test]
-    fn a_name_that_is_handed_on_leads_to_where_it_comes_from() {
-        // The folder's door hands on; nobody imports the door, so that parts may use each other through it.
+    fn a_re_exported_name_leads_to_its_definition() {
+        // The root re-exports names of two folders. Using them does not import the root, so there is no
+        // circle.
         let files = [
             ("src/lib.rs", "mod low;\nmod high;\npub use high::Top;\npub(crate) use low::Low;\n"),
             ("src/low/mod.rs", "pub struct Low;\n"),
             ("src/high/mod.rs", "mod part;\npub use part::Top;\n"),
             ("src/high/part.rs", "use crate::Low;\npub struct Top(Low);\n"),
         ];
-        assert_eq!(blamed(&files), Vec::<String>::new());
+        assert_eq!(complaints_about(&files), Vec::<String>::new());
     }
 
     #[test]
-    fn a_file_beside_its_folder_belongs_to_it() {
+    fn a_file_next_to_its_folder_belongs_to_it() {
         let files = [
             ("src/lib.rs", "mod high;\nmod low;\n"),
             ("src/high.rs", "mod part;\nfn f() { part::g() }\npub struct Top;\n"),
             ("src/high/part.rs", "use super::Top;\npub fn g() {}\n"),
             ("src/low.rs", "use crate::high::Top;\n"),
         ];
-        assert_eq!(blamed(&files), Vec::<String>::new());
+        assert_eq!(complaints_about(&files), Vec::<String>::new());
     }
 
     #[test]
-    fn files_of_the_root_stand_for_themselves() {
+    fn files_of_the_root_are_nodes_of_their_own() {
         let lib = ("src/lib.rs", "mod error;\nmod low;\nfn main() { low::run() }\n");
         let low = ("src/low/mod.rs", "use crate::error::Error;\npub fn run() {}\n");
-        assert_eq!(blamed(&[lib, low, ("src/error.rs", "pub struct Error;\n")]), Vec::<String>::new());
-        let told = blamed(&[lib, low, ("src/error.rs", "use crate::low;\npub struct Error;\n")]);
-        assert!(told.len() == 1 && told[0].contains("a/src/error.rs, a/src/low"), "{told:?}");
+        assert_eq!(
+            complaints_about(&[lib, low, ("src/error.rs", "pub struct Error;\n")]),
+            Vec::<String>::new()
+        );
+        let found = complaints_about(&[lib, low, ("src/error.rs", "use crate::low;\npub struct Error;\n")]);
+        assert!(found.len() == 1 && found[0].contains("a/src/error.rs, a/src/low"), "{found:?}");
     }
 
     #[test]
-    fn few_files_may_go_in_a_circle_and_many_may_not() {
+    fn few_files_may_form_a_circle_and_many_may_not() {
         for (count, complaints) in [(MAX_CIRCLE_FILES, 0), (MAX_CIRCLE_FILES + 1, 1)] {
             let names: Vec<String> = (0..count).map(|n| format!("src/m{n}.rs")).collect();
             let texts: Vec<String> = (0..count)
@@ -218,17 +229,16 @@ mod tests {
             let mut files: Vec<(&str, &str)> =
                 names.iter().zip(&texts).map(|(name, text)| (name.as_str(), text.as_str())).collect();
             files.push(("src/lib.rs", ""));
-            let told = blamed(&files);
-            assert_eq!(told.len(), complaints, "{told:?}");
-            assert!(
-                told.iter().all(|told| told.contains("7 files") && told.contains("a/src/m0.rs:1")),
-                "{told:?}"
-            );
+            let found = complaints_about(&files);
+            assert_eq!(found.len(), complaints, "{found:?}");
+            let names_files =
+                |complaint: &String| complaint.contains("7 files") && complaint.contains("a/src/m0.rs:1");
+            assert!(found.iter().all(names_files), "{found:?}");
         }
     }
 
     #[test]
-    fn what_is_no_rust_is_said() {
-        assert!(blamed(&[("src/lib.rs", "fn (\n")])[0].starts_with("a/src/lib.rs:1: "));
+    fn a_file_that_is_not_rust_is_a_complaint() {
+        assert!(complaints_about(&[("src/lib.rs", "fn (\n")])[0].starts_with("a/src/lib.rs:1: "));
     }
 }

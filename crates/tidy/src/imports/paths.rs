@@ -1,66 +1,77 @@
-//! The paths that a source file names.
+//! Reading of the modules, items and paths in a source file.
 
 use proc_macro2::{TokenStream, TokenTree};
 use syn::spanned::Spanned;
 use syn::visit::{self, Visit};
 
-/// A path of a module or an item, from the crate down or as it is written.
+/// A path of a module or an item: from the root of the crate, or as written.
 pub(super) type Path = Vec<String>;
 
-/// What one file says.
+/// The modules, items and paths in one file.
 #[derive(Default)]
-pub(super) struct Spoken {
-    /// Modules within the file, and those that are declared in it.
+pub(super) struct FileContents {
+    /// Modules in the file, and those that it declares.
     pub(super) modules: Vec<Path>,
-    /// Modules below which all is tests.
+    /// Modules that hold only tests, with all modules below them.
     pub(super) tests: Vec<Path>,
-    /// Names that modules define: the module and the name.
+    /// Items that modules define: the module and the name.
     pub(super) items: Vec<(Path, String)>,
-    /// Every `use` of one name.
+    /// Every name in a `use`.
     pub(super) uses: Vec<Use>,
-    /// Every other path: the module that it stands in, the path, the line.
-    pub(super) mentions: Vec<(Path, Path, usize)>,
+    /// Every other path.
+    pub(super) mentions: Vec<Mention>,
 }
 
-/// A name that a module uses.
+/// A name that a module imports with `use`.
 pub(super) struct Use {
+    /// The importing module.
     pub(super) module: Path,
-    /// As it is written; of `use a::*` that of `a`.
+    /// The path as written; for `use a::*` it is `a`.
     pub(super) path: Path,
-    /// What it is called there; `None` of `*`.
+    /// The name in the importing module; `None` for `*`.
     pub(super) name: Option<String>,
-    /// Whether it is handed on to others.
+    /// True if the `use` is a re-export.
     pub(super) public: bool,
     pub(super) line: usize,
 }
 
-/// Reads the file of the module `module`.
-pub(super) fn read(text: &str, module: &Path) -> Result<Spoken, syn::Error> {
+/// A path in the code.
+pub(super) struct Mention {
+    /// The module that contains the path.
+    pub(super) module: Path,
+    /// The path as written.
+    pub(super) path: Path,
+    pub(super) line: usize,
+}
+
+/// Reads the text of the file of `module`.
+pub(super) fn read(text: &str, module: &Path) -> Result<FileContents, syn::Error> {
     let file = syn::parse_file(text)?;
-    let mut reader = Reader { module: module.clone(), spoken: Spoken::default() };
+    let mut reader = Reader { module: module.clone(), contents: FileContents::default() };
     reader.visit_file(&file);
-    Ok(reader.spoken)
+    Ok(reader.contents)
 }
 
 struct Reader {
     module: Path,
-    spoken: Spoken,
+    contents: FileContents,
 }
 
 impl Reader {
     fn mention(&mut self, path: Path, line: usize) {
         if path.len() > 1 {
-            self.spoken.mentions.push((self.module.clone(), path, line));
+            self.contents.mentions.push(Mention { module: self.module.clone(), path, line });
         }
     }
 
-    fn take_use(&mut self, tree: &syn::UseTree, before: &Path, public: bool) {
+    /// Adds the names of a `use` tree, whose paths begin with `prefix`.
+    fn add_use(&mut self, tree: &syn::UseTree, prefix: &Path, public: bool) {
         let line = tree.span().start().line;
-        let mut take = |path: Path, name: Option<String>| {
-            self.spoken.uses.push(Use { module: self.module.clone(), path, name, public, line });
+        let mut add = |path: Path, name: Option<String>| {
+            self.contents.uses.push(Use { module: self.module.clone(), path, name, public, line });
         };
-        let with = |name: &syn::Ident| {
-            let mut path = before.clone();
+        let extended = |name: &syn::Ident| {
+            let mut path = prefix.clone();
             // `a::{self}` is `a`.
             if name != "self" || path.is_empty() {
                 path.push(name.to_string());
@@ -68,18 +79,18 @@ impl Reader {
             path
         };
         match tree {
-            syn::UseTree::Path(path) => self.take_use(&path.tree, &with(&path.ident), public),
-            syn::UseTree::Name(name) => take(with(&name.ident), with(&name.ident).pop()),
-            syn::UseTree::Rename(rename) => take(with(&rename.ident), Some(rename.rename.to_string())),
-            syn::UseTree::Glob(_) => take(before.clone(), None),
+            syn::UseTree::Path(path) => self.add_use(&path.tree, &extended(&path.ident), public),
+            syn::UseTree::Name(name) => add(extended(&name.ident), extended(&name.ident).pop()),
+            syn::UseTree::Rename(rename) => add(extended(&rename.ident), Some(rename.rename.to_string())),
+            syn::UseTree::Glob(_) => add(prefix.clone(), None),
             syn::UseTree::Group(group) => {
-                group.items.iter().for_each(|item| self.take_use(item, before, public))
+                group.items.iter().for_each(|item| self.add_use(item, prefix, public))
             }
         }
     }
 
-    /// Paths in the arguments of a macro, which are no syntax yet.
-    fn tokens(&mut self, tokens: TokenStream) {
+    /// Adds the paths in the arguments of a macro, which are tokens and not yet syntax.
+    fn add_tokens(&mut self, tokens: TokenStream) {
         let mut path: Path = Vec::new();
         let (mut line, mut colons) = (0, 0);
         for token in tokens {
@@ -95,7 +106,7 @@ impl Reader {
                 }
                 TokenTree::Group(group) => {
                     self.mention(std::mem::take(&mut path), line);
-                    self.tokens(group.stream());
+                    self.add_tokens(group.stream());
                 }
                 _ => self.mention(std::mem::take(&mut path), line),
             }
@@ -105,16 +116,16 @@ impl Reader {
     }
 }
 
-/// Whether `attributes` say that what follows is for tests.
-fn of_tests(attributes: &[syn::Attribute]) -> bool {
-    let test = |attribute: &syn::Attribute| {
+/// Returns true if `attributes` include a `cfg` that is only set in tests.
+fn is_for_tests(attributes: &[syn::Attribute]) -> bool {
+    let is_test_cfg = |attribute: &syn::Attribute| {
         let syn::Meta::List(list) = &attribute.meta else { return false };
         let words: Vec<String> =
             list.tokens.to_string().split(|c: char| !c.is_alphanumeric()).map(str::to_owned).collect();
-        let says = |word: &str| words.iter().any(|said| said == word);
-        list.path.is_ident("cfg") && says("test") && !says("not") && !says("any")
+        let has = |word: &str| words.iter().any(|found| found == word);
+        list.path.is_ident("cfg") && has("test") && !has("not") && !has("any")
     };
-    attributes.iter().any(test)
+    attributes.iter().any(is_test_cfg)
 }
 
 fn attributes(item: &syn::Item) -> &[syn::Attribute] {
@@ -135,7 +146,8 @@ fn attributes(item: &syn::Item) -> &[syn::Attribute] {
     }
 }
 
-fn defined(item: &syn::Item) -> Option<&syn::Ident> {
+/// Returns the name that an item defines.
+fn defined_name(item: &syn::Item) -> Option<&syn::Ident> {
     match item {
         syn::Item::Const(item) => Some(&item.ident),
         syn::Item::Enum(item) => Some(&item.ident),
@@ -152,32 +164,32 @@ fn defined(item: &syn::Item) -> Option<&syn::Ident> {
 
 impl<'ast> Visit<'ast> for Reader {
     fn visit_item(&mut self, item: &'ast syn::Item) {
-        let test = of_tests(attributes(item));
+        let is_test = is_for_tests(attributes(item));
         if let syn::Item::Mod(module) = item {
             let mut path = self.module.clone();
             path.push(module.ident.to_string());
-            if test {
-                self.spoken.tests.push(path);
+            if is_test {
+                self.contents.tests.push(path);
                 return;
             }
-            self.spoken.modules.push(path.clone());
+            self.contents.modules.push(path.clone());
             let outer = std::mem::replace(&mut self.module, path);
             visit::visit_item(self, item);
             self.module = outer;
             return;
         }
-        if test {
+        if is_test {
             return;
         }
-        if let Some(name) = defined(item) {
-            self.spoken.items.push((self.module.clone(), name.to_string()));
+        if let Some(name) = defined_name(item) {
+            self.contents.items.push((self.module.clone(), name.to_string()));
         }
         visit::visit_item(self, item);
     }
 
     fn visit_item_use(&mut self, item: &'ast syn::ItemUse) {
         let public = !matches!(item.vis, syn::Visibility::Inherited);
-        self.take_use(&item.tree, &Path::new(), public);
+        self.add_use(&item.tree, &Path::new(), public);
     }
 
     fn visit_path(&mut self, path: &'ast syn::Path) {
@@ -189,11 +201,11 @@ impl<'ast> Visit<'ast> for Reader {
     }
 
     fn visit_macro(&mut self, call: &'ast syn::Macro) {
-        self.tokens(call.tokens.clone());
+        self.add_tokens(call.tokens.clone());
         visit::visit_macro(self, call);
     }
 
     fn visit_vis_restricted(&mut self, _: &'ast syn::VisRestricted) {
-        // `pub(in crate::a)` says who may look, which is no import.
+        // The path of `pub(in crate::a)` limits visibility and is not an import.
     }
 }

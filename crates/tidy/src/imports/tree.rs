@@ -1,42 +1,42 @@
-//! The modules of a crate, and what each file imports from others.
+//! The modules of a crate, and the imports of each file from others.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::Import;
-use super::paths::{self, Path, Spoken, Use};
+use super::paths::{self, FileContents, Path, Use};
 use crate::tree::SourceFile;
 
-/// Names that lead to names that lead to names: more than any sane source has.
+/// Most re-exports between a name and its definition: more than any real source has.
 const MOST_STEPS: usize = 32;
 
 /// The modules of a crate.
 pub(super) struct Tree {
-    /// The file that each module is defined in.
+    /// The file that defines each module.
     modules: BTreeMap<Path, String>,
     items: BTreeSet<(Path, String)>,
-    /// What a name that a module uses means, from the crate down; `None` of names of other crates.
+    /// The full path of each name that a module imports; `None` for names of other crates.
     names: BTreeMap<(Path, String), Option<Path>>,
-    /// Modules all of whose names a module uses.
+    /// The modules from which a module imports all names.
     globs: BTreeMap<Path, Vec<Path>>,
-    files: Vec<(String, Spoken)>,
+    files: Vec<(String, FileContents)>,
 }
 
 impl Tree {
     /// Reads the sources of the crate in the folder `krate`.
     ///
     /// # Errors
-    /// A sentence that begins with `file:line:`, of a file that is no Rust.
+    /// A sentence that begins with `file:line:` for a file that is not valid Rust.
     pub(super) fn read(krate: &str, files: &[&SourceFile]) -> Result<Tree, String> {
         let root = format!("{krate}/src/");
         let mut read = Vec::new();
         for file in files {
             let module = module_of(file.name.strip_prefix(&root).unwrap_or(&file.name));
             let text = file.text.as_deref().unwrap_or_default();
-            let spoken = paths::read(text, &module)
+            let contents = paths::read(text, &module)
                 .map_err(|error| format!("{}:{}: {error}", file.name, error.span().start().line))?;
-            read.push((module, file.name.clone(), spoken));
+            read.push((module, file.name.clone(), contents));
         }
-        let tests: Vec<Path> = read.iter().flat_map(|(_, _, spoken)| spoken.tests.clone()).collect();
+        let tests: Vec<Path> = read.iter().flat_map(|(_, _, contents)| contents.tests.clone()).collect();
         read.retain(|(module, _, _)| !tests.iter().any(|test| module.starts_with(test)));
         let mut tree = Tree {
             modules: read.iter().map(|(module, name, _)| (module.clone(), name.clone())).collect(),
@@ -45,38 +45,40 @@ impl Tree {
             globs: BTreeMap::new(),
             files: Vec::new(),
         };
-        for (_, name, spoken) in &read {
-            tree.items.extend(spoken.items.iter().cloned());
-            for module in &spoken.modules {
-                // One that has a file of its own stands there already.
+        for (_, name, contents) in &read {
+            tree.items.extend(contents.items.iter().cloned());
+            for module in &contents.modules {
+                // A module with its own file is in the map already.
                 tree.modules.entry(module.clone()).or_insert_with(|| name.clone());
             }
         }
-        for (_, name, spoken) in read {
-            for one in &spoken.uses {
-                let path = tree.full(&one.module, &one.path);
-                match (&one.name, path) {
-                    (Some(called), path) => {
-                        drop(tree.names.insert((one.module.clone(), called.clone()), path))
+        for (_, name, contents) in read {
+            for import in &contents.uses {
+                let path = tree.full_path(&import.module, &import.path);
+                match (&import.name, path) {
+                    (Some(name), path) => {
+                        drop(tree.names.insert((import.module.clone(), name.clone()), path))
                     }
-                    (None, Some(path)) => tree.globs.entry(one.module.clone()).or_default().push(path),
+                    (None, Some(path)) => tree.globs.entry(import.module.clone()).or_default().push(path),
                     (None, None) => {}
                 }
             }
-            tree.files.push((name, spoken));
+            tree.files.push((name, contents));
         }
         Ok(tree)
     }
 
-    /// All imports of one file from another.
+    /// Returns all imports of one file from another.
     pub(super) fn imports(&self) -> Vec<Import> {
         let mut found = Vec::new();
-        for (file, spoken) in &self.files {
-            let uses = spoken.uses.iter().filter(|one| !self.hands_on(one));
-            let uses = uses.map(|one| (&one.module, &one.path, one.line));
-            let mentions = spoken.mentions.iter().map(|(module, path, line)| (module, path, *line));
+        for (file, contents) in &self.files {
+            let uses = contents.uses.iter().filter(|import| !self.is_re_export(import));
+            let uses = uses.map(|import| (&import.module, &import.path, import.line));
+            let mentions = contents.mentions.iter();
+            let mentions = mentions.map(|mention| (&mention.module, &mention.path, mention.line));
             for (module, path, line) in uses.chain(mentions) {
-                let Some(to) = self.full(module, path).and_then(|path| self.file(&path, MOST_STEPS)) else {
+                let path = self.full_path(module, path);
+                let Some(to) = path.and_then(|path| self.defining_file(&path, MOST_STEPS)) else {
                     continue;
                 };
                 if to != file {
@@ -88,15 +90,16 @@ impl Tree {
         found
     }
 
-    /// Whether `one` only shows to others what lies below its own module.
-    fn hands_on(&self, one: &Use) -> bool {
-        let path = self.full(&one.module, &one.path);
-        one.public && path.is_some_and(|path| path.len() > one.module.len() && path.starts_with(&one.module))
+    /// Returns true if `import` re-exports an item from below its own module.
+    fn is_re_export(&self, import: &Use) -> bool {
+        let Use { module, path, public, .. } = import;
+        let path = self.full_path(module, path);
+        *public && path.is_some_and(|path| path.len() > module.len() && path.starts_with(module))
     }
 
-    /// `path` as it is written in `module`, from the crate down; `None` if it leads out of the crate or is no path of
-    /// modules.
-    fn full(&self, module: &Path, path: &Path) -> Option<Path> {
+    /// Returns the path from the root of the crate for `path` as written in `module`; `None` if it leads out
+    /// of the crate or does not begin with a module.
+    fn full_path(&self, module: &Path, path: &Path) -> Option<Path> {
         let (first, rest) = path.split_first()?;
         let mut down = match first.as_str() {
             "crate" => Path::new(),
@@ -117,9 +120,10 @@ impl Tree {
         Some(down)
     }
 
-    /// The file that defines what `path`, from the crate down, names: that of its longest part that is a module, or
-    /// where that module has the name from.
-    fn file(&self, path: &Path, steps: usize) -> Option<&str> {
+    /// Returns the file that defines the item at `path`, from the root of the crate. It is the file of the
+    /// longest prefix that is a module, or the file from which that module imports the name. `steps` limits
+    /// the number of imports.
+    fn defining_file(&self, path: &Path, steps: usize) -> Option<&str> {
         let steps = steps.checked_sub(1)?;
         let mut module = Path::new();
         for (at, name) in path.iter().enumerate() {
@@ -132,13 +136,13 @@ impl Tree {
             if self.items.contains(&(module.clone(), name.clone())) {
                 break;
             }
-            if let Some(meant) = self.names.get(&(module.clone(), name.clone())) {
-                return self.file(&[meant.as_ref()?.as_slice(), rest].concat(), steps);
+            if let Some(target) = self.names.get(&(module.clone(), name.clone())) {
+                return self.defining_file(&[target.as_ref()?.as_slice(), rest].concat(), steps);
             }
-            let spread = self.globs.get(&module).into_iter().flatten();
-            let mut spread = spread.filter(|of| self.items.contains(&((*of).clone(), name.clone())));
-            if let Some(of) = spread.next() {
-                module = of.clone();
+            let globs = self.globs.get(&module).into_iter().flatten();
+            let mut defining = globs.filter(|glob| self.items.contains(&((*glob).clone(), name.clone())));
+            if let Some(glob) = defining.next() {
+                module = glob.clone();
             }
             break;
         }
@@ -146,7 +150,7 @@ impl Tree {
     }
 }
 
-/// The module that a file defines, by its path below `src`.
+/// Returns the module that a file defines, from its path below `src`.
 fn module_of(inner: &str) -> Path {
     let mut parts: Path = inner.trim_end_matches(".rs").split('/').map(str::to_owned).collect();
     let last = parts.last().map(String::as_str);

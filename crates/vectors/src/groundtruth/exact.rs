@@ -2,33 +2,33 @@
 
 use bathyal_kernels::{Element, Metric, to_f32};
 
-/// Independent sums of the 64-bit passes, so that they fill vector registers.
+/// Number of independent 64-bit sums: enough to fill a vector register.
 const SUMS: usize = 8;
 
-/// Outside of these lengths (but for zero) squares of f32 lose digits or overflow, so that the bound below
-/// does not hold: such vectors are always measured exactly.
+/// Lengths of vectors for which the bound of [`limit`] holds. Beyond them (except for zero) squares of f32
+/// lose digits or overflow, so the distances of such vectors are always computed exactly.
 const SAFE_NORMS: std::ops::RangeInclusive<f64> = 1e-15..=1e15;
 
-/// Measures the distance of two vectors exactly: sums are 64-bit, the result is rounded once.
-pub(super) struct Exact {
+/// Computes distances exactly: in 64-bit sums, rounded once.
+pub(super) struct ExactDistance {
     metric: Metric,
     element: Element,
     values: Vec<f32>,
 }
 
-/// A query, ready to be measured.
-pub(super) struct Measured<'a> {
+/// A decoded query and its Euclidean length.
+pub(super) struct ExactQuery<'a> {
     pub values: &'a [f32],
     pub norm: f64,
 }
 
-impl Exact {
-    pub(super) fn new(metric: Metric, element: Element, dim: usize) -> Exact {
-        Exact { metric, element, values: vec![0.0; dim] }
+impl ExactDistance {
+    pub(super) fn new(metric: Metric, element: Element, dim: usize) -> ExactDistance {
+        ExactDistance { metric, element, values: vec![0.0; dim] }
     }
 
-    /// The distance from `query` to `row`, rounded to 32 bits.
-    pub(super) fn distance(&mut self, query: &Measured<'_>, row: &[u8]) -> f32 {
+    /// Returns the distance from `query` to `row`, rounded to 32 bits.
+    pub(super) fn distance(&mut self, query: &ExactQuery<'_>, row: &[u8]) -> f32 {
         to_f32(self.element, row, &mut self.values);
         let (a, b) = (query.values, &self.values);
         let exact = match self.metric {
@@ -36,23 +36,24 @@ impl Exact {
             Metric::InnerProduct => -sum(Term::Product, a, b),
             Metric::Cosine => 1.0 - (sum(Term::Product, a, b) / (query.norm * norm(b))).clamp(-1.0, 1.0),
         };
-        // Adding zero makes -0.0 of ip into 0.0, so that equal distances have equal bits and the id decides.
+        // Adding zero turns the -0.0 of ip into 0.0, so that equal distances have equal bits and are ordered
+        // by id.
         exact as f32 + 0.0
     }
 
-    /// The Euclidean length of `row`.
+    /// Returns the Euclidean length of `row`.
     pub(super) fn norm(&mut self, row: &[u8]) -> f64 {
         to_f32(self.element, row, &mut self.values);
         norm(&self.values)
     }
 }
 
-/// The Euclidean length of `values`.
+/// Returns the Euclidean length of `values`.
 pub(super) fn norm(values: &[f32]) -> f64 {
     sum(Term::Product, values, values).sqrt()
 }
 
-/// What is summed.
+/// Term of a sum over pairs of values.
 #[derive(Clone, Copy)]
 enum Term {
     /// `(x - y)^2`.
@@ -61,12 +62,13 @@ enum Term {
     Product,
 }
 
-/// The sum over all pairs of values, the same bit for bit whatever the processor knows: the order of the sums is given.
+/// Sums the terms of all pairs of values. The order of the additions is fixed, so the result is the same, bit
+/// for bit, with every instruction set.
 fn sum(term: Term, a: &[f32], b: &[f32]) -> f64 {
     #[cfg(target_arch = "x86_64")]
     {
         if is_x86_feature_detected!("avx512f") {
-            // SAFETY: the processor knows these instructions.
+            // SAFETY: the CPU has these instructions.
             return unsafe { sum_avx512(term, a, b) };
         }
         if is_x86_feature_detected!("avx2") {
@@ -74,31 +76,31 @@ fn sum(term: Term, a: &[f32], b: &[f32]) -> f64 {
             return unsafe { sum_avx2(term, a, b) };
         }
     }
-    sum_of(term, a, b)
+    sum_portable(term, a, b)
 }
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f")]
 fn sum_avx512(term: Term, a: &[f32], b: &[f32]) -> f64 {
-    sum_of(term, a, b)
+    sum_portable(term, a, b)
 }
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2")]
 fn sum_avx2(term: Term, a: &[f32], b: &[f32]) -> f64 {
-    sum_of(term, a, b)
+    sum_portable(term, a, b)
 }
 
 #[inline(always)]
-fn sum_of(term: Term, a: &[f32], b: &[f32]) -> f64 {
+fn sum_portable(term: Term, a: &[f32], b: &[f32]) -> f64 {
     match term {
-        Term::Square => add_up(a, b, |x, y| (x - y) * (x - y)),
-        Term::Product => add_up(a, b, |x, y| x * y),
+        Term::Square => sum_in_lanes(a, b, |x, y| (x - y) * (x - y)),
+        Term::Product => sum_in_lanes(a, b, |x, y| x * y),
     }
 }
 
 #[inline(always)]
-fn add_up(a: &[f32], b: &[f32], term: impl Fn(f64, f64) -> f64) -> f64 {
+fn sum_in_lanes(a: &[f32], b: &[f32], term: impl Fn(f64, f64) -> f64) -> f64 {
     let (a_chunks, a_rest) = a.as_chunks::<SUMS>();
     let (b_chunks, b_rest) = b.as_chunks::<SUMS>();
     let mut sums = [0.0; SUMS];
@@ -111,7 +113,7 @@ fn add_up(a: &[f32], b: &[f32], term: impl Fn(f64, f64) -> f64) -> f64 {
     sums.iter().sum::<f64>() + rest
 }
 
-/// The terms of one vector's value in [`super::tile`]: `bias - scale * product`.
+/// Returns the bias and the scale of one vector, for its value `bias - scale * product` in [`super::tile`].
 ///
 /// | metric | value | equals |
 /// |---|---|---|
@@ -129,12 +131,12 @@ pub(super) fn row_terms(metric: Metric, norm: f64) -> (f32, f32) {
     }
 }
 
-/// The largest value of [`row_terms`] that a vector no longer than `longest` can have if its distance from
-/// a query of length `norm`, rounded to 32 bits, is at most `distance`.
+/// Returns a bound on the value, as defined by [`row_terms`], of any vector of length at most `longest` whose
+/// distance from a query of length `norm`, rounded to 32 bits, is at most `distance`.
 ///
-/// A sum of `roundings` products of f32 in any order is off by at most `roundings x 2^-24 x |q| |b|`, and a
-/// little more (Higham, Accuracy and Stability of Numerical Algorithms, section 3.1); integer products are
-/// not off at all. A few roundings more come from the norms, the scale, and the distance itself.
+/// The error of a sum of `roundings` products of f32, in any order, is at most `roundings x 2^-24 x |q| |b|`,
+/// and a little more (Higham, Accuracy and Stability of Numerical Algorithms, section 3.1). Integer products
+/// have no error. The norms, the scale, and the distance itself add a few roundings.
 pub(super) fn limit(metric: Metric, roundings: usize, norm: f64, longest: f64, distance: f32) -> f32 {
     if norm != 0.0 && !SAFE_NORMS.contains(&norm) {
         return f32::NAN;
@@ -160,13 +162,13 @@ mod tests {
     use rand::{Rng, SeedableRng};
 
     #[test]
-    fn sums_are_the_same_on_every_processor() {
+    fn sums_are_the_same_with_every_instruction_set() {
         let mut random = StdRng::seed_from_u64(3);
         for dim in [1, 7, 8, 9, 63, 384, 1001] {
-            let mut some = || -> Vec<f32> { (0..dim).map(|_| random.random_range(-2.0..2.0)).collect() };
-            let (a, b) = (some(), some());
+            let mut vector = || -> Vec<f32> { (0..dim).map(|_| random.random_range(-2.0..2.0)).collect() };
+            let (a, b) = (vector(), vector());
             for term in [Term::Square, Term::Product] {
-                assert_eq!(sum(term, &a, &b).to_bits(), sum_of(term, &a, &b).to_bits(), "{dim}");
+                assert_eq!(sum(term, &a, &b).to_bits(), sum_portable(term, &a, &b).to_bits(), "{dim}");
             }
         }
     }

@@ -1,12 +1,12 @@
-//! Exact nearest neighbours, by measuring everything: what recall and the overall ratio are counted against.
+//! Exact nearest neighbours by exhaustive search: the ground truth for recall and the overall ratio.
 //!
-//! The vectors are streamed once a wave of queries, in blocks that stay in a core's L2 cache while every
-//! query of the wave passes over them. A 32-bit kernel (see `tile`) only screens out what is certainly too
-//! far; what is left, a few thousand pairs a query, is measured in 64-bit arithmetic. So the answers do not
-//! depend on the CPU, the number of threads, or the order of work.
+//! Queries are processed in waves. Each wave reads all vectors once, in blocks that stay in a core's L2 cache
+//! while they are compared with every query of the wave. A 32-bit kernel (see `tile`) only screens out
+//! vectors that are certainly too far. The remaining pairs, a few thousand for each query, are computed in
+//! 64-bit arithmetic. So the results do not depend on the CPU, the number of threads, or the order of work.
 //!
-//! Memory: the answers (`queries x k x 8` bytes) and at most some [`WAVE_BYTES`] besides, or what one tile of
-//! 16 queries takes if that is more.
+//! Memory: the results (`queries x k x 8` bytes), and some [`WAVE_BYTES`] more, or the memory of one tile of
+//! 16 queries if that is larger.
 
 mod exact;
 mod ratio;
@@ -24,40 +24,40 @@ use bathyal_kernels::{Element, Metric, TopK, to_f32};
 
 use crate::progress::Progress;
 use crate::{IdFile, RowBlock, RowReader, VectorError, VectorFile};
-use exact::{Exact, Measured, limit, norm, row_terms};
+use exact::{ExactDistance, ExactQuery, limit, norm, row_terms};
 pub use ratio::{OverallRatio, ratio_of_query};
 pub use recall::{MeanRecall, QueryRecall, check_exact, recall, recall_of_query};
 pub use scan::scan;
-pub use screened::{ScreenError, ScreenRoom, Screener, Screening, exact_neighbors_screened};
+pub use screened::{ScreenCapacity, ScreenError, Screener, Screening, exact_neighbors_screened};
 use tile::{LANES, Packer, Panel, PanelTerms, QueryTile, Side, TileIsa, screen};
 
-/// Bytes of packed vectors that one thread passes the queries over: they stay in L2 (512 KiB or more on
-/// today's cores) beside a tile of queries.
+/// Bytes of packed vectors in a block. A block and a tile of queries fit in L2 (512 KiB or more on today's
+/// cores).
 const BLOCK_BYTES: usize = 256 << 10;
 
-/// Bytes for the packed queries and lists of nearest neighbours of one wave. Every wave reads all vectors
-/// again, so it is large: 100 neighbours of 10,000 queries on 16 threads take one wave.
+/// Bytes for the packed queries and the neighbour lists of one wave. It is large, since every wave reads all
+/// vectors again: 100 neighbours of 10,000 queries on 16 threads take one wave.
 pub const WAVE_BYTES: usize = 512 << 20;
 
-/// Bytes of a neighbour in a list, counting the room that a growing list leaves unused.
+/// Bytes of a neighbour in a list, including the unused capacity of a growing list.
 const NEIGHBOR_BYTES: usize = 16;
 
-/// Why exact neighbours were not computed.
+/// The reason why exact neighbours were not computed.
 #[derive(Debug, thiserror::Error)]
 pub enum GroundTruthError {
-    /// A file of vectors is bad, or changed while it was read.
+    /// A file of vectors is invalid, or changed while it was read.
     #[error(transparent)]
     Vectors(#[from] VectorError),
-    /// k is 0 or there are fewer vectors.
+    /// k is 0 or above the number of vectors.
     #[error("k = {k} neighbours were asked for, expected 1 to {count}, the number of vectors")]
     KOutside {
         /// Neighbours asked for.
         k: usize,
-        /// Vectors that there are.
+        /// Number of vectors.
         count: usize,
     },
-    /// Queries and vectors have different lengths.
-    #[error("the queries have {queries} dimensions, the vectors {vectors}; they have to agree")]
+    /// Queries and vectors have different dims.
+    #[error("the queries have {queries} dimensions, the vectors {vectors}; the two must be equal")]
     Dimensions {
         /// Dim of the queries.
         queries: usize,
@@ -67,75 +67,75 @@ pub enum GroundTruthError {
     /// Queries and vectors have different elements.
     #[error("the queries hold {queries}, the vectors {vectors}; convert one of the two")]
     Elements {
-        /// Elements of the queries.
+        /// Element of the queries.
         queries: Element,
-        /// Elements of the vectors.
+        /// Element of the vectors.
         vectors: Element,
     },
-    /// A vector without direction has no cosine.
-    #[error("{path}: row {row} is all zeros, which has no cosine distance; remove it or use another metric")]
+    /// A vector is all zeros, so it has no cosine distance.
+    #[error("{path}: row {row} is all zeros, so it has no cosine distance; remove it or use another metric")]
     ZeroVector {
         /// The file.
         path: String,
         /// The row.
         row: u64,
     },
-    /// Exact neighbours of other queries than were searched.
+    /// The ground truth has another number of queries than the search.
     #[error(
-        "{path}: holds the neighbours of {held} queries, but {searched} are searched; give the ground truth of these \
-         queries"
+        "{path}: holds the neighbours of {held} queries, but {searched} are searched; give the ground truth \
+         of these queries"
     )]
     OtherQueries {
         /// The file.
         path: String,
-        /// Queries in it.
+        /// Queries in the file.
         held: usize,
-        /// Queries that are searched.
+        /// Queries of the search.
         searched: usize,
     },
     /// No query has an exact neighbour.
     #[error(
-        "{path}: names no neighbour of any of {queries} queries among the first {k}, so there is no recall; every id is missing \
-         (-1), or none was asked for"
+        "{path}: the first {k} ids of all {queries} queries are missing (-1), or k is 0, so recall is not \
+         defined"
     )]
     NoNeighbors {
         /// The file.
         path: String,
         /// Neighbours of each query that were searched for.
         k: usize,
-        /// Queries.
+        /// Number of queries.
         queries: usize,
     },
-    /// Fewer exact neighbours a query than were searched for.
+    /// The ground truth has fewer neighbours of each query than the search asks for.
     #[error(
-        "{path}: holds {held} neighbours a query, but {searched} are searched; lower -k or run `bathyal groundtruth` \
-         with -k {searched}"
+        "{path}: holds {held} neighbours a query, but {searched} are searched; lower -k or run \
+         `bathyal groundtruth` with -k {searched}"
     )]
     FewNeighbors {
         /// The file.
         path: String,
-        /// Neighbours a query in it.
+        /// Neighbours of each query in the file.
         held: usize,
-        /// Neighbours that are searched for.
+        /// Neighbours of each query that are searched for.
         searched: usize,
     },
-    /// What screens pairs in place of this processor has failed.
+    /// The device that screens pairs in place of the CPU has failed.
     #[error(transparent)]
     Screen(ScreenError),
-    /// The progress receiver asked to stop.
+    /// The progress receiver cancelled the work.
     #[error("cancelled")]
     Cancelled,
 }
 
-/// The `k` nearest of `base` for each of `queries`, nearest first, equal distances in order of id.
+/// Finds the `k` nearest vectors of `base` for each of `queries`, sorted by distance, then by id.
 ///
 /// Distances are as [`Metric`] defines them: l2 is **squared**, ip is negated, cosine is one minus the
-/// cosine. They are summed in 64 bits (8-bit elements: in integers) and rounded once to 32.
-/// `threads` is the number of threads, `None` for one a core. Cancellation is noticed within milliseconds.
+/// cosine. They are summed in 64 bits and rounded once to 32. `threads` is the number of threads, `None` for
+/// one for each core. Cancellation is noticed within milliseconds.
 ///
 /// # Errors
-/// [`GroundTruthError`]: queries that do not match the vectors, a k that is 0 or above the number of
-/// vectors, a vector that is not finite or (cosine) zero, a file that was cut, cancellation.
+/// [`GroundTruthError`]: queries that do not match the vectors, a k that is 0 or above the number of vectors,
+/// a vector that is not finite or (cosine) zero, a file that was truncated, cancellation.
 pub fn exact_neighbors(
     base: &VectorFile,
     queries: &VectorFile,
@@ -144,19 +144,19 @@ pub fn exact_neighbors(
     threads: Option<NonZeroUsize>,
     progress: &dyn Progress,
 ) -> Result<IdFile, GroundTruthError> {
-    check(base, queries, k)?;
+    check_inputs(base, queries, k)?;
     let isa = TileIsa::best(base.element(), base.dim());
     let search = Search::new(base, queries, metric, k, isa, thread_count(threads), progress);
-    in_waves(base, queries, k, search.wave(), progress, |rows| search.run(rows))
+    search_in_waves(base, queries, k, search.wave(), progress, |rows| search.run(rows))
 }
 
-/// Threads to use; one a core if nothing is said.
+/// Returns `threads`, or one for each core.
 fn thread_count(threads: Option<NonZeroUsize>) -> usize {
     threads.or(std::thread::available_parallelism().ok()).map_or(1, NonZeroUsize::get)
 }
 
-/// The neighbours of all queries, `wave` of them at a time.
-fn in_waves(
+/// Calls `run` with all queries, `wave` of them at a time, and returns the neighbours of all.
+fn search_in_waves(
     base: &VectorFile,
     queries: &VectorFile,
     k: usize,
@@ -180,8 +180,8 @@ fn in_waves(
     Ok(IdFile::from_parts(k, ids, Some(distances))?)
 }
 
-/// Refuses what cannot be searched, before any work.
-fn check(base: &VectorFile, queries: &VectorFile, k: usize) -> Result<(), GroundTruthError> {
+/// Refuses queries that do not match the vectors, and a bad k, before any work.
+fn check_inputs(base: &VectorFile, queries: &VectorFile, k: usize) -> Result<(), GroundTruthError> {
     if queries.dim() != base.dim() {
         return Err(GroundTruthError::Dimensions { queries: queries.dim(), vectors: base.dim() });
     }
@@ -195,7 +195,7 @@ fn check(base: &VectorFile, queries: &VectorFile, k: usize) -> Result<(), Ground
     Ok(base.check_length()?)
 }
 
-/// What stays the same from wave to wave.
+/// The parameters and the state that all waves share.
 struct Search<'a> {
     base: &'a VectorFile,
     queries: &'a VectorFile,
@@ -210,21 +210,22 @@ struct Search<'a> {
     done: AtomicU64,
 }
 
-/// The queries of one wave, and how far each has to look.
+/// The queries of one wave, and their search radii.
 struct Wave {
     tiles: Vec<QueryTile>,
     /// `queries x dim`, decoded.
     values: Vec<f32>,
     norms: Vec<f64>,
-    /// For each query the smallest k-th distance that any thread has found, as bits that order like the
-    /// floats: no vector farther than that can be among the k nearest.
+    /// The smallest k-th distance that any thread has found for each query, as [`ordered_bits`]. A vector
+    /// farther than that is not among the k nearest.
     farthest: Vec<AtomicU64>,
 }
 
-/// A block of vectors, packed; reused from block to block.
+/// A packed block of vectors. Its memory is reused from block to block.
 struct Block {
     cells: Vec<u32>,
     panels: Vec<PanelTerms>,
+    /// Length of the longest vector of the block.
     longest: f64,
 }
 
@@ -239,26 +240,26 @@ impl<'a> Search<'a> {
         progress: &'a dyn Progress,
     ) -> Search<'a> {
         let panel_bytes = isa.steps(base.dim()) * LANES * 4;
-        // Small inputs are cut finer, so that every thread gets some.
+        // Small inputs have smaller blocks, so that every thread gets some.
         let share = base.count().div_ceil(threads).div_ceil(LANES);
         let block = (BLOCK_BYTES / panel_bytes).min(share).max(1) * LANES;
         let threads = threads.min(base.count().div_ceil(block));
         Search { base, queries, metric, k, isa, threads, progress, block, done: AtomicU64::new(0) }
     }
 
-    /// Queries of a wave, a multiple of [`LANES`].
+    /// Returns the number of queries of a wave, a multiple of [`LANES`].
     fn wave(&self) -> usize {
         let packed_bytes = (self.isa.steps(self.base.dim()) + self.base.dim()) * 4;
         let query_bytes = self.threads * self.k * NEIGHBOR_BYTES + packed_bytes + 32;
         (WAVE_BYTES / query_bytes / LANES).max(1) * LANES
     }
 
-    /// The nearest neighbours of the queries `rows`.
+    /// Finds the nearest neighbours of the queries `rows`.
     fn run(&self, rows: Range<usize>) -> Result<Vec<TopK>, GroundTruthError> {
         let wave = self.pack_queries(rows)?;
         let next = AtomicUsize::new(0);
         let stop = AtomicBool::new(false);
-        // The error of the earliest block, so that the row it names does not depend on the threads.
+        // The error of the earliest block, so that the row in it does not depend on the threads.
         let failed: Mutex<Option<(usize, GroundTruthError)>> = Mutex::new(None);
         let work = || {
             let mut worker = Worker::new(self, &wave);
@@ -270,9 +271,9 @@ impl<'a> Search<'a> {
                     return worker.nearest;
                 }
                 let rows = start..(start + self.block).min(self.base.count());
-                // Sets may be larger than memory, so they are read and not mapped.
-                let passed = reader.block(rows).map_err(GroundTruthError::from);
-                if let Err(error) = passed.and_then(|rows| worker.pass(rows)) {
+                // The vectors may be larger than memory, so they are read and not mapped.
+                let read = reader.block(rows).map_err(GroundTruthError::from);
+                if let Err(error) = read.and_then(|rows| worker.search_block(rows)) {
                     stop.store(true, Ordering::Relaxed);
                     let mut failed = failed.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
                     if failed.as_ref().is_none_or(|(earlier, _)| block < *earlier) {
@@ -285,7 +286,7 @@ impl<'a> Search<'a> {
             let others: Vec<_> = (1..self.threads).map(|_| scope.spawn(work)).collect();
             let mut lists = vec![work()];
             for other in others {
-                // A worker has no way to panic; were there one, it goes on in this thread.
+                // Workers do not panic. If one does, the panic continues in this thread.
                 lists.push(other.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
             }
             lists
@@ -295,9 +296,9 @@ impl<'a> Search<'a> {
         }
         let mut nearest = lists.pop().unwrap_or_default();
         for other in lists {
-            for (all, some) in nearest.iter_mut().zip(other) {
-                for neighbor in some.into_sorted() {
-                    all.push(neighbor.id, neighbor.distance);
+            for (merged, list) in nearest.iter_mut().zip(other) {
+                for neighbor in list.into_sorted() {
+                    merged.push(neighbor.id, neighbor.distance);
                 }
             }
         }
@@ -337,7 +338,7 @@ impl<'a> Search<'a> {
     }
 }
 
-/// Refuses a vector without direction where directions are compared.
+/// Refuses a vector of length zero under the cosine metric.
 fn check_norm(metric: Metric, file: &VectorFile, row: usize, norm: f64) -> Result<(), GroundTruthError> {
     if metric == Metric::Cosine && norm == 0.0 {
         let path = file.path().display().to_string();
@@ -346,12 +347,12 @@ fn check_norm(metric: Metric, file: &VectorFile, row: usize, norm: f64) -> Resul
     Ok(())
 }
 
-/// One thread of one wave.
+/// The state of one thread in one wave.
 struct Worker<'a> {
     search: &'a Search<'a>,
     wave: &'a Wave,
     packer: Packer,
-    exact: Exact,
+    exact: ExactDistance,
     block: Block,
     nearest: Vec<TopK>,
 }
@@ -364,7 +365,7 @@ impl<'a> Worker<'a> {
             search,
             wave,
             packer: Packer::new(search.isa, element, dim),
-            exact: Exact::new(search.metric, element, dim),
+            exact: ExactDistance::new(search.metric, element, dim),
             block: Block {
                 cells: vec![0; panels * search.isa.steps(dim) * LANES],
                 panels: Vec::with_capacity(panels),
@@ -374,8 +375,8 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Passes all queries over the vectors `rows`.
-    fn pass(&mut self, rows: RowBlock<'_>) -> Result<(), GroundTruthError> {
+    /// Compares all queries of the wave with the vectors `rows`.
+    fn search_block(&mut self, rows: RowBlock<'_>) -> Result<(), GroundTruthError> {
         let search = self.search;
         rows.check()?;
         self.pack(rows)?;
@@ -383,10 +384,10 @@ impl<'a> Worker<'a> {
             if search.progress.cancelled() {
                 return Err(GroundTruthError::Cancelled);
             }
-            self.pass_tile(index, rows);
+            self.search_tile(index, rows);
         }
-        let passed = rows.rows().len() as u64;
-        search.progress.advance(search.done.fetch_add(passed, Ordering::Relaxed) + passed);
+        let count = rows.rows().len() as u64;
+        search.progress.advance(search.done.fetch_add(count, Ordering::Relaxed) + count);
         Ok(())
     }
 
@@ -417,8 +418,8 @@ impl<'a> Worker<'a> {
         Ok(())
     }
 
-    /// Passes the queries of one tile over the packed block of `vectors`.
-    fn pass_tile(&mut self, index: usize, vectors: RowBlock<'_>) {
+    /// Compares the queries of one tile with the packed block of `vectors`.
+    fn search_tile(&mut self, index: usize, vectors: RowBlock<'_>) {
         let start = vectors.rows().start;
         let tile = &self.wave.tiles[index];
         let cells = tile.cells.len();
@@ -442,22 +443,24 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Measures query `query` of the wave against those of `vectors` that are in `mask`, whose bit 0 is vector `first`.
+    /// Computes the exact distances of query `query` of the wave to the vectors in `mask`, whose bit 0 is
+    /// vector `first`.
     fn measure(&mut self, query: usize, vectors: RowBlock<'_>, first: usize, mut mask: u16) {
         let dim = self.search.base.dim();
         let values = &self.wave.values[query * dim..][..dim];
-        let measured = Measured { values, norm: self.wave.norms[query] };
+        let exact_query = ExactQuery { values, norm: self.wave.norms[query] };
         let nearest = &mut self.nearest[query];
         while mask != 0 {
             let row = first + mask.trailing_zeros() as usize;
             mask &= mask - 1;
-            // Opening refused files with more rows than a u32 can name.
-            nearest.push(row as u32, self.exact.distance(&measured, vectors.row(row)));
+            // The cast loses nothing: opening refuses files with more rows than a u32 can name.
+            nearest.push(row as u32, self.exact.distance(&exact_query, vectors.row(row)));
         }
         self.wave.farthest[query].fetch_min(ordered_bits(nearest.threshold()), Ordering::Relaxed);
     }
 
-    /// What the value of a vector of this block may be at most for query `query` of the wave.
+    /// Returns the largest value that a vector of this block may have for query `query` of the wave (see
+    /// [`limit`]).
     fn limit(&self, query: usize) -> f32 {
         let farthest = from_ordered_bits(self.wave.farthest[query].load(Ordering::Relaxed));
         limit(
@@ -470,13 +473,13 @@ impl<'a> Worker<'a> {
     }
 }
 
-/// Bits of a float that is not NaN, such that the order of the bits is the order of the floats.
+/// Maps a float that is not NaN to bits that have the order of the floats.
 fn ordered_bits(value: f32) -> u64 {
     let bits = value.to_bits();
     u64::from(if bits >> 31 == 1 { !bits } else { bits | 1 << 31 })
 }
 
-/// The inverse of [`ordered_bits`].
+/// Inverts [`ordered_bits`].
 fn from_ordered_bits(bits: u64) -> f32 {
     let bits = bits as u32;
     f32::from_bits(if bits >> 31 == 1 { bits & !(1 << 31) } else { !bits })

@@ -1,65 +1,67 @@
-//! How many of the true neighbours were found. Everything that counts recall counts it by this rule.
+//! Recall: the share of the true neighbours that a search found. All counts of recall follow this rule.
 
 use super::GroundTruthError;
 use crate::{IdFile, NO_ID};
 use std::collections::BTreeMap;
 
-/// What a search found of the true neighbours of one query.
+/// Counts of one query: true neighbours that a search found, and true neighbours that it could find.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QueryRecall {
-    /// Found ids that are right.
+    /// Found ids that are correct.
     pub hits: usize,
-    /// What there was to find, at least 1: `k`, or as many neighbours as the query has.
+    /// Number of ids to find, at least 1: `k`, or the number of neighbours of the query if that is smaller.
     pub wanted: usize,
 }
 
-/// Counts what was found among the first `k` of `found` for one query whose exact neighbours are `truth`, nearest first, at
-/// `distances` where these are known. `None` for a query without a neighbour, which no search can answer rightly or wrongly.
+/// Counts the hits among the first `k` ids of `found` for one query with the exact neighbours `truth`,
+/// nearest first, at `distances` if these are known. `None` for a query without a neighbour.
 ///
-/// * [`NO_ID`] is a missing id on either side, and counts for nothing. An id that is repeated counts once.
-/// * As many ids are wanted as `truth` names, but `k` at most. The first of `truth` are right.
-/// * Where there are distances, every id of `truth` as near as the last of these is right, too, since which of them come first is
-///   chance. (big-ann-benchmarks counts so.)
-/// * Fewer than `k` found ids are misses; what follows the first `k` is not looked at.
+/// * [`NO_ID`] is a missing id on either side and is not counted. A repeated id counts once.
+/// * The number of wanted ids is the number of ids in `truth`, but at most `k`. The first ids of `truth` are
+///   correct.
+/// * If `distances` are given, every id of `truth` as near as the last wanted one is correct, too, since the
+///   order of equal distances is arbitrary. (big-ann-benchmarks counts in the same way.)
+/// * Missing found ids are misses. Ids after the first `k` are ignored.
 pub fn recall_of_query(
     truth: &[u32],
     distances: Option<&[f32]>,
     found: &[u32],
     k: usize,
 ) -> Option<QueryRecall> {
-    // The place of each id of the truth among the different ones.
-    let mut places = BTreeMap::new();
+    // For each id of the truth: its rank among the distinct ids, and its position.
+    let mut ranks = BTreeMap::new();
     let mut last = None;
     for (at, id) in truth.iter().enumerate().filter(|(_, id)| **id != NO_ID) {
-        let place = places.len();
-        if let std::collections::btree_map::Entry::Vacant(entry) = places.entry(*id) {
-            entry.insert((place, at));
-            if place < k {
+        let rank = ranks.len();
+        if let std::collections::btree_map::Entry::Vacant(entry) = ranks.entry(*id) {
+            entry.insert((rank, at));
+            if rank < k {
                 last = Some(at);
             }
         }
     }
-    let wanted = places.len().min(k);
+    let wanted = ranks.len().min(k);
     let last = last?;
-    let near = |at: usize| distances.is_some_and(|distances| distances.get(at) <= distances.get(last));
-    let mut right: Vec<u32> = found.iter().take(k).copied().collect();
-    right.sort_unstable();
-    right.dedup();
-    right.retain(|id| places.get(id).is_some_and(|(place, at)| *place < k || near(*at)));
-    Some(QueryRecall { hits: right.len(), wanted })
+    let is_tied = |at: usize| distances.is_some_and(|distances| distances.get(at) <= distances.get(last));
+    let mut hits: Vec<u32> = found.iter().take(k).copied().collect();
+    hits.sort_unstable();
+    hits.dedup();
+    hits.retain(|id| ranks.get(id).is_some_and(|(rank, at)| *rank < k || is_tied(*at)));
+    Some(QueryRecall { hits: hits.len(), wanted })
 }
 
-/// The mean recall of queries that come block by block: of each query that has neighbours, the share of them that was found.
+/// The mean recall of queries, added block by block. The recall of a query is the share of its neighbours
+/// that was found.
 #[derive(Clone, Debug, Default)]
 pub struct MeanRecall {
-    /// Hits and queries by what was wanted, so that the mean does not depend on the blocks.
+    /// Hits and queries by the number of wanted ids, so that the mean does not depend on the blocks.
     by_wanted: BTreeMap<usize, (u64, u64)>,
     left_out: usize,
 }
 
 impl MeanRecall {
-    /// Adds `queries` queries whose exact neighbours are `exact`, and of which a search found `found`, `k` ids each, as
-    /// [`recall_of_query`] counts. Ids that `found` does not have are missing.
+    /// Adds `queries` queries with the exact neighbours `exact`, for which a search found `found` (`queries x
+    /// k` ids, row-major). Counts by [`recall_of_query`]. Ids that are not in `found` are missing.
     ///
     /// # Errors
     /// As [`check_exact`].
@@ -85,20 +87,21 @@ impl MeanRecall {
         Ok(())
     }
 
-    /// Mean over the queries that have neighbours, in 0..=1; `None` if none has.
+    /// Returns the mean over the queries that have neighbours, in 0..=1; `None` if none has.
     pub fn mean(&self) -> Option<f64> {
         let count: u64 = self.by_wanted.values().map(|(_, count)| count).sum();
         let shares = self.by_wanted.iter().map(|(wanted, (hits, _))| *hits as f64 / *wanted as f64);
         (count > 0).then(|| shares.sum::<f64>() / count as f64)
     }
 
-    /// Queries without a neighbour, which the mean leaves out.
+    /// Returns the number of queries without a neighbour. The mean leaves them out.
     pub fn left_out(&self) -> usize {
         self.left_out
     }
 }
 
-/// [`MeanRecall`] of all queries: of the `k` exact neighbours of each, the share that is among the `k` ids in `found`.
+/// Returns the [`MeanRecall`] of all queries: the share of the `k` exact neighbours of each that is among its
+/// `k` ids in `found` (`queries x k`, row-major).
 ///
 /// # Errors
 /// As [`check_exact`]; [`GroundTruthError::NoNeighbors`] if no query has a neighbour, or `k` is 0.
@@ -112,11 +115,11 @@ pub fn recall(exact: &IdFile, found: &[u32], k: usize, queries: usize) -> Result
     })
 }
 
-/// Whether recall of a search for `k` neighbours of each of `queries` queries can be counted against `exact`.
+/// Checks that `exact` is ground truth for a search for `k` neighbours of each of `queries` queries.
 ///
 /// # Errors
-/// [`GroundTruthError::OtherQueries`] if `exact` has another number of queries, [`GroundTruthError::FewNeighbors`] if it
-/// has fewer than `k` neighbours for each.
+/// [`GroundTruthError::OtherQueries`] if `exact` has another number of queries,
+/// [`GroundTruthError::FewNeighbors`] if it has fewer than `k` neighbours of each.
 pub fn check_exact(exact: &IdFile, k: usize, queries: usize) -> Result<(), GroundTruthError> {
     let path = || exact.path().display().to_string();
     if exact.queries() != queries {
@@ -157,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_asked_and_nothing_to_find_have_no_recall() {
+    fn recall_is_undefined_without_true_neighbours_or_with_k_0() {
         let exact = IdFile::from_parts(2, vec![NO_ID; 4], None).unwrap();
         let error = recall(&exact, &[1, 2, 3, 4], 2, 2).unwrap_err().to_string();
         assert!(error.contains("2 queries"), "{error}");

@@ -1,8 +1,9 @@
-//! Exact neighbours with something beside this processor that screens the pairs: a graphics card.
+//! Exact neighbours with a device, such as a graphics card, that screens the pairs in place of the CPU.
 //!
-//! Each block of vectors is screened as a whole, by the limits that were known when it was sent, while this processor measures what came
-//! back of the block before. The first blocks are small and each is as large as all before, so that some twice as many pairs of a query
-//! come back of each as neighbours are wanted; those of the very first are all measured.
+//! The device screens one block of vectors with the limits known at launch. Meanwhile the CPU computes the
+//! exact distances of the pairs that the block before returned. The first block is small and is computed on
+//! the CPU whole. Each later block is as large as all before it together, up to the capacity, so it returns
+//! some 2 k pairs for each query.
 
 use std::fmt::Debug;
 use std::num::NonZeroUsize;
@@ -11,69 +12,76 @@ use std::sync::{Mutex, PoisonError};
 
 use bathyal_kernels::{Element, Metric, TopK, to_f32};
 
-use super::exact::{Exact, Measured, limit, norm, row_terms};
-use super::{GroundTruthError, NEIGHBOR_BYTES, WAVE_BYTES, check, check_norm, in_waves, thread_count};
+use super::exact::{ExactDistance, ExactQuery, limit, norm, row_terms};
+use super::{
+    GroundTruthError, NEIGHBOR_BYTES, WAVE_BYTES, check_inputs, check_norm, search_in_waves, thread_count,
+};
 use crate::progress::Progress;
 use crate::{IdFile, RowBlock, RowReader, VectorFile};
 
-/// Bytes of a block of vectors: large enough that launching costs little beside copying, and small beside a build.
+/// Bytes of a block of vectors: large enough that a launch costs little compared with the copy, and small
+/// compared with the memory of a build.
 const BLOCK_BYTES: usize = 8 << 20;
-/// Vectors that are measured before any are screened, if k is no more: without them all pairs of the first block would come back.
+/// Vectors that the CPU compares with all queries before the first launch (at least k). Without them there
+/// would be no limits, and the first block would return all its pairs.
 const FIRST_ROWS: usize = 256;
-/// Pairs that there is room for, for each that is expected of a block: vectors may lie in an order that is not that of chance.
-const ROOM_FACTOR: usize = 2;
-/// Pairs that there is room for at least, and at most.
-const PAIRS: std::ops::RangeInclusive<usize> = 1 << 16..=1 << 23;
-/// Queries that a thread takes at a time to measure what came back of them, and vectors whose norms it takes.
+/// Capacity for pairs, divided by the number expected from a block. The margin is for vectors that are not in
+/// random order.
+const PAIRS_FACTOR: usize = 2;
+/// Bounds of the capacity for pairs.
+const PAIRS_RANGE: std::ops::RangeInclusive<usize> = 1 << 16..=1 << 23;
+/// Queries, or vectors, that a thread takes at a time.
 const GROUP: usize = 64;
 
-/// Why pairs were not screened.
+/// Error of the device that screens pairs.
 pub type ScreenError = Box<dyn std::error::Error + Send + Sync>;
 
-/// How much is screened at a time.
+/// Capacity of a screening device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ScreenRoom {
-    /// Queries.
+pub struct ScreenCapacity {
+    /// Queries of a wave.
     pub queries: usize,
-    /// Vectors of a block, of which two are there.
+    /// Vectors of a block. The device holds two blocks.
     pub rows: usize,
-    /// Pairs that come back, at least one a query.
+    /// Pairs that a launch can return, at least one for each query.
     pub pairs: usize,
 }
 
-/// What screens pairs of queries and vectors in place of this processor.
+/// A device that screens pairs of queries and vectors in place of the CPU.
 pub trait Screener: Debug + Sync {
-    /// Makes room for vectors of `dim` values: as `wanted`, or less.
+    /// Reserves memory for vectors of `dim` values: for the capacity `wanted`, or a smaller one.
     ///
     /// # Errors
-    /// Whatever it has to say.
+    /// Any error of the device.
     fn begin(
         &self,
         element: Element,
         dim: usize,
-        wanted: ScreenRoom,
+        wanted: ScreenCapacity,
     ) -> Result<Box<dyn Screening + '_>, ScreenError>;
 }
 
-/// A screen at work. A pair comes back unless its value, `bias - scale x product`, is above the limit of the query; what is not a number
-/// is never above.
+/// A screening session on a device.
+///
+/// A launch returns each pair whose value, `bias - scale x product`, is not above the limit of its query. A
+/// value or limit that is NaN is never above.
 pub trait Screening {
-    /// What there is room for.
-    fn room(&self) -> ScreenRoom;
+    /// Returns the reserved capacity.
+    fn capacity(&self) -> ScreenCapacity;
 
-    /// How often the product of two vectors is rounded on its way, at most, to the precision of an f32.
+    /// Returns the most roundings, to the precision of an f32, in the product of two vectors.
     fn roundings(&self) -> usize;
 
-    /// Takes the queries.
+    /// Sets the queries of the next launches.
     ///
     /// # Errors
-    /// Whatever it has to say.
+    /// Any error of the device.
     fn set_queries(&mut self, queries: RowBlock<'_>) -> Result<(), ScreenError>;
 
-    /// Takes the vectors of block 0 or 1, with the bias and the scale of each.
+    /// Sets the vectors of block 0 or 1, with the bias and the scale of each.
     ///
     /// # Errors
-    /// Whatever it has to say.
+    /// Any error of the device.
     fn set_rows(
         &mut self,
         block: usize,
@@ -82,24 +90,26 @@ pub trait Screening {
         scales: &[f32],
     ) -> Result<(), ScreenError>;
 
-    /// Begins to screen some of a block, counted from its first vector; `limits` are those of the queries.
+    /// Starts screening the vectors `rows` of a block, counted from its first vector. `limits` holds one
+    /// limit for each query.
     ///
     /// # Errors
-    /// Whatever it has to say.
+    /// Any error of the device.
     fn launch(&mut self, block: usize, rows: Range<usize>, limits: &[f32]) -> Result<(), ScreenError>;
 
-    /// Waits for what was launched last of a block and tells its pairs, each a query and a vector of the block. False, and none, if they
-    /// were more than there is room for.
+    /// Waits for the last launch of a block and fills `pairs` with its pairs, each a query and a vector of
+    /// the block. Returns false, and no pairs, if they exceed the capacity.
     ///
     /// # Errors
-    /// Whatever it has to say.
+    /// Any error of the device.
     fn pairs(&mut self, block: usize, pairs: &mut Vec<(u32, u32)>) -> Result<bool, ScreenError>;
 }
 
-/// The same as [`exact_neighbors`](super::exact_neighbors), byte for byte, with pairs screened by `screener`.
+/// Finds the same neighbours as [`exact_neighbors`](super::exact_neighbors), byte for byte, with pairs
+/// screened by `screener`.
 ///
 /// # Errors
-/// As there, and [`GroundTruthError::Screen`].
+/// As [`exact_neighbors`](super::exact_neighbors), and [`GroundTruthError::Screen`].
 pub fn exact_neighbors_screened(
     screener: &dyn Screener,
     base: &VectorFile,
@@ -109,22 +119,22 @@ pub fn exact_neighbors_screened(
     threads: Option<NonZeroUsize>,
     progress: &dyn Progress,
 ) -> Result<IdFile, GroundTruthError> {
-    check(base, queries, k)?;
+    check_inputs(base, queries, k)?;
     let query_bytes = k * NEIGHBOR_BYTES + base.dim() * 4 + base.row_bytes();
-    let wanted = queries.count().min(WAVE_BYTES / query_bytes).max(1);
+    let wave = queries.count().min(WAVE_BYTES / query_bytes).max(1);
     let rows = base.count().min(BLOCK_BYTES / base.row_bytes()).max(1);
-    let expected = 2 * ROOM_FACTOR * k.saturating_mul(wanted);
-    let pairs = expected.clamp(*PAIRS.start(), *PAIRS.end()).min(wanted.saturating_mul(rows));
-    let wanted = ScreenRoom { queries: wanted, rows, pairs };
+    let expected = 2 * PAIRS_FACTOR * k.saturating_mul(wave);
+    let pairs = expected.clamp(*PAIRS_RANGE.start(), *PAIRS_RANGE.end()).min(wave.saturating_mul(rows));
+    let wanted = ScreenCapacity { queries: wave, rows, pairs };
     let screening = screener.begin(base.element(), base.dim(), wanted).map_err(GroundTruthError::Screen)?;
-    let (room, threads) = (screening.room(), thread_count(threads));
-    let mut search =
-        Search { base, queries, metric, k, threads, progress, screening, room, pairs: Vec::new(), done: 0 };
-    let wave = room.queries.min(wanted.queries);
-    in_waves(base, queries, k, wave, progress, |rows| search.run(rows))
+    let (capacity, threads) = (screening.capacity(), thread_count(threads));
+    let (pairs, done) = (Vec::new(), 0);
+    let mut search = Search { base, queries, metric, k, threads, progress, screening, capacity, pairs, done };
+    let wave = capacity.queries.min(wanted.queries);
+    search_in_waves(base, queries, k, wave, progress, |rows| search.run(rows))
 }
 
-/// What stays the same from wave to wave.
+/// The parameters and the state that all waves share.
 struct Search<'a> {
     base: &'a VectorFile,
     queries: &'a VectorFile,
@@ -133,14 +143,14 @@ struct Search<'a> {
     threads: usize,
     progress: &'a dyn Progress,
     screening: Box<dyn Screening + 'a>,
-    room: ScreenRoom,
-    /// Pairs that came back, reused.
+    capacity: ScreenCapacity,
+    /// Pairs that a launch returned; reused.
     pairs: Vec<(u32, u32)>,
     /// Vectors done, over all waves.
     done: u64,
 }
 
-/// The queries of one wave, and the nearest of each so far.
+/// The queries of one wave, and the nearest vectors found for each so far.
 struct Wave {
     /// `queries x dim`, decoded.
     values: Vec<f32>,
@@ -148,43 +158,54 @@ struct Wave {
     nearest: Vec<TopK>,
 }
 
-/// A block that is being screened.
-struct Sent {
+/// A block of vectors that the device is screening.
+struct LaunchedBlock {
+    /// Number of the block on the device: 0 or 1.
     block: usize,
     rows: Range<usize>,
+    /// Length of the longest vector of the block.
+    longest: f64,
+}
+
+/// Terms of the vectors of a block.
+struct BlockTerms {
+    biases: Vec<f32>,
+    scales: Vec<f32>,
+    /// Length of the longest vector of the block.
     longest: f64,
 }
 
 impl Search<'_> {
-    /// The nearest neighbours of the queries `rows`.
+    /// Finds the nearest neighbours of the queries `rows`.
     fn run(&mut self, rows: Range<usize>) -> Result<Vec<TopK>, GroundTruthError> {
-        let mut wave = self.wave(rows.clone())?;
+        let mut wave = self.decode_queries(rows.clone())?;
         self.screening.set_queries(self.queries.block(rows)).map_err(GroundTruthError::Screen)?;
         let mut readers = [(); 2].map(|()| RowReader::new(self.base, 0));
         let count = self.base.count();
         let first = FIRST_ROWS.max(self.k).min(count);
-        for start in (0..first).step_by(self.room.rows) {
-            let block = readers[0].block(start..first.min(start + self.room.rows))?;
-            self.terms(block)?;
-            self.measure_all(&mut wave, block)?;
+        for start in (0..first).step_by(self.capacity.rows) {
+            let block = readers[0].block(start..first.min(start + self.capacity.rows))?;
+            self.block_terms(block)?;
+            self.measure_block(&mut wave, block)?;
         }
-        let (mut next, mut block, mut sent) = (first, 0, None);
-        while next < count || sent.is_some() {
-            let rows = next..count.min(next + next.min(self.room.rows));
+        let (mut next, mut block, mut pending) = (first, 0, None);
+        while next < count || pending.is_some() {
+            let rows = next..count.min(next + next.min(self.capacity.rows));
             next = rows.end;
             let launched = match rows.is_empty() {
                 true => None,
-                false => Some(self.send(&wave, readers[block].block(rows)?, block)?),
+                false => Some(self.launch_block(&wave, readers[block].block(rows)?, block)?),
             };
             block = 1 - block;
-            if let Some(Sent { rows, block, longest }) = std::mem::replace(&mut sent, launched) {
-                self.receive(&mut wave, readers[block].block(rows)?, (block, longest))?;
+            if let Some(finished) = std::mem::replace(&mut pending, launched) {
+                let rows = readers[finished.block].block(finished.rows.clone())?;
+                self.finish_block(&mut wave, rows, &finished)?;
             }
         }
         Ok(wave.nearest)
     }
 
-    fn wave(&self, rows: Range<usize>) -> Result<Wave, GroundTruthError> {
+    fn decode_queries(&self, rows: Range<usize>) -> Result<Wave, GroundTruthError> {
         self.queries.check_length()?;
         let dim = self.base.dim();
         let mut wave = Wave {
@@ -194,7 +215,7 @@ impl Search<'_> {
         };
         for (row, values) in rows.zip(wave.values.chunks_exact_mut(dim)) {
             if row % 4096 == 0 {
-                self.go_on()?;
+                self.check_cancelled()?;
             }
             to_f32(self.queries.element(), self.queries.row(row), values);
             let norm = norm(values);
@@ -204,40 +225,40 @@ impl Search<'_> {
         Ok(wave)
     }
 
-    fn go_on(&self) -> Result<(), GroundTruthError> {
+    fn check_cancelled(&self) -> Result<(), GroundTruthError> {
         if self.progress.cancelled() { Err(GroundTruthError::Cancelled) } else { Ok(()) }
     }
 
-    /// Counts vectors as done.
+    /// Reports `rows` more vectors as done.
     fn advance(&mut self, rows: usize) {
         self.done += rows as u64;
         self.progress.advance(self.done);
     }
 
-    /// Checks the vectors of a block; their biases, their scales, and the length of the longest.
-    fn terms(&self, block: RowBlock<'_>) -> Result<(Vec<f32>, Vec<f32>, f64), GroundTruthError> {
+    /// Checks the vectors of a block and computes their terms.
+    fn block_terms(&self, block: RowBlock<'_>) -> Result<BlockTerms, GroundTruthError> {
         let (rows, metric, base) = (block.rows(), self.metric, self.base);
         let (mut biases, mut scales) = (vec![0.0; rows.len()], vec![0.0; rows.len()]);
         let longest = Mutex::new(0.0_f64);
-        // The error of the earliest rows, so that the row it names does not depend on the threads.
+        // The error of the earliest rows, so that the row in it does not depend on the threads.
         let failed: Mutex<Option<(usize, GroundTruthError)>> = Mutex::new(None);
         let parts = biases.chunks_mut(GROUP).zip(scales.chunks_mut(GROUP)).zip(rows.step_by(GROUP));
-        share(self.threads, parts, |((biases, scales), first)| {
-            let (part, mut exact) =
-                (block.part(first..first + biases.len()), Exact::new(metric, base.element(), base.dim()));
-            let passed = part.check().map_err(GroundTruthError::from).and_then(|()| {
-                let mut most = 0.0_f64;
+        for_each_parallel(self.threads, parts, |((biases, scales), first)| {
+            let part = block.part(first..first + biases.len());
+            let mut exact = ExactDistance::new(metric, base.element(), base.dim());
+            let checked = part.check().map_err(GroundTruthError::from).and_then(|()| {
+                let mut part_longest = 0.0_f64;
                 for (row, (bias, scale)) in part.rows().zip(biases.iter_mut().zip(scales)) {
                     let norm = exact.norm(part.row(row));
                     check_norm(metric, base, row, norm)?;
-                    most = most.max(norm);
+                    part_longest = part_longest.max(norm);
                     (*bias, *scale) = row_terms(metric, norm);
                 }
                 let mut longest = locked(&longest);
-                *longest = longest.max(most);
+                *longest = longest.max(part_longest);
                 Ok(())
             });
-            if let Err(error) = passed {
+            if let Err(error) = checked {
                 let mut failed = locked(&failed);
                 if failed.as_ref().is_none_or(|(earlier, _)| first < *earlier) {
                     *failed = Some((first, error));
@@ -246,41 +267,51 @@ impl Search<'_> {
         });
         match failed.into_inner().unwrap_or_else(PoisonError::into_inner) {
             Some((_, error)) => Err(error),
-            None => Ok((biases, scales, longest.into_inner().unwrap_or_else(PoisonError::into_inner))),
+            None => {
+                let longest = longest.into_inner().unwrap_or_else(PoisonError::into_inner);
+                Ok(BlockTerms { biases, scales, longest })
+            }
         }
     }
 
-    /// Measures all queries against all vectors of a block.
-    fn measure_all(&mut self, wave: &mut Wave, block: RowBlock<'_>) -> Result<(), GroundTruthError> {
+    /// Computes the exact distances of all queries to all vectors of a block.
+    fn measure_block(&mut self, wave: &mut Wave, block: RowBlock<'_>) -> Result<(), GroundTruthError> {
         self.measure(wave, |_, measure| block.rows().for_each(|row| measure(row, block.row(row))))?;
         self.advance(block.rows().len());
         Ok(())
     }
 
-    /// Hands over a block, to be screened by what is known now.
-    fn send(&mut self, wave: &Wave, rows: RowBlock<'_>, block: usize) -> Result<Sent, GroundTruthError> {
-        self.go_on()?;
-        let (biases, scales, longest) = self.terms(rows)?;
+    /// Copies a block to the device and launches its screening with the current limits.
+    fn launch_block(
+        &mut self,
+        wave: &Wave,
+        rows: RowBlock<'_>,
+        block: usize,
+    ) -> Result<LaunchedBlock, GroundTruthError> {
+        self.check_cancelled()?;
+        let BlockTerms { biases, scales, longest } = self.block_terms(rows)?;
         let limits = self.limits(wave, longest);
         let count = rows.rows().len();
         self.screening
             .set_rows(block, rows, &biases, &scales)
             .and_then(|()| self.screening.launch(block, 0..count, &limits))
             .map_err(GroundTruthError::Screen)?;
-        Ok(Sent { block, rows: rows.rows(), longest })
+        Ok(LaunchedBlock { block, rows: rows.rows(), longest })
     }
 
-    /// Measures what came back of a block. Where that is more than there is room for, the block is screened again in halves.
-    fn receive(
+    /// Computes the exact distances of the pairs of a block. If the pairs exceed the capacity, the block is
+    /// screened again in halves.
+    fn finish_block(
         &mut self,
         wave: &mut Wave,
         rows: RowBlock<'_>,
-        (block, longest): (usize, f64),
+        launched_block: &LaunchedBlock,
     ) -> Result<(), GroundTruthError> {
+        let LaunchedBlock { block, longest, .. } = *launched_block;
         let whole = 0..rows.rows().len();
         let (mut pieces, mut launched) = (vec![whole], true);
         while let Some(piece) = pieces.pop() {
-            self.go_on()?;
+            self.check_cancelled()?;
             if !std::mem::take(&mut launched) {
                 let limits = self.limits(wave, longest);
                 self.screening.launch(block, piece.clone(), &limits).map_err(GroundTruthError::Screen)?;
@@ -292,7 +323,7 @@ impl Search<'_> {
                 let middle = piece.start + piece.len() / 2;
                 pieces.extend([middle..piece.end, piece.start..middle]);
             } else {
-                let reason = "the pairs of one vector are more than there is room for";
+                let reason = "the pairs of one vector exceed the capacity of the screening device";
                 return Err(GroundTruthError::Screen(reason.into()));
             }
             self.pairs = pairs;
@@ -301,14 +332,14 @@ impl Search<'_> {
         Ok(())
     }
 
-    /// Measures pairs of queries and vectors of `block`.
+    /// Computes the exact distances of pairs of queries and vectors of `block`.
     fn measure_pairs(
         &self,
         wave: &mut Wave,
         block: RowBlock<'_>,
         pairs: &[(u32, u32)],
     ) -> Result<(), GroundTruthError> {
-        // The vectors of each query side by side: a count each, then places by what came before.
+        // Sort the vectors by query: count them for each query, turn the counts into offsets, then scatter.
         let mut ends = vec![0_usize; wave.norms.len() + 1];
         pairs.iter().for_each(|(query, _)| ends[*query as usize + 1] += 1);
         (1..ends.len()).for_each(|query| ends[query] += ends[query - 1]);
@@ -327,31 +358,33 @@ impl Search<'_> {
         })
     }
 
-    /// Lets `rows_of` name the vectors that each query of the wave is measured against.
+    /// Computes exact distances for all queries of the wave. `for_each_row` takes a query and a callback, and
+    /// calls the callback with each vector, its number and its bytes, to compare with the query.
     fn measure(
         &self,
         wave: &mut Wave,
-        rows_of: impl Fn(usize, &mut dyn FnMut(usize, &[u8])) + Sync,
+        for_each_row: impl Fn(usize, &mut dyn FnMut(usize, &[u8])) + Sync,
     ) -> Result<(), GroundTruthError> {
         let (metric, element, dim) = (self.metric, self.base.element(), self.base.dim());
         let (values, norms, progress) = (&wave.values, &wave.norms, self.progress);
-        share(self.threads, wave.nearest.chunks_mut(GROUP).enumerate(), |(group, lists)| {
-            let mut exact = Exact::new(metric, element, dim);
+        for_each_parallel(self.threads, wave.nearest.chunks_mut(GROUP).enumerate(), |(group, lists)| {
+            let mut exact = ExactDistance::new(metric, element, dim);
             for (query, nearest) in (group * GROUP..).zip(lists) {
                 if progress.cancelled() {
                     return;
                 }
-                let measured = Measured { values: &values[query * dim..][..dim], norm: norms[query] };
-                // Opening refused files with more rows than a u32 can name.
-                rows_of(query, &mut |row, vector| {
-                    nearest.push(row as u32, exact.distance(&measured, vector));
+                let exact_query = ExactQuery { values: &values[query * dim..][..dim], norm: norms[query] };
+                // The cast loses nothing: opening refuses files with more rows than a u32 can name.
+                for_each_row(query, &mut |row, vector| {
+                    nearest.push(row as u32, exact.distance(&exact_query, vector));
                 });
             }
         });
-        self.go_on()
+        self.check_cancelled()
     }
 
-    /// What the value of a vector of a block may be at most, for each query of the wave.
+    /// Returns the largest value that a vector of a block may have, for each query of the wave (see
+    /// [`limit`]).
     fn limits(&self, wave: &Wave, longest: f64) -> Vec<f32> {
         let roundings = self.screening.roundings();
         let queries = wave.norms.iter().zip(&wave.nearest);
@@ -361,8 +394,13 @@ impl Search<'_> {
     }
 }
 
-/// Does `work` for all pieces on so many threads, each of which takes the next as it is done with one.
-fn share<T: Send>(threads: usize, pieces: impl Iterator<Item = T> + Send, work: impl Fn(T) + Sync) {
+/// Calls `work` with all `pieces` on `threads` threads. Each thread takes the next piece when it has finished
+/// one.
+fn for_each_parallel<T: Send>(
+    threads: usize,
+    pieces: impl Iterator<Item = T> + Send,
+    work: impl Fn(T) + Sync,
+) {
     let pieces = Mutex::new(pieces);
     let next = || locked(&pieces).next();
     let run = || {

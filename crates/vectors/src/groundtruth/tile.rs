@@ -1,20 +1,20 @@
 //! The inner kernel of exact search: 16 queries against 16 vectors at a time.
 //!
-//! Both sides are packed so that one step (a dimension, or four 8-bit ones) of all 16 lies side by side. A
-//! vector register then holds one step of 16 vectors, each query's step is broadcast, and nothing has to be
-//! summed across a register. The kernel does not return distances but a mask of the pairs that may be near
-//! enough; those few are measured exactly by [`super::exact`].
+//! Both sides are packed so that one step (a dimension, or four 8-bit ones) of all 16 is contiguous. A vector
+//! register then holds one step of 16 vectors, the step of each query is broadcast, and no sum runs across a
+//! register. The kernel returns no distances, but a mask of the pairs that may be near enough.
+//! [`super::exact`] computes the exact distances of those few.
 
 use bathyal_kernels::{Element, to_f32};
 
-/// Queries of a tile, and vectors of a panel: one AVX-512 register of 32-bit lanes.
+/// Queries in a tile, and vectors in a panel: one AVX-512 register of 32-bit lanes.
 pub(super) const LANES: usize = 16;
 
 /// Most dimensions for which the sum of products of bytes fits the 32 bits of an integer lane.
 #[cfg(target_arch = "x86_64")]
 const MAX_INTEGER_DIM: usize = 1 << 15;
 
-/// The instructions that the kernel uses.
+/// Instruction set of the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum TileIsa {
     /// Plain Rust, and the reference for the others.
@@ -31,7 +31,7 @@ impl TileIsa {
     #[cfg(test)]
     pub(super) const ALL: [TileIsa; 4] = [TileIsa::Portable, TileIsa::Avx2, TileIsa::Avx512, TileIsa::Vnni];
 
-    /// True if this CPU has the instructions and they work on such vectors.
+    /// Returns true if this CPU has the instructions and they support vectors of this element and dim.
     pub(super) fn fits(self, element: Element, dim: usize) -> bool {
         let bytes = matches!(element, Element::U8 | Element::I8 | Element::B1);
         #[cfg(target_arch = "x86_64")]
@@ -53,7 +53,7 @@ impl TileIsa {
         }
     }
 
-    /// The fastest that fits.
+    /// Returns the fastest instruction set that fits.
     pub(super) fn best(element: Element, dim: usize) -> TileIsa {
         [TileIsa::Vnni, TileIsa::Avx512, TileIsa::Avx2]
             .into_iter()
@@ -61,18 +61,18 @@ impl TileIsa {
             .unwrap_or(TileIsa::Portable)
     }
 
-    /// Steps that a vector of `dim` elements takes.
+    /// Returns the number of steps of a vector of `dim` elements.
     pub(super) fn steps(self, dim: usize) -> usize {
         if self == TileIsa::Vnni { dim.div_ceil(4) } else { dim }
     }
 
-    /// How often the product of two vectors is rounded on its way.
+    /// Returns the number of roundings in the product of two vectors.
     pub(super) fn roundings(self, dim: usize) -> usize {
         if self == TileIsa::Vnni { 0 } else { dim }
     }
 }
 
-/// Which side of the product a vector is packed for; VNNI multiplies unsigned by signed bytes.
+/// Side of the product that a vector is packed for. VNNI multiplies unsigned by signed bytes.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Side {
     /// The vectors that are searched: unsigned bytes.
@@ -81,10 +81,11 @@ pub(super) enum Side {
     Query,
 }
 
-/// Packs vectors of one element and dim for one kernel; holds a scratch row.
+/// Packer of vectors of one element and dim for one kernel.
 pub(super) struct Packer {
     isa: TileIsa,
     element: Element,
+    /// A decoded row; scratch memory.
     values: Vec<f32>,
 }
 
@@ -93,8 +94,9 @@ impl Packer {
         Packer { isa, element, values: vec![0.0; dim] }
     }
 
-    /// Writes `row` into lane `lane` of `cells` (`steps x LANES`), and returns what has to be added to its
-    /// integer products: making bytes signed or unsigned shifts them by 128, which this takes back.
+    /// Writes `row` into lane `lane` of `cells` (`steps x LANES`). Returns the offset to add to its integer
+    /// products: it undoes the shift by 128 that turns unsigned bytes into signed ones, or signed into
+    /// unsigned.
     pub(super) fn pack(&mut self, side: Side, row: &[u8], lane: usize, cells: &mut [u32]) -> i32 {
         let cells = cells.iter_mut().skip(lane).step_by(LANES);
         if self.isa != TileIsa::Vnni {
@@ -135,7 +137,7 @@ impl Packer {
     }
 }
 
-/// What turns the product `p` of a query with vector `i` into the value `bias[i] - scale[i] * p`, which
+/// Terms that turn the product `p` of a query with vector `i` into the value `bias[i] - scale[i] * p`, which
 /// is compared with the limit of the query.
 #[derive(Clone, Copy)]
 pub(super) struct PanelTerms {
@@ -164,8 +166,8 @@ pub(super) struct QueryTile {
     pub count: usize,
 }
 
-/// For each query of the tile, a mask of the panel's vectors whose value is not above the query's limit.
-/// A value or limit that is NaN is never above or below, so such pairs are in the mask.
+/// Returns, for each query of the tile, a mask of the panel's vectors whose value is not above the limit of
+/// the query. Comparisons with NaN are false, so pairs with a NaN value or limit are in the mask.
 ///
 /// `isa` must fit this CPU ([`TileIsa::fits`]).
 pub(super) fn screen(
@@ -178,7 +180,7 @@ pub(super) fn screen(
     debug_assert_eq!(panel.cells.len(), tile.cells.len());
     match isa {
         TileIsa::Portable => portable(panel, tile, limits, &mut masks),
-        // SAFETY: `isa` is only made by `TileIsa::fits`, which asked the CPU for these instructions.
+        // SAFETY: callers pass an `isa` for which `TileIsa::fits` holds, so the CPU has these instructions.
         #[cfg(target_arch = "x86_64")]
         TileIsa::Avx2 => unsafe { x86::avx2(panel, tile, limits, &mut masks) },
         // SAFETY: as above.
@@ -205,7 +207,8 @@ pub(super) fn screen(
     masks
 }
 
-/// Four queries at a time, so that the sums stay in registers where there are 16 of 128 bits or more.
+/// Screens in plain Rust, four queries at a time, so that the sums stay in registers on CPUs with 16
+/// registers of 128 bits or more.
 fn portable(panel: Panel<'_>, tile: &QueryTile, limits: &[f32; LANES], masks: &mut [u16; LANES]) {
     const GROUP: usize = 4;
     for first in (0..tile.count).step_by(GROUP) {
@@ -223,8 +226,8 @@ fn portable(panel: Panel<'_>, tile: &QueryTile, limits: &[f32; LANES], masks: &m
         for ((sum, mask), limit) in sums.iter().zip(&mut masks[first..]).zip(&limits[first..]) {
             for (lane, product) in sum.iter().enumerate() {
                 let value = panel.terms.bias[lane] - panel.terms.scale[lane] * product;
-                let above = value > *limit;
-                *mask |= u16::from(!above) << lane;
+                let is_above = value > *limit;
+                *mask |= u16::from(!is_above) << lane;
             }
             *mask &= panel.terms.valid;
         }
@@ -233,8 +236,8 @@ fn portable(panel: Panel<'_>, tile: &QueryTile, limits: &[f32; LANES], masks: &m
 
 #[cfg(target_arch = "x86_64")]
 mod x86 {
-    //! The kernels by intrinsics. `cargo bench -p bathyal-vectors --bench groundtruth` shows what they earn
-    //! over one query at a time through the distance kernels.
+    //! The kernels in intrinsics. `cargo bench -p bathyal-vectors --bench groundtruth` compares their speed
+    //! with that of one query at a time through the distance kernels.
 
     use std::arch::x86_64::*;
 
@@ -278,12 +281,12 @@ mod x86 {
             };
             for query in 0..GROUP {
                 let limit = _mm256_set1_ps(limits[first + query]);
-                let near = |sums, half: usize| {
+                let mask_of_half = |sums, half: usize| {
                     let value = _mm256_fnmadd_ps(scale[half], sums, bias[half]);
                     _mm256_movemask_ps(_mm256_cmp_ps::<_CMP_NGT_UQ>(value, limit)) as u16
                 };
                 masks[first + query] =
-                    (near(low[query], 0) | (near(high[query], 1) << 8)) & panel.terms.valid;
+                    (mask_of_half(low[query], 0) | (mask_of_half(high[query], 1) << 8)) & panel.terms.valid;
             }
         }
     }
@@ -339,7 +342,7 @@ mod x86 {
                 }
             }
         }
-        // A loop, since the closure of `map` would be compiled without this function's instructions.
+        // A loop and not `map`, whose closure would be compiled without the instructions of this function.
         let mut products = [_mm512_setzero_ps(); Q];
         for (product, sum) in products.iter_mut().zip(sums) {
             *product = _mm512_cvtepi32_ps(sum);
@@ -374,7 +377,7 @@ mod x86 {
 mod tests {
     use super::*;
 
-    /// Packs 16 rows on each side and screens them by `isa`.
+    /// Packs 16 rows on each side and screens them with `isa`.
     fn masks(
         isa: TileIsa,
         element: Element,
@@ -399,11 +402,11 @@ mod tests {
     fn every_isa_screens_the_same_pairs() {
         for element in Element::ALL {
             for dim in (1..70).chain([128, 1000]) {
-                // Small whole numbers: sums are exact in f32, so that the masks have to be equal.
+                // Small whole numbers: sums are exact in f32, so the masks have to be equal.
                 let value = |row: usize, at: usize| ((row * 7 + at * 13 + row * at) % 19) as u8;
                 let rows: Vec<Vec<u8>> = (0..LANES)
                     .map(|row| match element {
-                        // The top bit is set in some, to see the shift by 128 taken back.
+                        // The top bit is set in some, to test that the shift by 128 is undone.
                         Element::U8 | Element::I8 => {
                             (0..dim).map(|d| value(row, d).wrapping_mul(13)).collect()
                         }

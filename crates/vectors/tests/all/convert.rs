@@ -5,11 +5,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use bathyal_kernels::{Element, from_f32};
 use bathyal_vectors::progress::{Progress, Silent};
-use bathyal_vectors::{Converted, IdFile, VectorError, VectorFile, VectorWriter, convert, write_ids};
+use bathyal_vectors::{ConversionSummary, IdFile, VectorError, VectorFile, VectorWriter, convert, write_ids};
 use half::f16;
 use proptest::prelude::*;
 
-/// Every format with the elements that it may hold.
+/// Every format with each element that it can hold.
 const FORMATS: [(&str, Element); 11] = [
     ("fbin", Element::F32),
     ("f16bin", Element::F16),
@@ -41,7 +41,7 @@ fn rows_of(path: &Path) -> Vec<u8> {
     (0..file.count()).flat_map(|row| file.row(row)).copied().collect()
 }
 
-/// The names in `folder`, to see that nothing half written is left.
+/// Returns the paths in `folder`, to check that no partial output is left.
 fn names(folder: &Path) -> Vec<PathBuf> {
     let mut names: Vec<_> = std::fs::read_dir(folder).unwrap().map(|e| e.unwrap().path()).collect();
     names.sort();
@@ -57,7 +57,7 @@ fn bits_become_numbers_and_only_zeros_and_ones_become_bits() {
     let made = convert(path("a.fbin"), path("a.b1bin"), None, None, &Silent).unwrap();
     assert_eq!((made.count, made.dim, made.element), (3, 24, Some(Element::B1)));
     assert_eq!(rows_of(&path("a.b1bin")).len(), 9);
-    // As numpy.packbits does: the first component is the highest bit.
+    // The first component is the highest bit, as with numpy.packbits.
     let first = values[..8].iter().fold(0, |byte, value| byte << 1 | *value as u8);
     assert_eq!(rows_of(&path("a.b1bin"))[0], first);
     convert(path("a.b1bin"), path("b.fbin"), None, Some(1..3), &Silent).unwrap();
@@ -74,9 +74,9 @@ fn bits_become_numbers_and_only_zeros_and_ones_become_bits() {
 }
 
 #[test]
-fn values_survive_the_way_from_every_format_to_every_format() {
+fn values_are_the_same_after_conversion_between_any_two_formats() {
     let dir = tempfile::tempdir().unwrap();
-    // Small whole numbers, which every element holds.
+    // Small whole numbers, which every element can hold.
     let values: Vec<f32> = (0..13 * 7).map(|i| (i * 31 % 128) as f32).collect();
     for (from, source) in FORMATS {
         let input = dir.path().join(format!("in.{from}"));
@@ -84,7 +84,7 @@ fn values_survive_the_way_from_every_format_to_every_format() {
         for (to, target) in FORMATS {
             let output = dir.path().join(format!("out.{to}"));
             let done = convert(&input, &output, Some(target), None, &Silent).unwrap();
-            assert_eq!(done, Converted { count: 13, dim: 7, element: Some(target) });
+            assert_eq!(done, ConversionSummary { count: 13, dim: 7, element: Some(target) });
             assert_eq!(rows_of(&output), encode(target, &values), "{from} {source} to {to} {target}");
             convert(&input, &output, Some(target), Some(3..5), &Silent).unwrap();
             assert_eq!(rows_of(&output), encode(target, &values[21..35]));
@@ -102,7 +102,7 @@ fn the_output_element_follows_the_format_or_the_input() {
     assert_eq!(convert(&bytes, &array, None, None, &Silent).unwrap().element, Some(Element::U8));
     let refusal = convert(&bytes, &floats, Some(Element::I8), None, &Silent);
     assert!(matches!(refusal, Err(VectorError::WrongElement { .. })), "{refusal:?}");
-    // Over itself: the mapping keeps the old file alive while the new one is written.
+    // Input and output are the same path: the mapping keeps the old file alive while the new one is written.
     convert(&floats, &floats, None, Some(1..2), &Silent).unwrap();
     assert_eq!(rows_of(&floats), encode(Element::F32, &[3.0, 255.0]));
 }
@@ -168,7 +168,7 @@ fn ids_convert_between_their_formats_only() {
     let ids = IdFile::from_parts(2, vec![1, 2, 3, 4], Some(vec![0.0, 1.0, 2.0, 3.0])).unwrap();
     write_ids(&ibin, &ids).unwrap();
     let done = convert(&ibin, &ivecs, None, Some(1..2), &Silent).unwrap();
-    assert_eq!(done, Converted { count: 1, dim: 2, element: None });
+    assert_eq!(done, ConversionSummary { count: 1, dim: 2, element: None });
     assert_eq!(IdFile::open(&ivecs).unwrap().all_ids(), [3, 4]);
     convert(&ivecs, &ibin, None, None, &Silent).unwrap();
     assert_eq!(IdFile::open(&ibin).unwrap().all_distances(), None);
@@ -178,15 +178,15 @@ fn ids_convert_between_their_formats_only() {
     assert!(matches!(refusal, Err(VectorError::Argument { .. })), "{refusal:?}");
 }
 
-/// Cancels once some rows were reported.
+/// A receiver that cancels after the first report of rows.
 #[derive(Default)]
-struct CancelOnce {
+struct CancelAfterFirst {
     stages: AtomicU64,
     done: AtomicU64,
     cancelled: AtomicBool,
 }
 
-impl Progress for CancelOnce {
+impl Progress for CancelAfterFirst {
     fn stage(&self, _name: &str, total: u64) {
         self.stages.fetch_add(total, Ordering::Relaxed);
     }
@@ -202,11 +202,11 @@ impl Progress for CancelOnce {
 }
 
 #[test]
-fn cancelling_stops_after_the_present_block_and_leaves_nothing() {
+fn cancelling_stops_after_the_current_block_and_leaves_no_output() {
     let dir = tempfile::tempdir().unwrap();
     let (input, output) = (dir.path().join("in.u8bin"), dir.path().join("out.fbin"));
     write(&input, Element::U8, 100, &vec![1.0; 100 * 40_000]);
-    let progress = CancelOnce::default();
+    let progress = CancelAfterFirst::default();
     let refusal = convert(&input, &output, None, None, &progress);
     assert!(matches!(refusal, Err(VectorError::Cancelled)), "{refusal:?}");
     assert_eq!(progress.stages.into_inner(), 40_000);
@@ -250,7 +250,7 @@ proptest! {
 }
 
 #[test]
-fn missing_ids_stay_missing_and_ids_with_a_sign_are_refused() {
+fn missing_ids_stay_missing_and_negative_ids_are_refused() {
     let folder = tempfile::tempdir().unwrap();
     let at = |name: &str| folder.path().join(name);
     let ivecs = |ids: &[i32]| {

@@ -1,4 +1,4 @@
-//! Exact neighbours against the plainest search there is, and against files made by another program.
+//! Exact neighbours compared with a plain sort of all distances, and with files from another program.
 
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
@@ -30,7 +30,7 @@ fn threads(count: usize) -> Option<NonZeroUsize> {
     NonZeroUsize::new(count)
 }
 
-/// The distance in 64 bits, in the plainest order of sums.
+/// Computes the distance in 64 bits, in plain loops.
 fn distance(metric: Metric, a: &[f64], b: &[f64]) -> f64 {
     let dot = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(x, y)| x * y).sum::<f64>();
     match metric {
@@ -40,8 +40,8 @@ fn distance(metric: Metric, a: &[f64], b: &[f64]) -> f64 {
     }
 }
 
-/// Asserts that `found` is what sorting all distances gives. Vectors whose distances differ by less than
-/// rounding may stand in either order; with `exact` (whole numbers) nothing may differ.
+/// Asserts that `found` equals the result of sorting all distances. With `exact` (for whole numbers) nothing
+/// may differ. Otherwise vectors whose distances differ by no more than a rounding may be in either order.
 fn assert_nearest(base: &VectorFile, queries: &VectorFile, metric: Metric, found: &IdFile, exact: bool) {
     let rows: Vec<Vec<f64>> = (0..base.count()).map(|row| decode(base.element(), base.row(row))).collect();
     assert_eq!(found.queries(), queries.count());
@@ -74,7 +74,7 @@ fn assert_nearest(base: &VectorFile, queries: &VectorFile, metric: Metric, found
 }
 
 #[test]
-fn all_elements_and_metrics_agree_with_the_plainest_search() {
+fn all_elements_and_metrics_agree_with_a_plain_sort() {
     let (count, queries) = (1003, 37);
     for element in Element::ALL {
         for metric in Metric::ALL {
@@ -82,7 +82,7 @@ fn all_elements_and_metrics_agree_with_the_plainest_search() {
                 let dim = if element == Element::B1 { 8 * dim } else { dim };
                 let value = |i: usize| {
                     let value = (i.wrapping_mul(2_654_435_761) >> 7) % 101 + 1;
-                    // Half of the bits; the first is set, since a cosine is of no zeros.
+                    // Half of the bits are set. The first always is, since a zero vector has no cosine.
                     let bit = if i.is_multiple_of(dim) { 1 } else { value % 2 };
                     if element == Element::B1 { bit } else { value }
                 };
@@ -100,7 +100,7 @@ fn all_elements_and_metrics_agree_with_the_plainest_search() {
 }
 
 #[test]
-fn the_answer_does_not_depend_on_the_threads() {
+fn the_result_does_not_depend_on_the_number_of_threads() {
     let all: Vec<f32> = (0..5000 * 20).map(|i| ((i as f32) * 0.7391).sin()).collect();
     let (base, queries) = (file(Element::F32, 20, &all), file(Element::F32, 20, &all[..20 * 50]));
     for metric in Metric::ALL {
@@ -125,8 +125,8 @@ fn equal_distances_come_in_order_of_id() {
 }
 
 #[test]
-fn near_ties_far_from_the_origin_are_told_apart() {
-    // The 32-bit screen sees nothing but rounding here; the answer has to come from the exact distances.
+fn near_ties_far_from_the_origin_are_ranked_correctly() {
+    // The values of the 32-bit screen are only rounding errors here, so the exact distances have to decide.
     let (count, dim) = (300, 8);
     let mut values = vec![10_000.0f32; count * dim];
     for row in 0..count {
@@ -145,8 +145,8 @@ fn huge_and_tiny_values_are_ranked() {
         let (base, queries) = (file(Element::F32, 2, &values), file(Element::F32, 2, &values[..4]));
         for metric in [Metric::L2, Metric::InnerProduct] {
             let found = exact_neighbors(&base, &queries, metric, 10, threads(1), &Silent).unwrap();
-            // Squares of the smallest vanish in 32 bits and those of the largest overflow, so that only
-            // ids are left to order by; nothing may be lost or wrong by more than that.
+            // In 32 bits, squares of the smallest values vanish and those of the largest overflow, so that
+            // only the ids determine the order. No other loss or error is allowed.
             assert_nearest(&base, &queries, metric, &found, true);
         }
     }
@@ -166,7 +166,7 @@ fn files_with_gaps_between_rows_are_searched() {
 }
 
 #[test]
-fn what_cannot_be_searched_is_refused() {
+fn queries_and_vectors_that_do_not_match_are_refused() {
     let base = file(Element::F32, 2, &[1.0, 2.0, 3.0, 4.0]);
     let search = |base: &VectorFile, queries: &VectorFile, metric, k| {
         exact_neighbors(base, queries, metric, k, threads(2), &Silent)
@@ -195,7 +195,7 @@ fn what_cannot_be_searched_is_refused() {
     }
 }
 
-/// Counts what it is told, and cancels once `limit` vectors are done.
+/// A receiver that records the progress, and cancels once `limit` vectors are done.
 struct Counting {
     total: AtomicU64,
     done: AtomicU64,
@@ -226,7 +226,8 @@ fn progress_reaches_the_total_and_cancellation_stops() {
     let whole = progress(u64::MAX);
     exact_neighbors(&base, &queries, Metric::L2, 3, threads(2), &whole).unwrap();
     assert_eq!((whole.total.into_inner(), whole.done.into_inner()), (COUNT, COUNT));
-    // One thread, which looks before each block: two could have the last ones under way already.
+    // One thread, which checks for cancellation before each block. Two threads could be in the last two
+    // blocks already.
     let part = progress(1);
     let refusal = exact_neighbors(&base, &queries, Metric::L2, 3, threads(1), &part);
     assert!(matches!(refusal, Err(GroundTruthError::Cancelled)), "{refusal:?}");
@@ -238,7 +239,11 @@ proptest! {
 
     #[test]
     fn any_floats_are_ranked_as_by_sorting(
-        dim in 1usize..40, count in 1usize..150, metric in 0usize..2, spread in -20i32..20, seed in any::<u64>()
+        dim in 1usize..40,
+        count in 1usize..150,
+        metric in 0usize..2,
+        spread in -20i32..20,
+        seed in any::<u64>(),
     ) {
         let mut state = seed | 1;
         let mut next = || {
@@ -254,16 +259,16 @@ proptest! {
     }
 }
 
-/// The folder of real data sets; where it is not set, tests on real data say so and pass.
+/// Returns the folder of real data sets. If it is not set, tests on real data print that and pass.
 fn data() -> Option<PathBuf> {
     let folder = std::env::var_os("BATHYAL_DATA").map(PathBuf::from);
     if folder.is_none() {
-        println!("BATHYAL_DATA is not set: real data sets are not looked at");
+        println!("BATHYAL_DATA is not set: tests on real data sets are skipped");
     }
     folder
 }
 
-/// Compares with the ground truth that `folder` holds, for its first `count` queries.
+/// Compares with the ground truth in `folder`, for its first `count` queries.
 fn compare_with_file(folder: &Path, extension: &str, count: usize, ids_equal: bool) {
     let base = VectorFile::open(folder.join(format!("base.{extension}"))).unwrap();
     let queries = VectorFile::open(folder.join(format!("query.{extension}"))).unwrap();

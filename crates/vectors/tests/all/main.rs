@@ -1,4 +1,4 @@
-//! Files of vectors, conversion, exact neighbours and recall, from outside.
+//! Tests of the public interface: files of vectors, conversion, exact neighbours and recall.
 
 mod convert;
 mod groundtruth;

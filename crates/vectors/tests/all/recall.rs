@@ -1,4 +1,4 @@
-//! The table of odd cases that every count of recall is tested by.
+//! Recall, tested with the table of edge cases that every implementation of recall is tested with.
 
 use bathyal_vectors::groundtruth::{MeanRecall, recall};
 use bathyal_vectors::{IdFile, NO_ID};
@@ -23,7 +23,7 @@ struct Case {
     error: bool,
 }
 
-/// Rows of the same number of ids, which are filled up or cut.
+/// Concatenates `rows`, each padded with [`NO_ID`] or cut to `width` ids.
 fn ids(rows: &[Vec<i64>], width: usize) -> Vec<u32> {
     let id = |id: &i64| u32::try_from(*id).unwrap_or(NO_ID);
     let row = |row: &Vec<i64>| -> Vec<u32> {
@@ -33,7 +33,7 @@ fn ids(rows: &[Vec<i64>], width: usize) -> Vec<u32> {
 }
 
 #[test]
-fn recall_is_what_the_table_says() {
+fn recall_agrees_with_the_table() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/recall.json");
     let table: Table = serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();
     assert!(table.cases.len() > 20);

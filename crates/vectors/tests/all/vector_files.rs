@@ -1,15 +1,15 @@
-//! Reading files of vectors and ids: every format, and every way in which a file can lie.
+//! Reading files of vectors and ids: every format, and every kind of invalid file.
 
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use bathyal_kernels::{Element, Metric, MetricName};
 use bathyal_vectors::{
-    FileFormat, IdFile, Largest, MAX_DIM, VectorError, VectorFile, VectorWriter, write_ids,
+    FileFormat, IdFile, LargestValue, MAX_DIM, VectorError, VectorFile, VectorWriter, write_ids,
 };
 use tempfile::TempDir;
 
-/// A folder with one file of the given bytes.
+/// Creates a folder with one file of the given bytes.
 fn file(name: &str, bytes: &[u8]) -> (TempDir, PathBuf) {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join(name);
@@ -27,7 +27,7 @@ fn open_ids(name: &str, bytes: &[u8]) -> Result<IdFile, VectorError> {
     IdFile::open(path)
 }
 
-/// A `.?bin` file: two u32, then `body`.
+/// Returns the bytes of a `.?bin` file: two u32, then `body`.
 fn bin(count: u32, dim: u32, body: &[u8]) -> Vec<u8> {
     [&count.to_le_bytes()[..], &dim.to_le_bytes(), body].concat()
 }
@@ -50,7 +50,7 @@ fn npy(version: u8, text: &str, body: &[u8]) -> Vec<u8> {
 
 const NPY_2X3_U8: &str = "{'descr': '|u1', 'fortran_order': False, 'shape': (2, 3), }";
 
-/// Asserts that the refusal is of the given kind and that its message names the file.
+/// Asserts that the error is of the given kind and returns its message.
 macro_rules! refused {
     ($result:expr, $kind:pat) => {
         match $result {
@@ -96,14 +96,14 @@ fn bytes_are_read_as_bits() {
     assert_eq!((bytes.dim(), bytes.element()), (3, Element::U8));
     assert!(open("a.i8bin", &bin(1, 3, &[1, 2, 3])).unwrap().as_bits().is_none());
     assert!(open("a.u8bin", &bin(1, 8193, &[0; 8193])).unwrap().as_bits().is_none(), "too many bits");
-    let (bits, metric) = bytes.clone().under(MetricName::Hamming).unwrap();
+    let (bits, metric) = bytes.clone().for_metric(MetricName::Hamming).unwrap();
     assert_eq!((bits.element(), metric), (Element::B1, Metric::L2));
-    let (same, metric) = bytes.under(MetricName::Of(Metric::Cosine)).unwrap();
+    let (same, metric) = bytes.for_metric(MetricName::Metric(Metric::Cosine)).unwrap();
     assert_eq!((same.element(), metric), (Element::U8, Metric::Cosine));
     let floats = open("a.fbin", &bin(1, 1, &[0; 4])).unwrap();
-    let message = refused!(floats.under(MetricName::Hamming), VectorError::Argument { .. });
+    let message = refused!(floats.for_metric(MetricName::Hamming), VectorError::Argument { .. });
     assert!(message.contains("holds f32") && message.contains("packbits"), "{message}");
-    // Strides stay: rows of `.bvecs` begin with their length, in bytes.
+    // Strides stay the same: rows of `.bvecs` begin with their length in bytes.
     let row = [&3_u32.to_le_bytes()[..], &[4, 5, 6]].concat();
     let bits = open("a.bvecs", &row).unwrap().as_bits().unwrap();
     assert_eq!((bits.dim(), bits.stride(), bits.row(0)), (24, 7, &[4, 5, 6][..]));
@@ -115,7 +115,7 @@ fn bytes_are_read_as_bits() {
 }
 
 #[test]
-fn vecs_rows_are_read_around_their_prefixes() {
+fn vecs_rows_are_read_without_their_prefixes() {
     let row = |dim: u32, values: [u8; 3]| [&dim.to_le_bytes()[..], &values].concat();
     let bytes = [row(3, [1, 2, 3]), row(3, [4, 5, 6])].concat();
     let found = open("a.bvecs", &bytes).unwrap();
@@ -145,7 +145,7 @@ fn a_wrong_length_between_checked_rows_is_found_by_the_full_check() {
 }
 
 #[test]
-fn npy_of_every_version_element_and_spelling() {
+fn npy_files_of_every_version_element_and_spelling_are_read() {
     for version in [1, 2, 3] {
         let found = open("a.npy", &npy(version, NPY_2X3_U8, &[1, 2, 3, 4, 5, 6])).unwrap();
         assert_eq!((found.count(), found.dim(), found.element()), (2, 3, Element::U8));
@@ -162,20 +162,20 @@ fn npy_of_every_version_element_and_spelling() {
 
 #[test]
 fn npy_of_other_kinds_is_refused_with_the_reason() {
-    let with = |from: &str, to: &str| npy(1, &NPY_2X3_U8.replace(from, to), &[0; 6]);
+    let edited = |from: &str, to: &str| npy(1, &NPY_2X3_U8.replace(from, to), &[0; 6]);
     for (bytes, reason) in [
-        (with("False", "True"), "Fortran"),
-        (with("|u1", "<f8"), "'<f8'"),
-        (with("|u1", ">f4"), "big-endian"),
-        (with("'|u1'", "[('x', '<f4'), ('y', '<f4')]"), "('x', '<f4')"),
-        (with("(2, 3)", "(6,)"), "1 dimensions"),
-        (with("(2, 3)", "()"), "0 dimensions"),
-        (with("(2, 3)", "(1, 2, 3)"), "3 dimensions"),
-        (with("(2, 3)", "(2, -3)"), "dictionary"),
-        (with("(2, 3)", "(2, 3"), "dictionary"),
-        (with("(2, 3)", "(99999999999999999999999, 3)"), "dictionary"),
-        (with("'shape'", "'form'"), "dictionary"),
-        (with("}", ""), "dictionary"),
+        (edited("False", "True"), "Fortran"),
+        (edited("|u1", "<f8"), "'<f8'"),
+        (edited("|u1", ">f4"), "big-endian"),
+        (edited("'|u1'", "[('x', '<f4'), ('y', '<f4')]"), "('x', '<f4')"),
+        (edited("(2, 3)", "(6,)"), "1 dimensions"),
+        (edited("(2, 3)", "()"), "0 dimensions"),
+        (edited("(2, 3)", "(1, 2, 3)"), "3 dimensions"),
+        (edited("(2, 3)", "(2, -3)"), "dictionary"),
+        (edited("(2, 3)", "(2, 3"), "dictionary"),
+        (edited("(2, 3)", "(99999999999999999999999, 3)"), "dictionary"),
+        (edited("'shape'", "'form'"), "dictionary"),
+        (edited("}", ""), "dictionary"),
         (npy(4, NPY_2X3_U8, &[0; 6]), "4.0"),
         (npy(2, &" ".repeat(10_001), &[0; 6]), "10001"),
         (b"PK\x03\x04 a zip file".to_vec(), "mark"),
@@ -195,7 +195,7 @@ fn npy_of_other_kinds_is_refused_with_the_reason() {
 }
 
 #[test]
-fn lying_headers_are_refused() {
+fn invalid_headers_are_refused() {
     refused!(open("a.fbin", &[]), VectorError::Empty { .. });
     refused!(open("a.fbin", &[1, 0, 0, 0, 2, 0, 0]), VectorError::ShortHeader { found: 7, expected: 8, .. });
     refused!(open("a.fbin", &bin(0, 4, &[])), VectorError::Empty { .. });
@@ -214,7 +214,7 @@ fn lying_headers_are_refused() {
 }
 
 #[test]
-fn a_length_that_fits_another_element_says_so() {
+fn a_length_that_fits_another_element_is_pointed_out() {
     let message = refused!(open("a.fbin", &bin(2, 3, &[0; 6])), VectorError::Truncated { .. });
     assert!(message.contains(".u8bin"), "{message}");
     let message = refused!(open("a.i8bin", &bin(2, 3, &[0; 24])), VectorError::OverLong { .. });
@@ -224,7 +224,7 @@ fn a_length_that_fits_another_element_says_so() {
 }
 
 #[test]
-fn paths_that_are_no_vector_files_are_refused() {
+fn paths_that_are_not_vector_files_are_refused() {
     let message = refused!(VectorFile::open("/no/such/file.fbin"), VectorError::Io { .. });
     assert!(message.contains("/no/such/file.fbin"), "{message}");
     for (name, advice) in
@@ -266,7 +266,7 @@ fn values_that_are_not_finite_are_named() {
 }
 
 #[test]
-fn the_first_of_several_bad_rows_is_named_however_many_threads_look() {
+fn the_first_of_several_bad_rows_is_named_with_any_number_of_threads() {
     let dim = 64;
     let mut values = vec![1.0f32; 100_000 * dim];
     for row in [99_999, 70_000, 40_003, 40_004] {
@@ -277,23 +277,23 @@ fn the_first_of_several_bad_rows_is_named_however_many_threads_look() {
 }
 
 #[test]
-fn content_is_the_same_in_every_format_and_no_other() {
+fn the_content_hash_depends_on_the_vectors_and_not_on_the_format() {
     let content = |vectors: VectorFile| vectors.check_content(2, &|| false).unwrap().unwrap().hash;
     let dim = 50;
     // Two blocks, so that their order counts.
     let values: Vec<f32> = (0..30_000 * dim).map(|i| (i % 977) as f32).collect();
-    let own = content(VectorFile::from_rows(Element::F32, dim, f32s(&values)).unwrap());
+    let expected = content(VectorFile::from_rows(Element::F32, dim, f32s(&values)).unwrap());
     let rows = values.chunks_exact(dim).map(|row| [&(dim as i32).to_le_bytes()[..], &f32s(row)].concat());
-    assert_eq!(own, content(open("a.fvecs", &rows.collect::<Vec<_>>().concat()).unwrap()));
-    assert_eq!(own, content(open("a.fbin", &bin(30_000, dim as u32, &f32s(&values))).unwrap()));
-    assert_ne!(own, content(VectorFile::from_rows(Element::F32, 2 * dim, f32s(&values)).unwrap()));
-    assert_ne!(own, content(VectorFile::from_rows(Element::I8, 4 * dim, f32s(&values)).unwrap()));
+    assert_eq!(expected, content(open("a.fvecs", &rows.collect::<Vec<_>>().concat()).unwrap()));
+    assert_eq!(expected, content(open("a.fbin", &bin(30_000, dim as u32, &f32s(&values))).unwrap()));
+    assert_ne!(expected, content(VectorFile::from_rows(Element::F32, 2 * dim, f32s(&values)).unwrap()));
+    assert_ne!(expected, content(VectorFile::from_rows(Element::I8, 4 * dim, f32s(&values)).unwrap()));
     let mut others = values.clone();
     others[29_999 * dim] += 1.0;
-    assert_ne!(own, content(VectorFile::from_rows(Element::F32, dim, f32s(&others)).unwrap()));
+    assert_ne!(expected, content(VectorFile::from_rows(Element::F32, dim, f32s(&others)).unwrap()));
     others[29_999 * dim] = -5e30;
     let found = VectorFile::from_rows(Element::F32, dim, f32s(&others)).unwrap().check_content(2, &|| false);
-    assert_eq!(found.unwrap().unwrap().largest, Some(Largest { row: 29_999, value: 5e30 }));
+    assert_eq!(found.unwrap().unwrap().largest, Some(LargestValue { row: 29_999, value: 5e30 }));
     others[29_999 * dim] = f32::NAN;
     let found = VectorFile::from_rows(Element::F32, dim, f32s(&others)).unwrap().check_content(2, &|| false);
     refused!(found.unwrap(), VectorError::NotFinite { row: 29_999, dimension: 0, .. });
@@ -302,7 +302,7 @@ fn content_is_the_same_in_every_format_and_no_other() {
 }
 
 #[test]
-fn a_file_that_was_cut_is_noticed_before_it_is_read() {
+fn a_truncated_file_is_noticed_before_it_is_read() {
     let (_dir, path) = file("a.fbin", &bin(2, 3, &[0; 24]));
     let found = VectorFile::open(&path).unwrap();
     found.check_length().unwrap();
@@ -312,7 +312,7 @@ fn a_file_that_was_cut_is_noticed_before_it_is_read() {
 }
 
 #[test]
-fn rows_in_memory_have_to_be_whole() {
+fn rows_in_memory_must_be_whole() {
     let found = VectorFile::from_rows(Element::I8, 2, vec![1, 2, 3, 4]).unwrap();
     assert_eq!((found.count(), found.row(1)), (2, &[3, 4][..]));
     refused!(
@@ -324,7 +324,7 @@ fn rows_in_memory_have_to_be_whole() {
 }
 
 #[test]
-fn lent_rows_are_not_copied_and_are_given_back() {
+fn lent_rows_are_not_copied_and_are_released() {
     let lent = Arc::new(vec![1_u8, 2, 3, 4, 5, 6]);
     let found = VectorFile::from_lent(Element::U8, 3, lent.clone()).unwrap();
     assert_eq!((found.count(), found.dim(), found.row(1)), (2, 3, &[4_u8, 5, 6][..]));
@@ -337,7 +337,7 @@ fn lent_rows_are_not_copied_and_are_given_back() {
 }
 
 #[test]
-fn ids_with_and_without_distances() {
+fn ids_are_read_with_and_without_distances() {
     let ids: Vec<u8> = [5u32, 6, 7, 8].iter().flat_map(|v| v.to_le_bytes()).collect();
     let found = open_ids("gt.ibin", &bin(2, 2, &ids)).unwrap();
     assert_eq!((found.queries(), found.k(), found.ids(1), found.distances(1)), (2, 2, &[7, 8][..], None));
@@ -355,7 +355,7 @@ fn ids_with_and_without_distances() {
 }
 
 #[test]
-fn id_files_that_lie_are_refused() {
+fn invalid_id_files_are_refused() {
     refused!(open_ids("gt.ibin", &[]), VectorError::Empty { .. });
     refused!(open_ids("gt.ibin", &[0; 4]), VectorError::ShortHeader { .. });
     refused!(open_ids("gt.ibin", &bin(0, 2, &[])), VectorError::Empty { .. });
@@ -370,7 +370,7 @@ fn id_files_that_lie_are_refused() {
     refused!(IdFile::from_parts(2, vec![1, 2], Some(vec![0.0])), VectorError::Argument { .. });
 }
 
-/// Every format with the elements that it may hold.
+/// Every format with each element that it can hold.
 const FORMATS: [(&str, Element); 12] = [
     ("a.fbin", Element::F32),
     ("a.f16bin", Element::F16),
@@ -387,7 +387,7 @@ const FORMATS: [(&str, Element); 12] = [
 ];
 
 #[test]
-fn what_is_written_is_read_back() {
+fn written_vectors_are_read_back() {
     let dir = tempfile::tempdir().unwrap();
     for (name, element) in FORMATS {
         for (count, dim) in [(1, 1), (3, 5), (700, 17), (3, 24)] {
@@ -412,7 +412,7 @@ fn what_is_written_is_read_back() {
 }
 
 #[test]
-fn a_writer_that_does_not_finish_leaves_nothing() {
+fn a_writer_that_does_not_finish_leaves_the_old_file() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("a.fbin");
     std::fs::write(&path, b"before").unwrap();
@@ -439,18 +439,18 @@ fn ids_are_written_and_read_back() {
     let dir = tempfile::tempdir().unwrap();
     for distances in [None, Some(vec![0.5f32, 1.5, f32::INFINITY, -2.0, 0.0, 9.0])] {
         let ids = IdFile::from_parts(3, vec![1, 2, 3, 4, 5, u32::MAX], distances.clone()).unwrap();
-        for (name, keeps) in [("gt.ibin", true), ("gt.ivecs", false)] {
+        for (name, keeps_distances) in [("gt.ibin", true), ("gt.ivecs", false)] {
             let path = dir.path().join(name);
             write_ids(&path, &ids).unwrap();
             let found = IdFile::open(&path).unwrap();
             assert_eq!((found.k(), found.all_ids()), (3, ids.all_ids()));
-            assert_eq!(found.all_distances(), distances.as_deref().filter(|_| keeps));
+            assert_eq!(found.all_distances(), distances.as_deref().filter(|_| keeps_distances));
         }
     }
 }
 
 #[test]
-fn a_file_of_nothing_but_rows_is_vectors() {
+fn a_file_of_rows_without_a_header_can_be_opened() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("rows");
     let opened = |bytes: &[u8], dim| {

@@ -51,7 +51,7 @@ fn schema(arguments: &CreateArguments) -> Result<Schema, Failure> {
     }
     let metric = match arguments.metric.as_ref().map(|metric| metric.name) {
         None => Metric::L2,
-        Some(MetricName::Of(metric)) => metric,
+        Some(MetricName::Metric(metric)) => metric,
         Some(MetricName::Hamming) => {
             return Err(Failure::usage(
                 "--metric hamming compares bits; say it of a field of bits: --vector NAME:DIM:b1:hamming",

@@ -11,7 +11,7 @@ use crate::partition::placement::Points;
 use bathyal_gpu::Card;
 use bathyal_kernels::{Element, Metric};
 use bathyal_vectors::VectorFile;
-use bathyal_vectors::progress::Unheard;
+use bathyal_vectors::progress::CancelOnly;
 use std::num::NonZeroUsize;
 use std::ops::Range;
 use std::sync::Arc;
@@ -50,7 +50,7 @@ impl Growth<'_> {
             let (rows, others_rows) = (self.floats(ids)?, self.floats(&others)?);
             // A vector is its own nearest.
             let wanted = (full as usize + 1).min(others.len());
-            let (threads, unheard) = (NonZeroUsize::new(self.threads), Unheard(self.progress));
+            let (threads, unheard) = (NonZeroUsize::new(self.threads), CancelOnly(self.progress));
             let found =
                 exact_neighbors_on(Some(card), &others_rows, &rows, Metric::L2, wanted, threads, &unheard)
                     .map_err(index_error)?;

@@ -3,7 +3,7 @@
 //! Nothing is promised of them: the run around a query's own key is what it is without them, and they only add candidates.
 
 use super::runs::{Fences, Place, Run, RunScratch};
-use bathyal_kernels::lsh::{CompoundHashes, Perturbations};
+use bathyal_kernels::lsh::{CompoundHashes, PerturbationScratch};
 
 /// Bytes between two runs of a table that are read with them, as one: what comes from a disk anyway, and cheaper than a read.
 const GAP_BYTES: usize = 4 << 10;
@@ -13,7 +13,7 @@ const TRIED: usize = 16;
 /// Memory for finding further places, reused.
 #[derive(Debug, Default)]
 pub(super) struct Further {
-    perturbations: Perturbations,
+    perturbations: PerturbationScratch,
     places: Vec<Place>,
     /// The blocks of those of one table.
     homes: Vec<u32>,
@@ -49,7 +49,7 @@ impl Further {
             homes.clear();
             // The widest buckets that the run has looked at whole: what is beside them is what it lacks.
             let level = functions.level_of(fences.whole_bits(place, run));
-            let around = functions.perturbed(place.key, values, level, perturbations);
+            let around = functions.perturbed_keys(place.key, values, level, perturbations);
             for (_, key) in around.take(count.saturating_mul(TRIED)) {
                 let further = Place { key, ..*place };
                 let home = fences.home(&further);

@@ -6,7 +6,7 @@ use crate::family::{Description, Fact};
 use crate::format::groups::GroupLayout;
 use crate::format::manifest::Manifest;
 use crate::format::tables::TableLayout;
-use bathyal_kernels::lsh::widest;
+use bathyal_kernels::lsh::widest_level;
 
 /// Blocks of a table that a bucket takes beyond those that it fills: it begins and ends within one.
 const EDGES: f64 = 2.0;
@@ -42,7 +42,7 @@ fn probes_for(entry: &LshEntry, layout: &TableLayout, vectors: u64, probability:
 /// The farthest that the nearest vector of a query may be for what is promised of so many blocks of each table: for larger radii
 /// there are no hashes that are wide enough. In the units of the hashed points.
 fn farthest(entry: &LshEntry, layout: &TableLayout, vectors: u64, probes: f64) -> f64 {
-    let widest = f64::from(entry.cell) * f64::from(widest(entry.hashes as usize)).exp2();
+    let widest = f64::from(entry.cell) * f64::from(widest_level(entry.hashes as usize)).exp2();
     widest / entry.of_tables(vectors).widest(looked_at(probes, layout))
 }
 

@@ -9,7 +9,7 @@
 //! Tables of this index have all widths `cell x 2^i` at once, and a search looks at the entries of one bucket after that of the half
 //! width, so the statement holds for each width, and for a given R the best of them counts.
 
-use bathyal_kernels::lsh::collision;
+use bathyal_kernels::lsh::collision_probability;
 use serde::Serialize;
 
 /// The ratio of the papers: R is doubled from one radius to the next.
@@ -48,7 +48,7 @@ pub struct Promise {
 impl Tables {
     /// The promise by hashes of `width` (in units of R) where `looked_at` entries are looked at (S).
     pub fn at_width(&self, width: f64, looked_at: f64) -> Promise {
-        let (p1, p2) = (collision(width), collision(width / RATIO));
+        let (p1, p2) = (collision_probability(width), collision_probability(width / RATIO));
         let near = 1.0 - (1.0 - p1.powf(self.hashes)).powf(self.tables);
         let far = self.tables * self.vectors * p2.powf(self.hashes);
         let missed = if looked_at > 0.0 { (far / looked_at).min(1.0) } else { 1.0 };
@@ -77,7 +77,7 @@ impl Tables {
 
     /// How many values a compound hash has, in units of `log n / log(1/p2)` of the promise's width: gamma in the paper.
     pub fn gamma(&self, width: f64) -> f64 {
-        self.hashes * (1.0 / collision(width / RATIO)).ln() / self.vectors.max(2.0).ln()
+        self.hashes * (1.0 / collision_probability(width / RATIO)).ln() / self.vectors.max(2.0).ln()
     }
 
     /// The exponent rho = ln(1/p1) / ln(1/p2) that is least of all widths: n^rho tables are what equation 5 asks for.
@@ -85,7 +85,7 @@ impl Tables {
         let (count, step) = TRIED_WIDTHS;
         let rho = |i: u32| {
             let width = f64::from(i) * step;
-            collision(width).ln() / collision(width / RATIO).ln()
+            collision_probability(width).ln() / collision_probability(width / RATIO).ln()
         };
         (1..=count).map(rho).fold(f64::INFINITY, f64::min)
     }
@@ -112,7 +112,7 @@ mod tests {
     fn tables_as_the_theory_has_them_promise_what_it_says() {
         // Equation 5 with the best width: success of 1/2 - 1/e at least.
         let (width, n) = (3.8, 1e6_f64);
-        let (p1, p2) = (collision(width), collision(width / RATIO));
+        let (p1, p2) = (collision_probability(width), collision_probability(width / RATIO));
         let hashes = n.ln() / (1.0 / p2).ln();
         let tables = n.powf(p1.ln() / p2.ln());
         let told = Tables { vectors: n, tables, hashes };

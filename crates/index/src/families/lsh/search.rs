@@ -195,7 +195,7 @@ impl Scratch {
         self.point.extend_from_slice(&self.query.floats);
         // Under the inner product queries lie where the extra value of points is 0.
         self.point.resize(lsh.functions.dim(), 0.0);
-        lsh.functions.centred(&mut self.point);
+        lsh.functions.subtract_centre(&mut self.point);
         self.multi_probe = params.multi_probe;
         lsh.functions.keys_of(&self.point, &mut self.hash, &mut self.keys);
         self.places.clear();
@@ -436,7 +436,7 @@ impl Searcher for Lsh {
             for (row, point) in some.chunks_exact(row_bytes).zip(points.chunks_exact_mut(dim)) {
                 intake.point(row, point);
             }
-            self.functions.centred(&mut points);
+            self.functions.subtract_centre(&mut points);
             for table in 0..tables {
                 self.functions.keys(table, &points, &mut scratch, &mut keys);
                 let place = |key: &u128| Place { table: table as u32, key: *key };

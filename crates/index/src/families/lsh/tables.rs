@@ -127,7 +127,7 @@ impl TableWriter<'_, '_> {
             }
             let id = (i as u64 * count as u64 / rows as u64) as usize;
             points.read(id, &mut point)?;
-            self.functions.centred(&mut point);
+            self.functions.subtract_centre(&mut point);
             self.functions.keys(table, &point, &mut scratch, &mut keys);
             sample.extend(keys.iter().map(|key| Entry::new(*key, id as u32)));
         }
@@ -198,7 +198,7 @@ impl TableWriter<'_, '_> {
             for (id, point) in ids.clone().zip(values.chunks_exact_mut(dim)) {
                 points.read(id, point)?;
             }
-            self.functions.centred(values);
+            self.functions.subtract_centre(values);
             for (table, gathered) in tables.clone().zip(gathered) {
                 self.functions.keys(table, values, &mut scratch, &mut keys);
                 let made = ids.clone().zip(&keys).map(|(id, key)| Entry::new(*key, id as u32));

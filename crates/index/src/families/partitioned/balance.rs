@@ -46,7 +46,7 @@ pub(super) fn divide(
             seed: work.options.seed,
             card: None,
         };
-        placement.order(&space, &mut order, &bathyal_vectors::progress::Unheard(work.progress))?;
+        placement.order(&space, &mut order, &bathyal_vectors::progress::CancelOnly(work.progress))?;
         pivots.extend(order.chunks(unit).map(|part| members[middle(&space, part) as usize]));
     }
     pivots.sort_unstable();

@@ -108,7 +108,7 @@ fn rows(object: &dyn Object) -> Result<VectorFile, IndexError> {
     match object.backing()? {
         Backing::File(file) => Ok(VectorFile::from_file(file, object.address())?),
         Backing::Memory(_) | Backing::Parts(_) | Backing::Elsewhere => {
-            let format = FileFormat::of(object.address())?;
+            let format = FileFormat::from_path(object.address())?;
             Ok(VectorFile::from_file_bytes(format, object.read_all()?)?)
         }
     }

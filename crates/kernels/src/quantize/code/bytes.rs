@@ -1,4 +1,4 @@
-//! Little-endian reading and writing of trained codecs, with every length checked.
+//! A little-endian writer of trained codecs, and a reader that checks every length.
 
 use super::QuantizeError;
 
@@ -32,7 +32,7 @@ impl<'a> Reader<'a> {
 
     pub(in crate::quantize) fn take(&mut self, len: usize) -> Result<&'a [u8], QuantizeError> {
         let (head, rest) =
-            self.0.split_at_checked(len).ok_or(QuantizeError::Malformed("it ends too early"))?;
+            self.0.split_at_checked(len).ok_or(QuantizeError::Malformed("the bytes end too early"))?;
         self.0 = rest;
         Ok(head)
     }
@@ -42,7 +42,7 @@ impl<'a> Reader<'a> {
         Ok(u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]))
     }
 
-    /// `count` finite floats; memory is taken only for bytes that are there.
+    /// Reads `count` finite floats. Allocates only if the bytes are there.
     pub(in crate::quantize) fn floats(&mut self, count: usize) -> Result<Vec<f32>, QuantizeError> {
         let len = count.checked_mul(4).ok_or(QuantizeError::Malformed("a length overflows"))?;
         let bytes = self.take(len)?;
@@ -56,6 +56,6 @@ impl<'a> Reader<'a> {
     }
 
     pub(in crate::quantize) fn end(&self) -> Result<(), QuantizeError> {
-        if self.0.is_empty() { Ok(()) } else { Err(QuantizeError::Malformed("bytes follow its end")) }
+        if self.0.is_empty() { Ok(()) } else { Err(QuantizeError::Malformed("bytes follow the end")) }
     }
 }

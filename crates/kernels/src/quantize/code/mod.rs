@@ -1,4 +1,4 @@
-//! What codes of all kinds have in common: their names, errors, serialised form, blocks for scans.
+//! Definitions that all kinds of codes share: names, errors, serialised form, blocks for scans.
 
 pub(super) mod block;
 pub(super) mod bytes;
@@ -8,24 +8,25 @@ use crate::kmeans::KMeansError;
 use std::fmt;
 use std::str::FromStr;
 
-/// Largest dimension of a codec; keeps every size computation far from overflow.
+/// Largest dimension of a codec. It keeps all computations of sizes far from overflow.
 pub const MAX_DIM: usize = 1 << 16;
 
-/// The family of a code.
+/// The kind of a code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum CodeKind {
-    /// Product quantization (Jégou et al., PAMI'11), 8 bits a subspace: one byte each.
+    /// Product quantization (Jégou et al., PAMI'11) with 8 bits for each subspace: one byte.
     Pq,
-    /// Product quantization, 4 bits a subspace: two subspaces a byte.
+    /// Product quantization with 4 bits for each subspace: two subspaces share a byte.
     Pq4,
-    /// Extended RaBitQ (Gao & Long, SIGMOD'24; Gao et al., SIGMOD'25): 1 to 8 bits a dimension after a random
-    /// rotation, and two factors a vector.
+    /// Extended RaBitQ (Gao & Long, SIGMOD'24; Gao et al., SIGMOD'25): 1 to 8 bits for each dimension after a
+    /// random rotation, and two factors for each vector.
     RaBitQ {
-        /// Bits a dimension.
+        /// Bits of each dimension.
         bits: u8,
     },
-    /// The same code with its bits allocated to the principal axes by their variance; any number of bytes from 8.
+    /// Extended RaBitQ with bits allocated to the principal axes by their variance: any number of bytes from
+    /// 8 on.
     Axes,
 }
 
@@ -61,10 +62,10 @@ impl FromStr for CodeKind {
     }
 }
 
-/// Why a codec could not be trained or read.
+/// The reason why a codec could not be trained or read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum QuantizeError {
-    /// The name is of no code.
+    /// The name is not that of a kind of code.
     #[error("unknown code `{0}`; known are pq, pq4, rabitq1 to rabitq8, axes")]
     UnknownKind(String),
     /// Zero or too many dimensions.
@@ -73,7 +74,7 @@ pub enum QuantizeError {
     /// RaBitQ takes 1 to 8 bits a dimension.
     #[error("{0} bits a dimension; rabitq takes 1 to 8")]
     Bits(u8),
-    /// A code of this size cannot be made.
+    /// The size is too small for a code of this kind.
     #[error("codes of {code_bytes} bytes are too small for {kind}; it needs at least {least}")]
     CodeBytes {
         /// Bytes asked for.
@@ -83,10 +84,10 @@ pub enum QuantizeError {
         /// The least size of this kind.
         least: usize,
     },
-    /// The training sample is empty, ragged or not finite.
+    /// The training sample is empty, has an incomplete row or a value that is not finite.
     #[error("training sample: {0}")]
     Sample(#[from] KMeansError),
-    /// The squares of the sample's values are beyond what an f32 holds.
+    /// The squares of the sample's values overflow an f32.
     #[error("the values are so large that their squares overflow; scale the vectors down")]
     TooLarge,
     /// The bytes are not a codec of this version.
@@ -94,18 +95,22 @@ pub enum QuantizeError {
     Malformed(&'static str),
 }
 
-/// The whole number nearest to `value`, to the even one of two, if it is below 2 to the 22nd: as `round_ties_even` tells it, which
-/// is a call where no instruction set is promised.
+/// Rounds `value`, of magnitude below 2 to the 22nd, to the nearest whole number, ties to even.
+///
+/// It equals `round_ties_even`, which is a function call unless the target's instruction set has rounding.
 #[inline(always)]
 pub(super) fn nearest_whole(value: f32) -> i32 {
-    // Its last bit stands for 1, and so does that of its sum with anything shorter.
+    // The last bit of this number has the value 1. The same holds for its sum with any smaller number, which
+    // is so rounded.
     const UNIT_STEPS: f32 = 12_582_912.0;
     (value + UNIT_STEPS).to_bits().wrapping_sub(UNIT_STEPS.to_bits()) as i32
 }
 
-/// What a unit of a query's tables stands for, and its inverse; zeros where a float cannot hold both.
+/// Returns `scale`, the value of a unit in the tables of a query, and its `inverse`; zeros unless both are
+/// finite.
 ///
-/// That is at values whose squares vanish or overflow: nothing is told apart there, and nothing becomes NaN.
-pub(super) fn held(scale: f32, inverse: f32) -> (f32, f32) {
+/// They are not finite for values whose squares vanish or overflow. All such values then score the same, and
+/// no score is NaN.
+pub(super) fn finite_or_zero(scale: f32, inverse: f32) -> (f32, f32) {
     if scale.is_finite() && inverse.is_finite() { (scale, inverse) } else { (0.0, 0.0) }
 }

@@ -1,4 +1,4 @@
-//! How far an estimate may be off, and what scans need of plane codes.
+//! Error bounds of estimates, and the functions of plane codes that scans need.
 
 use super::factors::load_factors;
 use super::layout::GROUP;
@@ -6,16 +6,17 @@ use super::quantizer::PlaneQuantizer;
 use super::query::PlaneQuery;
 use super::rotation::Rotation;
 
-/// Standard deviations of the bound: 99.7% of Gaussian errors.
+/// Standard deviations in a bound: 99.7% of Gaussian errors.
 const BOUND_DEVIATIONS: f32 = 3.0;
-/// Relative error of a factor rounded to f16, three of which enter a bound.
+/// Three times the relative error of a factor that is rounded to f16. Three such factors are in a bound.
 const HALF_ERROR: f32 = 3.0 / 2048.0;
 
 impl PlaneQuantizer {
-    /// Three standard deviations of the error of a code's score.
+    /// Returns three standard deviations of the error of a code's score.
     ///
-    /// With a random rotation the code's part across the vector is met by a random direction (Theorem 3.2 of
-    /// SIGMOD'24): its length over `sqrt(dim - 1)`. On principal axes each dimension's mean error is taken.
+    /// With a random rotation, the direction of the code's component orthogonal to the vector is random, so
+    /// the query's error is its length over `sqrt(dim - 1)` (Theorem 3.2 of SIGMOD'24). On principal axes the
+    /// bound uses the mean error of each dimension.
     pub(in crate::quantize) fn bound(&self, query: &PlaneQuery, code: &[u8]) -> f32 {
         let narrow = self.layout.factor_bytes == 4;
         let (stored_norm, gain) = load_factors(narrow, code);
@@ -30,27 +31,28 @@ impl PlaneQuantizer {
         let rounding = if narrow { HALF_ERROR } else { 0.0 };
         let code_error = match *self.rotation {
             Rotation::Hadamard { .. } => {
-                let across = (square * point - norm).max(0.0) + rounding * norm;
-                across * query.query_norm / (self.dim.max(2) - 1) as f32
+                let orthogonal = (square * point - norm).max(0.0) + rounding * norm;
+                orthogonal * query.query_norm / (self.dim.max(2) - 1) as f32
             }
             Rotation::Dense { .. } | Rotation::Bytes(_) => {
                 square * query.point_error + norm * query.tail_error
             }
         };
-        // Rounding the query to whole units is an error of its own, uniform within half a unit.
+        // Rounding the query to whole units adds an error, which is uniform within half a unit.
         let query_error = square * level_square * query.scale * query.scale / 12.0;
         let in_score = if query.norm_factor > 0.0 { 2.0 } else { 1.0 };
         let factor_error = rounding * (norm * query.query_norm).sqrt().max(norm);
         BOUND_DEVIATIONS * in_score * (code_error + query_error).sqrt() + factor_error
     }
 
-    /// The score of a code whose first 8 bytes are `head` and whose sum of level x query unit is `sum`.
+    /// Returns the score of a code whose first 8 bytes are `head` and whose sum of level x query unit is
+    /// `sum`.
     pub(in crate::quantize) fn finish(&self, query: &PlaneQuery, head: &[u8], sum: f32) -> f32 {
         let (norm, gain) = load_factors(self.layout.factor_bytes == 4, head);
         query.bias + query.norm_factor * norm + query.gain_factor * (gain * (sum + query.offset))
     }
 
-    /// Appends, for each byte of a code, the 16 sums of its low half and the 16 of its high half.
+    /// Appends the tables of each byte of a code: the 16 sums of its low half, then the 16 of its high half.
     pub(in crate::quantize) fn nibble_tables(&self, query: &PlaneQuery, out: &mut Vec<f32>) {
         let unit = |d: usize| {
             f32::from(query.unit_low[d])

@@ -1,17 +1,17 @@
-//! Eigenvectors of a symmetric matrix: Householder's reduction to a tridiagonal one, then QL steps with implicit
-//! shifts (Golub & Van Loan, sections 8.3.1 and 8.3.3).
+//! Eigenvectors of a symmetric matrix: Householder's reduction to a tridiagonal one, then QL steps with
+//! implicit shifts (Golub & Van Loan, sections 8.3.1 and 8.3.3).
 //!
-//! Vectors are rows throughout, so that every inner loop runs along memory. Nothing is fused: the results are the
-//! same on every instruction set.
+//! Vectors are rows throughout, so that every inner loop accesses contiguous memory. Multiplications and
+//! additions are not fused, so the results are the same with every instruction set.
 
 #[cfg(target_arch = "x86_64")]
 use crate::distance::Isa;
 
-/// Steps an eigenvalue may take; the mean is below two.
+/// Most QL steps for an eigenvalue; the mean is below two.
 const MOST_STEPS: usize = 60;
 
-/// Eigenvalues of the symmetric `n x n` matrix `a`, which is destroyed, and their vectors: row `i` of the second belongs
-/// to value `i`. In no order.
+/// Returns the eigenvalues of the symmetric `n x n` matrix `a`, in no order, and their eigenvectors: row `i`
+/// of the second result belongs to value `i`. Overwrites `a`.
 pub(super) fn symmetric_eigen(a: &mut [f64], n: usize) -> (Vec<f64>, Vec<f64>) {
     #[cfg(target_arch = "x86_64")]
     match Isa::best() {
@@ -38,12 +38,13 @@ fn solve_avx2(a: &mut [f64], n: usize) -> (Vec<f64>, Vec<f64>) {
 
 #[inline(always)]
 fn solve(a: &mut [f64], n: usize) -> (Vec<f64>, Vec<f64>) {
-    let (mut diagonal, mut below, mut vectors) = reduce(a, n);
-    diagonalise(&mut diagonal, &mut below, &mut vectors, n);
+    let (mut diagonal, mut subdiagonal, mut vectors) = reduce(a, n);
+    diagonalise(&mut diagonal, &mut subdiagonal, &mut vectors, n);
     (diagonal, vectors)
 }
 
-/// A dot product in 16 partial sums: one sum would wait for every addition before the next.
+/// Returns a dot product. It has 16 partial sums, because the additions of one sum have to wait for each
+/// other.
 #[inline(always)]
 pub(super) fn dot(x: &[f64], y: &[f64]) -> f64 {
     let mut sums = [0.0f64; 16];
@@ -64,11 +65,11 @@ pub(super) fn add_scaled(y: &mut [f64], factor: f64, x: &[f64]) {
     y.iter_mut().zip(x).for_each(|(u, v)| *u += factor * v);
 }
 
-/// The diagonal and what is below it of `Q^T A Q`, and `Q^T`.
+/// Reduces `A` to the tridiagonal `Q^T A Q`. Returns its diagonal, its subdiagonal, and `Q^T`.
 #[inline(always)]
 fn reduce(a: &mut [f64], n: usize) -> (Vec<f64>, Vec<f64>, Vec<f64>) {
-    let (mut diagonal, mut below) = (vec![0.0; n], vec![0.0; n]);
-    // Row k of `a` keeps reflector k from k + 1 on; the reflection is `1 - weight v v^T`.
+    let (mut diagonal, mut subdiagonal) = (vec![0.0; n], vec![0.0; n]);
+    // Row k of `a` stores reflector k from column k + 1 on. The reflection is `1 - weight v v^T`.
     let mut weights = vec![0.0; n];
     let (mut v, mut w) = (vec![0.0; n], vec![0.0; n]);
     for k in 0..n {
@@ -79,11 +80,11 @@ fn reduce(a: &mut [f64], n: usize) -> (Vec<f64>, Vec<f64>, Vec<f64>) {
         let (head, rest) = a.split_at_mut((k + 1) * n);
         let row = &mut head[k * n + k + 1..];
         let length = dot(row, row).sqrt();
-        below[k] = if row[0] > 0.0 { -length } else { length };
+        subdiagonal[k] = if row[0] > 0.0 { -length } else { length };
         if length == 0.0 {
             continue;
         }
-        row[0] -= below[k];
+        row[0] -= subdiagonal[k];
         let m = n - k - 1;
         let weight = 2.0 / dot(row, row);
         weights[k] = weight;
@@ -101,50 +102,58 @@ fn reduce(a: &mut [f64], n: usize) -> (Vec<f64>, Vec<f64>, Vec<f64>) {
             }
         }
     }
-    let mut turned = vec![0.0; n * n];
-    (0..n).for_each(|i| turned[i * n + i] = 1.0);
+    let mut rotation = vec![0.0; n * n];
+    (0..n).for_each(|i| rotation[i * n + i] = 1.0);
     for k in (0..n.saturating_sub(1)).rev() {
         let v = &a[k * n + k + 1..(k + 1) * n];
-        for row in turned[(k + 1) * n..].chunks_exact_mut(n) {
+        for row in rotation[(k + 1) * n..].chunks_exact_mut(n) {
             let row = &mut row[k + 1..];
-            let along = dot(row, v);
-            add_scaled(row, -weights[k] * along, v);
+            let projection = dot(row, v);
+            add_scaled(row, -weights[k] * projection, v);
         }
     }
-    (diagonal, below, turned)
+    (diagonal, subdiagonal, rotation)
 }
 
-/// QL steps until nothing is left below the diagonal; every rotation turns two rows of `vectors`.
+/// Makes QL steps until the subdiagonal is zero. Each plane rotation is also applied to two rows of
+/// `vectors`.
 #[inline(always)]
-fn diagonalise(diagonal: &mut [f64], below: &mut [f64], vectors: &mut [f64], n: usize) {
+fn diagonalise(diagonal: &mut [f64], subdiagonal: &mut [f64], vectors: &mut [f64], n: usize) {
     for low in 0..n {
         for _ in 0..MOST_STEPS {
             let small =
-                |m: usize| below[m].abs() <= f64::EPSILON * (diagonal[m].abs() + diagonal[m + 1].abs());
+                |m: usize| subdiagonal[m].abs() <= f64::EPSILON * (diagonal[m].abs() + diagonal[m + 1].abs());
             let high = (low..n - 1).find(|&m| small(m)).unwrap_or(n - 1);
             if high == low {
                 break;
             }
-            step(diagonal, below, vectors, n, low, high);
+            step(diagonal, subdiagonal, vectors, n, low, high);
         }
     }
 }
 
-/// One step on the block from `low` to `high`, with Wilkinson's shift.
+/// Makes one QL step on the block from `low` to `high`, with Wilkinson's shift.
 #[inline(always)]
-fn step(diagonal: &mut [f64], below: &mut [f64], vectors: &mut [f64], n: usize, low: usize, high: usize) {
-    let slope = (diagonal[low + 1] - diagonal[low]) / (2.0 * below[low]);
+fn step(
+    diagonal: &mut [f64],
+    subdiagonal: &mut [f64],
+    vectors: &mut [f64],
+    n: usize,
+    low: usize,
+    high: usize,
+) {
+    let slope = (diagonal[low + 1] - diagonal[low]) / (2.0 * subdiagonal[low]);
     let shift = slope + slope.hypot(1.0).copysign(slope);
-    let mut g = diagonal[high] - diagonal[low] + below[low] / shift;
+    let mut g = diagonal[high] - diagonal[low] + subdiagonal[low] / shift;
     let (mut sine, mut cosine, mut moved) = (1.0, 1.0, 0.0);
     for i in (low..high).rev() {
-        let (f, b) = (sine * below[i], cosine * below[i]);
+        let (f, b) = (sine * subdiagonal[i], cosine * subdiagonal[i]);
         let r = f.hypot(g);
-        below[i + 1] = r;
+        subdiagonal[i + 1] = r;
         if r == 0.0 {
-            // The block falls apart here; the next step goes on with its lower part.
+            // The block splits here. The next step continues with its lower part.
             diagonal[i + 1] -= moved;
-            below[high] = 0.0;
+            subdiagonal[high] = 0.0;
             return;
         }
         (sine, cosine) = (f / r, g / r);
@@ -159,8 +168,8 @@ fn step(diagonal: &mut [f64], below: &mut [f64], vectors: &mut [f64], n: usize, 
         }
     }
     diagonal[low] -= moved;
-    below[low] = g;
-    below[high] = 0.0;
+    subdiagonal[low] = g;
+    subdiagonal[high] = 0.0;
 }
 
 #[cfg(test)]
@@ -177,14 +186,14 @@ mod tests {
                 let product = dot(v, &vectors[j * n..(j + 1) * n]);
                 let wanted = if i == j { 1.0 } else { 0.0 };
                 assert!((product - wanted).abs() < 1e-10, "{n}: {i} {j}: {product}");
-                let turned = dot(&a[j * n..(j + 1) * n], v);
-                assert!((turned - values[i] * v[j]).abs() < 1e-9 * scale * n as f64, "{n}: value {i}");
+                let image = dot(&a[j * n..(j + 1) * n], v);
+                assert!((image - values[i] * v[j]).abs() < 1e-9 * scale * n as f64, "{n}: value {i}");
             }
         }
     }
 
     #[test]
-    fn vectors_are_orthonormal_and_turn_the_matrix_diagonal() {
+    fn eigenvectors_are_orthonormal_and_diagonalise_the_matrix() {
         let mut random = Random::new(5);
         for n in [1, 2, 3, 5, 17, 40, 90] {
             let mut a = vec![0.0; n * n];
@@ -197,7 +206,7 @@ mod tests {
                 }
             }
             check(&a, n);
-            // Without spread, with equal values, and of rank one.
+            // Zero, with equal eigenvalues, and of rank one.
             check(&vec![0.0; n * n], n);
             check(&(0..n * n).map(|i| if i % (n + 1) == 0 { 2.0 } else { 0.0 }).collect::<Vec<_>>(), n);
             check(&vec![3.0; n * n], n);

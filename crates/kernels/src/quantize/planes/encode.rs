@@ -1,30 +1,32 @@
-//! From vectors to levels and factors: rows are rotated in batches, and the levels of a row are those of the best of
-//! a number of scales.
+//! Encoding of vectors to levels and factors. Rows are rotated in batches; the levels of a row are those at
+//! the best of several scales.
 //!
-//! The grid point with the greatest cosine with a vector is the vector at some scale, rounded (Gao et al., SIGMOD'25,
-//! section 3.2), so only scales have to be searched, and each is one pass over the dimensions.
+//! The grid point with the greatest cosine with a vector is the rounding of the vector at some scale (Gao et
+//! al., SIGMOD'25, section 3.2). So only the scale has to be searched, and each scale takes one pass over the
+//! dimensions.
 
 #[cfg(target_arch = "x86_64")]
 use super::encode_avx512;
 use super::factors::store_factors;
 use super::layout::GROUP;
 use super::quantizer::PlaneQuantizer;
-use super::shorten::Shortening;
+use super::shorten::ShortenScratch;
 #[cfg(target_arch = "x86_64")]
 use crate::distance::Isa;
 
 /// Rows that are rotated together.
 const BATCH: usize = 32;
-/// Dimensions of a step: the lanes of an AVX-512 register. Sums are kept by lane, so every CPU sums alike.
+/// Dimensions in a step: the lanes of an AVX-512 register. Each lane has its own sum, so the sums are the
+/// same on every CPU.
 pub(super) const LANES: usize = 16;
 /// Scales that are tried in one pass.
-pub(super) const TRIED: usize = 8;
-/// Multiples of a vector's own scale that are tried first.
-const COARSE: [f32; TRIED] = [0.6, 0.72, 0.82, 0.91, 1.0, 1.1, 1.22, 1.4];
+pub(super) const SCALES: usize = 8;
+/// Multiples of the expected scale of a vector that are tried first.
+const COARSE: [f32; SCALES] = [0.6, 0.72, 0.82, 0.91, 1.0, 1.1, 1.22, 1.4];
 /// Multiples of the best scale so far that are tried next, coarse to fine.
-const FINE: [[f32; TRIED]; 1] = [[0.94, 0.955, 0.97, 0.985, 1.015, 1.03, 1.045, 1.06]];
+const FINE: [[f32; SCALES]; 1] = [[0.94, 0.955, 0.97, 0.985, 1.015, 1.03, 1.045, 1.06]];
 
-/// The grid of a codec by dimension, filled up with zeros to whole steps.
+/// The grid of a codec by dimension, padded with zeros to whole steps.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Grid {
     pub(super) steps: Vec<f32>,
@@ -32,7 +34,7 @@ pub(super) struct Grid {
     pub(super) middles: Vec<f32>,
 }
 
-/// Buffers of an encoder, one a thread.
+/// Buffers of an encoder, one for each thread.
 #[derive(Clone, Debug, Default)]
 pub(in crate::quantize) struct PlaneScratch {
     centred: Vec<f32>,
@@ -43,18 +45,18 @@ pub(in crate::quantize) struct PlaneScratch {
     pub(super) grid: Grid,
     /// The rotated centroid of a group.
     pub(super) centre: Vec<f32>,
-    pub(super) shortening: Shortening,
+    pub(super) shorten: ShortenScratch,
 }
 
 /// The code of one row before it is packed.
-pub(super) struct Chosen<'a> {
-    /// Squared length of the row less the origin.
+pub(super) struct EncodedRow<'a> {
+    /// Squared length of the row minus the origin.
     pub(super) norm: f32,
     /// `|o|^2 / <point, o>`, or 0.
     pub(super) gain: f32,
-    /// The level of each dimension, counted from 0.
+    /// Level of each dimension, counted from 0.
     pub(super) levels: &'a [u8],
-    /// The grid point.
+    /// Grid point of the levels.
     pub(super) point: &'a [f32],
 }
 
@@ -62,23 +64,25 @@ impl PlaneQuantizer {
     /// Encodes whole rows.
     pub(in crate::quantize) fn encode(&self, vectors: &[f32], codes: &mut [u8], scratch: &mut PlaneScratch) {
         let bytes = self.code_bytes();
-        self.encode_rows(vectors, None, scratch, |row, chosen| {
+        self.encode_rows(vectors, None, scratch, |row, encoded| {
             let code = &mut codes[row * bytes..(row + 1) * bytes];
             code.fill(0);
-            self.layout.pack(chosen.levels, |byte, value| code[self.layout.factor_bytes + byte] = value);
-            let norm = chosen.norm / self.norm_unit;
-            store_factors(self.layout.factor_bytes == 4, norm, chosen.gain, code);
+            self.layout.pack(encoded.levels, |byte, value| code[self.layout.factor_bytes + byte] = value);
+            let norm = encoded.norm / self.norm_unit;
+            store_factors(self.layout.factor_bytes == 4, norm, encoded.gain, code);
         });
     }
 
-    /// Encodes each of the `n x dim` `vectors` less `origin`, in order; the mean is taken from that unless it is the
-    /// origin itself.
+    /// Encodes the `n x dim` `vectors` and calls `store` with each row, in order.
+    ///
+    /// With an `origin`, the code is that of the vector minus the origin minus the mean, and the norm is that
+    /// of the vector minus the origin. Without one, both are of the vector minus the mean.
     pub(super) fn encode_rows(
         &self,
         vectors: &[f32],
         origin: Option<&[f32]>,
         scratch: &mut PlaneScratch,
-        mut store: impl FnMut(usize, Chosen<'_>),
+        mut store: impl FnMut(usize, EncodedRow<'_>),
     ) {
         let stride = self.layout.dims().max(self.dim).next_multiple_of(LANES);
         let PlaneScratch { centred, rotated, levels, trial, norms, grid, .. } = scratch;
@@ -114,7 +118,7 @@ impl PlaneQuantizer {
                 let dims = self.layout.dims();
                 store(
                     batch * BATCH + r,
-                    Chosen { norm, gain, levels: &levels[..dims], point: &trial[..dims] },
+                    EncodedRow { norm, gain, levels: &levels[..dims], point: &trial[..dims] },
                 );
             }
         }
@@ -135,34 +139,38 @@ impl PlaneQuantizer {
         }
     }
 
-    /// Chooses the levels whose grid point has nearly the greatest cosine with `rotated`; returns
-    /// `|o|^2 / <point, o>`.
+    /// Chooses levels whose grid point has nearly the greatest cosine with `rotated`. Returns `|o|^2 /
+    /// <point, o>`.
     pub(super) fn choose(&self, grid: &Grid, rotated: &[f32], point: &mut [f32], levels: &mut [u8]) -> f32 {
         let norm = squared_length(rotated);
         let expected = self.norm_unit * (1.0 - self.tail);
-        let own = if expected > 0.0 { (norm / expected).sqrt() } else { 0.0 };
-        if !(own > 0.0 && own.is_finite()) {
+        let expected_scale = if expected > 0.0 { (norm / expected).sqrt() } else { 0.0 };
+        if !(expected_scale > 0.0 && expected_scale.is_finite()) {
             levels.fill(0);
             point.fill(0.0);
             return 0.0;
         }
-        let scale = best_scale(own, |scales| pass_of(grid, rotated, scales.map(|s| 1.0 / s)));
-        let dot = settle_of(grid, rotated, 1.0 / scale, point, levels);
+        let scale = best_scale(expected_scale, |scales| try_scales(grid, rotated, scales.map(|s| 1.0 / s)));
+        let dot = round_at_scale(grid, rotated, 1.0 / scale, point, levels);
         if dot > 0.0 { norm / dot } else { 0.0 }
     }
 }
 
-/// The scale whose point has the greatest cosine, of those tried coarse to fine.
+/// Returns the scale whose grid point has the greatest cosine, of those tried, coarse to fine. `try_scales`
+/// returns `<point, o>` and `|point|^2` at each scale.
 #[inline]
-fn best_scale(own: f32, pass: impl Fn([f32; TRIED]) -> ([f32; TRIED], [f32; TRIED])) -> f32 {
-    let (mut best, mut scale) = (0.0f32, own);
+fn best_scale(
+    expected_scale: f32,
+    try_scales: impl Fn([f32; SCALES]) -> ([f32; SCALES], [f32; SCALES]),
+) -> f32 {
+    let (mut best, mut scale) = (0.0f32, expected_scale);
     for factors in std::iter::once(COARSE).chain(FINE) {
         let from = scale;
         let scales = factors.map(|f| f * from);
-        let (dots, norms) = pass(scales);
-        for t in 0..TRIED {
-            // The square orders as the cosine does: no value is rounded to another sign. Products are squares already, so
-            // theirs may be beyond f32 where these are not.
+        let (dots, norms) = try_scales(scales);
+        for t in 0..SCALES {
+            // The squared cosine has the order of the cosine, since rounding changes no sign. The dot
+            // products are squares already, so their squares may overflow or vanish in f32.
             let square = match dots[t] * dots[t] {
                 square if norms[t] > 0.0 && square.is_normal() => square / norms[t],
                 _ if norms[t] > 0.0 => dots[t] / norms[t] * dots[t],
@@ -176,18 +184,25 @@ fn best_scale(own: f32, pass: impl Fn([f32; TRIED]) -> ([f32; TRIED], [f32; TRIE
     scale
 }
 
+/// Returns `<point, o>` and `|point|^2` of the rounded row at each scale.
 #[inline]
-pub(super) fn pass_of(grid: &Grid, rotated: &[f32], inverses: [f32; TRIED]) -> ([f32; TRIED], [f32; TRIED]) {
+pub(super) fn try_scales(
+    grid: &Grid,
+    rotated: &[f32],
+    inverses: [f32; SCALES],
+) -> ([f32; SCALES], [f32; SCALES]) {
     #[cfg(target_arch = "x86_64")]
     if matches!(Isa::best(), Isa::Avx512 | Isa::Avx512Vnni) {
-        // SAFETY: the CPU has the instructions; rows and grid are filled up alike. (Bench: `group_table`, encode.)
-        return unsafe { encode_avx512::pass(grid, rotated, inverses) };
+        // SAFETY: the CPU has the instructions; rows and grid are padded to the same length. (Bench:
+        // `group_table`, encode.)
+        return unsafe { encode_avx512::try_scales(grid, rotated, inverses) };
     }
-    pass(grid, rotated, inverses)
+    try_scales_scalar(grid, rotated, inverses)
 }
 
+/// Writes the grid point at a scale and its levels; returns `<point, o>`.
 #[inline]
-pub(super) fn settle_of(
+pub(super) fn round_at_scale(
     grid: &Grid,
     rotated: &[f32],
     inverse: f32,
@@ -196,15 +211,19 @@ pub(super) fn settle_of(
 ) -> f32 {
     #[cfg(target_arch = "x86_64")]
     if matches!(Isa::best(), Isa::Avx512 | Isa::Avx512Vnni) {
-        // SAFETY: as above; point and levels are of the grid's length.
-        return unsafe { encode_avx512::settle(grid, rotated, inverse, point, levels) };
+        // SAFETY: as above; point and levels have the length of the grid.
+        return unsafe { encode_avx512::round_at_scale(grid, rotated, inverse, point, levels) };
     }
-    settle(grid, rotated, inverse, point, levels)
+    round_at_scale_scalar(grid, rotated, inverse, point, levels)
 }
 
-/// `<point, o>` and `|point|^2` of the rounded row at each scale.
-pub(super) fn pass(grid: &Grid, rotated: &[f32], inverses: [f32; TRIED]) -> ([f32; TRIED], [f32; TRIED]) {
-    let (mut dots, mut norms) = ([0.0; TRIED], [0.0; TRIED]);
+/// The reference for [`try_scales`].
+pub(super) fn try_scales_scalar(
+    grid: &Grid,
+    rotated: &[f32],
+    inverses: [f32; SCALES],
+) -> ([f32; SCALES], [f32; SCALES]) {
+    let (mut dots, mut norms) = ([0.0; SCALES], [0.0; SCALES]);
     for ((&inverse, dot), norm) in inverses.iter().zip(&mut dots).zip(&mut norms) {
         let (mut dot_lanes, mut norm_lanes) = ([0.0f32; LANES], [0.0f32; LANES]);
         for at in (0..rotated.len()).step_by(LANES) {
@@ -220,8 +239,8 @@ pub(super) fn pass(grid: &Grid, rotated: &[f32], inverses: [f32; TRIED]) -> ([f3
     (dots, norms)
 }
 
-/// Writes the point at a scale and its levels; returns `<point, o>`.
-pub(super) fn settle(
+/// The reference for [`round_at_scale`].
+pub(super) fn round_at_scale_scalar(
     grid: &Grid,
     rotated: &[f32],
     inverse: f32,
@@ -261,11 +280,12 @@ impl<'a> Step<'a> {
         }
     }
 
-    /// The nearest level of dimension `i`, counted from the middle: levels are whole numbers and a half.
+    /// Returns the nearest level of dimension `i`, counted from the middle of the grid: a whole number and a
+    /// half.
     #[inline(always)]
     fn level(&self, i: usize, inverse_scale: f32) -> f32 {
         let level = (self.rotated[i] * self.inverse_steps[i] * inverse_scale).floor() + 0.5;
-        // Comparisons as the instructions make them: without a care for what is not a number.
+        // Comparisons with the NaN behaviour of the vector instructions.
         let level = if level > -self.middles[i] { level } else { -self.middles[i] };
         if level < self.middles[i] { level } else { self.middles[i] }
     }
@@ -291,7 +311,7 @@ fn squared_length(values: &[f32]) -> f32 {
     dot(values, values)
 }
 
-/// A dot product, summed by lanes.
+/// Returns a dot product, summed by lanes.
 pub(super) fn dot(a: &[f32], b: &[f32]) -> f32 {
     let mut lanes = [0.0f32; LANES];
     let (a_parts, a_tail) = a.as_chunks::<LANES>();

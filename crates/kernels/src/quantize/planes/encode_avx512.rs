@@ -1,12 +1,12 @@
-//! Encoding with AVX-512: passes over scales, with their sums in registers.
+//! Encoding with AVX-512, with the sums of all scales in registers.
 
-use super::encode::{Grid, LANES, TRIED};
+use super::encode::{Grid, LANES, SCALES};
 use std::arch::x86_64::*;
 
 /// Sixteen dimensions of the grid and of a row.
 struct Step {
     rotated: __m512,
-    /// The row in units of the grid's steps.
+    /// The row, in units of the grid's steps.
     units: __m512,
     steps: __m512,
     middles: __m512,
@@ -14,11 +14,11 @@ struct Step {
 
 impl Step {
     /// # Safety
-    /// There are 16 values from `at` on in the row and in the grid.
+    /// The row and the grid have 16 values from `at` on.
     #[inline]
     #[target_feature(enable = "avx512f")]
     unsafe fn new(grid: &Grid, rotated: &[f32], at: usize) -> Self {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees it.
         unsafe {
             let rotated = _mm512_loadu_ps(rotated.as_ptr().add(at));
             let inverse = _mm512_loadu_ps(grid.inverse_steps.as_ptr().add(at));
@@ -31,7 +31,7 @@ impl Step {
         }
     }
 
-    /// The nearest levels, counted from the middle.
+    /// Returns the nearest levels, counted from the middle of the grid.
     #[inline]
     #[target_feature(enable = "avx512f")]
     fn levels(&self, inverse_scale: __m512) -> __m512 {
@@ -42,40 +42,40 @@ impl Step {
     }
 }
 
-/// [`super::encode::pass`] with the same floats.
+/// Computes the same floats as [`super::encode::try_scales_scalar`].
 ///
 /// # Safety
 /// The CPU has AVX-512 F and DQ; `rotated` and the grid have the same whole number of steps of 16.
 #[target_feature(enable = "avx512f,avx512dq")]
-pub(super) unsafe fn pass(
+pub(super) unsafe fn try_scales(
     grid: &Grid,
     rotated: &[f32],
-    inverses: [f32; TRIED],
-) -> ([f32; TRIED], [f32; TRIED]) {
-    let mut dots = [_mm512_setzero_ps(); TRIED];
-    let mut norms = [_mm512_setzero_ps(); TRIED];
+    inverses: [f32; SCALES],
+) -> ([f32; SCALES], [f32; SCALES]) {
+    let mut dots = [_mm512_setzero_ps(); SCALES];
+    let mut norms = [_mm512_setzero_ps(); SCALES];
     for at in (0..rotated.len()).step_by(LANES) {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees it.
         let step = unsafe { Step::new(grid, rotated, at) };
-        for t in 0..TRIED {
+        for t in 0..SCALES {
             let point = _mm512_mul_ps(step.levels(_mm512_set1_ps(inverses[t])), step.steps);
             dots[t] = _mm512_add_ps(dots[t], _mm512_mul_ps(point, step.rotated));
             norms[t] = _mm512_add_ps(norms[t], _mm512_mul_ps(point, point));
         }
     }
-    let mut out = ([0.0; TRIED], [0.0; TRIED]);
-    for t in 0..TRIED {
+    let mut out = ([0.0; SCALES], [0.0; SCALES]);
+    for t in 0..SCALES {
         (out.0[t], out.1[t]) = (sum(dots[t]), sum(norms[t]));
     }
     out
 }
 
-/// [`super::encode::settle`] with the same floats.
+/// Computes the same floats as [`super::encode::round_at_scale_scalar`].
 ///
 /// # Safety
-/// As [`pass`]; `point` and `levels` are as long as `rotated`.
+/// As [`try_scales`]; `point` and `levels` are as long as `rotated`.
 #[target_feature(enable = "avx512f,avx512dq")]
-pub(super) unsafe fn settle(
+pub(super) unsafe fn round_at_scale(
     grid: &Grid,
     rotated: &[f32],
     inverse: f32,
@@ -85,7 +85,7 @@ pub(super) unsafe fn settle(
     let inverse = _mm512_set1_ps(inverse);
     let mut dots = _mm512_setzero_ps();
     for at in (0..rotated.len()).step_by(LANES) {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees it.
         unsafe {
             let step = Step::new(grid, rotated, at);
             let level = step.levels(inverse);
@@ -99,7 +99,7 @@ pub(super) unsafe fn settle(
     sum(dots)
 }
 
-/// The sum over lanes, in the order of the scalar one: halves onto halves.
+/// Returns the sum over lanes, in the order of the scalar function: halves added to halves.
 #[inline]
 #[target_feature(enable = "avx512f,avx512dq")]
 fn sum(v: __m512) -> f32 {

@@ -1,17 +1,18 @@
-//! The two factors of a code: f16 or f32, read and written by bits.
+//! The two factors of a code, stored as f16 or f32.
 
 use half::f16;
 
-/// 2^112 moves the exponent of f16 to that of f32.
+/// 2^112: the factor that turns the exponent of an f16 into that of an f32.
 const HALF_TO_FLOAT: f32 = f32::from_bits((127 + 112) << 23);
 
-/// Decodes a non-negative f16 by bits; its infinities and NaNs become large finite numbers.
+/// Converts the bits of a non-negative f16 to f32. Infinities and NaNs become large finite numbers.
 #[inline(always)]
 pub(super) fn from_half(bits: u32) -> f32 {
     f32::from_bits((bits & 0x7FFF) << 13) * HALF_TO_FLOAT
 }
 
-/// The two factors at the start of a code, as f16 where `narrow`, as f32 otherwise; finite for any bytes.
+/// Reads the two factors at the start of a code: f16 if `narrow`, otherwise f32. The results are finite for
+/// any bytes.
 pub(super) fn load_factors(narrow: bool, code: &[u8]) -> (f32, f32) {
     let word = |i: usize| u32::from_le_bytes([code[i], code[i + 1], code[i + 2], code[i + 3]]);
     if narrow {
@@ -20,13 +21,14 @@ pub(super) fn load_factors(narrow: bool, code: &[u8]) -> (f32, f32) {
     (from_float(word(0)), from_float(word(4)))
 }
 
+/// Converts the bits of an f32. Infinities and NaNs become 0.
 #[inline(always)]
 pub(super) fn from_float(bits: u32) -> f32 {
     let value = f32::from_bits(bits);
     if value.abs() < f32::INFINITY { value } else { 0.0 }
 }
 
-/// Writes the factors; values that do not fit are cut off.
+/// Writes the factors. Values that do not fit are clamped.
 pub(super) fn store_factors(narrow: bool, norm: f32, gain: f32, code: &mut [u8]) {
     if narrow {
         let pack = |v: f32| f16::from_f32(v.clamp(0.0, 65504.0)).to_le_bytes();
@@ -38,7 +40,7 @@ pub(super) fn store_factors(narrow: bool, norm: f32, gain: f32, code: &mut [u8])
     }
 }
 
-/// `value` as f16, cut off at the largest finite one.
+/// Converts `value` to f16, clamped to its finite numbers.
 pub(super) fn half_of(value: f32) -> f16 {
     f16::from_f32(value.clamp(-65504.0, 65504.0))
 }

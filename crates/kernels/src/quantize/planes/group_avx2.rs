@@ -1,7 +1,8 @@
-//! Groups with AVX2: the four bytes of 32 codes are turned so that a register holds one byte of each, shuffles look
-//! up both its halves, and their weighted sum is a 16-bit number.
+//! Scans of groups with AVX2. The four bytes of 32 codes are transposed so that a register holds one byte of
+//! each code. Shuffles look up both halves of each byte, and the weighted sum of the two entries is a 16-bit
+//! number.
 
-use super::group::{Finish, GroupQuery, sums_of};
+use super::group::{GroupQuery, ScoreTerms, sums_of};
 use super::layout::{GROUP_WORD, Layout};
 use super::quantizer::PlaneQuantizer;
 use crate::quantize::code::block::GroupScan;
@@ -10,9 +11,9 @@ use crate::quantize::code::prefetch::prefetch_group;
 use crate::topk::Neighbor;
 use std::arch::x86_64::*;
 
-/// Codes of a register of 32-bit sums.
+/// Codes in a register of 32-bit sums.
 const LANES: usize = 8;
-/// Registers of a block.
+/// Registers of sums for a block.
 const PARTS: usize = SCAN_BLOCK / LANES;
 /// Bytes of a word of 32 codes.
 const WORD_BYTES: usize = SCAN_BLOCK * GROUP_WORD;
@@ -25,13 +26,13 @@ pub(super) unsafe fn fill_tables(quantizer: &PlaneQuantizer, query: &mut GroupQu
 }
 
 /// # Safety
-/// The CPU has AVX2 and F16C; the group's blocks are whole blocks of `layout` that hold its codes; `query` has two
-/// quads of tables and of weights for each word.
+/// The CPU has AVX2 and F16C; the group's blocks are whole blocks of `layout` that hold its codes; `query`
+/// has two quads of tables and of weights for each word.
 #[target_feature(enable = "avx2,f16c")]
 pub(super) unsafe fn scan(
     layout: &Layout,
     query: &GroupQuery,
-    finish: Finish,
+    terms: ScoreTerms,
     group: &GroupScan<'_>,
     hits: &mut Vec<Neighbor>,
 ) {
@@ -47,7 +48,7 @@ pub(super) unsafe fn scan(
         let words = &block[SCAN_BLOCK * layout.factor_bytes..];
         for w in 0..full {
             let word = &words[w * WORD_BYTES..(w + 1) * WORD_BYTES];
-            // SAFETY: the word is whole, and there are tables of each word. (Bench: `group_table`.)
+            // SAFETY: the word is complete, and the query has tables for each word. (Bench: `group_table`.)
             unsafe { add_word(query, w, word.as_ptr(), &mut sums) };
         }
         if width > 0 {
@@ -62,8 +63,8 @@ pub(super) unsafe fn scan(
         let mut scores = [0.0f32; SCAN_BLOCK];
         let mut kept = 0;
         for (part, sum) in sums.into_iter().enumerate() {
-            // SAFETY: the factors of 32 codes lie at the block's start.
-            let score = unsafe { score(layout.factor_bytes == 4, block.as_ptr(), part, sum, finish) };
+            // SAFETY: the factors of 32 codes are at the start of the block.
+            let score = unsafe { score(layout.factor_bytes == 4, block.as_ptr(), part, sum, terms) };
             let below = _mm256_cmp_ps::<_CMP_LT_OQ>(score, _mm256_set1_ps(group.threshold));
             kept |= (_mm256_movemask_ps(below) as u32) << (part * LANES);
             // SAFETY: there are 32 scores.
@@ -79,22 +80,22 @@ pub(super) unsafe fn scan(
     }
 }
 
-/// Adds what word `w` of 32 codes picks from its tables.
+/// Adds the table entries that word `w` of 32 codes selects.
 ///
 /// # Safety
 /// `word` has 128 bytes; the query has tables and weights of word `w`.
 #[inline]
 #[target_feature(enable = "avx2")]
 unsafe fn add_word(query: &GroupQuery, w: usize, word: *const u8, sums: &mut [__m256i; PARTS]) {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees it.
     let part = |i: usize| unsafe { _mm256_loadu_si256(word.add(i * 32).cast()) };
     let order =
         _mm256_broadcastsi128_si256(_mm_setr_epi8(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15));
-    let turned: [__m256i; PARTS] = std::array::from_fn(|i| _mm256_shuffle_epi8(part(i), order));
+    let shuffled: [__m256i; PARTS] = std::array::from_fn(|i| _mm256_shuffle_epi8(part(i), order));
     let (low_a, low_b) =
-        (_mm256_unpacklo_epi32(turned[0], turned[1]), _mm256_unpacklo_epi32(turned[2], turned[3]));
+        (_mm256_unpacklo_epi32(shuffled[0], shuffled[1]), _mm256_unpacklo_epi32(shuffled[2], shuffled[3]));
     let (high_a, high_b) =
-        (_mm256_unpackhi_epi32(turned[0], turned[1]), _mm256_unpackhi_epi32(turned[2], turned[3]));
+        (_mm256_unpackhi_epi32(shuffled[0], shuffled[1]), _mm256_unpackhi_epi32(shuffled[2], shuffled[3]));
     // Byte j of codes 0-3, 8-11, 16-19, 24-27, then of the other halves.
     let bytes = [
         _mm256_unpacklo_epi64(low_a, low_b),
@@ -116,7 +117,7 @@ unsafe fn add_word(query: &GroupQuery, w: usize, word: *const u8, sums: &mut [__
         let weights = _mm256_set1_epi16(pair as i16);
         let first = _mm256_maddubs_epi16(_mm256_unpacklo_epi8(low, high), weights);
         let second = _mm256_maddubs_epi16(_mm256_unpackhi_epi8(low, high), weights);
-        // Two products of at most 32640 fit 16 bits without a sign; four would not.
+        // Two products of at most 32640 fit an unsigned 16-bit number; four would not.
         if j % 2 == 0 {
             products = [first, second];
             continue;
@@ -133,7 +134,7 @@ unsafe fn add_word(query: &GroupQuery, w: usize, word: *const u8, sums: &mut [__
 /// `block` starts with the factors of 32 codes, of which `part` picks eight.
 #[inline]
 #[target_feature(enable = "avx2,f16c")]
-unsafe fn score(narrow: bool, block: *const u8, part: usize, sum: __m256i, finish: Finish) -> __m256 {
+unsafe fn score(narrow: bool, block: *const u8, part: usize, sum: __m256i, terms: ScoreTerms) -> __m256 {
     let factor = |i: usize| {
         // SAFETY: four registers of norms, then four of gains.
         unsafe {
@@ -144,10 +145,10 @@ unsafe fn score(narrow: bool, block: *const u8, part: usize, sum: __m256i, finis
             }
         }
     };
-    // Nothing is fused: the scalar kernel gives the same floats.
-    let scaled = _mm256_mul_ps(_mm256_set1_ps(finish.scale), _mm256_cvtepi32_ps(sum));
-    let dot = _mm256_add_ps(_mm256_set1_ps(finish.offset), scaled);
-    let norm = _mm256_mul_ps(_mm256_set1_ps(finish.norm_unit), factor(0));
-    let base = _mm256_add_ps(_mm256_set1_ps(finish.base), norm);
+    // Without fused operations the floats equal those of the scalar kernel.
+    let scaled = _mm256_mul_ps(_mm256_set1_ps(terms.scale), _mm256_cvtepi32_ps(sum));
+    let dot = _mm256_add_ps(_mm256_set1_ps(terms.offset), scaled);
+    let norm = _mm256_mul_ps(_mm256_set1_ps(terms.norm_unit), factor(0));
+    let base = _mm256_add_ps(_mm256_set1_ps(terms.base), norm);
     _mm256_add_ps(base, _mm256_mul_ps(factor(1), dot))
 }

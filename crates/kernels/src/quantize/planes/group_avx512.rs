@@ -1,7 +1,7 @@
-//! Groups with AVX-512: a register holds a word of 16 codes, four tables of 16 entries are one permutation, and
-//! VNNI weighs and sums the four entries of each code.
+//! Scans of groups with AVX-512. A register holds a word of 16 codes. One permutation looks up four tables of
+//! 16 entries, and VNNI weights and sums the four entries of each code.
 
-use super::group::{Finish, GroupQuery};
+use super::group::{GroupQuery, ScoreTerms};
 use super::layout::{GROUP_WORD, Layout};
 use super::quantizer::PlaneQuantizer;
 use crate::quantize::code::block::GroupScan;
@@ -10,7 +10,7 @@ use crate::quantize::code::prefetch::prefetch_group;
 use crate::topk::Neighbor;
 use std::arch::x86_64::*;
 
-/// Codes of a register.
+/// Codes in a register.
 const LANES: usize = 16;
 
 /// # Safety
@@ -20,7 +20,7 @@ pub(super) unsafe fn fill_tables(quantizer: &PlaneQuantizer, query: &mut GroupQu
     quantizer.fill_tables_by(query, |values, first, step| sums_of(values, first, step));
 }
 
-/// What [`super::group::sums_of`] is.
+/// Computes the same table as [`super::group::sums_of`].
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
 #[inline]
 fn sums_of(values: &[f32; 4], first: f32, step: f32) -> [u8; 16] {
@@ -29,22 +29,22 @@ fn sums_of(values: &[f32; 4], first: f32, step: f32) -> [u8; 16] {
         sums = _mm512_mask_add_ps(sums, sets, sums, _mm512_set1_ps(*value));
     }
     let steps = _mm512_add_ps(_mm512_mul_ps(sums, _mm512_set1_ps(step)), _mm512_set1_ps(0.5));
-    // What is no number becomes 0.
+    // NaN becomes 0.
     let whole = _mm512_cvttps_epi32(_mm512_max_ps(steps, _mm512_setzero_ps()));
     let mut bytes = [0; 16];
-    // SAFETY: they are 16.
+    // SAFETY: the array has 16 bytes.
     unsafe { _mm_storeu_si128(bytes.as_mut_ptr().cast(), _mm512_cvtusepi32_epi8(whole)) };
     bytes
 }
 
 /// # Safety
-/// The CPU has AVX-512 F, BW, VL, VBMI and VNNI; the group's blocks are whole blocks of `layout` that hold its codes;
-/// `query` has two quads of tables and of weights for each word.
+/// The CPU has AVX-512 F, BW, VL, VBMI and VNNI; the group's blocks are whole blocks of `layout` that hold
+/// its codes; `query` has two quads of tables and of weights for each word.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vbmi,avx512vnni")]
 pub(super) unsafe fn scan(
     layout: &Layout,
     query: &GroupQuery,
-    finish: Finish,
+    terms: ScoreTerms,
     group: &GroupScan<'_>,
     hits: &mut Vec<Neighbor>,
 ) {
@@ -55,11 +55,12 @@ pub(super) unsafe fn scan(
     for b in 0..group.count.div_ceil(SCAN_BLOCK) {
         let block = &group.blocks[b * block_bytes..(b + 1) * block_bytes];
         let mut sums = [_mm512_setzero_si512(); 2];
-        // Block by block: all at once, the lines would fill the queue and the scan would wait for them.
+        // One block at a time. Prefetches of all blocks at once would fill the queue of misses, and the scan
+        // would wait.
         if group.next.len() >= (b + 1) * block_bytes {
             prefetch_group(group.next, b * block_bytes, block_bytes);
         }
-        // SAFETY: words and tables lie where the layout says. (Bench: `group_table`.)
+        // SAFETY: words and tables are where the layout has them. (Bench: `group_table`.)
         unsafe {
             let words = block.as_ptr().add(SCAN_BLOCK * layout.factor_bytes);
             for w in 0..full {
@@ -72,8 +73,8 @@ pub(super) unsafe fn scan(
                 add_word(query, full, [tail.load(at), tail.load(at.add(LANES * tail.width))], &mut sums);
             }
         }
-        // SAFETY: the factors of 32 codes lie at the block's start.
-        let scores = unsafe { scores(layout.factor_bytes == 4, block.as_ptr(), sums, finish) };
+        // SAFETY: the factors of 32 codes are at the start of the block.
+        let scores = unsafe { scores(layout.factor_bytes == 4, block.as_ptr(), sums, terms) };
         let below = |half: usize| u32::from(_mm512_cmp_ps_mask::<_CMP_LT_OQ>(scores[half], threshold));
         let kept = (below(0) | below(1) << LANES) & group.lanes(b);
         if kept != 0 {
@@ -82,11 +83,15 @@ pub(super) unsafe fn scan(
     }
 }
 
-/// How the last word of a code is read where it has fewer than four bytes.
+/// Masks for the last word of a code if it has fewer than four bytes.
 struct TailWord {
+    /// Bytes of the word.
     width: usize,
+    /// Mask of the bytes to load.
     loaded: u64,
+    /// Permutation that spreads the loaded bytes to words of four bytes.
     spread: __m512i,
+    /// Mask of the bytes of these words that hold codes.
     kept: u64,
 }
 
@@ -105,7 +110,7 @@ impl TailWord {
     }
 
     /// # Safety
-    /// 16 times the width in bytes can be read at `at`.
+    /// `16 x width` bytes are readable at `at`.
     #[inline]
     #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vbmi,avx512vnni")]
     unsafe fn load(&self, at: *const u8) -> __m512i {
@@ -115,7 +120,7 @@ impl TailWord {
     }
 }
 
-/// Adds what word `w` of 32 codes picks from its tables.
+/// Adds the table entries that word `w` of 32 codes selects.
 ///
 /// # Safety
 /// The query has tables and weights of word `w`.
@@ -123,9 +128,9 @@ impl TailWord {
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vbmi,avx512vnni")]
 unsafe fn add_word(query: &GroupQuery, w: usize, labels: [__m512i; 2], sums: &mut [__m512i; 2]) {
     let nibble = _mm512_set1_epi8(15);
-    // The byte's place in its word is the number of its table.
-    let place = _mm512_set1_epi32(0x3020_1000);
-    // SAFETY: the caller's promise.
+    // The position of a byte in its word is the number of its table.
+    let table = _mm512_set1_epi32(0x3020_1000);
+    // SAFETY: the caller guarantees it.
     let (low, high, low_weights, high_weights) = unsafe {
         (
             _mm512_load_si512(query.tables.as_ptr().add(2 * w).cast()),
@@ -135,9 +140,9 @@ unsafe fn add_word(query: &GroupQuery, w: usize, labels: [__m512i; 2], sums: &mu
         )
     };
     for (sum, label) in sums.iter_mut().zip(labels) {
-        // (label and nibble) or place
-        let lower = _mm512_ternarylogic_epi32::<0xEA>(label, nibble, place);
-        let upper = _mm512_ternarylogic_epi32::<0xEA>(_mm512_srli_epi32::<4>(label), nibble, place);
+        // (label and nibble) or table
+        let lower = _mm512_ternarylogic_epi32::<0xEA>(label, nibble, table);
+        let upper = _mm512_ternarylogic_epi32::<0xEA>(_mm512_srli_epi32::<4>(label), nibble, table);
         *sum = _mm512_dpbusd_epi32(*sum, _mm512_permutexvar_epi8(lower, low), low_weights);
         *sum = _mm512_dpbusd_epi32(*sum, _mm512_permutexvar_epi8(upper, high), high_weights);
     }
@@ -147,7 +152,7 @@ unsafe fn add_word(query: &GroupQuery, w: usize, labels: [__m512i; 2], sums: &mu
 /// `block` starts with the factors of 32 codes.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vbmi,avx512vnni")]
-unsafe fn scores(narrow: bool, block: *const u8, sums: [__m512i; 2], finish: Finish) -> [__m512; 2] {
+unsafe fn scores(narrow: bool, block: *const u8, sums: [__m512i; 2], terms: ScoreTerms) -> [__m512; 2] {
     let factor = |i: usize| {
         // SAFETY: `i` is below 4: two registers of norms, then two of gains.
         unsafe {
@@ -158,10 +163,10 @@ unsafe fn scores(narrow: bool, block: *const u8, sums: [__m512i; 2], finish: Fin
             }
         }
     };
-    let (base, unit) = (_mm512_set1_ps(finish.base), _mm512_set1_ps(finish.norm_unit));
-    let (offset, scale) = (_mm512_set1_ps(finish.offset), _mm512_set1_ps(finish.scale));
+    let (base, unit) = (_mm512_set1_ps(terms.base), _mm512_set1_ps(terms.norm_unit));
+    let (offset, scale) = (_mm512_set1_ps(terms.offset), _mm512_set1_ps(terms.scale));
     let score = |half: usize| {
-        // Nothing is fused: the scalar kernel gives the same floats.
+        // Without fused operations the floats equal those of the scalar kernel.
         let dot = _mm512_add_ps(offset, _mm512_mul_ps(scale, _mm512_cvtepi32_ps(sums[half])));
         let norm = _mm512_add_ps(base, _mm512_mul_ps(unit, factor(half)));
         _mm512_add_ps(norm, _mm512_mul_ps(factor(2 + half), dot))
@@ -169,7 +174,7 @@ unsafe fn scores(narrow: bool, block: *const u8, sums: [__m512i; 2], finish: Fin
     [score(0), score(1)]
 }
 
-/// Appends the lanes of `kept`, in order.
+/// Appends the lanes in the mask `kept`, in order.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vbmi,avx512vnni")]
 fn push(scores: [__m512; 2], kept: u32, first: u32, hits: &mut Vec<Neighbor>) {
@@ -185,8 +190,8 @@ fn push(scores: [__m512; 2], kept: u32, first: u32, hits: &mut Vec<Neighbor>) {
         for (quarter, order) in [low, high].into_iter().enumerate() {
             let mask = (kept >> (half * LANES + quarter * 8)) as u8;
             let pairs = _mm512_permutex2var_epi32(distances, order, ids);
-            // SAFETY: a neighbour is a distance and an id in this order; at most 24 of the 32 places reserved are
-            // taken when the last 8 are written, and as many as the mask has bits are real.
+            // SAFETY: a neighbour is a distance and an id, in this order. At most 24 of the 32 reserved
+            // elements are filled before the last 8 are written, and `length` counts only those in the mask.
             unsafe {
                 let packed = _mm512_maskz_compress_epi64(mask, pairs);
                 _mm512_storeu_si512(hits.as_mut_ptr().add(length).cast(), packed);
@@ -194,6 +199,6 @@ fn push(scores: [__m512; 2], kept: u32, first: u32, hits: &mut Vec<Neighbor>) {
             length += mask.count_ones() as usize;
         }
     }
-    // SAFETY: these were written above.
+    // SAFETY: the loop has written these elements.
     unsafe { hits.set_len(length) };
 }

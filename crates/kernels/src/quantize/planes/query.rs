@@ -1,27 +1,28 @@
-//! A query made ready for scoring plane codes.
+//! A query that is prepared for scoring plane codes.
 
 use super::layout::Layout;
 use super::quantizer::PlaneQuantizer;
 use super::rotation::QueryParts;
 use crate::metric::Metric;
-use crate::quantize::code::{held, nearest_whole};
+use crate::quantize::code::{finite_or_zero, nearest_whole};
 
-/// What a query holds for plane codes.
+/// A query that is prepared for scoring plane codes; reusable.
 #[derive(Clone, Debug, Default)]
 pub(in crate::quantize) struct PlaneQuery {
     centred: Vec<f32>,
     rotated: Vec<f32>,
     parts: QueryParts,
-    /// Low and high halves of the query's value in each dimension.
+    /// Low halves of the query's value in each dimension.
     pub(super) unit_low: Vec<i8>,
+    /// High halves of the query's value in each dimension.
     pub(super) unit_high: Vec<i8>,
     /// Low halves in the order of the code's bits.
     pub(super) low: Vec<i8>,
-    /// High halves in that order; empty for an 8-bit query.
+    /// High halves in the order of the code's bits; empty for an 8-bit query.
     pub(super) high: Vec<i8>,
-    /// What a query unit stands for.
+    /// Value of a unit of the query's bytes.
     pub(super) scale: f32,
-    /// Minus the query's sum over the middles of all grids.
+    /// Minus the sum of the query's units times the middles of the grids.
     pub(super) offset: f32,
     pub(super) bias: f32,
     pub(super) norm_factor: f32,
@@ -35,10 +36,10 @@ impl PlaneQuery {
     fn set_bytes(&mut self, fine: bool, layout: &Layout) {
         let values = &self.rotated[..layout.dims()];
         let widest = values.iter().fold(0.0f32, |a, v| a.max(v.abs()));
-        // 126.5 high units leave room for the carry of a low half that rounds up.
+        // 126.5 high units leave space for the carry of a low half that is rounded up.
         let limit = if fine { 126.5 * 256.0 } else { 127.0 };
         let inverse;
-        (self.scale, inverse) = held(widest / limit, limit / widest);
+        (self.scale, inverse) = finite_or_zero(widest / limit, limit / widest);
         self.unit_low.clear();
         self.unit_high.clear();
         let mut offset = 0.0f64;
@@ -58,7 +59,7 @@ impl PlaneQuery {
 }
 
 impl PlaneQuantizer {
-    /// Makes `p` ready to score codes against `query`.
+    /// Prepares `p` for scoring codes against `query`.
     pub(in crate::quantize) fn prepare(&self, metric: Metric, query: &[f32], p: &mut PlaneQuery) {
         let dims = self.layout.dims();
         p.centred.clear();

@@ -1,4 +1,5 @@
-//! Scoring of plane codes id by id: integer products, the same on every instruction set, then one line of floats.
+//! Scoring of plane codes by id: sums of integer products, which are the same with every instruction set,
+//! then one expression of floats.
 
 use super::factors::{from_float, from_half};
 use super::layout::WORD;
@@ -9,14 +10,15 @@ use super::{score_avx2, score_avx512};
 use crate::distance::Isa;
 use crate::quantize::code::prefetch::prefetch;
 
-/// Codes of one pass, which share the arithmetic on their factors.
+/// Codes in one pass. The arithmetic on their factors is done together.
 pub(super) const LANES: usize = 16;
-/// First bytes of the codes of a pass; the last one repeats where a pass is not full.
+/// Addresses of the codes of a pass. If the pass is not full, the last one repeats.
 pub(super) type Starts = [*const u8; LANES];
-/// Sums of level x query byte over all dimensions: of the low halves, and of the high halves (0 if there are none).
+/// Sums of level x query byte over all dimensions: of the low bytes, and of the high bytes (0 if there are
+/// none).
 pub(super) type Sums = ([i32; LANES], [i32; LANES]);
 
-/// Scores `ids`, each of which the caller has checked to lie inside `codes`.
+/// Scores `ids`. The caller has checked that the code of each is within `codes`.
 pub(in crate::quantize) fn score(
     isa: Isa,
     quantizer: &PlaneQuantizer,
@@ -31,7 +33,8 @@ pub(in crate::quantize) fn score(
     match isa {
         #[cfg(target_arch = "x86_64")]
         Isa::Avx512Vnni => {
-            // SAFETY: the CPU has the instructions, each id lies inside `codes`, the query fits the layout.
+            // SAFETY: the CPU has the instructions, the code of each id is within `codes`, the query fits the
+            // layout.
             unsafe { score_avx512::score(quantizer, query, codes, ids, out) }
         }
         #[cfg(target_arch = "x86_64")]
@@ -43,7 +46,8 @@ pub(in crate::quantize) fn score(
     }
 }
 
-/// The loop around a kernel that sums a pass; inlined into a function with the kernel's instructions.
+/// The loop around a kernel `sums`, which sums one pass. It is inlined into a function with the kernel's
+/// instructions.
 #[inline(always)]
 pub(super) fn drive(
     quantizer: &PlaneQuantizer,
@@ -63,7 +67,7 @@ pub(super) fn drive(
         let last = ids_now.len() - 1;
         let starts: Starts = std::array::from_fn(|lane| {
             let id = ids_now[lane.min(last)] as usize;
-            // SAFETY: the caller has checked that the code of every id lies inside `codes`.
+            // SAFETY: the caller has checked that the code of every id is within `codes`.
             unsafe { codes.as_ptr().add(id * bytes) }
         });
         let (low, high) = sums(&starts);
@@ -92,11 +96,11 @@ pub(super) fn drive(
     }
 }
 
-/// The reference, and the kernel of CPUs without one.
+/// The reference kernel, and the kernel for CPUs without another.
 fn sums_scalar(quantizer: &PlaneQuantizer, query: &PlaneQuery, starts: &Starts) -> Sums {
     let mut sums = ([0; LANES], [0; LANES]);
     for (lane, &start) in starts.iter().enumerate() {
-        // SAFETY: every start has a whole code behind it.
+        // SAFETY: every start is the address of a complete code.
         let code = unsafe { std::slice::from_raw_parts(start, quantizer.code_bytes()) };
         for (w, &at) in quantizer.layout.words.iter().enumerate() {
             for bit in (0..WORD).filter(|bit| code[at + bit / 8] >> (bit % 8) & 1 == 1) {

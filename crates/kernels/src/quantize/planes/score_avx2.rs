@@ -1,4 +1,4 @@
-//! Plane codes with AVX2: 32 bits of a plane are spread to 32 bytes by a shuffle and a compare.
+//! Scoring of plane codes with AVX2: a shuffle and a compare spread 32 bits of a plane to 32 bytes.
 
 use super::layout::WORD;
 use super::quantizer::PlaneQuantizer;
@@ -7,7 +7,7 @@ use super::score::{LANES, Starts, Sums, drive};
 use std::arch::x86_64::*;
 
 /// # Safety
-/// The CPU has AVX2; every id lies inside `codes`; `query` was made for `quantizer`.
+/// The CPU has AVX2; the code of every id is within `codes`; `query` is prepared for `quantizer`.
 #[target_feature(enable = "avx2")]
 pub(super) unsafe fn score(
     quantizer: &PlaneQuantizer,
@@ -16,7 +16,7 @@ pub(super) unsafe fn score(
     ids: &[u32],
     out: &mut [f32],
 ) {
-    // SAFETY: `drive` hands out starts of whole codes only.
+    // SAFETY: `drive` passes only addresses of complete codes.
     drive(quantizer, query, codes, ids, out, |starts| unsafe { sums(quantizer, query, starts) });
 }
 
@@ -30,8 +30,8 @@ unsafe fn sums(quantizer: &PlaneQuantizer, query: &PlaneQuery, starts: &Starts) 
         for (w, &at) in layout.words.iter().enumerate() {
             for at_half in [0, 4] {
                 let lanes = w * WORD + at_half * 8;
-                // SAFETY: the layout's words lie inside a code; weights and query bytes are there for each of their
-                // bits. (Bench: `code_table`.)
+                // SAFETY: the words of the layout are within a code; there are weights and query bytes for
+                // each of their bits. (Bench: `code_table`.)
                 let (bits, weights, bytes) = unsafe {
                     (
                         start.add(at + at_half).cast::<i32>().read_unaligned(),
@@ -53,7 +53,7 @@ unsafe fn sums(quantizer: &PlaneQuantizer, query: &PlaneQuery, starts: &Starts) 
     out
 }
 
-/// Bytes of all ones where a bit is set.
+/// Returns a byte of all ones for each set bit, and a zero byte for the others.
 #[inline]
 #[target_feature(enable = "avx2")]
 fn spread(bits: i32) -> __m256i {
@@ -65,7 +65,8 @@ fn spread(bits: i32) -> __m256i {
     _mm256_cmpeq_epi8(_mm256_and_si256(bytes, bit), bit)
 }
 
-/// Eight sums of four products each; 128 x -128 twice is the least that 16 bits hold, so nothing saturates.
+/// Returns eight sums of four products each. Two products of 128 x -128 are the least 16-bit number, so
+/// nothing saturates.
 #[inline]
 #[target_feature(enable = "avx2")]
 fn products(levels: __m256i, query: __m256i) -> __m256i {

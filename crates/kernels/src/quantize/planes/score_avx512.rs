@@ -1,4 +1,5 @@
-//! Plane codes with AVX-512: 64 bits are a mask over 64 weights, which VNNI multiplies by the query and sums.
+//! Scoring of plane codes with AVX-512: 64 bits are a mask of 64 weights, which VNNI multiplies by the query
+//! and sums.
 
 use super::layout::WORD;
 use super::quantizer::PlaneQuantizer;
@@ -6,11 +7,12 @@ use super::query::PlaneQuery;
 use super::score::{LANES, Starts, Sums, drive};
 use std::arch::x86_64::*;
 
-/// Codes that are summed side by side, to hide latency and to share the final reduction.
+/// Codes that are summed at the same time, to hide latency and to share the final reduction.
 const SIDE: usize = 8;
 
 /// # Safety
-/// The CPU has AVX-512 F, BW, VL and VNNI; every id lies inside `codes`; `query` was made for `quantizer`.
+/// The CPU has AVX-512 F, BW, VL and VNNI; the code of every id is within `codes`; `query` is prepared for
+/// `quantizer`.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
 pub(super) unsafe fn score(
     quantizer: &PlaneQuantizer,
@@ -20,7 +22,7 @@ pub(super) unsafe fn score(
     out: &mut [f32],
 ) {
     if query.high.is_empty() {
-        // SAFETY: `drive` hands out starts of whole codes only.
+        // SAFETY: `drive` passes only addresses of complete codes.
         drive(quantizer, query, codes, ids, out, |starts| unsafe { sums::<false>(quantizer, query, starts) });
     } else {
         // SAFETY: as above.
@@ -37,7 +39,7 @@ unsafe fn sums<const FINE: bool>(quantizer: &PlaneQuantizer, query: &PlaneQuery,
         let mut low = [_mm512_setzero_si512(); SIDE];
         let mut high = [_mm512_setzero_si512(); SIDE];
         for (w, &at) in layout.words.iter().enumerate() {
-            // SAFETY: weights and query bytes are there for every word. (Bench: `code_table`.)
+            // SAFETY: there are weights and query bytes for every word. (Bench: `code_table`.)
             let (weights, query_low) = unsafe {
                 (
                     _mm512_loadu_si512(layout.weights.as_ptr().add(w * WORD).cast()),
@@ -46,7 +48,7 @@ unsafe fn sums<const FINE: bool>(quantizer: &PlaneQuantizer, query: &PlaneQuery,
             };
             let mut levels = [_mm512_setzero_si512(); SIDE];
             for c in 0..SIDE {
-                // SAFETY: the layout's words lie inside a code.
+                // SAFETY: the words of the layout are within a code.
                 let mask = unsafe { starts[first + c].add(at).cast::<u64>().read_unaligned() };
                 levels[c] = _mm512_maskz_mov_epi8(mask, weights);
                 low[c] = _mm512_dpbusd_epi32(low[c], levels[c], query_low);
@@ -70,7 +72,7 @@ unsafe fn sums<const FINE: bool>(quantizer: &PlaneQuantizer, query: &PlaneQuery,
     out
 }
 
-/// The sums of eight vectors, in order.
+/// Returns the sums over the lanes of eight registers, in order.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
 fn reduce(v: [__m512i; SIDE]) -> __m256i {

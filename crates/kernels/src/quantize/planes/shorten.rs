@@ -1,8 +1,8 @@
-//! Shorter codes, made of longer ones without their vectors: a vector is taken for where its long code says it lies, and
-//! coded again.
+//! Shortening of codes without their vectors: the point of the long code takes the place of the vector and is
+//! encoded again.
 //!
-//! To keep the highest bits alone would be a code too, at the same allocation of them, but errs a quarter more than one whose
-//! levels and scale are chosen for so few bits.
+//! The highest bits of the long code alone would be a code, too, with the same allocation of bits. But its
+//! error is a quarter larger than that of a code whose levels and scale are chosen for the fewer bits.
 
 use super::encode::{PlaneScratch, dot};
 use super::layout::{GROUP, GROUP_WORD, Layout};
@@ -10,15 +10,16 @@ use super::quantizer::{GAUSSIAN_ERROR, GAUSSIAN_STEP, PlaneQuantizer};
 use super::train::{allocate, factor_bytes, weight};
 use crate::quantize::code::block::SCAN_BLOCK;
 
-/// Buffers of one thread.
+/// Buffers of [`PlaneQuantizer::shorten_group`], one for each thread.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Shortening {
+pub(super) struct ShortenScratch {
     levels: Vec<u8>,
     point: Vec<f32>,
 }
 
 impl PlaneQuantizer {
-    /// The quantizer whose codes are at most `code_bytes` bytes of these; `None` where that is no less, or too little.
+    /// Returns the quantizer for shortened codes of at most `code_bytes` bytes; `None` if that is not
+    /// shorter, or too short.
     pub(in crate::quantize) fn shortened(&self, code_bytes: usize) -> Option<PlaneQuantizer> {
         let factor_bytes = factor_bytes(code_bytes, self.dim).min(self.layout.factor_bytes);
         let plane_bytes = code_bytes.checked_sub(factor_bytes)?;
@@ -32,7 +33,7 @@ impl PlaneQuantizer {
         let variances: Vec<f64> = self.steps.iter().enumerate().map(variance).collect();
         let weights: Vec<f64> =
             variances.chunks(GROUP).map(|group| group.iter().map(|v| weight(*v)).sum()).collect();
-        // A bit that the long code does not have says nothing.
+        // No group gets more bits than in the long code, which could not fill them.
         let group_bits = allocate(&weights, plane_bytes, |g| self.layout.group_bits[g]);
         let layout = Layout::new(group_bits, factor_bytes);
         let kept = &variances[..layout.dims()];
@@ -49,7 +50,8 @@ impl PlaneQuantizer {
         })
     }
 
-    /// Writes the codes of `shorter` ([`PlaneQuantizer::shortened`]) for the first `count` codes of a group to `out`.
+    /// Writes the codes of `shorter` ([`PlaneQuantizer::shortened`]) for the first `count` codes of a group
+    /// to `out`.
     pub(in crate::quantize) fn shorten_group(
         &self,
         shorter: &PlaneQuantizer,
@@ -61,8 +63,8 @@ impl PlaneQuantizer {
     ) {
         let (long, short) = (&self.layout, &shorter.layout);
         out.fill(0);
-        let PlaneScratch { centre, shortening, grid, trial, levels: chosen, .. } = scratch;
-        let Shortening { levels, point } = shortening;
+        let PlaneScratch { centre, shorten, grid, trial, levels: short_levels, .. } = scratch;
+        let ShortenScratch { levels, point } = shorten;
         centre.resize(long.dims().max(self.dim), 0.0);
         let stride = centre.len();
         self.rotation.apply_rows(centroid, stride, centre);
@@ -71,28 +73,28 @@ impl PlaneQuantizer {
         let coded = grid.steps.len();
         point.resize(long.dims().max(coded), 0.0);
         trial.resize(coded, 0.0);
-        chosen.resize(coded, 0);
+        short_levels.resize(coded, 0);
         for number in 0..count {
             let (block, lane) = (number / SCAN_BLOCK, number % SCAN_BLOCK);
             let code = &blocks[block * SCAN_BLOCK * long.code_bytes..];
             long.load_lane(lane, code, levels);
             let (norm, gain) = long.lane_factors(lane, code);
-            place(long, levels, &self.steps, gain, point);
-            let along = dot(&point[..long.dims()], &centre[..long.dims()]);
-            // What the grid is filled up with is of no dimension.
+            decode_point(long, levels, &self.steps, gain, point);
+            let long_dot = dot(&point[..long.dims()], &centre[..long.dims()]);
+            // The grid is padded; the padding belongs to no dimension.
             point[short.dims()..coded].fill(0.0);
-            let cut_gain = short.stored_factor(shorter.choose(grid, &point[..coded], trial, chosen));
+            let short_gain = short.stored_factor(shorter.choose(grid, &point[..coded], trial, short_levels));
             let dims = short.dims();
-            let moved = cut_gain * dot(&trial[..dims], &centre[..dims]) - along;
-            let factor = if is_l2 { norm + 2.0 * moved / self.norm_unit } else { 0.0 };
+            let difference = short_gain * dot(&trial[..dims], &centre[..dims]) - long_dot;
+            let factor = if is_l2 { norm + 2.0 * difference / self.norm_unit } else { 0.0 };
             let out = &mut out[block * SCAN_BLOCK * short.code_bytes..];
-            short.store_lane(&chosen[..dims], factor, cut_gain, lane, out);
+            short.store_lane(&short_levels[..dims], factor, short_gain, lane, out);
         }
     }
 }
 
-/// Writes where the levels lie, at the length that `gain` gives.
-fn place(layout: &Layout, levels: &[u8], steps: &[f32], gain: f32, point: &mut [f32]) {
+/// Writes the grid point of `levels`, scaled by `gain`, to `point`.
+fn decode_point(layout: &Layout, levels: &[u8], steps: &[f32], gain: f32, point: &mut [f32]) {
     let grid = levels.chunks_exact(GROUP).zip(steps.chunks_exact(GROUP)).zip(point.chunks_exact_mut(GROUP));
     for (g, ((levels, steps), point)) in grid.enumerate() {
         let middle = layout.middle(g * GROUP);

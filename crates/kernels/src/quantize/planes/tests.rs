@@ -1,4 +1,4 @@
-use super::encode::{Grid, LANES, pass, pass_of, settle, settle_of};
+use super::encode::{Grid, LANES, round_at_scale, round_at_scale_scalar, try_scales, try_scales_scalar};
 use super::rotation::QueryParts;
 use super::*;
 use crate::kmeans::random::Random;
@@ -14,7 +14,7 @@ fn cosine(a: &[f32], b: &[f32]) -> f64 {
     dot(a, b) / (dot(a, a) * dot(b, b)).sqrt().max(f64::MIN_POSITIVE)
 }
 
-/// The greatest cosine of any grid point with the row: of its rounding at very many scales.
+/// Returns the greatest cosine of any grid point with the row, found by rounding the row at very many scales.
 fn greatest_cosine(quantizer: &PlaneQuantizer, row: &[f32]) -> f64 {
     let mut best = 0.0f64;
     for k in 0..800 {
@@ -48,14 +48,13 @@ fn codes_are_nearly_the_best_of_their_grid() {
         let quantizer = quantizer.unwrap();
         let dims = quantizer.layout.dims();
         let (mut found, mut best, mut rotated) = (0.0, 0.0, vec![0.0; dims.max(dim)]);
-        quantizer.encode_rows(&rows, None, &mut PlaneScratch::default(), |row, chosen| {
+        quantizer.encode_rows(&rows, None, &mut PlaneScratch::default(), |row, encoded| {
             let centred: Vec<f32> =
                 rows[row * dim..][..dim].iter().zip(&quantizer.mean).map(|(v, m)| v - m).collect();
             quantizer.rotation.apply(&centred, &mut QueryParts::default(), &mut rotated);
-            let own = cosine(chosen.point, &rotated[..dims]);
-            found += own;
+            found += cosine(encoded.point, &rotated[..dims]);
             best += greatest_cosine(&quantizer, &rotated[..dims]);
-            for (d, (&level, &value)) in chosen.levels.iter().zip(chosen.point).enumerate() {
+            for (d, (&level, &value)) in encoded.levels.iter().zip(encoded.point).enumerate() {
                 assert_eq!((f32::from(level) - quantizer.layout.middle(d)) * quantizer.steps[d], value);
             }
         });
@@ -64,7 +63,7 @@ fn codes_are_nearly_the_best_of_their_grid() {
 }
 
 #[test]
-fn levels_are_the_same_on_this_cpu_as_on_any() {
+fn levels_on_this_cpu_equal_those_of_the_scalar_functions() {
     let train = decaying(500, 60, 4);
     for bytes in [8, 20, 60] {
         let quantizer = PlaneQuantizer::train_allocated(bytes, &train, 60, 1, 2).unwrap();
@@ -74,11 +73,11 @@ fn levels_are_the_same_on_this_cpu_as_on_any() {
         for row in decaying(50, length, 5).chunks_exact_mut(length) {
             row[quantizer.layout.dims()..].fill(0.0);
             let inverses = [3.0, 2.0, 1.5, 1.2, 1.0, 0.7, 0.5, 0.01];
-            assert_eq!(pass_of(&grid, row, inverses), pass(&grid, row, inverses));
+            assert_eq!(try_scales(&grid, row, inverses), try_scales_scalar(&grid, row, inverses));
             let mut points = [vec![0.0; length], vec![0.0; length]];
             let mut levels = [vec![0; length], vec![0; length]];
-            let here = settle_of(&grid, row, 1.2, &mut points[0], &mut levels[0]);
-            assert_eq!(here, settle(&grid, row, 1.2, &mut points[1], &mut levels[1]));
+            let dot = round_at_scale(&grid, row, 1.2, &mut points[0], &mut levels[0]);
+            assert_eq!(dot, round_at_scale_scalar(&grid, row, 1.2, &mut points[1], &mut levels[1]));
             assert_eq!(points[0], points[1]);
             assert_eq!(levels[0], levels[1]);
         }
@@ -86,7 +85,7 @@ fn levels_are_the_same_on_this_cpu_as_on_any() {
 }
 
 #[test]
-fn rows_rotate_together_as_they_do_alone() {
+fn rotations_of_a_batch_equal_those_of_single_rows() {
     for (dim, bytes) in [(3, 8), (20, 9), (33, 40), (70, 64), (130, 200)] {
         let train = decaying(200, dim, 4);
         let axes = PlaneQuantizer::train_allocated(bytes, &train, dim, 1, 2).unwrap();
@@ -101,7 +100,7 @@ fn rows_rotate_together_as_they_do_alone() {
                 for (row, rotated) in rows.chunks_exact(dim).zip(together.chunks_exact(stride)) {
                     quantizer.rotation.apply_rows(row, stride, &mut alone);
                     assert_eq!(rotated, alone);
-                    // A query is rotated as a row is, but for the rounding to whole numbers.
+                    // The rotation of a query differs from that of a row only by rounding to whole numbers.
                     quantizer.rotation.apply(row, &mut QueryParts::default(), &mut alone);
                     let length = row.iter().map(|v| v * v).sum::<f32>().sqrt();
                     let near = |(a, b): (&f32, &f32)| (a - b).abs() < 1e-3 * length;
@@ -114,21 +113,22 @@ fn rows_rotate_together_as_they_do_alone() {
 }
 
 #[test]
-fn tables_are_the_same_on_this_cpu_as_on_any() {
+fn tables_on_this_cpu_equal_those_of_the_scalar_function() {
     for (dim, code_bytes) in [(7, 8), (64, 16), (100, 32), (384, 96)] {
         let train = decaying(700, dim, 4);
         let quantizer = PlaneQuantizer::train_allocated(code_bytes, &train, dim, 1, 2).unwrap();
         for scale in [0.0, 1e-30, 1.0, 1e15, 1e30] {
             let query: Vec<f32> = decaying(1, dim, 9).iter().map(|value| value * scale).collect();
-            let mut here = GroupQuery::default();
-            quantizer.prepare_groups(true, &query, &mut here);
-            let mut plain = here.clone();
-            quantizer.fill_tables_by(&mut plain, super::group::sums_of);
-            let of = |query: &GroupQuery| {
+            let mut prepared = GroupQuery::default();
+            quantizer.prepare_groups(true, &query, &mut prepared);
+            let mut expected = prepared.clone();
+            quantizer.fill_tables_by(&mut expected, super::group::sums_of);
+            let tables_and_weights = |query: &GroupQuery| {
                 let tables: Vec<[u8; 64]> = query.tables.iter().map(|quad| quad.0).collect();
                 (tables, query.weights.clone())
             };
-            assert_eq!(of(&here), of(&plain), "{dim} x {code_bytes}, {scale}");
+            let (found, expected) = (tables_and_weights(&prepared), tables_and_weights(&expected));
+            assert_eq!(found, expected, "{dim} x {code_bytes}, {scale}");
         }
     }
 }

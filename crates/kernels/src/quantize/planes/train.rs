@@ -1,4 +1,4 @@
-//! Training: bits for each dimension, and the grid of each.
+//! Training: the number of bits and the grid of each dimension.
 
 use super::axes::{self, Axes};
 use super::layout::{GROUP, LEAST_BYTES, Layout};
@@ -8,18 +8,19 @@ use crate::kmeans::random::{Random, sample_rows};
 use crate::quantize::code::{CodeKind, QuantizeError};
 use std::sync::Arc;
 
-/// From this many bits a dimension on, the error of f16 factors would show.
+/// Bits of a dimension from which factors are f32. The error of f16 factors would be visible there.
 const FINE_BITS: usize = 5;
 /// Most bits of a dimension.
 const MOST_BITS: u8 = 8;
-/// Rows whose mean and axes are taken.
+/// Most rows from which the mean and the axes are computed.
 const TRAINING_ROWS: usize = 100_000;
-/// Exponent of the variance in the bit allocation's weights: 1 fits queries that are spread as the data, 0 fits
-/// the reconstruction. Between them: SIFT gains 1% of recall from 0 to 0.5, GloVe loses 1%.
+/// Exponent of the variance in the weights of the bit allocation. 1 is best for queries with the variances of
+/// the data, 0 is best for the reconstruction. This is between them: from 0 to 0.5, SIFT gains 1% of recall
+/// and GloVe loses 1%.
 const ALLOCATION_EXPONENT: f64 = 0.25;
 
 impl PlaneQuantizer {
-    /// The same number of bits in every dimension after a random rotation.
+    /// Trains a quantizer with the same number of bits in every dimension after a random rotation.
     pub(in crate::quantize) fn train_uniform(
         bits: u8,
         code_bytes: usize,
@@ -39,7 +40,8 @@ impl PlaneQuantizer {
         Self::assemble(mean, Rotation::random(dim, seed), variance, total, layout)
     }
 
-    /// Bits by variance over the principal axes of the sample, rotated at random where they have equal bits.
+    /// Trains a quantizer with bits allocated by variance to the principal axes of the sample. Axes with
+    /// equal bits are rotated at random.
     pub(in crate::quantize) fn train_allocated(
         code_bytes: usize,
         sample: &[f32],
@@ -68,7 +70,8 @@ impl PlaneQuantizer {
         }
         let mut kept_variances = variances[..kept].to_vec();
         kept_variances.resize(layout.dims(), 0.0);
-        // Codes that say more of a vector than bytes say of an axis keep floats.
+        // Codes with 8-byte factors are more precise than a rotation in bytes, so their rotation stays in
+        // floats.
         let rotation = Rotation::dense(columns, dim, kept, factor_bytes == 4);
         Self::assemble(mean, rotation, kept_variances, total, layout)
     }
@@ -80,7 +83,7 @@ impl PlaneQuantizer {
         total: f64,
         layout: Layout,
     ) -> Result<Self, QuantizeError> {
-        // Data without any spread that a float holds still needs a grid that is not zero.
+        // Data whose variance vanishes in a float still needs a grid step above zero.
         let unit = if total >= f64::from(f32::MIN_POSITIVE) { total.min(f64::from(f32::MAX)) } else { 1.0 };
         let least = unit / variances.len() as f64 * 1e-6;
         let kept: f64 = variances.iter().sum();
@@ -89,7 +92,7 @@ impl PlaneQuantizer {
         let error = |(d, v): (usize, &f64)| (GAUSSIAN_ERROR[bits(d)] * v) as f32;
         let steps: Vec<f32> = variances.iter().enumerate().map(grid).collect();
         let errors: Vec<f32> = variances.iter().enumerate().map(error).collect();
-        // Such a codec could not be read again, and the distances overflow as these do.
+        // Otherwise the codec could not be read again, and distances would overflow, too.
         if !steps.iter().chain(&errors).all(|v| v.is_finite()) {
             return Err(QuantizeError::TooLarge);
         }
@@ -107,7 +110,7 @@ impl PlaneQuantizer {
     }
 }
 
-/// The mean of a subsample and the subsample without it.
+/// Draws a subsample. Returns its mean, and the subsample minus the mean.
 fn centre(sample: &[f32], dim: usize, seed: u64) -> (Vec<f32>, Vec<f32>) {
     let rows = sample_rows(sample.len() / dim, TRAINING_ROWS, &mut Random::new(seed));
     let mut sums = vec![0.0f64; dim];
@@ -127,18 +130,19 @@ fn mean_square(centred: &[f32], dim: usize) -> f64 {
     centred.iter().map(|&v| f64::from(v) * f64::from(v)).sum::<f64>() / (centred.len() / dim).max(1) as f64
 }
 
-/// Bytes of the factors of a code of `code_bytes`.
+/// Returns the bytes of the factors of a code of `code_bytes`.
 pub(super) fn factor_bytes(code_bytes: usize, dim: usize) -> usize {
     if code_bytes * 8 >= FINE_BITS * dim { 8 } else { 4 }
 }
 
-/// What the error of an axis of variance `v` counts.
+/// Returns the weight of the error of an axis of variance `v` in the bit allocation.
 pub(super) fn weight(v: f64) -> f64 {
     v * v.max(0.0).powf(ALLOCATION_EXPONENT)
 }
 
-/// Gives each byte of `plane_bytes` to the group of 8 axes whose error, weighted by `weights`, it lowers most, and no group
-/// more than `most` bits. The bits never rise from group to group, and there is none without.
+/// Allocates each byte of `plane_bytes` to the group of 8 axes whose error, weighted by `weights`, it lowers
+/// most. Group `g` gets at most `most(g)` bits. Returns the bits of the groups, in falling order and without
+/// groups of 0 bits.
 pub(super) fn allocate(weights: &[f64], plane_bytes: usize, most: impl Fn(usize) -> u8) -> Vec<u8> {
     let mut bits = vec![0u8; weights.len()];
     for _ in 0..plane_bytes {
@@ -153,7 +157,7 @@ pub(super) fn allocate(weights: &[f64], plane_bytes: usize, most: impl Fn(usize)
             None => break,
         }
     }
-    // Rising variances cannot occur, but the layout's order must not hang on rounding.
+    // Weights fall, but the order that the layout requires must not depend on rounding.
     bits.sort_unstable_by(|a, b| b.cmp(a));
     bits.retain(|&b| b > 0);
     bits

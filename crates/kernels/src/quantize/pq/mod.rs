@@ -1,4 +1,5 @@
-//! Product quantization (Jégou, Douze & Schmid, PAMI'11): a centroid of each subspace, by number.
+//! Product quantization (Jégou, Douze & Schmid, PAMI'11): a code holds the number of a centroid for each
+//! subspace.
 
 mod score;
 #[cfg(target_arch = "x86_64")]
@@ -8,21 +9,21 @@ use crate::kmeans::random::{Random, sample_rows};
 use crate::kmeans::{KMeansOptions, Panels, kmeans};
 use crate::metric::Metric;
 use crate::quantize::code::bytes::{Reader, Writer};
-use crate::quantize::code::{QuantizeError, held};
+use crate::quantize::code::{QuantizeError, finite_or_zero};
 use score::Lookup;
 pub(super) use score::score;
 
-/// Rows a codebook is trained on at most: 256 for each of 256 centroids, as faiss takes.
+/// Most rows that a codebook is trained on: 256 for each of 256 centroids, as in faiss.
 const TRAINING_ROWS: usize = 65_536;
-/// Rows encoded in one go, so that a block of rows stays in the L2 cache over all subspaces.
+/// Rows that are encoded together, so that they stay in the L2 cache over all subspaces.
 const ENCODE_ROWS: usize = 256;
 
-/// `subspaces` codebooks of `2^bits` centroids.
+/// The trained quantizer: a codebook of `2^bits` centroids for each subspace.
 #[derive(Clone, Debug)]
 pub(super) struct ProductQuantizer {
     bits: usize,
     dim: usize,
-    /// `subspaces + 1` first dimensions; widths differ by one at most.
+    /// First dimension of each subspace, and the end. Widths differ by one at most.
     starts: Vec<usize>,
     /// Codebooks one after the other, each `2^bits x width`, row-major.
     centroids: Vec<f32>,
@@ -36,15 +37,15 @@ impl PartialEq for ProductQuantizer {
     }
 }
 
-/// What a query holds for product codes.
+/// Tables of a query for product codes.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ProductQuery {
     /// A table of 256 (or 16) bytes for each subspace.
     pub(super) tables: Vec<u8>,
-    /// A score is `bias + scale * sum`.
+    /// Scale of a sum of table bytes: the score is `bias + scale * sum`.
     pub(super) scale: f32,
     pub(super) bias: f32,
-    /// Exact table of floats from which `tables` was rounded.
+    /// The tables before rounding to bytes.
     exact: Vec<f32>,
 }
 
@@ -124,7 +125,8 @@ impl ProductQuantizer {
         &self.centroids[at..at + to - from]
     }
 
-    /// Encodes whole rows; 4-bit labels of subspaces 2i and 2i + 1 share byte i, the even one in the low half.
+    /// Encodes whole rows. With 4 bits, the labels of subspaces 2i and 2i + 1 share byte i, the even one in
+    /// the low half.
     pub(super) fn encode(&self, vectors: &[f32], codes: &mut [u8], labels: &mut Vec<u32>) {
         let bytes = self.code_bytes();
         labels.resize(ENCODE_ROWS, 0);
@@ -150,7 +152,8 @@ impl ProductQuantizer {
         }
     }
 
-    /// Fills the tables: the distance of the query's part to each centroid, rounded to bytes on one scale.
+    /// Fills the tables with the distance of the query's part to each centroid, rounded to bytes with one
+    /// scale.
     pub(super) fn prepare(&self, metric: Metric, query: &[f32], prepared: &mut ProductQuery) {
         let size = 1 << self.bits;
         prepared.exact.clear();
@@ -175,7 +178,7 @@ impl ProductQuantizer {
             prepared.bias += least;
         }
         let inverse;
-        (prepared.scale, inverse) = held(widest / 255.0, 255.0 / widest);
+        (prepared.scale, inverse) = finite_or_zero(widest / 255.0, 255.0 / widest);
         prepared.tables.clear();
         prepared.tables.extend(prepared.exact.iter().map(|v| (v * inverse + 0.5) as u8));
     }

@@ -1,4 +1,5 @@
-//! Scoring of product codes id by id: sums of table bytes, the same integer on every instruction set.
+//! Scoring of product codes by id: sums of table bytes, which are the same integers with every instruction
+//! set.
 
 #[cfg(target_arch = "x86_64")]
 use super::score_avx512;
@@ -6,12 +7,12 @@ use super::{ProductQuantizer, ProductQuery};
 use crate::distance::Isa;
 use crate::quantize::code::prefetch::{PREFETCH_AHEAD, prefetch};
 
-/// From this many ids on, transposing 64 codes and looking 64 labels up at once beats a load a label.
-/// (Bench: `code_table`; a pass costs the same for 1 id and for 64.)
+/// Number of ids from which transposing 64 codes and looking up 64 labels at once is faster than a load for
+/// each label. A pass costs the same for 1 id and for 64. (Bench: `code_table`.)
 #[cfg(target_arch = "x86_64")]
 const TRANSPOSED_FROM: usize = 24;
 
-/// Scores `ids`, each of which the caller has checked to lie inside `codes`.
+/// Scores `ids`. The caller has checked that the code of each is within `codes`.
 pub(in crate::quantize) fn score(
     isa: Isa,
     quantizer: &ProductQuantizer,
@@ -28,7 +29,8 @@ pub(in crate::quantize) fn score(
         let split = if ids.len() - whole >= TRANSPOSED_FROM { ids.len() } else { whole };
         let (ids, last_ids) = ids.split_at(split);
         let (out, last_out) = out.split_at_mut(split);
-        // SAFETY: the CPU has the instructions, every id lies inside `codes`, and the tables are whole.
+        // SAFETY: the CPU has the instructions, the code of every id is within `codes`, and the tables are
+        // complete.
         unsafe { score_avx512::score(lookup, quantizer.code_bytes(), codes, ids, out) };
         return one_by_one(lookup, quantizer.code_bytes(), codes, last_ids, last_out);
     }
@@ -36,10 +38,11 @@ pub(in crate::quantize) fn score(
     one_by_one(lookup, quantizer.code_bytes(), codes, ids, out);
 }
 
-/// Byte tables of a query and how a sum of their entries becomes a distance: `bias + scale * sum`.
+/// Byte tables of a query, and the terms that turn a sum of their entries into a distance: `bias + scale *
+/// sum`.
 #[derive(Clone, Copy)]
 pub(super) struct Lookup<'a> {
-    /// 8 or 4 bits a label.
+    /// Bits of a label: 8 or 4.
     pub(super) bits: usize,
     pub(super) tables: &'a [u8],
     pub(super) scale: f32,
@@ -62,7 +65,8 @@ fn sum_bytes(tables: &[u8], code: &[u8]) -> u32 {
     debug_assert_eq!(tables.len(), code.len() * 256);
     let mut sums = [0u32; 2];
     for (s, &label) in code.iter().enumerate() {
-        // SAFETY: `tables` holds 256 bytes for each byte of a code, as `score` asserts. (Bench: `code_table`.)
+        // SAFETY: `tables` holds 256 bytes for each byte of a code, as `score` asserts. (Bench:
+        // `code_table`.)
         sums[s & 1] += u32::from(unsafe { *tables.get_unchecked(s * 256 + usize::from(label)) });
     }
     sums[0] + sums[1]

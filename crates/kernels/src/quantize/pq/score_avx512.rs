@@ -1,19 +1,20 @@
-//! 64 product codes at a time: their bytes are transposed in registers, so that a vector holds one label of
-//! each code, and one table lookup serves 64 codes (VPERMI2B for 256 entries, VPSHUFB for 16).
+//! Scoring of product codes with AVX-512, 64 codes at a time. Their bytes are transposed in registers, so
+//! that a register holds one label of each code, and one table lookup serves 64 codes (VPERMI2B for 256
+//! entries, VPSHUFB for 16).
 
 use super::score::Lookup;
 use crate::distance::Isa;
 use crate::quantize::code::prefetch::prefetch;
 use std::arch::x86_64::*;
 
-/// Codes of one pass.
+/// Codes in one pass.
 const LANES: usize = 64;
 /// Bytes of a code that are transposed at a time.
 const COLUMNS: usize = 16;
-/// Sums of this many table bytes stay below 2^16.
+/// Number of table bytes whose sum is below 2^16.
 const FLUSH_AFTER: usize = 256;
 
-/// True where the kernels of this file may run and `isa` allows them.
+/// Returns true if this CPU can run the kernels of this file and `isa` allows them.
 pub(super) fn is_available(isa: Isa) -> bool {
     matches!(isa, Isa::Avx512 | Isa::Avx512Vnni)
         && is_x86_feature_detected!("avx512vbmi")
@@ -21,10 +22,11 @@ pub(super) fn is_available(isa: Isa) -> bool {
         && is_x86_feature_detected!("avx512vl")
 }
 
-/// Scores `ids`; the last pass repeats its last id.
+/// Scores `ids`. The last pass repeats its last id.
 ///
 /// # Safety
-/// The CPU has AVX-512 VBMI, BW and VL; every id lies inside `codes`; `tables` holds a table for each label.
+/// The CPU has AVX-512 VBMI, BW and VL; the code of every id is within `codes`; `tables` holds a table for
+/// each label.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vbmi")]
 pub(super) unsafe fn score(lookup: Lookup<'_>, bytes: usize, codes: &[u8], ids: &[u32], out: &mut [f32]) {
     for (pass, (ids_now, out_now)) in ids.chunks(LANES).zip(out.chunks_mut(LANES)).enumerate() {
@@ -34,10 +36,10 @@ pub(super) unsafe fn score(lookup: Lookup<'_>, bytes: usize, codes: &[u8], ids: 
         let last = ids_now[ids_now.len() - 1];
         let starts: [*const u8; LANES] = std::array::from_fn(|lane| {
             let id = ids_now.get(lane).copied().unwrap_or(last) as usize;
-            // SAFETY: the caller has checked that the code of every id lies inside `codes`.
+            // SAFETY: the caller has checked that the code of every id is within `codes`.
             unsafe { codes.as_ptr().add(id * bytes) }
         });
-        // SAFETY: each start has `bytes` readable bytes; the tables are whole.
+        // SAFETY: each start has `bytes` readable bytes; the tables are complete.
         let sums = unsafe { sum_pass(lookup, bytes, &starts) };
         for (out, sum) in out_now.iter_mut().zip(sums) {
             *out = lookup.bias + lookup.scale * sum as f32;
@@ -54,7 +56,7 @@ unsafe fn sum_pass(lookup: Lookup<'_>, bytes: usize, starts: &[*const u8; LANES]
     for from in (0..bytes).step_by(COLUMNS) {
         let width = COLUMNS.min(bytes - from);
         // SAFETY: bytes `from..from + width` of every code are readable.
-        let columns = unsafe { transposed(starts, from, width) };
+        let columns = unsafe { transpose(starts, from, width) };
         for (column, &labels) in columns.iter().enumerate().take(width) {
             // SAFETY: `tables` has 256 bytes for each 8-bit label and 16 for each 4-bit one.
             unsafe {
@@ -85,7 +87,8 @@ unsafe fn sum_pass(lookup: Lookup<'_>, bytes: usize, starts: &[*const u8; LANES]
     sums
 }
 
-/// Adds 64 bytes to 64 sums of 16 bits: `all` takes both bytes of a pair at once, `high` the upper one alone.
+/// Adds 64 bytes to 64 sums of 16 bits: `all` sums both bytes of a pair as a 16-bit number, `high` the upper
+/// byte alone.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw")]
 fn add(all: &mut __m512i, high: &mut __m512i, values: __m512i) {
@@ -97,12 +100,13 @@ fn add(all: &mut __m512i, high: &mut __m512i, values: __m512i) {
 #[target_feature(enable = "avx512f,avx512bw")]
 fn flush(all: &mut __m512i, high: &mut __m512i, sums: &mut [u32; LANES]) {
     let low = _mm512_sub_epi16(*all, _mm512_slli_epi16::<8>(*high));
-    // Pairs of 16-bit sums are neighbours already: even codes in `low`, odd codes in `high`.
+    // Even codes are in `low`, odd codes in `high`.
     let evens = _mm512_and_si512(low, _mm512_set1_epi32(0xFFFF));
     let odds = _mm512_and_si512(*high, _mm512_set1_epi32(0xFFFF));
     let evens_above = _mm512_srli_epi32::<16>(low);
     let odds_above = _mm512_srli_epi32::<16>(*high);
-    // Dword i holds codes 4i..4i + 3: (low half of low, low half of high, high half of low, high half of high).
+    // Dword i holds codes 4i..4i + 3: (low half of low, low half of high, high half of low, high half of
+    // high).
     let parts = [evens, odds, evens_above, odds_above];
     let mut stored = [[0u32; 16]; 4];
     for (part, store) in parts.into_iter().zip(&mut stored) {
@@ -118,7 +122,7 @@ fn flush(all: &mut __m512i, high: &mut __m512i, sums: &mut [u32; LANES]) {
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vbmi")]
 unsafe fn lookup_256(table: *const u8, labels: __m512i) -> __m512i {
-    // SAFETY: the caller vouches for 256 readable bytes.
+    // SAFETY: the caller guarantees 256 readable bytes.
     let part = |i: usize| unsafe { _mm512_loadu_si512(table.add(64 * i).cast()) };
     let lower = _mm512_permutex2var_epi8(part(0), labels, part(1));
     let upper = _mm512_permutex2var_epi8(part(2), labels, part(3));
@@ -128,15 +132,16 @@ unsafe fn lookup_256(table: *const u8, labels: __m512i) -> __m512i {
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw")]
 unsafe fn lookup_16(table: *const u8, labels: __m512i) -> __m512i {
-    // SAFETY: the caller vouches for 16 readable bytes.
+    // SAFETY: the caller guarantees 16 readable bytes.
     let table = unsafe { _mm_loadu_si128(table.cast()) };
     _mm512_shuffle_epi8(_mm512_broadcast_i32x4(table), labels)
 }
 
-/// Vector `s` of the result holds byte `from + s` of all 64 codes, code by code; bytes past `width` read as 0.
+/// Loads and transposes bytes of 64 codes. Register `s` of the result holds byte `from + s` of all codes,
+/// code by code; bytes past `width` are 0.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vbmi")]
-unsafe fn transposed(starts: &[*const u8; LANES], from: usize, width: usize) -> [__m512i; COLUMNS] {
+unsafe fn transpose(starts: &[*const u8; LANES], from: usize, width: usize) -> [__m512i; COLUMNS] {
     // In: byte 16c + s is byte s of code c. Out: byte 4s + c.
     let gather_columns: [u8; 64] = std::array::from_fn(|i| ((i % 4) * 16 + i / 4) as u8);
     // SAFETY: the array is 64 bytes.
@@ -144,7 +149,7 @@ unsafe fn transposed(starts: &[*const u8; LANES], from: usize, width: usize) -> 
     let mask = ((1u32 << width) - 1) as __mmask16;
     let mut rows = [_mm512_setzero_si512(); COLUMNS];
     for (row, four) in rows.iter_mut().zip(starts.chunks_exact(4)) {
-        // SAFETY: the mask keeps each load inside its code.
+        // SAFETY: the mask keeps each load within its code.
         let load = |c: usize| unsafe {
             if width == COLUMNS {
                 _mm_loadu_si128(four[c].add(from).cast())
@@ -159,7 +164,7 @@ unsafe fn transposed(starts: &[*const u8; LANES], from: usize, width: usize) -> 
     transpose_dwords(rows)
 }
 
-/// The 16 x 16 transpose of 32-bit elements.
+/// Transposes 16 x 16 elements of 32 bits.
 #[inline]
 #[target_feature(enable = "avx512f")]
 fn transpose_dwords(rows: [__m512i; 16]) -> [__m512i; 16] {

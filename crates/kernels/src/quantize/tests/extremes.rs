@@ -1,15 +1,16 @@
-//! Codecs whose floats are at the ends of what a float holds, as damaged files and unusual data have them.
+//! Codecs with floats at the ends of their range, as in damaged files and unusual data.
 
 use super::super::*;
-use super::{KINDS, gaussian, room};
+use super::{KINDS, gaussian, sufficient_bytes};
 use crate::kmeans::random::Random;
 
-/// The largest and the least floats, and those whose squares, products or inverses leave their range.
+/// The largest and the smallest floats, and floats whose squares, products or inverses overflow or vanish.
 const EXTREMES: [f32; 10] =
     [f32::MAX, f32::MIN, 1e38, 1e30, 1e20, f32::MIN_POSITIVE, 1e-45, 3e-39, 3e-37, 1e-20];
 
-/// Everything that a query can do with a codec, on one instruction set; NaN as one value.
-fn answers(isa: Isa, codec: &Codec, query: &[f32]) -> Option<Vec<u32>> {
+/// Returns the bits of all estimates that a query can get from a codec, with one instruction set. NaNs are
+/// one value.
+fn all_estimates(isa: Isa, codec: &Codec, query: &[f32]) -> Option<Vec<u32>> {
     let mut prepared = CodeQuery::with_isa(isa)?;
     let mut random = Random::new(3);
     let codes: Vec<u8> = (0..3 * codec.code_bytes()).map(|_| random.next() as u8).collect();
@@ -36,9 +37,9 @@ fn answers(isa: Isa, codec: &Codec, query: &[f32]) -> Option<Vec<u32>> {
 fn try_codec(codec: &Codec) {
     let dim = codec.dim();
     for value in [0.5, f32::MAX, 1e-20, f32::NAN] {
-        let scalar = answers(Isa::Scalar, codec, &vec![value; dim]).unwrap();
+        let scalar = all_estimates(Isa::Scalar, codec, &vec![value; dim]).unwrap();
         for isa in Isa::ALL {
-            let found = answers(isa, codec, &vec![value; dim]);
+            let found = all_estimates(isa, codec, &vec![value; dim]);
             assert!(found.is_none_or(|found| found == scalar), "{} {isa} {value}", codec.kind());
         }
         codec.decode(&vec![0xa5; codec.code_bytes()], &mut vec![0.0; dim]);
@@ -53,13 +54,14 @@ fn try_codec(codec: &Codec) {
 }
 
 #[test]
-fn codecs_with_extreme_floats_answer_alike_on_every_isa() {
+fn codecs_with_extreme_floats_give_the_same_estimates_with_every_isa() {
     let rows = gaussian(40, 9, 1);
     for kind in KINDS {
-        let good = Codec::train(kind, room(kind, 8, 9), Metric::L2, &rows, 9, 1, 1).unwrap().to_bytes();
+        let good =
+            Codec::train(kind, sufficient_bytes(kind, 8, 9), Metric::L2, &rows, 9, 1, 1).unwrap().to_bytes();
         let mut tried = 0;
         for (i, value) in EXTREMES.into_iter().enumerate() {
-            // Floats begin anywhere, behind what is counted in bytes; each value at each place would take minutes.
+            // Floats begin at any offset after the header. Every value at every offset would take minutes.
             for first in (20 + i..good.len().min(200)).step_by(11) {
                 for count in [1, 9, 1000] {
                     let mut bytes = good.clone();
@@ -77,12 +79,13 @@ fn codecs_with_extreme_floats_answer_alike_on_every_isa() {
 }
 
 #[test]
-fn codecs_of_the_largest_and_of_the_least_values_can_be_read_again_or_are_refused() {
+fn codecs_of_extreme_values_can_be_read_again_or_are_refused() {
     for scale in [f32::MAX / 5.0, 1e30, 1e17, 1e-19, 1e-30, 1e-42] {
         for (n, dim) in [(2, 1), (60, 9), (300, 40)] {
             let rows: Vec<f32> = gaussian(n, dim, 1).iter().map(|v| v.clamp(-5.0, 5.0) * scale).collect();
             for kind in KINDS {
-                let trained = Codec::train(kind, room(kind, 8, dim), Metric::L2, &rows, dim, 1, 1);
+                let trained =
+                    Codec::train(kind, sufficient_bytes(kind, 8, dim), Metric::L2, &rows, dim, 1, 1);
                 if scale > 1e20 && trained == Err(QuantizeError::TooLarge) {
                     continue;
                 }
@@ -90,7 +93,7 @@ fn codecs_of_the_largest_and_of_the_least_values_can_be_read_again_or_are_refuse
                 assert_eq!(Codec::from_bytes(&codec.to_bytes()).as_ref(), Ok(&codec), "{kind} {scale} {dim}");
                 let codes = super::encoded(&codec, &rows);
                 codec.decode(&codes, &mut vec![0.0; dim]);
-                let _ = answers(Isa::best(), &codec, &rows[..dim]);
+                let _ = all_estimates(Isa::best(), &codec, &rows[..dim]);
             }
         }
     }

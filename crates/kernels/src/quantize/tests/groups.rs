@@ -2,7 +2,8 @@ use super::super::*;
 use super::gaussian;
 use crate::topk::Neighbor;
 
-/// Residuals whose variance falls along the dimensions, a centroid far from zero and a query near it.
+/// A group with residuals whose variance falls along the dimensions, a centroid far from zero and a query
+/// near it.
 struct Group {
     dim: usize,
     vectors: Vec<f32>,
@@ -63,7 +64,7 @@ fn scan(
 }
 
 #[test]
-fn group_estimates_are_unbiased_and_as_close_as_foretold() {
+fn group_estimates_are_unbiased_and_have_the_predicted_error() {
     for dim in [5, 9, 31, 100, 130] {
         for bytes in [8, 11, 16, 24, 32, 47, 48, 64] {
             for metric in Metric::ALL {
@@ -78,7 +79,7 @@ fn group_estimates_are_unbiased_and_as_close_as_foretold() {
                     Metric::L2 => 2.0 * to_centre.sqrt(),
                     _ => group.query.iter().map(|q| q * q).sum::<f32>().sqrt(),
                 };
-                let (mut sum, mut square, mut foretold) = (0.0f64, 0.0f64, 0.0f64);
+                let (mut sum, mut square, mut predicted) = (0.0f64, 0.0f64, 0.0f64);
                 for (i, hit) in hits.iter().enumerate() {
                     assert_eq!(hit.id, 1000 + i as u32);
                     let residual = &group.residuals[i * dim..(i + 1) * dim];
@@ -87,16 +88,16 @@ fn group_estimates_are_unbiased_and_as_close_as_foretold() {
                     let error = f64::from(hit.distance - exact);
                     sum += error;
                     square += error * error;
-                    foretold += f64::from(codec.group_error() * scale * length).powi(2);
+                    predicted += f64::from(codec.group_error() * scale * length).powi(2);
                 }
                 let (mean, deviation) = (sum / 300.0, (square / 300.0).sqrt());
-                let foretold = (foretold / 300.0).sqrt();
-                // Factors and tables are rounded, which shows where a few dimensions have eight bits each.
+                let predicted = (predicted / 300.0).sqrt();
+                // The rounding of factors and tables is visible if a few dimensions have eight bits each.
                 let rounding = f64::from(scale * scale + to_centre) * 3e-3;
-                let case = format!("{metric} {dim} {bytes}: {mean} {deviation} {foretold} {rounding}");
+                let case = format!("{metric} {dim} {bytes}: {mean} {deviation} {predicted} {rounding}");
                 assert!(mean.abs() < 0.3 * deviation + rounding, "{case}");
                 assert!(
-                    deviation < 2.0 * foretold + rounding && foretold < 3.0 * deviation + rounding,
+                    deviation < 2.0 * predicted + rounding && predicted < 3.0 * deviation + rounding,
                     "{case}"
                 );
             }
@@ -105,16 +106,16 @@ fn group_estimates_are_unbiased_and_as_close_as_foretold() {
 }
 
 #[test]
-fn every_isa_scans_groups_alike() {
+fn every_isa_gives_the_same_hits_in_groups() {
     let bits = |hits: Vec<Neighbor>| -> Vec<(u32, u32)> {
         hits.iter().map(|hit| (hit.distance.to_bits(), hit.id)).collect()
     };
     for (dim, bytes) in [(3, 8), (9, 9), (17, 16), (64, 21), (100, 34), (100, 120), (300, 131)] {
         for kind in [CodeKind::Axes, CodeKind::RaBitQ { bits: 1 }, CodeKind::RaBitQ { bits: 5 }] {
             let group = Group::new(100, dim, 3);
-            let room = if kind == CodeKind::Axes { bytes } else { dim + 16 };
+            let bytes = if kind == CodeKind::Axes { bytes } else { dim + 16 };
             for metric in [Metric::L2, Metric::InnerProduct] {
-                let codec = group.codec(kind, room, metric);
+                let codec = group.codec(kind, bytes, metric);
                 let blocks = group.blocks(&codec);
                 let all = scan(Isa::Scalar, &codec, &group, &blocks, 100, f32::INFINITY).unwrap();
                 let mut sorted: Vec<f32> = all.iter().map(|hit| hit.distance).collect();
@@ -141,11 +142,11 @@ fn every_isa_scans_groups_alike() {
 }
 
 #[test]
-fn padding_lanes_are_zero_and_garbage_is_scanned_without_harm() {
+fn padding_lanes_are_zero_and_scans_of_garbage_give_no_nan() {
     let group = Group::new(33, 20, 3);
     let codec = group.codec(CodeKind::Axes, 17, Metric::L2);
     let mut blocks = group.blocks(&codec);
-    // The last block holds one code: 17 bytes of 32 times as many.
+    // The last block holds one code, so at most 17 of its 32 x 17 bytes are not zero.
     let last = &blocks[codec.block_bytes()..];
     assert!(last.iter().filter(|&&byte| byte != 0).count() <= 17);
     let garbage = gaussian(1, blocks.len(), 5);
@@ -166,7 +167,7 @@ fn product_codes_have_no_groups() {
     assert_eq!(codec.block_bytes(), 32 * codec.code_bytes());
 }
 
-/// The root mean square error of a group's estimates.
+/// Returns the root mean square error of the estimates of a group.
 fn error(codec: &Codec, group: &Group, blocks: &[u8]) -> f64 {
     let n = group.vectors.len() / group.dim;
     let hits = scan(Isa::best(), codec, group, blocks, n, f32::INFINITY).unwrap();
@@ -188,7 +189,7 @@ fn shorten(codec: &Codec, shorter: &Codec, group: &Group, blocks: &[u8]) -> Vec<
 }
 
 #[test]
-fn shortened_codes_are_nearly_as_good_as_those_trained_for_so_few_bytes() {
+fn shortened_codes_are_nearly_as_good_as_codes_trained_for_their_size() {
     for dim in [40, 128, 300] {
         for metric in Metric::ALL {
             let groups: Vec<Group> = (0..8).map(|seed| Group::new(300, dim, 3 * seed + 5)).collect();
@@ -228,7 +229,7 @@ fn shortened_codes_of_one_bit_a_dimension_keep_some_of_the_dimensions() {
 }
 
 #[test]
-fn only_fewer_bytes_are_shorter_and_product_codes_never_are() {
+fn codecs_are_shortened_to_fewer_bytes_only_and_product_codecs_never() {
     let group = Group::new(50, 64, 1);
     let codec = group.codec(CodeKind::Axes, 24, Metric::L2);
     for bytes in [0, 3, 7, 24, 25, 1000] {

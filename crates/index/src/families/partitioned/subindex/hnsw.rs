@@ -10,7 +10,7 @@ use crate::families::graph::adjacency::Adjacency;
 use crate::families::graph::grow::Growth;
 use crate::families::graph::walk::Links;
 use crate::partition::space::Space;
-use bathyal_vectors::progress::{Progress, Unheard};
+use bathyal_vectors::progress::{CancelOnly, Progress};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
@@ -46,7 +46,7 @@ pub(in super::super) fn arrange(
 pub(in super::super) struct Hnsw<'a> {
     space: &'a Space,
     own: &'a PartitionedOptions,
-    progress: Unheard<'a>,
+    progress: CancelOnly<'a>,
     /// The bottom first.
     pub(in super::super) layers: Vec<Adjacency>,
 }
@@ -69,7 +69,7 @@ impl<'a> Hnsw<'a> {
         own: &'a PartitionedOptions,
         progress: &'a dyn Progress,
     ) -> Result<Hnsw<'a>, IndexError> {
-        let mut hnsw = Hnsw { space, own, progress: Unheard(progress), layers: Vec::new() };
+        let mut hnsw = Hnsw { space, own, progress: CancelOnly(progress), layers: Vec::new() };
         for (layer, size) in sizes.iter().enumerate() {
             let degree = if layer == 0 { 2 * own.links } else { own.links };
             let graph = Adjacency::new(*size, degree)?;
@@ -88,7 +88,7 @@ impl<'a> Hnsw<'a> {
         own: &'a PartitionedOptions,
         progress: &'a dyn Progress,
     ) -> Result<Hnsw<'a>, IndexError> {
-        let mut hnsw = Hnsw { space, own, progress: Unheard(progress), layers: Vec::new() };
+        let mut hnsw = Hnsw { space, own, progress: CancelOnly(progress), layers: Vec::new() };
         for number in 0..grown.layers() {
             let layer = grown.layer(number);
             let count = if number == 0 { space.count() } else { layer.count() };

@@ -1,47 +1,49 @@
-//! A rotation whose matrix is of bytes: a quarter of the memory, and a quarter of what a query streams through its core.
+//! A rotation whose matrix consists of bytes. It takes a quarter of the memory of floats, and a query reads a
+//! quarter of the bytes.
 //!
-//! Each axis is rounded to 8 bits of a scale of its own and a query to 14 bits, so sums are whole numbers, the same on
-//! every instruction set. A code says far less of a vector than that: of codes below five bits a dimension the rounding
-//! is below a hundredth of the error.
+//! Each axis is rounded to 8 bits with its own scale, and a query to 14 bits, so sums are whole numbers, the
+//! same with every instruction set. Codes are far less precise: below five bits a dimension, the rounding is
+//! below a hundredth of the error of a code.
 
 #[cfg(target_arch = "x86_64")]
 use super::{bytes_avx2, bytes_avx512};
 #[cfg(target_arch = "x86_64")]
 use crate::distance::Isa;
 use crate::quantize::code::bytes::{Reader, Writer};
-use crate::quantize::code::{QuantizeError, held, nearest_whole};
+use crate::quantize::code::{QuantizeError, finite_or_zero, nearest_whole};
 use std::sync::OnceLock;
 
-/// Inputs whose weights lie together.
+/// Inputs whose weights are contiguous.
 pub(super) const QUAD: usize = 4;
-/// Axes of a register of AVX-512.
+/// Axes in a register of AVX-512.
 pub(super) const LANES: usize = 16;
-/// Axes that are summed in one pass over a query: the registers of two sums each.
+/// Axes that are summed in one pass over a query. Their two sums each fill the registers.
 pub(super) const PANEL: usize = 8 * LANES;
 /// Largest weight.
 const MOST_WEIGHT: f32 = 127.0;
 /// Largest value of a rounded query.
 const MOST_VALUE: f32 = 8191.0;
-/// Bits of a query's lower part.
+/// Bits of the lower part of a query value.
 const LOW_BITS: u32 = 7;
-/// What a query's upper part is raised by, so that it is not negative.
-const RAISED: i32 = 64;
-/// Share of an axis's square that rounding may take. Weights that are spread evenly lose 0.0001 of it; on an axis along
-/// few inputs the small weights would vanish.
+/// Constant that is added to the upper part of a query value, so that it is not negative.
+const UPPER_OFFSET: i32 = 64;
+/// Largest squared rounding error of an axis, relative to its squared length. Weights of similar size have
+/// 0.0001. On an axis along few inputs the small weights would vanish.
 const MOST_ERROR: f64 = 1e-3;
 
-/// See the module's description.
+/// A rotation whose matrix consists of bytes.
 #[derive(Clone, Debug)]
 pub(in super::super) struct ByteRotation {
     dim: usize,
     kept: usize,
-    /// Panels of up to [`PANEL`] axes, filled up with zeros to [`LANES`]: for each four inputs the four weights of each axis.
+    /// Panels of up to [`PANEL`] axes, padded with zeros to a multiple of [`LANES`]. For each four inputs a
+    /// panel has the four weights of each axis.
     panels: Vec<i8>,
-    /// What a weight of 1 stands for, by axis.
+    /// Scale of the weights of each axis.
     scales: Vec<f32>,
-    /// The sum of each axis's weights.
+    /// Sum of the weights of each axis.
     sums: Vec<i32>,
-    /// The matrix as floats, once something is encoded.
+    /// The matrix as floats; computed by the first encoding.
     floats: OnceLock<Vec<f32>>,
 }
 
@@ -52,15 +54,18 @@ impl PartialEq for ByteRotation {
     }
 }
 
-/// One panel: its weights, and where its axes begin and how many registers they take.
+/// The weights of up to [`PANEL`] axes.
 pub(super) struct Panel<'a> {
     pub(super) weights: &'a [i8],
+    /// First axis of the panel.
     pub(super) first: usize,
+    /// Registers that its axes take.
     pub(super) registers: usize,
 }
 
 impl ByteRotation {
-    /// Rounds the `dim x kept` weights of a rotation by inputs; `None` where an axis would lose too much.
+    /// Rounds the weights of a rotation (`dim x kept`, input by input); `None` if the error of an axis would
+    /// be too large.
     pub(super) fn round(columns: &[f32], dim: usize, kept: usize) -> Option<Self> {
         let mut largest = vec![0.0_f32; kept];
         let by_input = || columns.chunks_exact(kept);
@@ -77,12 +82,12 @@ impl ByteRotation {
                 errors[axis] += f64::from(exact - rounded).powi(2);
             }
         }
-        let near = errors.iter().zip(&squares).all(|(error, square)| *error <= MOST_ERROR * square);
-        let held = scales.iter().all(|scale| *scale > 0.0);
-        (near && held).then(|| ByteRotation::new(dim, scales, &weights))
+        let is_precise = errors.iter().zip(&squares).all(|(error, square)| *error <= MOST_ERROR * square);
+        let has_scales = scales.iter().all(|scale| *scale > 0.0);
+        (is_precise && has_scales).then(|| ByteRotation::new(dim, scales, &weights))
     }
 
-    /// Of `dim x kept` weights by inputs, as they are written.
+    /// Creates a rotation of weights in their serialised order: `dim x kept`, input by input.
     fn new(dim: usize, scales: Vec<f32>, weights: &[u8]) -> Self {
         let kept = scales.len();
         let (width, quads) = (kept.next_multiple_of(LANES), dim.div_ceil(QUAD));
@@ -91,8 +96,8 @@ impl ByteRotation {
         for (input, column) in weights.chunks_exact(kept).enumerate() {
             for (axis, weight) in column.iter().enumerate() {
                 let first = axis / PANEL * PANEL;
-                let of_panel = (width - first).min(PANEL);
-                let at = first * quads + input / QUAD * of_panel + axis - first;
+                let panel_width = (width - first).min(PANEL);
+                let at = first * quads + input / QUAD * panel_width + axis - first;
                 panels[at * QUAD + input % QUAD] = weight.cast_signed();
                 sums[axis] += i32::from(weight.cast_signed());
             }
@@ -121,14 +126,14 @@ impl ByteRotation {
         })
     }
 
-    /// The weight of input `input` in axis `axis`.
+    /// Returns the weight of input `input` in axis `axis`.
     fn weight(&self, input: usize, axis: usize) -> i8 {
         let (first, quads) = (axis / PANEL * PANEL, self.quads());
-        let of_panel = (self.kept.next_multiple_of(LANES) - first).min(PANEL);
-        self.panels[(first * quads + input / QUAD * of_panel + axis - first) * QUAD + input % QUAD]
+        let panel_width = (self.kept.next_multiple_of(LANES) - first).min(PANEL);
+        self.panels[(first * quads + input / QUAD * panel_width + axis - first) * QUAD + input % QUAD]
     }
 
-    /// The matrix as floats, by inputs: what encoders multiply with.
+    /// Returns the matrix as floats, `dim x kept`, which encoders multiply with.
     pub(super) fn columns(&self) -> &[f32] {
         self.floats.get_or_init(|| {
             let row = |input| {
@@ -138,7 +143,7 @@ impl ByteRotation {
         })
     }
 
-    /// Writes the rotated `row` to the first values of `out`; `parts` is memory to work in.
+    /// Writes the rotated `row` to the first values of `out`. `parts` is scratch memory.
     pub(super) fn apply(&self, row: &[f32], parts: &mut QueryParts, out: &mut [f32]) {
         parts.split(row);
         let QueryParts { unit, parts, upper, lower } = parts;
@@ -151,7 +156,7 @@ impl ByteRotation {
         }
         let sums = upper.iter().zip(lower.iter()).zip(&self.sums);
         for ((out, scale), ((upper, lower), sum)) in out.iter_mut().zip(&self.scales).zip(sums) {
-            let upper = (upper - RAISED * sum) as f32 * (1 << LOW_BITS) as f32;
+            let upper = (upper - UPPER_OFFSET * sum) as f32 * (1 << LOW_BITS) as f32;
             *out = (upper + *lower as f32) * (*unit * scale);
         }
     }
@@ -163,7 +168,7 @@ impl ByteRotation {
         writer.bytes(&(0..self.dim).flat_map(column).collect::<Vec<u8>>());
     }
 
-    /// Reads what [`ByteRotation::write`] wrote after the number of axes.
+    /// Reads the bytes of [`ByteRotation::write`] after the number of axes.
     pub(super) fn read(dim: usize, kept: usize, reader: &mut Reader<'_>) -> Result<Self, QuantizeError> {
         let scales = reader.floats(kept)?;
         let weights = reader.take(dim * kept)?;
@@ -174,12 +179,12 @@ impl ByteRotation {
     }
 }
 
-/// A vector to rotate, rounded, and its sums.
+/// A rounded vector to rotate, and its sums; scratch memory.
 #[derive(Clone, Debug, Default)]
 pub(in crate::quantize) struct QueryParts {
-    /// What a value of 1 stands for.
+    /// Scale of the rounded values.
     unit: f32,
-    /// Of each four values their upper parts, raised, and their lower parts: 7 bits each.
+    /// For each four values, their upper parts plus [`UPPER_OFFSET`], then their lower parts: 7 bits each.
     parts: Vec<[u8; 2 * QUAD]>,
     upper: Vec<i32>,
     lower: Vec<i32>,
@@ -189,13 +194,14 @@ impl QueryParts {
     fn split(&mut self, row: &[f32]) {
         let largest = row.iter().fold(0.0_f32, |most, value| most.max(value.abs()));
         let inverse;
-        (self.unit, inverse) = held(largest / MOST_VALUE, MOST_VALUE / largest);
+        (self.unit, inverse) = finite_or_zero(largest / MOST_VALUE, MOST_VALUE / largest);
         self.parts.clear();
         self.parts.extend(row.chunks(QUAD).map(|values| {
-            let mut parts = [RAISED as u8, RAISED as u8, RAISED as u8, RAISED as u8, 0, 0, 0, 0];
+            let upper_zero = UPPER_OFFSET as u8;
+            let mut parts = [upper_zero, upper_zero, upper_zero, upper_zero, 0, 0, 0, 0];
             for (i, value) in values.iter().enumerate() {
                 let rounded = nearest_whole(value * inverse);
-                parts[i] = ((rounded >> LOW_BITS) + RAISED) as u8;
+                parts[i] = ((rounded >> LOW_BITS) + UPPER_OFFSET) as u8;
                 parts[QUAD + i] = (rounded & ((1 << LOW_BITS) - 1)) as u8;
             }
             parts
@@ -203,11 +209,12 @@ impl QueryParts {
     }
 }
 
-/// Sums weights times upper and lower parts, by axis.
+/// Sums the weights times the upper parts, and times the lower parts, for each axis.
 fn sum(panel: &Panel<'_>, parts: &[[u8; 2 * QUAD]], upper: &mut [i32], lower: &mut [i32]) {
     #[cfg(target_arch = "x86_64")]
     match Isa::best() {
-        // SAFETY: the CPU has the instructions; the slices are those of the panel. (Bench: `group_table`, prepare.)
+        // SAFETY: the CPU has the instructions; the slices have the lengths of the panel. (Bench:
+        // `group_table`, prepare.)
         Isa::Avx512Vnni => return unsafe { bytes_avx512::sum(panel, parts, upper, lower) },
         // SAFETY: as above.
         Isa::Avx2 | Isa::Avx512 => return unsafe { bytes_avx2::sum(panel, parts, upper, lower) },
@@ -216,7 +223,7 @@ fn sum(panel: &Panel<'_>, parts: &[[u8; 2 * QUAD]], upper: &mut [i32], lower: &m
     sum_scalar(panel, parts, upper, lower);
 }
 
-/// The reference, and the kernel of CPUs without one.
+/// The reference kernel, and the kernel for CPUs without another.
 fn sum_scalar(panel: &Panel<'_>, parts: &[[u8; 2 * QUAD]], upper: &mut [i32], lower: &mut [i32]) {
     upper.fill(0);
     lower.fill(0);
@@ -242,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn sums_are_those_of_the_rounded_matrix_on_every_instruction_set() {
+    fn sums_equal_those_of_the_rounded_matrix_with_every_instruction_set() {
         for (dim, kept) in [(1, 1), (3, 2), (16, 16), (33, 17), (100, 96), (130, 129), (300, 290), (64, 400)]
         {
             let rotation = ByteRotation::round(&columns(dim, kept), dim, kept).expect("even weights");
@@ -277,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn the_largest_sums_are_held() {
+    fn the_largest_sums_do_not_overflow() {
         let dim = 65_536;
         let columns: Vec<f32> = (0..dim * 2).map(|i| if i % 2 == 0 { 1.0 } else { -1.0 }).collect();
         let rotation = ByteRotation::round(&columns, dim, 2).expect("even weights");
@@ -292,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn an_axis_that_rounding_would_change_is_kept_as_it_is() {
+    fn axes_that_rounding_would_change_too_much_are_not_rounded() {
         let mut columns = columns(400, 8);
         columns[5] = 10.0;
         assert!(ByteRotation::round(&columns, 400, 8).is_none());

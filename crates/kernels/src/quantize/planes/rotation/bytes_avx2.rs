@@ -1,22 +1,23 @@
-//! Byte rotations with AVX2: products of 7 and 8 bits, whose sums of two are still 16-bit numbers.
+//! Byte rotations with AVX2. Sums of two products of 7 and 8 bits are 16-bit numbers.
 
 use super::bytes::{LANES, Panel, QUAD};
 use std::arch::x86_64::*;
 
-/// Registers of a pass: two to each of AVX-512.
+/// Registers in a pass.
 const AT_ONCE: usize = 4;
-/// Axes of a register.
+/// Axes in a register.
 const AXES: usize = 8;
 
 /// # Safety
-/// The CPU has AVX2. The panel has `parts.len()` quads of its axes, `upper` and `lower` a value for each axis.
+/// The CPU has AVX2. The panel has `parts.len()` quads of its axes, `upper` and `lower` a value for each
+/// axis.
 #[target_feature(enable = "avx2")]
 pub(super) unsafe fn sum(panel: &Panel<'_>, parts: &[[u8; 2 * QUAD]], upper: &mut [i32], lower: &mut [i32]) {
     let axes = panel.registers * LANES;
     assert!(panel.weights.len() >= parts.len() * axes * QUAD && upper.len().min(lower.len()) >= axes);
     let mut first = 0;
     while first < axes {
-        // SAFETY: the axes from `first` on are those of the panel.
+        // SAFETY: the axes from `first` on are within the panel.
         unsafe {
             if first + AT_ONCE * AXES <= axes {
                 registers::<AT_ONCE>(panel, parts, first, upper, lower);
@@ -43,7 +44,7 @@ unsafe fn registers<const N: usize>(
     let stride = panel.registers * LANES * QUAD;
     let ones = _mm256_set1_epi16(1);
     let (mut uppers, mut lowers) = ([_mm256_setzero_si256(); N], [_mm256_setzero_si256(); N]);
-    // Two products of 127 and 127 are less than 2^15.
+    // The sum of two products of 127 and 127 is less than 2^15.
     let products = |part, weight| _mm256_madd_epi16(_mm256_maddubs_epi16(part, weight), ones);
     for (quad, parts) in parts.iter().enumerate() {
         let [high, low] = [0, QUAD].map(|at| {

@@ -1,15 +1,16 @@
-//! Byte rotations with VNNI: four products and their sum in one instruction.
+//! Byte rotations with AVX-512 VNNI, which computes four products and their sum in one instruction.
 
 use super::bytes::{LANES, PANEL, Panel, QUAD};
 use std::arch::x86_64::*;
 
 /// # Safety
-/// The CPU has AVX-512 F and VNNI. The panel has `parts.len()` quads of its axes, `upper` and `lower` a value for each axis.
+/// The CPU has AVX-512 F and VNNI. The panel has `parts.len()` quads of its axes, `upper` and `lower` a value
+/// for each axis.
 #[target_feature(enable = "avx512f,avx512vnni")]
 pub(super) unsafe fn sum(panel: &Panel<'_>, parts: &[[u8; 2 * QUAD]], upper: &mut [i32], lower: &mut [i32]) {
     let axes = panel.registers * LANES;
     assert!(panel.weights.len() >= parts.len() * axes * QUAD && upper.len().min(lower.len()) >= axes);
-    // SAFETY: the caller's promise, and what was checked above.
+    // SAFETY: the caller guarantees the instructions; the lengths are checked above.
     unsafe {
         match panel.registers {
             1 => registers::<1>(panel, parts, upper, lower),
@@ -25,7 +26,7 @@ pub(super) unsafe fn sum(panel: &Panel<'_>, parts: &[[u8; 2 * QUAD]], upper: &mu
 }
 
 /// # Safety
-/// As [`sum`], of a panel of `N` registers.
+/// As [`sum`], for a panel of `N` registers.
 #[inline]
 #[target_feature(enable = "avx512f,avx512vnni")]
 unsafe fn registers<const N: usize>(
@@ -46,7 +47,7 @@ unsafe fn registers<const N: usize>(
             *upper = _mm512_dpbusd_epi32(*upper, high, weight);
             *lower = _mm512_dpbusd_epi32(*lower, low, weight);
         }
-        // SAFETY: at most one past the end.
+        // SAFETY: the address is at most one past the end.
         weights = unsafe { weights.add(N * 64) };
     }
     for (register, sums) in uppers.into_iter().zip(lowers).enumerate() {

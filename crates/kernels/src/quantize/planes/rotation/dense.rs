@@ -1,9 +1,10 @@
-//! One vector times a matrix of floats.
+//! The product of one vector and a matrix of floats.
 
 #[cfg(target_arch = "x86_64")]
 use crate::distance::Isa;
 
-/// Adds `row[i]` times column `i` to `out`; the same floats on every instruction set, as nothing is fused.
+/// Adds `row[i]` times column `i` to `out`, for each `i`. Multiplications and additions are not fused, so the
+/// floats are the same with every instruction set.
 pub(super) fn sum_columns(row: &[f32], columns: &[f32], out: &mut [f32]) {
     #[cfg(target_arch = "x86_64")]
     match Isa::best() {

@@ -1,4 +1,5 @@
-//! Orthogonal maps: fast random ones for RaBitQ, dense ones (principal axes) for allocated bits, of bytes or of floats.
+//! Rotations: fast random ones for RaBitQ, and dense ones (principal axes) in bytes or in floats for
+//! allocated bits.
 
 mod bytes;
 #[cfg(target_arch = "x86_64")]
@@ -15,15 +16,17 @@ use crate::quantize::code::bytes::{Reader, Writer};
 use bytes::ByteRotation;
 pub(super) use bytes::QueryParts;
 use dense::sum_columns;
-use hadamard::{ROUNDS, add_partners, blocks, flip, turn};
+use hadamard::{ROUNDS, add_partners, flip_signs, hadamard_block, rotate};
 
+/// A rotation of vectors of `dim` values.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Rotation {
-    /// Rounds of random signs and two overlapping Hadamard blocks of a power of two: `O(d log d)`, any `d`.
+    /// Rounds of random signs and of two overlapping Hadamard blocks, whose sizes are powers of two:
+    /// `O(d log d)`, any `d`.
     Hadamard { signs: Vec<u8>, dim: usize },
-    /// `kept` orthonormal rows of `dim`, stored by columns: `dim x kept`.
+    /// A matrix of `kept` orthonormal rows of `dim` values, stored by columns: `dim x kept`.
     Dense { columns: Vec<f32>, dim: usize, kept: usize },
-    /// The same, nearly, in bytes.
+    /// A dense matrix that is rounded to bytes.
     Bytes(Box<ByteRotation>),
 }
 
@@ -34,13 +37,14 @@ impl Rotation {
         Rotation::Hadamard { signs, dim }
     }
 
-    /// A dense rotation by `dim x kept` weights, of bytes if `rounded` and they can be.
+    /// Creates a dense rotation of `dim x kept` weights. If `rounded`, it is stored in bytes, if these are
+    /// precise enough.
     pub(super) fn dense(columns: Vec<f32>, dim: usize, kept: usize, rounded: bool) -> Self {
         let bytes = if rounded { ByteRotation::round(&columns, dim, kept) } else { None };
         bytes.map_or(Rotation::Dense { columns, dim, kept }, |bytes| Rotation::Bytes(Box::new(bytes)))
     }
 
-    /// Of a dense rotation, the axes that are kept.
+    /// Returns the number of axes of a dense rotation; `None` for a Hadamard rotation.
     pub(super) fn axes(&self) -> Option<usize> {
         match self {
             Rotation::Hadamard { .. } => None,
@@ -49,19 +53,19 @@ impl Rotation {
         }
     }
 
-    /// True of a matrix of bytes.
+    /// Returns true if the matrix consists of bytes.
     pub(super) fn is_of_bytes(&self) -> bool {
         matches!(self, Rotation::Bytes(_))
     }
 
-    /// Writes the rotated `row`, a query, to `out` (at least as long as the rows that are kept; the rest becomes 0); `parts` is
-    /// memory to work in.
+    /// Writes the rotated `row`, a query, to `out`. `out` holds at least the kept values; the rest of it
+    /// becomes 0. `parts` is scratch memory.
     pub(super) fn apply(&self, row: &[f32], parts: &mut QueryParts, out: &mut [f32]) {
         match self {
             Rotation::Hadamard { signs, dim } => {
                 out[..*dim].copy_from_slice(row);
                 out[*dim..].fill(0.0);
-                turn(&mut out[..*dim], signs);
+                rotate(&mut out[..*dim], signs);
             }
             Rotation::Dense { columns, kept, .. } => {
                 out.fill(0.0);
@@ -74,7 +78,7 @@ impl Rotation {
         }
     }
 
-    /// Rotates the `n x dim` `rows`, vectors to encode; rows of `out` are `stride` values apart.
+    /// Rotates the `n x dim` `rows`, which are vectors to encode. Rows of `out` are `stride` values apart.
     pub(super) fn apply_rows(&self, rows: &[f32], stride: usize, out: &mut [f32]) {
         match self {
             Rotation::Hadamard { dim, .. } => {
@@ -95,18 +99,18 @@ impl Rotation {
         }
     }
 
-    /// Writes the inverse (transpose) applied to `rotated` to `out` (`dim` values).
+    /// Applies the inverse (the transpose) to `rotated` and writes the result to `out` (`dim` values).
     pub(super) fn invert(&self, rotated: &[f32], out: &mut [f32]) {
         match self {
             Rotation::Hadamard { signs, dim } => {
                 out.copy_from_slice(&rotated[..*dim]);
                 for round in (0..ROUNDS).rev() {
-                    blocks(out, round % 2 == 1, |part| add_partners(part, 1));
-                    flip(out, signs, round * dim);
+                    hadamard_block(out, round % 2 == 1, |part| add_partners(part, 1));
+                    flip_signs(out, signs, round * dim);
                 }
             }
-            Rotation::Dense { columns, kept, .. } => undo(columns, *kept, rotated, out),
-            Rotation::Bytes(rotation) => undo(rotation.columns(), rotation.kept(), rotated, out),
+            Rotation::Dense { columns, kept, .. } => apply_transpose(columns, *kept, rotated, out),
+            Rotation::Bytes(rotation) => apply_transpose(rotation.columns(), rotation.kept(), rotated, out),
         }
     }
 
@@ -124,25 +128,26 @@ impl Rotation {
         }
     }
 
-    /// Reads a rotation of `dim` dimensions that keeps at most `room` of them, `of_bytes` if it is dense and written so.
+    /// Reads a rotation of `dim` dimensions that keeps at most `most` of them. `byte_rotation` is true if a
+    /// dense rotation is stored in bytes.
     pub(super) fn read(
         dim: usize,
-        room: usize,
-        of_bytes: bool,
+        most: usize,
+        byte_rotation: bool,
         reader: &mut Reader<'_>,
     ) -> Result<Self, QuantizeError> {
         let kept = reader.u32()? as usize;
         if kept == 0 {
-            if dim > room {
+            if dim > most {
                 return Err(QuantizeError::Malformed("fewer coded dimensions than rotated ones"));
             }
             let signs = reader.take((ROUNDS * dim).div_ceil(8))?.to_vec();
             return Ok(Rotation::Hadamard { signs, dim });
         }
-        if kept > room || kept > dim {
+        if kept > most || kept > dim {
             return Err(QuantizeError::Malformed("more rotated dimensions than coded ones"));
         }
-        if of_bytes {
+        if byte_rotation {
             return Ok(Rotation::Bytes(Box::new(ByteRotation::read(dim, kept, reader)?)));
         }
         let columns = reader.floats(dim * kept)?;
@@ -150,8 +155,8 @@ impl Rotation {
     }
 }
 
-/// The transpose of a dense rotation.
-fn undo(columns: &[f32], kept: usize, rotated: &[f32], out: &mut [f32]) {
+/// Applies the transpose of a dense rotation.
+fn apply_transpose(columns: &[f32], kept: usize, rotated: &[f32], out: &mut [f32]) {
     for (o, column) in out.iter_mut().zip(columns.chunks_exact(kept)) {
         *o = rotated.iter().zip(column).map(|(r, c)| r * c).sum();
     }
@@ -159,21 +164,21 @@ fn undo(columns: &[f32], kept: usize, rotated: &[f32], out: &mut [f32]) {
 
 #[cfg(test)]
 mod tests {
-    use super::hadamard::turn_rounds;
+    use super::hadamard::rotate_rounds;
     use super::*;
 
     #[test]
-    fn turns_are_the_same_on_this_cpu_as_on_any_and_can_be_undone() {
+    fn hadamard_rotations_equal_those_of_the_scalar_function_and_can_be_inverted() {
         for dim in [1, 2, 7, 15, 16, 17, 31, 33, 64, 100, 130, 300] {
             let mut random = Random::new(dim as u64);
             let row: Vec<f32> = (0..dim).map(|_| random.normal() as f32).collect();
             let rotation = Rotation::random(dim, 3);
-            let (mut here, mut anywhere, mut back) = (vec![0.0; dim], row.clone(), vec![0.0; dim]);
-            rotation.apply(&row, &mut QueryParts::default(), &mut here);
+            let (mut rotated, mut expected, mut back) = (vec![0.0; dim], row.clone(), vec![0.0; dim]);
+            rotation.apply(&row, &mut QueryParts::default(), &mut rotated);
             let Rotation::Hadamard { signs, .. } = &rotation else { panic!("another rotation") };
-            turn_rounds(&mut anywhere, signs, |part| add_partners(part, 1));
-            assert_eq!(here, anywhere);
-            rotation.invert(&here, &mut back);
+            rotate_rounds(&mut expected, signs, |part| add_partners(part, 1));
+            assert_eq!(rotated, expected);
+            rotation.invert(&rotated, &mut back);
             assert!(row.iter().zip(&back).all(|(a, b)| (a - b).abs() < 1e-5), "{dim}");
         }
     }

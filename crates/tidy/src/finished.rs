@@ -1,0 +1,53 @@
+//! The folders that must pass the strict checks.
+//!
+//! The strict checks are [`words`](crate::words) and the limit
+//! [`MAX_FINISHED_LINES`](crate::functions::MAX_FINISHED_LINES) of [`functions`](crate::functions). Files
+//! outside of these folders do not all pass them yet.
+
+use crate::tree::SourceFile;
+
+/// Finished folders and files, as paths from the root of the repository. Add a folder when all its files
+/// pass.
+pub const FINISHED: &[&str] = &["crates/kernels", "crates/tidy", "crates/vectors"];
+
+/// Returns the files in [`FINISHED`] folders.
+pub fn files(files: &[SourceFile]) -> Vec<SourceFile> {
+    let is_finished = |file: &&SourceFile| FINISHED.iter().any(|folder| is_in(&file.name, folder));
+    files.iter().filter(is_finished).cloned().collect()
+}
+
+/// Finds the entries of [`FINISHED`] that match no file, such as folders that were renamed.
+pub fn missing_folders(files: &[SourceFile]) -> Vec<String> {
+    let is_missing = |folder: &&&str| !files.iter().any(|file| is_in(&file.name, folder));
+    let complaint = |folder: &&str| format!("crates/tidy/src/finished.rs:1: '{folder}' has no files");
+    FINISHED.iter().filter(is_missing).map(complaint).collect()
+}
+
+/// Returns true if the file `name` is in `folder`, or is the file `folder`.
+fn is_in(name: &str, folder: &str) -> bool {
+    name.strip_prefix(folder).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn file(name: &str) -> SourceFile {
+        SourceFile { name: name.to_owned(), bytes: 0, text: Some(String::new()) }
+    }
+
+    #[test]
+    fn only_files_in_the_folders_are_finished() {
+        let all = [file("crates/tidy/src/lib.rs"), file("crates/tidy2/src/lib.rs"), file("tidy.rs")];
+        let finished: Vec<String> = files(&all).into_iter().map(|file| file.name).collect();
+        assert_eq!(finished, ["crates/tidy/src/lib.rs"]);
+        assert!(is_in("a/b.rs", "a/b.rs") && !is_in("a/b.rs", "a/b"));
+    }
+
+    #[test]
+    fn folders_without_files_are_found() {
+        assert_eq!(missing_folders(&[]).len(), FINISHED.len());
+        let all: Vec<SourceFile> = FINISHED.iter().map(|folder| file(&format!("{folder}/a.rs"))).collect();
+        assert_eq!(missing_folders(&all), Vec::<String>::new());
+    }
+}
