@@ -1,7 +1,9 @@
-//! Which keys a name has: those that were typed or, where an earlier version wrote the index, their encoded form.
+//! The two spellings of a name as a key: as it was typed or, for indexes written by earlier versions,
+//! percent-encoded.
 //!
-//! What stands under the typed keys comes first. What stands under the encoded ones alone is found, replaced and removed there, so
-//! that one name never has two indexes in silence. Names that both spell alike take no request more.
+//! The typed keys are looked up first. An index that exists only under the encoded keys is found, replaced
+//! and removed there, so that one name never has two indexes unnoticed. A name with the same key in both
+//! spellings takes no additional request.
 
 use super::layout::{Layout, Spelling};
 use super::record::Record;
@@ -11,42 +13,47 @@ use bathyal_store::{Replace, StoreError, Traffic, check_name};
 use futures_util::{StreamExt, TryStreamExt};
 use std::path::Path;
 
-/// Names that are looked at together.
-const LISTED_AT_ONCE: usize = 32;
-/// Bytes that the files of an index add to its key at most: `/`, the generation, `/changes/`, the log, `/`, a number; and in a
-/// collection the name of a segment.
-const FILE_BYTES: usize = 128;
+/// The number of names that are looked up concurrently.
+const CONCURRENT_LOOKUPS: usize = 32;
+/// The most bytes that the files of an index add to its key: `/`, the generation, `/changes/`, the log, `/`,
+/// a number; and in a collection the name of a segment.
+const MAX_FILE_KEY_BYTES: usize = 128;
 
 impl BucketStore {
-    /// The stores of the keys that `name` may have, in the order in which they are looked at. None of them has another one.
+    /// Returns a store for each spelling that `name` may have, in the order in which they are looked up. Each
+    /// of these stores uses one spelling only.
     pub(super) fn spellings(&self, name: &str) -> Vec<BucketStore> {
-        if self.settled {
+        if self.one_spelling {
             return vec![self.clone()];
         }
-        let encoded = self.spelled(Spelling::Encoded);
+        let encoded = self.with_spelling(Spelling::Encoded);
         let differs = encoded.layout.index(name) != self.layout.index(name);
-        [Some(self.with(self.layout.clone())), differs.then_some(encoded)].into_iter().flatten().collect()
+        [Some(self.with_layout(self.layout.clone())), differs.then_some(encoded)]
+            .into_iter()
+            .flatten()
+            .collect()
     }
 
-    /// The store of names that are spelled like this.
-    pub(super) fn spelled(&self, spelling: Spelling) -> BucketStore {
-        self.with(self.layout.spelled(spelling))
+    /// Returns the store whose names have this spelling only.
+    pub(super) fn with_spelling(&self, spelling: Spelling) -> BucketStore {
+        self.with_layout(self.layout.with_spelling(spelling))
     }
 
-    fn with(&self, layout: Layout) -> BucketStore {
-        BucketStore { layout, settled: true, ..self.clone() }
+    fn with_layout(&self, layout: Layout) -> BucketStore {
+        BucketStore { layout, one_spelling: true, ..self.clone() }
     }
 
-    /// Where `name` stands, and its record; the first place, and `None`, if it stands nowhere.
-    pub(super) fn standing(
+    /// Returns the store of the spelling under which `name` is published, and its record; the store of the
+    /// first spelling and `None` if it is not published.
+    pub(super) fn find_published(
         &self,
         name: &str,
         traffic: &Traffic,
     ) -> Result<(BucketStore, Option<Record>), StoreError> {
-        wait_for(self.find_standing(name, traffic))?
+        wait_for(self.find_published_async(name, traffic))?
     }
 
-    async fn find_standing(
+    async fn find_published_async(
         &self,
         name: &str,
         traffic: &Traffic,
@@ -61,58 +68,63 @@ impl BucketStore {
         Ok((spellings.swap_remove(0), None))
     }
 
-    /// Where `name` is written, and whether something stands there that is replaced.
-    pub(super) fn writable(&self, name: &str, replace: Replace) -> Result<(BucketStore, bool), StoreError> {
+    /// Returns the store of the spelling under which `name` is to be written, and true if a published
+    /// generation would be replaced.
+    pub(super) fn writable_store(
+        &self,
+        name: &str,
+        replace: Replace,
+    ) -> Result<(BucketStore, bool), StoreError> {
         check_name(name)?;
         if name.contains(char::is_control) {
             return Err(StoreError::Name { name: name.to_owned() });
         }
-        let (store, record) = self.standing(name, &self.traffic)?;
+        let (store, record) = self.find_published(name, &self.traffic)?;
         let path = store.layout.path(name);
         if replace == Replace::Never && record.is_some() {
             return Err(StoreError::Exists { path });
         }
         if record.is_none() && store.layout.index(name).as_ref().contains('\\') {
             return Err(StoreError::Address(format!(
-                "{}: has a backslash in it, which some stores take for a slash; choose another name",
+                "{}: the name contains a backslash, which some stores treat as a slash; choose another name",
                 path.display()
             )));
         }
         let bytes = store.layout.index(name).as_ref().len();
-        if bytes + FILE_BYTES > MOST_KEY_BYTES {
+        if bytes + MAX_FILE_KEY_BYTES > MOST_KEY_BYTES {
             return Err(StoreError::Address(format!(
-                "{}: is too long: its key has {bytes} bytes and can have {}, since stores take {MOST_KEY_BYTES} and files of an \
-                 index add up to {FILE_BYTES}; shorten the names",
+                "{}: is too long: its key has {bytes} bytes and can have at most {}, since stores allow {MOST_KEY_BYTES} \
+                 and the files of an index add up to {MAX_FILE_KEY_BYTES}; shorten the names",
                 path.display(),
-                MOST_KEY_BYTES - FILE_BYTES
+                MOST_KEY_BYTES - MAX_FILE_KEY_BYTES
             )));
         }
         Ok((store, record.is_some()))
     }
 
-    /// The store with keys of one spelling for all names: the typed one, unless generations stand in the folder of the encoded one
-    /// alone. For a store of which all generations belong together.
+    /// Returns the store with one spelling for all names: the typed one, unless there are generations only in
+    /// the folder of the encoded one. For a store whose generations all belong together.
     ///
     /// # Errors
-    /// [`StoreError`] if the store does not answer. It is asked only where the two differ.
+    /// [`StoreError`] if the store does not respond. Requests are sent only if the two spellings differ.
     pub fn settle(self) -> Result<BucketStore, StoreError> {
-        let encoded = self.spelled(Spelling::Encoded);
-        let typed = self.with(self.layout.clone());
-        if encoded.layout.folder() == typed.layout.folder() || typed.any_stands(&typed.names()?)? {
+        let encoded = self.with_spelling(Spelling::Encoded);
+        let typed = self.with_layout(self.layout.clone());
+        if encoded.layout.folder() == typed.layout.folder() || typed.any_published(&typed.names()?)? {
             return Ok(typed);
         }
-        let stands = encoded.any_stands(&encoded.names()?)?;
-        Ok(if stands { encoded } else { typed })
+        let is_encoded = encoded.any_published(&encoded.names()?)?;
+        Ok(if is_encoded { encoded } else { typed })
     }
 
-    /// The names of folders in the bucket that generations may have, in order.
+    /// Returns the names, sorted, of the folders in the bucket that may be generations.
     ///
     /// # Errors
-    /// [`StoreError`] if the store does not answer.
+    /// [`StoreError`] if the store does not respond.
     pub fn names(&self) -> Result<Vec<String>, StoreError> {
         let mut names = self.names_below(&self.layout)?;
-        let encoded = self.layout.spelled(Spelling::Encoded);
-        if !self.settled && encoded.folder() != self.layout.folder() {
+        let encoded = self.layout.with_spelling(Spelling::Encoded);
+        if !self.one_spelling && encoded.folder() != self.layout.folder() {
             names.extend(self.names_below(&encoded)?);
         }
         names.sort();
@@ -120,45 +132,47 @@ impl BucketStore {
         Ok(names)
     }
 
-    /// The same of a folder in the bucket, which may be a generation or none.
+    /// Returns the names, sorted, of the folders within the folder `folder` of the bucket, which may itself
+    /// be a generation.
     ///
     /// # Errors
     /// As [`BucketStore::names`].
     pub fn names_in(&self, folder: &str) -> Result<Vec<String>, StoreError> {
         let mut names = Vec::new();
         for store in self.spellings(folder) {
-            names.extend(self.names_below(&store.layout.inside(folder))?);
+            names.extend(self.names_below(&store.layout.subfolder(folder))?);
         }
         names.sort();
         names.dedup();
         Ok(names)
     }
 
-    /// Whether one of `names` stands in the folder `folder` of the bucket, or in the store's own folder. They are looked at from the
-    /// last one on. A folder that a server keeps although it is empty has names, and nothing stands there.
+    /// Returns true if one of `names` is published in the folder `folder` of the bucket, or in the store's
+    /// own folder. The names are looked up from the last one on. A folder that a server keeps although it is
+    /// empty is listed as a name, but is not published.
     ///
     /// # Errors
     /// As [`BucketStore::names`].
     pub fn stands_in(&self, folder: Option<&str>, names: &[String]) -> Result<bool, StoreError> {
-        let Some(folder) = folder else { return self.any_stands(names) };
+        let Some(folder) = folder else { return self.any_published(names) };
         for store in self.spellings(folder) {
-            if store.with(store.layout.inside(folder)).any_stands(names)? {
+            if store.with_layout(store.layout.subfolder(folder)).any_published(names)? {
                 return Ok(true);
             }
         }
         Ok(false)
     }
 
-    fn any_stands(&self, names: &[String]) -> Result<bool, StoreError> {
-        let look = |name: &String| {
+    fn any_published(&self, names: &[String]) -> Result<bool, StoreError> {
+        let lookup = |name: &String| {
             let name = name.clone();
-            async move { Ok::<_, StoreError>(self.find_standing(&name, &self.traffic).await?.1.is_some()) }
+            async move { Ok::<_, StoreError>(self.find_published_async(&name, &self.traffic).await?.1.is_some()) }
         };
-        let looks = futures_util::stream::iter(names.iter().rev().map(look)).buffered(LISTED_AT_ONCE);
-        let stands = async {
-            std::pin::pin!(looks.try_skip_while(|stands| std::future::ready(Ok(!stands)))).try_next().await
+        let lookups = futures_util::stream::iter(names.iter().rev().map(lookup)).buffered(CONCURRENT_LOOKUPS);
+        let first_published = async {
+            std::pin::pin!(lookups.try_skip_while(|found| std::future::ready(Ok(!found)))).try_next().await
         };
-        Ok(wait_for(stands)??.is_some())
+        Ok(wait_for(first_published)??.is_some())
     }
 
     fn names_below(&self, layout: &Layout) -> Result<Vec<String>, StoreError> {
@@ -169,13 +183,14 @@ impl BucketStore {
         Ok(names.filter(|name| check_name(name).is_ok()).collect())
     }
 
-    /// The same, each with whether a generation stands there.
+    /// Returns the names as [`BucketStore::names`] does, each with true if a generation is published under
+    /// it.
     pub(super) fn folders(&self) -> Result<Vec<(String, bool)>, StoreError> {
-        let look = |name: String| async move {
-            let (_, record) = self.find_standing(&name, &self.traffic).await?;
+        let lookup = |name: String| async move {
+            let (_, record) = self.find_published_async(&name, &self.traffic).await?;
             Ok::<_, StoreError>((name, record.is_some()))
         };
-        let looks = futures_util::stream::iter(self.names()?).map(look).buffered(LISTED_AT_ONCE);
-        wait_for(looks.try_collect::<Vec<_>>())?
+        let lookups = futures_util::stream::iter(self.names()?).map(lookup).buffered(CONCURRENT_LOOKUPS);
+        wait_for(lookups.try_collect::<Vec<_>>())?
     }
 }

@@ -1,4 +1,5 @@
-//! Blocks that are on their way: whoever misses one waits for the read that is under way, and sends no second one.
+//! Fetches of missing blocks that are under way. A reader that misses a block waits for the fetch of another
+//! reader instead of sending a second request.
 
 use super::key::BlockKey;
 use super::memory::Block;
@@ -8,64 +9,66 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::watch;
 
-/// Blocks by their numbers, and where they were.
-pub(crate) type Found = HashMap<u64, (Block, CacheLevel)>;
-/// What came of a flight: its blocks, or why there are none.
-pub(crate) type Landed = Result<Arc<Found>, Fault>;
-/// Tells those who wait.
-pub(crate) type Waiting = watch::Receiver<Option<Landed>>;
+/// Blocks by number, each with the level it was found at.
+pub(crate) type FoundBlocks = HashMap<u64, (Block, CacheLevel)>;
+/// The result of a fetch: its blocks, or the fault.
+pub(crate) type FetchResult = Result<Arc<FoundBlocks>, Fault>;
+/// A receiver of the result of a fetch.
+pub(crate) type FetchReceiver = watch::Receiver<Option<FetchResult>>;
 
-/// Blocks on their way.
+/// The fetches that are under way.
 #[derive(Default)]
-pub(crate) struct Flights {
-    under_way: Mutex<HashMap<BlockKey, Waiting>>,
+pub(crate) struct Fetches {
+    by_block: Mutex<HashMap<BlockKey, FetchReceiver>>,
 }
 
-/// Blocks that one read brings. Dropped without having landed, it lets those who wait ask by themselves.
-pub(crate) struct Flight {
-    flights: Arc<Flights>,
+/// A fetch of missing blocks by one reader. If it is dropped before it completes, the waiting readers send
+/// requests of their own.
+pub(crate) struct Fetch {
+    fetches: Arc<Fetches>,
     pub(crate) keys: Vec<BlockKey>,
-    sender: watch::Sender<Option<Landed>>,
+    sender: watch::Sender<Option<FetchResult>>,
 }
 
-impl Flights {
-    fn lock(&self) -> MutexGuard<'_, HashMap<BlockKey, Waiting>> {
-        self.under_way.lock().unwrap_or_else(PoisonError::into_inner)
+impl Fetches {
+    fn lock(&self) -> MutexGuard<'_, HashMap<BlockKey, FetchReceiver>> {
+        self.by_block.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes on those of `keys` that nobody brings, if there are such; and who to wait for, all in all.
-    pub(crate) fn join(self: &Arc<Self>, keys: &[BlockKey]) -> (Option<Flight>, Vec<Waiting>) {
-        let mut under_way = self.lock();
-        let (mut waiting, mut ours): (Vec<Waiting>, Vec<BlockKey>) = (Vec::new(), Vec::new());
+    /// Starts a fetch of those of `keys` that no other fetch covers, if there are any. Returns it, and the
+    /// receivers of all fetches to wait for.
+    pub(crate) fn join(self: &Arc<Self>, keys: &[BlockKey]) -> (Option<Fetch>, Vec<FetchReceiver>) {
+        let mut by_block = self.lock();
+        let (mut receivers, mut missing): (Vec<FetchReceiver>, Vec<BlockKey>) = (Vec::new(), Vec::new());
         for key in keys {
-            match under_way.get(key) {
-                Some(other) if waiting.iter().any(|known| known.same_channel(other)) => {}
-                Some(other) => waiting.push(other.clone()),
-                None => ours.push(*key),
+            match by_block.get(key) {
+                Some(other) if receivers.iter().any(|known| known.same_channel(other)) => {}
+                Some(other) => receivers.push(other.clone()),
+                None => missing.push(*key),
             }
         }
-        if ours.is_empty() {
-            return (None, waiting);
+        if missing.is_empty() {
+            return (None, receivers);
         }
         let (sender, receiver) = watch::channel(None);
-        under_way.extend(ours.iter().map(|key| (*key, receiver.clone())));
-        waiting.push(receiver);
-        (Some(Flight { flights: self.clone(), keys: ours, sender }), waiting)
+        by_block.extend(missing.iter().map(|key| (*key, receiver.clone())));
+        receivers.push(receiver);
+        (Some(Fetch { fetches: self.clone(), keys: missing, sender }), receivers)
     }
 }
 
-impl Flight {
-    /// Tells those who wait. What landed is in memory before.
-    pub(crate) fn land(self, landed: Landed) {
-        self.sender.send_replace(Some(landed));
+impl Fetch {
+    /// Sends the result to the waiting readers. The blocks must be inserted in memory before.
+    pub(crate) fn complete(self, result: FetchResult) {
+        self.sender.send_replace(Some(result));
     }
 }
 
-impl Drop for Flight {
+impl Drop for Fetch {
     fn drop(&mut self) {
-        let mut under_way = self.flights.lock();
+        let mut by_block = self.fetches.lock();
         for key in &self.keys {
-            under_way.remove(key);
+            by_block.remove(key);
         }
     }
 }
