@@ -36,7 +36,7 @@ pub use bucket::BucketStore;
 #[cfg(feature = "client")]
 pub use cache::Cache;
 pub use connect::{CacheOptions, CachePolicy, CacheStatus, ObjectUrl, StoreOptions};
-pub use pruning::{PruneOptions, Pruned};
+pub use pruning::{PruneOptions, PruneReport};
 pub use shaper::{Shaper, Shaping, SlowDown};
 
 /// The largest gap in bytes between two reads that share a request: another request costs more than these

@@ -24,7 +24,7 @@ impl Default for PruneOptions {
 
 /// Counts of what a prune removed, or would remove.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
-pub struct Pruned {
+pub struct PruneReport {
     /// Removed generations, which were replaced or deleted.
     pub generations: u64,
     /// Removed uploads, which were never published.
@@ -37,9 +37,9 @@ pub struct Pruned {
     pub kept: u64,
 }
 
-impl Pruned {
+impl PruneReport {
     #[cfg(feature = "client")]
-    pub(crate) fn add(&mut self, more: Pruned) {
+    pub(crate) fn add(&mut self, more: PruneReport) {
         self.generations += more.generations;
         self.unfinished += more.unfinished;
         self.objects += more.objects;

@@ -1,7 +1,7 @@
 //! The runtime whose threads send requests to stores: few threads, shared by all stores of the process and
 //! started at the first use.
 
-use bathyal_store::{Cancelling, StoreError};
+use bathyal_store::{CancelScope, StoreError};
 use std::future::Future;
 use std::pin::pin;
 use std::sync::atomic::Ordering;
@@ -44,10 +44,10 @@ pub(crate) fn runtime() -> Result<Arc<Runtime>, StoreError> {
     Ok(runtime)
 }
 
-/// Waits for `future`, or until the thread's flag cancels it ([`Cancelling`]). A thread that runs tasks of
+/// Waits for `future`, or until the thread's flag cancels it ([`CancelScope`]). A thread that runs tasks of
 /// another asynchronous runtime must not block in this one, so a helper thread waits in its place.
 pub(crate) fn wait_for<T: Send>(future: impl Future<Output = T> + Send) -> Result<T, StoreError> {
-    let (runtime, flag) = (runtime()?, Cancelling::flag());
+    let (runtime, flag) = (runtime()?, CancelScope::flag());
     let cancellable = async {
         let mut future = pin!(future);
         let Some(flag) = flag else { return Ok(future.await) };

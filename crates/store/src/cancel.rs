@@ -12,15 +12,15 @@ thread_local! {
 /// Installs a cancellation flag for the current thread until it is dropped: once the flag is set, the thread
 /// no longer waits for any store.
 #[derive(Debug)]
-pub struct Cancelling {
+pub struct CancelScope {
     before: Option<Arc<AtomicBool>>,
 }
 
-impl Cancelling {
+impl CancelScope {
     /// Installs `flag` in place of the thread's previous flag; with `None`, requests cannot be cancelled.
     #[must_use]
-    pub fn by(flag: Option<Arc<AtomicBool>>) -> Cancelling {
-        Cancelling { before: FLAG.replace(flag) }
+    pub fn new(flag: Option<Arc<AtomicBool>>) -> CancelScope {
+        CancelScope { before: FLAG.replace(flag) }
     }
 
     /// Returns the flag of this thread, for helper threads to install.
@@ -28,13 +28,13 @@ impl Cancelling {
         FLAG.with_borrow(Option::clone)
     }
 
-    /// Returns true if this thread's flag is set.
-    pub fn is_asked() -> bool {
+    /// Returns true if this thread has a flag and it is set.
+    pub fn is_cancelled() -> bool {
         FLAG.with_borrow(|flag| flag.as_ref().is_some_and(|flag| flag.load(Ordering::Relaxed)))
     }
 }
 
-impl Drop for Cancelling {
+impl Drop for CancelScope {
     fn drop(&mut self) {
         FLAG.set(self.before.take());
     }
@@ -47,15 +47,15 @@ mod tests {
     #[test]
     fn a_flag_affects_its_own_thread_until_it_is_dropped() {
         let flag = Arc::new(AtomicBool::new(true));
-        let outer = Cancelling::by(Some(flag.clone()));
-        assert!(Cancelling::is_asked());
-        let inner = Cancelling::by(None);
-        assert!(!Cancelling::is_asked());
+        let outer = CancelScope::new(Some(flag.clone()));
+        assert!(CancelScope::is_cancelled());
+        let inner = CancelScope::new(None);
+        assert!(!CancelScope::is_cancelled());
         drop(inner);
-        assert!(Cancelling::is_asked());
-        let other_thread = std::thread::spawn(Cancelling::is_asked).join().expect("the thread ends");
+        assert!(CancelScope::is_cancelled());
+        let other_thread = std::thread::spawn(CancelScope::is_cancelled).join().expect("the thread ends");
         assert!(!other_thread);
         drop(outer);
-        assert!(!Cancelling::is_asked());
+        assert!(!CancelScope::is_cancelled());
     }
 }

@@ -148,7 +148,7 @@ fn abandoned_drafts_are_continued(store: &dyn Store, mark: &str) {
 
     let state = |draft: &dyn Draft| draft.read("data").ok();
     let (draft, found) = store.resume("draft", Replace::Never, state).expect("continues");
-    assert_eq!((found.as_deref(), draft.sealed()), (Some(&b"kept, not kept"[..]), None));
+    assert_eq!((found.as_deref(), draft.publication_note()), (Some(&b"kept, not kept"[..]), None));
     assert!(store.abandoned("draft", Replace::Never).expect("looks").is_empty(), "it is taken over once");
     let short = draft.append("data", 100).expect_err("the object is shorter");
     assert!(matches!(short, StoreError::Short { len: 14, .. }), "{short}");
@@ -247,7 +247,7 @@ fn generations_are_deleted(store: &dyn Store, mark: &str) {
 }
 
 fn names_are_erased(store: &dyn Store, mark: &str) {
-    let leftovers = || store.traces().expect("looks");
+    let leftovers = || store.leftovers().expect("looks");
     store.erase("nothing").expect("has nothing to do");
     assert!(matches!(store.erase("a/b"), Err(StoreError::Name { .. })));
     publish(store, mark, "gone", Replace::Never, b"one");
@@ -273,12 +273,12 @@ fn leftovers_are_listed_and_erased(store: &dyn Store) {
     let draft = store.begin("draft", Replace::Never).expect("begins");
     draft.put("data", b"bytes").expect("writes");
     draft.leave().expect("leaves");
-    let leftovers = store.traces().expect("looks");
+    let leftovers = store.leftovers().expect("looks");
     assert!(leftovers.contains(&"draft".to_string()), "{leftovers:?}");
     for name in &leftovers {
         store.erase(name).expect("erases");
     }
-    assert_eq!(store.traces().expect("looks"), [""; 0]);
+    assert_eq!(store.leftovers().expect("looks"), [""; 0]);
 }
 
 fn a_log_has_one_writer(store: &dyn Store, mark: &str) {

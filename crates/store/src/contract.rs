@@ -90,7 +90,7 @@ pub trait Store: Debug + Send + Sync {
     ///
     /// # Errors
     /// [`StoreError`] if the store does not respond.
-    fn traces(&self) -> Result<Vec<String>, StoreError>;
+    fn leftovers(&self) -> Result<Vec<String>, StoreError>;
 }
 
 /// A set of named objects.
@@ -167,7 +167,7 @@ pub trait LogWriter: Debug + Send + Sync {
 
 /// Callback for the progress of a long operation. It receives the bytes done and the bytes in all, and
 /// returns `false` to cancel the operation.
-pub type Attend<'a> = dyn Fn(u64, u64) -> bool + Sync + 'a;
+pub type ProgressFn<'a> = dyn Fn(u64, u64) -> bool + Sync + 'a;
 
 /// A generation under construction, which readers cannot see. Its objects may still change.
 ///
@@ -195,10 +195,10 @@ pub trait Draft: Generation {
 
     /// Returns the note of a draft whose writer was killed while it published the draft. Such a draft only
     /// needs [`Draft::publish`].
-    fn sealed(&self) -> Option<&str>;
+    fn publication_note(&self) -> Option<&str>;
 
     /// Copies the objects `names` of another generation byte for byte, as if they had been appended here and
-    /// synced. If an earlier process copied an object in part, the copy is continued. `attend` is the
+    /// synced. If an earlier process copied an object in part, the copy is continued. `progress` is the
     /// callback described at [`Draft::upload`]. Returns the CRC-32C of each object.
     ///
     /// # Errors
@@ -207,17 +207,18 @@ pub trait Draft: Generation {
         &self,
         from: &dyn Generation,
         names: &[&str],
-        attend: &Attend<'_>,
+        progress: &ProgressFn<'_>,
     ) -> Result<Vec<u32>, StoreError>;
 
     /// Copies the objects `names` to the place that they will be published from, for stores where that takes
-    /// long. The objects must be synced and must not change any more. `attend` receives the bytes copied and
-    /// the bytes in all, and returns `false` to cancel. Afterwards, only [`Draft::publish`] with `note` is
-    /// left to do; a later process finds the note ([`Draft::sealed`]). Does nothing in a local store.
+    /// long. The objects must be synced and must not change any more. `progress` receives the bytes copied
+    /// and the bytes in all, and returns `false` to cancel. Afterwards, only [`Draft::publish`] with `note`
+    /// is left to do; a later process finds the note ([`Draft::publication_note`]). Does nothing in a local
+    /// store.
     ///
     /// # Errors
     /// [`StoreError::Cancelled`]; [`StoreError`]. The next call does not copy again what was copied.
-    fn upload(&self, _names: &[&str], _note: &str, _attend: &Attend<'_>) -> Result<(), StoreError> {
+    fn upload(&self, _names: &[&str], _note: &str, _progress: &ProgressFn<'_>) -> Result<(), StoreError> {
         Ok(())
     }
 
@@ -311,7 +312,7 @@ pub trait Object: Debug + Send + Sync {
     /// # Errors
     /// [`StoreError::Unchangeable`] if the store changes objects only through drafts;
     /// [`StoreError::Replaced`] if another generation was published under the name; [`StoreError`].
-    fn changeable(&self) -> Result<Arc<dyn Tier>, StoreError> {
+    fn writable_tier(&self) -> Result<Arc<dyn Tier>, StoreError> {
         Err(StoreError::Unchangeable { path: self.address().to_path_buf() })
     }
 }

@@ -182,14 +182,14 @@ impl StoreError {
 
     /// Returns true if a remote store refused or did not respond. Data that was uploaded so far can then be
     /// used by a later attempt.
-    pub fn is_of_elsewhere(&self) -> bool {
+    pub fn is_remote(&self) -> bool {
         matches!(self, StoreError::Remote { .. } | StoreError::Denied { .. })
     }
 
-    /// Appends `more` to the reason of a [remote](Self::is_of_elsewhere) error; returns other errors
+    /// Appends `more` to the reason of a [remote](Self::is_remote) error; returns other errors
     /// unchanged.
     #[must_use]
-    pub fn and(mut self, more: &str) -> Self {
+    pub fn with_advice(mut self, more: &str) -> Self {
         if let StoreError::Remote { reason, .. } | StoreError::Denied { reason, .. } = &mut self {
             reason.push_str(more);
         }

@@ -1,6 +1,6 @@
 //! Extension traits with operations that are derived from the traits of a store.
 
-use crate::contract::{Attend, Draft, Generation, Object, Replace, Store};
+use crate::contract::{Draft, Generation, Object, ProgressFn, Replace, Store};
 use crate::error::StoreError;
 use crate::stripe::PartBytes;
 use bathyal_tier::Tier;
@@ -79,7 +79,7 @@ pub trait ObjectExt: Object {
     /// # Errors
     /// [`StoreError::Memory`] if the memory cannot be allocated; as [`Object::read_at`].
     fn read_all(&self) -> Result<Vec<u8>, StoreError> {
-        let mut bytes = self.room(self.len(), 0)?;
+        let mut bytes = self.allocate(self.len(), 0)?;
         bytes.resize(self.len() as usize, 0);
         self.read_at(0, &mut bytes)?;
         Ok(bytes)
@@ -89,7 +89,7 @@ pub trait ObjectExt: Object {
     ///
     /// # Errors
     /// [`StoreError::Memory`].
-    fn room(&self, len: u64, more: usize) -> Result<Vec<u8>, StoreError> {
+    fn allocate(&self, len: u64, more: usize) -> Result<Vec<u8>, StoreError> {
         let mut bytes = Vec::new();
         let wanted = usize::try_from(len).ok().and_then(|len| len.checked_add(more));
         match wanted.map(|wanted| bytes.try_reserve_exact(wanted)) {
@@ -140,7 +140,7 @@ pub(crate) fn append_objects(
     draft: &dyn Draft,
     from: &dyn Generation,
     names: &[&str],
-    attend: &Attend<'_>,
+    progress: &ProgressFn<'_>,
 ) -> Result<Vec<u32>, StoreError> {
     let objects = names.iter().map(|name| from.get(name)).collect::<Result<Vec<_>, _>>()?;
     let total = objects.iter().map(|object| object.len()).sum();
@@ -151,7 +151,7 @@ pub(crate) fn append_objects(
         let mut checksum = 0;
         let mut copy = draft.append(name, begun)?;
         for at in (0..object.len()).step_by(COPIED_BYTES as usize) {
-            if !attend(done + at, total) {
+            if !progress(done + at, total) {
                 return Err(StoreError::Cancelled);
             }
             bytes.resize(COPIED_BYTES.min(object.len() - at) as usize, 0);
@@ -170,7 +170,7 @@ pub(crate) fn append_objects(
         checksums.push(checksum);
         done += object.len();
     }
-    if attend(total, total) { Ok(checksums) } else { Err(StoreError::Cancelled) }
+    if progress(total, total) { Ok(checksums) } else { Err(StoreError::Cancelled) }
 }
 
 /// Bytes per read of an [`ObjectReader`].

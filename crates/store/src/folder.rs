@@ -8,7 +8,7 @@ use std::path::PathBuf;
 ///
 /// # Errors
 /// [`StoreError::Address`] if neither XDG_CACHE_HOME nor HOME is an absolute path.
-pub fn usual_folder(option: &str) -> Result<PathBuf, StoreError> {
+pub fn default_cache_folder(option: &str) -> Result<PathBuf, StoreError> {
     let variable = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
     let cache = variable("XDG_CACHE_HOME").or_else(|| Some(variable("HOME")?.join(".cache")));
     let cache = cache.ok_or_else(|| {

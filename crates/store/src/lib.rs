@@ -17,7 +17,7 @@ mod error;
 mod extension;
 pub mod faulty;
 mod folder;
-mod leaving;
+mod keep_drafts;
 pub mod local;
 pub mod memory;
 mod name;
@@ -25,13 +25,13 @@ pub mod size;
 pub mod stripe;
 mod traffic;
 
-pub use cancel::Cancelling;
+pub use cancel::CancelScope;
 pub use contract::{
-    Append, Attend, Backing, Draft, Durability, Generation, Log, LogWriter, Object, Replace, Store,
+    Append, Backing, Draft, Durability, Generation, Log, LogWriter, Object, ProgressFn, Replace, Store,
 };
 pub use error::StoreError;
 pub use extension::{DraftExt, GenerationExt, ObjectExt, ObjectReader, StoreExt};
-pub use folder::usual_folder;
-pub use leaving::Leaving;
+pub use folder::default_cache_folder;
+pub use keep_drafts::KeepDrafts;
 pub use name::check_name;
-pub use traffic::{CacheCounts, CacheLevel, CacheUse, Prices, Requests, TOLD_ROUNDS, Traffic, round_name};
+pub use traffic::{COUNTED_ROUNDS, CacheCounts, CacheLevel, CacheUse, Prices, Requests, Traffic, round_name};

@@ -1,7 +1,7 @@
 //! Generations in memory, for tests and for indexes that end with their process.
 
 use crate::contract::{
-    Append, Attend, Backing, Draft, Durability, Generation, Log, LogWriter, Object, Replace, Store,
+    Append, Backing, Draft, Durability, Generation, Log, LogWriter, Object, ProgressFn, Replace, Store,
 };
 use crate::error::StoreError;
 use crate::extension::append_objects;
@@ -121,7 +121,7 @@ impl Store for MemoryStore {
         Ok(())
     }
 
-    fn traces(&self) -> Result<Vec<String>, StoreError> {
+    fn leftovers(&self) -> Result<Vec<String>, StoreError> {
         let state = locked(&self.state);
         let names: BTreeSet<&String> = state.abandoned.iter().map(|draft| &draft.0).collect();
         Ok(names.into_iter().filter(|name| !state.published.contains_key(*name)).cloned().collect())
@@ -292,12 +292,12 @@ impl Draft for MemoryDraft {
         &self,
         from: &dyn Generation,
         names: &[&str],
-        attend: &Attend<'_>,
+        progress: &ProgressFn<'_>,
     ) -> Result<Vec<u32>, StoreError> {
-        append_objects(self, from, names, attend)
+        append_objects(self, from, names, progress)
     }
 
-    fn sealed(&self) -> Option<&str> {
+    fn publication_note(&self) -> Option<&str> {
         // A kill during publication ends the process and its memory, so no draft is left half published.
         None
     }

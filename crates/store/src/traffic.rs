@@ -8,11 +8,11 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 /// The number of rounds of reads whose blocks are counted separately; those of all later rounds are counted
 /// together.
-pub const TOLD_ROUNDS: usize = 12;
+pub const COUNTED_ROUNDS: usize = 12;
 
 /// Returns the name of entry number `at` of [`Traffic::cache_rounds`]: the number of its round, or `later`.
 pub fn round_name(at: usize) -> String {
-    if at < TOLD_ROUNDS { (at + 1).to_string() } else { "later".to_owned() }
+    if at < COUNTED_ROUNDS { (at + 1).to_string() } else { "later".to_owned() }
 }
 
 /// The prices of a store, in dollars.
@@ -39,7 +39,7 @@ pub struct Traffic {
     /// Counts of the cache in front of the store, by kind of object.
     cache: Mutex<BTreeMap<String, Arc<CacheCounts>>>,
     /// Counts of the cache for reads of searches, by the round that submitted the read.
-    cache_rounds: [CacheCounts; TOLD_ROUNDS + 1],
+    cache_rounds: [CacheCounts; COUNTED_ROUNDS + 1],
     cache_trouble: OnceLock<String>,
 }
 
@@ -170,48 +170,48 @@ impl AddAssign for CacheUse {
 
 impl Traffic {
     /// Makes counts of zero with these prices.
-    pub fn priced(prices: Prices) -> Traffic {
+    pub fn with_prices(prices: Prices) -> Traffic {
         Traffic { prices, ..Traffic::default() }
     }
 
     /// Counts `reads` reads of `bytes` bytes in all.
-    pub fn wanted(&self, reads: u64, bytes: u64) {
+    pub fn count_reads(&self, reads: u64, bytes: u64) {
         self.reads.fetch_add(reads, Relaxed);
         self.wanted_bytes.fetch_add(bytes, Relaxed);
     }
 
     /// Counts a request that is sent.
-    pub fn sent(&self) {
+    pub fn count_request(&self) {
         self.requests.fetch_add(1, Relaxed);
     }
 
     /// Counts bytes that arrived.
-    pub fn received(&self, bytes: u64) {
+    pub fn count_received(&self, bytes: u64) {
         self.received_bytes.fetch_add(bytes, Relaxed);
     }
 
     /// Counts a retry: a request failed and is sent again.
-    pub fn retried(&self) {
+    pub fn count_retry(&self) {
         self.retries.fetch_add(1, Relaxed);
     }
 
     /// Counts a hedge: a request is late and is sent a second time.
-    pub fn hedged(&self) {
+    pub fn count_hedge(&self) {
         self.hedges.fetch_add(1, Relaxed);
     }
 
     /// Counts a hedge whose response came before that of the first request.
-    pub fn hedge_won(&self) {
+    pub fn count_hedge_won(&self) {
         self.hedges_won.fetch_add(1, Relaxed);
     }
 
     /// Counts a response that asks for fewer requests.
-    pub fn throttled(&self) {
+    pub fn count_refusal(&self) {
         self.throttled.fetch_add(1, Relaxed);
     }
 
     /// Returns the cache counts for objects of a kind: `codes`, `centroids`, `vectors`, ...
-    pub fn cache(&self, kind: &str) -> Arc<CacheCounts> {
+    pub fn cache_counts(&self, kind: &str) -> Arc<CacheCounts> {
         let mut kinds = self.cache.lock().unwrap_or_else(PoisonError::into_inner);
         kinds.entry(kind.to_owned()).or_default().clone()
     }
@@ -229,7 +229,7 @@ impl Traffic {
         self.cache_rounds.get(at)
     }
 
-    /// Returns the cache counts of searches by dependent round of their reads: the first [`TOLD_ROUNDS`]
+    /// Returns the cache counts of searches by dependent round of their reads: the first [`COUNTED_ROUNDS`]
     /// rounds separately, then all later ones together. The list ends with the last round that looked up a
     /// block, and is empty without a cache. Reads outside of searches, such as codes loaded in the
     /// background, have no round.

@@ -11,7 +11,7 @@ use crate::runtime::wait_for;
 use crate::tier;
 use bathyal_store::check_name;
 use bathyal_store::{
-    Append, Attend, Cancelling, Draft, DraftExt, Generation, GenerationExt, Object, ObjectExt, Replace,
+    Append, CancelScope, Draft, DraftExt, Generation, GenerationExt, Object, ObjectExt, ProgressFn, Replace,
     StoreError,
 };
 use std::borrow::Cow;
@@ -105,7 +105,7 @@ impl BucketDraft {
         let BucketStore { client, traffic, .. } = &self.store;
         let upload = Upload { client, prefix: prefix.clone(), path: &self.path, traffic };
         // The thread's cancellation flag may already be set; it must not cancel the removal.
-        let _no_cancellation = Cancelling::by(None);
+        let _no_cancellation = CancelScope::new(None);
         let remove_uploaded = async {
             upload.abort(&journal).await?;
             let listed = client.list(&prefix, traffic).await?;
@@ -130,7 +130,7 @@ impl BucketDraft {
         &self,
         from: &dyn Generation,
         names: &[&str],
-        attend: &Attend<'_>,
+        progress: &ProgressFn<'_>,
     ) -> Result<(), StoreError> {
         let mut sources = Vec::new();
         for name in names {
@@ -144,7 +144,7 @@ impl BucketDraft {
         let upload =
             Upload { client: &self.store.client, prefix, path: &self.path, traffic: &self.store.traffic };
         let mut journal = self.journal().clone();
-        let result = upload.run(&sources, &mut journal, attend, &mut |journal| self.save_journal(journal));
+        let result = upload.run(&sources, &mut journal, progress, &mut |journal| self.save_journal(journal));
         *self.journal() = journal;
         result
     }
@@ -245,30 +245,30 @@ impl Draft for BucketDraft {
         &self,
         from: &dyn Generation,
         names: &[&str],
-        attend: &Attend<'_>,
+        progress: &ProgressFn<'_>,
     ) -> Result<Vec<u32>, StoreError> {
-        self.upload_large(from, names, attend)?;
+        self.upload_large(from, names, progress)?;
         names.iter().map(|name| self.copy_small(from, name)).collect()
     }
 
-    fn upload(&self, names: &[&str], note: &str, attend: &Attend<'_>) -> Result<(), StoreError> {
+    fn upload(&self, names: &[&str], note: &str, progress: &ProgressFn<'_>) -> Result<(), StoreError> {
         let mut journal = self.journal().clone();
         journal.note = Some(note.to_owned());
         self.save_journal(&journal)?;
         *self.journal() = journal;
         let not_uploaded: Vec<&str> =
             names.iter().copied().filter(|name| self.journal().uploaded(name).is_none()).collect();
-        self.upload_large(self.local()?, &not_uploaded, attend)
+        self.upload_large(self.local()?, &not_uploaded, progress)
     }
 
-    fn sealed(&self) -> Option<&str> {
+    fn publication_note(&self) -> Option<&str> {
         self.sealed.as_deref()
     }
 
     fn publish(mut self: Box<Self>, names: &[&str], note: &str) -> Result<(), StoreError> {
         let record = match self.prepare(names, note) {
             // A later process can continue the upload.
-            Err(error) if error.is_of_elsewhere() => {
+            Err(error) if error.is_remote() => {
                 self.leave()?;
                 return Err(error);
             }

@@ -78,7 +78,7 @@ impl PublishedGeneration {
         }
         let kind = name.split('.').next().unwrap_or(name);
         let location = ObjectLocation::new(self.store.client.identity(), key, len);
-        Some(CacheHandle { cache, location, counts: self.traffic.cache(kind) })
+        Some(CacheHandle { cache, location, counts: self.traffic.cache_counts(kind) })
     }
 
     /// Returns an error if another generation has been published under the name.
@@ -193,7 +193,7 @@ impl BucketObject {
 
     /// Reads a range in parts, several of them concurrently.
     fn read_range(&self, range: Range<u64>, out: &mut [u8]) -> Result<(), StoreError> {
-        self.source.traffic.wanted(1, range.end - range.start);
+        self.source.traffic.count_reads(1, range.end - range.start);
         let parts = (range.start..range.end).step_by(PART_BYTES as usize);
         let parts = parts.map(|from| from..(from + PART_BYTES).min(range.end));
         let fetch = |part: Range<u64>| self.source.read(part, &Reader::Whole);

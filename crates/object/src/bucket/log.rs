@@ -33,7 +33,7 @@ pub(super) struct BucketLog {
     path: PathBuf,
     prefix: Key,
     /// The spans of the pieces that were read. Clones share them.
-    known: Arc<Mutex<BTreeMap<Key, PieceSpan>>>,
+    spans: Arc<Mutex<BTreeMap<Key, PieceSpan>>>,
 }
 
 /// The offset and the end of a piece in the log, which never change.
@@ -57,15 +57,15 @@ struct Contents {
 impl BucketLog {
     pub(super) fn new(generation: PublishedGeneration, path: PathBuf, name: &str) -> BucketLog {
         let prefix = generation.store.layout.log(&generation.name, generation.id(), name);
-        BucketLog { generation, path, prefix, known: Arc::default() }
+        BucketLog { generation, path, prefix, spans: Arc::default() }
     }
 
     fn piece(&self, number: u64) -> Key {
         self.prefix.clone().join(format!("{number:020}"))
     }
 
-    fn known(&self) -> MutexGuard<'_, BTreeMap<Key, PieceSpan>> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    fn spans(&self) -> MutexGuard<'_, BTreeMap<Key, PieceSpan>> {
+        self.spans.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Reads the bytes from offset `from` on. Of the known pieces, only those that end after it are read.
@@ -79,7 +79,7 @@ impl BucketLog {
         let next =
             keys.last().and_then(|last| last.filename()?.parse::<u64>().ok()).map_or(0, |last| last + 1);
         let get = |key: Key| async move {
-            let span = self.known().get(&key).copied();
+            let span = self.spans().get(&key).copied();
             match span {
                 Some(span) if span.end <= from => Ok((key, Some(span), Bytes::new())),
                 _ => client.get(&key, traffic).await.map(|piece| (key, span, piece)),
@@ -101,7 +101,7 @@ impl BucketLog {
             let new = piece.get(HEAD_BYTES..).unwrap_or_default();
             let skipped = usize::try_from(from.saturating_sub(span.start)).unwrap_or(usize::MAX);
             contents.bytes.extend_from_slice(new.get(skipped..).unwrap_or_default());
-            self.known().insert(key, span);
+            self.spans().insert(key, span);
         }
         Ok(contents)
     }

@@ -23,7 +23,7 @@ use crate::connect::{MOST_KEY_BYTES, ObjectUrl, StoreOptions, connect};
 use crate::runtime::wait_for;
 use bathyal_store::local::LocalStore;
 use bathyal_store::{
-    Draft, Generation, Prices, Replace, Store, StoreError, Traffic, check_name, usual_folder,
+    Draft, Generation, Prices, Replace, Store, StoreError, Traffic, check_name, default_cache_folder,
 };
 use bytes::Bytes;
 use draft::{BucketDraft, scratch_name};
@@ -72,12 +72,12 @@ impl BucketStore {
         let layout = Layout::new(url);
         let folder = match &options.scratch {
             Some(folder) => folder.clone(),
-            None => usual_folder("scratch=FOLDER")?.join("uploads"),
+            None => default_cache_folder("scratch=FOLDER")?.join("uploads"),
         };
         let address_hash = xxhash_rust::xxh3::xxh3_64(layout.address().as_os_str().as_encoded_bytes());
         let scratch = LocalStore::new(folder.join(format!("{address_hash:016x}")), mark);
         let prices = options.prices(url.provider);
-        let cache = options.cache().as_ref().map(Cache::of).transpose()?;
+        let cache = options.cache().as_ref().map(Cache::shared).transpose()?;
         Ok(BucketStore {
             client,
             layout,
@@ -188,7 +188,7 @@ impl Store for BucketStore {
 
     fn open(&self, name: &str) -> Result<Arc<dyn Generation>, StoreError> {
         check_name(name)?;
-        let traffic = Arc::new(Traffic::priced(self.prices));
+        let traffic = Arc::new(Traffic::with_prices(self.prices));
         match self.find_published(name, &traffic)? {
             (store, Some(record)) => Ok(Arc::new(PublishedGeneration::new(store, name, record, traffic))),
             (store, None) => Err(StoreError::Missing { what: "index", path: store.layout.path(name) }),
@@ -243,9 +243,9 @@ impl Store for BucketStore {
         spellings.iter().try_for_each(|store| store.erase_keys(name))
     }
 
-    fn traces(&self) -> Result<Vec<String>, StoreError> {
+    fn leftovers(&self) -> Result<Vec<String>, StoreError> {
         let folders = self.folders()?;
-        let mut names = self.scratch.traces()?;
+        let mut names = self.scratch.leftovers()?;
         names.retain(|name| !folders.contains(&(name.clone(), true)));
         for (name, _) in folders.into_iter().filter(|(_, is_published)| !is_published) {
             for store in self.spellings(&name) {

@@ -6,7 +6,7 @@
 use super::BucketStore;
 use super::record::Record;
 use crate::client::Fault;
-use crate::pruning::{PruneOptions, Pruned};
+use crate::pruning::{PruneOptions, PruneReport};
 use crate::runtime::wait_for;
 use bathyal_store::StoreError;
 use bathyal_store::check_name;
@@ -52,9 +52,9 @@ impl BucketStore {
     /// # Errors
     /// [`StoreError::Missing`] if the index has no keys; after any other [`StoreError`], some of the objects
     /// are removed.
-    pub fn prune(&self, name: &str, options: &PruneOptions) -> Result<Pruned, StoreError> {
+    pub fn prune(&self, name: &str, options: &PruneOptions) -> Result<PruneReport, StoreError> {
         check_name(name)?;
-        let mut pruned: Option<Pruned> = None;
+        let mut pruned: Option<PruneReport> = None;
         for store in self.spellings(name) {
             let found = store.list_keys(name)?;
             if !found.records.is_empty() || !found.generations.is_empty() {
@@ -69,7 +69,7 @@ impl BucketStore {
         name: &str,
         mut found: IndexKeys,
         options: &PruneOptions,
-    ) -> Result<Pruned, StoreError> {
+    ) -> Result<PruneReport, StoreError> {
         let published = self.published(name, &found.records)?;
         // A generation whose objects are all in its record has no other keys.
         for old in &published {
@@ -78,7 +78,7 @@ impl BucketStore {
         let now = SystemTime::now();
         // A store whose clock is ahead reports times after `now`.
         let is_old = |time: SystemTime| now.duration_since(time).unwrap_or_default() >= options.kept;
-        let (mut pruned, mut keys, mut records) = (Pruned::default(), Vec::new(), Vec::new());
+        let (mut pruned, mut keys, mut records) = (PruneReport::default(), Vec::new(), Vec::new());
         for (id, objects) in found.generations {
             let old = published.iter().find(|old| old.id == id);
             if old.is_some_and(|old| old.is_current) {

@@ -107,7 +107,7 @@ impl BucketStore {
     ///
     /// # Errors
     /// [`StoreError`] if the store does not respond. Requests are sent only if the two spellings differ.
-    pub fn settle(self) -> Result<BucketStore, StoreError> {
+    pub fn with_one_spelling(self) -> Result<BucketStore, StoreError> {
         let encoded = self.with_spelling(Spelling::Encoded);
         let typed = self.with_layout(self.layout.clone());
         if encoded.layout.folder() == typed.layout.folder() || typed.any_published(&typed.names()?)? {
@@ -153,7 +153,7 @@ impl BucketStore {
     ///
     /// # Errors
     /// As [`BucketStore::names`].
-    pub fn stands_in(&self, folder: Option<&str>, names: &[String]) -> Result<bool, StoreError> {
+    pub fn any_published_in(&self, folder: Option<&str>, names: &[String]) -> Result<bool, StoreError> {
         let Some(folder) = folder else { return self.any_published(names) };
         for store in self.spellings(folder) {
             if store.with_layout(store.layout.subfolder(folder)).any_published(names)? {

@@ -5,7 +5,7 @@ use super::layout::Spelling;
 use super::record::Entry;
 use crate::client::{Cause, Client, Fault};
 use crate::runtime::wait_for;
-use bathyal_store::{Attend, Object, StoreError, Traffic};
+use bathyal_store::{Object, ProgressFn, StoreError, Traffic};
 use bytes::Bytes;
 use futures_util::{StreamExt, TryStreamExt};
 use object_store::multipart::PartId;
@@ -147,7 +147,7 @@ impl Upload<'_> {
         &self,
         sources: &[UploadSource],
         journal: &mut Journal,
-        attend: &Attend<'_>,
+        progress: &ProgressFn<'_>,
         save_journal: &mut SaveJournal<'_>,
     ) -> Result<(), StoreError> {
         let total = sources.iter().map(|source| source.object.len()).sum();
@@ -155,13 +155,13 @@ impl Upload<'_> {
         for source in sources {
             let len = source.object.len();
             if journal.whole.get(&source.name).is_none_or(|whole| whole.bytes != len) {
-                let progress = |done: u64| attend(before + done, total);
-                if !progress(0) {
+                let object_progress = |done: u64| progress(before + done, total);
+                if !object_progress(0) {
                     return Err(StoreError::Cancelled);
                 }
                 let UploadedObject { crc32c, etag } = match len {
                     0..=PART_BYTES => self.put(source)?,
-                    _ => self.put_parts(source, journal, &progress, save_journal)?,
+                    _ => self.put_parts(source, journal, &object_progress, save_journal)?,
                 };
                 journal.begun.remove(&source.name);
                 journal.whole.insert(source.name.clone(), CompleteObject { bytes: len, crc32c, etag });
@@ -169,7 +169,7 @@ impl Upload<'_> {
             }
             before += len;
         }
-        if attend(total, total) { Ok(()) } else { Err(StoreError::Cancelled) }
+        if progress(total, total) { Ok(()) } else { Err(StoreError::Cancelled) }
     }
 
     /// Aborts unfinished multipart uploads, whose parts the store would keep and charge for.
@@ -203,11 +203,11 @@ impl Upload<'_> {
         &self,
         source: &UploadSource,
         journal: &mut Journal,
-        progress: &(dyn Fn(u64) -> bool + Sync),
+        object_progress: &(dyn Fn(u64) -> bool + Sync),
         save_journal: &mut SaveJournal<'_>,
     ) -> Result<UploadedObject, StoreError> {
         for _ in 0..MAX_ATTEMPTS {
-            match self.try_parts(source, journal, progress, save_journal) {
+            match self.try_parts(source, journal, object_progress, save_journal) {
                 Ok(uploaded) => return Ok(uploaded),
                 Err(PartsError::Error(error)) => return Err(error),
                 Err(PartsError::Dropped) => {
@@ -229,7 +229,7 @@ impl Upload<'_> {
         &self,
         source: &UploadSource,
         journal: &mut Journal,
-        progress: &(dyn Fn(u64) -> bool + Sync),
+        object_progress: &(dyn Fn(u64) -> bool + Sync),
         save_journal: &mut SaveJournal<'_>,
     ) -> Result<UploadedObject, PartsError> {
         let len = source.object.len();
@@ -251,7 +251,7 @@ impl Upload<'_> {
             begun.parts.extend(self.upload_parts(source, &begun, batch)?);
             journal.begun.insert(source.name.clone(), begun.clone());
             save_journal(journal)?;
-            if !progress((begun.parts.len() as u64 * part_bytes).min(len)) {
+            if !object_progress((begun.parts.len() as u64 * part_bytes).min(len)) {
                 return Err(StoreError::Cancelled.into());
             }
         }

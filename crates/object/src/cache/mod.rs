@@ -70,7 +70,7 @@ impl Cache {
     ///
     /// # Errors
     /// [`StoreError::Address`] if a disk is requested without a folder and the user has no home folder.
-    pub fn of(options: &CacheOptions) -> Result<Arc<Cache>, StoreError> {
+    pub fn shared(options: &CacheOptions) -> Result<Arc<Cache>, StoreError> {
         let mut caches = CACHES.lock().unwrap_or_else(PoisonError::into_inner);
         caches.retain(|_, cache| cache.strong_count() > 0);
         let key = (std::process::id(), options.clone());
@@ -119,7 +119,7 @@ impl Cache {
     ///
     /// # Errors
     /// [`StoreError`] if the runtime's threads cannot be started, or if the thread's flag cancels the wait.
-    pub fn settle(&self) -> Result<(), StoreError> {
+    pub fn flush(&self) -> Result<(), StoreError> {
         match self.disk() {
             Some(disk) => wait_for(disk.flush()),
             None => Ok(()),

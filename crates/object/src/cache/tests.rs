@@ -48,9 +48,9 @@ fn a_full_disk_evicts_blocks_and_stays_within_its_budget() {
                 }
             }
         }
-        let there = (0..2000).filter(|number| disk.read(key(*number)).is_some()).count() as u64;
-        assert_eq!(disk.bytes(), there * BLOCK_BYTES, "{policy:?}");
-        assert!(there > 200, "{policy:?}: {there} blocks of 4 MiB");
+        let found_count = (0..2000).filter(|number| disk.read(key(*number)).is_some()).count() as u64;
+        assert_eq!(disk.bytes(), found_count * BLOCK_BYTES, "{policy:?}");
+        assert!(found_count > 200, "{policy:?}: {found_count} blocks of 4 MiB");
         assert_eq!((disk.trouble(), disk.damaged()), (None, 0));
     }
 }
@@ -70,8 +70,8 @@ fn the_next_process_finds_the_blocks_and_a_smaller_budget_is_kept() {
     drop(disk);
     let disk = open(folder.path(), 4 << 20, CachePolicy::S3Fifo);
     assert!(disk_usage(folder.path()) <= 4 << 20);
-    let there = (0..500).filter(|number| disk.read(key(*number)) == Some(block(*number))).count();
-    assert!((200..256).contains(&there), "{there}");
+    let found_count = (0..500).filter(|number| disk.read(key(*number)) == Some(block(*number))).count();
+    assert!((200..256).contains(&found_count), "{found_count}");
     let other = ObjectLocation::new("store", "object", 1 << 40).version("another").block(1);
     assert_eq!(disk.read(other), None);
 }
@@ -90,8 +90,8 @@ fn damaged_blocks_count_as_missing() {
     }
     let disk = open(folder.path(), 4 << 20, CachePolicy::S3Fifo);
     let found: Vec<_> = (0..100).map(|number| (number, disk.read(key(number)))).collect();
-    let there = found.iter().filter(|(_, found)| found.is_some()).count();
-    assert!((30..80).contains(&there), "{there}");
+    let found_count = found.iter().filter(|(_, found)| found.is_some()).count();
+    assert!((30..80).contains(&found_count), "{found_count}");
     assert!(found.iter().all(|(number, found)| found.as_ref().is_none_or(|found| *found == block(*number))));
     disk.wait();
     assert!(disk.damaged() > 10);

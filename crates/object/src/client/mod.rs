@@ -176,7 +176,7 @@ impl Client {
         let Some(_permit) = may_hedge.then(|| self.limit.try_acquire()).flatten() else {
             return first.await;
         };
-        traffic.hedged();
+        traffic.count_hedge();
         let mut second = pin!(fetch());
         tokio::select! {
             response = &mut first => match response {
@@ -185,7 +185,7 @@ impl Client {
             },
             response = &mut second => match response {
                 Ok(bytes) => {
-                    traffic.hedge_won();
+                    traffic.count_hedge_won();
                     Ok(bytes)
                 }
                 Err(_) => first.await,
@@ -201,7 +201,7 @@ impl Client {
         version: &Version,
         traffic: &Traffic,
     ) -> Result<Bytes, Fault> {
-        traffic.sent();
+        traffic.count_request();
         let began = Instant::now();
         self.wait_for_first_byte().await?;
         let options = GetOptions {
@@ -271,7 +271,7 @@ impl Client {
         traffic: &Traffic,
         request: impl Future<Output = object_store::Result<T>>,
     ) -> Result<T, Fault> {
-        traffic.sent();
+        traffic.count_request();
         self.wait_for_first_byte().await?;
         let (response, error_response) = observe(request).await;
         response.map_err(|error| Fault::from_error(&error, error_response))
@@ -330,7 +330,7 @@ impl Client {
                 Err(fault) => fault,
             };
             if fault.cause == Cause::Throttled {
-                traffic.throttled();
+                traffic.count_refusal();
                 permit.record_refusal();
             }
             drop(permit);
@@ -338,7 +338,7 @@ impl Client {
                 return Err(fault.after(attempts));
             }
             tokio::time::sleep(wait_before(attempts)).await;
-            traffic.retried();
+            traffic.count_retry();
             attempts += 1;
         }
     }
@@ -359,7 +359,7 @@ async fn collect(
 ) -> object_store::Result<Bytes> {
     let mut all = Vec::new();
     while let Some(part) = body.try_next().await? {
-        traffic.received(part.len() as u64);
+        traffic.count_received(part.len() as u64);
         if all.is_empty() && part.len() as u64 == wanted {
             return Ok(part);
         }

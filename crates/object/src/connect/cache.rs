@@ -119,13 +119,13 @@ impl CacheOptions {
     pub(crate) fn disk_folder(&self) -> Result<PathBuf, StoreError> {
         match &self.folder {
             Some(folder) => Ok(folder.clone()),
-            None => Ok(bathyal_store::usual_folder("cache=FOLDER")?.join("blocks")),
+            None => Ok(bathyal_store::default_cache_folder("cache=FOLDER")?.join("blocks")),
         }
     }
 }
 
-/// Parses a size of at least `least` bytes, such as `2GB`, `512MiB` or a number of bytes; `0` only if `none`
-/// is true.
+/// Parses a size of at least `min_bytes` bytes, such as `2GB`, `512MiB` or a number of bytes; `0` only if
+/// `allow_zero` is true.
 fn size(text: &str, min_bytes: u64, allow_zero: bool) -> Result<u64, String> {
     let invalid = || {
         let zero = if allow_zero { "0 or " } else { "" };

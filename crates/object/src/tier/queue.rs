@@ -158,7 +158,7 @@ impl Queue for ObjectQueue {
         self.in_flight += accepted.len();
         self.source
             .traffic
-            .wanted(accepted.len() as u64, accepted.iter().map(|read| u64::from(read.len)).sum());
+            .count_reads(accepted.len() as u64, accepted.iter().map(|read| u64::from(read.len)).sum());
         let submitted = accepted.len();
         let missed = self.copy_hits(accepted);
         let accepted = missed.as_deref().unwrap_or(accepted);

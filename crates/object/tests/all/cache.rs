@@ -1,7 +1,9 @@
 //! Tests of the cache in front of a store: budgets, contents, shared requests, restarts, damage, versions.
 
 use bathyal_object::{BucketStore, CacheStatus, ObjectUrl, Shaper, Shaping, StoreOptions};
-use bathyal_store::{CacheUse, DraftExt, Generation, GenerationExt, Replace, Requests, Store, TOLD_ROUNDS};
+use bathyal_store::{
+    COUNTED_ROUNDS, CacheUse, DraftExt, Generation, GenerationExt, Replace, Requests, Store,
+};
 use bathyal_tier::backend::file::FileOptions;
 use bathyal_tier::layer::cache::{CacheOptions, CacheTier};
 use bathyal_tier::{Completion, Queue, Read, Tier};
@@ -175,7 +177,7 @@ fn blocks_are_counted_in_the_round_that_requests_them() {
     let counted = rounds();
     assert_eq!(
         (counted.len(), counted[0], counted[1], counted[12]),
-        (TOLD_ROUNDS + 1, missed(1), missed(3), missed(1))
+        (COUNTED_ROUNDS + 1, missed(1), missed(3), missed(1))
     );
     assert!(counted[2..12].iter().all(|round| *round == none), "{counted:?}");
     // A hit counts in the round that finds the block.

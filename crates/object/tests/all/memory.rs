@@ -26,9 +26,9 @@ fn store(address: &str, options: &StoreOptions) -> BucketStore {
 fn the_store_conforms() {
     let scratch = tempfile::tempdir().unwrap();
     conformance::check(&store("memory://conformance/x", &options(scratch.path())), MARK);
-    let left =
+    let leftovers =
         scratch.path().read_dir().unwrap().flat_map(|folder| folder.unwrap().path().read_dir().unwrap());
-    assert_eq!(left.count(), 0, "nothing is left over");
+    assert_eq!(leftovers.count(), 0, "nothing is left over");
 }
 
 /// Publishes the bytes as an object, and opens it as a tier.
@@ -106,7 +106,7 @@ fn objects_pruned_before_publication_are_uploaded_again() {
     let error = draft.publish(&["data", MARK], "note").unwrap_err();
     assert!(error.to_string().contains("removed before it was published"), "{error}");
     assert!(matches!(store.open("index"), Err(StoreError::Missing { .. })));
-    let sealed = |draft: &dyn Draft| draft.sealed().map(str::to_owned);
+    let sealed = |draft: &dyn Draft| draft.publication_note().map(str::to_owned);
     let (draft, note) = store.resume("index", Replace::Never, sealed).unwrap();
     assert_eq!(note.as_deref(), Some("note"));
     draft.publish(&["data", MARK], "note").unwrap();
@@ -128,9 +128,9 @@ fn leftovers_of_a_name_are_listed_and_erased() {
     draft.upload(&["data", MARK], "note", &|_, _| true).unwrap();
     draft.leave().unwrap();
     std::fs::remove_dir_all(store.scratch()).unwrap();
-    assert_eq!((store.list().unwrap(), store.traces().unwrap()), (vec![], vec!["index".to_string()]));
+    assert_eq!((store.list().unwrap(), store.leftovers().unwrap()), (vec![], vec!["index".to_string()]));
     store.erase("index").unwrap();
-    assert_eq!(store.traces().unwrap(), [""; 0]);
+    assert_eq!(store.leftovers().unwrap(), [""; 0]);
 
     // A deleted index leaves a record, objects and a log.
     begin().publish(&["data", MARK], "").unwrap();
@@ -138,16 +138,16 @@ fn leftovers_of_a_name_are_listed_and_erased() {
     let mut writer = log.write().unwrap();
     writer.append(0, &[b"bytes"], Durability::System).unwrap();
     store.delete("index").unwrap();
-    assert_eq!((store.list().unwrap(), store.traces().unwrap()), (vec![], vec!["index".to_string()]));
+    assert_eq!((store.list().unwrap(), store.leftovers().unwrap()), (vec![], vec!["index".to_string()]));
     store.erase("index").unwrap();
-    assert_eq!(store.traces().unwrap(), [""; 0]);
+    assert_eq!(store.leftovers().unwrap(), [""; 0]);
 
     // A writer that has not noticed the removal leaves a piece of the log, and gets an error.
     let late = writer.append(5, &[b"late"], Durability::Disk).unwrap_err();
     assert!(matches!(late, StoreError::Replaced { .. }), "{late}");
-    assert_eq!(store.traces().unwrap(), ["index"]);
+    assert_eq!(store.leftovers().unwrap(), ["index"]);
     store.erase("index").unwrap();
-    assert_eq!(store.traces().unwrap(), [""; 0]);
+    assert_eq!(store.leftovers().unwrap(), [""; 0]);
 }
 
 #[test]

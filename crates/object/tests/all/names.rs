@@ -118,7 +118,7 @@ fn an_index_under_an_encoded_key_is_found_and_replaced_there() {
         assert_eq!((read(&address, scratch).unwrap(), read(&earlier, scratch).unwrap()), (b'3', b'4'));
         assert_eq!(plain.list().unwrap(), std::slice::from_ref(&last), "the name is listed once");
         typed.erase(&last).unwrap();
-        assert!(typed.traces().unwrap().is_empty() && typed.list().unwrap().is_empty());
+        assert!(typed.leftovers().unwrap().is_empty() && typed.list().unwrap().is_empty());
     }
 }
 
@@ -147,7 +147,7 @@ fn a_name_in_a_plain_folder_is_listed_as_its_key() {
 #[test]
 fn a_store_of_one_collection_keeps_its_spelling() {
     let scratch = tempfile::tempdir().unwrap();
-    let settled = || store("memory://settled/café/x", scratch.path()).0.settle().unwrap();
+    let settled = || store("memory://settled/café/x", scratch.path()).0.with_one_spelling().unwrap();
     let begin = |store: &BucketStore, name: &str| {
         let draft = store.begin(name, Replace::Never).unwrap();
         draft.put(MARK, b"mark").unwrap();
@@ -162,8 +162,8 @@ fn a_store_of_one_collection_keeps_its_spelling() {
     );
     let (outside, _) = store("memory://settled/x", scratch.path());
     assert_eq!(outside.names().unwrap(), ["caf%C3%A9"]);
-    assert!(outside.stands_in(Some("café"), &["v-2".into()]).unwrap());
-    assert!(!outside.stands_in(Some("café"), &["v-3".into()]).unwrap());
+    assert!(outside.any_published_in(Some("café"), &["v-2".into()]).unwrap());
+    assert!(!outside.any_published_in(Some("café"), &["v-3".into()]).unwrap());
     earlier.erase("v-1").unwrap();
     earlier.erase("v-2").unwrap();
     begin(&settled(), "v-3");
@@ -191,7 +191,7 @@ fn an_upload_begun_by_an_earlier_version_is_continued() {
     std::fs::write(&journals[0], text).unwrap();
     let typed = store("memory://begun/café", scratch.path()).0;
     let (draft, note) =
-        typed.resume("café", Replace::Never, |draft| draft.sealed().map(str::to_owned)).unwrap();
+        typed.resume("café", Replace::Never, |draft| draft.publication_note().map(str::to_owned)).unwrap();
     assert_eq!(note.as_deref(), Some("note"));
     draft.publish(&["data", MARK], "note").unwrap();
     assert_eq!(typed.open("café").unwrap().read("data").unwrap(), vec![7; 700_000]);

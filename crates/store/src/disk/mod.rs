@@ -69,7 +69,7 @@ pub trait Disk: Debug + Send + Sync {
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
 
     /// Renames a file or folder; an error if `to` exists.
-    fn rename_aside(&self, from: &Path, to: &Path) -> io::Result<()>;
+    fn rename_no_replace(&self, from: &Path, to: &Path) -> io::Result<()>;
 
     /// Exchanges two names atomically; [`io::ErrorKind::Unsupported`] if the file system cannot.
     fn exchange(&self, one: &Path, other: &Path) -> io::Result<()>;

@@ -162,7 +162,7 @@ impl Disk for SystemDisk {
         std::fs::rename(from, to)
     }
 
-    fn rename_aside(&self, from: &Path, to: &Path) -> io::Result<()> {
+    fn rename_no_replace(&self, from: &Path, to: &Path) -> io::Result<()> {
         match rename_with(from, to, NO_REPLACE) {
             Err(e) if e.kind() == io::ErrorKind::Unsupported => {
                 // Rename never replaces a non-empty folder. In the race between the check and the rename, at

@@ -1,13 +1,13 @@
 //! Disks for tests: one that fails at a chosen operation, and one that loses power.
 //!
 //! [`Faults`] wraps any [`Disk`]: it counts the operations that change something, and at a chosen one it
-//! kills the process, refuses the operation, or runs out of space. [`Platter`] is a disk in memory that
+//! kills the process, refuses the operation, or runs out of space. [`SimulatedDisk`] is a disk in memory that
 //! records what was synced, and loses or reorders the rest on a power failure. With a local store on both,
 //! tests run a build through every fault.
 
-mod platter;
+mod simulated_disk;
 
-pub use platter::Platter;
+pub use simulated_disk::SimulatedDisk;
 
 use crate::disk::{Disk, DiskFile, Locked, Stat};
 use std::fs::File;
@@ -80,21 +80,21 @@ impl Faults {
     }
 
     /// Injects `fault` at operation number `number`, counted from 0 from now on.
-    pub fn strike(&self, number: usize, fault: Fault) {
+    pub fn inject(&self, number: usize, fault: Fault) {
         let mut state = self.state();
         (state.operations, state.fault, state.failed_operation) = (0, Some((number, fault)), None);
         (state.is_killed, state.is_full) = (false, false);
     }
 
     /// Ends all faults, as if a new process started on the disk that the old one left.
-    pub fn heal(&self) {
+    pub fn clear(&self) {
         let mut state = self.state();
         (state.fault, state.failed_operation) = (None, None);
         (state.is_killed, state.is_full) = (false, false);
     }
 
     /// Returns a description of the operation that the fault was injected at; `None` if it was not reached.
-    pub fn struck(&self) -> Option<String> {
+    pub fn injected(&self) -> Option<String> {
         self.state().failed_operation.clone()
     }
 
@@ -194,8 +194,8 @@ impl Disk for Faults {
         self.change("rename to", to, false, || self.disk.rename(from, to))
     }
 
-    fn rename_aside(&self, from: &Path, to: &Path) -> io::Result<()> {
-        self.change("rename aside to", to, false, || self.disk.rename_aside(from, to))
+    fn rename_no_replace(&self, from: &Path, to: &Path) -> io::Result<()> {
+        self.change("rename without replacing to", to, false, || self.disk.rename_no_replace(from, to))
     }
 
     fn exchange(&self, one: &Path, other: &Path) -> io::Result<()> {

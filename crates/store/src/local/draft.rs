@@ -4,7 +4,7 @@ use super::check_name;
 use super::folder::Folder;
 use super::publish::{PublicationRecord, move_into_place};
 use super::workspace::Workspace;
-use crate::contract::{Append, Attend, Draft, Generation, Object, Replace};
+use crate::contract::{Append, Draft, Generation, Object, ProgressFn, Replace};
 use crate::disk::{Disk, DiskFile, Kind, write_all};
 use crate::error::StoreError;
 use crate::extension::append_objects;
@@ -148,12 +148,12 @@ impl Draft for LocalDraft {
         &self,
         from: &dyn Generation,
         names: &[&str],
-        attend: &Attend<'_>,
+        progress: &ProgressFn<'_>,
     ) -> Result<Vec<u32>, StoreError> {
-        append_objects(self, from, names, attend)
+        append_objects(self, from, names, progress)
     }
 
-    fn sealed(&self) -> Option<&str> {
+    fn publication_note(&self) -> Option<&str> {
         self.sealed.as_ref().map(|record| record.note.as_str())
     }
 

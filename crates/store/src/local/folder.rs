@@ -69,7 +69,7 @@ impl Folder {
 
     /// Returns the locations of the parts of the object `name`; `None` if it is not striped.
     pub(super) fn stripes(&self, name: &str) -> Option<&Arc<Stripes>> {
-        self.stripes.as_ref().filter(|stripes| stripes.table().names(name))
+        self.stripes.as_ref().filter(|stripes| stripes.table().is_striped(name))
     }
 
     /// Returns the locations of the parts of all striped objects; `None` if no object is striped.

@@ -40,11 +40,11 @@ impl LocalStore {
     /// Makes a store in `folder`, which need not exist yet. Each of its generations contains an object named
     /// `mark`.
     pub fn new(folder: impl Into<PathBuf>, mark: &'static str) -> LocalStore {
-        LocalStore::on(Arc::new(SystemDisk), folder, mark)
+        LocalStore::on_disk(Arc::new(SystemDisk), folder, mark)
     }
 
     /// Makes a store in `folder` of another disk.
-    pub fn on(disk: Arc<dyn Disk>, folder: impl Into<PathBuf>, mark: &'static str) -> LocalStore {
+    pub fn on_disk(disk: Arc<dyn Disk>, folder: impl Into<PathBuf>, mark: &'static str) -> LocalStore {
         LocalStore { disk, folder: folder.into(), mark, striping: None }
     }
 
@@ -168,7 +168,7 @@ impl LocalStore {
     fn has_same_striping(&self, workspace: &Workspace) -> bool {
         match (Table::read(self.disk.as_ref(), &workspace.objects()), &self.striping) {
             (Ok(None), None) => true,
-            (Ok(Some(table)), Some(striping)) => table.is_of(striping),
+            (Ok(Some(table)), Some(striping)) => table.has_striping(striping),
             _ => false,
         }
     }
@@ -256,7 +256,7 @@ impl Store for LocalStore {
         self.open(name)?;
         self.check_target(name, Replace::Generation)?;
         let workspace = Workspace::begin(&self.disk, &target)?;
-        let moved = self.disk.rename_aside(&target, &workspace.path().join(workspace::DELETED));
+        let moved = self.disk.rename_no_replace(&target, &workspace.path().join(workspace::DELETED));
         moved.map_err(|e| StoreError::io("rename", &target, e))?;
         let synced = self.disk.sync_folder(&self.folder);
         synced.map_err(|e| StoreError::io("sync the directory", &self.folder, e))?;
@@ -276,7 +276,7 @@ impl Store for LocalStore {
         Ok(())
     }
 
-    fn traces(&self) -> Result<Vec<String>, StoreError> {
+    fn leftovers(&self) -> Result<Vec<String>, StoreError> {
         let names = match self.disk.list(&self.folder) {
             Ok(names) => names,
             Err(e) if e.kind() == ErrorKind::NotFound => return Ok(Vec::new()),

@@ -94,7 +94,7 @@ pub(super) fn recover(
     let disk = workspace.disk();
     let replaced = workspace.path().join(REPLACED);
     if disk.stat(&replaced).is_ok() {
-        match disk.rename_aside(&replaced, target) {
+        match disk.rename_no_replace(&replaced, target) {
             Ok(()) => workspace.sync_parent()?,
             // The draft was published, or another one was: the generation that it replaced is removed with
             // the workspace.
@@ -137,7 +137,7 @@ pub(super) fn move_into_place(
     let mut attempts = 0..RENAME_ATTEMPTS;
     loop {
         let may_retry = attempts.next().is_some();
-        match disk.rename_aside(&objects, target) {
+        match disk.rename_no_replace(&objects, target) {
             Ok(()) => break,
             Err(e) if e.kind() == ErrorKind::AlreadyExists => {}
             Err(e) => return Err(failed(e)),
@@ -149,14 +149,15 @@ pub(super) fn move_into_place(
             Ok(()) => break,
             Err(e) if e.kind() == ErrorKind::Unsupported => {
                 let replaced = workspace.path().join(REPLACED);
-                disk.rename_aside(target, &replaced).map_err(failed)?;
+                disk.rename_no_replace(target, &replaced).map_err(failed)?;
                 // The workspace is synced first, so that the old generation is found there after a power
                 // failure: its parts on other disks are found only through its folder.
-                let placed =
-                    disk.sync_folder(workspace.path()).and_then(|()| disk.rename_aside(&objects, target));
+                let placed = disk
+                    .sync_folder(workspace.path())
+                    .and_then(|()| disk.rename_no_replace(&objects, target));
                 if let Err(e) = placed {
                     // If this fails, too, the old generation stays in the workspace, where readers find it.
-                    let _ = disk.rename_aside(&replaced, target);
+                    let _ = disk.rename_no_replace(&replaced, target);
                     return Err(failed(e));
                 }
                 break;

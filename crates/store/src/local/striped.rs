@@ -81,7 +81,7 @@ impl Stripes {
         }
         let parts = Parts::open(disk, &self.table, folder, name, &self.moved)?;
         Ok(match self.written().get(name) {
-            Some(object) => parts.known(object.len, object.checksums.clone()),
+            Some(object) => parts.with_checksums(object.len, object.checksums.clone()),
             None => parts,
         })
     }
@@ -96,9 +96,9 @@ impl Stripes {
         from: u64,
     ) -> Result<StripedAppend, StoreError> {
         self.written().remove(name);
-        let (table, deal) = (&self.table, self.table.deal());
+        let (table, layout) = (&self.table, self.table.layout());
         let mut parts = Vec::new();
-        let mut checksums = vec![0; deal.parts as usize];
+        let mut checksums = vec![0; layout.parts as usize];
         if from > 0 {
             let written = self.open(disk, folder, name)?;
             if written.len() < from {
@@ -106,7 +106,7 @@ impl Stripes {
                 return Err(StoreError::Short { path, offset: 0, wanted: from, len });
             }
             for (part, checksum) in checksums.iter_mut().enumerate() {
-                *checksum = written.checksum(part, deal.share(from, part))?;
+                *checksum = written.checksum(part, layout.share(from, part))?;
             }
         }
         for (part, folder) in table.folders().enumerate() {
@@ -114,7 +114,7 @@ impl Stripes {
             let file = disk.create(&path).map_err(|e| StoreError::io("create", &path, e))?;
             let cut = |len| file.set_len(len).map_err(|e| StoreError::io("cut", &path, e));
             if from > 0 {
-                cut(HEADER_BYTES + deal.share(from, part))?;
+                cut(HEADER_BYTES + layout.share(from, part))?;
             } else {
                 cut(0)?;
                 let header = table.header(name, part).encode();
@@ -182,7 +182,7 @@ pub(super) struct StripedAppend {
 impl Append for StripedAppend {
     fn append(&mut self, mut bytes: &[u8]) -> Result<(), StoreError> {
         while !bytes.is_empty() {
-            let PartOffset { part, offset, run } = self.stripes.table.deal().locate(self.at);
+            let PartOffset { part, offset, run } = self.stripes.table.layout().locate(self.at);
             let (unit, rest) = bytes.split_at(bytes.len().min(usize::try_from(run).unwrap_or(usize::MAX)));
             let (file, path) = &self.parts[part];
             write_all(file.as_ref(), unit, HEADER_BYTES + offset)

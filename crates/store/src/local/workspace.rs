@@ -1,4 +1,4 @@
-//! The folder in which a draft is written, workspaces_of the folder of the generation that it will become.
+//! The folder in which a draft is written, beside the folder of the generation that it will become.
 //!
 //! `X.building-N` contains a file `lock`, which its writer keeps locked, a folder of objects, and during
 //! publication a record of it ([`super::publish`]). The system releases the lock when the process ends for

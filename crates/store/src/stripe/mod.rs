@@ -161,7 +161,7 @@ fn check_unit(stripe_bytes: u32) -> Result<(), StoreError> {
 
 /// The distribution of an object's bytes over the parts of a stripe.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Deal {
+pub struct StripeLayout {
     /// The length of a unit in bytes.
     pub(crate) unit: u64,
     /// The number of parts.
@@ -179,7 +179,7 @@ pub struct PartOffset {
     pub(crate) run: u64,
 }
 
-impl Deal {
+impl StripeLayout {
     /// The number of parts.
     pub fn parts(self) -> usize {
         self.parts as usize
@@ -229,21 +229,21 @@ mod tests {
     #[test]
     fn shares_equal_the_bytes_located_in_each_part() {
         for parts in 2..5_u64 {
-            let deal = Deal { unit: 10, parts };
+            let layout = StripeLayout { unit: 10, parts };
             for total in 0..200_u64 {
                 let mut located = vec![0; parts as usize];
                 for offset in 0..total {
-                    let found = deal.locate(offset);
+                    let found = layout.locate(offset);
                     assert_eq!((found.offset, found.run), (located[found.part], 10 - offset % 10));
                     located[found.part] += 1;
                 }
-                let shares: Vec<u64> = (0..parts as usize).map(|part| deal.share(total, part)).collect();
+                let shares: Vec<u64> = (0..parts as usize).map(|part| layout.share(total, part)).collect();
                 assert_eq!(shares, located, "{total} bytes in {parts} parts");
                 for from in [0, 7, 10, 25] {
                     let mut after: Vec<u64> =
-                        (0..parts as usize).map(|part| deal.share(from, part)).collect();
-                    for (part, range) in deal.runs(from, total.saturating_sub(from) as usize) {
-                        let found = deal.locate(from + range.start as u64);
+                        (0..parts as usize).map(|part| layout.share(from, part)).collect();
+                    for (part, range) in layout.runs(from, total.saturating_sub(from) as usize) {
+                        let found = layout.locate(from + range.start as u64);
                         assert_eq!((found.part, found.offset), (part, after[part]), "runs are contiguous");
                         after[part] += range.len() as u64;
                     }

@@ -1,6 +1,6 @@
 //! An open striped object.
 
-use super::Deal;
+use super::StripeLayout;
 use super::header::HEADER_BYTES;
 use super::part::{PartBytes, PartFile};
 use super::table::{Table, read_header};
@@ -19,7 +19,7 @@ pub struct Parts {
     /// The address that the object would have if it were not striped, for messages.
     address: PathBuf,
     key: u64,
-    deal: Deal,
+    layout: StripeLayout,
     parts: Vec<Part>,
     len: u64,
     checksums: Option<Vec<u32>>,
@@ -50,7 +50,7 @@ impl Parts {
             let (path, file) = search.find()?;
             Ok(Arc::new(PartFile::new(path, file)?))
         };
-        let parts = (0..table.deal().parts()).map(open).collect::<Result<Vec<_>, StoreError>>()?;
+        let parts = (0..table.layout().parts()).map(open).collect::<Result<Vec<_>, StoreError>>()?;
         Ok(Parts::over(table, folder.join(object), parts))
     }
 
@@ -60,7 +60,7 @@ impl Parts {
     /// # Errors
     /// [`StoreError::Part`] for the first part with a wrong header. The error ends with `advice`, which says
     /// what to do.
-    pub fn of(
+    pub fn from_stores(
         table: &Table,
         object: &str,
         address: PathBuf,
@@ -75,14 +75,14 @@ impl Parts {
 
     fn over(table: &Table, address: PathBuf, parts: Vec<Arc<dyn PartBytes>>) -> Parts {
         let part = |bytes: Arc<dyn PartBytes>| Part { len: bytes.len().saturating_sub(HEADER_BYTES), bytes };
-        let (deal, parts) = (table.deal(), parts.into_iter().map(part).collect::<Vec<Part>>());
-        let len = StripeTier::reach(parts.iter().map(|part| part.len), deal.unit);
-        Parts { address, key: table.key(), deal, parts, len, checksums: None }
+        let (layout, parts) = (table.layout(), parts.into_iter().map(part).collect::<Vec<Part>>());
+        let len = StripeTier::reach(parts.iter().map(|part| part.len), layout.unit);
+        Parts { address, key: table.key(), layout, parts, len, checksums: None }
     }
 
     /// Sets the checksums of the parts, known from writing, if the object has exactly `len` bytes.
     #[must_use]
-    pub fn known(mut self, len: u64, checksums: Vec<u32>) -> Parts {
+    pub fn with_checksums(mut self, len: u64, checksums: Vec<u32>) -> Parts {
         if len == self.len {
             self.checksums = Some(checksums);
         }
@@ -96,7 +96,7 @@ impl Parts {
 
     /// Returns the length of a unit in bytes.
     pub fn stripe_bytes(&self) -> u32 {
-        self.deal.unit as u32
+        self.layout.unit as u32
     }
 
     /// Returns the length of the object in bytes: up to the first gap in the parts.
@@ -122,7 +122,7 @@ impl Parts {
     /// Returns the address of the part that holds all of the `len` bytes at `offset`; `None` if they are in
     /// several parts or beyond the end.
     pub fn holder(&self, offset: u64, len: u64) -> Option<&Path> {
-        let found = self.deal.locate(offset);
+        let found = self.layout.locate(offset);
         (len <= found.run && offset < self.len).then(|| self.parts[found.part].bytes.address())
     }
 
@@ -132,7 +132,7 @@ impl Parts {
     /// [`StoreError::Part`] for the first part of another length.
     pub fn check_lengths(&self, len: u64) -> Result<(), StoreError> {
         for (number, part) in self.parts.iter().enumerate() {
-            let wanted = self.deal.share(len, number);
+            let wanted = self.layout.share(len, number);
             if part.len != wanted {
                 let (found, wanted) = (part.len + HEADER_BYTES, wanted + HEADER_BYTES);
                 let how = if found < wanted { "it was cut" } else { "something was appended to it" };
@@ -158,7 +158,7 @@ impl Parts {
         }
         let mut done = 0;
         while done < out.len() {
-            let found = self.deal.locate(offset + done as u64);
+            let found = self.layout.locate(offset + done as u64);
             let end = out.len().min(done.saturating_add(usize::try_from(found.run).unwrap_or(usize::MAX)));
             self.parts[found.part].bytes.read_at(HEADER_BYTES + found.offset, &mut out[done..end])?;
             done = end;
@@ -207,13 +207,13 @@ impl Parts {
     }
 
     /// Returns the bytes of each part, including its header.
-    pub fn each(&self) -> impl ExactSizeIterator<Item = &Arc<dyn PartBytes>> {
+    pub fn parts(&self) -> impl ExactSizeIterator<Item = &Arc<dyn PartBytes>> {
         self.parts.iter().map(|part| &part.bytes)
     }
 
     /// Returns the distribution of the object's bytes over the parts.
-    pub fn deal(&self) -> Deal {
-        self.deal
+    pub fn layout(&self) -> StripeLayout {
+        self.layout
     }
 }
 
@@ -274,7 +274,7 @@ impl PartSearch<'_> {
     }
 
     fn missing(&self, path: PathBuf) -> StoreError {
-        let (part, parts, object) = (self.part + 1, self.table.deal().parts, self.object);
+        let (part, parts, object) = (self.part + 1, self.table.layout().parts, self.object);
         let folder = self.table.folders().nth(self.part).unwrap_or(Path::new(""));
         let what = if !self.moved.is_empty() {
             let folders: Vec<String> = self.moved.iter().map(|folder| folder.display().to_string()).collect();

@@ -3,7 +3,7 @@
 
 use super::header::{HEADER_BYTES, Header};
 use super::part::PartBytes;
-use super::{Deal, MOST_PARTS, MOST_STRIPE_BYTES, Striping, UNIT_STEP};
+use super::{MOST_PARTS, MOST_STRIPE_BYTES, StripeLayout, Striping, UNIT_STEP};
 use crate::disk::{Disk, DiskFile, read_exact, write_all};
 use crate::error::StoreError;
 use serde::{Deserialize, Serialize};
@@ -154,7 +154,7 @@ impl Table {
     }
 
     /// Returns true if a draft with this table has the striping `striping`.
-    pub fn is_of(&self, striping: &Striping) -> bool {
+    pub fn has_striping(&self, striping: &Striping) -> bool {
         (&self.folders, self.stripe_bytes, &self.objects)
             == (&striping.folders, striping.stripe_bytes, &striping.objects)
     }
@@ -165,7 +165,7 @@ impl Table {
     }
 
     /// Returns true if the object `name` is striped.
-    pub fn names(&self, name: &str) -> bool {
+    pub fn is_striped(&self, name: &str) -> bool {
         self.objects.iter().any(|object| object == name)
     }
 
@@ -181,8 +181,8 @@ impl Table {
     }
 
     /// Returns the distribution of an object's bytes over the parts.
-    pub fn deal(&self) -> Deal {
-        Deal { unit: u64::from(self.stripe_bytes), parts: self.folders.len() as u64 }
+    pub fn layout(&self) -> StripeLayout {
+        StripeLayout { unit: u64::from(self.stripe_bytes), parts: self.folders.len() as u64 }
     }
 
     /// Returns the header of part number `part`, from 0, of `object`.
@@ -317,11 +317,11 @@ pub(crate) fn remove_parts(disk: &Arc<dyn Disk>, folder: &Path) -> io::Result<()
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::faulty::Platter;
+    use crate::faulty::SimulatedDisk;
 
     #[test]
     fn a_table_is_read_back_and_every_damage_is_refused() {
-        let disk = Platter::default();
+        let disk = SimulatedDisk::default();
         for folder in ["/index", "/a", "/b"] {
             disk.create_folder(Path::new(folder)).unwrap();
         }
@@ -331,7 +331,7 @@ mod tests {
         assert_eq!(Table::read(&disk, index).unwrap(), None);
         Table::begin(&disk, index, "name", &striping).unwrap();
         let table = Table::read(&disk, index).unwrap().unwrap();
-        assert!(table.is_of(&striping) && table.names("data") && !table.names("codes"));
+        assert!(table.has_striping(&striping) && table.is_striped("data") && !table.is_striped("codes"));
         let part = table.path("data", 1);
         assert_eq!(part, PathBuf::from(format!("/b/name-{:016x}-data.part2", table.key())));
         let file = disk.create(&index.join(TABLE_NAME)).unwrap();

@@ -2,7 +2,7 @@
 //! failure.
 
 use bathyal_store::disk::Disk;
-use bathyal_store::faulty::{Fault, Faults, Platter};
+use bathyal_store::faulty::{Fault, Faults, SimulatedDisk};
 use bathyal_store::local::LocalStore;
 use bathyal_store::stripe::Striping;
 use bathyal_store::{Draft, DraftExt, GenerationExt, Replace, Store, StoreError, StoreExt};
@@ -29,7 +29,7 @@ const STRIPED: [Striped; 4] = [[0, 2], [2, 0], [2, 3], [2, 2]];
 
 /// A disk with injected faults, and the stores on it.
 struct Bench {
-    platter: Platter,
+    simulated: SimulatedDisk,
     faults: Faults,
     /// The store of the old index.
     old_store: LocalStore,
@@ -40,27 +40,27 @@ struct Bench {
 
 impl Bench {
     fn new(exchange: bool, striped: Striped) -> Bench {
-        let platter = Platter::default();
+        let simulated = SimulatedDisk::default();
         let disks: Vec<PathBuf> = ["/a", "/b", "/c"].iter().map(PathBuf::from).collect();
-        let faults = Faults::new(Arc::new(platter.clone()));
+        let faults = Faults::new(Arc::new(simulated.clone()));
         let faults = if exchange { faults } else { faults.without_exchange() };
         let [old_store, store] = striped.map(|parts| {
-            let store = LocalStore::on(Arc::new(faults.clone()), "/folder", MARK);
+            let store = LocalStore::on_disk(Arc::new(faults.clone()), "/folder", MARK);
             match parts {
                 0 => store,
                 n => store.striped(Striping::new(&disks[..n], 4096, &["data", "stray"]).unwrap()),
             }
         });
-        platter.create_folder(Path::new("/folder")).unwrap();
-        disks.iter().for_each(|disk| platter.create_folder(disk).unwrap());
-        platter.sync_folder(Path::new("/")).unwrap();
+        simulated.create_folder(Path::new("/folder")).unwrap();
+        disks.iter().for_each(|disk| simulated.create_folder(disk).unwrap());
+        simulated.sync_folder(Path::new("/")).unwrap();
         let mut expected = vec!["/folder", "/folder/index", "/folder/index/manifest", "/a", "/b", "/c"];
         let parts = ["/a/index-KEY-data.part1", "/b/index-KEY-data.part2", "/c/index-KEY-data.part3"];
         expected.push(if striped[1] > 0 { "/folder/index/stripe.json" } else { "/folder/index/data" });
         expected.extend(&parts[..striped[1]]);
         expected.sort_unstable();
         let expected = expected.into_iter().map(str::to_string).collect();
-        Bench { platter, faults, old_store, store, expected }
+        Bench { simulated, faults, old_store, store, expected }
     }
 
     /// Returns all paths on the disk, with `KEY` for the random numbers in the names of parts.
@@ -69,7 +69,7 @@ impl Bench {
             Some(((index, _), (_, part))) if part.contains(".part") => format!("{index}-KEY-{part}"),
             _ => path,
         };
-        self.platter.paths().into_iter().map(keyless).collect()
+        self.simulated.paths().into_iter().map(keyless).collect()
     }
 
     /// Returns the index's data after the first half; `None` if there is no index.
@@ -92,17 +92,18 @@ const PROGRESS: [&str; 5] = ["nothing", "half", "all", "sealed", "published"];
 /// Builds an index in two steps, with a journal after each. Returns the progress that it continued from.
 fn build(store: &LocalStore, kind: &str, replace: Replace) -> Result<&'static str, StoreError> {
     let (half, whole) = (half(), [&half()[..], kind.as_bytes()].concat());
-    let (draft, found) = store.resume("index", replace, |draft: &dyn Draft| match draft.sealed() {
-        Some(note) => (note == kind).then_some("sealed"),
-        None => {
-            let journal = draft.read(JOURNAL).ok()?;
-            let (steps, len) = [("half", half.len()), ("all", whole.len())]
-                .into_iter()
-                .find(|(steps, _)| journal == format!("{kind}: {steps}").as_bytes())?;
-            // The journal's name may become durable earlier than the names of the objects that it lists.
-            (draft.len_of("data") >= Some(len as u64)).then_some(steps)
-        }
-    })?;
+    let (draft, found) =
+        store.resume("index", replace, |draft: &dyn Draft| match draft.publication_note() {
+            Some(note) => (note == kind).then_some("sealed"),
+            None => {
+                let journal = draft.read(JOURNAL).ok()?;
+                let (steps, len) = [("half", half.len()), ("all", whole.len())]
+                    .into_iter()
+                    .find(|(steps, _)| journal == format!("{kind}: {steps}").as_bytes())?;
+                // The journal's name may become durable earlier than the names of the objects that it lists.
+                (draft.len_of("data") >= Some(len as u64)).then_some(steps)
+            }
+        })?;
     let from = found.unwrap_or("nothing");
     if from == "sealed" {
         draft.publish(&["data", MARK], kind)?;
@@ -162,14 +163,14 @@ fn sweep(
             // The first build is killed after its journal records the first half. A striped draft writes a
             // table and parts before that.
             let begun = if striped[1] > 0 { 44 } else { 24 };
-            bench.faults.strike(begun, Fault::Kill);
+            bench.faults.inject(begun, Fault::Kill);
             build(&bench.store, "new", Replace::Generation).unwrap_err();
-            bench.faults.heal();
+            bench.faults.clear();
         }
-        bench.faults.strike(number, fault);
+        bench.faults.inject(number, fault);
         let built = build(&bench.store, "new", Replace::Generation);
-        let failed = bench.faults.struck();
-        bench.faults.heal();
+        let failed = bench.faults.injected();
+        bench.faults.clear();
         let Some(failed) = failed else {
             built.unwrap();
             assert!(number > 20, "the sweep found {number} operations");
@@ -180,7 +181,7 @@ fn sweep(
         // leave.
         assert!(built.is_err() || bench.content().as_deref() == Some("new"), "{what}");
         if let Some(seed) = powerless {
-            bench.platter.lose_power(seed ^ number as u64);
+            bench.simulated.lose_power(seed ^ number as u64);
         }
         froms.push(examine(&bench, old, &what));
     }
@@ -254,10 +255,10 @@ fn the_error_names_the_part_on_the_full_disk() {
     let draft = bench.store.begin("index", Replace::Never).unwrap();
     let mut data = draft.append("data", 0).unwrap();
     // The first unit is written; the second write fails.
-    bench.faults.strike(1, Fault::Full);
+    bench.faults.inject(1, Fault::Full);
     let error = data.append(&half()).unwrap_err().to_string();
     assert!(error.contains("cannot write /b/index-") && error.contains("No space left"), "{error}");
-    bench.faults.heal();
+    bench.faults.clear();
     drop((data, draft));
     assert_eq!(bench.paths(), ["/a", "/b", "/c", "/folder"], "nothing is left over");
 }
@@ -266,14 +267,14 @@ fn the_error_names_the_part_on_the_full_disk() {
 fn parts_on_a_missing_disk_are_removed_by_a_later_build() {
     let bench = Bench::new(true, [2, 0]);
     build(&bench.old_store, "old", Replace::Never).unwrap();
-    bench.platter.rename(Path::new("/b"), Path::new("/away")).unwrap();
+    bench.simulated.rename(Path::new("/b"), Path::new("/away")).unwrap();
     build(&bench.store, "new", Replace::Generation).unwrap();
     assert_eq!(bench.content().as_deref(), Some("new"));
     assert!(
         bench.paths().iter().any(|path| path.starts_with("/away/index-")),
         "the old part on the missing disk remains"
     );
-    bench.platter.rename(Path::new("/away"), Path::new("/b")).unwrap();
+    bench.simulated.rename(Path::new("/away"), Path::new("/b")).unwrap();
     build(&bench.store, "new", Replace::Generation).unwrap();
     assert_eq!(bench.paths(), bench.expected, "the next build removes the old part");
 }
@@ -284,10 +285,10 @@ fn a_published_index_survives_a_power_failure() {
         let striped = [PLAIN, STRIPED[0], STRIPED[1], STRIPED[2], STRIPED[3]][seed as usize % 5];
         let bench = Bench::new(seed % 2 == 0, striped);
         build(&bench.old_store, "old", Replace::Never).unwrap();
-        bench.platter.lose_power(seed);
+        bench.simulated.lose_power(seed);
         assert_eq!(bench.content().as_deref(), Some("old"));
         build(&bench.store, "new", Replace::Generation).unwrap();
-        bench.platter.lose_power(seed);
+        bench.simulated.lose_power(seed);
         assert_eq!(bench.content().as_deref(), Some("new"), "seed {seed}");
     }
 }
@@ -297,10 +298,10 @@ fn an_index_is_not_replaced_without_permission_after_a_kill() {
     for number in 0.. {
         let bench = Bench::new(false, PLAIN);
         build(&bench.store, "old", Replace::Never).unwrap();
-        bench.faults.strike(number, Fault::Kill);
+        bench.faults.inject(number, Fault::Kill);
         let built = build(&bench.store, "new", Replace::Generation);
-        let failed = bench.faults.struck();
-        bench.faults.heal();
+        let failed = bench.faults.injected();
+        bench.faults.clear();
         let Some(failed) = failed else { return built.map(|_| ()).unwrap() };
         let found = bench.content();
         // While the old index is in the workspace of the killed build, its name is still taken.

@@ -122,10 +122,10 @@ fn an_emptied_folder_contains_no_generation() {
     let place = service.place("emptied");
     let (inside, outside) = (store(&place, "collection/x"), store(&place, "x"));
     publish(&inside, "v-1", b"1").unwrap();
-    assert!(outside.stands_in(Some("collection"), &["v-1".into()]).unwrap());
+    assert!(outside.any_published_in(Some("collection"), &["v-1".into()]).unwrap());
     inside.erase("v-1").unwrap();
     // SeaweedFS keeps the empty folders, and lists them as if keys began with them.
     let names = outside.names_in("collection").unwrap();
-    assert!(!outside.stands_in(Some("collection"), &names).unwrap());
-    assert!(!inside.stands_in(None, &inside.names().unwrap()).unwrap());
+    assert!(!outside.any_published_in(Some("collection"), &names).unwrap());
+    assert!(!inside.any_published_in(None, &inside.names().unwrap()).unwrap());
 }

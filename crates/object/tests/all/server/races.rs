@@ -164,7 +164,7 @@ fn an_upload_that_was_killed_is_continued() {
     assert_eq!(proxy.release(), 0);
     let store = place.store_through(&proxy.endpoint, &[]);
     let (draft, note) =
-        store.resume("index", Replace::Never, |draft| draft.sealed().map(str::to_owned)).unwrap();
+        store.resume("index", Replace::Never, |draft| draft.publication_note().map(str::to_owned)).unwrap();
     assert_eq!(note.as_deref(), Some("note"));
     draft.publish(&["data", MARK], "note").unwrap();
     let mut parts: Vec<u32> = proxy.seen().iter().filter_map(|request| request.part()).collect();

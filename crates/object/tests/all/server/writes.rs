@@ -130,7 +130,7 @@ fn objects_uploaded_before_access_was_denied_are_not_uploaded_again() {
     proxy.release();
     proxy.seen();
     // Continues with renewed credentials.
-    let sealed = |draft: &dyn Draft| draft.sealed().map(str::to_owned);
+    let sealed = |draft: &dyn Draft| draft.publication_note().map(str::to_owned);
     let (again, note) = store.resume("index", Replace::Never, sealed).unwrap();
     assert_eq!(note.as_deref(), Some("note"), "the draft is kept");
     again.publish(&["data", MARK], "note").unwrap();

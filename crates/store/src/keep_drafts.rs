@@ -1,7 +1,7 @@
 //! A wrapper around a store that keeps unfinished drafts when they are dropped, as if their process had been
 //! killed, so that another build can continue them.
 
-use crate::contract::{Append, Attend, Draft, Generation, Log, Object, Replace, Store};
+use crate::contract::{Append, Draft, Generation, Log, Object, ProgressFn, Replace, Store};
 use crate::error::StoreError;
 use crate::traffic::Traffic;
 use std::path::{Path, PathBuf};
@@ -11,16 +11,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// A store with the generations of another one. A draft that is dropped after it was written to is kept
 /// ([`Draft::leave`]), where the wrapped store would remove it.
 #[derive(Debug, Clone, Copy)]
-pub struct Leaving<'a>(&'a dyn Store);
+pub struct KeepDrafts<'a>(&'a dyn Store);
 
-impl<'a> Leaving<'a> {
+impl<'a> KeepDrafts<'a> {
     /// Wraps `store`.
-    pub fn new(store: &'a dyn Store) -> Leaving<'a> {
-        Leaving(store)
+    pub fn new(store: &'a dyn Store) -> KeepDrafts<'a> {
+        KeepDrafts(store)
     }
 }
 
-impl Store for Leaving<'_> {
+impl Store for KeepDrafts<'_> {
     fn address(&self) -> &Path {
         self.0.address()
     }
@@ -54,8 +54,8 @@ impl Store for Leaving<'_> {
         self.0.erase(name)
     }
 
-    fn traces(&self) -> Result<Vec<String>, StoreError> {
-        self.0.traces()
+    fn leftovers(&self) -> Result<Vec<String>, StoreError> {
+        self.0.leftovers()
     }
 }
 
@@ -131,21 +131,21 @@ impl Draft for KeptDraft {
         self.draft()?.delete(name)
     }
 
-    fn sealed(&self) -> Option<&str> {
-        self.draft.as_ref()?.sealed()
+    fn publication_note(&self) -> Option<&str> {
+        self.draft.as_ref()?.publication_note()
     }
 
     fn adopt(
         &self,
         from: &dyn Generation,
         names: &[&str],
-        attend: &Attend<'_>,
+        progress: &ProgressFn<'_>,
     ) -> Result<Vec<u32>, StoreError> {
-        self.draft_to_write()?.adopt(from, names, attend)
+        self.draft_to_write()?.adopt(from, names, progress)
     }
 
-    fn upload(&self, names: &[&str], note: &str, attend: &Attend<'_>) -> Result<(), StoreError> {
-        self.draft_to_write()?.upload(names, note, attend)
+    fn upload(&self, names: &[&str], note: &str, progress: &ProgressFn<'_>) -> Result<(), StoreError> {
+        self.draft_to_write()?.upload(names, note, progress)
     }
 
     fn publish(mut self: Box<Self>, names: &[&str], note: &str) -> Result<(), StoreError> {
@@ -166,13 +166,13 @@ mod tests {
     #[test]
     fn written_drafts_are_kept_and_unwritten_ones_are_removed() {
         let store = MemoryStore::new("left");
-        let leaving = Leaving::new(&store);
+        let leaving = KeepDrafts::new(&store);
         drop(leaving.begin("a", Replace::Never).unwrap());
-        assert!(store.traces().unwrap().is_empty());
+        assert!(store.leftovers().unwrap().is_empty());
         let draft = leaving.begin("a", Replace::Never).unwrap();
         draft.put("x", b"12").unwrap();
         drop(draft);
-        assert_eq!(store.traces().unwrap(), ["a"]);
+        assert_eq!(store.leftovers().unwrap(), ["a"]);
         let found = leaving.abandoned("a", Replace::Never).unwrap().remove(0);
         found.append("x", 2).unwrap().append(b"3").unwrap();
         drop(found);
@@ -181,12 +181,12 @@ mod tests {
         found.leave().unwrap();
         let found = leaving.abandoned("a", Replace::Never).unwrap().remove(0);
         found.publish(&["x"], "").unwrap();
-        assert_eq!((store.list().unwrap(), store.traces().unwrap()), (vec!["a".into()], vec![]));
+        assert_eq!((store.list().unwrap(), store.leftovers().unwrap()), (vec!["a".into()], vec![]));
         let draft = leaving.begin("b", Replace::Never).unwrap();
         draft.put("x", b"1").unwrap();
         drop(draft);
         // No build continues this draft, so dropping it removes it.
         drop(leaving.abandoned("b", Replace::Never).unwrap());
-        assert!(store.traces().unwrap().is_empty());
+        assert!(store.leftovers().unwrap().is_empty());
     }
 }

@@ -19,7 +19,7 @@ const ROOT: usize = 0;
 
 /// A disk in memory that can lose power. Clones share its content.
 #[derive(Debug, Clone)]
-pub struct Platter {
+pub struct SimulatedDisk {
     state: Arc<Mutex<State>>,
 }
 
@@ -43,7 +43,7 @@ struct Content {
     /// The writes since the last sync.
     writes: Vec<Write>,
     /// The open file that holds the lock.
-    lock: Weak<PlatterFile>,
+    lock: Weak<SimulatedFile>,
 }
 
 #[derive(Debug, Clone)]
@@ -62,10 +62,10 @@ struct Names {
 /// any.
 type Change = Vec<(usize, String, Option<usize>)>;
 
-impl Default for Platter {
-    fn default() -> Platter {
+impl Default for SimulatedDisk {
+    fn default() -> SimulatedDisk {
         let state = State { nodes: vec![Node::Folder(Names::default())], changes: Vec::new() };
-        Platter { state: Arc::new(Mutex::new(state)) }
+        SimulatedDisk { state: Arc::new(Mutex::new(state)) }
     }
 }
 
@@ -82,21 +82,21 @@ impl Write {
     }
 }
 
-impl Platter {
+impl SimulatedDisk {
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns an independent disk with the same content and no locked files.
     #[must_use]
-    pub fn copy(&self) -> Platter {
+    pub fn copy(&self) -> SimulatedDisk {
         let mut state = self.state().clone();
         for node in &mut state.nodes {
             if let Node::File(content) = node {
                 content.lock = Weak::new();
             }
         }
-        Platter { state: Arc::new(Mutex::new(state)) }
+        SimulatedDisk { state: Arc::new(Mutex::new(state)) }
     }
 
     /// Simulates a power failure. `seed` selects which changes that were not synced are kept.
@@ -130,10 +130,10 @@ impl Platter {
     pub fn paths(&self) -> Vec<String> {
         let state = self.state();
         let mut found = Vec::new();
-        let mut left = vec![(ROOT, String::new())];
-        while let Some((node, path)) = left.pop() {
+        let mut pending = vec![(ROOT, String::new())];
+        while let Some((node, path)) = pending.pop() {
             if let Node::Folder(names) = &state.nodes[node] {
-                left.extend(names.present.iter().map(|(name, node)| (*node, format!("{path}/{name}"))));
+                pending.extend(names.present.iter().map(|(name, node)| (*node, format!("{path}/{name}"))));
             }
             found.push(path);
         }
@@ -230,7 +230,7 @@ impl State {
     }
 }
 
-impl Disk for Platter {
+impl Disk for SimulatedDisk {
     fn stat(&self, path: &Path) -> io::Result<Stat> {
         let state = self.state();
         let node = state.find(path)?;
@@ -248,12 +248,12 @@ impl Disk for Platter {
 
     fn open(&self, path: &Path) -> io::Result<Arc<dyn DiskFile>> {
         let node = self.state().open_or_create(path, false)?;
-        Ok(Arc::new(PlatterFile { disk: self.clone(), node }))
+        Ok(Arc::new(SimulatedFile { disk: self.clone(), node }))
     }
 
     fn create(&self, path: &Path) -> io::Result<Arc<dyn DiskFile>> {
         let node = self.state().open_or_create(path, true)?;
-        Ok(Arc::new(PlatterFile { disk: self.clone(), node }))
+        Ok(Arc::new(SimulatedFile { disk: self.clone(), node }))
     }
 
     fn lock(&self, path: &Path, create: bool) -> io::Result<Locked> {
@@ -263,7 +263,7 @@ impl Disk for Platter {
         if content.lock.strong_count() > 0 {
             return Ok(Locked::Busy);
         }
-        let file = Arc::new(PlatterFile { disk: self.clone(), node });
+        let file = Arc::new(SimulatedFile { disk: self.clone(), node });
         content.lock = Arc::downgrade(&file);
         Ok(Locked::Held(file))
     }
@@ -280,7 +280,7 @@ impl Disk for Platter {
         state.rename(from, to)
     }
 
-    fn rename_aside(&self, from: &Path, to: &Path) -> io::Result<()> {
+    fn rename_no_replace(&self, from: &Path, to: &Path) -> io::Result<()> {
         let mut state = self.state();
         if state.find(to).is_ok() {
             return Err(ErrorKind::AlreadyExists.into());
@@ -342,18 +342,18 @@ impl Disk for Platter {
 }
 
 #[derive(Debug)]
-struct PlatterFile {
-    disk: Platter,
+struct SimulatedFile {
+    disk: SimulatedDisk,
     node: usize,
 }
 
-impl PlatterFile {
+impl SimulatedFile {
     fn with_content<T>(&self, operation: impl FnOnce(&mut Content) -> T) -> io::Result<T> {
         Ok(operation(self.disk.state().file(self.node)?))
     }
 }
 
-impl DiskFile for PlatterFile {
+impl DiskFile for SimulatedFile {
     fn length(&self) -> io::Result<u64> {
         self.with_content(|content| content.present.len() as u64)
     }
