@@ -56,7 +56,7 @@ impl Shaping {
             "s3-express" => Ok(Shaping::S3_EXPRESS),
             "rack" => Ok(Shaping::RACK),
             other => Err(StoreError::Address(format!(
-                "'{other}' is no store that can be emulated; choose paper, s3, s3-express or rack"
+                "'{other}' is no store that can be emulated; choose one of paper, s3, s3-express, rack"
             ))),
         }
     }

@@ -105,10 +105,7 @@ impl LocalStore {
         }
         let found = open(&disk, path, mark, stripe)?;
         if !stripe.is_empty() && found.all_stripes().is_none() {
-            return refuse(format!(
-                "{}: its objects are not striped; open it without stripe folders",
-                path.display()
-            ));
+            return refuse(format!("{}: is not striped; open it without stripe folders", path.display()));
         }
         Ok(Arc::new(found))
     }
