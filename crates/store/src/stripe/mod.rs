@@ -25,9 +25,9 @@ use crate::error::StoreError;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-/// The default length of a unit in bytes. Pages of 4 KB never cross units. One in five reads of posting lists
-/// of 48 KB crosses units; with units of 64 KB, three in four would. Files of 100 MB and more are distributed
-/// evenly; with units above 1 MB they are not (`docs/stripes.md` has the table).
+/// The default length of a unit in bytes. Pages of 4 KB never cross units. Fewer than one in five reads of
+/// posting lists of 48 KB cross units; with units of 64 KB, three in four would. Files of 100 MB and more are
+/// distributed evenly; with units above 1 MB they are not (`docs/stripes.md` has the table).
 pub const DEFAULT_STRIPE_BYTES: u32 = 256 << 10;
 /// Units are multiples of this many bytes, the largest alignment of reads that devices require.
 pub const UNIT_STEP: u32 = 4096;
