@@ -105,6 +105,6 @@ def test_folders_that_nothing_can_be_striped_over_are_refused(vectors, disks, tm
     refused("one folder is given", stripe=disks[:1])
     refused("is named twice", stripe=[disks[0], disks[0]])
     refused("there is no such folder", stripe=[disks[0], tmp_path / "nowhere"])
-    refused("no multiple of 4096", stripe=disks, stripe_unit=1000)
+    refused("a multiple of 4096", stripe=disks, stripe_unit=1000)
     refused("without stripe", stripe_unit="64KiB")
     assert not (tmp_path / "new.index").exists()

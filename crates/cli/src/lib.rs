@@ -13,7 +13,7 @@ mod typed;
 use std::ffi::OsString;
 
 use bathyal_console::{Console, Failure, complain_in_json, exit_code};
-use bathyal_store::Cancelling;
+use bathyal_store::CancelScope;
 use clap::error::ErrorKind;
 use clap::{ArgMatches, CommandFactory, Error, FromArgMatches};
 
@@ -37,7 +37,7 @@ pub fn main(arguments: impl Iterator<Item = OsString>) -> i32 {
     }
     arguments.command.notes().iter().for_each(|note| console.remark(&format!("note: {note}")));
     // What waits in a store that is elsewhere ends, too.
-    let _cancelling = Cancelling::by(Some(console.interrupt().shared()));
+    let _cancelling = CancelScope::new(Some(console.interrupt().shared()));
     exit_code(command::run(&arguments.command, &console), &console)
 }
 

@@ -101,7 +101,7 @@ fn look_at(holding: &Holding, place: &Path, name: &str) -> Result<Option<Listed>
         found => found.map(Some),
     };
     let what = match what {
-        Err(IndexError::Store(error)) if error.is_of_elsewhere() => return Err(error.into()),
+        Err(IndexError::Store(error)) if error.is_remote() => return Err(error.into()),
         Err(error) => Some(Contents::Unreadable { reason: error.to_string() }),
         Ok(what) => what,
     };

@@ -44,7 +44,7 @@ impl Place {
     fn far(path: &Path, options: &StoreOptions) -> Result<Place, CollectionError> {
         // What lies within it is what the store is asked for.
         let within = ObjectUrl::parse(&path.join(MARK)).map_err(bathyal_index::IndexError::from)?;
-        let store = BucketStore::new(&within, options, MARK)?.settle()?;
+        let store = BucketStore::new(&within, options, MARK)?.with_one_spelling()?;
         Ok(Place { store: Arc::new(store), path: path.to_path_buf(), far: true })
     }
 

@@ -21,8 +21,8 @@ mod query;
 pub mod ranges;
 mod room;
 
-pub use bathyal_object::{CacheStatus, PruneOptions, Pruned, StoreOptions};
-pub use bathyal_store::{CacheUse, Requests, TOLD_ROUNDS, round_name};
+pub use bathyal_object::{CacheStatus, PruneOptions, PruneReport, StoreOptions};
+pub use bathyal_store::{COUNTED_ROUNDS, CacheUse, Requests, round_name};
 pub use build::options::{
     BuildOptions, BuildReport, DEFAULT_SEED, FamilyOptions, GivenOptions, MOST_CALIBRATION_QUERIES,
     OptionDoc, StripeOptions,

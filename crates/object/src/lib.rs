@@ -1,18 +1,20 @@
-//! Indexes in object stores: Amazon S3 and what speaks its language, Google Cloud Storage, Azure, or the memory of this
-//! process behind the same interface.
+//! Indexes in object stores: Amazon S3 and compatible stores, Google Cloud Storage, Azure, and a store in
+//! this process's memory with the same interface.
 //!
-//! * [`ObjectUrl`], [`StoreOptions`]: where a bucket is, and how it is reached.
-//! * `BucketStore`: the [`Store`](bathyal_store::Store) whose generations lie in a bucket.
-//! * `tier`: a tier whose reads are ranges of an object; near ones are one request.
-//! * `client`: what sends requests: limits, retries, second requests for late ones.
-//! * `Cache`: memory and local disk in front of all stores of a process.
-//! * [`Shaper`]: makes any store as slow as one that is far away, for studies.
+//! * [`ObjectUrl`], [`StoreOptions`]: the address of a bucket, and the options of its connection.
+//! * `BucketStore`: the [`Store`](bathyal_store::Store) whose generations are in a bucket.
+//! * `tier`: a tier whose reads are ranges of an object; near reads share one request.
+//! * `client`: sends requests, with limits, retries and hedged requests.
+//! * `Cache`: a cache in memory and on local disk in front of all stores of a process.
+//! * [`Shaper`]: delays the requests to a store, to emulate a slower one in studies.
 //!
-//! The asynchronous runtime stays in here: callers are threads, and queries wait for a queue as of any other tier.
+//! The asynchronous runtime is private to this crate: callers are threads, and a query waits for a queue as
+//! for that of any other tier.
 //!
-//! Without the feature `client` there are addresses and options alone, and none of the libraries that a network needs.
+//! Without the feature `client`, the crate contains only addresses and options, and needs no network
+//! libraries.
 
-// What is said of a client is checked and kept without one, and read by nobody.
+// Options of the client are parsed and stored without the feature `client`, too, but nothing reads them then.
 #![cfg_attr(not(feature = "client"), allow(dead_code))]
 
 #[cfg(feature = "client")]
@@ -34,9 +36,10 @@ pub use bucket::BucketStore;
 #[cfg(feature = "client")]
 pub use cache::Cache;
 pub use connect::{CacheOptions, CachePolicy, CacheStatus, ObjectUrl, StoreOptions};
-pub use pruning::{PruneOptions, Pruned};
+pub use pruning::{PruneOptions, PruneReport};
 pub use shaper::{Shaper, Shaping, SlowDown};
 
-/// Bytes between two reads that are read with them: a request more costs more than so many bytes of any link. Libraries that
-/// join ranges a megabyte apart read some two hundred times what a beam needs.
+/// The largest gap in bytes between two reads that share a request: another request costs more than these
+/// bytes on any link. Libraries that join ranges a megabyte apart read some 200 times the bytes that a beam
+/// needs.
 pub const GAP_BYTES: u64 = 16 << 10;

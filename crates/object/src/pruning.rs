@@ -1,17 +1,18 @@
-//! What of a bucket is removed because nobody needs it any more, and what was.
+//! Options and result of pruning a bucket: removing the leftovers of an index.
 
 use serde::Serialize;
 use std::time::Duration;
 
-/// How long what was replaced stays by default: longer than anybody keeps an index open without a look.
+/// The default time for which replaced generations are kept: longer than a reader keeps an index open without
+/// reopening it.
 const DEFAULT_KEPT: Duration = Duration::from_secs(7 * 24 * 3600);
 
-/// What to remove.
+/// Options of a prune.
 #[derive(Debug, Clone, Copy)]
 pub struct PruneOptions {
-    /// What was replaced, deleted or left within this time stays.
+    /// Generations and uploads that were replaced, deleted or abandoned within this time are kept.
     pub kept: Duration,
-    /// Whether to say what would be removed, and to remove nothing.
+    /// True to report what would be removed without removing it.
     pub dry_run: bool,
 }
 
@@ -21,24 +22,24 @@ impl Default for PruneOptions {
     }
 }
 
-/// What was removed, or would be.
+/// Counts of what a prune removed, or would remove.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
-pub struct Pruned {
-    /// Generations that were replaced or deleted.
+pub struct PruneReport {
+    /// Removed generations, which were replaced or deleted.
     pub generations: u64,
-    /// Uploads that were never published.
+    /// Removed uploads, which were never published.
     pub unfinished: u64,
-    /// Objects of both.
+    /// Objects of both kinds.
     pub objects: u64,
-    /// Their bytes.
+    /// Bytes of these objects.
     pub bytes: u64,
-    /// Generations and uploads that are not old enough.
+    /// Generations and uploads that were kept because they are not old enough.
     pub kept: u64,
 }
 
-impl Pruned {
+impl PruneReport {
     #[cfg(feature = "client")]
-    pub(crate) fn add(&mut self, more: Pruned) {
+    pub(crate) fn add(&mut self, more: PruneReport) {
         self.generations += more.generations;
         self.unfinished += more.unfinished;
         self.objects += more.objects;

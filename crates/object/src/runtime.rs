@@ -1,6 +1,7 @@
-//! The threads that speak to stores: few, shared by all stores of the process, started at the first need.
+//! The runtime whose threads send requests to stores: few threads, shared by all stores of the process and
+//! started at the first use.
 
-use bathyal_store::{Cancelling, StoreError};
+use bathyal_store::{CancelScope, StoreError};
 use std::future::Future;
 use std::pin::pin;
 use std::sync::atomic::Ordering;
@@ -8,29 +9,30 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::runtime::{Builder, Runtime};
 
-/// Threads at most: one of them sends and receives some 20,000 small ranges a second.
-const MOST_THREADS: usize = 4;
+/// The most threads; one of them sends and receives some 20,000 small ranges a second.
+const MAX_THREADS: usize = 4;
 
-/// How often a wait looks whether it is still wanted.
-const LOOK: Duration = Duration::from_millis(20);
+/// The interval at which a wait checks its cancellation flag.
+const CANCEL_CHECK_INTERVAL: Duration = Duration::from_millis(20);
 
-/// The process that started the threads, and these.
+/// The process that started the runtime, and the runtime.
 static STARTED: Mutex<Option<(u32, Arc<Runtime>)>> = Mutex::new(None);
 
-/// The runtime of this process. The child of a fork, which has none of its parent's threads, gets its own.
+/// Returns the runtime of this process, started at the first call. The child of a fork gets a new one, since
+/// it has none of its parent's threads.
 pub(crate) fn runtime() -> Result<Arc<Runtime>, StoreError> {
     let mut started = STARTED.lock().unwrap_or_else(PoisonError::into_inner);
-    let here = std::process::id();
+    let this_process = std::process::id();
     match started.take() {
-        Some((process, runtime)) if process == here => {
+        Some((process, runtime)) if process == this_process => {
             *started = Some((process, runtime.clone()));
             return Ok(runtime);
         }
-        // Its threads are not there to be waited for.
-        Some((_, of_parent)) => std::mem::forget(of_parent),
+        // Dropping the parent's runtime would wait for threads that do not exist in this process.
+        Some((_, parent_runtime)) => std::mem::forget(parent_runtime),
         None => {}
     }
-    let threads = std::thread::available_parallelism().map_or(1, |n| n.get()).min(MOST_THREADS);
+    let threads = std::thread::available_parallelism().map_or(1, |n| n.get()).min(MAX_THREADS);
     let built = Builder::new_multi_thread()
         .worker_threads(threads)
         .thread_name("bathyal-object")
@@ -38,15 +40,15 @@ pub(crate) fn runtime() -> Result<Arc<Runtime>, StoreError> {
         .build()
         .map_err(|source| StoreError::io("start threads for", "object stores", source))?;
     let runtime = Arc::new(built);
-    *started = Some((here, runtime.clone()));
+    *started = Some((this_process, runtime.clone()));
     Ok(runtime)
 }
 
-/// Waits for `future`, or until that is cancelled ([`Cancelling`]). A thread that runs asynchronous tasks of somebody else's may
-/// not wait in a runtime, so another one does it for it.
+/// Waits for `future`, or until the thread's flag cancels it ([`CancelScope`]). A thread that runs tasks of
+/// another asynchronous runtime must not block in this one, so a helper thread waits in its place.
 pub(crate) fn wait_for<T: Send>(future: impl Future<Output = T> + Send) -> Result<T, StoreError> {
-    let (runtime, flag) = (runtime()?, Cancelling::flag());
-    let waited = async {
+    let (runtime, flag) = (runtime()?, CancelScope::flag());
+    let cancellable = async {
         let mut future = pin!(future);
         let Some(flag) = flag else { return Ok(future.await) };
         loop {
@@ -55,16 +57,16 @@ pub(crate) fn wait_for<T: Send>(future: impl Future<Output = T> + Send) -> Resul
             }
             tokio::select! {
                 done = &mut future => return Ok(done),
-                () = tokio::time::sleep(LOOK) => {}
+                () = tokio::time::sleep(CANCEL_CHECK_INTERVAL) => {}
             }
         }
     };
     if tokio::runtime::Handle::try_current().is_err() {
-        return runtime.block_on(waited);
+        return runtime.block_on(cancellable);
     }
     std::thread::scope(|scope| {
         let waiting = std::thread::Builder::new().name("bathyal-wait".into());
-        let waiting = waiting.spawn_scoped(scope, || runtime.block_on(waited));
+        let waiting = waiting.spawn_scoped(scope, || runtime.block_on(cancellable));
         let waiting =
             waiting.map_err(|source| StoreError::io("start a thread for", "object stores", source))?;
         waiting.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
@@ -76,8 +78,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn threads_of_other_runtimes_may_wait_too() {
-        let theirs = Builder::new_current_thread().build().unwrap();
-        assert_eq!(theirs.block_on(async { wait_for(async { 7 }).unwrap() }), 7);
+    fn threads_of_other_runtimes_can_wait() {
+        let other_runtime = Builder::new_current_thread().build().unwrap();
+        assert_eq!(other_runtime.block_on(async { wait_for(async { 7 }).unwrap() }), 7);
     }
 }

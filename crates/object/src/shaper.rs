@@ -1,5 +1,5 @@
-//! A store that is here, made as slow as one that is far away: a first byte that is late by a lognormal time, a limit of
-//! requests a second, one link that all answers share. Emulated, and said so wherever results of it are shown.
+//! Emulation of a distant store: a first byte with a lognormal delay, a limit of requests a second, and one
+//! link shared by all responses. Results that were measured with it are always marked as emulated.
 
 use bathyal_store::StoreError;
 use rand::rngs::SmallRng;
@@ -11,21 +11,23 @@ use std::time::{Duration, Instant};
 #[cfg(feature = "client")]
 use tokio::time::sleep_until;
 
-/// Requests wait so long for their turn before the store asks for fewer.
-const PATIENCE: Duration = Duration::from_millis(100);
-/// Timers are no finer: what is due sooner is done at once.
+/// The longest time that a request is queued for the request limit; beyond it, the emulated store asks for
+/// fewer requests.
+const MAX_QUEUE_TIME: Duration = Duration::from_millis(100);
+/// The resolution of timers; shorter waits are skipped.
 const TICK: Duration = Duration::from_millis(1);
 
-/// What a store is made to look like.
+/// The delays and limits of an emulated store.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Shaping {
-    /// Median time to the first byte, in milliseconds.
+    /// The median time to the first byte, in milliseconds.
     pub first_byte_ms: f64,
-    /// Standard deviation of its logarithm: at 0.4 one in a hundred takes two and a half times as long.
+    /// The standard deviation of the logarithm of that time; at 0.4, one request in a hundred takes two and a
+    /// half times the median.
     pub spread: f64,
-    /// Requests a second; 0 is no limit.
+    /// The most requests a second; 0 means no limit.
     pub requests_per_s: f64,
-    /// Bytes a second of the link; 0 is no limit.
+    /// The bytes a second of the link; 0 means no limit.
     pub bytes_per_s: f64,
 }
 
@@ -43,7 +45,7 @@ impl Shaping {
     pub const RACK: Shaping =
         Shaping { first_byte_ms: 1.0, spread: 0.3, requests_per_s: 50_000.0, bytes_per_s: 1.25e9 };
 
-    /// The one called `name`: `paper`, `s3`, `s3-express` or `rack`.
+    /// Returns the settings called `name`: `paper`, `s3`, `s3-express` or `rack`.
     ///
     /// # Errors
     /// [`StoreError::Address`] for another name.
@@ -54,13 +56,13 @@ impl Shaping {
             "s3-express" => Ok(Shaping::S3_EXPRESS),
             "rack" => Ok(Shaping::RACK),
             other => Err(StoreError::Address(format!(
-                "there is no store '{other}' to emulate; it is one of paper, s3, s3-express, rack"
+                "'{other}' is no store that can be emulated; choose one of paper, s3, s3-express, rack"
             ))),
         }
     }
 }
 
-/// Delays requests and answers. One for all requests that share a store and a link.
+/// Delays requests and responses. All requests that share a store and a link share one shaper.
 #[derive(Debug)]
 pub struct Shaper {
     shaping: Shaping,
@@ -70,32 +72,32 @@ pub struct Shaper {
 #[derive(Debug)]
 struct State {
     random: SmallRng,
-    /// When the next request may begin.
+    /// The earliest start of the next request.
     next_request: Option<Instant>,
-    /// When the link is free.
+    /// The end of the last transfer over the link.
     link_free: Option<Instant>,
 }
 
-/// The store asks for fewer requests.
+/// The error of an emulated store that asks for fewer requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SlowDown;
 
 impl Shaper {
-    /// One that draws its times from `seed`.
+    /// Makes a shaper that draws its delays from `seed`.
     pub fn new(shaping: Shaping, seed: u64) -> Shaper {
         let random = SmallRng::seed_from_u64(seed);
         Shaper { shaping, state: Mutex::new(State { random, next_request: None, link_free: None }) }
     }
 
-    /// What it makes a store look like.
+    /// Returns its delays and limits.
     pub fn shaping(&self) -> Shaping {
         self.shaping
     }
 
-    /// Waits until the first byte of an answer would be there.
+    /// Waits until the first byte of a response would arrive.
     ///
     /// # Errors
-    /// [`SlowDown`] where more requests come than the store takes.
+    /// [`SlowDown`] if requests come faster than the store accepts them.
     #[cfg(feature = "client")]
     pub async fn first_byte(&self) -> Result<(), SlowDown> {
         let now = Instant::now();
@@ -104,7 +106,7 @@ impl Shaper {
             let mut at = now;
             if self.shaping.requests_per_s > 0.0 {
                 at = state.next_request.map_or(now, |next| next.max(now));
-                if at > now + PATIENCE {
+                if at > now + MAX_QUEUE_TIME {
                     return Err(SlowDown);
                 }
                 state.next_request = Some(at + Duration::from_secs_f64(1.0 / self.shaping.requests_per_s));
@@ -118,7 +120,7 @@ impl Shaper {
         Ok(())
     }
 
-    /// Waits until `bytes` more would have come through the link.
+    /// Waits until `bytes` more bytes would have crossed the link.
     #[cfg(feature = "client")]
     pub async fn transfer(&self, bytes: u64) {
         if self.shaping.bytes_per_s <= 0.0 {
@@ -138,7 +140,7 @@ impl Shaper {
     }
 }
 
-/// A number from the standard normal distribution (Box and Muller).
+/// Draws a number from the standard normal distribution (Box and Muller).
 fn normal(random: &mut SmallRng) -> f64 {
     let (radius, angle): (f64, f64) = (random.random_range(f64::MIN_POSITIVE..1.0), random.random());
     (-2.0 * radius.ln()).sqrt() * (std::f64::consts::TAU * angle).cos()
@@ -154,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn first_bytes_are_lognormal_and_the_seed_decides() {
+    fn draws_are_normal_and_repeat_with_the_seed() {
         let draw = |seed| {
             let mut random = SmallRng::seed_from_u64(seed);
             (0..10_000).map(|_| normal(&mut random)).collect::<Vec<_>>()
@@ -169,19 +171,19 @@ mod tests {
     }
 
     #[test]
-    fn more_requests_than_the_store_takes_are_refused() {
+    fn requests_beyond_the_limit_are_refused() {
         let shaping = Shaping { first_byte_ms: 0.0, spread: 0.0, requests_per_s: 1000.0, bytes_per_s: 0.0 };
         let shaper = Shaper::new(shaping, 0);
         let refused = run(async {
             let all = futures_util::future::join_all((0..500).map(|_| shaper.first_byte())).await;
             all.iter().filter(|answer| answer.is_err()).count()
         });
-        // A tenth of a second's requests wait for their turn; the clock goes on a little while they are made.
+        // The requests of a tenth of a second are queued, and the clock advances a little while all are made.
         assert!((300..=400).contains(&refused), "{refused}");
     }
 
     #[test]
-    fn answers_share_the_link() {
+    fn responses_share_the_link() {
         let shaping = Shaping { first_byte_ms: 0.0, spread: 0.0, requests_per_s: 0.0, bytes_per_s: 1e6 };
         let shaper = Shaper::new(shaping, 0);
         let began = std::time::Instant::now();

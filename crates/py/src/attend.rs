@@ -5,7 +5,7 @@
 //! signals to, wakes now and then to look for them and to pass progress on; between that, other Python
 //! threads run.
 
-use bathyal_store::Cancelling;
+use bathyal_store::CancelScope;
 use bathyal_vectors::progress::Progress;
 use pyo3::prelude::*;
 use std::cell::{Cell, RefCell};
@@ -101,7 +101,7 @@ where
             let worker = std::thread::Builder::new().name("bathyal".into()).spawn_scoped(scope, move || {
                 // Dropped with this closure, even by a panic: that is what the other side waits for.
                 let _ending = ending;
-                let _cancelling = Cancelling::by(Some(shared.cancel.clone()));
+                let _cancelling = CancelScope::new(Some(shared.cancel.clone()));
                 work(shared)
             });
             let worker = match worker {

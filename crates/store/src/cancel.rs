@@ -1,5 +1,5 @@
-//! Ending what a thread waits for in a store that is elsewhere: opening and reading take no flag of their own, since where
-//! bytes are here nobody waits.
+//! Cancellation of requests to remote stores, per thread. Opening and reading take no cancellation flag as a
+//! parameter, since local stores never wait.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -9,31 +9,32 @@ thread_local! {
     static FLAG: RefCell<Option<Arc<AtomicBool>>> = const { RefCell::new(None) };
 }
 
-/// While it lives, the thread that made it waits in no store once the flag is raised.
+/// Installs a cancellation flag for the current thread until it is dropped: once the flag is set, the thread
+/// no longer waits for any store.
 #[derive(Debug)]
-pub struct Cancelling {
+pub struct CancelScope {
     before: Option<Arc<AtomicBool>>,
 }
 
-impl Cancelling {
-    /// By `flag`, in the place of whatever flag the thread had before; `None` waits for as long as it takes.
+impl CancelScope {
+    /// Installs `flag` in place of the thread's previous flag; with `None`, requests cannot be cancelled.
     #[must_use]
-    pub fn by(flag: Option<Arc<AtomicBool>>) -> Cancelling {
-        Cancelling { before: FLAG.replace(flag) }
+    pub fn new(flag: Option<Arc<AtomicBool>>) -> CancelScope {
+        CancelScope { before: FLAG.replace(flag) }
     }
 
-    /// The flag of this thread, for threads that work for it.
+    /// Returns the flag of this thread, for helper threads to install.
     pub fn flag() -> Option<Arc<AtomicBool>> {
         FLAG.with_borrow(Option::clone)
     }
 
-    /// Whether this thread's flag is raised.
-    pub fn is_asked() -> bool {
+    /// Returns true if this thread has a flag and it is set.
+    pub fn is_cancelled() -> bool {
         FLAG.with_borrow(|flag| flag.as_ref().is_some_and(|flag| flag.load(Ordering::Relaxed)))
     }
 }
 
-impl Drop for Cancelling {
+impl Drop for CancelScope {
     fn drop(&mut self) {
         FLAG.set(self.before.take());
     }
@@ -44,17 +45,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn flags_are_of_a_thread_and_of_a_time() {
+    fn a_flag_affects_its_own_thread_until_it_is_dropped() {
         let flag = Arc::new(AtomicBool::new(true));
-        let held = Cancelling::by(Some(flag.clone()));
-        assert!(Cancelling::is_asked());
-        let inner = Cancelling::by(None);
-        assert!(!Cancelling::is_asked());
+        let outer = CancelScope::new(Some(flag.clone()));
+        assert!(CancelScope::is_cancelled());
+        let inner = CancelScope::new(None);
+        assert!(!CancelScope::is_cancelled());
         drop(inner);
-        assert!(Cancelling::is_asked());
-        let of_other = std::thread::spawn(Cancelling::is_asked).join().expect("ends");
-        assert!(!of_other);
-        drop(held);
-        assert!(!Cancelling::is_asked());
+        assert!(CancelScope::is_cancelled());
+        let other_thread = std::thread::spawn(CancelScope::is_cancelled).join().expect("the thread ends");
+        assert!(!other_thread);
+        drop(outer);
+        assert!(!CancelScope::is_cancelled());
     }
 }

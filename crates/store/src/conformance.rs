@@ -1,4 +1,4 @@
-//! What every store has to do, as one suite that each of them passes.
+//! The conformance suite that every store passes.
 
 use crate::contract::{Draft, Durability, Generation, Replace, Store};
 use crate::error::StoreError;
@@ -8,32 +8,32 @@ use bathyal_tier::backend::file::FileOptions;
 /// Runs the suite on an empty store whose generations are known by their object `mark`.
 ///
 /// # Panics
-/// Where the store does something else than the contract says.
+/// If the store breaks the contract.
 pub fn check(store: &dyn Store, mark: &str) {
     check_unchangeable(store, mark);
-    logs_grow_by_one_writer(store, mark);
-    traces_are_found(store);
+    a_log_has_one_writer(store, mark);
+    leftovers_are_listed_and_erased(store);
     assert_eq!(store.list().expect("lists"), [""; 0], "every check ends with an empty store");
 }
 
-/// The same, of a store whose generations have no logs.
+/// Runs the suite without the checks of logs, for a store whose generations accept no changes.
 ///
 /// # Panics
 /// As [`check`].
 pub fn check_unchangeable(store: &dyn Store, mark: &str) {
-    objects_are_what_was_written(store, mark);
-    drafts_are_seen_by_nobody(store, mark);
-    replacing_is_asked_for(store, mark);
+    objects_read_back_as_written(store, mark);
+    drafts_are_invisible(store, mark);
+    generations_are_replaced_only_on_request(store, mark);
     abandoned_drafts_are_continued(store, mark);
-    publishing_takes_what_is_named(store, mark);
-    names_are_no_paths(store);
+    only_named_objects_are_published(store, mark);
+    names_that_are_paths_are_refused(store);
     names_are_kept_byte_for_byte(store, mark);
     generations_are_deleted(store, mark);
     names_are_erased(store, mark);
     assert_eq!(store.list().expect("lists"), [""; 0], "every check ends with an empty store");
 }
 
-/// Publishes a generation of a mark and one object.
+/// Publishes a generation of two objects: `data` and the mark.
 fn publish(store: &dyn Store, mark: &str, name: &str, replace: Replace, bytes: &[u8]) {
     let draft = store.begin(name, replace).expect("begins");
     draft.put("data", bytes).expect("writes");
@@ -45,7 +45,7 @@ fn read(generation: &dyn Generation, name: &str) -> Vec<u8> {
     generation.read(name).expect("reads")
 }
 
-fn objects_are_what_was_written(store: &dyn Store, mark: &str) {
+fn objects_read_back_as_written(store: &dyn Store, mark: &str) {
     let bytes: Vec<u8> = (0..100_000_u32).map(|i| ((i * 31) >> 3) as u8).collect();
     let draft = store.begin("objects", Replace::Never).expect("begins");
     let mut object = draft.append("data", 0).expect("begins an object");
@@ -81,22 +81,25 @@ fn objects_are_what_was_written(store: &dyn Store, mark: &str) {
     let error = found.get("none").expect_err("is not there");
     assert!(matches!(error, StoreError::Missing { .. }), "{error}");
     store.delete("objects").expect("deletes");
-    assert_eq!(data.read_all().expect("reads"), bytes, "readers keep what they have");
+    assert_eq!(data.read_all().expect("reads"), bytes, "open objects stay readable");
 }
 
-fn drafts_are_seen_by_nobody(store: &dyn Store, mark: &str) {
+fn drafts_are_invisible(store: &dyn Store, mark: &str) {
     let draft = store.begin("draft", Replace::Never).expect("begins");
     draft.put(mark, b"mark").expect("writes");
     assert!(matches!(store.open("draft"), Err(StoreError::Missing { .. })));
     assert_eq!(store.list().expect("lists"), [""; 0]);
-    let other = store.begin("draft", Replace::Never).expect("another one may try, too");
-    assert_eq!(other.list().expect("lists"), [""; 0], "they have nothing in common");
+    let other = store.begin("draft", Replace::Never).expect("a second draft of the name is allowed");
+    assert_eq!(other.list().expect("lists"), [""; 0], "drafts share no objects");
     drop((draft, other));
-    assert!(store.abandoned("draft", Replace::Never).expect("looks").is_empty(), "dropped is removed");
+    assert!(
+        store.abandoned("draft", Replace::Never).expect("looks").is_empty(),
+        "a dropped draft is removed"
+    );
     assert_eq!(store.list().expect("lists"), [""; 0]);
 }
 
-fn replacing_is_asked_for(store: &dyn Store, mark: &str) {
+fn generations_are_replaced_only_on_request(store: &dyn Store, mark: &str) {
     publish(store, mark, "index", Replace::Never, b"one");
     for refused in [
         store.check("index", Replace::Never).expect_err("is refused"),
@@ -115,11 +118,11 @@ fn replacing_is_asked_for(store: &dyn Store, mark: &str) {
     assert_eq!(read(store.open("other").expect("opens").as_ref(), "data"), b"early");
 
     let old = store.open("index").expect("opens");
-    let held = old.get("data").expect("is there");
+    let open_object = old.get("data").expect("is there");
     publish(store, mark, "index", Replace::Generation, b"two");
     publish(store, mark, "index", Replace::Generation, b"three");
     assert_eq!(read(store.open("index").expect("opens").as_ref(), "data"), b"three");
-    assert_eq!(held.read_all().expect("reads"), b"one", "readers keep what they have");
+    assert_eq!(open_object.read_all().expect("reads"), b"one", "open objects stay readable");
     match old.read("data") {
         Ok(bytes) => assert_eq!(bytes, b"one", "a generation does not become another"),
         Err(error) => assert!(matches!(error, StoreError::Replaced { .. }), "{error}"),
@@ -136,17 +139,20 @@ fn abandoned_drafts_are_continued(store: &dyn Store, mark: &str) {
     object.sync().expect("syncs");
     drop(object);
     draft.put("stray", b"stray").expect("writes");
-    assert!(store.abandoned("draft", Replace::Never).expect("looks").is_empty(), "it is at work");
+    assert!(store.abandoned("draft", Replace::Never).expect("looks").is_empty(), "its writer is at work");
     draft.leave().expect("leaves");
-    assert!(store.abandoned("drafts", Replace::Never).expect("looks").is_empty(), "of another name");
+    assert!(
+        store.abandoned("drafts", Replace::Never).expect("looks").is_empty(),
+        "the draft has another name"
+    );
 
-    let judge = |draft: &dyn Draft| draft.read("data").ok();
-    let (draft, found) = store.resume("draft", Replace::Never, judge).expect("goes on");
-    assert_eq!((found.as_deref(), draft.sealed()), (Some(&b"kept, not kept"[..]), None));
-    assert!(store.abandoned("draft", Replace::Never).expect("looks").is_empty(), "it is ours now");
-    let short = draft.append("data", 100).expect_err("so much is not there");
+    let state = |draft: &dyn Draft| draft.read("data").ok();
+    let (draft, found) = store.resume("draft", Replace::Never, state).expect("continues");
+    assert_eq!((found.as_deref(), draft.publication_note()), (Some(&b"kept, not kept"[..]), None));
+    assert!(store.abandoned("draft", Replace::Never).expect("looks").is_empty(), "it is taken over once");
+    let short = draft.append("data", 100).expect_err("the object is shorter");
     assert!(matches!(short, StoreError::Short { len: 14, .. }), "{short}");
-    let mut object = draft.append("data", 4).expect("goes on");
+    let mut object = draft.append("data", 4).expect("continues");
     object.append(b" too").expect("appends");
     object.sync().expect("syncs");
     draft.put(mark, b"mark").expect("writes");
@@ -164,7 +170,7 @@ fn abandoned_drafts_are_continued(store: &dyn Store, mark: &str) {
     store.delete("draft").expect("deletes");
 }
 
-fn publishing_takes_what_is_named(store: &dyn Store, mark: &str) {
+fn only_named_objects_are_published(store: &dyn Store, mark: &str) {
     let draft = store.begin("index", Replace::Never).expect("begins");
     draft.put(mark, b"mark").expect("writes");
     let missing = draft.publish(&["data", mark], "").expect_err("is not there");
@@ -179,7 +185,7 @@ fn publishing_takes_what_is_named(store: &dyn Store, mark: &str) {
     store.delete("index").expect("deletes");
 }
 
-fn names_are_no_paths(store: &dyn Store) {
+fn names_that_are_paths_are_refused(store: &dyn Store) {
     let draft = store.begin("index", Replace::Never).expect("begins");
     for name in ["", ".", "..", ".hidden", "a/b", "/a", "../a", "a\0b"] {
         assert!(matches!(draft.get(name), Err(StoreError::Name { .. })), "{name:?}");
@@ -191,8 +197,8 @@ fn names_are_no_paths(store: &dyn Store) {
     }
 }
 
-/// Names with what a shell, an address, a request or a text form of names takes for something else. (A backslash is a slash to
-/// some stores, which keep no such names.)
+/// Names with characters that have a meaning in a shell, an address, a request or a percent-encoded name.
+/// (Some stores treat a backslash as a slash and refuse such names.)
 const ODD_NAMES: [&str; 15] = [
     "a b",
     "a\"b",
@@ -215,13 +221,17 @@ fn names_are_kept_byte_for_byte(store: &dyn Store, mark: &str) {
     for name in ODD_NAMES {
         publish(store, mark, name, Replace::Never, name.as_bytes());
     }
-    assert_eq!(store.list().expect("lists"), ODD_NAMES, "in order, each as it was given");
-    // The same letter of two marks is another name.
+    assert_eq!(store.list().expect("lists"), ODD_NAMES, "sorted, each as it was given");
+    // The same letter, decomposed into e and an accent, is another name.
     assert!(matches!(store.open("cafe\u{301}"), Err(StoreError::Missing { .. })));
     for name in ODD_NAMES {
         let found = store.open(name).expect(name);
         assert_eq!(read(found.as_ref(), "data"), name.as_bytes(), "{name}");
-        assert!(found.address().ends_with(name), "{}: messages name it as it is", found.address().display());
+        assert!(
+            found.address().ends_with(name),
+            "{}: addresses in messages end with the name",
+            found.address().display()
+        );
         store.delete(name).expect(name);
     }
     assert_eq!(store.list().expect("lists"), [""; 0]);
@@ -237,7 +247,7 @@ fn generations_are_deleted(store: &dyn Store, mark: &str) {
 }
 
 fn names_are_erased(store: &dyn Store, mark: &str) {
-    let traces = || store.traces().expect("looks");
+    let leftovers = || store.leftovers().expect("looks");
     store.erase("nothing").expect("has nothing to do");
     assert!(matches!(store.erase("a/b"), Err(StoreError::Name { .. })));
     publish(store, mark, "gone", Replace::Never, b"one");
@@ -246,11 +256,11 @@ fn names_are_erased(store: &dyn Store, mark: &str) {
     let draft = store.begin("gone", Replace::Generation).expect("begins");
     draft.put("data", b"three").expect("writes");
     draft.leave().expect("leaves");
-    assert!(!traces().contains(&"stays".to_string()), "what is published is no trace");
+    assert!(!leftovers().contains(&"stays".to_string()), "a published generation is no leftover");
     for _ in 0..2 {
         store.erase("gone").expect("erases");
         assert!(matches!(store.open("gone"), Err(StoreError::Missing { .. })));
-        assert!(!traces().contains(&"gone".to_string()), "nothing is left");
+        assert!(!leftovers().contains(&"gone".to_string()), "nothing is left");
         assert!(store.abandoned("gone", Replace::Never).expect("looks").is_empty(), "no draft either");
     }
     assert_eq!(read(store.open("stays").expect("opens").as_ref(), "data"), b"bytes");
@@ -258,20 +268,20 @@ fn names_are_erased(store: &dyn Store, mark: &str) {
     store.erase("stays").expect("erases");
 }
 
-/// What is left of drafts and of deleted generations is found, and goes.
-fn traces_are_found(store: &dyn Store) {
+/// Checks that leftovers of drafts and of deleted generations are listed, and removed by `erase`.
+fn leftovers_are_listed_and_erased(store: &dyn Store) {
     let draft = store.begin("draft", Replace::Never).expect("begins");
     draft.put("data", b"bytes").expect("writes");
     draft.leave().expect("leaves");
-    let traces = store.traces().expect("looks");
-    assert!(traces.contains(&"draft".to_string()), "{traces:?}");
-    for name in &traces {
+    let leftovers = store.leftovers().expect("looks");
+    assert!(leftovers.contains(&"draft".to_string()), "{leftovers:?}");
+    for name in &leftovers {
         store.erase(name).expect("erases");
     }
-    assert_eq!(store.traces().expect("looks"), [""; 0]);
+    assert_eq!(store.leftovers().expect("looks"), [""; 0]);
 }
 
-fn logs_grow_by_one_writer(store: &dyn Store, mark: &str) {
+fn a_log_has_one_writer(store: &dyn Store, mark: &str) {
     let draft = store.begin("index", Replace::Never).expect("begins");
     draft.put(mark, b"mark").expect("writes");
     assert!(matches!(draft.log("log"), Err(StoreError::Unchangeable { .. })), "a draft has none");
@@ -284,25 +294,25 @@ fn logs_grow_by_one_writer(store: &dyn Store, mark: &str) {
     writer.append(0, &[b"one"], Durability::Disk).expect("appends");
     writer.append(3, &[b" and two"], Durability::System).expect("appends");
     writer.sync().expect("syncs");
-    let of_others = store.open("index").expect("opens").log("log").expect("is there");
-    assert_eq!(of_others.read(0).expect("reads"), b"one and two");
+    let other_handle = store.open("index").expect("opens").log("log").expect("is there");
+    assert_eq!(other_handle.read(0).expect("reads"), b"one and two");
     assert_eq!(
-        (of_others.read(8).expect("reads"), of_others.read(99).expect("reads")),
+        (other_handle.read(8).expect("reads"), other_handle.read(99).expect("reads")),
         (b"two".to_vec(), vec![])
     );
-    assert!(matches!(of_others.write(), Err(StoreError::Busy { .. })), "one at a time");
-    writer.append(3, &[b" again"], Durability::Disk).expect("drops what lies beyond");
+    assert!(matches!(other_handle.write(), Err(StoreError::Busy { .. })), "one at a time");
+    writer.append(3, &[b" again"], Durability::Disk).expect("drops the bytes beyond");
     assert_eq!(log.read(0).expect("reads"), b"one again");
-    let short = writer.append(100, &[b"x"], Durability::System).expect_err("so much is not there");
+    let short = writer.append(100, &[b"x"], Durability::System).expect_err("the log is shorter");
     assert!(matches!(short, StoreError::Short { len: 9, .. }), "{short}");
     drop(writer);
-    let mut writer = of_others.write().expect("is free");
-    assert_eq!(read(found.as_ref(), mark), b"mark", "the objects are what they were");
+    let mut writer = other_handle.write().expect("is free");
+    assert_eq!(read(found.as_ref(), mark), b"mark", "the objects are unchanged");
 
     publish(store, mark, "index", Replace::Generation, b"two");
-    let lost = writer.append(9, &[b"lost"], Durability::Disk).expect_err("nobody would read it");
+    let lost = writer.append(9, &[b"lost"], Durability::Disk).expect_err("the generation was replaced");
     assert!(matches!(lost, StoreError::Replaced { .. }), "{lost}");
-    assert!(matches!(writer.sync(), Err(StoreError::Replaced { .. })), "nor that");
+    assert!(matches!(writer.sync(), Err(StoreError::Replaced { .. })), "sync fails, too");
     drop(writer);
     assert!(matches!(log.read(0), Err(StoreError::Replaced { .. })));
     let new = store.open("index").expect("opens").log("log").expect("may begin");

@@ -1,4 +1,4 @@
-//! What a store has to offer, and nothing more; what follows from it is in the extension traits.
+//! The traits of a store: the required operations only. Derived operations are in the extension traits.
 
 use crate::error::StoreError;
 use crate::stripe::Parts;
@@ -10,191 +10,196 @@ use std::fs::File;
 use std::path::Path;
 use std::sync::Arc;
 
-/// Whether a draft may take the place of what stands under its name.
+/// Decides if a draft may replace an existing generation of its name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Replace {
-    /// Nothing may stand there.
+    /// Any existing entry of the name is an error.
     Never,
-    /// A generation may, and is replaced; anything else is refused.
+    /// An existing generation is replaced; anything else of that name is refused.
     Generation,
 }
 
-/// What has to fail before bytes are lost that were appended to a log.
+/// The failure that bytes appended to a log survive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Durability {
-    /// The disk: the bytes outlive the machine's loss of power.
+    /// The bytes survive a power failure of the machine; only a failing disk loses them.
     Disk,
-    /// The system: the bytes outlive the process. Power that is lost may take them, and the last of them sooner than the first.
-    /// Stores that are elsewhere keep them as they do with [`Durability::Disk`].
+    /// The bytes survive the end of the process. A power failure may lose them, later bytes possibly before
+    /// earlier ones. Remote stores treat this as [`Durability::Disk`].
     System,
 }
 
 /// Generations by name.
 ///
-/// A store without renames (an object store, the memory of another machine) writes the objects of a draft under names
-/// of their own and publishes by one conditional put of what names them.
+/// A store without renames (an object store, the memory of another machine) writes the objects of a draft
+/// under temporary names and publishes them by one conditional put of the object that lists them.
 pub trait Store: Debug + Send + Sync {
-    /// Where the store is, for messages.
+    /// Returns the store's address, for messages.
     fn address(&self) -> &Path;
 
-    /// The names of the generations that are published, in order.
+    /// Returns the names of the published generations, sorted.
     ///
     /// # Errors
-    /// [`StoreError`] if the store does not answer.
+    /// [`StoreError`] if the store does not respond.
     fn list(&self) -> Result<Vec<String>, StoreError>;
 
-    /// The generation that is published as `name`. One that is replaced meanwhile stays what it was, or says that it
-    /// is gone ([`StoreError::Replaced`]).
+    /// Opens the generation that is published as `name`. If it is replaced later, the opened value still
+    /// reads the old objects, or returns [`StoreError::Replaced`].
     ///
     /// # Errors
     /// [`StoreError::Missing`] if there is none.
     fn open(&self, name: &str) -> Result<Arc<dyn Generation>, StoreError>;
 
-    /// Refuses what [`Store::begin`] would refuse, before anything is done for it.
+    /// Returns the error that [`Store::begin`] would return, before any work is done.
     ///
     /// # Errors
     /// As [`Store::begin`].
     fn check(&self, name: &str, replace: Replace) -> Result<(), StoreError>;
 
-    /// Begins a generation that will be called `name`. What cannot be published in the end is refused now.
+    /// Begins a draft of the generation `name`. A draft that could not be published in the end is refused
+    /// now.
     ///
     /// # Errors
-    /// [`StoreError::Exists`] if something is there and may not be replaced, [`StoreError::Irreplaceable`] if it cannot
-    /// be.
+    /// [`StoreError::Exists`] if the name is taken and `replace` forbids replacement,
+    /// [`StoreError::Irreplaceable`] if the existing entry cannot be replaced.
     fn begin(&self, name: &str, replace: Replace) -> Result<Box<dyn Draft>, StoreError>;
 
-    /// Takes over the drafts of `name` that nobody writes any more, in a fixed order, and undoes publications that were
-    /// broken off in the middle. Drafts that are dropped are removed.
+    /// Takes over the drafts of `name` that no process writes any more, in a fixed order, and undoes
+    /// interrupted publications. A returned draft is removed when it is dropped.
     ///
     /// # Errors
     /// As [`Store::begin`].
     fn abandoned(&self, name: &str, replace: Replace) -> Result<Vec<Box<dyn Draft>>, StoreError>;
 
-    /// Removes a generation at once; readers that have its objects keep them.
+    /// Removes a generation at once. Readers can still read objects that they have opened.
     ///
     /// # Errors
     /// [`StoreError::Missing`] if there is none.
     fn delete(&self, name: &str) -> Result<(), StoreError>;
 
-    /// Removes the generation `name`, its drafts that nobody writes any more, and whatever the store remembers of the name,
-    /// which must never be given again: whoever still publishes under it learns nothing of what was there. Nothing happens where
-    /// nothing is left; what a call that was broken off has left the next one removes.
+    /// Removes the generation `name`, its abandoned drafts, and all records that the store keeps of the name.
+    /// The name must never be used again: a writer that still publishes under it gets no error about the
+    /// removed generation. Does nothing if nothing is left. An interrupted call is completed by the next one.
     ///
     /// # Errors
-    /// [`StoreError::NoGeneration`] if something else is there; [`StoreError`].
+    /// [`StoreError::NoGeneration`] if the entry of this name is no generation; [`StoreError`].
     fn erase(&self, name: &str) -> Result<(), StoreError>;
 
-    /// The names of which something is left that [`Store::erase`] removes, although no generation is published as one of them, in
-    /// order.
+    /// Returns the names, sorted, that have leftovers for [`Store::erase`] to remove but no published
+    /// generation.
     ///
     /// # Errors
-    /// [`StoreError`] if the store does not answer.
-    fn traces(&self) -> Result<Vec<String>, StoreError>;
+    /// [`StoreError`] if the store does not respond.
+    fn leftovers(&self) -> Result<Vec<String>, StoreError>;
 }
 
 /// A set of named objects.
 pub trait Generation: Debug + Send + Sync {
-    /// Where it is, for messages.
+    /// Returns its address, for messages.
     fn address(&self) -> &Path;
 
-    /// The names of its objects, in order.
+    /// Returns the names of its objects, sorted.
     ///
     /// # Errors
-    /// [`StoreError`] if the store does not answer.
+    /// [`StoreError`] if the store does not respond.
     fn list(&self) -> Result<Vec<String>, StoreError>;
 
-    /// The object `name`.
+    /// Opens the object `name`.
     ///
     /// # Errors
-    /// [`StoreError::Missing`] if there is none, [`StoreError::Irregular`] if something else is there.
+    /// [`StoreError::Missing`] if there is none, [`StoreError::Irregular`] if the entry of this name is no
+    /// object.
     fn get(&self, name: &str) -> Result<Arc<dyn Object>, StoreError>;
 
-    /// The log `name` of what is changed after the generation was published. It need not have begun, and goes when the
-    /// generation is replaced or deleted. Drafts have none.
+    /// Returns the log `name` of changes made after publication. The log may not have begun yet. It is
+    /// removed when the generation is replaced or deleted. Drafts have no log.
     ///
     /// # Errors
-    /// [`StoreError::Unchangeable`] where nothing can be changed.
+    /// [`StoreError::Unchangeable`] if the generation accepts no changes.
     fn log(&self, name: &str) -> Result<Arc<dyn Log>, StoreError> {
         Err(StoreError::Unchangeable { path: self.address().join(name) })
     }
 
-    /// What its objects have been asked for so far, through this value, where each request is counted and may be paid for.
-    /// `None` of a store that is here.
+    /// Returns the counts of requests made through this value so far, for stores that may charge for each
+    /// request. `None` for a local store.
     fn traffic(&self) -> Option<Arc<Traffic>> {
         None
     }
 }
 
-/// Bytes beside the objects of a generation that grow, by one writer at a time.
+/// A growing file beside the objects of a generation. It has one writer at a time.
 pub trait Log: Debug + Send + Sync {
-    /// Where it is, for messages.
+    /// Returns its address, for messages.
     fn address(&self) -> &Path;
 
-    /// Its bytes from `from` on, as far as they are written at this moment; the last of them may be half of what a writer is
-    /// about to append. None where it has not begun, or is shorter.
+    /// Reads the bytes from offset `from` to the current end. The last bytes may be a record that a writer
+    /// has appended in part. Returns no bytes if the log has not begun or is shorter than `from`.
     ///
     /// # Errors
-    /// [`StoreError::Memory`] if the system has not so much; [`StoreError`].
+    /// [`StoreError::Memory`] if the memory cannot be allocated; [`StoreError`].
     fn read(&self, from: u64) -> Result<Vec<u8>, StoreError>;
 
-    /// Becomes its only writer, in whatever process, until the value is dropped. A file system without locks cannot say
-    /// whether there is another one.
+    /// Acquires the log for writing, exclusively among all processes, until the value is dropped. On a file
+    /// system without locks, a second writer is not detected.
     ///
     /// # Errors
-    /// [`StoreError::Busy`] if another one writes.
+    /// [`StoreError::Busy`] if the log has another writer.
     fn write(&self) -> Result<Box<dyn LogWriter>, StoreError>;
 }
 
-/// The one that may append to a log.
+/// The exclusive writer of a log.
 pub trait LogWriter: Debug + Send + Sync {
-    /// Puts `parts`, one after the other, behind the first `at` bytes, in the place of whatever is there. When this returns they are as
-    /// durable as `durability` says, and with [`Durability::Disk`] so is all that is before them.
+    /// Writes `parts` back to back at offset `at`, and drops all bytes that were at or beyond it. On return,
+    /// they are durable as `durability` says; with [`Durability::Disk`], all earlier bytes are, too.
     ///
     /// # Errors
-    /// [`StoreError::Replaced`] if another generation has taken the place of this one: nobody will read what was appended.
-    /// [`StoreError`]; what of them was written is unknown then, and the next append puts it right.
+    /// [`StoreError::Replaced`] if another generation was published under the name, so the appended bytes
+    /// will never be read. After any other [`StoreError`], an unknown share of the bytes was written; the
+    /// next append at the same offset overwrites them.
     fn append(&mut self, at: u64, parts: &[&[u8]], durability: Durability) -> Result<(), StoreError>;
 
-    /// Makes all that is in the log as durable as [`Durability::Disk`] says, whoever appended it.
+    /// Makes the whole log durable in the sense of [`Durability::Disk`], including bytes of earlier writers.
     ///
     /// # Errors
     /// As [`LogWriter::append`].
     fn sync(&mut self) -> Result<(), StoreError>;
 }
 
-/// Told how many of how many bytes of long work are done; `false` ends it.
-pub type Attend<'a> = dyn Fn(u64, u64) -> bool + Sync + 'a;
+/// Callback for the progress of a long operation. It receives the bytes done and the bytes in all, and
+/// returns `false` to cancel the operation.
+pub type ProgressFn<'a> = dyn Fn(u64, u64) -> bool + Sync + 'a;
 
-/// A generation under construction, which nobody else sees. Its objects may still change.
+/// A generation under construction, which readers cannot see. Its objects may still change.
 ///
-/// Dropped before it was published it is removed.
+/// A draft that is dropped before it is published is removed.
 pub trait Draft: Generation {
-    /// Continues the object `name` after its first `from` bytes, or begins it; what lies beyond is dropped.
+    /// Opens the object `name` for appending after its first `from` bytes, or creates it. Bytes beyond `from`
+    /// are dropped.
     ///
     /// # Errors
-    /// [`StoreError::Short`] if there are fewer bytes.
+    /// [`StoreError::Short`] if the object has fewer than `from` bytes.
     fn append(&self, name: &str, from: u64) -> Result<Box<dyn Append>, StoreError>;
 
-    /// Puts `bytes` under `name`, in the place of what is there or new, at once. When this returns they outlive the
-    /// machine, and so does every object that was synced before.
+    /// Replaces the content of the object `name` by `bytes` atomically, or creates it. On return, the object
+    /// and all objects that were synced before survive a power failure.
     ///
     /// # Errors
-    /// [`StoreError`]; what was there is there then.
+    /// [`StoreError`]; the object then has its old content.
     fn replace(&self, name: &str, bytes: &[u8]) -> Result<(), StoreError>;
 
-    /// Removes an object; nothing happens if there is none.
+    /// Removes an object. Does nothing if there is none.
     ///
     /// # Errors
     /// [`StoreError`].
     fn delete(&self, name: &str) -> Result<(), StoreError>;
 
-    /// The note of a draft whose writer was killed while he published it: all that is left to do is
-    /// [`Draft::publish`].
-    fn sealed(&self) -> Option<&str>;
+    /// Returns the note of a draft whose writer was killed while it published the draft. Such a draft only
+    /// needs [`Draft::publish`].
+    fn publication_note(&self) -> Option<&str>;
 
-    /// Takes over the objects `names` of another generation, byte for byte, as if they had been appended here and synced; an
-    /// object that was taken over in part before the process was killed is continued. `attend` as for [`Draft::upload`].
-    /// Returns the CRC-32C of each.
+    /// Copies the objects `names` of another generation byte for byte, as if they had been appended here and
+    /// synced. If an earlier process copied an object in part, the copy is continued. `progress` is the
+    /// callback described at [`Draft::upload`]. Returns the CRC-32C of each object.
     ///
     /// # Errors
     /// [`StoreError::Cancelled`]; [`StoreError`].
@@ -202,29 +207,32 @@ pub trait Draft: Generation {
         &self,
         from: &dyn Generation,
         names: &[&str],
-        attend: &Attend<'_>,
+        progress: &ProgressFn<'_>,
     ) -> Result<Vec<u32>, StoreError>;
 
-    /// Brings the objects `names`, all of which were synced and do not change any more, to where they will be published from,
-    /// so that this can be attended: `attend` is told how many of how many bytes are there, and ends it with `false`. From
-    /// then on all that is left to do is [`Draft::publish`], with `note`, which a later process finds. Nothing to do for a
-    /// store that is here.
+    /// Copies the objects `names` to the place that they will be published from, for stores where that takes
+    /// long. The objects must be synced and must not change any more. `progress` receives the bytes copied
+    /// and the bytes in all, and returns `false` to cancel. Afterwards, only [`Draft::publish`] with `note`
+    /// is left to do; a later process finds the note ([`Draft::publication_note`]). Does nothing in a local
+    /// store.
     ///
     /// # Errors
-    /// [`StoreError::Cancelled`]; [`StoreError`]. What is there already is not brought again.
-    fn upload(&self, _names: &[&str], _note: &str, _attend: &Attend<'_>) -> Result<(), StoreError> {
+    /// [`StoreError::Cancelled`]; [`StoreError`]. The next call does not copy again what was copied.
+    fn upload(&self, _names: &[&str], _note: &str, _progress: &ProgressFn<'_>) -> Result<(), StoreError> {
         Ok(())
     }
 
-    /// Makes the draft what stands under its name, with the objects `names` and no others, all of which were synced.
-    /// Whenever the process or the machine fails, the name leads to what it led to before or to all of this.
-    /// `note` is what a later process recognises the draft by if this one is killed meanwhile.
+    /// Publishes the draft under its name with exactly the objects `names`, all of which must be synced. If
+    /// the process or the machine fails at any point, the name leads either to the old generation or to the
+    /// complete new one. A later process recognises the draft by `note` if this one is killed during the
+    /// call.
     ///
     /// # Errors
-    /// [`StoreError`]; what stood under the name stands there then, or the draft does and may not outlive the machine.
+    /// [`StoreError`]; the name then leads to the old generation, or to the draft, which may not survive a
+    /// power failure.
     fn publish(self: Box<Self>, names: &[&str], note: &str) -> Result<(), StoreError>;
 
-    /// Leaves the draft as it is, for [`Store::abandoned`] to find.
+    /// Keeps the draft as it is, for [`Store::abandoned`] to find.
     ///
     /// # Errors
     /// [`StoreError`].
@@ -236,73 +244,75 @@ pub trait Append: Debug + Send + Sync {
     /// Appends all of `bytes`.
     ///
     /// # Errors
-    /// [`StoreError`]; what of them was written is unknown then.
+    /// [`StoreError`]; an unknown share of the bytes was written then.
     fn append(&mut self, bytes: &[u8]) -> Result<(), StoreError>;
 
-    /// Returns when what was appended outlives the machine, the object's name perhaps excepted: that does as soon as
-    /// [`Draft::replace`] or [`Draft::publish`] has returned.
+    /// Makes the appended bytes survive a power failure. The name of a new object survives one only after the
+    /// next [`Draft::replace`] or [`Draft::publish`].
     ///
     /// # Errors
     /// [`StoreError`].
     fn sync(&self) -> Result<(), StoreError>;
 }
 
-/// Where the bytes of an object lie, for readers that can do better than to copy ranges.
+/// The location of an object's bytes, for readers that have a faster way than copying ranges.
 #[derive(Debug)]
 pub enum Backing {
-    /// In a file of this system.
+    /// A local file.
     File(File),
-    /// In memory.
+    /// This process's memory.
     Memory(Arc<[u8]>),
-    /// In parts, unit after unit in turn.
+    /// Parts of a stripe, over which the units are distributed in turn.
     Parts(Parts),
-    /// Somewhere that only its store can reach.
+    /// A location that only the store can reach.
     Elsewhere,
 }
 
-/// Bytes that do not change.
+/// An immutable sequence of bytes.
 pub trait Object: Debug + Send + Sync {
-    /// Where it is, for messages, and for tiers that load files themselves if its [`Backing`] is one.
+    /// Returns its address, for messages, and for tiers that open the file themselves if the [`Backing`] is a
+    /// file.
     fn address(&self) -> &Path;
 
-    /// Its length in bytes when it was opened.
+    /// Returns its length in bytes at the time it was opened.
     fn len(&self) -> u64;
 
-    /// Whether it has no bytes.
+    /// Returns true if it has no bytes.
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Bytes that are best read at once by one who wants all of them: where each read takes a while, many.
+    /// Returns the number of bytes to request per read when reading the whole object; more where each read
+    /// has a high latency.
     fn piece_bytes(&self) -> usize {
         256 << 10
     }
 
-    /// Reads as many bytes as `out` has from `offset` on.
+    /// Fills `out` with the bytes from `offset` on.
     ///
     /// # Errors
-    /// [`StoreError::Short`] if not all of them lie within the object.
+    /// [`StoreError::Short`] if the object ends before `out` is filled.
     fn read_at(&self, offset: u64, out: &mut [u8]) -> Result<(), StoreError>;
 
-    /// Where its bytes lie.
+    /// Returns the location of its bytes.
     ///
     /// # Errors
     /// [`StoreError`].
     fn backing(&self) -> Result<Backing, StoreError>;
 
-    /// Its bytes as a tier that queries read; `options` are for files.
+    /// Opens its bytes as a tier for queries. `options` apply to files only.
     ///
     /// # Errors
     /// [`StoreError`].
     fn tier(&self, options: FileOptions) -> Result<Arc<dyn Tier>, StoreError>;
 
-    /// The same for changing its bytes where they lie, of the very generation that it was opened in: a tier that is
-    /// [writable](Tier::writable).
+    /// Opens its bytes as a [writable](Tier::writable) tier that changes them in place, in the generation
+    /// that the object was opened in.
     ///
     /// # Errors
-    /// [`StoreError::Unchangeable`] where nothing is changed but through drafts; [`StoreError::Replaced`] if another generation
-    /// stands under the name now; [`StoreError`].
-    fn changeable(&self) -> Result<Arc<dyn Tier>, StoreError> {
+    /// [`StoreError::Unchangeable`] if the store changes objects only through drafts;
+    /// [`StoreError::Replaced`] if another generation was published under the name; [`StoreError`].
+    fn writable_tier(&self) -> Result<Arc<dyn Tier>, StoreError> {
         Err(StoreError::Unchangeable { path: self.address().to_path_buf() })
     }
 }

@@ -1,32 +1,32 @@
-//! What can go wrong with a store, said so that the reader knows what to do.
+//! Errors of stores, each with what to do about it.
 
 use bathyal_tier::TierError;
 use std::io;
 use std::path::PathBuf;
 
-/// What systems say of a sector that cannot be read: `EIO`; of Windows the data error and the read fault.
+/// Error codes of a sector that cannot be read: `EIO` on Unix; a data error and a read fault on Windows.
 #[cfg(unix)]
-const LOST: [i32; 1] = [5];
+const UNREADABLE_SECTOR_CODES: [i32; 1] = [5];
 #[cfg(not(unix))]
-const LOST: [i32; 2] = [23, 30];
+const UNREADABLE_SECTOR_CODES: [i32; 2] = [23, 30];
 
-/// Why a store did not do what it was asked.
+/// The reason why an operation of a store failed.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
     /// The system refused an operation.
     #[error("cannot {operation} {}: {source}", path.display())]
     Io {
-        /// What was being done, as a verb ("open", "write").
+        /// The operation, as a verb ("open", "write").
         operation: &'static str,
-        /// What it was done to.
+        /// The path of the operation.
         path: PathBuf,
-        /// The system's own reason.
+        /// The error of the operating system.
         source: io::Error,
     },
     /// Nothing has this name.
     #[error("{}: there is no such {what}", path.display())]
     Missing {
-        /// What was looked for: an object, an index.
+        /// The kind of entry: a file, an index.
         what: &'static str,
         /// Its name.
         path: PathBuf,
@@ -37,43 +37,43 @@ pub enum StoreError {
         /// The name.
         path: PathBuf,
     },
-    /// What has this name cannot be replaced.
+    /// The existing entry of this name cannot be replaced.
     #[error("{}: cannot be replaced: {reason}", path.display())]
     Irreplaceable {
         /// The name.
         path: PathBuf,
-        /// Why not, and what to do.
+        /// The reason, and what to do.
         reason: String,
     },
-    /// What has this name is no generation.
+    /// The entry of this name is no generation.
     #[error("{}: {reason}", path.display())]
     NoGeneration {
         /// The name.
         path: PathBuf,
-        /// What it is, or what is missing.
+        /// The kind of entry it is, or what it lacks.
         reason: String,
     },
-    /// What should be a file, or a folder, is something else.
+    /// An entry that should be a file or a folder is something else.
     #[error("{}: {reason}", path.display())]
     Irregular {
         /// The name.
         path: PathBuf,
-        /// What it is.
+        /// The kind of entry it is.
         reason: String,
     },
-    /// An object has fewer bytes than were wanted.
+    /// A read goes beyond the end of an object.
     #[error(
-        "{}: {wanted} bytes from offset {offset} were wanted, it has {len}: it was cut, or is not the one that was meant; restore it from a copy or build it again",
+        "{}: cannot read {wanted} bytes from offset {offset} on, as it has only {len} bytes: it was cut, or it is another file; restore it from a copy or build it again",
         path.display()
     )]
     Short {
         /// The object.
         path: PathBuf,
-        /// The first byte that was wanted.
+        /// The offset of the first byte of the read.
         offset: u64,
-        /// How many were wanted.
+        /// The length of the read in bytes.
         wanted: u64,
-        /// Bytes that there are.
+        /// The length of the object in bytes.
         len: u64,
     },
     /// A part of a striped object is not what it should be.
@@ -81,123 +81,128 @@ pub enum StoreError {
     Part {
         /// The part.
         path: PathBuf,
-        /// What it is, and what to do.
+        /// The problem, and what to do.
         reason: String,
     },
     /// A part of a striped object is not where it should be.
     #[error("{}: {reason}", path.display())]
     PartMissing {
-        /// Where it should be.
+        /// The path where it should be.
         path: PathBuf,
-        /// Which one it is, and what to do.
+        /// The number of the part, and what to do.
         reason: String,
     },
-    /// Folders that nothing can be striped over.
+    /// The given folders or units cannot be used for striping.
     #[error("stripe: {reason}")]
     Striping {
-        /// What is wrong with them, and what to do.
+        /// The problem, and what to do.
         reason: String,
     },
-    /// The system gives no memory for what was to be loaded.
-    #[error("{}: {bytes} bytes ({:.0} MB) of memory cannot be had to load it; close something or use a machine with more", path.display(), *bytes as f64 / 1e6)]
+    /// The system cannot allocate the memory to load an object.
+    #[error("{}: the system has not enough memory to load it: {bytes} bytes ({:.0} MB); close other programs or use a machine with more memory", path.display(), *bytes as f64 / 1e6)]
     Memory {
         /// The object.
         path: PathBuf,
-        /// Bytes asked for.
+        /// The requested bytes.
         bytes: u64,
     },
     /// A name that no object can have.
     #[error(
-        "'{name}' cannot be the name of an object: names have no slashes, do not begin with a dot, and are none that the \
-         store uses itself"
+        "'{name}' cannot be the name of an object: names contain no slashes, do not begin with a dot, and are not \
+         reserved by the store"
     )]
     Name {
         /// The name.
         name: String,
     },
-    /// The generation was replaced by another one while it was read.
-    #[error("{}: another build replaced it in this moment; open it again", path.display())]
+    /// The generation was replaced by another one while it was open.
+    #[error("{}: another build has just replaced it; open it again", path.display())]
     Replaced {
-        /// Where it was.
+        /// The path that it had.
         path: PathBuf,
     },
-    /// Another writer has the log of changes.
+    /// The log of changes has another writer.
     #[error("{}: is being changed by another writer; wait until it is done, or change the index there", path.display())]
     Busy {
         /// The log.
         path: PathBuf,
     },
-    /// What is here has no log of changes.
-    #[error("{}: nothing can be changed here", path.display())]
+    /// The entry accepts no changes.
+    #[error("{}: it accepts no changes", path.display())]
     Unchangeable {
-        /// The log that was asked for.
+        /// The log or object that was to be changed.
         path: PathBuf,
     },
-    /// A store that is elsewhere did not do what it was asked.
+    /// An operation of a remote store failed.
     #[error("cannot {operation} {}: {reason}", path.display())]
     Remote {
-        /// What was being done, as a verb.
+        /// The operation, as a verb.
         operation: &'static str,
-        /// What it was done to.
+        /// The path of the operation.
         path: PathBuf,
-        /// Why not, as the store says, and what to do; without credentials.
+        /// The reason that the store gives, and what to do; without credentials.
         reason: String,
     },
-    /// A store that is elsewhere does not let this caller do what it was asked. It did not do it; only what an earlier try of the same
-    /// asked, whose answer was lost, may have been done.
+    /// A remote store denies access. It did not do the operation, but an earlier attempt of the same
+    /// operation, whose response was lost, may have been done.
     #[error("cannot {operation} {}: access is denied: {reason}", path.display())]
     Denied {
-        /// What was being done, as a verb.
+        /// The operation, as a verb.
         operation: &'static str,
-        /// What it was done to.
+        /// The path of the operation.
         path: PathBuf,
-        /// What the store says, and what to do; without credentials.
+        /// The store's message, and what to do; without credentials.
         reason: String,
     },
-    /// The bytes under the name of an object are no longer those that were there before.
+    /// The bytes of an object were overwritten after they were first read.
     #[error(
-        "{}: is not the object any more that was read before: something wrote over it; nothing is answered from a mixture: restore it, or open the index again",
+        "{}: the object was overwritten after it was first read, and old and new bytes are never mixed in an answer; restore it, or open the index again",
         path.display()
     )]
     Changed {
         /// The object.
         path: PathBuf,
     },
-    /// An address that leads to no store, or options that none takes.
+    /// An address that names no store, or invalid options.
     #[error("{0}")]
     Address(String),
-    /// The caller asked for an end.
+    /// The caller cancelled the operation.
     #[error("cancelled")]
     Cancelled,
-    /// The bytes could not be made a tier.
+    /// The tier over the bytes could not be opened.
     #[error(transparent)]
     Tier(#[from] TierError),
 }
 
 impl StoreError {
-    /// Shorthand for a refused operation.
+    /// Makes an error for an operation that the system refused.
     pub fn io(operation: &'static str, path: impl Into<PathBuf>, source: io::Error) -> Self {
         StoreError::Io { operation, path: path.into(), source }
     }
 
-    /// Whether a store that is elsewhere says it, or does not answer: what was brought there so far may be gone on with later.
-    pub fn is_of_elsewhere(&self) -> bool {
+    /// Returns true if a remote store refused or did not respond. Data that was uploaded so far can then be
+    /// used by a later attempt.
+    pub fn is_remote(&self) -> bool {
         matches!(self, StoreError::Remote { .. } | StoreError::Denied { .. })
     }
 
-    /// The same with `more` behind its reason, if it [is of elsewhere](Self::is_of_elsewhere).
+    /// Appends `more` to the reason of a [remote](Self::is_remote) error; returns other errors
+    /// unchanged.
     #[must_use]
-    pub fn and(mut self, more: &str) -> Self {
+    pub fn with_advice(mut self, more: &str) -> Self {
         if let StoreError::Remote { reason, .. } | StoreError::Denied { reason, .. } = &mut self {
             reason.push_str(more);
         }
         self
     }
 
-    /// Whether it says that bytes are not there, are others, or cannot be read from the disk, so that trying again is of no use.
+    /// Returns true if bytes are missing, are different or cannot be read from the disk, so a retry is of no
+    /// use.
     pub fn is_loss(&self) -> bool {
         match self {
-            StoreError::Io { source, .. } => source.raw_os_error().is_some_and(|code| LOST.contains(&code)),
+            StoreError::Io { source, .. } => {
+                source.raw_os_error().is_some_and(|code| UNREADABLE_SECTOR_CODES.contains(&code))
+            }
             StoreError::Missing { .. }
             | StoreError::NoGeneration { .. }
             | StoreError::Irregular { .. }

@@ -1,6 +1,6 @@
-//! What follows from the traits of a store.
+//! Extension traits with operations that are derived from the traits of a store.
 
-use crate::contract::{Attend, Draft, Generation, Object, Replace, Store};
+use crate::contract::{Draft, Generation, Object, ProgressFn, Replace, Store};
 use crate::error::StoreError;
 use crate::stripe::PartBytes;
 use bathyal_tier::Tier;
@@ -9,10 +9,10 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-/// Convenience for every [`Store`].
+/// Derived operations of every [`Store`].
 pub trait StoreExt: Store {
-    /// Goes on with a draft of `name` that an ended process left, if `state` finds in it something to continue from, and
-    /// else begins one. Drafts that cannot be continued are removed.
+    /// Continues the first abandoned draft of `name` in which `state` finds progress to continue from, or
+    /// begins a new draft. The other abandoned drafts are removed.
     ///
     /// # Errors
     /// As [`Store::begin`].
@@ -39,9 +39,9 @@ pub trait StoreExt: Store {
 
 impl<T: Store + ?Sized> StoreExt for T {}
 
-/// Convenience for every [`Generation`].
+/// Derived operations of every [`Generation`].
 pub trait GenerationExt: Generation {
-    /// All bytes of the object `name`.
+    /// Reads all bytes of the object `name`.
     ///
     /// # Errors
     /// As [`Generation::get`] and [`ObjectExt::read_all`].
@@ -49,7 +49,7 @@ pub trait GenerationExt: Generation {
         self.get(name)?.read_all()
     }
 
-    /// The length of the object `name`; `None` if there is none, or none that can be opened.
+    /// Returns the length of the object `name` in bytes; `None` if it cannot be opened.
     fn len_of(&self, name: &str) -> Option<u64> {
         self.get(name).ok().map(|object| object.len())
     }
@@ -57,9 +57,9 @@ pub trait GenerationExt: Generation {
 
 impl<T: Generation + ?Sized> GenerationExt for T {}
 
-/// Convenience for every [`Draft`].
+/// Derived operations of every [`Draft`].
 pub trait DraftExt: Draft {
-    /// Writes a whole object and syncs it.
+    /// Writes `bytes` as the whole object `name` and syncs it.
     ///
     /// # Errors
     /// As [`Draft::append`].
@@ -72,24 +72,24 @@ pub trait DraftExt: Draft {
 
 impl<T: Draft + ?Sized> DraftExt for T {}
 
-/// Convenience for every [`Object`].
+/// Derived operations of every [`Object`].
 pub trait ObjectExt: Object {
-    /// All bytes, in memory.
+    /// Reads all bytes into memory.
     ///
     /// # Errors
-    /// [`StoreError::Memory`] if the system has not so much; as [`Object::read_at`].
+    /// [`StoreError::Memory`] if the memory cannot be allocated; as [`Object::read_at`].
     fn read_all(&self) -> Result<Vec<u8>, StoreError> {
-        let mut bytes = self.room(self.len(), 0)?;
+        let mut bytes = self.allocate(self.len(), 0)?;
         bytes.resize(self.len() as usize, 0);
         self.read_at(0, &mut bytes)?;
         Ok(bytes)
     }
 
-    /// An empty vector with room for `len` of its bytes and `more`.
+    /// Allocates an empty vector with a capacity of `len` bytes of the object and `more`.
     ///
     /// # Errors
     /// [`StoreError::Memory`].
-    fn room(&self, len: u64, more: usize) -> Result<Vec<u8>, StoreError> {
+    fn allocate(&self, len: u64, more: usize) -> Result<Vec<u8>, StoreError> {
         let mut bytes = Vec::new();
         let wanted = usize::try_from(len).ok().and_then(|len| len.checked_add(more));
         match wanted.map(|wanted| bytes.try_reserve_exact(wanted)) {
@@ -101,7 +101,7 @@ pub trait ObjectExt: Object {
 
 impl<T: Object + ?Sized> ObjectExt for T {}
 
-/// An object of any store may be a part of a striped one.
+/// An object of any store can be a part of a striped object.
 impl PartBytes for Arc<dyn Object> {
     fn address(&self) -> &Path {
         self.as_ref().address()
@@ -128,10 +128,11 @@ impl PartBytes for Arc<dyn Object> {
     }
 }
 
-/// Bytes that are copied at once.
+/// Bytes per step of a copy.
 const COPIED_BYTES: u64 = 4 << 20;
 
-/// Copies objects into a draft whose objects are appended to: what [`Draft::adopt`] of a store does that has nothing better.
+/// Copies objects by appending them to those of `draft`. This is the default implementation of
+/// [`Draft::adopt`], for stores with no faster way.
 ///
 /// # Errors
 /// As [`Draft::adopt`].
@@ -139,26 +140,27 @@ pub(crate) fn append_objects(
     draft: &dyn Draft,
     from: &dyn Generation,
     names: &[&str],
-    attend: &Attend<'_>,
+    progress: &ProgressFn<'_>,
 ) -> Result<Vec<u32>, StoreError> {
     let objects = names.iter().map(|name| from.get(name)).collect::<Result<Vec<_>, _>>()?;
     let total = objects.iter().map(|object| object.len()).sum();
     let (mut done, mut checksums, mut bytes) = (0, Vec::new(), Vec::new());
     for (name, object) in names.iter().zip(objects) {
-        let there = draft.get(name).ok().filter(|there| there.len() <= object.len());
-        let begun = there.as_ref().map_or(0, |there| there.len());
+        let earlier = draft.get(name).ok().filter(|earlier| earlier.len() <= object.len());
+        let begun = earlier.as_ref().map_or(0, |earlier| earlier.len());
         let mut checksum = 0;
         let mut copy = draft.append(name, begun)?;
         for at in (0..object.len()).step_by(COPIED_BYTES as usize) {
-            if !attend(done + at, total) {
+            if !progress(done + at, total) {
                 return Err(StoreError::Cancelled);
             }
             bytes.resize(COPIED_BYTES.min(object.len() - at) as usize, 0);
-            // What is there was copied before, and is only looked at.
+            // An earlier process copied the first `old` bytes of this step; they are read only for the
+            // checksum.
             let old = begun.saturating_sub(at).min(bytes.len() as u64) as usize;
             let (old, new) = bytes.split_at_mut(old);
-            if let Some(there) = there.as_ref().filter(|_| !old.is_empty()) {
-                there.read_at(at, old)?;
+            if let Some(earlier) = earlier.as_ref().filter(|_| !old.is_empty()) {
+                earlier.read_at(at, old)?;
             }
             object.read_at(at + old.len() as u64, new)?;
             copy.append(new)?;
@@ -168,13 +170,13 @@ pub(crate) fn append_objects(
         checksums.push(checksum);
         done += object.len();
     }
-    if attend(total, total) { Ok(checksums) } else { Err(StoreError::Cancelled) }
+    if progress(total, total) { Ok(checksums) } else { Err(StoreError::Cancelled) }
 }
 
-/// Bytes of an object that are read at once.
+/// Bytes per read of an [`ObjectReader`].
 const PART_BYTES: usize = 256 << 10;
 
-/// An object from front to back.
+/// A reader of an object from its first byte to its last.
 #[derive(Debug)]
 pub struct ObjectReader {
     object: Arc<dyn Object>,
@@ -182,7 +184,7 @@ pub struct ObjectReader {
 }
 
 impl ObjectReader {
-    /// Begins at the first byte.
+    /// Makes a reader at the first byte.
     pub fn new(object: Arc<dyn Object>) -> ObjectReader {
         ObjectReader { object, at: 0 }
     }
@@ -209,7 +211,8 @@ impl io::Read for ObjectReader {
         let (before, left) = (bytes.len(), self.left());
         bytes.try_reserve(left)?;
         while self.left() > 0 {
-            // Memory is written before it is read into, so little of it at a time: it stays in the processor's cache.
+            // `resize` writes zeros to the memory before the read fills it. Small steps keep that memory in
+            // the processor's cache.
             let filled = bytes.len();
             bytes.resize(filled + self.left().min(PART_BYTES), 0);
             let read = self.read(&mut bytes[filled..]);
@@ -227,7 +230,7 @@ mod tests {
     use crate::memory::MemoryStore;
     use std::io::Read;
 
-    /// As long as a file can say that it is.
+    /// An object with the largest length that a damaged file could claim.
     #[derive(Debug)]
     struct Endless;
 
@@ -255,10 +258,10 @@ mod tests {
     }
 
     #[test]
-    fn memory_that_cannot_be_had_is_an_error() {
-        let error = Endless.read_all().expect_err("so much is nowhere");
+    fn memory_that_cannot_be_allocated_is_an_error() {
+        let error = Endless.read_all().expect_err("no machine has so much memory");
         assert!(matches!(error, StoreError::Memory { bytes, .. } if bytes == 1 << 62), "{error}");
-        let error = ObjectReader::new(Arc::new(Endless)).read_to_end(&mut Vec::new()).expect_err("neither");
+        let error = ObjectReader::new(Arc::new(Endless)).read_to_end(&mut Vec::new()).expect_err("the same");
         assert_eq!(error.kind(), io::ErrorKind::OutOfMemory);
     }
 

@@ -1,18 +1,19 @@
-//! Where files of this program's own lie on this machine.
+//! The folder of Bathyal's own files on this machine.
 
 use crate::error::StoreError;
 use std::path::PathBuf;
 
-/// Bathyal's place in the user's cache folder; `option` names another one.
+/// Returns Bathyal's folder within the user's cache folder. `option` is the store option that sets another
+/// folder, for the message.
 ///
 /// # Errors
-/// [`StoreError::Address`] without a home.
-pub fn usual_folder(option: &str) -> Result<PathBuf, StoreError> {
-    let set = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
-    let cache = set("XDG_CACHE_HOME").or_else(|| Some(set("HOME")?.join(".cache")));
+/// [`StoreError::Address`] if neither XDG_CACHE_HOME nor HOME is an absolute path.
+pub fn default_cache_folder(option: &str) -> Result<PathBuf, StoreError> {
+    let variable = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    let cache = variable("XDG_CACHE_HOME").or_else(|| Some(variable("HOME")?.join(".cache")));
     let cache = cache.ok_or_else(|| {
         StoreError::Address(format!(
-            "there is no folder of this user's to keep files in: set HOME, or name one as the store option {option}"
+            "this user has no home folder for cached files: set HOME, or give a folder as the store option {option}"
         ))
     })?;
     Ok(cache.join("bathyal"))

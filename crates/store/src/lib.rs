@@ -1,12 +1,13 @@
-//! What an index consists of, and where it is kept: named immutable objects, published together.
+//! Stores of indexes: named immutable objects that are published together.
 //!
-//! A [`Store`] holds generations by name. A [`Generation`] is a set of named objects that never change; one that is
-//! being written is a [`Draft`], which appears under its name all at once or not at all ([`Draft::publish`]), and which
-//! a later process can go on with when its writer was killed. An [`Object`] is read in ranges, or as a tier. What is changed
-//! after that is appended to a [`Log`] of the generation.
+//! A [`Store`] holds generations by name. A [`Generation`] is a set of named objects that never change. A
+//! [`Draft`] is a generation that is being written: it appears under its name all at once or not at all
+//! ([`Draft::publish`]), and a later process can continue it if its writer was killed. An [`Object`] is read
+//! in ranges, or as a tier. Later changes are appended to a [`Log`] of the generation.
 //!
-//! Nothing above this crate knows a path. [`local`] keeps a generation in a folder, [`memory`] in memory; [`faulty`]
-//! stands in for a disk that fails, or loses power, where a test says so; [`stripe`] divides objects among several disks. All stores pass one [`conformance`] suite.
+//! Code above this crate uses no paths. [`local`] keeps a generation in a folder, [`memory`] in memory;
+//! [`faulty`] is a disk for tests that fails or loses power at a chosen operation; [`stripe`] divides objects
+//! among several disks. All stores pass one [`conformance`] suite.
 
 mod cancel;
 pub mod conformance;
@@ -16,7 +17,7 @@ mod error;
 mod extension;
 pub mod faulty;
 mod folder;
-mod leaving;
+mod keep_drafts;
 pub mod local;
 pub mod memory;
 mod name;
@@ -24,13 +25,13 @@ pub mod size;
 pub mod stripe;
 mod traffic;
 
-pub use cancel::Cancelling;
+pub use cancel::CancelScope;
 pub use contract::{
-    Append, Attend, Backing, Draft, Durability, Generation, Log, LogWriter, Object, Replace, Store,
+    Append, Backing, Draft, Durability, Generation, Log, LogWriter, Object, ProgressFn, Replace, Store,
 };
 pub use error::StoreError;
 pub use extension::{DraftExt, GenerationExt, ObjectExt, ObjectReader, StoreExt};
-pub use folder::usual_folder;
-pub use leaving::Leaving;
+pub use folder::default_cache_folder;
+pub use keep_drafts::KeepDrafts;
 pub use name::check_name;
-pub use traffic::{CacheCounts, CacheLevel, CacheUse, Prices, Requests, TOLD_ROUNDS, Traffic, round_name};
+pub use traffic::{COUNTED_ROUNDS, CacheCounts, CacheLevel, CacheUse, Prices, Requests, Traffic, round_name};

@@ -1,7 +1,7 @@
-//! Generations in memory: for tests, and for indexes that are gone with their process.
+//! Generations in memory, for tests and for indexes that end with their process.
 
 use crate::contract::{
-    Append, Attend, Backing, Draft, Durability, Generation, Log, LogWriter, Object, Replace, Store,
+    Append, Backing, Draft, Durability, Generation, Log, LogWriter, Object, ProgressFn, Replace, Store,
 };
 use crate::error::StoreError;
 use crate::extension::append_objects;
@@ -13,27 +13,25 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// What is being written, by name.
+/// The objects of a draft, by name.
 type Objects = BTreeMap<String, Arc<Mutex<Vec<u8>>>>;
-/// A published generation.
-type Fixed = Arc<Contents>;
 
-/// What is in it: objects, and logs, both by name.
+/// The contents of a published generation: objects and logs by name.
 #[derive(Debug, Default)]
 struct Contents {
     objects: BTreeMap<String, Arc<[u8]>>,
     logs: Mutex<BTreeMap<String, Arc<Mutex<LogBytes>>>>,
 }
 
-/// A log.
+/// The bytes of a log.
 #[derive(Debug, Default)]
 struct LogBytes {
     bytes: Vec<u8>,
-    /// Whether it has a writer.
+    /// True if the log has a writer.
     busy: bool,
 }
 
-/// Generations in memory. Clones share them.
+/// A store of generations in memory. Clones share them.
 #[derive(Debug, Clone)]
 pub struct MemoryStore {
     address: PathBuf,
@@ -42,18 +40,19 @@ pub struct MemoryStore {
 
 #[derive(Debug, Default)]
 struct State {
-    published: BTreeMap<String, Fixed>,
-    /// Drafts that were left.
-    left: Vec<(String, Arc<Mutex<Objects>>)>,
+    published: BTreeMap<String, Arc<Contents>>,
+    /// Abandoned drafts: their names and objects.
+    abandoned: Vec<(String, Arc<Mutex<Objects>>)>,
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Nothing in here panics in the middle of a change.
+    // No code in this file panics in the middle of a change, so the state is sound even if the mutex is
+    // poisoned.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl MemoryStore {
-    /// An empty store, `name` in messages.
+    /// Makes an empty store that messages call `name`.
     pub fn new(name: &str) -> MemoryStore {
         MemoryStore { address: PathBuf::from(format!("({name})")), state: Arc::default() }
     }
@@ -100,7 +99,9 @@ impl Store for MemoryStore {
 
     fn abandoned(&self, name: &str, replace: Replace) -> Result<Vec<Box<dyn Draft>>, StoreError> {
         self.check(name, replace)?;
-        let found = locked(&self.state).left.extract_if(.., |left| left.0 == name).collect::<Vec<_>>();
+        let mut state = locked(&self.state);
+        let found = state.abandoned.extract_if(.., |draft| draft.0 == name).collect::<Vec<_>>();
+        drop(state);
         Ok(found.into_iter().map(|(_, objects)| self.draft(name, replace, objects)).collect())
     }
 
@@ -116,31 +117,31 @@ impl Store for MemoryStore {
         check_name(name)?;
         let mut state = locked(&self.state);
         state.published.remove(name);
-        state.left.retain(|left| left.0 != name);
+        state.abandoned.retain(|draft| draft.0 != name);
         Ok(())
     }
 
-    fn traces(&self) -> Result<Vec<String>, StoreError> {
+    fn leftovers(&self) -> Result<Vec<String>, StoreError> {
         let state = locked(&self.state);
-        let names: BTreeSet<&String> = state.left.iter().map(|left| &left.0).collect();
+        let names: BTreeSet<&String> = state.abandoned.iter().map(|draft| &draft.0).collect();
         Ok(names.into_iter().filter(|name| !state.published.contains_key(*name)).cloned().collect())
     }
 }
 
-/// A generation whose objects do not change any more.
+/// A published generation, as opened.
 #[derive(Debug, Clone)]
 struct Published {
     store: MemoryStore,
     name: String,
     address: PathBuf,
-    contents: Fixed,
+    contents: Arc<Contents>,
 }
 
 impl Published {
-    /// An error if another generation has taken the place of this one.
-    fn check_place(&self) -> Result<(), StoreError> {
+    /// Returns an error if another generation has replaced this one.
+    fn check_current(&self) -> Result<(), StoreError> {
         match locked(&self.store.state).published.get(&self.name) {
-            Some(now) if Arc::ptr_eq(now, &self.contents) => Ok(()),
+            Some(current) if Arc::ptr_eq(current, &self.contents) => Ok(()),
             _ => Err(StoreError::Replaced { path: self.address.clone() }),
         }
     }
@@ -186,14 +187,14 @@ impl Log for MemoryLog {
     }
 
     fn read(&self, from: u64) -> Result<Vec<u8>, StoreError> {
-        self.generation.check_place()?;
+        self.generation.check_current()?;
         let log = locked(&self.bytes);
         let from = usize::try_from(from).unwrap_or(usize::MAX).min(log.bytes.len());
         Ok(log.bytes[from..].to_vec())
     }
 
     fn write(&self) -> Result<Box<dyn LogWriter>, StoreError> {
-        self.generation.check_place()?;
+        self.generation.check_current()?;
         let mut log = locked(&self.bytes);
         if log.busy {
             return Err(StoreError::Busy { path: self.address.clone() });
@@ -218,11 +219,11 @@ impl LogWriter for MemoryLogWriter {
         log.bytes.truncate(at as usize);
         parts.iter().for_each(|part| log.bytes.extend_from_slice(part));
         drop(log);
-        generation.check_place()
+        generation.check_current()
     }
 
     fn sync(&mut self) -> Result<(), StoreError> {
-        self.0.generation.check_place()
+        self.0.generation.check_current()
     }
 }
 
@@ -265,13 +266,13 @@ impl Draft for MemoryDraft {
     fn append(&self, name: &str, from: u64) -> Result<Box<dyn Append>, StoreError> {
         check_name(name)?;
         let bytes = locked(&self.objects).entry(name.into()).or_default().clone();
-        let (mut held, path) = (locked(&bytes), self.address.join(name));
-        let len = held.len() as u64;
+        let (mut content, path) = (locked(&bytes), self.address.join(name));
+        let len = content.len() as u64;
         if len < from {
             return Err(StoreError::Short { path, offset: 0, wanted: from, len });
         }
-        held.truncate(from as usize);
-        drop(held);
+        content.truncate(from as usize);
+        drop(content);
         Ok(Box::new(MemoryAppend { bytes, path }))
     }
 
@@ -291,13 +292,13 @@ impl Draft for MemoryDraft {
         &self,
         from: &dyn Generation,
         names: &[&str],
-        attend: &Attend<'_>,
+        progress: &ProgressFn<'_>,
     ) -> Result<Vec<u32>, StoreError> {
-        append_objects(self, from, names, attend)
+        append_objects(self, from, names, progress)
     }
 
-    fn sealed(&self) -> Option<&str> {
-        // Nobody is killed in the middle of publishing and leaves this process behind.
+    fn publication_note(&self) -> Option<&str> {
+        // A kill during publication ends the process and its memory, so no draft is left half published.
         None
     }
 
@@ -319,7 +320,7 @@ impl Draft for MemoryDraft {
     }
 
     fn leave(self: Box<Self>) -> Result<(), StoreError> {
-        locked(&self.store.state).left.push((self.name.clone(), self.objects.clone()));
+        locked(&self.store.state).abandoned.push((self.name.clone(), self.objects.clone()));
         Ok(())
     }
 }
@@ -332,11 +333,11 @@ struct MemoryAppend {
 
 impl Append for MemoryAppend {
     fn append(&mut self, bytes: &[u8]) -> Result<(), StoreError> {
-        let mut held = locked(&self.bytes);
-        if held.try_reserve(bytes.len()).is_err() {
+        let mut content = locked(&self.bytes);
+        if content.try_reserve(bytes.len()).is_err() {
             return Err(StoreError::Memory { path: self.path.clone(), bytes: bytes.len() as u64 });
         }
-        held.extend_from_slice(bytes);
+        content.extend_from_slice(bytes);
         Ok(())
     }
 

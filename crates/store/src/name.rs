@@ -1,8 +1,8 @@
-//! What generations and objects may be called.
+//! Rules for the names of generations and objects.
 
 use crate::error::StoreError;
 
-/// Refuses names that are paths, or hidden.
+/// Refuses names that are empty, begin with a dot, or contain a slash or a NUL.
 ///
 /// # Errors
 /// [`StoreError::Name`].

@@ -1,17 +1,18 @@
-//! Sizes as people write them.
+//! Reads and writes sizes such as `2GB`.
 //!
-//! By hand: `bytesize` saturates where a size overflows and takes a lone K for 1000, and `parse-size` cannot tell K (1024) from
-//! kB (1000).
+//! No crate is used for this: `bytesize` saturates where a size overflows and reads a lone K as 1000, and
+//! `parse-size` does not distinguish K (1024) from kB (1000).
 
 const DECIMAL: [&str; 6] = ["B", "kB", "MB", "GB", "TB", "PB"];
 
-/// Reads `2GB`, `512MiB`, `1.5 GB` or `1000000`: decimal units (kB, MB, GB, TB: powers of 1000), binary ones
-/// (KiB, MiB, GiB, TiB, and K, M, G, T alone: powers of 1024), or bytes. Case does not matter, and a part of a byte is left out.
+/// Parses `2GB`, `512MiB`, `1.5 GB` or `1000000`: decimal units (kB, MB, GB, TB, PB: powers of 1000), binary
+/// ones (KiB, MiB, GiB, TiB, and K, M, G, T alone: powers of 1024), or bytes. Case does not matter, and a
+/// fraction of a byte is dropped.
 ///
 /// # Errors
-/// A sentence that says what would be right.
+/// A sentence with examples of valid sizes, if the text is no size or is 0.
 pub fn parse(text: &str) -> Result<u64, String> {
-    let wrong = || format!("'{text}' is no size: write for example 2GB, 512MiB or a number of bytes");
+    let invalid = || format!("'{text}' is no size: write, for example, 2GB, 512MiB or a number of bytes");
     let trimmed = text.trim();
     let end = trimmed.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(trimmed.len());
     let (number, unit) = trimmed.split_at(end);
@@ -26,13 +27,14 @@ pub fn parse(text: &str) -> Result<u64, String> {
         "m" | "mib" => 1 << 20,
         "g" | "gib" => 1 << 30,
         "t" | "tib" => 1 << 40,
-        _ => return Err(wrong()),
+        _ => return Err(invalid()),
     };
     let bytes = times(number, scale).filter(|bytes| *bytes > 0);
-    bytes.ok_or_else(wrong)
+    bytes.ok_or_else(invalid)
 }
 
-/// A decimal number times `scale`, exactly: in floats 4.35 MB are 4,349,999 bytes.
+/// Multiplies a decimal number by `scale`, exactly: in floating point, 4.35 MB are 4,349,999 bytes. Returns
+/// `None` for text that is no number and for overflow.
 fn times(number: &str, scale: u64) -> Option<u64> {
     let (whole, part) = number.split_once('.').unwrap_or((number, ""));
     let digits = |text: &str| text.bytes().all(|digit| digit.is_ascii_digit());
@@ -40,30 +42,31 @@ fn times(number: &str, scale: u64) -> Option<u64> {
         return None;
     }
     let whole = if whole.is_empty() { 0 } else { whole.parse::<u64>().ok()? };
-    // Further digits are less than a byte of any unit.
+    // The digits after the 18th amount to less than a byte in any unit.
     let part = &part[..part.len().min(18)];
     let parts = if part.is_empty() { 0 } else { part.parse::<u128>().ok()? };
     let more = parts * u128::from(scale) / 10_u128.pow(part.len() as u32);
     whole.checked_mul(scale)?.checked_add(u64::try_from(more).ok()?)
 }
 
-/// `bytes` with three digits and a decimal unit: `12.8 MB`. The nearest that there is: of a size that others have to keep to, say
-/// [`at_least`] or [`at_most`].
+/// Formats `bytes` with three digits and a decimal unit, rounded to nearest: `12.8 MB`. For a bound that
+/// users have to keep to, use [`at_least`] or [`at_most`].
 pub fn format(bytes: u64) -> String {
     rounded(bytes, |bytes, step| bytes.saturating_add(step / 2) / step)
 }
 
-/// The same, and never less: whoever is told that so much is needed, and gives it, gives enough.
+/// Formats like [`format`] but rounds up, so that a user who provides the printed size provides enough.
 pub fn at_least(bytes: u64) -> String {
     rounded(bytes, u64::div_ceil)
 }
 
-/// The same, and never more.
+/// Formats like [`format`] but rounds down.
 pub fn at_most(bytes: u64) -> String {
     rounded(bytes, |bytes, step| bytes / step)
 }
 
-/// `bytes` in the largest unit in which they are 1 or more, with three digits: as many steps as `steps` makes of them.
+/// Formats `bytes` with three digits in the largest unit in which they are 1 or more. `steps(bytes, step)`
+/// divides and rounds.
 fn rounded(bytes: u64, steps: impl Fn(u64, u64) -> u64) -> String {
     if bytes < 1000 {
         return format!("{bytes} B");
@@ -72,12 +75,12 @@ fn rounded(bytes: u64, steps: impl Fn(u64, u64) -> u64) -> String {
     let mut digits = 2 - bytes.ilog10() % 3;
     let mut count = steps(bytes, 10_u64.pow(3 * unit - digits));
     if count == 1000 {
-        // A digit more: 9.995 MB are 10.0 MB, and 999.5 kB are 1.00 MB.
+        // Rounding added a digit: 9.995 MB are 10.0 MB, and 999.5 kB are 1.00 MB.
         count = 100;
         (unit, digits) = if digits == 0 { (unit + 1, 2) } else { (unit, digits - 1) };
     }
     let Some(name) = DECIMAL.get(unit as usize) else {
-        // Exabytes, in petabytes: all digits.
+        // Exabytes are printed in petabytes, with all digits.
         let whole = steps(bytes, 10_u64.pow(15));
         return format!("{whole} PB");
     };
@@ -93,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sizes_are_read() {
+    fn sizes_are_parsed() {
         let good = [
             ("2GB", 2_000_000_000),
             ("512MiB", 512 << 20),
@@ -113,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_are_written() {
+    fn sizes_are_formatted() {
         let sizes = [
             (0, "0 B"),
             (999, "999 B"),
@@ -134,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_named_as_the_least_is_enough_when_it_is_typed() {
+    fn a_size_rounded_up_is_enough_when_it_is_parsed_again() {
         let mut state = 7_u64;
         let mut sizes: Vec<u64> =
             (0..64).flat_map(|bit| [1 << bit, (1 << bit) + 1, (1 << bit) - 1]).collect();
@@ -145,7 +148,7 @@ mod tests {
         }
         for bytes in sizes.into_iter().filter(|bytes| *bytes > 0) {
             let (least, most) = (at_least(bytes), at_most(bytes));
-            // Twenty exabytes are more than 64 bits hold.
+            // 20 EB overflow 64 bits.
             let typed = parse(&least).unwrap_or(u64::MAX);
             assert!(typed >= bytes && typed / 101 <= bytes / 100, "{bytes}: {least}");
             assert!(parse(&most).unwrap() <= bytes, "{bytes}: {most}");

@@ -1,4 +1,4 @@
-//! What a store that is elsewhere was asked, and what it sent: exact counts, added to by any thread.
+//! Exact counts of the requests to a remote store and of its responses. Any thread may add to them.
 
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -6,24 +6,25 @@ use std::ops::AddAssign;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-/// Rounds of reads whose blocks are counted one by one; those of all later rounds are counted together.
-pub const TOLD_ROUNDS: usize = 12;
+/// The number of rounds of reads whose blocks are counted separately; those of all later rounds are counted
+/// together.
+pub const COUNTED_ROUNDS: usize = 12;
 
-/// What entry number `at` of [`Traffic::cache_rounds`] is called: the number of its round, or `later`.
+/// Returns the name of entry number `at` of [`Traffic::cache_rounds`]: the number of its round, or `later`.
 pub fn round_name(at: usize) -> String {
-    if at < TOLD_ROUNDS { (at + 1).to_string() } else { "later".to_owned() }
+    if at < COUNTED_ROUNDS { (at + 1).to_string() } else { "later".to_owned() }
 }
 
-/// What a store charges, in dollars.
+/// The prices of a store, in dollars.
 #[derive(Debug, Default, Clone, Copy, PartialEq)]
 pub struct Prices {
-    /// For a million requests that read.
+    /// The price of a million read requests.
     pub million_reads: f64,
-    /// For 10^9 bytes that leave it.
+    /// The price of 10^9 bytes that leave the store.
     pub gigabyte: f64,
 }
 
-/// Counts that grow. Shared by all who read through one open generation.
+/// The growing counts of one open generation, shared by all its readers.
 #[derive(Debug, Default)]
 pub struct Traffic {
     prices: Prices,
@@ -35,50 +36,50 @@ pub struct Traffic {
     hedges: AtomicU64,
     hedges_won: AtomicU64,
     throttled: AtomicU64,
-    /// What came from a cache in front of the store, by what it is.
+    /// Counts of the cache in front of the store, by kind of object.
     cache: Mutex<BTreeMap<String, Arc<CacheCounts>>>,
-    /// The same of what searches read, by the round that asked for it.
-    cache_rounds: [CacheCounts; TOLD_ROUNDS + 1],
+    /// Counts of the cache for reads of searches, by the round that submitted the read.
+    cache_rounds: [CacheCounts; COUNTED_ROUNDS + 1],
     cache_trouble: OnceLock<String>,
 }
 
 /// The counts of a [`Traffic`] at one moment, or of the time between two.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Serialize)]
 pub struct Requests {
-    /// Reads asked for by callers.
+    /// Reads that callers requested.
     pub reads: u64,
-    /// Bytes that these wanted.
+    /// Bytes of these reads.
     pub wanted_bytes: u64,
-    /// Requests sent: near reads are one, and each retry and each hedge is one more.
+    /// Requests sent: near reads share one request, and each retry and each hedge counts as one more.
     pub requests: u64,
-    /// Bytes of bodies that arrived.
+    /// Bytes of response bodies received.
     pub received_bytes: u64,
     /// Requests that were sent again because they failed.
     pub retries: u64,
     /// Requests that were sent a second time because the first was late.
     pub hedges: u64,
-    /// Of these, those that answered first.
+    /// Hedges whose response came first.
     pub hedges_won: u64,
-    /// Answers that asked for fewer requests.
+    /// Responses that asked for fewer requests.
     pub throttled: u64,
-    /// What the store charges for requests and bytes, by the prices that it was opened with.
+    /// The price of these requests and bytes, by the prices that the store was opened with.
     pub dollars: f64,
-    /// What came from a cache in front of the store.
+    /// Counts of the cache in front of the store.
     pub cache: CacheUse,
 }
 
-/// Where a block of an object came from.
+/// The source of a block of an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CacheLevel {
     /// The cache's memory.
     Memory,
     /// The cache's disk.
     Disk,
-    /// Neither.
+    /// The store itself.
     Store,
 }
 
-/// Counts that grow, of blocks of one kind of objects.
+/// The growing cache counts of one kind of object, or of one round.
 #[derive(Debug, Default)]
 pub struct CacheCounts {
     hits: AtomicU64,
@@ -89,26 +90,27 @@ pub struct CacheCounts {
     missed_bytes: AtomicU64,
 }
 
-/// What a cache in front of a store did: blocks and their bytes. Each read looks for all blocks that it lies in, so that one that
-/// two reads want is looked for twice, wherever it is found.
+/// Hits and misses of a cache in front of a store, in blocks and bytes. Each read looks up all blocks that it
+/// overlaps, so a block that two reads need is looked up twice, wherever it is found.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct CacheUse {
-    /// Blocks that were in memory.
+    /// Blocks found in memory.
     pub hits: u64,
     /// Bytes of these.
     pub hit_bytes: u64,
-    /// Blocks that were on disk.
+    /// Blocks found on disk.
     pub disk_hits: u64,
     /// Bytes of these.
     pub disk_hit_bytes: u64,
-    /// Blocks that came from the store, asked for by this reader or by another one at the same time.
+    /// Blocks that came from the store, whether this reader or a concurrent one requested them.
     pub misses: u64,
-    /// Bytes that this reader asked the store for, those between two near reads included, and each once.
+    /// Bytes that this reader requested from the store, each counted once, including those between two near
+    /// reads.
     pub missed_bytes: u64,
 }
 
 impl CacheCounts {
-    /// So many blocks of so many bytes were found there.
+    /// Adds `blocks` blocks of `bytes` bytes in all that were found at `level`.
     pub fn add(&self, level: CacheLevel, blocks: u64, bytes: u64) {
         let (count, sum) = match level {
             CacheLevel::Memory => (&self.hits, &self.hit_bytes),
@@ -121,7 +123,7 @@ impl CacheCounts {
         }
     }
 
-    /// The counts at this moment.
+    /// Returns a snapshot of the counts.
     pub fn now(&self) -> CacheUse {
         let read = |count: &AtomicU64| count.load(Relaxed);
         CacheUse {
@@ -136,12 +138,12 @@ impl CacheCounts {
 }
 
 impl CacheUse {
-    /// Blocks that were looked for.
+    /// Returns the number of blocks that were looked up.
     pub fn blocks(&self) -> u64 {
         self.hits + self.disk_hits + self.misses
     }
 
-    /// What was added since `before`.
+    /// Returns the difference from `before`.
     #[must_use]
     pub fn since(&self, before: &CacheUse) -> CacheUse {
         CacheUse {
@@ -167,92 +169,94 @@ impl AddAssign for CacheUse {
 }
 
 impl Traffic {
-    /// None so far, at these prices.
-    pub fn priced(prices: Prices) -> Traffic {
+    /// Makes counts of zero with these prices.
+    pub fn with_prices(prices: Prices) -> Traffic {
         Traffic { prices, ..Traffic::default() }
     }
 
-    /// `reads` of together `bytes` are wanted.
-    pub fn wanted(&self, reads: u64, bytes: u64) {
+    /// Counts `reads` reads of `bytes` bytes in all.
+    pub fn count_reads(&self, reads: u64, bytes: u64) {
         self.reads.fetch_add(reads, Relaxed);
         self.wanted_bytes.fetch_add(bytes, Relaxed);
     }
 
-    /// A request is sent.
-    pub fn sent(&self) {
+    /// Counts a request that is sent.
+    pub fn count_request(&self) {
         self.requests.fetch_add(1, Relaxed);
     }
 
-    /// So many bytes arrived.
-    pub fn received(&self, bytes: u64) {
+    /// Counts bytes that arrived.
+    pub fn count_received(&self, bytes: u64) {
         self.received_bytes.fetch_add(bytes, Relaxed);
     }
 
-    /// A request failed and is sent again.
-    pub fn retried(&self) {
+    /// Counts a retry: a request failed and is sent again.
+    pub fn count_retry(&self) {
         self.retries.fetch_add(1, Relaxed);
     }
 
-    /// A request is late and is sent a second time.
-    pub fn hedged(&self) {
+    /// Counts a hedge: a request is late and is sent a second time.
+    pub fn count_hedge(&self) {
         self.hedges.fetch_add(1, Relaxed);
     }
 
-    /// The second request answered first.
-    pub fn hedge_won(&self) {
+    /// Counts a hedge whose response came before that of the first request.
+    pub fn count_hedge_won(&self) {
         self.hedges_won.fetch_add(1, Relaxed);
     }
 
-    /// The store asks for fewer requests.
-    pub fn throttled(&self) {
+    /// Counts a response that asks for fewer requests.
+    pub fn count_refusal(&self) {
         self.throttled.fetch_add(1, Relaxed);
     }
 
-    /// Where to count blocks of objects of a kind: `codes`, `centroids`, `vectors`, ...
-    pub fn cache(&self, kind: &str) -> Arc<CacheCounts> {
+    /// Returns the cache counts for objects of a kind: `codes`, `centroids`, `vectors`, ...
+    pub fn cache_counts(&self, kind: &str) -> Arc<CacheCounts> {
         let mut kinds = self.cache.lock().unwrap_or_else(PoisonError::into_inner);
         kinds.entry(kind.to_owned()).or_default().clone()
     }
 
-    /// What a cache in front of the store did, by kind of object; none without a cache.
+    /// Returns a snapshot of the cache counts by kind of object; empty without a cache.
     pub fn cache_use(&self) -> BTreeMap<String, CacheUse> {
         let kinds = self.cache.lock().unwrap_or_else(PoisonError::into_inner);
         kinds.iter().map(|(kind, counts)| (kind.clone(), counts.now())).collect()
     }
 
-    /// Where to count blocks that the round of this number asks for, from 1 on; `None` of number 0, which is no round.
+    /// Returns the cache counts of round number `round`, from 1 on. Number 0 means no round and has no
+    /// counts.
     pub fn cache_round(&self, round: u32) -> Option<&CacheCounts> {
         let at = (round as usize).min(self.cache_rounds.len()).checked_sub(1)?;
         self.cache_rounds.get(at)
     }
 
-    /// What a cache in front of the store did for searches, by dependent round of their reads: the first [`TOLD_ROUNDS`] rounds
-    /// one by one, then all later ones together. It ends with the last that asked for anything, and holds nothing without a
-    /// cache. What is no search's, such as codes that are loaded on the side, has no round.
+    /// Returns the cache counts of searches by dependent round of their reads: the first [`COUNTED_ROUNDS`]
+    /// rounds separately, then all later ones together. The list ends with the last round that looked up a
+    /// block, and is empty without a cache. Reads outside of searches, such as codes loaded in the
+    /// background, have no round.
     pub fn cache_rounds(&self) -> Vec<CacheUse> {
         let mut rounds: Vec<CacheUse> = self.cache_rounds.iter().map(CacheCounts::now).collect();
-        let asked = rounds.iter().rposition(|round| round.blocks() > 0).map_or(0, |last| last + 1);
-        rounds.truncate(asked);
+        let used = rounds.iter().rposition(|round| round.blocks() > 0).map_or(0, |last| last + 1);
+        rounds.truncate(used);
         rounds
     }
 
-    /// The cache in front of the store does without its disk, for this reason.
+    /// Records why the cache in front of the store has stopped using its disk. Only the first reason is kept.
     pub fn note_cache_trouble(&self, why: &str) {
         self.cache_trouble.get_or_init(|| why.to_owned());
     }
 
-    /// Why the cache in front of the store does without its disk.
+    /// Returns the reason why the cache in front of the store has stopped using its disk.
     pub fn cache_trouble(&self) -> Option<&str> {
         self.cache_trouble.get().map(String::as_str)
     }
 
-    /// The counts at this moment.
+    /// Returns a snapshot of the counts.
     pub fn now(&self) -> Requests {
         let read = |count: &AtomicU64| count.load(Relaxed);
         let (requests, received_bytes) = (read(&self.requests), read(&self.received_bytes));
         let Prices { million_reads, gigabyte } = self.prices;
         let mut cache = CacheUse::default();
-        self.cache_use().into_values().for_each(|of_kind| cache += of_kind);
+        self.cache_use().into_values().for_each(|kind_counts| cache += kind_counts);
         Requests {
             reads: read(&self.reads),
             wanted_bytes: read(&self.wanted_bytes),
@@ -269,7 +273,7 @@ impl Traffic {
 }
 
 impl Requests {
-    /// Both together.
+    /// Returns the sum of both.
     #[must_use]
     pub fn and(&self, other: &Requests) -> Requests {
         Requests {
@@ -290,7 +294,7 @@ impl Requests {
         }
     }
 
-    /// What was added since `before`.
+    /// Returns the difference from `before`.
     #[must_use]
     pub fn since(&self, before: &Requests) -> Requests {
         Requests {

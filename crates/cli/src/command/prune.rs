@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bathyal_console::{Console, Failure, byte_size};
-use bathyal_index::{PruneOptions, Pruned, holding};
+use bathyal_index::{PruneOptions, PruneReport, holding};
 use serde::Serialize;
 
 use crate::arguments::PruneArguments;
@@ -13,7 +13,7 @@ struct Answer {
     index: String,
     dry_run: bool,
     #[serde(flatten)]
-    pruned: Pruned,
+    pruned: PruneReport,
 }
 
 pub(super) fn run(arguments: &PruneArguments, console: &Console) -> Result<(), Failure> {
@@ -22,7 +22,7 @@ pub(super) fn run(arguments: &PruneArguments, console: &Console) -> Result<(), F
     let kept = Duration::from_secs(u64::from(*kept_hours) * 3600);
     let pruned = holding.prune(&PruneOptions { kept, dry_run: *dry_run })?;
     let answer = Answer { index: index.display().to_string(), dry_run: *dry_run, pruned };
-    let Pruned { generations, unfinished, objects, bytes, kept } = pruned;
+    let PruneReport { generations, unfinished, objects, bytes, kept } = pruned;
     let done = if *dry_run { "would be removed" } else { "removed" };
     let text = format!(
         "{}: {generations} replaced generations and {unfinished} unfinished uploads {done}, {objects} objects of {}; {kept} are \

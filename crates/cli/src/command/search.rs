@@ -327,7 +327,7 @@ fn text(measured: &Measurement) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use bathyal_index::TOLD_ROUNDS;
+    use bathyal_index::COUNTED_ROUNDS;
 
     #[test]
     fn rounds_are_told_on_one_line_without_those_that_asked_for_nothing() {
@@ -335,7 +335,7 @@ mod tests {
         let mut counts = vec![used(3, 0, 1), CacheUse::default(), used(1, 1, 1)];
         let told = by_round(&counts);
         assert!(told.ends_with("from memory or disk: 1 75.0%, 3 66.7%"), "{told}");
-        counts.resize(TOLD_ROUNDS, CacheUse::default());
+        counts.resize(COUNTED_ROUNDS, CacheUse::default());
         counts.push(used(0, 0, 5));
         assert!(by_round(&counts).ends_with("3 66.7%, later 0.0%"));
         assert_eq!(by_round(&[]), "");

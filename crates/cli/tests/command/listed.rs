@@ -67,7 +67,7 @@ fn places_that_are_none_are_refused() {
     bathyal(here, "list rows").fails(1, &["is a collection itself", "bathyal collection inspect rows"]);
     bathyal(here, "list nowhere").fails(1, &["nowhere", "No such file or directory"]);
     bathyal(here, "list base.fbin").fails(1, &["base.fbin", "Not a directory"]);
-    bathyal(here, "list s3://").fails(1, &["names no bucket"]);
-    bathyal(here, "list ftp://place").fails(1, &["no store that is known"]);
+    bathyal(here, "list s3://").fails(1, &["has no bucket"]);
+    bathyal(here, "list ftp://place").fails(1, &["not a known kind of store"]);
     bathyal(here, "list . --store-option region=moon").fails(1, &["takes no store options"]);
 }

@@ -92,7 +92,7 @@ fn indexes_in_a_nodes_memory_are_searched_like_others() {
     bathyal(folder, &format!("prune {url}/idx {KEYS}")).fails(1, &["gives back what was replaced by itself"]);
     bathyal(folder, &format!("warm {url}/idx {KEYS}")).fails(1, &["no cache to fill"]);
     let cached = format!("search {url}/idx queries.fbin {KEYS} --store-option cache_memory=8MB");
-    bathyal(folder, &cached).fails(1, &["cache", "stores of objects"]);
+    bathyal(folder, &cached).fails(1, &["cache", "object stores"]);
     let peak = peak_bytes(node.child.id());
     assert!(peak < (64 << 20) + OWN_BYTES, "{peak} bytes");
     let status = node.stop();

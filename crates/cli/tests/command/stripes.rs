@@ -106,9 +106,9 @@ fn folders_that_nothing_can_be_striped_over_are_refused() {
     for (stripe, words) in [
         ("--stripe a", "one folder is given"),
         ("--stripe a,a", "is named twice"),
-        ("--stripe a,base.fbin", "base.fbin: is no folder"),
-        ("--stripe a,nowhere", "nowhere: there is no such folder; mount its disk, or make it"),
-        ("--stripe a,b --stripe-unit 5000", "no multiple of 4096"),
+        ("--stripe a,base.fbin", "base.fbin: is not a folder"),
+        ("--stripe a,nowhere", "nowhere: there is no such folder; mount its disk, or create the folder"),
+        ("--stripe a,b --stripe-unit 5000", "a multiple of 4096"),
     ] {
         bathyal(folder.path(), &format!("build base.fbin new --metric l2 {stripe}")).fails(1, &[words]);
     }

@@ -29,7 +29,7 @@ impl Listed {
     /// [`CollectionError::Store`].
     pub(crate) fn of(place: &Place) -> Result<Listed, CollectionError> {
         let parts = |names: Vec<String>| names.iter().filter_map(|name| Part::of(name)).collect();
-        Ok(Listed { parts: parts(place.store().list()?), traces: parts(place.store().traces()?) })
+        Ok(Listed { parts: parts(place.store().list()?), traces: parts(place.store().leftovers()?) })
     }
 }
 

@@ -21,7 +21,7 @@ use bathyal_index::{
     BuildOptions, DEFAULT_SEED, FamilyOptions, IndexError, StoreAs, StoredBefore, build_in, families,
 };
 use bathyal_kernels::{Element, Metric};
-use bathyal_store::{Draft, DraftExt, GenerationExt, Leaving, Replace, StoreError};
+use bathyal_store::{Draft, DraftExt, GenerationExt, KeepDrafts, Replace, StoreError};
 use bathyal_tier::process::give_back_memory;
 use bathyal_vectors::VectorFile;
 use bathyal_vectors::progress::Progress;
@@ -564,7 +564,7 @@ fn build(
     let store = begun.place.store();
     // Of one that another writer can go on with, what is built so far stays, too.
     let built = match begun.resumable {
-        true => build_in(data, &Leaving::new(store), generation, &told, progress),
+        true => build_in(data, &KeepDrafts::new(store), generation, &told, progress),
         false => build_in(data, store, generation, &told, progress),
     };
     if begun.resumable && !matches!(built, Ok(_) | Err(IndexError::Cancelled)) {

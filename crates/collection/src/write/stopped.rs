@@ -16,7 +16,7 @@ impl Shared {
     pub(super) fn look_for_stopped(&self) -> Result<(), CollectionError> {
         let id = self.state().version.id.clone();
         let mut found = BTreeSet::new();
-        for name in self.place.store().traces()? {
+        for name in self.place.store().leftovers()? {
             let Some(Part::Segment(name, None)) = Part::of(&name) else { continue };
             if let Some(unfinished) = Unfinished::take(&self.place, &id, &name)? {
                 unfinished.leave()?;

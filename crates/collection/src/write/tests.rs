@@ -15,7 +15,7 @@ use arrow_array::{ArrayRef, Int64Array, RecordBatch};
 use bathyal_index::StoreOptions;
 use bathyal_kernels::{Element, Metric};
 use bathyal_store::disk::{Disk, DiskFile, Locked, Stat};
-use bathyal_store::faulty::{Fault, Faults, Platter};
+use bathyal_store::faulty::{Fault, Faults, SimulatedDisk};
 use bathyal_store::local::LocalStore;
 use bathyal_tier::Control;
 use bathyal_tier::process::Share;
@@ -37,7 +37,7 @@ type Act = Box<dyn FnOnce() + Send>;
 /// A disk on which something else is done at a chosen step: an operation on names.
 #[derive(Clone)]
 struct Stepping {
-    disk: Platter,
+    disk: SimulatedDisk,
     /// How many steps come before, and what is done then.
     act: Arc<Mutex<Option<(usize, Act)>>>,
 }
@@ -52,7 +52,7 @@ impl Stepping {
         self.act.lock().unwrap().take().is_none()
     }
 
-    fn step(&self) -> &Platter {
+    fn step(&self) -> &SimulatedDisk {
         let due = {
             let mut act = self.act.lock().unwrap_or_else(PoisonError::into_inner);
             if let Some((before, _)) = act.as_mut().filter(|(before, _)| *before > 0) {
@@ -102,8 +102,8 @@ impl Disk for Stepping {
         self.step().rename(from, to)
     }
 
-    fn rename_aside(&self, from: &Path, to: &Path) -> io::Result<()> {
-        self.step().rename_aside(from, to)
+    fn rename_no_replace(&self, from: &Path, to: &Path) -> io::Result<()> {
+        self.step().rename_no_replace(from, to)
     }
 
     fn exchange(&self, one: &Path, other: &Path) -> io::Result<()> {
@@ -157,15 +157,16 @@ fn open(disk: Arc<dyn Disk>) -> Arc<Shared> {
 }
 
 fn open_as(disk: Arc<dyn Disk>, options: CollectionOptions) -> Arc<Shared> {
-    let place = Place::in_store(Arc::new(LocalStore::on(disk, "/folder", Place::MARK)));
+    let place = Place::in_store(Arc::new(LocalStore::on_disk(disk, "/folder", Place::MARK)));
     Arc::new(Shared::open(place, options, None).unwrap())
 }
 
 /// A disk with a collection: rows 0..20 in a segment, rows 20..30 in the log.
-fn disk() -> Platter {
-    let disk = Platter::default();
+fn disk() -> SimulatedDisk {
+    let disk = SimulatedDisk::default();
     disk.create_folder(Path::new("/folder")).unwrap();
-    let place = Place::in_store(Arc::new(LocalStore::on(Arc::new(disk.clone()), "/folder", Place::MARK)));
+    let place =
+        Place::in_store(Arc::new(LocalStore::on_disk(Arc::new(disk.clone()), "/folder", Place::MARK)));
     drop(Collection::create_in(place, schema(), &options()).unwrap());
     let writer = open(Arc::new(disk.clone()));
     writer.write(add(0..20)).unwrap();
@@ -194,10 +195,10 @@ fn who_is_killed_while_it_takes_the_writing_up_again_loses_nothing() {
         let own = open(Arc::new(faults.clone()));
         own.write(add(30..40)).unwrap();
         assert!(own.rest());
-        faults.strike(step, Fault::Kill);
+        faults.inject(step, Fault::Kill);
         let written = own.write(add(40..50)).is_ok();
-        let what = format!("{:?}", faults.struck());
-        assert!(written || faults.struck().is_some(), "{what}");
+        let what = format!("{:?}", faults.injected());
+        assert!(written || faults.injected().is_some(), "{what}");
         // Whatever it held is free, as that of a process that has ended.
         let other = open(Arc::new(platter.copy()));
         let whole = holds(&other, 0..50);
@@ -205,7 +206,7 @@ fn who_is_killed_while_it_takes_the_writing_up_again_loses_nothing() {
         other.write(add(50..60)).unwrap();
         let rest = if whole { 40..60 } else { 50..60 };
         assert!(holds(&other, (0..40).chain(rest)), "{what}");
-        if faults.struck().is_none() {
+        if faults.injected().is_none() {
             assert!(step > 10, "{step} steps");
             return;
         }
@@ -221,9 +222,9 @@ fn whoever_writes_meanwhile_may_be_killed_at_any_step() {
         assert!(own.rest());
         let faults = Faults::new(Arc::new(platter.clone()));
         let other = open(Arc::new(faults.clone()));
-        faults.strike(step, Fault::Kill);
+        faults.inject(step, Fault::Kill);
         let written = other.write(add(100..110)).and_then(|_| other.flush_all(None)).is_ok();
-        let what = format!("{:?}", faults.struck());
+        let what = format!("{:?}", faults.injected());
         if written {
             let busy = own.write(add(40..41)).unwrap_err();
             assert!(matches!(busy, CollectionError::Busy { .. }), "{busy}");
@@ -235,7 +236,7 @@ fn whoever_writes_meanwhile_may_be_killed_at_any_step() {
         assert!(own.rest());
         let again = open(Arc::new(platter));
         assert_eq!(holds(&again, (0..50).chain(100..110)), with, "{what}");
-        if faults.struck().is_none() {
+        if faults.injected().is_none() {
             assert!(written && step > 20, "{step} steps");
             return;
         }
@@ -350,7 +351,7 @@ const READS: &str = "reading rows";
 const CHECKS: &str = "checking what was merged";
 
 /// A disk with a collection of three segments with the rows 0..60, of which 0..5 and 25 are deleted.
-fn segments() -> Platter {
+fn segments() -> SimulatedDisk {
     let disk = disk();
     disk.sync_folder(Path::new("/")).unwrap();
     let writer = open_as(Arc::new(disk.clone()), alone());
@@ -378,10 +379,10 @@ fn merge(shared: &Shared, progress: &dyn Progress) -> Result<(), CollectionError
 }
 
 /// Whether nothing is there but what the latest version needs.
-fn is_tidy(disk: &Platter) -> bool {
+fn is_tidy(disk: &SimulatedDisk) -> bool {
     let (paths, place) = (
         disk.paths(),
-        Place::in_store(Arc::new(LocalStore::on(Arc::new(disk.clone()), "/folder", Place::MARK))),
+        Place::in_store(Arc::new(LocalStore::on_disk(Arc::new(disk.clone()), "/folder", Place::MARK))),
     );
     let segments = place.store().list().unwrap().iter().filter(|name| name.ends_with("-rows")).count();
     segments == 1 && !paths.iter().any(|path| path.contains(".building"))
@@ -393,7 +394,7 @@ fn rest() -> impl Iterator<Item = u64> {
 }
 
 /// Merges what is there as another process does that has written a little more first.
-fn go_on(disk: &Platter, full: bool, what: &str) -> Stages {
+fn go_on(disk: &SimulatedDisk, full: bool, what: &str) -> Stages {
     let (other, stages) = (open_as(Arc::new(disk.clone()), alone()), Stages::default());
     other.write(Operation::Delete(Ids::Numbers(vec![24, 40].into()))).unwrap();
     other.compact(&CompactOptions { full }, &stages).unwrap();
@@ -417,9 +418,9 @@ fn a_merge_that_is_killed_anywhere_is_gone_on_with() {
             let faults = Faults::new(Arc::new(platter.clone()));
             let own = open_as(Arc::new(faults.clone()), alone());
             own.acquire(&mut own.writing()).unwrap();
-            faults.strike(step, Fault::Kill);
+            faults.inject(step, Fault::Kill);
             let merged = merge(&own, &Silent);
-            let Some(what) = faults.struck() else {
+            let Some(what) = faults.injected() else {
                 merged.unwrap();
                 break;
             };

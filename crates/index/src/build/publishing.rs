@@ -4,7 +4,7 @@ use super::Stages;
 use super::options::{BuildReport, Details, Target};
 use crate::error::IndexError;
 use crate::format::manifest::{MANIFEST_NAME, Manifest};
-use bathyal_store::{Attend, Draft, StoreError, StoreExt};
+use bathyal_store::{Draft, ProgressFn, StoreError, StoreExt};
 use bathyal_vectors::progress::Progress;
 use serde::{Deserialize, Serialize};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -38,7 +38,9 @@ impl Target<'_> {
     ) -> Result<(Box<dyn Draft>, Start<J>), IndexError> {
         let state = |draft: &dyn Draft| {
             let fingerprint = fingerprint?;
-            let Some(note) = draft.sealed() else { return journal(draft, fingerprint).map(Start::After) };
+            let Some(note) = draft.publication_note() else {
+                return journal(draft, fingerprint).map(Start::After);
+            };
             let note: Note =
                 serde_json::from_str(note).ok().filter(|n: &Note| n.fingerprint == fingerprint)?;
             let manifest = Manifest::load(draft).ok()?;
@@ -73,7 +75,7 @@ pub(crate) fn kept(
 ) -> Result<Box<dyn Draft>, IndexError> {
     match result {
         Ok(()) => Ok(draft),
-        Err(IndexError::Store(error)) if error.is_of_elsewhere() => {
+        Err(IndexError::Store(error)) if error.is_remote() => {
             draft.leave()?;
             Err(going_on(error.into()))
         }
@@ -85,7 +87,7 @@ pub(crate) fn kept(
 fn going_on(error: IndexError) -> IndexError {
     match error {
         IndexError::Store(error) => {
-            error.and("; what was done so far is kept, and the same command goes on with it").into()
+            error.with_advice("; what was done so far is kept, and the same command goes on with it").into()
         }
         other => other,
     }
@@ -95,7 +97,7 @@ fn going_on(error: IndexError) -> IndexError {
 pub(crate) fn attend(
     progress: &dyn Progress,
     name: &str,
-    work: impl FnOnce(&Attend<'_>) -> Result<(), StoreError>,
+    work: impl FnOnce(&ProgressFn<'_>) -> Result<(), StoreError>,
 ) -> Result<(), StoreError> {
     let begun = AtomicBool::new(false);
     work(&|done, total| {

@@ -3,7 +3,7 @@
 use super::manifest::{CodesEntry, FileEntry, Manifest};
 use crate::error::IndexError;
 use bathyal_kernels::quantize::Codec;
-use bathyal_store::{Cancelling, Generation, Object, ObjectExt, StoreError};
+use bathyal_store::{CancelScope, Generation, Object, ObjectExt, StoreError};
 use bathyal_tier::TierError;
 use bathyal_tier::memory::CACHE_LINE;
 use std::mem::MaybeUninit;
@@ -43,7 +43,7 @@ pub(crate) fn load(
 ) -> Result<Vec<u8>, IndexError> {
     let object = manifest.open_file(directory, entry)?;
     // A line more, so that a tier can move it to the start of one.
-    let mut bytes = object.room(entry.bytes, CACHE_LINE)?;
+    let mut bytes = object.allocate(entry.bytes, CACHE_LINE)?;
     bathyal_tier::advise_huge_pages(&mut bytes);
     let found = fill(object.as_ref(), &mut bytes, entry.bytes as usize)?;
     if found != entry.crc32c {
@@ -67,9 +67,9 @@ fn fill(object: &dyn Object, bytes: &mut Vec<u8>, len: usize) -> Result<u32, Ind
         let mut others = Vec::new();
         for (at, out) in shares {
             let len = out.len();
-            let cancelling = Cancelling::flag();
+            let cancelling = CancelScope::flag();
             let thread = Builder::new().spawn_scoped(scope, move || {
-                let _cancelling = Cancelling::by(cancelling);
+                let _cancelling = CancelScope::new(cancelling);
                 fill_share(object, at, out)
             });
             others.push((len, thread.map_err(failed)?));
@@ -129,11 +129,11 @@ mod tests {
             let bytes: Vec<u8> = (0..len).map(|i| (i / 5) as u8).collect();
             draft.put(&format!("of-{len}"), &bytes).expect("writes");
             let object = draft.get(&format!("of-{len}")).expect("is there");
-            let mut found = object.room(len as u64, CACHE_LINE).expect("memory");
+            let mut found = object.allocate(len as u64, CACHE_LINE).expect("memory");
             let checksum = fill(object.as_ref(), &mut found, len).expect("reads");
             assert!(found == bytes && checksum == crc32c::crc32c(&bytes), "{len}");
             assert!(
-                fill(object.as_ref(), &mut object.room(len as u64, 1).expect("memory"), len + 1).is_err()
+                fill(object.as_ref(), &mut object.allocate(len as u64, 1).expect("memory"), len + 1).is_err()
             );
         }
     }

@@ -3,7 +3,7 @@
 use super::{Holding, IndexStore};
 use crate::error::IndexError;
 use crate::format::manifest::MANIFEST_NAME;
-use bathyal_object::{BucketStore, CacheStatus, ObjectUrl, PruneOptions, Pruned, StoreOptions};
+use bathyal_object::{BucketStore, CacheStatus, ObjectUrl, PruneOptions, PruneReport, StoreOptions};
 use bathyal_store::stripe::Striping;
 use bathyal_store::{Store, StoreError};
 use std::path::Path;
@@ -28,17 +28,17 @@ impl IndexStore for BucketStore {
     }
 
     fn stands_in(&self, folder: Option<&str>, names: &[String]) -> Result<bool, StoreError> {
-        BucketStore::stands_in(self, folder, names)
+        BucketStore::any_published_in(self, folder, names)
     }
 
-    fn prune(&self, name: &str, options: &PruneOptions) -> Result<Pruned, IndexError> {
+    fn prune(&self, name: &str, options: &PruneOptions) -> Result<PruneReport, IndexError> {
         Ok(BucketStore::prune(self, name, options)?)
     }
 
     fn cache_status(&self, settled: bool) -> Result<Option<CacheStatus>, StoreError> {
         let Some(cache) = self.cache() else { return Ok(None) };
         if settled {
-            cache.settle()?;
+            cache.flush()?;
         }
         Ok(Some(cache.status()))
     }

@@ -2,7 +2,7 @@
 
 use super::IndexStore;
 use crate::error::IndexError;
-use bathyal_object::{PruneOptions, Pruned};
+use bathyal_object::{PruneOptions, PruneReport};
 use bathyal_store::local::LocalStore;
 use bathyal_store::stripe::Striping;
 use bathyal_store::{Store, StoreError, check_name};
@@ -21,7 +21,7 @@ impl IndexStore for LocalStore {
         folders(&self.address().join(folder))
     }
 
-    fn prune(&self, name: &str, _: &PruneOptions) -> Result<Pruned, IndexError> {
+    fn prune(&self, name: &str, _: &PruneOptions) -> Result<PruneReport, IndexError> {
         Err(IndexError::Parameter(format!(
             "{}: is a folder of this machine, where nothing is left over that was replaced; name an address, such as \
              s3://BUCKET/NAME",

@@ -8,7 +8,7 @@ mod nodes;
 
 use crate::error::IndexError;
 use crate::format::manifest::MANIFEST_NAME;
-use bathyal_object::{CacheStatus, ObjectUrl, PruneOptions, Pruned, StoreOptions};
+use bathyal_object::{CacheStatus, ObjectUrl, PruneOptions, PruneReport, StoreOptions};
 use bathyal_store::local::LocalStore;
 use bathyal_store::stripe::Striping;
 use bathyal_store::{Generation, Store, StoreError};
@@ -85,7 +85,7 @@ trait IndexStore: Debug + Send + Sync {
     }
 
     /// See [`Holding::prune`].
-    fn prune(&self, name: &str, options: &PruneOptions) -> Result<Pruned, IndexError>;
+    fn prune(&self, name: &str, options: &PruneOptions) -> Result<PruneReport, IndexError>;
 
     /// See [`Holding::cache_status`].
     fn cache_status(&self, _settled: bool) -> Result<Option<CacheStatus>, StoreError> {
@@ -185,7 +185,7 @@ impl Holding {
     ///
     /// # Errors
     /// [`IndexError::Parameter`] of a folder of this machine, where nothing is left over; [`IndexError::Store`].
-    pub fn prune(&self, options: &PruneOptions) -> Result<Pruned, IndexError> {
+    pub fn prune(&self, options: &PruneOptions) -> Result<PruneReport, IndexError> {
         self.place.prune(&self.name, options)
     }
 

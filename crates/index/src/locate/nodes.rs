@@ -3,7 +3,7 @@
 use super::{Holding, IndexStore};
 use crate::error::IndexError;
 use crate::format::manifest::MANIFEST_NAME;
-use bathyal_object::{PruneOptions, Pruned, StoreOptions};
+use bathyal_object::{PruneOptions, PruneReport, StoreOptions};
 use bathyal_remote::{NodeStore, RemoteOptions, RemoteUrl, SpreadStore};
 use bathyal_store::stripe::{DEFAULT_STRIPE_BYTES, Striping};
 use bathyal_store::{Store, StoreError};
@@ -39,7 +39,7 @@ impl IndexStore for NodeStore {
         self.list()
     }
 
-    fn prune(&self, name: &str, _: &PruneOptions) -> Result<Pruned, IndexError> {
+    fn prune(&self, name: &str, _: &PruneOptions) -> Result<PruneReport, IndexError> {
         Err(nothing_left(self, name))
     }
 
@@ -65,7 +65,7 @@ impl IndexStore for SpreadStore {
         self.list()
     }
 
-    fn prune(&self, name: &str, _: &PruneOptions) -> Result<Pruned, IndexError> {
+    fn prune(&self, name: &str, _: &PruneOptions) -> Result<PruneReport, IndexError> {
         Err(nothing_left(self, name))
     }
 

@@ -10,7 +10,7 @@ use bathyal_index::{
 };
 use bathyal_kernels::{Element, Metric};
 use bathyal_store::disk::Disk;
-use bathyal_store::faulty::{Fault, Faults, Platter};
+use bathyal_store::faulty::{Fault, Faults, SimulatedDisk};
 use bathyal_store::local::LocalStore;
 use bathyal_store::memory::MemoryStore;
 use bathyal_store::{Store, StoreError};
@@ -482,14 +482,14 @@ fn ids_of(model: &Model) -> Model {
 }
 
 /// The store on a disk that fails where a test says so.
-fn store_on(platter: &Platter) -> (LocalStore, Faults) {
+fn store_on(platter: &SimulatedDisk) -> (LocalStore, Faults) {
     let faults = Faults::new(Arc::new(platter.clone()));
-    (LocalStore::on(Arc::new(faults.clone()), "/folder", MANIFEST_NAME), faults)
+    (LocalStore::on_disk(Arc::new(faults.clone()), "/folder", MANIFEST_NAME), faults)
 }
 
 /// A disk with an index of 100 vectors, and these.
-fn on_a_platter(seed: u64) -> (Platter, Vec<Vec<u8>>, StdRng) {
-    let platter = Platter::default();
+fn on_a_platter(seed: u64) -> (SimulatedDisk, Vec<Vec<u8>>, StdRng) {
+    let platter = SimulatedDisk::default();
     platter.create_folder(Path::new("/folder")).unwrap();
     platter.sync_folder(Path::new("/")).unwrap();
     let mut random = StdRng::seed_from_u64(seed);
@@ -522,7 +522,7 @@ fn whatever_was_acknowledged_survives_anything() {
             let (store, faults) = store_on(&platter);
             let mut model = start.clone();
             assert_eq!(content(&store), ids_of(&model), "the beginning");
-            faults.strike(number, fault);
+            faults.inject(number, fault);
             let mut failed = None;
             for at in 0..STEPS {
                 let before = model.clone();
@@ -531,8 +531,8 @@ fn whatever_was_acknowledged_survives_anything() {
                     break;
                 }
             }
-            let struck = faults.struck();
-            faults.heal();
+            let struck = faults.injected();
+            faults.clear();
             if struck.is_none() {
                 assert!(failed.is_none() && number > 60, "{number}");
                 assert_eq!(content(&store), ids_of(&model));
@@ -606,9 +606,9 @@ fn a_change_that_failed_is_followed_by_another() {
             Index::open_in(store.open("index").unwrap().as_ref(), &OpenOptions::default(), &Silent).unwrap()
         };
         let (index, reader) = (open(&store), open(&store));
-        faults.strike(number / 2, fault);
+        faults.inject(number / 2, fault);
         let inserted = [0; 4].map(|_| index.insert(&new).map_err(|_| refused += 1).ok());
-        faults.heal();
+        faults.clear();
         assert!(reader.refresh().is_ok(), "{number}");
         let last = index.insert(&new).unwrap();
         assert_eq!((last.end, index.delete(&[100]).unwrap()), (index.next_id(), 1), "{number}");

@@ -15,7 +15,7 @@ use bathyal_index::{
 use bathyal_kernels::Element;
 use bathyal_kernels::Metric;
 use bathyal_store::disk::Disk;
-use bathyal_store::faulty::{Fault, Faults, Platter};
+use bathyal_store::faulty::{Fault, Faults, SimulatedDisk};
 use bathyal_store::local::LocalStore;
 use bathyal_store::stripe::Striping;
 use bathyal_store::{Store, StoreError};
@@ -93,7 +93,7 @@ fn strikes_all() -> bool {
 
 /// A store whose drafts are striped, or not.
 fn store(faults: &Faults, striped: bool) -> LocalStore {
-    let store = LocalStore::on(Arc::new(faults.clone()), "/folder", MANIFEST_NAME);
+    let store = LocalStore::on_disk(Arc::new(faults.clone()), "/folder", MANIFEST_NAME);
     if !striped {
         return store;
     }
@@ -183,13 +183,13 @@ impl Kind {
 struct Bench<'a> {
     data: &'a Data,
     kind: Kind,
-    platter: Platter,
+    platter: SimulatedDisk,
     faults: Faults,
     store: LocalStore,
 }
 
 impl<'a> Bench<'a> {
-    fn on(data: &'a Data, kind: Kind, platter: Platter, exchange: bool) -> Bench<'a> {
+    fn on(data: &'a Data, kind: Kind, platter: SimulatedDisk, exchange: bool) -> Bench<'a> {
         let faults = Faults::new(Arc::new(platter.clone()));
         let faults = if exchange { faults } else { faults.without_exchange() };
         let store = store(&faults, kind.striped[1]);
@@ -198,7 +198,7 @@ impl<'a> Bench<'a> {
 
     /// One with the old index on it, or none, and what a conversion is made from.
     fn new(data: &'a Data, kind: Kind, old: bool) -> Bench<'a> {
-        let platter = Platter::default();
+        let platter = SimulatedDisk::default();
         for folder in DISKS.iter().chain([&"/folder"]) {
             platter.create_folder(Path::new(folder)).unwrap();
         }
@@ -299,7 +299,7 @@ impl<'a> Sweep<'a> {
     /// The same after a build that was killed at an operation.
     fn after_kill(mut self, operation: usize) -> Sweep<'a> {
         let bench = self.start.copy(true);
-        bench.faults.strike(operation, Fault::Kill);
+        bench.faults.inject(operation, Fault::Kill);
         bench.build(self.old.is_some()).unwrap_err();
         self.start = Bench::on(bench.data, bench.kind, bench.platter.copy(), true);
         self
@@ -315,10 +315,10 @@ impl<'a> Sweep<'a> {
         };
         for number in (0..).step_by(stride) {
             let bench = self.start.copy(exchange);
-            bench.faults.strike(number, fault);
+            bench.faults.inject(number, fault);
             let built = bench.build(self.old.is_some());
-            let struck = bench.faults.struck();
-            bench.faults.heal();
+            let struck = bench.faults.injected();
+            bench.faults.clear();
             let Some(struck) = struck else {
                 built.unwrap();
                 return number;
@@ -514,9 +514,9 @@ fn a_build_that_is_killed_goes_on_where_it_was() {
         let mut stages = Vec::new();
         for number in 0..operations {
             let bench = sweep.start.copy(true);
-            bench.faults.strike(number, Fault::Kill);
+            bench.faults.inject(number, Fault::Kill);
             let killed = bench.build(true);
-            bench.faults.heal();
+            bench.faults.clear();
             if killed.is_ok() || bench.answers().as_ref() == Some(&sweep.new) {
                 break;
             }

@@ -1,17 +1,17 @@
-//! A draft of a generation in a bucket: it lies in a folder of this machine until it is whole, and is then brought to the
-//! bucket and given its name.
+//! A draft of a generation in a bucket. It is a local folder until it is complete; then it is uploaded and
+//! published.
 
 use super::BucketStore;
 use super::generation::BucketObject;
 use super::layout::Spelling;
 use super::record::{Record, SMALL_BYTES, fresh_id};
-use super::upload::{Journal, Source, Upload};
+use super::upload::{Journal, Upload, UploadSource};
 use crate::client::Version;
 use crate::runtime::wait_for;
 use crate::tier;
 use bathyal_store::check_name;
 use bathyal_store::{
-    Append, Attend, Cancelling, Draft, DraftExt, Generation, GenerationExt, Object, ObjectExt, Replace,
+    Append, CancelScope, Draft, DraftExt, Generation, GenerationExt, Object, ObjectExt, ProgressFn, Replace,
     StoreError,
 };
 use std::borrow::Cow;
@@ -19,42 +19,44 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// Time for removing what nobody will publish; what is left then is pruned some day.
-const TAKE_BACK_TIME: Duration = Duration::from_secs(2);
-/// The local object that says what was brought to the bucket.
+/// The longest time for removing the uploaded objects of a dropped draft; what is left then is removed by a
+/// prune.
+const REMOVAL_TIMEOUT: Duration = Duration::from_secs(2);
+/// The local object that lists what was uploaded to the bucket.
 const JOURNAL: &str = "upload";
 
-/// Bytes of a name that a file system takes together with what the folder of a draft adds.
-const MOST_NAME_BYTES: usize = 160;
+/// The longest name in bytes that a file system accepts with the suffix of a draft's folder.
+const MAX_NAME_BYTES: usize = 160;
 
-/// What the drafts of `name` are called on this machine, where names are shorter than keys can be.
+/// Returns the name of the drafts of `name` on this machine, where names are shorter than keys can be.
 pub(super) fn scratch_name(name: &str) -> Cow<'_, str> {
-    if name.len() <= MOST_NAME_BYTES {
+    if name.len() <= MAX_NAME_BYTES {
         return Cow::Borrowed(name);
     }
-    let whole = |at: &usize| name.is_char_boundary(*at);
-    let begin = (0..=MOST_NAME_BYTES - 17).rev().find(whole).unwrap_or(0);
+    let is_boundary = |at: &usize| name.is_char_boundary(*at);
+    let begin = (0..=MAX_NAME_BYTES - 17).rev().find(is_boundary).unwrap_or(0);
     Cow::Owned(format!("{}-{:016x}", &name[..begin], xxhash_rust::xxh3::xxh3_64(name.as_bytes())))
 }
 
-/// See the module's description.
+/// A draft of a generation in a bucket.
 #[derive(Debug)]
 pub(super) struct BucketDraft {
     store: BucketStore,
     name: String,
     path: PathBuf,
     replace: Replace,
-    /// Gone once it is left.
+    /// The local draft; `None` once the draft is kept for a later process.
     local: Option<Box<dyn Draft>>,
     journal: Mutex<Journal>,
-    /// The note of one whose writer was killed while it was published.
+    /// The note of a draft whose writer was killed while it was published.
     sealed: Option<String>,
-    /// Whether it was published or left.
+    /// True once it was published or kept.
     ended: bool,
 }
 
 impl BucketDraft {
-    /// On what lies in `local`. What was brought already stays where it is: its keys say how the name is spelled.
+    /// Makes the draft over the local draft `local`. Objects that were already uploaded keep their keys, and
+    /// with them the spelling of the name.
     pub(super) fn new(
         store: BucketStore,
         name: &str,
@@ -64,8 +66,8 @@ impl BucketDraft {
         let found = local.read(JOURNAL).ok().and_then(|bytes| serde_json::from_slice::<Journal>(&bytes).ok());
         let sealed = found.as_ref().and_then(|journal| journal.note.clone());
         let store = match &found {
-            Some(journal) if !journal.is_empty() => store.spelled(journal.spelling()),
-            _ => store.spelled(store.layout.spelling()),
+            Some(journal) if !journal.is_empty() => store.with_spelling(journal.spelling()),
+            _ => store.with_spelling(store.layout.spelling()),
         };
         let mut journal = found.unwrap_or_else(|| Journal::new(fresh_id()));
         journal.set_spelling(store.layout.spelling());
@@ -82,18 +84,19 @@ impl BucketDraft {
         }
     }
 
-    /// How its name becomes keys.
+    /// Returns the spelling of its name in keys.
     pub(super) fn spelling(&self) -> Spelling {
         self.store.layout.spelling()
     }
 
     fn local(&self) -> Result<&dyn Draft, StoreError> {
-        let gone = || StoreError::Missing { what: "draft", path: self.path.clone() };
-        self.local.as_deref().ok_or_else(gone)
+        let missing = || StoreError::Missing { what: "draft", path: self.path.clone() };
+        self.local.as_deref().ok_or_else(missing)
     }
 
-    /// Removes from the bucket what was brought there, as far as that is done soon: Ctrl-C does not wait for it.
-    fn take_back(&self) -> Result<(), StoreError> {
+    /// Removes the uploaded objects from the bucket, as far as that is done within [`REMOVAL_TIMEOUT`], so
+    /// that Ctrl-C does not wait long.
+    fn remove_uploaded(&self) -> Result<(), StoreError> {
         let journal = self.journal().clone();
         if journal.is_empty() {
             return Ok(());
@@ -101,48 +104,54 @@ impl BucketDraft {
         let prefix = self.store.layout.generation(&self.name, &journal.id);
         let BucketStore { client, traffic, .. } = &self.store;
         let upload = Upload { client, prefix: prefix.clone(), path: &self.path, traffic };
-        // Whoever gave up has raised the flag already.
-        let _patient = Cancelling::by(None);
-        let take_back = async {
+        // The thread's cancellation flag may already be set; it must not cancel the removal.
+        let _no_cancellation = CancelScope::new(None);
+        let remove_uploaded = async {
             upload.abort(&journal).await?;
             let listed = client.list(&prefix, traffic).await?;
             client.delete(listed.into_iter().map(|object| object.location).collect(), traffic).await
         };
-        let taken_back = wait_for(async { tokio::time::timeout(TAKE_BACK_TIME, take_back).await })?;
-        taken_back.unwrap_or(Ok(())).map_err(|fault| fault.error("take back", &self.path))
+        let removed = wait_for(async { tokio::time::timeout(REMOVAL_TIMEOUT, remove_uploaded).await })?;
+        removed.unwrap_or(Ok(())).map_err(|fault| fault.error("remove the unfinished upload of", &self.path))
     }
 
     fn journal(&self) -> MutexGuard<'_, Journal> {
         self.journal.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn keep(&self, journal: &Journal) -> Result<(), StoreError> {
+    fn save_journal(&self, journal: &Journal) -> Result<(), StoreError> {
         let bytes = serde_json::to_vec(journal)
             .map_err(|e| StoreError::io("write", self.path.join(JOURNAL), std::io::Error::other(e)))?;
         self.local()?.replace(JOURNAL, &bytes)
     }
 
-    /// Brings those of the objects `names` of `from` to the bucket that are too large for a record.
-    fn bring(&self, from: &dyn Generation, names: &[&str], attend: &Attend<'_>) -> Result<(), StoreError> {
+    /// Uploads those of the objects `names` of `from` that are too large for a record.
+    fn upload_large(
+        &self,
+        from: &dyn Generation,
+        names: &[&str],
+        progress: &ProgressFn<'_>,
+    ) -> Result<(), StoreError> {
         let mut sources = Vec::new();
         for name in names {
             check_name(name)?;
             let object = from.get(name)?;
             if object.len() > SMALL_BYTES {
-                sources.push(Source { name: (*name).to_owned(), object });
+                sources.push(UploadSource { name: (*name).to_owned(), object });
             }
         }
         let prefix = self.store.layout.generation(&self.name, &self.journal().id);
         let upload =
             Upload { client: &self.store.client, prefix, path: &self.path, traffic: &self.store.traffic };
         let mut journal = self.journal().clone();
-        let result = upload.run(&sources, &mut journal, attend, &mut |journal| self.keep(journal));
+        let result = upload.run(&sources, &mut journal, progress, &mut |journal| self.save_journal(journal));
         *self.journal() = journal;
         result
     }
 
-    /// Copies an object that is too small to be brought to where drafts lie. Returns the checksum of whatever was taken over.
-    fn keep_small(&self, from: &dyn Generation, name: &str) -> Result<u32, StoreError> {
+    /// Copies an object that is too small to be uploaded into the local draft. Returns the checksum of the
+    /// object, copied or uploaded.
+    fn copy_small(&self, from: &dyn Generation, name: &str) -> Result<u32, StoreError> {
         if let Some(checksum) = self.journal().checksum(name) {
             return Ok(checksum);
         }
@@ -151,12 +160,12 @@ impl BucketDraft {
         Ok(crc32c::crc32c(&bytes))
     }
 
-    /// The record of the objects `names`, all of which were brought.
+    /// Makes the record of the objects `names`; the large ones must be uploaded.
     fn record(&self, names: &[&str]) -> Result<Record, StoreError> {
         let journal = self.journal();
         let mut record = Record::new(journal.id.clone());
         for name in names {
-            if let Some(entry) = journal.brought(name) {
+            if let Some(entry) = journal.uploaded(name) {
                 record.objects.insert((*name).to_owned(), entry);
                 continue;
             }
@@ -166,23 +175,23 @@ impl BucketDraft {
         Ok(record)
     }
 
-    /// Those of the objects that do not fit into the record, although they are small.
-    fn crowded<'n>(&self, names: &[&'n str]) -> Vec<&'n str> {
+    /// Returns the small objects that do not fit into the record together with the others.
+    fn overflowing<'n>(&self, names: &[&'n str]) -> Vec<&'n str> {
         let mut record = Record::new(String::new());
-        let mut crowded = Vec::new();
+        let mut overflowing = Vec::new();
         for name in names {
             let Some(len) =
                 self.local().ok().and_then(|local| local.len_of(name)).filter(|len| *len <= SMALL_BYTES)
             else {
                 continue;
             };
-            if record.has_room(len) {
+            if record.fits(len) {
                 record.add_small(name, &vec![0; len as usize]);
             } else {
-                crowded.push(*name);
+                overflowing.push(*name);
             }
         }
-        crowded
+        overflowing
     }
 }
 
@@ -199,8 +208,8 @@ impl Generation for BucketDraft {
 
     fn get(&self, name: &str) -> Result<Arc<dyn Object>, StoreError> {
         check_name(name)?;
-        let brought = self.journal().brought(name);
-        match (self.local()?.get(name), brought) {
+        let uploaded = self.journal().uploaded(name);
+        match (self.local()?.get(name), uploaded) {
             (Err(StoreError::Missing { .. }), Some(entry)) => {
                 let source = tier::Source {
                     client: self.store.client.clone(),
@@ -236,30 +245,30 @@ impl Draft for BucketDraft {
         &self,
         from: &dyn Generation,
         names: &[&str],
-        attend: &Attend<'_>,
+        progress: &ProgressFn<'_>,
     ) -> Result<Vec<u32>, StoreError> {
-        self.bring(from, names, attend)?;
-        names.iter().map(|name| self.keep_small(from, name)).collect()
+        self.upload_large(from, names, progress)?;
+        names.iter().map(|name| self.copy_small(from, name)).collect()
     }
 
-    fn upload(&self, names: &[&str], note: &str, attend: &Attend<'_>) -> Result<(), StoreError> {
+    fn upload(&self, names: &[&str], note: &str, progress: &ProgressFn<'_>) -> Result<(), StoreError> {
         let mut journal = self.journal().clone();
         journal.note = Some(note.to_owned());
-        self.keep(&journal)?;
+        self.save_journal(&journal)?;
         *self.journal() = journal;
-        let here: Vec<&str> =
-            names.iter().copied().filter(|name| self.journal().brought(name).is_none()).collect();
-        self.bring(self.local()?, &here, attend)
+        let not_uploaded: Vec<&str> =
+            names.iter().copied().filter(|name| self.journal().uploaded(name).is_none()).collect();
+        self.upload_large(self.local()?, &not_uploaded, progress)
     }
 
-    fn sealed(&self) -> Option<&str> {
+    fn publication_note(&self) -> Option<&str> {
         self.sealed.as_deref()
     }
 
     fn publish(mut self: Box<Self>, names: &[&str], note: &str) -> Result<(), StoreError> {
         let record = match self.prepare(names, note) {
-            // Whoever goes on finds it.
-            Err(error) if error.is_of_elsewhere() => {
+            // A later process can continue the upload.
+            Err(error) if error.is_remote() => {
                 self.leave()?;
                 return Err(error);
             }
@@ -268,9 +277,9 @@ impl Draft for BucketDraft {
         let published = self.store.publish(&self.name, record, self.replace);
         match &published {
             Ok(()) => self.ended = true,
-            // It is another one that stands there, so nobody will ever read this one.
+            // Another generation has the name, so this one will never be read and is removed.
             Err(StoreError::Exists { .. }) => {}
-            // The record may be there all the same: nothing that it names is taken away.
+            // The record may exist although its creation failed, so the objects that it names are kept.
             Err(_) => self.leave()?,
         }
         published
@@ -283,7 +292,7 @@ impl Draft for BucketDraft {
 }
 
 impl BucketDraft {
-    /// Brings what is not in the bucket yet, and makes the record.
+    /// Uploads the objects that are not in the bucket yet, and makes the record.
     fn prepare(&self, names: &[&str], note: &str) -> Result<Record, StoreError> {
         if !names.contains(&self.store.mark) {
             let path = self.path.join(self.store.mark);
@@ -291,28 +300,30 @@ impl BucketDraft {
         }
         for name in names {
             check_name(name)?;
-            if self.journal().brought(name).is_none() {
+            if self.journal().uploaded(name).is_none() {
                 self.local()?.get(name)?;
             }
         }
         self.upload(names, note, &|_, _| true)?;
-        let crowded = self.crowded(names);
-        if !crowded.is_empty() {
+        let overflowing = self.overflowing(names);
+        if !overflowing.is_empty() {
             let prefix = self.store.layout.generation(&self.name, &self.journal().id);
             let upload =
                 Upload { client: &self.store.client, prefix, path: &self.path, traffic: &self.store.traffic };
             let mut journal = self.journal().clone();
-            let get = |name: &&str| Ok(Source { name: (*name).to_owned(), object: self.local()?.get(name)? });
-            let sources = crowded.iter().map(get).collect::<Result<Vec<_>, StoreError>>()?;
-            upload.run(&sources, &mut journal, &|_, _| true, &mut |journal| self.keep(journal))?;
+            let get =
+                |name: &&str| Ok(UploadSource { name: (*name).to_owned(), object: self.local()?.get(name)? });
+            let sources = overflowing.iter().map(get).collect::<Result<Vec<_>, StoreError>>()?;
+            upload.run(&sources, &mut journal, &|_, _| true, &mut |journal| self.save_journal(journal))?;
             *self.journal() = journal;
         }
-        self.check_brought()?;
+        self.check_uploaded()?;
         self.record(names)
     }
 
-    /// Looks whether all that was brought is still there: a prune that keeps nothing takes away what is not published yet.
-    fn check_brought(&self) -> Result<(), StoreError> {
+    /// Checks that all uploaded objects still exist: a prune with a short retention removes unpublished
+    /// objects.
+    fn check_uploaded(&self) -> Result<(), StoreError> {
         let mut journal = self.journal().clone();
         if journal.is_empty() {
             return Ok(());
@@ -320,14 +331,14 @@ impl BucketDraft {
         let prefix = self.store.layout.generation(&self.name, &journal.id);
         let listed = wait_for(self.store.client.list(&prefix, &self.store.traffic))?;
         let listed = listed.map_err(|fault| fault.error("publish", &self.path))?;
-        let there = |name: &str, bytes: u64| {
+        let exists = |name: &str, bytes: u64| {
             listed.iter().any(|object| object.location.filename() == Some(name) && object.size == bytes)
         };
-        let Some(gone) = journal.forget_unless(there) else { return Ok(()) };
-        self.keep(&journal)?;
+        let Some(missing) = journal.remove_missing(exists) else { return Ok(()) };
+        self.save_journal(&journal)?;
         *self.journal() = journal;
-        let reason = "something removed it again before it was published: a prune that keeps too little, or a rule of the bucket";
-        let path = self.path.join(gone);
+        let reason = "it was removed before it was published: by a prune that keeps too little, or by a rule of the bucket";
+        let path = self.path.join(missing);
         Err(StoreError::Remote { operation: "publish", path, reason: reason.into() })
     }
 }
@@ -335,8 +346,8 @@ impl BucketDraft {
 impl Drop for BucketDraft {
     fn drop(&mut self) {
         if !self.ended {
-            // Nobody will publish what was brought. What is left of it all the same is pruned.
-            let _ = self.take_back();
+            // The uploaded objects will not be published. If their removal fails, a prune removes them later.
+            let _ = self.remove_uploaded();
         }
     }
 }

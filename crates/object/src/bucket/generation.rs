@@ -1,13 +1,13 @@
-//! A published generation, and its objects.
+//! A published generation and its objects.
 
 use super::BucketStore;
-use super::ahead::Ahead;
 use super::log::BucketLog;
+use super::read_ahead::ReadAhead;
 use super::record::{Entry, Record};
-use crate::cache::Place;
+use crate::cache::ObjectLocation;
 use crate::client::Version;
 use crate::runtime::wait_for;
-use crate::tier::{Cached, ObjectTier, Reader, Source};
+use crate::tier::{CacheHandle, ObjectTier, Reader, Source};
 use bathyal_store::check_name;
 use bathyal_store::{Backing, Generation, Log, Object, StoreError, Traffic};
 use bathyal_tier::Tier;
@@ -20,31 +20,38 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Bytes of a range that is one of several read at once.
+/// The length of the ranges into which a read is split.
 const PART_BYTES: u64 = 4 << 20;
-/// Ranges of an object that are read at once: enough to fill a link, and no more memory than the bytes themselves twice.
-const PARTS_AT_ONCE: usize = 8;
+/// The number of ranges that are read concurrently: enough to fill a link, while the buffers take no more
+/// memory than twice the bytes themselves.
+const CONCURRENT_PARTS: usize = 8;
 
-/// See the module's description.
+/// A published generation, as opened.
 #[derive(Debug, Clone)]
-pub(super) struct Published {
+pub(super) struct PublishedGeneration {
     pub(super) store: BucketStore,
     pub(super) name: String,
     path: PathBuf,
     record: Arc<Record>,
     traffic: Arc<Traffic>,
-    /// What tells the objects that were read from others that are put in their place: one for all who open one of them.
+    /// The versions of the objects that were read, shared by all readers of an object, so that a replaced
+    /// object is detected.
     versions: Arc<Mutex<BTreeMap<String, Arc<Version>>>>,
 }
 
-impl Published {
-    pub(super) fn new(store: BucketStore, name: &str, record: Record, traffic: Arc<Traffic>) -> Published {
+impl PublishedGeneration {
+    pub(super) fn new(
+        store: BucketStore,
+        name: &str,
+        record: Record,
+        traffic: Arc<Traffic>,
+    ) -> PublishedGeneration {
         let path = store.layout.path(name);
         let (record, versions) = (Arc::new(record), Arc::default());
-        Published { store, name: name.to_owned(), path, record, traffic, versions }
+        PublishedGeneration { store, name: name.to_owned(), path, record, traffic, versions }
     }
 
-    /// What names its objects.
+    /// Returns the id in the keys of its objects.
     pub(super) fn id(&self) -> &str {
         &self.record.id
     }
@@ -57,24 +64,25 @@ impl Published {
             .clone()
     }
 
-    /// Counts of what is read through it.
+    /// Returns the counts of its reads.
     pub(super) fn shared_traffic(&self) -> &Arc<Traffic> {
         &self.traffic
     }
 
-    /// What an object is read through. Counted by what it is: its name without what stands behind a dot.
-    fn cached(&self, name: &str, key: &str, len: u64) -> Option<Cached> {
+    /// Returns the cache that an object is read through. Its counts are kept by kind: the object's name up to
+    /// the first dot.
+    fn cache_handle(&self, name: &str, key: &str, len: u64) -> Option<CacheHandle> {
         let cache = self.store.cache.as_ref()?.clone();
         if let Some(trouble) = cache.status().trouble {
             self.traffic.note_cache_trouble(&trouble);
         }
         let kind = name.split('.').next().unwrap_or(name);
-        let place = Place::new(self.store.client.identity(), key, len);
-        Some(Cached { cache, place, counts: self.traffic.cache(kind) })
+        let location = ObjectLocation::new(self.store.client.identity(), key, len);
+        Some(CacheHandle { cache, location, counts: self.traffic.cache_counts(kind) })
     }
 
-    /// An error if another generation stands under the name now.
-    pub(super) async fn check_place(&self) -> Result<(), StoreError> {
+    /// Returns an error if another generation has been published under the name.
+    pub(super) async fn check_current(&self) -> Result<(), StoreError> {
         let layout = &self.store.layout;
         let listed = self.store.client.list(&layout.records(&self.name), &self.traffic).await;
         let listed = listed.map_err(|fault| fault.error("look for", &self.path))?;
@@ -85,7 +93,7 @@ impl Published {
     }
 }
 
-impl Generation for Published {
+impl Generation for PublishedGeneration {
     fn address(&self) -> &Path {
         &self.path
     }
@@ -105,7 +113,7 @@ impl Generation for Published {
         }
         let key = self.store.layout.generation(&self.name, &self.record.id).join(name);
         let source = Source {
-            cached: self.cached(name, key.as_ref(), entry.bytes),
+            cached: self.cache_handle(name, key.as_ref(), entry.bytes),
             client: self.store.client.clone(),
             key,
             len: entry.bytes,
@@ -125,7 +133,7 @@ impl Generation for Published {
     }
 }
 
-/// An object that lies in the record.
+/// A small object whose bytes are in the record.
 #[derive(Debug)]
 struct SmallObject {
     path: PathBuf,
@@ -142,7 +150,7 @@ impl Object for SmallObject {
     }
 
     fn read_at(&self, offset: u64, out: &mut [u8]) -> Result<(), StoreError> {
-        let range = checked(&self.path, offset, out.len(), self.len())?;
+        let range = check_range(&self.path, offset, out.len(), self.len())?;
         out.copy_from_slice(&self.bytes[range.start as usize..range.end as usize]);
         Ok(())
     }
@@ -156,46 +164,50 @@ impl Object for SmallObject {
     }
 }
 
-/// The range of `wanted` bytes from `offset`, if it lies within `len`.
-fn checked(path: &Path, offset: u64, wanted: usize, len: u64) -> Result<Range<u64>, StoreError> {
+/// Returns the range of `wanted` bytes from `offset` on, or an error if it ends beyond `len`.
+fn check_range(path: &Path, offset: u64, wanted: usize, len: u64) -> Result<Range<u64>, StoreError> {
     match offset.checked_add(wanted as u64) {
         Some(end) if end <= len => Ok(offset..end),
         _ => Err(StoreError::Short { path: path.to_path_buf(), offset, wanted: wanted as u64, len }),
     }
 }
 
-/// An object of its own.
+/// An object with a key of its own.
 #[derive(Debug)]
 pub(super) struct BucketObject {
-    /// What it is an object of; `None` of a draft.
-    generation: Option<Published>,
+    /// The generation that it belongs to; `None` for an object of a draft.
+    generation: Option<PublishedGeneration>,
     path: PathBuf,
     source: Arc<Source>,
-    ahead: Ahead,
+    read_ahead: ReadAhead,
 }
 
 impl BucketObject {
-    pub(super) fn new(generation: Option<Published>, path: PathBuf, source: Source) -> BucketObject {
-        BucketObject { generation, path, source: Arc::new(source), ahead: Ahead::default() }
+    pub(super) fn new(
+        generation: Option<PublishedGeneration>,
+        path: PathBuf,
+        source: Source,
+    ) -> BucketObject {
+        BucketObject { generation, path, source: Arc::new(source), read_ahead: ReadAhead::default() }
     }
 
-    /// Reads a range in parts, several at once.
+    /// Reads a range in parts, several of them concurrently.
     fn read_range(&self, range: Range<u64>, out: &mut [u8]) -> Result<(), StoreError> {
-        self.source.traffic.wanted(1, range.end - range.start);
+        self.source.traffic.count_reads(1, range.end - range.start);
         let parts = (range.start..range.end).step_by(PART_BYTES as usize);
         let parts = parts.map(|from| from..(from + PART_BYTES).min(range.end));
         let fetch = |part: Range<u64>| self.source.read(part, &Reader::Whole);
-        let all = futures_util::stream::iter(parts).map(fetch).buffered(PARTS_AT_ONCE);
+        let all = futures_util::stream::iter(parts).map(fetch).buffered(CONCURRENT_PARTS);
         let mut rest = out;
         let copied = wait_for(all.try_for_each(|bytes: Bytes| {
-            let (now, later) = std::mem::take(&mut rest).split_at_mut(bytes.len());
-            now.copy_from_slice(&bytes);
-            rest = later;
+            let (part, remaining) = std::mem::take(&mut rest).split_at_mut(bytes.len());
+            part.copy_from_slice(&bytes);
+            rest = remaining;
             std::future::ready(Ok(()))
         }))?;
-        copied.map_err(|fault| match (&self.generation, fault.why) {
-            // What was replaced and pruned is gone; what was not is damaged.
-            (Some(generation), crate::client::Why::Gone) => match wait_for(generation.check_place()) {
+        copied.map_err(|fault| match (&self.generation, fault.cause) {
+            // A missing object of a replaced generation was pruned; of the current one, it is damage.
+            (Some(generation), crate::client::Cause::Gone) => match wait_for(generation.check_current()) {
                 Ok(Err(replaced)) | Err(replaced) => replaced,
                 Ok(Ok(())) => fault.error("read", &self.path),
             },
@@ -214,15 +226,15 @@ impl Object for BucketObject {
     }
 
     fn read_at(&self, offset: u64, out: &mut [u8]) -> Result<(), StoreError> {
-        let range = checked(&self.path, offset, out.len(), self.len())?;
+        let range = check_range(&self.path, offset, out.len(), self.len())?;
         if range.is_empty() {
             return Ok(());
         }
-        self.ahead.read(range.start, out, self.len(), |range, out| self.read_range(range, out))
+        self.read_ahead.read(range.start, out, self.len(), |range, out| self.read_range(range, out))
     }
 
     fn piece_bytes(&self) -> usize {
-        PART_BYTES as usize * PARTS_AT_ONCE
+        PART_BYTES as usize * CONCURRENT_PARTS
     }
 
     fn backing(&self) -> Result<Backing, StoreError> {

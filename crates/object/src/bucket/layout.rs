@@ -1,8 +1,8 @@
-//! Which keys are what.
+//! The keys of an index in a bucket.
 //!
 //! ```text
 //! FOLDER/NAME/records/18446744073709551614      the newest record sorts first
-//! FOLDER/NAME/latest                             a copy of it, for those who come to read
+//! FOLDER/NAME/latest                             a copy of it, which saves readers a request
 //! FOLDER/NAME/<id>/<object>                      objects of the generation <id>
 //! FOLDER/NAME/<id>/changes/<log>/<number>        pieces of a log
 //! ```
@@ -15,13 +15,15 @@ const RECORDS: &str = "records";
 const LATEST: &str = "latest";
 const CHANGES: &str = "changes";
 
-/// Whether a name is one that generations are given: anything else below an index may be an index of its own.
+/// Returns true if `name` has the form of a generation's id. Any other folder below an index may be an index
+/// of its own.
 pub(super) fn is_id(name: &str) -> bool {
     name.len() == 32 && name.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
 }
 
-/// The key of `name` in `folder`, byte for byte. Names were checked; what no key can be is encoded.
-fn typed(folder: &Key, name: &str) -> Key {
+/// Returns the key of `name` in `folder`, byte for byte. Names were checked before; a name that is not a
+/// valid key is encoded.
+fn typed_key(folder: &Key, name: &str) -> Key {
     let text = if folder.is_root() { name.to_owned() } else { format!("{folder}/{name}") };
     match name.contains('/') {
         true => None,
@@ -30,16 +32,17 @@ fn typed(folder: &Key, name: &str) -> Key {
     .unwrap_or_else(|| folder.clone().join(name))
 }
 
-/// How names become keys.
+/// The spelling of names in keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Spelling {
-    /// As they were typed, byte for byte.
+    /// As typed, byte for byte.
     Typed,
-    /// With `~ % ? # * [ ] | "` and others, and all that is not ASCII, as `%` and two digits: earlier versions wrote so.
+    /// With `~ % ? # * [ ] | "` and others, and all characters outside ASCII, as `%` and two digits, as
+    /// earlier versions wrote them.
     Encoded,
 }
 
-/// The keys of a folder of a bucket, and the paths by which people know them.
+/// The keys of a folder of a bucket, and the addresses that messages show for them.
 #[derive(Debug, Clone)]
 pub(super) struct Layout {
     spelling: Spelling,
@@ -50,10 +53,10 @@ pub(super) struct Layout {
 }
 
 impl Layout {
-    /// With names as they were typed.
+    /// Makes the layout of the folder of `url`, with names spelled as typed.
     pub(super) fn new(url: &ObjectUrl) -> Layout {
         let address = url.folder_address();
-        let folder = url.folder.iter().fold(Key::ROOT, |folder, name| typed(&folder, name));
+        let folder = url.folder.iter().fold(Key::ROOT, |folder, name| typed_key(&folder, name));
         Layout {
             spelling: Spelling::Typed,
             names: url.folder.clone(),
@@ -63,10 +66,10 @@ impl Layout {
         }
     }
 
-    /// The same folder with names in this spelling. Messages show the keys as they are.
-    pub(super) fn spelled(&self, spelling: Spelling) -> Layout {
+    /// Returns the layout of the same folder with names in this spelling. Messages show the keys as they are.
+    pub(super) fn with_spelling(&self, spelling: Spelling) -> Layout {
         let below = |folder: Key, name: &String| match spelling {
-            Spelling::Typed => typed(&folder, name),
+            Spelling::Typed => typed_key(&folder, name),
             Spelling::Encoded => folder.join(name.as_str()),
         };
         let folder = self.names.iter().fold(Key::ROOT, below);
@@ -78,18 +81,19 @@ impl Layout {
         layout
     }
 
-    /// How its names become keys.
+    /// Returns the spelling of its names.
     pub(super) fn spelling(&self) -> Spelling {
         self.spelling
     }
 
-    /// The folder `name` in this one.
-    pub(super) fn inside(&self, name: &str) -> Layout {
+    /// Returns the layout of the folder `name` in this one.
+    pub(super) fn subfolder(&self, name: &str) -> Layout {
         let names = self.names.iter().cloned().chain([name.to_owned()]).collect();
         Layout { names, folder: self.index(name), address: self.path(name), ..self.clone() }
     }
 
-    /// The name of which the last part of a key in this folder was made; `None` if it was made of none.
+    /// Returns the name that the last part of a key in this folder was made from; `None` if no name gives
+    /// that key.
     pub(super) fn name_of(&self, key: &Key) -> Option<String> {
         let last = key.filename()?;
         match self.spelling {
@@ -101,17 +105,17 @@ impl Layout {
         }
     }
 
-    /// The folder's key.
+    /// Returns the folder's key.
     pub(super) fn folder(&self) -> &Key {
         &self.folder
     }
 
-    /// The folder as people know it.
+    /// Returns the folder's address, for messages.
     pub(super) fn address(&self) -> &Path {
         &self.address
     }
 
-    /// An index as people know it.
+    /// Returns the address of an index, for messages.
     pub(super) fn path(&self, name: &str) -> PathBuf {
         match self.spelling {
             Spelling::Typed => self.address.join(name),
@@ -119,7 +123,7 @@ impl Layout {
         }
     }
 
-    /// Any key as people know it.
+    /// Returns the address of a key, for messages.
     pub(super) fn path_of(&self, key: &Key) -> PathBuf {
         match self.root.ends_with('/') {
             true => PathBuf::from(format!("{}{key}", self.root)),
@@ -127,40 +131,41 @@ impl Layout {
         }
     }
 
-    /// All that belongs to an index.
+    /// Returns the prefix of all keys of an index.
     pub(super) fn index(&self, name: &str) -> Key {
         match self.spelling {
-            Spelling::Typed => typed(&self.folder, name),
+            Spelling::Typed => typed_key(&self.folder, name),
             Spelling::Encoded => self.folder.clone().join(name),
         }
     }
 
-    /// The records of an index.
+    /// Returns the prefix of the records of an index.
     pub(super) fn records(&self, name: &str) -> Key {
         self.index(name).join(RECORDS)
     }
 
-    /// The copy of the record that was published last.
+    /// Returns the key of the copy of the newest record.
     pub(super) fn latest(&self, name: &str) -> Key {
         self.index(name).join(LATEST)
     }
 
-    /// Record number `number` of an index.
+    /// Returns the key of record number `number` of an index.
     pub(super) fn record(&self, name: &str, number: u64) -> Key {
         self.records(name).join(format!("{:020}", u64::MAX - number))
     }
 
-    /// The objects of a generation.
+    /// Returns the prefix of the objects of a generation.
     pub(super) fn generation(&self, name: &str, id: &str) -> Key {
         self.index(name).join(id)
     }
 
-    /// The pieces of a log of a generation.
+    /// Returns the prefix of the pieces of a log of a generation.
     pub(super) fn log(&self, name: &str, id: &str, log: &str) -> Key {
         self.generation(name, id).join(CHANGES).join(log)
     }
 
-    /// Which generation a key of the index belongs to; `None` of records and of what is no part of one.
+    /// Returns the id of the generation that a key of the index belongs to; `None` for records and foreign
+    /// keys.
     pub(super) fn id_of(&self, name: &str, key: &Key) -> Option<String> {
         let mut parts = key.prefix_match(&self.index(name))?;
         let first = parts.next()?;

@@ -1,9 +1,9 @@
-//! A log of changes in a bucket: pieces that are created one after the other, each of which says where in the log it goes.
+//! A log of changes in a bucket: numbered pieces, each with its offset in the log.
 //!
-//! A piece's number is taken by whoever creates it, so of two writers one finds out. A piece that begins before the end of
-//! those before it takes the place of what lies beyond.
+//! A piece is created only if its number is free, so of two concurrent writers one gets an error. A piece
+//! that begins before the end of the earlier pieces replaces their bytes from its offset on.
 
-use super::generation::Published;
+use super::generation::PublishedGeneration;
 use super::record::fresh_id;
 use crate::client::Created;
 use crate::runtime::wait_for;
@@ -15,88 +15,93 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 
-/// First bytes of a piece.
+/// The first bytes of a piece.
 const MAGIC: &[u8; 8] = b"bathylog";
-/// Magic, the writer's name in hexadecimal digits, and the offset.
+/// The length of a piece's header: magic, the writer's id in hexadecimal digits, and the offset.
 const HEAD_BYTES: usize = 8 + 32 + 8;
-/// Pieces that are read at once.
-const READ_AT_ONCE: usize = 32;
+/// The number of pieces that are read concurrently.
+const CONCURRENT_READS: usize = 32;
 
-/// Logs that somebody in this process writes. Elsewhere a writer is noticed when it writes.
-static WRITTEN: LazyLock<Mutex<BTreeSet<PathBuf>>> = LazyLock::new(Mutex::default);
+/// The logs that have a writer in this process. A writer in another process is detected when it creates a
+/// piece.
+static WRITERS: LazyLock<Mutex<BTreeSet<PathBuf>>> = LazyLock::new(Mutex::default);
 
-/// See the module's description.
+/// A log of changes in a bucket.
 #[derive(Debug, Clone)]
 pub(super) struct BucketLog {
-    generation: Published,
+    generation: PublishedGeneration,
     path: PathBuf,
     prefix: Key,
-    /// The pieces that were read. Clones share them.
-    known: Arc<Mutex<BTreeMap<Key, Span>>>,
+    /// The spans of the pieces that were read. Clones share them.
+    spans: Arc<Mutex<BTreeMap<Key, PieceSpan>>>,
 }
 
-/// Where a piece goes, and how far it reaches: it never changes.
-type Span = (u64, u64);
+/// The offset and the end of a piece in the log, which never change.
+#[derive(Debug, Clone, Copy)]
+struct PieceSpan {
+    start: u64,
+    end: u64,
+}
 
-/// What the pieces come to.
+/// The contents of the log, assembled from its pieces.
 #[derive(Debug, Default)]
 struct Contents {
-    /// The bytes that were asked for: those from some place on.
+    /// The bytes from the requested offset on.
     bytes: Vec<u8>,
-    /// How long the log is.
+    /// The length of the log in bytes.
     len: u64,
-    /// The number that the next piece takes.
+    /// The number of the next piece.
     next: u64,
 }
 
 impl BucketLog {
-    pub(super) fn new(generation: Published, path: PathBuf, name: &str) -> BucketLog {
+    pub(super) fn new(generation: PublishedGeneration, path: PathBuf, name: &str) -> BucketLog {
         let prefix = generation.store.layout.log(&generation.name, generation.id(), name);
-        BucketLog { generation, path, prefix, known: Arc::default() }
+        BucketLog { generation, path, prefix, spans: Arc::default() }
     }
 
     fn piece(&self, number: u64) -> Key {
         self.prefix.clone().join(format!("{number:020}"))
     }
 
-    fn known(&self) -> MutexGuard<'_, BTreeMap<Key, Span>> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    fn spans(&self) -> MutexGuard<'_, BTreeMap<Key, PieceSpan>> {
+        self.spans.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Reads what lies from byte `from` on, in the pieces that are new or reach so far.
+    /// Reads the bytes from offset `from` on. Of the known pieces, only those that end after it are read.
     async fn contents(&self, from: u64) -> Result<Contents, StoreError> {
         let failed = |fault: crate::client::Fault| fault.error("read", &self.path);
         let (client, traffic) = (&self.generation.store.client, self.generation.shared_traffic());
         let listed = client.list(&self.prefix, traffic);
-        let (placed, listed) = tokio::join!(self.generation.check_place(), listed);
-        placed?;
+        let (current, listed) = tokio::join!(self.generation.check_current(), listed);
+        current?;
         let keys: Vec<Key> = listed.map_err(failed)?.into_iter().map(|found| found.location).collect();
         let next =
             keys.last().and_then(|last| last.filename()?.parse::<u64>().ok()).map_or(0, |last| last + 1);
         let get = |key: Key| async move {
-            let span = self.known().get(&key).copied();
+            let span = self.spans().get(&key).copied();
             match span {
-                Some(span) if span.1 <= from => Ok((key, Some(span), Bytes::new())),
+                Some(span) if span.end <= from => Ok((key, Some(span), Bytes::new())),
                 _ => client.get(&key, traffic).await.map(|piece| (key, span, piece)),
             }
         };
-        let mut pieces = std::pin::pin!(futures_util::stream::iter(keys).map(get).buffered(READ_AT_ONCE));
+        let mut pieces = std::pin::pin!(futures_util::stream::iter(keys).map(get).buffered(CONCURRENT_READS));
         let mut contents = Contents { bytes: Vec::new(), len: 0, next };
         while let Some((key, span, piece)) = pieces.try_next().await.map_err(failed)? {
-            let (at, end) = match span {
+            let span = match span {
                 Some(span) => span,
                 None => self.span(&piece)?,
             };
-            if at > contents.len {
+            if span.start > contents.len {
                 return Err(self.damaged());
             }
-            contents.len = end;
-            // What lies beyond its beginning it takes the place of.
-            contents.bytes.truncate(at.saturating_sub(from) as usize);
+            contents.len = span.end;
+            // The piece replaces all earlier bytes from its offset on.
+            contents.bytes.truncate(span.start.saturating_sub(from) as usize);
             let new = piece.get(HEAD_BYTES..).unwrap_or_default();
-            let before = usize::try_from(from.saturating_sub(at)).unwrap_or(usize::MAX);
-            contents.bytes.extend_from_slice(new.get(before..).unwrap_or_default());
-            self.known().insert(key, (at, end));
+            let skipped = usize::try_from(from.saturating_sub(span.start)).unwrap_or(usize::MAX);
+            contents.bytes.extend_from_slice(new.get(skipped..).unwrap_or_default());
+            self.spans().insert(key, span);
         }
         Ok(contents)
     }
@@ -104,16 +109,17 @@ impl BucketLog {
     fn damaged(&self) -> StoreError {
         StoreError::Irregular {
             path: self.path.clone(),
-            reason: "a piece of the log is none; restore it from a copy, or delete what was changed since the build".into(),
+            reason: "a piece of the log is damaged; restore it from a copy, or delete the log with all changes since the build"
+                .into(),
         }
     }
 
-    /// Where a piece goes in a log, and how far it reaches.
-    fn span(&self, piece: &[u8]) -> Result<Span, StoreError> {
+    /// Reads the span of a piece from its header.
+    fn span(&self, piece: &[u8]) -> Result<PieceSpan, StoreError> {
         let head = piece.get(..HEAD_BYTES).filter(|head| head.starts_with(MAGIC));
         let offset = head.and_then(|head| head.last_chunk::<8>()).ok_or_else(|| self.damaged())?;
         let (offset, len) = (u64::from_le_bytes(*offset), (piece.len() - HEAD_BYTES) as u64);
-        Ok((offset, offset.checked_add(len).ok_or_else(|| self.damaged())?))
+        Ok(PieceSpan { start: offset, end: offset.checked_add(len).ok_or_else(|| self.damaged())? })
     }
 }
 
@@ -127,26 +133,32 @@ impl Log for BucketLog {
     }
 
     fn write(&self) -> Result<Box<dyn LogWriter>, StoreError> {
-        let mut written = WRITTEN.lock().unwrap_or_else(PoisonError::into_inner);
-        let place = self.generation.store.layout.path_of(&self.prefix);
-        if !written.insert(place.clone()) {
+        let mut writers = WRITERS.lock().unwrap_or_else(PoisonError::into_inner);
+        let address = self.generation.store.layout.path_of(&self.prefix);
+        if !writers.insert(address.clone()) {
             return Err(StoreError::Busy { path: self.path.clone() });
         }
-        drop(written);
-        // Given back if the log cannot be read.
-        let held = Held(place);
+        drop(writers);
+        // Dropped, and so removed from the writers, if the log cannot be read.
+        let reservation = WriterReservation(address);
         let Contents { len, next, .. } = wait_for(self.contents(u64::MAX))??;
-        Ok(Box::new(BucketLogWriter { log: self.clone(), writer: fresh_id(), len, next, _held: held }))
+        Ok(Box::new(BucketLogWriter {
+            log: self.clone(),
+            writer: fresh_id(),
+            len,
+            next,
+            _reservation: reservation,
+        }))
     }
 }
 
-/// A log's place among those that are written.
+/// The entry of a log among those with a writer in this process, removed on drop.
 #[derive(Debug)]
-struct Held(PathBuf);
+struct WriterReservation(PathBuf);
 
-impl Drop for Held {
+impl Drop for WriterReservation {
     fn drop(&mut self) {
-        WRITTEN.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.0);
+        WRITERS.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.0);
     }
 }
 
@@ -154,11 +166,11 @@ impl Drop for Held {
 #[derive(Debug)]
 struct BucketLogWriter {
     log: BucketLog,
-    /// Tells its pieces from those of others.
+    /// The writer's random id, which distinguishes its pieces from those of other writers.
     writer: String,
     len: u64,
     next: u64,
-    _held: Held,
+    _reservation: WriterReservation,
 }
 
 impl BucketLogWriter {
@@ -170,8 +182,8 @@ impl BucketLogWriter {
             Created::Another => return Err(StoreError::Busy { path: self.log.path.clone() }),
             Created::Ours => {}
         }
-        // Nobody would read what was appended to a generation that was replaced.
-        generation.check_place().await
+        // Bytes appended to a replaced generation would never be read.
+        generation.check_current().await
     }
 }
 
@@ -191,17 +203,18 @@ impl LogWriter for BucketLogWriter {
         match &result {
             Ok(()) => (self.len, self.next) = (at + bytes as u64, self.next + 1),
             Err(StoreError::Busy { .. } | StoreError::Replaced { .. }) => {}
-            // It may be there all the same; whoever appends next takes the number after it.
+            // The piece may exist although the append failed, so the next append takes the number after the
+            // last piece.
             Err(_) => {
                 self.next = wait_for(self.log.contents(u64::MAX))
                     .ok()
                     .and_then(Result::ok)
-                    .map_or(self.next, |now| now.next)
+                    .map_or(self.next, |contents| contents.next)
             }
         }
         result
     }
     fn sync(&mut self) -> Result<(), StoreError> {
-        wait_for(self.log.generation.check_place())?
+        wait_for(self.log.generation.check_current())?
     }
 }

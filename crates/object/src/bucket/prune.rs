@@ -1,11 +1,12 @@
-//! Removing what nobody needs any more: generations that were replaced or deleted, and uploads that were never published.
+//! Pruning: removes generations that were replaced or deleted, and uploads that were never published.
 //!
-//! A bucket does not know who reads from it, so what was replaced stays for a time in which readers open the index again.
+//! The readers of a bucket are unknown, so a replaced generation is kept for a time in which readers reopen
+//! the index.
 
 use super::BucketStore;
 use super::record::Record;
 use crate::client::Fault;
-use crate::pruning::{PruneOptions, Pruned};
+use crate::pruning::{PruneOptions, PruneReport};
 use crate::runtime::wait_for;
 use bathyal_store::StoreError;
 use bathyal_store::check_name;
@@ -15,45 +16,47 @@ use std::collections::BTreeMap;
 use std::time::SystemTime;
 
 /// A generation that was published.
-struct Replaced {
+struct PublishedRecord {
     id: String,
     /// The key of its record.
     record: Key,
-    /// When it was replaced.
+    /// The time of its replacement, if it was replaced.
     replaced: SystemTime,
-    /// It was not.
-    stands: bool,
+    /// True if it has not been replaced.
+    is_current: bool,
 }
 
-/// What of an index is in a bucket.
+/// The keys of an index in a bucket.
 #[derive(Default)]
-pub(super) struct Found {
-    /// Records, the newest first.
+pub(super) struct IndexKeys {
+    /// The records, newest first.
     records: Vec<ObjectMeta>,
-    /// Objects by the generation that they belong to.
+    /// The objects by the id of their generation.
     generations: BTreeMap<String, Vec<ObjectMeta>>,
     /// The copy of the newest record.
     latest: Option<Key>,
 }
 
-impl Found {
-    /// Whether nothing is there that was written by a store.
-    pub(super) fn is_nothing(&self) -> bool {
+impl IndexKeys {
+    /// Returns true if the index has no keys.
+    pub(super) fn is_empty(&self) -> bool {
         self.records.is_empty() && self.generations.is_empty() && self.latest.is_none()
     }
 }
 
 impl BucketStore {
-    /// Removes what of the index `name` was replaced, deleted or left longer ago than `options` say. What stands under the name
-    /// stays, and so does what was replaced later, which readers may still need.
+    /// Removes generations and uploads of the index `name` that were replaced, deleted or abandoned longer
+    /// ago than `options` say. The current generation is kept, and so are generations that were replaced
+    /// later, which readers may still need.
     ///
     /// # Errors
-    /// [`StoreError::Missing`] if nothing was ever there; [`StoreError`], and what was removed is removed then.
-    pub fn prune(&self, name: &str, options: &PruneOptions) -> Result<Pruned, StoreError> {
+    /// [`StoreError::Missing`] if the index has no keys; after any other [`StoreError`], some of the objects
+    /// are removed.
+    pub fn prune(&self, name: &str, options: &PruneOptions) -> Result<PruneReport, StoreError> {
         check_name(name)?;
-        let mut pruned: Option<Pruned> = None;
+        let mut pruned: Option<PruneReport> = None;
         for store in self.spellings(name) {
-            let found = store.found(name)?;
+            let found = store.list_keys(name)?;
             if !found.records.is_empty() || !found.generations.is_empty() {
                 pruned.get_or_insert_default().add(store.prune_found(name, found, options)?);
             }
@@ -64,25 +67,25 @@ impl BucketStore {
     fn prune_found(
         &self,
         name: &str,
-        mut found: Found,
+        mut found: IndexKeys,
         options: &PruneOptions,
-    ) -> Result<Pruned, StoreError> {
-        let replaced = self.replaced(name, &found.records)?;
-        // One whose objects all lie in its record has none besides.
-        for old in &replaced {
+    ) -> Result<PruneReport, StoreError> {
+        let published = self.published(name, &found.records)?;
+        // A generation whose objects are all in its record has no other keys.
+        for old in &published {
             found.generations.entry(old.id.clone()).or_default();
         }
         let now = SystemTime::now();
-        // A store whose clock is ahead says later than now.
+        // A store whose clock is ahead reports times after `now`.
         let is_old = |time: SystemTime| now.duration_since(time).unwrap_or_default() >= options.kept;
-        let (mut pruned, mut keys, mut records) = (Pruned::default(), Vec::new(), Vec::new());
+        let (mut pruned, mut keys, mut records) = (PruneReport::default(), Vec::new(), Vec::new());
         for (id, objects) in found.generations {
-            let old = replaced.iter().find(|old| old.id == id);
-            if old.is_some_and(|old| old.stands) {
+            let old = published.iter().find(|old| old.id == id);
+            if old.is_some_and(|old| old.is_current) {
                 continue;
             }
-            let left = objects.iter().map(|object| SystemTime::from(object.last_modified)).max();
-            if !old.map(|old| old.replaced).or(left).is_some_and(is_old) {
+            let last_modified = objects.iter().map(|object| SystemTime::from(object.last_modified)).max();
+            if !old.map(|old| old.replaced).or(last_modified).is_some_and(is_old) {
                 pruned.kept += 1;
                 continue;
             }
@@ -95,15 +98,15 @@ impl BucketStore {
         }
         if !options.dry_run {
             self.delete_keys(name, keys)?;
-            // After what they name.
+            // The records are removed after the objects that they name.
             self.delete_keys(name, records)?;
         }
         Ok(pruned)
     }
 
-    /// What the records say: generations, and when each was replaced. The newest record is none of them if it says that
-    /// nothing stands there: it stays, since its number must not be given again.
-    fn replaced(&self, name: &str, records: &[ObjectMeta]) -> Result<Vec<Replaced>, StoreError> {
+    /// Returns the published generations of the records. The newest record is left out if it records a
+    /// deletion: it is kept, since its number must not be used again.
+    fn published(&self, name: &str, records: &[ObjectMeta]) -> Result<Vec<PublishedRecord>, StoreError> {
         let mut found = Vec::new();
         let mut since = None;
         for (i, meta) in records.iter().enumerate() {
@@ -112,13 +115,13 @@ impl BucketStore {
             let record = Record::parse(&bytes, &self.layout.path_of(&meta.location))?;
             let published = SystemTime::from(meta.last_modified);
             if i > 0 || !record.deleted {
-                // Each was replaced when the one after it was published.
+                // Each generation was replaced when the next one was published.
                 let replaced = since.unwrap_or(published);
-                found.push(Replaced {
+                found.push(PublishedRecord {
                     id: record.id,
                     record: meta.location.clone(),
                     replaced,
-                    stands: i == 0,
+                    is_current: i == 0,
                 });
             }
             since = Some(published);
@@ -126,10 +129,10 @@ impl BucketStore {
         Ok(found)
     }
 
-    /// Removes all keys of an index whose newest record, if there is one, says that nothing stands there. That record goes last: as
-    /// long as it is there, nothing does.
+    /// Removes all keys of an index whose newest record, if there is one, records a deletion. That record is
+    /// removed last: while it exists, the index counts as deleted.
     pub(super) fn erase_keys(&self, name: &str) -> Result<(), StoreError> {
-        let found = self.found(name)?;
+        let found = self.list_keys(name)?;
         let objects = found.generations.into_values().flatten().map(|object| object.location);
         self.delete_keys(name, objects.chain(found.latest).collect())?;
         let mut records: Vec<Key> = found.records.into_iter().map(|record| record.location).collect();
@@ -146,9 +149,10 @@ impl BucketStore {
         wait_for(self.client.delete(keys, &self.traffic))?.map_err(|fault| self.failed(name, fault))
     }
 
-    pub(super) fn found(&self, name: &str) -> Result<Found, StoreError> {
+    /// Lists the keys of the index `name`.
+    pub(super) fn list_keys(&self, name: &str) -> Result<IndexKeys, StoreError> {
         let listed = wait_for(self.client.list(&self.layout.index(name), &self.traffic))?;
-        let mut found = Found::default();
+        let mut found = IndexKeys::default();
         for object in listed.map_err(|fault| self.failed(name, fault))? {
             match self.layout.id_of(name, &object.location) {
                 Some(id) => found.generations.entry(id).or_default().push(object),
@@ -156,7 +160,7 @@ impl BucketStore {
                     found.records.push(object)
                 }
                 None if object.location == self.layout.latest(name) => found.latest = Some(object.location),
-                // Something that is not ours.
+                // A foreign object.
                 None => {}
             }
         }

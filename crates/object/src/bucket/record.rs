@@ -1,4 +1,5 @@
-//! The record of a generation: its objects, and the small ones whole, so that to open an index takes no request for each.
+//! The record of a generation: the list of its objects, and the bytes of small objects, which can then be
+//! read without a request for each.
 //!
 //! ```text
 //! {"bathyal_record":1,"number":3,"id":"...","objects":{"pages":{"bytes":4096},"manifest":{"bytes":900,"at":0}}}
@@ -6,7 +7,7 @@
 //! ...the bytes of the small objects, one after the other
 //! ```
 //!
-//! The second line is the CRC-32C of the first and of what follows the second.
+//! The second line is the CRC-32C of the first line and of all bytes after the second.
 
 use super::layout::is_id;
 use bathyal_store::StoreError;
@@ -16,35 +17,35 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::Path;
 
-/// Version of the layout that this program writes and reads.
+/// The version of the format that this program writes and reads.
 const VERSION: u32 = 1;
-/// An object up to this length lies in the record.
+/// The longest object that is stored in the record.
 pub(super) const SMALL_BYTES: u64 = 640 << 10;
-/// The objects in a record have no more bytes together.
-pub(super) const MOST_SMALL_BYTES: u64 = 2 << 20;
+/// The most bytes of all objects in a record together.
+pub(super) const MAX_TOTAL_SMALL_BYTES: u64 = 2 << 20;
 
-/// An object of a generation.
+/// The entry of an object of a generation.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Entry {
     pub(super) bytes: u64,
-    /// Where it lies in the record; `None` if it is an object of its own.
+    /// Its offset among the small objects of the record; `None` if it has a key of its own.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) at: Option<u64>,
-    /// What the store called its version when it was written.
+    /// Its entity tag from when it was written.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) etag: Option<String>,
 }
 
-/// See the module's description.
+/// The record of a generation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Record {
     pub(super) number: u64,
-    /// Tells the generation from all others, and its objects' keys.
+    /// The unique id of the generation, which is part of its objects' keys.
     pub(super) id: String,
-    /// Whether nothing stands under the name since.
+    /// True if this record deletes the index.
     pub(super) deleted: bool,
     pub(super) objects: BTreeMap<String, Entry>,
-    /// The bytes of small objects.
+    /// The bytes of the small objects, back to back.
     pub(super) small: Vec<u8>,
 }
 
@@ -58,7 +59,7 @@ struct Head {
     objects: BTreeMap<String, Entry>,
 }
 
-/// A name that no other writer draws.
+/// Returns a random id of 32 hexadecimal digits.
 pub(super) fn fresh_id() -> String {
     let mut bytes = [0; 16];
     rand::rng().fill_bytes(&mut bytes);
@@ -66,29 +67,29 @@ pub(super) fn fresh_id() -> String {
 }
 
 impl Record {
-    /// One of a generation under `id`, without objects.
+    /// Makes the record of a generation with this id, without objects.
     pub(super) fn new(id: String) -> Record {
         Record { number: 0, id, deleted: false, objects: BTreeMap::new(), small: Vec::new() }
     }
 
-    /// One that says that nothing stands under the name.
+    /// Makes a record that deletes the index.
     pub(super) fn deleted() -> Record {
         Record { deleted: true, ..Record::new(fresh_id()) }
     }
 
-    /// Whether an object of `bytes` would lie in this record.
-    pub(super) fn has_room(&self, bytes: u64) -> bool {
-        bytes <= SMALL_BYTES && self.small.len() as u64 + bytes <= MOST_SMALL_BYTES
+    /// Returns true if an object of `bytes` bytes fits into this record.
+    pub(super) fn fits(&self, bytes: u64) -> bool {
+        bytes <= SMALL_BYTES && self.small.len() as u64 + bytes <= MAX_TOTAL_SMALL_BYTES
     }
 
-    /// Adds an object that lies in it.
+    /// Adds an object to the record's small objects.
     pub(super) fn add_small(&mut self, name: &str, bytes: &[u8]) {
         let entry = Entry { bytes: bytes.len() as u64, at: Some(self.small.len() as u64), etag: None };
         self.small.extend_from_slice(bytes);
         self.objects.insert(name.to_owned(), entry);
     }
 
-    /// The bytes of an object that lies in it.
+    /// Returns the bytes of a small object; `None` if it is not in the record.
     pub(super) fn small_bytes(&self, entry: &Entry) -> Option<&[u8]> {
         let at = usize::try_from(entry.at?).ok()?;
         self.small.get(at..at.checked_add(usize::try_from(entry.bytes).ok()?)?)
@@ -110,7 +111,7 @@ impl Record {
         Ok(bytes)
     }
 
-    /// Reads what [`Record::to_bytes`] wrote; `path` is where it was.
+    /// Parses the bytes that [`Record::to_bytes`] wrote. `path` is their address, for messages.
     pub(super) fn parse(bytes: &[u8], path: &Path) -> Result<Record, StoreError> {
         let damaged = |what: &str| {
             let reason =
@@ -121,9 +122,9 @@ impl Record {
         let (Some(head), Some(crc), Some(small)) = (lines.next(), lines.next(), lines.next()) else {
             return Err(damaged("it ends too early"));
         };
-        let expected = std::str::from_utf8(crc).ok().and_then(|crc| u32::from_str_radix(crc, 16).ok());
-        if expected != Some(crc32c::crc32c_append(crc32c::crc32c(head), small)) {
-            return Err(damaged("its checksum is another one"));
+        let recorded = std::str::from_utf8(crc).ok().and_then(|crc| u32::from_str_radix(crc, 16).ok());
+        if recorded != Some(crc32c::crc32c_append(crc32c::crc32c(head), small)) {
+            return Err(damaged("its checksum is wrong"));
         }
         #[derive(Deserialize)]
         struct Version {
@@ -132,19 +133,19 @@ impl Record {
         let version: Version = serde_json::from_slice(head).map_err(|_| damaged("it has no version"))?;
         if version.bathyal_record > VERSION {
             let reason = format!(
-                "the record has version {}, this Bathyal reads up to {VERSION}; upgrade Bathyal",
+                "the record has version {}, but this Bathyal reads versions up to {VERSION}; upgrade Bathyal",
                 version.bathyal_record
             );
             return Err(StoreError::NoGeneration { path: path.to_path_buf(), reason });
         }
         let head: Head = serde_json::from_slice(head).map_err(|e| damaged(&e.to_string()))?;
         if !is_id(&head.id) || head.objects.keys().any(|name| check_name(name).is_err()) {
-            return Err(damaged("it has a name that none can be"));
+            return Err(damaged("it has an invalid name"));
         }
         let Head { number, id, deleted, objects, .. } = head;
         let record = Record { number, id, deleted, objects, small: small.to_vec() };
         if record.objects.values().any(|entry| entry.at.is_some() && record.small_bytes(entry).is_none()) {
-            return Err(damaged("an object lies outside of it"));
+            return Err(damaged("an object ends beyond its end"));
         }
         Ok(record)
     }
@@ -164,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn records_are_read_as_they_were_written() {
+    fn a_record_is_read_back_as_written() {
         let record = record();
         let read = Record::parse(&record.to_bytes().unwrap(), Path::new("s3://x")).unwrap();
         assert_eq!(read, record);
@@ -174,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn every_damaged_byte_is_noticed() {
+    fn every_damaged_byte_is_detected() {
         let bytes = record().to_bytes().unwrap();
         for i in 0..bytes.len() {
             let mut damaged = bytes.clone();

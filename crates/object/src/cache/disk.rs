@@ -1,12 +1,13 @@
-//! The blocks on a disk: slots of one file, and another one that says what is in each.
+//! The cache level on disk: slots in one file, and a second file that records the block in each slot.
 //!
-//! What the disk holds is found again by the next process. Nothing about the disk is ever an error of a read: what is damaged
-//! is not there, and a disk that fails or is full is not used any more, which is said.
+//! The next process finds the blocks on disk again. A problem with the disk is never an error of a read: a
+//! damaged block counts as missing, and a disk that fails or is full is no longer used, which the status
+//! reports.
 
-use super::files::{Files, Slot, buffer};
+use super::files::{Files, SlotRecord, buffer};
 use super::key::BlockKey;
 use super::memory::Block;
-use super::room::{Held, Room};
+use super::slot_map::{SlotMap, StoredBlock};
 use crate::connect::CachePolicy;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed, Ordering::Release};
@@ -15,119 +16,123 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// Bytes of memory that a slot takes: what finds it, and remembers what was in it. Measured with S3-FIFO, rounded up.
+/// The memory in bytes that a slot takes, for lookup and for the hash of its block after eviction. Measured
+/// with S3-FIFO and rounded up.
 pub(crate) const SLOT_MEMORY_BYTES: u64 = 224;
-/// Blocks that wait to be written, at most: more than come at once, and little memory.
-pub(crate) const MOST_WAITING: usize = 256;
+/// The most blocks that are queued for writing: more than arrive at once, and little memory.
+pub(crate) const MAX_QUEUED_WRITES: usize = 256;
 
-/// Threads that write: a disk far away takes half a millisecond for a block.
+/// The number of threads that write; a network disk takes half a millisecond per block.
 const WRITERS: usize = 4;
 
-/// What the threads that write are told.
-enum Order {
-    /// To write a block.
+/// A task for the writer threads.
+enum WriterTask {
+    /// Write a block. The permit is its place in the queue.
     Write(BlockKey, Block, OwnedSemaphorePermit),
-    /// That a block was read.
-    Used(u64),
+    /// Promote the block with this hash after a hit.
+    Promote(u64),
 }
 
-/// What reads and the threads that write share.
-struct Shared {
+/// The state that readers and writer threads share.
+struct DiskState {
     files: Files,
-    room: Room,
+    slots: SlotMap,
+    /// True if a hit promotes its block.
     promotes: bool,
-    /// Why the disk is not used any more.
-    off: OnceLock<String>,
-    is_off: AtomicBool,
+    /// The reason why the disk is no longer used.
+    failure: OnceLock<String>,
+    has_failed: AtomicBool,
     damaged: AtomicU64,
-    /// What the threads that write were told and have not done.
+    /// The number of tasks sent to the writer threads and not done yet.
     pending: AtomicUsize,
 }
 
-/// See the module's description.
+/// A disk with cached blocks.
 pub(crate) struct Disk {
-    shared: Arc<Shared>,
-    orders: Mutex<Option<Sender<Order>>>,
-    places: Arc<Semaphore>,
-    /// How many places there are.
-    waiting: u32,
+    shared: Arc<DiskState>,
+    tasks: Mutex<Option<Sender<WriterTask>>>,
+    /// One permit for each block that may be queued for writing.
+    write_permits: Arc<Semaphore>,
+    /// The number of these permits.
+    max_queued: u32,
     writers: Mutex<Vec<JoinHandle<()>>>,
     process: u32,
 }
 
 impl Disk {
-    /// The disk in `folder`, with what is there already, and no more than `bytes` and `most_slots` of it. So many blocks wait
-    /// to be written at most.
+    /// Opens the disk in `folder` with the blocks already there, within `bytes` bytes and `max_slots` slots.
+    /// At most `max_queued` blocks are queued for writing.
     ///
     /// # Errors
-    /// A sentence for people.
+    /// A sentence for the user.
     pub(crate) fn open(
         folder: &Path,
         bytes: u64,
-        most_slots: u64,
-        waiting: u64,
+        max_slots: u64,
+        max_queued: u64,
         policy: CachePolicy,
     ) -> Result<Disk, String> {
-        let (files, found) = Files::open(folder, bytes, most_slots)?;
-        Disk::new(files, found, waiting, policy)
+        let (files, found) = Files::open(folder, bytes, max_slots)?;
+        Disk::new(files, found, max_queued, policy)
     }
 
     pub(super) fn new(
         files: Files,
-        found: Vec<(u32, Slot)>,
-        waiting: u64,
+        found: Vec<(u32, SlotRecord)>,
+        max_queued: u64,
         policy: CachePolicy,
     ) -> Result<Disk, String> {
-        let waiting = waiting.clamp(1, MOST_WAITING as u64) as u32;
-        let room = Room::new(files.slots(), WRITERS as u32, policy, found);
-        let shared = Arc::new(Shared {
+        let max_queued = max_queued.clamp(1, MAX_QUEUED_WRITES as u64) as u32;
+        let slots = SlotMap::new(files.slots(), WRITERS as u32, policy, found);
+        let shared = Arc::new(DiskState {
             files,
-            room,
-            promotes: policy.promotes(),
-            off: OnceLock::new(),
-            is_off: AtomicBool::new(false),
+            slots,
+            promotes: policy.reinserts_on_hit(),
+            failure: OnceLock::new(),
+            has_failed: AtomicBool::new(false),
             damaged: AtomicU64::new(0),
             pending: AtomicUsize::new(0),
         });
-        let (sender, orders) = channel();
-        let orders = Arc::new(Mutex::new(orders));
+        let (sender, tasks) = channel();
+        let tasks = Arc::new(Mutex::new(tasks));
         let start = |_| {
-            let (shared, orders) = (shared.clone(), orders.clone());
+            let (shared, tasks) = (shared.clone(), tasks.clone());
             let thread = std::thread::Builder::new().name("bathyal-cache".into());
-            thread.spawn(move || write_all(&shared, &orders))
+            thread.spawn(move || run_tasks(&shared, &tasks))
         };
         let writers = (0..WRITERS).map(start).collect::<Result<Vec<_>, _>>();
-        let writers =
-            writers.map_err(|error| format!("the cache has no disk: no thread can be started: {error}"))?;
+        let writers = writers
+            .map_err(|error| format!("the cache has no disk: its threads cannot be started: {error}"))?;
         Ok(Disk {
             shared,
-            orders: Mutex::new(Some(sender)),
-            places: Arc::new(Semaphore::new(waiting as usize)),
-            waiting,
+            tasks: Mutex::new(Some(sender)),
+            write_permits: Arc::new(Semaphore::new(max_queued as usize)),
+            max_queued,
             writers: Mutex::new(writers),
             process: std::process::id(),
         })
     }
 
-    /// The block, if it is there and whole. Waits for the disk.
+    /// Reads a block; `None` if it is missing or damaged. Blocks until the disk has read it.
     pub(crate) fn read(&self, key: BlockKey) -> Option<Block> {
         let shared = &self.shared;
-        if shared.is_off.load(Relaxed) {
+        if shared.has_failed.load(Relaxed) {
             return None;
         }
         let hash = key.hash();
-        let held = shared.room.find(hash)?;
+        let block = shared.slots.find(hash)?;
         let mut buffer = buffer();
-        match shared.files.read(held.slot, held.len, &mut buffer) {
-            Ok(content) if key.checksum(content) == held.checksum => {
+        match shared.files.read(block.slot, block.len, &mut buffer) {
+            Ok(content) if key.checksum(content) == block.checksum => {
                 if shared.promotes {
-                    self.order(Order::Used(hash));
+                    self.send(WriterTask::Promote(hash));
                 }
                 Some(Block::from(content))
             }
             Ok(_) => {
-                // It may have been another one's slot for a while. At once, since whoever reads this writes what it gets instead.
-                if shared.room.forget(hash, held) {
+                // The slot may have been given to another block meanwhile, or the content is damaged. The
+                // entry is removed at once, since the reader then fetches the block and writes it again.
+                if shared.slots.remove(hash, block) {
                     shared.damaged.fetch_add(1, Relaxed);
                 }
                 None
@@ -139,67 +144,67 @@ impl Disk {
         }
     }
 
-    /// Whether it is used still.
+    /// Returns true if the disk has not failed.
     pub(crate) fn is_used(&self) -> bool {
-        !self.shared.is_off.load(Relaxed)
+        !self.shared.has_failed.load(Relaxed)
     }
 
-    /// Has a block written; whether there was a place for it among those that wait.
-    pub(crate) fn offer(&self, key: BlockKey, block: &Block) -> bool {
-        if !self.is_used() || self.shared.room.has(key.hash()) {
+    /// Queues a block for writing. Returns false if the write queue is full.
+    pub(crate) fn try_write(&self, key: BlockKey, block: &Block) -> bool {
+        if !self.is_used() || self.shared.slots.has(key.hash()) {
             return true;
         }
-        let Ok(place) = self.places.clone().try_acquire_owned() else { return false };
-        self.order(Order::Write(key, block.clone(), place));
+        let Ok(permit) = self.write_permits.clone().try_acquire_owned() else { return false };
+        self.send(WriterTask::Write(key, block.clone(), permit));
         true
     }
 
-    /// Has a block written, once there is a place for it among those that wait.
-    pub(crate) async fn put(&self, key: BlockKey, block: &Block) {
-        if !self.is_used() || self.shared.room.has(key.hash()) {
+    /// Queues a block for writing, and waits while the write queue is full.
+    pub(crate) async fn write(&self, key: BlockKey, block: &Block) {
+        if !self.is_used() || self.shared.slots.has(key.hash()) {
             return;
         }
-        // Never closed.
-        let Ok(place) = self.places.clone().acquire_owned().await else { return };
-        self.order(Order::Write(key, block.clone(), place));
+        // The semaphore is never closed.
+        let Ok(permit) = self.write_permits.clone().acquire_owned().await else { return };
+        self.send(WriterTask::Write(key, block.clone(), permit));
     }
 
-    /// Waits until nothing waits to be written.
-    pub(crate) async fn settle(&self) {
-        // Whoever has all places is alone.
-        let _all = self.places.acquire_many(self.waiting).await;
+    /// Waits until the write queue is empty.
+    pub(crate) async fn flush(&self) {
+        // All permits are free only if no block is queued.
+        let _all = self.write_permits.acquire_many(self.max_queued).await;
     }
 
-    fn order(&self, order: Order) {
-        let orders = self.orders.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(orders) = orders.as_ref() {
+    fn send(&self, task: WriterTask) {
+        let sender = self.tasks.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(sender) = sender.as_ref() {
             self.shared.pending.fetch_add(1, Relaxed);
-            // Threads that are gone wrote what they could.
-            let _ = orders.send(order);
+            // If the writer threads have ended, the task is dropped.
+            let _ = sender.send(task);
         }
     }
 
-    /// Why the disk is not used any more.
+    /// Returns the reason why the disk is no longer used.
     pub(crate) fn trouble(&self) -> Option<&str> {
-        self.shared.off.get().map(String::as_str)
+        self.shared.failure.get().map(String::as_str)
     }
 
-    /// Bytes of the blocks that are there.
+    /// Returns the bytes of the slots in use.
     pub(crate) fn bytes(&self) -> u64 {
-        self.shared.room.len() * super::key::BLOCK_BYTES
+        self.shared.slots.len() * super::key::BLOCK_BYTES
     }
 
-    /// Blocks that it holds at most.
+    /// Returns the number of slots.
     pub(crate) fn slots(&self) -> u64 {
         u64::from(self.shared.files.slots())
     }
 
-    /// Bytes that it takes at most.
+    /// Returns the most bytes that its files take.
     pub(crate) fn most_bytes(&self) -> u64 {
         self.shared.files.most_bytes()
     }
 
-    /// Blocks that were found damaged.
+    /// Returns the number of blocks that were found damaged.
     pub(crate) fn damaged(&self) -> u64 {
         self.shared.damaged.load(Relaxed)
     }
@@ -207,7 +212,7 @@ impl Disk {
 
 #[cfg(test)]
 impl Disk {
-    /// Waits until all that was offered is written.
+    /// Waits until all tasks are done.
     pub(super) fn wait(&self) {
         while self.shared.pending.load(std::sync::atomic::Ordering::Acquire) > 0 {
             std::thread::yield_now();
@@ -216,55 +221,55 @@ impl Disk {
 }
 
 impl Drop for Disk {
-    /// Writes what waits. The child of a fork has no thread to wait for.
+    /// Writes the queued blocks. The child of a fork has no writer threads to wait for.
     fn drop(&mut self) {
-        let orders = self.orders.get_mut().unwrap_or_else(PoisonError::into_inner).take();
+        let tasks = self.tasks.get_mut().unwrap_or_else(PoisonError::into_inner).take();
         let writers = std::mem::take(self.writers.get_mut().unwrap_or_else(PoisonError::into_inner));
         if std::process::id() != self.process {
-            std::mem::forget((orders, writers));
+            std::mem::forget((tasks, writers));
             return;
         }
-        drop(orders);
-        // One that panicked has said so.
+        drop(tasks);
+        // The panic of a thread has already been printed.
         writers.into_iter().for_each(|writer| drop(writer.join()));
     }
 }
 
-impl Shared {
-    /// Does without the disk from now on.
+impl DiskState {
+    /// Stops using the disk, and records the reason.
     fn fail(&self, what: &str, error: &std::io::Error) {
         let folder = self.files.folder().display();
         let _ =
-            self.off.set(format!("the cache's disk is not used any more: cannot {what} {folder}: {error}"));
-        self.is_off.store(true, Relaxed);
+            self.failure.set(format!("the cache no longer uses its disk: cannot {what} {folder}: {error}"));
+        self.has_failed.store(true, Relaxed);
     }
 
     fn write(&self, key: BlockKey, block: &Block, buffer: &mut [u8]) {
         let hash = key.hash();
-        if self.is_off.load(Relaxed) {
+        if self.has_failed.load(Relaxed) {
             return;
         }
-        let Some(slot) = self.room.take_slot(hash) else { return };
+        let Some(slot) = self.slots.take_slot(hash) else { return };
         let (len, checksum) = (block.len() as u32, key.checksum(block));
-        match self.files.write(slot, block, Slot { hash, len, checksum }, buffer) {
-            Ok(()) => self.room.fill(hash, Held { slot, len, checksum }),
+        match self.files.write(slot, block, SlotRecord { hash, len, checksum }, buffer) {
+            Ok(()) => self.slots.insert(hash, StoredBlock { slot, len, checksum }),
             Err(error) => {
-                self.room.give_back(hash, slot);
+                self.slots.release_slot(hash, slot);
                 self.fail("write", &error);
             }
         }
     }
 }
 
-/// Does what it is told until nobody can tell it anything.
-fn write_all(shared: &Shared, orders: &Mutex<Receiver<Order>>) {
+/// Runs tasks until all senders are dropped.
+fn run_tasks(shared: &DiskState, tasks: &Mutex<Receiver<WriterTask>>) {
     let mut buffer = buffer();
     loop {
-        let order = orders.lock().unwrap_or_else(PoisonError::into_inner).recv();
-        let Ok(order) = order else { return };
-        match order {
-            Order::Write(key, block, _place) => shared.write(key, &block, &mut buffer),
-            Order::Used(hash) => shared.room.promote(hash),
+        let task = tasks.lock().unwrap_or_else(PoisonError::into_inner).recv();
+        let Ok(task) = task else { return };
+        match task {
+            WriterTask::Write(key, block, _permit) => shared.write(key, &block, &mut buffer),
+            WriterTask::Promote(hash) => shared.slots.promote(hash),
         }
         shared.pending.fetch_sub(1, Release);
     }

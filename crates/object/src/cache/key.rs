@@ -1,34 +1,35 @@
-//! What names a block: the object's version, wherever that lies, and the block's number in it.
+//! Keys of blocks: the object's version, independent of where it is cached, and the number of the block in
+//! it.
 
 use std::ops::{Range, RangeInclusive};
 use xxhash_rust::xxh3::{xxh3_64_with_seed, xxh3_128};
 
-/// Bytes of a block: a page of a disk and some more, so that a miss brings little that nobody asked for, and a few thousandths
-/// of it are enough to find it again.
+/// The length of a block in bytes: a few pages of a disk. A miss reads few bytes that were not requested, and
+/// a few thousandths of the block's size are enough to find it.
 pub(crate) const BLOCK_BYTES: u64 = 16 << 10;
 
-/// Where an object lies and how long it is, without its version.
+/// A hash of an object's store, key and length, without its version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Place(u128);
+pub(crate) struct ObjectLocation(u128);
 
-/// One version of an object.
+/// A hash that identifies one version of an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct ObjectVersion(u128);
 
-/// A block of a version of an object.
+/// The key of a block: a version of an object and the block's number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct BlockKey {
     version: ObjectVersion,
     pub(crate) number: u64,
 }
 
-impl Place {
-    /// Of the object `key` of `len` bytes in the store that `identity` names.
-    pub(crate) fn new(identity: &str, key: &str, len: u64) -> Place {
-        Place(xxh3_128(format!("{identity}\0{key}\0{len}").as_bytes()))
+impl ObjectLocation {
+    /// Hashes the object `key` of `len` bytes in the store with this identity.
+    pub(crate) fn new(identity: &str, key: &str, len: u64) -> ObjectLocation {
+        ObjectLocation(xxh3_128(format!("{identity}\0{key}\0{len}").as_bytes()))
     }
 
-    /// The version that the store calls `etag`.
+    /// Returns the version with this entity tag.
     pub(crate) fn version(self, etag: &str) -> ObjectVersion {
         let mut bytes = Vec::with_capacity(16 + etag.len());
         bytes.extend_from_slice(&self.0.to_le_bytes());
@@ -51,23 +52,24 @@ impl BlockKey {
         bytes
     }
 
-    /// What it is found by on disk. Two blocks may share it: [`BlockKey::checksum`] tells them apart.
+    /// Returns the hash by which the block is found on disk. Two blocks may share it; [`BlockKey::checksum`]
+    /// distinguishes them.
     pub(crate) fn hash(self) -> u64 {
         xxh3_64_with_seed(&self.bytes(), 0)
     }
 
-    /// A checksum of `content` as this block's.
+    /// Returns the checksum of `content` as the content of this block.
     pub(crate) fn checksum(self, content: &[u8]) -> u64 {
         xxh3_64_with_seed(content, xxh3_64_with_seed(&self.bytes(), 1))
     }
 }
 
-/// The numbers of the blocks that `range`, which is not empty, lies in.
-pub(crate) fn blocks(range: &Range<u64>) -> RangeInclusive<u64> {
+/// Returns the numbers of the blocks that overlap `range`, which must not be empty.
+pub(crate) fn block_numbers(range: &Range<u64>) -> RangeInclusive<u64> {
     range.start / BLOCK_BYTES..=(range.end - 1) / BLOCK_BYTES
 }
 
-/// The bytes of block `number` of an object of `len` bytes.
-pub(crate) fn span(number: u64, len: u64) -> Range<u64> {
+/// Returns the byte range of block `number` of an object of `len` bytes.
+pub(crate) fn block_span(number: u64, len: u64) -> Range<u64> {
     number * BLOCK_BYTES..((number + 1) * BLOCK_BYTES).min(len)
 }

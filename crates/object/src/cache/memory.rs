@@ -1,4 +1,4 @@
-//! The blocks in memory.
+//! The cache level in memory.
 
 use super::key::{BLOCK_BYTES, BlockKey};
 use crate::connect::CachePolicy;
@@ -6,18 +6,19 @@ use foyer_common::properties::Hint;
 use foyer_memory::{Cache, CacheBuilder, CacheProperties, EvictionConfig, LruConfig, S3FifoConfig};
 use std::sync::Arc;
 
-/// The bytes of a block, alone in their allocation: a part of a larger one would keep all of that.
+/// The bytes of a block in an allocation of their own: a slice of a larger allocation would keep all of it
+/// alive.
 pub(crate) type Block = Arc<[u8]>;
 
-/// Bytes of memory that a block takes besides its own: what links it, finds it, and remembers it when it is gone. Measured
-/// (219 bytes with S3-FIFO, with the heads of two allocations 251), rounded up.
+/// The memory that a block takes in addition to its own bytes, for links, lookup, and its hash after
+/// eviction. Measured (219 bytes with S3-FIFO, 251 with the heads of two allocations) and rounded up.
 const ENTRY_BYTES: usize = 256;
-/// Share of the protected segment of a segmented LRU.
+/// The share of the protected segment of a segmented LRU.
 const PROTECTED_SHARE: f64 = 0.8;
-/// Parts that are locked apart, at most.
-const MOST_SHARDS: u64 = 16;
-/// Blocks of a part at least: parts do not lend each other room.
-const LEAST_SHARD_BLOCKS: u64 = 64;
+/// The most shards, each with a lock of its own.
+const MAX_SHARDS: u64 = 16;
+/// The fewest blocks of a shard: shards do not share capacity.
+const MIN_SHARD_BLOCKS: u64 = 64;
 
 impl CachePolicy {
     pub(crate) fn config(self) -> EvictionConfig {
@@ -28,33 +29,35 @@ impl CachePolicy {
         }
     }
 
-    /// How something new comes in. The library's LRU puts what has the hint [`Hint::Low`] into its low pool, all else into its
-    /// high one, moves what overflows that to the low one's young end, and takes victims from the low one's old end; a hit
-    /// moves an entry within its pool alone. To make a segmented LRU of it, a hit is put in again without the hint.
-    pub(crate) fn entering(self) -> CacheProperties {
+    /// Returns the properties of a newly inserted block. The library's LRU inserts entries with [`Hint::Low`]
+    /// into its low-priority pool and all others into its high-priority pool. Entries that overflow the high
+    /// pool move to the recent end of the low pool, and the old end of the low pool is evicted. A hit moves
+    /// an entry only within its pool. To make this a segmented LRU, a hit inserts the entry again without the
+    /// hint.
+    pub(crate) fn insertion_properties(self) -> CacheProperties {
         let hint = if self == CachePolicy::SegmentedLru { Hint::Low } else { Hint::Normal };
         CacheProperties::default().with_hint(hint)
     }
 
-    /// Whether a hit is put in again, as above.
-    pub(crate) fn promotes(self) -> bool {
+    /// Returns true if a hit inserts the entry again, as above.
+    pub(crate) fn reinserts_on_hit(self) -> bool {
         self == CachePolicy::SegmentedLru
     }
 }
 
-/// Parts for so many blocks.
+/// Returns the number of shards for `blocks` blocks.
 pub(crate) fn shards(blocks: u64) -> usize {
-    (blocks / LEAST_SHARD_BLOCKS).clamp(1, MOST_SHARDS) as usize
+    (blocks / MIN_SHARD_BLOCKS).clamp(1, MAX_SHARDS) as usize
 }
 
-/// See the module's description.
+/// The blocks in memory, within a budget.
 pub(crate) struct Memory {
     blocks: Cache<BlockKey, Block>,
     policy: CachePolicy,
 }
 
 impl Memory {
-    /// Blocks of together `bytes` at most, with all that they need.
+    /// Makes a cache of at most `bytes` bytes, including the overhead of its entries.
     pub(crate) fn new(bytes: u64, policy: CachePolicy) -> Memory {
         let capacity = usize::try_from(bytes).unwrap_or(usize::MAX);
         let blocks = CacheBuilder::new(capacity)
@@ -67,17 +70,17 @@ impl Memory {
 
     pub(crate) fn get(&self, key: BlockKey) -> Option<Block> {
         let block = self.blocks.get(&key)?.value().clone();
-        if self.policy.promotes() {
+        if self.policy.reinserts_on_hit() {
             self.blocks.insert(key, block.clone());
         }
         Some(block)
     }
 
     pub(crate) fn insert(&self, key: BlockKey, block: Block) {
-        self.blocks.insert_with_properties(key, block, self.policy.entering());
+        self.blocks.insert_with_properties(key, block, self.policy.insertion_properties());
     }
 
-    /// Bytes in it.
+    /// Returns the bytes in use, including the overhead of entries.
     pub(crate) fn bytes(&self) -> u64 {
         self.blocks.usage() as u64
     }

@@ -1,57 +1,59 @@
-//! Memory and local disk in front of object stores, for all indexes and threads of a process.
+//! A cache in memory and on local disk in front of object stores, shared by all indexes and threads of a
+//! process.
 //!
-//! Objects are kept in aligned blocks, each under its object's version, so that nothing stale is ever found. What is missing
-//! is asked for once, whoever waits for it, in ranges of neighbouring blocks; what came is kept in memory and written to disk.
-//! Both are within their bytes at all times: what links and finds the blocks, of the disk, too, counts as memory. What is
-//! given up first is decided by a library (`foyer`), on both levels in the same way.
+//! Objects are cached in aligned blocks, each under its object's version, so a stale block is never found.
+//! Concurrent readers of a missing block share one request, which covers a run of neighbouring blocks.
+//! Received blocks are inserted in memory and written to disk. Both levels stay within their budgets at all
+//! times; the entries that find blocks, including those on disk, count as memory. On both levels, a library
+//! (`foyer`) chooses the blocks to evict.
 //!
-//! The disk's files are written here: the library's own keep blocks in regions that go as a whole, pad each block of 16 KiB
-//! to 20 KiB, and bring two compressors in C along.
+//! The files on disk are implemented here because the library's keep blocks in regions that are evicted as a
+//! whole, pad each block of 16 KiB to 20 KiB, and depend on two compressors in C.
 
 mod disk;
+mod fetches;
 mod files;
-mod flight;
 mod key;
 mod memory;
-mod room;
+mod slot_map;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use flight::{Flight, Found};
-pub(crate) use key::{BLOCK_BYTES, BlockKey, ObjectVersion, Place, blocks, span};
+pub(crate) use fetches::{Fetch, FoundBlocks};
+pub(crate) use key::{BLOCK_BYTES, BlockKey, ObjectLocation, ObjectVersion, block_numbers, block_span};
 pub(crate) use memory::Block;
 
 use crate::connect::{CacheOptions, CacheStatus};
 use crate::runtime::wait_for;
 use bathyal_store::StoreError;
-use disk::{Disk, MOST_WAITING, SLOT_MEMORY_BYTES};
-use flight::Flights;
+use disk::{Disk, MAX_QUEUED_WRITES, SLOT_MEMORY_BYTES};
+use fetches::Fetches;
 use memory::Memory;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, LazyLock, Mutex, PoisonError, Weak};
 
-/// What finds blocks on disk takes no more than this share of the memory: 1 of so many.
+/// The entries of blocks on disk take at most this share of the memory: one part in this number.
 const DISK_MEMORY_SHARE: u64 = 2;
-/// Blocks that wait for the disk take no more than this share of the memory: 1 of so many.
-const WAITING_SHARE: u64 = 8;
+/// Blocks that are queued for writing to disk take at most this share of the memory: one part in this number.
+const QUEUED_WRITES_SHARE: u64 = 8;
 
-/// Caches that somebody has, by process and what they were told.
-type Known = HashMap<(u32, CacheOptions), Weak<Cache>>;
+/// The open caches, by process and options.
+type OpenCaches = HashMap<(u32, CacheOptions), Weak<Cache>>;
 
-static CACHES: LazyLock<Mutex<Known>> = LazyLock::new(Mutex::default);
+static CACHES: LazyLock<Mutex<OpenCaches>> = LazyLock::new(Mutex::default);
 
-/// See the module's description.
+/// A cache in memory and on local disk; see the module's description.
 pub struct Cache {
     pub(crate) memory: Memory,
     memory_bytes: u64,
-    /// What of the memory is not for blocks.
-    set_aside: u64,
+    /// The part of the memory budget that is not for blocks in memory, in bytes.
+    reserved_bytes: u64,
     disk: Option<Disk>,
-    /// Why there is no disk although one was wanted.
-    no_disk: Option<String>,
-    pub(crate) flights: Arc<Flights>,
-    /// Blocks that were not written because too many waited.
+    /// The reason why the disk could not be opened, if one was requested.
+    disk_error: Option<String>,
+    pub(crate) fetches: Arc<Fetches>,
+    /// Blocks that were not written to disk because the write queue was full.
     pub(crate) skipped: AtomicU64,
     pub(crate) process: u32,
 }
@@ -63,12 +65,12 @@ impl std::fmt::Debug for Cache {
 }
 
 impl Cache {
-    /// The cache of this process that `options` describe. One whose folder cannot be used goes on without a disk, and says so
-    /// in its status.
+    /// Returns the cache of this process with these options, and creates it if there is none. If its folder
+    /// cannot be used, it runs without a disk and reports that in its status.
     ///
     /// # Errors
-    /// [`StoreError::Address`] without a folder where one is needed.
-    pub fn of(options: &CacheOptions) -> Result<Arc<Cache>, StoreError> {
+    /// [`StoreError::Address`] if a disk is requested without a folder and the user has no home folder.
+    pub fn shared(options: &CacheOptions) -> Result<Arc<Cache>, StoreError> {
         let mut caches = CACHES.lock().unwrap_or_else(PoisonError::into_inner);
         caches.retain(|_, cache| cache.strong_count() > 0);
         let key = (std::process::id(), options.clone());
@@ -82,46 +84,53 @@ impl Cache {
 
     fn new(options: &CacheOptions) -> Result<Cache, StoreError> {
         let CacheOptions { memory_bytes, disk_bytes, policy, .. } = *options;
-        let (mut disk, mut no_disk, mut set_aside) = (None, None, 0);
+        let (mut disk, mut disk_error, mut reserved_bytes) = (None, None, 0);
         if disk_bytes > 0 {
-            let waiting = (MOST_WAITING as u64 * BLOCK_BYTES).min(memory_bytes / WAITING_SHARE);
-            let most_slots = memory_bytes / DISK_MEMORY_SHARE / SLOT_MEMORY_BYTES;
-            match Disk::open(&options.place()?, disk_bytes, most_slots, waiting / BLOCK_BYTES, policy) {
+            let queued_bytes =
+                (MAX_QUEUED_WRITES as u64 * BLOCK_BYTES).min(memory_bytes / QUEUED_WRITES_SHARE);
+            let max_slots = memory_bytes / DISK_MEMORY_SHARE / SLOT_MEMORY_BYTES;
+            match Disk::open(
+                &options.disk_folder()?,
+                disk_bytes,
+                max_slots,
+                queued_bytes / BLOCK_BYTES,
+                policy,
+            ) {
                 Ok(opened) => {
-                    set_aside = waiting + opened.slots() * SLOT_MEMORY_BYTES;
+                    reserved_bytes = queued_bytes + opened.slots() * SLOT_MEMORY_BYTES;
                     disk = Some(opened);
                 }
-                Err(why) => no_disk = Some(why),
+                Err(error) => disk_error = Some(error),
             }
         }
         Ok(Cache {
-            memory: Memory::new(memory_bytes - set_aside, policy),
+            memory: Memory::new(memory_bytes - reserved_bytes, policy),
             memory_bytes,
-            set_aside,
+            reserved_bytes,
             disk,
-            no_disk,
-            flights: Arc::default(),
+            disk_error,
+            fetches: Arc::default(),
             skipped: AtomicU64::new(0),
             process: std::process::id(),
         })
     }
 
-    /// Waits until the disk has what it was given.
+    /// Waits until all queued blocks are written to disk.
     ///
     /// # Errors
-    /// [`StoreError`] on a thread that runs asynchronous tasks itself.
-    pub fn settle(&self) -> Result<(), StoreError> {
+    /// [`StoreError`] if the runtime's threads cannot be started, or if the thread's flag cancels the wait.
+    pub fn flush(&self) -> Result<(), StoreError> {
         match self.disk() {
-            Some(disk) => wait_for(disk.settle()),
+            Some(disk) => wait_for(disk.flush()),
             None => Ok(()),
         }
     }
 
-    /// What it holds now.
+    /// Returns the current contents and limits.
     pub fn status(&self) -> CacheStatus {
         let disk = self.disk.as_ref();
         CacheStatus {
-            memory_bytes: self.memory.bytes() + self.set_aside,
+            memory_bytes: self.memory.bytes() + self.reserved_bytes,
             most_memory_bytes: self.memory_bytes,
             disk_bytes: disk.map_or(0, Disk::bytes),
             most_disk_bytes: disk.map_or(0, Disk::most_bytes),
@@ -131,12 +140,12 @@ impl Cache {
         }
     }
 
-    /// Why the disk is not used, although it was wanted.
+    /// Returns the reason why a requested disk is not used.
     pub(crate) fn trouble(&self) -> Option<&str> {
-        self.no_disk.as_deref().or_else(|| self.disk.as_ref()?.trouble())
+        self.disk_error.as_deref().or_else(|| self.disk.as_ref()?.trouble())
     }
 
-    /// The disk, as long as it works.
+    /// Returns the disk, if it is in use.
     pub(crate) fn disk(&self) -> Option<&Disk> {
         self.disk.as_ref().filter(|disk| disk.is_used())
     }

@@ -1,14 +1,14 @@
-//! The disk of a cache: its budget, a restart, damage, failure.
+//! Tests of the disk of a cache: its budget, a restart, damage, a failing disk.
 
 use super::disk::Disk;
-use super::files::{Files, Slot, buffer};
-use super::key::{BLOCK_BYTES, BlockKey, Place};
+use super::files::{Files, SlotRecord, buffer};
+use super::key::{BLOCK_BYTES, BlockKey, ObjectLocation};
 use super::memory::Block;
 use crate::connect::CachePolicy;
 use std::path::Path;
 
 fn key(number: u64) -> BlockKey {
-    Place::new("store", "object", 1 << 40).version("etag").block(number)
+    ObjectLocation::new("store", "object", 1 << 40).version("etag").block(number)
 }
 
 fn block(number: u64) -> Block {
@@ -22,41 +22,41 @@ fn open(folder: &Path, bytes: u64, policy: CachePolicy) -> Disk {
 
 fn fill(disk: &Disk, numbers: std::ops::Range<u64>) {
     for number in numbers {
-        while !disk.offer(key(number), &block(number)) {
+        while !disk.try_write(key(number), &block(number)) {
             disk.wait();
         }
     }
     disk.wait();
 }
 
-fn taken(folder: &Path) -> u64 {
+fn disk_usage(folder: &Path) -> u64 {
     use std::os::unix::fs::MetadataExt;
     folder.read_dir().unwrap().map(|file| file.unwrap().metadata().unwrap().blocks() * 512).sum()
 }
 
 #[test]
-fn a_full_disk_gives_up_blocks_and_takes_no_more_than_it_may() {
+fn a_full_disk_evicts_blocks_and_stays_within_its_budget() {
     for policy in [CachePolicy::S3Fifo, CachePolicy::SegmentedLru, CachePolicy::Lru] {
         let folder = tempfile::tempdir().unwrap();
         let disk = open(folder.path(), 4 << 20, policy);
         for round in 0..10 {
             fill(&disk, round * 200..(round + 1) * 200);
-            assert!(taken(folder.path()) <= 4 << 20, "{policy:?}");
+            assert!(disk_usage(folder.path()) <= 4 << 20, "{policy:?}");
             for number in 0..(round + 1) * 200 {
                 if let Some(found) = disk.read(key(number)) {
                     assert!(found == block(number), "{policy:?} {number}");
                 }
             }
         }
-        let there = (0..2000).filter(|number| disk.read(key(*number)).is_some()).count() as u64;
-        assert_eq!(disk.bytes(), there * BLOCK_BYTES, "{policy:?}");
-        assert!(there > 200, "{policy:?}: {there} blocks of 4 MiB");
+        let found_count = (0..2000).filter(|number| disk.read(key(*number)).is_some()).count() as u64;
+        assert_eq!(disk.bytes(), found_count * BLOCK_BYTES, "{policy:?}");
+        assert!(found_count > 200, "{policy:?}: {found_count} blocks of 4 MiB");
         assert_eq!((disk.trouble(), disk.damaged()), (None, 0));
     }
 }
 
 #[test]
-fn the_next_process_finds_what_is_there_and_a_smaller_budget_holds() {
+fn the_next_process_finds_the_blocks_and_a_smaller_budget_is_kept() {
     let folder = tempfile::tempdir().unwrap();
     let disk = open(folder.path(), 16 << 20, CachePolicy::S3Fifo);
     fill(&disk, 0..500);
@@ -69,15 +69,15 @@ fn the_next_process_finds_what_is_there_and_a_smaller_budget_holds() {
     (0..500).for_each(|number| assert!(disk.read(key(number)) == Some(block(number)), "{number}"));
     drop(disk);
     let disk = open(folder.path(), 4 << 20, CachePolicy::S3Fifo);
-    assert!(taken(folder.path()) <= 4 << 20);
-    let there = (0..500).filter(|number| disk.read(key(*number)) == Some(block(*number))).count();
-    assert!((200..256).contains(&there), "{there}");
-    let other = Place::new("store", "object", 1 << 40).version("another").block(1);
+    assert!(disk_usage(folder.path()) <= 4 << 20);
+    let found_count = (0..500).filter(|number| disk.read(key(*number)) == Some(block(*number))).count();
+    assert!((200..256).contains(&found_count), "{found_count}");
+    let other = ObjectLocation::new("store", "object", 1 << 40).version("another").block(1);
     assert_eq!(disk.read(other), None);
 }
 
 #[test]
-fn what_is_damaged_is_not_there() {
+fn damaged_blocks_count_as_missing() {
     let folder = tempfile::tempdir().unwrap();
     let disk = open(folder.path(), 4 << 20, CachePolicy::S3Fifo);
     fill(&disk, 0..100);
@@ -90,14 +90,14 @@ fn what_is_damaged_is_not_there() {
     }
     let disk = open(folder.path(), 4 << 20, CachePolicy::S3Fifo);
     let found: Vec<_> = (0..100).map(|number| (number, disk.read(key(number)))).collect();
-    let there = found.iter().filter(|(_, found)| found.is_some()).count();
-    assert!((30..80).contains(&there), "{there}");
+    let found_count = found.iter().filter(|(_, found)| found.is_some()).count();
+    assert!((30..80).contains(&found_count), "{found_count}");
     assert!(found.iter().all(|(number, found)| found.as_ref().is_none_or(|found| *found == block(*number))));
     disk.wait();
     assert!(disk.damaged() > 10);
     fill(&disk, 0..100);
     (0..100).for_each(|number| assert!(disk.read(key(number)) == Some(block(number)), "{number}"));
-    // A head that says nothing, and one that is not whole.
+    // A header of zeros, and one that is too short.
     drop(disk);
     for head in [&[0; 64][..], &[1; 3]] {
         std::fs::write(folder.path().join("slots"), head).unwrap();
@@ -109,16 +109,16 @@ fn what_is_damaged_is_not_there() {
 }
 
 #[test]
-fn a_disk_that_fails_is_not_used_any_more() {
+fn a_disk_that_fails_is_no_longer_used() {
     let folder = tempfile::tempdir().unwrap();
     let (files, _) = Files::open(folder.path(), 4 << 20, 100).unwrap();
-    files.write(3, &block(3), Slot { hash: 0, len: 1, checksum: 0 }, &mut buffer()).unwrap();
+    files.write(3, &block(3), SlotRecord { hash: 0, len: 1, checksum: 0 }, &mut buffer()).unwrap();
     let disk = Disk::new(files.read_only(), Vec::new(), 8, CachePolicy::S3Fifo).unwrap();
     fill(&disk, 0..3);
     assert!(disk.trouble().is_some_and(|why| why.contains("cannot write")), "{:?}", disk.trouble());
     assert!(disk.read(key(1)).is_none());
-    assert!(disk.offer(key(5), &block(5)) && !disk.is_used());
-    // A folder that cannot be one.
+    assert!(disk.try_write(key(5), &block(5)) && !disk.is_used());
+    // A path that is a file and not a folder.
     let file = folder.path().join("file");
     std::fs::write(&file, b"").unwrap();
     assert!(Disk::open(&file, 4 << 20, 100, 8, CachePolicy::S3Fifo).is_err());

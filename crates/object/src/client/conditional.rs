@@ -1,25 +1,25 @@
-//! Objects that are created once, whoever else tries: the answer of a request may be lost, and some stores do not keep their
-//! word, so what was created is read again.
+//! Conditional creation of objects. The response of a request may be lost, and some stores do not enforce the
+//! condition, so a created object is always read back.
 
-use super::{Client, Fault, Why};
+use super::{Cause, Client, Fault};
 use bathyal_store::Traffic;
 use bytes::Bytes;
 use object_store::PutMode;
 use object_store::path::Path as Key;
 
-/// What came of it.
+/// The result of a conditional creation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Created {
-    /// The object is there, and is this one.
+    /// The object exists with our bytes.
     Ours,
-    /// Another one is there.
+    /// An object with other bytes exists.
     Another,
 }
 
 impl Client {
-    /// Creates the object `key` unless there is one. `bytes` are unlike what any other writer would put there.
+    /// Creates the object `key` unless one exists. `bytes` must differ from those of every other writer.
     pub(crate) async fn create(&self, key: &Key, bytes: Bytes, traffic: &Traffic) -> Result<Created, Fault> {
-        self.again(traffic, || self.create_once(key, bytes.clone(), traffic)).await
+        self.with_retries(traffic, || self.create_once(key, bytes.clone(), traffic)).await
     }
 
     async fn create_once(&self, key: &Key, bytes: Bytes, traffic: &Traffic) -> Result<Created, Fault> {
@@ -31,13 +31,13 @@ impl Client {
         match (self.fetch(key, None, &super::Version::default(), traffic).await, put) {
             (Ok(found), _) if found == bytes => Ok(Created::Ours),
             (Ok(_), _) => Ok(Created::Another),
-            // It was not done.
-            (Err(fault), Err(refused)) if fault.why == Why::Gone => Err(Fault {
-                why: if refused.why == Why::Exists { Why::Unavailable } else { refused.why },
+            // The object was not created.
+            (Err(fault), Err(refused)) if fault.cause == Cause::Gone => Err(Fault {
+                cause: if refused.cause == Cause::Exists { Cause::Unavailable } else { refused.cause },
                 ..refused
             }),
-            (Err(fault), _) if fault.why == Why::Gone => {
-                Err(Fault::new(Why::Refused, "the store does not have what it was just given"))
+            (Err(fault), _) if fault.cause == Cause::Gone => {
+                Err(Fault::new(Cause::Refused, "the store reported success, but does not have the object"))
             }
             (Err(fault), _) => Err(fault),
         }

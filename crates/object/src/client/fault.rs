@@ -1,66 +1,67 @@
-//! Why a request failed: what to do about it follows from that, whoever's store it is. Never repeats what may be a secret.
+//! The cause of a failed request, from which the reaction follows, independent of the provider. Messages
+//! never repeat possible secrets.
 
-use super::observed::Observed;
+use super::observed::ErrorResponse;
 use bathyal_store::StoreError;
 use bathyal_tier::{FaultKind, ReadFault};
 use std::path::PathBuf;
 
-/// Kinds of failures.
+/// The kinds of failures.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Why {
+pub(crate) enum Cause {
     /// The store asks for fewer requests.
     Throttled,
-    /// The store, or what leads to it, fails at this moment.
+    /// The store, or the network to it, fails at this moment.
     Unavailable,
-    /// There is no such object.
+    /// The object does not exist.
     Gone,
-    /// Another version of the object is there.
+    /// The object has another version.
     Changed,
-    /// Something is there already.
+    /// An object of this key exists already.
     Exists,
-    /// The store does not let this caller.
+    /// The store denies access.
     Denied,
-    /// More or fewer bytes came than were asked for.
+    /// The response has more or fewer bytes than requested.
     Short,
-    /// Anything else: asking again would not help.
+    /// Any other failure; a retry would not help.
     Refused,
 }
 
 /// A failed request.
 #[derive(Debug, Clone)]
 pub(crate) struct Fault {
-    pub(crate) why: Why,
-    /// A clause for people.
+    pub(crate) cause: Cause,
+    /// A clause for messages to users.
     pub(super) reason: String,
 }
 
-/// What the library says of an address without TLS.
+/// The library's message for an address without TLS.
 const NO_PLAIN: &str = "URL scheme is not allowed";
-/// The address at which machines of a cloud are told their credentials.
+/// The address of the service that gives machines in a cloud their credentials.
 const METADATA: &str = "169.254.169.254";
 
 impl Fault {
-    pub(super) fn new(why: Why, reason: impl Into<String>) -> Fault {
-        Fault { why, reason: reason.into() }
+    pub(super) fn new(cause: Cause, reason: impl Into<String>) -> Fault {
+        Fault { cause, reason: reason.into() }
     }
 
     pub(crate) fn changed() -> Fault {
-        Fault::new(Why::Changed, "another version of the object is there than was read before")
+        Fault::new(Cause::Changed, "the object now has another version than the one that was read before")
     }
 
     pub(crate) fn throttled_by_emulation() -> Fault {
-        Fault::new(Why::Throttled, "the emulated store answered 503 SlowDown")
+        Fault::new(Cause::Throttled, "the emulated store answered 503 SlowDown")
     }
 
     pub(crate) fn short(got: u64, wanted: u64) -> Fault {
-        Fault::new(Why::Short, format!("{wanted} bytes were asked for, and the store sent {got}"))
+        Fault::new(Cause::Short, format!("the store sent {got} of {wanted} requested bytes"))
     }
 
-    /// What `error` says, with the answer that was `seen` below it.
-    pub(super) fn of(error: &object_store::Error, seen: Option<Observed>) -> Fault {
+    /// Makes a fault from the library's error and the error response that was observed below it, if any.
+    pub(super) fn from_error(error: &object_store::Error, response: Option<ErrorResponse>) -> Fault {
         use object_store::Error;
-        let Some(seen) = seen else { return Fault::unanswered(error) };
-        let why = match (seen.status, seen.code.as_str(), error) {
+        let Some(response) = response else { return Fault::without_response(error) };
+        let cause = match (response.status, response.code.as_str(), error) {
             (
                 _,
                 "RequestTimeTooSkewed"
@@ -70,88 +71,93 @@ impl Fault {
                 | "AccessDenied"
                 | "InvalidAccessKeyId"
                 | "SignatureDoesNotMatch"
-                // What some gateways say of an access key that they do not know.
+                // Sent by some gateways for an unknown access key.
                 | "XAdminUserNotFound"
                 | "NoSuchUser",
                 _,
-            ) => Why::Denied,
-            // No object is missing, but the place for all of them.
-            (_, "NoSuchBucket", _) => Why::Refused,
-            (429 | 503, ..) | (_, "SlowDown" | "TooManyRequests", _) => Why::Throttled,
-            (401 | 403, ..) => Why::Denied,
-            (404, ..) | (_, _, Error::NotFound { .. }) => Why::Gone,
-            (412, _, Error::AlreadyExists { .. }) | (409, ..) => Why::Exists,
-            (412, ..) => Why::Changed,
-            (416, ..) => Why::Short,
-            (408 | 500..=599, ..) => Why::Unavailable,
-            _ => Why::Refused,
+            ) => Cause::Denied,
+            // The bucket is missing, not an object.
+            (_, "NoSuchBucket", _) => Cause::Refused,
+            (429 | 503, ..) | (_, "SlowDown" | "TooManyRequests", _) => Cause::Throttled,
+            (401 | 403, ..) => Cause::Denied,
+            (404, ..) | (_, _, Error::NotFound { .. }) => Cause::Gone,
+            (412, _, Error::AlreadyExists { .. }) | (409, ..) => Cause::Exists,
+            (412, ..) => Cause::Changed,
+            (416, ..) => Cause::Short,
+            (408 | 500..=599, ..) => Cause::Unavailable,
+            _ => Cause::Refused,
         };
-        let advice = match seen.code.as_str() {
+        let advice = match response.code.as_str() {
             "RequestTimeTooSkewed" => "; set this machine's clock",
             "ExpiredToken" | "InvalidToken" => "; renew the credentials",
-            _ if why == Why::Denied => {
-                "; check that the credentials (environment, profile or store options) are right and reach so far"
+            _ if cause == Cause::Denied => {
+                "; check that the credentials (environment, profile or store options) are right and allow this"
             }
             "NoSuchBucket" => "; create the bucket, or correct its name",
             "PermanentRedirect" | "AuthorizationHeaderMalformed" => {
-                "; name the bucket's region (store option region)"
+                "; set the bucket's region (store option region)"
             }
             _ => "",
         };
-        let said = [seen.code.as_str(), seen.message.as_str()].map(str::trim);
-        let said: Vec<&str> = said.into_iter().filter(|words| !words.is_empty()).collect();
+        let details = [response.code.as_str(), response.message.as_str()].map(str::trim);
+        let details: Vec<&str> = details.into_iter().filter(|words| !words.is_empty()).collect();
         Fault::new(
-            why,
-            format!("the store answered {} {}{advice}", seen.status, said.join(": ")).replace(" ;", ";"),
+            cause,
+            format!("the store answered {} {}{advice}", response.status, details.join(": "))
+                .replace(" ;", ";"),
         )
     }
 
-    /// What `error` says that no answer led to.
-    fn unanswered(error: &object_store::Error) -> Fault {
+    /// Makes a fault from the library's error if no error response was received.
+    fn without_response(error: &object_store::Error) -> Fault {
         use object_store::Error;
-        let why = match error {
-            Error::NotFound { .. } => Why::Gone,
-            Error::AlreadyExists { .. } => Why::Exists,
-            Error::Precondition { .. } | Error::NotModified { .. } => Why::Changed,
-            Error::PermissionDenied { .. } | Error::Unauthenticated { .. } => Why::Denied,
-            Error::Generic { .. } => Why::Unavailable,
-            _ => Why::Refused,
+        let cause = match error {
+            Error::NotFound { .. } => Cause::Gone,
+            Error::AlreadyExists { .. } => Cause::Exists,
+            Error::Precondition { .. } | Error::NotModified { .. } => Cause::Changed,
+            Error::PermissionDenied { .. } | Error::Unauthenticated { .. } => Cause::Denied,
+            Error::Generic { .. } => Cause::Unavailable,
+            _ => Cause::Refused,
         };
         if error.to_string().contains(METADATA) {
             return Fault::new(
-                Why::Denied,
-                "no credentials were found: put AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY into the environment, name a profile \
-                 (AWS_PROFILE), or give store options; for a bucket that anybody may read, skip_signature=true",
+                Cause::Denied,
+                "no credentials were found: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY in the environment, choose a \
+                 profile (AWS_PROFILE), or give store options; for a public bucket, give the store option \
+                 skip_signature=true",
             );
         }
-        // The innermost cause has no address in it, with whatever that holds.
-        let mut cause: &dyn std::error::Error = error;
-        while let Some(inner) = cause.source() {
-            cause = inner;
+        // The innermost cause contains no address, which may contain secrets.
+        let mut source: &dyn std::error::Error = error;
+        while let Some(inner) = source.source() {
+            source = inner;
         }
-        let innermost = cause.to_string();
+        let innermost = source.to_string();
         if innermost.contains(NO_PLAIN) {
             return Fault::new(
-                Why::Refused,
-                "the store's address begins with http://, over which all is sent for anybody to read; if that is meant, give the \
-                 store option allow_http=true",
+                Cause::Refused,
+                "the store's address begins with http://, which sends everything unencrypted; if that is intended, give \
+                 the store option allow_http=true",
             );
         }
         let reason = if innermost.contains("://") { "the store cannot be reached".into() } else { innermost };
-        Fault::new(why, reason)
+        Fault::new(cause, reason)
     }
 
-    /// Whether the same request may succeed later.
+    /// Returns true if the same request may succeed later.
     pub(crate) fn may_pass(&self) -> bool {
-        matches!(self.why, Why::Throttled | Why::Unavailable | Why::Short)
+        matches!(self.cause, Cause::Throttled | Cause::Unavailable | Cause::Short)
     }
 
-    /// Whether what was asked may have been done although this says otherwise.
+    /// Returns true if the operation may have been done although the request failed.
     pub(crate) fn is_doubtful(&self) -> bool {
-        matches!(self.why, Why::Throttled | Why::Unavailable | Why::Short | Why::Exists | Why::Changed)
+        matches!(
+            self.cause,
+            Cause::Throttled | Cause::Unavailable | Cause::Short | Cause::Exists | Cause::Changed
+        )
     }
 
-    /// The last of so many tries.
+    /// Adds the number of attempts, of which this was the last, to the reason.
     pub(crate) fn after(mut self, tries: u32) -> Fault {
         if tries > 1 {
             self.reason = format!("{}, after {tries} tries", self.reason);
@@ -159,26 +165,26 @@ impl Fault {
         self
     }
 
-    /// As an error of doing `operation` to `path`.
+    /// Converts the fault into the error of `operation` on `path`.
     pub(crate) fn error(self, operation: &'static str, path: impl Into<PathBuf>) -> StoreError {
         let path = path.into();
-        match self.why {
-            Why::Gone => StoreError::Missing { what: "object", path },
-            Why::Changed => StoreError::Changed { path },
-            Why::Denied => StoreError::Denied { operation, path, reason: self.reason },
+        match self.cause {
+            Cause::Gone => StoreError::Missing { what: "object", path },
+            Cause::Changed => StoreError::Changed { path },
+            Cause::Denied => StoreError::Denied { operation, path, reason: self.reason },
             _ => StoreError::Remote { operation, path, reason: self.reason },
         }
     }
 
-    /// As the end of a read of a tier.
-    pub(crate) fn of_read(&self) -> ReadFault {
-        ReadFault::of(match self.why {
-            Why::Throttled => FaultKind::Throttled,
-            Why::Unavailable | Why::Refused => FaultKind::LostPeer,
-            Why::Gone => FaultKind::Gone,
-            Why::Changed | Why::Exists => FaultKind::Changed,
-            Why::Denied => FaultKind::Denied,
-            Why::Short => FaultKind::Damaged,
+    /// Converts the fault into that of a tier's read.
+    pub(crate) fn read_fault(&self) -> ReadFault {
+        ReadFault::of(match self.cause {
+            Cause::Throttled => FaultKind::Throttled,
+            Cause::Unavailable | Cause::Refused => FaultKind::LostPeer,
+            Cause::Gone => FaultKind::Gone,
+            Cause::Changed | Cause::Exists => FaultKind::Changed,
+            Cause::Denied => FaultKind::Denied,
+            Cause::Short => FaultKind::Damaged,
         })
     }
 }
@@ -192,32 +198,33 @@ mod tests {
     }
 
     #[test]
-    fn answers_are_told_apart_and_said_with_what_to_do() {
-        let seen = |status, code: &str| Observed { status, code: code.into(), message: "Words".into() };
-        for (status, code, why, part) in [
-            (503, "SlowDown", Why::Throttled, "503 SlowDown: Words"),
-            (429, "", Why::Throttled, "429 Words"),
-            (500, "InternalError", Why::Unavailable, "500"),
-            (403, "RequestTimeTooSkewed", Why::Denied, "clock"),
-            (400, "ExpiredToken", Why::Denied, "renew"),
-            (403, "AccessDenied", Why::Denied, "credentials"),
-            (404, "NoSuchKey", Why::Gone, "404"),
-            (404, "NoSuchBucket", Why::Refused, "create the bucket"),
-            (412, "PreconditionFailed", Why::Changed, "412"),
-            (400, "InvalidArgument", Why::Refused, "400"),
+    fn error_responses_are_classified_and_reported_with_advice() {
+        let response =
+            |status, code: &str| ErrorResponse { status, code: code.into(), message: "Words".into() };
+        for (status, code, cause, part) in [
+            (503, "SlowDown", Cause::Throttled, "503 SlowDown: Words"),
+            (429, "", Cause::Throttled, "429 Words"),
+            (500, "InternalError", Cause::Unavailable, "500"),
+            (403, "RequestTimeTooSkewed", Cause::Denied, "clock"),
+            (400, "ExpiredToken", Cause::Denied, "renew"),
+            (403, "AccessDenied", Cause::Denied, "credentials"),
+            (404, "NoSuchKey", Cause::Gone, "404"),
+            (404, "NoSuchBucket", Cause::Refused, "create the bucket"),
+            (412, "PreconditionFailed", Cause::Changed, "412"),
+            (400, "InvalidArgument", Cause::Refused, "400"),
         ] {
-            let fault = Fault::of(&generic(), Some(seen(status, code)));
-            assert_eq!(fault.why, why, "{status} {code}");
+            let fault = Fault::from_error(&generic(), Some(response(status, code)));
+            assert_eq!(fault.cause, cause, "{status} {code}");
             let error = fault.error("read", "s3://bucket/x");
-            assert_eq!(matches!(error, StoreError::Denied { .. }), why == Why::Denied, "{error}");
+            assert_eq!(matches!(error, StoreError::Denied { .. }), cause == Cause::Denied, "{error}");
             let text = error.to_string();
             assert!(!text.contains("SECRET"), "{text}");
-            assert!(text.contains(part) || why == Why::Gone || why == Why::Changed, "{text}");
+            assert!(text.contains(part) || cause == Cause::Gone || cause == Cause::Changed, "{text}");
         }
         let plain = object_store::Error::Generic { store: "GCS", source: "URL scheme is not allowed".into() };
-        let fault = Fault::of(&plain, None);
+        let fault = Fault::from_error(&plain, None);
         assert!(!fault.may_pass() && fault.reason.contains("allow_http=true"), "{}", fault.reason);
-        let text = Fault::of(&generic(), None).after(3).error("read", "s3://bucket/x").to_string();
+        let text = Fault::from_error(&generic(), None).after(3).error("read", "s3://bucket/x").to_string();
         assert_eq!(text, "cannot read s3://bucket/x: the store cannot be reached, after 3 tries");
     }
 }

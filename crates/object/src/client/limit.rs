@@ -1,109 +1,112 @@
-//! How many requests are in flight: as many as are allowed, and fewer where the store says so. Grows by one for each round of
-//! answers and is halved by a refusal, as TCP does (Chiu and Jain, 1989).
+//! The limit on requests in flight: the configured maximum, or fewer if the store asks for fewer. As in TCP
+//! (Chiu and Jain, 1989), it grows by one for each round of responses and is halved by a refusal.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// Fewest requests in flight.
-const LEAST: usize = 4;
-/// Refusals within this time are one: they answer to requests that were in flight together.
-const ONE_REFUSAL: Duration = Duration::from_millis(100);
+/// The fewest requests in flight that a refusal leaves.
+const MIN_REQUESTS: usize = 4;
+/// Refusals within this time count as one, since they respond to requests that were in flight together.
+const REFUSAL_WINDOW: Duration = Duration::from_millis(100);
 
+/// See the module's description.
 #[derive(Debug)]
-pub(super) struct Limit {
-    most: usize,
+pub(super) struct RequestLimit {
+    max: usize,
     permits: Arc<Semaphore>,
     state: Mutex<State>,
 }
 
 #[derive(Debug)]
 struct State {
-    now: usize,
-    /// Permits to be taken away as soon as they come back.
-    owed: usize,
-    /// Answers since the limit grew.
-    answers: usize,
-    cut: Option<Instant>,
+    /// Requests that may be in flight now.
+    current: usize,
+    /// Permits to remove as soon as they are returned.
+    permits_to_remove: usize,
+    /// Responses since the limit last changed.
+    responses: usize,
+    /// The time of the last reduction.
+    reduced: Option<Instant>,
 }
 
-/// The right to have a request in flight.
+/// A permit to have a request in flight.
 #[derive(Debug)]
 pub(super) struct Permit {
-    limit: Arc<Limit>,
-    held: Option<OwnedSemaphorePermit>,
+    limit: Arc<RequestLimit>,
+    permit: Option<OwnedSemaphorePermit>,
 }
 
-impl Limit {
-    pub(super) fn new(most: usize) -> Limit {
-        let most = most.max(1);
-        let state = State { now: most, owed: 0, answers: 0, cut: None };
-        Limit { most, permits: Arc::new(Semaphore::new(most)), state: Mutex::new(state) }
+impl RequestLimit {
+    pub(super) fn new(max: usize) -> RequestLimit {
+        let max = max.max(1);
+        let state = State { current: max, permits_to_remove: 0, responses: 0, reduced: None };
+        RequestLimit { max, permits: Arc::new(Semaphore::new(max)), state: Mutex::new(state) }
     }
 
-    pub(super) fn most(&self) -> usize {
-        self.most
+    pub(super) fn max(&self) -> usize {
+        self.max
     }
 
-    /// Waits for its turn.
+    /// Waits for a permit.
     pub(super) async fn acquire(self: &Arc<Self>) -> Permit {
         // The semaphore is never closed.
-        let held = self.permits.clone().acquire_owned().await.ok();
-        Permit { limit: self.clone(), held }
+        let permit = self.permits.clone().acquire_owned().await.ok();
+        Permit { limit: self.clone(), permit }
     }
 
-    /// A permit if one is free.
+    /// Returns a permit if one is free.
     pub(super) fn try_acquire(self: &Arc<Self>) -> Option<Permit> {
-        let held = self.permits.clone().try_acquire_owned().ok()?;
-        Some(Permit { limit: self.clone(), held: Some(held) })
+        let permit = self.permits.clone().try_acquire_owned().ok()?;
+        Some(Permit { limit: self.clone(), permit: Some(permit) })
     }
 
-    /// Requests that may be in flight now.
+    /// Returns the current limit.
     #[cfg(test)]
-    fn now(&self) -> usize {
-        self.state.lock().unwrap().now
+    fn current(&self) -> usize {
+        self.state.lock().unwrap().current
     }
 }
 
 impl Permit {
-    /// The request was answered.
-    pub(super) fn answered(&self) {
+    /// Records that the request got a response, and lets the limit grow.
+    pub(super) fn record_response(&self) {
         let mut state = self.limit.state.lock().unwrap_or_else(PoisonError::into_inner);
-        if state.now == self.limit.most {
+        if state.current == self.limit.max {
             return;
         }
-        state.answers += 1;
-        if state.answers >= state.now {
-            state.answers = 0;
-            state.now += 1;
-            match state.owed {
+        state.responses += 1;
+        if state.responses >= state.current {
+            state.responses = 0;
+            state.current += 1;
+            match state.permits_to_remove {
                 0 => self.limit.permits.add_permits(1),
-                _ => state.owed -= 1,
+                _ => state.permits_to_remove -= 1,
             }
         }
     }
 
-    /// The store asked for fewer.
-    pub(super) fn throttled(&self) {
+    /// Records that the store asked for fewer requests, and halves the limit.
+    pub(super) fn record_refusal(&self) {
         let mut state = self.limit.state.lock().unwrap_or_else(PoisonError::into_inner);
-        if state.cut.is_some_and(|cut| cut.elapsed() < ONE_REFUSAL) {
+        if state.reduced.is_some_and(|time| time.elapsed() < REFUSAL_WINDOW) {
             return;
         }
-        let fewer = (state.now / 2).max(LEAST.min(self.limit.most));
-        let gone = self.limit.permits.forget_permits(state.now - fewer);
-        state.owed += state.now - fewer - gone;
-        (state.now, state.answers, state.cut) = (fewer, 0, Some(Instant::now()));
+        let fewer = (state.current / 2).max(MIN_REQUESTS.min(self.limit.max));
+        let removed = self.limit.permits.forget_permits(state.current - fewer);
+        state.permits_to_remove += state.current - fewer - removed;
+        (state.current, state.responses, state.reduced) = (fewer, 0, Some(Instant::now()));
     }
 }
 
 impl Drop for Permit {
     fn drop(&mut self) {
         let mut state = self.limit.state.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(held) = self.held.take()
-            && state.owed > 0
+        if let Some(permit) = self.permit.take()
+            && state.permits_to_remove > 0
         {
-            state.owed -= 1;
-            held.forget();
+            state.permits_to_remove -= 1;
+            permit.forget();
         }
     }
 }
@@ -113,29 +116,29 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_refusal_halves_it_and_answers_let_it_grow() {
+    fn a_refusal_halves_the_limit_and_responses_let_it_grow() {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         runtime.block_on(async {
-            let limit = Arc::new(Limit::new(16));
-            let mut held = Vec::new();
+            let limit = Arc::new(RequestLimit::new(16));
+            let mut permits = Vec::new();
             for _ in 0..16 {
-                held.push(limit.acquire().await);
+                permits.push(limit.acquire().await);
             }
             assert!(limit.try_acquire().is_none());
-            held[0].throttled();
-            held[1].throttled();
-            assert_eq!(limit.now(), 8, "refusals of one moment are one");
-            held.truncate(8);
-            assert!(limit.try_acquire().is_none(), "what came back is taken away");
-            held.truncate(7);
+            permits[0].record_refusal();
+            permits[1].record_refusal();
+            assert_eq!(limit.current(), 8, "simultaneous refusals count as one");
+            permits.truncate(8);
+            assert!(limit.try_acquire().is_none(), "returned permits are removed");
+            permits.truncate(7);
             assert!(limit.try_acquire().is_some());
-            (0..8).for_each(|_| held[0].answered());
-            assert_eq!(limit.now(), 9);
-            held.clear();
+            (0..8).for_each(|_| permits[0].record_response());
+            assert_eq!(limit.current(), 9);
+            permits.clear();
             let all: Vec<_> = std::iter::from_fn(|| limit.try_acquire()).collect();
             assert_eq!(all.len(), 9);
-            (0..1000).for_each(|_| all[0].answered());
-            assert_eq!(limit.now(), 16);
+            (0..1000).for_each(|_| all[0].record_response());
+            assert_eq!(limit.current(), 16);
         });
     }
 }

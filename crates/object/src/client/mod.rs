@@ -1,25 +1,26 @@
-//! What sends requests: no more at once than the store takes, again when they fail, twice when they are late.
+//! The client of a bucket: limits the requests in flight, retries failed ones, and hedges late ones.
 //!
-//! One client for all who read from a bucket in the same way: limits, times and connections are theirs together.
+//! All readers of a bucket with the same options share one client, and with it the limits, response times and
+//! connections.
 
 mod conditional;
 mod fault;
-mod late;
+mod hedging;
 mod limit;
 mod observed;
 mod version;
 
 pub(crate) use conditional::Created;
-pub(crate) use fault::{Fault, Why};
-pub(crate) use observed::Observing;
+pub(crate) use fault::{Cause, Fault};
+pub(crate) use observed::ObservingConnector;
 pub(crate) use version::Version;
 
 use crate::shaper::Shaper;
 use bathyal_store::Traffic;
 use bytes::Bytes;
 use futures_util::{StreamExt, TryStreamExt};
-use late::Late;
-use limit::Limit;
+use hedging::Hedging;
+use limit::RequestLimit;
 use object_store::multipart::MultipartStore;
 use object_store::path::Path as Key;
 use object_store::{
@@ -33,43 +34,43 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Times that a request is sent at most.
-const MOST_TRIES: u32 = 8;
-/// No request is sent again after this time.
-const MOST_TIME: Duration = Duration::from_secs(30);
-/// Mean wait before the second try; it doubles with each.
+/// The most attempts of a request.
+const MAX_ATTEMPTS: u32 = 8;
+/// The time after which a request is not retried any more.
+const MAX_RETRY_TIME: Duration = Duration::from_secs(30);
+/// The mean wait before the second attempt; it doubles with each.
 const FIRST_WAIT: Duration = Duration::from_millis(50);
-/// Longest mean wait.
-const LONGEST_WAIT: Duration = Duration::from_secs(3);
-/// Objects that are deleted at once.
-const DELETED_AT_ONCE: usize = 16;
+/// The longest mean wait.
+const MAX_WAIT: Duration = Duration::from_secs(3);
+/// The number of objects that are deleted concurrently.
+const CONCURRENT_DELETES: usize = 16;
 
-/// A store, and the half of its interface that large objects are written through.
-pub(crate) struct Connected {
+/// A store, with its interface for multipart uploads.
+pub(crate) struct ConnectedStore {
     pub(crate) store: Arc<dyn ObjectStore>,
     pub(crate) multipart: Arc<dyn MultipartStore>,
-    /// Names the store among all others.
+    /// Identifies the store among all stores.
     pub(crate) identity: String,
 }
 
-/// How requests are sent.
+/// Options for sending requests.
 #[derive(Debug, Clone)]
-pub(crate) struct Sending {
-    /// Requests in flight at most.
-    pub(crate) most_requests: usize,
-    /// Whether one that is late is sent a second time.
+pub(crate) struct SendOptions {
+    /// The most requests in flight.
+    pub(crate) max_requests: usize,
+    /// True if late requests are hedged.
     pub(crate) hedge: bool,
-    /// What makes the store slower.
+    /// Delays requests, to emulate a slower store.
     pub(crate) shaper: Option<Arc<Shaper>>,
 }
 
-/// See the module's description.
+/// A client of a bucket; see the module's description.
 pub struct Client {
-    connected: Connected,
+    connected: ConnectedStore,
     provider: &'static str,
     shaper: Option<Arc<Shaper>>,
-    limit: Arc<Limit>,
-    late: Late,
+    limit: Arc<RequestLimit>,
+    hedging: Hedging,
 }
 
 impl std::fmt::Debug for Client {
@@ -79,35 +80,35 @@ impl std::fmt::Debug for Client {
 }
 
 impl Client {
-    pub(crate) fn new(connected: Connected, provider: &'static str, sending: Sending) -> Client {
-        let limit = Arc::new(Limit::new(sending.most_requests));
-        let late = Late::new(sending.hedge);
-        Client { connected, provider, shaper: sending.shaper, limit, late }
+    pub(crate) fn new(connected: ConnectedStore, provider: &'static str, sending: SendOptions) -> Client {
+        let limit = Arc::new(RequestLimit::new(sending.max_requests));
+        let hedging = Hedging::new(sending.hedge);
+        Client { connected, provider, shaper: sending.shaper, limit, hedging }
     }
 
-    /// Whose interface it speaks.
+    /// Returns the name of the provider.
     pub fn provider(&self) -> &'static str {
         self.provider
     }
 
-    /// What names its store among all others.
+    /// Returns the text that identifies its store among all stores.
     pub(crate) fn identity(&self) -> &str {
         &self.connected.identity
     }
 
-    /// Whether its store is made slower than it is.
+    /// Returns the shaper, if its store is emulated as a slower one.
     pub fn shaper(&self) -> Option<&Arc<Shaper>> {
         self.shaper.as_ref()
     }
 
-    /// Requests in flight at most.
-    pub fn most_requests(&self) -> usize {
-        self.limit.most()
+    /// Returns the most requests in flight.
+    pub fn max_requests(&self) -> usize {
+        self.limit.max()
     }
 
-    /// Median time to the first byte of the latest answers; `None` before there are some.
+    /// Returns the median time to the first byte of recent responses; `None` before the first one.
     pub fn first_byte(&self) -> Option<Duration> {
-        self.late.median()
+        self.hedging.median()
     }
 
     pub(crate) fn store(&self) -> &dyn ObjectStore {
@@ -118,7 +119,7 @@ impl Client {
         self.connected.multipart.as_ref()
     }
 
-    /// The bytes of `range`, which lies within the object, of the version that was seen first.
+    /// Reads the bytes of `range`, which must lie within the object, of the given version.
     pub(crate) async fn range(
         &self,
         key: &Key,
@@ -129,27 +130,32 @@ impl Client {
         if range.is_empty() {
             return Ok(Bytes::new());
         }
-        let request = || self.again(traffic, || self.hedged(key, range.clone(), version, traffic));
+        let request =
+            || self.with_retries(traffic, || self.fetch_hedged(key, range.clone(), version, traffic));
         match request().await {
-            Err(fault) if fault.why == Why::Changed && self.adopt(key, version, traffic).await? => {
+            Err(fault)
+                if fault.cause == Cause::Changed && self.accept_version(key, version, traffic).await? =>
+            {
                 request().await
             }
-            answer => answer,
+            response => response,
         }
     }
 
-    /// Asks which version is there, where it is not the one that was recorded and none was read yet: tools that copy a bucket
-    /// change what versions are called. Whether it is worth asking for the range again.
-    async fn adopt(&self, key: &Key, version: &Version, traffic: &Traffic) -> Result<bool, Fault> {
-        if let Some(known) = version.is_adopted() {
-            return Ok(known);
+    /// Requests the current version if a version is recorded and none was read yet, and accepts it if it has
+    /// the recorded length: tools that copy a bucket change entity tags. Returns true if the range is worth
+    /// requesting again.
+    async fn accept_version(&self, key: &Key, version: &Version, traffic: &Traffic) -> Result<bool, Fault> {
+        if let Some(reads_other) = version.reads_other_version() {
+            return Ok(reads_other);
         }
-        let there = self.head(key, traffic).await?;
-        Ok(version.adopt(&there))
+        let current = self.head(key, traffic).await?;
+        Ok(version.accept_current(&current))
     }
 
-    /// Sends a request, and a second one if the first is late, or at once where that is allowed; the first answer counts.
-    async fn hedged(
+    /// Sends a request, and a second one if the first is late, or at once if that is allowed. Returns the
+    /// first successful response.
+    async fn fetch_hedged(
         &self,
         key: &Key,
         range: Range<u64>,
@@ -158,28 +164,28 @@ impl Client {
     ) -> Result<Bytes, Fault> {
         let fetch = || self.fetch(key, Some(range.clone()), version, traffic);
         let mut first = pin!(fetch());
-        let at_once = self.late.may_send_twice(range.end - range.start);
+        let at_once = self.hedging.may_send_twice(range.end - range.start);
         if !at_once {
-            let Some(patience) = self.late.patience() else { return first.await };
+            let Some(delay) = self.hedging.hedge_delay() else { return first.await };
             tokio::select! {
-                answer = &mut first => return answer,
-                () = tokio::time::sleep(patience) => {}
+                response = &mut first => return response,
+                () = tokio::time::sleep(delay) => {}
             }
         }
-        let may = at_once || self.late.may_hedge();
-        let Some(_permit) = may.then(|| self.limit.try_acquire()).flatten() else {
+        let may_hedge = at_once || self.hedging.may_hedge();
+        let Some(_permit) = may_hedge.then(|| self.limit.try_acquire()).flatten() else {
             return first.await;
         };
-        traffic.hedged();
+        traffic.count_hedge();
         let mut second = pin!(fetch());
         tokio::select! {
-            answer = &mut first => match answer {
+            response = &mut first => match response {
                 Ok(bytes) => Ok(bytes),
                 Err(_) => second.await,
             },
-            answer = &mut second => match answer {
+            response = &mut second => match response {
                 Ok(bytes) => {
-                    traffic.hedge_won();
+                    traffic.count_hedge_won();
                     Ok(bytes)
                 }
                 Err(_) => first.await,
@@ -187,7 +193,7 @@ impl Client {
         }
     }
 
-    /// One request for a range, or for the whole object.
+    /// Sends one request for a range, or for the whole object.
     async fn fetch(
         &self,
         key: &Key,
@@ -195,7 +201,7 @@ impl Client {
         version: &Version,
         traffic: &Traffic,
     ) -> Result<Bytes, Fault> {
-        traffic.sent();
+        traffic.count_request();
         let began = Instant::now();
         self.wait_for_first_byte().await?;
         let options = GetOptions {
@@ -203,13 +209,13 @@ impl Client {
             if_match: version.etag().map(str::to_owned),
             ..GetOptions::default()
         };
-        let (answer, seen) = observe(self.store().get_opts(key, options)).await;
-        let answer = answer.map_err(|error| Fault::of(&error, seen))?;
-        version.check(&answer.meta)?;
-        self.late.took(began.elapsed());
-        let wanted = range.map_or(answer.meta.size, |range| range.end - range.start);
-        let (body, seen) = observe(collect(answer.into_stream(), wanted, traffic)).await;
-        let bytes = body.map_err(|error| Fault::of(&error, seen))?;
+        let (response, error_response) = observe(self.store().get_opts(key, options)).await;
+        let response = response.map_err(|error| Fault::from_error(&error, error_response))?;
+        version.check(&response.meta)?;
+        self.hedging.record(began.elapsed());
+        let wanted = range.map_or(response.meta.size, |range| range.end - range.start);
+        let (body, error_response) = observe(collect(response.into_stream(), wanted, traffic)).await;
+        let bytes = body.map_err(|error| Fault::from_error(&error, error_response))?;
         if bytes.len() as u64 != wanted {
             return Err(Fault::short(bytes.len() as u64, wanted));
         }
@@ -226,26 +232,26 @@ impl Client {
         }
     }
 
-    /// A whole object.
+    /// Reads a whole object.
     pub(crate) async fn get(&self, key: &Key, traffic: &Traffic) -> Result<Bytes, Fault> {
         let version = Version::default();
-        self.again(traffic, || self.fetch(key, None, &version, traffic)).await
+        self.with_retries(traffic, || self.fetch(key, None, &version, traffic)).await
     }
 
-    /// The same, asked for once: of one that can be done without.
+    /// Reads a whole object without retries; for an object that is optional.
     pub(crate) async fn get_once(&self, key: &Key, traffic: &Traffic) -> Result<Bytes, Fault> {
         let _permit = self.limit.acquire().await;
         self.fetch(key, None, &Version::default(), traffic).await
     }
 
-    /// Puts `bytes` under `key`, in the place of whatever is there. Returns the store's name of the version.
+    /// Writes `bytes` to the object `key`, replacing any old one. Returns the entity tag.
     pub(crate) async fn put(
         &self,
         key: &Key,
         bytes: Bytes,
         traffic: &Traffic,
     ) -> Result<Option<String>, Fault> {
-        self.again(traffic, || self.put_once(key, bytes.clone(), PutMode::Overwrite, traffic)).await
+        self.with_retries(traffic, || self.put_once(key, bytes.clone(), PutMode::Overwrite, traffic)).await
     }
 
     async fn put_once(
@@ -256,89 +262,96 @@ impl Client {
         traffic: &Traffic,
     ) -> Result<Option<String>, Fault> {
         let put = self.store().put_opts(key, bytes.into(), PutOptions::from(mode));
-        self.once(traffic, put).await.map(|done| done.e_tag)
+        self.send_once(traffic, put).await.map(|done| done.e_tag)
     }
 
-    /// Any one request.
-    pub(crate) async fn once<T>(
+    /// Sends one request of any kind, without retries.
+    pub(crate) async fn send_once<T>(
         &self,
         traffic: &Traffic,
         request: impl Future<Output = object_store::Result<T>>,
     ) -> Result<T, Fault> {
-        traffic.sent();
+        traffic.count_request();
         self.wait_for_first_byte().await?;
-        let (answer, seen) = observe(request).await;
-        answer.map_err(|error| Fault::of(&error, seen))
+        let (response, error_response) = observe(request).await;
+        response.map_err(|error| Fault::from_error(&error, error_response))
     }
 
-    /// What the store says of an object.
+    /// Reads the metadata of an object.
     pub(crate) async fn head(&self, key: &Key, traffic: &Traffic) -> Result<ObjectMeta, Fault> {
-        self.again(traffic, || self.once(traffic, self.store().head(key))).await
+        self.with_retries(traffic, || self.send_once(traffic, self.store().head(key))).await
     }
 
-    /// All objects whose keys begin with the folder `prefix`, in order.
+    /// Lists all objects below the folder `prefix`, sorted.
     pub(crate) async fn list(&self, prefix: &Key, traffic: &Traffic) -> Result<Vec<ObjectMeta>, Fault> {
-        let mut found: Vec<ObjectMeta> =
-            self.again(traffic, || self.once(traffic, self.store().list(Some(prefix)).try_collect())).await?;
+        let mut found: Vec<ObjectMeta> = self
+            .with_retries(traffic, || self.send_once(traffic, self.store().list(Some(prefix)).try_collect()))
+            .await?;
         found.sort_by(|a, b| a.location.cmp(&b.location));
         Ok(found)
     }
 
-    /// The folders and objects directly below the folder `prefix`.
+    /// Lists the folders and objects directly below the folder `prefix`.
     pub(crate) async fn children(&self, prefix: &Key, traffic: &Traffic) -> Result<ListResult, Fault> {
-        self.again(traffic, || self.once(traffic, self.store().list_with_delimiter(Some(prefix)))).await
+        self.with_retries(traffic, || self.send_once(traffic, self.store().list_with_delimiter(Some(prefix))))
+            .await
     }
 
-    /// Removes objects; those that are not there are no error.
+    /// Removes objects; missing ones are no error.
     pub(crate) async fn delete(&self, keys: Vec<Key>, traffic: &Traffic) -> Result<(), Fault> {
-        let each = |key: Key| async move {
-            match self.again(traffic, || self.once(traffic, self.store().delete(&key))).await {
-                Err(fault) if fault.why == Why::Gone => Ok(()),
+        let delete_one = |key: Key| async move {
+            match self.with_retries(traffic, || self.send_once(traffic, self.store().delete(&key))).await {
+                Err(fault) if fault.cause == Cause::Gone => Ok(()),
                 other => other,
             }
         };
-        futures_util::stream::iter(keys).map(each).buffer_unordered(DELETED_AT_ONCE).try_collect().await
+        futures_util::stream::iter(keys)
+            .map(delete_one)
+            .buffer_unordered(CONCURRENT_DELETES)
+            .try_collect()
+            .await
     }
 
-    /// Sends a request until it succeeds, fails for good, or has failed too often.
-    pub(crate) async fn again<T, F: Future<Output = Result<T, Fault>>>(
+    /// Sends a request until it succeeds, fails permanently, or has failed too often.
+    pub(crate) async fn with_retries<T, F: Future<Output = Result<T, Fault>>>(
         &self,
         traffic: &Traffic,
         mut request: impl FnMut() -> F,
     ) -> Result<T, Fault> {
         let began = Instant::now();
-        let mut tries = 1;
+        let mut attempts = 1;
         loop {
             let permit = self.limit.acquire().await;
             let fault = match request().await {
-                Ok(answer) => {
-                    permit.answered();
-                    return Ok(answer);
+                Ok(response) => {
+                    permit.record_response();
+                    return Ok(response);
                 }
                 Err(fault) => fault,
             };
-            if fault.why == Why::Throttled {
-                traffic.throttled();
-                permit.throttled();
+            if fault.cause == Cause::Throttled {
+                traffic.count_refusal();
+                permit.record_refusal();
             }
             drop(permit);
-            if !fault.may_pass() || tries >= MOST_TRIES || began.elapsed() > MOST_TIME {
-                return Err(fault.after(tries));
+            if !fault.may_pass() || attempts >= MAX_ATTEMPTS || began.elapsed() > MAX_RETRY_TIME {
+                return Err(fault.after(attempts));
             }
-            tokio::time::sleep(wait_before(tries)).await;
-            traffic.retried();
-            tries += 1;
+            tokio::time::sleep(wait_before(attempts)).await;
+            traffic.count_retry();
+            attempts += 1;
         }
     }
 }
 
-/// A wait before the next try, anywhere up to twice its mean, so that those who failed together do not come back together.
-fn wait_before(tries: u32) -> Duration {
-    let mean = FIRST_WAIT.saturating_mul(1 << (tries - 1).min(10)).min(LONGEST_WAIT);
+/// Returns a random wait before the next attempt, up to twice its mean, so that requests that failed together
+/// are not retried together.
+fn wait_before(attempts: u32) -> Duration {
+    let mean = FIRST_WAIT.saturating_mul(1 << (attempts - 1).min(10)).min(MAX_WAIT);
     mean.mul_f64(rand::rng().random_range(0.0..2.0))
 }
 
-/// The bytes of a body; no more of them than were wanted, and one.
+/// Collects the bytes of a body, and stops once there are more than `wanted`.
 async fn collect(
     mut body: futures_util::stream::BoxStream<'static, object_store::Result<Bytes>>,
     wanted: u64,
@@ -346,7 +359,7 @@ async fn collect(
 ) -> object_store::Result<Bytes> {
     let mut all = Vec::new();
     while let Some(part) = body.try_next().await? {
-        traffic.received(part.len() as u64);
+        traffic.count_received(part.len() as u64);
         if all.is_empty() && part.len() as u64 == wanted {
             return Ok(part);
         }

@@ -1,4 +1,4 @@
-//! What a store answered, seen below the library that hides it: the status and the store's own words.
+//! The status and message of failed responses, recorded below the library, which hides them.
 
 use http_body_util::BodyExt;
 use object_store::ClientOptions;
@@ -9,24 +9,24 @@ use object_store::client::{
 use std::cell::RefCell;
 use std::future::Future;
 
-/// An answer that was none of success.
+/// A response with an error status.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Observed {
-    /// The status of HTTP.
+pub(super) struct ErrorResponse {
+    /// The HTTP status.
     pub(super) status: u16,
-    /// The store's word for it, such as `SlowDown`; empty if it has none.
+    /// The store's error code, such as `SlowDown`; empty if there is none.
     pub(super) code: String,
-    /// The store's sentence; empty if it has none.
+    /// The store's message; empty if there is none.
     pub(super) message: String,
 }
 
 tokio::task_local! {
-    /// The last such answer of this task.
-    static LAST: RefCell<Option<Observed>>;
+    /// The last error response of this task.
+    static LAST: RefCell<Option<ErrorResponse>>;
 }
 
-/// Runs `request` and says what the last failure was that it met on its way.
-pub(super) async fn observe<T>(request: impl Future<Output = T>) -> (T, Option<Observed>) {
+/// Runs `request`. Returns its result and the last error response that it received.
+pub(super) async fn observe<T>(request: impl Future<Output = T>) -> (T, Option<ErrorResponse>) {
     LAST.scope(RefCell::new(None), async {
         let result = request.await;
         (result, LAST.with(|last| last.borrow_mut().take()))
@@ -34,11 +34,11 @@ pub(super) async fn observe<T>(request: impl Future<Output = T>) -> (T, Option<O
     .await
 }
 
-/// Connects as usual, and looks at the answers.
+/// A connector that records error responses.
 #[derive(Debug)]
-pub(crate) struct Observing;
+pub(crate) struct ObservingConnector;
 
-impl HttpConnector for Observing {
+impl HttpConnector for ObservingConnector {
     fn connect(&self, options: &ClientOptions) -> object_store::Result<HttpClient> {
         let inner = ReqwestConnector::default().connect(options)?;
         Ok(HttpClient::new(Service(inner)))
@@ -57,18 +57,18 @@ impl HttpService for Service {
             return Ok(response);
         }
         let (parts, body) = response.into_parts();
-        // What of it does not come is not needed to know the status.
+        // If the body cannot be read, the status is recorded alone.
         let bytes = body.collect().await.map(|body| body.to_bytes()).unwrap_or_default();
         let text = String::from_utf8_lossy(&bytes);
-        let told = |name| element(&text, name).unwrap_or_default();
-        let seen = Observed { status: status.as_u16(), code: told("Code"), message: told("Message") };
-        // Outside of `observe` nobody asks.
-        let _ = LAST.try_with(|last| *last.borrow_mut() = Some(seen));
+        let field = |name| element(&text, name).unwrap_or_default();
+        let error = ErrorResponse { status: status.as_u16(), code: field("Code"), message: field("Message") };
+        // This fails outside of `observe`, where the error response is not needed.
+        let _ = LAST.try_with(|last| *last.borrow_mut() = Some(error));
         Ok(HttpResponse::from_parts(parts, HttpResponseBody::from(bytes)))
     }
 }
 
-/// The text of the first XML element `name`, without line breaks.
+/// Returns the text of the first XML element `name`, without line breaks and with at most 400 characters.
 fn element(text: &str, name: &str) -> Option<String> {
     let (_, rest) = text.split_once(&format!("<{name}>"))?;
     let (inner, _) = rest.split_once(&format!("</{name}>"))?;
@@ -80,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_are_found_in_answers() {
+    fn elements_are_found_in_responses() {
         let text = "<?xml?><Error><Code>SlowDown</Code><Message>Please\nreduce</Message></Error>";
         assert_eq!(
             (element(text, "Code").as_deref(), element(text, "Message").as_deref()),

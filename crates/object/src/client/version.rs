@@ -1,26 +1,29 @@
-//! Versions of an object: which one is read.
+//! The version of an object that is read.
 
 use super::Fault;
 use object_store::ObjectMeta;
 use std::sync::OnceLock;
 
-/// Which version of an object is read: the one that was recorded when it was written or, where none was, that was seen first.
+/// The version of an object to read: the version that was recorded when the object was written or, without a
+/// record, the first version that was seen.
 #[derive(Debug, Default)]
 pub(crate) struct Version {
-    /// What it was called when it was written.
+    /// The entity tag from when the object was written.
     recorded: Option<String>,
-    /// Of the whole object, where it is known before it is seen.
+    /// The length of the whole object in bytes, if it is recorded.
     len: Option<u64>,
+    /// The entity tag of the first response.
     seen: OnceLock<String>,
 }
 
 impl Version {
-    /// The one of `len` bytes, which the store called `etag` when they were written.
+    /// Makes the version of `len` bytes, to which the store gave the entity tag `etag` when they were
+    /// written.
     pub(crate) fn recorded(etag: Option<String>, len: u64) -> Version {
         Version { recorded: etag, len: Some(len), seen: OnceLock::new() }
     }
 
-    /// Refuses an answer of another version than those before.
+    /// Returns an error if a response is of another version than the earlier ones.
     pub(super) fn check(&self, meta: &ObjectMeta) -> Result<(), Fault> {
         if self.len.is_some_and(|len| len != meta.size) {
             return Err(Fault::changed());
@@ -33,13 +36,14 @@ impl Version {
         if self.seen.get_or_init(|| found.clone()) == found { Ok(()) } else { Err(Fault::changed()) }
     }
 
-    /// What tells this version from others, once that is known.
+    /// Returns the entity tag of this version, once it is known.
     pub(crate) fn etag(&self) -> Option<&str> {
         self.seen.get().or(self.recorded.as_ref()).map(String::as_str)
     }
 
-    /// Whether another version than the recorded one is read; `None` if none was read yet, and one was recorded.
-    pub(super) fn is_adopted(&self) -> Option<bool> {
+    /// Returns true if another version than the recorded one is read; `None` if a version is recorded and
+    /// none was read yet.
+    pub(super) fn reads_other_version(&self) -> Option<bool> {
         match (&self.recorded, self.seen.get()) {
             (Some(etag), Some(seen)) => Some(etag != seen),
             (Some(_), None) => None,
@@ -47,10 +51,11 @@ impl Version {
         }
     }
 
-    /// Reads what is there from now on, if that is as long as what was written. Whether it is read.
-    pub(super) fn adopt(&self, there: &ObjectMeta) -> bool {
-        match (&self.recorded, &there.e_tag) {
-            (Some(_), Some(etag)) if self.len == Some(there.size) => {
+    /// Accepts the store's current version from now on, if its length equals the recorded one. Returns true
+    /// if it is the version that is read.
+    pub(super) fn accept_current(&self, current: &ObjectMeta) -> bool {
+        match (&self.recorded, &current.e_tag) {
+            (Some(_), Some(etag)) if self.len == Some(current.size) => {
                 self.seen.get_or_init(|| etag.clone()) == etag
             }
             _ => false,

@@ -1,14 +1,14 @@
-//! Credentials, region and endpoint from `~/.aws`, as far as they are written there.
+//! Reads credentials, region and endpoint from the files in `~/.aws`.
 
 use bathyal_store::StoreError;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-/// What a profile says, by the keys that a store knows.
+/// The values of a profile, by the keys of the store's library.
 pub(super) type Profile = BTreeMap<&'static str, String>;
 
-/// Keys of the files, and what a store calls them.
+/// The keys of the files, and those of the store's library.
 const KEYS: [(&str, &str); 5] = [
     ("aws_access_key_id", "aws_access_key_id"),
     ("aws_secret_access_key", "aws_secret_access_key"),
@@ -16,16 +16,17 @@ const KEYS: [(&str, &str); 5] = [
     ("region", "aws_region"),
     ("endpoint_url", "aws_endpoint"),
 ];
-/// Ways to credentials that are not written in the files.
-const ELSEWHERE: [&str; 4] = ["sso_session", "sso_start_url", "role_arn", "credential_process"];
+/// Keys of profiles whose credentials are not in the files, which are not supported.
+const UNSUPPORTED_KEYS: [&str; 4] = ["sso_session", "sso_start_url", "role_arn", "credential_process"];
 
-/// The profile `named`, or of `AWS_PROFILE`, or `default`. Empty where nobody named one and there is none.
+/// Reads the profile `named`, or that of `AWS_PROFILE`, or `default`. Returns an empty profile if none was
+/// named and there is no `default`.
 pub(super) fn read(named: Option<&str>) -> Result<Profile, StoreError> {
     let environment = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
     let home = environment("HOME").map(PathBuf::from);
     let file = |variable: &str, name: &str| {
-        let beside_home = || home.as_ref().map(|home| home.join(".aws").join(name));
-        environment(variable).map(PathBuf::from).or_else(beside_home)
+        let default_path = || home.as_ref().map(|home| home.join(".aws").join(name));
+        environment(variable).map(PathBuf::from).or_else(default_path)
     };
     let files = [file("AWS_CONFIG_FILE", "config"), file("AWS_SHARED_CREDENTIALS_FILE", "credentials")];
     let named = named.map(OsString::from).or_else(|| environment("AWS_PROFILE"));
@@ -36,32 +37,32 @@ pub(super) fn read(named: Option<&str>) -> Result<Profile, StoreError> {
     }
     if found.is_empty() && named.is_some() {
         return Err(StoreError::Address(format!(
-            "there is no profile '{name}' in ~/.aws/config or ~/.aws/credentials; name one that is there"
+            "there is no profile '{name}' in ~/.aws/config or ~/.aws/credentials; choose one that exists"
         )));
     }
     let profile: Profile =
-        KEYS.iter().filter_map(|(key, ours)| Some((*ours, found.get(*key)?.clone()))).collect();
-    let elsewhere = ELSEWHERE.iter().find(|key| found.contains_key(**key));
-    match elsewhere {
+        KEYS.iter().filter_map(|(key, store_key)| Some((*store_key, found.get(*key)?.clone()))).collect();
+    let unsupported = UNSUPPORTED_KEYS.iter().find(|key| found.contains_key(**key));
+    match unsupported {
         Some(key) if named.is_some() && !profile.contains_key("aws_access_key_id") => {
             Err(StoreError::Address(format!(
-                "profile '{name}' has its credentials by {key}, which is not followed here: put them into the environment first, \
-                 by `eval \"$(aws configure export-credentials --profile {name} --format env)\"`"
+                "profile '{name}' gets its credentials by {key}, which is not supported: export them to the environment first, \
+                 with `eval \"$(aws configure export-credentials --profile {name} --format env)\"`"
             )))
         }
         _ => Ok(profile),
     }
 }
 
-/// Adds what the section of profile `name` in the file at `path` says.
+/// Adds the values in the section of profile `name` of the file at `path`.
 fn read_file(path: &Path, name: &str, found: &mut BTreeMap<String, String>) {
     let Ok(text) = std::fs::read_to_string(path) else { return };
-    let mut here = false;
+    let mut in_section = false;
     for line in text.lines().map(str::trim).filter(|line| !line.starts_with(['#', ';'])) {
         if let Some(section) = line.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) {
             let section = section.trim();
-            here = section.strip_prefix("profile ").unwrap_or(section).trim() == name;
-        } else if here && let Some((key, value)) = line.split_once('=') {
+            in_section = section.strip_prefix("profile ").unwrap_or(section).trim() == name;
+        } else if in_section && let Some((key, value)) = line.split_once('=') {
             found.insert(key.trim().to_ascii_lowercase(), value.trim().to_owned());
         }
     }
@@ -72,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sections_are_told_apart() {
+    fn only_the_section_of_the_profile_is_read() {
         let file = tempfile::NamedTempFile::new().unwrap();
         let text = "[default]\nregion = a\n# aws_access_key_id = no\n[profile other]\nregion=b\naws_access_key_id = KEY\n";
         std::fs::write(file.path(), text).unwrap();

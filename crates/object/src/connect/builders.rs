@@ -1,9 +1,9 @@
-//! The stores of each provider, told what the environment, profiles and options say, and shared by all who mean the same one.
+//! Makes the client of a store from its address, options, environment and profile. Equal clients are shared.
 
 use super::aws_profile;
 use super::options::StoreOptions;
 use super::url::{ObjectUrl, Provider};
-use crate::client::{Client, Connected, Observing};
+use crate::client::{Client, ConnectedStore, ObservingConnector};
 use bathyal_store::StoreError;
 use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey};
 use object_store::azure::{AzureConfigKey, MicrosoftAzureBuilder};
@@ -16,21 +16,21 @@ use std::str::FromStr;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
-/// Time for a connection: one that takes longer is tried again.
-const CONNECT_TIME: Duration = Duration::from_secs(5);
-/// Time without any byte of an answer.
-const READ_TIME: Duration = Duration::from_secs(10);
-/// Time for a whole answer: a large range over a slow link.
-const WHOLE_TIME: Duration = Duration::from_secs(60);
-/// Connections are kept for reuse as long as most servers keep them.
-const IDLE_TIME: Duration = Duration::from_secs(60);
+/// The longest time to connect; a slower connection is tried again.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// The longest time without any byte of a response.
+const READ_TIMEOUT: Duration = Duration::from_secs(10);
+/// The longest time for a whole response, such as a large range over a slow link.
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(60);
+/// The time for which idle connections are kept; most servers keep them as long.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// The store of `memory://`: one for the process.
+/// The store of `memory://`, one per process.
 static MEMORY: LazyLock<Arc<InMemory>> = LazyLock::new(Arc::default);
-/// Clients that somebody has, by what they were made from.
+/// The clients in use, by the fingerprint of their parameters.
 static CLIENTS: LazyLock<Mutex<BTreeMap<u64, Weak<Client>>>> = LazyLock::new(Mutex::default);
 
-/// The client for the bucket of `url`.
+/// Returns the client for the bucket of `url`, which is shared with all callers with the same parameters.
 pub(crate) fn connect(url: &ObjectUrl, options: &StoreOptions) -> Result<Arc<Client>, StoreError> {
     let key = fingerprint(url, options);
     let mut clients = CLIENTS.lock().unwrap_or_else(PoisonError::into_inner);
@@ -38,9 +38,9 @@ pub(crate) fn connect(url: &ObjectUrl, options: &StoreOptions) -> Result<Arc<Cli
     if let Some(client) = clients.get(&key).and_then(Weak::upgrade) {
         return Ok(client);
     }
-    // Whoever installed one before has a reason.
+    // A provider that was installed before is kept.
     let _ = rustls::crypto::ring::default_provider().install_default();
-    // Its timers and connections belong to the runtime that it is made in.
+    // The client's timers and connections belong to the runtime that it is made in.
     let runtime = crate::runtime::runtime()?;
     let _inside = runtime.enter();
     let connected = match url.provider {
@@ -49,26 +49,26 @@ pub(crate) fn connect(url: &ObjectUrl, options: &StoreOptions) -> Result<Arc<Cli
         Provider::Azure => azure(url, options)?,
         Provider::Memory => {
             refuse_all(options)?;
-            both(MEMORY.clone(), url, [])
+            connected_store(MEMORY.clone(), url, [])
         }
     };
-    let client = Arc::new(Client::new(connected, url.provider.name(), options.sending()));
+    let client = Arc::new(Client::new(connected, url.provider.name(), options.send_options()));
     clients.insert(key, Arc::downgrade(&client));
     Ok(client)
 }
 
-/// A store of which `more` names the place beside its address.
-fn both<S: ObjectStore + MultipartStore>(
+/// Wraps a store. `more` are settings that, with the address, identify the store.
+fn connected_store<S: ObjectStore + MultipartStore>(
     store: Arc<S>,
     url: &ObjectUrl,
     more: impl IntoIterator<Item = Option<String>>,
-) -> Connected {
+) -> ConnectedStore {
     let more: Vec<String> = more.into_iter().map(Option::unwrap_or_default).collect();
     let identity = format!("{} {more:?}", url.root);
-    Connected { store: store.clone(), multipart: store, identity }
+    ConnectedStore { store: store.clone(), multipart: store, identity }
 }
 
-/// What tells one client from another: bucket, options, environment and process.
+/// Hashes the parameters of a client: bucket, options, environment and process.
 fn fingerprint(url: &ObjectUrl, options: &StoreOptions) -> u64 {
     let mut environment: Vec<(String, String)> = std::env::vars_os()
         .filter_map(|(key, value)| Some((key.into_string().ok()?, value.into_string().ok()?)))
@@ -77,9 +77,9 @@ fn fingerprint(url: &ObjectUrl, options: &StoreOptions) -> u64 {
     environment.sort();
     let values: Vec<_> = options.values().collect();
     let shaper = options.shaper.as_ref().map(|shaper| Arc::as_ptr(shaper) as usize);
-    let (most, hedge) = (options.most_requests(), options.no_hedge);
+    let (max_requests, no_hedge) = (options.max_requests(), options.no_hedge);
     let all = format!(
-        "{}\0{values:?}\0{environment:?}\0{:?}\0{shaper:?}\0{most}\0{hedge}\0{}",
+        "{}\0{values:?}\0{environment:?}\0{:?}\0{shaper:?}\0{max_requests}\0{no_hedge}\0{}",
         url.root,
         options.profile,
         std::process::id()
@@ -90,21 +90,22 @@ fn fingerprint(url: &ObjectUrl, options: &StoreOptions) -> u64 {
 fn client_options() -> ClientOptions {
     ClientOptions::new()
         .with_http1_only()
-        .with_connect_timeout(CONNECT_TIME)
-        .with_read_timeout(READ_TIME)
-        .with_timeout(WHOLE_TIME)
-        .with_pool_idle_timeout(IDLE_TIME)
+        .with_connect_timeout(CONNECT_TIMEOUT)
+        .with_read_timeout(READ_TIMEOUT)
+        .with_timeout(RESPONSE_TIMEOUT)
+        .with_pool_idle_timeout(IDLE_TIMEOUT)
         .with_pool_max_idle_per_host(usize::MAX)
-        // A store that does not know what it holds may compress it, and unpacks megabytes for each range (SeaweedFS).
+        // A store may compress objects of unknown type, and then decompress megabytes for each range
+        // (SeaweedFS).
         .with_default_content_type("application/octet-stream")
 }
 
-/// No retries: the client makes them, and counts them.
+/// Disables the library's retries: the client retries and counts requests itself.
 fn retries() -> RetryConfig {
     RetryConfig { max_retries: 0, ..RetryConfig::default() }
 }
 
-/// The environment's variables of a provider, as keys and values.
+/// Returns the environment variables of a provider as keys and values.
 fn environment(prefix: &'static str) -> impl Iterator<Item = (String, String)> {
     std::env::vars_os().filter_map(move |(key, value)| {
         let key = key.into_string().ok()?.to_ascii_lowercase();
@@ -112,8 +113,8 @@ fn environment(prefix: &'static str) -> impl Iterator<Item = (String, String)> {
     })
 }
 
-/// Keys and values in the order in which they are said: what comes later counts. Of the environment those that are no
-/// options are passed over; of the options they are refused.
+/// Returns the settings in the order `before`, environment, options; later ones take precedence. Unknown keys
+/// are skipped in the environment and refused in the options.
 fn settings<K: FromStr>(
     prefix: &'static str,
     before: impl IntoIterator<Item = (&'static str, String)>,
@@ -121,8 +122,8 @@ fn settings<K: FromStr>(
     provider: Provider,
 ) -> Result<Vec<(K, String)>, StoreError> {
     let before = before.into_iter().filter_map(|(key, value)| Some((key.parse().ok()?, value)));
-    let of_environment = environment(prefix).filter_map(|(key, value)| Some((key.parse().ok()?, value)));
-    let mut all: Vec<(K, String)> = before.chain(of_environment).collect();
+    let from_environment = environment(prefix).filter_map(|(key, value)| Some((key.parse().ok()?, value)));
+    let mut all: Vec<(K, String)> = before.chain(from_environment).collect();
     for (key, value) in options.values() {
         let known = key.parse().map_err(|_| unknown(key, provider))?;
         all.push((known, value.to_owned()));
@@ -132,7 +133,7 @@ fn settings<K: FromStr>(
 
 fn unknown(key: &str, provider: Provider) -> StoreError {
     StoreError::Address(format!(
-        "store option {key}: a store of {}:// has no such option; it is named as in the environment (aws_region, \
+        "store option {key}: a store of {}:// has no such option; use the name of an environment variable (aws_region, \
          azure_storage_account_name, google_service_account, ...), or one of max_requests, hedge, scratch, profile, \
          price_reads, price_gigabyte, cache, cache_memory, cache_disk, cache_policy, emulate",
         provider.name()
@@ -144,26 +145,27 @@ fn refuse_all(options: &StoreOptions) -> Result<(), StoreError> {
 }
 
 fn refused(url: &ObjectUrl, error: &object_store::Error) -> StoreError {
-    StoreError::Address(format!("{}: cannot be reached as it is described: {error}", url.root))
+    StoreError::Address(format!("{}: the store's settings are invalid: {error}", url.root))
 }
 
-/// Refuses an endpoint that no request can be sent to, without showing it: whoever puts a password into it is told not to.
+/// Returns an error if no request can be sent to an endpoint. The error does not repeat the endpoint, which
+/// may contain a password.
 fn check_endpoint(endpoint: &str) -> Result<(), StoreError> {
-    let usual = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~:/[]".contains(&byte);
+    let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~:/[]".contains(&byte);
     let host = endpoint.strip_prefix("http://").or_else(|| endpoint.strip_prefix("https://"));
-    // Of three slashes in a row other programs pass over one.
-    let host = host.filter(|host| !host.starts_with('/') && endpoint.bytes().all(usual));
+    // Other programs ignore one of three slashes in a row.
+    let host = host.filter(|host| !host.starts_with('/') && endpoint.bytes().all(is_allowed));
     let address = host.and_then(|_| url::Url::parse(endpoint).ok()).filter(|url| url.has_host());
     address.map(drop).ok_or_else(|| {
         StoreError::Address(
-            "store option endpoint: is no address of a server; it is written http://HOST:PORT or https://HOST, without a name, a \
-             password or a question mark. Credentials are options of their own"
+            "store option endpoint: is not the address of a server; write http://HOST:PORT or https://HOST, without a user \
+             name, a password or a question mark. Credentials have options of their own"
                 .into(),
         )
     })
 }
 
-fn s3(url: &ObjectUrl, options: &StoreOptions) -> Result<Connected, StoreError> {
+fn s3(url: &ObjectUrl, options: &StoreOptions) -> Result<ConnectedStore, StoreError> {
     let profile = aws_profile::read(options.profile.as_deref())?;
     let settings: Vec<(AmazonS3ConfigKey, String)> = settings("aws_", profile, options, url.provider)?;
     let endpoint = settings.iter().rev().find(|(key, _)| *key == AmazonS3ConfigKey::Endpoint);
@@ -172,43 +174,43 @@ fn s3(url: &ObjectUrl, options: &StoreOptions) -> Result<Connected, StoreError> 
     let mut builder = AmazonS3Builder::new()
         .with_client_options(client_options())
         .with_retry(retries())
-        .with_http_connector(Observing)
+        .with_http_connector(ObservingConnector)
         .with_url(&url.root);
     if plain {
-        // Whoever writes http:// means it.
+        // An endpoint with http:// asks for an unencrypted connection.
         builder = builder.with_config(AmazonS3ConfigKey::Client(ClientConfigKey::AllowHttp), "true");
     }
     let builder = settings.into_iter().fold(builder, |builder, (key, value)| builder.with_config(key, value));
     let more = [builder.get_config_value(&AmazonS3ConfigKey::Endpoint)];
-    Ok(both(Arc::new(builder.build().map_err(|e| refused(url, &e))?), url, more))
+    Ok(connected_store(Arc::new(builder.build().map_err(|e| refused(url, &e))?), url, more))
 }
 
-fn gcs(url: &ObjectUrl, options: &StoreOptions) -> Result<Connected, StoreError> {
+fn gcs(url: &ObjectUrl, options: &StoreOptions) -> Result<ConnectedStore, StoreError> {
     let settings: Vec<(GoogleConfigKey, String)> = settings("google_", [], options, url.provider)?;
     let builder = GoogleCloudStorageBuilder::new()
         .with_client_options(client_options())
         .with_retry(retries())
-        .with_http_connector(Observing)
+        .with_http_connector(ObservingConnector)
         .with_url(&url.root);
     let builder = settings.into_iter().fold(builder, |builder, (key, value)| builder.with_config(key, value));
-    Ok(both(Arc::new(builder.build().map_err(|e| refused(url, &e))?), url, []))
+    Ok(connected_store(Arc::new(builder.build().map_err(|e| refused(url, &e))?), url, []))
 }
 
-fn azure(url: &ObjectUrl, options: &StoreOptions) -> Result<Connected, StoreError> {
+fn azure(url: &ObjectUrl, options: &StoreOptions) -> Result<ConnectedStore, StoreError> {
     let settings: Vec<(AzureConfigKey, String)> = settings("azure_", [], options, url.provider)?;
     let endpoint = settings.iter().rev().find(|(key, _)| *key == AzureConfigKey::Endpoint);
     endpoint.map_or(Ok(()), |(_, endpoint)| check_endpoint(endpoint))?;
     let builder = MicrosoftAzureBuilder::new()
         .with_client_options(client_options())
         .with_retry(retries())
-        .with_http_connector(Observing)
+        .with_http_connector(ObservingConnector)
         .with_url(&url.root);
     let builder = settings.into_iter().fold(builder, |builder, (key, value)| builder.with_config(key, value));
     let more = [
         builder.get_config_value(&AzureConfigKey::AccountName),
         builder.get_config_value(&AzureConfigKey::Endpoint),
     ];
-    Ok(both(Arc::new(builder.build().map_err(|e| refused(url, &e))?), url, more))
+    Ok(connected_store(Arc::new(builder.build().map_err(|e| refused(url, &e))?), url, more))
 }
 
 #[cfg(test)]
@@ -216,7 +218,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn endpoints_are_addresses_of_servers() {
+    fn an_endpoint_must_be_the_address_of_a_server() {
         for endpoint in [
             "http://127.0.0.1:9000",
             "https://[::1]:9000/",
@@ -254,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn a_store_with_such_an_endpoint_is_refused_before_anything_is_sent() {
+    fn an_invalid_endpoint_is_refused_before_any_request() {
         for (address, key) in [("s3://bucket/x", "endpoint"), ("s3://bucket/x", "aws_endpoint_url")] {
             let url = ObjectUrl::parse(std::path::Path::new(address)).unwrap();
             let options = StoreOptions::new([(key, "http://HIDDEN@127.0.0.1:1:1")]).unwrap();

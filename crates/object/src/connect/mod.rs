@@ -1,4 +1,4 @@
-//! From an address to a store that answers.
+//! Addresses and options of stores, and the connection to them.
 
 #[cfg(feature = "client")]
 mod aws_profile;

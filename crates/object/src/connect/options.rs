@@ -1,10 +1,10 @@
-//! How a store is reached, as far as its address does not say.
+//! Options of a store that its address does not contain.
 
-use super::cache::{CacheOptions, Wanted};
+use super::cache::{CacheOptions, CacheSettings};
 #[cfg(feature = "client")]
 use super::url::Provider;
 #[cfg(feature = "client")]
-use crate::client::Sending;
+use crate::client::SendOptions;
 use crate::shaper::{Shaper, Shaping};
 #[cfg(feature = "client")]
 use bathyal_store::Prices;
@@ -14,53 +14,54 @@ use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// Requests in flight at most: a store far away takes hundreds, and each holds a connection.
-pub(crate) const DEFAULT_MOST_REQUESTS: usize = 512;
-/// More would be more connections than a process may usually have open.
-const MOST_REQUESTS: usize = 4096;
+/// The default for the most requests in flight: a distant store needs hundreds, and each holds a connection.
+pub(crate) const DEFAULT_MAX_REQUESTS: usize = 512;
+/// The largest limit on requests in flight; more would exceed the usual limit on a process's open
+/// connections.
+const LARGEST_MAX_REQUESTS: usize = 4096;
 
-/// Keys and values that a store is opened with, before what the environment says. The keys are those of the provider
-/// (`region`, `endpoint`, `access_key_id`, `account_name`, ...), as environment variables name them, with or without their
-/// prefix (`aws_region`), and these:
+/// Keys and values that a store is opened with; they take precedence over the environment. The keys are those
+/// of the provider (`region`, `endpoint`, `access_key_id`, `account_name`, ...), as environment variables
+/// name them, with or without their prefix (`aws_region`), and these:
 ///
 /// | key | value |
 /// |---|---|
-/// | `max_requests` | requests in flight at most, 1 to 4096; default 512 |
-/// | `hedge` | `on` or `off`: whether a request that is late is sent a second time; default on |
-/// | `scratch` | the folder in which an index lies while it is built, before it is uploaded |
-/// | `profile` | the profile of `~/.aws` to take credentials, region and endpoint from |
-/// | `price_reads` | dollars for a million requests that read; default what the provider lists: s3 0.40, gs 0.40, az 0.50 |
+/// | `max_requests` | the most requests in flight, 1 to 4096; default 512 |
+/// | `hedge` | `on` or `off`: send a late request a second time; default on |
+/// | `scratch` | the local folder in which an index is built before it is uploaded |
+/// | `profile` | the profile of `~/.aws` for credentials, region and endpoint |
+/// | `price_reads` | dollars for a million read requests; default: list price, s3 0.40, gs 0.40, az 0.50 |
 /// | `price_gigabyte` | dollars for 10^9 bytes that leave the store; default 0, as within a region |
-/// | `cache_memory` | bytes of memory to keep blocks of objects in (`2GB`, `512MiB`); default 256 MiB if any cache is wanted |
-/// | `cache` | the folder of this machine to keep blocks of objects in; one process uses it at a time |
-/// | `cache_disk` | bytes of disk to keep blocks of objects in; default 10 GB if a folder is named |
-/// | `cache_policy` | what is given up first: `s3-fifo` (default), `slru`, `lru` (see [`CachePolicy`](crate::CachePolicy)) |
-/// | `emulate` | makes the store slower: `paper`, `s3`, `s3-express`, `rack` (see [`Shaping`]) |
+/// | `cache_memory` | bytes of memory for cached blocks (`2GB`, `512MiB`); default 256 MiB with any cache option |
+/// | `cache` | the local folder for cached blocks; one process uses it at a time |
+/// | `cache_disk` | bytes of disk for cached blocks; default 10 GB if a folder is given |
+/// | `cache_policy` | eviction: `s3-fifo` (default), `slru`, `lru` (see [`CachePolicy`](crate::CachePolicy)) |
+/// | `emulate` | emulates a slower store: `paper`, `s3`, `s3-express`, `rack` (see [`Shaping`]) |
 #[derive(Clone, Default)]
 pub struct StoreOptions {
     values: BTreeMap<String, String>,
-    /// Slows the store down; what `emulate` names, or whatever a study needs.
+    /// Delays requests, as set by `emulate` or by a study.
     pub shaper: Option<Arc<Shaper>>,
-    /// Requests in flight at most; 0 is the default.
+    /// The most requests in flight; 0 means the default.
     pub(crate) max_requests: usize,
-    /// Whether late requests are not sent again.
+    /// True if late requests are not hedged.
     pub(crate) no_hedge: bool,
-    /// Where drafts lie.
+    /// The folder of drafts.
     pub(crate) scratch: Option<PathBuf>,
     /// The profile of `~/.aws`.
     pub(crate) profile: Option<String>,
-    /// What is charged, as far as it was said.
+    /// Prices in dollars, if given.
     price_reads: Option<f64>,
     price_gigabyte: Option<f64>,
-    /// What is said of a cache.
-    cache: Wanted,
+    /// The options of the cache.
+    cache: CacheSettings,
 }
 
 impl StoreOptions {
-    /// Options from pairs of a key and a value; a later one takes the place of an earlier one.
+    /// Parses pairs of a key and a value; a later pair replaces an earlier one of the same key.
     ///
     /// # Errors
-    /// [`StoreError::Address`] for values that make no sense. Keys of a provider are checked when it is known which one it is.
+    /// [`StoreError::Address`] for invalid values. Keys of a provider are checked once the provider is known.
     pub fn new<K: Into<String>, V: Into<String>>(
         pairs: impl IntoIterator<Item = (K, V)>,
     ) -> Result<StoreOptions, StoreError> {
@@ -71,7 +72,7 @@ impl StoreOptions {
         Ok(options)
     }
 
-    /// Options from texts `KEY=VALUE`.
+    /// Parses texts of the form `KEY=VALUE`.
     ///
     /// # Errors
     /// [`StoreError::Address`].
@@ -96,22 +97,22 @@ impl StoreOptions {
         match key.as_str() {
             "" => return Err(StoreError::Address("a store option needs a key: KEY=VALUE".into())),
             "max_requests" => match value.parse() {
-                Ok(requests @ 1..=MOST_REQUESTS) => self.max_requests = requests,
-                _ => return refuse(format!("is a number from 1 to {MOST_REQUESTS}")),
+                Ok(requests @ 1..=LARGEST_MAX_REQUESTS) => self.max_requests = requests,
+                _ => return refuse(format!("must be a number from 1 to {LARGEST_MAX_REQUESTS}")),
             },
             "hedge" => match value.as_str() {
                 "on" | "true" => self.no_hedge = false,
                 "off" | "false" => self.no_hedge = true,
-                _ => return refuse("is on or off".into()),
+                _ => return refuse("must be on or off".into()),
             },
             "price_reads" | "price_gigabyte" => {
                 let Some(price) = value.parse().ok().filter(|price: &f64| price.is_finite() && *price >= 0.0)
                 else {
-                    return refuse("is a number of dollars".into());
+                    return refuse("must be a number of dollars".into());
                 };
-                let said =
+                let field =
                     if key == "price_reads" { &mut self.price_reads } else { &mut self.price_gigabyte };
-                *said = Some(price);
+                *field = Some(price);
             }
             "scratch" => self.scratch = Some(PathBuf::from(value)),
             "profile" | "aws_profile" => self.profile = Some(value),
@@ -123,7 +124,7 @@ impl StoreOptions {
         Ok(())
     }
 
-    /// What a store of `provider` charges: what was said, and what it lists.
+    /// Returns the prices of a store of `provider`: the given prices, or else its list prices.
     #[cfg(feature = "client")]
     pub(crate) fn prices(&self, provider: Provider) -> Prices {
         let listed = match provider {
@@ -135,17 +136,17 @@ impl StoreOptions {
         Prices { million_reads, gigabyte: self.price_gigabyte.unwrap_or(0.0) }
     }
 
-    /// Keys and values for the provider.
+    /// Returns the keys and values for the provider.
     pub(crate) fn values(&self) -> impl Iterator<Item = (&str, &str)> {
         self.values.iter().map(|(key, value)| (key.as_str(), value.as_str()))
     }
 
-    /// Keys and values as they were said, of a store that is none of objects: `whose`.
+    /// Returns all keys and values, for a store that is no object store. `whose` is its kind, for messages.
     ///
     /// # Errors
-    /// [`StoreError::Address`] if something was said that only stores of objects know.
+    /// [`StoreError::Address`] if an option was given that only object stores have.
     pub fn plain(&self, whose: &str) -> Result<impl Iterator<Item = (&str, &str)>, StoreError> {
-        let unknown = [
+        let unsupported = [
             ("cache", self.cache.options().is_some()),
             ("emulate", self.shaper.is_some()),
             ("profile", self.profile.is_some()),
@@ -154,21 +155,21 @@ impl StoreOptions {
             ("price_reads", self.price_reads.is_some()),
             ("price_gigabyte", self.price_gigabyte.is_some()),
         ];
-        if let Some((key, _)) = unknown.iter().find(|(_, said)| *said) {
+        if let Some((key, _)) = unsupported.iter().find(|(_, is_set)| *is_set) {
             return Err(StoreError::Address(format!(
-                "store option {key}: is for stores of objects, not for {whose}"
+                "store option {key}: is an option of object stores, not of {whose}"
             )));
         }
         let scratch = self.scratch.as_ref().map(|folder| {
             let text = folder
                 .to_str()
-                .ok_or_else(|| StoreError::Address("store option scratch: is no text in UTF-8".into()));
+                .ok_or_else(|| StoreError::Address("store option scratch: is not UTF-8".into()));
             text.map(|text| ("scratch", text))
         });
         Ok(self.values().chain(scratch.transpose()?))
     }
 
-    /// Whether nothing was said.
+    /// Returns true if no option was given, prices excepted.
     pub fn is_empty(&self) -> bool {
         self.values.is_empty()
             && self.shaper.is_none()
@@ -178,26 +179,26 @@ impl StoreOptions {
             && (self.max_requests, self.no_hedge) == (0, false)
     }
 
-    /// The cache that objects are read through; `None` for none.
+    /// Returns the options of the cache that objects are read through, if any.
     pub fn cache(&self) -> Option<CacheOptions> {
         self.cache.options()
     }
 
-    /// How requests are sent.
+    /// Returns the options for sending requests.
     #[cfg(feature = "client")]
-    pub(super) fn sending(&self) -> Sending {
+    pub(super) fn send_options(&self) -> SendOptions {
         let (hedge, shaper) = (!self.no_hedge, self.shaper.clone());
-        Sending { most_requests: self.most_requests(), hedge, shaper }
+        SendOptions { max_requests: self.max_requests(), hedge, shaper }
     }
 
-    /// Requests in flight at most.
-    pub(crate) fn most_requests(&self) -> usize {
-        if self.max_requests == 0 { DEFAULT_MOST_REQUESTS } else { self.max_requests }
+    /// Returns the most requests in flight.
+    pub(crate) fn max_requests(&self) -> usize {
+        if self.max_requests == 0 { DEFAULT_MAX_REQUESTS } else { self.max_requests }
     }
 }
 
 impl fmt::Debug for StoreOptions {
-    /// Keys alone: values may be secrets.
+    /// Prints the keys alone, since values may be secrets.
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.debug_list().entries(self.values.keys()).finish()
     }
@@ -216,7 +217,7 @@ mod tests {
             options.values().collect::<Vec<_>>(),
             [("region", "eu"), ("secret_access_key", "HIDDEN=")]
         );
-        assert_eq!((options.most_requests(), options.no_hedge, options.is_empty()), (8, true, false));
+        assert_eq!((options.max_requests(), options.no_hedge, options.is_empty()), (8, true, false));
         assert!(!format!("{options:?}").contains("HIDDEN"));
         for text in ["x", "=y", "max_requests=0", "max_requests=many", "hedge=maybe", "emulate=moon"] {
             assert!(matches!(StoreOptions::parse(&[text]), Err(StoreError::Address(_))), "{text}");

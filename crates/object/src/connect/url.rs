@@ -4,15 +4,15 @@ use bathyal_store::StoreError;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-/// Bytes of a key: what Amazon S3, Google and Azure take at most.
+/// The longest key in bytes that Amazon S3, Google and Azure allow.
 pub(crate) const MOST_KEY_BYTES: usize = 1024;
-/// Bytes of the key of an index of which a store may have anything: `/records/` and 20 digits follow.
-const MOST_INDEX_BYTES: usize = MOST_KEY_BYTES - 29;
+/// The longest key of an index, to which a store appends at least `/records/` and 20 digits.
+const MAX_INDEX_KEY_BYTES: usize = MOST_KEY_BYTES - 29;
 
-/// Whose interface a store speaks.
+/// The provider whose interface a store has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Provider {
-    /// Amazon S3, or what is compatible with it.
+    /// Amazon S3, or a compatible store.
     S3,
     /// Google Cloud Storage.
     Gcs,
@@ -23,7 +23,7 @@ pub enum Provider {
 }
 
 impl Provider {
-    /// Its name in profiles and messages.
+    /// Returns its name in tier profiles and messages.
     pub fn name(self) -> &'static str {
         match self {
             Provider::S3 => "s3",
@@ -34,19 +34,19 @@ impl Provider {
     }
 }
 
-/// Where an index is in an object store.
+/// The address of an index in an object store.
 ///
-/// Names are byte for byte what was typed: nothing is encoded or decoded, and no part of an address holds options, so `?`, `#`
-/// and `%` are letters like others.
+/// Names are taken byte for byte as typed: nothing is encoded or decoded, and no part of an address holds
+/// options, so `?`, `#` and `%` are ordinary characters.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ObjectUrl {
-    /// Whose interface is spoken.
+    /// The provider of the store.
     pub provider: Provider,
-    /// The scheme and what stands between `://` and the first slash: `s3://bucket`.
+    /// The scheme and the text between `://` and the first slash: `s3://bucket`.
     pub root: String,
-    /// The names between the bucket and the last one.
+    /// The names between the bucket and the last name.
     pub folder: Vec<String>,
-    /// The last name: the index.
+    /// The last name, which is that of the index.
     pub name: String,
 }
 
@@ -54,44 +54,44 @@ const KNOWN: &str = "s3://BUCKET/NAME, gs://BUCKET/NAME, az://CONTAINER/NAME, re
      memory://NAME, or a folder of this machine";
 
 impl ObjectUrl {
-    /// Whether a path is meant as an address and not as a folder.
+    /// Returns true if a path has the form of an address and not of a folder.
     pub fn is_url(path: &Path) -> bool {
         path.as_os_str().as_encoded_bytes().windows(3).any(|three| three == b"://")
     }
 
-    /// Reads an address.
+    /// Parses an address.
     ///
     /// # Errors
-    /// [`StoreError::Address`] for schemes that are not known, buckets and names that none can have, and addresses with
-    /// credentials in them.
+    /// [`StoreError::Address`] for unknown schemes, invalid buckets and names, and addresses that contain
+    /// credentials.
     pub fn parse(path: &Path) -> Result<ObjectUrl, StoreError> {
         let refuse = |what: String| Err(StoreError::Address(what));
         let Some(text) = path.to_str() else {
-            return refuse(format!("{}: is not UTF-8, as the keys of every store are", path.display()));
+            return refuse(format!("{}: is not UTF-8, but the keys of all stores are", path.display()));
         };
         let Some((scheme, rest)) = text.split_once("://") else {
-            return refuse(format!("{}: is no address; it is one of {KNOWN}", path.display()));
+            return refuse(format!("{}: is not an address; write {KNOWN}", path.display()));
         };
         let provider = match scheme {
             "s3" | "s3a" => Provider::S3,
             "gs" => Provider::Gcs,
             "az" | "abfs" | "abfss" | "azure" | "adl" => Provider::Azure,
             "memory" => Provider::Memory,
-            other => return refuse(format!("{other}://: is no store that is known; it is one of {KNOWN}")),
+            other => return refuse(format!("{other}://: is not a known kind of store; write {KNOWN}")),
         };
         let (host, names) = match provider {
             Provider::Memory => ("", rest),
             _ => rest.split_once('/').unwrap_or((rest, "")),
         };
         if host.contains(':') || (host.contains('@') && provider != Provider::Azure) {
-            // Not repeated: what stands there may be a secret.
+            // The text is not repeated in the message, since it may contain a secret.
             return refuse(format!(
-                "{scheme}://: an address has no credentials and no port in it; name credentials in the environment or in a \
-                 profile, and an endpoint as the store option endpoint=URL"
+                "{scheme}://: an address cannot contain credentials or a port; put credentials into the environment or a \
+                 profile, and give an endpoint as the store option endpoint=URL"
             ));
         }
         if host.is_empty() && provider != Provider::Memory {
-            return refuse(format!("{}: names no bucket: {scheme}://BUCKET/NAME", path.display()));
+            return refuse(format!("{}: has no bucket; write {scheme}://BUCKET/NAME", path.display()));
         }
         check_bucket(provider, host)
             .map_err(|reason| StoreError::Address(format!("{}: {reason}", path.display())))?;
@@ -100,7 +100,7 @@ impl ObjectUrl {
         let name = folder.pop().unwrap_or_default();
         if names.is_empty() {
             return refuse(format!(
-                "{}: names a bucket, not an index in it: {scheme}://{host}/NAME",
+                "{}: is a bucket, not an index in it; write {scheme}://{host}/NAME",
                 path.display()
             ));
         }
@@ -108,7 +108,7 @@ impl ObjectUrl {
         Ok(ObjectUrl { provider, root: format!("{scheme}://{host}"), folder, name })
     }
 
-    /// The folder that the index is in, as it is typed.
+    /// Returns the address of the folder that the index is in, as typed.
     pub fn folder_address(&self) -> PathBuf {
         let mut text = self.root.clone();
         for (i, name) in self.folder.iter().enumerate() {
@@ -121,7 +121,8 @@ impl ObjectUrl {
     }
 }
 
-/// Why a bucket cannot have this name. The store's library would drop or change the other characters.
+/// Returns an error if a bucket cannot have this name. The store's library would drop or change other
+/// characters.
 fn check_bucket(provider: Provider, host: &str) -> Result<(), String> {
     let more: &[u8] = if provider == Provider::Azure { b"-._@$" } else { b"-._" };
     let other = host
@@ -130,34 +131,35 @@ fn check_bucket(provider: Provider, host: &str) -> Result<(), String> {
     match other {
         None => Ok(()),
         Some(other) => Err(format!(
-            "a bucket has letters, digits, '-', '.' and '_' in its name, and no {other:?}; options of a store are given beside \
-             the address, not in it"
+            "the name of a bucket has letters, digits, '-', '.' and '_', but no {other:?}; give store options separately, not \
+             in the address"
         )),
     }
 }
 
-/// Why no index can have the names of `path` as its key.
+/// Returns an error if the names of `path` cannot be the key of an index.
 fn check_key(path: &str) -> Result<(), String> {
     for name in path.split('/') {
         if name.is_empty() {
-            return Err("has an empty name in it: two slashes follow each other, or it begins or ends with one too many".into());
+            return Err("contains an empty name: it has two slashes in a row, or one too many at its beginning or end".into());
         }
         if matches!(name, "." | "..") {
             return Err(format!(
-                "has the name '{name}' in it, which would mean a folder and is no part of a key"
+                "contains the name '{name}', which stands for a folder and cannot be part of a key"
             ));
         }
-        // Answers of stores are XML, which has no such characters.
+        // Responses of stores are XML, which cannot contain these characters.
         let unfit = |c: &char| c.is_control() || matches!(c, '\u{fffe}' | '\u{ffff}');
         if let Some(control) = name.chars().find(unfit) {
             return Err(format!(
-                "has the control character {control:?} in it, which stores do not take in keys"
+                "contains the control character {control:?}, which stores do not allow in keys"
             ));
         }
     }
-    if path.len() > MOST_INDEX_BYTES {
+    if path.len() > MAX_INDEX_KEY_BYTES {
         return Err(format!(
-            "is too long: its key has {} bytes, and stores take {MOST_KEY_BYTES} with what its files add; shorten the names",
+            "is too long: its key has {} bytes, and stores allow {MOST_KEY_BYTES} including those that its files add; \
+             shorten the names",
             path.len()
         ));
     }
@@ -177,7 +179,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_are_read_and_written_alike() {
+    fn addresses_are_parsed_and_printed_alike() {
         for (text, root, folder, name) in [
             ("s3://bucket/my.index", "s3://bucket", vec![], "my.index"),
             ("s3://bucket/a/b c/my.index", "s3://bucket", vec!["a", "b c"], "my.index"),
@@ -200,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_address_is_refused_and_secrets_are_not_repeated() {
+    fn invalid_addresses_are_refused_without_repeating_secrets() {
         for text in [
             "x",
             "ftp://x/y",

@@ -1,5 +1,5 @@
-//! Ranges of an object as a tier. Near reads of one submission are one request; each request is counted, sent again when it
-//! fails and a second time when it is late ([`crate::client`]).
+//! Objects as tiers. Near reads of one submission share one request. Each request is counted, retried when it
+//! fails, and hedged when it is late ([`crate::client`]).
 
 mod cached;
 mod join;
@@ -8,42 +8,43 @@ mod queue;
 use crate::client::{Client, Version};
 use bathyal_store::Traffic;
 use bathyal_tier::{Queue, Read, Tier, TierError, TierProfile, WriteTier};
-pub(crate) use cached::{Cached, Reader};
+pub(crate) use cached::{CacheHandle, Reader};
 use object_store::path::Path as Key;
 use queue::ObjectQueue;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Time to the first byte of a store that has not answered yet: between one in the same zone and one far away.
-const USUAL_FIRST_BYTE: Duration = Duration::from_millis(15);
-/// Requests a second that Amazon S3 answers for one prefix at least.
-const USUAL_REQUESTS_PER_S: f64 = 5_500.0;
-/// Bytes a second of a machine's link to its store.
-const USUAL_BYTES_PER_S: f64 = 625e6;
-/// Processor time of a request and its answer, measured on small ranges.
+/// The assumed time to the first byte of a store that has not responded yet: between that of a store in the
+/// same zone and that of a distant one.
+const ASSUMED_FIRST_BYTE: Duration = Duration::from_millis(15);
+/// The requests a second that Amazon S3 guarantees for one prefix.
+const ASSUMED_REQUESTS_PER_S: f64 = 5_500.0;
+/// The assumed bytes a second of a machine's link to its store.
+const ASSUMED_BYTES_PER_S: f64 = 625e6;
+/// The processor time of a request and its response in nanoseconds, measured on small ranges.
 const ISSUE_NS: u64 = 45_000;
 
-/// An object that does not change.
+/// An immutable object of a store, as it is read.
 #[derive(Debug)]
 pub(crate) struct Source {
     pub(crate) client: Arc<Client>,
     pub(crate) key: Key,
     pub(crate) len: u64,
-    /// That of all who read it through one open generation.
+    /// The version that is read, shared by all readers of one open generation.
     pub(crate) version: Arc<Version>,
     pub(crate) traffic: Arc<Traffic>,
-    /// What it is read through; `None` for nothing.
-    pub(crate) cached: Option<Cached>,
+    /// The cache that it is read through, if any.
+    pub(crate) cached: Option<CacheHandle>,
 }
 
 impl Source {
-    /// The bytes of the object that a read wants.
-    fn within(&self, read: &Read) -> std::ops::Range<u64> {
+    /// Returns the byte range of a read, ending at the end of the object at the latest.
+    fn range_of(&self, read: &Read) -> std::ops::Range<u64> {
         read.offset..read.offset.saturating_add(u64::from(read.len)).min(self.len)
     }
 }
 
-/// See the module's description.
+/// An object of a store as a tier.
 #[derive(Debug)]
 pub struct ObjectTier {
     source: Arc<Source>,
@@ -57,12 +58,14 @@ impl ObjectTier {
     }
 }
 
-/// What the store behind `client` can do, as far as it has shown that, and what is usual else.
+/// Returns the profile of the store behind `client`: measured or emulated values if there are any, and
+/// assumed ones otherwise.
 fn profile(client: &Client) -> TierProfile {
     let shaping = client.shaper().map(|shaper| shaper.shaping());
     let emulated = if shaping.is_some() { ", emulated delays" } else { "" };
-    let known = |value: Option<f64>, usual: f64| value.filter(|value| *value > 0.0).unwrap_or(usual);
-    let first_byte = client.first_byte().unwrap_or(USUAL_FIRST_BYTE);
+    let positive_or =
+        |value: Option<f64>, assumed: f64| value.filter(|value| *value > 0.0).unwrap_or(assumed);
+    let first_byte = client.first_byte().unwrap_or(ASSUMED_FIRST_BYTE);
     TierProfile {
         kind: "object".into(),
         method: format!("{}, ranges{emulated}", client.provider()),
@@ -70,9 +73,9 @@ fn profile(client: &Client) -> TierProfile {
         alignment: 1,
         addressable: false,
         latency_ns: u64::try_from(first_byte.as_nanos()).unwrap_or(u64::MAX),
-        iops: known(shaping.map(|s| s.requests_per_s), USUAL_REQUESTS_PER_S),
-        bandwidth_bytes_per_s: known(shaping.map(|s| s.bytes_per_s), USUAL_BYTES_PER_S),
-        depth: u32::try_from(client.most_requests()).unwrap_or(u32::MAX),
+        iops: positive_or(shaping.map(|s| s.requests_per_s), ASSUMED_REQUESTS_PER_S),
+        bandwidth_bytes_per_s: positive_or(shaping.map(|s| s.bytes_per_s), ASSUMED_BYTES_PER_S),
+        depth: u32::try_from(client.max_requests()).unwrap_or(u32::MAX),
         issue_ns: ISSUE_NS,
     }
 }

@@ -1,9 +1,10 @@
-//! The queue of one thread: hands requests to the runtime, and copies what comes back to where the reads want it.
+//! The queue of one thread: passes requests to the runtime, and copies the received bytes to the buffers of
+//! the reads.
 //!
-//! Nothing but the queue's own thread writes to a caller's buffer, so a queue that is dropped leaves none in danger.
+//! Only the queue's own thread writes to callers' buffers, so no write can follow when a queue is dropped.
 
 use super::Source;
-use super::cached::{Part, Reader, parts};
+use super::cached::{ReadPart, Reader, parts};
 use super::join::join;
 use crate::client::Fault;
 use bathyal_tier::{Completion, FaultKind, Queue, Read, ReadFault, Span, TierError};
@@ -15,21 +16,21 @@ use std::time::Duration;
 use tokio::runtime::Runtime;
 use tokio::task::AbortHandle;
 
-/// What the queue waits for.
+/// An event that the queue's thread waits for.
 enum Event {
-    /// Request number so-and-so ended.
-    Answer(usize, Result<Bytes, Fault>),
-    /// Somebody wants the queue's thread.
+    /// The request of this number has ended.
+    Response(usize, Result<Bytes, Fault>),
+    /// The queue's waker was called.
     Woken,
 }
 
-/// Ends a wait for an event.
-struct Call(Mutex<Sender<Event>>);
+/// The waker of the queue's thread.
+struct QueueWaker(Mutex<Sender<Event>>);
 
-impl Wake for Call {
+impl Wake for QueueWaker {
     fn wake(self: Arc<Self>) {
         if let Ok(events) = self.0.lock() {
-            // A queue that is gone waits for nothing.
+            // A dropped queue has no thread to wake.
             let _ = events.send(Event::Woken);
         }
     }
@@ -37,7 +38,7 @@ impl Wake for Call {
 
 /// A request in flight.
 struct Request {
-    /// Of the range's first byte.
+    /// The offset of the range's first byte.
     offset: u64,
     reads: Vec<Read>,
     task: AbortHandle,
@@ -47,15 +48,15 @@ pub(super) struct ObjectQueue {
     source: Arc<Source>,
     runtime: Arc<Runtime>,
     depth: usize,
-    /// Reads taken and not reaped.
+    /// The reads submitted and not reaped.
     in_flight: usize,
     requests: Vec<Option<Request>>,
     free: Vec<usize>,
-    /// Reads that need no request.
+    /// Completions of reads that need no response: cache hits, reads beyond the end, abandoned reads.
     ended: Vec<Completion>,
     events: Receiver<Event>,
     sender: Sender<Event>,
-    /// Whether the next wait is over before it begins.
+    /// True if the next wait returns at once.
     woken: bool,
 }
 
@@ -80,30 +81,31 @@ impl ObjectQueue {
         })
     }
 
-    /// Sends one request for these reads.
+    /// Sends one request for `reads`, which lie in `range`.
     fn send(&mut self, range: std::ops::Range<u64>, reads: Vec<Read>) {
         let number = self.free.pop().unwrap_or_else(|| {
             self.requests.push(None);
             self.requests.len() - 1
         });
         let (source, sender, offset) = (self.source.clone(), self.sender.clone(), range.start);
-        let counted = if source.cached.is_some() { &reads[..] } else { &[] };
-        let part = |read: &Read| Part { range: source.within(read), round: read.round };
-        let reader = Reader::Searches(counted.iter().map(part).collect());
+        let counted_reads = if source.cached.is_some() { &reads[..] } else { &[] };
+        let part = |read: &Read| ReadPart { range: source.range_of(read), round: read.round };
+        let reader = Reader::Searches(counted_reads.iter().map(part).collect());
         let task = self.runtime.spawn(async move {
-            let answer = source.read(range, &reader).await;
-            // A queue that is gone wants no answer.
-            let _ = sender.send(Event::Answer(number, answer));
+            let response = source.read(range, &reader).await;
+            // A dropped queue needs no response.
+            let _ = sender.send(Event::Response(number, response));
         });
         self.requests[number] = Some(Request { offset, reads, task: task.abort_handle() });
     }
 
-    /// Ends the reads whose bytes are in the cache's memory; the others, or `None` without a cache.
+    /// Completes the reads whose bytes are in the cache's memory. Returns the other reads, or `None` without
+    /// a cache.
     fn copy_hits(&mut self, reads: &[Read]) -> Option<Vec<Read>> {
         self.source.cached.as_ref()?;
         let mut missed = Vec::new();
         for read in reads {
-            let range = self.source.within(read);
+            let range = self.source.range_of(read);
             let found = if range.is_empty() { None } else { self.source.in_memory(&range, read.round) };
             let Some(found) = found else {
                 missed.push(*read);
@@ -111,8 +113,8 @@ impl ObjectQueue {
             };
             let mut filled = 0;
             for (at, part) in parts(&found, &range) {
-                // SAFETY: by the contract of `Queue::submit` the buffer holds `len` writable bytes that are this read's alone,
-                // and the parts of its range, one behind the other, are no longer.
+                // SAFETY: by the contract of `Queue::submit`, the buffer holds `len` writable bytes that
+                // belong to this read alone, and the parts of its range, placed back to back, are no longer.
                 unsafe { std::ptr::copy_nonoverlapping(part.as_ptr(), read.buffer.add(at), part.len()) };
                 filled += part.len() as u32;
             }
@@ -121,56 +123,59 @@ impl ObjectQueue {
         Some(missed)
     }
 
-    fn take(&mut self, event: Event, done: &mut Vec<Completion>) {
-        let Event::Answer(number, answer) = event else {
+    fn handle(&mut self, event: Event, done: &mut Vec<Completion>) {
+        let Event::Response(number, response) = event else {
             self.woken = true;
             return;
         };
         let Some(request) = self.requests.get_mut(number).and_then(Option::take) else { return };
         self.free.push(number);
         for read in &request.reads {
-            let result = match &answer {
+            let result = match &response {
                 Ok(bytes) => deliver(read, request.offset, bytes),
-                Err(fault) => Err(fault.of_read()),
+                Err(fault) => Err(fault.read_fault()),
             };
             done.push(Completion { id: read.id, result });
         }
     }
 }
 
-/// Copies the part of `bytes`, which begin at `offset`, that the read wants.
+/// Copies the part of `bytes` that the read requests into its buffer. `offset` is that of the first of
+/// `bytes`.
 fn deliver(read: &Read, offset: u64, bytes: &Bytes) -> Result<u32, ReadFault> {
     let from = usize::try_from(read.offset - offset).unwrap_or(usize::MAX);
-    let Some(there) = bytes.get(from..) else { return Err(ReadFault::of(FaultKind::Damaged)) };
-    let part = &there[..there.len().min(read.len as usize)];
-    // SAFETY: by the contract of `Queue::submit` the buffer holds `len` writable bytes that are this read's alone, and no
-    // more than `len` are copied.
+    let Some(rest) = bytes.get(from..) else { return Err(ReadFault::of(FaultKind::Damaged)) };
+    let part = &rest[..rest.len().min(read.len as usize)];
+    // SAFETY: by the contract of `Queue::submit`, the buffer holds `len` writable bytes that belong to this
+    // read alone, and at most `len` bytes are copied.
     unsafe { std::ptr::copy_nonoverlapping(part.as_ptr(), read.buffer, part.len()) };
     Ok(part.len() as u32)
 }
 
 impl Queue for ObjectQueue {
     unsafe fn submit(&mut self, reads: &[Read]) -> Result<usize, TierError> {
-        let taken = &reads[..reads.len().min(self.depth - self.in_flight)];
-        self.in_flight += taken.len();
-        self.source.traffic.wanted(taken.len() as u64, taken.iter().map(|read| u64::from(read.len)).sum());
-        let taken_reads = taken.len();
-        let missed = self.copy_hits(taken);
-        let taken = missed.as_deref().unwrap_or(taken);
-        for request in join(taken, self.source.len) {
-            let reads = request.reads.iter().map(|i| taken[*i]).collect();
+        let accepted = &reads[..reads.len().min(self.depth - self.in_flight)];
+        self.in_flight += accepted.len();
+        self.source
+            .traffic
+            .count_reads(accepted.len() as u64, accepted.iter().map(|read| u64::from(read.len)).sum());
+        let submitted = accepted.len();
+        let missed = self.copy_hits(accepted);
+        let accepted = missed.as_deref().unwrap_or(accepted);
+        for request in join(accepted, self.source.len) {
+            let reads = request.reads.iter().map(|i| accepted[*i]).collect();
             self.send(request.range, reads);
         }
-        let beyond = taken.iter().filter(|read| read.offset >= self.source.len);
+        let beyond = accepted.iter().filter(|read| read.offset >= self.source.len);
         self.ended.extend(beyond.map(|read| Completion { id: read.id, result: Ok(0) }));
-        Ok(taken_reads)
+        Ok(submitted)
     }
 
     fn reap(&mut self, done: &mut Vec<Completion>, wait: Option<Duration>) -> Result<(), TierError> {
         let before = done.len();
         done.append(&mut self.ended);
         while let Ok(event) = self.events.try_recv() {
-            self.take(event, done);
+            self.handle(event, done);
         }
         if done.len() == before
             && self.in_flight > 0
@@ -178,9 +183,9 @@ impl Queue for ObjectQueue {
             && !std::mem::take(&mut self.woken)
             && let Ok(first) = self.events.recv_timeout(wait)
         {
-            self.take(first, done);
+            self.handle(first, done);
             while let Ok(event) = self.events.try_recv() {
-                self.take(event, done);
+                self.handle(event, done);
             }
             self.woken = false;
         }
@@ -192,7 +197,7 @@ impl Queue for ObjectQueue {
         None
     }
 
-    /// None: a range is read into buffers.
+    /// Returns `None`: ranges are read into buffers.
     fn lend(&self) -> Option<&[u8]> {
         None
     }
@@ -206,23 +211,23 @@ impl Queue for ObjectQueue {
     }
 
     fn give_up(&mut self) {
-        // Their numbers are not given again: answers to them may be on their way to this thread.
+        // The numbers of these requests are not reused, since responses to them may still arrive.
         for request in self.requests.iter_mut().filter_map(Option::take) {
             request.task.abort();
-            let over =
+            let abandoned =
                 |read: &Read| Completion { id: read.id, result: Err(ReadFault::of(FaultKind::LostPeer)) };
-            self.ended.extend(request.reads.iter().map(over));
+            self.ended.extend(request.reads.iter().map(abandoned));
         }
     }
 
     fn waker(&mut self) -> Option<Waker> {
-        Some(Waker::from(Arc::new(Call(Mutex::new(self.sender.clone())))))
+        Some(Waker::from(Arc::new(QueueWaker(Mutex::new(self.sender.clone())))))
     }
 }
 
 impl Drop for ObjectQueue {
     fn drop(&mut self) {
-        // Nobody waits for what is still on its way.
+        // No thread waits for the responses to these requests any more.
         self.requests.iter().flatten().for_each(|request| request.task.abort());
     }
 }

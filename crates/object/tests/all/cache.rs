@@ -1,7 +1,9 @@
-//! The cache in front of a store: its budgets, its bytes, one request for what several miss, a restart, damage, versions.
+//! Tests of the cache in front of a store: budgets, contents, shared requests, restarts, damage, versions.
 
 use bathyal_object::{BucketStore, CacheStatus, ObjectUrl, Shaper, Shaping, StoreOptions};
-use bathyal_store::{CacheUse, DraftExt, Generation, GenerationExt, Replace, Requests, Store, TOLD_ROUNDS};
+use bathyal_store::{
+    COUNTED_ROUNDS, CacheUse, DraftExt, Generation, GenerationExt, Replace, Requests, Store,
+};
 use bathyal_tier::backend::file::FileOptions;
 use bathyal_tier::layer::cache::{CacheOptions, CacheTier};
 use bathyal_tier::{Completion, Queue, Read, Tier};
@@ -15,6 +17,7 @@ const MARK: &str = "manifest";
 const BLOCK: u64 = 16 << 10;
 const MIB: u64 = 1 << 20;
 
+/// The folders and the name of a test's index.
 struct Place {
     folder: tempfile::TempDir,
     name: String,
@@ -29,7 +32,7 @@ impl Place {
         self.folder.path().join("cache")
     }
 
-    /// The store, read through a cache that these options describe; without a cache if there are none.
+    /// Opens the store with a cache of these options; without a cache if there are none.
     fn store(&self, cache: &[(&str, &str)], shaper: Option<Shaper>) -> BucketStore {
         let scratch = self.folder.path().join("scratch");
         let mut pairs = vec![("scratch", scratch.to_str().unwrap())];
@@ -39,7 +42,7 @@ impl Place {
         BucketStore::new(&ObjectUrl::parse(Path::new(&self.name)).unwrap(), &options, MARK).unwrap()
     }
 
-    /// The same with a disk.
+    /// Opens the store with a cache on disk.
     fn on_disk(&self, memory: &str, disk: &str) -> BucketStore {
         let cache = self.cache();
         self.store(
@@ -48,7 +51,7 @@ impl Place {
         )
     }
 
-    /// The same, once the cache before has closed its files.
+    /// Opens the store with a cache on disk, once the previous cache has closed its files.
     fn on_disk_again(&self, memory: &str, disk: &str) -> BucketStore {
         let mut store = self.on_disk(memory, disk);
         while status(&store).trouble.is_some() {
@@ -58,8 +61,8 @@ impl Place {
         store
     }
 
-    /// Bytes that the cache's files take.
-    fn taken(&self) -> u64 {
+    /// Returns the bytes that the cache's files take on disk.
+    fn disk_usage(&self) -> u64 {
         use std::os::unix::fs::MetadataExt;
         let files = self.cache().read_dir().unwrap();
         files.map(|file| file.unwrap().metadata().unwrap().blocks() * 512).sum()
@@ -93,12 +96,12 @@ fn queue(found: &Arc<dyn Generation>) -> Box<dyn Queue> {
     found.get("pages.bin").unwrap().tier(FileOptions::default()).unwrap().open(64).unwrap()
 }
 
-/// Reads ranges through a queue, and compares them with the truth.
+/// Reads ranges through a queue, and compares them with the expected bytes.
 fn check(queue: &mut dyn Queue, ranges: &[(u64, u32)], truth: &[u8]) {
     check_in(queue, ranges, truth, |_| 0);
 }
 
-/// The same, where each range is of a round.
+/// Reads ranges as `check` does, each in the round that `round` returns for its number.
 fn check_in(queue: &mut dyn Queue, ranges: &[(u64, u32)], truth: &[u8], round: impl Fn(usize) -> u32) {
     let mut buffers: Vec<Vec<u8>> = ranges.iter().map(|(_, len)| vec![0; *len as usize]).collect();
     let read = |(i, buffer): (usize, &mut Vec<u8>)| Read {
@@ -124,7 +127,7 @@ fn check_in(queue: &mut dyn Queue, ranges: &[(u64, u32)], truth: &[u8], round: i
 }
 
 #[test]
-fn what_was_read_is_not_asked_for_again() {
+fn cached_blocks_are_not_requested_again() {
     let place = Place::new("again");
     let truth = content(3 * MIB + 100, 1);
     publish(&place.store(&[], None), &truth, Replace::Never);
@@ -137,14 +140,15 @@ fn what_was_read_is_not_asked_for_again() {
     assert_eq!(
         (first.requests, first.received_bytes),
         (3, 3 * BLOCK + 100),
-        "blocks, and near ones together"
+        "whole blocks, and near ones in one request"
     );
-    assert_eq!((pages(&found).misses, pages(&found).hits), (5, 0), "two reads look for the first block");
-    assert_eq!(found.traffic().unwrap().cache_rounds(), [], "of no round");
+    assert_eq!((pages(&found).misses, pages(&found).hits), (5, 0), "two reads look up the first block");
+    assert_eq!(found.traffic().unwrap().cache_rounds(), [], "the reads have no round");
     check(queue.as_mut(), &[(0, 2 * BLOCK as u32), (2 * MIB + 4096, 4096), (3 * MIB, 100)], &truth);
     let second = now(&found).since(&opened);
     assert_eq!((second.requests, second.cache.hits, second.cache.hit_bytes), (3, 4, 3 * BLOCK + 100));
-    // Another one who opens it shares the cache; without one all is as it is asked for.
+    // A second store with the same options shares the cache; without a cache, reads request exactly their
+    // bytes.
     let other = place.store(&[("cache_memory", "16MiB")], None).open("index").unwrap();
     let mut out = vec![0; 3000];
     let opened = now(&other);
@@ -157,7 +161,7 @@ fn what_was_read_is_not_asked_for_again() {
 }
 
 #[test]
-fn blocks_are_counted_by_the_round_that_asks_for_them() {
+fn blocks_are_counted_in_the_round_that_requests_them() {
     let place = Place::new("rounds");
     let truth = content(3 * MIB, 9);
     publish(&place.store(&[], None), &truth, Replace::Never);
@@ -165,43 +169,46 @@ fn blocks_are_counted_by_the_round_that_asks_for_them() {
     let found = store.open("index").unwrap();
     let mut queue = queue(&found);
     let rounds = || found.traffic().unwrap().cache_rounds();
-    // The first two are one request, though of different rounds.
+    // The first two share a request, although their rounds differ.
     let ranges = [(0, 100), (BLOCK, 100), (40 * BLOCK, 2 * BLOCK as u32), (80 * BLOCK, 10)];
     check_in(queue.as_mut(), &ranges, &truth, |i| [1, 2, 2, 40][i]);
     let none = CacheUse::default();
     let missed = |blocks| CacheUse { misses: blocks, missed_bytes: blocks * BLOCK, ..none };
-    let told = rounds();
-    assert_eq!((told.len(), told[0], told[1], told[12]), (TOLD_ROUNDS + 1, missed(1), missed(3), missed(1)));
-    assert!(told[2..12].iter().all(|round| *round == none), "{told:?}");
-    // What is there is of the round that finds it there.
+    let counted = rounds();
+    assert_eq!(
+        (counted.len(), counted[0], counted[1], counted[12]),
+        (COUNTED_ROUNDS + 1, missed(1), missed(3), missed(1))
+    );
+    assert!(counted[2..12].iter().all(|round| *round == none), "{counted:?}");
+    // A hit counts in the round that finds the block.
     check_in(queue.as_mut(), &ranges[..1], &truth, |_| 3);
     check_in(queue.as_mut(), &[(BLOCK - 1, 2 * BLOCK as u32)], &truth, |_| 1);
     let hits = |at: usize| (rounds()[at].hits, rounds()[at].hit_bytes, rounds()[at].misses);
     assert_eq!((hits(0), hits(1), hits(2)), ((2, 2 * BLOCK, 2), (0, 0, 3), (1, BLOCK, 0)));
-    // Together they are what is counted by kind, where nobody else reads.
+    // The sum over rounds equals the count by kind, since there are no other readers.
     let mut sum = none;
     rounds().into_iter().for_each(|round| sum += round);
     assert_eq!(sum, pages(&found));
-    // A cache of pages asks for other parts than its callers, in the same rounds.
+    // A cache of pages reads other ranges than its callers, in the same rounds.
     let tier = found.get("pages.bin").unwrap().tier(FileOptions::default()).unwrap();
     let paged = CacheTier::new(tier, CacheOptions { budget_bytes: MIB, ..CacheOptions::default() }).unwrap();
-    let mut through = paged.open(8).unwrap();
+    let mut paged_queue = paged.open(8).unwrap();
     for _ in 0..2 {
-        check_in(through.as_mut(), &[(100 * BLOCK, 2 * BLOCK as u32)], &truth, |_| 5);
+        check_in(paged_queue.as_mut(), &[(100 * BLOCK, 2 * BLOCK as u32)], &truth, |_| 5);
     }
-    assert_eq!((rounds()[4], paged.counters().hits), (missed(2), 8), "the second time it does not ask");
-    // A restart: from disk.
-    drop((queue, through, paged, found));
+    assert_eq!((rounds()[4], paged.counters().hits), (missed(2), 8), "the second pass requests nothing");
+    // After a restart, blocks come from disk.
+    drop((queue, paged_queue, paged, found));
     end(store);
     let store = place.on_disk_again("16MiB", "16MiB");
     let found = store.open("index").unwrap();
     check_in(self::queue(&found).as_mut(), &ranges[3..], &truth, |_| 1);
-    let told = found.traffic().unwrap().cache_rounds();
-    assert_eq!(told, [CacheUse { disk_hits: 1, disk_hit_bytes: BLOCK, ..none }]);
+    let counted = found.traffic().unwrap().cache_rounds();
+    assert_eq!(counted, [CacheUse { disk_hits: 1, disk_hit_bytes: BLOCK, ..none }]);
 }
 
 #[test]
-fn several_who_miss_the_same_wait_for_one_request() {
+fn concurrent_misses_share_a_request() {
     let place = Place::new("flight");
     let truth = content(MIB, 2);
     publish(&place.store(&[], None), &truth, Replace::Never);
@@ -222,7 +229,7 @@ fn several_who_miss_the_same_wait_for_one_request() {
     });
     assert_eq!(now(&found).since(&opened).requests, 2);
     assert_eq!(pages(&found).blocks(), 16);
-    // Who gives up does not keep the others from their bytes, nor the cache.
+    // A dropped reader does not stop the fetch that others wait for.
     let (mut one, mut other) = (queue(&found), queue(&found));
     let mut buffer = vec![0; 10];
     let read = Read { id: 0, offset: 50 * BLOCK, len: 10, buffer: buffer.as_mut_ptr(), round: 0 };
@@ -233,14 +240,14 @@ fn several_who_miss_the_same_wait_for_one_request() {
     assert!(now(&found).since(&opened).requests <= 4);
 }
 
-/// Bytes of memory that this process takes.
+/// Returns the resident memory of this process in bytes.
 fn resident() -> u64 {
     let pages = std::fs::read_to_string("/proc/self/statm").unwrap();
     pages.split(' ').nth(1).unwrap().parse::<u64>().unwrap() * 4096
 }
 
-/// Runs a test of this file in a process of its own, with a variable that says so.
-fn alone(test: &str, wrapper: &[&str]) {
+/// Runs a test of this file in a process of its own, which recognises it by an environment variable.
+fn run_alone(test: &str, wrapper: &[&str]) {
     let mut words = wrapper.to_vec();
     let program = std::env::current_exe().unwrap();
     words.extend([program.to_str().unwrap(), "--exact", test, "--nocapture"]);
@@ -262,9 +269,9 @@ fn is_alone() -> bool {
 }
 
 #[test]
-fn budgets_hold_and_bytes_are_right_when_ten_times_as_much_is_read() {
+fn budgets_hold_and_bytes_are_right_when_reads_exceed_the_cache_tenfold() {
     if !is_alone() {
-        return alone("cache::budgets_hold_and_bytes_are_right_when_ten_times_as_much_is_read", &[]);
+        return run_alone("cache::budgets_hold_and_bytes_are_right_when_reads_exceed_the_cache_tenfold", &[]);
     }
     for policy in ["s3-fifo", "slru", "lru"] {
         let place = Place::new(policy);
@@ -288,7 +295,7 @@ fn budgets_hold_and_bytes_are_right_when_ten_times_as_much_is_read() {
                     let (mut queue, mut random) = (queue(found), SmallRng::seed_from_u64(thread));
                     for round in 0..400 {
                         let range = |_| {
-                            // Half of the reads are of a hot tenth.
+                            // Half of the reads go to a hot tenth of the object.
                             let most = if random.random() { 16 * MIB } else { 160 * MIB };
                             (random.random_range(0..most), random.random_range(1..20_000))
                         };
@@ -297,14 +304,15 @@ fn budgets_hold_and_bytes_are_right_when_ten_times_as_much_is_read() {
                         let status = status(store);
                         assert!(status.memory_bytes <= memory && status.disk_bytes <= disk, "{status:?}");
                         if round % 10 == 0 {
-                            assert!(place.taken() <= disk, "{} bytes on disk", place.taken());
+                            assert!(place.disk_usage() <= disk, "{} bytes on disk", place.disk_usage());
                         }
                     }
                 });
             }
         });
         let (grown, status) = (resident().saturating_sub(before), status(&store));
-        // What is on its way (8 threads, 4 ranges of up to 20 kB, twice), stacks, and what the allocator keeps.
+        // The margin is for requests in flight (8 threads, 4 ranges of up to 20 kB, twice), stacks, and
+        // memory kept by the allocator.
         assert!(grown < memory + 12 * MIB, "{policy}: {grown} bytes more in memory, {status:?}");
         let used = pages(&found);
         assert!(used.hits > 1000 && used.disk_hits > 100 && used.misses > 1000, "{policy}: {used:?}");
@@ -314,13 +322,14 @@ fn budgets_hold_and_bytes_are_right_when_ten_times_as_much_is_read() {
     }
 }
 
-/// Gives up a store and waits until its cache is gone, as with a process: tasks that still write to the disk have it, too.
+/// Drops a store and waits until its cache is dropped, as at the end of a process: tasks that still write to
+/// the disk hold the cache, too.
 fn end(store: BucketStore) {
     let cache = Arc::downgrade(store.cache().unwrap());
     drop(store);
     let began = std::time::Instant::now();
     while cache.strong_count() > 0 {
-        assert!(began.elapsed() < std::time::Duration::from_secs(20), "somebody keeps the cache");
+        assert!(began.elapsed() < std::time::Duration::from_secs(20), "the cache is still in use");
         std::thread::sleep(std::time::Duration::from_millis(2));
     }
 }
@@ -357,7 +366,7 @@ fn the_next_process_reads_from_disk_and_damage_is_a_miss() {
 }
 
 #[test]
-fn an_object_of_another_version_is_not_mixed_up_with_the_one_before() {
+fn two_versions_of_an_object_are_never_mixed() {
     let place = Place::new("versions");
     let (old, new) = (content(MIB, 5), content(MIB, 6));
     publish(&place.store(&[], None), &old, Replace::Never);
@@ -371,7 +380,7 @@ fn an_object_of_another_version_is_not_mixed_up_with_the_one_before() {
 }
 
 #[test]
-fn a_second_cache_on_a_folder_goes_on_without_a_disk() {
+fn a_second_cache_on_a_folder_runs_without_a_disk() {
     let place = Place::new("second");
     let truth = content(MIB, 7);
     publish(&place.store(&[], None), &truth, Replace::Never);
@@ -385,13 +394,13 @@ fn a_second_cache_on_a_folder_goes_on_without_a_disk() {
 }
 
 #[test]
-fn a_disk_without_room_is_no_error() {
+fn a_full_disk_is_no_error() {
     if !is_alone() {
-        // Files of 100 blocks of 512 bytes at most; what is more is an error of the write.
+        // Limits files to 100 blocks of 512 bytes; a longer write is an error.
         let limited = ["sh", "-c", "trap '' XFSZ; ulimit -f 100; exec \"$@\"", "sh"];
-        return alone("cache::a_disk_without_room_is_no_error", &limited);
+        return run_alone("cache::a_full_disk_is_no_error", &limited);
     }
-    // What is uploaded lies in a file before: less than the limit.
+    // Drafts are files, too, so an object of less than the limit is not affected.
     let place = Place::new("full");
     let truth = content(MIB, 8);
     let store = place.on_disk("16MiB", "64MiB");

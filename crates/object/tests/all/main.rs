@@ -1,4 +1,4 @@
-//! Object stores from outside: in memory, and on a real server.
+//! Tests of object stores through the public interface: in memory, and on a real server.
 
 mod cache;
 mod memory;

@@ -1,4 +1,4 @@
-//! What every store and every tier has to do, on a store in memory behind the interface of those that are far away.
+//! Tests of the store in memory, which has the interface of remote stores: conformance, publication, logs.
 
 use bathyal_object::{BucketStore, ObjectUrl, PruneOptions, Shaper, Shaping, StoreOptions};
 use bathyal_store::{
@@ -23,15 +23,15 @@ fn store(address: &str, options: &StoreOptions) -> BucketStore {
 }
 
 #[test]
-fn the_store() {
+fn the_store_conforms() {
     let scratch = tempfile::tempdir().unwrap();
     conformance::check(&store("memory://conformance/x", &options(scratch.path())), MARK);
-    let left =
+    let leftovers =
         scratch.path().read_dir().unwrap().flat_map(|folder| folder.unwrap().path().read_dir().unwrap());
-    assert_eq!(left.count(), 0, "nothing is left over");
+    assert_eq!(leftovers.count(), 0, "nothing is left over");
 }
 
-/// Publishes the bytes as an object, and opens that as a tier.
+/// Publishes the bytes as an object, and opens it as a tier.
 fn tier_over(store: &BucketStore, bytes: Vec<u8>) -> (Arc<dyn Tier>, Arc<Traffic>) {
     static NUMBER: AtomicUsize = AtomicUsize::new(0);
     let name = format!("tier{}", NUMBER.fetch_add(1, Ordering::Relaxed));
@@ -44,14 +44,14 @@ fn tier_over(store: &BucketStore, bytes: Vec<u8>) -> (Arc<dyn Tier>, Arc<Traffic
 }
 
 #[test]
-fn the_tier() {
+fn the_tier_conforms() {
     let scratch = tempfile::tempdir().unwrap();
     let store = store("memory://tiers/x", &options(scratch.path()));
     bathyal_tier::conformance::check(&|bytes| tier_over(&store, bytes).0, Default::default()).unwrap();
 }
 
 #[test]
-fn the_tier_of_a_store_far_away() {
+fn the_tier_of_a_distant_store_conforms() {
     let scratch = tempfile::tempdir().unwrap();
     let shaping = Shaping { first_byte_ms: 1.5, spread: 0.8, requests_per_s: 20_000.0, bytes_per_s: 625e6 };
     let mut options = options(scratch.path());
@@ -65,11 +65,11 @@ fn the_tier_of_a_store_far_away() {
     };
     bathyal_tier::conformance::check_far(&make, Default::default()).unwrap();
     let hedged: u64 = all.take().iter().map(|traffic| traffic.now().hedges_won).sum();
-    assert!(hedged > 0, "second requests answer first now and then");
+    assert!(hedged > 0, "some second requests get the first response");
 }
 
 #[test]
-fn small_objects_lie_in_the_record_and_large_ones_in_parts() {
+fn small_objects_are_in_the_record_and_large_ones_in_parts() {
     let scratch = tempfile::tempdir().unwrap();
     let store = store("memory://sizes/x", &options(scratch.path()));
     let draft = store.begin("index", Replace::Never).unwrap();
@@ -85,7 +85,7 @@ fn small_objects_lie_in_the_record_and_large_ones_in_parts() {
     assert_eq!(
         (before.requests, found.read(MARK).unwrap()),
         (2, b"mark".to_vec()),
-        "a list, and the record with it"
+        "a listing, and the record"
     );
     small.iter().for_each(|name| assert_eq!(found.read(name).unwrap(), vec![name.len() as u8; 200_000]));
     assert!(found.read("large").unwrap() == large);
@@ -94,7 +94,7 @@ fn small_objects_lie_in_the_record_and_large_ones_in_parts() {
 }
 
 #[test]
-fn what_a_prune_took_away_before_it_was_published_is_brought_again() {
+fn objects_pruned_before_publication_are_uploaded_again() {
     let scratch = tempfile::tempdir().unwrap();
     let store = store("memory://pruned/x", &options(scratch.path()));
     let draft = store.begin("index", Replace::Never).unwrap();
@@ -104,9 +104,9 @@ fn what_a_prune_took_away_before_it_was_published_is_brought_again() {
     let all = PruneOptions { kept: Duration::ZERO, ..PruneOptions::default() };
     assert_eq!(store.prune("index", &all).unwrap().unfinished, 1);
     let error = draft.publish(&["data", MARK], "note").unwrap_err();
-    assert!(error.to_string().contains("removed it again"), "{error}");
+    assert!(error.to_string().contains("removed before it was published"), "{error}");
     assert!(matches!(store.open("index"), Err(StoreError::Missing { .. })));
-    let sealed = |draft: &dyn Draft| draft.sealed().map(str::to_owned);
+    let sealed = |draft: &dyn Draft| draft.publication_note().map(str::to_owned);
     let (draft, note) = store.resume("index", Replace::Never, sealed).unwrap();
     assert_eq!(note.as_deref(), Some("note"));
     draft.publish(&["data", MARK], "note").unwrap();
@@ -114,7 +114,7 @@ fn what_a_prune_took_away_before_it_was_published_is_brought_again() {
 }
 
 #[test]
-fn what_is_left_of_a_name_whose_removal_was_broken_off_is_found_and_goes() {
+fn leftovers_of_a_name_are_listed_and_erased() {
     let scratch = tempfile::tempdir().unwrap();
     let store = store("memory://erased/x", &options(scratch.path()));
     let begin = || {
@@ -123,35 +123,35 @@ fn what_is_left_of_a_name_whose_removal_was_broken_off_is_found_and_goes() {
         draft.put(MARK, b"mark").unwrap();
         draft
     };
-    // Brought and never published by a machine that does not come back.
+    // Uploaded and never published, by a machine that does not come back.
     let draft = begin();
     draft.upload(&["data", MARK], "note", &|_, _| true).unwrap();
     draft.leave().unwrap();
     std::fs::remove_dir_all(store.scratch()).unwrap();
-    assert_eq!((store.list().unwrap(), store.traces().unwrap()), (vec![], vec!["index".to_string()]));
+    assert_eq!((store.list().unwrap(), store.leftovers().unwrap()), (vec![], vec!["index".to_string()]));
     store.erase("index").unwrap();
-    assert_eq!(store.traces().unwrap(), [""; 0]);
+    assert_eq!(store.leftovers().unwrap(), [""; 0]);
 
-    // Deleted, which leaves a record, objects and a log.
+    // A deleted index leaves a record, objects and a log.
     begin().publish(&["data", MARK], "").unwrap();
     let log = store.open("index").unwrap().log("log").unwrap();
     let mut writer = log.write().unwrap();
     writer.append(0, &[b"bytes"], Durability::System).unwrap();
     store.delete("index").unwrap();
-    assert_eq!((store.list().unwrap(), store.traces().unwrap()), (vec![], vec!["index".to_string()]));
+    assert_eq!((store.list().unwrap(), store.leftovers().unwrap()), (vec![], vec!["index".to_string()]));
     store.erase("index").unwrap();
-    assert_eq!(store.traces().unwrap(), [""; 0]);
+    assert_eq!(store.leftovers().unwrap(), [""; 0]);
 
-    // A writer that does not know leaves a piece of the log, and is told.
+    // A writer that has not noticed the removal leaves a piece of the log, and gets an error.
     let late = writer.append(5, &[b"late"], Durability::Disk).unwrap_err();
     assert!(matches!(late, StoreError::Replaced { .. }), "{late}");
-    assert_eq!(store.traces().unwrap(), ["index"]);
+    assert_eq!(store.leftovers().unwrap(), ["index"]);
     store.erase("index").unwrap();
-    assert_eq!(store.traces().unwrap(), [""; 0]);
+    assert_eq!(store.leftovers().unwrap(), [""; 0]);
 }
 
 #[test]
-fn a_log_is_read_on_by_its_new_pieces_alone() {
+fn reading_on_in_a_log_requests_only_new_pieces() {
     let scratch = tempfile::tempdir().unwrap();
     let store = store("memory://pieces/x", &options(scratch.path()));
     let draft = store.begin("index", Replace::Never).unwrap();
@@ -166,7 +166,7 @@ fn a_log_is_read_on_by_its_new_pieces_alone() {
         whole.extend(bytes);
     }
     assert_eq!(reader.read(0).unwrap(), whole);
-    // The last piece is cut off again, and the one before it in part.
+    // The last piece is dropped again, and the one before it in part.
     writer.append(8, &[b"nd third"], Durability::Disk).unwrap();
     for from in [16, 99, 13, 9, 8, 5, 3, 0] {
         let rest = b"first, snd third".get(from..).unwrap_or_default();
@@ -176,5 +176,5 @@ fn a_log_is_read_on_by_its_new_pieces_alone() {
     writer.append(16, &[b", fourth"], Durability::Disk).unwrap();
     assert_eq!(reader.read(16).unwrap(), b", fourth");
     let requests = found.traffic().unwrap().now().since(&before).requests;
-    assert_eq!(requests, 3, "two lists, and the new piece");
+    assert_eq!(requests, 3, "two listings, and the new piece");
 }

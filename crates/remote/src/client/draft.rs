@@ -5,7 +5,7 @@ use super::object::NodeObject;
 use super::session::{Peer, Session};
 use super::source::Source;
 use crate::control::ObjectEntry;
-use bathyal_store::{Append, Attend, Draft, Generation, Object, Replace, StoreError, check_name};
+use bathyal_store::{Append, Draft, Generation, Object, ProgressFn, Replace, StoreError, check_name};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -71,7 +71,7 @@ impl NodeDraft {
         replace: Replace,
         local: Box<dyn Draft>,
     ) -> NodeDraft {
-        let sealed = local.sealed().map(str::to_owned);
+        let sealed = local.publication_note().map(str::to_owned);
         NodeDraft {
             peer,
             path,
@@ -94,7 +94,7 @@ impl NodeDraft {
     }
 
     /// Brings those of the objects `names` of `from` that are not there yet into the node's memory.
-    fn push(&self, from: &dyn Generation, names: &[&str], attend: &Attend<'_>) -> Result<(), StoreError> {
+    fn push(&self, from: &dyn Generation, names: &[&str], attend: &ProgressFn<'_>) -> Result<(), StoreError> {
         let mut objects = Vec::new();
         for name in names {
             if !self.pushed().objects.contains_key(*name) {
@@ -210,18 +210,18 @@ impl Draft for NodeDraft {
         &self,
         from: &dyn Generation,
         names: &[&str],
-        attend: &Attend<'_>,
+        attend: &ProgressFn<'_>,
     ) -> Result<Vec<u32>, StoreError> {
         self.push(from, names, attend)?;
         let pushed = self.pushed();
         Ok(names.iter().filter_map(|name| Some(pushed.objects.get(*name)?.crc32c)).collect())
     }
 
-    fn upload(&self, names: &[&str], _note: &str, attend: &Attend<'_>) -> Result<(), StoreError> {
+    fn upload(&self, names: &[&str], _note: &str, attend: &ProgressFn<'_>) -> Result<(), StoreError> {
         self.push(self.local()?, names, attend)
     }
 
-    fn sealed(&self) -> Option<&str> {
+    fn publication_note(&self) -> Option<&str> {
         self.sealed.as_deref()
     }
 

@@ -4,7 +4,7 @@ use super::source::Source;
 use super::tier::RemoteTier;
 use super::transfer;
 use crate::control::ObjectEntry;
-use bathyal_store::{Backing, Cancelling, Object, StoreError};
+use bathyal_store::{Backing, CancelScope, Object, StoreError};
 use bathyal_tier::Tier;
 use bathyal_tier::backend::dram::DramTier;
 use bathyal_tier::backend::file::FileOptions;
@@ -41,7 +41,7 @@ impl NodeObject {
     }
 
     fn failed(&self, operation: &'static str, error: &std::io::Error) -> StoreError {
-        if Cancelling::is_asked() {
+        if CancelScope::is_cancelled() {
             return StoreError::Cancelled;
         }
         StoreError::Remote { operation, path: self.path.clone(), reason: error.to_string() }
@@ -85,7 +85,7 @@ impl Object for NodeObject {
         }
     }
 
-    fn changeable(&self) -> Result<Arc<dyn Tier>, StoreError> {
+    fn writable_tier(&self) -> Result<Arc<dyn Tier>, StoreError> {
         match &self.tier {
             Some(tier) => Ok(Arc::new(tier.for_writing(&self.path)?)),
             None => Err(StoreError::Unchangeable { path: self.path.clone() }),

@@ -1,7 +1,7 @@
 //! Waiting that ends soon after its thread is cancelled: for a connection, and for what is said on one.
 
 use super::sockets::{self, Watched};
-use bathyal_store::Cancelling;
+use bathyal_store::CancelScope;
 use socket2::{Domain, SockAddr, Socket, Type};
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
@@ -50,7 +50,7 @@ impl Read for Patient {
                 Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {}
                 other => return other,
             }
-            if Cancelling::is_asked() {
+            if CancelScope::is_cancelled() {
                 return Err(cancelled());
             }
             if Instant::now() >= end {
@@ -76,7 +76,7 @@ pub(super) fn connect(host: &str, timeout: Duration) -> io::Result<TcpStream> {
     for address in host.to_socket_addrs()? {
         match connect_to(address, timeout.min(MOST_CONNECT_TIME)) {
             Ok(stream) => return Ok(stream),
-            Err(_) if Cancelling::is_asked() => return Err(cancelled()),
+            Err(_) if CancelScope::is_cancelled() => return Err(cancelled()),
             Err(e) => failed = e,
         }
     }
@@ -105,7 +105,7 @@ fn connect_to(address: SocketAddr, timeout: Duration) -> io::Result<TcpStream> {
     let mut place = [Watched::of(&socket, false, true)];
     let look = LOOK.min(timeout).max(Duration::from_millis(1));
     while !sockets::wait(&mut place, look) {
-        if Cancelling::is_asked() {
+        if CancelScope::is_cancelled() {
             return Err(cancelled());
         }
         if Instant::now() >= end {

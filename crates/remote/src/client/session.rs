@@ -7,7 +7,7 @@ use crate::control::{ExposedMemory, ObjectEntry, Question, Refusal, Reply, VERSI
 use crate::identity;
 use crate::verbs::Endpoint;
 use crate::wire::{MAGIC, TICKET_BYTES, WELCOME};
-use bathyal_store::{Cancelling, StoreError};
+use bathyal_store::{CancelScope, StoreError};
 use rustls::{ClientConnection, StreamOwned};
 use std::collections::{BTreeMap, HashMap};
 use std::io::{self, Read, Write};
@@ -74,7 +74,7 @@ impl Failed {
     pub(crate) fn at(self, operation: &'static str, path: &Path) -> StoreError {
         let path = path.to_path_buf();
         match self {
-            Failed::Lost(_) if Cancelling::is_asked() => StoreError::Cancelled,
+            Failed::Lost(_) if CancelScope::is_cancelled() => StoreError::Cancelled,
             Failed::Refused(Refusal::Exists, _) => StoreError::Exists { path },
             Failed::Refused(Refusal::Missing, _) => StoreError::Missing { what: "index", path },
             Failed::Refused(Refusal::Denied, reason) => StoreError::Denied { operation, path, reason },
@@ -93,7 +93,7 @@ impl Peer {
         let Peer { host, path, options } = self;
         let remote = |reason: String| StoreError::Remote { operation: "reach", path: path.clone(), reason };
         let lost = |e: io::Error| {
-            if Cancelling::is_asked() {
+            if CancelScope::is_cancelled() {
                 return StoreError::Cancelled;
             }
             remote(format!("the memory node does not answer: {e}; is `bathyal memory-node` running there?"))

@@ -5,8 +5,8 @@ use super::draft::{LEAST_PIECE_BYTES, NodeDraft};
 use super::nodes::NODES_NAME;
 use super::spread_object::{MOST_AT_ONCE, SpreadObject};
 use super::spread_store::SpreadStore;
-use bathyal_store::stripe::{Deal, HEADER_BYTES, Parts, Table};
-use bathyal_store::{Append, Attend, Draft, Generation, Object, Replace, StoreError, check_name};
+use bathyal_store::stripe::{HEADER_BYTES, Parts, StripeLayout, Table};
+use bathyal_store::{Append, Draft, Generation, Object, ProgressFn, Replace, StoreError, check_name};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -61,7 +61,7 @@ impl SpreadDraft {
         })?;
         let parts = SpreadObject::parts(&self.table, name, &path, objects)?;
         Ok(match self.written().get(name) {
-            Some(written) => parts.known(written.len, written.parts.clone()),
+            Some(written) => parts.with_checksums(written.len, written.parts.clone()),
             None => parts,
         })
     }
@@ -76,7 +76,7 @@ impl SpreadDraft {
         if let Some(checksum) = self.written().get(name).and_then(|written| written.crc32c) {
             return Ok(checksum);
         }
-        let (deal, len) = (self.table.deal(), from.len());
+        let (deal, len) = (self.table.layout(), from.len());
         let mut parts = Vec::new();
         for (number, draft) in self.parts.iter().enumerate() {
             parts.push(draft.place(name, HEADER_BYTES + deal.share(len, number))?);
@@ -105,7 +105,7 @@ impl SpreadDraft {
     }
 
     /// All that is done before a generation is seen: brings every object to its node.
-    fn push(&self, names: &[&str], note: &str, attend: &Attend<'_>) -> Result<(), StoreError> {
+    fn push(&self, names: &[&str], note: &str, attend: &ProgressFn<'_>) -> Result<(), StoreError> {
         let total = names.iter().map(|name| Ok(self.get(name)?.len())).sum::<Result<u64, StoreError>>()?;
         let (of_parts, of_first) = self.divided(names);
         let mut before = 0;
@@ -124,7 +124,7 @@ impl SpreadDraft {
     /// Names of objects that each part has, and of those that only the first node has.
     fn divided<'n>(&self, names: &[&'n str]) -> (Vec<&'n str>, Vec<&'n str>) {
         let (mut of_parts, mut of_first): (Vec<&str>, Vec<&str>) =
-            names.iter().partition(|name| self.table.names(name));
+            names.iter().partition(|name| self.table.is_striped(name));
         of_parts.push(NODES_NAME);
         of_first.push(NODES_NAME);
         (of_parts, of_first)
@@ -154,7 +154,7 @@ impl Generation for SpreadDraft {
 
     fn get(&self, name: &str) -> Result<Arc<dyn Object>, StoreError> {
         check_object(name)?;
-        if !self.table.names(name) {
+        if !self.table.is_striped(name) {
             return self.first.get(name);
         }
         Ok(Arc::new(SpreadObject::new(self.path.join(name), self.parts_of(name)?)))
@@ -164,11 +164,11 @@ impl Generation for SpreadDraft {
 impl Draft for SpreadDraft {
     fn append(&self, name: &str, from: u64) -> Result<Box<dyn Append>, StoreError> {
         check_object(name)?;
-        if !self.table.names(name) {
+        if !self.table.is_striped(name) {
             return self.first.append(name, from);
         }
         self.written().remove(name);
-        let deal = self.table.deal();
+        let deal = self.table.layout();
         let mut checksums = vec![0; deal.parts()];
         if from > 0 {
             let parts = self.parts_of(name)?;
@@ -195,7 +195,7 @@ impl Draft for SpreadDraft {
 
     fn replace(&self, name: &str, bytes: &[u8]) -> Result<(), StoreError> {
         check_object(name)?;
-        if self.table.names(name) {
+        if self.table.is_striped(name) {
             let reason = "lies in parts, so it is written from front to back".into();
             return Err(StoreError::Irregular { path: self.path.join(name), reason });
         }
@@ -212,13 +212,13 @@ impl Draft for SpreadDraft {
         &self,
         from: &dyn Generation,
         names: &[&str],
-        attend: &Attend<'_>,
+        attend: &ProgressFn<'_>,
     ) -> Result<Vec<u32>, StoreError> {
         let objects = names.iter().map(|name| from.get(name)).collect::<Result<Vec<_>, _>>()?;
         let total = objects.iter().map(|object| object.len()).sum();
         let (mut before, mut checksums) = (0, Vec::new());
         for (name, object) in names.iter().zip(objects) {
-            if self.table.names(name) {
+            if self.table.is_striped(name) {
                 let mut done = before;
                 checksums.push(self.adopt_striped(name, object.as_ref(), &mut |bytes| {
                     done += bytes;
@@ -232,11 +232,11 @@ impl Draft for SpreadDraft {
         Ok(checksums)
     }
 
-    fn sealed(&self) -> Option<&str> {
-        self.first.sealed()
+    fn publication_note(&self) -> Option<&str> {
+        self.first.publication_note()
     }
 
-    fn upload(&self, names: &[&str], note: &str, attend: &Attend<'_>) -> Result<(), StoreError> {
+    fn upload(&self, names: &[&str], note: &str, attend: &ProgressFn<'_>) -> Result<(), StoreError> {
         self.push(names, note, attend)
     }
 
@@ -273,13 +273,13 @@ impl Draft for SpreadDraft {
 /// Deals bytes out to parts, and notes their checksums.
 #[derive(Debug)]
 struct Dealer {
-    deal: Deal,
+    deal: StripeLayout,
     at: u64,
     checksums: Vec<u32>,
 }
 
 impl Dealer {
-    fn new(deal: Deal, at: u64, checksums: Vec<u32>) -> Dealer {
+    fn new(deal: StripeLayout, at: u64, checksums: Vec<u32>) -> Dealer {
         Dealer { deal, at, checksums }
     }
 

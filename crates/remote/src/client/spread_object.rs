@@ -36,14 +36,14 @@ impl SpreadObject {
         objects: Vec<Arc<dyn Object>>,
     ) -> Result<Parts, StoreError> {
         let bytes = objects.into_iter().map(|object| Arc::new(object) as Arc<dyn PartBytes>).collect();
-        Parts::of(table, name, path.to_path_buf(), bytes, ADVICE)
+        Parts::from_stores(table, name, path.to_path_buf(), bytes, ADVICE)
     }
 
     /// Fills `out` from `offset` on with one read of each part.
     fn gather(&self, offset: u64, out: &mut [u8]) -> Result<(), StoreError> {
-        let (deal, end) = (self.parts.deal(), offset + out.len() as u64);
+        let (deal, end) = (self.parts.layout(), offset + out.len() as u64);
         let mut own = Vec::new();
-        for (number, part) in self.parts.each().enumerate() {
+        for (number, part) in self.parts.parts().enumerate() {
             let (from, to) = (deal.share(offset, number), deal.share(end, number));
             let mut bytes = vec![0; (to - from) as usize];
             part.read_at(HEADER_BYTES + from, &mut bytes)?;
@@ -69,7 +69,7 @@ impl Object for SpreadObject {
     }
 
     fn piece_bytes(&self) -> usize {
-        LEAST_PIECE_BYTES * self.parts.each().len().min(MOST_AT_ONCE)
+        LEAST_PIECE_BYTES * self.parts.parts().len().min(MOST_AT_ONCE)
     }
 
     fn read_at(&self, offset: u64, out: &mut [u8]) -> Result<(), StoreError> {

@@ -167,9 +167,9 @@ impl SpreadStore {
         };
         match found.table()? {
             None => refuse(format!("lies on one node: {}", self.first.path(name).display())),
-            Some(table) if table.deal().parts() != self.nodes.len() => refuse(format!(
+            Some(table) if table.layout().parts() != self.nodes.len() => refuse(format!(
                 "lies over {} nodes, and {} are named; its address is {}",
-                table.deal().parts(),
+                table.layout().parts(),
                 self.nodes.len(),
                 address_of(&table)
             )),
@@ -200,7 +200,7 @@ impl SpreadStore {
                 address_of(table)
             ),
         };
-        let reason = format!("part {} of {} {what}", number + 1, table.deal().parts());
+        let reason = format!("part {} of {} {what}", number + 1, table.layout().parts());
         Err(StoreError::PartMissing { path: self.nodes[number].path(&part_name), reason })
     }
 }
@@ -275,7 +275,7 @@ impl Store for SpreadStore {
             }
             // One that was killed after it had its name has nothing left to do, and another one is not to take its key.
             let is_done = standing.as_ref() == Some(&table);
-            if !is_done && parts.len() == self.nodes.len() && table.is_of(&self.striping) {
+            if !is_done && parts.len() == self.nodes.len() && table.has_striping(&self.striping) {
                 drafts.push(self.draft(name, replace, table, (first, parts)));
             }
         }
@@ -301,8 +301,8 @@ impl Store for SpreadStore {
         Ok(())
     }
 
-    fn traces(&self) -> Result<Vec<String>, StoreError> {
-        self.first.traces()
+    fn leftovers(&self) -> Result<Vec<String>, StoreError> {
+        self.first.leftovers()
     }
 }
 
@@ -330,7 +330,7 @@ impl Generation for Spread {
 
     fn get(&self, name: &str) -> Result<Arc<dyn Object>, StoreError> {
         check_object(name)?;
-        if !self.table.names(name) {
+        if !self.table.is_striped(name) {
             return self.first.get(name);
         }
         let objects = self.parts.iter().map(|part| part.get(name)).collect::<Result<Vec<_>, _>>()?;

@@ -9,7 +9,9 @@ use super::source::Source;
 use crate::control::ObjectEntry;
 use bathyal_store::local::LocalStore;
 use bathyal_store::stripe::Table;
-use bathyal_store::{Draft, Generation, Object, Replace, Store, StoreError, check_name, usual_folder};
+use bathyal_store::{
+    Draft, Generation, Object, Replace, Store, StoreError, check_name, default_cache_folder,
+};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -145,7 +147,7 @@ impl NodeStore {
 pub(super) fn scratch_folder(url: &RemoteUrl, options: &RemoteOptions) -> Result<PathBuf, StoreError> {
     let folder = match &options.scratch {
         Some(folder) => folder.clone(),
-        None => usual_folder("scratch=FOLDER")?.join("uploads"),
+        None => default_cache_folder("scratch=FOLDER")?.join("uploads"),
     };
     let address = url.node_address();
     let here = xxhash_rust::xxh3::xxh3_64(address.as_os_str().as_encoded_bytes());
@@ -204,10 +206,10 @@ impl Store for NodeStore {
         Ok(())
     }
 
-    fn traces(&self) -> Result<Vec<String>, StoreError> {
+    fn leftovers(&self) -> Result<Vec<String>, StoreError> {
         // What was pushed by a client that was killed the node forgets with the client's connection.
         let published = self.list()?;
-        let mut names = self.scratch.traces()?;
+        let mut names = self.scratch.leftovers()?;
         names.retain(|name| !published.contains(name));
         Ok(names)
     }

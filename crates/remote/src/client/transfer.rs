@@ -1,7 +1,7 @@
 //! Long runs of bytes from a tier and to it, in pieces of which several are under way.
 
 use super::patient::cancelled;
-use bathyal_store::Cancelling;
+use bathyal_store::CancelScope;
 use bathyal_tier::contract::{Action, Operation, WriteQueue};
 use bathyal_tier::{Completion, Queue, Read, ReadFault, Tier, TierError, WriteTier};
 use std::io;
@@ -76,7 +76,7 @@ fn carry_out<Q: Queue + ?Sized>(
             next += submit(queue, next).map_err(other)?;
         }
         queue.reap(&mut done, Some(WAIT)).map_err(other)?;
-        if Cancelling::is_asked() {
+        if CancelScope::is_cancelled() {
             return Err(cancelled());
         }
         over += done.len();

@@ -183,7 +183,7 @@ fn parts_that_are_missing_or_of_another_index_are_named() {
 fn part_bytes(store: &SpreadStore, name: &str, part: usize) -> Vec<u8> {
     let found = store.open(name).unwrap().get(DATA).unwrap();
     let Backing::Parts(parts) = found.backing().unwrap() else { panic!("is whole") };
-    let part = parts.each().nth(part).unwrap();
+    let part = parts.parts().nth(part).unwrap();
     let mut bytes = vec![0; part.len() as usize];
     part.read_at(0, &mut bytes).unwrap();
     bytes

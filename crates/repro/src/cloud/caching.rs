@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bathyal_console::Failure;
-use bathyal_index::TOLD_ROUNDS;
+use bathyal_index::COUNTED_ROUNDS;
 use bathyal_tier::Tier;
 use bathyal_tier::layer::trace::{Trace, TraceRecord, TraceTier};
 use serde::Serialize;
@@ -188,10 +188,10 @@ fn replay(lab: &Lab<'_>, traced: &Traced, policy: &'static str, (cache_bytes, pa
         _ => Box::new(S3Fifo::new(cache_bytes)),
     };
     let (mut all, mut hits, mut all_bytes, mut hit_bytes, mut waves, mut saved) = (0_u64, 0, 0, 0, 0, 0);
-    let mut by_wave = [(0_u64, 0_u64); TOLD_ROUNDS + 1];
+    let mut by_wave = [(0_u64, 0_u64); COUNTED_ROUNDS + 1];
     for wave in traced.queries.iter().flat_map(|query| query.iter().enumerate()) {
         let (number, wanted) = wave;
-        let told = &mut by_wave[number.min(TOLD_ROUNDS)];
+        let told = &mut by_wave[number.min(COUNTED_ROUNDS)];
         let mut missed = false;
         for (key, bytes) in wanted {
             let hit = cache.touch(*key, *bytes);

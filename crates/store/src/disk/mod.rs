@@ -1,4 +1,5 @@
-//! What the local store asks of a file system. The seam where tests put a disk that fails or loses power.
+//! The operations that the local store needs of a file system. Tests replace them by a disk that fails or
+//! loses power.
 
 mod system;
 
@@ -10,48 +11,49 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-/// What stands under a path.
+/// The kind of a directory entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// A regular file.
     File,
     /// A folder.
     Folder,
-    /// Anything else.
+    /// Anything else, such as a pipe or a device.
     Other,
 }
 
-/// What the system says of a path.
+/// Metadata of a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stat {
-    /// What it is.
+    /// The kind of the entry.
     pub kind: Kind,
-    /// Its length in bytes, of a file.
+    /// The length in bytes, if it is a file.
     pub len: u64,
-    /// What tells it from all others: device and number.
+    /// Its unique identity: device number and inode number.
     pub identity: (u64, u64),
 }
 
-/// What came of trying to lock a file.
+/// The result of an attempt to lock a file.
 #[derive(Debug)]
 pub enum Locked {
-    /// It is ours until the value is dropped, or the process ends.
+    /// The lock was acquired. It is held until the value is dropped or the process ends.
     Held(Arc<dyn DiskFile>),
-    /// Another one holds it.
+    /// Another open file holds the lock.
     Busy,
-    /// The file system knows no locks; the file is open nevertheless.
+    /// The file system supports no locks; the file is open nevertheless.
     Unknown(Arc<dyn DiskFile>),
 }
 
-/// The operations on files and folders that the local store is made of.
+/// The file and folder operations of the local store.
 pub trait Disk: Debug + Send + Sync {
-    /// What stands under a path; of a link, what it leads to.
+    /// Returns the metadata of a path; of a link, those of its target.
     fn stat(&self, path: &Path) -> io::Result<Stat>;
 
-    /// The names in a folder, in order; names that are no text are left out.
+    /// Returns the names in a folder, sorted; names that are not Unicode are left out.
     fn list(&self, folder: &Path) -> io::Result<Vec<String>>;
 
-    /// Opens a regular file for reading, without waiting for anything that is none.
+    /// Opens a regular file for reading. For a pipe or another irregular file it returns an error without
+    /// blocking.
     fn open(&self, path: &Path) -> io::Result<Arc<dyn DiskFile>>;
 
     /// Opens a regular file for writing, or creates it empty.
@@ -63,13 +65,13 @@ pub trait Disk: Debug + Send + Sync {
     /// Creates a folder; an error if something is there.
     fn create_folder(&self, path: &Path) -> io::Result<()>;
 
-    /// Gives a file or folder another name; a file in the way is replaced at once.
+    /// Renames a file or folder; a file at `to` is replaced atomically.
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
 
-    /// The same, but an error if anything is in the way.
-    fn rename_aside(&self, from: &Path, to: &Path) -> io::Result<()>;
+    /// Renames a file or folder; an error if `to` exists.
+    fn rename_no_replace(&self, from: &Path, to: &Path) -> io::Result<()>;
 
-    /// Exchanges two names at once; [`io::ErrorKind::Unsupported`] where the system cannot.
+    /// Exchanges two names atomically; [`io::ErrorKind::Unsupported`] if the file system cannot.
     fn exchange(&self, one: &Path, other: &Path) -> io::Result<()>;
 
     /// Removes a file.
@@ -78,38 +80,40 @@ pub trait Disk: Debug + Send + Sync {
     /// Removes an empty folder.
     fn remove_folder(&self, path: &Path) -> io::Result<()>;
 
-    /// Makes the names in a folder outlive the machine.
+    /// Makes the names in a folder survive a power failure.
     fn sync_folder(&self, path: &Path) -> io::Result<()>;
 
-    /// Whether this process may change what is in a folder, as far as that can be said beforehand.
+    /// Returns true if this process may change the entries of a folder, as far as that can be tested
+    /// beforehand.
     fn may_change(&self, folder: &Path) -> bool;
 }
 
 /// An open file.
 pub trait DiskFile: Debug + Send + Sync {
-    /// Its length in bytes.
+    /// Returns its length in bytes.
     fn length(&self) -> io::Result<u64>;
 
-    /// Reads some bytes; 0 at the end.
+    /// Reads some bytes at `offset` and returns their number; 0 at the end.
     fn read_at(&self, out: &mut [u8], offset: u64) -> io::Result<usize>;
 
-    /// Writes some of `bytes`.
+    /// Writes some of `bytes` at `offset` and returns their number.
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<usize>;
 
-    /// Cuts the file, or lengthens it with zeros.
+    /// Truncates the file, or extends it with zeros.
     fn set_len(&self, len: u64) -> io::Result<()>;
 
-    /// Makes the bytes outlive the machine.
+    /// Makes the bytes survive a power failure.
     fn sync(&self) -> io::Result<()>;
 
-    /// What tells it from all others, as [`Stat::identity`].
+    /// Returns its unique identity, as in [`Stat::identity`].
     fn identity(&self) -> io::Result<(u64, u64)>;
 
-    /// The system's own file, if it is one.
+    /// Returns the operating system's file, if there is one.
     fn file(&self) -> Option<&File>;
 }
 
-/// Reads as many bytes as `out` has; an error of kind [`io::ErrorKind::UnexpectedEof`] if there are fewer.
+/// Fills `out` with the bytes from `offset` on; an error of kind [`io::ErrorKind::UnexpectedEof`] if there
+/// are fewer.
 pub fn read_exact(file: &dyn DiskFile, mut out: &mut [u8], mut offset: u64) -> io::Result<()> {
     while !out.is_empty() {
         match file.read_at(out, offset) {
@@ -125,7 +129,7 @@ pub fn read_exact(file: &dyn DiskFile, mut out: &mut [u8], mut offset: u64) -> i
     Ok(())
 }
 
-/// Writes all of `bytes`.
+/// Writes all of `bytes` at `offset`.
 pub fn write_all(file: &dyn DiskFile, mut bytes: &[u8], mut offset: u64) -> io::Result<()> {
     while !bytes.is_empty() {
         match file.write_at(bytes, offset) {

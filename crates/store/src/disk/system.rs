@@ -1,4 +1,4 @@
-//! The disk of this machine.
+//! The file system of this machine.
 
 use super::{Disk, DiskFile, Kind, Locked, Stat};
 use bathyal_tier::backend::file::{open_regular, read_at, write_at};
@@ -13,8 +13,8 @@ use std::sync::Arc;
 #[derive(Debug, Clone, Copy, Default)]
 pub struct SystemDisk;
 
-/// The folder that an empty path stands for.
-fn here(path: &Path) -> &Path {
+/// Returns the path itself, or `.` for the empty path.
+fn non_empty(path: &Path) -> &Path {
     if path.as_os_str().is_empty() { Path::new(".") } else { path }
 }
 
@@ -24,12 +24,12 @@ fn c_string(path: &Path) -> io::Result<CString> {
     CString::new(path.as_os_str().as_bytes()).map_err(|_| io::ErrorKind::InvalidInput.into())
 }
 
-/// Renames with the system's `flags`; [`io::ErrorKind::Unsupported`] where it knows none of them.
+/// Renames with the flags of `renameat2`; [`io::ErrorKind::Unsupported`] if the kernel or the file system
+/// lacks them.
 #[cfg(target_os = "linux")]
 fn rename_with(from: &Path, to: &Path, flags: u32) -> io::Result<()> {
     let (from, to) = (c_string(from)?, c_string(to)?);
-    // By its number: the C library of old systems has no function of that name.
-    // SAFETY: both names are C strings that live until the call has returned.
+    // Called by its number, as the C library of old systems has no function for it.
     let done = unsafe {
         libc::syscall(libc::SYS_renameat2, libc::AT_FDCWD, from.as_ptr(), libc::AT_FDCWD, to.as_ptr(), flags)
     };
@@ -38,7 +38,7 @@ fn rename_with(from: &Path, to: &Path, flags: u32) -> io::Result<()> {
     }
     let error = io::Error::last_os_error();
     match error.raw_os_error() {
-        // What an old kernel, and what a file system without the flag says.
+        // An old kernel returns ENOSYS; a file system without the flag returns EINVAL or EOPNOTSUPP.
         Some(libc::ENOSYS | libc::EINVAL | libc::EOPNOTSUPP) => {
             Err(io::Error::new(io::ErrorKind::Unsupported, error))
         }
@@ -46,11 +46,11 @@ fn rename_with(from: &Path, to: &Path, flags: u32) -> io::Result<()> {
     }
 }
 
-/// Renames with the system's `flags`; [`io::ErrorKind::Unsupported`] where the file system knows none of them.
+/// Renames with the flags of `renamex_np`; [`io::ErrorKind::Unsupported`] if the file system lacks them.
 #[cfg(target_os = "macos")]
 fn rename_with(from: &Path, to: &Path, flags: u32) -> io::Result<()> {
     let (from, to) = (c_string(from)?, c_string(to)?);
-    // SAFETY: both names are C strings that live until the call has returned.
+    // SAFETY: both names are C strings that outlive the call.
     if unsafe { libc::renamex_np(from.as_ptr(), to.as_ptr(), flags) } == 0 {
         return Ok(());
     }
@@ -79,7 +79,7 @@ const NO_REPLACE: u32 = 1;
 #[cfg(not(any(target_os = "linux", target_os = "macos")))]
 const EXCHANGE: u32 = 2;
 
-/// What tells what stands under `path`, of which the system said `found`, from all others.
+/// Returns the unique identity of the entry at `path`, whose metadata are `found`.
 #[cfg(unix)]
 fn identity_of(_path: &Path, found: &std::fs::Metadata) -> io::Result<(u64, u64)> {
     use std::os::unix::fs::MetadataExt;
@@ -91,12 +91,12 @@ fn identity_of_file(file: &File) -> io::Result<(u64, u64)> {
     identity_of(Path::new(""), &file.metadata()?)
 }
 
-/// What tells what stands under `path` from all others.
+/// Returns the unique identity of the entry at `path`.
 #[cfg(windows)]
 fn identity_of(path: &Path, _found: &std::fs::Metadata) -> io::Result<(u64, u64)> {
     use std::os::windows::fs::OpenOptionsExt;
     use windows_sys::Win32::Storage::FileSystem::FILE_FLAG_BACKUP_SEMANTICS;
-    // Folders are opened by this flag, and nothing is asked of either but what it is.
+    // This flag allows folders to be opened. No access is needed to read the identity.
     identity_of_file(&File::options().access_mode(0).custom_flags(FILE_FLAG_BACKUP_SEMANTICS).open(path)?)
 }
 
@@ -105,7 +105,7 @@ fn identity_of_file(file: &File) -> io::Result<(u64, u64)> {
     use std::os::windows::io::AsRawHandle;
     use windows_sys::Win32::Storage::FileSystem::{BY_HANDLE_FILE_INFORMATION, GetFileInformationByHandle};
     let mut found = BY_HANDLE_FILE_INFORMATION::default();
-    // SAFETY: the handle is open and the result has room.
+    // SAFETY: the handle is open, and the result is a struct of the type that the call fills.
     if unsafe { GetFileInformationByHandle(file.as_raw_handle(), &mut found) } == 0 {
         return Err(io::Error::last_os_error());
     }
@@ -115,18 +115,18 @@ fn identity_of_file(file: &File) -> io::Result<(u64, u64)> {
 
 impl Disk for SystemDisk {
     fn stat(&self, path: &Path) -> io::Result<Stat> {
-        let found = here(path).metadata()?;
+        let found = non_empty(path).metadata()?;
         let kind = match found.file_type() {
             kind if kind.is_file() => Kind::File,
             kind if kind.is_dir() => Kind::Folder,
             _ => Kind::Other,
         };
-        Ok(Stat { kind, len: found.len(), identity: identity_of(here(path), &found)? })
+        Ok(Stat { kind, len: found.len(), identity: identity_of(non_empty(path), &found)? })
     }
 
     fn list(&self, folder: &Path) -> io::Result<Vec<String>> {
         let mut names = Vec::new();
-        for entry in here(folder).read_dir()? {
+        for entry in non_empty(folder).read_dir()? {
             names.extend(entry?.file_name().into_string());
         }
         names.sort();
@@ -162,10 +162,11 @@ impl Disk for SystemDisk {
         std::fs::rename(from, to)
     }
 
-    fn rename_aside(&self, from: &Path, to: &Path) -> io::Result<()> {
+    fn rename_no_replace(&self, from: &Path, to: &Path) -> io::Result<()> {
         match rename_with(from, to, NO_REPLACE) {
             Err(e) if e.kind() == io::ErrorKind::Unsupported => {
-                // A folder that is not empty is never replaced, so at worst an empty one is that appears right now.
+                // Rename never replaces a non-empty folder. In the race between the check and the rename, at
+                // worst an empty folder that appears just now is replaced.
                 if to.symlink_metadata().is_ok() {
                     return Err(io::ErrorKind::AlreadyExists.into());
                 }
@@ -189,25 +190,27 @@ impl Disk for SystemDisk {
 
     #[cfg(unix)]
     fn sync_folder(&self, path: &Path) -> io::Result<()> {
-        File::open(here(path))?.sync_all()
+        File::open(non_empty(path))?.sync_all()
     }
 
-    /// NTFS keeps names in a journal and has no call for a folder alone.
+    /// Checks only that the folder exists: NTFS keeps names in a journal and has no call to sync a folder
+    /// alone.
     #[cfg(windows)]
     fn sync_folder(&self, path: &Path) -> io::Result<()> {
-        if here(path).metadata()?.is_dir() { Ok(()) } else { Err(io::ErrorKind::NotADirectory.into()) }
+        if non_empty(path).metadata()?.is_dir() { Ok(()) } else { Err(io::ErrorKind::NotADirectory.into()) }
     }
 
-    /// Who may is a matter of lists that only trying answers.
+    /// Checks only that the folder exists: on Windows, access control lists make an attempt the only reliable
+    /// test.
     #[cfg(windows)]
     fn may_change(&self, folder: &Path) -> bool {
-        here(folder).metadata().is_ok_and(|found| found.is_dir())
+        non_empty(folder).metadata().is_ok_and(|found| found.is_dir())
     }
 
     #[cfg(unix)]
     fn may_change(&self, folder: &Path) -> bool {
-        let Ok(folder) = c_string(here(folder)) else { return false };
-        // SAFETY: the name is a C string that lives until the call has returned.
+        let Ok(folder) = c_string(non_empty(folder)) else { return false };
+        // SAFETY: the name is a C string that outlives the call.
         unsafe { libc::access(folder.as_ptr(), libc::W_OK | libc::X_OK) == 0 }
     }
 }

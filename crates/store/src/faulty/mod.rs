@@ -1,13 +1,13 @@
-//! A disk that fails when a test says so, and one that loses power.
+//! Disks for tests: one that fails at a chosen operation, and one that loses power.
 //!
-//! [`Faults`] stands before any [`Disk`]: it counts the operations that change something, and from a chosen one on it
-//! kills the process, refuses one operation, or has no space left. [`Platter`] is a disk in memory that knows what was
-//! synced, and forgets or reorders the rest when power is lost. A local store on both of them is what a build meets on a
-//! bad day, and every day of it can be tried.
+//! [`Faults`] wraps any [`Disk`]: it counts the operations that change something, and at a chosen one it
+//! kills the process, refuses the operation, or runs out of space. [`SimulatedDisk`] is a disk in memory that
+//! records what was synced, and loses or reorders the rest on a power failure. With a local store on both,
+//! tests run a build through every fault.
 
-mod platter;
+mod simulated_disk;
 
-pub use platter::Platter;
+pub use simulated_disk::SimulatedDisk;
 
 use crate::disk::{Disk, DiskFile, Locked, Stat};
 use std::fs::File;
@@ -15,113 +15,113 @@ use std::io;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// What goes wrong.
+/// A fault to inject.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
-    /// The process is killed: of a write one half is done, and nothing is done from then on.
+    /// The process is killed: half of a write is done, and all later operations fail.
     Kill,
-    /// This operation is refused with the system's error number, and no other one.
+    /// This operation alone fails, with this error number of the system.
     Once(i32),
-    /// No operation that takes space works from here on.
+    /// This operation and all later ones that need space fail.
     Full,
-    /// This operation and the next are refused: what fails, and what would have made up for it.
+    /// This operation and the next fail: for example, one that fails and one that would undo it.
     Twice(i32),
 }
 
 #[derive(Debug, Default)]
 struct State {
     operations: usize,
-    /// The fault, and the number of the operation that it strikes at.
+    /// The fault, and the number of the operation to inject it at.
     fault: Option<(usize, Fault)>,
-    /// The operation that it struck at, in words.
-    struck: Option<String>,
-    dead: bool,
-    full: bool,
+    /// A description of the operation that failed, once the fault was injected.
+    failed_operation: Option<String>,
+    is_killed: bool,
+    is_full: bool,
     short_writes: bool,
     no_exchange: bool,
 }
 
-/// What an operation is allowed to do.
+/// The effect of the injected faults on an operation.
 enum Verdict {
     Do,
     DoHalf,
     Refuse(io::Error),
 }
 
-/// A disk with faults. Clones share them.
+/// A disk with injected faults. Clones share its state.
 #[derive(Debug, Clone)]
 pub struct Faults {
     disk: Arc<dyn Disk>,
     state: Arc<Mutex<State>>,
 }
 
-fn dead() -> io::Error {
+fn killed() -> io::Error {
     io::Error::other("the process was killed")
 }
 
 impl Faults {
-    /// A disk that works like `disk`, until told otherwise.
+    /// Wraps `disk`, without faults at first.
     pub fn new(disk: Arc<dyn Disk>) -> Faults {
         Faults { disk, state: Arc::default() }
     }
 
-    /// Lets every write do less than it was asked.
+    /// Makes every write write only half of its bytes, rounded up.
     #[must_use]
     pub fn with_short_writes(self) -> Faults {
         self.state().short_writes = true;
         self
     }
 
-    /// Lets no names be exchanged, as on network file systems.
+    /// Makes exchanges of names unsupported, as on network file systems.
     #[must_use]
     pub fn without_exchange(self) -> Faults {
         self.state().no_exchange = true;
         self
     }
 
-    /// Lets `fault` strike at the operation `number`, counted from 0 from now on.
-    pub fn strike(&self, number: usize, fault: Fault) {
+    /// Injects `fault` at operation number `number`, counted from 0 from now on.
+    pub fn inject(&self, number: usize, fault: Fault) {
         let mut state = self.state();
-        (state.operations, state.fault, state.struck) = (0, Some((number, fault)), None);
-        (state.dead, state.full) = (false, false);
+        (state.operations, state.fault, state.failed_operation) = (0, Some((number, fault)), None);
+        (state.is_killed, state.is_full) = (false, false);
     }
 
-    /// Ends all faults: a new process, on the disk as the old one left it.
-    pub fn heal(&self) {
+    /// Ends all faults, as if a new process started on the disk that the old one left.
+    pub fn clear(&self) {
         let mut state = self.state();
-        (state.fault, state.struck) = (None, None);
-        (state.dead, state.full) = (false, false);
+        (state.fault, state.failed_operation) = (None, None);
+        (state.is_killed, state.is_full) = (false, false);
     }
 
-    /// The operation that the fault struck at, in words; `None` if it has not.
-    pub fn struck(&self) -> Option<String> {
-        self.state().struck.clone()
+    /// Returns a description of the operation that the fault was injected at; `None` if it was not reached.
+    pub fn injected(&self) -> Option<String> {
+        self.state().failed_operation.clone()
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Counts an operation that changes something.
-    fn judge(&self, what: &str, path: Option<&Path>, takes_space: bool) -> Verdict {
+    /// Counts an operation that changes something, and decides what it does.
+    fn count_operation(&self, what: &str, path: Option<&Path>, takes_space: bool) -> Verdict {
         let mut state = self.state();
-        if state.dead {
-            return Verdict::Refuse(dead());
+        if state.is_killed {
+            return Verdict::Refuse(killed());
         }
         let number = state.operations;
         state.operations += 1;
         let Some((at, fault)) = state.fault else { return Verdict::Do };
         if number == at {
             let path = path.map_or(String::new(), |path| path.display().to_string());
-            state.struck = Some(format!("operation {at}, {what} {path}: {fault:?}"));
+            state.failed_operation = Some(format!("operation {at}, {what} {path}: {fault:?}"));
             match fault {
                 Fault::Once(errno) | Fault::Twice(errno) => {
                     return Verdict::Refuse(io::Error::from_raw_os_error(errno));
                 }
-                Fault::Full => state.full = true,
+                Fault::Full => state.is_full = true,
                 Fault::Kill => {
-                    state.dead = true;
-                    return if what == "write" { Verdict::DoHalf } else { Verdict::Refuse(dead()) };
+                    state.is_killed = true;
+                    return if what == "write" { Verdict::DoHalf } else { Verdict::Refuse(killed()) };
                 }
             }
         }
@@ -130,7 +130,7 @@ impl Faults {
         {
             return Verdict::Refuse(io::Error::from_raw_os_error(errno));
         }
-        if state.full && takes_space {
+        if state.is_full && takes_space {
             return Verdict::Refuse(io::Error::from_raw_os_error(libc::ENOSPC));
         }
         Verdict::Do
@@ -143,15 +143,15 @@ impl Faults {
         takes_space: bool,
         change: impl FnOnce() -> io::Result<T>,
     ) -> io::Result<T> {
-        match self.judge(what, Some(path), takes_space) {
+        match self.count_operation(what, Some(path), takes_space) {
             Verdict::Do => change(),
-            Verdict::DoHalf => Err(dead()),
+            Verdict::DoHalf => Err(killed()),
             Verdict::Refuse(error) => Err(error),
         }
     }
 
-    fn look<T>(&self, look: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
-        if self.state().dead { Err(dead()) } else { look() }
+    fn unless_killed<T>(&self, operation: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
+        if self.state().is_killed { Err(killed()) } else { operation() }
     }
 
     fn wrap(&self, file: Arc<dyn DiskFile>) -> Arc<dyn DiskFile> {
@@ -161,15 +161,15 @@ impl Faults {
 
 impl Disk for Faults {
     fn stat(&self, path: &Path) -> io::Result<Stat> {
-        self.look(|| self.disk.stat(path))
+        self.unless_killed(|| self.disk.stat(path))
     }
 
     fn list(&self, folder: &Path) -> io::Result<Vec<String>> {
-        self.look(|| self.disk.list(folder))
+        self.unless_killed(|| self.disk.list(folder))
     }
 
     fn open(&self, path: &Path) -> io::Result<Arc<dyn DiskFile>> {
-        self.look(|| self.disk.open(path)).map(|file| self.wrap(file))
+        self.unless_killed(|| self.disk.open(path)).map(|file| self.wrap(file))
     }
 
     fn create(&self, path: &Path) -> io::Result<Arc<dyn DiskFile>> {
@@ -178,7 +178,7 @@ impl Disk for Faults {
 
     fn lock(&self, path: &Path, create: bool) -> io::Result<Locked> {
         let lock = || self.disk.lock(path, create);
-        let locked = if create { self.change("create", path, true, lock) } else { self.look(lock) };
+        let locked = if create { self.change("create", path, true, lock) } else { self.unless_killed(lock) };
         Ok(match locked? {
             Locked::Held(file) => Locked::Held(self.wrap(file)),
             Locked::Unknown(file) => Locked::Unknown(self.wrap(file)),
@@ -194,8 +194,8 @@ impl Disk for Faults {
         self.change("rename to", to, false, || self.disk.rename(from, to))
     }
 
-    fn rename_aside(&self, from: &Path, to: &Path) -> io::Result<()> {
-        self.change("rename aside to", to, false, || self.disk.rename_aside(from, to))
+    fn rename_no_replace(&self, from: &Path, to: &Path) -> io::Result<()> {
+        self.change("rename without replacing to", to, false, || self.disk.rename_no_replace(from, to))
     }
 
     fn exchange(&self, one: &Path, other: &Path) -> io::Result<()> {
@@ -222,7 +222,7 @@ impl Disk for Faults {
     }
 }
 
-/// A file of a disk with faults.
+/// A file of a disk with injected faults.
 #[derive(Debug)]
 struct FaultyFile {
     file: Arc<dyn DiskFile>,
@@ -231,22 +231,22 @@ struct FaultyFile {
 
 impl DiskFile for FaultyFile {
     fn length(&self) -> io::Result<u64> {
-        self.faults.look(|| self.file.length())
+        self.faults.unless_killed(|| self.file.length())
     }
 
     fn read_at(&self, out: &mut [u8], offset: u64) -> io::Result<usize> {
-        self.faults.look(|| self.file.read_at(out, offset))
+        self.faults.unless_killed(|| self.file.read_at(out, offset))
     }
 
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<usize> {
-        match self.faults.judge("write", None, true) {
+        match self.faults.count_operation("write", None, true) {
             Verdict::Do if self.faults.state().short_writes => {
                 self.file.write_at(&bytes[..bytes.len().div_ceil(2)], offset)
             }
             Verdict::Do => self.file.write_at(bytes, offset),
             Verdict::DoHalf => {
                 let _ = self.file.write_at(&bytes[..bytes.len() / 2], offset);
-                Err(dead())
+                Err(killed())
             }
             Verdict::Refuse(error) => Err(error),
         }
@@ -261,7 +261,7 @@ impl DiskFile for FaultyFile {
     }
 
     fn identity(&self) -> io::Result<(u64, u64)> {
-        self.faults.look(|| self.file.identity())
+        self.faults.unless_killed(|| self.file.identity())
     }
 
     fn file(&self) -> Option<&File> {

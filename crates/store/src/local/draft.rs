@@ -2,9 +2,9 @@
 
 use super::check_name;
 use super::folder::Folder;
-use super::publish::{Record, place};
+use super::publish::{PublicationRecord, move_into_place};
 use super::workspace::Workspace;
-use crate::contract::{Append, Attend, Draft, Generation, Object, Replace};
+use crate::contract::{Append, Draft, Generation, Object, ProgressFn, Replace};
 use crate::disk::{Disk, DiskFile, Kind, write_all};
 use crate::error::StoreError;
 use crate::extension::append_objects;
@@ -21,7 +21,7 @@ pub(super) struct LocalDraft {
     target: PathBuf,
     replace: Replace,
     mark: &'static str,
-    sealed: Option<Record>,
+    sealed: Option<PublicationRecord>,
 }
 
 impl LocalDraft {
@@ -32,7 +32,7 @@ impl LocalDraft {
         mark: &'static str,
     ) -> Result<LocalDraft, StoreError> {
         let objects = Folder::of_draft(workspace.disk(), workspace.objects())?;
-        let sealed = Record::read(&workspace)?;
+        let sealed = PublicationRecord::read(&workspace)?;
         Ok(LocalDraft { workspace, objects, target, replace, mark, sealed })
     }
 
@@ -45,14 +45,14 @@ impl LocalDraft {
         synced.map_err(|e| StoreError::io("sync the directory", self.objects.path(), e))
     }
 
-    /// Removes the parts of an object that is striped.
+    /// Removes the parts of an object, if it is striped.
     fn remove_parts(&self, name: &str) -> Result<(), StoreError> {
         let Some(stripes) = self.objects.stripes(name) else { return Ok(()) };
         let removed = stripes.table().remove(self.disk(), name);
         removed.map_err(|e| StoreError::io("remove the parts of", self.objects.path().join(name), e))
     }
 
-    /// Refuses to publish what is not there whole.
+    /// Returns an error if the object `name` is missing or lacks parts.
     fn check_presence(&self, name: &str) -> Result<(), StoreError> {
         let path = self.objects.path().join(name);
         if let Some(stripes) = self.objects.stripes(name) {
@@ -65,7 +65,7 @@ impl LocalDraft {
         }
     }
 
-    /// Removes all objects but `names`.
+    /// Removes all objects except `names`.
     fn remove_strays(&self, names: &[&str]) -> Result<(), StoreError> {
         let path = self.objects.path();
         let mut found = self.disk().list(path).map_err(|e| StoreError::io("list", path, e))?;
@@ -120,10 +120,10 @@ impl Draft for LocalDraft {
         if self.objects.stripes(name).is_some() {
             return Err(StoreError::Irregular {
                 path,
-                reason: "is striped, so it is written from front to back".into(),
+                reason: "it is striped, so it can only be appended to, not replaced".into(),
             });
         }
-        // No object begins with a dot, so it is removed with the strays if it is left.
+        // The name begins with a dot, as no object's name does, so a leftover is removed by `remove_strays`.
         let unfinished = self.objects.path().join(format!(".{name}.partial"));
         let failed = |e: io::Error| StoreError::io("write", &path, e);
         let file = self.disk().create(&unfinished).map_err(failed)?;
@@ -148,12 +148,12 @@ impl Draft for LocalDraft {
         &self,
         from: &dyn Generation,
         names: &[&str],
-        attend: &Attend<'_>,
+        progress: &ProgressFn<'_>,
     ) -> Result<Vec<u32>, StoreError> {
-        append_objects(self, from, names, attend)
+        append_objects(self, from, names, progress)
     }
 
-    fn sealed(&self) -> Option<&str> {
+    fn publication_note(&self) -> Option<&str> {
         self.sealed.as_ref().map(|record| record.note.as_str())
     }
 
@@ -166,9 +166,9 @@ impl Draft for LocalDraft {
             self.check_presence(name)?;
         }
         self.sync_objects()?;
-        Record::new(&self.workspace, self.mark, note)?.write(&self.workspace)?;
+        PublicationRecord::new(&self.workspace, self.mark, note)?.write(&self.workspace)?;
         self.remove_strays(names)?;
-        place(&mut self.workspace, &self.target, self.replace)
+        move_into_place(&mut self.workspace, &self.target, self.replace)
     }
 
     fn leave(self: Box<Self>) -> Result<(), StoreError> {

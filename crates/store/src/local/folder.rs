@@ -14,20 +14,20 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// A folder whose files are objects.
+/// A folder whose files are the objects of a generation or of a draft.
 #[derive(Debug, Clone)]
 pub(super) struct Folder {
     disk: Arc<dyn Disk>,
     path: PathBuf,
-    /// What tells this folder from the one that may take its place.
+    /// The folder's unique identity; another folder may take its path later.
     identity: (u64, u64),
-    /// Where the parts of striped objects are; `None` without any.
+    /// The locations of the parts of striped objects; `None` if no object is striped.
     stripes: Option<Arc<Stripes>>,
 }
 
 impl Folder {
-    /// The generation in the folder at `path`; `None` if nothing is there. Parts of its objects are looked for in the folders
-    /// `moved`, too.
+    /// Opens the generation in the folder at `path`; `None` if nothing exists there. Parts of striped objects
+    /// are also looked for in the folders `moved`.
     pub(super) fn open(
         disk: &Arc<dyn Disk>,
         path: &Path,
@@ -41,7 +41,7 @@ impl Folder {
         };
         let foreign = |reason: String| StoreError::NoGeneration { path: path.to_path_buf(), reason };
         if found.kind != Kind::Folder {
-            return Err(foreign("an index is a directory, this is none".into()));
+            return Err(foreign("it is not a directory, so it is no index".into()));
         }
         match disk.stat(&path.join(mark)) {
             Ok(_) => {
@@ -50,43 +50,45 @@ impl Folder {
                 Ok(Some(Folder { disk, path, identity: found.identity, stripes }))
             }
             Err(e) if e.kind() == ErrorKind::NotFound => match disk.stat(path) {
-                Ok(now) if now.identity == found.identity => Err(foreign(format!("it holds no {mark}"))),
-                // It was moved away between the two looks.
+                Ok(again) if again.identity == found.identity => {
+                    Err(foreign(format!("it contains no {mark}, so it is no index")))
+                }
+                // The folder was moved away between the two calls of `stat`.
                 _ => Ok(None),
             },
             Err(e) => Err(StoreError::io("open", path.join(mark), e)),
         }
     }
 
-    /// The folder at `path`, of a draft.
+    /// Opens the folder at `path`, which holds the objects of a draft.
     pub(super) fn of_draft(disk: &Arc<dyn Disk>, path: PathBuf) -> Result<Folder, StoreError> {
         let found = disk.stat(&path).map_err(|e| StoreError::io("open", &path, e))?;
         let stripes = Stripes::of_draft(disk.as_ref(), &path)?;
         Ok(Folder { disk: disk.clone(), path, identity: found.identity, stripes })
     }
 
-    /// Where the parts of the object `name` are; `None` if it is not striped.
+    /// Returns the locations of the parts of the object `name`; `None` if it is not striped.
     pub(super) fn stripes(&self, name: &str) -> Option<&Arc<Stripes>> {
-        self.stripes.as_ref().filter(|stripes| stripes.table().names(name))
+        self.stripes.as_ref().filter(|stripes| stripes.table().is_striped(name))
     }
 
-    /// The same of all objects.
+    /// Returns the locations of the parts of all striped objects; `None` if no object is striped.
     pub(super) fn all_stripes(&self) -> Option<&Arc<Stripes>> {
         self.stripes.as_ref()
     }
 
-    /// The folder's path.
+    /// Returns the folder's path.
     pub(super) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The disk that it is on.
+    /// Returns the disk of the folder.
     pub(super) fn disk(&self) -> &dyn Disk {
         self.disk.as_ref()
     }
 
-    /// An error if another folder has taken the place of this one.
-    pub(super) fn check_place(&self) -> Result<(), StoreError> {
+    /// Returns an error if another folder has taken the path of this one.
+    pub(super) fn check_current(&self) -> Result<(), StoreError> {
         match self.disk.stat(&self.path) {
             Ok(found) if found.identity == self.identity => Ok(()),
             _ => Err(StoreError::Replaced { path: self.path.clone() }),
@@ -103,7 +105,7 @@ impl Generation for Folder {
         let mut names = self.disk.list(&self.path).map_err(|e| StoreError::io("list", &self.path, e))?;
         names.retain(|name| check_name(name).is_ok() && self.stripes(name).is_none());
         if let Some(stripes) = &self.stripes {
-            names.extend(stripes.present(self.disk.as_ref()));
+            names.extend(stripes.existing_objects(self.disk.as_ref()));
             names.sort();
         }
         Ok(names)
@@ -114,15 +116,16 @@ impl Generation for Folder {
         let path = self.path.join(name);
         if let Some(stripes) = self.stripes(name) {
             let opened = stripes.open(self.disk.as_ref(), &self.path, name);
-            self.check_place()?;
-            if opened.is_err() && !stripes.are_of(self.disk.as_ref(), &self.path) {
-                // The number of a folder that was removed may be given to the next one.
+            self.check_current()?;
+            if opened.is_err() && !stripes.are_current(self.disk.as_ref(), &self.path) {
+                // The inode number of a removed folder may be reused by the next one, so `check_current` may
+                // have compared two different folders as equal.
                 return Err(StoreError::Replaced { path: self.path.clone() });
             }
             return Ok(Arc::new(StripedObject::new(self.clone(), path, opened?)));
         }
         let opened = self.disk.open(&path);
-        self.check_place()?;
+        self.check_current()?;
         let file = opened.map_err(|e| match e.kind() {
             ErrorKind::NotFound => StoreError::Missing { what: "file", path: path.clone() },
             ErrorKind::InvalidInput => StoreError::Irregular { path: path.clone(), reason: e.to_string() },
@@ -163,7 +166,7 @@ impl Object for LocalObject {
             return Err(short(self.len));
         }
         read_exact(self.file.as_ref(), out, offset).map_err(|e| match (e.kind(), self.file.length()) {
-            // It was cut since.
+            // The file was truncated after it was opened.
             (ErrorKind::UnexpectedEof, Ok(len)) => short(len),
             _ => StoreError::io("read", &self.path, e),
         })
@@ -180,8 +183,9 @@ impl Object for LocalObject {
             return Ok(Arc::new(DramTier::new(self.read_all()?)));
         }
         let tier = FileTier::open(&self.path, options)?;
-        // It was opened by its name, which leads elsewhere once another generation is published.
-        self.folder.check_place()?;
+        // The tier was opened by path, and the path leads to another file once another generation is
+        // published.
+        self.folder.check_current()?;
         Ok(Arc::new(tier))
     }
 }

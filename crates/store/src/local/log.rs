@@ -1,4 +1,4 @@
-//! The log of a generation: a file in its folder, locked by whoever appends to it.
+//! The log of a generation: a file in its folder, locked by its writer.
 
 use super::folder::Folder;
 use crate::contract::{Durability, Log, LogWriter};
@@ -8,7 +8,7 @@ use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// A log in a folder, begun or not.
+/// A log in a folder; its file may not exist yet.
 #[derive(Debug)]
 pub(super) struct LocalLog {
     pub(super) path: PathBuf,
@@ -23,7 +23,7 @@ impl Log for LocalLog {
     fn read(&self, from: u64) -> Result<Vec<u8>, StoreError> {
         let failed = |e: io::Error| StoreError::io("read", &self.path, e);
         let opened = self.folder.disk().open(&self.path);
-        self.folder.check_place()?;
+        self.folder.check_current()?;
         let file = match opened {
             Ok(file) => file,
             Err(e) if e.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
@@ -41,7 +41,7 @@ impl Log for LocalLog {
         let mut filled = 0;
         while filled < bytes.len() {
             match file.read_at(&mut bytes[filled..], from + filled as u64) {
-                // A writer has cut off since what another one had left unfinished.
+                // A writer has meanwhile truncated an unfinished record of an earlier writer.
                 Ok(0) => break,
                 Ok(read) => filled += read,
                 Err(e) if e.kind() == ErrorKind::Interrupted => {}
@@ -57,12 +57,13 @@ impl Log for LocalLog {
         if let Ok(found) = self.folder.disk().stat(&self.path)
             && found.kind != crate::disk::Kind::File
         {
-            let reason = "a log of changes is a file, this is none".into();
+            let reason = "it is not a file, so it is no log of changes".into();
             return Err(StoreError::Irregular { path: self.path.clone(), reason });
         }
         let locked = self.folder.disk().lock(&self.path, true);
-        // In a folder that is gone since no file is created, which is no fault of the disk.
-        self.folder.check_place()?;
+        // If the folder has been removed, the file cannot be created. `check_current` then reports the
+        // replacement instead of an error of the disk.
+        self.folder.check_current()?;
         let file = match locked.map_err(failed)? {
             Locked::Held(file) | Locked::Unknown(file) => file,
             Locked::Busy => return Err(StoreError::Busy { path: self.path.clone() }),
@@ -71,19 +72,19 @@ impl Log for LocalLog {
             file,
             path: self.path.clone(),
             folder: self.folder.clone(),
-            named: false,
+            name_is_durable: false,
         }))
     }
 }
 
-/// The holder of the file's lock.
+/// The writer of a log, which holds the file's lock.
 #[derive(Debug)]
 struct LocalLogWriter {
     file: Arc<dyn DiskFile>,
     path: PathBuf,
     folder: Folder,
-    /// Whether the file's name is known to outlive the machine.
-    named: bool,
+    /// True if the file's name is known to survive a power failure.
+    name_is_durable: bool,
 }
 
 impl LogWriter for LocalLogWriter {
@@ -104,17 +105,17 @@ impl LogWriter for LocalLogWriter {
         }
         match durability {
             Durability::Disk => self.sync(),
-            Durability::System => self.folder.check_place(),
+            Durability::System => self.folder.check_current(),
         }
     }
 
     fn sync(&mut self) -> Result<(), StoreError> {
         let failed = |e: io::Error| StoreError::io("sync", &self.path, e);
         self.file.sync().map_err(failed)?;
-        if !self.named {
+        if !self.name_is_durable {
             self.folder.disk().sync_folder(self.folder.path()).map_err(failed)?;
-            self.named = true;
+            self.name_is_durable = true;
         }
-        self.folder.check_place()
+        self.folder.check_current()
     }
 }

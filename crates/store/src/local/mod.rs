@@ -1,9 +1,9 @@
-//! Generations in folders of their own, on a file system.
+//! A store on a file system, with a folder for each generation.
 //!
-//! A generation `X` is the folder `X`, and its objects are files in it. One of them, the *mark*, is in every generation
-//! and is written last, so it says what is a generation and tells one from another. A draft of `X` is a folder
-//! `X.building-N` beside it (`workspace`), whose folder of objects changes places with `X` when it is published
-//! (`publish`).
+//! A generation `X` is the folder `X`, and its objects are files in it. One of them, the *mark*, is in every
+//! generation and is written last: a folder that contains it is a generation, and its bytes distinguish one
+//! generation from another. A draft of `X` is a folder `X.building-N` beside it (`workspace`). Its folder of
+//! objects is exchanged with `X` when the draft is published (`publish`).
 
 mod draft;
 mod folder;
@@ -23,11 +23,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use workspace::Workspace;
 
-/// Looks for a generation that is being replaced before it is said to be missing: on file systems that cannot exchange
-/// two names there is a moment without one.
-const LOOKS: usize = 3;
+/// Attempts to find a generation before it is reported missing. On file systems that cannot exchange two
+/// names, a generation that is being replaced has no name for a moment.
+const OPEN_ATTEMPTS: usize = 3;
 
-/// Generations in the folders of a folder.
+/// A store in a folder, with a subfolder for each generation.
 #[derive(Debug, Clone)]
 pub struct LocalStore {
     disk: Arc<dyn Disk>,
@@ -37,43 +37,47 @@ pub struct LocalStore {
 }
 
 impl LocalStore {
-    /// The store in `folder`, which need not be there yet, of generations that are known by their object `mark`.
+    /// Makes a store in `folder`, which need not exist yet. Each of its generations contains an object named
+    /// `mark`.
     pub fn new(folder: impl Into<PathBuf>, mark: &'static str) -> LocalStore {
-        LocalStore::on(Arc::new(SystemDisk), folder, mark)
+        LocalStore::on_disk(Arc::new(SystemDisk), folder, mark)
     }
 
-    /// The same on another disk.
-    pub fn on(disk: Arc<dyn Disk>, folder: impl Into<PathBuf>, mark: &'static str) -> LocalStore {
+    /// Makes a store in `folder` of another disk.
+    pub fn on_disk(disk: Arc<dyn Disk>, folder: impl Into<PathBuf>, mark: &'static str) -> LocalStore {
         LocalStore { disk, folder: folder.into(), mark, striping: None }
     }
 
-    /// The same store, where the objects that `striping` names are striped in all drafts that are begun from now on. Such
-    /// objects are appended to and never replaced. A draft that was striped otherwise is not gone on with.
+    /// Returns the same store with `striping`: in all drafts that begin from now on, the objects that it
+    /// lists are striped. Such objects are appended to and never replaced. Abandoned drafts with another
+    /// striping are not continued.
     #[must_use]
     pub fn striped(self, striping: Striping) -> LocalStore {
         LocalStore { striping: Some(Arc::new(striping)), ..self }
     }
 
-    /// The store that the generation at `path` is in, or would be in, and its name there. A link is followed, so that
-    /// what it leads to is replaced, not the link.
+    /// Returns the store that contains the generation at `path`, which need not exist, and the generation's
+    /// name there. A link is followed, so that a build replaces its target and not the link.
     ///
     /// # Errors
-    /// [`StoreError::Irregular`] for a path that ends in no name or in a link that leads nowhere.
+    /// [`StoreError::Irregular`] for a path without a last name, or a link without a target.
     pub fn holding(path: &Path, mark: &'static str) -> Result<(LocalStore, String), StoreError> {
         let irregular =
             |reason: &str| StoreError::Irregular { path: path.to_path_buf(), reason: reason.to_string() };
-        let linked = path.symlink_metadata().is_ok_and(|found| found.is_symlink());
-        let path = match linked {
+        let is_link = path.symlink_metadata().is_ok_and(|found| found.is_symlink());
+        let path = match is_link {
             true => &path.canonicalize().map_err(|_| irregular("is a link that leads nowhere"))?,
             false => path,
         };
-        let name = path.file_name().ok_or_else(|| irregular("name a directory for the index"))?;
-        let name = name.to_str().ok_or_else(|| irregular("the last name is no text; choose one that is"))?;
+        let name = path.file_name().ok_or_else(|| irregular("the path of an index ends with a name"))?;
+        let name = name
+            .to_str()
+            .ok_or_else(|| irregular("the last name of the path is not Unicode; choose another one"))?;
         let folder = path.parent().unwrap_or(Path::new(""));
         Ok((LocalStore::new(folder, mark), name.to_string()))
     }
 
-    /// The generation at `path`, whatever store it is in.
+    /// Opens the generation at `path`.
     ///
     /// # Errors
     /// As [`Store::open`].
@@ -81,10 +85,12 @@ impl LocalStore {
         LocalStore::open_moved(path, mark, &[])
     }
 
-    /// The same of a generation whose striped objects have parts that were moved into the folders `stripe`, in any order.
+    /// Opens the generation at `path`, whose parts of striped objects may have been moved into the folders
+    /// `stripe`, in any order.
     ///
     /// # Errors
-    /// As [`Store::open`]; [`StoreError::Striping`] for folders that are none, or if nothing is striped.
+    /// As [`Store::open`]; [`StoreError::Striping`] if one of `stripe` is no folder, or if no object is
+    /// striped.
     pub fn open_moved(
         path: &Path,
         mark: &'static str,
@@ -99,17 +105,17 @@ impl LocalStore {
         }
         let found = open(&disk, path, mark, stripe)?;
         if !stripe.is_empty() && found.all_stripes().is_none() {
-            return refuse(format!("{}: is not striped; open it without folders of parts", path.display()));
+            return refuse(format!("{}: is not striped; open it without stripe folders", path.display()));
         }
         Ok(Arc::new(found))
     }
 
-    /// Where the generation `name` is.
+    /// Returns the path of the generation `name`.
     fn target(&self, name: &str) -> PathBuf {
         self.folder.join(name)
     }
 
-    /// Refuses what cannot be published in the end.
+    /// Returns an error if a draft of `name` could not be published in the end.
     fn check_target(&self, name: &str, replace: Replace) -> Result<(), StoreError> {
         let target = self.target(name);
         if let Some(striping) = &self.striping {
@@ -125,12 +131,12 @@ impl LocalStore {
         }
         let foreign = |reason: String| Err(StoreError::NoGeneration { path: target.clone(), reason });
         if found.kind != Kind::Folder {
-            return foreign("it is no directory, so --overwrite will not delete it".into());
+            return foreign("it is not a directory, so --overwrite will not delete it".into());
         }
         let names = self.disk.list(&target).map_err(|e| StoreError::io("list", &target, e))?;
-        let marked = self.disk.stat(&target.join(self.mark)).is_ok_and(|mark| mark.kind == Kind::File);
-        if !names.is_empty() && !marked {
-            return foreign(format!("it holds no {}, so --overwrite will not delete it", self.mark));
+        let has_mark = self.disk.stat(&target.join(self.mark)).is_ok_and(|mark| mark.kind == Kind::File);
+        if !names.is_empty() && !has_mark {
+            return foreign(format!("it contains no {}, so --overwrite will not delete it", self.mark));
         }
         let irreplaceable =
             |reason: &str| Err(StoreError::Irreplaceable { path: target.clone(), reason: reason.into() });
@@ -144,26 +150,27 @@ impl LocalStore {
         Ok(())
     }
 
-    /// The workspaces of `name` that were left before their objects were published; others are removed.
+    /// Takes over the abandoned workspaces of `name` whose objects are not published yet. Other abandoned
+    /// workspaces are removed.
     fn unfinished(&self, name: &str) -> Result<Vec<Workspace>, StoreError> {
         let target = self.target(name);
         let mut found = Vec::new();
         for workspace in Workspace::abandoned(&self.disk, &target)? {
-            found.extend(publish::settle(workspace, &target, self.mark)?);
+            found.extend(publish::recover(workspace, &target, self.mark)?);
         }
         Ok(found)
     }
 
-    /// Whether a draft is striped as this store stripes them.
-    fn is_striped_alike(&self, workspace: &Workspace) -> bool {
+    /// Returns true if a draft has the same striping as this store.
+    fn has_same_striping(&self, workspace: &Workspace) -> bool {
         match (Table::read(self.disk.as_ref(), &workspace.objects()), &self.striping) {
             (Ok(None), None) => true,
-            (Ok(Some(table)), Some(striping)) => table.is_of(striping),
+            (Ok(Some(table)), Some(striping)) => table.has_striping(striping),
             _ => false,
         }
     }
 
-    /// Creates the folder at `path` and those above it, as far as they are not there.
+    /// Creates the folder at `path` and its missing parents.
     fn create_folder(&self, path: &Path) -> Result<(), StoreError> {
         if path.as_os_str().is_empty() || self.disk.stat(path).is_ok() {
             return Ok(());
@@ -195,11 +202,11 @@ impl Store for LocalStore {
             Err(e) if e.kind() == ErrorKind::NotFound => Vec::new(),
             Err(e) => return Err(StoreError::io("list", &self.folder, e)),
         };
-        let marked = |name: &String| {
+        let is_generation = |name: &String| {
             let mark = self.disk.stat(&self.target(name).join(self.mark));
             mark.is_ok_and(|mark| mark.kind == Kind::File)
         };
-        names.retain(marked);
+        names.retain(is_generation);
         Ok(names)
     }
 
@@ -210,7 +217,8 @@ impl Store for LocalStore {
 
     fn check(&self, name: &str, replace: Replace) -> Result<(), StoreError> {
         check_name(name)?;
-        // What stands there may wait in one of them for being put back.
+        // An interrupted publication may have moved the old generation into one of them; `unfinished` puts it
+        // back.
         self.unfinished(name)?.into_iter().for_each(Workspace::leave);
         self.check_target(name, replace)
     }
@@ -230,11 +238,11 @@ impl Store for LocalStore {
         check_name(name)?;
         let found = self.unfinished(name)?;
         if let Err(refused) = self.check_target(name, replace) {
-            // They may be gone on with once whatever is in the way is gone.
+            // A later call can continue them once the reason for the refusal is gone.
             found.into_iter().for_each(Workspace::leave);
             return Err(refused);
         }
-        let found = found.into_iter().filter(|workspace| self.is_striped_alike(workspace));
+        let found = found.into_iter().filter(|workspace| self.has_same_striping(workspace));
         let drafts = found.map(|workspace| self.draft(workspace, name, replace));
         drafts.map(|draft| draft.map(|draft| Box::new(draft) as Box<dyn Draft>)).collect()
     }
@@ -245,11 +253,12 @@ impl Store for LocalStore {
         self.open(name)?;
         self.check_target(name, Replace::Generation)?;
         let workspace = Workspace::begin(&self.disk, &target)?;
-        let moved = self.disk.rename_aside(&target, &workspace.path().join(workspace::DELETED));
+        let moved = self.disk.rename_no_replace(&target, &workspace.path().join(workspace::DELETED));
         moved.map_err(|e| StoreError::io("rename", &target, e))?;
         let synced = self.disk.sync_folder(&self.folder);
         synced.map_err(|e| StoreError::io("sync the directory", &self.folder, e))?;
-        // Until that is certain, what comes back after a loss of power is to be whole.
+        // The workspace's names must be durable before the files are removed: a power failure must not bring
+        // back the old name with only some of its files.
         workspace.sync()?;
         drop(workspace);
         Ok(())
@@ -264,13 +273,13 @@ impl Store for LocalStore {
         Ok(())
     }
 
-    fn traces(&self) -> Result<Vec<String>, StoreError> {
+    fn leftovers(&self) -> Result<Vec<String>, StoreError> {
         let names = match self.disk.list(&self.folder) {
             Ok(names) => names,
             Err(e) if e.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
             Err(e) => return Err(StoreError::io("list", &self.folder, e)),
         };
-        let mut found: Vec<String> = names.iter().filter_map(|name| workspace::of(name)).collect();
+        let mut found: Vec<String> = names.iter().filter_map(|name| workspace::target_name(name)).collect();
         found.retain(|name| check_name(name).is_ok() && self.disk.stat(&self.target(name)).is_err());
         found.sort();
         found.dedup();
@@ -278,7 +287,7 @@ impl Store for LocalStore {
     }
 }
 
-/// Refuses names that are paths, and those that this store has other uses for.
+/// Refuses names that are paths, and the name of the stripe table.
 fn check_name(name: &str) -> Result<(), StoreError> {
     if name == TABLE_NAME {
         return Err(StoreError::Name { name: name.to_string() });
@@ -286,13 +295,16 @@ fn check_name(name: &str) -> Result<(), StoreError> {
     crate::name::check_name(name)
 }
 
-/// The generation at `path`, or the one that is put back there when a publication that was broken off is undone.
+/// Opens the generation at `path`, or the old one in a workspace beside it, where an interrupted or running
+/// publication has moved it.
 fn open(disk: &Arc<dyn Disk>, path: &Path, mark: &str, moved: &[PathBuf]) -> Result<Folder, StoreError> {
-    for _ in 0..LOOKS {
+    for _ in 0..OPEN_ATTEMPTS {
         if let Some(folder) = Folder::open(disk, path, mark, moved)? {
             return Ok(folder);
         }
-        for replaced in workspace::beside(disk, path).map(|workspace| workspace.join(workspace::REPLACED)) {
+        for replaced in
+            workspace::workspaces_of(disk, path).map(|workspace| workspace.join(workspace::REPLACED))
+        {
             if let Some(folder) = Folder::open(disk, &replaced, mark, moved)? {
                 return Ok(folder);
             }

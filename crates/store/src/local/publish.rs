@@ -1,10 +1,10 @@
-//! Giving a draft its name, and what to do about those who were killed while they did.
+//! Publication of a draft under its name, and recovery from interrupted publications.
 //!
-//! Before anything changes, a record of what is to be published is put into the workspace and synced. From then on
-//! whoever takes the workspace over knows that the draft is complete, and publishes it or lets it be. Names are exchanged
-//! at once where the system can; where it cannot, the generation that stood there waits in the workspace meanwhile, and
-//! is found there by those who open it, and put back by those who build. What was replaced is removed only after the
-//! folder is synced.
+//! Before any name changes, a record of the publication is written into the workspace and synced. From then
+//! on, the draft is known to be complete: a process that takes over the workspace publishes or discards it.
+//! Names are exchanged atomically if the system can. If it cannot, the old generation is kept in the
+//! workspace during the publication. Readers find it there, and the next build puts it back. The old
+//! generation is removed only after the folder is synced.
 
 use super::workspace::{DISCARDED, REPLACED, Workspace};
 use crate::contract::Replace;
@@ -14,29 +14,29 @@ use serde::{Deserialize, Serialize};
 use std::io::{self, ErrorKind};
 use std::path::Path;
 
-/// The record of a publication.
-pub(super) const RECORD: &str = "publishing";
-/// What the record is written as.
-const RECORD_UNFINISHED: &str = "publishing.partial";
-/// No mark, and no record, is longer.
-const LARGEST: u64 = 64 << 20;
-/// Times that a name is looked at again because another process changed what stands there.
-const TRIES: usize = 8;
+/// The file name of the record of a publication.
+pub(super) const RECORD_NAME: &str = "publishing";
+/// The file name of the record while it is written.
+const UNFINISHED_RECORD_NAME: &str = "publishing.partial";
+/// The largest accepted length of a mark or a record.
+const MAX_FILE_BYTES: u64 = 64 << 20;
+/// Attempts to rename when another process keeps changing the entry of the name.
+const RENAME_ATTEMPTS: usize = 8;
 
-/// What is about to be published.
+/// The record of a publication that is about to happen.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Record {
-    /// What the writer left for whoever comes after him.
+pub(super) struct PublicationRecord {
+    /// The writer's note, by which a later process recognises the draft.
     pub(super) note: String,
-    /// CRC-32C of the mark, which tells the draft from what it takes the place of.
+    /// The CRC-32C of the mark, which distinguishes the draft from the generation that it replaces.
     mark: u32,
 }
 
-/// Reads a whole file of the store's own.
-fn read(workspace: &Workspace, path: &Path) -> io::Result<Vec<u8>> {
+/// Reads a whole file of at most [`MAX_FILE_BYTES`] bytes.
+fn read_file(workspace: &Workspace, path: &Path) -> io::Result<Vec<u8>> {
     let file = workspace.disk().open(path)?;
     let len = file.length()?;
-    if len > LARGEST {
+    if len > MAX_FILE_BYTES {
         return Err(io::Error::new(ErrorKind::InvalidData, format!("it has {len} bytes")));
     }
     let mut bytes = vec![0; len as usize];
@@ -44,30 +44,35 @@ fn read(workspace: &Workspace, path: &Path) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-impl Record {
-    /// The record of the draft in `workspace`, as it is now.
-    pub(super) fn new(workspace: &Workspace, mark: &str, note: &str) -> Result<Record, StoreError> {
+impl PublicationRecord {
+    /// Makes the record of the draft in `workspace` from its current mark.
+    pub(super) fn new(
+        workspace: &Workspace,
+        mark: &str,
+        note: &str,
+    ) -> Result<PublicationRecord, StoreError> {
         let path = workspace.objects().join(mark);
-        let bytes = read(workspace, &path).map_err(|e| match e.kind() {
+        let bytes = read_file(workspace, &path).map_err(|e| match e.kind() {
             ErrorKind::NotFound => StoreError::Missing { what: "file", path: path.clone() },
             _ => StoreError::io("read", &path, e),
         })?;
-        Ok(Record { note: note.to_string(), mark: crc32c::crc32c(&bytes) })
+        Ok(PublicationRecord { note: note.to_string(), mark: crc32c::crc32c(&bytes) })
     }
 
-    /// The record in `workspace`; `None` if there is none, or only part of one.
-    pub(super) fn read(workspace: &Workspace) -> Result<Option<Record>, StoreError> {
-        let path = workspace.path().join(RECORD);
-        match read(workspace, &path) {
+    /// Reads the record in `workspace`; `None` if there is none, or only part of one.
+    pub(super) fn read(workspace: &Workspace) -> Result<Option<PublicationRecord>, StoreError> {
+        let path = workspace.path().join(RECORD_NAME);
+        match read_file(workspace, &path) {
             Ok(bytes) => Ok(serde_json::from_slice(&bytes).ok()),
             Err(e) if e.kind() == ErrorKind::NotFound => Ok(None),
             Err(e) => Err(StoreError::io("read", path, e)),
         }
     }
 
-    /// Puts the record into `workspace`.
+    /// Writes the record into `workspace` and syncs it.
     pub(super) fn write(&self, workspace: &Workspace) -> Result<(), StoreError> {
-        let [unfinished, path] = [RECORD_UNFINISHED, RECORD].map(|name| workspace.path().join(name));
+        let [unfinished, path] =
+            [UNFINISHED_RECORD_NAME, RECORD_NAME].map(|name| workspace.path().join(name));
         let failed = |e| StoreError::io("write", &path, e);
         let json = serde_json::to_vec(self).map_err(|e| failed(e.into()))?;
         let file = workspace.disk().create(&unfinished).map_err(failed)?;
@@ -79,9 +84,9 @@ impl Record {
     }
 }
 
-/// Looks at a workspace that was taken over: undoes what was broken off in the middle, and gives it back unless its
-/// objects are published already, or it has none.
-pub(super) fn settle(
+/// Recovers a workspace that was taken over: undoes an interrupted publication, and returns the workspace
+/// unless its objects are already published or it has none.
+pub(super) fn recover(
     workspace: Workspace,
     target: &Path,
     mark: &str,
@@ -89,9 +94,10 @@ pub(super) fn settle(
     let disk = workspace.disk();
     let replaced = workspace.path().join(REPLACED);
     if disk.stat(&replaced).is_ok() {
-        match disk.rename_aside(&replaced, target) {
+        match disk.rename_no_replace(&replaced, target) {
             Ok(()) => workspace.sync_parent()?,
-            // The draft has its name, or another one has: what it replaced goes.
+            // The draft was published, or another one was: the generation that it replaced is removed with
+            // the workspace.
             Err(e) if e.kind() == ErrorKind::AlreadyExists => {}
             Err(e) => {
                 workspace.leave();
@@ -99,8 +105,8 @@ pub(super) fn settle(
             }
         }
     }
-    let published = match Record::read(&workspace) {
-        Ok(Some(record)) => match Record::new(&workspace, mark, &record.note) {
+    let published = match PublicationRecord::read(&workspace) {
+        Ok(Some(record)) => match PublicationRecord::new(&workspace, mark, &record.note) {
             Ok(found) => found != record,
             Err(StoreError::Missing { .. }) => true,
             Err(e) => {
@@ -120,14 +126,18 @@ pub(super) fn settle(
     Ok(if published { None } else { Some(workspace) })
 }
 
-/// Makes the folder of objects what stands at `target`.
-pub(super) fn place(workspace: &mut Workspace, target: &Path, replace: Replace) -> Result<(), StoreError> {
+/// Moves the folder of objects to `target`, in exchange for what is there.
+pub(super) fn move_into_place(
+    workspace: &mut Workspace,
+    target: &Path,
+    replace: Replace,
+) -> Result<(), StoreError> {
     let (disk, objects) = (workspace.disk().clone(), workspace.objects());
-    let failed = |e| StoreError::io("give its name to", target, e);
-    let mut tries = 0..TRIES;
+    let failed = |e| StoreError::io("publish", target, e);
+    let mut attempts = 0..RENAME_ATTEMPTS;
     loop {
-        let again = tries.next().is_some();
-        match disk.rename_aside(&objects, target) {
+        let may_retry = attempts.next().is_some();
+        match disk.rename_no_replace(&objects, target) {
             Ok(()) => break,
             Err(e) if e.kind() == ErrorKind::AlreadyExists => {}
             Err(e) => return Err(failed(e)),
@@ -139,25 +149,27 @@ pub(super) fn place(workspace: &mut Workspace, target: &Path, replace: Replace) 
             Ok(()) => break,
             Err(e) if e.kind() == ErrorKind::Unsupported => {
                 let replaced = workspace.path().join(REPLACED);
-                disk.rename_aside(target, &replaced).map_err(failed)?;
-                // Where it went has to be known first: its parts on other disks are found by nothing else.
-                let placed =
-                    disk.sync_folder(workspace.path()).and_then(|()| disk.rename_aside(&objects, target));
+                disk.rename_no_replace(target, &replaced).map_err(failed)?;
+                // The workspace is synced first, so that the old generation is found there after a power
+                // failure: its parts on other disks are found only through its folder.
+                let placed = disk
+                    .sync_folder(workspace.path())
+                    .and_then(|()| disk.rename_no_replace(&objects, target));
                 if let Err(e) = placed {
-                    // Where that fails too, it stays where those who open it find it.
-                    let _ = disk.rename_aside(&replaced, target);
+                    // If this fails, too, the old generation stays in the workspace, where readers find it.
+                    let _ = disk.rename_no_replace(&replaced, target);
                     return Err(failed(e));
                 }
                 break;
             }
-            // Somebody took away what stood there.
-            Err(e) if e.kind() == ErrorKind::NotFound && again => {}
+            // Another process removed the entry at `target`.
+            Err(e) if e.kind() == ErrorKind::NotFound && may_retry => {}
             Err(e) => return Err(failed(e)),
         }
     }
     let synced = workspace.sync_parent().and_then(|()| workspace.sync());
     if synced.is_err() {
-        // The machine may come back with what was replaced.
+        // After a power failure, the name may lead to the old generation again, so nothing is removed.
         workspace.keep();
     }
     synced

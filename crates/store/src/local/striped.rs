@@ -1,32 +1,36 @@
-//! Objects of a generation that lie in parts outside its folder.
+//! Striped objects of a generation, whose parts are outside its folder.
 
 use super::folder::Folder;
 use crate::contract::{Append, Backing, Object};
 use crate::disk::{Disk, DiskFile, write_all};
 use crate::error::StoreError;
-use crate::stripe::{HEADER_BYTES, Parts, Table};
+use crate::stripe::{HEADER_BYTES, PartOffset, Parts, Table};
 use bathyal_tier::Tier;
 use bathyal_tier::backend::file::FileOptions;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Length of an object and checksums of its parts, by its name.
-type Known = BTreeMap<String, (u64, Vec<u32>)>;
+/// The length of an object in bytes and the checksums of its parts.
+#[derive(Debug)]
+struct WrittenObject {
+    len: u64,
+    checksums: Vec<u32>,
+}
 
-/// Where the parts of a generation are.
+/// The locations of the parts of a generation.
 #[derive(Debug)]
 pub(super) struct Stripes {
     table: Table,
     moved: Vec<PathBuf>,
-    /// Whether objects may not have been written yet.
+    /// True for a draft, whose objects may not have been written yet.
     draft: bool,
-    /// What was written by this process from the first byte on.
-    known: Mutex<Known>,
+    /// The objects that this process wrote from the first byte on, by name.
+    written: Mutex<BTreeMap<String, WrittenObject>>,
 }
 
 impl Stripes {
-    /// Those of a generation in `folder`.
+    /// Reads the locations of a published generation in `folder`.
     pub(super) fn published(
         disk: &dyn Disk,
         folder: &Path,
@@ -35,7 +39,7 @@ impl Stripes {
         Stripes::read(disk, folder, moved, false)
     }
 
-    /// Those of a draft whose objects are in `folder`.
+    /// Reads the locations of a draft whose objects are in `folder`.
     pub(super) fn of_draft(disk: &dyn Disk, folder: &Path) -> Result<Option<Arc<Stripes>>, StoreError> {
         Stripes::read(disk, folder, &[], true)
     }
@@ -47,12 +51,12 @@ impl Stripes {
         draft: bool,
     ) -> Result<Option<Arc<Stripes>>, StoreError> {
         let table = Table::read(disk, folder)?;
-        let with = |table| Arc::new(Stripes { table, moved: moved.to_vec(), draft, known: Mutex::default() });
-        Ok(table.map(with))
+        let written = Mutex::default();
+        Ok(table.map(|table| Arc::new(Stripes { table, moved: moved.to_vec(), draft, written })))
     }
 
-    /// Whether what stands at `folder` still has these.
-    pub(super) fn are_of(&self, disk: &dyn Disk, folder: &Path) -> bool {
+    /// Returns true if the generation at `folder` still has this table.
+    pub(super) fn are_current(&self, disk: &dyn Disk, folder: &Path) -> bool {
         Table::read(disk, folder).is_ok_and(|table| table.as_ref() == Some(&self.table))
     }
 
@@ -60,14 +64,14 @@ impl Stripes {
         &self.table
     }
 
-    fn known(&self) -> MutexGuard<'_, Known> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    fn written(&self) -> MutexGuard<'_, BTreeMap<String, WrittenObject>> {
+        self.written.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The striped objects that there are.
-    pub(super) fn present(&self, disk: &dyn Disk) -> Vec<String> {
-        let there = |object: &&str| self.table.holds(disk, object, &self.moved);
-        self.table.objects().filter(there).map(str::to_string).collect()
+    /// Returns the names of the striped objects that exist.
+    pub(super) fn existing_objects(&self, disk: &dyn Disk) -> Vec<String> {
+        let exists = |object: &&str| self.table.holds(disk, object, &self.moved);
+        self.table.objects().filter(exists).map(str::to_string).collect()
     }
 
     /// Opens the parts of the object `name` of the generation in `folder`.
@@ -76,13 +80,14 @@ impl Stripes {
             return Err(StoreError::Missing { what: "file", path: folder.join(name) });
         }
         let parts = Parts::open(disk, &self.table, folder, name, &self.moved)?;
-        Ok(match self.known().get(name) {
-            Some((len, checksums)) => parts.known(*len, checksums.clone()),
+        Ok(match self.written().get(name) {
+            Some(object) => parts.with_checksums(object.len, object.checksums.clone()),
             None => parts,
         })
     }
 
-    /// Continues the object `name` of a draft in `folder` after its first `from` bytes, or begins it.
+    /// Opens the object `name` of a draft in `folder` for appending after its first `from` bytes, or creates
+    /// it.
     pub(super) fn append(
         self: &Arc<Self>,
         disk: &dyn Disk,
@@ -90,10 +95,10 @@ impl Stripes {
         name: &str,
         from: u64,
     ) -> Result<StripedAppend, StoreError> {
-        self.known().remove(name);
-        let (table, deal) = (&self.table, self.table.deal());
+        self.written().remove(name);
+        let (table, layout) = (&self.table, self.table.layout());
         let mut parts = Vec::new();
-        let mut checksums = vec![0; deal.parts as usize];
+        let mut checksums = vec![0; layout.parts as usize];
         if from > 0 {
             let written = self.open(disk, folder, name)?;
             if written.len() < from {
@@ -101,7 +106,7 @@ impl Stripes {
                 return Err(StoreError::Short { path, offset: 0, wanted: from, len });
             }
             for (part, checksum) in checksums.iter_mut().enumerate() {
-                *checksum = written.checksum(part, deal.share(from, part))?;
+                *checksum = written.checksum(part, layout.share(from, part))?;
             }
         }
         for (part, folder) in table.folders().enumerate() {
@@ -109,7 +114,7 @@ impl Stripes {
             let file = disk.create(&path).map_err(|e| StoreError::io("create", &path, e))?;
             let cut = |len| file.set_len(len).map_err(|e| StoreError::io("cut", &path, e));
             if from > 0 {
-                cut(HEADER_BYTES + deal.share(from, part))?;
+                cut(HEADER_BYTES + layout.share(from, part))?;
             } else {
                 cut(0)?;
                 let header = table.header(name, part).encode();
@@ -127,7 +132,7 @@ impl Stripes {
 #[derive(Debug)]
 pub(super) struct StripedObject {
     folder: Folder,
-    /// Where it would be if it were not striped.
+    /// The path that it would have if it were not striped.
     address: PathBuf,
     parts: Parts,
 }
@@ -157,8 +162,8 @@ impl Object for StripedObject {
 
     fn tier(&self, options: FileOptions) -> Result<Arc<dyn Tier>, StoreError> {
         let tier = self.parts.tier(options);
-        // Its parts go when another generation is published.
-        self.folder.check_place()?;
+        // The parts are removed when another generation is published.
+        self.folder.check_current()?;
         Ok(tier?)
     }
 }
@@ -169,7 +174,7 @@ pub(super) struct StripedAppend {
     stripes: Arc<Stripes>,
     name: String,
     parts: Vec<(Arc<dyn DiskFile>, PathBuf)>,
-    /// Of what was written to each part.
+    /// The checksum of the bytes written to each part, without its header.
     checksums: Vec<u32>,
     at: u64,
 }
@@ -177,13 +182,14 @@ pub(super) struct StripedAppend {
 impl Append for StripedAppend {
     fn append(&mut self, mut bytes: &[u8]) -> Result<(), StoreError> {
         while !bytes.is_empty() {
-            let (part, at, run) = self.stripes.table.deal().locate(self.at);
-            let (now, later) = bytes.split_at(bytes.len().min(usize::try_from(run).unwrap_or(usize::MAX)));
+            let PartOffset { part, offset, run } = self.stripes.table.layout().locate(self.at);
+            let (unit, rest) = bytes.split_at(bytes.len().min(usize::try_from(run).unwrap_or(usize::MAX)));
             let (file, path) = &self.parts[part];
-            write_all(file.as_ref(), now, HEADER_BYTES + at).map_err(|e| StoreError::io("write", path, e))?;
-            self.checksums[part] = crc32c::crc32c_append(self.checksums[part], now);
-            self.at += now.len() as u64;
-            bytes = later;
+            write_all(file.as_ref(), unit, HEADER_BYTES + offset)
+                .map_err(|e| StoreError::io("write", path, e))?;
+            self.checksums[part] = crc32c::crc32c_append(self.checksums[part], unit);
+            self.at += unit.len() as u64;
+            bytes = rest;
         }
         Ok(())
     }
@@ -192,7 +198,8 @@ impl Append for StripedAppend {
         for (file, path) in &self.parts {
             file.sync().map_err(|e| StoreError::io("sync", path, e))?;
         }
-        self.stripes.known().insert(self.name.clone(), (self.at, self.checksums.clone()));
+        let object = WrittenObject { len: self.at, checksums: self.checksums.clone() };
+        self.stripes.written().insert(self.name.clone(), object);
         Ok(())
     }
 }

@@ -1,11 +1,11 @@
-//! Where a draft is written: a folder beside the one that it will become.
+//! The folder in which a draft is written, beside the folder of the generation that it will become.
 //!
-//! `X.building-N` holds a file `lock`, which its writer keeps locked, a folder of objects, and while it is published a
-//! record of that ([`super::publish`]). The system drops the lock with the process, however that ended, so a folder
-//! whose lock can be taken was abandoned: it is taken over by a build that can continue it, and removed by one that
-//! cannot.
+//! `X.building-N` contains a file `lock`, which its writer keeps locked, a folder of objects, and during
+//! publication a record of it ([`super::publish`]). The system releases the lock when the process ends for
+//! any reason. A folder whose lock can be acquired is therefore abandoned: a build that can continue it takes
+//! it over, and one that cannot removes it.
 
-use super::publish::RECORD;
+use super::publish::RECORD_NAME;
 use crate::disk::{Disk, DiskFile, Kind, Locked};
 use crate::error::StoreError;
 use crate::stripe::remove_parts;
@@ -13,61 +13,64 @@ use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// The file that says whether a writer is at work.
+/// The file that the writer of the draft keeps locked.
 const LOCK: &str = "lock";
-/// The folder of objects.
+/// The name of the folder of objects.
 pub(super) const OBJECTS: &str = "objects";
-/// The generation that is being replaced, where two names cannot be exchanged.
+/// The name of the old generation during its replacement, on file systems that cannot exchange two names.
 pub(super) const REPLACED: &str = "replaced";
-/// A generation that is being deleted.
+/// The name of a generation that is being deleted.
 pub(super) const DELETED: &str = "deleted";
-/// Says that nothing in the workspace is wanted any more: what the record of a publication becomes.
+/// The name that the record of a publication is renamed to when the contents of the workspace are no longer
+/// needed.
 pub(super) const DISCARDED: &str = "discarded";
-/// Between the generation's name and the number of the writing process.
+/// The text between the generation's name and the process number in the name of a workspace.
 const BUILDING: &str = ".building-";
-/// Names tried for a new folder, in case others of the same process number are at work on a shared disk.
-const MOST_NAMES: usize = 100;
+/// Names tried for a new folder. On a shared disk, processes of other machines may have the same process
+/// number.
+const MAX_NAMES: usize = 100;
 
-/// A workspace that is ours. It is removed when dropped.
+/// A workspace whose lock this process holds. It is removed when dropped.
 #[derive(Debug)]
 pub(super) struct Workspace {
     disk: Arc<dyn Disk>,
     path: PathBuf,
-    /// Where its objects will be.
+    /// The path that its objects will be published at.
     target: PathBuf,
-    /// Held to the very end.
+    /// The lock, held until everything else is removed.
     lock: Arc<dyn DiskFile>,
-    /// Whether it stays when dropped.
-    stays: bool,
+    /// True if it is not removed when dropped.
+    keep_on_drop: bool,
 }
 
-/// The workspaces of `target`, in the order of their names.
-pub(super) fn beside(disk: &Arc<dyn Disk>, target: &Path) -> impl Iterator<Item = PathBuf> {
+/// Returns the paths of the workspaces of `target`, sorted.
+pub(super) fn workspaces_of(disk: &Arc<dyn Disk>, target: &Path) -> impl Iterator<Item = PathBuf> {
     let prefix = target.file_name().and_then(|name| name.to_str()).map(|name| format!("{name}{BUILDING}"));
     let names = disk.list(target.parent().unwrap_or(Path::new(""))).unwrap_or_default();
-    let ours = move |name: &String| {
+    let is_workspace = move |name: &String| {
         prefix.as_ref().and_then(|prefix| name.strip_prefix(prefix.as_str())).is_some_and(is_number)
     };
     let target = target.to_path_buf();
-    names.into_iter().filter(ours).map(move |name| target.with_file_name(name))
+    names.into_iter().filter(is_workspace).map(move |name| target.with_file_name(name))
 }
 
-/// Whether text is what workspaces of the same name are told apart by.
+/// Returns true if `text` has the form of a process number in the name of a workspace.
 fn is_number(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit() || byte == b'-')
 }
 
-/// The name of what is written in the workspace of this name; `None` if it is no workspace's.
-pub(super) fn of(workspace: &str) -> Option<String> {
+/// Returns the name of the generation that the workspace called `workspace` belongs to; `None` if the name is
+/// not that of a workspace.
+pub(super) fn target_name(workspace: &str) -> Option<String> {
     let (name, number) = workspace.rsplit_once(BUILDING)?;
     is_number(number).then(|| name.to_string())
 }
 
 impl Workspace {
-    /// Makes a workspace for `target`.
+    /// Creates a workspace for `target`.
     pub(super) fn begin(disk: &Arc<dyn Disk>, target: &Path) -> Result<Workspace, StoreError> {
         let name = target.file_name().unwrap_or_default().to_string_lossy();
-        for number in 0..MOST_NAMES {
+        for number in 0..MAX_NAMES {
             let process = std::process::id();
             let suffix = if number == 0 { String::new() } else { format!("-{number}") };
             let path = target.with_file_name(format!("{name}{BUILDING}{process}{suffix}"));
@@ -77,23 +80,29 @@ impl Workspace {
                 Err(e) => return Err(StoreError::io("create the directory", path, e)),
             }
             let lock = match disk.lock(&path.join(LOCK), true) {
-                // Where files cannot be locked, nobody takes the folder over.
+                // On a file system without locks, no process takes over a workspace.
                 Ok(Locked::Held(lock) | Locked::Unknown(lock)) => lock,
                 Ok(Locked::Busy) => continue,
-                // Another process found the folder empty, took it for a leftover and removed it.
+                // Another process took the empty folder for a leftover and removed it.
                 Err(e) if e.kind() == ErrorKind::NotFound => continue,
                 Err(e) => {
                     let _ = disk.remove_folder(&path);
                     return Err(StoreError::io("create", path.join(LOCK), e));
                 }
             };
-            // Where another one took it within this moment, it is theirs.
+            // Another process may have taken over the folder before it was locked.
             if !is_named(disk, &path.join(LOCK), lock.as_ref()) {
                 continue;
             }
-            let workspace =
-                Workspace { disk: disk.clone(), path, target: target.to_path_buf(), lock, stays: false };
-            // The lock first: without one the folder is nobody's, unless it is empty.
+            let workspace = Workspace {
+                disk: disk.clone(),
+                path,
+                target: target.to_path_buf(),
+                lock,
+                keep_on_drop: false,
+            };
+            // The lock becomes durable first: a folder without a lock belongs to no process, and only an
+            // empty one is removed.
             workspace.sync()?;
             let objects = workspace.path.join(OBJECTS);
             disk.create_folder(&objects).map_err(|e| StoreError::io("create the directory", &objects, e))?;
@@ -103,14 +112,14 @@ impl Workspace {
         }
         Err(StoreError::Irreplaceable {
             path: target.to_path_buf(),
-            reason: format!("{MOST_NAMES} builds of it are at work; wait for one to end"),
+            reason: format!("{MAX_NAMES} builds of it are running; wait until one ends"),
         })
     }
 
-    /// Takes over the workspaces of `target` that nobody writes to any more.
+    /// Takes over the workspaces of `target` whose writers have ended.
     pub(super) fn abandoned(disk: &Arc<dyn Disk>, target: &Path) -> Result<Vec<Workspace>, StoreError> {
         let mut found = Vec::new();
-        for path in beside(disk, target) {
+        for path in workspaces_of(disk, target) {
             if !disk.stat(&path).is_ok_and(|found| found.kind == Kind::Folder) {
                 continue;
             }
@@ -118,17 +127,19 @@ impl Workspace {
                 Ok(Locked::Held(lock)) => lock,
                 Ok(Locked::Busy | Locked::Unknown(_)) => continue,
                 Err(e) if e.kind() == ErrorKind::NotFound => {
-                    // Its writer was killed before it had a lock, or after: then it is empty, and goes. What else is
-                    // called like that is not ours.
+                    // The writer was killed before it had created the lock, or after it had removed it. In
+                    // both cases the folder is empty and is removed. A non-empty folder of this name was not
+                    // made by this program and is left alone.
                     let _ = disk.remove_folder(&path);
                     continue;
                 }
                 Err(e) => return Err(StoreError::io("open", path.join(LOCK), e)),
             };
-            // Whoever held the lock may have removed the folder, and another may have begun one of the same name.
+            // The previous holder of the lock may have removed the folder, and another process may have
+            // created one of the same name.
             if is_named(disk, &path.join(LOCK), lock.as_ref()) {
                 let (disk, target) = (disk.clone(), target.to_path_buf());
-                found.push(Workspace { disk, path, target, lock, stays: false });
+                found.push(Workspace { disk, path, target, lock, keep_on_drop: false });
             }
         }
         Ok(found)
@@ -142,50 +153,52 @@ impl Workspace {
         &self.path
     }
 
-    /// The folder of objects.
+    /// Returns the path of the folder of objects.
     pub(super) fn objects(&self) -> PathBuf {
         self.path.join(OBJECTS)
     }
 
-    /// Makes the names in the workspace outlive the machine.
+    /// Makes the names in the workspace survive a power failure.
     pub(super) fn sync(&self) -> Result<(), StoreError> {
         let synced = self.disk.sync_folder(&self.path);
         synced.map_err(|e| StoreError::io("sync the directory", &self.path, e))
     }
 
-    /// The same for the names beside it.
+    /// Makes the names in the parent folder survive a power failure.
     pub(super) fn sync_parent(&self) -> Result<(), StoreError> {
         let parent = self.path.parent().unwrap_or(Path::new(""));
         let synced = self.disk.sync_folder(parent);
         synced.map_err(|e| StoreError::io("sync the directory", parent, e))
     }
 
-    /// Gives it up without removing anything.
+    /// Releases the workspace without removing anything.
     pub(super) fn leave(mut self) {
-        self.stays = true;
+        self.keep_on_drop = true;
     }
 
-    /// Lets nothing be removed any more, not even when it is dropped.
+    /// Disables the removal of the workspace when it is dropped.
     pub(super) fn keep(&mut self) {
-        self.stays = true;
+        self.keep_on_drop = true;
     }
 
     /// Removes everything, the lock last.
     fn remove(&self) -> io::Result<()> {
         let disk = self.disk.as_ref();
-        let [record, replaced] = [RECORD, REPLACED].map(|name| self.path.join(name));
+        let [record, replaced] = [RECORD_NAME, REPLACED].map(|name| self.path.join(name));
         if disk.stat(&replaced).is_ok() && disk.stat(&self.target).is_err() {
-            // The only index that there is: the next one to come puts it back.
+            // The replaced index is the only complete one; the next build puts it back.
             return Ok(());
         }
         if disk.stat(&record).is_ok() {
-            // Until that is certain, what was replaced is what a machine without power comes back with.
+            // The published name must be durable before the old generation is removed: until then, a power
+            // failure may bring the old name back.
             disk.sync_folder(self.path.parent().unwrap_or(Path::new("")))?;
-            // Nobody is to take what is left then for a draft, let alone for a complete one.
+            // From here on the contents are incomplete. Renaming the record keeps a later process from taking
+            // them for a draft.
             disk.rename(&record, &self.path.join(DISCARDED))?;
             disk.sync_folder(&self.path)?;
         }
-        // What is known of parts elsewhere goes after them.
+        // The tables in these folders say where the parts on other disks are, so the parts are removed first.
         for folder in [OBJECTS, REPLACED, DELETED].map(|name| self.path.join(name)) {
             remove_parts(&self.disk, &folder)?;
         }
@@ -196,7 +209,7 @@ impl Workspace {
             disk.sync_folder(&self.path)?;
             disk.remove_file(&self.path.join(DISCARDED))?;
         }
-        // A folder without a lock is nobody's unless it is empty.
+        // A non-empty folder without a lock is never removed, so the lock is removed last.
         disk.sync_folder(&self.path)?;
         disk.remove_file(&self.path.join(LOCK))?;
         disk.remove_folder(&self.path)
@@ -205,18 +218,19 @@ impl Workspace {
 
 impl Drop for Workspace {
     fn drop(&mut self) {
-        if !self.stays {
-            // Without its final name nothing opens it; what cannot be removed now the next build removes.
+        if !self.keep_on_drop {
+            // No reader opens an unpublished draft. Files that cannot be removed now are removed by the next
+            // build.
             let _ = self.remove();
         }
         let _ = &self.lock;
     }
 }
 
-/// Removes a file, or a folder with all that is in it; of a link the link alone.
+/// Removes a file, or a folder with its contents; of a link only the link itself.
 fn remove_tree(disk: &dyn Disk, path: &Path) -> io::Result<()> {
     match disk.remove_file(path) {
-        // Systems differ in what they say of a folder.
+        // Systems differ in the error for a folder.
         Err(e) if matches!(e.kind(), ErrorKind::IsADirectory | ErrorKind::PermissionDenied) => {
             disk.list(path)?.iter().try_for_each(|name| remove_tree(disk, &path.join(name)))?;
             disk.remove_folder(path)
@@ -225,8 +239,8 @@ fn remove_tree(disk: &dyn Disk, path: &Path) -> io::Result<()> {
     }
 }
 
-/// Whether `file` is what `path` names now.
+/// Returns true if `path` leads to `file` now.
 fn is_named(disk: &Arc<dyn Disk>, path: &Path, file: &dyn DiskFile) -> bool {
-    let (Ok(named), Ok(held)) = (disk.stat(path), file.identity()) else { return false };
-    named.identity == held
+    let (Ok(found), Ok(identity)) = (disk.stat(path), file.identity()) else { return false };
+    found.identity == identity
 }

@@ -1,4 +1,4 @@
-//! The first bytes of a part, by which it is known again. All little-endian:
+//! The header of a part, which identifies it. All numbers are little-endian:
 //!
 //! | offset | bytes | field |
 //! |---|---|---|
@@ -13,20 +13,20 @@
 //! | 40 | up to 255 | the object's name |
 //! | then | up to 4096 | zeros |
 
-/// Bytes of a part before the first unit: what any device aligns reads to.
+/// The length of the header, before the first unit: the largest alignment of reads that devices require.
 pub const HEADER_BYTES: u64 = 4096;
 
 const MAGIC: &[u8; 8] = b"BATHYALP";
 const VERSION: u32 = 1;
-const NAME: usize = 40;
-/// What no object's name is longer than.
-const MOST_NAME: usize = 255;
+const NAME_OFFSET: usize = 40;
+/// The longest name of an object in bytes.
+const MAX_NAME_BYTES: usize = 255;
 
-/// What a part says of itself.
+/// The fields of a part's header.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Header {
     pub(crate) key: u64,
-    /// From 0.
+    /// The number of the part, from 0.
     pub(crate) part: u32,
     pub(crate) parts: u32,
     pub(crate) stripe_bytes: u32,
@@ -36,48 +36,52 @@ pub(crate) struct Header {
 impl Header {
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut bytes = vec![0; HEADER_BYTES as usize];
-        let name = &self.object.as_bytes()[..self.object.len().min(MOST_NAME)];
+        let name = &self.object.as_bytes()[..self.object.len().min(MAX_NAME_BYTES)];
         bytes[..8].copy_from_slice(MAGIC);
         bytes[8..12].copy_from_slice(&VERSION.to_le_bytes());
         bytes[16..24].copy_from_slice(&self.key.to_le_bytes());
         let words = [self.part + 1, self.parts, self.stripe_bytes, name.len() as u32];
-        let slots = bytes[24..NAME].chunks_exact_mut(4);
+        let slots = bytes[24..NAME_OFFSET].chunks_exact_mut(4);
         slots.zip(words).for_each(|(slot, word)| slot.copy_from_slice(&word.to_le_bytes()));
-        bytes[NAME..NAME + name.len()].copy_from_slice(name);
+        bytes[NAME_OFFSET..NAME_OFFSET + name.len()].copy_from_slice(name);
         let crc = crc32c::crc32c(&bytes[16..]);
         bytes[12..16].copy_from_slice(&crc.to_le_bytes());
         bytes
     }
 
-    /// Reads what [`Header::encode`] wrote.
+    /// Parses the bytes that [`Header::encode`] wrote.
     ///
     /// # Errors
-    /// A sentence when it is something else.
+    /// A sentence that says what is wrong with the bytes.
     pub(crate) fn decode(bytes: &[u8]) -> Result<Header, String> {
         if bytes.len() < HEADER_BYTES as usize || bytes[..8] != *MAGIC {
-            return Err("is no part of a striped index: it was cut or overwritten".into());
+            return Err("is no part of a striped index: it was truncated or overwritten".into());
         }
         let word = |at: usize| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
         let (version, found) = (word(8), crc32c::crc32c(&bytes[16..HEADER_BYTES as usize]));
         if version != VERSION {
-            return Err(format!("is a part of version {version}, this Bathyal reads version {VERSION}"));
+            return Err(format!(
+                "is a part of format version {version}, but this Bathyal reads version {VERSION}"
+            ));
         }
         if word(12) != found {
             return Err(format!("its header is damaged: checksum {found:08x} instead of {:08x}", word(12)));
         }
         let damaged = || "its header is damaged: it names no object".to_string();
-        let name = bytes.get(NAME..NAME + (word(36) as usize).min(MOST_NAME)).ok_or_else(damaged)?;
+        let name = bytes
+            .get(NAME_OFFSET..NAME_OFFSET + (word(36) as usize).min(MAX_NAME_BYTES))
+            .ok_or_else(damaged)?;
         let object = String::from_utf8(name.to_vec()).map_err(|_| damaged())?;
         let key = u64::from(word(16)) | u64::from(word(20)) << 32;
         let part = word(24).checked_sub(1).ok_or_else(damaged)?;
         Ok(Header { key, part, parts: word(28), stripe_bytes: word(32), object })
     }
 
-    /// A sentence unless `found` is this header.
+    /// Returns an error, as a sentence, unless `found` equals this header.
     pub(crate) fn compare(&self, found: &Header) -> Result<(), String> {
         if found.key != self.key {
             return Err(format!(
-                "is a part of another index or of another build: its key is {:016x}, that of this one {:016x}",
+                "is a part of another index or of another build: its key is {:016x}, not {:016x}",
                 found.key, self.key
             ));
         }
@@ -93,7 +97,7 @@ impl Header {
         }
         if found != self {
             return Err(format!(
-                "is of {} parts in units of {} bytes, not of {} in units of {}",
+                "is one of {} parts in units of {} bytes, not one of {} parts in units of {} bytes",
                 found.parts, found.stripe_bytes, self.parts, self.stripe_bytes
             ));
         }
@@ -106,7 +110,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_changed_byte_of_a_header_is_seen() {
+    fn every_changed_byte_of_a_header_is_detected() {
         let header = Header {
             key: 0x1234_5678_9abc_def0,
             part: 2,

@@ -1,12 +1,13 @@
-//! Objects that lie in parts on several disks, or in several stores, unit after unit in turn.
+//! Striped objects: their units are distributed in turn over parts on several disks, or in several stores.
 //!
-//! Which objects of a draft are striped, and over which folders, is said when a store is made ([`Striping`]). The folder
-//! of such a generation holds a *table* (`table`) that says where the parts of its objects lie; each part begins with a
-//! header (`header`) that says what it is part of, so that a part that is missing, cut, or of another object is named
-//! when the object is opened ([`Parts`]).
+//! A [`Striping`] lists the objects of a draft to stripe and the folders of the parts. The folder of such a
+//! generation contains a *table* (`table`) with the locations of the parts. Each part begins with a header
+//! (`header`) that identifies it, so a part that is missing, truncated or of another object is reported by
+//! name when the object is opened ([`Parts`]).
 //!
-//! The name of a part has a number in it that no other draft has, so parts of two generations never meet, and a table
-//! knows the folder that it was written into, so that a copy of that folder is not taken for the owner of the parts.
+//! The name of a part contains a number that is unique to its draft, so parts of two generations never
+//! collide. A table records the inode number of the folder that it was written into, so that a copy of that
+//! folder is not taken for the owner of the parts.
 
 mod header;
 mod part;
@@ -24,18 +25,18 @@ use crate::error::StoreError;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-/// Bytes of a unit where nobody says otherwise: pages of 4 KB never cross units, and lists of 48 KB do so in less than one read
-/// of five, where at 64 KB three of four would. Files of a hundred megabytes and more are loaded evenly; above 1 MB they no
-/// longer are (`docs/stripes.md` has the table).
+/// The default length of a unit in bytes. Pages of 4 KB never cross units. Fewer than one in five reads of
+/// posting lists of 48 KB cross units; with units of 64 KB, three in four would. Files of 100 MB and more are
+/// distributed evenly; with units above 1 MB they are not (`docs/stripes.md` has the table).
 pub const DEFAULT_STRIPE_BYTES: u32 = 256 << 10;
-/// Units are multiples of this: of what any device aligns reads to.
+/// Units are multiples of this many bytes, the largest alignment of reads that devices require.
 pub const UNIT_STEP: u32 = 4096;
-/// Longest unit.
+/// The longest unit in bytes.
 pub const MOST_STRIPE_BYTES: u32 = 64 << 20;
-/// Most parts of an object.
+/// The most parts of an object.
 pub const MOST_PARTS: usize = 64;
 
-/// Which objects are striped, and over which folders.
+/// The objects to stripe, the folders or stores of their parts, and the length of a unit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Striping {
     folders: Vec<String>,
@@ -44,18 +45,19 @@ pub struct Striping {
 }
 
 impl Striping {
-    /// The objects `objects` in units of `stripe_bytes`, in turn in `folders`, each of which should be on a disk of its own.
-    /// Relative folders are taken from where the process works now.
+    /// Stripes the objects `objects` over `folders` in units of `stripe_bytes`. Each folder should be on a
+    /// disk of its own. Relative folders are resolved against the current directory.
     ///
     /// # Errors
-    /// [`StoreError::Striping`] for fewer than two folders or more than [`MOST_PARTS`], for one that is named twice or that is
-    /// no text, and for a unit that is no multiple of [`UNIT_STEP`] up to [`MOST_STRIPE_BYTES`].
+    /// [`StoreError::Striping`] for fewer than two folders or more than [`MOST_PARTS`], for a folder that is
+    /// given twice or is not Unicode, and for a unit that is no multiple of [`UNIT_STEP`] up to
+    /// [`MOST_STRIPE_BYTES`].
     pub fn new(folders: &[PathBuf], stripe_bytes: u32, objects: &[&str]) -> Result<Striping, StoreError> {
         let refuse = |reason: String| Err(StoreError::Striping { reason });
         if folders.len() < 2 || folders.len() > MOST_PARTS {
             return refuse(format!(
-                "{} given; an index is striped over 2 to {MOST_PARTS} folders, each on a disk of its own, and one that is to \
-                 lie on one disk is not striped",
+                "{} given; striping needs 2 to {MOST_PARTS} folders, each on a disk of its own; for an index on one disk, \
+                 leave it out",
                 match folders.len() {
                     1 => "one folder is".to_string(),
                     n => format!("{n} folders are"),
@@ -63,23 +65,26 @@ impl Striping {
             ));
         }
         check_unit(stripe_bytes)?;
-        let mut named: Vec<String> = Vec::new();
+        let mut paths: Vec<String> = Vec::new();
         for folder in folders {
             let absolute = std::path::absolute(folder).map_err(|e| StoreError::io("find", folder, e))?;
             let Some(text) = absolute.to_str() else {
-                return refuse(format!("the name of {} is no text; choose one that is", folder.display()));
+                return refuse(format!(
+                    "the name of {} is not Unicode; choose another folder",
+                    folder.display()
+                ));
             };
-            if named.iter().any(|other| other == text) {
+            if paths.iter().any(|other| other == text) {
                 return refuse(format!("{text} is named twice; each part needs a folder of its own"));
             }
-            named.push(text.to_string());
+            paths.push(text.to_string());
         }
         let objects = objects.iter().map(ToString::to_string).collect();
-        Ok(Striping { folders: named, stripe_bytes, objects })
+        Ok(Striping { folders: paths, stripe_bytes, objects })
     }
 
-    /// The objects `objects` in units of `stripe_bytes`, in turn in the stores at `addresses`, which were found to be different
-    /// ones.
+    /// Stripes the objects `objects` over the stores at `addresses` in units of `stripe_bytes`. The caller
+    /// has checked that the stores are different.
     ///
     /// # Errors
     /// As [`Striping::new`].
@@ -93,31 +98,32 @@ impl Striping {
         Ok(Striping { folders: addresses, stripe_bytes, objects })
     }
 
-    /// The folders, in the order of the parts.
+    /// Returns the folders, or the addresses of stores, in the order of the parts.
     pub fn folders(&self) -> impl ExactSizeIterator<Item = &Path> {
         self.folders.iter().map(Path::new)
     }
 
-    /// What is striped.
+    /// Returns the names of the objects to stripe.
     pub fn objects(&self) -> impl ExactSizeIterator<Item = &str> {
         self.objects.iter().map(String::as_str)
     }
 
-    /// Refuses folders that cannot hold the parts of a generation at `target`.
+    /// Returns an error if a folder cannot hold parts of a generation at `target`.
     pub(crate) fn check(&self, disk: &dyn Disk, target: &Path) -> Result<(), StoreError> {
         let mut seen: Vec<((u64, u64), &Path)> = Vec::new();
         let replaced = disk.stat(target).ok().map(|found| found.identity);
         for folder in self.folders() {
             let path = folder.display();
             let refuse = |reason: String| Err(StoreError::Striping { reason });
-            // It is not made: where a disk is not mounted, it would lie on another one.
+            // A missing folder is not created: if its disk is not mounted, it would be created on another
+            // disk.
             let Ok(found) = disk.stat(folder) else {
-                return refuse(format!("{path}: there is no such folder; mount its disk, or make it"));
+                return refuse(format!(
+                    "{path}: there is no such folder; mount its disk, or create the folder"
+                ));
             };
             if found.kind != Kind::Folder {
-                return refuse(format!(
-                    "{path}: is no folder; parts of a striped index are put into folders"
-                ));
+                return refuse(format!("{path}: is not a folder; the parts of a striped index need folders"));
             }
             if let Some((_, other)) = seen.iter().find(|(identity, _)| *identity == found.identity) {
                 return refuse(format!(
@@ -130,8 +136,8 @@ impl Striping {
                     "{path}: this user may not write to it; change its permissions or its owner"
                 ));
             }
-            let within = |above: &Path| disk.stat(above).ok().map(|found| found.identity) == replaced;
-            if replaced.is_some() && folder.ancestors().any(within) {
+            let is_replaced = |above: &Path| disk.stat(above).ok().map(|found| found.identity) == replaced;
+            if replaced.is_some() && folder.ancestors().any(is_replaced) {
                 return refuse(format!(
                     "{path}: lies within {}, which is removed when it is replaced; choose a folder elsewhere",
                     target.display()
@@ -145,52 +151,69 @@ impl Striping {
 
 fn check_unit(stripe_bytes: u32) -> Result<(), StoreError> {
     if stripe_bytes == 0 || !stripe_bytes.is_multiple_of(UNIT_STEP) || stripe_bytes > MOST_STRIPE_BYTES {
-        let reason =
-            format!("a unit of {stripe_bytes} bytes is no multiple of {UNIT_STEP} up to {MOST_STRIPE_BYTES}");
+        let reason = format!(
+            "the unit must be a multiple of {UNIT_STEP} bytes up to {MOST_STRIPE_BYTES}, not {stripe_bytes}"
+        );
         return Err(StoreError::Striping { reason });
     }
     Ok(())
 }
 
-/// How bytes are dealt out to parts.
+/// The distribution of an object's bytes over the parts of a stripe.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Deal {
-    /// Bytes of a unit.
+pub struct StripeLayout {
+    /// The length of a unit in bytes.
     pub(crate) unit: u64,
-    /// Number of parts.
+    /// The number of parts.
     pub(crate) parts: u64,
 }
 
-impl Deal {
-    /// Number of parts.
+/// The location of a byte of an object within the parts of a stripe.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PartOffset {
+    /// The number of the part, from 0.
+    pub(crate) part: usize,
+    /// The offset within the part, behind its header.
+    pub(crate) offset: u64,
+    /// Bytes from there to the end of the unit.
+    pub(crate) run: u64,
+}
+
+impl StripeLayout {
+    /// The number of parts.
     pub fn parts(self) -> usize {
         self.parts as usize
     }
 
-    /// Bytes of a unit.
+    /// The length of a unit in bytes.
     pub fn stripe_bytes(self) -> u64 {
         self.unit
     }
 
-    /// Bytes of an object of `total` bytes that part number `part` holds. Of the bytes from `a` to `b` of any object it holds
-    /// those from `share(a)` to `share(b)`, back to back.
+    /// Returns how many bytes of an object of `total` bytes part number `part` holds. Of the object's bytes
+    /// from `a` to `b`, the part holds those from `share(a)` to `share(b)` of its own, contiguously.
     pub fn share(self, total: u64, part: usize) -> u64 {
         let (units, rest, part) = (total / self.unit, total % self.unit, part as u64);
         let whole = units / self.parts + u64::from(part < units % self.parts);
         whole * self.unit + if part == units % self.parts { rest } else { 0 }
     }
 
-    /// The part that holds `offset`, where in it, and how many bytes follow there.
-    pub fn locate(self, offset: u64) -> (usize, u64, u64) {
+    /// Returns the location of the byte at `offset` of the object.
+    pub fn locate(self, offset: u64) -> PartOffset {
         let (number, within) = (offset / self.unit, offset % self.unit);
-        ((number % self.parts) as usize, number / self.parts * self.unit + within, self.unit - within)
+        PartOffset {
+            part: (number % self.parts) as usize,
+            offset: number / self.parts * self.unit + within,
+            run: self.unit - within,
+        }
     }
 
-    /// Which part holds which of the `len` bytes from `offset` on, in their order: places among these bytes.
+    /// Splits the `len` bytes from `offset` on into runs, each within one part. Yields the part and the range
+    /// of each run, relative to `offset`, in order.
     pub fn runs(self, offset: u64, len: usize) -> impl Iterator<Item = (usize, Range<usize>)> {
         let mut start = 0_usize;
         std::iter::from_fn(move || {
-            let (part, _, run) = self.locate(offset + start as u64);
+            let PartOffset { part, run, .. } = self.locate(offset + start as u64);
             let end = len.min(start.saturating_add(usize::try_from(run).unwrap_or(usize::MAX)));
             let range = start..end;
             start = end;
@@ -204,24 +227,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn shares_are_what_is_dealt() {
+    fn shares_equal_the_bytes_located_in_each_part() {
         for parts in 2..5_u64 {
-            let deal = Deal { unit: 10, parts };
+            let layout = StripeLayout { unit: 10, parts };
             for total in 0..200_u64 {
-                let mut dealt = vec![0; parts as usize];
+                let mut located = vec![0; parts as usize];
                 for offset in 0..total {
-                    let (part, at, left) = deal.locate(offset);
-                    assert_eq!((at, left), (dealt[part], 10 - offset % 10));
-                    dealt[part] += 1;
+                    let found = layout.locate(offset);
+                    assert_eq!((found.offset, found.run), (located[found.part], 10 - offset % 10));
+                    located[found.part] += 1;
                 }
-                let shares: Vec<u64> = (0..parts as usize).map(|part| deal.share(total, part)).collect();
-                assert_eq!(shares, dealt, "{total} bytes in {parts} parts");
+                let shares: Vec<u64> = (0..parts as usize).map(|part| layout.share(total, part)).collect();
+                assert_eq!(shares, located, "{total} bytes in {parts} parts");
                 for from in [0, 7, 10, 25] {
                     let mut after: Vec<u64> =
-                        (0..parts as usize).map(|part| deal.share(from, part)).collect();
-                    for (part, range) in deal.runs(from, total.saturating_sub(from) as usize) {
-                        let (owner, at, _) = deal.locate(from + range.start as u64);
-                        assert_eq!((owner, at), (part, after[part]), "back to back");
+                        (0..parts as usize).map(|part| layout.share(from, part)).collect();
+                    for (part, range) in layout.runs(from, total.saturating_sub(from) as usize) {
+                        let found = layout.locate(from + range.start as u64);
+                        assert_eq!((found.part, found.offset), (part, after[part]), "runs are contiguous");
                         after[part] += range.len() as u64;
                     }
                     assert!(total < from || after == shares, "{from} to {total} in {parts} parts");
@@ -233,15 +256,15 @@ mod tests {
     }
 
     #[test]
-    fn stripings_that_make_no_sense_are_refused() {
+    fn invalid_stripings_are_refused() {
         let folders = |names: &[&str]| names.iter().map(PathBuf::from).collect::<Vec<_>>();
         let refused =
             |names: &[&str], unit| Striping::new(&folders(names), unit, &[]).unwrap_err().to_string();
         assert!(refused(&["/a"], 4096).contains("one folder is given"));
         assert!(refused(&[], 4096).contains("0 folders are given"));
         assert!(refused(&["/a", "/b", "/a"], 4096).contains("named twice"));
-        assert!(refused(&["/a", "/b"], 5000).contains("no multiple of 4096"));
-        assert!(refused(&["/a", "/b"], 0).contains("no multiple of 4096"));
+        assert!(refused(&["/a", "/b"], 5000).contains("a multiple of 4096"));
+        assert!(refused(&["/a", "/b"], 0).contains("a multiple of 4096"));
         let many: Vec<String> = (0..=MOST_PARTS).map(|i| format!("/{i}")).collect();
         let many: Vec<&str> = many.iter().map(String::as_str).collect();
         assert!(refused(&many, 4096).contains("65 folders"));

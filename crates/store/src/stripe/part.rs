@@ -1,4 +1,4 @@
-//! What a part of a striped object is: bytes of whatever store, or a file.
+//! The bytes of a part of a striped object: a file, or an object of any store.
 
 use crate::disk::{DiskFile, read_exact};
 use crate::error::StoreError;
@@ -10,30 +10,30 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Bytes of a file that are read at once.
+/// Bytes per read of a file.
 const READ_BYTES: usize = 1 << 20;
 
-/// The bytes of a part, with those of its header.
+/// The bytes of a part, including its header.
 pub trait PartBytes: Debug + Send + Sync {
-    /// Where it is, for messages.
+    /// Returns its address, for messages.
     fn address(&self) -> &Path;
 
-    /// Its length in bytes when it was opened.
+    /// Returns its length in bytes at the time it was opened.
     fn len(&self) -> u64;
 
-    /// Whether it has no bytes.
+    /// Returns true if it has no bytes.
     fn is_empty(&self) -> bool;
 
-    /// Bytes that are best read at once by one who wants all of them.
+    /// Returns the number of bytes to request per read when reading the whole part.
     fn piece_bytes(&self) -> usize;
 
-    /// Reads as many bytes as `out` has from `offset` on.
+    /// Fills `out` with the bytes from `offset` on.
     ///
     /// # Errors
-    /// [`StoreError::Short`] if not all of them lie within it.
+    /// [`StoreError::Short`] if the part ends before `out` is filled.
     fn read_at(&self, offset: u64, out: &mut [u8]) -> Result<(), StoreError>;
 
-    /// Its bytes as a tier that queries read; `options` are for files.
+    /// Opens its bytes as a tier for queries. `options` apply to files only.
     ///
     /// # Errors
     /// [`StoreError`].
@@ -75,7 +75,7 @@ impl PartBytes for PartFile {
     fn read_at(&self, offset: u64, out: &mut [u8]) -> Result<(), StoreError> {
         let wanted = out.len() as u64;
         read_exact(self.file.as_ref(), out, offset).map_err(|e| match (e.kind(), self.file.length()) {
-            // It was cut since.
+            // The file was truncated after it was opened.
             (ErrorKind::UnexpectedEof, Ok(len)) => {
                 StoreError::Short { path: self.path.clone(), offset, wanted, len }
             }

@@ -1,6 +1,6 @@
-//! A striped object that is open.
+//! An open striped object.
 
-use super::Deal;
+use super::StripeLayout;
 use super::header::HEADER_BYTES;
 use super::part::{PartBytes, PartFile};
 use super::table::{Table, read_header};
@@ -13,13 +13,13 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// The parts of an object, open, and each found to be what it should be.
+/// The open parts of an object, each with a verified header.
 #[derive(Debug, Clone)]
 pub struct Parts {
-    /// Where the object would be if it were not striped, for messages.
+    /// The address that the object would have if it were not striped, for messages.
     address: PathBuf,
     key: u64,
-    deal: Deal,
+    layout: StripeLayout,
     parts: Vec<Part>,
     len: u64,
     checksums: Option<Vec<u32>>,
@@ -28,13 +28,13 @@ pub struct Parts {
 #[derive(Debug, Clone)]
 struct Part {
     bytes: Arc<dyn PartBytes>,
-    /// Bytes behind the header.
+    /// The length in bytes behind the header.
     len: u64,
 }
 
 impl Parts {
-    /// Opens the parts of `object` of a generation in `folder`: each in one of the folders `moved`, in any order, or where it
-    /// was put.
+    /// Opens the parts of `object` of a generation in `folder`. Each part is looked for in the folders
+    /// `moved`, in any order, and then where it was written.
     ///
     /// # Errors
     /// [`StoreError::PartMissing`], [`StoreError::Part`].
@@ -46,20 +46,21 @@ impl Parts {
         moved: &[PathBuf],
     ) -> Result<Parts, StoreError> {
         let open = |part: usize| -> Result<Arc<dyn PartBytes>, StoreError> {
-            let search = Search { disk, table, object, part, moved };
+            let search = PartSearch { disk, table, object, part, moved };
             let (path, file) = search.find()?;
             Ok(Arc::new(PartFile::new(path, file)?))
         };
-        let parts = (0..table.deal().parts()).map(open).collect::<Result<Vec<_>, StoreError>>()?;
+        let parts = (0..table.layout().parts()).map(open).collect::<Result<Vec<_>, StoreError>>()?;
         Ok(Parts::over(table, folder.join(object), parts))
     }
 
-    /// The parts of `object`, which lie in other stores, each found to begin as the table says. `address` is where the
-    /// object would be if it were not striped.
+    /// Combines the parts of `object`, which are objects of other stores, after verifying their headers
+    /// against the table. `address` is the address that the object would have if it were not striped.
     ///
     /// # Errors
-    /// [`StoreError::Part`] that names the first that is none, and says what to do: `advice`.
-    pub fn of(
+    /// [`StoreError::Part`] for the first part with a wrong header. The error ends with `advice`, which says
+    /// what to do.
+    pub fn from_stores(
         table: &Table,
         object: &str,
         address: PathBuf,
@@ -74,63 +75,64 @@ impl Parts {
 
     fn over(table: &Table, address: PathBuf, parts: Vec<Arc<dyn PartBytes>>) -> Parts {
         let part = |bytes: Arc<dyn PartBytes>| Part { len: bytes.len().saturating_sub(HEADER_BYTES), bytes };
-        let (deal, parts) = (table.deal(), parts.into_iter().map(part).collect::<Vec<Part>>());
-        let len = StripeTier::reach(parts.iter().map(|part| part.len), deal.unit);
-        Parts { address, key: table.key(), deal, parts, len, checksums: None }
+        let (layout, parts) = (table.layout(), parts.into_iter().map(part).collect::<Vec<Part>>());
+        let len = StripeTier::reach(parts.iter().map(|part| part.len), layout.unit);
+        Parts { address, key: table.key(), layout, parts, len, checksums: None }
     }
 
-    /// With the checksums of the first `len` bytes of each, where they are known already.
+    /// Sets the checksums of the parts, known from writing, if the object has exactly `len` bytes.
     #[must_use]
-    pub fn known(mut self, len: u64, checksums: Vec<u32>) -> Parts {
+    pub fn with_checksums(mut self, len: u64, checksums: Vec<u32>) -> Parts {
         if len == self.len {
             self.checksums = Some(checksums);
         }
         self
     }
 
-    /// What tells the parts of one build from those of all others.
+    /// Returns the number that is unique to the draft that the parts were written for.
     pub fn key(&self) -> u64 {
         self.key
     }
 
-    /// Bytes of a unit.
+    /// Returns the length of a unit in bytes.
     pub fn stripe_bytes(&self) -> u32 {
-        self.deal.unit as u32
+        self.layout.unit as u32
     }
 
-    /// Bytes of the object: as far as they reach without a gap.
+    /// Returns the length of the object in bytes: up to the first gap in the parts.
     pub fn len(&self) -> u64 {
         self.len
     }
 
-    /// Whether the object has no bytes.
+    /// Returns true if the object has no bytes.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Where each part is.
+    /// Returns the address of each part.
     pub fn paths(&self) -> impl ExactSizeIterator<Item = &Path> {
         self.parts.iter().map(|part| part.bytes.address())
     }
 
-    /// Bytes of the object that each part holds, as far as it goes.
+    /// Returns the number of bytes of each part behind its header.
     pub fn lengths(&self) -> impl ExactSizeIterator<Item = u64> {
         self.parts.iter().map(|part| part.len)
     }
 
-    /// The part that holds all of the `len` bytes at `offset`; `None` if they are in several, or beyond the end.
+    /// Returns the address of the part that holds all of the `len` bytes at `offset`; `None` if they are in
+    /// several parts or beyond the end.
     pub fn holder(&self, offset: u64, len: u64) -> Option<&Path> {
-        let (part, _, run) = self.deal.locate(offset);
-        (len <= run && offset < self.len).then(|| self.parts[part].bytes.address())
+        let found = self.layout.locate(offset);
+        (len <= found.run && offset < self.len).then(|| self.parts[found.part].bytes.address())
     }
 
-    /// An error unless each part holds what it should of an object of `len` bytes.
+    /// Returns an error unless each part has the length that an object of `len` bytes requires.
     ///
     /// # Errors
-    /// [`StoreError::Part`] that names the first that does not.
+    /// [`StoreError::Part`] for the first part of another length.
     pub fn check_lengths(&self, len: u64) -> Result<(), StoreError> {
         for (number, part) in self.parts.iter().enumerate() {
-            let wanted = self.deal.share(len, number);
+            let wanted = self.layout.share(len, number);
             if part.len != wanted {
                 let (found, wanted) = (part.len + HEADER_BYTES, wanted + HEADER_BYTES);
                 let how = if found < wanted { "it was cut" } else { "something was appended to it" };
@@ -143,10 +145,11 @@ impl Parts {
         Ok(())
     }
 
-    /// Reads as many bytes as `out` has from `offset` on.
+    /// Fills `out` with the object's bytes from `offset` on.
     ///
     /// # Errors
-    /// [`StoreError::Short`] if not all of them lie within the object, or of a part that was cut since.
+    /// [`StoreError::Short`] if the object ends before `out` is filled, or if a part was truncated after it
+    /// was opened.
     pub fn read_at(&self, offset: u64, out: &mut [u8]) -> Result<(), StoreError> {
         let wanted = out.len() as u64;
         let short = |len| StoreError::Short { path: self.address.clone(), offset, wanted, len };
@@ -155,15 +158,15 @@ impl Parts {
         }
         let mut done = 0;
         while done < out.len() {
-            let (number, at, run) = self.deal.locate(offset + done as u64);
-            let end = out.len().min(done.saturating_add(usize::try_from(run).unwrap_or(usize::MAX)));
-            self.parts[number].bytes.read_at(HEADER_BYTES + at, &mut out[done..end])?;
+            let found = self.layout.locate(offset + done as u64);
+            let end = out.len().min(done.saturating_add(usize::try_from(found.run).unwrap_or(usize::MAX)));
+            self.parts[found.part].bytes.read_at(HEADER_BYTES + found.offset, &mut out[done..end])?;
             done = end;
         }
         Ok(())
     }
 
-    /// The CRC-32C of what each part holds of the object, its header left out; read from the disks unless it is known from
+    /// Returns the CRC-32C of each part without its header. It is read from the disks unless it is known from
     /// writing.
     ///
     /// # Errors
@@ -175,25 +178,25 @@ impl Parts {
         }
     }
 
-    /// The CRC-32C of the first `len` bytes that part number `part` holds.
+    /// Returns the CRC-32C of the first `len` bytes of part number `part` behind its header.
     ///
     /// # Errors
     /// As [`Parts::read_at`].
     pub fn checksum(&self, part: usize, len: u64) -> Result<u32, StoreError> {
-        let own = &self.parts[part].bytes;
-        let piece = own.piece_bytes() as u64;
+        let part = &self.parts[part].bytes;
+        let piece = part.piece_bytes() as u64;
         let mut buffer = vec![0; piece.min(len) as usize];
         let (mut crc, mut at) = (0, 0);
         while at < len {
             let bytes = &mut buffer[..piece.min(len - at) as usize];
-            own.read_at(HEADER_BYTES + at, bytes)?;
+            part.read_at(HEADER_BYTES + at, bytes)?;
             crc = crc32c::crc32c_append(crc, bytes);
             at += bytes.len() as u64;
         }
         Ok(crc)
     }
 
-    /// The object as a tier that counts what each part serves; `options` are for files.
+    /// Opens the object as a tier that counts the reads of each part. `options` apply to files only.
     ///
     /// # Errors
     /// [`StoreError`].
@@ -203,32 +206,33 @@ impl Parts {
         Ok(Arc::new(StripeTier::behind(members, self.stripe_bytes(), HEADER_BYTES as u32)?))
     }
 
-    /// The bytes of each.
-    pub fn each(&self) -> impl ExactSizeIterator<Item = &Arc<dyn PartBytes>> {
+    /// Returns the bytes of each part, including its header.
+    pub fn parts(&self) -> impl ExactSizeIterator<Item = &Arc<dyn PartBytes>> {
         self.parts.iter().map(|part| &part.bytes)
     }
 
-    /// How bytes are dealt out to the parts.
-    pub fn deal(&self) -> Deal {
-        self.deal
+    /// Returns the distribution of the object's bytes over the parts.
+    pub fn layout(&self) -> StripeLayout {
+        self.layout
     }
 }
 
-/// Looks for a part.
-struct Search<'a> {
+/// The search for the file of a part.
+struct PartSearch<'a> {
     disk: &'a dyn Disk,
     table: &'a Table,
     object: &'a str,
     part: usize,
-    /// Where the user says that parts are.
+    /// The folders in which the user says that parts are.
     moved: &'a [PathBuf],
 }
 
-type Found = (PathBuf, Arc<dyn DiskFile>);
+/// The path and the open file of a part.
+type OpenPart = (PathBuf, Arc<dyn DiskFile>);
 
-impl Search<'_> {
-    fn find(&self) -> Result<Found, StoreError> {
-        if let Some(found) = self.among(self.moved.iter().map(PathBuf::as_path)) {
+impl PartSearch<'_> {
+    fn find(&self) -> Result<OpenPart, StoreError> {
+        if let Some(found) = self.find_in(self.moved.iter().map(PathBuf::as_path)) {
             return Ok(found);
         }
         let path = self.table.path(self.object, self.part);
@@ -245,37 +249,37 @@ impl Search<'_> {
             Ok(()) => Ok((path, file)),
             Err(what) => {
                 let reason = format!(
-                    "{what}; put the right file there, say with --stripe (stripe=) in which folders the parts are, or \
-                     build the index again"
+                    "{what}; put the right file there, give the folders of the parts with --stripe (stripe=), or build \
+                     the index again"
                 );
                 Err(StoreError::Part { path, reason })
             }
         }
     }
 
-    /// The part in one of `folders`: under its name, or known by its header alone.
-    fn among<'f>(&self, folders: impl Iterator<Item = &'f Path> + Clone) -> Option<Found> {
+    /// Looks for the part in `folders`: first by its name, then by the header of any file.
+    fn find_in<'f>(&self, folders: impl Iterator<Item = &'f Path> + Clone) -> Option<OpenPart> {
         let wanted = self.table.header(self.object, self.part);
-        let look = |path: PathBuf| {
+        let open_if_wanted = |path: PathBuf| {
             let file = self.disk.open(&path).ok()?;
             (read_header(file.as_ref()).ok()? == wanted).then_some((path, file))
         };
         let name = self.table.file_name(self.object, self.part);
-        let named = folders.clone().find_map(|folder| look(folder.join(&name)));
-        let all = |folder: &'f Path| {
+        let by_name = folders.clone().find_map(|folder| open_if_wanted(folder.join(&name)));
+        let by_header = |folder: &'f Path| {
             let names = self.disk.list(folder).unwrap_or_default();
-            names.into_iter().find_map(|name| look(folder.join(name)))
+            names.into_iter().find_map(|name| open_if_wanted(folder.join(name)))
         };
-        named.or_else(|| folders.clone().find_map(all))
+        by_name.or_else(|| folders.clone().find_map(by_header))
     }
 
     fn missing(&self, path: PathBuf) -> StoreError {
-        let (part, parts, object) = (self.part + 1, self.table.deal().parts, self.object);
+        let (part, parts, object) = (self.part + 1, self.table.layout().parts, self.object);
         let folder = self.table.folders().nth(self.part).unwrap_or(Path::new(""));
         let what = if !self.moved.is_empty() {
             let folders: Vec<String> = self.moved.iter().map(|folder| folder.display().to_string()).collect();
             format!("is neither there nor in {}", folders.join(", "))
-        } else if let Some((elsewhere, _)) = self.among(self.table.folders()) {
+        } else if let Some((elsewhere, _)) = self.find_in(self.table.folders()) {
             format!("is not there but at {}: the disks were exchanged", elsewhere.display())
         } else if self.disk.stat(folder).is_err() {
             format!("is not there, nor is {}: its disk is not mounted", folder.display())
@@ -283,8 +287,8 @@ impl Search<'_> {
             format!("is not in {}: its disk is not mounted there, or the part was moved", folder.display())
         };
         let reason = format!(
-            "part {part} of {parts} of {object} {what}; mount the disk, say with --stripe (stripe=) in which folders the \
-             parts are now, or build the index again"
+            "part {part} of {parts} of {object} {what}; mount the disk, give the folders that the parts are in now with \
+             --stripe (stripe=), or build the index again"
         );
         StoreError::PartMissing { path, reason }
     }

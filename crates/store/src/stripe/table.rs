@@ -1,8 +1,9 @@
-//! Where the parts of a generation's objects lie: a file in its folder, or an object of it, written before any part is.
+//! The table of the locations of parts. It is a file in the folder of the generation, or one of its objects,
+//! and is written before any part.
 
 use super::header::{HEADER_BYTES, Header};
 use super::part::PartBytes;
-use super::{Deal, MOST_PARTS, MOST_STRIPE_BYTES, Striping, UNIT_STEP};
+use super::{MOST_PARTS, MOST_STRIPE_BYTES, StripeLayout, Striping, UNIT_STEP};
 use crate::disk::{Disk, DiskFile, read_exact, write_all};
 use crate::error::StoreError;
 use serde::{Deserialize, Serialize};
@@ -12,42 +13,42 @@ use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// The file in the folder of a generation with striped objects. No object has this name.
+/// The file name of the table. No object has this name.
 pub const TABLE_NAME: &str = "stripe.json";
-/// No table is longer: that of the most parts with the longest names.
-const LARGEST: u64 = 1 << 20;
+/// The largest accepted length of a table, which exceeds that of the most parts with the longest names.
+const MAX_TABLE_BYTES: u64 = 1 << 20;
 const VERSION: u32 = 1;
 
-/// Where parts lie: in folders of this machine, or at addresses of stores.
+/// The locations of the parts of a generation: in local folders, or at addresses of stores.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Table {
     version: u32,
-    /// The number of the draft, as sixteen hexadecimal digits.
+    /// The unique number of the draft, as 16 hexadecimal digits.
     key: String,
-    /// The file system's number of the folder that the table was written into. A copy of the folder has another one. 0 of parts
-    /// that lie at addresses.
+    /// The inode number of the folder that the table was written into; a copy of the folder has another one.
+    /// 0 for parts at addresses.
     owner: u64,
-    /// What the names of parts begin with.
+    /// The name of the generation, with which the names of parts begin.
     name: String,
     stripe_bytes: u32,
-    /// By part; all are absolute, or all are addresses.
+    /// The folder or address of each part; all are absolute paths, or all are addresses.
     folders: Vec<String>,
-    /// What is striped, as far as there is such an object.
+    /// The names of the striped objects, some of which may not exist.
     objects: Vec<String>,
 }
 
-/// Whether a text names a store and not a folder of this machine.
+/// Returns true if a text is the address of a store and not a local folder.
 fn is_address(text: &str) -> bool {
     text.contains("://")
 }
 
-/// Any number, another one each time.
+/// Returns a random number.
 fn random() -> u64 {
     RandomState::new().build_hasher().finish()
 }
 
 impl Table {
-    /// The table of a new draft, which will be called `name`; each has a key of its own.
+    /// Makes the table of a new draft of the generation `name`, with a new key.
     pub fn new(name: &str, striping: &Striping) -> Table {
         Table {
             version: VERSION,
@@ -60,10 +61,10 @@ impl Table {
         }
     }
 
-    /// What [`Table::parse`] reads: JSON, and a line with its checksum.
+    /// Formats the table for [`Table::parse`]: JSON, and a line with its checksum.
     ///
     /// # Errors
-    /// [`StoreError::Irregular`] of what cannot be written.
+    /// [`StoreError::Irregular`] if the table cannot be formatted as JSON.
     pub fn to_bytes(&self) -> Result<Vec<u8>, StoreError> {
         let failed = |e: serde_json::Error| StoreError::Irregular {
             path: PathBuf::from(TABLE_NAME),
@@ -73,8 +74,8 @@ impl Table {
         Ok([&json[..], format!("\ncrc32c {:08x}\n", crc32c::crc32c(&json)).as_bytes()].concat())
     }
 
-    /// Writes the table of a new draft, which will be called `name`, into its folder of objects. When this returns, it outlives
-    /// the machine.
+    /// Writes the table of a new draft of the generation `name` into the draft's folder of objects. On
+    /// return, the table survives a power failure.
     pub(crate) fn begin(
         disk: &dyn Disk,
         folder: &Path,
@@ -84,7 +85,7 @@ impl Table {
         let path = folder.join(TABLE_NAME);
         let failed = |e| StoreError::io("write", &path, e);
         let owner = disk.stat(folder).map_err(|e| StoreError::io("look at", folder, e))?.identity.1;
-        // Never a file that is there already, whoever put it there.
+        // The key is chosen so that no part has the path of an existing file.
         let table = loop {
             let table = Table { owner, ..Table::new(name, striping) };
             if table.paths().all(|path| disk.stat(&path).is_err()) {
@@ -98,7 +99,7 @@ impl Table {
         disk.sync_folder(folder).map_err(|e| StoreError::io("sync the directory", folder, e))
     }
 
-    /// The table in `folder`; `None` if there is none.
+    /// Reads the table in `folder`; `None` if there is none.
     ///
     /// # Errors
     /// [`StoreError::Irregular`] if it is damaged.
@@ -117,7 +118,7 @@ impl Table {
             reason: format!("is damaged: {what}; restore it from a copy, or build the index again"),
         };
         let len = file.length().map_err(|e| StoreError::io("read the length of", &path, e))?;
-        if len > LARGEST {
+        if len > MAX_TABLE_BYTES {
             return Err(damaged(format!("it has {len} bytes")));
         }
         let mut bytes = vec![0; len as usize];
@@ -125,21 +126,21 @@ impl Table {
         Table::parse(&bytes).map(Some).map_err(damaged)
     }
 
-    /// Reads what [`Table::to_bytes`] wrote.
+    /// Parses the bytes that [`Table::to_bytes`] wrote.
     ///
     /// # Errors
-    /// A sentence when it is damaged.
+    /// A sentence that says what is damaged.
     pub fn parse(bytes: &[u8]) -> Result<Table, String> {
         let cut = || "it does not end with a checksum".to_string();
         let lines = bytes.strip_suffix(b"\n").ok_or_else(cut)?;
         let split = lines.iter().rposition(|byte| *byte == b'\n').ok_or_else(cut)?;
         let json = &lines[..split];
         if lines[split + 1..] != *format!("crc32c {:08x}", crc32c::crc32c(json)).as_bytes() {
-            return Err("its checksum is another one".into());
+            return Err("its checksum is wrong".into());
         }
         let table: Table = serde_json::from_slice(json).map_err(|e| e.to_string())?;
         let unit = table.stripe_bytes;
-        let sound = table.version == VERSION
+        let is_valid = table.version == VERSION
             && table.key.len() == 16
             && u64::from_str_radix(&table.key, 16).is_ok()
             && (2..=MOST_PARTS).contains(&table.folders.len())
@@ -149,42 +150,42 @@ impl Table {
             && unit > 0
             && unit.is_multiple_of(UNIT_STEP)
             && unit <= MOST_STRIPE_BYTES;
-        if sound { Ok(table) } else { Err("it says what no table says".into()) }
+        if is_valid { Ok(table) } else { Err("it has a value that is not allowed".into()) }
     }
 
-    /// Whether a draft with this table is what `striping` asks for.
-    pub fn is_of(&self, striping: &Striping) -> bool {
+    /// Returns true if a draft with this table has the striping `striping`.
+    pub fn has_striping(&self, striping: &Striping) -> bool {
         (&self.folders, self.stripe_bytes, &self.objects)
             == (&striping.folders, striping.stripe_bytes, &striping.objects)
     }
 
-    /// What the generation is called.
+    /// Returns the name of the generation.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Whether the object `name` is striped.
-    pub fn names(&self, name: &str) -> bool {
+    /// Returns true if the object `name` is striped.
+    pub fn is_striped(&self, name: &str) -> bool {
         self.objects.iter().any(|object| object == name)
     }
 
-    /// What is striped, as far as there is such an object.
+    /// Returns the names of the striped objects, some of which may not exist.
     pub fn objects(&self) -> impl Iterator<Item = &str> {
         self.objects.iter().map(String::as_str)
     }
 
-    /// What tells the parts of one build from those of all others.
+    /// Returns the number that is unique to the draft that the parts were written for.
     pub fn key(&self) -> u64 {
-        // Checked when it was read.
+        // The key was validated when the table was parsed.
         u64::from_str_radix(&self.key, 16).unwrap_or(0)
     }
 
-    /// How bytes are dealt out to the parts.
-    pub fn deal(&self) -> Deal {
-        Deal { unit: u64::from(self.stripe_bytes), parts: self.folders.len() as u64 }
+    /// Returns the distribution of an object's bytes over the parts.
+    pub fn layout(&self) -> StripeLayout {
+        StripeLayout { unit: u64::from(self.stripe_bytes), parts: self.folders.len() as u64 }
     }
 
-    /// The header of part `part` of `object`.
+    /// Returns the header of part number `part`, from 0, of `object`.
     pub(crate) fn header(&self, object: &str, part: usize) -> Header {
         Header {
             key: self.key(),
@@ -195,15 +196,15 @@ impl Table {
         }
     }
 
-    /// The bytes that part `part` of `object` begins with.
+    /// Returns the encoded header of part number `part`, from 0, of `object`.
     pub fn header_bytes(&self, object: &str, part: usize) -> Vec<u8> {
         self.header(object, part).encode()
     }
 
-    /// Refuses what is not part `part` of `object`.
+    /// Returns an error unless `found` is part number `part` of `object`.
     ///
     /// # Errors
-    /// [`StoreError::Part`], with what to do: `advice`.
+    /// [`StoreError::Part`], which ends with `advice`, a text that says what to do.
     pub(crate) fn check_part(
         &self,
         object: &str,
@@ -220,33 +221,35 @@ impl Table {
         })
     }
 
-    /// The folders, or the addresses, by part.
+    /// Returns the folder or the address of each part.
     pub fn folders(&self) -> impl ExactSizeIterator<Item = &Path> + Clone {
         self.folders.iter().map(Path::new)
     }
 
-    /// The file name of a part.
+    /// Returns the file name of part number `part` of `object`.
     pub(crate) fn file_name(&self, object: &str, part: usize) -> String {
         format!("{}-{}-{object}.part{}", self.name, self.key, part + 1)
     }
 
-    /// What the generation is called that has part `part` of every object, in a store of generations.
+    /// Returns the name of the generation that holds part number `part` of every object, in a store of
+    /// generations.
     pub fn part_name(&self, part: usize) -> String {
         format!("{}-{}.part{}", self.name, self.key, part + 1)
     }
 
-    /// Where part `part` of `object` was put.
+    /// Returns the path that part number `part` of `object` was written to.
     pub(crate) fn path(&self, object: &str, part: usize) -> PathBuf {
         Path::new(&self.folders[part]).join(self.file_name(object, part))
     }
 
-    /// Where all parts of all objects are, if they are there.
+    /// Returns the paths of all parts of all objects, whether or not they exist.
     fn paths(&self) -> impl Iterator<Item = PathBuf> {
         self.objects()
             .flat_map(move |object| (0..self.folders.len()).map(move |part| self.path(object, part)))
     }
 
-    /// Whether there is any part of `object`, where it was put or under its name in one of the folders `moved`.
+    /// Returns true if any part of `object` exists where it was written, or under its name in one of the
+    /// folders `moved`.
     pub(crate) fn holds(&self, disk: &dyn Disk, object: &str, moved: &[PathBuf]) -> bool {
         (0..self.folders.len()).any(|part| {
             let name = self.file_name(object, part);
@@ -255,38 +258,40 @@ impl Table {
         })
     }
 
-    /// Removes the parts of `object`, as far as they are there, for good.
+    /// Removes the existing parts of `object` and syncs their folders.
     ///
     /// # Errors
-    /// The system's, and [`ErrorKind::NotFound`] where a whole folder is missing: its disk may come back, with the part.
+    /// The system's error; [`ErrorKind::NotFound`] if a folder is missing, as its disk may come back with the
+    /// part.
     pub(crate) fn remove(&self, disk: &dyn Disk, object: &str) -> io::Result<()> {
         for (part, folder) in self.folders().enumerate() {
             disk.stat(folder)?;
             let path = self.path(object, part);
             match disk.open(&path) {
                 Ok(file) if self.is_ours(file.as_ref()) => disk.remove_file(&path)?,
-                // Something else of this name is not ours to remove.
+                // A foreign file of this name is not removed.
                 Ok(_) => continue,
                 Err(e) if e.kind() == ErrorKind::NotFound => {}
                 Err(e) if e.kind() == ErrorKind::InvalidInput => continue,
                 Err(e) => return Err(e),
             }
-            // The name may be gone and come back with the machine.
+            // Synced even if the name is already gone: its removal may not survive a power failure yet.
             disk.sync_folder(folder)?;
         }
         Ok(())
     }
 
-    /// Whether a file of a part's name is one: whoever was killed as he began it left no header.
+    /// Returns true if the file is a part of this table's generation. A file without a header counts as one:
+    /// its writer was killed before it wrote the header.
     fn is_ours(&self, file: &dyn DiskFile) -> bool {
         read_header(file).map_or(true, |found| found.key == self.key())
     }
 }
 
-/// The header of a part.
+/// Reads the header of a part.
 ///
 /// # Errors
-/// A sentence when it has none.
+/// A sentence that says what is wrong with the header.
 pub(super) fn read_header(file: &dyn DiskFile) -> Result<Header, String> {
     let mut bytes = vec![0; HEADER_BYTES as usize];
     match read_exact(file, &mut bytes, 0) {
@@ -296,12 +301,12 @@ pub(super) fn read_header(file: &dyn DiskFile) -> Result<Header, String> {
     }
 }
 
-/// Removes the parts of the generation in `folder`, if it has any and is their owner.
+/// Removes the parts of the generation in `folder`, if it has parts and owns them.
 ///
 /// # Errors
 /// As [`Table::remove`].
 pub(crate) fn remove_parts(disk: &Arc<dyn Disk>, folder: &Path) -> io::Result<()> {
-    // Without a table that can be read nobody knows where they are.
+    // The locations of the parts are unknown without a readable table.
     let Ok(Some(table)) = Table::read(disk.as_ref(), folder) else { return Ok(()) };
     if disk.stat(folder)?.identity.1 != table.owner {
         return Ok(());
@@ -312,11 +317,11 @@ pub(crate) fn remove_parts(disk: &Arc<dyn Disk>, folder: &Path) -> io::Result<()
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::faulty::Platter;
+    use crate::faulty::SimulatedDisk;
 
     #[test]
-    fn tables_are_read_as_they_were_written_or_refused() {
-        let disk = Platter::default();
+    fn a_table_is_read_back_and_every_damage_is_refused() {
+        let disk = SimulatedDisk::default();
         for folder in ["/index", "/a", "/b"] {
             disk.create_folder(Path::new(folder)).unwrap();
         }
@@ -326,7 +331,7 @@ mod tests {
         assert_eq!(Table::read(&disk, index).unwrap(), None);
         Table::begin(&disk, index, "name", &striping).unwrap();
         let table = Table::read(&disk, index).unwrap().unwrap();
-        assert!(table.is_of(&striping) && table.names("data") && !table.names("codes"));
+        assert!(table.has_striping(&striping) && table.is_striped("data") && !table.is_striped("codes"));
         let part = table.path("data", 1);
         assert_eq!(part, PathBuf::from(format!("/b/name-{:016x}-data.part2", table.key())));
         let file = disk.create(&index.join(TABLE_NAME)).unwrap();
@@ -342,7 +347,7 @@ mod tests {
         assert_ne!(
             Table::read(&disk, index).unwrap().unwrap().key(),
             table.key(),
-            "each has a key of its own"
+            "each table has a new key"
         );
     }
 }

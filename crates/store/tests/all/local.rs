@@ -1,4 +1,4 @@
-//! What only a folder of this machine can get wrong: links, pipes, folders of others, builds side by side.
+//! Tests of cases that only a local folder has: links, pipes, foreign folders, concurrent builds.
 
 use bathyal_store::local::LocalStore;
 use bathyal_store::{Backing, DraftExt, GenerationExt, Replace, Store, StoreError, StoreExt};
@@ -30,7 +30,7 @@ fn names(folder: &Path) -> Vec<String> {
 }
 
 #[test]
-fn what_is_no_file_is_refused_at_once() {
+fn entries_that_are_no_files_are_refused_without_blocking() {
     let folder = tempfile::tempdir().unwrap();
     let store = LocalStore::new(folder.path(), MARK);
     publish(&store, "index", b"bytes").unwrap();
@@ -55,7 +55,7 @@ fn what_is_no_file_is_refused_at_once() {
 }
 
 #[test]
-fn what_is_no_generation_is_neither_opened_nor_replaced() {
+fn entries_that_are_no_generations_are_neither_opened_nor_replaced() {
     let folder = tempfile::tempdir().unwrap();
     let store = LocalStore::new(folder.path(), MARK);
     std::fs::write(folder.path().join("file"), b"mine").unwrap();
@@ -83,7 +83,7 @@ fn what_is_no_generation_is_neither_opened_nor_replaced() {
 }
 
 #[test]
-fn a_link_is_followed_and_stays() {
+fn a_link_is_followed_and_kept() {
     let folder = tempfile::tempdir().unwrap();
     let (real, link) = (folder.path().join("shelf/index-3"), folder.path().join("current"));
     std::fs::create_dir(folder.path().join("shelf")).unwrap();
@@ -106,7 +106,7 @@ fn a_link_is_followed_and_stays() {
 }
 
 #[test]
-fn what_links_lead_to_is_not_removed() {
+fn targets_of_links_are_not_removed() {
     let folder = tempfile::tempdir().unwrap();
     let (store, outside) = (LocalStore::new(folder.path(), MARK), folder.path().join("outside"));
     std::fs::create_dir(&outside).unwrap();
@@ -120,30 +120,34 @@ fn what_links_lead_to_is_not_removed() {
 }
 
 #[test]
-fn only_what_nobody_builds_is_taken_over_and_once() {
+fn only_abandoned_drafts_are_taken_over_and_only_once() {
     let folder = tempfile::tempdir().unwrap();
     let store = LocalStore::new(folder.path(), MARK);
     let at_work = store.begin("index", Replace::Never).unwrap();
     at_work.put("state", b"half").unwrap();
     let state = |draft: &dyn bathyal_store::Draft| draft.read("state").ok();
     let (second, none) = store.resume("index", Replace::Never, state).unwrap();
-    assert_eq!((none, second.address() == at_work.address()), (None, false), "the first is at work");
+    assert_eq!(
+        (none, second.address() == at_work.address()),
+        (None, false),
+        "the first draft still has a writer"
+    );
     drop(second);
 
-    let left = at_work.address().to_path_buf();
+    let abandoned = at_work.address().to_path_buf();
     at_work.leave().unwrap();
-    // A folder of somebody else, and one whose writer was killed before it had a lock.
+    // A foreign folder, and one whose writer was killed before it had a lock.
     std::fs::create_dir(folder.path().join("index.building-7")).unwrap();
     std::fs::write(folder.path().join("index.building-7/file"), b"mine").unwrap();
     std::fs::create_dir(folder.path().join("index.building-8")).unwrap();
-    // The leftovers of another index, and of builds as they once were.
+    // Folders of other names, and a leftover of an older version.
     std::fs::create_dir(folder.path().join("index.building-x")).unwrap();
     std::fs::create_dir(folder.path().join("index.replaced")).unwrap();
     std::fs::create_dir(folder.path().join("index.building-9")).unwrap();
     std::fs::write(folder.path().join("index.building-9/lock"), b"").unwrap();
     std::fs::write(folder.path().join("index.building-9/graph.bin"), b"old").unwrap();
     let (resumed, found) = store.resume("index", Replace::Never, state).unwrap();
-    assert_eq!((found.as_deref(), resumed.address()), (Some(&b"half"[..]), left.as_path()));
+    assert_eq!((found.as_deref(), resumed.address()), (Some(&b"half"[..]), abandoned.as_path()));
     resumed.put(MARK, b"mark").unwrap();
     resumed.publish(&[MARK], "").unwrap();
     publish(&store, "index", b"again").unwrap();
@@ -151,7 +155,7 @@ fn only_what_nobody_builds_is_taken_over_and_once() {
 }
 
 #[test]
-fn an_object_that_is_cut_is_read_as_an_error() {
+fn reading_a_truncated_object_is_an_error() {
     let folder = tempfile::tempdir().unwrap();
     let store = LocalStore::new(folder.path(), MARK);
     publish(&store, "index", b"ten bytes.").unwrap();

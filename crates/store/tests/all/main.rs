@@ -1,4 +1,4 @@
-//! Stores of this machine and in memory, from outside.
+//! Tests of the local store and the store in memory through their public interface.
 
 mod conformance;
 mod local;

@@ -1,7 +1,8 @@
-//! A writer that is killed, refused or out of space at every single operation, and a machine that loses power there.
+//! Injects a fault at every single operation of a build: a killed process, an error, a full disk, or a power
+//! failure.
 
 use bathyal_store::disk::Disk;
-use bathyal_store::faulty::{Fault, Faults, Platter};
+use bathyal_store::faulty::{Fault, Faults, SimulatedDisk};
 use bathyal_store::local::LocalStore;
 use bathyal_store::stripe::Striping;
 use bathyal_store::{Draft, DraftExt, GenerationExt, Replace, Store, StoreError, StoreExt};
@@ -10,67 +11,68 @@ use std::sync::Arc;
 
 const MARK: &str = "manifest";
 const JOURNAL: &str = "journal";
-/// Bytes of the first half: more than a unit of a stripe, so that the second is in another part.
+/// The length of the first half: more than a unit of a stripe, so that the second half begins in another
+/// part.
 const HALF_BYTES: usize = 5000;
 
 fn half() -> Vec<u8> {
     b"first half,".iter().copied().cycle().take(HALF_BYTES).collect()
 }
 
-/// Of the old index and the new one: over how many folders they are striped, 0 for not at all.
+/// The number of folders that the old and the new index are striped over; 0 means not striped.
 type Striped = [usize; 2];
 
 const PLAIN: Striped = [0, 0];
 
-/// From and to several disks, over other ones, and over the same.
+/// From and to several disks, over other disks, and over the same ones.
 const STRIPED: [Striped; 4] = [[0, 2], [2, 0], [2, 3], [2, 2]];
 
-/// A disk that holds what it held, under faults, and the stores on it.
+/// A disk with injected faults, and the stores on it.
 struct Bench {
-    platter: Platter,
+    simulated: SimulatedDisk,
     faults: Faults,
-    /// Of the old index.
-    before: LocalStore,
+    /// The store of the old index.
+    old_store: LocalStore,
     store: LocalStore,
-    /// What the folders of a finished index hold.
+    /// All paths on the disk after a finished build.
     expected: Vec<String>,
 }
 
 impl Bench {
     fn new(exchange: bool, striped: Striped) -> Bench {
-        let platter = Platter::default();
+        let simulated = SimulatedDisk::default();
         let disks: Vec<PathBuf> = ["/a", "/b", "/c"].iter().map(PathBuf::from).collect();
-        let faults = Faults::new(Arc::new(platter.clone()));
+        let faults = Faults::new(Arc::new(simulated.clone()));
         let faults = if exchange { faults } else { faults.without_exchange() };
-        let [before, store] = striped.map(|parts| {
-            let store = LocalStore::on(Arc::new(faults.clone()), "/folder", MARK);
+        let [old_store, store] = striped.map(|parts| {
+            let store = LocalStore::on_disk(Arc::new(faults.clone()), "/folder", MARK);
             match parts {
                 0 => store,
                 n => store.striped(Striping::new(&disks[..n], 4096, &["data", "stray"]).unwrap()),
             }
         });
-        platter.create_folder(Path::new("/folder")).unwrap();
-        disks.iter().for_each(|disk| platter.create_folder(disk).unwrap());
-        platter.sync_folder(Path::new("/")).unwrap();
+        simulated.create_folder(Path::new("/folder")).unwrap();
+        disks.iter().for_each(|disk| simulated.create_folder(disk).unwrap());
+        simulated.sync_folder(Path::new("/")).unwrap();
         let mut expected = vec!["/folder", "/folder/index", "/folder/index/manifest", "/a", "/b", "/c"];
         let parts = ["/a/index-KEY-data.part1", "/b/index-KEY-data.part2", "/c/index-KEY-data.part3"];
         expected.push(if striped[1] > 0 { "/folder/index/stripe.json" } else { "/folder/index/data" });
         expected.extend(&parts[..striped[1]]);
         expected.sort_unstable();
         let expected = expected.into_iter().map(str::to_string).collect();
-        Bench { platter, faults, before, store, expected }
+        Bench { simulated, faults, old_store, store, expected }
     }
 
-    /// All paths on the disk, without the numbers in the names of parts.
+    /// Returns all paths on the disk, with `KEY` for the random numbers in the names of parts.
     fn paths(&self) -> Vec<String> {
         let keyless = |path: String| match path.split_once("-").zip(path.rsplit_once("-")) {
             Some(((index, _), (_, part))) if part.contains(".part") => format!("{index}-KEY-{part}"),
             _ => path,
         };
-        self.platter.paths().into_iter().map(keyless).collect()
+        self.simulated.paths().into_iter().map(keyless).collect()
     }
 
-    /// What the index holds; `None` if there is none.
+    /// Returns the index's data after the first half; `None` if there is no index.
     fn content(&self) -> Option<String> {
         let found = match self.store.open("index") {
             Ok(found) => found,
@@ -84,23 +86,24 @@ impl Bench {
     }
 }
 
-/// How far a build had come that another one went on from.
+/// The progress of the earlier build that a build continued from.
 const PROGRESS: [&str; 5] = ["nothing", "half", "all", "sealed", "published"];
 
-/// Writes `kind` as a build does: in two steps, with a journal after each. Returns what it went on from.
+/// Builds an index in two steps, with a journal after each. Returns the progress that it continued from.
 fn build(store: &LocalStore, kind: &str, replace: Replace) -> Result<&'static str, StoreError> {
     let (half, whole) = (half(), [&half()[..], kind.as_bytes()].concat());
-    let (draft, found) = store.resume("index", replace, |draft: &dyn Draft| match draft.sealed() {
-        Some(note) => (note == kind).then_some("sealed"),
-        None => {
-            let journal = draft.read(JOURNAL).ok()?;
-            let (steps, of) = [("half", half.len()), ("all", whole.len())]
-                .into_iter()
-                .find(|(steps, _)| journal == format!("{kind}: {steps}").as_bytes())?;
-            // The name of the journal may outlive the machine sooner than the names of what it speaks of.
-            (draft.len_of("data") >= Some(of as u64)).then_some(steps)
-        }
-    })?;
+    let (draft, found) =
+        store.resume("index", replace, |draft: &dyn Draft| match draft.publication_note() {
+            Some(note) => (note == kind).then_some("sealed"),
+            None => {
+                let journal = draft.read(JOURNAL).ok()?;
+                let (steps, len) = [("half", half.len()), ("all", whole.len())]
+                    .into_iter()
+                    .find(|(steps, _)| journal == format!("{kind}: {steps}").as_bytes())?;
+                // The journal's name may become durable earlier than the names of the objects that it lists.
+                (draft.len_of("data") >= Some(len as u64)).then_some(steps)
+            }
+        })?;
     let from = found.unwrap_or("nothing");
     if from == "sealed" {
         draft.publish(&["data", MARK], kind)?;
@@ -122,14 +125,15 @@ fn build(store: &LocalStore, kind: &str, replace: Replace) -> Result<&'static st
     Ok(from)
 }
 
-/// What has to hold after a fault: the old index or the new one is there, and a rerun leaves the new one and nothing else.
+/// Checks the state after a fault: either the old index or the new one is there, and another build leaves the
+/// new one and nothing else. Returns the progress that this build continued from.
 fn examine(bench: &Bench, old: Option<&str>, what: &str) -> &'static str {
     let (old, new) = (old.map(str::to_string), Some("new".to_string()));
     let found = bench.content();
     assert!(found == old || found == new, "{what}: {found:?}");
     let from = match build(&bench.store, "new", Replace::Never) {
         Ok(from) => from,
-        // It is there already.
+        // The new index is already published.
         Err(StoreError::Exists { .. }) if found == new => "published",
         Err(StoreError::Exists { .. }) => build(&bench.store, "new", Replace::Generation).unwrap(),
         Err(other) => panic!("{what}: {other}"),
@@ -139,7 +143,8 @@ fn examine(bench: &Bench, old: Option<&str>, what: &str) -> &'static str {
     from
 }
 
-/// Lets `fault` strike at one operation after the other of a build, until one build gets through.
+/// Runs a build once for each of its operations, with `fault` injected there, until a build ends without
+/// reaching the fault. Returns the progress that each rerun continued from.
 fn sweep(
     exchange: bool,
     striped: Striped,
@@ -152,29 +157,31 @@ fn sweep(
     for number in 0.. {
         let bench = Bench::new(exchange, striped);
         if let Some(old) = old {
-            build(&bench.before, old, Replace::Never).unwrap();
+            build(&bench.old_store, old, Replace::Never).unwrap();
         }
         if resumed {
-            // After the journal has said that the first half is there: a striped draft has a table and parts to begin first.
+            // The first build is killed after its journal records the first half. A striped draft writes a
+            // table and parts before that.
             let begun = if striped[1] > 0 { 44 } else { 24 };
-            bench.faults.strike(begun, Fault::Kill);
+            bench.faults.inject(begun, Fault::Kill);
             build(&bench.store, "new", Replace::Generation).unwrap_err();
-            bench.faults.heal();
+            bench.faults.clear();
         }
-        bench.faults.strike(number, fault);
+        bench.faults.inject(number, fault);
         let built = build(&bench.store, "new", Replace::Generation);
-        let struck = bench.faults.struck();
-        bench.faults.heal();
-        let Some(struck) = struck else {
+        let failed = bench.faults.injected();
+        bench.faults.clear();
+        let Some(failed) = failed else {
             built.unwrap();
             assert!(number > 20, "the sweep found {number} operations");
             return froms;
         };
-        let what = format!("{exchange} {striped:?} {old:?} {resumed} {powerless:?}: {struck}");
-        // Only what comes after the name is given may fail unnoticed: the next build removes what is left.
+        let what = format!("{exchange} {striped:?} {old:?} {resumed} {powerless:?}: {failed}");
+        // Only operations after the publication may fail without an error; the next build removes what they
+        // leave.
         assert!(built.is_err() || bench.content().as_deref() == Some("new"), "{what}");
         if let Some(seed) = powerless {
-            bench.platter.lose_power(seed ^ number as u64);
+            bench.simulated.lose_power(seed ^ number as u64);
         }
         froms.push(examine(&bench, old, &what));
     }
@@ -182,7 +189,7 @@ fn sweep(
 }
 
 #[test]
-fn whatever_fails_the_old_index_or_the_new_one_is_there() {
+fn after_any_fault_the_old_or_the_new_index_is_there() {
     let faults = [
         Fault::Kill,
         Fault::Full,
@@ -197,7 +204,7 @@ fn whatever_fails_the_old_index_or_the_new_one_is_there() {
                     let froms = sweep(exchange, PLAIN, old, resumed, fault, None);
                     if fault == Fault::Kill {
                         let steps = |from| PROGRESS.iter().position(|step| *step == from).unwrap();
-                        // The later it was killed, the less is done again.
+                        // The later the kill, the more progress the rerun continues from.
                         assert!(froms.is_sorted_by_key(|from| steps(*from)), "{froms:?}");
                         let expected = if resumed { &PROGRESS[1..] } else { &PROGRESS[..] };
                         assert!(expected.iter().all(|from| froms.contains(from)), "{froms:?}");
@@ -210,7 +217,7 @@ fn whatever_fails_the_old_index_or_the_new_one_is_there() {
 }
 
 #[test]
-fn nothing_is_lost_with_the_power() {
+fn after_a_power_failure_the_old_or_the_new_index_is_there() {
     for seed in 0..40 {
         for exchange in [true, false] {
             for old in [None, Some("old")] {
@@ -221,7 +228,7 @@ fn nothing_is_lost_with_the_power() {
 }
 
 #[test]
-fn parts_come_and_go_with_their_index() {
+fn parts_are_created_and_removed_with_their_index() {
     let faults = [Fault::Kill, Fault::Full, Fault::Twice(libc::EACCES), Fault::Once(libc::ENOSPC)];
     for striped in STRIPED {
         for fault in faults {
@@ -243,60 +250,63 @@ fn parts_come_and_go_with_their_index() {
 }
 
 #[test]
-fn a_disk_that_is_full_is_named() {
+fn the_error_names_the_part_on_the_full_disk() {
     let bench = Bench::new(true, [0, 2]);
     let draft = bench.store.begin("index", Replace::Never).unwrap();
     let mut data = draft.append("data", 0).unwrap();
-    // The first unit is written, and nothing more.
-    bench.faults.strike(1, Fault::Full);
+    // The first unit is written; the second write fails.
+    bench.faults.inject(1, Fault::Full);
     let error = data.append(&half()).unwrap_err().to_string();
     assert!(error.contains("cannot write /b/index-") && error.contains("No space left"), "{error}");
-    bench.faults.heal();
+    bench.faults.clear();
     drop((data, draft));
     assert_eq!(bench.paths(), ["/a", "/b", "/c", "/folder"], "nothing is left over");
 }
 
 #[test]
-fn parts_wait_for_a_disk_that_is_away() {
+fn parts_on_a_missing_disk_are_removed_by_a_later_build() {
     let bench = Bench::new(true, [2, 0]);
-    build(&bench.before, "old", Replace::Never).unwrap();
-    bench.platter.rename(Path::new("/b"), Path::new("/away")).unwrap();
+    build(&bench.old_store, "old", Replace::Never).unwrap();
+    bench.simulated.rename(Path::new("/b"), Path::new("/away")).unwrap();
     build(&bench.store, "new", Replace::Generation).unwrap();
     assert_eq!(bench.content().as_deref(), Some("new"));
-    assert!(bench.paths().iter().any(|path| path.starts_with("/away/index-")), "it cannot be reached");
-    bench.platter.rename(Path::new("/away"), Path::new("/b")).unwrap();
+    assert!(
+        bench.paths().iter().any(|path| path.starts_with("/away/index-")),
+        "the old part on the missing disk remains"
+    );
+    bench.simulated.rename(Path::new("/away"), Path::new("/b")).unwrap();
     build(&bench.store, "new", Replace::Generation).unwrap();
-    assert_eq!(bench.paths(), bench.expected, "the next build removes what waited");
+    assert_eq!(bench.paths(), bench.expected, "the next build removes the old part");
 }
 
 #[test]
-fn what_was_published_outlives_the_power() {
+fn a_published_index_survives_a_power_failure() {
     for seed in 0..200 {
         let striped = [PLAIN, STRIPED[0], STRIPED[1], STRIPED[2], STRIPED[3]][seed as usize % 5];
         let bench = Bench::new(seed % 2 == 0, striped);
-        build(&bench.before, "old", Replace::Never).unwrap();
-        bench.platter.lose_power(seed);
+        build(&bench.old_store, "old", Replace::Never).unwrap();
+        bench.simulated.lose_power(seed);
         assert_eq!(bench.content().as_deref(), Some("old"));
         build(&bench.store, "new", Replace::Generation).unwrap();
-        bench.platter.lose_power(seed);
+        bench.simulated.lose_power(seed);
         assert_eq!(bench.content().as_deref(), Some("new"), "seed {seed}");
     }
 }
 
 #[test]
-fn what_was_not_to_be_replaced_is_not_after_a_kill_either() {
+fn an_index_is_not_replaced_without_permission_after_a_kill() {
     for number in 0.. {
         let bench = Bench::new(false, PLAIN);
         build(&bench.store, "old", Replace::Never).unwrap();
-        bench.faults.strike(number, Fault::Kill);
+        bench.faults.inject(number, Fault::Kill);
         let built = build(&bench.store, "new", Replace::Generation);
-        let struck = bench.faults.struck();
-        bench.faults.heal();
-        let Some(struck) = struck else { return built.map(|_| ()).unwrap() };
+        let failed = bench.faults.injected();
+        bench.faults.clear();
+        let Some(failed) = failed else { return built.map(|_| ()).unwrap() };
         let found = bench.content();
-        // In the moment in which nothing has the name, the name is not free.
+        // While the old index is in the workspace of the killed build, its name is still taken.
         let refused = build(&bench.store, "other", Replace::Never).unwrap_err();
-        assert!(matches!(refused, StoreError::Exists { .. }), "{struck}: {refused}");
-        assert_eq!(bench.content(), found, "{struck}");
+        assert!(matches!(refused, StoreError::Exists { .. }), "{failed}: {refused}");
+        assert_eq!(bench.content(), found, "{failed}");
     }
 }

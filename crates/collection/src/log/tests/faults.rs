@@ -1,7 +1,7 @@
 use super::*;
 use bathyal_store::Durability;
 use bathyal_store::disk::Disk;
-use bathyal_store::faulty::{Fault, Faults, Platter};
+use bathyal_store::faulty::{Fault, Faults, SimulatedDisk};
 use bathyal_store::local::LocalStore;
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -10,7 +10,7 @@ const EIO: i32 = 5;
 
 /// A disk under faults, with a collection on it.
 struct Bench {
-    platter: Platter,
+    platter: SimulatedDisk,
     faults: Faults,
     place: Place,
 }
@@ -28,15 +28,15 @@ struct Told {
 
 impl Bench {
     /// On a disk that holds what another one does.
-    fn on(platter: Platter) -> Bench {
+    fn on(platter: SimulatedDisk) -> Bench {
         let faults = Faults::new(Arc::new(platter.clone()));
-        let store = LocalStore::on(Arc::new(faults.clone()), "/folder", Place::MARK);
+        let store = LocalStore::on_disk(Arc::new(faults.clone()), "/folder", Place::MARK);
         Bench { platter, faults, place: Place::in_store(Arc::new(store)) }
     }
 
     /// With a collection that another writer has written to.
     fn new() -> (Bench, Told) {
-        let bench = Bench::on(Platter::default());
+        let bench = Bench::on(SimulatedDisk::default());
         bench.platter.create_folder(Path::new("/folder")).unwrap();
         bench.platter.sync_folder(Path::new("/")).unwrap();
         create(&bench.place);
@@ -120,13 +120,13 @@ fn sweep(fault: Fault, mut after: impl FnMut(&Bench, &Told, &str)) -> usize {
     for number in 0.. {
         let bench = Bench::on(origin.platter.copy());
         let mut told = begun.clone();
-        bench.faults.strike(number, fault);
+        bench.faults.inject(number, fault);
         let done = work(&bench.place, &mut told);
-        let Some(struck) = bench.faults.struck() else {
+        let Some(struck) = bench.faults.injected() else {
             done.unwrap();
             return number;
         };
-        bench.faults.heal();
+        bench.faults.clear();
         after(&bench, &told, &struck);
     }
     0
@@ -161,9 +161,9 @@ fn a_writer_that_failed_writes_no_more() {
     let (bench, mut told) = Bench::new();
     let mut writer = LogWriter::acquire(&bench.place, 2, &BTreeSet::new).unwrap().writer;
     append(&mut writer, &[3], Durability::Disk, &mut told).unwrap();
-    bench.faults.strike(0, Fault::Once(EIO));
+    bench.faults.inject(0, Fault::Once(EIO));
     append(&mut writer, &[4], Durability::Disk, &mut told).unwrap_err();
-    bench.faults.heal();
+    bench.faults.clear();
     for _ in 0..2 {
         let error = writer.append(batch([6]), Durability::Disk).unwrap_err();
         assert!(error.to_string().contains("open the collection again"), "{error}");

@@ -109,8 +109,8 @@ impl Store for SharedStore {
         Ok(())
     }
 
-    fn traces(&self) -> Result<Vec<String>, StoreError> {
-        self.store.traces()
+    fn leftovers(&self) -> Result<Vec<String>, StoreError> {
+        self.store.leftovers()
     }
 }
 
@@ -243,15 +243,15 @@ impl Draft for SharedDraft {
         self.draft.delete(name)
     }
 
-    fn sealed(&self) -> Option<&str> {
-        self.draft.sealed()
+    fn publication_note(&self) -> Option<&str> {
+        self.draft.publication_note()
     }
 
     fn adopt(
         &self,
         from: &dyn Generation,
         names: &[&str],
-        attend: &bathyal_store::Attend<'_>,
+        attend: &bathyal_store::ProgressFn<'_>,
     ) -> Result<Vec<u32>, StoreError> {
         self.draft.adopt(from, names, attend)
     }

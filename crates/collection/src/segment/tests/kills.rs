@@ -5,7 +5,7 @@ use super::*;
 use crate::place::{MARK, Part};
 use crate::seal::unseal;
 use bathyal_store::disk::Disk;
-use bathyal_store::faulty::{Fault, Faults, Platter};
+use bathyal_store::faulty::{Fault, Faults, SimulatedDisk};
 use bathyal_store::local::LocalStore;
 use bathyal_store::{GenerationExt, Replace};
 use bathyal_vectors::progress::Progress;
@@ -19,7 +19,7 @@ const EIO: i32 = 5;
 
 /// A disk, its faults, and a collection's folder on it.
 struct Bench {
-    platter: Platter,
+    platter: SimulatedDisk,
     faults: Faults,
     place: Place,
     schema: Arc<Schema>,
@@ -27,11 +27,11 @@ struct Bench {
 
 impl Bench {
     fn new() -> Bench {
-        let platter = Platter::default();
+        let platter = SimulatedDisk::default();
         let faults = Faults::new(Arc::new(platter.clone()));
         platter.create_folder(Path::new("/folder")).unwrap();
         platter.sync_folder(Path::new("/")).unwrap();
-        let place = Place::in_store(Arc::new(LocalStore::on(Arc::new(faults.clone()), "/folder", MARK)));
+        let place = Place::in_store(Arc::new(LocalStore::on_disk(Arc::new(faults.clone()), "/folder", MARK)));
         Bench { platter, faults, place, schema: schema(IdKind::Text, &[2, 3], &["int64", "list<string>"]) }
     }
 
@@ -86,10 +86,10 @@ fn sweep(fault: Fault, power: Option<u64>) -> (usize, usize) {
     let (mut whole, mut nothing) = (0, 0);
     for number in 0.. {
         let bench = Bench::new();
-        bench.faults.strike(number, fault);
+        bench.faults.inject(number, fault);
         let written = bench.write();
-        let struck = bench.faults.struck();
-        bench.faults.heal();
+        let struck = bench.faults.injected();
+        bench.faults.clear();
         let Some(what) = struck else {
             let entry = written.unwrap();
             assert!(bench.examine(&entry, "no fault") && whole <= nothing);

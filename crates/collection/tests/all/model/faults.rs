@@ -7,7 +7,7 @@ use crate::model::program::{random_change, write};
 use crate::model::truth::{Change, Truth};
 use bathyal_collection::{Collection, CollectionError, CollectionOptions, CompactOptions, Place};
 use bathyal_store::disk::Disk;
-use bathyal_store::faulty::{Fault, Faults, Platter};
+use bathyal_store::faulty::{Fault, Faults, SimulatedDisk};
 use bathyal_store::local::LocalStore;
 use bathyal_vectors::progress::Silent;
 use rand::rngs::StdRng;
@@ -37,7 +37,7 @@ enum Step {
 /// A collection on a disk with faults.
 struct Bench {
     case: Case,
-    platter: Platter,
+    platter: SimulatedDisk,
     faults: Faults,
     place: Place,
     options: CollectionOptions,
@@ -47,11 +47,11 @@ impl Bench {
     /// Batches of more than `direct` bytes are written as segments at once.
     fn new(direct: Option<u64>) -> Bench {
         let case = Case::small();
-        let platter = Platter::default();
+        let platter = SimulatedDisk::default();
         platter.create_folder(Path::new("/folder")).unwrap();
         platter.sync_folder(Path::new("/")).unwrap();
         let faults = Faults::new(Arc::new(platter.clone()));
-        let store = LocalStore::on(Arc::new(faults.clone()), "/folder", Place::MARK);
+        let store = LocalStore::on_disk(Arc::new(faults.clone()), "/folder", Place::MARK);
         let options = CollectionOptions { direct_bytes: direct, ..case.options() };
         let place = Place::in_store(Arc::new(store));
         Bench { case, platter, faults, place, options }
@@ -158,7 +158,7 @@ fn program(case: &Case) -> Vec<Step> {
 fn struck_at(number: usize, fault: Fault, go_on: bool, power: Option<u64>, direct: Option<u64>) -> bool {
     let bench = Bench::new(direct);
     let steps = program(&bench.case);
-    bench.faults.strike(number, fault);
+    bench.faults.inject(number, fault);
     let (mut collection, mut truth) = (None, Truth::default());
     let mut healed = false;
     for (at, step) in steps.iter().enumerate() {
@@ -171,13 +171,13 @@ fn struck_at(number: usize, fault: Fault, go_on: bool, power: Option<u64>, direc
             truth = after;
             continue;
         };
-        let what = format!("{:?}, step {at}, going on: {go_on}, {power:?}: {error}", bench.faults.struck());
+        let what = format!("{:?}, step {at}, going on: {go_on}, {power:?}: {error}", bench.faults.injected());
         assert!(!healed, "{what}: nothing is wrong any more");
-        assert!(bench.faults.struck().is_some(), "{what}");
+        assert!(bench.faults.injected().is_some(), "{what}");
         if !go_on {
             collection = None;
         }
-        bench.faults.heal();
+        bench.faults.clear();
         healed = true;
         if let Some(seed) = power {
             bench.platter.lose_power(seed ^ number as u64);
@@ -187,8 +187,8 @@ fn struck_at(number: usize, fault: Fault, go_on: bool, power: Option<u64>, direc
         bench.step(&mut collection, &look).unwrap_or_else(|error| panic!("{what}: {error}"));
         truth = bench.examine(collection.as_ref().unwrap(), &[&after, &truth], &what);
     }
-    let struck = bench.faults.struck();
-    bench.faults.heal();
+    let struck = bench.faults.injected();
+    bench.faults.clear();
     let what = format!("{struck:?}, operation {number}, going on: {go_on}, {power:?}");
     bench.finish(collection, &truth, &what);
     healed || struck.is_some()
@@ -256,7 +256,7 @@ fn survive(seed: u64, rounds: usize) {
             2 => Fault::Twice(libc::EIO),
             _ => Fault::Kill,
         };
-        bench.faults.strike(random.random_range(0..200), fault);
+        bench.faults.inject(random.random_range(0..200), fault);
         // Some faults strike where nobody minds.
         for _ in 0..30 {
             let step = match random.random_range(0..20) {
@@ -270,14 +270,14 @@ fn survive(seed: u64, rounds: usize) {
                 after.apply(change);
             }
             if let Err(error) = bench.step(&mut collection, &step) {
-                let struck = bench.faults.struck();
+                let struck = bench.faults.injected();
                 let what = format!("seed {seed}, round {round}, {struck:?}, {step:.200?}: {error}");
                 assert!(struck.is_some(), "{what}");
                 let goes_on = fault != Fault::Kill && random.random() && collection.is_some();
                 if !goes_on {
                     collection = None;
                 }
-                bench.faults.heal();
+                bench.faults.clear();
                 if fault == Fault::Kill && random.random() {
                     bench.platter.lose_power(random.random());
                 }
@@ -288,7 +288,7 @@ fn survive(seed: u64, rounds: usize) {
             }
             truth = after;
         }
-        bench.faults.heal();
+        bench.faults.clear();
     }
     bench.finish(collection, &truth, &format!("seed {seed}"));
 }

@@ -252,8 +252,8 @@ impl Store for Hooked {
         self.store.erase(name)
     }
 
-    fn traces(&self) -> Result<Vec<String>, StoreError> {
-        self.store.traces()
+    fn leftovers(&self) -> Result<Vec<String>, StoreError> {
+        self.store.leftovers()
     }
 }
 

@@ -2,7 +2,7 @@
 
 use crate::model::compare::holds;
 use crate::server::batches::{after, batches, case, create, open, put, said};
-use crate::server::proxy::{Proxy, Request, Trouble};
+use crate::server::proxy::{Fault, Proxy, Request};
 use crate::server::service::{Place, Service, service};
 use bathyal_collection::{CollectionError, CompactOptions};
 use bathyal_vectors::progress::Silent;
@@ -37,7 +37,7 @@ fn program(service: &Service, place: &Place, endpoint: &str, failing: usize) {
 }
 
 /// Runs a program whose changing request number `failing`, from 0 on, goes wrong. Whether it had so many.
-fn run(service: &Service, name: &str, trouble: Trouble, failing: usize) -> bool {
+fn run(service: &Service, name: &str, trouble: Fault, failing: usize) -> bool {
     let place = service.place(&format!("{name}-{failing}"));
     drop(create(service, &place));
     let proxy = Proxy::new(&service.endpoint);
@@ -59,7 +59,7 @@ fn run(service: &Service, name: &str, trouble: Trouble, failing: usize) -> bool 
 }
 
 /// Runs programs in which one request after the other goes wrong, until there are no more.
-fn sweep(name: &str, trouble: Trouble) {
+fn sweep(name: &str, trouble: Fault) {
     let Some(service) = service() else { return };
     let stride = if std::env::var_os(ALL_OPERATIONS).is_some() { 1 } else { STRIDE };
     let (next, asked) = (AtomicUsize::new(0), AtomicUsize::new(usize::MAX));
@@ -79,10 +79,10 @@ fn sweep(name: &str, trouble: Trouble) {
 
 #[test]
 fn an_answer_that_is_lost_makes_no_batch_come_twice_or_go() {
-    sweep("lost-answers", Trouble::LosesAnswer);
+    sweep("lost-answers", Fault::LoseResponse);
 }
 
 #[test]
 fn a_request_that_is_refused_once_is_made_again() {
-    sweep("refused", Trouble::Says(503, "SlowDown"));
+    sweep("refused", Fault::Respond(503, "SlowDown"));
 }

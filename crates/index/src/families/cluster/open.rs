@@ -29,7 +29,7 @@ use crate::query::set::VectorSet;
 use crate::query::{CODES_A_VECTOR, Effort, FRAMES, LARGEST_ALIGNMENT, SearchParams};
 use bathyal_gpu::{Card, GpuError};
 use bathyal_kernels::quantize::Codec;
-use bathyal_store::{Cancelling, Generation, ObjectExt};
+use bathyal_store::{CancelScope, Generation, ObjectExt};
 use bathyal_tier::TierError;
 use bathyal_vectors::progress::{Progress, Silent};
 use std::sync::Arc;
@@ -357,9 +357,9 @@ fn load_both(
     entry: &ClusterEntry,
 ) -> Result<(Codec, Vec<u8>), IndexError> {
     std::thread::scope(|scope| {
-        let cancelling = Cancelling::flag();
+        let cancelling = CancelScope::flag();
         let codec = move || {
-            let _cancelling = Cancelling::by(cancelling);
+            let _cancelling = CancelScope::new(cancelling);
             load_codec(directory, manifest, &entry.codes)
         };
         let codec = Builder::new()
@@ -404,7 +404,7 @@ fn load_some_codes(
     Resident { from, bytes: wanted, .. }: Resident,
 ) -> Result<Vec<u8>, IndexError> {
     let object = manifest.open_file(directory, &entry.codes.file)?;
-    let mut codes = object.room(wanted, 0)?;
+    let mut codes = object.allocate(wanted, 0)?;
     bathyal_tier::advise_huge_pages(&mut codes);
     codes.resize(wanted as usize, 0);
     object.read_at(from, &mut codes)?;

@@ -55,7 +55,7 @@ impl Source<'_> {
         let object = self.manifest.open_file(self.directory, &self.entry.codes.file)?;
         let stored_bytes = self.entry.group_codes() as usize;
         let group_bytes = self.entry.group_bytes(self.shorter.code_bytes() as u32) as usize;
-        let mut codes = object.room(wanted, 0)?;
+        let mut codes = object.allocate(wanted, 0)?;
         bathyal_tier::advise_huge_pages(&mut codes);
         codes.resize(wanted as usize, 0);
         let at_once = (READ_BYTES / stored_bytes).max(1);

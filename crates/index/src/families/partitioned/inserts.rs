@@ -178,7 +178,7 @@ impl Drop for Pause {
 
 /// Keeps others from changing the index; `None` where nothing is changed where it lies.
 pub(super) fn pause(growth: Growth, file: PathBuf) -> Result<Option<Box<dyn Paused>>, IndexError> {
-    let tier = match growth.object.changeable() {
+    let tier = match growth.object.writable_tier() {
         Err(StoreError::Unchangeable { .. }) => return Ok(None),
         tier => tier?,
     };
@@ -201,7 +201,7 @@ impl Partitions {
     ) -> Result<T, IndexError> {
         let mut held = growth.writing();
         if held.is_none() {
-            let tier = growth.object.changeable().map_err(|error| self.unchangeable(error))?;
+            let tier = growth.object.writable_tier().map_err(|error| self.unchangeable(error))?;
             *held = Some(Writing { tier, place: None, pivots: self.pivots()? });
         }
         let done =

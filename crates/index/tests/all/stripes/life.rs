@@ -170,9 +170,9 @@ fn folders_that_nothing_can_be_striped_over_are_refused_before_any_work() {
         (over(&["a"]), "one folder is given"),
         (over(&["a", "a"]), "is named twice"),
         (over(&["a", "link"]), "are the same folder"),
-        (over(&["a", "file"]), "is no folder"),
-        (over(&["a", "nowhere"]), "there is no such folder; mount its disk, or make it"),
-        (StripeOptions { stripe_bytes: 1000, ..over(&["a", "b"]) }, "no multiple of 4096"),
+        (over(&["a", "file"]), "is not a folder"),
+        (over(&["a", "nowhere"]), "there is no such folder; mount its disk, or create the folder"),
+        (StripeOptions { stripe_bytes: 1000, ..over(&["a", "b"]) }, "a multiple of 4096"),
     ] {
         let error = refused(stripe, &index);
         assert!(error.contains(words), "{words}: {error}");

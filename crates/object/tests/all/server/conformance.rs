@@ -1,4 +1,4 @@
-//! What every store and every tier has to do, on a real server.
+//! Conformance of the store and the tier on a real server.
 
 use crate::server::service::{MARK, service};
 use bathyal_object::BucketStore;
@@ -9,13 +9,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 #[test]
-fn the_store() {
+fn the_store_conforms() {
     let Some(service) = service() else { return };
     let place = service.place("store");
     conformance::check(&place.store(), MARK);
 }
 
-/// Publishes the bytes as an object, and opens that as a tier.
+/// Publishes the bytes as an object, and opens it as a tier.
 fn tier_over(store: &BucketStore, bytes: &[u8]) -> Arc<dyn Tier> {
     static NUMBER: AtomicUsize = AtomicUsize::new(0);
     let name = format!("tier{}", NUMBER.fetch_add(1, Ordering::Relaxed));
@@ -27,7 +27,7 @@ fn tier_over(store: &BucketStore, bytes: &[u8]) -> Arc<dyn Tier> {
 }
 
 #[test]
-fn the_tier() {
+fn the_tier_conforms() {
     let Some(service) = service() else { return };
     let place = service.place("tier");
     let store = place.store();

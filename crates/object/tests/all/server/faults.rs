@@ -1,6 +1,7 @@
-//! Reads on a way on which things go wrong: what may pass is tried again, what does not is said, and no byte is ever wrong.
+//! Tests of reads with injected faults: transient faults are retried, permanent ones are reported, and no
+//! byte is ever wrong.
 
-use crate::server::proxy::{Proxy, Trouble};
+use crate::server::proxy::{Fault, Proxy};
 use crate::server::service::{MARK, Service, content, publish, service};
 use bathyal_object::{BucketStore, ObjectUrl};
 use bathyal_store::{Generation, Object, Replace, Requests, Store, StoreError};
@@ -11,7 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 const LEN: usize = 700_000;
-/// Somewhere in the object.
+/// A range within the object.
 const SPAN: std::ops::Range<usize> = 123_457..345_678;
 
 /// Reads a range through the engine, as a query does.
@@ -32,100 +33,100 @@ pub fn read_object(object: &dyn Object, span: &std::ops::Range<usize>) -> Result
     object.read_at(span.start as u64, &mut out).map(|()| out)
 }
 
-/// An index behind a proxy: what reads it, and what it holds.
-struct Behind {
+/// An index behind a proxy, and its contents.
+struct ProxiedIndex {
     proxy: Proxy,
     generation: Arc<dyn Generation>,
     data: Vec<u8>,
     path: String,
 }
 
-fn behind(service: &Service, test: &str, more: &[(&str, &str)]) -> Behind {
+fn proxied(service: &Service, test: &str, more: &[(&str, &str)]) -> ProxiedIndex {
     let place = service.place(test);
     let data = content(LEN, 5);
     publish(&place.store(), Replace::Never, &data).unwrap();
     let proxy = Proxy::new(&service.endpoint);
     let generation = place.store_through(&proxy.endpoint, more).open("index").unwrap();
-    Behind { proxy, generation, data, path: format!("{}/data", place.address("index")) }
+    ProxiedIndex { proxy, generation, data, path: format!("{}/data", place.address("index")) }
 }
 
-impl Behind {
+impl ProxiedIndex {
     fn object(&self) -> Arc<dyn Object> {
         self.generation.get("data").unwrap()
     }
 
-    /// What was asked while `work` was done.
-    fn asked<T>(&self, work: impl FnOnce() -> T) -> (T, Requests) {
+    /// Runs `operation`, and returns its result and the requests that it sent.
+    fn count_requests<T>(&self, operation: impl FnOnce() -> T) -> (T, Requests) {
         let traffic = self.generation.traffic().unwrap();
         let before = traffic.now();
-        let done = work();
-        (done, traffic.now().since(&before))
+        let result = operation();
+        (result, traffic.now().since(&before))
     }
 
-    /// Plans `troubles` for reads, and reads as a caller and as a query.
-    fn right_in_spite_of(&self, troubles: &[Trouble]) -> [Requests; 2] {
+    /// Injects `faults` into reads, reads as a caller and as a query, and returns the requests of both.
+    fn read_despite(&self, faults: &[Fault]) -> [Requests; 2] {
         [false, true].map(|as_query| {
-            self.proxy.plan(|request| request.is("GET", "/data"), troubles);
-            let (read, asked) = self.asked(|| match as_query {
+            self.proxy.plan(|request| request.is("GET", "/data"), faults);
+            let (read, requests) = self.count_requests(|| match as_query {
                 true => read_tier(self.object().tier(FileOptions::default()).unwrap(), &SPAN).unwrap(),
                 false => read_object(self.object().as_ref(), &SPAN).unwrap(),
             });
-            assert!(read == self.data[SPAN], "{troubles:?}: a wrong byte");
-            assert_eq!(self.proxy.release(), 0, "{troubles:?}: not all of them came");
-            asked
+            assert!(read == self.data[SPAN], "{faults:?}: a wrong byte");
+            assert_eq!(self.proxy.release(), 0, "{faults:?}: some faults were not reached");
+            requests
         })
     }
 }
 
 #[test]
-fn what_may_pass_is_tried_again_and_counted() {
+fn transient_faults_are_retried_and_counted() {
     let Some(service) = service() else { return };
-    let behind = behind(service, "transient", &[("read_timeout", "1 second")]);
-    for trouble in [
-        Trouble::Says(503, "SlowDown"),
-        Trouble::Says(429, "TooManyRequests"),
-        Trouble::Says(500, "InternalError"),
-        Trouble::Says(502, ""),
-        Trouble::Reset,
-        Trouble::LosesAnswer,
-        Trouble::ResetInBody,
-        Trouble::EndsEarly,
-        Trouble::Shorter,
-        Trouble::OtherRange,
-        Trouble::Late(Duration::from_millis(1500)),
+    let proxied = proxied(service, "transient", &[("read_timeout", "1 second")]);
+    for fault in [
+        Fault::Respond(503, "SlowDown"),
+        Fault::Respond(429, "TooManyRequests"),
+        Fault::Respond(500, "InternalError"),
+        Fault::Respond(502, ""),
+        Fault::Reset,
+        Fault::LoseResponse,
+        Fault::ResetInBody,
+        Fault::EndEarly,
+        Fault::Shorter,
+        Fault::OtherRange,
+        Fault::Delay(Duration::from_millis(1500)),
     ] {
-        for asked in behind.right_in_spite_of(&[trouble]) {
-            let throttled = matches!(trouble, Trouble::Says(503 | 429, _));
-            let counted = (asked.requests, asked.retries, asked.throttled);
-            assert_eq!(counted, (2, 1, u64::from(throttled)), "{trouble:?}");
+        for requests in proxied.read_despite(&[fault]) {
+            let throttled = matches!(fault, Fault::Respond(503 | 429, _));
+            let counted = (requests.requests, requests.retries, requests.throttled);
+            assert_eq!(counted, (2, 1, u64::from(throttled)), "{fault:?}");
         }
     }
-    // Where a byte too many follows those that were asked for, these may be taken.
-    for asked in behind.right_in_spite_of(&[Trouble::Longer]) {
-        assert!(asked.retries <= 1);
+    // A byte too many after the requested ones may be ignored.
+    for requests in proxied.read_despite(&[Fault::Longer]) {
+        assert!(requests.retries <= 1);
     }
-    let all = [Trouble::Reset, Trouble::Says(503, "SlowDown"), Trouble::EndsEarly, Trouble::Says(500, "")];
-    for asked in behind.right_in_spite_of(&all) {
-        assert_eq!((asked.requests, asked.retries, asked.throttled), (5, 4, 1));
+    let all = [Fault::Reset, Fault::Respond(503, "SlowDown"), Fault::EndEarly, Fault::Respond(500, "")];
+    for requests in proxied.read_despite(&all) {
+        assert_eq!((requests.requests, requests.retries, requests.throttled), (5, 4, 1));
     }
 }
 
 #[test]
-fn what_does_not_pass_is_said_at_once() {
+fn permanent_faults_are_reported_without_retries() {
     let Some(service) = service() else { return };
-    let behind = behind(service, "permanent", &[]);
-    let said = |status, code| {
-        behind.proxy.always(|request| request.is("GET", "/data"), Trouble::Says(status, code));
-        let (read, asked) = behind.asked(|| read_object(behind.object().as_ref(), &SPAN));
+    let proxied = proxied(service, "permanent", &[]);
+    let error_of = |status, code| {
+        proxied.proxy.always(|request| request.is("GET", "/data"), Fault::Respond(status, code));
+        let (read, requests) = proxied.count_requests(|| read_object(proxied.object().as_ref(), &SPAN));
         let error = read.map(drop).unwrap_err();
-        assert_eq!(asked.retries, 0, "{error}");
-        let tier = behind.object().tier(FileOptions::default()).unwrap();
+        assert_eq!(requests.retries, 0, "{error}");
+        let tier = proxied.object().tier(FileOptions::default()).unwrap();
         let ReadError::Device { kind, .. } = read_tier(tier, &SPAN).map(drop).unwrap_err() else {
             panic!("{error}")
         };
-        behind.proxy.release();
-        let text = service.said(&error);
-        assert!(text.contains(&behind.path), "{text}");
+        proxied.proxy.release();
+        let text = service.message(&error);
+        assert!(text.contains(&proxied.path), "{text}");
         (error, text, kind)
     };
     for (status, code, part) in [
@@ -136,51 +137,51 @@ fn what_does_not_pass_is_said_at_once() {
         (403, "SignatureDoesNotMatch", "check that the credentials"),
         (401, "", "check that the credentials"),
     ] {
-        let (error, text, kind) = said(status, code);
+        let (error, text, kind) = error_of(status, code);
         assert!(matches!(error, StoreError::Denied { .. }), "{error:?}");
         assert!(text.contains("access is denied") && text.contains(part) && text.contains(code), "{text}");
         assert_eq!(kind, FaultKind::Denied);
     }
-    let (error, _, kind) = said(404, "NoSuchKey");
+    let (error, _, kind) = error_of(404, "NoSuchKey");
     assert!(matches!(error, StoreError::Missing { .. }) && kind == FaultKind::Gone, "{error}");
-    let (error, _, kind) = said(412, "PreconditionFailed");
+    let (error, _, kind) = error_of(412, "PreconditionFailed");
     assert!(matches!(error, StoreError::Changed { .. }) && kind == FaultKind::Changed, "{error}");
-    let (error, text, _) = said(400, "InvalidArgument");
+    let (error, text, _) = error_of(400, "InvalidArgument");
     assert!(matches!(error, StoreError::Remote { .. }) && text.contains("As planned."), "{text}");
-    // Nothing of that stays.
-    assert!(read_object(behind.object().as_ref(), &SPAN).unwrap() == behind.data[SPAN]);
+    // Later reads succeed.
+    assert!(read_object(proxied.object().as_ref(), &SPAN).unwrap() == proxied.data[SPAN]);
 }
 
 #[test]
-fn a_store_that_stays_away_is_given_up() {
+fn a_store_that_keeps_failing_is_reported_after_8_attempts() {
     let Some(service) = service() else { return };
-    let behind = behind(service, "away", &[]);
-    behind.proxy.always(|request| request.is("GET", "/data"), Trouble::Says(500, "InternalError"));
-    let (read, asked) = behind.asked(|| read_object(behind.object().as_ref(), &SPAN));
-    let text = service.said(&read.map(drop).unwrap_err());
-    assert!(text.contains("after 8 tries") && text.contains(&behind.path), "{text}");
-    assert_eq!((asked.requests, asked.retries), (8, 7));
+    let proxied = proxied(service, "away", &[]);
+    proxied.proxy.always(|request| request.is("GET", "/data"), Fault::Respond(500, "InternalError"));
+    let (read, requests) = proxied.count_requests(|| read_object(proxied.object().as_ref(), &SPAN));
+    let text = service.message(&read.map(drop).unwrap_err());
+    assert!(text.contains("after 8 tries") && text.contains(&proxied.path), "{text}");
+    assert_eq!((requests.requests, requests.retries), (8, 7));
 }
 
 #[test]
-fn a_store_that_is_not_there_is_said_to_be_away() {
+fn an_unreachable_store_is_reported_with_the_address() {
     let Some(service) = service() else { return };
     let place = service.place("nowhere");
-    let nobody = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
-    let endpoint = format!("http://{}", nobody.local_addr().unwrap());
-    drop(nobody);
+    let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
+    let endpoint = format!("http://{}", listener.local_addr().unwrap());
+    drop(listener);
     let error = place.store_through(&endpoint, &[]).open("index").unwrap_err();
-    let text = service.said(&error);
+    let text = service.message(&error);
     assert!(text.contains(&place.address("index")), "{text}");
 }
 
 #[test]
-fn a_bucket_that_is_not_there_is_said_to_be_missing() {
+fn a_missing_bucket_is_reported() {
     let Some(service) = service() else { return };
     let place = service.place("bucketless");
     let url = ObjectUrl::parse(Path::new("s3://bathyal-none-of-this-name/index")).unwrap();
     let store = BucketStore::new(&url, &place.options(&service.endpoint, &[]), MARK).unwrap();
-    let text = service.said(&store.open("index").map(drop).unwrap_err());
+    let text = service.message(&store.open("index").map(drop).unwrap_err());
     assert!(text.contains("create the bucket"), "{text}");
 }
 
@@ -201,7 +202,7 @@ fn wrong_credentials_are_refused_and_not_repeated() {
             store.list().map(drop).unwrap_err(),
             store.begin("index", Replace::Never).map(drop).unwrap_err(),
         ] {
-            let text = service.said(&error);
+            let text = service.message(&error);
             assert!(matches!(error, StoreError::Denied { .. }), "{error:?}");
             assert!(text.contains("credentials"), "{text}");
             assert!(!format!("{text} {error:?} {store:?}").contains(hidden), "{text}");

@@ -1,4 +1,4 @@
-//! Keys on a real server: byte for byte what was typed, also for another client.
+//! Tests of keys on a real server: byte for byte as typed, also for another client.
 
 use crate::server::service::{MARK, Place, content, service};
 use bathyal_object::{BucketStore, ObjectUrl};
@@ -7,7 +7,8 @@ use object_store::ObjectStoreExt;
 use object_store::path::Path as Key;
 use std::path::Path;
 
-/// Names that a client encodes in a request, a shell or an address takes for something else, or XML escapes in an answer.
+/// Names with characters that a client encodes in a request, that have a meaning in a shell or an address, or
+/// that XML escapes in a response.
 const ODD: &[&str] = &[
     "café",
     "日本",
@@ -46,7 +47,7 @@ fn publish(store: &BucketStore, name: &str, data: &[u8]) -> Result<(), StoreErro
 }
 
 #[test]
-fn keys_are_what_was_typed() {
+fn keys_are_as_typed() {
     let Some(service) = service() else { return };
     let place = service.place("typed");
     let raw = place.raw();
@@ -69,7 +70,7 @@ fn keys_are_what_was_typed() {
 }
 
 #[test]
-fn a_backslash_is_no_slash() {
+fn a_backslash_is_not_taken_for_a_slash() {
     let Some(service) = service() else { return };
     let place = service.place("backslash");
     publish(&store(&place, "a/x"), "b", &content(700_000, 4)).unwrap();
@@ -81,7 +82,7 @@ fn a_backslash_is_no_slash() {
 }
 
 #[test]
-fn a_file_in_parts_lies_under_the_plain_key() {
+fn a_multipart_object_has_the_plain_key() {
     let Some(service) = service() else { return };
     let place = service.place("parts");
     let store = store(&place, "café #1/x");
@@ -92,15 +93,15 @@ fn a_file_in_parts_lies_under_the_plain_key() {
 }
 
 #[test]
-fn what_another_client_copied_is_found_and_so_is_what_an_earlier_version_wrote() {
+fn indexes_copied_by_another_client_or_written_by_an_earlier_version_are_found() {
     let Some(service) = service() else { return };
     let place = service.place("copied");
     let earlier = store(&place, "caf%C3%A9/x");
     publish(&earlier, "y.index", &content(700_000, 3)).unwrap();
-    let now = store(&place, "café/x");
-    assert_eq!(now.list().unwrap(), ["y.index"]);
-    assert!(now.open("y.index").unwrap().read("data").unwrap() == content(700_000, 3));
-    assert!(matches!(publish(&now, "y.index", b"2"), Err(StoreError::Exists { .. })));
+    let typed = store(&place, "café/x");
+    assert_eq!(typed.list().unwrap(), ["y.index"]);
+    assert!(typed.open("y.index").unwrap().read("data").unwrap() == content(700_000, 3));
+    assert!(matches!(publish(&typed, "y.index", b"2"), Err(StoreError::Exists { .. })));
     // Another client moves it to the plain key.
     let raw = place.raw();
     for from in raw.list_key(&Key::parse(format!("{}/caf%C3%A9", place.folder)).unwrap()) {
@@ -108,23 +109,23 @@ fn what_another_client_copied_is_found_and_so_is_what_an_earlier_version_wrote()
         raw.put(&to, raw.get(&from));
         raw.runtime.block_on(raw.store.delete(&from)).unwrap();
     }
-    assert_eq!(now.list().unwrap(), ["y.index"]);
-    let there = now.open("y.index").unwrap();
-    assert_eq!(there.address(), Path::new(&place.address("café/y.index")));
-    assert!(there.read("data").unwrap() == content(700_000, 3));
+    assert_eq!(typed.list().unwrap(), ["y.index"]);
+    let moved = typed.open("y.index").unwrap();
+    assert_eq!(moved.address(), Path::new(&place.address("café/y.index")));
+    assert!(moved.read("data").unwrap() == content(700_000, 3));
     assert!(matches!(earlier.open("y.index"), Err(StoreError::Missing { .. })));
 }
 
 #[test]
-fn a_folder_that_was_emptied_holds_nothing() {
+fn an_emptied_folder_contains_no_generation() {
     let Some(service) = service() else { return };
     let place = service.place("emptied");
     let (inside, outside) = (store(&place, "collection/x"), store(&place, "x"));
     publish(&inside, "v-1", b"1").unwrap();
-    assert!(outside.stands_in(Some("collection"), &["v-1".into()]).unwrap());
+    assert!(outside.any_published_in(Some("collection"), &["v-1".into()]).unwrap());
     inside.erase("v-1").unwrap();
     // SeaweedFS keeps the empty folders, and lists them as if keys began with them.
     let names = outside.names_in("collection").unwrap();
-    assert!(!outside.stands_in(Some("collection"), &names).unwrap());
-    assert!(!inside.stands_in(None, &inside.names().unwrap()).unwrap());
+    assert!(!outside.any_published_in(Some("collection"), &names).unwrap());
+    assert!(!inside.any_published_in(None, &inside.names().unwrap()).unwrap());
 }

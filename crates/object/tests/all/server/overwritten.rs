@@ -1,4 +1,4 @@
-//! Objects that others write over, replace or remove while they are read.
+//! Tests of objects that others overwrite, replace or remove while they are read.
 
 use crate::server::faults::{read_object, read_tier};
 use crate::server::service::{content, publish, service};
@@ -10,19 +10,19 @@ use object_store::ObjectStoreExt;
 use object_store::path::Path as Key;
 use std::time::Duration;
 
-/// Larger than what is read ahead.
+/// Longer than a read-ahead.
 const LEN: usize = 5 << 20;
 
 #[test]
-fn an_object_that_was_written_over_is_told_from_the_one_before() {
+fn an_overwritten_object_is_detected() {
     let Some(service) = service() else { return };
     let place = service.place("over");
     let store = place.store();
     let (before, after) = (content(LEN, 1), content(LEN, 2));
     publish(&store, Replace::Never, &before).unwrap();
     let generation = store.open("index").unwrap();
-    let (object, of_tier) = (generation.get("data").unwrap(), generation.get("data").unwrap());
-    let tier = of_tier.tier(FileOptions::default()).unwrap();
+    let (object, tier_object) = (generation.get("data").unwrap(), generation.get("data").unwrap());
+    let tier = tier_object.tier(FileOptions::default()).unwrap();
     let span = 1_000_000..1_050_000;
     assert!(read_object(object.as_ref(), &span).unwrap() == before[span.clone()]);
     assert!(read_tier(tier.clone(), &span).unwrap() == before[span.clone()]);
@@ -34,7 +34,7 @@ fn an_object_that_was_written_over_is_told_from_the_one_before() {
     for span in [&beyond, &span] {
         let error = read_object(object.as_ref(), span).map(drop).unwrap_err();
         assert!(matches!(error, StoreError::Changed { .. }), "{error}");
-        assert!(service.said(&error).contains(&place.address("index/data")), "{error}");
+        assert!(service.message(&error).contains(&place.address("index/data")), "{error}");
         let ReadError::Device { kind, .. } = read_tier(tier.clone(), span).map(drop).unwrap_err() else {
             panic!()
         };
@@ -44,44 +44,47 @@ fn an_object_that_was_written_over_is_told_from_the_one_before() {
     let error = read_object(again.as_ref(), &span).map(drop).unwrap_err();
     assert!(
         matches!(error, StoreError::Changed { .. }),
-        "opened again by one who knows what was there: {error}"
+        "opened again through the generation that recorded the version: {error}"
     );
     place.raw().put(&key, content(LEN + 1, 2));
     let other = store.open("index").unwrap().get("data").unwrap();
     let error = read_object(other.as_ref(), &span).map(drop).unwrap_err();
-    assert!(matches!(error, StoreError::Changed { .. }), "of another length than was published: {error}");
+    assert!(
+        matches!(error, StoreError::Changed { .. }),
+        "its length differs from the published one: {error}"
+    );
 
-    // What a restored copy holds is what was there, under another version.
+    // A restored copy has the same bytes under another version.
     place.raw().put(&key, before.clone());
     assert!(store.open("index").unwrap().read("data").unwrap() == before);
     let raw = place.raw();
     raw.runtime.block_on(raw.store.delete(&key)).unwrap();
     let error = read_object(generation.get("data").unwrap().as_ref(), &span).map(drop).unwrap_err();
-    assert!(matches!(error, StoreError::Missing { .. }), "lost, and not replaced: {error}");
+    assert!(matches!(error, StoreError::Missing { .. }), "it is lost, not replaced: {error}");
 }
 
 #[test]
-fn a_generation_that_was_pruned_is_said_to_be_replaced() {
+fn a_pruned_generation_is_reported_as_replaced() {
     let Some(service) = service() else { return };
     let place = service.place("pruned");
     let store = place.store();
     let (first, second) = (content(LEN, 3), content(LEN, 4));
     publish(&store, Replace::Never, &first).unwrap();
     let old = store.open("index").unwrap();
-    let held = old.get("data").unwrap();
+    let object_before = old.get("data").unwrap();
     let span = 1_000_000..1_200_000;
-    assert!(read_object(held.as_ref(), &span).unwrap() == first[span.clone()]);
+    assert!(read_object(object_before.as_ref(), &span).unwrap() == first[span.clone()]);
     publish(&store, Replace::Generation, &second).unwrap();
     store.prune("index", &PruneOptions::default()).unwrap();
-    assert!(old.read("data").unwrap() == first, "what was replaced stays for a while");
+    assert!(old.read("data").unwrap() == first, "a replaced generation is kept for a while");
     let pruned = store.prune("index", &PruneOptions { kept: Duration::ZERO, dry_run: false }).unwrap();
     assert_eq!((pruned.generations, pruned.objects), (1, 1));
-    for object in [held.clone(), old.get("data").unwrap()] {
+    for object in [object_before.clone(), old.get("data").unwrap()] {
         let error = read_object(object.as_ref(), &(3_000_000..3_100_000)).map(drop).unwrap_err();
         assert!(matches!(error, StoreError::Replaced { .. }), "{error}");
-        service.said(&error);
+        service.message(&error);
     }
-    let tier = held.tier(FileOptions::default()).unwrap();
+    let tier = object_before.tier(FileOptions::default()).unwrap();
     let ReadError::Device { kind, .. } = read_tier(tier, &(3_000_000..3_100_000)).map(drop).unwrap_err()
     else {
         panic!()

@@ -1,4 +1,5 @@
-//! A way to the server on which things go wrong as planned. Requests and answers pass whole, one at a time a connection.
+//! A proxy in front of the server that injects planned faults. It passes complete requests and responses, one
+//! at a time per connection.
 
 use socket2::SockRef;
 use std::collections::VecDeque;
@@ -7,29 +8,29 @@ use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
-/// What goes wrong with one request.
+/// A fault of one request.
 #[derive(Debug, Clone, Copy)]
-pub enum Trouble {
-    /// This is answered, and the server is not asked.
-    Says(u16, &'static str),
-    /// The connection is reset, and the server is not asked.
+pub enum Fault {
+    /// The proxy responds with this status and error code, without forwarding the request.
+    Respond(u16, &'static str),
+    /// The connection is reset without forwarding the request.
     Reset,
-    /// The server does it, and its answer is lost.
-    LosesAnswer,
-    /// The connection is reset in the middle of the answer's body.
+    /// The server handles the request, and its response is lost.
+    LoseResponse,
+    /// The connection is reset in the middle of the response's body.
     ResetInBody,
     /// The connection ends before the body does.
-    EndsEarly,
+    EndEarly,
     /// The body has one byte more than it should.
     Longer,
-    /// The body has one byte less than it should, and says so.
+    /// The body has one byte less than it should, and the header says so.
     Shorter,
-    /// The answer is about a range one byte further on.
+    /// The response is for a range that begins and ends one byte later.
     OtherRange,
-    /// The answer comes so much later.
-    Late(Duration),
-    /// No answer, until [`Proxy::release`] ends the connection. The server is not asked.
-    Held,
+    /// The response is delayed by this time.
+    Delay(Duration),
+    /// There is no response until [`Proxy::release`] ends the connection. The request is not forwarded.
+    NoResponse,
 }
 
 /// The head of a request.
@@ -46,7 +47,7 @@ impl Request {
         self.method == method && self.target.contains(part)
     }
 
-    /// The number of the part that it brings.
+    /// Returns the number of the part that it uploads.
     pub fn part(&self) -> Option<u32> {
         let (_, query) = self.target.split_once('?')?;
         let number = query.split('&').find_map(|pair| pair.strip_prefix("partNumber="))?;
@@ -58,8 +59,8 @@ type When = Box<dyn Fn(&Request) -> bool + Send>;
 
 struct Plan {
     when: When,
-    troubles: VecDeque<Trouble>,
-    /// Whether the last of them stays.
+    faults: VecDeque<Fault>,
+    /// True if the fault is repeated for every matching request.
     forever: bool,
 }
 
@@ -76,60 +77,61 @@ struct Shared {
     changed: Condvar,
 }
 
-/// Listens until the process ends.
+/// A proxy that listens until the process ends.
 pub struct Proxy {
     pub endpoint: String,
     shared: Arc<Shared>,
 }
 
 impl Proxy {
-    /// To the server at `endpoint`, without TLS.
+    /// Starts a proxy to the server at `endpoint`, without TLS.
     pub fn new(endpoint: &str) -> Proxy {
-        let server = endpoint.strip_prefix("http://").expect("a proxy reads what is sent").to_owned();
+        let server =
+            endpoint.strip_prefix("http://").expect("a proxy can read only unencrypted requests").to_owned();
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let endpoint = format!("http://{}", listener.local_addr().unwrap());
         let shared = Arc::new(Shared { server, state: Mutex::default(), changed: Condvar::new() });
-        let of_all = shared.clone();
+        let shared_by_all = shared.clone();
         std::thread::spawn(move || {
             for stream in listener.incoming().flatten() {
-                let shared = of_all.clone();
-                // A connection that ends is what is wanted of most of them.
+                let shared = shared_by_all.clone();
+                // Errors of connections are ignored: most of them are planned.
                 std::thread::spawn(move || drop(shared.serve(stream)));
             }
         });
         Proxy { endpoint, shared }
     }
 
-    /// One of `troubles` for each of the next requests that `when` is true of, in turn.
-    pub fn plan(&self, when: impl Fn(&Request) -> bool + Send + 'static, troubles: &[Trouble]) {
-        self.add(when, troubles, false);
+    /// Injects one of `faults`, in turn, into each of the next requests for which `when` is true.
+    pub fn plan(&self, when: impl Fn(&Request) -> bool + Send + 'static, faults: &[Fault]) {
+        self.add(when, faults, false);
     }
 
-    /// `trouble` for every request that `when` is true of.
-    pub fn always(&self, when: impl Fn(&Request) -> bool + Send + 'static, trouble: Trouble) {
-        self.add(when, &[trouble], true);
+    /// Injects `fault` into every request for which `when` is true.
+    pub fn always(&self, when: impl Fn(&Request) -> bool + Send + 'static, fault: Fault) {
+        self.add(when, &[fault], true);
     }
 
-    fn add(&self, when: impl Fn(&Request) -> bool + Send + 'static, troubles: &[Trouble], forever: bool) {
-        let plan = Plan { when: Box::new(when), troubles: troubles.iter().copied().collect(), forever };
+    fn add(&self, when: impl Fn(&Request) -> bool + Send + 'static, faults: &[Fault], forever: bool) {
+        let plan = Plan { when: Box::new(when), faults: faults.iter().copied().collect(), forever };
         self.shared.state.lock().unwrap().plans.push(plan);
     }
 
-    /// Nothing goes wrong any more. Returns how much of what was planned did not happen.
+    /// Ends all faults. Returns the number of planned faults that were not reached.
     pub fn release(&self) -> usize {
         let mut state = self.shared.state.lock().unwrap();
         state.released = true;
         self.shared.changed.notify_all();
         let plans = std::mem::take(&mut state.plans);
-        plans.iter().filter(|plan| !plan.forever).map(|plan| plan.troubles.len()).sum()
+        plans.iter().filter(|plan| !plan.forever).map(|plan| plan.faults.len()).sum()
     }
 
-    /// The requests so far, of which nobody is told again.
+    /// Returns the requests since the last call.
     pub fn seen(&self) -> Vec<Request> {
         std::mem::take(&mut self.shared.state.lock().unwrap().seen)
     }
 
-    /// Waits until `n` requests came that `when` is true of.
+    /// Waits until `n` requests for which `when` is true have been received.
     pub fn wait_for(&self, n: usize, when: impl Fn(&Request) -> bool) {
         let limit = Duration::from_secs(60);
         let state = self.shared.state.lock().unwrap();
@@ -139,7 +141,7 @@ impl Proxy {
     }
 }
 
-/// The first line, the other lines, and where the body begins.
+/// Reads the first line and the headers of a message, up to its body.
 fn read_head(stream: &mut impl BufRead) -> Result<(String, Vec<(String, String)>)> {
     let mut line = || {
         let mut line = String::new();
@@ -180,7 +182,7 @@ fn read_body(stream: &mut impl BufRead, headers: &[(String, String)]) -> Result<
     Ok(body)
 }
 
-/// A head and a body, of a length that need not be the body's.
+/// Writes a head and a body; `len` is the length in the head, which may differ from the body's.
 fn write(
     stream: &mut TcpStream,
     first: &str,
@@ -190,8 +192,10 @@ fn write(
 ) -> Result<()> {
     let mut head = format!("{first}\r\n");
     for (name, value) in headers {
-        let ours = ["content-length", "transfer-encoding"].iter().any(|own| name.eq_ignore_ascii_case(own));
-        if !ours {
+        let is_replaced = ["content-length", "transfer-encoding"]
+            .iter()
+            .any(|replaced| name.eq_ignore_ascii_case(replaced));
+        if !is_replaced {
             head.push_str(&format!("{name}: {value}\r\n"));
         }
     }
@@ -201,17 +205,17 @@ fn write(
     stream.flush()
 }
 
-/// Ends the connection so that the other side is told that something is wrong.
+/// Resets the connection, which the client sees as an error.
 fn reset(stream: &TcpStream) -> Result<()> {
     SockRef::from(stream).set_linger(Some(Duration::ZERO))?;
     Err(ErrorKind::ConnectionReset.into())
 }
 
-struct Answer {
+struct Response {
     first: String,
     headers: Vec<(String, String)>,
     body: Vec<u8>,
-    /// What the head says; more than there is where a body is only spoken of.
+    /// The length in the head, which exceeds that of `body` for a response without a body, as to HEAD.
     len: usize,
 }
 
@@ -225,18 +229,18 @@ impl Shared {
             let mut words = first.split(' ').map(str::to_owned);
             let (method, target) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
             let request = Request { method, target, headers };
-            match self.trouble(&request) {
+            match self.fault(&request) {
                 None => {
-                    let answer = self.ask(&first, &request, &body)?;
-                    write(&mut stream, &answer.first, &answer.headers, &answer.body, answer.len)?;
+                    let response = self.forward(&first, &request, &body)?;
+                    write(&mut stream, &response.first, &response.headers, &response.body, response.len)?;
                 }
-                Some(Trouble::Held) => {
+                Some(Fault::NoResponse) => {
                     let state = self.state.lock().unwrap();
                     drop(self.changed.wait_while(state, |state| !state.released).unwrap());
                     return reset(&stream);
                 }
-                Some(Trouble::Reset) => return reset(&stream),
-                Some(Trouble::Says(status, code)) => {
+                Some(Fault::Reset) => return reset(&stream),
+                Some(Fault::Respond(status, code)) => {
                     let text = format!("<Error><Code>{code}</Code><Message>As planned.</Message></Error>");
                     let body = if request.method == "HEAD" { "" } else { text.as_str() };
                     let headers = [("ETag".to_owned(), "\"planned\"".to_owned())];
@@ -249,65 +253,65 @@ impl Shared {
                     )?;
                 }
                 Some(other) => {
-                    let answer = self.ask(&first, &request, &body)?;
-                    tamper(&mut stream, answer, other)?;
+                    let response = self.forward(&first, &request, &body)?;
+                    tamper(&mut stream, response, other)?;
                 }
             }
         }
     }
 
-    fn trouble(&self, request: &Request) -> Option<Trouble> {
+    fn fault(&self, request: &Request) -> Option<Fault> {
         let mut state = self.state.lock().unwrap();
         state.seen.push(request.clone());
         self.changed.notify_all();
-        let plan = state.plans.iter_mut().find(|plan| !plan.troubles.is_empty() && (plan.when)(request))?;
-        if plan.forever { plan.troubles.front().copied() } else { plan.troubles.pop_front() }
+        let plan = state.plans.iter_mut().find(|plan| !plan.faults.is_empty() && (plan.when)(request))?;
+        if plan.forever { plan.faults.front().copied() } else { plan.faults.pop_front() }
     }
 
-    fn ask(&self, first: &str, request: &Request, body: &[u8]) -> Result<Answer> {
+    fn forward(&self, first: &str, request: &Request, body: &[u8]) -> Result<Response> {
         let mut server = TcpStream::connect(&self.server)?;
         server.set_nodelay(true)?;
         write(&mut server, first, &request.headers, body, body.len())?;
         let mut reader = BufReader::new(server);
         let (first, headers) = read_head(&mut reader)?;
-        let none = request.method == "HEAD" || first.contains(" 204 ") || first.contains(" 304 ");
-        let body = if none { Vec::new() } else { read_body(&mut reader, &headers)? };
-        let told = header(&headers, "content-length").and_then(|len| len.parse().ok());
-        let len = if none { told.unwrap_or(0) } else { body.len() };
-        Ok(Answer { first, headers, body, len })
+        let has_no_body = request.method == "HEAD" || first.contains(" 204 ") || first.contains(" 304 ");
+        let body = if has_no_body { Vec::new() } else { read_body(&mut reader, &headers)? };
+        let stated_len = header(&headers, "content-length").and_then(|len| len.parse().ok());
+        let len = if has_no_body { stated_len.unwrap_or(0) } else { body.len() };
+        Ok(Response { first, headers, body, len })
     }
 }
 
-fn tamper(stream: &mut TcpStream, mut answer: Answer, trouble: Trouble) -> Result<()> {
-    let half = answer.body.len() / 2;
-    match trouble {
-        Trouble::LosesAnswer => return reset(stream),
-        Trouble::ResetInBody | Trouble::EndsEarly => {
-            write(stream, &answer.first, &answer.headers, &answer.body[..half], answer.len)?;
-            // What was sent is to arrive before the connection ends.
+fn tamper(stream: &mut TcpStream, mut response: Response, fault: Fault) -> Result<()> {
+    let half = response.body.len() / 2;
+    match fault {
+        Fault::LoseResponse => return reset(stream),
+        Fault::ResetInBody | Fault::EndEarly => {
+            write(stream, &response.first, &response.headers, &response.body[..half], response.len)?;
+            // The bytes sent must arrive before the connection ends.
             std::thread::sleep(Duration::from_millis(20));
-            return match trouble {
-                Trouble::EndsEarly => Err(ErrorKind::UnexpectedEof.into()),
+            return match fault {
+                Fault::EndEarly => Err(ErrorKind::UnexpectedEof.into()),
                 _ => reset(stream),
             };
         }
-        Trouble::Longer => answer.body.push(0xEE),
-        Trouble::Shorter => drop(answer.body.pop()),
-        Trouble::OtherRange => {
-            for (name, value) in &mut answer.headers {
+        Fault::Longer => response.body.push(0xEE),
+        Fault::Shorter => drop(response.body.pop()),
+        Fault::OtherRange => {
+            for (name, value) in &mut response.headers {
                 if name.eq_ignore_ascii_case("content-range") {
-                    *value = further_on(value);
+                    *value = shift_range(value);
                 }
             }
         }
-        Trouble::Late(time) => std::thread::sleep(time),
-        Trouble::Says(..) | Trouble::Reset | Trouble::Held => unreachable!("the server was asked"),
+        Fault::Delay(time) => std::thread::sleep(time),
+        Fault::Respond(..) | Fault::Reset | Fault::NoResponse => unreachable!("the server was asked"),
     }
-    write(stream, &answer.first, &answer.headers, &answer.body, answer.body.len())
+    write(stream, &response.first, &response.headers, &response.body, response.body.len())
 }
 
-/// `bytes 10-19/100` as `bytes 11-20/100`.
-fn further_on(range: &str) -> String {
+/// Changes `bytes 10-19/100` to `bytes 11-20/100`.
+fn shift_range(range: &str) -> String {
     let (span, len) = range.trim_start_matches("bytes ").split_once('/').unwrap();
     let (from, to) = span.split_once('-').unwrap();
     let [from, to] = [from, to].map(|text| text.parse::<u64>().unwrap() + 1);

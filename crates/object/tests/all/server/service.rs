@@ -1,4 +1,4 @@
-//! The server under test, and the ways to it.
+//! The server under test, and stores that reach it.
 
 use crate::server::seaweed::{self, Running};
 use bathyal_object::{BucketStore, ObjectUrl, StoreOptions};
@@ -22,15 +22,15 @@ pub struct Service {
     pub region: String,
     pub access_key: String,
     pub secret: String,
-    /// Everything that is written lies below it.
+    /// The folder that all tests write below.
     pub folder: String,
 }
 
-/// The server of all tests; `None`, and said so, where there is none.
+/// Returns the server of all tests. Without one, prints that the test is skipped, and returns `None`.
 pub fn service() -> Option<&'static Service> {
     static STARTED: OnceLock<Result<(Service, Option<Running>), String>> = OnceLock::new();
-    let started = STARTED.get_or_init(|| match named() {
-        Some(named) => Ok((named, None)),
+    let started = STARTED.get_or_init(|| match from_environment() {
+        Some(from_environment) => Ok((from_environment, None)),
         None => seaweed::program().map(|program| {
             let (service, running) = seaweed::start(&program);
             (service, Some(running))
@@ -42,7 +42,7 @@ pub fn service() -> Option<&'static Service> {
             panic!("BATHYAL_REQUIRE_SERVER is set, but there is {why}")
         }
         Err(why) => {
-            // Not by `eprintln!`, which tests that pass keep to themselves.
+            // Not by `eprintln!`, whose output is captured in tests that pass.
             let test = std::thread::current().name().unwrap_or("?").to_owned();
             let _ = std::io::Write::write_all(
                 &mut std::io::stderr(),
@@ -53,8 +53,8 @@ pub fn service() -> Option<&'static Service> {
     }
 }
 
-/// The one that the environment names.
-fn named() -> Option<Service> {
+/// Returns the server that environment variables describe, if any.
+fn from_environment() -> Option<Service> {
     let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
     let endpoint = variable("BATHYAL_S3_ENDPOINT")?;
     let needed = |name: &str| variable(name).unwrap_or_else(|| panic!("BATHYAL_S3_ENDPOINT needs {name}"));
@@ -70,24 +70,24 @@ fn named() -> Option<Service> {
 }
 
 impl Service {
-    /// Whether it answers for its bucket.
+    /// Returns true if the server lists its bucket.
     pub fn has_bucket(&self) -> bool {
         let address = self.endpoint.trim_start_matches("http://").parse().unwrap();
-        seaweed::answers(address) && {
+        seaweed::responds(address) && {
             let raw = Raw::new(self);
             raw.runtime.block_on(raw.store.list_with_delimiter(None)).is_ok()
         }
     }
 
-    /// A place of its own for a test.
+    /// Makes a folder for a test, in the bucket and on this machine.
     pub fn place(&self, test: &str) -> Place {
         static NUMBER: AtomicUsize = AtomicUsize::new(0);
         let folder = format!("{}/{test}{}", self.folder, NUMBER.fetch_add(1, Ordering::Relaxed));
         Place { service: self.clone(), folder, scratch: tempfile::tempdir().unwrap() }
     }
 
-    /// What `error` says, in which there is no secret.
-    pub fn said(&self, error: &StoreError) -> String {
+    /// Returns the message of `error`, after asserting that it contains no secret.
+    pub fn message(&self, error: &StoreError) -> String {
         let text = error.to_string();
         self.assert_no_secret(&text);
         self.assert_no_secret(&format!("{error:?}"));
@@ -99,7 +99,7 @@ impl Service {
     }
 }
 
-/// Where a test writes, and how it gets there.
+/// A test's folder in the bucket, and its scratch folder.
 #[derive(Debug)]
 pub struct Place {
     pub service: Service,
@@ -108,12 +108,12 @@ pub struct Place {
 }
 
 impl Place {
-    /// The address of an index.
+    /// Returns the address of an index.
     pub fn address(&self, name: &str) -> String {
         format!("s3://{}/{}/{name}", self.service.bucket, self.folder)
     }
 
-    /// The options that reach it by `endpoint`, and `more`.
+    /// Returns the options for a store at `endpoint`, with the additional ones of `more`.
     pub fn options(&self, endpoint: &str, more: &[(&str, &str)]) -> StoreOptions {
         let Service { region, access_key, secret, .. } = &self.service;
         let scratch = self.scratch.path().to_str().unwrap();
@@ -135,23 +135,24 @@ impl Place {
         store
     }
 
-    /// Straight to the server.
+    /// Opens a store that sends its requests directly to the server.
     pub fn store(&self) -> BucketStore {
         self.store_by(&self.options(&self.service.endpoint, &[]))
     }
 
-    /// By another way, such as a proxy. A late answer is not asked for a second time, so that requests can be counted.
+    /// Opens a store at another endpoint, such as a proxy. Late requests are not hedged, so that requests can
+    /// be counted.
     pub fn store_through(&self, endpoint: &str, more: &[(&str, &str)]) -> BucketStore {
         let more: Vec<_> = [("hedge", "off")].iter().chain(more).copied().collect();
         self.store_by(&self.options(endpoint, &more))
     }
 
-    /// The server as others see it.
+    /// Returns a client that accesses the server's objects directly.
     pub fn raw(&self) -> Raw {
         Raw::new(&self.service)
     }
 
-    /// Keys below the index `name`, without what all have in common.
+    /// Returns the keys below the index `name`, relative to it.
     pub fn keys(&self, name: &str) -> Vec<String> {
         let prefix = format!("{}/{name}", self.folder);
         let raw = self.raw();
@@ -160,7 +161,7 @@ impl Place {
     }
 }
 
-/// A client that knows nothing of indexes.
+/// A client for direct access to the objects of the bucket.
 pub struct Raw {
     pub store: AmazonS3,
     pub runtime: Runtime,
@@ -208,7 +209,7 @@ impl Raw {
     }
 }
 
-/// Bytes that are like no others.
+/// Returns pseudorandom bytes.
 pub fn content(len: usize, seed: u64) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
     let next = |_| {
@@ -218,7 +219,7 @@ pub fn content(len: usize, seed: u64) -> Vec<u8> {
     (0..len).map(next).collect()
 }
 
-/// A draft of an index of one object and a mark.
+/// Makes a draft of an index with one object and a mark.
 pub fn draft(store: &dyn Store, replace: Replace, data: &[u8]) -> Box<dyn Draft> {
     let draft = store.begin("index", replace).unwrap();
     draft.put("data", data).unwrap();

@@ -1,5 +1,5 @@
-//! A real server that is made slower: what is emulated is what was asked for. Only what a slow machine cannot break is
-//! asserted: nothing comes sooner, and not more of it.
+//! Tests of emulation on a real server: it is as slow as requested. Only bounds that a slow machine cannot
+//! break are asserted: nothing arrives sooner than it should, and no more of it.
 
 use crate::server::service::{content, publish, service};
 use bathyal_object::{BucketStore, Shaper, Shaping};
@@ -9,19 +9,19 @@ use std::time::{Duration, Instant};
 
 const LEN: usize = 2 << 20;
 
-/// Reads `n` small ranges far from each other on `threads`, compares them, and says how long each took.
+/// Reads `n` small, distant ranges on each of `threads` threads, compares them, and returns the sorted times.
 fn read_many(store: &BucketStore, data: &[u8], threads: usize, n: usize) -> Vec<Duration> {
     let times = std::thread::scope(|scope| {
         let read = |thread: usize| {
             let object = store.open("index").unwrap().get("data").unwrap();
-            let one = |i: usize| {
+            let read_one = |i: usize| {
                 let at = ((thread * n + i) * 700_001) % (LEN - 100);
                 let (mut out, began) = ([0; 100], Instant::now());
                 object.read_at(at as u64, &mut out).unwrap();
                 assert_eq!(out, data[at..at + 100]);
                 began.elapsed()
             };
-            (0..n).map(one).collect::<Vec<_>>()
+            (0..n).map(read_one).collect::<Vec<_>>()
         };
         let all: Vec<_> = (0..threads).map(|thread| scope.spawn(move || read(thread))).collect();
         all.into_iter().map(|thread| thread.join().unwrap()).collect::<Vec<_>>()
@@ -32,7 +32,7 @@ fn read_many(store: &BucketStore, data: &[u8], threads: usize, n: usize) -> Vec<
 }
 
 #[test]
-fn first_bytes_come_no_sooner_than_they_should() {
+fn first_bytes_arrive_no_sooner_than_they_should() {
     let Some(service) = service() else { return };
     let place = service.place("late");
     let data = content(LEN, 6);
@@ -41,14 +41,14 @@ fn first_bytes_come_no_sooner_than_they_should() {
     let mut options = place.options(&service.endpoint, &[("hedge", "off")]);
     options.shaper = Some(Arc::new(Shaper::new(shaping, 3)));
     let times = read_many(&place.store_by(&options), &data, 8, 40);
-    let at = |share: f64| times[(times.len() as f64 * share) as usize].as_secs_f64() * 1e3;
-    println!("p50 {:.1} ms of 20, p95 {:.1} ms of 38.6", at(0.5), at(0.95));
-    assert!(at(0.5) >= 20.0 * 0.8, "{}", at(0.5));
-    assert!(at(0.95) >= 20.0 * (0.4 * 1.645_f64).exp() * 0.8, "{}", at(0.95));
+    let quantile = |share: f64| times[(times.len() as f64 * share) as usize].as_secs_f64() * 1e3;
+    println!("p50 {:.1} ms of 20, p95 {:.1} ms of 38.6", quantile(0.5), quantile(0.95));
+    assert!(quantile(0.5) >= 20.0 * 0.8, "{}", quantile(0.5));
+    assert!(quantile(0.95) >= 20.0 * (0.4 * 1.645_f64).exp() * 0.8, "{}", quantile(0.95));
 }
 
 #[test]
-fn no_more_requests_are_answered_than_the_limit_and_the_others_are_sent_again() {
+fn requests_beyond_the_limit_are_refused_and_retried() {
     let Some(service) = service() else { return };
     let place = service.place("limited");
     let data = content(LEN, 7);
@@ -59,15 +59,16 @@ fn no_more_requests_are_answered_than_the_limit_and_the_others_are_sent_again() 
     let store = place.store_by(&options);
     let generation = store.open("index").unwrap();
     let began = Instant::now();
-    // Each object is read in parts of 4 MiB at most, so a thread has one request in flight: more threads than are waited for.
-    let (threads, each) = (64, 8);
+    // A read of at most 4 MiB is one request, so each thread has one in flight. There are more threads than
+    // the emulated store queues requests for.
+    let (threads, reads_per_thread) = (64, 8);
     std::thread::scope(|scope| {
         for thread in 0..threads {
             let (generation, data) = (&generation, &data);
             scope.spawn(move || {
                 let object = generation.get("data").unwrap();
-                for i in 0..each {
-                    let at = ((thread * each + i) * 700_001) % (LEN - 100);
+                for i in 0..reads_per_thread {
+                    let at = ((thread * reads_per_thread + i) * 700_001) % (LEN - 100);
                     let mut out = [0; 100];
                     object.read_at(at as u64, &mut out).unwrap();
                     assert_eq!(out, data[at..at + 100]);
@@ -75,17 +76,17 @@ fn no_more_requests_are_answered_than_the_limit_and_the_others_are_sent_again() 
             });
         }
     });
-    let taken = began.elapsed().as_secs_f64();
-    let answered = (threads * each) as f64;
-    let asked = generation.traffic().unwrap().now();
+    let seconds = began.elapsed().as_secs_f64();
+    let answered = (threads * reads_per_thread) as f64;
+    let counts = generation.traffic().unwrap().now();
     println!(
-        "{:.0} requests/s of 300, {} of {} asked for fewer",
-        answered / taken,
-        asked.throttled,
-        asked.requests
+        "{:.0} requests/s of 300, {} of {} refused",
+        answered / seconds,
+        counts.throttled,
+        counts.requests
     );
-    assert!(answered / taken <= 300.0 * 1.1, "{answered} in {taken} s");
-    assert!(asked.throttled > 0 && asked.retries >= asked.throttled, "{asked:?}");
+    assert!(answered / seconds <= 300.0 * 1.1, "{answered} in {seconds} s");
+    assert!(counts.throttled > 0 && counts.retries >= counts.throttled, "{counts:?}");
 }
 
 #[test]

@@ -1,25 +1,26 @@
-//! A store whose drafts stay when whoever writes them ends, as if its process had: another one can go on with them.
+//! A wrapper around a store that keeps unfinished drafts when they are dropped, as if their process had been
+//! killed, so that another build can continue them.
 
-use crate::contract::{Append, Attend, Draft, Generation, Log, Object, Replace, Store};
+use crate::contract::{Append, Draft, Generation, Log, Object, ProgressFn, Replace, Store};
 use crate::error::StoreError;
 use crate::traffic::Traffic;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// The same generations as in another store. A draft that is dropped after something was written to it is left
-/// ([`Draft::leave`]), where that of the other store would be removed.
+/// A store with the generations of another one. A draft that is dropped after it was written to is kept
+/// ([`Draft::leave`]), where the wrapped store would remove it.
 #[derive(Debug, Clone, Copy)]
-pub struct Leaving<'a>(&'a dyn Store);
+pub struct KeepDrafts<'a>(&'a dyn Store);
 
-impl<'a> Leaving<'a> {
-    /// Of `store`.
-    pub fn new(store: &'a dyn Store) -> Leaving<'a> {
-        Leaving(store)
+impl<'a> KeepDrafts<'a> {
+    /// Wraps `store`.
+    pub fn new(store: &'a dyn Store) -> KeepDrafts<'a> {
+        KeepDrafts(store)
     }
 }
 
-impl Store for Leaving<'_> {
+impl Store for KeepDrafts<'_> {
     fn address(&self) -> &Path {
         self.0.address()
     }
@@ -37,12 +38,12 @@ impl Store for Leaving<'_> {
     }
 
     fn begin(&self, name: &str, replace: Replace) -> Result<Box<dyn Draft>, StoreError> {
-        Ok(Left::of(self.0.begin(name, replace)?))
+        Ok(KeptDraft::wrap(self.0.begin(name, replace)?))
     }
 
     fn abandoned(&self, name: &str, replace: Replace) -> Result<Vec<Box<dyn Draft>>, StoreError> {
         let found = self.0.abandoned(name, replace)?;
-        Ok(found.into_iter().map(|draft| Left::of(draft) as Box<dyn Draft>).collect())
+        Ok(found.into_iter().map(|draft| KeptDraft::wrap(draft) as Box<dyn Draft>).collect())
     }
 
     fn delete(&self, name: &str) -> Result<(), StoreError> {
@@ -53,49 +54,49 @@ impl Store for Leaving<'_> {
         self.0.erase(name)
     }
 
-    fn traces(&self) -> Result<Vec<String>, StoreError> {
-        self.0.traces()
+    fn leftovers(&self) -> Result<Vec<String>, StoreError> {
+        self.0.leftovers()
     }
 }
 
-/// A draft that stays.
+/// A draft that is kept on drop if it was written to.
 #[derive(Debug)]
-struct Left {
-    /// `None` once it is published or left.
+struct KeptDraft {
+    /// `None` once it is published or kept.
     draft: Option<Box<dyn Draft>>,
-    /// Whether something was written: one that was only looked at goes.
+    /// Set by the first write; a draft that was only read is removed on drop.
     written: AtomicBool,
 }
 
-impl Left {
-    fn of(draft: Box<dyn Draft>) -> Box<Left> {
-        Box::new(Left { draft: Some(draft), written: AtomicBool::new(false) })
+impl KeptDraft {
+    fn wrap(draft: Box<dyn Draft>) -> Box<KeptDraft> {
+        Box::new(KeptDraft { draft: Some(draft), written: AtomicBool::new(false) })
     }
 
-    /// It is there until this value is consumed.
+    /// Returns the draft, which is present until this value is consumed.
     fn draft(&self) -> Result<&dyn Draft, StoreError> {
         self.draft.as_deref().ok_or(StoreError::Missing { what: "draft", path: PathBuf::new() })
     }
 
-    /// The same, and it stays from now on.
-    fn written(&self) -> Result<&dyn Draft, StoreError> {
+    /// Returns the draft for a write, after which it is kept on drop.
+    fn draft_to_write(&self) -> Result<&dyn Draft, StoreError> {
         self.written.store(true, Ordering::Relaxed);
         self.draft()
     }
 }
 
-impl Drop for Left {
+impl Drop for KeptDraft {
     fn drop(&mut self) {
         if self.written.load(Ordering::Relaxed)
             && let Some(draft) = self.draft.take()
         {
-            // What cannot be left is begun anew by whoever comes.
+            // If this fails, the next build starts from the beginning.
             let _ = draft.leave();
         }
     }
 }
 
-impl Generation for Left {
+impl Generation for KeptDraft {
     fn address(&self) -> &Path {
         self.draft.as_ref().map_or(Path::new(""), |draft| draft.address())
     }
@@ -117,34 +118,34 @@ impl Generation for Left {
     }
 }
 
-impl Draft for Left {
+impl Draft for KeptDraft {
     fn append(&self, name: &str, from: u64) -> Result<Box<dyn Append>, StoreError> {
-        self.written()?.append(name, from)
+        self.draft_to_write()?.append(name, from)
     }
 
     fn replace(&self, name: &str, bytes: &[u8]) -> Result<(), StoreError> {
-        self.written()?.replace(name, bytes)
+        self.draft_to_write()?.replace(name, bytes)
     }
 
     fn delete(&self, name: &str) -> Result<(), StoreError> {
         self.draft()?.delete(name)
     }
 
-    fn sealed(&self) -> Option<&str> {
-        self.draft.as_ref()?.sealed()
+    fn publication_note(&self) -> Option<&str> {
+        self.draft.as_ref()?.publication_note()
     }
 
     fn adopt(
         &self,
         from: &dyn Generation,
         names: &[&str],
-        attend: &Attend<'_>,
+        progress: &ProgressFn<'_>,
     ) -> Result<Vec<u32>, StoreError> {
-        self.written()?.adopt(from, names, attend)
+        self.draft_to_write()?.adopt(from, names, progress)
     }
 
-    fn upload(&self, names: &[&str], note: &str, attend: &Attend<'_>) -> Result<(), StoreError> {
-        self.written()?.upload(names, note, attend)
+    fn upload(&self, names: &[&str], note: &str, progress: &ProgressFn<'_>) -> Result<(), StoreError> {
+        self.draft_to_write()?.upload(names, note, progress)
     }
 
     fn publish(mut self: Box<Self>, names: &[&str], note: &str) -> Result<(), StoreError> {
@@ -163,15 +164,15 @@ mod tests {
     use crate::memory::MemoryStore;
 
     #[test]
-    fn what_was_written_stays_and_what_was_looked_at_goes() {
+    fn written_drafts_are_kept_and_unwritten_ones_are_removed() {
         let store = MemoryStore::new("left");
-        let leaving = Leaving::new(&store);
+        let leaving = KeepDrafts::new(&store);
         drop(leaving.begin("a", Replace::Never).unwrap());
-        assert!(store.traces().unwrap().is_empty());
+        assert!(store.leftovers().unwrap().is_empty());
         let draft = leaving.begin("a", Replace::Never).unwrap();
         draft.put("x", b"12").unwrap();
         drop(draft);
-        assert_eq!(store.traces().unwrap(), ["a"]);
+        assert_eq!(store.leftovers().unwrap(), ["a"]);
         let found = leaving.abandoned("a", Replace::Never).unwrap().remove(0);
         found.append("x", 2).unwrap().append(b"3").unwrap();
         drop(found);
@@ -180,12 +181,12 @@ mod tests {
         found.leave().unwrap();
         let found = leaving.abandoned("a", Replace::Never).unwrap().remove(0);
         found.publish(&["x"], "").unwrap();
-        assert_eq!((store.list().unwrap(), store.traces().unwrap()), (vec!["a".into()], vec![]));
+        assert_eq!((store.list().unwrap(), store.leftovers().unwrap()), (vec!["a".into()], vec![]));
         let draft = leaving.begin("b", Replace::Never).unwrap();
         draft.put("x", b"1").unwrap();
         drop(draft);
-        // Nobody goes on with it.
+        // No build continues this draft, so dropping it removes it.
         drop(leaving.abandoned("b", Replace::Never).unwrap());
-        assert!(store.traces().unwrap().is_empty());
+        assert!(store.leftovers().unwrap().is_empty());
     }
 }

@@ -1,9 +1,9 @@
-//! A disk in memory that knows what outlives a loss of power.
+//! A disk in memory that simulates power failures.
 //!
-//! Of every file it knows what it holds, what it held when it was last synced, and the writes in between; of every folder
-//! the same for its names. When power is lost any of the writes and changes of names in between may have reached the disk
-//! or not, later ones before earlier ones; a write in part, a rename as a whole or not at all. That is less than any file
-//! system in use promises.
+//! For every file it records the current bytes, the bytes at the last sync, and the writes since; for every
+//! folder the same of its names. On a power failure, each write and each change of a name since the last sync
+//! may or may not have reached the disk, in any order: a write possibly in part, a rename entirely or not at
+//! all. This guarantees less than any file system in use.
 
 use crate::disk::{Disk, DiskFile, Kind, Locked, Stat};
 use rand::rngs::StdRng;
@@ -14,19 +14,19 @@ use std::io::{self, ErrorKind};
 use std::path::{Component, Path};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-/// The number of the folder that all paths begin at.
+/// The number of the root folder.
 const ROOT: usize = 0;
 
-/// A disk in memory. Clones share it.
+/// A disk in memory that can lose power. Clones share its content.
 #[derive(Debug, Clone)]
-pub struct Platter {
+pub struct SimulatedDisk {
     state: Arc<Mutex<State>>,
 }
 
 #[derive(Debug, Clone, Default)]
 struct State {
     nodes: Vec<Node>,
-    /// Changes of names that were not synced, in their order.
+    /// Changes of names that are not synced yet, in order.
     changes: Vec<Change>,
 }
 
@@ -40,10 +40,10 @@ enum Node {
 struct Content {
     present: Vec<u8>,
     durable: Vec<u8>,
-    /// What was done since the last sync.
+    /// The writes since the last sync.
     writes: Vec<Write>,
-    /// Whoever holds its lock.
-    lock: Weak<PlatterFile>,
+    /// The open file that holds the lock.
+    lock: Weak<SimulatedFile>,
 }
 
 #[derive(Debug, Clone)]
@@ -58,13 +58,14 @@ struct Names {
     durable: BTreeMap<String, usize>,
 }
 
-/// Names that change together: a folder, a name in it, and the node that has it from then on.
+/// Names that change atomically: each a folder, a name in it, and the node that it leads to afterwards, if
+/// any.
 type Change = Vec<(usize, String, Option<usize>)>;
 
-impl Default for Platter {
-    fn default() -> Platter {
+impl Default for SimulatedDisk {
+    fn default() -> SimulatedDisk {
         let state = State { nodes: vec![Node::Folder(Names::default())], changes: Vec::new() };
-        Platter { state: Arc::new(Mutex::new(state)) }
+        SimulatedDisk { state: Arc::new(Mutex::new(state)) }
     }
 }
 
@@ -81,24 +82,24 @@ impl Write {
     }
 }
 
-impl Platter {
+impl SimulatedDisk {
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Another disk that holds the same, with no file locked.
+    /// Returns an independent disk with the same content and no locked files.
     #[must_use]
-    pub fn copy(&self) -> Platter {
+    pub fn copy(&self) -> SimulatedDisk {
         let mut state = self.state().clone();
         for node in &mut state.nodes {
             if let Node::File(content) = node {
                 content.lock = Weak::new();
             }
         }
-        Platter { state: Arc::new(Mutex::new(state)) }
+        SimulatedDisk { state: Arc::new(Mutex::new(state)) }
     }
 
-    /// Takes the power away: of what was not synced `seed` decides what is there afterwards.
+    /// Simulates a power failure. `seed` selects which changes that were not synced are kept.
     pub fn lose_power(&self, seed: u64) {
         let mut random = StdRng::seed_from_u64(seed);
         let mut state = self.state();
@@ -125,14 +126,14 @@ impl Platter {
         }
     }
 
-    /// The paths of all files and folders, in order.
+    /// Returns the paths of all files and folders, sorted.
     pub fn paths(&self) -> Vec<String> {
         let state = self.state();
         let mut found = Vec::new();
-        let mut left = vec![(ROOT, String::new())];
-        while let Some((node, path)) = left.pop() {
+        let mut pending = vec![(ROOT, String::new())];
+        while let Some((node, path)) = pending.pop() {
             if let Node::Folder(names) = &state.nodes[node] {
-                left.extend(names.present.iter().map(|(name, node)| (*node, format!("{path}/{name}"))));
+                pending.extend(names.present.iter().map(|(name, node)| (*node, format!("{path}/{name}"))));
             }
             found.push(path);
         }
@@ -168,7 +169,7 @@ impl State {
         Ok(node)
     }
 
-    /// The folder that a path lies in, and the path's name there.
+    /// Returns the number of the path's parent folder, and the path's last name.
     fn parent(&self, path: &Path) -> io::Result<(usize, String)> {
         let name = path.file_name().and_then(|name| name.to_str()).ok_or(ErrorKind::InvalidInput)?;
         let parent = self.find(path.parent().unwrap_or(Path::new("")))?;
@@ -229,7 +230,7 @@ impl State {
     }
 }
 
-impl Disk for Platter {
+impl Disk for SimulatedDisk {
     fn stat(&self, path: &Path) -> io::Result<Stat> {
         let state = self.state();
         let node = state.find(path)?;
@@ -247,12 +248,12 @@ impl Disk for Platter {
 
     fn open(&self, path: &Path) -> io::Result<Arc<dyn DiskFile>> {
         let node = self.state().open_or_create(path, false)?;
-        Ok(Arc::new(PlatterFile { disk: self.clone(), node }))
+        Ok(Arc::new(SimulatedFile { disk: self.clone(), node }))
     }
 
     fn create(&self, path: &Path) -> io::Result<Arc<dyn DiskFile>> {
         let node = self.state().open_or_create(path, true)?;
-        Ok(Arc::new(PlatterFile { disk: self.clone(), node }))
+        Ok(Arc::new(SimulatedFile { disk: self.clone(), node }))
     }
 
     fn lock(&self, path: &Path, create: bool) -> io::Result<Locked> {
@@ -262,7 +263,7 @@ impl Disk for Platter {
         if content.lock.strong_count() > 0 {
             return Ok(Locked::Busy);
         }
-        let file = Arc::new(PlatterFile { disk: self.clone(), node });
+        let file = Arc::new(SimulatedFile { disk: self.clone(), node });
         content.lock = Arc::downgrade(&file);
         Ok(Locked::Held(file))
     }
@@ -279,7 +280,7 @@ impl Disk for Platter {
         state.rename(from, to)
     }
 
-    fn rename_aside(&self, from: &Path, to: &Path) -> io::Result<()> {
+    fn rename_no_replace(&self, from: &Path, to: &Path) -> io::Result<()> {
         let mut state = self.state();
         if state.find(to).is_ok() {
             return Err(ErrorKind::AlreadyExists.into());
@@ -319,18 +320,19 @@ impl Disk for Platter {
         let folder = state.find(path)?;
         state.folder(folder)?;
         let changes = std::mem::take(&mut state.changes);
-        let (synced, left): (Vec<_>, Vec<_>) =
-            // A rename outlives the machine with the folder that it leads to, no sooner.
+        let (synced, unsynced): (Vec<_>, Vec<_>) =
+            // A rename becomes durable when the folder that it leads to is synced, not earlier.
             changes.into_iter().partition(|change| change.last().is_some_and(|(at, ..)| *at == folder));
         synced.iter().for_each(|change| state.make_durable(change));
-        // What was synced came later than what is left of the same names elsewhere.
-        let later =
+        // Changes of the same names that remain in a rename to another folder came earlier than the synced
+        // ones, and are dropped.
+        let is_synced =
             |at: usize, name: &str| synced.iter().flatten().any(|(a, n, _)| (*a, n.as_str()) == (at, name));
-        let left = left.into_iter().map(|mut change| {
-            change.retain(|(at, name, _)| !later(*at, name));
+        let unsynced = unsynced.into_iter().map(|mut change| {
+            change.retain(|(at, name, _)| !is_synced(*at, name));
             change
         });
-        state.changes = left.filter(|change| !change.is_empty()).collect();
+        state.changes = unsynced.filter(|change| !change.is_empty()).collect();
         Ok(())
     }
 
@@ -340,24 +342,24 @@ impl Disk for Platter {
 }
 
 #[derive(Debug)]
-struct PlatterFile {
-    disk: Platter,
+struct SimulatedFile {
+    disk: SimulatedDisk,
     node: usize,
 }
 
-impl PlatterFile {
-    fn with<T>(&self, work: impl FnOnce(&mut Content) -> T) -> io::Result<T> {
-        Ok(work(self.disk.state().file(self.node)?))
+impl SimulatedFile {
+    fn with_content<T>(&self, operation: impl FnOnce(&mut Content) -> T) -> io::Result<T> {
+        Ok(operation(self.disk.state().file(self.node)?))
     }
 }
 
-impl DiskFile for PlatterFile {
+impl DiskFile for SimulatedFile {
     fn length(&self) -> io::Result<u64> {
-        self.with(|content| content.present.len() as u64)
+        self.with_content(|content| content.present.len() as u64)
     }
 
     fn read_at(&self, out: &mut [u8], offset: u64) -> io::Result<usize> {
-        self.with(|content| {
+        self.with_content(|content| {
             let bytes = content.present.get(offset as usize..).unwrap_or_default();
             let part = bytes.len().min(out.len());
             out[..part].copy_from_slice(&bytes[..part]);
@@ -366,7 +368,7 @@ impl DiskFile for PlatterFile {
     }
 
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<usize> {
-        self.with(|content| {
+        self.with_content(|content| {
             let write = Write::Bytes(offset as usize, bytes.to_vec());
             write.apply(&mut content.present, usize::MAX);
             content.writes.push(write);
@@ -375,7 +377,7 @@ impl DiskFile for PlatterFile {
     }
 
     fn set_len(&self, len: u64) -> io::Result<()> {
-        self.with(|content| {
+        self.with_content(|content| {
             let write = Write::Len(len as usize);
             write.apply(&mut content.present, usize::MAX);
             content.writes.push(write);
@@ -383,7 +385,7 @@ impl DiskFile for PlatterFile {
     }
 
     fn sync(&self) -> io::Result<()> {
-        self.with(|content| {
+        self.with_content(|content| {
             content.durable = content.present.clone();
             content.writes.clear();
         })
