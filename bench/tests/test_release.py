@@ -74,14 +74,14 @@ def test_disagreements_are_found(copy, name, before, after, complaint):
 
 def test_a_tag_is_released_only_with_notes(copy):
     version = release.version(copy)
-    assert "says nothing" in release.tag_complaints(f"v{version}", copy)[0]
+    assert "says nothing" in release.tag_errors(f"v{version}", copy)[0]
     log = copy / "CHANGELOG.md"
     text = log.read_text(encoding="utf-8").replace(
         "## Unreleased\n", f"## Unreleased\n\n## {version} - 2026-01-31\n", 1
     )
     log.write_text(text, encoding="utf-8")
     assert release.disagreements(copy) == []
-    assert release.tag_complaints(f"v{version}", copy) == []
+    assert release.tag_errors(f"v{version}", copy) == []
     assert release.notes(text, version).startswith("### Added")
     for tag in ("v9.9.9", version, f"v{version}-rc1", ""):
-        assert "the tag is" in release.tag_complaints(tag, copy)[0]
+        assert "the tag is" in release.tag_errors(tag, copy)[0]
