@@ -208,9 +208,9 @@ def report(records: Records, notes: list[str]) -> tuple[str, dict[str, Any]]:
         text += "\n## Whole commands\n\n" + table(["command", "seconds"], timed)
     text += (
         "\n## At equal recall\n\nInterpolated over recall between measurements. A batch is the number of "
-        "concurrent queries, for cuVS that of a call. *MB on the card* is the memory of an index, for cuVS with the "
-        "vectors that it needs and without temporary memory. Ratios are Bathyal / cuVS: more queries/s is better, less "
-        "memory is better.\n\n"
+        "concurrent queries, for cuVS that of a call. *MB on the card* is the memory of an index, for cuVS "
+        "with the vectors that it needs and without temporary memory. Ratios are Bathyal / cuVS: more "
+        "queries/s is better, less memory is better.\n\n"
     )
     others = sorted({other for row in compared for other in row["over"]})
     heads = ["system", "recall", "batch", "queries/s", "MB on the card"]
