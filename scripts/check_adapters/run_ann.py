@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import h5py
-from common import InProcess, check_results, clusters, nearest, recall
+from checking import InProcess, check_results, clusters, nearest, recall
 
 K, DIM = 10, 20
 # Names of sets of the program, which uses an existing file instead of fetching one. The first set is searched

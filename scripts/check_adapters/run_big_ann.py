@@ -11,7 +11,7 @@ from pathlib import Path
 import h5py
 import numpy as np
 import yaml
-from common import COUNT, QUERIES, InProcess, check_results, clusters, nearest, recall
+from checking import COUNT, QUERIES, InProcess, check_results, clusters, nearest, recall
 
 CONFIGURATION = "neurips23/ood/bathyal/config.yaml"
 # Element type, metric and dimensions of the generated set of each name.

@@ -11,7 +11,7 @@ from pathlib import Path
 import h5py
 import numpy as np
 import yaml
-from common import InProcess, check_results, clusters, nearest, recall
+from checking import InProcess, check_results, clusters, nearest, recall
 
 K = 10
 # Rows, queries and dimensions of the program's sets, with fewer rows in the filter track and fewer queries.
