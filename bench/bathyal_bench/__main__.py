@@ -45,7 +45,7 @@ def main() -> int:
 
 
 def parse() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="bathyal_bench", description="Bathyal beside other systems.")
+    parser = argparse.ArgumentParser(prog="bathyal_bench", description="Compares Bathyal with other systems.")
     tasks = parser.add_subparsers(dest="task", required=True)
     measure = tasks.add_parser("run", help="measure the systems of a suite, then write the reports")
     measure.add_argument("suite", type=Path, help="a TOML file, for example bench/suites/sift.toml")
@@ -127,7 +127,7 @@ def chosen_run(options: argparse.Namespace, suite: Suite, log: TextIO) -> Run:
 
 
 def write_reports(records: Path, quiet: bool) -> int:
-    """Writes the markdown and HTML reports beside the records."""
+    """Writes the markdown and HTML reports next to the records."""
     entries = read_records(records)
     tables = report(entries)
     records.with_suffix(".md").write_text(tables, encoding="utf-8")

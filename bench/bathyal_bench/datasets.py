@@ -53,7 +53,7 @@ class DataSet:
         return read_vectors(self.base)
 
     def as_json(self) -> dict[str, str]:
-        """What a worker needs to make the same object."""
+        """Returns the fields that a worker needs to make the same object."""
         return {name: str(value) for name, value in vars(self).items()}
 
     @staticmethod

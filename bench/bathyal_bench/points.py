@@ -39,7 +39,7 @@ FIGURES = {
 
 @dataclass(frozen=True)
 class Goal:
-    """What systems are compared at: a ``recall`` of at least ``value``, or an overall ``ratio`` of at most
+    """A point of comparison: a ``recall`` of at least ``value``, or an overall ``ratio`` of at most
     ``value``.
     """
 

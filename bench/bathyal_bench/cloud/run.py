@@ -31,7 +31,7 @@ LAST_LINES = 5
 
 @dataclass(frozen=True)
 class Plan:
-    """What a run measures, and how often."""
+    """The measurements of a run and their numbers of repeats."""
 
     emulated: str
     k: int

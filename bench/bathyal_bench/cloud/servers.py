@@ -98,10 +98,10 @@ def store_from_environment(endpoint: str, bucket: str) -> Store:
 
 
 def server_program() -> Path | None:
-    """Finds SeaweedFS: where ``BATHYAL_WEED`` names it, on the path, or beside the interpreter."""
+    """Finds SeaweedFS: where ``BATHYAL_WEED`` names it, on the path, or next to the interpreter."""
     found = os.environ.get("BATHYAL_WEED") or shutil.which("weed")
-    beside = Path(sys.executable).parent / "weed"
-    return Path(found) if found else beside if beside.exists() else None
+    sibling = Path(sys.executable).parent / "weed"
+    return Path(found) if found else sibling if sibling.exists() else None
 
 
 def relay_program() -> Path | None:

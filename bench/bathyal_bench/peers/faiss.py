@@ -112,7 +112,7 @@ class FaissOnDisk(Faiss):
         return {}
 
     def open(self, index: Path, options: Options) -> None:
-        # The folder was renamed after the build, so look for the lists beside the index.
+        # The folder was renamed after the build, so look for the lists next to the index.
         flags = self.package.IO_FLAG_ONDISK_SAME_DIR
         self.index = self.package.read_index(str(index / FILE), flags)
         if options.get("read_ahead", True):

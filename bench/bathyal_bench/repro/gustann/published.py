@@ -21,7 +21,7 @@ Claims of their abstracts; `-` stands for what they do not state:
 | FusionANNS: codes on the card, vectors on SSDs, re-ranking that stops early | 9.4 to 13.1 times the \
 queries/s | SPANN | - | one entry-level card, SSDs; sets of a billion | FAST'25; arXiv 2409.16576 |
 | FusionANNS | 2 to 4.9 times the queries/s | RUMMY, in memory | - | the same | the same |
-| FlashANNS: a graph on SSDs that the card reads itself, reads beside distances | 2.3 to 5.9 times the \
+| FlashANNS: a graph on SSDs that the card reads itself, overlapping reads and distances | 2.3 to 5.9 times the \
 queries/s | SPANN, DiskANN, FusionANNS | 0.95 | a card, one SSD; sets of a billion | arXiv 2507.10070,
 version 1 |
 | FlashANNS | 2.7 to 12.2 times the queries/s | the same | 0.95 | a card, several SSDs | the same |

@@ -25,7 +25,7 @@ const PAPER_LINKS: u64 = 32;
 /// Number of rounds in a record.
 const ROUNDS: usize = 4;
 
-/// Where walks start in figure 12.
+/// Start points of walks in figure 12.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum StartRule {

@@ -11,7 +11,7 @@ use crate::second_tier::subjects::Shape;
 use crate::workload::{QuerySet, Workload};
 use bathyal_vectors::groundtruth::recall;
 
-/// Resolution of the recall that a calibration is asked for: thousandths.
+/// Resolution of the recall requested from a calibration: thousandths.
 const FINEST: u32 = 1000;
 
 /// Queries whose phases are timed: a few dozen give stable shares of time.
