@@ -1,9 +1,10 @@
-"""Inserts beside others: the last tenth of a set goes into an index of the other nine.
+"""Compares inserts of systems: the last tenth of a set is inserted into an index over the other nine tenths.
 
-Measured with one thread, medians over the repeats: vectors a second that are inserted; queries a second and overall
-ratio while they are pending, after they were taken into the index where that is a step of its own, and of an index
-of all vectors. What Bathyal and LanceDB insert is on the device when the call returns; hnswlib and faiss change
-memory and lose it with the process. A system that is not installed is left out.
+All numbers are for one thread and medians over the repeats: vectors inserted per second; queries per second
+and overall ratio while the inserts are pending, after they were merged into the index if that is a separate
+step, and for an index built over all vectors. Inserts into Bathyal and LanceDB are on the device when the
+call returns; hnswlib and faiss change memory, which is lost with the process. Systems that are not installed
+are skipped.
 
     PYTHONPATH=bench python bench/changes.py base.fbin queries.fbin gt.ibin --work FOLDER
 """
@@ -28,14 +29,14 @@ from numpy.typing import NDArray
 from bathyal_bench.datasets import read_vectors
 from bathyal_bench.ratio import lengths, of_queries
 
-# Vectors of one call.
+# Vectors per call.
 BATCH = 1000
 K = 10
 Vectors = NDArray[Any]
 
 
 class Bathyal:
-    """Hash tables asked for an overall ratio."""
+    """Hash tables that search at a requested overall ratio."""
 
     name = "bathyal lsh, file"
     package = "bathyal"
@@ -116,7 +117,7 @@ class Faiss:
 
 
 class LanceDB:
-    """IVF-PQ on the disk; what was added is scanned until the index is brought up to date."""
+    """IVF-PQ on the disk. Added rows are scanned until the index is updated."""
 
     name = "LanceDB IVF-PQ, file"
     package = "lancedb"
@@ -155,7 +156,7 @@ class LanceDB:
         return np.stack(answers)
 
     def settle(self) -> None:
-        """Takes what was added into the index."""
+        """Merges added rows into the index."""
         self.table.optimize()
 
 
@@ -163,44 +164,44 @@ SYSTEMS = [Bathyal, Hnswlib, Faiss, LanceDB]
 
 
 def timed(work: Callable[[], Any]) -> tuple[float, Any]:
-    """Seconds, and what came of it."""
+    """Returns the seconds that ``work`` took, and its result."""
     began = time.perf_counter()
     result = work()
     return time.perf_counter() - began, result
 
 
 def ratio(base: Vectors, queries: Vectors, exact: Vectors, found: Vectors) -> float:
-    """The mean overall ratio of what was found."""
-    asked = queries[: len(found)]
-    told, right = (
-        np.sort(lengths(base[ids[:, :K]], asked, "l2"), axis=1) for ids in (found, exact[: len(found)])
+    """Returns the mean overall ratio of the found ids."""
+    searched = queries[: len(found)]
+    returned, true = (
+        np.sort(lengths(base[ids[:, :K]], searched, "l2"), axis=1) for ids in (found, exact[: len(found)])
     )
-    each = of_queries(told, right, K)
+    each = of_queries(returned, true, K)
     return float(each[np.isfinite(each)].mean())
 
 
 def measure(system: Any, base: Vectors, queries: Vectors, exact: Vectors) -> dict[str, float]:
-    """One repeat."""
+    """Measures one repeat."""
     rest = len(base) * 9 // 10
     system.build(base[:rest])
     batches = [base[at : at + BATCH] for at in range(rest, len(base), BATCH)]
     inserting, _ = timed(lambda: [system.insert(batch) for batch in batches])
     system.search(queries)
     pending, found = timed(lambda: system.search(queries))
-    told = {
+    figures = {
         "inserted_per_second": (len(base) - rest) / inserting,
         "qps_pending": len(found) / pending,
         "ratio_pending": ratio(base, queries, exact, found),
     }
     if hasattr(system, "settle"):
-        told["settle_seconds"], _ = timed(system.settle)
+        figures["settle_seconds"], _ = timed(system.settle)
         system.search(queries)
         after, found = timed(lambda: system.search(queries))
-        told |= {"qps_settled": len(found) / after, "ratio_settled": ratio(base, queries, exact, found)}
+        figures |= {"qps_settled": len(found) / after, "ratio_settled": ratio(base, queries, exact, found)}
     system.build(base)
     system.search(queries)
     whole, found = timed(lambda: system.search(queries))
-    return told | {"qps_built": len(found) / whole, "ratio_built": ratio(base, queries, exact, found)}
+    return figures | {"qps_built": len(found) / whole, "ratio_built": ratio(base, queries, exact, found)}
 
 
 def main() -> int:
@@ -225,7 +226,7 @@ def main() -> int:
         try:
             importlib.import_module(kind.package)
         except ImportError as error:
-            print(f"{kind.name}: left out: {error}", file=sys.stderr)
+            print(f"{kind.name}: skipped: {error}", file=sys.stderr)
             continue
         system = kind(arguments.work, arguments.ratio)
         runs = [measure(system, base, queries, exact) for _ in range(arguments.repeats)]

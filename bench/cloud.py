@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""Bathyal beside LanceDB in an object store: the same server, through the same relay that makes it slow.
+"""Compares Bathyal with LanceDB in an object store: the same server, through the same relay that delays
+reads.
 
-Builds in a bucket what is not there yet, straight at the server; then measures through `bathyal-suites relay`,
-which lets every read wait as a far store would, and counts it. Warm: an open index, one query in flight and many.
-Cold: the first answer of a process. Writes JSON lines and tables in markdown. All delays are emulated; see
-bench/README.md.
+First builds the missing indexes in a bucket, directly at the server. Then measures through `bathyal-suites
+relay`, which delays every read as a remote store would, and counts reads. Warm: an open index, with one query
+in flight and with many. Cold: the first answer of a process. Writes JSON lines and markdown tables. All
+delays are emulated; see bench/README.md.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from bathyal_bench.datasets import prepare
 from bathyal_bench.points import read_records
 from bathyal_bench.runner import ROOT
 
-# As the suites name them; paths are relative to BATHYAL_DATA.
+# The names that suites use. Paths are relative to BATHYAL_DATA.
 SETS: dict[str, dict[str, Any]] = {
     "sift-a": {
         "base": "sift-a/base.u8bin",
@@ -53,13 +54,14 @@ SETS: dict[str, dict[str, Any]] = {
     },
 }
 STORES = ("paper", "s3", "s3-express", "rack")
-# Queries in flight, and how many are asked: one at a time takes a second each where a graph is far away.
+# Queries in flight, and the number of queries. One at a time takes a second each for a graph in a remote
+# store.
 CONCURRENCIES = "1:200,16:500,64:1000"
 
 
 def main() -> int:
     options = parse()
-    # Ended from outside, a run ends its server first.
+    # On SIGTERM a run first ends its server.
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     try:
         records = options.report or measure(options)
@@ -79,29 +81,27 @@ def parse() -> argparse.Namespace:
     )
     data = parser.add_argument_group("data")
     data.add_argument(
-        "--set", default="sift-a", help=f"{', '.join(SETS)}; or a name for --base (default: sift-a)"
+        "--set", default="sift-a", help=f"{', '.join(SETS)}, or a name for --base (default: sift-a)"
     )
-    data.add_argument("--base", help="vectors, .fbin or .u8bin, of a set of one's own")
-    data.add_argument("--queries", help="queries of it")
-    data.add_argument("--groundtruth", help="exact neighbours of these (default: computed once)")
-    data.add_argument("--metric", choices=["l2", "cosine", "ip"], help="what near means (default: l2)")
+    data.add_argument("--base", help="vectors of another set, .fbin or .u8bin")
+    data.add_argument("--queries", help="queries of that set")
+    data.add_argument("--groundtruth", help="exact neighbours of these queries (default: computed once)")
+    data.add_argument("--metric", choices=["l2", "cosine", "ip"], help="metric of that set (default: l2)")
     data.add_argument("--rows", type=int, help="use only the first rows of the set")
     store = parser.add_argument_group("store")
     store.add_argument(
-        "--store", default="paper", choices=STORES, help="what the relay emulates (default: paper)"
+        "--store", default="paper", choices=STORES, help="the store that the relay emulates (default: paper)"
     )
-    store.add_argument(
-        "--endpoint", help="http://HOST:PORT of a server that runs (default: `weed mini` is started)"
-    )
+    store.add_argument("--endpoint", help="http://HOST:PORT of a running server (default: start `weed mini`)")
     store.add_argument("--bucket", default="bench", help="the bucket at --endpoint (default: bench)")
     store.add_argument(
         "--folder",
         type=Path,
-        help="where the server at --endpoint keeps its buckets as folders (versitygw does): the relay answers "
-        "from there, and what is measured is who asks rather than the server",
+        help="folder in which the server at --endpoint keeps its buckets as folders (as versitygw does): the relay "
+        "reads from there, so that the server is not the bottleneck",
     )
-    store.add_argument("--seed", type=int, default=1, help="of the delays")
-    what = parser.add_argument_group("what is measured")
+    store.add_argument("--seed", type=int, default=1, help="seed of the delays")
+    what = parser.add_argument_group("measurements")
     what.add_argument(
         "--only", type=words, default=(), help="cluster,graph,spann,spann-codes,lance-pq,lance-rq"
     )
@@ -111,30 +111,33 @@ def parse() -> argparse.Namespace:
         default=pairs(CONCURRENCIES),
         help=f"IN_FLIGHT:QUERIES (default: {CONCURRENCIES})",
     )
-    what.add_argument("--targets", type=numbers, default=(0.90, 0.95, 0.99), help="recalls to compare at")
     what.add_argument(
-        "--repeats", type=int, default=3, help="warm sweeps of each system, in turn (default: 3)"
+        "--targets", type=numbers, default=(0.90, 0.95, 0.99), help="recalls at which to compare"
     )
-    what.add_argument("--cold", type=int, default=7, help="cold processes of each system (default: 7)")
+    what.add_argument("--repeats", type=int, default=3, help="warm sweeps per system, in turn (default: 3)")
+    what.add_argument("--cold", type=int, default=7, help="cold processes per system (default: 7)")
     what.add_argument(
-        "--survey-queries", type=int, default=500, help="queries that choose the efforts (default: 500)"
+        "--survey-queries", type=int, default=500, help="queries for choosing the efforts (default: 500)"
     )
     what.add_argument(
         "--survey",
         type=Path,
-        help="records of an earlier run over the same indexes: take the recalls of efforts from there",
+        help="records of an earlier run over the same indexes: take the recalls of efforts from them",
     )
     what.add_argument(
-        "--warming-queries", type=int, default=200, help="queries before those that count (default: 200)"
+        "--warming-queries",
+        type=int,
+        default=200,
+        help="warm-up queries before the measured ones (default: 200)",
     )
     what.add_argument("-k", type=int, default=10)
-    what.add_argument("--rebuild", action="store_true", help="build indexes that are there already, too")
-    what.add_argument("--timeout", type=float, default=3 * 3600.0, help="seconds that a process may take")
+    what.add_argument("--rebuild", action="store_true", help="also build indexes that exist already")
+    what.add_argument("--timeout", type=float, default=3 * 3600.0, help="time limit of a process in seconds")
     parser.add_argument(
         "--work", type=Path, default=ROOT / "bench/.work/cloud", help="folder for server and results"
     )
     parser.add_argument("--output", type=Path, help="JSON lines (default: WORK/results/SET-STORE-TIME.jsonl)")
-    parser.add_argument("--report", type=Path, help="only write the tables of these records again")
+    parser.add_argument("--report", type=Path, help="only write the tables of these records")
     return parser.parse_args()
 
 
@@ -147,25 +150,31 @@ def numbers(text: str) -> tuple[float, ...]:
 
 
 def pairs(text: str) -> tuple[tuple[int, int], ...]:
-    """``"1:200,64:1000"``: queries in flight, and how many are asked."""
+    """Parses ``"1:200,64:1000"``: queries in flight, and the number of queries."""
     return tuple((int(one), int(other)) for one, _, other in (word.partition(":") for word in words(text)))
 
 
 def entry(options: argparse.Namespace) -> dict[str, Any]:
-    """The data set as a suite would name it."""
-    given = {name: getattr(options, name) for name in ("base", "queries", "groundtruth", "metric", "rows")}
+    """Returns the entry that a suite would have for the data set."""
+    from_options = {
+        name: getattr(options, name) for name in ("base", "queries", "groundtruth", "metric", "rows")
+    }
     if options.base is None and options.set not in SETS:
         raise ValueError(
-            f"{options.set}: is none of {', '.join(SETS)}; name its files with --base and --queries"
+            f"{options.set}: unknown set (known: {', '.join(SETS)}); use --base and --queries for others"
         )
     if options.base is not None and options.queries is None:
-        raise ValueError(f"{options.base}: say where its queries are, with --queries")
+        raise ValueError(f"{options.base}: the file of its queries is missing: --queries")
     known = SETS[options.set] if options.base is None else {}
-    return {"name": options.set} | known | {name: value for name, value in given.items() if value is not None}
+    return (
+        {"name": options.set}
+        | known
+        | {name: value for name, value in from_options.items() if value is not None}
+    )
 
 
 def measure(options: argparse.Namespace) -> Path:
-    """Measures; where the records are."""
+    """Measures, and returns the path of the records."""
     work = options.work.resolve()
     output: Path = (
         options.output
@@ -188,7 +197,7 @@ def measure(options: argparse.Namespace) -> Path:
         rebuild=options.rebuild,
         timeout_seconds=options.timeout,
     )
-    with alone_in(work), there(options, work) as real:
+    with locked(work), open_server(options, work) as real:
         data = prepare(entry(options), work / "data")
         with (
             relay(real, options.store, options.seed, options.folder, work / "relay.log") as slow,
@@ -199,10 +208,10 @@ def measure(options: argparse.Namespace) -> Path:
 
 
 def check_survey(survey: Path, output: Path) -> None:
-    """Refuses what is no survey, or would be written over."""
+    """Refuses a file without surveys, or one that the run would overwrite."""
     if survey.resolve() == output.resolve():
         raise ValueError(
-            f"{output}: its recalls are wanted, and it would be written over; name another --output"
+            f"{output}: holds the recalls to reuse and would be overwritten; choose another --output"
         )
     try:
         found = any(one["kind"] == "survey" for one in read_records(survey))
@@ -210,30 +219,30 @@ def check_survey(survey: Path, output: Path) -> None:
         found = False
     if not found:
         raise ValueError(
-            f"{survey}: no recalls of efforts; --survey names the records (.jsonl) of an earlier run"
+            f"{survey}: no recalls of efforts; --survey expects the records (.jsonl) of an earlier run"
         )
 
 
-def there(options: argparse.Namespace, work: Path) -> Any:
-    """The server: one that runs, or one that ends with the block."""
-    return given(options) if options.endpoint else server(work / "server")
+def open_server(options: argparse.Namespace, work: Path) -> Any:
+    """Returns the context of a server: a running one, or one that ends with the block."""
+    return running(options) if options.endpoint else server(work / "server")
 
 
 @contextmanager
-def given(options: argparse.Namespace) -> Iterator[Store]:
-    """The server of the command line."""
+def running(options: argparse.Namespace) -> Iterator[Store]:
+    """Yields the server of the command line."""
     yield store_from_environment(options.endpoint, options.bucket)
 
 
 @contextmanager
-def alone_in(work: Path) -> Iterator[None]:
-    """Refuses to work where another run does."""
+def locked(work: Path) -> Iterator[None]:
+    """Locks a work folder; refuses if another run holds the lock."""
     work.mkdir(parents=True, exist_ok=True)
     with open(work / "lock", "w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise ValueError(f"{work}: another run works there, and would spoil both") from None
+            raise ValueError(f"{work}: another run uses this folder") from None
         yield
 
 

@@ -1,10 +1,9 @@
 #!/usr/bin/env python3
-"""Bathyal beside DiskANN in one run: build time, and throughput at equal recall.
+"""Compares Bathyal with DiskANN in one run: build time, and throughput at equal recall.
 
-Both systems build an index of the same data with the same max_degree, search_list, bytes of code and
-threads, and are then searched in turn (A B A B), a process a measurement, past the page cache. Throughput at
-a recall is interpolated between the efforts on either side of it. Needs nothing but Python; see
-bench/README.md.
+Both systems build an index over the same data with the same max_degree, search_list, code bytes and threads.
+Then both are searched in turn (A B A B), one process per measurement, past the page cache. Throughput at a
+recall is interpolated between the two adjacent efforts. Needs only Python; see bench/README.md.
 """
 
 from __future__ import annotations
@@ -26,13 +25,13 @@ ROOT = Path(__file__).resolve().parent.parent
 TARGETS = (0.90, 0.95, 0.99)
 # From the least effort that finds ten neighbours to beyond a recall of 0.99 on the sets of this project.
 SEARCH_LISTS = "10,14,20,28,40,56,80,112,160,224,320,448"
-# A recall of 1 has no logarithm of what is missing; this is as near as 10,000 queries can tell.
+# The logarithm of 1 - recall needs a least value; 10,000 queries cannot resolve a smaller one.
 LEAST_MISSING = 1e-6
 
 
 @dataclass(frozen=True)
 class DataSet:
-    """Files of vectors, of queries and of their exact neighbours under l2."""
+    """Files of vectors, queries and their exact neighbours under l2."""
 
     base: Path
     queries: Path
@@ -41,7 +40,7 @@ class DataSet:
 
 @dataclass(frozen=True)
 class Side:
-    """A system as it is searched."""
+    """A system with its search settings."""
 
     name: str
     system: str
@@ -63,7 +62,7 @@ def main() -> int:
                 sides = choose_sides(options, threads)
                 runs = search_all(options, data, sides, log)
                 report_searches(options, sides, summarise(runs), log)
-    print(f"\nEvery measurement, one JSON object a line: {options.output}")
+    print(f"\nEvery measurement, one JSON object per line: {options.output}")
     return 0
 
 
@@ -93,10 +92,10 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--beam-width", type=int, default=4)
     parser.add_argument("-k", type=int, default=10)
     parser.add_argument(
-        "--saturate", default="true", choices=["true", "false"], help="of DiskANN; see README.md"
+        "--saturate", default="true", choices=["true", "false"], help="option of DiskANN; see README.md"
     )
     parser.add_argument(
-        "--more-sides", action="store_true", help="also one query in flight, and 16 x threads"
+        "--more-sides", action="store_true", help="also measure one query in flight, and 16 x threads"
     )
     parser.add_argument(
         "--reuse", action="store_true", help="search the indexes of an earlier run; no build times"
@@ -110,10 +109,10 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--output", type=Path, help="JSON lines (default: WORK/compare.jsonl)")
     options = parser.parse_args()
     if options.data is None:
-        parser.error("say where the data is: --data FOLDER or BATHYAL_DATA")
+        parser.error("the folder of the data is missing: --data FOLDER or BATHYAL_DATA")
     for program in (options.bathyal, options.diskann):
         if not program.exists():
-            parser.error(f"{program} is not there; `make bench-diskann` builds both systems")
+            parser.error(f"{program}: not found; `make bench-diskann` builds both systems")
     options.output = options.output or options.work / "compare.jsonl"
     return options
 
@@ -123,7 +122,7 @@ def choose_data(options: argparse.Namespace) -> DataSet:
     base = next(folder.glob("base.*bin"), None)
     queries = next(folder.glob("query.*bin"), None)
     if base is None or queries is None:
-        sys.exit(f"{folder}: holds no base.*bin and query.*bin")
+        sys.exit(f"{folder}: base.*bin or query.*bin is missing")
     if options.rows is None:
         return DataSet(base, queries, folder / options.groundtruth)
     name = f"{options.set}-{options.rows}"
@@ -135,7 +134,7 @@ def choose_data(options: argparse.Namespace) -> DataSet:
 
 
 def run(*command: object) -> list[dict]:
-    """Runs a command; returns the JSON objects that it prints, each with the peak memory of the process."""
+    """Runs a command. Returns the JSON objects that it prints, each with the peak memory of the process."""
     words = [str(word) for word in command]
     started = time.monotonic()
     process = subprocess.Popen(words, stdout=subprocess.PIPE)
@@ -146,14 +145,14 @@ def run(*command: object) -> list[dict]:
         sys.exit(f"failed with {process.returncode}: {' '.join(words)}")
     objects = [json.loads(line) for line in json_lines(answer)]
     for one in objects:
-        # As the system sees it, for both in the same way.
+        # From the operating system, so that both systems are measured alike.
         one["peak_rss_bytes"] = usage.ru_maxrss * 1024
         one["process_seconds"] = time.monotonic() - started
     return objects
 
 
 def json_lines(answer: str) -> list[str]:
-    """One object a line, or a single object over many lines."""
+    """Splits the output: one object per line, or a single object over many lines."""
     lines = [line for line in answer.splitlines() if line.startswith("{")]
     return [answer] if lines == ["{"] else [line for line in lines if line.endswith("}")]
 
@@ -190,8 +189,8 @@ def build_all(options: argparse.Namespace, data: DataSet, log) -> dict[str, list
 def choose_sides(options: argparse.Namespace, threads: int) -> list[Side]:
     sides = [Side("Bathyal", "bathyal", threads), Side("DiskANN", "diskann", threads)]
     if options.more_sides:
-        # What the difference is made of: DiskANN waits for each hop of one query a thread.
-        sides.append(Side("Bathyal, 1 in flight a thread", "bathyal", threads, in_flight=1))
+        # These explain the difference: each thread of DiskANN waits for every hop of its only query.
+        sides.append(Side("Bathyal, 1 in flight per thread", "bathyal", threads, in_flight=1))
         sides.append(Side(f"DiskANN, {16 * threads} threads", "diskann", 16 * threads))
     return sides
 
@@ -212,7 +211,7 @@ def search_all(options: argparse.Namespace, data: DataSet, sides: list[Side], lo
 
 def search(options: argparse.Namespace, data: DataSet, side: Side, effort: int) -> dict:
     folder = index_folder(options, side.system)
-    # Both read the graph past the page cache; this keeps the rest as cold for one as for the other.
+    # Both read the graph past the page cache. This makes the other files cold for both as well.
     forget(path for path in folder.iterdir() if path.is_file())
     settings = ["-k", options.k, "--search-list", effort, "--threads", side.threads]
     settings += ["--beam-width", options.beam_width, "--groundtruth", data.groundtruth]
@@ -235,7 +234,7 @@ def forget(paths) -> None:
 
 
 def summarise(runs: list[dict]) -> dict[str, list[dict]]:
-    """For each side, by rising effort: the medians over the repeats."""
+    """Returns the medians over the repeats for each side, by increasing effort."""
     groups: dict[tuple[str, int], list[dict]] = {}
     for one in runs:
         groups.setdefault((one["side"], one["search_list"]), []).append(one)
@@ -256,10 +255,10 @@ def median(group: list[dict], key: str) -> float:
 
 
 def at_recall(sweep: list[dict], target: float) -> dict | None:
-    """The figures at a recall: logarithms interpolated over the logarithm of what is missing.
+    """Returns the figures at a recall: their logarithms, interpolated over the logarithm of 1 - recall.
 
-    None where the sweep does not reach it. A sweep that begins above it counts with its first point: less
-    effort than k candidates there is not.
+    Returns None if the sweep does not reach the recall. A sweep that begins above it counts with its first
+    point, since there is no effort below k candidates.
     """
     if sweep[0]["recall"] >= target:
         return sweep[0]
@@ -288,7 +287,7 @@ def report_builds(builds: dict[str, list[dict]]) -> None:
         columns = f"{sizes[0] / 1e6:.0f} MB | {sizes[1] / 1e6:.1f} MB | {sizes[2]:.2f}"
         print(f"| {system} | {seconds[system]:.1f} | {columns} |")
     stages = ", ".join(f"{name} {spent:.1f}" for name, spent in builds["bathyal"][0].get("stage_seconds", []))
-    print(f"\nBathyal's seconds by stage, the first time: {stages}.")
+    print(f"\nBathyal's seconds by stage, in the first build: {stages}.")
     print(f"\nDiskANN's build takes {seconds['diskann'] / seconds['bathyal']:.2f} times Bathyal's.")
 
 
@@ -309,7 +308,7 @@ def report_searches(
             costs = f"{found['mean_us']:.0f} us | {found['p99_us']:.0f} us | {found['reads_per_query']:.1f}"
             costs += f" | {found['peak_rss_bytes'] / 1e6:.0f} MB"
             start = f"| {target:.2f} | {side.name} | {found['search_list']:.0f} | {found['qps']:.0f}"
-            # Where even the least effort finds more than was asked for, both are not at one recall.
+            # If even the least effort exceeds the recall, the systems are not compared at equal recall.
             above = "" if found["recall"] <= target else f" (recall {found['recall']:.3f})"
             print(f"{start}{above} | {ratio:.2f} | {costs} |")
             summary = {"kind": "summary", "target": target, "side": side.name, "threads": side.threads}
@@ -332,7 +331,7 @@ def machine() -> dict:
                 (line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), model
             )
     except OSError:
-        pass  # No such file outside Linux; the name is a remark only.
+        pass  # No such file outside Linux. The name is only informative.
     git = subprocess.run(["git", "-C", ROOT, "rev-parse", "--short", "HEAD"], capture_output=True, text=True)
     return {
         "cpu": model,

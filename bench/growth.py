@@ -1,8 +1,8 @@
-"""What growth costs: sets of 10^5 to 10^8 vectors made, built, opened and searched, a line of records a step.
+"""Measures growth: makes sets of 10^5 to 10^8 vectors, builds, opens and searches indexes, and records each
+step.
 
-Killed at any time, the same command goes on where it was: a step that stands in the records is not done again,
-and a build that was killed continues by its own journal. `--report` writes the report from the records alone. See
-bench/README.md.
+If it is killed, the same command continues: recorded steps are not repeated, and a killed build continues
+from its journal. `--report` writes the report from the records alone. See bench/README.md.
 """
 
 import argparse
@@ -21,45 +21,45 @@ from pathlib import Path
 import growth_report
 
 ROOT = Path(__file__).resolve().parent.parent
-# Of another folder where programs are compiled while others are measured.
+# Set BATHYAL_PROGRAMS to another folder to compile programs while others are measured.
 PROGRAMS = Path(os.environ.get("BATHYAL_PROGRAMS", ROOT / "target" / "release"))
 RECALLS = (0.90, 0.95)
 K = 10
-# Neighbours that say how hard a set is, as many as its README counts.
+# Neighbours for the hardness of a set, as many as in its README.
 HARDNESS_K = 100
-# Vectors and queries that the mean distance is taken of.
+# Vectors and queries in the sample for the mean distance.
 SAMPLED = (500, 50)
-# Neighbours of a vector that blends are made of, besides itself.
+# Neighbours that are blended with each vector.
 BLENDED = 32
-# Repeats of a search, each in a process of its own: the first opens an index that the system has not cached.
+# Repeats of a search, each in its own process. The first opens an index that the system has not cached.
 REPEATS = 3
-# The largest set that a family is built of unless it is named: a graph of more is hours on two cores, and flat
-# indexes read everything.
+# The default largest set of a family. A larger graph takes hours on two cores, and flat indexes read
+# everything.
 LARGEST = {"cluster": 10**8, "spann": 10**7, "flat": 10**7, "graph": 10**6}
-# Share of the memory that is free that an index searched in memory may take: others use the machine, too.
+# Share of the available memory that an index searched in memory may take, since other programs need some.
 DRAM_SHARE = 0.6
-# Share of the codes that is left on the device where not all are to fit in memory.
+# Share of the codes that stays on the device if not all codes are to fit in memory.
 SPILLED_SHARE = 0.5
-# What buffers take more where they hold codes, too.
+# Additional bytes of buffers that also hold codes.
 SPILLED_ROOM = 1 << 20
-# Recalls that are asked for, one after the other, until the last of `RECALLS` is found: calibration with vectors
-# of a made set promises less of real queries.
-ASKED = (0.90, 0.93, 0.95, 0.965, 0.975, 0.98, 0.985, 0.99, 0.995, 0.999)
+# Recalls to request, one after the other, until the last of `RECALLS` is reached. Calibration with vectors of
+# a synthetic set underestimates the effort for real queries.
+REQUESTED = (0.90, 0.93, 0.95, 0.965, 0.975, 0.98, 0.985, 0.99, 0.995, 0.999)
 
 
 class Records:
-    """Finished steps, a JSON line each."""
+    """Finished steps, one JSON line each."""
 
     def __init__(self, path):
         self.path = path
         text = path.read_text(encoding="utf-8") if path.exists() else ""
-        # A line that a kill has cut is no finished step, and the next one begins after it.
+        # An incomplete line is not a finished step; the next step starts on a new line.
         self.cut = bool(text) and not text.endswith("\n")
         lines = text.splitlines()
         self.steps = {one["step"]: one for one in map(parsed, lines) if one}
 
     def once(self, step, work):
-        """The figures of a step, which `work` finds unless they are there."""
+        """Returns the figures of a step; calls `work` unless they are recorded."""
         if step not in self.steps:
             print(f"{time.strftime('%H:%M:%S')} {step}", file=sys.stderr, flush=True)
             figures = {"step": step, "load": round(os.getloadavg()[0], 2), **work()}
@@ -80,17 +80,17 @@ def parsed(line):
 
 
 def run(program, *arguments):
-    """Runs a program of the project; its JSON object, if it prints one, and the processor seconds that it took."""
+    """Runs a program of the project. Returns its JSON object, if it prints one, with the processor seconds."""
     command = [str(PROGRAMS / program), *map(str, arguments)]
     print("+", " ".join(command), file=sys.stderr, flush=True)
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     ran = subprocess.run(command, stdout=subprocess.PIPE, check=True)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     spent = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    told = json.loads(ran.stdout) if ran.stdout.startswith(b"{") else {}
-    # Records are kept, and where this machine has its files is nothing to keep.
-    told = {key: figure for key, figure in told.items() if key not in ("index", "output")}
-    return {**told, "processor_seconds": spent}
+    printed = json.loads(ran.stdout) if ran.stdout.startswith(b"{") else {}
+    # Records are kept in the repository, so paths of this machine are removed.
+    printed = {key: figure for key, figure in printed.items() if key not in ("index", "output")}
+    return {**printed, "processor_seconds": spent}
 
 
 def header(path):
@@ -99,7 +99,7 @@ def header(path):
 
 
 def choose_queries(source, target, wanted):
-    """Writes queries that lie evenly over a u8bin file to another."""
+    """Writes queries, evenly spaced in a u8bin file, to another file."""
     count, dim = header(source)
     wanted = min(wanted, count)
     with source.open("rb") as file:
@@ -110,8 +110,10 @@ def choose_queries(source, target, wanted):
 
 
 def hardness(base, queries, truth):
-    """How hard a set is for its queries: LID by maximum likelihood over the true neighbours, and relative contrast,
-    the mean distance by the mean distance of the nearest neighbour (distances, not squares)."""
+    """Returns the hardness of a set for its queries: LID by maximum likelihood over the true neighbours, and
+    relative contrast, the mean distance divided by the mean distance of the nearest neighbour (distances, not
+    squares).
+    """
     content = truth.read_bytes()
     count, k = struct.unpack_from("<II", content)
     squares = struct.unpack_from(f"<{count * k}f", content, 8 + 4 * count * k)
@@ -124,7 +126,7 @@ def hardness(base, queries, truth):
             lids.append(-len(logarithms) / sum(logarithms))
     (vectors, dim), drawn = header(base), random.Random(0)
     with queries.open("rb") as file:
-        asked = [
+        sampled = [
             file.seek(8 + dim * (at * count // SAMPLED[1])) and file.read(dim) for at in range(SAMPLED[1])
         ]
     total = 0.0
@@ -132,7 +134,7 @@ def hardness(base, queries, truth):
         for _ in range(SAMPLED[0]):
             file.seek(8 + dim * drawn.randrange(vectors))
             vector = file.read(dim)
-            total += sum(math.dist(vector, query) for query in asked)
+            total += sum(math.dist(vector, query) for query in sampled)
     mean, nearest = total / (SAMPLED[0] * SAMPLED[1]), sum(row[0] for row in rows) / count
     farthest = sum(row[-1] for row in rows) / count
     return {
@@ -147,7 +149,7 @@ def hardness(base, queries, truth):
 
 
 def make(arguments, records, name, count):
-    """Makes a set of `count` vectors; its path."""
+    """Makes a set of `count` vectors, and returns its path."""
     source, work = arguments.data / "sift-a" / "base.u8bin", arguments.work
     if name == "real":
         return source
@@ -168,15 +170,15 @@ def make(arguments, records, name, count):
 
 
 def neighbours(records, source, work):
-    """Near neighbours of all vectors of the real set, found by an index of it."""
+    """Finds near neighbours of all vectors of the real set with an index, and returns the path of the file."""
     index, near = work / "source.index", work / "neighbours.ibin"
 
     def find():
         run("bathyal", "build", source, index, "--metric", "l2", "--overwrite", "--json")
-        found = ["-k", BLENDED + 1, "--recall", 0.95, "--tier", "dram", "--output", near]
-        told = run("bathyal", "search", index, source, *found, "--json")
+        options = ["-k", BLENDED + 1, "--recall", 0.95, "--tier", "dram", "--output", near]
+        figures = run("bathyal", "search", index, source, *options, "--json")
         shutil.rmtree(index)
-        return told
+        return figures
 
     if not near.exists():
         records.steps.pop("neighbours", None)
@@ -184,8 +186,8 @@ def neighbours(records, source, work):
     return near
 
 
-def prove(arguments, records, name, count, base, queries):
-    """Finds the true neighbours and how hard the set is; the path of the neighbours."""
+def find_truth(arguments, records, name, count, base, queries):
+    """Finds the true neighbours and the hardness of the set, and returns the path of the neighbours."""
     truth = arguments.work / f"truth-{name}-{count}.ibin"
 
     def find():
@@ -199,17 +201,17 @@ def prove(arguments, records, name, count, base, queries):
 
 
 def build(arguments, records, place, base, index):
-    """Builds an index of a family, or goes on with a build that was killed."""
+    """Builds an index of a family, or continues a killed build."""
     family = place.rsplit("/", 1)[1]
 
     def work():
-        # A build that goes on counts the seconds of the one before, but not what its processors did.
+        # A continued build counts the seconds of the killed process, but not its processor time.
         begun = any(index.parent.glob(f"{index.name}.building*"))
-        told = run(
+        figures = run(
             "bathyal", "build", base, index, "--metric", "l2", "--family", family, "--memory", arguments.memory,
             "--overwrite", "--json", "--progress",
         )  # fmt: skip
-        return {**told, "continued": begun}
+        return {**figures, "continued": begun}
 
     if f"build/{place}" in records.steps and not index.exists():
         records.steps.pop(f"build/{place}")
@@ -217,19 +219,19 @@ def build(arguments, records, place, base, index):
 
 
 def fits(built):
-    """Whether an index can be searched in memory."""
+    """Returns whether an index can be searched in memory."""
     lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
     available = next(int(line.split()[1]) << 10 for line in lines if line.startswith("MemAvailable"))
     return built["index_bytes"] < DRAM_SHARE * available
 
 
 def searched(records, place):
-    """Whether all that is wanted of an index is in the records."""
+    """Returns whether the records have all measurements of an index."""
     return f"done/{place}" in records.steps
 
 
 def forget(index):
-    """Asks the system to drop what it has cached of an index's files."""
+    """Asks the system to drop the files of an index from its cache."""
     for path in index.rglob("*"):
         if path.is_file():
             with path.open("rb") as file:
@@ -237,7 +239,9 @@ def forget(index):
 
 
 def search(index, queries, truth, recall, where):
-    """Searches for a recall with one thread, a process a repeat: the run of the median processor time."""
+    """Searches at a recall with one thread, one process per repeat. Returns the run with the median processor
+    time.
+    """
     effort = ["-k", K, "--recall", recall, "--groundtruth", truth, "--threads", 1, "--warm", "--phases"]
     forget(index)
     runs = [run("bathyal", "search", index, queries, *effort, *where, "--json") for _ in range(REPEATS)]
@@ -248,16 +252,18 @@ def search(index, queries, truth, recall, where):
 
 
 def reach(index, queries, truth, where):
-    """What it takes to find the last of `RECALLS`: between the recalls asked for that lie around it."""
+    """Returns the cost of reaching the last of `RECALLS`, interpolated between the two adjacent requested
+    recalls.
+    """
     wanted, below = RECALLS[-1], None
-    for asked in ASKED:
-        effort = ["-k", K, "--recall", asked, "--groundtruth", truth, "--threads", 1, "--warm"]
+    for requested in REQUESTED:
+        effort = ["-k", K, "--recall", requested, "--groundtruth", truth, "--threads", 1, "--warm"]
         above = run("bathyal", "search", index, queries, *effort, *where, "--json")
         if above["recall"] >= wanted:
             break
         below = above
     else:
-        return {"left_out": f"not found; {above['recall']:.3f} at most"}
+        return {"left_out": f"not reached; {above['recall']:.3f} at most"}
     keys = (
         "processor_us_per_query",
         "reads_per_query",
@@ -271,7 +277,7 @@ def reach(index, queries, truth, where):
 
 
 def measure(records, place, index, built, queries, truth):
-    """Searches an index where it lies, in memory, and with half of its codes on the device."""
+    """Searches an index from its file, in memory, and with half of its codes on the device."""
     for recall in RECALLS:
         one = records.once(
             f"search/{place}/file/{recall}",
@@ -284,7 +290,7 @@ def measure(records, place, index, built, queries, truth):
 
             def work(recall=recall, tier=tier, where=where):
                 if tier == "dram" and not fits(built):
-                    return {"left_out": "does not fit into the memory that is free"}
+                    return {"left_out": "does not fit into the available memory"}
                 return search(index, queries, truth, recall, where)
 
             if tier == "dram" or codes:
@@ -311,7 +317,7 @@ def work_through(arguments, records):
             if not left:
                 continue
             base = make(arguments, records, name, count)
-            truth = prove(arguments, records, name, count, base, queries)
+            truth = find_truth(arguments, records, name, count, base, queries)
             for family in left:
                 place = f"{name}/{count}/{family}"
                 index = arguments.work / f"{name}-{count}.{family}"
@@ -324,18 +330,18 @@ def work_through(arguments, records):
 
 
 def size(text):
-    """A number of vectors, such as 1e6; a ValueError otherwise."""
+    """Parses a number of vectors, such as 1e6."""
     count = round(float(text))
     if count < 1 or abs(count - float(text)) > 1e-6:
-        raise argparse.ArgumentTypeError(f"'{text}' is no number of vectors, such as 1e6")
+        raise argparse.ArgumentTypeError(f"'{text}': expected a number of vectors, such as 1e6")
     return count
 
 
 def limit(text):
-    """FAMILY=SIZE."""
+    """Parses FAMILY=SIZE."""
     family, _, count = text.partition("=")
     if family not in LARGEST:
-        raise argparse.ArgumentTypeError(f"'{family}' is no family: {', '.join(LARGEST)}")
+        raise argparse.ArgumentTypeError(f"'{family}': expected one of {', '.join(LARGEST)}")
     return family, size(count)
 
 
@@ -346,7 +352,7 @@ def comma_separated(one):
 def one_of(*names):
     def chosen(text):
         if text not in names:
-            raise argparse.ArgumentTypeError(f"'{text}' is none of {', '.join(names)}")
+            raise argparse.ArgumentTypeError(f"'{text}': expected one of {', '.join(names)}")
         return text
 
     return comma_separated(chosen)
@@ -361,9 +367,9 @@ def parse():
     parser.add_argument("--sets", type=sets, default=["real", "blended", "perturbed"])
     parser.add_argument("--families", type=one_of(*LARGEST), default=list(LARGEST))
     parser.add_argument("--largest", type=limit, action="append", default=[], metavar="FAMILY=SIZE")
-    parser.add_argument("--memory", default="6GB", help="what a build may take")
+    parser.add_argument("--memory", default="6GB", help="memory limit of a build")
     parser.add_argument("--queries", type=int, default=1000)
-    parser.add_argument("--keep", action="store_true", help="keep sets and indexes that were measured")
+    parser.add_argument("--keep", action="store_true", help="keep measured sets and indexes")
     parser.add_argument("--work", type=Path, default=ROOT / "bench" / ".work" / "growth")
     parser.add_argument("--records", type=Path, help="[default: WORK/growth.jsonl]")
     parser.add_argument("--report", type=Path, metavar="FILE", help="write the report and measure nothing")
@@ -371,7 +377,7 @@ def parse():
     arguments.largest = dict(arguments.largest)
     arguments.records = arguments.records or arguments.work / "growth.jsonl"
     if not arguments.report and arguments.data is None:
-        parser.error("say with --data or BATHYAL_DATA which folder holds sift-a")
+        parser.error("the folder of sift-a is missing: --data or BATHYAL_DATA")
     return arguments
 
 

@@ -1,14 +1,14 @@
-"""The report of what growth costs: tables and fitted exponents, from records alone."""
+"""The report on growth: tables and fitted exponents, from records alone."""
 
 import math
 
 SETS = {
     "real": "the million real vectors",
-    "blended": "blends of near vectors, which are no near copies (`bench/suites/src/blend.rs`)",
-    "perturbed": "the million again and again, each component moved by up to 3 (`bench/suites/src/perturb.rs`)",
+    "blended": "blends of near vectors, which are not near copies (`bench/suites/src/blend.rs`)",
+    "perturbed": "copies of the million, each component changed by up to 3 (`bench/suites/src/perturb.rs`)",
 }
 PHASES = ("navigate", "scan", "read", "rerank")
-# What is fitted of a build and of a search: a title, and the figure of a record.
+# Fitted figures of builds and of searches: a title, and the figure of a record.
 BUILT = {
     "build, seconds": lambda one: one["build_seconds"],
     "build, processor seconds": lambda one: None if one["continued"] else one["processor_seconds"],
@@ -16,9 +16,9 @@ BUILT = {
     "index, bytes": lambda one: one["index_bytes"],
 }
 SEARCHED = {
-    "processor time of a query": lambda one: one["processor_us_per_query"],
+    "processor time per query": lambda one: one["processor_us_per_query"],
     **{
-        f"of it {phase}": lambda one, phase=phase: (one["phase_us_per_query"] or {}).get(phase)
+        f"of which {phase}": lambda one, phase=phase: (one["phase_us_per_query"] or {}).get(phase)
         for phase in PHASES
         if phase != "read"
     },
@@ -32,8 +32,9 @@ SEARCHED = {
 
 
 def fitted(points):
-    """The exponent b of figure = a n^b that fits `points` (n, figure) best by the squares of the logarithms, and
-    the largest factor that a point is off; None where fewer than two are above zero."""
+    """Fits figure = a n^b to `points` (n, figure) by least squares of the logarithms. Returns the exponent b
+    and the largest factor between a point and the fit, or None if fewer than two figures are above zero.
+    """
     logs = [(math.log(n), math.log(figure)) for n, figure in points if figure and figure > 0]
     if len(logs) < 2:
         return None
@@ -49,9 +50,9 @@ def power(count):
 
 
 def amount(byte_count):
-    for unit, bytes_a_unit in (("GB", 1e9), ("MB", 1e6), ("KB", 1e3)):
-        if byte_count >= bytes_a_unit:
-            return f"{byte_count / bytes_a_unit:.3g} {unit}"
+    for unit, bytes_per_unit in (("GB", 1e9), ("MB", 1e6), ("KB", 1e3)):
+        if byte_count >= bytes_per_unit:
+            return f"{byte_count / bytes_per_unit:.3g} {unit}"
     return f"{byte_count:.0f} B"
 
 
@@ -65,7 +66,7 @@ def table(titles, rows):
 
 
 class Findings:
-    """Records by kind and place: `SET/N/FAMILY` of builds, with `/TIER/RECALL` of searches."""
+    """Records by kind and place: `SET/N/FAMILY` for builds, with `/TIER/RECALL` for searches."""
 
     def __init__(self, steps):
         self.kinds = {}
@@ -74,12 +75,12 @@ class Findings:
             self.kinds.setdefault(kind, {})[tuple(place.split("/"))] = one
 
     def of(self, kind):
-        """Places and records of a kind, by set, family and rising size."""
+        """Returns places and records of a kind, sorted by set, family and increasing size."""
         found = self.kinds.get(kind, {}).items()
         return sorted(found, key=lambda item: (order(item[0][0]), item[0][2:], int(item[0][1])))
 
     def series(self, kind):
-        """Records that differ in size alone: (set, family, ...) with [(n, record)]."""
+        """Returns records that differ only in size: (set, family, ...) with [(n, record)]."""
         found = {}
         for (name, count, *rest), one in self.of(kind):
             if "left_out" not in one:
@@ -113,13 +114,13 @@ def hardness(findings):
 
 def builds(findings):
     titles = [
-        "set, family", "vectors", "seconds", "processor s", "s a million", "peak memory", "index", "index / data",
+        "set, family", "vectors", "seconds", "processor s", "s per million", "peak memory", "index", "index / data",
         "stages",
     ]  # fmt: skip
     rows = []
     for (name, count, family), one in findings.of("build"):
         stages = ", ".join(
-            f"{stage} {seconds:.3g}" for stage, seconds in joined(one.get("stage_seconds", []))
+            f"{stage} {seconds:.3g}" for stage, seconds in summed(one.get("stage_seconds", []))
         )
         seconds = one["build_seconds"]
         processor = f"{number(one['processor_seconds'])}{'*' if one['continued'] else ''}"
@@ -131,22 +132,22 @@ def builds(findings):
     return table(titles, rows)
 
 
-def joined(stages):
-    """Seconds by stage, where a stage of every part stands for itself."""
+def summed(stages):
+    """Returns seconds by stage; a stage that occurs several times is summed."""
     found = {}
     for stage, seconds in stages:
         found[stage] = found.get(stage, 0.0) + seconds
     return found.items()
 
 
-def searches(findings, family, asked):
+def searches(findings, family, requested):
     titles = [
         "set, tier", "vectors", "found", "processor us", *PHASES[:2], PHASES[3], "reads", "rounds", "KB",
         "codes scored", "list", "p50 us", "memory", "open s, cold", "warm",
     ]  # fmt: skip
     rows = []
     for (name, count, of, tier, recall), one in findings.of("search"):
-        if of != family or recall != asked:
+        if of != family or recall != requested:
             continue
         place = [f"{name}, {tier}", power(int(count))]
         if "left_out" in one:
@@ -174,7 +175,7 @@ def states(findings):
 
 
 def exponents(findings, kind, figures):
-    titles = ["of what", "sizes", *figures]
+    titles = ["series", "sizes", *figures]
     rows = []
     for series, records in findings.series(kind).items():
         fits = [fitted([(n, figure(one)) for n, one in records]) for figure in figures.values()]
@@ -187,8 +188,8 @@ def exponents(findings, kind, figures):
 
 
 def reached(findings):
-    """What it takes to find a recall, whatever has to be asked for."""
-    titles = ["set, family, tier", "vectors", "asked", "processor us", "reads", "codes scored", "list"]
+    """Returns the table of the cost of reaching a recall, with the requested recalls."""
+    titles = ["set, family, tier", "vectors", "requested", "processor us", "reads", "codes scored", "list"]
     keys = ("processor_us_per_query", "reads_per_query", "code_distances_per_query", "search_list")
     rows = []
     for (name, count, family, tier, recall), one in findings.of("reach"):
@@ -196,14 +197,14 @@ def reached(findings):
         if "left_out" in one:
             rows.append([*place, one["left_out"], "", "", "", ""])
             continue
-        asked = " to ".join(str(recall) for recall in one["asked"] if recall)
-        rows.append([*place, asked, *[number(one[key]) for key in keys]])
+        requested = " to ".join(str(recall) for recall in one["asked"] if recall)
+        rows.append([*place, requested, *[number(one[key]) for key in keys]])
     return table(titles, rows)
 
 
 def growth(findings, kind):
-    """From a million to the largest: processor time and reads of the cluster family, by what they grow."""
-    titles = ["of what", "from", "to", "processor time", "reads", "state of a query"]
+    """Returns the table of growth from a million vectors to the largest set, for the cluster family."""
+    titles = ["series", "from", "to", "processor time", "reads", "state of a query"]
     rows = []
     for series, records in findings.series(kind).items():
         records = [(n, one) for n, one in records if n >= 10**6]
@@ -217,45 +218,46 @@ def growth(findings, kind):
 
 
 def report(steps):
-    """The report in markdown."""
+    """Makes the report in markdown."""
     findings = Findings(steps)
     families = sorted({place[2] for place in findings.kinds.get("search", {})})
     recalls = sorted({place[4] for place in findings.kinds.get("search", {})})
     loads = [one["load"] for one in steps.values() if "load" in one]
     parts = [
-        "# What growth costs\n",
-        "`make bench-growth` makes this page from its records. Sets of SIFT descriptors, 128 x u8:\n",
+        "# Growth\n",
+        "`make bench-growth` generates this page from its records. Sets of SIFT descriptors, 128 x u8:\n",
         "\n".join(f"* *{name}*: {about}" for name, about in SETS.items()) + "\n",
-        f"The load of the machine was {min(loads, default=0):.1f} to {max(loads, default=0):.1f} when the steps"
-        " began: where it is above the number of processors, seconds are those of a machine that did other things"
-        " meanwhile; processor seconds, reads and bytes hardly depend on that.\n",
-        "## How hard the sets are\n",
+        f"The load of the machine was {min(loads, default=0):.1f} to {max(loads, default=0):.1f} at the start of"
+        " the steps. If it exceeds the number of processors, other programs slowed the measurements in seconds;"
+        " processor seconds, reads and bytes hardly depend on the load.\n",
+        "## Hardness of the sets\n",
         hardness(findings),
         "## Building\n",
         builds(findings),
-        "\\* of the last process alone: the build was killed and went on.\n",
-        "Exponents b of a n^b, fitted to the logarithms, and the largest factor that a point is off:\n",
+        "\\* of the last process only: the build was killed and continued.\n",
+        "Exponents b of a n^b, fitted to the logarithms, with the largest factor between a point and the fit:\n",
         exponents(findings, "build", BUILT),
     ]
     for family in families:
         for recall in recalls:
             parts += [f"## Searching {family} at recall {recall}\n", searches(findings, family, recall)]
     parts += [
-        "One thread, k = 10, medians of three processes by processor time; phases are processor time, what it"
-        " takes to ask the device and to wait left out. Cold: the first process, after the system was asked to drop"
-        " the index's files from its cache.\n",
-        "## How searches grow\n",
+        "One thread, k = 10, medians of three processes by processor time. Phases are processor time, without"
+        " requests to the device and waits. Cold: the first process, after the system was asked to drop the"
+        " index's files from its cache.\n",
+        "## Growth of searches\n",
         exponents(findings, "search", SEARCHED),
-        "The cluster family from a million on, at the recall asked for:\n",
+        "The cluster family from a million vectors on, at the requested recall:\n",
         growth(findings, "search"),
-        "## At the recall found\n",
-        "Made sets are calibrated with vectors of their own, and real queries find less than was asked for. What it"
-        " takes to find 0.95, between the two recalls asked for that lie around it:\n",
+        "## At the measured recall\n",
+        "Synthetic sets are calibrated with vectors of their own, so real queries find less than requested. The"
+        " cost of reaching 0.95, interpolated between the two adjacent requested recalls:\n",
         reached(findings),
-        "The cluster family from a million on:\n",
+        "The cluster family from a million vectors on:\n",
         growth(findings, "reach"),
         "## State of a query\n",
         states(findings),
-        "Planned is what the index counts on, measured what the allocator saw of 31 more queries at once, of each.",
+        "Planned is the index's own estimate. Measured is what the allocator counted for 31 more concurrent"
+        " queries, per query.",
     ]
     return "\n".join(part.rstrip("\n") + "\n" for part in parts if part).rstrip("\n") + "\n"

@@ -1,7 +1,8 @@
-"""Builds one set within a memory cap and without one, and compares what came out.
+"""Builds an index of one set with and without a memory cap, and compares the two.
 
-The set is made from sift-a by a documented perturbation (bench/suites/src/perturb.rs) and kept in bench/.work. Both
-indexes are searched with the same effort: the same candidate list and the same probes follow from it.
+The set is made from sift-a by a documented perturbation (bench/suites/src/perturb.rs) and kept in
+bench/.work. Both indexes are searched with the same effort, which determines the candidate list and the
+probes.
 """
 
 import argparse
@@ -13,13 +14,13 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-# Of another folder where programs are compiled while others are measured.
+# Set BATHYAL_PROGRAMS to another folder to compile programs while others are measured.
 PROGRAMS = Path(os.environ.get("BATHYAL_PROGRAMS", ROOT / "target" / "release"))
 QUERIES = 1000
 
 
 def run(program, *arguments):
-    """Runs a program of the project; its one JSON object, if it prints one."""
+    """Runs a program of the project. Returns its JSON object, if it prints one."""
     command = [str(PROGRAMS / program), *map(str, arguments)]
     print("+", " ".join(command), file=sys.stderr, flush=True)
     ran = subprocess.run(command, stdout=subprocess.PIPE, check=True)
@@ -40,7 +41,7 @@ def main():
     parser.add_argument("--data", type=Path, default=data, required=data is None, help="folder of sift-a")
     parser.add_argument("--copies", type=int, default=10, help="copies of each of the million vectors")
     parser.add_argument("--family", default="cluster", choices=["cluster", "graph", "spann"])
-    parser.add_argument("--memory", default="2GB", help="the cap")
+    parser.add_argument("--memory", default="2GB", help="memory cap")
     parser.add_argument("--lists", type=int, nargs="+", default=[20, 40, 80], help="candidate lists")
     parser.add_argument("--work", type=Path, default=ROOT / "bench" / ".work" / "out-of-core")
     arguments = parser.parse_args()
@@ -54,7 +55,7 @@ def main():
         first_queries(sift / "query.u8bin", queries)
         run("bathyal", "groundtruth", base, queries, truth, "-k", 10, "--json")
 
-    print(f"{base.name}: vectors perturbed, not a real set of this size\n")
+    print(f"{base.name}: perturbed vectors, not a real set of this size\n")
     rows = []
     for name, cap in [("capped", ["--memory", arguments.memory]), ("uncapped", [])]:
         index = work / f"{arguments.family}-{name}"
@@ -69,7 +70,9 @@ def main():
             found = run("bathyal", "search", index, queries, *effort, "--json")
             codes = found["code_distances_per_query"]
             rows.append((search_list, name, found["recall"], found["reads_per_query"], codes))
-    print("\n| candidate list | build | recall@10 | reads a query | codes a query |\n|---|---|---|---|---|")
+    print(
+        "\n| candidate list | build | recall@10 | reads per query | codes per query |\n|---|---|---|---|---|"
+    )
     for search_list, name, recall, reads, codes in sorted(rows):
         print(f"| {search_list} | {name} | {recall:.4f} | {reads:.1f} | {codes:.0f} |")
 

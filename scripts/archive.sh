@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Packs the command, its licence and the changes into an archive with a checksum beside it:
+# Packs the command, its licence and the changelog into an archive, and writes a checksum file:
 #   scripts/archive.sh target/release/bathyal x86_64-unknown-linux-gnu dist
 set -euo pipefail
 binary=$1 target=$2 out=$3
 here=$(cd "$(dirname "$0")/.." && pwd)
 
-[ -f "$binary" ] || { echo "$binary: there is no such file; cargo build --release -p bathyal-cli makes it" >&2; exit 1; }
+[ -f "$binary" ] || { echo "$binary: not found; build it with cargo build --release -p bathyal-cli" >&2; exit 1; }
 version=$(sed -n '/^\[workspace\.package\]/,/^\[/s/^version = "\(.*\)"/\1/p' "$here/Cargo.toml")
 name=bathyal-$version-$target
 work=$(mktemp -d)
@@ -13,7 +13,7 @@ trap 'rm -rf "$work"' EXIT
 mkdir -p "$out" "$work/$name"
 cp "$binary" "$here/LICENSE" "$here/README.md" "$here/CHANGELOG.md" "$work/$name/"
 tar -C "$work" -czf "$out/$name.tar.gz" "$name"
-# Not every system has sha256sum.
+# macOS has shasum in place of sha256sum.
 cd "$out"
 if command -v sha256sum >/dev/null; then
     sha256sum "$name.tar.gz"

@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""Measures a graphics card beside the processor, and cuVS beside both, on one machine.
+"""Compares searches and builds on a graphics card, on the processor and with cuVS, on one machine.
 
 usage: bench_gpu.py --base FILE --query FILE --groundtruth FILE.ibin [--work FOLDER] [--stages search,report]
 
-Stages, each alone, in this order: `index` builds what is not there yet, `search` searches on each device, `cuvs`
-searches with cuVS where `pip install cuvs-cu12` has put it, `commands` times commands as a whole, `report` compares
-throughput and memory at equal recall. A stage takes at most so many minutes; each measurement is made five times,
-written to records.jsonl at once, and not made again, so that a run that was stopped goes on.
+Stages run in this order: `index` builds missing indexes, `search` searches on each device, `cuvs` searches
+with cuVS if it is installed (`pip install cuvs-cu12`), `commands` times whole commands, `report` compares
+throughput and memory at equal recall. `--minutes` limits each stage. Each measurement is made five times and
+written to records.jsonl at once, so a stopped run continues.
 
-What is measured stands in tables below: INDEXES, COMMANDS, SEARCHES, PEERS. A further row is a further line.
+The tables INDEXES, COMMANDS, SEARCHES and PEERS list the measurements. Add a row to measure more.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ from typing import Any
 import bench_gpu_report
 from bench_gpu_report import REPEATS, Cell, Records
 
-# Queries under way at once, or of a call of cuVS.
+# Concurrent queries; for cuVS, queries per call.
 BATCHES = (64, 256, 1024, 4096)
-# Recalls that Bathyal is asked for; cuVS has efforts instead.
+# Requested recalls of Bathyal; cuVS has efforts instead.
 RECALLS = ("0.85", "0.9", "0.95", "0.99")
 
-# How indexes are built, by folder.
+# Build options of the indexes, by folder.
 INDEXES = {
     "cluster": ("--family", "cluster"),
     "graph": ("--family", "graph", "--layout", "padded"),
     "pages": ("--family", "graph", "--layout", "page_local"),
 }
-# Commands that are timed as a whole, from start to end; {new} is a path that is not there.
+# Commands that are timed as a whole; {new} is a path that does not exist.
 COMMANDS = {
     "ground truth, processor": ("groundtruth", "{base}", "{query}", "{new}.ibin", "-k", "10"),
     "ground truth, card": ("groundtruth", "{base}", "{query}", "{new}.ibin", "-k", "10", "--device", "gpu"),
@@ -58,7 +58,7 @@ COMMANDS = {
     "build graph, processor": ("build", "{base}", "{new}", "--metric", "l2", *INDEXES["graph"]),
     "build graph, card": ("build", "{base}", "{new}", "--metric", "l2", "--device", "gpu", *INDEXES["graph"]),
 }
-# What is searched: name, index, options.
+# Searches: name, index, options.
 SEARCHES = {
     "cluster, processor": ("cluster", ("--device", "cpu")),
     "cluster, card": ("cluster", ("--device", "gpu")),
@@ -69,7 +69,7 @@ SEARCHES = {
     "pages, processor": ("pages", ("--device", "cpu")),
     "pages, card": ("pages", ("--device", "gpu")),
 }
-# What of cuVS is searched, in bench_gpu_cuvs.py, and with which efforts.
+# Indexes of cuVS in bench_gpu_cuvs.py, with their efforts.
 PEERS = {
     "cagra": (32, 48, 64, 96, 128, 256, 512),
     "ivf_pq": (4, 8, 16, 32, 64, 128, 256),
@@ -79,83 +79,85 @@ PEERS = {
 
 @dataclasses.dataclass
 class Run:
-    """What all stages know."""
+    """State that all stages share."""
 
-    given: argparse.Namespace
+    options: argparse.Namespace
     records: Records
     until: float
     notes: list[str] = dataclasses.field(default_factory=list)
 
-    def left(self) -> float:
-        """Seconds until the stage has to end."""
+    def seconds_left(self) -> float:
+        """Returns the seconds until the stage must end."""
         return self.until - time.monotonic()
 
     def missing(self, cells: list[Cell]) -> Iterator[Cell]:
-        """What is to be measured, all cells in turn, while the stage has time left."""
+        """Yields the missing measurements, all cells in turn, while the stage has time left."""
         for repeat in range(REPEATS):
             for cell in cells:
                 if self.records.count(cell) > repeat:
                     continue
-                if self.left() <= 0:
+                if self.seconds_left() <= 0:
                     return
                 yield cell
 
     def note_missing(self, cells: list[Cell]) -> None:
-        """Says what a stage has not got to."""
+        """Notes the number of missing measurements of a stage."""
         missing = sum(max(0, REPEATS - self.records.count(cell)) for cell in cells)
         if missing:
             self.notes.append(f"{missing} measurements of {cells[0].stage} are missing: run it again")
 
     def command(self, *arguments: str) -> dict[str, Any] | None:
-        """The answer of a command; nothing where it failed or had no time, which is noted once."""
-        told = f"bathyal {' '.join(arguments[:1] + arguments[3:])}"
+        """Runs a command and returns its output. Returns None, and notes the reason once, if it fails or
+        times out.
+        """
+        shown = f"bathyal {' '.join(arguments[:1] + arguments[3:])}"
         try:
             ran = subprocess.run(
-                [self.given.bathyal, *arguments, "--json"],
+                [self.options.bathyal, *arguments, "--json"],
                 capture_output=True,
                 text=True,
                 check=False,
-                timeout=max(self.left(), 1.0),
+                timeout=max(self.seconds_left(), 1.0),
             )
         except subprocess.TimeoutExpired:
-            self.note(f"{told}: had no time to end; give the stage more --minutes")
+            self.note(f"{shown}: timed out; use a larger --minutes")
             return None
         if ran.returncode:
-            self.note(f"{told}: {ran.stderr.strip()}")
+            self.note(f"{shown}: {ran.stderr.strip()}")
             return None
-        answer: dict[str, Any] = json.loads(ran.stdout)
-        return answer
+        output: dict[str, Any] = json.loads(ran.stdout)
+        return output
 
     def note(self, text: str) -> None:
-        """Keeps a note, once."""
+        """Adds a note unless it exists."""
         if text not in self.notes:
             self.notes.append(text)
 
 
 def index(run: Run) -> None:
-    """Builds the indexes that are not there."""
+    """Builds the missing indexes."""
     for name, options in INDEXES.items():
-        path = run.given.work / name
-        if not path.exists() and run.left() > 0:
+        path = run.options.work / name
+        if not path.exists() and run.seconds_left() > 0:
             print(f"building {name}", flush=True)
-            run.command("build", run.given.base, str(path), "--metric", "l2", *options)
+            run.command("build", run.options.base, str(path), "--metric", "l2", *options)
 
 
 def commands(run: Run) -> None:
-    """Times commands."""
+    """Times whole commands."""
     cells = [Cell("commands", name, "", 0) for name in COMMANDS]
     failed: set[str] = set()
     for cell in run.missing(cells):
         if cell.system in failed:
             continue
-        new = run.given.work / "timed"
-        words = {"base": run.given.base, "query": run.given.query, "new": str(new)}
+        new = run.options.work / "timed"
+        words = {"base": run.options.base, "query": run.options.query, "new": str(new)}
         began = time.monotonic()
-        answer = run.command(*(word.format(**words) for word in COMMANDS[cell.system]))
+        output = run.command(*(word.format(**words) for word in COMMANDS[cell.system]))
         seconds = time.monotonic() - began
         shutil.rmtree(new, ignore_errors=True)
         pathlib.Path(f"{new}.ibin").unlink(missing_ok=True)
-        if answer is None:
+        if output is None:
             failed.add(cell.system)
         else:
             run.records.add(cell, {"seconds": seconds})
@@ -164,20 +166,21 @@ def commands(run: Run) -> None:
 
 def search(run: Run) -> None:
     """Searches on each device."""
-    names = [name for name in SEARCHES if (run.given.work / SEARCHES[name][0]).exists()]
+    names = [name for name in SEARCHES if (run.options.work / SEARCHES[name][0]).exists()]
     for name in SEARCHES:
         if name not in names:
-            run.note(f"{name}: its index is not there; run the stage index")
+            run.note(f"{name}: its index is missing; run the stage index")
     cells = [Cell("search", name, recall, batch) for name in names for recall in RECALLS for batch in BATCHES]
     failed: set[str] = set()
     for cell in run.missing(cells):
         if cell.system in failed:
             continue
         folder, options = SEARCHES[cell.system]
-        in_flight = max(1, cell.batch // run.given.threads)
-        asked = ["--recall", cell.effort, "--in-flight", str(in_flight), "--threads", str(run.given.threads)]
-        asked += ["-k", str(run.given.k), "--groundtruth", run.given.groundtruth, *options]
-        answer = run.command("search", str(run.given.work / folder), run.given.query, *asked)
+        in_flight = max(1, cell.batch // run.options.threads)
+        flags = ["--recall", cell.effort, "--in-flight", str(in_flight)]
+        flags += ["--threads", str(run.options.threads), "-k", str(run.options.k)]
+        flags += ["--groundtruth", run.options.groundtruth, *options]
+        answer = run.command("search", str(run.options.work / folder), run.options.query, *flags)
         if answer is None:
             failed.add(cell.system)
             continue
@@ -199,34 +202,34 @@ def search(run: Run) -> None:
 
 
 def cuvs(run: Run) -> None:
-    """Searches with cuVS, in this process, where it is installed."""
+    """Searches with cuVS, in this process, if it is installed."""
     try:
         import bench_gpu_cuvs
     except ImportError as reason:
         run.note(f"cuVS was not measured ({reason}): pip install cuvs-cu12 installs it")
         return
     for name, peer in bench_gpu_cuvs.PEERS.items():
-        # CAGRA keeps at least as many candidates as it answers with.
-        efforts = [effort for effort in PEERS[name] if name != "cagra" or effort >= run.given.k]
+        # CAGRA needs at least k candidates.
+        efforts = [effort for effort in PEERS[name] if name != "cagra" or effort >= run.options.k]
         cells = [Cell("cuvs", f"cuVS {name}", str(effort), batch) for effort in efforts for batch in BATCHES]
-        if all(run.records.count(cell) >= REPEATS for cell in cells) or run.left() <= 0:
+        if all(run.records.count(cell) >= REPEATS for cell in cells) or run.seconds_left() <= 0:
             run.note_missing(cells)
             continue
         try:
-            with contextlib.closing(bench_gpu_cuvs.Opened(peer, run.given)) as opened:
+            with contextlib.closing(bench_gpu_cuvs.CuvsIndex(peer, run.options)) as opened:
                 for cell in run.missing(cells):
                     run.records.add(cell, opened.measure(int(cell.effort), cell.batch))
             run.note_missing(cells)
-        # Whatever cuVS raises, the others are measured.
+        # An exception of one index of cuVS must not stop the others.
         except Exception as reason:
             run.note(f"cuVS {name} was not measured: {type(reason).__name__}: {reason}")
 
 
 def report(run: Run) -> None:
-    """Compares what was measured."""
+    """Writes the report over all records."""
     text, compared = bench_gpu_report.report(run.records, run.notes)
-    (run.given.work / "report.md").write_text(text)
-    (run.given.work / "report.json").write_text(json.dumps(compared, indent=1) + "\n")
+    (run.options.work / "report.md").write_text(text)
+    (run.options.work / "report.json").write_text(json.dumps(compared, indent=1) + "\n")
     print(text)
 
 
@@ -240,36 +243,36 @@ STAGES: dict[str, Callable[[Run], None]] = {
 
 
 def arguments(words: list[str]) -> argparse.Namespace:
-    """What was typed."""
+    """Parses the command line."""
     parser = argparse.ArgumentParser(
-        description="Measures a graphics card beside the processor, and cuVS beside both."
+        description="Compares searches and builds on a graphics card, on the processor and with cuVS."
     )
     for name in ("--base", "--query", "--groundtruth"):
         parser.add_argument(name, required=True)
     parser.add_argument("--work", type=pathlib.Path, default=pathlib.Path("target/bench-gpu"))
-    parser.add_argument("--stages", default=",".join(STAGES), help=f"some of {', '.join(STAGES)}")
-    parser.add_argument("--minutes", type=float, default=10.0, help="of each stage, at most")
+    parser.add_argument("--stages", default=",".join(STAGES), help=f"comma-separated, of {', '.join(STAGES)}")
+    parser.add_argument("--minutes", type=float, default=10.0, help="time limit of each stage in minutes")
     parser.add_argument("--threads", type=int, default=os.cpu_count() or 1)
     parser.add_argument("-k", type=int, default=10)
     parser.add_argument("--bathyal", default="target/release/bathyal")
-    given = parser.parse_args(words)
-    unknown = [stage for stage in given.stages.split(",") if stage not in STAGES]
+    options = parser.parse_args(words)
+    unknown = [stage for stage in options.stages.split(",") if stage not in STAGES]
     if unknown:
-        parser.error(f"no such stage: {', '.join(unknown)}; there are {', '.join(STAGES)}")
-    return given
+        parser.error(f"unknown stage: {', '.join(unknown)}; expected some of {', '.join(STAGES)}")
+    return options
 
 
 def main(words: list[str]) -> None:
-    """Runs stages, in their order."""
-    given = arguments(words)
-    given.work.mkdir(parents=True, exist_ok=True)
-    run = Run(given, Records(given.work / "records.jsonl"), until=0.0)
+    """Runs the chosen stages in order."""
+    options = arguments(words)
+    options.work.mkdir(parents=True, exist_ok=True)
+    run = Run(options, Records(options.work / "records.jsonl"), until=0.0)
     for name, stage in STAGES.items():
-        if name in given.stages.split(","):
+        if name in options.stages.split(","):
             print(f"stage {name}", flush=True)
-            run.until = time.monotonic() + 60 * given.minutes
+            run.until = time.monotonic() + 60 * options.minutes
             stage(run)
-    if "report" not in given.stages.split(","):
+    if "report" not in options.stages.split(","):
         print("\n".join(run.notes))
 
 

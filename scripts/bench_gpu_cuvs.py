@@ -1,8 +1,9 @@
-"""What bench_gpu.py measures of cuVS: CAGRA, IVF-PQ with refinement, and IVF-RaBitQ where the wheel has it.
+"""Indexes of cuVS for bench_gpu.py: CAGRA, IVF-PQ with refinement, and IVF-RaBitQ if the wheel has it.
 
-Written against the wheel `cuvs-cu12` 26.10, whose Python has CAGRA and IVF-PQ. IVF-RaBitQ is in its C++ alone;
-should a wheel come to have it, it is called here as the other modules are, by the names of its C++. All is in
-the memory of the card: the vectors too, except those of IVF-RaBitQ, which compares codes alone.
+Written for the wheel `cuvs-cu12` 26.10, whose Python has CAGRA and IVF-PQ, while IVF-RaBitQ exists only in
+C++. For a wheel that has it, this module calls it like the others, with the names of its C++ interface.
+Everything is in the memory of the card, including the vectors, except those of IVF-RaBitQ, which compares
+only codes.
 """
 
 from __future__ import annotations
@@ -28,22 +29,22 @@ sys.path.append(str(pathlib.Path(__file__).resolve().parent.parent / "bench"))
 from bathyal_bench.recall import read_groundtruth, recall_at
 
 ELEMENTS = {".fbin": np.float32, ".f16bin": np.float16, ".u8bin": np.uint8, ".i8bin": np.int8}
-# Vectors of a group, about.
+# Approximate vectors per group.
 GROUP = 500
-# Candidates of IVF-PQ for a neighbour, of which exact distances are computed.
+# Candidates of IVF-PQ per neighbour for which exact distances are computed.
 REFINED = 4
-# Bits of IVF-RaBitQ for a dimension.
+# Bits of IVF-RaBitQ per dimension.
 BITS = 4
 
 
 @dataclass(frozen=True)
 class Peer:
-    """A module of cuVS: how it builds and searches, and whether it goes on needing the vectors."""
+    """A module of cuVS: its build and search calls, and whether searches need the vectors."""
 
     module: str
-    # The module, vectors on the card; an index.
+    # Takes the module and vectors on the card; returns an index.
     build: Callable[[Any, Any], Any]
-    # The module, index, vectors, queries, effort, k; ids on the card.
+    # Takes the module, index, vectors, queries, effort and k; returns ids on the card.
     search: Callable[[Any, Any, Any, Any, int, int], Any]
     keeps_vectors: bool = True
     as_floats: bool = False
@@ -87,33 +88,33 @@ PEERS = {
 
 
 def read_vectors(path: str) -> NDArray[Any]:
-    """The rows of a file of the big-ann-benchmarks form."""
+    """Reads the rows of a file in the format of big-ann-benchmarks."""
     element = ELEMENTS.get(pathlib.Path(path).suffix)
     if element is None:
-        raise ValueError(f"{path}: cuVS is measured on {', '.join(ELEMENTS)}")
+        raise ValueError(f"{path}: unknown extension; cuVS is measured on {', '.join(ELEMENTS)}")
     rows, dim = (int(number) for number in np.fromfile(path, "<u4", count=2))
     return np.fromfile(path, element, count=rows * dim, offset=8).reshape(rows, dim)
 
 
 def free_bytes() -> int:
-    """Of the card's memory."""
+    """Returns the free memory of the card in bytes."""
     error, free, _ = runtime.cudaMemGetInfo()
     if int(error):
         raise RuntimeError(f"cudaMemGetInfo: {error}")
     return int(free)
 
 
-class Opened:
+class CuvsIndex:
     """An index of cuVS on the card, with the vectors that it needs and the queries."""
 
-    def __init__(self, peer: Peer, given: argparse.Namespace) -> None:
-        """Builds it."""
+    def __init__(self, peer: Peer, options: argparse.Namespace) -> None:
+        """Builds the index."""
         self.module = importlib.import_module(f"cuvs.neighbors.{peer.module}")
-        vectors, self.queries = read_vectors(given.base), read_vectors(given.query)
+        vectors, self.queries = read_vectors(options.base), read_vectors(options.query)
         if peer.as_floats:
             vectors, self.queries = vectors.astype(np.float32), self.queries.astype(np.float32)
-        self.exact, self.distances = read_groundtruth(pathlib.Path(given.groundtruth))
-        self.peer, self.k = peer, given.k
+        self.exact, self.distances = read_groundtruth(pathlib.Path(options.groundtruth))
+        self.peer, self.k = peer, options.k
         runtime.cudaFree(0)
         before = free_bytes()
         self.vectors: Any = device_ndarray(vectors)
@@ -126,12 +127,14 @@ class Opened:
         self.card_bytes = before - free_bytes()
 
     def close(self) -> None:
-        """Gives the card's memory back."""
+        """Frees the card's memory."""
         self.index = self.vectors = None
         gc.collect()
 
     def measure(self, effort: int, batch: int) -> dict[str, Any]:
-        """All queries, in calls of so many, each from this machine's memory and back."""
+        """Searches with all queries, ``batch`` per call, including the copies from and to this machine's
+        memory.
+        """
         rows = [self.queries[first : first + batch] for first in range(0, len(self.queries), batch)]
         self._search(rows[0], effort)
         latencies, found = [], []
@@ -150,7 +153,7 @@ class Opened:
         }
 
     def _search(self, queries: NDArray[Any], effort: int) -> NDArray[Any]:
-        asked = device_ndarray(np.ascontiguousarray(queries))
-        ids = self.peer.search(self.module, self.index, self.vectors, asked, effort, self.k)
+        on_card = device_ndarray(np.ascontiguousarray(queries))
+        ids = self.peer.search(self.module, self.index, self.vectors, on_card, effort, self.k)
         copied: NDArray[Any] = ids.copy_to_host()
         return copied

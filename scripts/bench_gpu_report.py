@@ -1,4 +1,4 @@
-"""What bench_gpu.py keeps and tells: records that are gone on with, medians, and throughput at equal recall."""
+"""Records and report of bench_gpu.py: resumable measurements, medians, and throughput at equal recall."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ COMPARED = (0.9, 0.95, 0.99)
 
 @dataclass(frozen=True)
 class Cell:
-    """What is measured five times."""
+    """A measurement that is repeated five times."""
 
     stage: str
     system: str
-    # The recall that was asked for, or what cuVS is given in its place.
+    # The requested recall; for cuVS the effort.
     effort: str
-    # Queries under way at once, or of a call.
+    # Concurrent queries, or queries per call.
     batch: int
 
 
 class Records:
-    """Measurements, by cell; a file has a line for each as soon as it is made."""
+    """Measurements by cell. Each is written to a file as soon as it is made."""
 
     def __init__(self, path: pathlib.Path) -> None:
-        """Reads what earlier runs have left; a last line that was cut is not there."""
+        """Reads the records of earlier runs, and removes an incomplete last line."""
         self.path = path
         self.by_cell: dict[Cell, list[dict[str, Any]]] = {}
         text = path.read_text() if path.exists() else ""
@@ -44,11 +44,11 @@ class Records:
             self.by_cell.setdefault(cell, []).append(record)
 
     def count(self, cell: Cell) -> int:
-        """Measurements of a cell."""
+        """Returns the number of measurements of a cell."""
         return len(self.by_cell.get(cell, []))
 
     def add(self, cell: Cell, measured: dict[str, Any]) -> None:
-        """Keeps a measurement."""
+        """Records a measurement."""
         record = {
             "stage": cell.stage,
             "system": cell.system,
@@ -61,12 +61,12 @@ class Records:
         self.by_cell.setdefault(cell, []).append(record)
 
     def median(self, cell: Cell, name: str) -> float | None:
-        """The middle of a cell's measurements; nothing where there are none."""
+        """Returns the median of a cell's measurements, or None if there are none."""
         values = [record[name] for record in self.by_cell.get(cell, []) if record.get(name) is not None]
         return statistics.median(values) if values else None
 
     def of(self, *stages: str) -> list[Cell]:
-        """The cells of some stages, as they were measured."""
+        """Returns the cells of some stages, in the order of measurement."""
         return [cell for cell in self.by_cell if cell.stage in stages]
 
 
@@ -80,7 +80,7 @@ class Point:
 
 
 def curve(points: Iterable[Point]) -> list[Point]:
-    """Those of which no other has as high a recall and more queries a second, by recall."""
+    """Returns the points that no other point beats in both recall and queries/s, by increasing recall."""
     best: list[Point] = []
     for point in sorted(points, key=lambda point: (-point.recall, -point.qps)):
         if not best or point.qps > best[-1].qps:
@@ -89,10 +89,10 @@ def curve(points: Iterable[Point]) -> list[Point]:
 
 
 def at_recall(points: Iterable[Point], recall: float) -> Point | None:
-    """Queries a second at a recall, and the memory for it.
+    """Returns queries/s and memory at a recall, or None above the last point.
 
-    Between two points of the curve, the logarithm of queries a second is a straight line over recall. Below the
-    first point it is as much as there, which has more recall than is asked for; above the last there is nothing.
+    Between two points of the curve, the logarithm of queries/s is interpolated linearly over recall. Below
+    the first point, the first point is returned, which exceeds the recall.
     """
     best = curve(points)
     for number, above in enumerate(best):
@@ -109,12 +109,12 @@ def at_recall(points: Iterable[Point], recall: float) -> Point | None:
 
 
 def ratio(ours: float | None, theirs: float | None) -> float | None:
-    """One over the other; nothing where there is none."""
+    """Returns the quotient, or None if a number is missing."""
     return ours / theirs if ours and theirs else None
 
 
 def compare(records: Records) -> list[dict[str, Any]]:
-    """Each system at each recall and batch, and each of ours over each of theirs."""
+    """Returns each system at each recall and batch, with quotients of systems of Bathyal and of cuVS."""
     points: dict[tuple[str, str, int], list[Point]] = {}
     for cell in records.of("search", "cuvs"):
         recall, qps = records.median(cell, "recall"), records.median(cell, "qps")
@@ -123,7 +123,7 @@ def compare(records: Records) -> list[dict[str, Any]]:
             points.setdefault((cell.stage, cell.system, cell.batch), []).append(point)
     compared = []
     for recall in COMPARED:
-        reached = {key: at_recall(of, recall) for key, of in points.items()}
+        reached = {key: at_recall(cell_points, recall) for key, cell_points in points.items()}
         found = {key: point for key, point in reached.items() if point is not None}
         for (stage, system, batch), point in found.items():
             over = {
@@ -131,8 +131,8 @@ def compare(records: Records) -> list[dict[str, Any]]:
                     "qps": ratio(point.qps, theirs.qps),
                     "card_bytes": ratio(point.card_bytes, theirs.card_bytes),
                 }
-                for (of, other, size), theirs in found.items()
-                if (stage, of, size) == ("search", "cuvs", batch)
+                for (other_stage, other, size), theirs in found.items()
+                if (stage, other_stage, size) == ("search", "cuvs", batch)
             }
             row = {"recall": recall, "batch": batch, "system": system, "is_ours": stage == "search"}
             compared.append({**row, "qps": point.qps, "card_bytes": point.card_bytes, "over": over})
@@ -140,7 +140,7 @@ def compare(records: Records) -> list[dict[str, Any]]:
 
 
 def best(compared: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """At each recall the fastest of ours on a card, and of each of theirs, whatever the batch."""
+    """Returns for each recall the fastest system of Bathyal on a card and of each of cuVS, over all batches."""
     found = []
     for recall in COMPARED:
         rows = [row for row in compared if row["recall"] == recall]
@@ -158,28 +158,28 @@ def best(compared: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def table(heads: list[str], rows: list[list[str]]) -> str:
-    """Markdown, the first column to the left and numbers to the right."""
+    """Returns a Markdown table with the first column left-aligned and the others right-aligned."""
     lines = [heads, ["---"] + ["---:"] * (len(heads) - 1), *rows]
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
 def number(value: float | None, digits: int = 0, unit: float = 1.0) -> str:
-    """A number as tables have it; `-` where there is none."""
+    """Formats a number for tables; `-` if there is none."""
     return "-" if value is None else f"{value / unit:.{digits}f}"
 
 
 def measured(records: Records) -> str:
-    """Medians of every cell."""
+    """Returns the table of the medians of every cell."""
     heads = [
         "system",
         "effort",
         "batch",
-        "times",
+        "repeats",
         "recall",
         "queries/s",
         "p50 us",
         "p99 us",
-        "MB of the card",
+        "MB on the card",
     ]
     rows = []
     for cell in records.of("search", "cuvs"):
@@ -195,23 +195,25 @@ def measured(records: Records) -> str:
 
 
 def report(records: Records, notes: list[str]) -> tuple[str, dict[str, Any]]:
-    """All of it, as Markdown and as what JSON holds."""
+    """Returns the report as Markdown and as data for JSON."""
     compared = compare(records)
-    cards = {record["card"] for of in records.by_cell.values() for record in of if record.get("card")}
-    text = "# A graphics card beside the processor\n\n"
-    text += f"Card: {', '.join(sorted(cards)) or 'none was searched with'}. Medians of up to {REPEATS}.\n"
+    cards = {
+        record["card"] for repeats in records.by_cell.values() for record in repeats if record.get("card")
+    }
+    text = "# Graphics card, processor and cuVS\n\n"
+    text += f"Card: {', '.join(sorted(cards)) or 'not used'}. Medians of up to {REPEATS} repeats.\n"
     text += "".join(f"\n* {note}" for note in notes) + ("\n" if notes else "")
     timed = [[cell.system, number(records.median(cell, "seconds"), 2)] for cell in records.of("commands")]
     if timed:
-        text += "\n## Commands as a whole\n\n" + table(["command", "seconds"], timed)
+        text += "\n## Whole commands\n\n" + table(["command", "seconds"], timed)
     text += (
-        "\n## At equal recall\n\nBetween what was measured, interpolated over recall; batches are queries under "
-        "way, of cuVS those of a call. *MB of the card* are those that an index takes, of cuVS with the vectors "
-        "that it needs and without what it takes for a moment. Ratios are ours over theirs: of queries/s more is "
-        "better, of memory less.\n\n"
+        "\n## At equal recall\n\nInterpolated over recall between measurements. A batch is the number of "
+        "concurrent queries, for cuVS that of a call. *MB on the card* is the memory of an index, for cuVS "
+        "with the vectors that it needs and without temporary memory. Ratios are Bathyal / cuVS: more "
+        "queries/s is better, less memory is better.\n\n"
     )
     others = sorted({other for row in compared for other in row["over"]})
-    heads = ["system", "recall", "batch", "queries/s", "MB of the card"]
+    heads = ["system", "recall", "batch", "queries/s", "MB on the card"]
     heads += [f"{what} over {other}" for other in others for what in ("queries/s", "memory")]
     rows = []
     for row in compared:
@@ -222,13 +224,13 @@ def report(records: Records, notes: list[str]) -> tuple[str, dict[str, Any]]:
     text += table(heads, rows)
     first = best(compared)
     if first:
-        text += "\n## The fastest of ours on a card, of all batches\n\n"
-        heads = ["ours", "batch", "recall", "theirs", "batch", "queries/s over theirs", "memory over theirs"]
+        text += "\n## The fastest of Bathyal on a card, over all batches\n\n"
+        heads = ["Bathyal", "batch", "recall", "cuVS", "batch", "queries/s ratio", "memory ratio"]
         rows = [
             [row["ours"], str(row["ours_batch"]), str(row["recall"]), row["theirs"], str(row["theirs_batch"])]
             + [number(row[name], 2) for name in ("qps", "card_bytes")]
             for row in first
         ]
         text += table(heads, rows)
-    text += "\n## Measured\n\nLatencies of cuVS are those of a call.\n\n" + measured(records)
+    text += "\n## Measurements\n\nLatencies of cuVS are per call.\n\n" + measured(records)
     return text, {"cards": sorted(cards), "notes": notes, "compared": compared, "best": first}

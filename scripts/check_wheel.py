@@ -1,8 +1,8 @@
-"""Installs a wheel as a stranger would, and uses it: a machine without Rust, a fresh environment, an empty folder.
+"""Installs a wheel like a new user and uses it: without Rust, in a new environment and an empty folder.
 
     python scripts/check_wheel.py target/wheels/bathyal-*.whl     or: make check-wheel
 
-Each Python from 3.10 up that is found on this machine gets its turn, or those that ``--python`` names.
+Checks every Python from 3.10 on that is found on this machine, or those that ``--python`` names.
 """
 
 import argparse
@@ -12,11 +12,11 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import venv  # noqa: F401  (says at once where this system has split it off)
+import venv  # noqa: F401  (fails early on systems that package it separately)
 from pathlib import Path
 
 LEAST = (3, 10)
-# What a newcomer does first, in Python and then by the command.
+# The first steps of a new user in Python; those with the command are in `check`.
 FIRST_STEPS = """
 import numpy as np, bathyal
 vectors = np.random.default_rng(1).standard_normal((2000, 16), dtype=np.float32)
@@ -31,33 +31,33 @@ print(bathyal.__version__)
 
 
 def interpreters():
-    """A Python of each version from LEAST on, the first that is found."""
+    """Returns the first Python found of each version from LEAST on."""
     folders = [Path(sys.executable).parent, *map(Path, os.environ.get("PATH", "").split(os.pathsep))]
     folders += sorted((Path.home() / ".pyenv/versions").glob("*/bin"))
     found = {}
     for folder in folders:
         for name in ["python3", *(f"python3.{minor}" for minor in range(LEAST[1], 30)), "python.exe"]:
             python = folder / name
-            version = python.is_file() and answer(python, "import sys; print(*sys.version_info[:2])")
+            version = python.is_file() and output_of(python, "import sys; print(*sys.version_info[:2])")
             if version and tuple(map(int, version.split())) >= LEAST:
                 found.setdefault(tuple(map(int, version.split())), python)
     return [found[version] for version in sorted(found)]
 
 
-def answer(python, code):
-    """What ``code`` prints, or nothing where it fails: shims of version managers do."""
+def output_of(python, code):
+    """Returns the output of ``code``, or an empty text if it fails, as shims of version managers may."""
     done = subprocess.run([python, "-c", code], capture_output=True, text=True)
     return done.stdout.strip() if done.returncode == 0 else ""
 
 
 def check(wheel, python):
-    """Installs ``wheel`` for ``python`` and uses it; the version that it says."""
+    """Installs ``wheel`` for ``python`` and uses it. Returns its version."""
     with tempfile.TemporaryDirectory(prefix="bathyal-wheel-") as folder:
         environment, work = Path(folder, "environment"), Path(folder, "empty")
         work.mkdir()
         subprocess.run([python, "-m", "venv", environment], check=True)
         scripts = environment / ("Scripts" if os.name == "nt" else "bin")
-        # Nothing but the environment is on the path: no cargo, no rustc, no compiler.
+        # Only the environment is on the path: no cargo, no rustc, no compiler.
         kept = {
             name: os.environ[name] for name in os.environ if not re.match("CARGO|RUST|PYTHON|VIRTUAL", name)
         }
@@ -77,9 +77,9 @@ def check(wheel, python):
         run(inside, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", wheel)
         version = run(inside, "-c", FIRST_STEPS)
         command = scripts / ("bathyal.exe" if os.name == "nt" else "bathyal")
-        said = run(command, "--version")
-        if said != f"bathyal {version}" or f"-{version}-" not in wheel.name:
-            sys.exit(f"{wheel.name} says {version}, and its command says {said}")
+        printed = run(command, "--version")
+        if printed != f"bathyal {version}" or f"-{version}-" not in wheel.name:
+            sys.exit(f"{wheel.name} has version {version}, but its command prints {printed}")
         run(command, "build", "base.npy", "command.index", "--metric", "l2", "--json")
         run(command, "search", "command.index", "queries.npy", "-k", "5", "--json")
         return version
@@ -92,14 +92,14 @@ def main():
     arguments = parser.parse_args()
     wheel = arguments.wheel.resolve()
     if not wheel.is_file():
-        sys.exit(f"{arguments.wheel}: there is no such wheel; make check-wheel builds one")
+        sys.exit(f"{arguments.wheel}: not found; make check-wheel builds a wheel")
     pythons = arguments.python or interpreters()
     if not pythons:
-        sys.exit(f"no Python from {LEAST[0]}.{LEAST[1]} up was found; name one by --python")
+        sys.exit(f"no Python from {LEAST[0]}.{LEAST[1]} on was found; name one with --python")
     for python in pythons:
-        version = answer(python, "import platform; print(platform.python_version())")
+        version = output_of(python, "import platform; print(platform.python_version())")
         print(
-            f"{wheel.name}: Python {version}: bathyal {check(wheel, python)} is installed and answers",
+            f"{wheel.name}: Python {version}: bathyal {check(wheel, python)} is installed and works",
             flush=True,
         )
 

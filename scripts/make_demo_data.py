@@ -3,9 +3,9 @@
 
     python3 scripts/make_demo_data.py SOURCE [TARGET]
 
-SOURCE holds vectors.fbin (u32 count, u32 dim, rows of f32) and words.txt (one word a line, in the order of
-the rows). The vectors are rounded to f16, which halves them and moves no component by more than 1 part in
-2,048; the words are copied. Needs nothing but Python.
+SOURCE holds vectors.fbin (u32 count, u32 dim, rows of f32) and words.txt (one word per line, in the order of
+the rows). The vectors are rounded to f16, which halves their size and changes no component by more than 1
+part in 2,048; the words are copied. Needs only Python.
 """
 
 import argparse
@@ -21,19 +21,19 @@ LARGEST_F16 = 65504.0
 
 
 def read_f32(path):
-    """Returns (count, dim, components) of an .fbin file, or stops with what is wrong with it."""
+    """Returns (count, dim, components) of an .fbin file. Exits with an error if it is damaged."""
     content = path.read_bytes()
     if len(content) < HEADER.size:
-        sys.exit(f"{path}: has {len(content)} bytes, its header alone takes {HEADER.size}")
+        sys.exit(f"{path}: has {len(content)} bytes, but its header needs {HEADER.size}")
     count, dim = HEADER.unpack_from(content)
     expected = HEADER.size + 4 * count * dim
     if len(content) != expected:
-        sys.exit(f"{path}: has {len(content)} bytes, its header says {expected}")
+        sys.exit(f"{path}: has {len(content)} bytes, but {expected} by its header")
     components = array.array("f", content[HEADER.size :])
     if sys.byteorder == "big":
         components.byteswap()
     if not all(-LARGEST_F16 <= value <= LARGEST_F16 for value in components):
-        sys.exit(f"{path}: holds a value that f16 cannot hold")
+        sys.exit(f"{path}: holds a value outside the range of f16")
     return count, dim, components
 
 

@@ -1,10 +1,10 @@
-"""Says whether the sources agree on the version, and what a release of it says.
+"""Checks that the sources agree on the version, and prints the notes of a release.
 
-    python scripts/release.py check                 the version is the same everywhere
-    python scripts/release.py check --tag v0.2.0    and this tag may be released
-    python scripts/release.py notes                 what CHANGELOG.md says of this version
+    python scripts/release.py check                 checks that the version is the same everywhere
+    python scripts/release.py check --tag v0.2.0    also checks that this tag may be released
+    python scripts/release.py notes                 prints the section of CHANGELOG.md on this version
 
-The version stands in Cargo.toml (``workspace.package``), and nowhere else that can be avoided.
+The version is in Cargo.toml (``workspace.package``); other files repeat it only if they must.
 """
 
 import argparse
@@ -30,12 +30,12 @@ def read(root, name):
 
 
 def version(root=ROOT):
-    """The version of the workspace."""
+    """Returns the version of the workspace."""
     return tomllib.loads(read(root, "Cargo.toml"))["workspace"]["package"]["version"]
 
 
 def disagreements(root=ROOT):
-    """What names another version than the workspace, in sentences."""
+    """Returns a message for each file with another version than the workspace."""
     wanted, found = version(root), []
     cargo = tomllib.loads(read(root, "Cargo.toml"))
     for manifest in sorted(root.glob("crates/*/Cargo.toml")):
@@ -43,16 +43,16 @@ def disagreements(root=ROOT):
         if package.get("version") != {"workspace": True}:
             found.append(f"{manifest.relative_to(root).as_posix()}: version.workspace = true is missing")
         depended = cargo["workspace"]["dependencies"].get(package["name"])
-        # What is not published is taken by its path alone.
+        # Unpublished crates are used by path, without a version.
         if depended is None or package.get("publish") is False:
             continue
         if depended.get("version") != wanted:
             found.append(
-                f"Cargo.toml: {package['name']} should be of version {wanted}, it is of {depended.get('version')}"
+                f"Cargo.toml: {package['name']} should have version {wanted}, but has {depended.get('version')}"
             )
     project = tomllib.loads(read(root, "pyproject.toml"))["project"]
     if "version" in project or "version" not in project["dynamic"]:
-        found.append("pyproject.toml: the version should be dynamic, that of crates/py")
+        found.append("pyproject.toml: the version should be dynamic, taken from crates/py")
     locked = {
         package["name"]: package["version"]
         for package in tomllib.loads(read(root, "Cargo.lock"))["package"]
@@ -63,12 +63,12 @@ def disagreements(root=ROOT):
     ]
     cited = re.search(r"^version: (.*)$", read(root, "CITATION.cff"), re.MULTILINE)
     if cited is None or cited[1].strip("\"'") != wanted:
-        found.append(f"CITATION.cff: version is {cited and cited[1]}, it should be {wanted}")
-    return found + changelog_complaints(read(root, "CHANGELOG.md"))
+        found.append(f"CITATION.cff: version is {cited and cited[1]}, but should be {wanted}")
+    return found + changelog_errors(read(root, "CHANGELOG.md"))
 
 
-def changelog_complaints(text):
-    """What is not as Keep a Changelog has it."""
+def changelog_errors(text):
+    """Returns a message for each violation of the format of Keep a Changelog."""
     found, sections, headings = [], [], []
     for number, line in enumerate(text.splitlines(), 1):
         if line.startswith("## "):
@@ -76,7 +76,7 @@ def changelog_complaints(text):
             sections = []
             if not HEADING.fullmatch(line):
                 found.append(
-                    f"CHANGELOG.md:{number}: a version is '## 1.2.3 - 2026-01-31' or '## Unreleased': {line}"
+                    f"CHANGELOG.md:{number}: expected '## 1.2.3 - 2026-01-31' or '## Unreleased', found: {line}"
                 )
         elif line.startswith("### "):
             name = line.removeprefix("### ")
@@ -84,7 +84,8 @@ def changelog_complaints(text):
                 found.append(f"CHANGELOG.md:{number}: no section of Keep a Changelog: {name}")
             elif name in sections or (sections and SECTIONS.index(name) < SECTIONS.index(sections[-1])):
                 found.append(
-                    f"CHANGELOG.md:{number}: sections go {', '.join(SECTIONS)}, each once a version: {name}"
+                    f"CHANGELOG.md:{number}: expected sections in the order {', '.join(SECTIONS)}, "
+                    f"each once per version: {name}"
                 )
             else:
                 sections.append(name)
@@ -94,7 +95,7 @@ def changelog_complaints(text):
 
 
 def notes(text, wanted):
-    """What is said of a version; None where it has no heading."""
+    """Returns the section on a version, or None if there is no such section."""
     parts = re.split(r"^(## .*)$", text, flags=re.MULTILINE)
     for heading, body in zip(parts[1::2], parts[2::2], strict=True):
         match = HEADING.fullmatch(heading)
@@ -103,33 +104,35 @@ def notes(text, wanted):
     return None
 
 
-def tag_complaints(tag, root=ROOT):
-    """Why this tag is not to be released."""
+def tag_errors(tag, root=ROOT):
+    """Returns the reasons against a release of this tag."""
     wanted = version(root)
     if tag != f"v{wanted}":
-        return [f"the tag is {tag}, Cargo.toml has {wanted}: tag v{wanted}, or change the version first"]
+        return [f"the tag is {tag}, but Cargo.toml has {wanted}: tag v{wanted}, or change the version first"]
     if not notes(read(root, "CHANGELOG.md"), wanted):
-        return [f"CHANGELOG.md says nothing of {wanted}: give '## {wanted} - YYYY-MM-DD' what was Unreleased"]
+        return [
+            f"CHANGELOG.md says nothing about {wanted}: rename '## Unreleased' to '## {wanted} - YYYY-MM-DD'"
+        ]
     return []
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("what", choices=["check", "notes"])
-    parser.add_argument("--tag", help="the tag that is to be released")
+    parser.add_argument("--tag", help="tag to release")
     arguments = parser.parse_args()
     if arguments.what == "notes":
-        said = notes(read(ROOT, "CHANGELOG.md"), version())
-        if not said:
-            sys.exit(f"CHANGELOG.md says nothing of {version()}")
-        print(said)
+        section = notes(read(ROOT, "CHANGELOG.md"), version())
+        if not section:
+            sys.exit(f"CHANGELOG.md says nothing about {version()}")
+        print(section)
         return
     found = disagreements()
     if arguments.tag is not None:
-        found += tag_complaints(arguments.tag)
+        found += tag_errors(arguments.tag)
     if found:
         sys.exit("\n".join(found))
-    print(f"everything says {version()}")
+    print(f"all files have version {version()}")
 
 
 if __name__ == "__main__":

@@ -1,11 +1,13 @@
-"""What the documentation's site has besides the pages of docs/, as hooks of MkDocs: see mkdocs.yml.
+"""Hooks of MkDocs that add pages and links to the documentation's site: see mkdocs.yml.
 
-* Pages of the repository that lie outside docs/, such as README.md, which is the first page.
-* A reference of the command, made of its own help, and one of the package, made of its own text, so that neither is
-  ever older than what it describes.
-* Pages with plots, made of the records of docs/benchmarks, and links to them from the reports of the same records.
-* Links between all of these. What is no page is named, and linked where ``repo_url`` says where the sources are.
-* In ``nav``, ``FOLDER/*`` stands for the pages of a folder that are named nowhere else.
+* Pages of the repository outside docs/, such as README.md, which is the first page.
+* A reference of the command, generated from its help, and one of the package, generated from its docstrings, so
+  that both are always up to date.
+* Pages with plots, generated from the records in docs/benchmarks, and links to them from the reports of these
+  records.
+* Links between all of these. Links to other files of the repository become links to ``repo_url`` if it is set, or
+  plain names.
+* In ``nav``, ``FOLDER/*`` means the pages of a folder that are not listed elsewhere.
 """
 
 from __future__ import annotations
@@ -35,19 +37,19 @@ OUTSIDE = {
     "CHANGELOG.md": "changelog.md",
     "bench/README.md": "bench.md",
 }
-"""Where pages of the repository that are not in docs/ are in the site."""
-ORIGINS = {there: here for here, there in OUTSIDE.items()}
+"""Pages of the repository outside docs/, with their paths in the site."""
+ORIGINS = {page: source for source, page in OUTSIDE.items()}
 BENCH = ROOT / "bench"
-END = "end of a help"
+END = "end of a help text"
 HELPER = f"""
 import sys
 from bathyal import _bathyal
 for line in sys.stdin:
     if _bathyal.run_command(["bathyal", *line.split()]) != 0:
-        sys.exit("no such help: " + line)
+        sys.exit("no help for: " + line)
     print({END!r}, flush=True)
 """
-"""A process that tells the help of many commands: of the command itself, each would load the package again."""
+"""A program that prints the help of many commands, so that the package is loaded only once."""
 COMMAND = "reference/command.md"
 PYTHON = "reference/python.md"
 
@@ -55,98 +57,102 @@ LINK = re.compile(
     r"```.*?^```|`[^`\n]*`|(?P<image>!?)\[(?P<text>[^\]]*)\]\((?P<target>[^)\s]+)\)", re.S | re.M
 )
 FENCE = re.compile(r"^```(\w+),\S*$", re.M)
-"""The language of a block, and what other programs want to know of it."""
+"""The language of a block, followed by attributes for other programs."""
 ROLE = re.compile(r":(?:func|class|meth|attr|data|exc|mod):<code>~?([\w.]+)</code>")
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
-    """Writes out what ``FOLDER/*`` of ``nav`` stands for."""
-    named = set(_named(config.nav))
-    config.nav = _written_out(config.nav, named)
+    """Expands ``FOLDER/*`` in ``nav``."""
+    listed = set(_listed(config.nav))
+    config.nav = _expanded(config.nav, listed)
     return config
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Adds the pages that are not in docs/."""
-    made = {there: (ROOT / here).read_text(encoding="utf-8") for here, there in OUTSIDE.items()}
+    made = {page: (ROOT / source).read_text(encoding="utf-8") for source, page in OUTSIDE.items()}
     made |= {COMMAND: command_reference(), PYTHON: python_reference()}
     for records in plotted():
         made[plots_of(f"benchmarks/{records.stem}.md")] = page_with_plots(records)
-        # What `make bench-report` writes beside the records would have the same place in the site as the report.
+        # The HTML file that `make bench-report` writes next to the records would have the same URL as the
+        # report.
         if written := files.get_file_from_path(f"benchmarks/{records.stem}.html"):
             files.remove(written)
-    for there, content in made.items():
-        files.append(File.generated(config, there, content=content))
+    for path, content in made.items():
+        files.append(File.generated(config, path, content=content))
     return files
 
 
 def on_page_markdown(markdown: str, page: Page, files: Files, config: MkDocsConfig) -> str:
-    """Leads links to where their targets are in the site."""
-    there = page.file.src_uri
-    here = ORIGINS.get(there, f"docs/{there}")
-    if files.get_file_from_path(plots_of(there)):
+    """Rewrites links to the paths of their targets in the site."""
+    uri = page.file.src_uri
+    source = ORIGINS.get(uri, f"docs/{uri}")
+    if files.get_file_from_path(plots_of(uri)):
         title, _, rest = markdown.partition("\n")
-        markdown = f"{title}\n\n[The same with plots]({plots_of(posixpath.basename(there))})\n{rest}"
+        markdown = f"{title}\n\n[The same with plots]({plots_of(posixpath.basename(uri))})\n{rest}"
 
-    def led(match: re.Match[str]) -> str:
+    def rewrite(match: re.Match[str]) -> str:
         target = match["target"]
         if target is None or "://" in target or target.startswith(("#", "mailto:")):
             return match[0]
         path, _, anchor = target.partition("#")
-        place = posixpath.normpath(posixpath.join(posixpath.dirname(here), path))
-        found = OUTSIDE.get(place, place.removeprefix("docs/") if place.startswith("docs/") else None)
+        target_path = posixpath.normpath(posixpath.join(posixpath.dirname(source), path))
+        in_docs = target_path.removeprefix("docs/") if target_path.startswith("docs/") else None
+        found = OUTSIDE.get(target_path, in_docs)
         if found and files.get_file_from_path(found):
-            to = posixpath.relpath(found, posixpath.dirname(there) or ".")
+            to = posixpath.relpath(found, posixpath.dirname(uri) or ".")
             link = f"{match['image']}[{match['text']}]({to}{'#' if anchor else ''}{anchor})"
-            # A report that is listed by its file's name is followed by its plots.
+            # A link to a report with its file name as text gets a link to its plots.
             if match["text"] == posixpath.basename(found) and files.get_file_from_path(plots_of(found)):
                 link += f" ([plots]({plots_of(to)}))"
             return link
-        # A dead end stays one, which MkDocs complains of.
-        return _source(match["text"], place, config.repo_url) if (ROOT / place).exists() else match[0]
+        # A broken link stays unchanged, so that MkDocs reports it.
+        if not (ROOT / target_path).exists():
+            return match[0]
+        return _source(match["text"], target_path, config.repo_url)
 
-    return FENCE.sub(r"```\1", LINK.sub(led, markdown))
+    return FENCE.sub(r"```\1", LINK.sub(rewrite, markdown))
 
 
 def on_page_content(content: str, page: Page, **_: Any) -> str:
-    """Makes links of the names that the package's own text speaks of."""
+    """Turns roles in docstrings of the package into links."""
     if page.file.src_uri != PYTHON:
         return content
     known = set(re.findall(r'id="(bathyal\.[\w.]+)"', content))
 
-    def led(match: re.Match[str]) -> str:
+    def rewrite(match: re.Match[str]) -> str:
         name = match[1]
         shown = f"<code>{html.escape(name)}</code>"
         full = name if name.startswith("bathyal.") else f"bathyal.{name}"
         if full not in known:
-            # A method names another one of its class by its name alone.
+            # A method may be named without its class.
             inside = [one for one in known if one.endswith(f".{name}")]
             full = inside[0] if len(inside) == 1 else ""
         return f'<a href="#{full}">{shown}</a>' if full else shown
 
-    return ROLE.sub(led, content)
+    return ROLE.sub(rewrite, content)
 
 
-def _source(text: str, place: str, repository: str | None) -> str:
+def _source(text: str, path: str, repository: str | None) -> str:
     if repository:
-        return f"[{text}]({repository.rstrip('/')}/blob/main/{place})"
-    return f"`{place}`" if text.strip("`") == place else f"{text} (`{place}`)"
+        return f"[{text}]({repository.rstrip('/')}/blob/main/{path})"
+    return f"`{path}`" if text.strip("`") == path else f"{text} (`{path}`)"
 
 
-def _named(nav: Any) -> Iterator[str]:
+def _listed(nav: Any) -> Iterator[str]:
     if isinstance(nav, str):
         yield nav
     elif isinstance(nav, dict):
         for inside in nav.values():
-            yield from _named(inside)
+            yield from _listed(inside)
     else:
         for inside in nav or []:
-            yield from _named(inside)
+            yield from _listed(inside)
 
 
-def _written_out(nav: Any, named: set[str]) -> Any:
+def _expanded(nav: Any, listed: set[str]) -> Any:
     if isinstance(nav, dict):
-        return {title: _written_out(inside, named) for title, inside in nav.items()}
+        return {title: _expanded(inside, listed) for title, inside in nav.items()}
     if not isinstance(nav, list):
         return nav
     found: list[Any] = []
@@ -154,20 +160,22 @@ def _written_out(nav: Any, named: set[str]) -> Any:
         if isinstance(entry, str) and entry.endswith("*"):
             pages = sorted((ROOT / "docs").glob(f"{entry}.md"))
             names = [page.relative_to(ROOT / "docs").as_posix() for page in pages]
-            found += [name for name in names if name not in named]
+            found += [name for name in names if name not in listed]
         else:
-            found.append(_written_out(entry, named))
+            found.append(_expanded(entry, listed))
     return found
 
 
 def plots_of(report: str) -> str:
-    """Where the page with plots of a report is: ``benchmarks/plots/sift.html`` for ``benchmarks/sift.md``."""
+    """Returns the path of the page with plots: ``benchmarks/plots/sift.html`` for ``benchmarks/sift.md``."""
     folder, name = posixpath.split(report)
     return posixpath.join(folder, "plots", f"{name.removesuffix('.md')}.html")
 
 
 def plotted() -> list[pathlib.Path]:
-    """The records of docs/benchmarks that become pages with plots: those of suites and of `bench/changing.py`."""
+    """Returns the records in docs/benchmarks that get a page with plots: those of suites and of
+    `bench/changing.py`.
+    """
     return [path for path in sorted((ROOT / "docs" / "benchmarks").glob("*.jsonl")) if _has_plots(path)]
 
 
@@ -178,7 +186,7 @@ def _has_plots(records: pathlib.Path) -> bool:
 
 
 def page_with_plots(records: pathlib.Path) -> str:
-    """What `make bench-report` or `bench/changing.py` writes as the HTML of records."""
+    """Returns the HTML page that `make bench-report` or `bench/changing.py` would write for records."""
     if str(BENCH) not in sys.path:
         sys.path.append(str(BENCH))
     try:
@@ -191,7 +199,7 @@ def page_with_plots(records: pathlib.Path) -> str:
 
 
 def command_reference() -> str:
-    """What the command says of itself."""
+    """Generates the reference of the command from its help."""
     parts = [
         "# The command",
         "Every page of help of `bathyal`, as the command prints it: `bathyal COMMAND --help`. The [guide]"
@@ -210,27 +218,27 @@ def command_reference() -> str:
 
 
 def _helps(helper: subprocess.Popen[str], words: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], str]]:
-    """The help of a command, then of those under it, asked of a process of ``HELPER``."""
+    """Yields the help of a command and of its subcommands, from a process that runs ``HELPER``."""
     assert helper.stdin is not None and helper.stdout is not None
     with contextlib.suppress(BrokenPipeError):
         print(*words, "--help", file=helper.stdin, flush=True)
-    told = ""
+    help_text = ""
     for line in iter(helper.stdout.readline, f"{END}\n"):
         if not line:
             raise PluginError(
-                f"`bathyal {' '.join(words)} --help` failed, so that there is no reference of the command; "
+                f"`bathyal {' '.join(words)} --help` failed, so the reference of the command cannot be generated; "
                 "`make site` installs the package first"
             )
-        told += line
-    yield words, told
-    listed = re.search(r"^Commands:\n(.*?)\n\n", told, re.S | re.M)
-    for under in re.findall(r"^  ([a-z][a-z0-9-]*) ", listed[1] if listed else "", re.M):
-        if under != "help":
-            yield from _helps(helper, (*words, under))
+        help_text += line
+    yield words, help_text
+    commands = re.search(r"^Commands:\n(.*?)\n\n", help_text, re.S | re.M)
+    for subcommand in re.findall(r"^  ([a-z][a-z0-9-]*) ", commands[1] if commands else "", re.M):
+        if subcommand != "help":
+            yield from _helps(helper, (*words, subcommand))
 
 
 def python_reference() -> str:
-    """What the package's public names say of themselves."""
+    """Generates the reference of the package from its docstrings."""
     tree = ast.parse((ROOT / "python" / "bathyal" / "__init__.py").read_text(encoding="utf-8"))
     names: list[str] = next(
         ast.literal_eval(node.value)

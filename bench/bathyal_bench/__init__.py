@@ -1,1 +1,1 @@
-"""Bathyal measured beside the systems that one would pick instead. See bench/README.md."""
+"""Measures Bathyal and comparable systems under equal conditions. See bench/README.md."""

@@ -20,8 +20,8 @@ try:
     from bathyal_bench import repro
     from bathyal_bench.page import page
 except ImportError as error:
-    # Before hours of measuring, not after them.
-    sys.exit(f"error: {error}, which reports need: run `make bench-report` or `make bench`, which install it")
+    # Fail now, not after hours of measurements.
+    sys.exit(f"error: {error}; reports need it: run `make bench-report` or `make bench`, which install it")
 
 WORK = ROOT / "bench/.work/systems"
 SUITES = ROOT / "bench/suites"
@@ -31,7 +31,7 @@ def main() -> int:
     options = parse()
     try:
         if options.task == "run" and options.plan:
-            print(chosen_run(options, asked_suite(options), sys.stdout).plan())
+            print(chosen_run(options, read_chosen_suite(options), sys.stdout).plan())
             return 0
         if options.task == "repro":
             for folder in options.folders:
@@ -45,27 +45,31 @@ def main() -> int:
 
 
 def parse() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="bathyal_bench", description="Bathyal beside other systems.")
+    parser = argparse.ArgumentParser(prog="bathyal_bench", description="Compares Bathyal with other systems.")
     tasks = parser.add_subparsers(dest="task", required=True)
-    measure = tasks.add_parser("run", help="measure what a suite says, then write the reports")
+    measure = tasks.add_parser("run", help="measure the systems of a suite, then write the reports")
     measure.add_argument("suite", type=Path, help="a TOML file, for example bench/suites/sift.toml")
     measure.add_argument("--work", type=Path, default=WORK, help="folder for indexes and results")
     measure.add_argument("--output", type=Path, help="JSON lines (default: WORK/results/SUITE-TIME.jsonl)")
-    measure.add_argument("--plan", action="store_true", help="say what would be built and measured, and stop")
-    measure.add_argument("--rebuild", action="store_true", help="build indexes that are there already, too")
-    measure.add_argument("--only", action="append", default=[], help="systems whose name holds this text")
-    measure.add_argument("--built-only", action="store_true", help="leave out what has no built index")
-    measure.add_argument("--build-only", action="store_true", help="build what is missing, measure nothing")
     measure.add_argument(
-        "--threads", type=whole_numbers, help="in place of the suite's, for example 1 or 1,2"
+        "--plan", action="store_true", help="print the planned builds and measurements, and stop"
     )
-    measure.add_argument("--repeats", type=int, help="in place of the suite's")
-    measure.add_argument("--caches", type=words, help="in place of the suite's: warm, cold, or warm,cold")
+    measure.add_argument("--rebuild", action="store_true", help="also build indexes that exist")
+    measure.add_argument(
+        "--only", action="append", default=[], help="only systems whose name contains this text"
+    )
+    measure.add_argument("--built-only", action="store_true", help="only systems with a built index")
+    measure.add_argument("--build-only", action="store_true", help="build missing indexes, measure nothing")
+    measure.add_argument(
+        "--threads", type=whole_numbers, help="replaces the suite's threads, for example 1 or 1,2"
+    )
+    measure.add_argument("--repeats", type=int, help="replaces the suite's repeats")
+    measure.add_argument("--caches", type=words, help="replaces the suite's caches: warm, cold, or warm,cold")
     again = tasks.add_parser("report", help="write the reports of earlier records again")
     again.add_argument("records", type=Path, help="JSON lines of a run")
     of_papers = tasks.add_parser("repro", help="write the report of a reproduction from its records")
     of_papers.add_argument(
-        "folders", type=Path, nargs="+", metavar="FOLDER", help="what bathyal-repro wrote to"
+        "folders", type=Path, nargs="+", metavar="FOLDER", help="output folder of bathyal-repro"
     )
     for parsed in (measure, again):
         parsed.add_argument("--quiet", action="store_true", help="do not print the tables")
@@ -73,23 +77,23 @@ def parse() -> argparse.Namespace:
 
 
 def words(text: str) -> tuple[str, ...]:
-    """``"warm,cold"`` as its words."""
+    """Splits ``"warm,cold"`` into its words."""
     return tuple(text.split(","))
 
 
 def whole_numbers(text: str) -> tuple[int, ...]:
-    """``"1,2"`` as numbers."""
+    """Parses ``"1,2"``."""
     try:
         return tuple(int(word) for word in words(text))
     except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is no list of numbers such as 1,2") from None
+        raise argparse.ArgumentTypeError(f"{text!r}: expected numbers such as 1,2") from None
 
 
-def asked_suite(options: argparse.Namespace) -> Suite:
-    """The suite, with what the command line says in place of what it says."""
+def read_chosen_suite(options: argparse.Namespace) -> Suite:
+    """Reads the suite; options of the command line replace its values."""
     if not options.suite.exists():
-        there = ", ".join(sorted(path.stem for path in SUITES.glob("*.toml") if path.name != "Cargo.toml"))
-        raise FileNotFoundError(f"{options.suite}: is not there; {SUITES} holds {there}")
+        suites = ", ".join(sorted(path.stem for path in SUITES.glob("*.toml") if path.name != "Cargo.toml"))
+        raise FileNotFoundError(f"{options.suite}: no such file; {SUITES} has {suites}")
     given = {name: getattr(options, name) for name in ("threads", "repeats", "caches")}
     return dataclasses.replace(
         read_suite(options.suite), **{name: value for name, value in given.items() if value is not None}
@@ -97,31 +101,33 @@ def asked_suite(options: argparse.Namespace) -> Suite:
 
 
 def run(options: argparse.Namespace) -> Path:
-    """Measures; where the records are."""
-    suite = asked_suite(options)
+    """Measures the suite and returns the path of the records."""
+    suite = read_chosen_suite(options)
     stamp = time.strftime("%Y%m%d-%H%M%S")
     output: Path = options.output or options.work / "results" / f"{suite.name}-{stamp}.jsonl"
     output.parent.mkdir(parents=True, exist_ok=True)
     options.work.mkdir(parents=True, exist_ok=True)
-    # Ended from outside, a run ends its worker first.
+    # On SIGTERM, exit by an exception, which ends the worker first.
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     with open(options.work / "lock", "w") as lock, open(output, "w", encoding="utf-8") as log:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise ValueError(f"{options.work}: another run works there, and would spoil both") from None
+            raise ValueError(
+                f"{options.work}: another run uses this folder; both would be disturbed"
+            ) from None
         chosen_run(options, suite, log).execute()
     return output
 
 
 def chosen_run(options: argparse.Namespace, suite: Suite, log: TextIO) -> Run:
-    """A run as the command line says."""
+    """Returns the run that the command line selects."""
     only = tuple(options.only)
     return Run(suite, options.work, log, options.rebuild, only, options.built_only, options.build_only)
 
 
 def write_reports(records: Path, quiet: bool) -> int:
-    """The markdown and HTML beside the records."""
+    """Writes the markdown and HTML reports next to the records."""
     entries = read_records(records)
     tables = report(entries)
     records.with_suffix(".md").write_text(tables, encoding="utf-8")

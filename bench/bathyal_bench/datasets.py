@@ -1,4 +1,4 @@
-"""Data sets of a suite: files, slices of files, vectors made of theirs, normalised copies, generated vectors."""
+"""Data sets of a suite: files, slices of files, derived vectors, normalised copies, generated vectors."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from bathyal_bench.recall import read_groundtruth, write_groundtruth
 
 DTYPES = {".fbin": "<f4", ".u8bin": "u1", ".i8bin": "i1", ".f16bin": "<f2"}
 HEADER_BYTES = 8
-# Neighbours a query of a ground truth that is computed here: beyond ties at the tenth.
+# Neighbours per query in a computed ground truth: enough to see ties at the tenth.
 GROUNDTRUTH_NEIGHBOURS = 50
-# Of the matrix that vectors are projected by: the same set everywhere.
+# Seed of the projection matrix, so that the set is the same everywhere.
 PROJECTION_SEED = 1
 # Rows that are projected at a time.
 ROWS_AT_ONCE = 8192
@@ -53,7 +53,7 @@ class DataSet:
         return read_vectors(self.base)
 
     def as_json(self) -> dict[str, str]:
-        """What a worker needs to make the same object."""
+        """Returns the fields that a worker needs to make the same object."""
         return {name: str(value) for name, value in vars(self).items()}
 
     @staticmethod
@@ -72,12 +72,12 @@ def shape(path: Path) -> tuple[int, int]:
 def read_vectors(path: Path) -> NDArray[Any]:
     """A file of vectors, mapped read-only: ``rows x columns``."""
     if path.suffix not in DTYPES:
-        raise ValueError(f"{path}: {', '.join(DTYPES)} are read")
+        raise ValueError(f"{path}: unknown suffix; expected one of {', '.join(DTYPES)}")
     return np.memmap(path, DTYPES[path.suffix], "r", offset=HEADER_BYTES, shape=shape(path))
 
 
 def write_vectors(path: Path, vectors: NDArray[Any]) -> None:
-    """Writes ``rows x columns``; nothing appears at ``path`` before it is complete."""
+    """Writes ``rows x columns``; ``path`` exists only once the file is complete."""
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f"{path.name}.partial")
     with open(partial, "wb") as file:
@@ -94,7 +94,9 @@ def normalised(vectors: NDArray[Any]) -> NDArray[np.float32]:
 
 
 def with_unit_lengths(data: DataSet, work: Path) -> DataSet:
-    """The same set under l2 with vectors of length 1, for systems that know no cosine: the order is the same."""
+    """Returns the set under l2 with vectors of length 1, for systems without cosine: the order of results is
+    the same.
+    """
     base = work / f"{data.name}-unit" / "base.fbin"
     queries = base.with_name("query.fbin")
     for source, target in ((data.base, base), (data.queries, queries)):
@@ -133,16 +135,16 @@ def prepare(entry: dict[str, Any], work: Path) -> DataSet:
 
 
 def made_dim(entry: dict[str, Any], dim: int) -> int:
-    """Components of the vectors that an entry makes of those with ``dim``."""
+    """Number of components of the vectors that an entry derives from those with ``dim``."""
     return int(entry.get("projected", dim * entry.get("concatenated", 1)))
 
 
 def make(entry: dict[str, Any], source: Path, output: Path) -> Path:
-    """Writes the vectors that an entry makes of a file's, once, as float32; where they are.
+    """Writes the vectors that an entry derives from a file's, once, as float32, and returns the path.
 
-    ``concatenated = 4``: every row with the three after it end to end, the first ones after the last, so that
-    there are as many as before. ``projected = 1024``: every row times a matrix of Gaussian numbers, which keeps
-    distances but for a few hundredths.
+    ``concatenated = 4``: joins every row with the three after it; the last rows continue with the first, so
+    that there are as many rows as before. ``projected = 1024``: multiplies every row by a matrix of Gaussian
+    numbers, which changes distances by a few hundredths only.
     """
     if not output.exists():
         rows = read_vectors(source).astype(np.float32)
@@ -165,7 +167,7 @@ def projected(rows: NDArray[np.float32], dim: int) -> NDArray[np.float32]:
 
 
 def locate(text: str) -> Path:
-    """A path of a suite: variables of the environment are filled in; it is relative to ``BATHYAL_DATA``."""
+    """Expands environment variables in a suite's path, and resolves it relative to ``BATHYAL_DATA``."""
     expanded = os.path.expandvars(text)
     unset = re.search(r"\$\{?(\w+)", expanded)
     if unset is not None:
@@ -177,12 +179,12 @@ def locate(text: str) -> Path:
             raise ValueError(f"{text}: set BATHYAL_DATA to the folder of the data sets (docs/benchmarks.md)")
         path = Path(folder) / path
     if not path.exists():
-        raise FileNotFoundError(f"{path}: is not there")
+        raise FileNotFoundError(f"{path}: no such file")
     return path
 
 
 def generate(name: str, options: dict[str, Any], work: Path) -> tuple[Path, Path]:
-    """Vectors around random centres, written once: base and queries of one distribution."""
+    """Writes base and queries around the same random centres, once; returns their paths."""
     base, queries = work / name / "base.fbin", work / name / "query.fbin"
     if not (base.exists() and queries.exists()):
         random = np.random.default_rng(options.get("seed", 1))
@@ -194,7 +196,7 @@ def generate(name: str, options: dict[str, Any], work: Path) -> tuple[Path, Path
 
 
 def compute_groundtruth(base: Path, queries: Path, metric: str, output: Path) -> None:
-    """Exact neighbours, by Bathyal's brute force."""
+    """Computes exact neighbours by Bathyal's brute force."""
     import bathyal
 
     output.parent.mkdir(parents=True, exist_ok=True)
@@ -204,10 +206,10 @@ def compute_groundtruth(base: Path, queries: Path, metric: str, output: Path) ->
 
 
 def check(queries: Path, groundtruth: Path) -> None:
-    """Refuses a ground truth of other queries."""
+    """Refuses a ground truth with another number of queries."""
     ids, _ = read_groundtruth(groundtruth)
     if len(ids) != shape(queries)[0]:
-        raise ValueError(f"{groundtruth}: is of {len(ids)} queries, {queries} holds {shape(queries)[0]}")
+        raise ValueError(f"{groundtruth}: has {len(ids)} queries, but {queries} has {shape(queries)[0]}")
 
 
 def first_queries(data: DataSet, count: int, work: Path) -> DataSet:
@@ -222,6 +224,6 @@ def first_queries(data: DataSet, count: int, work: Path) -> DataSet:
         write_vectors(queries, read_vectors(data.queries)[:count])
         ids, distances = read_groundtruth(data.groundtruth)
         if distances is None:
-            raise ValueError(f"{data.groundtruth}: holds no distances")
+            raise ValueError(f"{data.groundtruth}: has no distances")
         write_groundtruth(groundtruth, ids[:count], distances[:count])
     return replace(data, queries=queries, groundtruth=groundtruth)

@@ -1,7 +1,7 @@
 """Pictures as SVG text: curves over recall or ratio, and bars. Matplotlib draws them.
 
-A picture is as wide as a phone's screen and only ever grows, so that its words can be read everywhere. It has no
-background, and its colours follow the reader's light or dark scheme.
+A picture is as wide as a phone's screen and only ever grows, so that its words can be read everywhere. It has
+no background, and its colours follow the reader's light or dark scheme.
 """
 
 from __future__ import annotations
@@ -26,38 +26,39 @@ from matplotlib.legend import Legend
 from matplotlib.lines import Line2D
 from matplotlib.textpath import text_to_path
 
-# In pixels. The words of a picture of this width have the sizes below.
+# In pixels. Text in a picture of this width has the sizes below.
 WIDTH, PLOT_HEIGHT = 420, 210
 TITLE_SIZE, TEXT_SIZE = 12, 10
 TITLE_ROW, TEXT_ROW = 16, 14
 EDGE = 8
-# Within the edges.
+# Width between the edges.
 ROOM = WIDTH - 2 * EDGE
-# From a tick's label to its axis, and below the axis for the labels of ticks and its own.
+# Gap between a tick's label and its axis, and height below the axis for the labels of ticks and of the axis.
 LABEL_GAP, BELOW_AXIS = 6, 36
 BAR_HEIGHT, BAR_GAP = 11, 5
-# Matplotlib counts in inches, of 72 pixels in SVG.
+# Matplotlib measures in inches; SVG has 72 pixels per inch.
 INCH = 72
 
-# Recall is drawn by the logarithm of what is missing: 0.9, 0.99 and 0.999 are equally far apart.
+# The position of a recall is the logarithm of what it lacks to 1: 0.9, 0.99 and 0.999 are equally far apart.
 RECALL_TICKS = (0.5, 0.7, 0.8, 0.9, 0.95, 0.98, 0.99, 0.995, 0.998, 0.999)
-# All that have a label where the axis is long.
+# Ticks that have a label on a long axis.
 MAIN_RECALLS = (0.5, 0.9, 0.95, 0.99, 0.999)
-# Beyond the most, points are drawn at the edge.
+# Points beyond the highest are drawn at the edge.
 LEAST_RECALL, MOST_RECALL = 0.5, 0.9999
-# A ratio is drawn by the logarithm of what is above 1, from the worse to the better.
+# The position of a ratio is the logarithm of its excess over 1, from worse to better.
 RATIO_TICKS = (2, 1.5, 1.2, 1.1, 1.05, 1.02, 1.01, 1.005, 1.002, 1.001)
 MAIN_RATIOS = (2, 1.5, 1.1, 1.05, 1.01, 1.001)
 MOST_RATIO, LEAST_RATIO = 2.0, 1.0001
-# An axis over more powers of ten than this has room for the labels of its main ticks alone.
+# An axis over more powers of ten has labels at its main ticks only.
 FINE_POWERS, FINE_POWERS_UP = 2.0, 3.0
 MOST_TICKS = 10
 # Larger numbers have exponents on the axis.
 MOST_PLAIN = 1e8
 
-# Words, axes and grids, on a light and on a dark ground.
+# Colour of text, axes and grids, on a light and on a dark background.
 INK, DARK_INK = "#1c1c1c", "#e8e8e8"
-# Each system's colour on a light ground and on a dark one. Eyes that see red and green alike have the markers.
+# Each system's colour on a light and on a dark background. Markers also distinguish systems, for colour-blind
+# readers.
 COLOURS = {
     "#0057b7": "#6cb2ff",
     "#d62728": "#ff7b72",
@@ -83,7 +84,7 @@ HREF = "{http://www.w3.org/1999/xlink}href"
 STYLE: dict[str, Any] = {
     "font.family": "DejaVu Sans",
     "font.size": TEXT_SIZE,
-    # Words stay words, in the reader's own font; and a dollar sign is no formula.
+    # Text stays text, in the reader's own font, and a dollar sign starts no formula.
     "svg.fonttype": "none",
     "text.parse_math": False,
     "text.color": INK,
@@ -102,7 +103,7 @@ STYLE: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class Mark:
-    """A point: where it lies, what its tooltip says, and between what its repeats lie where there are several."""
+    """A point: its position, its tooltip, and the range of its repeats if there are several."""
 
     x: float
     y: float
@@ -111,7 +112,7 @@ class Mark:
     most: float | None = None
 
     def spread(self) -> tuple[float, float]:
-        """How far the repeats reach below and above."""
+        """Returns how far the repeats reach below and above the point."""
         least = self.y if self.least is None else self.least
         most = self.y if self.most is None else self.most
         return max(self.y - least, 0.0), max(most - self.y, 0.0)
@@ -129,33 +130,35 @@ class Curve:
 
 @dataclass(frozen=True)
 class Axis:
-    """What curves are drawn over."""
+    """A horizontal axis."""
 
     label: str
     ticks: tuple[float, ...]
     main_ticks: tuple[float, ...]
     position: Callable[[float], float]
-    """Where a value lies, before scaling."""
+    """Position of a value before scaling."""
     worst: float
-    """Points that are worse are not drawn."""
+    """Points with worse values are not drawn."""
     best: float
-    """Points that are better are drawn here."""
+    """Points with better values are drawn here."""
     beyond: str
-    """The label of ``best``."""
+    """Label of ``best``."""
 
 
 def colour(style: int) -> str:
-    """The colour of a system on a light ground."""
+    """Returns the colour of a system on a light background."""
     return list(COLOURS)[style % len(COLOURS)]
 
 
 def recall_position(recall: float) -> float:
-    """Where a recall lies on its axis, before scaling."""
+    """Returns the position of a recall on its axis, before scaling."""
     return -math.log10(1 - min(max(recall, 0.0), MOST_RECALL))
 
 
 def ratio_position(ratio: float) -> float:
-    """Where an overall ratio lies on its axis, before scaling: the better, the farther to the right."""
+    """Returns the position of an overall ratio on its axis, before scaling: better ratios are farther
+    right.
+    """
     return -math.log10(max(ratio, LEAST_RATIO) - 1)
 
 
@@ -180,8 +183,9 @@ RATIO = Axis(
 
 
 def log_ticks(least: float, most: float) -> list[float]:
-    """1, 2 and 5 times powers of ten between two positive numbers; only the powers where they are many, and what is
-    around them where there are none between.
+    """Returns 1, 2 and 5 times powers of ten between two positive numbers.
+
+    Returns only the powers if the numbers span many, and the nearest ticks outside if at most one is between.
 
     >>> log_ticks(8, 60)
     [10.0, 20.0, 50.0]
@@ -204,7 +208,7 @@ def log_ticks(least: float, most: float) -> list[float]:
 
 
 def plain(value: float) -> str:
-    """A tick's label.
+    """Formats a tick's label.
 
     >>> plain(20000.0), plain(0.5), plain(2.0), plain(1e19)
     ('20,000', '0.5', '2', '1e+19')
@@ -213,7 +217,9 @@ def plain(value: float) -> str:
 
 
 def over(axis: Axis, title: str, unit: str, curves: list[Curve]) -> str:
-    """Curves over an axis, with a logarithmic one of ``unit``; ``y`` of the marks is positive."""
+    """Draws curves over ``axis``, with a logarithmic vertical axis of ``unit``; ``y`` of the marks must be
+    positive.
+    """
     left = axis.position(axis.worst)
     shown = []
     for curve in curves:
@@ -241,19 +247,19 @@ def over(axis: Axis, title: str, unit: str, curves: list[Curve]) -> str:
 
 
 def nothing(title: str) -> str:
-    """What stands in place of a picture of nothing."""
+    """Returns a paragraph in place of an empty picture."""
     return f"<p>{escape(title)}: nothing was measured.</p>"
 
 
 def lay_out(figure: Figure, plot: Axes, legend: Legend, title: str, unit: str) -> None:
-    """Title, unit, plot and legend below each other, the figure as high as all of them."""
+    """Places title, unit, plot and legend below each other and fits the figure's height."""
     top = heading_height(title, unit)
     legend_height = legend.get_window_extent().height
     height = math.ceil(top + PLOT_HEIGHT + BELOW_AXIS + TEXT_ROW / 2 + legend_height + EDGE)
     figure.set_figheight(height / INCH)
     labels = [label.get_text() for label in plot.get_yticklabels()]
     left = EDGE + max(words_width(label, TEXT_SIZE) for label in labels) + LABEL_GAP
-    # Half of the last label of the axis lies beyond it.
+    # Half of the last label extends beyond the axis.
     right = WIDTH - EDGE - words_width(plot.get_xticklabels()[-1].get_text(), TEXT_SIZE) / 2
     bottom = height - top - PLOT_HEIGHT
     plot.set_position((left / WIDTH, bottom / height, (right - left) / WIDTH, PLOT_HEIGHT / height))
@@ -262,13 +268,13 @@ def lay_out(figure: Figure, plot: Axes, legend: Legend, title: str, unit: str) -
 
 
 def heading_height(title: str, unit: str) -> float:
-    """How much room :func:`heading` takes, and what is between it and a plot."""
+    """Returns the height of :func:`heading` and of the gap between it and a plot."""
     rows = folded(title, TITLE_SIZE, "bold").count("\n"), folded(unit, TEXT_SIZE).count("\n")
     return EDGE / 2 + (rows[0] + 1) * TITLE_ROW + (rows[1] + 1) * TEXT_ROW + EDGE
 
 
 def heading(figure: Figure, title: str, unit: str) -> None:
-    """The title, and below it the unit of what is drawn."""
+    """Draws the title, and below it the unit."""
     lines = folded(title, TITLE_SIZE, "bold").split("\n")
     rows = [(line, TITLE_SIZE, TITLE_ROW, "bold") for line in lines]
     rows += [(line, TEXT_SIZE, TEXT_ROW, "normal") for line in folded(unit, TEXT_SIZE).split("\n")]
@@ -278,10 +284,10 @@ def heading(figure: Figure, title: str, unit: str) -> None:
         figure.text(EDGE / WIDTH, 1 - (below - 4) / height, line, fontsize=size, weight=weight, va="baseline")
 
 
-# Matplotlib draws words to measure them, and folding measures the same lines again and again.
+# Matplotlib draws text to measure it, and folding measures the same lines repeatedly.
 @functools.lru_cache(maxsize=10_000)
 def words_width(words: str, size: float, weight: str = "normal") -> float:
-    """How wide a line of words is, in pixels."""
+    """Returns the width of a line of text, in pixels."""
     font = FontProperties(family="DejaVu Sans", size=size, weight=weight)
     width: float = text_to_path.get_text_width_height_descent(words, font, ismath=False)[0]
     return width
@@ -289,7 +295,7 @@ def words_width(words: str, size: float, weight: str = "normal") -> float:
 
 @functools.lru_cache(maxsize=1000)
 def folded(words: str, size: float, weight: str = "normal", room: float = ROOM) -> str:
-    """Words in as many lines as they need to stay within ``room``."""
+    """Breaks text into as many lines as it needs to stay within ``room`` pixels."""
     letters = len(words)
     lines = [words]
     while letters > 1 and max(words_width(line, size, weight) for line in lines) > room:
@@ -299,10 +305,10 @@ def folded(words: str, size: float, weight: str = "normal", room: float = ROOM) 
 
 
 def set_x_axis(plot: Axes, axis: Axis, values: list[float]) -> None:
-    """The part of an axis that values lie on, from a tick to a tick."""
+    """Sets the part of the axis that the values span, from one tick to another."""
     positions = [axis.position(value) for value in values]
     ticks = {axis.position(one): f"{one:g}" for one in axis.ticks} | {axis.position(axis.best): axis.beyond}
-    # The positions of equal values are equal, bit by bit.
+    # Equal values have bit-identical positions.
     first = max((one for one in ticks if one <= min(positions)), default=min(ticks))
     last = min(one for one in ticks if one >= max(positions))
     if first == last:
@@ -320,7 +326,7 @@ def set_x_axis(plot: Axes, axis: Axis, values: list[float]) -> None:
 
 
 def set_y_axis(plot: Axes, marks: list[Mark]) -> None:
-    """A logarithmic axis with room for the spread of the repeats."""
+    """Sets a logarithmic axis that includes the range of the repeats."""
     values = [
         value for one in marks for value in (one.y, one.least, one.most) if value and 0 < value < math.inf
     ]
@@ -334,7 +340,9 @@ def set_y_axis(plot: Axes, marks: list[Mark]) -> None:
 
 
 def draw_curve(plot: Axes, axis: Axis, curve: Curve, marks: list[Mark]) -> Line2D:
-    """A line with its markers and the spread of its repeats, all of one class, by which a page hides a system."""
+    """Draws a line with its markers and the range of its repeats, all of one class, by which a page hides a
+    system.
+    """
     fill = colour(curve.style)
     apart = [one for one in marks if sum(one.spread()) > 0]
     if apart:
@@ -368,8 +376,8 @@ def draw_curve(plot: Axes, axis: Axis, curve: Curve, marks: list[Mark]) -> Line2
 
 
 def set_legend(figure: Figure, lines: list[Line2D], names: list[str], about: str) -> Legend:
-    """What bars are, and the systems, in as many columns as there is room for."""
-    # Of a sign, and from a column to the next; legends count in letters.
+    """Draws the legend: the meaning of the bars, and the systems in as many columns as fit."""
+    # Widths of a sample line and of the gap between columns; legends measure in letters.
     sign, gap = 2.2, 0.9
     labels = [folded(name, TEXT_SIZE, room=ROOM - sign * TEXT_SIZE) for name in names]
     for columns in (3, 2, 1):
@@ -389,7 +397,7 @@ def set_legend(figure: Figure, lines: list[Line2D], names: list[str], about: str
             borderpad=0,
             borderaxespad=0,
         )
-        # Set afterwards: a label that begins with a line below would be left out.
+        # Set the labels afterwards, because Matplotlib omits labels that begin with an underscore.
         for text, label in zip(legend.get_texts(), labels, strict=True):
             text.set_text(label)
         if columns == 1 or legend.get_window_extent().width <= ROOM:
@@ -400,7 +408,7 @@ def set_legend(figure: Figure, lines: list[Line2D], names: list[str], about: str
 
 @dataclass(frozen=True)
 class Bar:
-    """A bar with its label and what stands at its end."""
+    """A bar, its name, and the label at its end."""
 
     name: str
     style: int
@@ -409,7 +417,7 @@ class Bar:
 
 
 def bars(title: str, unit: str, some: list[Bar]) -> str:
-    """Horizontal bars from zero, shortest first, each below its name."""
+    """Draws horizontal bars from zero, shortest first, each below its name."""
     ordered = sorted(some, key=lambda one: one.value)
     if not ordered:
         return nothing(title)
@@ -423,7 +431,7 @@ def bars(title: str, unit: str, some: list[Bar]) -> str:
         figure = Figure((WIDTH / INCH, height / INCH), dpi=INCH)
         FigureCanvasSVG(figure)
         heading(figure, title, unit)
-        # Of pixels, from the corner above.
+        # Coordinates are pixels, from the upper left corner.
         plot = figure.add_axes((0, 0, 1, 1), xlim=(0, WIDTH), ylim=(height, 0))
         plot.set_axis_off()
         below = top
@@ -431,7 +439,7 @@ def bars(title: str, unit: str, some: list[Bar]) -> str:
             for line in lines:
                 below += TEXT_ROW
                 plot.text(EDGE, below - 4, line, va="baseline")
-            # No bar is too short to be seen.
+            # Every bar is long enough to be visible.
             length = max(one.value / most * longest, 1.0)
             middle = below + BAR_HEIGHT / 2
             plot.barh(
@@ -443,7 +451,9 @@ def bars(title: str, unit: str, some: list[Bar]) -> str:
 
 
 def as_text(figure: Figure, title: str, tooltips: dict[str, list[str]]) -> str:
-    """A figure as SVG that can stand in a page or alone: tooltips, dark colours, and nothing that is of no use."""
+    """Returns a figure as SVG for pages or single files: with tooltips and dark colours, without unused
+    elements.
+    """
     written = io.StringIO()
     figure.savefig(written, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
     root = xml.fromstring(written.getvalue())
@@ -451,7 +461,7 @@ def as_text(figure: Figure, title: str, tooltips: dict[str, list[str]]) -> str:
         marks = group.iter(f"{{{SVG}}}use")
         for mark, words in zip(marks, tooltips.get(group.get("id", ""), ()), strict=False):
             xml.SubElement(mark, f"{{{SVG}}}title").text = words
-    # Who drew it, and a style for everything.
+    # Remove the metadata, and a style for all elements.
     for name in ("metadata", "defs"):
         one = root.find(f"{{{SVG}}}{name}")
         if one is not None:
@@ -472,11 +482,13 @@ def as_text(figure: Figure, title: str, tooltips: dict[str, list[str]]) -> str:
 
 
 def tidy(one: xml.Element, used: set[str]) -> None:
-    """Makes attributes of an element's style, which rules for dark grounds can overrule, and a class of its id."""
+    """Turns an element's style into attributes, which rules for dark backgrounds can override, and its id
+    into a class.
+    """
     for declaration in filter(None, one.attrib.pop("style", "").split(";")):
         name, _, value = (words.strip() for words in declaration.partition(":"))
         if name == "font":
-            # Of Matplotlib before 3.11: weight and size in one, in no order that attributes could have.
+            # Matplotlib before 3.11 writes weight and size in one property, in any order.
             one.attrib |= {"font-size": found[0]} if (found := re.search(r"[\d.]+px", value)) else {}
             one.attrib |= {"font-weight": found[0]} if (found := re.match(r"bold|\d+(?= )", value)) else {}
         elif name != "font-family":
@@ -503,7 +515,7 @@ def tidy(one: xml.Element, used: set[str]) -> None:
 
 
 def rounded(numbers: str) -> str:
-    """Numbers to a hundredth, in one line.
+    """Rounds numbers to hundredths, in one line.
 
     >>> rounded("M 36.080865 2.000001 \\n L -0.5 7")
     'M 36.08 2 L -0.5 7'
@@ -513,7 +525,7 @@ def rounded(numbers: str) -> str:
 
 
 def flatten(parent: xml.Element) -> None:
-    """Takes away groups that say nothing, and what is not drawn."""
+    """Removes groups without attributes, and invisible paths."""
     for place in reversed(range(len(parent))):
         child = parent[place]
         flatten(child)
@@ -525,7 +537,7 @@ def flatten(parent: xml.Element) -> None:
 
 
 def dark_rules(root: xml.Element) -> xml.Element:
-    """The colours that take the place of those of a picture on a dark ground."""
+    """Returns the rules that replace a picture's colours on a dark background."""
     present = {(name, one.get(name)) for one in root.iter() for name in ("fill", "stroke")}
     rules = [
         f'.picture [{name}="{light}"]{{{name}:{dark}}}'

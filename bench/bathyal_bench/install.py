@@ -1,4 +1,4 @@
-"""Installs the systems by name, each by itself: one that cannot be installed leaves its reason."""
+"""Installs the packages of the systems one by one; records the reason for each that cannot be installed."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from pathlib import Path
 
 from bathyal_bench.peers import PEERS, peer_class
 
-# In the virtual environment: the packages that could not be installed, with the reasons.
+# File in the virtual environment with the packages that could not be installed, and the reasons.
 FAILURES = "peers-not-installed.json"
 
 
 def requirements() -> list[str]:
-    """Packages by name, without Bathyal, which comes from this repository."""
+    """Returns the names of the packages, without Bathyal, which comes from this repository."""
     names = dict.fromkeys(peer_class(name).requirement for name in PEERS)
     return [name for name in names if name is not None and name != "bathyal"]
 
@@ -27,8 +27,10 @@ def main() -> int:
         if done.returncode == 0:
             print(f"{name}: installed")
             continue
-        said = [line for line in done.stderr.strip().splitlines() if line.startswith("ERROR")]
-        failures[name] = f"pip cannot install it: {(said or ['no reason given'])[-1].removeprefix('ERROR: ')}"
+        errors = [line for line in done.stderr.strip().splitlines() if line.startswith("ERROR")]
+        failures[name] = (
+            f"pip cannot install it: {(errors or ['no reason given'])[-1].removeprefix('ERROR: ')}"
+        )
         print(f"{name}: {failures[name]}")
     (Path(sys.prefix) / FAILURES).write_text(json.dumps(failures), encoding="utf-8")
     return 0

@@ -1,4 +1,4 @@
-"""The report as one HTML file that needs nothing else."""
+"""The report as one self-contained HTML file."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ th, td { padding: 3px 9px; text-align: right; border-bottom: 1px solid var(--lin
 th:first-child, td:first-child, td.words { text-align: left; } th { background: var(--head); }
 .flag { background: var(--flag); padding: 0 4px; } .scroll { overflow-x: auto; } summary { cursor: pointer; }
 """
-# A box shows and hides a system in all plots.
+# A checkbox shows or hides a system in all plots.
 SCRIPT = """
 document.querySelectorAll('.legend input').forEach(box => box.addEventListener('change', () => {
   document.querySelectorAll('.picture .' + box.value).forEach(g => g.style.display = box.checked ? '' : 'none');
@@ -65,14 +65,14 @@ document.querySelectorAll('.legend input').forEach(box => box.addEventListener('
 
 
 def table(heads: list[str], rows: list[list[str]]) -> str:
-    """An HTML table; what is set bold for markdown becomes a flag."""
+    """Returns an HTML table; bold text of markdown becomes a flag."""
     top = "".join(f"<th>{escape(head)}</th>" for head in heads)
     body = "".join(f"<tr>{''.join(cell(words) for words in row)}</tr>" for row in rows)
     return f'<div class="scroll"><table><tr>{top}</tr>{body}</table></div>'
 
 
 def cell(words: str) -> str:
-    """A cell."""
+    """Returns a table cell."""
     shown = escape(words)
     while "**" in shown:
         shown = shown.replace("**", '<span class="flag">', 1).replace("**", "</span>", 1)
@@ -81,7 +81,7 @@ def cell(words: str) -> str:
 
 
 def tooltip(system: str, point: Point) -> str:
-    """Everything about a point."""
+    """Returns all figures of a point."""
     figures = point.figures
     parts = [
         system,
@@ -95,15 +95,15 @@ def tooltip(system: str, point: Point) -> str:
 
 
 PLOTS = (
-    ("qps", "Throughput", "queries a second; up is better"),
-    ("p50_us", "Latency, median", "microseconds, one query at a time; down is better"),
-    ("p99_us", "Latency, 99th percentile", "microseconds, one query at a time; down is better"),
-    ("reads", "Reads", "reads a query; down is better, less than one is not drawn"),
+    ("qps", "Throughput", "queries per second; more is better"),
+    ("p50_us", "Latency, median", "microseconds, one query at a time; less is better"),
+    ("p99_us", "Latency, 99th percentile", "microseconds, one query at a time; less is better"),
+    ("reads", "Reads", "reads per query; less is better; below one not drawn"),
 )
 
 
 def plots(section: Section, styles: dict[str, int], references: tuple[str, ...], figure: str) -> str:
-    """The curves of a section over recall or ratio."""
+    """Draws the curves of a section over recall or ratio."""
     drawn, axis = [], RATIO if figure == "ratio" else RECALL
     for name, title, unit in PLOTS:
         curves = []
@@ -111,7 +111,7 @@ def plots(section: Section, styles: dict[str, int], references: tuple[str, ...],
             marks = []
             for point in sweep.points:
                 place, value = point.figures[figure], point.figures[name]
-                # Stray reads through the page cache would stretch the axis.
+                # Occasional reads through the page cache would stretch the axis.
                 if place is not None and value is not None and (name != "reads" or value >= 1):
                     about = tooltip(sweep.system, point)
                     marks.append(Mark(place, value, about, *point.spreads.get(name, (None, None))))
@@ -121,7 +121,7 @@ def plots(section: Section, styles: dict[str, int], references: tuple[str, ...],
 
 
 def legend(section: Section, styles: dict[str, int]) -> str:
-    """The systems; a box hides one."""
+    """Returns checkboxes that show or hide the systems."""
     entries = []
     for sweep in section.sweeps:
         style = styles[sweep.system]
@@ -131,7 +131,7 @@ def legend(section: Section, styles: dict[str, int]) -> str:
 
 
 def size_bars(records: list[dict[str, Any]], section: Section, styles: dict[str, int]) -> str:
-    """Index, memory and build time of each system."""
+    """Draws index size, memory and build time of each system."""
     builds = latest_builds(records, section.data)
     goals = goals_of(records)
     middle = goals[len(goals) // 2]
@@ -148,16 +148,16 @@ def size_bars(records: list[dict[str, Any]], section: Section, styles: dict[str,
         if held is not None:
             memory.append(Bar(sweep.system, styles[sweep.system], held / 1e6, megabytes(held)))
     drawn = [
-        bars("Index on disk", "down is better", sizes),
-        bars("Memory of a search", f"DRAM and page cache, at {middle} or at the most effort", memory),
-        bars("Build time", "down is better", seconds),
-        bars("Memory of the build", "the most that its process held", peaks),
+        bars("Index on disk", "less is better", sizes),
+        bars("Memory of a search", f"DRAM and page cache, at {middle} or at the highest effort", memory),
+        bars("Build time", "less is better", seconds),
+        bars("Memory of the build", "peak of its process", peaks),
     ]
     return f'<div class="plots">{"".join(f"<div>{one}</div>" for one in drawn)}</div>'
 
 
 def section_parts(records: list[dict[str, Any]], section: Section, styles: dict[str, int]) -> list[str]:
-    """A section: plots, tables at equal recall, and all points."""
+    """Returns a section: plots, tables at equal recall, and all points."""
     references = reference_names(records, section)
     parts = [f"<h2>{escape(section_title(section))}</h2>", legend(section, styles)]
     for figure in dict.fromkeys(goal.figure for goal in goals_of(records)):
@@ -175,7 +175,7 @@ def section_parts(records: list[dict[str, Any]], section: Section, styles: dict[
 
 
 def page(records: list[dict[str, Any]]) -> str:
-    """The whole file."""
+    """Returns the whole file."""
     found = sections(records)
     names = dict.fromkeys(sweep.system for section in found for sweep in section.sweeps)
     styles = {name: place for place, name in enumerate(names)}

@@ -1,8 +1,8 @@
-"""The kernel's cache of an index's files: what it holds, and keeping that small while a cold index is measured.
+"""The kernel's page cache of an index's files: its size, and a limit for it while a cold index is measured.
 
-A batch of queries brings a set of some hundred megabytes into the cache within seconds, and is warm from then on.
-To stay cold, and to compare at equal memory, what the cache holds beyond a limit is dropped between queries, off
-the clock.
+A batch of queries reads a set of some hundred megabytes into the page cache within seconds; later queries
+find it warm. To keep an index cold, and to compare at equal memory, cached bytes beyond a limit are dropped
+between queries, outside of the measured time.
 """
 
 from __future__ import annotations
@@ -16,17 +16,19 @@ from pathlib import Path
 
 from bathyal_bench.process import PAGE_BYTES
 
-# How much of a file is read at once to bring it into the page cache.
+# Bytes per read when a file is read into the page cache.
 CHUNK_BYTES = 1 << 22
-# What is dropped or kept together: the kernel keeps folios, which may be as large, that are not dropped as a whole.
+# Unit of dropping: the kernel may cache folios of this size, and does not drop parts of one.
 EXTENT_BYTES = 1 << 20
-# Linux' number of the advice that gives back mapped pages at once; Python does not name it.
+# Linux's number of the advice that reclaims mapped pages at once; Python has no name for it.
 MADV_PAGEOUT = 21
 SEED = 1
 
 
 def forget(paths: Iterable[Path]) -> None:
-    """Asks the kernel to drop the pages of these files from its cache, those that this process maps, too."""
+    """Asks the kernel to drop the pages of these files from its cache, including pages that this process
+    maps.
+    """
     files = list(paths)
     for _, _, address, length in mappings(files):
         give_back(address, length)
@@ -35,7 +37,7 @@ def forget(paths: Iterable[Path]) -> None:
 
 
 def remember(paths: Iterable[Path]) -> None:
-    """Reads these files once, so that as much of them as fits is in the kernel's cache."""
+    """Reads these files once, so that the kernel caches as much of them as fits."""
     for path in paths:
         with open(path, "rb", buffering=0) as file:
             while file.read(CHUNK_BYTES):
@@ -43,12 +45,12 @@ def remember(paths: Iterable[Path]) -> None:
 
 
 def cached_bytes(paths: Iterable[Path]) -> int:
-    """Bytes of these files that the kernel holds in its cache now."""
+    """Returns the bytes of these files in the page cache."""
     return sum(held_in(cached_pages(path)) for path in paths)
 
 
 def cached_pages(path: Path) -> bytes:
-    """For each page of a file a byte, odd if the kernel holds it."""
+    """Returns a byte for each page of a file, odd if the page is cached."""
     mincore = ctypes.CDLL(None, use_errno=True).mincore
     mincore.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_char_p]
     size = path.stat().st_size
@@ -57,18 +59,20 @@ def cached_pages(path: Path) -> bytes:
     with open(path, "rb") as file, mmap.mmap(file.fileno(), size, mmap.MAP_PRIVATE) as mapped:
         pages = ctypes.create_string_buffer(-(-size // PAGE_BYTES))
         start = ctypes.c_char.from_buffer(mapped)
-        told = mincore(ctypes.addressof(start), size, pages) == 0
+        succeeded = mincore(ctypes.addressof(start), size, pages) == 0
         del start
-        return pages.raw if told else b""
+        return pages.raw if succeeded else b""
 
 
 def held_in(pages: bytes) -> int:
-    """Bytes of the pages that are held: only the lowest bit of each byte means anything."""
+    """Returns the bytes of the cached pages; only the lowest bit of each byte has a meaning."""
     return sum(pages.count(value) for value in range(1, 256, 2)) * PAGE_BYTES
 
 
 def mapped_bytes(paths: Iterable[Path]) -> int:
-    """Bytes of these files that are mapped and resident in this process: its own memory counts them already."""
+    """Returns the bytes of these files that are mapped and resident here; the process's own memory includes
+    them.
+    """
     names = {str(path.resolve()) for path in paths}
     total, inside = 0, False
     for line in Path("/proc/self/smaps").read_text(encoding="utf-8", errors="replace").splitlines():
@@ -80,13 +84,13 @@ def mapped_bytes(paths: Iterable[Path]) -> int:
 
 
 def mapped_name(line: str) -> str:
-    """The file of a line of /proc/self/maps; empty for memory without one."""
+    """Returns the file of a line of /proc/self/maps; empty for memory without one."""
     parts = line.split(maxsplit=5)
     return parts[5] if len(parts) == 6 else ""
 
 
 def mappings(paths: Iterable[Path]) -> Iterator[tuple[Path, int, int, int]]:
-    """Where this process maps these files: path, start in the file, address, length."""
+    """Yields where this process maps these files: path, start in the file, address, length."""
     names = {str(path.resolve()): path for path in paths}
     for line in Path("/proc/self/maps").read_text(encoding="utf-8", errors="replace").splitlines():
         name = mapped_name(line)
@@ -97,14 +101,14 @@ def mappings(paths: Iterable[Path]) -> Iterator[tuple[Path, int, int, int]]:
 
 
 def give_back(address: int, length: int) -> None:
-    """Lets the kernel take mapped pages; they are read again when they are touched."""
+    """Lets the kernel reclaim mapped pages; a later access reads them again."""
     madvise = ctypes.CDLL(None, use_errno=True).madvise
     madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
     madvise(address, length, MADV_PAGEOUT)
 
 
 def expect_random(paths: Iterable[Path]) -> None:
-    """Lets the kernel read nothing ahead of what this process touches of these files, where it maps them."""
+    """Turns off read-ahead for the parts of these files that this process maps."""
     madvise = ctypes.CDLL(None, use_errno=True).madvise
     madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
     for _, _, address, length in mappings(paths):
@@ -112,7 +116,7 @@ def expect_random(paths: Iterable[Path]) -> None:
 
 
 def drop(path: Path, start: int = 0, length: int = 0) -> None:
-    """Drops the unmapped pages of a part of a file, a length of 0 being all that follows."""
+    """Drops the unmapped pages of a part of a file; a length of 0 means up to the end."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -122,19 +126,19 @@ def drop(path: Path, start: int = 0, length: int = 0) -> None:
 
 
 class PageCache:
-    """What the kernel holds of an index's files, kept near a limit."""
+    """Keeps the page cache of an index's files near a limit."""
 
     def __init__(self, files: list[Path], limit: int | None) -> None:
         self.files = files
         self.limit = limit
         self.most = 0
-        """The most that was seen besides what the process maps."""
+        """Most cached bytes seen, without those that the process maps."""
         self.random = random.Random(SEED)
 
     def settle(self) -> float:
-        """Measures, and drops what is beyond the limit, chosen at random as no order of use is known.
+        """Measures the cache and drops bytes beyond the limit, at random because the order of use is unknown.
 
-        Comes back with how much that was, as a share of the limit.
+        Returns the excess as a share of the limit.
         """
         held = cached_bytes(self.files)
         self.most = max(self.most, held - mapped_bytes(self.files))
@@ -154,7 +158,7 @@ class PageCache:
         return excess
 
     def held_extents(self) -> list[tuple[Path, int, int]]:
-        """Path and start of each extent that the cache holds something of, and how much."""
+        """Returns path, start and cached bytes of each extent with cached bytes."""
         found = []
         for path in self.files:
             pages = cached_pages(path)
@@ -166,7 +170,7 @@ class PageCache:
 
 
 def drop_extent(path: Path, start: int, mapped: list[tuple[Path, int, int, int]]) -> None:
-    """Drops an extent, where it is mapped, too."""
+    """Drops an extent, including its mapped pages."""
     for name, file_start, address, length in mapped:
         first = max(start, file_start)
         last = min(start + EXTENT_BYTES, file_start + length)

@@ -1,4 +1,4 @@
-"""From records to points: medians over repeats, figures at equal recall or ratio, flags where memory is unequal."""
+"""Turns records into points: medians over repeats, figures at equal recall or ratio, flags of unequal memory."""
 
 from __future__ import annotations
 
@@ -13,10 +13,12 @@ from typing import Any
 
 from bathyal_bench.suite import UNEQUAL_MEMORY
 
-# A recall or ratio of 1 has no logarithm of what is missing; this is as near as 10,000 queries of 10 can tell.
+# Least distance from a recall or ratio of 1, whose logarithm would be infinite: the resolution of 10,000
+# queries with k = 10.
 LEAST_MISSING = 1e-5
-# A ratio that more of the queries have none of is not compared: those with too few answers would be the worst ones.
-# Fewer may have a neighbour at distance 0, which is no fault of a system.
+# A point whose ratio is undefined for a larger share of the queries is not compared: the queries without a
+# ratio, because they have too few results, would be the worst ones. Smaller shares may stem from neighbours
+# at distance 0, which is no fault of a system.
 MOST_LEFT_OUT = 0.05
 # Figures of a point, with the field of a record that each comes from.
 FIGURES = {
@@ -37,7 +39,9 @@ FIGURES = {
 
 @dataclass(frozen=True)
 class Goal:
-    """What systems are compared at: a ``recall`` of at least ``value``, or an overall ``ratio`` of at most it."""
+    """A point of comparison: a ``recall`` of at least ``value``, or an overall ``ratio`` of at most
+    ``value``.
+    """
 
     figure: str
     value: float
@@ -46,41 +50,43 @@ class Goal:
         return f"{self.figure} {self.value:g}"
 
     def missing(self, value: float | None = None) -> float:
-        """How far this figure, or the goal itself, is from what an exact search has, which is 1."""
+        """Returns how far this figure, or the goal itself, is from 1, the figure of an exact search."""
         return max(abs(1 - (self.value if value is None else value)), LEAST_MISSING)
 
 
 @dataclass(frozen=True)
 class Point:
-    """A system at one effort: medians over the repeats. None is what the system does not tell."""
+    """A system at one effort: medians over the repeats. None stands for figures that the system does not
+    report.
+    """
 
     label: str
     figures: dict[str, float | None]
     spreads: dict[str, tuple[float, float]]
-    """The least and the most of the repeats, of each figure that is told."""
+    """Least and greatest value over the repeats, for each reported figure."""
     repeats: int
     left_out: float = 0.0
     """Share of the queries that have no ratio."""
 
     @property
     def recall(self) -> float:
-        """Mean recall; 0 where the system tells none."""
+        """Mean recall; 0 if the system reports none."""
         return self.figures["recall"] or 0.0
 
     @property
     def qps(self) -> float:
-        """Queries a second of a batch."""
+        """Queries per second of a batch."""
         return self.figures["qps"] or 0.0
 
 
 @dataclass(frozen=True)
 class Sweep:
-    """A system on one set with one number of threads, by rising effort."""
+    """A system on one data set with one number of threads, by ascending effort."""
 
     system: str
     points: list[Point]
     curves: dict[str, list[Point]]
-    """Those from the worst to the best recall, or ratio, that figures at one lie between."""
+    """The points from the worst to the best recall, or ratio, between which figures are interpolated."""
     reads_source: str | None = None
     dram_source: str | None = None
     ratio_source: str | None = None
@@ -89,39 +95,41 @@ class Sweep:
 
 @dataclass
 class Section:
-    """Everything that is comparable: one set, one number of neighbours and of threads, warm or cold."""
+    """Comparable measurements: one data set, one number of neighbours and of threads, warm or cold."""
 
     data: str
     cache: str
     threads: int
     k: int | None = None
-    """Neighbours a query; None in records of before a run could have several."""
+    """Neighbours per query; None in old records, of runs with a single number."""
     sweeps: list[Sweep] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
-class Reached:
+class GoalFigures:
     """Figures at a recall or a ratio."""
 
     figures: dict[str, float | None]
     above: bool
-    """Whether even the least effort finds more, or nearer: then this is that effort, and not equal."""
+    """True if even the least effort exceeds the goal: the figures are then those of that effort, and not
+    equal.
+    """
     label: str
 
 
 def read_records(path: Path) -> list[dict[str, Any]]:
-    """The objects of a file of JSON lines."""
+    """Reads the objects of a file of JSON lines."""
     lines = path.read_text(encoding="utf-8").splitlines()
     return [json.loads(line) for line in lines if line.strip()]
 
 
 def effort_label(effort: dict[str, Any]) -> str:
-    """``search_list 40``; a dash where there is nothing to choose."""
+    """Formats an effort, such as ``search_list 40``; a dash if it has no options."""
     return ", ".join(f"{name} {value}" for name, value in effort.items()) or "–"
 
 
 def lookup(record: dict[str, Any], keys: Iterable[str]) -> float | None:
-    """A figure of a record, by its way down the nested objects."""
+    """Returns a figure of a record by its keys in nested objects; None if it is missing."""
     value: Any = record
     for key in keys:
         value = value.get(key) if isinstance(value, dict) else None
@@ -129,7 +137,7 @@ def lookup(record: dict[str, Any], keys: Iterable[str]) -> float | None:
 
 
 def sections(records: list[dict[str, Any]]) -> list[Section]:
-    """The measured searches, sorted into what is comparable; the order is that of the run."""
+    """Groups the measured searches into comparable sections, in the order of the run."""
     groups: dict[tuple[str, str, int, int | None], dict[str, dict[str, list[dict[str, Any]]]]] = {}
     for record in records:
         if record.get("kind") != "search":
@@ -146,7 +154,7 @@ def sections(records: list[dict[str, Any]]) -> list[Section]:
 
 
 def summarise(system: str, efforts: dict[str, list[dict[str, Any]]]) -> Sweep:
-    """The medians of each effort."""
+    """Computes the medians of each effort."""
     points = []
     for label, records in efforts.items():
         figures: dict[str, float | None] = {}
@@ -168,81 +176,87 @@ def summarise(system: str, efforts: dict[str, list[dict[str, Any]]]) -> Sweep:
 
 
 def left_out_share(record: dict[str, Any]) -> float:
-    """The share of a batch that has no ratio; 0 where that is not known."""
-    asked = record.get("batch_queries")
-    return (record.get("ratio_left_out") or 0) / asked if asked else 0.0
+    """Returns the share of a batch's queries without a ratio; 0 if unknown."""
+    queries = record.get("batch_queries")
+    return (record.get("ratio_left_out") or 0) / queries if queries else 0.0
 
 
 def rising(points: list[Point], figure: str = "recall") -> list[Point]:
-    """The points of one option that rises, without those that find no more, or no nearer, than less of it did.
+    """Returns the points of one ascending option, without those no better in recall (or ratio) than a lesser
+    value.
 
-    Throughput does not choose among them: it is noisier than recall, and reads at a recall are read off too.
+    Throughput does not select points: it is noisier than recall, and reads at a recall are interpolated, too.
     """
     best: list[Point] = []
-    for point in told(points, figure):
+    for point in with_figure(points, figure):
         if not best or distance(point, figure) < distance(best[-1], figure):
             best.append(point)
     return best
 
 
 def frontier(points: list[Point], figure: str = "recall") -> list[Point]:
-    """The points that no other beats in both recall (or ratio) and throughput, from the worst to the best."""
+    """Returns the points that no other beats in both recall (or ratio) and throughput, from the worst to the
+    best.
+    """
     best: list[Point] = []
-    for point in sorted(told(points, figure), key=lambda one: (distance(one, figure), -one.qps)):
+    for point in sorted(with_figure(points, figure), key=lambda one: (distance(one, figure), -one.qps)):
         if not best or point.qps > best[-1].qps:
             best.append(point)
     return best[::-1]
 
 
-def told(points: list[Point], figure: str) -> list[Point]:
-    """The points that have a figure: programs may tell a recall and no ratio, and few answers have no ratio."""
+def with_figure(points: list[Point], figure: str) -> list[Point]:
+    """Returns the points that have a figure.
+
+    Programs may report a recall and no ratio, and queries with too few results have no ratio.
+    """
     some = [point for point in points if point.figures[figure] is not None]
     return [point for point in some if figure != "ratio" or point.left_out <= MOST_LEFT_OUT]
 
 
 def distance(point: Point, figure: str) -> float:
-    """How far a recall or a ratio is from 1."""
+    """Returns how far a recall or a ratio is from 1."""
     value = point.figures[figure]
     return math.inf if value is None else abs(1 - value)
 
 
-def at_goal(sweep: Sweep, goal: Goal) -> Reached | None:
-    """The figures of a system at a goal; None where it does not reach it."""
+def at_goal(sweep: Sweep, goal: Goal) -> GoalFigures | None:
+    """Returns the figures of a system at a goal; None if it does not reach it."""
     return between_points(sweep.curves[goal.figure], goal)
 
 
-def at_recall(curve: list[Point], target: float) -> Reached | None:
-    """The figures at a recall; None where it is not reached."""
+def at_recall(curve: list[Point], target: float) -> GoalFigures | None:
+    """Returns the figures at a recall; None if it is not reached."""
     return between_points(curve, Goal("recall", target))
 
 
-def at_ratio(curve: list[Point], target: float) -> Reached | None:
-    """The figures at an overall ratio; None where answers are farther away."""
+def at_ratio(curve: list[Point], target: float) -> GoalFigures | None:
+    """Returns the figures at an overall ratio; None if it is not reached."""
     return between_points(curve, Goal("ratio", target))
 
 
-def between_points(curve: list[Point], goal: Goal) -> Reached | None:
-    """The figures at a goal, between the points on either side; None where it is not reached.
+def between_points(curve: list[Point], goal: Goal) -> GoalFigures | None:
+    """Interpolates the figures at a goal between the points on either side; None if it is not reached.
 
-    Logarithms are interpolated over the logarithm of the recall that is missing, or of what is above a ratio of 1,
-    in which such curves are nearly straight. Figures of zero are interpolated as they are.
+    Logarithms of figures are interpolated over the logarithm of the distance from a recall or ratio of 1,
+    where such curves are nearly straight. Figures of zero are interpolated linearly.
     """
     gaps = [goal.missing(point.figures[goal.figure]) for point in curve]
     target = goal.missing()
     if not curve or gaps[-1] > target:
         return None
     if gaps[0] <= target:
-        return Reached(dict(curve[0].figures), gaps[0] < target, curve[0].label)
+        return GoalFigures(dict(curve[0].figures), gaps[0] < target, curve[0].label)
     for (low, low_gap), (high, high_gap) in itertools.pairwise(zip(curve, gaps, strict=True)):
         if high_gap <= target:
             share = math.log(target / low_gap) / math.log(high_gap / low_gap)
             figures = {name: between(low.figures[name], high.figures[name], share) for name in FIGURES}
-            return Reached(figures | {goal.figure: goal.value}, False, f"{low.label} to {high.label}")
+            return GoalFigures(figures | {goal.figure: goal.value}, False, f"{low.label} to {high.label}")
     return None
 
 
 def between(low: float | None, high: float | None, share: float) -> float | None:
-    """A figure that lies ``share`` of the way from ``low`` to ``high``."""
+    """Interpolates a figure at ``share`` of the way from ``low`` to ``high``."""
     if low is None or high is None:
         return None
     if low <= 0 or high <= 0:
@@ -251,7 +265,7 @@ def between(low: float | None, high: float | None, share: float) -> float | None
 
 
 def memory_flag(own: float | None, reference: float | None) -> str | None:
-    """What is to be said of memory beside the reference's; None where the two are equal enough.
+    """Describes a difference in memory from the reference; None if the two are equal enough.
 
     >>> memory_flag(100e6, 95e6), memory_flag(150e6, 100e6), memory_flag(40e6, 100e6)
     (None, 'unequal memory: +50%', 'unequal memory: -60%')
@@ -261,49 +275,49 @@ def memory_flag(own: float | None, reference: float | None) -> str | None:
     if reference <= 0:
         return None if own <= 0 else "unequal memory"
     difference = own / reference - 1
-    # More by a tenth either way round: what is 10% more of one is 9.1% less of the other.
+    # A difference of a tenth in either direction: 10% more of one is 9.1% less of the other.
     if max(own, reference) <= min(own, reference) * (1 + UNEQUAL_MEMORY):
         return None
     return f"unequal memory: {difference:+.0%}"
 
 
 def reference_names(records: list[dict[str, Any]], section: Section) -> tuple[str, ...]:
-    """The systems that others are compared with: the suite's, else the first that was measured."""
+    """Returns the systems that others are compared with: the suite's, or the first measured one."""
     names = [sweep.system for sweep in section.sweeps]
     suite = next((one["suite"] for one in records if one.get("kind") == "run"), {})
-    # Records of before there could be several name one.
+    # Old records name a single reference.
     wanted = suite.get("references", [suite.get("reference")])
     return tuple(name for name in wanted if name in names) or tuple(names[:1])
 
 
 def held_bytes(figures: dict[str, float | None]) -> float | None:
-    """Memory that a system needs, what the kernel caches for it included."""
+    """Returns the memory that a system needs, including what the kernel caches for it."""
     own = figures["dram_bytes"]
     return None if own is None else own + (figures["cached_bytes"] or 0.0)
 
 
-def nearest_reference(own: Reached, references: dict[str, Reached]) -> str | None:
-    """The reference whose memory is nearest; the first where memory is not known."""
+def nearest_reference(own: GoalFigures, references: dict[str, GoalFigures]) -> str | None:
+    """Returns the reference with the most similar memory; the first if memory is unknown."""
 
-    def apart(name: str) -> float:
-        beside, held = held_bytes(references[name].figures), held_bytes(own.figures)
-        return abs(math.log(max(held, 1.0) / max(beside, 1.0))) if held and beside else 0.0
+    def difference(name: str) -> float:
+        other, held = held_bytes(references[name].figures), held_bytes(own.figures)
+        return abs(math.log(max(held, 1.0) / max(other, 1.0))) if held and other else 0.0
 
-    return min(references, key=apart, default=None)
+    return min(references, key=difference, default=None)
 
 
 def latest_builds(records: list[dict[str, Any]], data: str) -> dict[str, dict[str, Any]]:
-    """The build of each system on a set."""
+    """Returns the last build of each system on a data set."""
     return {one["system"]: one for one in records if one.get("kind") == "build" and one["data"] == data}
 
 
 def data_names(records: list[dict[str, Any]]) -> list[str]:
-    """The sets of a run, in its order."""
+    """Returns the data sets of a run, in its order."""
     return list(dict.fromkeys(one["data"] for one in records if one.get("kind") == "data"))
 
 
 def gaps(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """What was skipped or failed, each once."""
+    """Returns the records of skipped and failed systems, once per system and reason."""
     seen: dict[tuple[str, str], dict[str, Any]] = {}
     for record in records:
         if record.get("kind") in ("skipped", "failed"):

@@ -1,4 +1,4 @@
-"""What the kernel knows about this process, or about one that it started: memory and reads."""
+"""Memory and reads of this process, or of one that it started, as counted by the kernel."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ PAGE_BYTES = resource.getpagesize()
 
 
 def memory_bytes(field: str, process: int | str = "self") -> int:
-    """A line of /proc/PROCESS/status: ``VmRSS`` (now), ``VmHWM`` (the most so far)."""
+    """Returns a field of /proc/PROCESS/status: ``VmRSS`` (now) or ``VmHWM`` (the peak)."""
     for line in Path(f"/proc/{process}/status").read_text(encoding="ascii").splitlines():
         name, _, value = line.partition(":")
         if name == field:
@@ -20,8 +20,8 @@ def memory_bytes(field: str, process: int | str = "self") -> int:
 
 
 def reset_peak() -> None:
-    """Lets ``VmHWM`` start again from the memory that the process holds now."""
-    # Freed memory that the allocator keeps would be reused and hide what comes next.
+    """Resets ``VmHWM`` to the current resident memory."""
+    # Return freed memory first: reusing it would hide later growth.
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
         trim(0)
@@ -29,7 +29,9 @@ def reset_peak() -> None:
 
 
 def read_counters() -> dict[str, int]:
-    """Bytes that came from the device for this process, its read calls, and its page faults that had to wait."""
+    """Returns bytes read from the device for this process, its read calls, and its page faults that
+    waited.
+    """
     lines = Path("/proc/self/io").read_text(encoding="ascii").splitlines()
     io = {name: int(value) for name, value in (line.split(": ") for line in lines)}
     faults = resource.getrusage(resource.RUSAGE_SELF).ru_majflt
@@ -37,16 +39,16 @@ def read_counters() -> dict[str, int]:
 
 
 def files_below(folder: Path) -> list[Path]:
-    """All plain files in a folder and in those below it."""
+    """Returns all plain files in a folder and its subfolders."""
     return sorted(path for path in folder.rglob("*") if path.is_file())
 
 
 def folder_bytes(folder: Path) -> int:
-    """Bytes of all files in a folder and in those below it."""
+    """Returns the bytes of all files in a folder and its subfolders."""
     return sum(path.stat().st_size for path in files_below(folder))
 
 
 def limit_processors(count: int) -> None:
-    """Keeps this process and its children on ``count`` of the processors that it may use."""
+    """Restricts this process and its children to ``count`` of its allowed processors."""
     allowed = sorted(os.sched_getaffinity(0))
     os.sched_setaffinity(0, allowed[:count])

@@ -1,7 +1,7 @@
 """Recall, by the rule of Bathyal (``docs/guide/recall.md``).
 
-Counted here once more, since programs of other systems run where Bathyal is not installed. ``testdata/recall.json``
-holds the cases that both are tested by.
+This is a second implementation, because programs of other systems run where Bathyal is not installed.
+``testdata/recall.json`` has test cases for both.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 MISSING = (-1, 2**32 - 1, 2**64 - 1)
-"""What stands for a missing id."""
+"""Numbers that stand for a missing id."""
 
 
 def read_groundtruth(path: Path) -> tuple[NDArray[np.uint32], NDArray[np.float32] | None]:
-    """Ids, and distances where the file holds them: both ``queries x k``, nearest first."""
+    """Reads ids, and distances if the file has them: both ``queries x k``, nearest first."""
     words = np.fromfile(path, "<u4")
     if len(words) < 2:
         raise ValueError(f"{path}: too short for a header")
@@ -32,7 +32,7 @@ def read_groundtruth(path: Path) -> tuple[NDArray[np.uint32], NDArray[np.float32
 
 
 def write_groundtruth(path: Path, ids: NDArray[Any], distances: NDArray[Any]) -> None:
-    """Writes what :func:`read_groundtruth` reads."""
+    """Writes the format that :func:`read_groundtruth` reads."""
     with open(path, "wb") as file:
         np.array(ids.shape, "<u4").tofile(file)
         np.ascontiguousarray(ids, "<u4").tofile(file)
@@ -40,16 +40,17 @@ def write_groundtruth(path: Path, ids: NDArray[Any], distances: NDArray[Any]) ->
 
 
 def recall_at(found: Any, ids: Any, distances: Any | None, k: int) -> float:
-    """Mean share of the ``k`` nearest among ``found``: a row of ids a query, of which the first ``k`` count.
+    """Returns the mean share of the ``k`` nearest in ``found``, which has a row of ids per query; the first
+    ``k`` count.
 
-    ``ids`` and ``distances`` are the exact neighbours, at least ``k`` for each of ``found`` or more queries. -1 is
-    a missing id on either side, and in 32 and 64 bits without a sign the largest number. Queries without a
-    neighbour are left out; ValueError if all are.
+    ``ids`` and ``distances`` are the exact neighbours, at least ``k`` for each of the queries of ``found`` or
+    of more queries. A missing id is -1, or the largest unsigned number of 32 or 64 bits, on either side.
+    Queries without a neighbour are left out; raises ValueError if all are.
     """
     if len(ids) < len(found):
-        raise ValueError(f"the ground truth has {len(ids)} queries, {len(found)} were asked")
+        raise ValueError(f"the ground truth has {len(ids)} queries, but there are results of {len(found)}")
     if len(found) and len(ids[0]) < k:
-        raise ValueError(f"the ground truth holds {len(ids[0])} neighbours a query, {k} are needed")
+        raise ValueError(f"the ground truth has {len(ids[0])} neighbours per query, but {k} are needed")
     shares = []
     for row, answer in enumerate(found):
         counted = recall_of_query(answer, ids[row], None if distances is None else distances[row], k)
@@ -61,7 +62,7 @@ def recall_at(found: Any, ids: Any, distances: Any | None, k: int) -> float:
 
 
 def recall_of_query(found: Any, ids: Any, distances: Any | None, k: int) -> tuple[int, int] | None:
-    """How many of ``found`` are right, and how many there were to find; None where there are none.
+    """Counts the correct ids in ``found`` and the neighbours to find; None if there are no neighbours.
 
     >>> recall_of_query([1, 3], [1, 2, 3, 4], None, 2)
     (1, 2)
@@ -76,7 +77,7 @@ def recall_of_query(found: Any, ids: Any, distances: Any | None, k: int) -> tupl
         return None
     wanted = set(right[:k])
     if distances is not None:
-        # Which of several that are equally far come first is chance.
+        # Several equally distant neighbours count as equally correct.
         last = distances[places[right[:k][-1]]]
         wanted.update(id for id in right[k:] if distances[places[id]] <= last)
     return len(wanted & {int(id) for id in found[:k]}), len(right[:k])

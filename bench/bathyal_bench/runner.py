@@ -1,4 +1,6 @@
-"""Runs a suite: builds what is missing, then measures all systems in turn, a process each, repeats interleaved."""
+"""Runs a suite: builds missing indexes, then measures all systems in turn, in one process each, repeats
+interleaved.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,7 @@ from bathyal_bench.peers import peer_class
 from bathyal_bench.suite import Suite, System
 
 ROOT = Path(__file__).resolve().parents[2]
-# Pools of threads that libraries would otherwise make as large as the machine.
+# Thread pools that libraries would otherwise make as large as the machine.
 THREAD_VARIABLES = (
     "OMP_NUM_THREADS",
     "OPENBLAS_NUM_THREADS",
@@ -31,19 +33,19 @@ THREAD_VARIABLES = (
     "TOKIO_WORKER_THREADS",
     "LANCE_CPU_THREADS",
 )
-# More runnable processes than this before a run begins are somebody else's.
+# A higher load before a run means that other programs are running.
 BUSY_LOAD = 0.5
-# Lines of a failed worker's output that go into the record.
+# Lines of a failed worker's output in the record.
 LAST_LINES = 3
 
 
 class NotInstalled(Exception):
-    """A system is not here; the message says why, or what to do."""
+    """A system is not installed; the message has the reason, or what to do."""
 
 
 @dataclass
 class Run:
-    """A run of a suite: where it works and writes."""
+    """A run of a suite: its folder and its output."""
 
     suite: Suite
     work: Path
@@ -51,26 +53,26 @@ class Run:
     rebuild: bool = False
     only: tuple[str, ...] = ()
     built_only: bool = False
-    """Whether systems without a built index are left out."""
+    """True to leave out systems without a built index."""
     build_only: bool = False
-    """Whether to stop when all is built."""
+    """True to stop after the builds."""
     built: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
-        # Systems take relative paths as relative to various things.
+        # Systems resolve relative paths against different folders.
         self.work = self.work.resolve()
 
     def record(self, entry: dict[str, Any]) -> None:
-        """Appends a line."""
+        """Appends a line to the output."""
         self.output.write(json.dumps(entry) + "\n")
         self.output.flush()
 
     def execute(self) -> None:
-        """Everything that the suite says."""
+        """Executes the whole suite."""
         about = machine()
         self.record({"kind": "run", "machine": about, "suite": suite_as_json(self.suite)})
         if about["load"] > BUSY_LOAD and not self.build_only:
-            say(f"the load is {about['load']:.1f}: something else runs here, and spoils the figures")
+            say(f"the load is {about['load']:.1f}: other programs are running and will distort the figures")
         for entry in self.suite.data:
             data = prepare(entry, self.work / "data")
             systems = [one for one in self.suite.systems_for(entry["name"]) if self.chosen(one)]
@@ -82,28 +84,28 @@ class Run:
             facts |= {"metric": data.metric, "data_bytes": data.data_bytes}
             self.record({"kind": "data", "data": data.name} | facts)
             if not systems:
-                say(f"{data.name}: no system's name holds {' or '.join(self.only)}")
+                say(f"{data.name}: no system's name contains {' or '.join(self.only)}")
             indexes = {system.name: self.index_of(system, data) for system in systems}
             if not self.build_only:
                 self.measure(data, [(one, indexes[one.name]) for one in systems if indexes[one.name]])
 
     def chosen(self, system: System) -> bool:
-        """Whether the command line asks for it."""
+        """Returns true if the command line selects the system."""
         return not self.only or any(text.lower() in system.name.lower() for text in self.only)
 
     def index_of(self, system: System, data: DataSet) -> Path | None:
-        """The built index; None if there is none, which is recorded with its reason."""
+        """Returns the built index; None if there is none, for a reason that is recorded."""
         where = {"data": data.name, "system": system.name, "peer": system.peer}
         try:
             folder, version = self.folder_of(system, data)
         except NotInstalled as reason:
             self.skip(str(reason), where)
             return None
-        key, told = folder.name, folder.with_suffix(".json")
-        known = kept_build(folder) if key in self.built or not self.rebuild else None
-        if known is not None:
-            self.record(known | where | {"cached": key not in self.built})
-            self.warn_of_age(system, known)
+        key, build_record = folder.name, folder.with_suffix(".json")
+        previous = previous_build(folder) if key in self.built or not self.rebuild else None
+        if previous is not None:
+            self.record(previous | where | {"cached": key not in self.built})
+            self.warn_of_age(system, previous)
             return folder
         if self.built_only:
             self.skip(f"its index is not built ({key}): run without --built-only", where)
@@ -117,15 +119,15 @@ class Run:
         if record["kind"] != "build":
             say(f"{system.name}: {record['kind']}: {record['reason']}")
             return None
-        told.write_text(json.dumps(record), encoding="utf-8")
+        build_record.write_text(json.dumps(record), encoding="utf-8")
         self.built.add(key)
         return folder
 
     def folder_of(self, system: System, data: DataSet) -> tuple[Path, str]:
-        """Where the index lies or will lie, and the version of the system.
+        """Returns the folder of the index, existing or not, and the version of the system.
 
         Raises:
-            NotInstalled: the message says why.
+            NotInstalled: the message has the reason.
         """
         try:
             version = peer_class(system.peer).version()
@@ -136,15 +138,15 @@ class Run:
         return self.work / "indexes" / key, version
 
     def warn_of_age(self, system: System, known: dict[str, Any]) -> None:
-        """An index of Bathyal may be of earlier sources than those that search it, which nothing else tells."""
+        """Warns if an index of Bathyal was built by another commit: nothing else would show it."""
         commit = machine()["commit"]
         if known.get("commit", commit) != commit:
             say(
-                f"{system.name}: its index was built by {known['commit']}: --rebuild --only bathyal renews it"
+                f"{system.name}: its index was built by {known['commit']}: --rebuild --only bathyal rebuilds it"
             )
 
     def plan(self) -> str:
-        """What a run would build and measure, a line for each system."""
+        """Returns what a run would build and measure, one line per system."""
         suite, lines = self.suite, []
         counts = f"{suite.repeats} repeats of {', '.join(map(str, suite.threads))} threads"
         lines.append(f"{suite.name}: {counts}, {' and '.join(suite.caches)}")
@@ -152,28 +154,28 @@ class Run:
             data = prepare(entry, self.work / "data")
             for system in suite.systems_for(entry["name"]):
                 if self.chosen(system):
-                    lines.append(f"{data.name}  {system.name}  {self.standing(system, data)}")
+                    lines.append(f"{data.name}  {system.name}  {self.status(system, data)}")
         return "\n".join(lines)
 
-    def standing(self, system: System, data: DataSet) -> str:
-        """Whether the index of a system is there, and where."""
+    def status(self, system: System, data: DataSet) -> str:
+        """Returns whether the index of a system exists, and where."""
         try:
             folder, _ = self.folder_of(system, data)
         except NotInstalled as reason:
             return f"left out: {reason}"
-        known = kept_build(folder)
-        if known is None:
+        previous = previous_build(folder)
+        if previous is None:
             return "left out: not built" if self.built_only else "to be built"
-        size, seconds = known["index_bytes"] / 1e6, known["build_seconds"]
+        size, seconds = previous["index_bytes"] / 1e6, previous["build_seconds"]
         return f"built in {seconds:.0f} s, {size:.0f} MB, {folder}"
 
     def skip(self, reason: str, where: dict[str, Any]) -> None:
-        """Leaves a system out, and says why here and in the reports."""
+        """Leaves a system out; records and prints the reason."""
         self.record({"kind": "skipped", "reason": reason} | where)
         say(f"{where['system']}: skipped: {reason}")
 
     def build(self, system: System, data: DataSet, folder: Path) -> dict[str, Any]:
-        """Builds beside the folder and moves it there when it is complete."""
+        """Builds into a temporary folder, and renames it to ``folder`` when complete."""
         partial = folder.with_suffix(".partial")
         shutil.rmtree(partial, ignore_errors=True)
         partial.parent.mkdir(parents=True, exist_ok=True)
@@ -187,8 +189,11 @@ class Run:
         return records[-1]
 
     def measure(self, data: DataSet, systems: list[tuple[System, Path | None]]) -> None:
-        """Searches: the systems take turns, so that a slow minute of the machine hits all of them."""
-        # What failed may do so after hours; what cannot answer with two threads may with one.
+        """Measures searches. The systems take turns, so that a slow minute of the machine affects all of
+        them.
+        """
+        # A failed system is not tried again, since it may fail after hours. A system that cannot search with
+        # two threads may with one.
         failed: set[str] = set()
         unable: set[tuple[str, int, int]] = set()
         suite = self.suite
@@ -211,7 +216,7 @@ class Run:
                 unable.add((system.name, threads, k))
 
     def search_job(self, system: System, index: Path | None, cache: str, k: int) -> dict[str, Any]:
-        """What a worker has to know."""
+        """Returns the job of a worker."""
         suite = self.suite
         return {
             "task": "search",
@@ -231,7 +236,7 @@ class Run:
     def work_on(
         self, job: dict[str, Any], system: System, data: DataSet, threads: int
     ) -> list[dict[str, Any]]:
-        """The records of a worker; the last is a failure if it did not get to its end."""
+        """Runs a worker and returns its records; the last is a failure if the worker failed."""
         answers = self.work / f"worker-{os.getpid()}.jsonl"
         answers.unlink(missing_ok=True)
         job |= {"peer": system.peer, "data": data.as_json(), "threads": threads, "output": str(answers)}
@@ -246,17 +251,17 @@ class Run:
         return records
 
 
-def kept_build(folder: Path) -> dict[str, Any] | None:
-    """The record of an index that is complete; None if there is none."""
-    told = folder.with_suffix(".json")
-    if not (folder.exists() and told.exists()):
+def previous_build(folder: Path) -> dict[str, Any] | None:
+    """Returns the record of a complete index; None if there is none."""
+    build_record = folder.with_suffix(".json")
+    if not (folder.exists() and build_record.exists()):
         return None
-    known: dict[str, Any] = json.loads(told.read_text(encoding="utf-8"))
-    return known
+    previous: dict[str, Any] = json.loads(build_record.read_text(encoding="utf-8"))
+    return previous
 
 
 def run_worker(job: dict[str, Any], threads: int, log: Path, timeout: float) -> str | None:
-    """Runs a job to its end; why it failed, or None."""
+    """Runs a job to its end; returns the reason of a failure, or None."""
     environment = dict(os.environ) | {name: str(threads) for name in THREAD_VARIABLES}
     environment["PYTHONPATH"] = str(Path(__file__).resolve().parents[1])
     with open(log, "wb") as output:
@@ -271,7 +276,7 @@ def run_worker(job: dict[str, Any], threads: int, log: Path, timeout: float) -> 
         try:
             process.communicate(json.dumps(job).encode(), timeout=timeout)
         except BaseException as error:
-            # The programs that it started, too.
+            # Kill the whole session, including programs that the worker started.
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()
             if isinstance(error, subprocess.TimeoutExpired):
@@ -284,7 +289,7 @@ def run_worker(job: dict[str, Any], threads: int, log: Path, timeout: float) -> 
 
 
 def install_failures() -> dict[str, str]:
-    """What `make bench-peers` could not install, and why."""
+    """Returns the packages that `make bench-peers` could not install, with the reasons."""
     path = Path(sys.prefix) / FAILURES
     if not path.exists():
         return {}
@@ -293,26 +298,26 @@ def install_failures() -> dict[str, str]:
 
 
 def say(text: str) -> None:
-    """Progress, on stderr."""
+    """Prints progress to stderr."""
     print(time.strftime("%H:%M:%S"), text, file=sys.stderr, flush=True)
 
 
 def suite_as_json(suite: Suite) -> dict[str, Any]:
-    """The suite for the record; paths stay as the suite has them."""
+    """Returns the suite for the record; paths stay unexpanded."""
     fields = dict(vars(suite))
     fields["systems"] = [vars(system) for system in suite.systems]
     return fields
 
 
 def read_ahead_kb() -> int | None:
-    """The most that the kernel reads ahead of what is asked for, on the device that holds this repository."""
+    """Returns the kernel's read-ahead limit for the device of this repository."""
     device = os.stat(ROOT).st_dev
     path = Path(f"/sys/class/bdi/{os.major(device)}:{os.minor(device)}/read_ahead_kb")
     return int(path.read_text(encoding="ascii")) if path.exists() else None
 
 
 def machine() -> dict[str, Any]:
-    """What figures depend on, and what a reader has to know about them."""
+    """Describes the machine and its state, on which figures depend."""
     model = "unknown"
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()

@@ -14,41 +14,42 @@ try:
 except ModuleNotFoundError:
     import tomli as tomllib
 
-# Recalls at which systems are compared: of most published comparisons.
+# Recalls at which systems are compared, as in most published comparisons.
 TARGETS = (0.90, 0.95, 0.99)
-# A comparison over memory that differs by more than this share is flagged.
+# Relative difference of memory above which a comparison is flagged.
 UNEQUAL_MEMORY = 0.10
-# Queries measured one at a time: the 99th percentile of them is still made of ten.
+# Queries measured one at a time: ten of them are above the 99th percentile.
 LATENCY_QUERIES = 1000
-# Queries before the clock starts: threads, rings and pools come into being at the first ones.
+# Queries before the measurement: the first ones start threads, rings and pools.
 WARMING_QUERIES = 1000
-# A batch that is answered sooner is answered again until this has passed, since timers and schedulers are coarse.
+# Least duration of a batch measurement: shorter batches are repeated, because timers and schedulers are
+# coarse.
 LEAST_SECONDS = 1.0
-# The longest that one build or one sweep may take before it counts as failed.
+# Time limit of one build or one sweep, after which it counts as failed.
 TIMEOUT_SECONDS = 3 * 3600.0
 
 
 @dataclass(frozen=True)
 class System:
-    """A system as it is built, opened and searched."""
+    """A system and the options with which it is built, opened and searched."""
 
     name: str
     peer: str
     build: dict[str, Any] = field(default_factory=dict)
-    """Options of the build, named as the system names them."""
+    """Options of the build, under the system's names."""
     open: dict[str, Any] = field(default_factory=dict)
-    """Options of opening."""
+    """Options of opening the index."""
     search: dict[str, Any] = field(default_factory=dict)
-    """Options of a search that stay the same."""
+    """Search options that stay the same."""
     efforts: tuple[dict[str, Any], ...] = ()
-    """Options of a search that change, from the least effort to the most."""
+    """Search options that vary, from the least effort to the highest."""
     data: tuple[str, ...] = ()
-    """Names of the sets that it is measured on; all if empty."""
+    """Names of the data sets that it is measured on; empty for all."""
     queries: int | None = None
-    """Most queries of a batch, for systems that are slow; None takes the suite's."""
+    """Most queries per batch, for slow systems; None for the suite's number."""
 
     def index_key(self, data: str, data_bytes: int, metric: str, threads: int, version: str) -> str:
-        """Names the folder of the built index: the same key is the same index."""
+        """Returns the folder name of the built index: equal keys mean equal indexes."""
         parts = {"peer": self.peer, "build": self.build, "data": data, "bytes": data_bytes}
         parts |= {"metric": metric, "threads": threads, "version": version}
         digest = hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
@@ -57,13 +58,13 @@ class System:
 
 @dataclass(frozen=True)
 class Suite:
-    """Everything that a run does."""
+    """The complete description of a run."""
 
     name: str
     data: tuple[dict[str, Any], ...]
     systems: tuple[System, ...]
     k: tuple[int, ...] = (10,)
-    """Neighbours a query; all is measured for each."""
+    """Neighbours per query; each number is measured."""
     threads: tuple[int, ...] = (2, 1)
     build_threads: int = 2
     repeats: int = 3
@@ -71,14 +72,14 @@ class Suite:
     targets: tuple[float, ...] = TARGETS
     """Recalls at which systems are compared."""
     ratio_targets: tuple[float, ...] = ()
-    """Overall ratios at which they are."""
+    """Overall ratios at which systems are compared."""
     references: tuple[str, ...] = ()
-    """What others are compared with: each with the one whose memory is nearest to its own."""
+    """Systems that others are compared with: each with the one of the most similar memory."""
     memory_budgets: tuple[int, ...] = ()
     page_cache: int | None = None
-    """Bytes of an index that the kernel may hold for a system that is measured cold; None is no limit."""
+    """Most bytes of an index in the page cache while a system is measured cold; None for no limit."""
     queries: int | None = None
-    """Most queries of a batch; None takes all of the set."""
+    """Most queries per batch; None for all of the data set."""
     pin: bool = True
     latency_queries: int = LATENCY_QUERIES
     warming_queries: int = WARMING_QUERIES
@@ -93,12 +94,12 @@ class Suite:
             if not numbers or min(numbers) < 1:
                 raise ValueError(f"{name} is {', '.join(map(str, numbers))}; expected 1 or more")
         if not self.targets and not self.ratio_targets:
-            raise ValueError("targets and ratio_targets are empty; expected something to compare at")
+            raise ValueError("targets and ratio_targets are empty; expected at least one target")
         if self.ratio_targets and min(self.ratio_targets) <= 1:
-            raise ValueError("ratio_targets holds a ratio of 1 or less; expected for example 1.05")
+            raise ValueError("ratio_targets has a ratio of 1 or less; expected for example 1.05")
 
     def systems_for(self, data: str) -> list[System]:
-        """The systems that are measured on a set."""
+        """Returns the systems that are measured on a data set."""
         return [system for system in self.systems if not system.data or data in system.data]
 
 
@@ -106,7 +107,7 @@ UNITS = {"": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**2
 
 
 def parse_bytes(text: str | int) -> int:
-    """Bytes of ``"64MB"``, ``"1.5 GiB"`` or a whole number.
+    """Parses ``"64MB"``, ``"1.5 GiB"`` or a whole number into bytes.
 
     >>> parse_bytes("64MB"), parse_bytes("1.5 GiB"), parse_bytes(4096)
     (64000000, 1610612736, 4096)
@@ -115,15 +116,15 @@ def parse_bytes(text: str | int) -> int:
         return text
     parts = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([a-z]*)\s*", text.lower())
     if parts is None or parts[2].upper() not in UNITS:
-        raise ValueError(f"{text!r} is no size; expected for example 64MB or 1GiB")
+        raise ValueError(f"{text!r} is not a size; expected for example 64MB or 1GiB")
     return int(float(parts[1]) * UNITS[parts[2].upper()])
 
 
 def read_suite(path: Path) -> Suite:
-    """The suite in a TOML file.
+    """Reads a suite from a TOML file.
 
     Raises:
-        ValueError: a key that is not known, or one that is missing.
+        ValueError: a key is unknown or missing.
     """
     with open(path, "rb") as file:
         return parse_suite(tomllib.load(file), path.stem)
@@ -145,7 +146,7 @@ SEVERAL = ("threads", "caches", "targets", "ratio_targets")
 
 
 def parse_suite(content: dict[str, Any], name: str = "suite") -> Suite:
-    """The suite that parsed TOML describes."""
+    """Returns the suite that parsed TOML describes."""
     known = {*PLAIN, *SEVERAL, "k", "reference", "memory_budgets", "page_cache", "data", "systems"}
     refuse_unknown("the suite", content, known)
     for needed in ("data", "systems"):
@@ -168,16 +169,16 @@ def parse_suite(content: dict[str, Any], name: str = "suite") -> Suite:
     names = [system.name for system in systems]
     twice = {one for one in names if names.count(one) > 1}
     if twice:
-        raise ValueError(f"systems with one name: {', '.join(sorted(twice))}")
+        raise ValueError(f"several systems have the same name: {', '.join(sorted(twice))}")
     suite = Suite(**{"name": name} | fields, data=tuple(content["data"]), systems=tuple(systems))
     for name in suite.references:
         if name not in names:
-            raise ValueError(f"reference names {name!r}, which no system is called")
+            raise ValueError(f"reference names {name!r}, but no system has this name")
     return replace(suite, memory_budgets=budgets)
 
 
 def parse_system(entry: dict[str, Any], budgets: tuple[int, ...]) -> list[System]:
-    """The systems of one ``[[systems]]`` entry: one, or one for each budget if it says ``budgeted``."""
+    """Returns the systems of a ``[[systems]]`` entry: one, or one per budget if the entry is ``budgeted``."""
     known = {"name", "peer", "build", "open", "search", "effort", "efforts", "data", "queries", "budgeted"}
     refuse_unknown(f"system {entry.get('name')}", entry, known)
     for needed in ("name", "peer", "efforts"):
@@ -191,22 +192,22 @@ def parse_system(entry: dict[str, Any], budgets: tuple[int, ...]) -> list[System
     if not entry.get("budgeted"):
         return [system]
     if not budgets:
-        raise ValueError(f"system {system.name}: is budgeted, and the suite has no memory_budgets")
+        raise ValueError(f"system {system.name}: is budgeted, but the suite has no memory_budgets")
     named = [(f"{system.name}, {budget / 1e6:g} MB", budget) for budget in budgets]
     return [replace(system, name=name, open={**system.open, "memory": budget}) for name, budget in named]
 
 
 def effort_name(entry: dict[str, Any]) -> str:
-    """The option that plain numbers in ``efforts`` stand for."""
+    """Returns the option that plain numbers in ``efforts`` are values of."""
     if "effort" not in entry:
         raise ValueError(
-            f"system {entry['name']}: efforts are numbers, and no effort says which option they are"
+            f"system {entry['name']}: efforts are numbers; set effort to the option that they are values of"
         )
     return str(entry["effort"])
 
 
 def refuse_unknown(where: str, entry: dict[str, Any], known: set[str]) -> None:
-    """A key that is misspelt would otherwise change nothing in silence."""
+    """Refuses unknown keys: a misspelt key would otherwise be ignored silently."""
     unknown = sorted(set(entry) - known)
     if unknown:
-        raise ValueError(f"{where}: {', '.join(unknown)} is not known; known are {', '.join(sorted(known))}")
+        raise ValueError(f"{where}: unknown key {', '.join(unknown)}; known are {', '.join(sorted(known))}")

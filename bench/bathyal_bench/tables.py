@@ -8,7 +8,7 @@ from typing import Any
 from bathyal_bench.points import (
     MOST_LEFT_OUT,
     Goal,
-    Reached,
+    GoalFigures,
     Section,
     Sweep,
     at_goal,
@@ -24,14 +24,15 @@ from bathyal_bench.points import (
 from bathyal_bench.suite import TARGETS
 
 Row = list[str]
-# Ratios are near 1: what is above it is what they tell.
+# Ratios are near 1, so they need more digits.
 RATIO_DIGITS = 5
-# Where a system asks for so many times the reads that reach the device, its memory answers for it.
+# A system is noted if it requests this many times the reads that reach the device: its memory answers the
+# others.
 ASKED_MORE = 2.0
 
 
 def number(value: float | None, digits: int = 3) -> str:
-    """Three digits that count, without an exponent; a dash for what is not known.
+    """Formats three significant digits without an exponent; a dash for unknown values.
 
     >>> number(12345.6), number(0.01234), number(None), number(0)
     ('12,346', '0.0123', '–', '0')
@@ -45,18 +46,18 @@ def number(value: float | None, digits: int = 3) -> str:
 
 
 def megabytes(value: float | None) -> str:
-    """Millions of bytes."""
+    """Formats bytes in megabytes."""
     return "–" if value is None else f"{number(value / 1e6)} MB"
 
 
 def markdown(heads: Row, rows: list[Row]) -> str:
-    """A table; all columns but the first are set to the right."""
+    """Returns a table; all columns but the first are right-aligned."""
     lines = [f"| {' | '.join(heads)} |", "|---|" + "---:|" * (len(heads) - 1)]
     return "\n".join(lines + [f"| {' | '.join(row)} |" for row in rows])
 
 
 def goals_of(records: list[dict[str, Any]]) -> list[Goal]:
-    """The recalls, then the ratios, that the suite compares at."""
+    """Returns the recalls, then the ratios, at which the suite compares."""
     run = next((one for one in records if one.get("kind") == "run"), None)
     recalls = run["suite"]["targets"] if run else TARGETS
     ratios = run["suite"].get("ratio_targets", ()) if run else ()
@@ -64,7 +65,7 @@ def goals_of(records: list[dict[str, Any]]) -> list[Goal]:
 
 
 def budgets_of(records: list[dict[str, Any]]) -> list[int]:
-    """The memory budgets of the suite."""
+    """Returns the memory budgets of the suite."""
     run = next((one for one in records if one.get("kind") == "run"), None)
     return list(run["suite"].get("memory_budgets", ())) if run else []
 
@@ -85,18 +86,20 @@ EQUAL_RECALL_HEADS = [
 
 
 def equal_heads(goal: Goal) -> Row:
-    """The columns of :func:`equal_rows`: at equal ratio, the recall that comes with it, too."""
+    """Returns the columns of :func:`equal_rows`; at equal ratio they include the recall."""
     more = ["recall"] if goal.figure == "ratio" else []
     return EQUAL_RECALL_HEADS[:3] + more + EQUAL_RECALL_HEADS[3:]
 
 
 def goal_title(goal: Goal) -> str:
-    """``At recall 0.95``, ``At an overall ratio of 1.05``."""
+    """Formats a goal: ``At recall 0.95``, ``At an overall ratio of 1.05``."""
     return f"At an overall ratio of {goal.value:g}" if goal.figure == "ratio" else f"At {goal}"
 
 
 def equal_rows(section: Section, goal: Goal, references: tuple[str, ...]) -> list[Row]:
-    """A row for each system at one recall or ratio, fastest first; those that do not reach it come last."""
+    """Returns a row for each system at one recall or ratio, fastest first; systems that do not reach it come
+    last.
+    """
     found = {sweep.system: at_goal(sweep, goal) for sweep in section.sweeps}
     reached = {name: one for name in references if (one := found[name]) is not None}
     rows: list[tuple[float, Row]] = []
@@ -112,9 +115,9 @@ def equal_rows(section: Section, goal: Goal, references: tuple[str, ...]) -> lis
 
 
 def best_of(sweep: Sweep, goal: Goal) -> str:
-    """How near a system comes to a goal that it does not reach."""
+    """Describes how close a system comes to a goal that it does not reach."""
     if not sweep.curves[goal.figure]:
-        return f"tells no {goal.figure}"
+        return f"no {goal.figure} reported"
     best = sweep.curves[goal.figure][-1].figures[goal.figure]
     return (
         f"lowest ratio {number(best, RATIO_DIGITS)}"
@@ -123,17 +126,17 @@ def best_of(sweep: Sweep, goal: Goal) -> str:
     )
 
 
-def equal_row(sweep: Sweep, goal: Goal, one: Reached, references: dict[str, Reached]) -> Row:
-    """The figures of one system, and what a reader has to know before comparing them."""
+def equal_row(sweep: Sweep, goal: Goal, one: GoalFigures, references: dict[str, GoalFigures]) -> Row:
+    """Returns the figures of one system, and remarks that a reader needs to compare them."""
     figures = one.figures
     is_reference = sweep.system in references
     name = sweep.system if is_reference else nearest_reference(one, references)
-    beside = references[name] if name is not None else None
+    baseline = references[name] if name is not None else None
     ratio = None
-    if beside is not None and beside.figures["qps"]:
-        ratio = (figures["qps"] or 0.0) / beside.figures["qps"]
+    if baseline is not None and baseline.figures["qps"]:
+        ratio = (figures["qps"] or 0.0) / baseline.figures["qps"]
     read = figures["bytes"]
-    whose = [f"beside {name}"] if len(references) > 1 and not is_reference else []
+    reference_note = [f"compared with {name}"] if len(references) > 1 and not is_reference else []
     return [
         sweep.system,
         number(figures["qps"]),
@@ -146,12 +149,14 @@ def equal_row(sweep: Sweep, goal: Goal, one: Reached, references: dict[str, Reac
         megabytes(figures["dram_bytes"]),
         megabytes(figures["cached_bytes"] or None),
         one.label,
-        "; ".join(whose + remarks(sweep, goal, one, beside, is_reference)),
+        "; ".join(reference_note + remarks(sweep, goal, one, baseline, is_reference)),
     ]
 
 
-def remarks(sweep: Sweep, goal: Goal, one: Reached, beside: Reached | None, is_reference: bool) -> list[str]:
-    """What makes a row not equal to the reference's."""
+def remarks(
+    sweep: Sweep, goal: Goal, one: GoalFigures, baseline: GoalFigures | None, is_reference: bool
+) -> list[str]:
+    """Returns remarks on what makes a row unequal to the reference's."""
     found = ["reference"] if is_reference else []
     if sweep.note:
         found.append(sweep.note)
@@ -160,12 +165,12 @@ def remarks(sweep: Sweep, goal: Goal, one: Reached, beside: Reached | None, is_r
         found.append(f"{goal.figure} is {number(one.figures[goal.figure], digits)}")
     if goal.figure == "ratio" and sweep.ratio_source is not None:
         found.append(f"the ratio is the {sweep.ratio_source}'s own figure")
-    if beside is not None and not is_reference:
-        flag = memory_flag(held_bytes(one.figures), held_bytes(beside.figures))
+    if baseline is not None and not is_reference:
+        flag = memory_flag(held_bytes(one.figures), held_bytes(baseline.figures))
         found += [f"**{flag}**"] if flag else []
     asked, reads = one.figures["asked"], one.figures["reads"]
     if asked is not None and reads is not None and asked > ASKED_MORE * reads:
-        found.append(f"asks for {number(asked)} reads, most or all of which its memory answers")
+        found.append(f"requests {number(asked)} reads, most or all of which its memory answers")
     if sweep.reads_source == "kernel" and one.figures["reads"]:
         found.append("reads are pages counted by the kernel")
     if sweep.dram_source and sweep.dram_source != "system":
@@ -174,7 +179,7 @@ def remarks(sweep: Sweep, goal: Goal, one: Reached, beside: Reached | None, is_r
 
 
 def sweep_rows(section: Section) -> list[Row]:
-    """Every measured point."""
+    """Returns every measured point."""
     rows = []
     for sweep in section.sweeps:
         for point in sweep.points:
@@ -210,7 +215,7 @@ BUILD_HEADS = ["system", "build s", "build peak", "index", "index / data", "vers
 
 
 def build_rows(records: list[dict[str, Any]], data: str) -> list[Row]:
-    """What each index took, by time."""
+    """Returns time, memory and size of each build, fastest first."""
     facts = next(one for one in records if one.get("kind") == "data" and one["data"] == data)
     rows = []
     for name, build in latest_builds(records, data).items():
@@ -218,7 +223,7 @@ def build_rows(records: list[dict[str, Any]], data: str) -> list[Row]:
         cells = [name, number(build["build_seconds"]), megabytes(build["build_peak_rss_bytes"])]
         version = str(build.get("version", ""))
         if "commit" in build:
-            # A kept index may be of earlier sources than those that search it.
+            # A reused index may be from earlier sources than those that search it.
             version += f", built by {build['commit']}"
         cells += [megabytes(build["index_bytes"]), f"{share:.2f}", version]
         rows.append((build["build_seconds"], cells))
@@ -226,7 +231,9 @@ def build_rows(records: list[dict[str, Any]], data: str) -> list[Row]:
 
 
 def budget_rows(section: Section, budget: int, goal: Goal) -> list[Row]:
-    """At one goal: the systems that stay within a budget, fastest first, then what the others would need."""
+    """At one goal: returns the systems within a budget, fastest first, then the memory that the others
+    need.
+    """
     within, beyond = [], []
     for sweep in section.sweeps:
         one = at_goal(sweep, goal)
@@ -242,7 +249,7 @@ def budget_rows(section: Section, budget: int, goal: Goal) -> list[Row]:
 
 
 def first(pair: tuple[float, Row]) -> float:
-    """What rows are sorted by."""
+    """Sort key of rows."""
     return pair[0]
 
 
@@ -250,21 +257,23 @@ BUDGET_HEADS = ["system", "queries/s", "reads", "DRAM and page cache", "notes"]
 
 
 def section_title(section: Section) -> str:
-    """``sift-a, k = 10, 1 thread, warm``."""
+    """Formats a title such as ``sift-a, k = 10, 1 thread, warm``."""
     threads = f"{section.threads} thread{'' if section.threads == 1 else 's'}"
     neighbours = "" if section.k is None else f"k = {section.k}, "
     return f"{section.data}, {neighbours}{threads}, {section.cache}"
 
 
-def repeats_line(records: list[dict[str, Any]], asked: int) -> str:
-    """``medians of 3 repeats``, as many as were measured: a run may end before the suite's last one."""
-    measured = 1 + max((one["repeat"] for one in records if one["kind"] == "search"), default=asked - 1)
-    told = "one repeat" if measured == 1 else f"medians of {measured} repeats"
-    return told if measured >= asked else f"{told} ({asked} were asked for)"
+def repeats_line(records: list[dict[str, Any]], planned: int) -> str:
+    """Formats the number of measured repeats, such as ``medians of 3 repeats``: a run may end before the last
+    one.
+    """
+    measured = 1 + max((one["repeat"] for one in records if one["kind"] == "search"), default=planned - 1)
+    text = "one repeat" if measured == 1 else f"medians of {measured} repeats"
+    return text if measured >= planned else f"{text} ({planned} were planned)"
 
 
 def machine_line(records: list[dict[str, Any]]) -> str:
-    """Where and when."""
+    """Describes machine, time and suite of the run."""
     run = next((one for one in records if one.get("kind") == "run"), None)
     if run is None:
         return "Machine not recorded."
@@ -279,27 +288,27 @@ def machine_line(records: list[dict[str, Any]]) -> str:
 
 
 EXPLANATION = (
-    "Throughput is of batches with the threads of the section, latency of one query at a time with one thread, "
-    "both from the caller's side. Figures at a recall or a ratio are interpolated. The "
-    "ratio says how many times as far as the true neighbours what was found lies, on average and of the worst "
-    "hundredth of the queries. DRAM is the most that the process held "
-    "from opening the index on, less what it held before, mapped pages of files included. Page cache is what the "
-    "kernel held of the files of a system that reads through it, besides. The sum of both is compared with that of "
-    "the reference whose sum is nearest, and flagged where it is more than 10% apart."
+    "Throughput is that of batches with the section's number of threads; latency is that of one query at a "
+    "time with one thread; both are measured by the caller. Figures at a recall or a ratio are interpolated. "
+    "The ratio is the distance of the found neighbours divided by that of the true ones: the mean, and the "
+    "99th percentile over queries. DRAM is the peak of the process since it opened the index, less what it "
+    "held before, including mapped pages of files. Page cache is what the kernel additionally cached of the "
+    "files of a system that reads through it. The sum of both is compared with that of the reference with "
+    "the most similar sum, and flagged if it differs by more than 10%."
 )
 
 
 def conditions(records: list[dict[str, Any]]) -> str:
-    """What else the suite says about how it measures."""
+    """Describes the suite's conditions of measurement."""
     run = next((one for one in records if one.get("kind") == "run"), None)
     limit = run["suite"].get("page_cache") if run else None
     if limit is None:
         return EXPLANATION
-    return f"{EXPLANATION} Cold, the kernel was kept from holding more than {megabytes(limit)} of an index."
+    return f"{EXPLANATION} While measuring cold, the page cache held at most {megabytes(limit)} of an index."
 
 
 def section_parts(records: list[dict[str, Any]], section: Section) -> list[str]:
-    """The tables of a section."""
+    """Returns the tables of a section."""
     parts = [f"## {section_title(section)}"]
     references = reference_names(records, section)
     for goal in goals_of(records):
@@ -313,7 +322,7 @@ def section_parts(records: list[dict[str, Any]], section: Section) -> list[str]:
 
 
 def report(records: list[dict[str, Any]]) -> str:
-    """All of it."""
+    """Returns the whole report."""
     parts = ["# Measured side by side", machine_line(records), conditions(records)]
     found = sections(records)
     for data in data_names(records):

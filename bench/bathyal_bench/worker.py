@@ -1,6 +1,7 @@
-"""A process that measures one system: it reads a job from stdin and appends records to a file, one a line.
+"""A process that measures one system: it reads a job from stdin and appends records to a file, one per line.
 
-A process a system, so that memory and counters are its own. What its libraries print goes to the parent's log.
+Each system has its own process, so that memory and counters are its own. Output of its libraries goes to the
+parent's log.
 """
 
 from __future__ import annotations
@@ -34,10 +35,11 @@ from bathyal_bench.process import (
 from bathyal_bench.ratio import overall_ratio
 from bathyal_bench.recall import read_groundtruth, recall_at
 
-# Calls before latencies count.
+# Calls before the measurement of latencies.
 WARMING_CALLS = 20
-# Queries between two looks at the page cache, where it is limited: few, as a query may bring in megabytes, and
-# fewer while they bring in more than the share of the limit, but never less than two for each thread.
+# Queries between two checks of the page cache, if it is limited. A query may read megabytes into the cache,
+# so there are few of them. They become fewer, but not less than two per thread, while they exceed the limit
+# by more than this share.
 PART_QUERIES = 16
 PART_SHARE = 0.5
 
@@ -57,19 +59,19 @@ def main() -> int:
             reason_text = f"cannot be imported ({error}): make bench-peers"
             output.write(json.dumps({"kind": "skipped", "reason": reason_text}) + "\n")
         output.flush()
-    # Some libraries crash while they are taken down, when all is measured.
+    # Exit without cleanup: some libraries crash in it, after all measurements.
     sys.stdout.flush()
     os._exit(0)
 
 
 def work(job: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """The records of a job."""
+    """Yields the records of a job."""
     kind = peer_class(job["peer"])
     data = DataSet.from_json(job["data"])
-    told = job.get("options", job.get("search", {}))
-    if data.metric not in told.get("metrics", kind.metrics):
+    options = job.get("options", job.get("search", {}))
+    if data.metric not in options.get("metrics", kind.metrics):
         if data.metric != "cosine":
-            raise Unsupported(f"does not know the metric {data.metric}")
+            raise Unsupported(f"does not support the metric {data.metric}")
         data = with_unit_lengths(data, Path(job["work"]))
     peer = kind(data, job["threads"])
     peer.load_library()
@@ -82,12 +84,12 @@ def work(job: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def build(peer: Peer, job: dict[str, Any]) -> dict[str, Any]:
-    """Builds into the job's folder."""
+    """Builds the index into the job's folder and returns the record."""
     index = Path(job["index"])
     index.mkdir(parents=True)
     forget([peer.data.base])
     started = time.perf_counter()
-    told = peer.build(index, job["options"])
+    reported = peer.build(index, job["options"])
     seconds = time.perf_counter() - started
     record = {
         "kind": "build",
@@ -96,11 +98,11 @@ def build(peer: Peer, job: dict[str, Any]) -> dict[str, Any]:
         "index_bytes": folder_bytes(index),
         "version": peer.version(),
     }
-    return record | told
+    return record | reported
 
 
 def program_records(peer: ProgramPeer, job: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """The records of a system that measures itself."""
+    """Yields the records of a system that measures itself."""
     total = len(read_vectors(peer.data.queries))
     sweep = Sweep(
         Path(job["index"]),
@@ -116,7 +118,7 @@ def program_records(peer: ProgramPeer, job: dict[str, Any]) -> Iterator[dict[str
 
 
 def search(peer: Peer, job: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """Opens the index and measures each effort; when cold, it is opened for each anew."""
+    """Opens the index and measures each effort; a cold index is opened anew for each effort."""
     exact = read_groundtruth(peer.data.groundtruth)
     all_queries = read_vectors(peer.data.queries)
     queries = peer.prepare_queries(np.array(all_queries[: job["queries"] or len(all_queries)]))
@@ -136,7 +138,7 @@ def search(peer: Peer, job: dict[str, Any]) -> Iterator[dict[str, Any]]:
             peer.search(queries[: job["warming_queries"]], job["k"])
         cache = PageCache(files, job["page_cache"] if cold else None)
         record, peak = measure_batch(peer, queries, job, exact, cache)
-        # What the bench itself takes to compare answers is not the system's.
+        # The bench's own memory for comparing results does not count as the system's.
         reset_peak()
         if cold:
             peer.close()
@@ -155,7 +157,7 @@ def search(peer: Peer, job: dict[str, Any]) -> Iterator[dict[str, Any]]:
             "resident_file_bytes": memory_bytes("RssFile"),
             "note": peer.note,
             "cached_by_kernel": peer.cached_by_kernel,
-            # What is mapped is in the memory of the process; this is what comes on top.
+            # Mapped pages count in the memory of the process; these bytes are in addition to them.
             "cached_bytes": cache.most if peer.cached_by_kernel else 0,
             "page_cache": cache.limit if peer.cached_by_kernel else None,
         }
@@ -167,8 +169,8 @@ def search(peer: Peer, job: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def open_index(peer: Peer, index: Path, options: dict[str, Any], start: int) -> dict[str, Any]:
-    """Opens the index; what that took."""
-    # Files were read before, to cache them; that is not the system's memory.
+    """Opens the index and returns time and memory of that."""
+    # Memory for reading the files into the page cache does not count as the system's.
     reset_peak()
     began = time.perf_counter()
     peer.open(index, options)
@@ -181,14 +183,15 @@ def open_index(peer: Peer, index: Path, options: dict[str, Any], start: int) -> 
 def measure_batch(
     peer: Peer, queries: NDArray[Any], job: dict[str, Any], exact: tuple[Any, Any], cache: PageCache
 ) -> tuple[dict[str, Any], int]:
-    """All queries at once, again until enough time has passed; a cold index is asked but once.
+    """Measures all queries in one batch, repeatedly until enough time has passed, but only once if the index
+    is cold.
 
-    The record, and the most memory that the process held until then.
+    Returns the record, and the peak memory of the process until then.
     """
     least = 0.0 if job["cache"] == "cold" else job["least_seconds"]
     before, passes, seconds = read_counters(), 0, 0.0
     while passes == 0 or seconds < least:
-        found, taken = answer(peer, queries, job["k"], cache)
+        found, taken = search_batch(peer, queries, job["k"], cache)
         passes, seconds = passes + 1, seconds + taken
     after, peak = read_counters(), memory_bytes("VmHWM")
     if peer.cached_by_kernel:
@@ -196,11 +199,11 @@ def measure_batch(
     answered = passes * len(queries)
     from_device = after["read_bytes"] - before["read_bytes"]
     counted = peer.counters()
-    # The kernel counts bytes; as reads, those are given in pages.
+    # The kernel counts bytes, so reads are given in pages.
     asked, asked_bytes = from_device / PAGE_BYTES / answered, from_device / answered
     if counted is not None:
         asked, asked_bytes = counted[0] / len(queries), counted[1] / len(queries)
-    # A system may count what it asks of a memory or cache of its own; the rest came from the device.
+    # A system may count reads that its own memory or cache answers; only the others came from the device.
     share = min(1.0, from_device / answered / asked_bytes) if asked_bytes else 0.0
     record = {
         "recall": recall_at(found, exact[0], exact[1], job["k"]),
@@ -219,8 +222,8 @@ def measure_batch(
     return record, peak
 
 
-def answer(peer: Peer, queries: NDArray[Any], k: int, cache: PageCache) -> tuple[NDArray[Any], float]:
-    """The ids of a batch, and seconds; in parts where the page cache has to be kept small meanwhile."""
+def search_batch(peer: Peer, queries: NDArray[Any], k: int, cache: PageCache) -> tuple[NDArray[Any], float]:
+    """Returns the ids of a batch, and seconds; searches in parts if the page cache has a limit."""
     limited = cache.limit is not None and peer.cached_by_kernel
     part = PART_QUERIES if limited else len(queries)
     found, first, seconds = [], 0, 0.0
@@ -237,7 +240,7 @@ def answer(peer: Peer, queries: NDArray[Any], k: int, cache: PageCache) -> tuple
 def measure_latency(
     peer: Peer, queries: NDArray[Any], k: int, cold: bool, cache: PageCache
 ) -> dict[str, float]:
-    """One query at a time, from the caller's side: microseconds."""
+    """Measures one query at a time, from the caller's side, in microseconds."""
     if not cold:
         for query in queries[:WARMING_CALLS]:
             peer.search_one(query, k)

@@ -1,7 +1,7 @@
 """The adapters for ann-benchmarks and big-ann-benchmarks, called as those programs call them.
 
-Their base classes and their list of data sets are not here: what stands in for them has the same names and
-signatures, so that the adapters are imported as they are. ``make check-adapters`` runs the programs themselves.
+The programs' base classes and list of data sets are not installed here. Substitutes with the same names and
+signatures let the adapters be imported unchanged. ``make check-adapters`` runs the programs themselves.
 """
 
 import functools
@@ -49,7 +49,7 @@ def vectors():
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    """A folder that modules are imported from, and forgotten again."""
+    """A folder that modules are imported from; they are unloaded afterwards."""
     before = set(sys.modules)
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
@@ -64,7 +64,7 @@ def recall(found, exact):
 
 
 @pytest.mark.parametrize(("distance", "metric"), [("euclidean", "l2"), ("angular", "cosine")])
-def test_ann_benchmarks_builds_and_asks(folder, vectors, distance, metric):
+def test_ann_benchmarks_builds_and_searches(folder, vectors, distance, metric):
     base, queries = vectors
     algorithms = folder / "ann_benchmarks/algorithms"
     shutil.copytree(ADAPTERS / "ann-benchmarks/bathyal", algorithms / "bathyal")
@@ -89,13 +89,13 @@ def test_ann_benchmarks_builds_and_asks(folder, vectors, distance, metric):
             recalls.append(recall(single, exact))
         assert recalls[0] <= recalls[1]
         assert recalls[1] > 0.95
-        kept = Path(algorithm.folder)
+        index_folder = Path(algorithm.folder)
     finally:
         algorithm.done()
-    assert not kept.exists()
+    assert not index_folder.exists()
 
 
-def test_ann_benchmarks_is_told_of_metrics_that_are_not_there(folder):
+def test_ann_benchmarks_gets_an_error_for_an_unsupported_metric(folder):
     algorithms = folder / "ann_benchmarks/algorithms"
     shutil.copytree(ADAPTERS / "ann-benchmarks/bathyal", algorithms / "bathyal")
     (algorithms / "base").mkdir()
@@ -106,19 +106,19 @@ def test_ann_benchmarks_is_told_of_metrics_that_are_not_there(folder):
 
 
 class SmallSet:
-    """What a data set of big-ann-benchmarks answers, over files in its format."""
+    """A data set of big-ann-benchmarks over files in its format."""
 
     nb, d, nq, dtype = COUNT, DIM, QUERIES, "float32"
 
     def get_dataset_fn(self):
-        # Such a name is what a part of a larger file gets.
+        # The form of a name for a part of a larger file.
         return "data/small/base.fbin.crop_nb_2000"
 
     def short_name(self):
         return f"SmallSet-{self.nb}"
 
 
-def test_big_ann_benchmarks_builds_loads_and_asks(folder, vectors):
+def test_big_ann_benchmarks_builds_loads_and_searches(folder, vectors):
     base, queries = vectors
     (folder / "benchmark/algorithms").mkdir(parents=True)
     (folder / "benchmark/algorithms/base.py").write_text(BASE)
@@ -147,7 +147,7 @@ def test_big_ann_benchmarks_builds_loads_and_asks(folder, vectors):
     assert recall(again.get_results(), exact[:, :K]) > 0.95
     assert again.get_additional()["mean_ssd_ios"] > 0
 
-    # From queries with nothing in range to queries with more than a first search asks for.
+    # The queries range from ones with nothing in range to ones with more than a first search returns.
     radius = float(np.quantile(distances, 0.08))
     again.set_query_arguments({"search_list": 200, "threads": 1})
     again.range_query(queries, radius)
@@ -162,7 +162,7 @@ def test_big_ann_benchmarks_builds_loads_and_asks(folder, vectors):
 
 
 def ann_configurations():
-    """What ann-benchmarks runs: ``(options of a build, options of a search)``."""
+    """Yields the configurations of ann-benchmarks: ``(options of a build, options of a search)``."""
     configured = yaml.safe_load((ADAPTERS / "ann-benchmarks/bathyal/config.yml").read_text())
     for algorithm in configured["float"]["any"]:
         for group in algorithm["run_groups"].values():
@@ -174,7 +174,7 @@ def ann_configurations():
 
 
 def big_ann_configurations():
-    """What big-ann-benchmarks runs: ``(options of a build, options of a search)``."""
+    """Yields the configurations of big-ann-benchmarks: ``(options of a build, options of a search)``."""
     configured = yaml.safe_load((ADAPTERS / "big-ann-benchmarks/bathyal/config.yaml").read_text())
     for algorithms in configured.values():
         for group in algorithms["bathyal"]["run-groups"].values():
@@ -182,7 +182,7 @@ def big_ann_configurations():
 
 
 def distinct(which):
-    """Each dictionary once."""
+    """Returns the distinct dictionaries at a position."""
     found = {json.dumps(options[which], sort_keys=True) for options in configurations()}
     return [json.loads(text) for text in sorted(found)]
 
@@ -191,9 +191,9 @@ def configurations():
     return [*ann_configurations(), *big_ann_configurations()]
 
 
-# Another value than each option has, with which the index or its answers have to be others. An option that a
-# configuration gains needs its line here.
-OTHERWISE = {
+# For each option a different value, with which the index or its results must differ. A new option in a
+# configuration needs an entry here.
+OTHER_VALUES = {
     "max_degree": 12,
     "search_list": 33,
     "group_vectors": 20,
@@ -205,7 +205,7 @@ OPEN = ("tier", "memory")
 
 @functools.cache
 def built(text, folder):
-    """The hash of the index that these options build, and the index."""
+    """Returns the hash of the index that these options build, and its path."""
     options = json.loads(text)
     base = np.random.default_rng(3).normal(0, 1, (1500, DIM)).astype(np.float32)
     path = folder / hashlib.sha256(text.encode()).hexdigest()[:16]
@@ -225,25 +225,25 @@ def build_options(options):
     return json.dumps({name: options[name] for name in options if name not in OPEN}, sort_keys=True)
 
 
-def other(name, value):
-    otherwise = OTHERWISE[name]
-    return otherwise[value] if isinstance(otherwise, dict) else otherwise
+def other_value(name, value):
+    values = OTHER_VALUES[name]
+    return values[value] if isinstance(values, dict) else values
 
 
-def test_configurations_name_families_that_are_there():
+def test_configurations_name_existing_families():
     named = {options["family"] for options, _ in configurations()}
     assert {"cluster", "graph", "spann", "flat"} <= named <= bathyal.families().keys()
 
 
 @pytest.mark.parametrize("options", distinct(0), ids=str)
 def test_every_option_of_a_build_takes_effect(options, indexes):
-    there, path = built(build_options(options), indexes)
+    digest, path = built(build_options(options), indexes)
     for name, value in options.items():
         if name == "family":
             continue
-        changed = options | {name: other(name, value)}
+        changed = options | {name: other_value(name, value)}
         if name not in OPEN:
-            assert built(build_options(changed), indexes)[0] != there, name
+            assert built(build_options(changed), indexes)[0] != digest, name
             continue
         queries = np.random.default_rng(4).normal(0, 1, (20, DIM)).astype(np.float32)
         costs = []
@@ -253,31 +253,33 @@ def test_every_option_of_a_build_takes_effect(options, indexes):
         assert costs[0] != costs[1], name
 
 
-@pytest.mark.parametrize(("options", "asked"), configurations(), ids=str)
-def test_every_option_of_a_search_takes_effect(options, asked, indexes):
+@pytest.mark.parametrize(("options", "search_options"), configurations(), ids=str)
+def test_every_option_of_a_search_takes_effect(options, search_options, indexes):
     _, path = built(build_options(options), indexes)
     queries = np.random.default_rng(5).normal(0, 1, (40, DIM)).astype(np.float32)
     with bathyal.open(path) as index:
 
-        def cost(asked):
-            stats = index.search(queries, K, **asked).stats
-            return stats.threads if "threads" in asked else None, stats.distance_computations_per_query
+        def cost(search_options):
+            stats = index.search(queries, K, **search_options).stats
+            threads = stats.threads if "threads" in search_options else None
+            return threads, stats.distance_computations_per_query
 
-        here = cost(asked)
-        if "threads" in asked:
-            assert cost(asked | {"threads": 1})[0] != here[0]
-        if "search_list" in asked:
-            # Long lists look at all of so small a set.
-            longer = 2 * asked["search_list"]
-            changed = longer if longer < 600 else asked["search_list"] // 4
-            assert cost(asked | {"search_list": changed})[1] != here[1]
-        if "recall" in asked:
-            assert cost(asked | {"recall": 0.999 if asked["recall"] < 0.9 else 0.5})[1] != here[1]
-        assert asked.keys() <= {"threads", "search_list", "recall"}
+        original = cost(search_options)
+        if "threads" in search_options:
+            assert cost(search_options | {"threads": 1})[0] != original[0]
+        if "search_list" in search_options:
+            # A longer list already covers all of so small a set.
+            longer = 2 * search_options["search_list"]
+            changed = longer if longer < 600 else search_options["search_list"] // 4
+            assert cost(search_options | {"search_list": changed})[1] != original[1]
+        if "recall" in search_options:
+            recall = 0.999 if search_options["recall"] < 0.9 else 0.5
+            assert cost(search_options | {"recall": recall})[1] != original[1]
+        assert search_options.keys() <= {"threads", "search_list", "recall"}
 
 
 @pytest.mark.parametrize(
-    ("options", "asked", "complaint"),
+    ("options", "search_options", "complaint"),
     [
         ({"family": "cluster", "max_degree": 32}, {}, "max_degree"),
         ({"family": "flat", "group_vectors": 32}, {}, "group_vectors"),
@@ -289,7 +291,7 @@ def test_every_option_of_a_search_takes_effect(options, asked, indexes):
         ({"family": "graph"}, {"serach_list": 40}, "serach_list"),
     ],
 )
-def test_options_without_effect_are_refused(folder, vectors, options, asked, complaint):
+def test_options_without_effect_are_refused(folder, vectors, options, search_options, complaint):
     base, queries = vectors
     algorithms = folder / "ann_benchmarks/algorithms"
     shutil.copytree(ADAPTERS / "ann-benchmarks/bathyal", algorithms / "bathyal")
@@ -297,7 +299,7 @@ def test_options_without_effect_are_refused(folder, vectors, options, asked, com
     (algorithms / "base/module.py").write_text(BASE)
     module = importlib.import_module("ann_benchmarks.algorithms.bathyal.module")
     algorithm = module.Bathyal("euclidean", options)
-    algorithm.set_query_arguments(asked)
+    algorithm.set_query_arguments(search_options)
     try:
         with pytest.raises((ValueError, TypeError), match=complaint):
             algorithm.fit(base)

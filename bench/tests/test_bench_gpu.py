@@ -1,4 +1,6 @@
-"""The bench of a graphics card without one: measured once, interpolated, and told of what is not there."""
+"""The benchmark for graphics cards on a machine without one: measurements, interpolation, and notes on
+missing systems.
+"""
 
 import json
 import math
@@ -13,7 +15,7 @@ import bench_gpu
 from bathyal_bench.recall import write_groundtruth
 from bench_gpu_report import REPEATS, Cell, Point, Records, at_recall, best, compare, curve, report, table
 
-# A command that answers as `bathyal` does, and writes down how often it was asked.
+# A substitute for `bathyal` that records each call.
 COMMAND = """#!{python}
 import json, pathlib, sys
 with open("{calls}", "a") as file:
@@ -32,7 +34,7 @@ print(json.dumps({{"recall": recall, "qps": 1000.0 / recall if recall else 0.0, 
 
 @pytest.fixture
 def machine(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """What to type on a machine without a card."""
+    """Returns the command line for a machine without a card."""
     command = tmp_path / "bathyal"
     command.write_text(COMMAND.format(python=sys.executable, calls=tmp_path / "calls"))
     command.chmod(0o755)
@@ -55,44 +57,51 @@ def machine(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> list[str
 
 
 def calls(tmp_path: pathlib.Path) -> list[list[str]]:
-    """What the command was asked so far."""
+    """Returns the arguments of all calls so far."""
     return [json.loads(line) for line in (tmp_path / "calls").read_text().splitlines()]
 
 
-def test_what_was_measured_is_not_measured_again(
+def test_measurements_are_not_repeated(
     machine: list[str], tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     bench_gpu.main(machine)
-    asked = calls(tmp_path)
-    count = {word: sum(call[0] == word for call in asked) for word in ("build", "groundtruth", "search")}
-    # On the processor two indexes, two recalls and two batches, five times; on the card each row is tried once.
+    first_calls = calls(tmp_path)
+    count = {
+        word: sum(call[0] == word for call in first_calls) for word in ("build", "groundtruth", "search")
+    }
+    # Two indexes, two recalls and two batches, five times on the processor; on the card each row is tried
+    # once.
     assert count == {"build": 2, "groundtruth": REPEATS, "search": 2 * 2 * 2 * REPEATS + 2}
-    in_flight = [call[call.index("--in-flight") + 1] for call in asked if call[0] == "search"]
+    in_flight = [call[call.index("--in-flight") + 1] for call in first_calls if call[0] == "search"]
     assert set(in_flight) == {"32", "128"}
     text = (tmp_path / "work/report.md").read_text()
     assert "there is no driver for a graphics card" in text
     assert "cuVS was not measured" in text and "pip install cuvs-cu12" in text
     assert "| cluster, processor | 0.9 | 64 | 1111 | - |" in text and text in capsys.readouterr().out
-    # A last line that was cut is measured again, and nothing else.
+    # Only an incomplete last line is measured again.
     records = tmp_path / "work/records.jsonl"
     lines = records.read_text().splitlines()
     records.write_text("\n".join(lines)[:-5])
     bench_gpu.main([*machine, "--stages", "search,commands"])
-    again = calls(tmp_path)[len(asked) :]
+    again = calls(tmp_path)[len(first_calls) :]
     assert len(again) == 1 + 2 and records.read_text().splitlines()[:-1] == lines[:-1]
 
 
-def test_a_stage_ends_in_time_and_says_what_is_missing(machine: list[str], tmp_path: pathlib.Path) -> None:
+def test_a_stage_ends_in_time_and_reports_missing_measurements(
+    machine: list[str], tmp_path: pathlib.Path
+) -> None:
     bench_gpu.main([*machine, "--stages", "index"])
     bench_gpu.main([*machine, "--stages", "search,report", "--minutes", "0"])
     assert [call[0] for call in calls(tmp_path)] == ["build", "build"]
-    told = json.loads((tmp_path / "work/report.json").read_text())
-    assert told["compared"] == [] and told["notes"] == ["80 measurements of search are missing: run it again"]
+    report = json.loads((tmp_path / "work/report.json").read_text())
+    assert report["compared"] == [] and report["notes"] == [
+        "80 measurements of search are missing: run it again"
+    ]
     with pytest.raises(SystemExit):
         bench_gpu.main([*machine, "--stages", "walk"])
 
 
-def test_a_row_more_is_a_line_more(
+def test_an_additional_search_is_measured(
     machine: list[str], tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     row = {"cluster, one thread": ("cluster", ("--device", "cpu", "--threads", "1"))}
@@ -103,7 +112,7 @@ def test_a_row_more_is_a_line_more(
     assert {call[0] for call in calls(tmp_path)[2:]} == {"search"} and len(calls(tmp_path)) == 2 + 4 * REPEATS
 
 
-def test_points_that_others_beat_are_left_out() -> None:
+def test_dominated_points_are_left_out() -> None:
     points = [
         Point(0.9, 100.0, None),
         Point(0.95, 120.0, 5.0),
@@ -118,7 +127,7 @@ def test_throughput_is_interpolated_over_recall() -> None:
     points = [Point(0.98, 100.0, 7.0), Point(0.9, 10_000.0, 5.0)]
     assert at_recall(points, 0.94) == Point(0.94, pytest.approx(1000.0), 7.0)
     assert at_recall(points, 0.98) == Point(0.98, 100.0, 7.0)
-    # What has more recall than was asked for is as fast at least.
+    # A point with more recall than requested is at least as fast.
     assert at_recall(points, 0.5) == Point(0.5, 10_000.0, 5.0)
     assert at_recall(points, 0.99) is None and at_recall([], 0.9) is None
 
@@ -126,7 +135,7 @@ def test_throughput_is_interpolated_over_recall() -> None:
 def records_of(
     tmp_path: pathlib.Path, rows: list[tuple[str, str, str, int, float, float, float | None]]
 ) -> Records:
-    """Records with a measurement a row."""
+    """Records with one measurement per row."""
     records = Records(tmp_path / "records.jsonl")
     for stage, system, effort, batch, recall, qps, card_bytes in rows:
         records.add(
@@ -135,7 +144,7 @@ def records_of(
     return records
 
 
-def test_ours_stand_over_theirs_at_equal_recall(tmp_path: pathlib.Path) -> None:
+def test_ratios_to_other_systems_are_at_equal_recall(tmp_path: pathlib.Path) -> None:
     rows: list[tuple[str, str, str, int, float, float, float | None]] = [
         ("search", "graph, card", "0.95", 64, 0.95, 300.0, 50.0),
         ("search", "graph, card", "0.95", 64, 0.95, 500.0, 50.0),
@@ -150,18 +159,18 @@ def test_ours_stand_over_theirs_at_equal_recall(tmp_path: pathlib.Path) -> None:
     compared = compare(records)
     at = {(row["recall"], row["system"], row["batch"]): row for row in compared}
     ours = at[0.95, "graph, card", 64]
-    # The middle of three, over theirs of the same batch alone.
+    # The median of three, divided by the other system's figure for the same batch only.
     assert ours["qps"] == 400.0 and ours["over"] == {"cuVS cagra": {"qps": 2.0, "card_bytes": 0.5}}
     assert at[0.95, "graph, processor", 64]["over"]["cuVS cagra"]["card_bytes"] is None
     assert at[0.95, "cuVS cagra", 64]["over"] == {}
     assert not any(recall == 0.99 for recall, _, _ in at)
-    # The processor is none of the card's.
+    # The best rows compare systems on the card only, not the processor.
     (first,) = [row for row in best(compared) if row["recall"] == 0.95]
     assert (first["ours_batch"], first["theirs_batch"], first["qps"]) == (256, 256, 0.5)
-    text, told = report(records, ["something was left out"])
-    assert "* something was left out" in text and told["best"][-1]["card_bytes"] == 0.6
+    text, data = report(records, ["something was left out"])
+    assert "* something was left out" in text and data["best"][-1]["card_bytes"] == 0.6
     assert "| graph, card | 0.95 | 64 | 400 | 0.0 | 2.00 | 0.50 |" in text
-    # What was written is read again.
+    # Written records are read again.
     assert compare(Records(records.path)) == compared
 
 
@@ -170,7 +179,7 @@ def test_tables_are_markdown() -> None:
 
 
 class OnCard:
-    """An array that stands where a card's would."""
+    """A substitute for an array in the card's memory."""
 
     def __init__(self, rows: np.ndarray) -> None:
         self.rows, self.shape = rows, rows.shape
@@ -180,15 +189,15 @@ class OnCard:
 
 
 def neighbours(vectors: OnCard, queries: OnCard, k: int) -> OnCard:
-    """The ids of the nearest."""
+    """Returns the ids of the nearest vectors."""
     distances = ((queries.rows[:, None].astype(float) - vectors.rows[None].astype(float)) ** 2).sum(axis=2)
     return OnCard(np.argsort(distances, axis=1, kind="stable")[:, :k])
 
 
-def test_cuvs_is_called_as_its_wheel_wants_it(
+def test_cuvs_is_called_with_the_signatures_of_its_wheel(
     machine: list[str], tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Modules with the signatures of the wheel stand where cuVS would, and find the nearest."""
+    """Modules with the signatures of the wheel replace cuVS, and search exactly."""
     free = iter(range(10**9, 0, -(10**6)))
 
     def module(name: str, **members: object) -> types.ModuleType:
@@ -241,7 +250,7 @@ def test_cuvs_is_called_as_its_wheel_wants_it(
     monkeypatch.delitem(sys.modules, "bench_gpu_cuvs")
 
     records = Records(tmp_path / "work/records.jsonl")
-    # CAGRA keeps no fewer candidates than are wanted; the wheel has no IVF-RaBitQ.
+    # CAGRA needs at least as many candidates as neighbours; the wheel has no IVF-RaBitQ.
     measured = {(cell.system, cell.effort, cell.batch): records.count(cell) for cell in records.of("cuvs")}
     cells = [("cuVS cagra", "32"), ("cuVS ivf_pq", "8")]
     assert measured == {(*cell, batch): REPEATS for cell in cells for batch in (64, 256)}

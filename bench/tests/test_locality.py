@@ -1,4 +1,4 @@
-"""Programs for locality-sensitive hashing are given their own formats, and what they print is understood."""
+"""Programs for locality-sensitive hashing get input in their own formats, and their output is parsed."""
 
 import sys
 import textwrap
@@ -13,21 +13,21 @@ from bathyal_bench.peers.program import Sweep
 
 
 def a_set(folder, element="fbin"):
-    """Six vectors, of which one is a query too."""
+    """Writes six vectors and three queries, one of which equals a vector."""
     vectors = np.random.default_rng(2).integers(0, 9, (6, 3))
     queries = np.concatenate([vectors[4:5], vectors[:2] + 1])
-    base, asked = folder / f"base.{element}", folder / f"query.{element}"
+    base, query_file = folder / f"base.{element}", folder / f"query.{element}"
     datasets.write_vectors(base, vectors)
-    datasets.write_vectors(asked, queries)
+    datasets.write_vectors(query_file, queries)
     squares = ((queries[:, None] - vectors) ** 2).sum(axis=2)
     ids = np.argsort(squares, axis=1, kind="stable")
     recall.write_groundtruth(folder / "truth.ibin", ids, np.take_along_axis(squares, ids, axis=1))
-    return datasets.DataSet("small", "l2", base, asked, folder / "truth.ibin")
+    return datasets.DataSet("small", "l2", base, query_file, folder / "truth.ibin")
 
 
 @pytest.fixture
 def program(tmp_path, monkeypatch):
-    """Makes a program of Python's, in a folder that the variables name."""
+    """Returns a function that makes a Python program in a folder that the variables name."""
 
     def make(name, body):
         path = tmp_path / name
@@ -40,7 +40,7 @@ def program(tmp_path, monkeypatch):
 
 
 def measured(name, data, folder, build, effort, k=2, threads=1):
-    """The record of one effort, after a build."""
+    """Builds an index and returns the record of one effort."""
     peer = peer_class(name)(data, threads)
     index = folder / "index"
     index.mkdir()
@@ -49,14 +49,14 @@ def measured(name, data, folder, build, effort, k=2, threads=1):
     return record
 
 
-def test_true_distances_rise_and_are_those_of_the_vectors(tmp_path):
+def test_true_distances_are_ascending_and_exact(tmp_path):
     data = a_set(tmp_path)
     found = ratio.true_lengths(data, 2, 4)
     _, squares = recall.read_groundtruth(data.groundtruth)
     assert np.allclose(found**2, squares[:2, :4])
 
 
-# Answers with the true neighbours in the order of the files, which its text has to hold.
+# A substitute for SRS that checks its input files and prints fixed figures.
 SRS = """
     options = dict(zip(sys.argv[2::2], sys.argv[3::2]))
     if sys.argv[1] == "-I":
@@ -66,7 +66,7 @@ SRS = """
         open("index.bin", "w").close()
     else:
         heads = [open(options[name]).readline().split() for name in ("-q", "-g")]
-        # The query that is one of the vectors is not asked.
+        # The query that equals a vector is left out.
         assert heads == [["2", "3"], ["2", options["-k"]]], heads
         truth = [line.split() for line in open(options["-g"])][1:]
         assert [row[0] for row in truth] == ["1", "2"] and all(len(row) == 3 for row in truth)
@@ -75,7 +75,7 @@ SRS = """
 
 
 @pytest.mark.parametrize("element", ["fbin", "u8bin"])
-def test_srs_is_given_text_and_its_ratio_is_taken(tmp_path, program, element):
+def test_srs_gets_text_and_its_ratio_is_recorded(tmp_path, program, element):
     program("srs", SRS)
     data = a_set(tmp_path, element)
     if element == "fbin":
@@ -106,7 +106,7 @@ QALSH = """
 """
 
 
-def test_qalsh_is_given_scaled_vectors_and_its_figures_are_taken(tmp_path, program):
+def test_qalsh_gets_scaled_vectors_and_its_figures_are_recorded(tmp_path, program):
     program("qalsh", QALSH)
     data = a_set(tmp_path)
     record = measured("qalsh", data, tmp_path, {"scale": 10}, {"c": 1.5})
@@ -117,7 +117,7 @@ def test_qalsh_is_given_scaled_vectors_and_its_figures_are_taken(tmp_path, progr
     assert np.array_equal(written, data.vectors() * np.float32(10))
 
 
-def test_bytes_are_given_as_they_are(tmp_path):
+def test_bytes_are_passed_unchanged(tmp_path):
     data = a_set(tmp_path, "u8bin")
     taken = sys.modules[peer_class("qalsh").__module__].as_taken
     assert taken(data.vectors(), 1).dtype == np.uint8
@@ -125,19 +125,19 @@ def test_bytes_are_given_as_they_are(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["srs", "qalsh"])
-def test_without_a_build_they_are_left_out(name, tmp_path, monkeypatch):
+def test_programs_without_a_build_are_left_out(name, tmp_path, monkeypatch):
     monkeypatch.delenv(f"BATHYAL_{name.upper()}", raising=False)
     with pytest.raises(Unsupported, match=rf"set \$BATHYAL_{name.upper()}"):
         measured(name, a_set(tmp_path), tmp_path, {}, {})
 
 
 @pytest.mark.parametrize(("name", "body"), [("srs", SRS), ("qalsh", QALSH)])
-def test_they_answer_with_one_thread_and_some_numbers_of_neighbours(name, body, tmp_path, program):
+def test_programs_search_with_one_thread_and_some_values_of_k(name, body, tmp_path, program):
     program(name, body)
     data = a_set(tmp_path, "u8bin")
     with pytest.raises(Unsupported, match="one thread"):
         measured(name, data, tmp_path, {"m": 8}, {}, threads=2)
     if name == "qalsh":
         (tmp_path / "other").mkdir()
-        with pytest.raises(Unsupported, match="answers for k of 1, 2, 5"):
+        with pytest.raises(Unsupported, match="supports only k of 1, 2, 5"):
             measured(name, data, tmp_path / "other", {}, {}, k=3)

@@ -1,4 +1,4 @@
-"""The page cache is measured, emptied, and kept below a limit, mapped pages included."""
+"""The page cache is measured, emptied, and kept below a limit, including mapped pages."""
 
 import os
 
@@ -8,31 +8,32 @@ import pytest
 from bathyal_bench.page_cache import PageCache, cached_bytes, expect_random, forget, mapped_bytes, remember
 
 MEBIBYTE = 1 << 20
-# The kernel is asked, and keeps what a processor is about to file away.
+# Bytes that may stay cached: dropping is a request, and the kernel keeps pages that are in flight to its
+# lists.
 KEPT_BYTES = MEBIBYTE
 
 
 @pytest.fixture
 def file(tmp_path):
-    """16 MiB that the page cache can be made to forget."""
+    """A file of 16 MiB that can be dropped from the page cache."""
     path = tmp_path / "lists"
     path.write_bytes(os.urandom(16 * MEBIBYTE))
     forget([path])
     if cached_bytes([path]) > KEPT_BYTES:
-        pytest.skip("this file system lies in memory: it has no page cache to forget")
+        pytest.skip("this file system is in memory: its files cannot be dropped from the page cache")
     return path
 
 
-def test_what_is_remembered_is_seen_and_forgotten(file):
+def test_pages_that_were_read_are_counted_and_dropped(file):
     remember([file])
-    # Where memory is short the kernel has taken some of it back by now.
+    # If memory is short, the kernel has reclaimed some pages already.
     assert cached_bytes([file]) >= 15 * MEBIBYTE
     assert mapped_bytes([file]) == 0
     forget([file])
     assert cached_bytes([file]) <= KEPT_BYTES
 
 
-def test_mapped_pages_are_seen_and_forgotten(file):
+def test_mapped_pages_are_counted_and_dropped(file):
     mapped = np.memmap(file, "u1", "r")
     total = int(mapped[::4096].sum())
     assert mapped_bytes([file]) == 16 * MEBIBYTE
@@ -54,13 +55,13 @@ def test_the_cache_is_kept_near_its_limit(file, by_mapping):
                 assert len(opened.read(MEBIBYTE)) == MEBIBYTE
             most = max(most, cached_bytes([file]) - mapped_bytes([file]))
             assert cache.settle() >= 0
-            # Pages that the kernel reads ahead may still arrive.
+            # Read-ahead of the kernel may still complete.
             assert cached_bytes([file]) <= 8 * MEBIBYTE
     assert cache.most >= most
     assert mapped_bytes([file]) <= cached_bytes([file])
 
 
-def test_without_reading_ahead_only_what_is_touched_comes_in(file):
+def test_without_read_ahead_only_touched_pages_are_cached(file):
     mapped = np.memmap(file, "u1", "r")
     expect_random([file])
     assert mapped[8 * MEBIBYTE] >= 0

@@ -1,4 +1,4 @@
-"""The version and what is said of it: in one place, the same wherever it is shown, and refused where it is not."""
+"""The version is the same in all files, and releases with contradictions are refused."""
 
 import re
 import shutil
@@ -14,19 +14,19 @@ import release
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def test_everything_says_the_same_version():
+def test_all_files_have_the_same_version():
     assert release.disagreements() == []
 
 
-def test_the_package_and_its_command_say_the_version_of_the_sources():
+def test_the_package_and_its_command_have_the_version_of_the_sources():
     command = shutil.which("bathyal", path=sysconfig.get_path("scripts"))
-    said = subprocess.run([command, "--version"], capture_output=True, text=True, check=True).stdout
+    output = subprocess.run([command, "--version"], capture_output=True, text=True, check=True).stdout
     assert bathyal.__version__ == release.version()
-    assert said.split() == ["bathyal", release.version()]
+    assert output.split() == ["bathyal", release.version()]
 
 
-def test_documents_name_no_version_that_goes_stale():
-    """Bathyal's own version: what users install is whatever is newest."""
+def test_documents_do_not_name_a_version():
+    """Documents would need an update with each version; users install the newest one."""
     named = re.compile(r"bathyal\s*(?:==|@|-)\s*v?(\d+\.\d+\.\d+)")
     for document in [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]:
         assert not named.search(document.read_text(encoding="utf-8")), document
@@ -34,7 +34,7 @@ def test_documents_name_no_version_that_goes_stale():
 
 @pytest.fixture
 def copy(tmp_path):
-    """The files that say a version, to be spoilt."""
+    """A copy of the files that contain the version, for changes."""
     for name in ["Cargo.toml", "Cargo.lock", "pyproject.toml", "CITATION.cff", "CHANGELOG.md"]:
         shutil.copy(ROOT / name, tmp_path)
     for manifest in ROOT.glob("crates/*/Cargo.toml"):
@@ -72,16 +72,16 @@ def test_disagreements_are_found(copy, name, before, after, complaint):
     assert complaint in "\n".join(release.disagreements(copy))
 
 
-def test_a_tag_is_released_with_its_notes_only(copy):
+def test_a_tag_is_released_only_with_notes(copy):
     version = release.version(copy)
-    assert "says nothing" in release.tag_complaints(f"v{version}", copy)[0]
+    assert "says nothing" in release.tag_errors(f"v{version}", copy)[0]
     log = copy / "CHANGELOG.md"
     text = log.read_text(encoding="utf-8").replace(
         "## Unreleased\n", f"## Unreleased\n\n## {version} - 2026-01-31\n", 1
     )
     log.write_text(text, encoding="utf-8")
     assert release.disagreements(copy) == []
-    assert release.tag_complaints(f"v{version}", copy) == []
+    assert release.tag_errors(f"v{version}", copy) == []
     assert release.notes(text, version).startswith("### Added")
     for tag in ("v9.9.9", version, f"v{version}-rc1", ""):
-        assert "the tag is" in release.tag_complaints(tag, copy)[0]
+        assert "the tag is" in release.tag_errors(tag, copy)[0]

@@ -1,4 +1,4 @@
-"""Records become the right figures at equal recall, the right flags, and reports that can be read."""
+"""Reports: figures at equal recall, flags of unequal memory, and kept reports."""
 
 import doctest
 import importlib
@@ -13,14 +13,14 @@ from bathyal_bench.cloud import tables as cloud_tables
 
 RECORDED = Path(__file__).with_name("recorded.jsonl")
 RECORDS = sorted((Path(__file__).parents[2] / "docs/benchmarks").glob("*.jsonl"))
-# Records of `bench/changing.py`, whose own test compares them, and of a report that was written by hand.
+# Records of `bench/changing.py`, which its own test covers, and of a report that is not generated.
 ELSEWHERE = {"changing", "h100-minilm", "h100-sift"}
 AT_95, AT_99 = points.Goal("recall", 0.95), points.Goal("recall", 0.99)
 
 
 @pytest.fixture
 def recorded():
-    """The lines of a run: three systems, one that was skipped, one that failed."""
+    """The records of a run: three systems, one skipped, one failed."""
     return points.read_records(RECORDED)
 
 
@@ -36,8 +36,9 @@ def test_examples(name):
     assert doctest.testmod(importlib.import_module(f"bathyal_bench.{name}")).failed == 0
 
 
-def test_throughput_at_a_recall_lies_on_the_line_between_the_logarithms():
-    # What is missing falls by ten while throughput falls by a hundred: half way, each has done half of it.
+def test_throughput_is_interpolated_between_logarithms():
+    # The missing recall falls by a factor of 10 while throughput falls by 100, so halfway throughput has
+    # fallen by 10.
     found = points.at_recall([point(0.9, 10_000.0), point(0.99, 100.0)], 1 - 10**-1.5)
     assert found.figures["qps"] == pytest.approx(1000.0)
     assert not found.above
@@ -53,20 +54,20 @@ def test_a_recall_out_of_reach_has_no_figures():
     assert points.at_recall([], 0.95) is None
 
 
-def test_a_sweep_that_begins_above_says_so():
+def test_a_sweep_that_begins_above_the_recall_is_marked():
     found = points.at_recall([point(0.97, 900.0), point(0.99, 500.0)], 0.9)
     assert found.above
     assert (found.figures["recall"], found.figures["qps"]) == (0.97, 900.0)
 
 
-def test_points_that_another_beats_do_not_count():
-    # More effort with less recall and less throughput: noise, or a bad parameter.
+def test_dominated_points_do_not_count():
+    # More effort with less recall and less throughput is noise, or a bad parameter.
     curve = [point(0.9, 1000.0), point(0.89, 400.0), point(0.99, 300.0)]
     assert [one.recall for one in points.frontier(curve)] == [0.9, 0.99]
 
 
-def test_one_option_keeps_its_order_whatever_throughput_says():
-    # A slow minute hit the first point: reads at a recall still lie between it and the next.
+def test_points_of_one_option_keep_their_order_whatever_their_throughput():
+    # A slow minute affected the first point, but reads at a recall are still between it and the next.
     sweep = [point(0.8, 90.0, reads=20.0), point(0.98, 100.0, reads=30.0), point(0.98, 50.0, reads=60.0)]
     assert [one.recall for one in points.rising(sweep)] == [0.8, 0.98]
     assert 20 < points.at_recall(points.rising(sweep), 0.95).figures["reads"] < 30
@@ -77,15 +78,15 @@ def test_perfect_recall_is_interpolated_too():
     assert 10 < found.figures["qps"] < 1000
 
 
-def test_zeros_and_unknowns_are_interpolated_as_what_they_are():
+def test_zeros_and_unknowns_are_preserved_by_interpolation():
     low, high = point(0.9, 10.0, reads=0.0, p99_us=None), point(0.99, 5.0, reads=0.0, p99_us=3.0)
     found = points.at_recall([low, high], 0.95)
     assert found.figures["reads"] == 0.0
     assert found.figures["p99_us"] is None
 
 
-def test_throughput_at_a_ratio_lies_on_the_line_between_the_logarithms():
-    # What is above 1 falls by ten while throughput falls by a hundred.
+def test_throughput_at_a_ratio_is_interpolated_between_logarithms():
+    # The excess over 1 falls by a factor of 10 while throughput falls by 100.
     curve = [point(0.5, 10_000.0, ratio=1.1), point(0.9, 100.0, ratio=1.01)]
     found = points.at_ratio(curve, 1 + 10**-1.5)
     assert found.figures["qps"] == pytest.approx(1000.0)
@@ -94,7 +95,7 @@ def test_throughput_at_a_ratio_lies_on_the_line_between_the_logarithms():
     assert points.at_ratio(curve, 1.001) is None
 
 
-def test_an_exact_scan_is_nearer_than_any_ratio():
+def test_an_exact_scan_is_better_than_any_ratio():
     found = points.at_ratio([point(1.0, 50.0, ratio=1.0)], 1.05)
     assert found.above
     assert (found.figures["ratio"], found.figures["qps"]) == (1.0, 50.0)
@@ -107,7 +108,7 @@ def test_curves_over_the_ratio_fall_towards_one():
     assert points.rising([point(0.5, 90.0, ratio=None)], "ratio") == []
 
 
-def test_a_ratio_of_few_of_the_queries_is_not_compared(recorded):
+def test_a_ratio_of_too_few_queries_is_not_compared(recorded):
     for record in recorded:
         if record.get("system") == "DiskANN" and record["kind"] == "search":
             record |= {"ratio": 1.01, "ratio_left_out": 30}
@@ -116,7 +117,7 @@ def test_a_ratio_of_few_of_the_queries_is_not_compared(recorded):
     (section,) = points.sections(recorded)
     goal = points.Goal("ratio", 1.02)
     rows = {row[0]: row for row in tables.equal_rows(section, goal, ("Bathyal, file",))}
-    assert rows["DiskANN"][-1] == "tells no ratio"
+    assert rows["DiskANN"][-1] == "no ratio reported"
     assert float(rows["Bathyal, file"][2]) == 1.0
     assert all(len(row) == len(tables.equal_heads(goal)) for row in rows.values())
     every = {row[0]: row for row in tables.sweep_rows(section)}
@@ -127,10 +128,10 @@ def test_systems_are_compared_at_equal_ratio(recorded):
     recorded[0]["suite"] |= {"targets": [], "ratio_targets": [1.05, 1.001]}
     for record in recorded:
         if record["kind"] == "search":
-            # hnswlib's is a program that tells no recall.
-            own = record["system"] == "hnswlib"
-            record |= {"ratio": 2 - record["recall"], "ratio_source": "program" if own else None}
-            record["recall"] = None if own else record["recall"]
+            # Make hnswlib look like a program that reports no recall.
+            is_program = record["system"] == "hnswlib"
+            record |= {"ratio": 2 - record["recall"], "ratio_source": "program" if is_program else None}
+            record["recall"] = None if is_program else record["recall"]
     (section,) = points.sections(recorded)
     rows = {row[0]: row for row in tables.equal_rows(section, points.Goal("ratio", 1.05), ("Bathyal, file",))}
     assert float(rows["Bathyal, file"][2]) == 1.0
@@ -139,7 +140,8 @@ def test_systems_are_compared_at_equal_ratio(recorded):
     assert "the ratio is the program's own figure" in rows["hnswlib"][-1]
     far = {row[0]: row for row in tables.equal_rows(section, points.Goal("ratio", 1.001), ())}
     assert far["hnswlib"][-1].startswith("lowest ratio 1.03")
-    assert {row[0]: row for row in tables.equal_rows(section, AT_95, ())}["hnswlib"][-1] == "tells no recall"
+    at_recall = {row[0]: row for row in tables.equal_rows(section, AT_95, ())}
+    assert at_recall["hnswlib"][-1] == "no recall reported"
     text, drawn = tables.report(recorded), page.page(recorded)
     assert "### At an overall ratio of 1.05" in text and "At recall" not in text
     assert "overall ratio (logarithm of what is above 1)" in drawn and "recall@k" not in drawn
@@ -167,10 +169,10 @@ def test_repeats_become_medians_with_their_spread(recorded):
     assert (first.qps, *first.spreads["qps"]) == pytest.approx((8000, 7200, 8800))
 
 
-def test_a_run_that_ended_early_says_how_many_repeats_it_has(recorded):
+def test_a_run_that_ended_early_reports_its_number_of_repeats(recorded):
     assert "suite recorded, medians of 2 repeats, k" in tables.machine_line(recorded)
     first = [one for one in recorded if one.get("repeat", 0) == 0]
-    assert "suite recorded, one repeat (2 were asked for), k" in tables.machine_line(first)
+    assert "suite recorded, one repeat (2 were planned), k" in tables.machine_line(first)
 
 
 def test_tables_compare_and_flag(recorded):
@@ -183,10 +185,10 @@ def test_tables_compare_and_flag(recorded):
     assert "highest recall 0.970" in {r[0]: r for r in tables.equal_rows(section, AT_99, ())}["hnswlib"][-1]
 
 
-def test_each_row_is_beside_the_reference_with_the_nearest_memory(recorded):
+def test_each_row_is_compared_with_the_reference_of_the_most_similar_memory(recorded):
     (section,) = points.sections(recorded)
     rows = {row[0]: row for row in tables.equal_rows(section, AT_95, ("Bathyal, file", "hnswlib"))}
-    assert "beside Bathyal, file" in rows["DiskANN"][-1]
+    assert "compared with Bathyal, file" in rows["DiskANN"][-1]
     assert float(rows["hnswlib"][2]) == 1.0
     assert rows["hnswlib"][-1].startswith("reference")
 
@@ -202,14 +204,14 @@ def test_page_cache_counts_as_memory(recorded):
     assert rows["Bathyal, file"][tables.EQUAL_RECALL_HEADS.index("page cache")] == "–"
 
 
-def test_a_budget_shuts_out_what_is_larger(recorded):
+def test_a_budget_excludes_larger_systems(recorded):
     (section,) = points.sections(recorded)
     rows = tables.budget_rows(section, 50_000_000, AT_95)
     assert [row[0] for row in rows] == ["Bathyal, file", "DiskANN", "hnswlib"]
     assert rows[-1][-1] == "over the budget"
 
 
-def test_markdown_names_what_was_not_measured(recorded):
+def test_markdown_names_systems_that_were_not_measured(recorded):
     text = tables.report(recorded)
     assert "| ScaNN | skipped | pip cannot install it: no wheel <for> this / machine |" in text
     assert "| VSAG | failed | ended with -6:  |" in text
@@ -217,9 +219,9 @@ def test_markdown_names_what_was_not_measured(recorded):
     assert "small, 1 thread, warm" in text
 
 
-def test_the_page_is_one_file_of_sound_markup(recorded):
+def test_the_page_is_one_file_of_valid_markup(recorded):
     text = page.page(recorded)
-    # The name of a kind of markup is not fetched.
+    # The name of the XML namespace is not fetched.
     assert "http" not in text.replace(f'xmlns="{drawing.SVG}"', "")
     assert "no wheel &lt;for&gt; this" in text
     assert text.count("<svg ") == text.count("</svg>") == 8
@@ -229,15 +231,16 @@ def test_the_page_is_one_file_of_sound_markup(recorded):
 @pytest.mark.parametrize(
     "records", [path for path in RECORDS if path.stem not in ELSEWHERE], ids=lambda path: path.stem
 )
-def test_reports_are_those_of_their_records(records):
+def test_kept_reports_match_their_records(records):
     if records.stem == "growth":
-        told = growth_report.report(growth.Records(records).steps)
+        text = growth_report.report(growth.Records(records).steps)
     else:
         make = cloud_tables.report if records.stem.startswith("cloud-") else tables.report
-        told = make(points.read_records(records))
-    # `make bench-report RECORDS=FILE` writes one again, and `--report` of bench/cloud.py and bench/growth.py.
-    assert records.with_suffix(".md").read_text(encoding="utf-8") == told
+        text = make(points.read_records(records))
+    # `make bench-report RECORDS=FILE` writes a report again, and `--report` of bench/cloud.py and
+    # bench/growth.py.
+    assert records.with_suffix(".md").read_text(encoding="utf-8") == text
 
 
-def test_records_are_there():
+def test_there_are_records_to_check():
     assert {path.stem for path in RECORDS} > ELSEWHERE and len(RECORDS) > 20

@@ -1,4 +1,4 @@
-"""Reports of reproductions: those that are kept are what their records come to, and errors say where they are."""
+"""Reports of reproductions: kept ones match their records, and errors name file and line."""
 
 import doctest
 import importlib
@@ -14,13 +14,13 @@ from bathyal_bench.repro import document, numbers, plots, records
 
 KEPT = sorted(path.parent for path in (Path(__file__).parents[2] / "docs/repro").glob("**/records.jsonl"))
 NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
-# Versions of Matplotlib lay words out differently, by less than this.
+# Versions of Matplotlib lay out text differently, by less than this.
 PIXELS = 2.0
 
 
-def apart(one, other):
-    """How far the numbers of two pictures differ at most; infinite where anything else does."""
-    # Names of clip paths are hashes, of what Matplotlib's version decides.
+def difference(one, other):
+    """Returns the largest difference of numbers in two pictures; infinity if anything else differs."""
+    # Ids of clip paths are hashes that depend on Matplotlib's version.
     one, other = (re.sub(r'(url\(#|id=")[^)"]*', r"\1", text) for text in (one, other))
     if NUMBER.sub("0", one) != NUMBER.sub("0", other):
         return float("inf")
@@ -29,12 +29,12 @@ def apart(one, other):
 
 
 @pytest.mark.parametrize("folder", KEPT, ids=lambda folder: "-".join(folder.parts[-2:]))
-def test_kept_reports_are_what_their_records_come_to(folder):
+def test_kept_reports_match_their_records(folder):
     made = repro.compose(folder / records.FILE_NAME)
     assert made.text == (folder / document.FILE_NAME).read_text(encoding="utf-8")
     assert set(made.plots) == {path.name for path in folder.glob("*.svg")}
     for name, picture in made.plots.items():
-        assert apart(picture, (folder / name).read_text(encoding="utf-8")) < PIXELS, name
+        assert difference(picture, (folder / name).read_text(encoding="utf-8")) < PIXELS, name
 
 
 def test_every_paper_has_a_kept_report():
@@ -55,7 +55,7 @@ def test_a_report_is_written_beside_its_records(tmp_path):
     [
         ([], ":1: expected a line about the run"),
         (['{"of":"row"}'], ":1: expected a line about the run"),
-        (['{"of":"run","paper":"none"}'], ":1: 'none' is none of second-tier graph, "),
+        (['{"of":"run","paper":"none"}'], ":1: unknown paper 'none'; known are second-tier graph, "),
         (['{"of":"run"}'], ":1: the record has no field 'paper'"),
         (['{"of":"run","paper":"e2lsh"}', '{"of":'], ":2: not JSON"),
         (['{"of":"run","paper":"e2lsh"}', "[1]"], ":2: expected a JSON object, found list"),
@@ -78,7 +78,7 @@ def test_a_missing_field_of_a_record_within_a_record_names_the_line(tmp_path):
     assert json.loads(json.dumps(row)) == {"device": {"name": "cxl"}, "samples": [{"qps": 1.0}]}
 
 
-def test_a_picture_has_all_that_was_said_and_is_the_same_each_time():
+def test_a_picture_has_all_its_texts_and_is_deterministic():
     drawn = [
         plots.Curve("what was measured", [(0.8, 1.0), (0.9, 20_000.0), (1.0, 60_000.0)]),
         plots.Curve("at most", [(0.8, 50_000.0), (float("nan"), 1.0), (1.0, 70_000.0)], "thin"),
@@ -88,7 +88,7 @@ def test_a_picture_has_all_that_was_said_and_is_the_same_each_time():
     assert picture == plots.curves(axes, drawn)
     for words in ("a title", "recall", "queries a second", "what was measured", "at most", "60k"):
         assert picture.count(f">{words}</text>") == 1, words
-    # Three measured points are marked, and the sign in the legend; other marks are ticks.
+    # The three measured points and the sample in the legend have markers; other marks are ticks.
     assert len(re.findall(f'<use [^>]*fill="{drawing.colour(0)}"', picture)) == 4
     assert not re.findall(f'<use [^>]*fill="{drawing.colour(1)}"', picture)
     assert "prefers-color-scheme:dark" in picture
@@ -96,11 +96,11 @@ def test_a_picture_has_all_that_was_said_and_is_the_same_each_time():
 
 
 @pytest.mark.parametrize("points", [[], [(float("nan"), float("inf"))], [(5.0, 0.0)], [(5.0, 3.0)]])
-def test_little_and_nothing_are_pictures_too(points):
+def test_pictures_of_few_or_no_points_are_valid(points):
     assert ">none</text>" in plots.curves(plots.Axes("a title", "x", "y"), [plots.Curve("none", points)])
 
 
-def test_the_middle_of_nothing_is_zero():
+def test_the_median_of_nothing_is_zero():
     assert numbers.median([]) == 0.0
     assert numbers.median([4.0, 1.0]) == 2.5
     assert numbers.median([3.0, 1.0, 2.0]) == 2.0

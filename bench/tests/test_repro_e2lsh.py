@@ -1,4 +1,4 @@
-"""The report of E2LSH on storage: what it holds, and how what was found is weighed against the theory."""
+"""The report of E2LSH on storage: its content, and the comparison of measurements with the theory."""
 
 from pathlib import Path
 
@@ -31,15 +31,15 @@ def row(**fields):
         "section 6.5",
     ],
 )
-def test_the_report_holds_every_figure(part):
+def test_the_report_has_every_figure(part):
     assert part in repro.compose(KEPT).text
 
 
 def test_growth_is_fitted_to_every_size():
     run, rows = records.read(KEPT)
     chosen, *rows = rows
-    of = {name: [one for one in rows if one["index"] == name] for name in ("paper", "family")}
-    growths = Measured(run, chosen, of["paper"], of["family"]).growths()
+    by_index = {name: [one for one in rows if one["index"] == name] for name in ("paper", "family")}
+    growths = Measured(run, chosen, by_index["paper"], by_index["family"]).growths()
     assert len(growths) == 3 and all(one is not None and one.within is not None for one in growths)
 
 
@@ -57,14 +57,14 @@ def test_a_run_that_ended_before_tables_were_chosen_is_refused():
         e2lsh.report(run, rows[1:])
 
 
-def test_where_no_search_reaches_the_ratio_the_nearest_one_is_shown():
-    def of(ratio, ns):
+def test_the_closest_search_is_shown_if_none_reaches_the_ratio():
+    def search(ratio, ns):
         return row(experiment="accuracy", hashes=8, k=1, ratio=ratio, processor_ns=ns)
 
     run, chosen = row(ratio=1.05, k=[1]), row(hashes=8)
-    fast, slow, far = of(1.05, 10.0), of(1.01, 20.0), of(1.2, 1.0)
+    fast, slow, far = search(1.05, 10.0), search(1.01, 20.0), search(1.2, 1.0)
     assert Measured(run, chosen, [slow, far, fast], []).at_ratio(1) is fast
-    assert Measured(run, chosen, [far, of(1.3, 0.5)], []).at_ratio(1) is far
+    assert Measured(run, chosen, [far, search(1.3, 0.5)], []).at_ratio(1) is far
     assert Measured(run, chosen, [], []).at_ratio(1) is None
 
 
@@ -81,7 +81,7 @@ def test_interleaved_reads_are_compared_with_those_of_the_same_device():
 
 
 @pytest.mark.parametrize(("tables", "verdict"), [(495, Verdict.AGREES), (25, Verdict.DIFFERS)])
-def test_tables_are_enough_or_a_budget(tables, verdict):
+def test_tables_are_enough_or_too_few(tables, verdict):
     assert verdicts.enough_tables(tables, 494.6) is verdict
 
 
@@ -89,9 +89,9 @@ def test_tables_are_enough_or_a_budget(tables, verdict):
     ("found", "verdict"),
     [(0.99, Verdict.AGREES), (0.05, Verdict.DIFFERS), (0.12, Verdict.NOISE)],
 )
-def test_what_was_found_is_weighed_against_the_promise(found, verdict):
+def test_the_found_share_is_compared_with_the_promise(found, verdict):
     assert verdicts.found_as_promised(found, 1000) is verdict
-    # Of few queries even a little is within the noise.
+    # With few queries even a low share is within the noise.
     assert verdicts.found_as_promised(0.05, 20) is Verdict.NOISE
     assert verdicts.found_as_promised(0.0, 1000) is Verdict.DIFFERS
 
@@ -99,37 +99,37 @@ def test_what_was_found_is_weighed_against_the_promise(found, verdict):
 @pytest.mark.parametrize(
     ("tables", "found", "words"),
     [
-        (25, 1.0, "asks for; gamma and S make up for it, and"),
-        (25, 0.12, "asks for; gamma and S make up for it within the noise, and"),
-        (25, 0.01, "asks for; gamma and S do not make up for it, and"),
-        (500, 1.0, "and so many tables are what equation 5\nasks for."),
+        (25, 1.0, "requires; gamma and S compensate for that. The"),
+        (25, 0.12, "requires; gamma and S compensate for that within the noise. The"),
+        (25, 0.01, "requires; gamma and S do not compensate for that. The"),
+        (500, 1.0, "and the tables are as many as\nequation 5 requires."),
     ],
 )
-def test_the_reader_is_told_what_follows(tables, found, words):
+def test_the_report_states_the_conclusion_about_tables(tables, found, words):
     assert words in verdicts.about_tables(tables, 494.6, found, 1000)
 
 
-def test_exponents_are_found_and_their_confidence_too():
+def test_exponents_are_fitted_with_their_confidence():
     sizes = [1e4, 3e4, 1e5, 3e5, 1e6]
     power = [(n, 7.0 * n**0.4) for n in sizes]
     fitted = theory.growth(power)
     assert fitted.exponent == pytest.approx(0.4) and fitted.within < 1e-9
-    # With a tenth more and less in turn the truth is within the confidence.
+    # If times are alternately a tenth longer and shorter, the true exponent is within the confidence.
     fitted = theory.growth([(n, t * by) for (n, t), by in zip(power, [1.1, 0.9, 1.1, 0.9, 1.1], strict=True)])
     assert abs(fitted.exponent - 0.4) < fitted.within and 0.03 < fitted.within < 0.3
     assert theory.growth(power[:2]).within is None
     assert theory.growth(power[:1]) is None and theory.growth([(1.0, 1.0), (1.0, 2.0)]) is None
 
 
-def test_the_theory_asks_for_hundreds_of_tables():
-    """The numbers of the tests in Rust."""
+def test_the_theory_requires_hundreds_of_tables():
+    """The numbers of the Rust tests."""
     assert 1e6 ** theory.least_exponent() == pytest.approx(495, abs=1)
-    told = theory.promise(1_000_000, 25, 8, 4.0, 3200)
-    assert told.probability == 0.0 and told.near > 0.98 and told.far > 4e5
+    promised = theory.promise(1_000_000, 25, 8, 4.0, 3200)
+    assert promised.probability == 0.0 and promised.near > 0.98 and promised.far > 4e5
     assert theory.promise(1_000_000, 25, 8, 4.0, 0).probability == 0.0
     assert theory.hashes_of_theory(4.0, 1_000_000) == pytest.approx(27.9, abs=0.05)
 
 
-def test_what_no_device_can_do_is_said():
-    assert speeds.rate(speeds.per_second(10.0, 0.0)) == "none is enough"
+def test_rates_that_no_device_reaches_are_named():
+    assert speeds.rate(speeds.per_second(10.0, 0.0)) == "unreachable"
     assert speeds.rate(speeds.per_second(0.0, 0.0)) == "0"

@@ -1,4 +1,4 @@
-"""The report of GustANN's runs: what it holds."""
+"""The report of GustANN's runs: its content."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ def test_every_figure_has_its_table_and_plot() -> None:
     assert all(f"({name})" in document.text for name in document.plots)
 
 
-def test_what_was_not_measured_has_no_table() -> None:
+def test_missing_measurements_have_no_table() -> None:
     run, kept = read(KEPT / "minilm/records.jsonl")
     document = gustann.report(run, [row for row in kept if row["of"] == "row"])
     assert list(document.plots) == ["figure-7-base.svg", "figure-15-base.svg"]
     assert "figure 12" not in document.text and "figure 17" not in document.text
 
 
-def test_what_no_card_searches_is_not_reckoned() -> None:
+def test_searches_beyond_a_card_are_counted_but_not_predicted() -> None:
     run, kept = read(KEPT / "hog/records.jsonl")
     text = gustann.report(run, kept).text
     counted, _, predicted = text.partition("predicted throughput over recall")
@@ -43,11 +43,11 @@ def test_each_set_has_its_own_tables() -> None:
     other = [Record({**row, "set": "other"}, row.where) for row in kept[:3]]
     run = Record({**run, "sets": [*run["sets"], {**run["sets"][0], "name": "other"}]}, run.where)
     document = gustann.report(run, kept + other)
-    assert document.text.count("what a query reads and keeps") == 2
+    assert document.text.count("reads and memory of a query") == 2
     assert "figure-7-other.svg" in document.plots and "figure-12-other.svg" not in document.plots
 
 
-def test_a_field_that_is_missing_is_named_with_its_line() -> None:
+def test_a_missing_field_is_named_with_its_line() -> None:
     run, kept = read(KEPT / "minilm/records.jsonl")
     del kept[0]["pages"]
     with pytest.raises(ValueError, match=r"minilm/records\.jsonl:2: the record has no field 'pages'"):

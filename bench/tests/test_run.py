@@ -1,4 +1,6 @@
-"""A run from suite to report, with Bathyal alone: a process a measurement, indexes kept, gaps told."""
+"""A run from suite to report, with Bathyal alone: one process per measurement, reused indexes, reported
+gaps.
+"""
 
 import sys
 from pathlib import Path
@@ -36,7 +38,7 @@ SUITE = {
 
 
 def test_a_relative_work_folder_is_made_absolute(tmp_path, monkeypatch):
-    # ScaNN, for one, would take a path in its own files as relative to where they lie.
+    # ScaNN, for example, resolves relative paths in its files against the folder of those files.
     monkeypatch.chdir(tmp_path)
     with open("records.jsonl", "w") as log:
         made = Run(parse_suite(SUITE), Path("work"), log)
@@ -50,7 +52,7 @@ def run(folder, name, **options):
     return points.read_records(path)
 
 
-def test_a_run_measures_keeps_its_index_and_tells_what_it_could_not(tmp_path):
+def test_a_run_measures_reuses_its_index_and_reports_gaps(tmp_path):
     records = run(tmp_path, "first.jsonl")
     (section,) = points.sections(records)
     (sweep,) = section.sweeps
@@ -58,10 +60,10 @@ def test_a_run_measures_keeps_its_index_and_tells_what_it_could_not(tmp_path):
     assert sweep.points[1].recall > 0.95
     assert sweep.points[0].figures["ratio"] > sweep.points[1].figures["ratio"] >= 1
     assert sweep.reads_source == "system"
-    # On a file system in memory nothing comes from a device.
+    # On a file system in memory, no reads reach a device.
     for name in ("asked", "p50_us", "p99_us"):
         assert sweep.points[0].figures[name] > 0
-    # So small an index may lie in memory that the process had before.
+    # So small an index may fit into memory that the process had already.
     assert sweep.points[0].figures["dram_bytes"] is not None
     build = points.latest_builds(records, "tiny")["Bathyal"]
     assert build["index_bytes"] > 400 * 8 * 4
@@ -71,9 +73,9 @@ def test_a_run_measures_keeps_its_index_and_tells_what_it_could_not(tmp_path):
     assert "broken" in tables.report(records) and "broken" in page.page(records)
 
     again = run(tmp_path, "second.jsonl")
-    kept = points.latest_builds(again, "tiny")["Bathyal"]
-    assert kept["cached"] is True
-    assert kept["build_seconds"] == build["build_seconds"]
+    reused = points.latest_builds(again, "tiny")["Bathyal"]
+    assert reused["cached"] is True
+    assert reused["build_seconds"] == build["build_seconds"]
 
 
 def test_each_number_of_neighbours_is_measured(tmp_path):
@@ -86,9 +88,9 @@ def test_each_number_of_neighbours_is_measured(tmp_path):
     assert "k = 1, 5." in tables.report(records)
 
 
-def test_what_cannot_answer_with_two_threads_is_measured_with_one(tmp_path, monkeypatch):
+def test_a_system_limited_to_one_thread_is_measured_with_one(tmp_path, monkeypatch):
     monkeypatch.setenv("BATHYAL_SRS", str(tmp_path))
-    # It is asked to build, then to answer.
+    # The program is called to build, then to search.
     program = tmp_path / "srs"
     program.write_text(
         "#!/bin/sh\ntouch index.bin\necho Overall Ratio: 1.5\necho 'Average Time (s):  0.001'\n"
@@ -102,7 +104,7 @@ def test_what_cannot_answer_with_two_threads_is_measured_with_one(tmp_path, monk
     records = points.read_records(path)
     (section,) = points.sections(records)
     assert (section.threads, section.sweeps[0].points[0].repeats) == (1, 2)
-    assert [one["reason"] for one in points.gaps(records)] == ["answers with one thread"]
+    assert [one["reason"] for one in points.gaps(records)] == ["searches with one thread only"]
 
 
 def test_building_and_measuring_can_be_two_runs(tmp_path):

@@ -1,4 +1,4 @@
-"""Suites are parsed or refused; recall counts by its rule; programs' output is understood."""
+"""Suites are parsed or refused; recall follows its rule; output of programs is parsed."""
 
 import json
 from dataclasses import replace
@@ -23,7 +23,7 @@ def parsed(system=None, **more):
     return suite.parse_suite({"data": [{"name": "d"}], "systems": [system or PLAIN]} | more)
 
 
-# The folder also holds the checks in Rust.
+# The folder also contains a Rust crate.
 SUITE_FILES = sorted(path for path in SUITES.glob("*.toml") if path.name != "Cargo.toml")
 
 
@@ -46,7 +46,7 @@ def test_efforts_are_options_of_a_search():
     assert parsed(mixed).systems[0].efforts == ({"nprobe": 3, "k_factor_rf": 2},)
 
 
-def test_long_vectors_are_made_of_real_ones(tmp_path, monkeypatch):
+def test_long_vectors_are_derived_from_real_ones(tmp_path, monkeypatch):
     monkeypatch.setenv("BATHYAL_DATA", str(tmp_path))
     rows = np.random.default_rng(3).normal(0, 1, (300, 6)).astype(np.float32)
     datasets.write_vectors(tmp_path / "base.fbin", rows)
@@ -61,7 +61,7 @@ def test_long_vectors_are_made_of_real_ones(tmp_path, monkeypatch):
 
     spread = datasets.prepare(entry | {"projected": 4000}, tmp_path / "work")
     assert (spread.count, spread.dim) == (300, 4000)
-    # The same matrix for queries, and lengths as they were but for hundredths.
+    # The queries use the same matrix, and lengths change by hundredths only.
     assert np.allclose(datasets.read_vectors(spread.queries), spread.vectors()[:4] * 2, atol=1e-5)
     lengths = np.linalg.norm(spread.vectors(), axis=1) / np.linalg.norm(rows, axis=1)
     assert np.all(np.abs(lengths - 1) < 0.15)
@@ -82,28 +82,28 @@ def test_a_system_is_opened_within_each_budget():
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "error"),
     [
-        ({"thread": [1]}, "thread is not known"),
-        ({"systems": [PLAIN, PLAIN]}, "one name"),
-        ({"systems": [{"name": "one", "peer": "hnswlib", "efforts": [1]}]}, "no effort says"),
-        ({"systems": [PLAIN | {"searches": {}}]}, "searches is not known"),
+        ({"thread": [1]}, "unknown key thread"),
+        ({"systems": [PLAIN, PLAIN]}, "same name"),
+        ({"systems": [{"name": "one", "peer": "hnswlib", "efforts": [1]}]}, "set effort to the option"),
+        ({"systems": [PLAIN | {"searches": {}}]}, "unknown key searches"),
         ({"systems": [PLAIN | {"budgeted": True}]}, "no memory_budgets"),
         ({"caches": ["lukewarm"]}, "expected warm or cold"),
         ({"k": [10, 0]}, "k is 10, 0; expected 1 or more"),
-        ({"targets": []}, "expected something to compare at"),
+        ({"targets": []}, "expected at least one target"),
         ({"ratio_targets": [0.95]}, "expected for example 1.05"),
-        ({"reference": "two"}, "which no system is called"),
-        ({"memory_budgets": ["many"]}, "is no size"),
+        ({"reference": "two"}, "no system has this name"),
+        ({"memory_budgets": ["many"]}, "is not a size"),
         ({"data": []}, r"no \[\[data\]\]"),
     ],
 )
-def test_mistakes_are_refused(content, said):
-    with pytest.raises(ValueError, match=said):
+def test_mistakes_are_refused(content, error):
+    with pytest.raises(ValueError, match=error):
         parsed(**content)
 
 
-def test_an_index_is_built_again_only_where_something_differs():
+def test_an_index_is_rebuilt_only_if_something_differs():
     one, other = parsed().systems[0], parsed(PLAIN | {"build": {"M": 16}}).systems[0]
     searched = parsed(PLAIN | {"search": {"a": 1}, "efforts": [3], "name": "two"}).systems[0]
     key = one.index_key("d", 100, "l2", 2, "1.0")
@@ -126,7 +126,7 @@ def test_the_files_of_a_moved_scann_index_are_found(tmp_path, monkeypatch, writt
     assert assets.read_text() == pointed
 
 
-def test_ids_as_near_as_the_last_are_right():
+def test_ids_as_near_as_the_last_count_as_correct():
     ids = np.array([[1, 2, 3, 4, 5]], np.uint32)
     distances = np.array([[0, 1, 2, 2, 3]], np.float32)
     assert recall.recall_at(np.array([[1, 2, 4]]), ids, distances, 3) == 1.0
@@ -141,7 +141,7 @@ TABLE = json.loads((Path(__file__).parents[2] / "testdata/recall.json").read_tex
 
 
 @pytest.mark.parametrize("case", TABLE, ids=[case["name"] for case in TABLE])
-def test_recall_is_what_the_table_says(case):
+def test_recall_matches_the_table(case):
     def counted():
         return recall.recall_at(case["found"], case["truth"], case.get("distances"), case["k"])
 
@@ -152,14 +152,14 @@ def test_recall_is_what_the_table_says(case):
         assert counted() == pytest.approx(case["recall"], rel=1e-12)
 
 
-def test_missing_ids_are_known_without_a_sign():
+def test_missing_ids_are_recognized_in_unsigned_types():
     missing = np.array([[3, -1]])
     for kind in (np.int32, np.uint32, np.int64, np.uint64):
         assert recall.recall_at(missing.astype(kind), missing.astype(np.uint32), None, 2) == 1.0
 
 
 @pytest.mark.parametrize("metric", ["l2", "cosine"])
-def test_the_ratio_is_that_of_bathyal(tmp_path, metric):
+def test_the_ratio_equals_that_of_bathyal(tmp_path, metric):
     bathyal = pytest.importorskip("bathyal")
     random = np.random.default_rng(5)
     paths = {name: tmp_path / f"{name}.fbin" for name in ("base", "queries")}
@@ -168,9 +168,9 @@ def test_the_ratio_is_that_of_bathyal(tmp_path, metric):
     data = datasets.DataSet("d", metric, groundtruth=tmp_path / "gt.ibin", **paths)
     datasets.compute_groundtruth(data.base, data.queries, metric, data.groundtruth)
     ids, distances = recall.read_groundtruth(data.groundtruth)
-    # What lies at twice the rank.
-    found, told = ids[:, 1:20:2], distances[:, 1:20:2]
-    expected = bathyal.overall_ratio(found, told, ids, distances, metric)
+    # Use the neighbours at every second rank.
+    found, found_distances = ids[:, 1:20:2], distances[:, 1:20:2]
+    expected = bathyal.overall_ratio(found, found_distances, ids, distances, metric)
     measured = ratio.overall_ratio(found, ids, data, 10)
     assert expected.mean > 1.05
     assert measured["ratio"] == pytest.approx(expected.mean, rel=1e-6)
@@ -182,7 +182,7 @@ def test_the_ratio_is_that_of_bathyal(tmp_path, metric):
 def test_queries_without_a_ratio_are_left_out(tmp_path):
     data = replace(small_set(tmp_path), metric="l2")
     exact = np.array([[0, 1], [1, 0], [2, 1]])
-    # Each query is a vector of the set: found, missed, and with an answer missing.
+    # Each query is a vector of the set: found, not found, and with a missing result.
     found = np.array([[0, 2], [0, 2], [2, -1]])
     measured = ratio.overall_ratio(found, exact, data, 2)
     assert measured == {"ratio": 1.5, "ratio_p99": 1.5, "ratio_left_out": 2}
@@ -202,7 +202,7 @@ def small_set(folder):
     return datasets.DataSet("small", "cosine", **{key: folder / name for key, name in names.items()})
 
 
-def test_files_of_vectors_are_read_cut_and_normalised(tmp_path):
+def test_files_of_vectors_are_read_sliced_and_normalised(tmp_path):
     data = small_set(tmp_path)
     assert (data.count, data.dim, data.data_bytes) == (6, 4, 96)
     assert datasets.DataSet.from_json(data.as_json()) == data
@@ -223,7 +223,7 @@ def test_paths_of_a_suite_are_below_the_data_folder(tmp_path, monkeypatch):
         datasets.locate("$BATHYAL_NOWHERE/a.fbin")
 
 
-def test_the_output_of_programs_is_understood():
+def test_the_output_of_programs_is_parsed():
     assert last_object('log\n{"qps": 1}\n{"qps": 2}\n')["qps"] == 2
     assert last_object('{\n  "qps": 3\n}\n')["qps"] == 3
     assert flags({"max_degree": 64, "saturate": True}) == ["--max-degree", "64", "--saturate", "true"]
@@ -235,13 +235,13 @@ def test_the_output_of_programs_is_understood():
         parse_output("{}\n{\n}", {})
 
 
-def test_placeholders_have_to_have_values():
+def test_placeholders_need_values():
     assert fill("run {base} -L {L}", {"base": "a b", "L": 3}) == ["run", "a b", "-L", "3"]
     with pytest.raises(Unsupported, match="LL"):
         fill("run {LL}", {"L": 3})
 
 
-def test_a_variable_that_is_not_set_leaves_a_program_out(monkeypatch):
+def test_an_unset_variable_leaves_a_program_out(monkeypatch):
     monkeypatch.delenv("BATHYAL_PROGRAM", raising=False)
     with pytest.raises(Unsupported, match=r"set \$BATHYAL_PROGRAM"):
         fill("$BATHYAL_PROGRAM/run {k}", {"k": 10})
@@ -249,7 +249,7 @@ def test_a_variable_that_is_not_set_leaves_a_program_out(monkeypatch):
     assert fill("$BATHYAL_PROGRAM/run {k}", {"k": 10}) == ["/somewhere/run", "10"]
 
 
-def test_a_program_is_given_its_configuration(tmp_path):
+def test_a_program_gets_its_configuration(tmp_path):
     data = small_set(tmp_path)
     echo = "import sys; print(open(sys.argv[1]).read())"
     config = '{{"qps": {L}, "recall": 0.5, "p50_ms": 2, "dim": {dim}}}'
@@ -261,7 +261,7 @@ def test_a_program_is_given_its_configuration(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["sift-lists", "glove-lists"])
-def test_what_sptag_prints_is_understood(name):
+def test_the_output_of_sptag_is_parsed(name):
     systems = suite.read_suite(SUITES / f"{name}.toml").systems
     system = next(one for one in systems if one.peer == "external")
     heads = "[1] Avg\t50tiles\t90tiles\t95tiles\t99tiles\t99.9tiles\tMax\n"
@@ -281,7 +281,7 @@ def test_what_sptag_prints_is_understood(name):
 
 
 @pytest.mark.parametrize("variable", [None, "/somewhere"])
-def test_sptag_is_configured_where_its_folder_is_named(variable, monkeypatch, tmp_path):
+def test_sptag_is_configured_if_its_folder_is_named(variable, monkeypatch, tmp_path):
     monkeypatch.delenv("BATHYAL_SPTAG", raising=False)
     systems = suite.read_suite(SUITES / "sift-lists.toml").systems
     system = next(one for one in systems if one.peer == "external")
@@ -308,15 +308,15 @@ def test_sptag_is_configured_where_its_folder_is_named(variable, monkeypatch, tm
     assert expected <= set(lines)
 
 
-def test_the_memory_of_a_program_is_its_own():
+def test_the_memory_of_a_program_excludes_its_parent():
     held = np.ones(100_000_000, np.uint8)
     outcome = run_program(["sleep", "0.2"])
     assert outcome.peak_rss_bytes < 20_000_000 < held.nbytes
 
 
-def test_an_external_program_is_run_and_its_ids_are_judged(tmp_path):
+def test_an_external_program_runs_and_its_ids_are_evaluated(tmp_path):
     data = small_set(tmp_path)
-    # Answers each query with the ids 0 and 1, which is what the ground truth says.
+    # Returns the ids 0 and 1 for the first two queries, as in the ground truth, and 0 and 5 for the last.
     answer = (
         "import struct,sys; open(sys.argv[1],'wb').write(struct.pack('<8i',3,2,0,1,0,1,0,5)); "
         'print(\'{"qps": 100, "mean_us": 5}\')'
@@ -329,15 +329,15 @@ def test_an_external_program_is_run_and_its_ids_are_judged(tmp_path):
     (record,) = External(data, 1).sweep(sweep)
     assert record["qps"] == 100
     assert record["recall"] == pytest.approx(5 / 6)
-    # The last query is a vector that is not among the exact neighbours that its file names.
+    # The last query is a vector of the set, but is not among the exact neighbours in its file.
     assert record["ratio"] == 1.0
     assert record["latency_us"]["mean"] == 5
     assert record["dram_source"] == "peak of the whole process"
 
 
-def test_ids_with_distances_beside_them_are_judged(tmp_path):
+def test_ids_with_distances_are_evaluated(tmp_path):
     data = small_set(tmp_path)
-    # The same answers, each id followed by its distance.
+    # The same results, each id followed by its distance.
     answer = (
         "import struct,sys; rows=((0,1),(0,1),(0,5)); "
         "body=b''.join(struct.pack('<if',one,.5) for row in rows for one in row); "

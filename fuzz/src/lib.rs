@@ -1,5 +1,5 @@
-//! The fuzz targets: the readers of `crates/index/tests/mutations/targets.rs` and of `bathyal_collection::readers`, in groups that
-//! share a corpus.
+//! The fuzz targets: the readers of `crates/index/tests/mutations/targets.rs` and of
+//! `bathyal_collection::readers`, in groups that share a corpus.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Mutex, OnceLock, PoisonError};
@@ -7,7 +7,7 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 #[path = "../../crates/index/tests/mutations/targets.rs"]
 pub mod targets;
 
-/// Name of a fuzz target, and the readers that it runs; the first byte of an input says which.
+/// Names of fuzz targets, and the readers of each. The first byte of an input selects the reader.
 pub const GROUPS: [(&str, &[&str]); 17] = [
     ("vector_files", &["fbin", "f16bin", "b1bin", "u8bin", "fvecs", "bvecs", "npy"]),
     ("ids", &["ibin", "ivecs", "id_runs"]),
@@ -62,42 +62,42 @@ pub const GROUPS: [(&str, &[&str]); 17] = [
     ("rows_files", &["json_lines", "arrow_rows", "parquet_rows"]),
 ];
 
-/// One reader.
+/// A reader of untrusted bytes.
 pub struct Reader {
     /// Its name.
     pub name: &'static str,
-    /// Valid files.
+    /// Returns valid files.
     pub seeds: fn() -> Vec<Vec<u8>>,
-    /// Reads any bytes; panics if the reader breaks a promise.
+    /// Reads any bytes; panics if the reader violates its contract.
     pub read: fn(&[u8]),
-    /// A folder with a folder of each reader, which has the files that once broke it.
+    /// Folder with a subfolder per reader, which has files that once broke the reader.
     pub found: &'static str,
 }
 
-/// Every reader.
+/// Returns every reader.
 pub fn readers() -> Vec<Reader> {
-    let of_indexes = concat!(env!("CARGO_MANIFEST_DIR"), "/../crates/index/tests/mutations/found");
-    let of_collections = concat!(env!("CARGO_MANIFEST_DIR"), "/../crates/collection/tests/found");
+    let index_files = concat!(env!("CARGO_MANIFEST_DIR"), "/../crates/index/tests/mutations/found");
+    let collection_files = concat!(env!("CARGO_MANIFEST_DIR"), "/../crates/collection/tests/found");
     let indexes = targets::TARGETS.iter().map(|reader| Reader {
         name: reader.name,
         seeds: reader.seeds,
         read: reader.read,
-        found: of_indexes,
+        found: index_files,
     });
     let collections = bathyal_collection::readers::READERS.iter().map(|reader| Reader {
         name: reader.name,
         seeds: reader.seeds,
         read: reader.read,
-        found: of_collections,
+        found: collection_files,
     });
     indexes.chain(collections).collect()
 }
 
-/// Gives `input` to the reader of `group` that its first byte selects.
+/// Runs the reader of `group` that the first byte of `input` selects.
 pub fn run(group: &str, input: &[u8]) {
     static READERS: OnceLock<Vec<Reader>> = OnceLock::new();
     let all = READERS.get_or_init(|| {
-        let_libraries_panic();
+        install_panic_hook();
         readers()
     });
     let Some((selector, bytes)) = input.split_first() else { return };
@@ -105,29 +105,31 @@ pub fn run(group: &str, input: &[u8]) {
     let reader = readers[usize::from(*selector) % readers.len()];
     let reader = all.iter().find(|other| other.name == reader).expect("a reader");
     if catch_unwind(AssertUnwindSafe(|| (reader.read)(bytes))).is_err() {
-        let said = SAID.lock().unwrap_or_else(PoisonError::into_inner);
-        eprintln!("{}: {}", reader.name, *said);
+        let message = LAST_PANIC.lock().unwrap_or_else(PoisonError::into_inner);
+        eprintln!("{}: {}", reader.name, *message);
         std::process::abort();
     }
 }
 
-/// The last panic that did not end the process at once.
-static SAID: Mutex<String> = Mutex::new(String::new());
+/// Message of the last panic that did not end the process at once.
+static LAST_PANIC: Mutex<String> = Mutex::new(String::new());
 
-/// libFuzzer's hook ends the process at any panic. The libraries of Arrow and Parquet panic at some damaged files, which the
-/// collection catches. So a panic of this project's own code ends the process at once, wherever it is caught, and one of a
-/// library only if nobody catches it.
-fn let_libraries_panic() {
-    let ends = std::panic::take_hook();
+/// Replaces libFuzzer's panic hook, which ends the process at every panic. The Arrow and Parquet libraries
+/// panic at some damaged files, and the collection catches these panics. With this hook a panic in the code
+/// of this project ends the process at once, even if it would be caught; a panic in a library ends it only if
+/// it is not caught.
+fn install_panic_hook() {
+    let abort = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
         if panic.location().is_none_or(|at| is_own(at.file())) {
-            return ends(panic);
+            return abort(panic);
         }
-        *SAID.lock().unwrap_or_else(PoisonError::into_inner) = panic.to_string();
+        *LAST_PANIC.lock().unwrap_or_else(PoisonError::into_inner) = panic.to_string();
     }));
 }
 
-/// Whether a file of sources is of this project: those of libraries are in folders of cargo and of the compiler.
+/// Returns true for a source file of this project. Sources of libraries are in folders of cargo and of the
+/// compiler.
 fn is_own(file: &str) -> bool {
     let own = concat!(env!("CARGO_MANIFEST_DIR"), "/../");
     let path = std::path::Path::new(file);

@@ -1,11 +1,12 @@
-"""Runs the adapters in bench/ann_benchmarks by the programs that they are for, over small generated sets.
+"""Runs the adapters in bench/ann_benchmarks with their programs, over small generated sets.
 
-ann-benchmarks and big-ann-benchmarks are fetched at the commits below into the work folder, with the adapters in
-their places and generated sets where real ones would be. Their own programs run every configuration, outside
-Docker; of the streaming and the filter track those that are for small sets. Each has to leave its result file, by
-the name that the program gives it, with the recall that it is due.
+Fetches ann-benchmarks and big-ann-benchmarks at the commits below into the work folder, copies the adapters
+into them, and generates sets in place of the real ones. The programs then run every configuration outside
+Docker; for the streaming and the filter track only those for small sets. Each run must write its result file,
+with the name that the program gives it and a sufficient recall.
 
-Wants Python with bathyal, PyYAML, numpy, h5py and whatever else these programs import (``make check-adapters``).
+Needs Python with bathyal, PyYAML, numpy, h5py and the other imports of these programs (``make
+check-adapters``).
 """
 
 import argparse
@@ -28,8 +29,8 @@ SCRIPTS = {
     "ann-benchmarks": ["run_ann.py"],
     "big-ann-benchmarks": ["run_big_ann.py", "run_big_ann_tracks.py"],
 }
-# Adapters, and where the program has them.
-PLACES = {
+# Adapters, and their folders in the programs.
+TARGETS = {
     "ann-benchmarks": {"bathyal": "ann_benchmarks/algorithms/bathyal"},
     "big-ann-benchmarks": {
         "bathyal": "neurips23/ood/bathyal",
@@ -37,12 +38,14 @@ PLACES = {
         "filter/bathyal": "neurips23/filter/bathyal",
     },
 }
-# A configuration runs for so long at most. These sets take seconds.
+# Time limit of a script. The sets take seconds.
 TIMEOUT_S = 900
 
 
 def checkout(program, source, work):
-    """The sources of ``program`` at its commit, and nothing else, with the adapters in their places."""
+    """Fetches the sources of ``program`` at its commit, copies the adapters into them, and returns the
+    folder.
+    """
     folder = work / program
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
@@ -53,14 +56,16 @@ def checkout(program, source, work):
     git("init", "--quiet")
     git("fetch", "--quiet", "--depth", "1", source, COMMITS[program])
     git("checkout", "--quiet", "FETCH_HEAD")
-    for adapter, place in PLACES[program].items():
+    for adapter, target in TARGETS[program].items():
         ignored = shutil.ignore_patterns("*.whl", "__pycache__")
-        shutil.copytree(ADAPTERS / program / adapter, folder / place, ignore=ignored)
+        shutil.copytree(ADAPTERS / program / adapter, folder / target, ignore=ignored)
     return folder
 
 
 def run(folder, *arguments):
-    """Runs a script of this folder within ``folder``; its verdicts, or all that it said where it failed."""
+    """Runs a script of this folder in ``folder``. Returns its result lines; exits with all output if it
+    fails.
+    """
     command = [sys.executable, *map(str, arguments)]
     done = subprocess.run(
         command, cwd=folder, timeout=TIMEOUT_S, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
@@ -74,7 +79,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--work", type=Path, default=Path("target/adapters"), help="folder of the checkouts")
     for program, source in SOURCES.items():
-        parser.add_argument(f"--{program}", default=source, help="repository to fetch it from")
+        parser.add_argument(f"--{program}", default=source, help="repository to fetch from")
     arguments = vars(parser.parse_args())
     work = arguments["work"].resolve()
     for program in SOURCES:

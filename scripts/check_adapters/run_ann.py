@@ -1,19 +1,21 @@
-"""Runs every configuration of the adapter by ann-benchmarks' own main. The working directory is its checkout."""
+"""Runs every configuration of the adapter with the main of ann-benchmarks. The working directory is its
+checkout.
+"""
 
 import sys
 from pathlib import Path
 
 import h5py
-from judging import Here, clusters, judge, nearest, recall
+from checking import InProcess, check_results, clusters, nearest, recall
 
 K, DIM = 10, 20
-# Names that the program knows: it takes a file that is there instead of fetching one. The first is asked one query
-# at a time, the second all at once.
+# Names of sets of the program, which uses an existing file instead of fetching one. The first set is searched
+# with one query at a time, the second with all queries in one batch.
 SETS = {"random-xs-20-euclidean": "euclidean", "random-xs-20-angular": "angular"}
 
 
 def generate(name, metric):
-    """Writes the file of a set as the program does."""
+    """Writes the file of a set in the program's format. Returns the exact neighbours."""
     base, queries = clusters(DIM, 7)
     ids, distances = nearest(base, queries, metric)
     Path("data").mkdir(exist_ok=True)
@@ -25,7 +27,7 @@ def generate(name, metric):
 
 
 def expected(name, metric, batch):
-    """Family and result file of each configuration, as the program itself names them."""
+    """Returns the family and the result file of each configuration, as the program names them."""
     from ann_benchmarks.definitions import get_definitions
     from ann_benchmarks.results import build_result_filepath
 
@@ -42,7 +44,7 @@ def main():
     sys.path.insert(0, ".")
     import ann_benchmarks.main
 
-    ann_benchmarks.main.multiprocessing = Here
+    ann_benchmarks.main.multiprocessing = InProcess
     for (name, metric), batch in zip(SETS.items(), (False, True), strict=True):
         exact = generate(name, metric)
 
@@ -64,7 +66,7 @@ def main():
             *mode,
         ]
         ann_benchmarks.main.main()
-        judge(" ".join(["ann-benchmarks", name, *mode]), expected(name, metric, batch), measure)
+        check_results(" ".join(["ann-benchmarks", name, *mode]), expected(name, metric, batch), measure)
 
 
 if __name__ == "__main__":

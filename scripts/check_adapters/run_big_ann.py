@@ -1,6 +1,7 @@
-"""Runs every configuration of the adapter by big-ann-benchmarks' own main. The working directory is its checkout.
+"""Runs every configuration of the adapter with the main of big-ann-benchmarks. The working directory is its
+checkout.
 
-The sets of the configurations are replaced by generated ones of their element, metric and kind of search.
+Generated sets of the same element type, metric and kind of search replace the sets of the configurations.
 """
 
 import os
@@ -10,11 +11,11 @@ from pathlib import Path
 import h5py
 import numpy as np
 import yaml
-from judging import COUNT, QUERIES, Here, clusters, judge, nearest, recall
+from checking import COUNT, QUERIES, InProcess, check_results, clusters, nearest, recall
 
 CONFIGURATION = "neurips23/ood/bathyal/config.yaml"
-# Element, metric and dimensions of what stands for the set of that name.
-STANDS_FOR = {
+# Element type, metric and dimensions of the generated set of each name.
+GENERATED = {
     "random-xs": ("float32", "euclidean", 20),
     "random-range-xs": ("float32", "euclidean", 20),
     "bigann-10M": ("uint8", "euclidean", 32),
@@ -23,10 +24,10 @@ STANDS_FOR = {
 
 
 def generated(name):
-    """A class of sets, as the program has them, whose vectors are generated."""
+    """Returns a data set class of the program whose vectors are generated."""
     from benchmark.datasets import RandomDS, RandomRangeDS
 
-    element, metric, dim = STANDS_FOR[name]
+    element, metric, dim = GENERATED[name]
 
     class Generated(RandomRangeDS if "range" in name else RandomDS):
         def __init__(self):
@@ -42,10 +43,10 @@ def generated(name):
             return base, queries
 
         def exact(self):
-            """Ids that are due a query."""
+            """Returns the exact ids for each query."""
             ids, distances = nearest(*self.vectors(), metric)
             if self.search_type() == "range":
-                # Range answers are of all vectors; these sets have fewer than were computed.
+                # A range answer has all vectors in range, which are fewer than the computed neighbours.
                 return [row[near] for row, near in zip(ids, distances < self.radius(), strict=True)]
             return ids[:, : self.default_count()]
 
@@ -59,7 +60,7 @@ def generated(name):
                 Path(self.basedir, file).write_bytes(head + rows.tobytes())
 
         def default_count(self):
-            # Of a range, the square of the radius: few enough vectors lie within it.
+            # For a range search this is the square of the radius, which few vectors are within.
             return 6 if self.search_type() == "range" else 10
 
         def distance(self):
@@ -84,10 +85,10 @@ def main():
     from benchmark.datasets import DATASETS
     from benchmark.results import get_result_filename
 
-    benchmark.main.multiprocessing = Here
+    benchmark.main.multiprocessing = InProcess
     configured = yaml.safe_load(Path(CONFIGURATION).read_text())
-    if configured.keys() != STANDS_FOR.keys():
-        sys.exit(f"{CONFIGURATION} has the sets {[*configured]}, here are {[*STANDS_FOR]}")
+    if configured.keys() != GENERATED.keys():
+        sys.exit(f"{CONFIGURATION}: has the sets {[*configured]}, but this script generates {[*GENERATED]}")
     for name in configured:
         DATASETS[name] = generated(name)
         data = DATASETS[name]()
@@ -103,7 +104,11 @@ def main():
             for query in one.query_argument_groups
         ]
         exact = data.exact()
-        judge(f"big-ann-benchmarks {name}", expected, lambda path: recall(answers(path, ranged), exact))  # noqa: B023
+
+        def measure(path, ranged=ranged, exact=exact):
+            return recall(answers(path, ranged), exact)
+
+        check_results(f"big-ann-benchmarks {name}", expected, measure)
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
-"""Runs the adapters for the streaming and the filter track by big-ann-benchmarks' own main. The working directory
-is its checkout.
+"""Runs the adapters for the streaming and the filter track with the main of big-ann-benchmarks. The working
+directory is its checkout.
 
-The small sets of both tracks are replaced by generated ones of their element, metric and size, in the program's
-layout; runbooks are the program's own. Real sets are configured, too, and do not fit here.
+Generated sets of the same element type, metric and size, in the program's format, replace the small sets of
+both tracks. Runbooks are the program's own. The configurations of real sets are not run.
 """
 
 import sys
@@ -11,10 +11,10 @@ from pathlib import Path
 import h5py
 import numpy as np
 import yaml
-from judging import Here, clusters, judge, nearest, recall
+from checking import InProcess, check_results, clusters, nearest, recall
 
 K = 10
-# Rows, queries and dimensions as the program has them, but for fewer rows in the filter track and fewer queries.
+# Rows, queries and dimensions of the program's sets, with fewer rows in the filter track and fewer queries.
 STREAMED = {"random-xs": (10_000, 100, 20), "random-xs-clustered": (10_000, 100, 20)}
 RUNBOOKS = {
     "simple_runbook.yaml": "random-xs",
@@ -23,12 +23,12 @@ RUNBOOKS = {
     "delete_runbook.yaml": "random-xs-clustered",
 }
 FILTERED = {"random-filter-s": (6_000, 120, 24)}
-# Words of the filter track: of a word, one of so many rows.
+# Words of the filter track: one of this many rows has the word.
 SHARES = [2, 3, 5, 10, 30, 100]
 
 
 def vectors_of(kind, shape):
-    """A class of sets of the program, of generated vectors."""
+    """Returns a data set class of the program with generated vectors."""
     rows, queries, dim = shape
 
     class Generated(kind):
@@ -52,14 +52,14 @@ def vectors_of(kind, shape):
 
 
 def filtered(shape):
-    """The same with words: each row has any of them, and each query wants one or two."""
+    """Returns the same with words: each row has any of them, and each query requires one or two."""
     from benchmark.dataset_io import write_sparse_matrix
     from benchmark.datasets import RandomFilterDS
     from scipy.sparse import csr_matrix
 
     class Filtered(vectors_of(RandomFilterDS, shape)):
         def words(self):
-            """Whether a row, a query has a word."""
+            """Returns which words each row has and each query requires, as two arrays of bools."""
             random = np.random.default_rng(5)
             rows = random.random((self.nb, len(SHARES))) < 1 / np.array(SHARES)
             pairs = [random.choice(len(SHARES), 1 + query % 2, replace=False) for query in range(self.nq)]
@@ -74,20 +74,20 @@ def filtered(shape):
                 write_sparse_matrix(csr_matrix(held.astype(np.float32)), str(Path(self.basedir, file)))
 
         def exact(self):
-            """The ids that each query is due: as many as match, if these are fewer than asked for."""
+            """Returns the exact ids for each query: at most K, fewer if fewer rows match."""
             (base, queries), (rows, wanted) = self.vectors(), self.words()
-            due = []
+            exact = []
             for query, words in zip(queries, wanted, strict=True):
                 matches = np.flatnonzero((rows | ~words).all(1))
                 near = nearest(base[matches], query[None], "euclidean")[0][0, :K]
-                due.append(matches[near])
-            return due
+                exact.append(matches[near])
+            return exact
 
     return Filtered
 
 
 def live_after_each_search(data, runbook):
-    """By the number of a step that searches: tags that are there, and the rows that they stand for."""
+    """Returns for each search step, by number, the live tags and their rows."""
     from benchmark.streaming.compute_gt import get_next_set
     from benchmark.streaming.load_runbook import load_runbook
 
@@ -101,7 +101,7 @@ def live_after_each_search(data, runbook):
 
 
 def stream(main, runbook):
-    """Runs a runbook of the program and judges the worst of its searches."""
+    """Runs a runbook of the program, and checks the worst recall of its searches."""
     from benchmark.algorithms.definitions import get_definitions
     from benchmark.datasets import DATASETS
     from benchmark.results import get_result_filename
@@ -109,7 +109,7 @@ def stream(main, runbook):
     name = RUNBOOKS[runbook.name]
     data = DATASETS[name]()
     track = ["--neurips23track", "streaming", "--runbook_path", str(runbook)]
-    ask(main, name, track)
+    run_program(main, name, track)
     base, queries = data.vectors()
     exact = {
         number: tags[nearest(base[rows], queries, "euclidean")[0][:, :K]]
@@ -127,26 +127,26 @@ def stream(main, runbook):
         for one in get_definitions(config, data.d, name, data.distance(), K)
         for query in one.query_argument_groups
     ]
-    judge(f"big-ann-benchmarks {runbook.name}: {len(exact)} searches", expected, worst)
+    check_results(f"big-ann-benchmarks {runbook.name}: {len(exact)} searches", expected, worst)
 
 
 def filter_by_words(main, name):
-    """Runs all configurations of a set of the filter track, and judges what they found."""
+    """Runs all configurations of a set of the filter track, and checks their results."""
     from benchmark.algorithms.definitions import get_definitions
     from benchmark.datasets import DATASETS
     from benchmark.results import get_result_filename
 
     data = DATASETS[name]()
-    ask(main, name, ["--neurips23track", "filter"])
+    run_program(main, name, ["--neurips23track", "filter"])
     exact, (rows, wanted) = data.exact(), data.words()
 
     def share(path):
         with h5py.File(path) as file:
             found = file["neighbors"][:]
-        for ids, words, due in zip(found, wanted, exact, strict=True):
-            there = ids[ids >= 0]
-            if not rows[np.ix_(there, words)].all() or len(there) != len(due):
-                sys.exit(f"{path}: rows that do not match, or fewer than there are: {ids}")
+        for ids, words, expected in zip(found, wanted, exact, strict=True):
+            present = ids[ids >= 0]
+            if not rows[np.ix_(present, words)].all() or len(present) != len(expected):
+                sys.exit(f"{path}: has ids that do not match, or too few ids: {ids}")
         return recall(found, exact)
 
     expected = [
@@ -157,11 +157,11 @@ def filter_by_words(main, name):
         for one in get_definitions("neurips23/filter/bathyal/config.yaml", data.d, name, data.distance(), K)
         for query in one.query_argument_groups
     ]
-    judge(f"big-ann-benchmarks {name}", expected, share)
+    check_results(f"big-ann-benchmarks {name}", expected, share)
 
 
-def ask(main, name, track):
-    """Calls the program as its users do."""
+def run_program(main, name, track):
+    """Calls the program as its command line does."""
     sys.argv = ["run.py", "--nodocker", *track, "--dataset", name, "--algorithm", "bathyal"]
     sys.argv += ["--runs", "1", "--rebuild", "--force"]
     main.main()
@@ -172,13 +172,15 @@ def main():
     import benchmark.main
     from benchmark.datasets import DATASETS, RandomDS
 
-    benchmark.main.multiprocessing = Here
+    benchmark.main.multiprocessing = InProcess
     for track, sets in (("streaming", STREAMED), ("filter", FILTERED)):
         configured = yaml.safe_load(Path(f"neurips23/{track}/bathyal/config.yaml").read_text())
         missing = sets.keys() - configured.keys()
         unknown = configured.keys() - DATASETS.keys()
         if missing or unknown:
-            sys.exit(f"{track}: not configured: {missing}; configured and not there: {unknown}")
+            sys.exit(
+                f"{track}: sets without configuration: {missing}; configurations of unknown sets: {unknown}"
+            )
     for name, shape in STREAMED.items():
         DATASETS[name] = vectors_of(RandomDS, shape)
     for name, shape in FILTERED.items():

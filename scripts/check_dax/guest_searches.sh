@@ -1,17 +1,17 @@
-# Searches in the guest: what its checks are made of.
+# Searches in the guest, for its checks.
 
 queries=/data/queries.f16bin
-# A fixed effort: one that is derived from a recall depends on what reads cost on the tier.
+# A fixed effort, since an effort derived from a recall depends on the cost of reads on the tier.
 search_list=40
 
-# Searches an index on a tier; the answers go to the file named last.
+# search INDEX TIER OUTPUT: searches an index on a tier, and writes the answers to OUTPUT.
 search() {
     echo "$1 on $2"
     bathyal search "/data/$1.index" "$queries" -k 10 --search-list "$search_list" \
         --groundtruth /data/truth.ibin --tier "$2" --output "$3"
 }
 
-# The same, and the answers, with their distances, have to be those of the DRAM tier to the bit.
+# same_as_dram INDEX TIER: searches, and compares ids and distances bit by bit with those of the DRAM tier.
 same_as_dram() {
     found=$(mktemp -p /run)
     search "$1" "$2" "$found.ibin" && cmp "$found.ibin" "/run/$1.ibin"
@@ -20,25 +20,25 @@ same_as_dram() {
     return "$same"
 }
 
-# Takes the memory at a path away, by the command that follows, from a search that goes on for as long as nothing ends
-# it. It has to end with the error that says so.
-fails_when_taken() {
+# fails_when_removed PATH COMMAND: runs COMMAND, which removes the memory at PATH, during an endless search.
+# The search must end with an error about the removed memory.
+fails_when_removed() {
     path=$1
     shift
     same_as_dram cluster "mapped:$path" || return
     bathyal bench /data/cluster.index "$queries" --groundtruth /data/truth.ibin --search-lists "$search_list" \
-        --repeats 1000 --tier "mapped:$path" --output /run/bench > /run/bench.said 2>&1 &
+        --repeats 1000 --tier "mapped:$path" --output /run/bench > /run/bench.log 2>&1 &
     bench=$!
     for _ in $(seq 200); do
         ! grep -q "$path" "/proc/$bench/maps" || break
         usleep 100000
     done
-    # Past the opening, which would fail in another way.
+    # Waits until the index is open, since opening would fail in another way.
     sleep 3
     "$@"
     wait "$bench"
     ended=$?
-    cat /run/bench.said
-    [ "$ended" -gt 0 ] && [ "$ended" -lt 128 ] && grep -q "$path.*the mapped bytes are gone" /run/bench.said \
+    cat /run/bench.log
+    [ "$ended" -gt 0 ] && [ "$ended" -lt 128 ] && grep -q "$path.*the mapped bytes are gone" /run/bench.log \
         || { echo "ended with $ended"; return 1; }
 }

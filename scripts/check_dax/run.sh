@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Runs the real `bathyal` in a guest with an NVDIMM and a CXL memory device, both emulated by QEMU:
 #   scripts/check_dax/run.sh          or: make check-dax
-# What cannot be had skips the check with its reason, and STRICT=1 makes that a failure. Everything that is
-# fetched, built or logged lies in target/check-dax. docs/check-dax.md says what a pass proves.
+# If a prerequisite is missing, the check is skipped with the reason; STRICT=1 makes that a failure. All
+# fetched, built and logged files are in target/check-dax. docs/check-dax.md explains what a pass proves.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 cd "$here/../.."
@@ -13,9 +13,9 @@ guest_packages=(ndctl daxctl cxl)
 guest_modules=('*/drivers/acpi/*' '*/drivers/cxl/*' '*/drivers/dax/*' '*/drivers/nvdimm/*' '*/fs/ext4/*' '*/fs/jbd2/*'
     '*/fs/mbcache*')
 guest_programs=(bin/ndctl bin/daxctl bin/cxl)
-# A label area takes 2 MiB of an NVDIMM, and the rest has to be a multiple of 16 MiB.
+# The label area takes 2 MiB of an NVDIMM, and the rest must be a multiple of 16 MiB.
 nvdimm_size=514M
-# Linux refuses to make a CXL region under a hypervisor that it knows of.
+# Linux refuses to create a CXL region if it detects a hypervisor.
 qemu_processor=max,-hypervisor
 qemu_options=(
     -m "1536M,slots=4,maxmem=16G" -machine "q35,cxl=on,nvdimm=on"
@@ -29,7 +29,7 @@ qemu_options=(
     -M "cxl-fmw.0.targets.0=host_bridge,cxl-fmw.0.size=4G"
 )
 
-# The binary for the guest, which has none of this machine's libraries.
+# Builds the binary for the guest, statically linked since the guest does not have this machine's libraries.
 build_programs() {
     local target=x86_64-unknown-linux-gnu
     RUSTFLAGS="-C target-feature=+crt-static" ${CARGO:-cargo} build --quiet --release --locked -p bathyal-cli \
@@ -37,7 +37,7 @@ build_programs() {
     binary=$work/build/$target/release/bathyal
 }
 
-# Indexes of both families, the graph in its layout for files and in that for memory.
+# Builds indexes of both families, the graph in its layouts for files and for memory.
 make_data() {
     rm -f "$work/nvdimm.img"
     truncate -s "$nvdimm_size" "$work/nvdimm.img" && make_indexes \

@@ -1,4 +1,4 @@
-"""The vector store of LangChain, by LangChain's own suite, and what that suite does not ask."""
+"""Tests of the vector store of LangChain: LangChain's own suite, and behaviour that it does not cover."""
 
 import asyncio
 import datetime
@@ -26,12 +26,12 @@ pytestmark = pytest.mark.filterwarnings("ignore::bathyal.SearchWarning")
 
 
 class TestOwnSuite(VectorStoreIntegrationTests):
-    """All tests that LangChain has for vector stores, synchronous and not, in memory and in a folder."""
+    """LangChain's tests of vector stores, synchronous and asynchronous, in memory and in a folder."""
 
     @pytest.fixture(params=["memory", "folder"])
     def vectorstore(self, request, tmp_path):
-        place = tmp_path / "own" if request.param == "folder" else f"memory://own/{uuid.uuid4()}"
-        store = BathyalVectorStore.create(place, self.get_embeddings())
+        path = tmp_path / "own" if request.param == "folder" else f"memory://own/{uuid.uuid4()}"
+        store = BathyalVectorStore.create(path, self.get_embeddings())
         yield store
         store.collection.close()
 
@@ -48,7 +48,7 @@ def found(documents):
     return {document.id for document in documents}
 
 
-def test_filters_are_those_of_collections(store):
+def test_filters_have_the_syntax_of_collections(store):
     for condition, ids in [
         ("year >= 2021", {"b", "c"}),
         ({"year": {"$lt": 2021}}, {"a"}),
@@ -62,7 +62,7 @@ def test_filters_are_those_of_collections(store):
         assert found(retriever.invoke("two")) == ids
 
 
-def test_keys_that_are_no_columns_are_kept_and_not_filtered_by(store):
+def test_keys_without_columns_are_stored_but_cannot_be_filtered(store):
     assert store.get_by_ids(["a"])[0].metadata == METADATAS[0]
     with pytest.raises(ValueError, match=r'no column "score".*columns=\{"score": "string"\}'):
         store.similarity_search("two", filter="score > 0.1")
@@ -72,7 +72,7 @@ def test_keys_that_are_no_columns_are_kept_and_not_filtered_by(store):
         asyncio.run(store.asimilarity_search_with_score("two", filter="score > 0.1"))
 
 
-def test_what_cannot_be_kept_is_refused_and_loses_nothing(store):
+def test_refused_metadata_changes_no_rows(store):
     before = store.get_by_ids(["a", "b", "c"])
     for metadatas, error in [
         ([{"at": datetime.date(2024, 1, 2)}], TypeError),
@@ -92,7 +92,7 @@ def test_what_cannot_be_kept_is_refused_and_loses_nothing(store):
     assert len(store.collection) == 3
 
 
-def test_scores_rise_as_documents_come_nearer(tmp_path):
+def test_scores_are_ordered_by_distance(tmp_path):
     for metric in ("cosine", "l2", "ip"):
         store = BathyalVectorStore.from_texts(TEXTS, EMBEDDING, path=tmp_path / metric, metric=metric)
         distances = [score for _, score in store.similarity_search_with_score("one", k=3)]
@@ -102,8 +102,8 @@ def test_scores_rise_as_documents_come_nearer(tmp_path):
         store.collection.close()
 
 
-def test_documents_that_differ_from_each_other(store):
-    # Twice the same text: the second one adds nothing.
+def test_marginal_relevance_returns_different_documents(store):
+    # The same text a second time is not relevant to the result.
     store.add_texts(["one"], ids=["d"])
     documents = store.max_marginal_relevance_search("one", k=2, fetch_k=4, lambda_mult=0.1)
     assert len(documents) == 2 and {document.page_content for document in documents} != {"one"}
@@ -112,7 +112,7 @@ def test_documents_that_differ_from_each_other(store):
     assert store.max_marginal_relevance_search("one", filter="year > 3000") == []
 
 
-def test_rows_are_deleted_by_ids_by_a_filter_and_all(store):
+def test_rows_are_deleted_by_ids_by_filter_or_all(store):
     store.delete([])
     assert len(store.collection) == 3
     store.delete(["a", "none"])
@@ -146,7 +146,7 @@ REFUSED_DELETIONS = [
 
 
 @pytest.mark.parametrize(("given", "error", "message"), REFUSED_DELETIONS)
-def test_nothing_is_deleted_by_what_is_not_understood(store, given, error, message):
+def test_refused_deletions_delete_nothing(store, given, error, message):
     with pytest.raises(error, match=message):
         store.delete(**given)
     with pytest.raises(error, match=message):
@@ -154,7 +154,7 @@ def test_nothing_is_deleted_by_what_is_not_understood(store, given, error, messa
     assert len(store.collection) == 3
 
 
-def test_arguments_that_nobody_understands_are_refused(store):
+def test_unknown_arguments_are_refused(store):
     vector = EMBEDDING.embed_query("two")
     searches = [
         ("similarity_search", "two"),
@@ -164,15 +164,15 @@ def test_arguments_that_nobody_understands_are_refused(store):
         ("max_marginal_relevance_search", "two"),
         ("max_marginal_relevance_search_by_vector", vector),
     ]
-    for name, asked in searches:
+    for name, query in searches:
         for call in (
             getattr(store, name),
             lambda *a, n=name, **k: asyncio.run(getattr(store, f"a{n}")(*a, **k)),
         ):
-            assert call(asked, k=1, filter="year = 2021", recall=0.9, threads=1, timeout=60.0)
+            assert call(query, k=1, filter="year = 2021", recall=0.9, threads=1, timeout=60.0)
             for given in ("filters", "where", "columns", "vectors", "fetchk"):
                 with pytest.raises(TypeError, match=f"no argument '{given}'"):
-                    call(asked, **{given: "year = 2021"})
+                    call(query, **{given: "year = 2021"})
     for call in (store.add_texts, lambda *a, **k: asyncio.run(store.aadd_texts(*a, **k))):
         with pytest.raises(TypeError, match=r"no argument 'metadata'; did you mean 'metadatas'\?"):
             call(["new"], metadata=[{"year": 1}])
@@ -217,13 +217,13 @@ def test_documents_are_indexed_by_langchain(tmp_path):
     records = InMemoryRecordManager("records")
     documents = [Document(text, metadata={"source": "a"}) for text in "abcde"]
     for given, (added, deleted) in [(documents, (5, 0)), (documents[:2], (0, 3)), ([], (0, 2))]:
-        told = index(given, records, store, cleanup="full", source_id_key="source", key_encoder="sha256")
-        assert (told["num_added"], told["num_deleted"]) == (added, deleted)
+        result = index(given, records, store, cleanup="full", source_id_key="source", key_encoder="sha256")
+        assert (result["num_added"], result["num_deleted"]) == (added, deleted)
         assert len(store.collection) == len(given)
     store.collection.close()
 
 
-def test_a_store_that_is_there_has_what_is_asked_for(tmp_path):
+def test_an_existing_store_must_match_the_arguments(tmp_path):
     path = tmp_path / "kept"
     BathyalVectorStore.create(path, EMBEDDING, columns={"lang": "string"}).collection.close()
     for given, message in [
@@ -247,7 +247,7 @@ def test_a_store_that_is_there_has_what_is_asked_for(tmp_path):
     store.collection.close()
 
 
-def test_a_store_is_opened_again(tmp_path):
+def test_a_store_can_be_reopened(tmp_path):
     path = tmp_path / "kept"
     documents = [Document(id="x", page_content="ein Text", metadata={"lang": "de"}), Document("another")]
     first = BathyalVectorStore.from_documents(documents, EMBEDDING, path=path, columns={"lang": "string"})

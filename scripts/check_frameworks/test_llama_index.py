@@ -1,4 +1,4 @@
-"""The vector store of LlamaIndex: its filters beside those that LlamaIndex computes itself, and all else."""
+"""Tests of the vector store of LlamaIndex: filters, compared with LlamaIndex's own evaluation, and all else."""
 
 import asyncio
 import random
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::bathyal.SearchWarning")
 
 
 def node(number, choose):
-    """A node whose metadata may lack anything."""
+    """Returns a node whose metadata may lack any key."""
     metadata = {
         "year": choose.choice([2019, 2020, 2021, None]),
         "rank": choose.choice(["a", "b", "", None]),
@@ -57,16 +57,16 @@ def store(tmp_path_factory):
     store.client.close()
 
 
-def asked(**more):
+def make_query(**more):
     return VectorStoreQuery(query_embedding=[1.0] + [0.0] * 7, similarity_top_k=len(NODES), **more)
 
 
 VALUES = {"year": [2018, 2019, 2020, 2021], "rank": ["a", "b", "c"], "weight": [0.5, 1.0, 1.5]}
-OF_ONE = ["EQ", "NE", "GT", "GTE", "LT", "LTE"]
+SCALAR_OPERATORS = ["EQ", "NE", "GT", "GTE", "LT", "LTE"]
 
 
 def any_filter(choose):
-    """A filter over one key: every operator where it makes sense."""
+    """Returns a random filter over one key, with any operator that fits the key."""
     key = choose.choice([*VALUES, "tags"])
     if choose.random() < 0.1:
         return MetadataFilter(key=key, value=None, operator=FilterOperator.IS_EMPTY)
@@ -76,14 +76,14 @@ def any_filter(choose):
         return MetadataFilter(
             key=key, value=tags[0] if name == "CONTAINS" else tags, operator=FilterOperator[name]
         )
-    name = choose.choice([*OF_ONE, "IN", "NIN"])
+    name = choose.choice([*SCALAR_OPERATORS, "IN", "NIN"])
     values = choose.sample(VALUES[key], choose.randint(1, 3))
     return MetadataFilter(
-        key=key, value=values[0] if name in OF_ONE else values, operator=FilterOperator[name]
+        key=key, value=values[0] if name in SCALAR_OPERATORS else values, operator=FilterOperator[name]
     )
 
 
-def test_filters_mean_what_they_mean_in_llama_index(store):
+def test_filters_agree_with_llama_index(store):
     metadata = {node.node_id: node.metadata for node in NODES}
     choose, counts = random.Random(3), set()
     for _ in range(400):
@@ -92,13 +92,13 @@ def test_filters_mean_what_they_mean_in_llama_index(store):
         matches = build_metadata_filter_fn(metadata.__getitem__, filters)
         expected = {id for id in metadata if matches(id)}
         assert {node.node_id for node in store.get_nodes(filters=filters)} == expected, filters
-        found = store.query(asked(filters=filters))
+        found = store.query(make_query(filters=filters))
         assert set(found.ids) == expected, filters
         counts.add(len(expected))
     assert {0, len(NODES)} < counts and len(counts) > 20
 
 
-def test_filters_within_filters(store):
+def test_filters_can_be_nested(store):
     inner = MetadataFilters.from_dicts([{"key": "rank", "value": "a"}], condition=FilterCondition.NOT)
     either = MetadataFilters(
         filters=[inner, MetadataFilter(key="year", value=2020)], condition=FilterCondition.OR
@@ -111,11 +111,11 @@ def test_filters_within_filters(store):
     assert len(store.get_nodes(filters=nothing)) == len(NODES)
 
 
-def test_what_cannot_be_filtered_by_is_said(store):
+def test_unsupported_filters_are_refused_with_a_reason(store):
     undeclared = MetadataFilters.from_dicts([{"key": "only", "value": "here"}])
     for work in (
-        lambda: store.query(asked(filters=undeclared)),
-        lambda: asyncio.run(store.aquery(asked(filters=undeclared))),
+        lambda: store.query(make_query(filters=undeclared)),
+        lambda: asyncio.run(store.aquery(make_query(filters=undeclared))),
         lambda: store.get_nodes(filters=undeclared),
         lambda: store.delete_nodes(filters=undeclared),
     ):
@@ -124,38 +124,38 @@ def test_what_cannot_be_filtered_by_is_said(store):
     for operator in TEXT_MATCHES:
         match = MetadataFilters(filters=[MetadataFilter(key="rank", value="a", operator=operator)])
         with pytest.raises(ValueError, match="do not search within texts"):
-            store.query(asked(filters=match))
+            store.query(make_query(filters=match))
     for mode in set(VectorStoreQueryMode) - {VectorStoreQueryMode.DEFAULT, VectorStoreQueryMode.MMR}:
         with pytest.raises(ValueError, match=f"'{mode.value}' is not supported"):
-            store.query(asked(mode=mode))
+            store.query(make_query(mode=mode))
 
 
-def test_no_operator_is_forgotten(store):
+def test_every_operator_is_supported(store):
     for operator in set(FilterOperator) - set(TEXT_MATCHES):
         lists = operator in (FilterOperator.ANY, FilterOperator.ALL, FilterOperator.CONTAINS)
-        many = operator not in (FilterOperator.CONTAINS, *(FilterOperator[name] for name in OF_ONE))
+        many = operator not in (FilterOperator.CONTAINS, *(FilterOperator[name] for name in SCALAR_OPERATORS))
         one = MetadataFilter(key="tags" if lists else "rank", value=["x"] if many else "x", operator=operator)
-        store.query(asked(filters=MetadataFilters(filters=[one])))
+        store.query(make_query(filters=MetadataFilters(filters=[one])))
 
 
-def test_nodes_come_back_as_they_were(store):
-    found = store.query(asked())
+def test_nodes_are_returned_unchanged(store):
+    found = store.query(make_query())
     assert found.similarities == sorted(found.similarities, reverse=True)
-    given = {node.node_id: node for node in NODES}
-    for id, back in zip(found.ids, found.nodes, strict=True):
-        assert back.node_id == id
-        assert (back.text, back.metadata) == (given[id].text, given[id].metadata)
-        assert back.ref_doc_id == given[id].ref_doc_id
-    assert asyncio.run(store.aquery(asked())).ids == found.ids
+    added = {node.node_id: node for node in NODES}
+    for id, returned in zip(found.ids, found.nodes, strict=True):
+        assert returned.node_id == id
+        assert (returned.text, returned.metadata) == (added[id].text, added[id].metadata)
+        assert returned.ref_doc_id == added[id].ref_doc_id
+    assert asyncio.run(store.aquery(make_query())).ids == found.ids
     best = found.ids[:1]
-    assert store.query(asked(node_ids=best)).ids == best
-    assert store.query(asked(node_ids=[])).ids == found.ids
-    assert store.query(asked(doc_ids=[])).ids == []
-    of_two = store.query(asked(doc_ids=["document 1"])).nodes
-    assert {node.ref_doc_id for node in of_two} == {"document 1"} and len(of_two) == 20
+    assert store.query(make_query(node_ids=best)).ids == best
+    assert store.query(make_query(node_ids=[])).ids == found.ids
+    assert store.query(make_query(doc_ids=[])).ids == []
+    of_document = store.query(make_query(doc_ids=["document 1"])).nodes
+    assert {node.ref_doc_id for node in of_document} == {"document 1"} and len(of_document) == 20
 
 
-def test_an_image_stays_one():
+def test_an_image_node_is_returned_as_an_image_node():
     store = BathyalVectorStore.create(f"memory://images/{uuid.uuid4()}", 2, metric="l2")
     store.add([ImageNode(id_="i", text="a cat", image_url="http://localhost/cat.png", embedding=[0.0, 1.0])])
     (back,) = store.get_nodes()
@@ -163,7 +163,7 @@ def test_an_image_stays_one():
     assert store.query(VectorStoreQuery(query_embedding=[0.0, 1.0])).similarities == [1.0]
 
 
-def test_nodes_that_differ_from_each_other():
+def test_marginal_relevance_returns_different_nodes():
     for metric in ("cosine", "ip"):
         store = BathyalVectorStore.create(f"memory://differ/{uuid.uuid4()}", 2, metric=metric)
         asyncio.run(
@@ -237,7 +237,7 @@ REFUSED_DELETIONS = [
 
 
 @pytest.mark.parametrize(("given", "error", "message"), REFUSED_DELETIONS)
-def test_nothing_is_deleted_by_what_is_not_understood(store, given, error, message):
+def test_refused_deletions_delete_nothing(store, given, error, message):
     with pytest.raises(error, match=message):
         store.delete_nodes(**given)
     with pytest.raises(error, match=message):
@@ -245,7 +245,7 @@ def test_nothing_is_deleted_by_what_is_not_understood(store, given, error, messa
     assert len(store.client) == len(NODES)
 
 
-def test_arguments_that_nobody_understands_are_refused(store):
+def test_unknown_arguments_are_refused(store):
     def awaited(name):
         return lambda *given, **named: asyncio.run(getattr(store, name)(*given, **named))
 
@@ -259,15 +259,15 @@ def test_arguments_that_nobody_understands_are_refused(store):
         with pytest.raises(TypeError, match="no argument 'batch_size'"):
             add(NODES[:1], batch_size=3)
     for query in (store.query, awaited("aquery")):
-        assert query(asked(), recall=0.9, threads=1, timeout=60.0).ids
+        assert query(make_query(), recall=0.9, threads=1, timeout=60.0).ids
         for name in ("filters", "mmr_threshold"):
             with pytest.raises(TypeError, match=f"'default' has no argument '{name}'"):
-                query(asked(), **{name: YEAR})
+                query(make_query(), **{name: YEAR})
         with pytest.raises(TypeError, match="no argument 'mmr_treshold'; did you mean 'mmr_threshold'"):
-            query(asked(mode=VectorStoreQueryMode.MMR), mmr_treshold=0.5)
+            query(make_query(mode=VectorStoreQueryMode.MMR), mmr_treshold=0.5)
         for name in ("alpha", "sparse_top_k", "hybrid_top_k", "mmr_threshold"):
             with pytest.raises(ValueError, match=f"{name}=1.*leave it out"):
-                query(asked(**{name: 1}))
+                query(make_query(**{name: 1}))
     with pytest.raises(TypeError, match="node_ids is the text"):
         store.get_nodes("node 1")
     with pytest.raises(TypeError, match="no argument 'treads'; did you mean 'threads'"):
@@ -277,7 +277,7 @@ def test_arguments_that_nobody_understands_are_refused(store):
     assert len(store.client) == len(NODES)
 
 
-def test_deleting_and_clearing_are_awaited(tmp_path):
+def test_nodes_are_deleted_and_cleared_asynchronously(tmp_path):
     store = BathyalVectorStore.create(tmp_path / "awaited", 8, columns=COLUMNS)
     store.add(NODES)
     asyncio.run(store.adelete("document 0"))
@@ -292,7 +292,7 @@ def test_deleting_and_clearing_are_awaited(tmp_path):
         BathyalVectorStore.create("memory://persisted", 8).persist("elsewhere")
 
 
-def test_an_index_of_llama_index_works_over_it(tmp_path):
+def test_an_index_of_llama_index_works_over_the_store(tmp_path):
     store = BathyalVectorStore.create(tmp_path / "index", 4, columns={"lang": "string"})
     context = StorageContext.from_defaults(vector_store=store)
     documents = [Document(text=f"text {lang}", metadata={"lang": lang}) for lang in ("de", "en", "fr")]

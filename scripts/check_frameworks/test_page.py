@@ -1,4 +1,4 @@
-"""The page of the guide about frameworks, and the examples of the modules."""
+"""Tests of the guide's page about frameworks and of the examples in the modules."""
 
 import doctest
 import importlib
@@ -12,10 +12,10 @@ ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs/guide/frameworks.md"
 
 
-def test_blocks_run_as_they_are_written(tmp_path, monkeypatch):
+def test_blocks_run_as_written(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(str(ROOT / "python/tests"))
     monkeypatch.chdir(tmp_path)
-    # The environment as it is comes back after the test.
+    # monkeypatch restores the environment after the test.
     for name, value in os.environ.items():
         monkeypatch.setenv(name, value)
     pages = importlib.import_module("pages")

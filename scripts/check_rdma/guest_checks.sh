@@ -1,9 +1,10 @@
-# What the guest checks. The host reads the names of the lines that begin with "check" and wants a verdict of each.
+# The checks in the guest. The host reads the names from the lines that begin with "check", and expects a
+# verdict for each.
 
 . /data/verdicts.sh
 . /data/searches.sh
 set -o pipefail
-# Whoever registers memory with a device locks it.
+# Registering memory with a device locks it.
 ulimit -l unlimited
 
 indexes="cluster graph partitioned"
@@ -14,7 +15,8 @@ network_is_up() {
     ifconfig dummy0 10.9.9.1 netmask 255.255.255.0 up
 }
 
-# What is missing is said, and another way is found. The second who asks is another user, who is not shown the node's memory.
+# Without a device, verbs fail with the reason and another transport is chosen. The second search is by
+# another user, who cannot map the node's memory.
 without_a_device_tcp_is_taken() {
     start_node $indexes || return
     fails_saying "RDMA on this machine: there is no device" search cluster "$remote" /run/none.ibin $by_verbs || return
@@ -45,7 +47,7 @@ verbs_answer_like_dram() {
     for index in $indexes; do same_as_dram "$index" $by_verbs || return; done
 }
 
-# One operation a doorbell, and all of a queue's.
+# Tests one operation per doorbell, several, and all operations of a queue.
 doorbells_answer_alike() {
     for doorbell in 1 5 1024; do
         same_as_dram graph $by_verbs --store-option "doorbell=$doorbell" || return
@@ -53,13 +55,13 @@ doorbells_answer_alike() {
     fails_saying "doorbell: is of RDMA alone" same_as_dram graph --store-option doorbell=5
 }
 
-# Another user is not shown the node's memory.
+# Another user cannot map the node's memory.
 auto_takes_verbs_where_memory_is_not_shared() {
     su reader -c ". /data/searches.sh; method='$method'; same_as_dram cluster && same_as_dram graph"
 }
 
-# Too little memory to lock for all reads at once, each of which locks its own: some wait for others. And less than for any, which
-# is said, and a reason for another way.
+# Each read locks its own memory. If the limit is too low for all concurrent reads, some wait for others. If
+# it is too low for any read, the error says so, and another transport is chosen.
 little_locked_memory_is_enough() {
     su reader -c "ulimit -l 8192; BATHYAL_REQUIRE_RDMA=1 TMPDIR=/run node-tests --test-threads 1 --exact rdma::conformance" \
         || return
@@ -94,7 +96,7 @@ indexes_are_built_by_verbs() {
     search built /run /run/built.ibin --tier dram && same_as_dram built $by_verbs
 }
 
-# By two processes at once; what is there then is what a copy in DRAM has.
+# Two processes insert at once. Afterwards the index must answer like a copy of it in DRAM.
 indexes_take_inserts_by_verbs() {
     bathyal build /data/base.f16bin "$remote/grown.index" --metric cosine --family partitioned --partition-vectors 100 \
         --growth 2 --overflow-vectors 20 $by_verbs --store-option scratch=/run/scratch || return
@@ -112,7 +114,7 @@ indexes_take_inserts_by_verbs() {
         && search grown /run /run/grown.ibin --tier dram && same_as_dram grown $by_verbs
 }
 
-# What sessions have left in the kernel: nothing.
+# Ended sessions must leave no resources in the kernel.
 ended_sessions_leave_nothing() {
     for _ in $(seq 100); do
         [ "$(resources)" != "$(cat /run/resources)" ] || break
@@ -122,29 +124,29 @@ ended_sessions_leave_nothing() {
     [ "$(resources)" = "$(cat /run/resources)" ]
 }
 
-# Does what is said to a node under a search that goes on for as long as nothing ends it. It has to end with the error that
-# says so.
+# fails_when COMMAND: runs COMMAND, which disables the node, during an endless search. The search must end
+# with an error about the node.
 fails_when() {
     bathyal bench "$remote/graph.index" "$queries" --groundtruth /data/truth.ibin --search-lists "$search_list" \
-        --repeats 1000 $by_verbs --store-option timeout=3 --output /run/bench > /run/bench.said 2>&1 &
+        --repeats 1000 $by_verbs --store-option timeout=3 --output /run/bench > /run/bench.log 2>&1 &
     bench=$!
     for _ in $(seq 200); do
         [ "$(resources)" = "$(cat /run/resources)" ] || break
         usleep 100000
     done
-    # Past the opening, which would fail in another way.
+    # Waits until the index is open, since opening would fail in another way.
     sleep 3
     resources
     "$@"
     began=$(cut -d . -f 1 /proc/uptime)
     wait "$bench"
     ended=$?
-    cat /run/bench.said
+    cat /run/bench.log
     echo "ended with $ended, $(($(cut -d . -f 1 /proc/uptime) - began)) s later"
-    [ "$ended" -gt 0 ] && [ "$ended" -lt 128 ] && grep -q "the other side does not answer" /run/bench.said
+    [ "$ended" -gt 0 ] && [ "$ended" -lt 128 ] && grep -q "the other side does not answer" /run/bench.log
 }
 
-# Nobody says that it is gone, as of a cable that was pulled.
+# The node disappears without a message, as if a cable were unplugged.
 silent_network_is_an_error() {
     fails_when ifconfig dummy0 down
     failed=$?
@@ -154,7 +156,7 @@ silent_network_is_an_error() {
 
 killed_node_is_an_error() { fails_when kill -KILL "$(cat /run/node.pid)"; }
 
-# Missing for both sides, then for the node alone.
+# The library is missing on both sides, then only on the node.
 missing_library_is_an_error() {
     mkdir -p /run/verbs && mv /lib/libibverbs.so.1 /run/verbs/ || return
     start_node cluster && fails_saying "RDMA on this machine: libibverbs cannot be opened.*install libibverbs1" \
@@ -162,9 +164,9 @@ missing_library_is_an_error() {
         && fails_saying "RDMA on the node's machine: libibverbs cannot be opened.*install libibverbs1" \
         search cluster "$remote" /run/none.ibin $by_verbs \
         && su reader -c ". /data/searches.sh; method=TCP; same_as_dram cluster"
-    said=$?
+    status=$?
     mv /run/verbs/libibverbs.so.1 /lib/
-    return "$said"
+    return "$status"
 }
 
 device_that_is_gone_is_an_error() {

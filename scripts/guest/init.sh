@@ -1,5 +1,5 @@
 #!/bin/busybox sh
-# The guest's first and only process: mounts, runs the checks, and turns the machine off.
+# The guest's first process: mounts file systems, runs the checks, and powers the machine off.
 export PATH=/bin LD_LIBRARY_PATH=/lib
 /bin/busybox --install -s /bin
 mount -t proc none /proc

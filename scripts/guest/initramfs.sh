@@ -1,7 +1,7 @@
-# Sourced by host.sh: packs what the guest runs into one file that its kernel unpacks into memory.
-#   guest_programs   programs of $work/system/usr that the guest has besides busybox
+# Sourced by host.sh: packs the guest's files into one archive that its kernel unpacks into memory.
+#   guest_programs   programs of $work/system/usr for the guest, besides busybox
 
-# Copies the libraries that the system's loader would take for a program.
+# Copies the libraries that the system's loader would load for a program.
 add_libraries() {
     local root=$1 program=$2 library
     "$loader" --library-path "$libraries" --list "$program" \
@@ -9,14 +9,15 @@ add_libraries() {
         | while read -r library; do cp -Ln "$library" "$root/lib/"; done
 }
 
-# Copies a program of $work/system, with its libraries.
+# Copies a program of $work/system with its libraries.
 add_program() {
     local root=$1 program=$work/system/usr/$2
     cp "$program" "$root/bin/"
     add_libraries "$root" "$program"
 }
 
-# Copies the modules and writes down which needs which. Unpacked here, because the guest's CPU is emulated.
+# Copies the modules and writes their dependencies. They are unpacked here, since the guest's CPU is emulated
+# and slow.
 add_modules() {
     local root=$1 version=$2 from=$work/system/usr/lib/modules/$2 to=$1/lib/modules/$2 module
     mkdir -p "$to"

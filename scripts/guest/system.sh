@@ -1,20 +1,20 @@
-# Sourced by host.sh: a QEMU, a kernel for the guest and what else the check names, below $work/system.
-# Nothing is installed: apt works in folders of its own, and its packages are only unpacked.
-#   guest_packages   Debian packages besides QEMU's
-#   guest_modules    what of the kernel's package is unpacked, as patterns of tar
+# Sourced by host.sh: puts QEMU, a kernel for the guest and further packages of the check into $work/system.
+# Nothing is installed: apt works in its own folders, and packages are only unpacked.
+#   guest_packages   Debian packages besides those of QEMU
+#   guest_modules    files of the kernel's package to unpack, as patterns of tar
 
-# QEMU 10 and Linux 6.12, the oldest that were seen to work. QEMU 7 has no CXL memory that is volatile.
+# QEMU 10 and Linux 6.12 are the oldest versions known to work. QEMU 7 has no volatile CXL memory.
 release=trixie
 keyring=${DEBIAN_KEYRING:-/usr/share/keyrings/debian-archive-keyring.gpg}
 packages=(qemu-system-x86 kmod busybox-static)
 
-# The Debian mirror that this machine takes its own packages from.
+# Prints the Debian mirror of this machine's own package sources.
 debian_mirror() {
     apt-get indextargets --format '$(SITE)' 'Created-By: Packages' 2>/dev/null \
         | grep -E '/debian/?$' | sort -u | head -n 1
 }
 
-# Points every apt command that follows at folders below $work/apt and at an empty list of installed packages.
+# Makes later apt commands use folders below $work/apt and an empty list of installed packages.
 private_apt() {
     local mirror=$1 apt=$work/apt
     mkdir -p "$apt"/state/lists/partial "$apt"/cache/archives/partial \
@@ -35,7 +35,7 @@ CONF
     export APT_CONFIG=$apt/apt.conf
 }
 
-# Fetches the packages, some 150 MB, into $work/apt/cache/archives.
+# Fetches the packages (about 150 MB) into $work/apt/cache/archives.
 download() {
     local kernel
     apt-get update || return
@@ -45,7 +45,7 @@ download() {
     (cd "$work/apt/cache/archives" && apt-get download "$kernel")
 }
 
-# Of the kernel only what a guest without disks loads: whole, it takes 600 MB.
+# Unpacks the packages; of the kernel only the files that a guest without disks loads, since all take 600 MB.
 unpack() {
     local into=$1 package
     for package in "$work"/apt/cache/archives/*.deb; do
@@ -59,36 +59,36 @@ unpack() {
     done
 }
 
-# The first thing that went wrong, which is the cause of the others.
-complaint() { grep -m 1 -E '^(E|W|dpkg-deb|tar): ' "$work/packages.log" || tail -n 1 "$work/packages.log"; }
+# Prints the first error, which causes the others.
+first_error() { grep -m 1 -E '^(E|W|dpkg-deb|tar): ' "$work/packages.log" || tail -n 1 "$work/packages.log"; }
 
-# What $work/system is made by.
+# Prints a checksum of everything that determines $work/system.
 recipe() { { cat "$guest/system.sh"; echo "${guest_packages[@]}" "${guest_modules[@]}"; } | cksum; }
 
-# Makes $work/system, or skips the check with the reason.
+# Makes $work/system, or skips the check with a reason.
 prepare_system() {
     local mirror tool
-    # Made anew when what is said here or by the check has changed.
+    # It is made again after changes of this file or of the check's lists.
     [ "$(cat "$work/system/recipe" 2>/dev/null)" != "$(recipe)" ] || return 0
-    [ "$(uname -m)" = x86_64 ] || skip "the guest's programs are for x86_64, this machine is $(uname -m)"
+    [ "$(uname -m)" = x86_64 ] || skip "the guest's programs need x86_64, but this machine is $(uname -m)"
     for tool in apt-get dpkg-deb tar; do
-        command -v "$tool" > /dev/null || skip "$tool was not found: QEMU and a kernel are taken from Debian packages"
+        command -v "$tool" > /dev/null || skip "$tool is missing: QEMU and a kernel come from Debian packages"
     done
-    [ -r "$keyring" ] || skip "$keyring was not found: install debian-archive-keyring, or name it in DEBIAN_KEYRING"
+    [ -r "$keyring" ] || skip "$keyring is missing: install debian-archive-keyring, or set DEBIAN_KEYRING to its path"
     mirror=${DEBIAN_MIRROR:-$(debian_mirror)}
-    [ -n "$mirror" ] || skip "no Debian mirror among this machine's package sources: name one in DEBIAN_MIRROR"
+    [ -n "$mirror" ] || skip "no Debian mirror among this machine's package sources: set DEBIAN_MIRROR"
     say "fetching QEMU and a kernel (Debian $release, 150 MB) into $work"
     private_apt "$mirror"
-    download > "$work/packages.log" 2>&1 || skip "packages cannot be had: $(complaint)"
+    download > "$work/packages.log" 2>&1 || skip "the packages could not be fetched: $(first_error)"
     rm -rf "$work/system.part" && mkdir "$work/system.part"
     unpack "$work/system.part" >> "$work/packages.log" 2>&1 \
-        || skip "packages cannot be unpacked: $(complaint)"
+        || skip "the packages could not be unpacked: $(first_error)"
     rm -rf "$work/system" "$work/apt"
     mv "$work/system.part" "$work/system"
     recipe > "$work/system/recipe"
 }
 
-# Runs a program of $work/system with its libraries, and not with this machine's.
+# Runs a program of $work/system with the libraries of $work/system.
 from_system() {
     local program=$1
     shift

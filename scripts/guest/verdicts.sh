@@ -1,7 +1,7 @@
-# Sourced by a check in the guest: how it tells the host what came of its parts.
+# Sourced by the checks in the guest: reports their verdicts to the host.
 
-# Runs a function and tells the host how it went: one line on a port of its own, where the kernel writes nothing.
-# A pipe, because the console is a terminal, on which commands draw bars of progress.
+# Runs a function and sends its verdict to the host: one line on a separate port, to which the kernel does not
+# write. Output goes through a pipe, since commands draw progress bars on a terminal, which the console is.
 check() {
     echo "begin $1"
     if "$@" 2>&1 | cat; then verdict=pass; else verdict=fail; fi
@@ -9,23 +9,24 @@ check() {
     echo "$verdict $1 $(cut -d ' ' -f 1 /proc/uptime)" > /dev/ttyS1
 }
 
-# Polls for a file, since devices appear some time after the command that makes them; gives up after 20 s.
+# Waits for a file for up to 20 s, since devices appear some time after the command that creates them.
 await() {
     for _ in $(seq 200); do
         [ ! -e "$1" ] || return 0
         usleep 100000
     done
-    echo "$1 does not appear"
+    echo "$1 did not appear"
     return 1
 }
 
-# Runs a command that has to end with an error, not with a crash, and to say on one line what the pattern describes.
+# fails_saying PATTERN COMMAND: runs a command that must end with an error, not with a crash, and must print a
+# line that matches the pattern.
 fails_saying() {
     pattern=$1
     shift
-    said=$("$@" 2>&1)
+    output=$("$@" 2>&1)
     ended=$?
-    echo "$said"
+    echo "$output"
     [ "$ended" -gt 0 ] && [ "$ended" -lt 128 ] || { echo "ended with $ended"; return 1; }
-    echo "$said" | grep -q -e "$pattern" || { echo "does not say '$pattern'"; return 1; }
+    echo "$output" | grep -q -e "$pattern" || { echo "no line matches '$pattern'"; return 1; }
 }

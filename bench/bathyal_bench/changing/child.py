@@ -1,4 +1,4 @@
-"""A step in a process of its own: ``PACKAGE WORK BASE QUERIES ROWS STEP EFFORT``; tells a line of JSON."""
+"""A step in its own process: ``PACKAGE WORK BASE QUERIES ROWS STEP EFFORT``; prints a line of JSON."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from bathyal_bench.changing.measure import SMALL, SMALL_ROWS, SMALL_SECONDS, Row
 from bathyal_bench.changing.systems import System, named
 from bathyal_bench.datasets import read_vectors
 
-# Long enough to be killed before.
+# Longer than any run: the parent kills this process before.
 FOR_EVER = 3600
 
 
 def resident() -> int:
-    """Bytes of memory of this process and of those that it has started."""
+    """Returns the bytes of memory of this process and of the processes that it started."""
     pages = 0
     for entry in Path("/proc").iterdir():
         if not entry.name.isdigit():
             continue
         try:
-            # Processes that were started here are in this session.
+            # Processes started here belong to this session.
             fields = (entry / "stat").read_text().rpartition(")")[2].split()
             if int(fields[3]) == os.getsid(0):
                 pages += int((entry / "statm").read_text().split()[1])
@@ -34,18 +34,18 @@ def resident() -> int:
 
 
 def table(kind: type[System], work: Path, number: int) -> System:
-    """A small one."""
+    """Returns a small table."""
     return kind(work, f"tenant{number:04}")
 
 
 def main(words: list[str]) -> None:
-    """Does one step."""
+    """Runs one step."""
     package, work, base, queries, rows, step, effort = words
     kind, where = named(package), Path(work)
     importlib.import_module(package)
     vectors = read_vectors(Path(base))
-    asked = read_vectors(Path(queries))[:1000]
-    asked.sum()
+    test_queries = read_vectors(Path(queries))[:1000]
+    test_queries.sum()
     if step == "fill":
         fill(kind(where), Rows.of(vectors, int(rows)), 2)
         print("ready", flush=True)
@@ -55,11 +55,11 @@ def main(words: list[str]) -> None:
         system = kind(where)
         system.effort = json.loads(effort)
         system.open()
-        system.search(asked[:1])
+        system.search(test_queries[:1])
         seconds = time.perf_counter() - began
-        system.search(asked)
-        told = {"open_seconds": seconds, "open_bytes": resident() - before, "open_rows": system.count()}
-        print(json.dumps(told), flush=True)
+        system.search(test_queries)
+        figures = {"open_seconds": seconds, "open_bytes": resident() - before, "open_rows": system.count()}
+        print(json.dumps(figures), flush=True)
         system.close()
     elif step == "small":
         began, made = time.perf_counter(), 0
@@ -71,9 +71,9 @@ def main(words: list[str]) -> None:
                 system.settle()
             system.close()
             made += 1
-        told = {"small_create_seconds": time.perf_counter() - began, "small": made}
+        figures = {"small_create_seconds": time.perf_counter() - began, "small": made}
         (where / package / "made").write_text(str(made))
-        print(json.dumps(told), flush=True)
+        print(json.dumps(figures), flush=True)
     elif step == "small-open":
         made = int((where / package / "made").read_text())
         before, began = resident(), time.perf_counter()
@@ -82,15 +82,15 @@ def main(words: list[str]) -> None:
             system.open()
         opened, held = time.perf_counter() - began, resident() - before
         for system in all_of_them:
-            assert len(system.search(asked[:1])[0]) == 10
+            assert len(system.search(test_queries[:1])[0]) == 10
         searched = time.perf_counter() - began - opened
-        told = {"small_open_seconds": opened, "small_search_seconds": searched}
-        told |= {"small_open_bytes": held, "small_searched_bytes": resident() - before}
-        print(json.dumps(told), flush=True)
+        figures = {"small_open_seconds": opened, "small_search_seconds": searched}
+        figures |= {"small_open_bytes": held, "small_searched_bytes": resident() - before}
+        print(json.dumps(figures), flush=True)
     else:
         raise ValueError(f"no such step: {step}")
     sys.stdout.flush()
-    # Whatever a system does at its end takes as long as it wants, and is not measured.
+    # Exit without the systems' cleanup, which may take long and is not measured.
     os._exit(0)
 
 

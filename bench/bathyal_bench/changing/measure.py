@@ -1,4 +1,4 @@
-"""One repeat of one system, step by step."""
+"""One repeat of the measurements of one system, step by step."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ import numpy as np
 from bathyal_bench.changing.systems import WANTED, K, System, Vectors
 from bathyal_bench.recall import recall_at
 
-# Rows of one call.
+# Rows per call.
 BATCH = 1000
-# Shares of the rows that match.
+# Shares of the rows that match a condition.
 SHARES = (1.0, 0.5, 0.1, 0.01, 0.001, 0.0001)
-# Shares of the rows that are replaced.
+# Shares of the rows that are replaced, cumulative.
 REPLACED = (0.1, 0.5)
-# Small tables in one process, or as many as are made in so many seconds, and rows of each.
+# Most small tables in one process, most seconds for making them, and rows of each.
 SMALL, SMALL_SECONDS, SMALL_ROWS = 1000, 60.0, 20
-# Seconds in which single queries are measured alone.
+# Seconds for single queries without other work.
 ALONE_SECONDS = 2.0
-# Queries of a measurement of selectivity take no longer, about.
+# Approximate limit of seconds for the queries of a measurement of selectivity.
 LONGEST_SECONDS = 5.0
 
 
 @dataclass
 class Rows:
-    """What the systems hold: vectors and a number of each row, and vectors that take their places."""
+    """The rows of a table: a vector and a number for each, and spare vectors to replace them."""
 
     vectors: Vectors
     spare: Vectors
@@ -45,46 +45,49 @@ class Rows:
 
     @staticmethod
     def of(base: Vectors, count: int) -> Rows:
-        """The first ``count`` rows; the next ones are spare."""
+        """Takes the first ``count`` rows; the next ones are spare."""
         shares = np.random.default_rng(7).random(count, dtype=np.float32)
         spare = np.array(base[count : 2 * count])
         return Rows(np.array(base[:count]), spare, shares, np.arange(count, dtype=np.uint64))
 
     def exact(self, queries: Vectors, share: float = 1.0) -> list[Vectors]:
-        """The ids of the nearest rows that match, of each query."""
+        """Returns for each query the ids of the nearest rows that match."""
         matching = np.flatnonzero(self.shares < share) if share < 1 else np.arange(len(self.vectors))
-        held = self.vectors[matching].astype(np.float32)
-        squares = (held * held).sum(axis=1)
+        candidates = self.vectors[matching].astype(np.float32)
+        squares = (candidates * candidates).sum(axis=1)
         answers = []
         for query in queries.astype(np.float32):
-            distances = squares - 2 * held @ query
+            distances = squares - 2 * candidates @ query
             nearest = np.argsort(distances, kind="stable")[:K]
             answers.append(self.ids[matching[nearest]])
         return answers
 
 
 def timed(work: Callable[[], Any]) -> tuple[float, Any]:
-    """Seconds, and what came of it."""
+    """Runs ``work`` and returns the seconds and its result."""
     began = time.perf_counter()
     result = work()
     return time.perf_counter() - began, result
 
 
 def batches(rows: int) -> Iterator[Vectors]:
-    """Row numbers of each call."""
+    """Yields the row numbers of each call."""
     for first in range(0, rows, BATCH):
         yield np.arange(first, min(first + BATCH, rows))
 
 
 def recall(exact: list[Vectors], found: list[Vectors]) -> float:
-    """The mean share of the true neighbours that were found; queries without any are left out."""
+    """Returns the mean share of the true neighbours that were found; queries without any are left out."""
     k = max((len(true) for true in exact), default=0)
     filled = [np.pad(true.astype(np.int64), (0, k - len(true)), constant_values=-1) for true in exact]
     return recall_at(found, filled, None, k)
 
 
 def fill(system: System, rows: Rows, threads: int, synced: bool = False) -> float:
-    """Rows a second that so many threads add to a new table; all disks are ``synced`` after each call, or not."""
+    """Fills a new table with ``threads`` threads and returns the rows per second.
+
+    If ``synced``, all disks are synced after each call.
+    """
     system.create(rows.vectors.shape[1], rows.vectors.dtype)
 
     def add(some: Vectors) -> None:
@@ -98,7 +101,7 @@ def fill(system: System, rows: Rows, threads: int, synced: bool = False) -> floa
 
 
 def tune(system: System, queries: Vectors, exact: list[Vectors]) -> float:
-    """Takes the least effort with the recall that is wanted, or the largest; what it finds."""
+    """Sets the least effort that reaches the wanted recall, or the largest, and returns its recall."""
     found = 0.0
     for effort in system.efforts:
         system.effort = effort
@@ -110,18 +113,18 @@ def tune(system: System, queries: Vectors, exact: list[Vectors]) -> float:
 
 
 def speed(system: System, queries: Vectors, exact: list[Vectors], share: float = 1.0) -> tuple[float, float]:
-    """Queries a second, and the recall."""
+    """Returns queries per second and recall."""
     few = queries[:20]
-    each = timed(lambda: system.search(few, share))[0] / len(few)
-    asked = queries[: max(20, int(LONGEST_SECONDS / each))]
-    system.search(asked[:100], share)
-    seconds, found = timed(lambda: system.search(asked, share))
-    return len(asked) / seconds, recall(exact[: len(asked)], found)
+    seconds_per_query = timed(lambda: system.search(few, share))[0] / len(few)
+    some = queries[: max(20, int(LONGEST_SECONDS / seconds_per_query))]
+    system.search(some[:100], share)
+    seconds, found = timed(lambda: system.search(some, share))
+    return len(some) / seconds, recall(exact[: len(some)], found)
 
 
-def replaced(system: System, rows: Rows, queries: Vectors) -> dict[str, float]:
-    """Searches after more and more rows were given other vectors: before and after these were taken in."""
-    told = {}
+def measure_replacing(system: System, rows: Rows, queries: Vectors) -> dict[str, float]:
+    """Replaces more and more rows, and measures searches before and after ``settle``."""
+    figures = {}
     order = np.random.default_rng(8).permutation(len(rows.vectors))
     done = 0
     for share in REPLACED:
@@ -132,16 +135,16 @@ def replaced(system: System, rows: Rows, queries: Vectors) -> dict[str, float]:
         for first in range(0, len(changed), BATCH):
             some = changed[first : first + BATCH]
             system.upsert(rows.ids[some], rows.vectors[some], rows.shares[some])
-        told[f"upserts_a_second_{share}"] = len(changed) / (time.perf_counter() - began)
+        figures[f"upserts_a_second_{share}"] = len(changed) / (time.perf_counter() - began)
         exact = rows.exact(queries)
-        told[f"qps_pending_{share}"], told[f"recall_pending_{share}"] = speed(system, queries, exact)
-        told[f"settle_seconds_{share}"] = timed(system.settle)[0]
-        told[f"qps_settled_{share}"], told[f"recall_settled_{share}"] = speed(system, queries, exact)
-    return told
+        figures[f"qps_pending_{share}"], figures[f"recall_pending_{share}"] = speed(system, queries, exact)
+        figures[f"settle_seconds_{share}"] = timed(system.settle)[0]
+        figures[f"qps_settled_{share}"], figures[f"recall_settled_{share}"] = speed(system, queries, exact)
+    return figures
 
 
-def meanwhile(system: System, rows: Rows, queries: Vectors) -> dict[str, float]:
-    """Latencies of single queries, alone and while a system takes in a quarter of the rows."""
+def measure_settling(system: System, rows: Rows, queries: Vectors) -> dict[str, float]:
+    """Measures latencies of single queries, alone and while the system settles a quarter of the rows."""
 
     def latencies(until: Callable[[], bool]) -> list[float]:
         times: list[float] = []
@@ -156,17 +159,17 @@ def meanwhile(system: System, rows: Rows, queries: Vectors) -> dict[str, float]:
     alone = latencies(lambda: time.perf_counter() - began > ALONE_SECONDS)
     worker = threading.Thread(target=system.settle)
     worker.start()
-    beside = latencies(lambda: not worker.is_alive())
+    settling = latencies(lambda: not worker.is_alive())
     worker.join()
-    told = {"settling_queries": float(len(beside))}
-    for name, times in (("alone", alone), ("settling", beside)):
+    figures = {"settling_queries": float(len(settling))}
+    for name, times in (("alone", alone), ("settling", settling)):
         for part, share in (("p50", 0.5), ("p99", 0.99)):
-            told[f"{part}_ms_{name}"] = float(np.quantile(times, share)) * 1e3
-    return told
+            figures[f"{part}_ms_{name}"] = float(np.quantile(times, share)) * 1e3
+    return figures
 
 
 def until_found(system: System, rows: Rows) -> float:
-    """Seconds until a row that was added is found."""
+    """Adds a row and returns the seconds until a search finds it."""
     number, target = len(rows.ids), rows.spare[:1]
     system.add(np.array([number], np.uint64), target, rows.shares[:1])
     began = time.perf_counter()
@@ -175,27 +178,27 @@ def until_found(system: System, rows: Rows) -> float:
     return time.perf_counter() - began
 
 
-class Children:
-    """Steps that want a process of their own: to be killed, or for its memory to be looked at."""
+class ChildProcesses:
+    """Runs steps in processes of their own, which are killed or whose memory is measured."""
 
     def __init__(self, kind: type[System], work: Path, given: tuple[Path, Path, int]) -> None:
-        """``given``: the base, the queries, the rows."""
+        """``given`` has the file of the base, the file of the queries, and the number of rows."""
         words = [kind.package, str(work), *(str(word) for word in given)]
         self.command = [sys.executable, "-m", "bathyal_bench.changing.child", *words]
-        # Milvus Lite serves with a process of its own, which is to end with the child.
+        # Milvus Lite starts a server process, which must end with the child.
         self.options: dict[str, Any] = {"stdout": subprocess.PIPE, "text": True, "start_new_session": True}
 
     def run(self, step: str, effort: Any) -> dict[str, float]:
-        """What a child tells at its end."""
+        """Runs a step to its end and returns its figures."""
         with subprocess.Popen([*self.command, step, json.dumps(effort)], **self.options) as child:
             out, _ = child.communicate()
         if child.returncode:
             raise RuntimeError(f"{step}: ended with {child.returncode}")
-        told: dict[str, float] = json.loads(out.splitlines()[-1])
-        return told
+        figures: dict[str, float] = json.loads(out.splitlines()[-1])
+        return figures
 
     def kill_after(self, step: str, effort: Any) -> None:
-        """Kills a child with all that it has started, as soon as it says that it is ready."""
+        """Starts a step and kills its process, with all that it started, once it prints ``ready``."""
         with subprocess.Popen([*self.command, step, json.dumps(effort)], **self.options) as child:
             assert child.stdout
             for line in child.stdout:
@@ -205,85 +208,85 @@ class Children:
 
 
 def size(path: Path) -> int:
-    """Bytes of all files in a folder."""
+    """Returns the bytes of all files in a folder."""
     return sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
 
 
-class Told(dict[str, Any]):
-    """Figures by name, and on stderr what they took."""
+class Figures(dict[str, Any]):
+    """Figures by name; prints the duration of each step to stderr."""
 
     def __init__(self, name: str) -> None:
-        """Of a system."""
+        """Starts without figures; ``name`` is the system's."""
         super().__init__()
         self.name, self.began = name, time.perf_counter()
 
     def step(self, name: str) -> None:
-        """The end of a step."""
+        """Ends a step."""
         now = time.perf_counter()
         print(f"{self.name}: {name}: {now - self.began:.1f} s", file=sys.stderr, flush=True)
         self.began = now
 
 
-def measure_writing(kind: type[System], work: Path, rows: Rows) -> tuple[Told, System]:
-    """How fast rows are written; the table as it is then."""
-    told = Told(kind.name)
-    # What others have written goes to the device before it is measured what this one waits for.
+def measure_writing(kind: type[System], work: Path, rows: Rows) -> tuple[Figures, System]:
+    """Measures how fast rows are written; returns the figures and the table."""
+    figures = Figures(kind.name)
+    # Sync now, so that this system does not wait for data that others have written.
     os.sync()
     for threads in (1, 2) if kind.is_durable and not kind.syncs else ():
         kind.clear(work)
         system = kind(work)
-        told[f"rows_a_second_synced_{threads}"] = fill(system, rows, threads, synced=True)
+        figures[f"rows_a_second_synced_{threads}"] = fill(system, rows, threads, synced=True)
         system.close()
-        told.step(f"written by {threads} and synced")
+        figures.step(f"written by {threads} and synced")
     for threads in (1, 2):
         kind.clear(work)
         system = kind(work)
-        told[f"rows_a_second_{threads}"] = fill(system, rows, threads)
+        figures[f"rows_a_second_{threads}"] = fill(system, rows, threads)
         if threads == 1:
-            told["searchable_ms"] = 1e3 * until_found(system, rows)
+            figures["searchable_ms"] = 1e3 * until_found(system, rows)
             system.close()
-        told.step(f"written by {threads}")
-    return told, system
+        figures.step(f"written by {threads}")
+    return figures, system
 
 
 def measure(
     kind: type[System], work: Path, given: tuple[Path, Path, int], rows: Rows, queries: Vectors
 ) -> dict[str, Any]:
-    """One repeat."""
-    children = Children(kind, work, given)
-    told, system = measure_writing(kind, work, rows)
+    """Runs one repeat and returns its figures."""
+    children = ChildProcesses(kind, work, given)
+    figures, system = measure_writing(kind, work, rows)
     exact = rows.exact(queries)
     if kind.is_durable:
-        told["qps_written"], told["recall_written"] = speed(system, queries, exact)
-        told.step("searched as written")
-    told["settle_seconds"] = timed(system.settle)[0]
-    told.step("settled")
-    told["recall"] = tune(system, queries, exact)
-    told["effort"] = system.effort
+        figures["qps_written"], figures["recall_written"] = speed(system, queries, exact)
+        figures.step("searched as written")
+    figures["settle_seconds"] = timed(system.settle)[0]
+    figures.step("settled")
+    figures["recall"] = tune(system, queries, exact)
+    figures["effort"] = system.effort
     for share in SHARES:
         matching = rows.exact(queries, share)
-        told[f"qps_{share}"], told[f"recall_{share}"] = speed(system, queries, matching, share)
-        told.step(f"searched among {share}")
+        figures[f"qps_{share}"], figures[f"recall_{share}"] = speed(system, queries, matching, share)
+        figures.step(f"searched among {share}")
     system.close()
-    told["bytes"] = size(system.path)
-    told |= children.run("open", system.effort)
-    told.step("opened")
+    figures["bytes"] = size(system.path)
+    figures |= children.run("open", system.effort)
+    figures.step("opened")
     system.open()
     system.tuned()
-    told |= replaced(system, rows, queries)
-    told.step("replaced")
-    told |= meanwhile(system, rows, queries)
+    figures |= measure_replacing(system, rows, queries)
+    figures.step("replaced")
+    figures |= measure_settling(system, rows, queries)
     system.close()
-    told["bytes_changed"] = size(system.path)
-    told.step("settled while searched")
+    figures["bytes_changed"] = size(system.path)
+    figures.step("settled while searched")
     if kind.is_durable:
         kind.clear(work)
         children.kill_after("fill", system.effort)
         after = children.run("open", system.effort)
-        told |= {"recovery_seconds": after["open_seconds"], "rows_recovered": after["open_rows"]}
-        told.step("killed and opened")
+        figures |= {"recovery_seconds": after["open_seconds"], "rows_recovered": after["open_rows"]}
+        figures.step("killed and opened")
     kind.clear(work)
-    told |= children.run("small", system.effort) | children.run("small-open", system.effort)
-    told.step("small ones")
+    figures |= children.run("small", system.effort) | children.run("small-open", system.effort)
+    figures.step("small ones")
     kind.clear(work)
-    return dict(told)
+    return dict(figures)

@@ -1,4 +1,4 @@
-"""The report: tables, and plots of throughput under filters."""
+"""The report on changing rows: tables, and plots of throughput under filters."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from bathyal_bench.page import STYLE
 from bathyal_bench.tables import markdown, megabytes, number
 
 Records = list[dict[str, Any]]
-# Answers that are further below what was asked for are not compared.
+# Least recall of a search that is compared.
 LEAST = WANTED - 0.01
 SELECTIVITY = Axis(
     "share of the rows that match",
@@ -31,47 +31,47 @@ class Medians:
     """Medians over the repeats, by data and system."""
 
     def __init__(self, records: Records) -> None:
-        """Of records of :func:`bathyal_bench.changing.measure.measure`."""
+        """Groups records of :func:`bathyal_bench.changing.measure.measure`."""
         self.runs: dict[tuple[str, str], Records] = {}
         for one in records:
             self.runs.setdefault((one["data"], one["system"]), []).append(one)
 
     def repeats(self, data: str, system: str) -> int:
-        """Runs: of writing, or of the rest."""
+        """Returns the number of runs: of writing, or of the rest."""
         return max(len(self.all(data, system, key)) for key in ("rows_a_second_1", "recall"))
 
     def data(self) -> list[str]:
-        """The sets."""
+        """Returns the names of the data sets."""
         return list(dict.fromkeys(data for data, _ in self.runs))
 
     def systems(self, data: str) -> list[str]:
-        """Those that were measured on a set."""
+        """Returns the systems measured on a data set."""
         return [system for of, system in self.runs if of == data]
 
     def all(self, data: str, system: str, key: str) -> list[float]:
-        """What the repeats have."""
+        """Returns a figure of all repeats that have it."""
         return [one[key] for one in self.runs[data, system] if one.get(key) is not None]
 
     def of(self, data: str, system: str, key: str) -> float | None:
-        """The middle of the repeats; nothing where it was not measured."""
+        """Returns the median of a figure; ``None`` if it was not measured."""
         values = self.all(data, system, key)
         return statistics.median(values) if values else None
 
 
 def found(qps: float | None, recall: float | None) -> str:
-    """Queries a second with the recall; in brackets where too little was found."""
+    """Formats queries per second and recall; in brackets if the recall is too low to compare."""
     if qps is None or recall is None:
         return "–"
-    told = f"{number(qps)} ({recall:.3f})"
-    return told if recall >= LEAST else f"[{told}]"
+    text = f"{number(qps)} ({recall:.3f})"
+    return text if recall >= LEAST else f"[{text}]"
 
 
 def tables(medians: Medians, data: str) -> str:
-    """All tables of a set."""
+    """Returns all tables of a data set as markdown."""
     systems = medians.systems(data)
 
     def table(columns: dict[str, Any]) -> str:
-        rows = [[system, *(tell(system) for tell in columns.values())] for system in systems]
+        rows = [[system, *(cell(system) for cell in columns.values())] for system in systems]
         return markdown(["", *columns], rows)
 
     def plain(key: str) -> Any:
@@ -84,14 +84,16 @@ def tables(medians: Medians, data: str) -> str:
         return lambda system: found(medians.of(data, system, qps), medians.of(data, system, recall))
 
     def synced(threads: int) -> Any:
-        """By what syncs on its own, or where the disk was synced after each call."""
+        """Rates of durable writes: of systems that sync themselves, or with a sync of the disk after each
+        call.
+        """
 
-        def tell(system: str) -> str:
-            own = any(kind.name == system and kind.syncs for kind in SYSTEMS)
-            kind = "rows_a_second" if own else "rows_a_second_synced"
-            return number(medians.of(data, system, f"{kind}_{threads}"))
+        def cell(system: str) -> str:
+            syncs = any(kind.name == system and kind.syncs for kind in SYSTEMS)
+            key = "rows_a_second" if syncs else "rows_a_second_synced"
+            return number(medians.of(data, system, f"{key}_{threads}"))
 
-        return tell
+        return cell
 
     written = {
         "durable rows/s, one thread": synced(1),
@@ -146,13 +148,13 @@ def tables(medians: Medians, data: str) -> str:
 
 
 def heading(records: Records, data: str) -> str:
-    """What a set is."""
+    """Returns the heading of a data set."""
     one = next(one for one in records if one["data"] == data)
     return f"{data}: {one['rows']:,} rows of {one['dim']} x {one['element']}"
 
 
 def report(records: Records) -> str:
-    """The report as Markdown."""
+    """Returns the report as Markdown."""
     medians = Medians(records)
     repeats = [medians.repeats(*cell) for cell in medians.runs]
     least, most = min(repeats), max(repeats)
@@ -160,19 +162,19 @@ def report(records: Records) -> str:
     runs = "One run" if most == 1 else f"Medians of {times} runs, in turns"
     parts = [
         "# Rows that come, change and go",
-        f"`bench/changing.py` makes this page from its records. {runs}; two threads where nothing else is "
-        f"said. Efforts are the least with recall {WANTED} among all rows; in square brackets is what "
-        "found too little to be compared. *Settling* is compaction, or building and updating the index "
-        "where that is a step of its own. *In memory* is what a process grows by when it opens the rows "
-        "and answers 1,000 queries. *Durable* is what is on the device when a call of 1,000 rows returns: "
-        "Bathyal and Chroma see to that themselves; LanceDB leaves it to the system, and the disk was synced "
-        "(sync) after each call. *As it is* is without that. What is missing was not measured; how "
-        "fast rows are written may be of other runs than the rest (`--writing`).",
+        f"`bench/changing.py` makes this page from its records. {runs}; two threads unless stated otherwise. "
+        f"Efforts are the least with recall {WANTED} among all rows; square brackets mark searches that found "
+        "too little to be compared. *Settling* is compaction, or building and updating the index if that is a "
+        "separate step. *In memory* is the growth of a process when it opens the rows and answers 1,000 queries. "
+        "*Durable* rows are on the device when a call of 1,000 rows returns: Bathyal and Chroma sync themselves; "
+        "LanceDB leaves it to the system, so the disk was synced (sync) after each call. *As it is* is without "
+        "that sync. Missing figures were not measured; the rates of writing may be from other runs than the rest "
+        "(`--writing`).",
     ]
     parts += [
-        "Recall is not equal: efforts are steps, and the first of one system that finds enough may find more than"
-        " that of another; it is in brackets. All queries are in one call, except LanceDB's: of these each is a"
-        " call, by two threads. Nor is memory equal: each takes what it takes.",
+        "Recall is not equal: efforts are steps, and the first sufficient step of one system may find more than"
+        " that of another; the recall is in brackets. All queries are in one call, except LanceDB's, which are one"
+        " call each, by two threads. Memory is not equal either: each system takes what it needs.",
     ]
     for data in medians.data():
         parts += [f"## {heading(records, data)}", tables(medians, data)]
@@ -180,7 +182,7 @@ def report(records: Records) -> str:
 
 
 def page(records: Records) -> str:
-    """Throughput over selectivity as one HTML file."""
+    """Returns plots of throughput over selectivity as one HTML file."""
     medians, parts = Medians(records), []
     styles: dict[str, int] = {}
     for data in medians.data():
@@ -198,7 +200,7 @@ def page(records: Records) -> str:
             curves.append(Curve(system, style, marks, strong=system == "Bathyal"))
         parts.append(over(SELECTIVITY, heading(records, data), "queries/s", curves))
     plots = "".join(f"<figure>{one}</figure>" for one in parts)
-    about = f"Points with a recall of {LEAST:g} or more among the rows that match; {WANTED} was asked for."
+    about = f"Points with recall {LEAST:g} or more among the rows that match; {WANTED} was requested."
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>Searching under a filter</title>'
         f'<meta name="viewport" content="width=device-width"><style>{STYLE}</style></head><body>'

@@ -1,4 +1,4 @@
-"""The systems, all behind the same few calls."""
+"""The compared systems, behind one interface."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Vectors = NDArray[Any]
 
 
 class System:
-    """A table of rows: an id, a vector, and a number by which a share of the rows is chosen.
+    """A table of rows: an id, a vector, and a number that conditions compare to select a share of the rows.
 
     Several tables may be in one folder, by their names.
     """
@@ -27,13 +27,13 @@ class System:
     package: str
     # From the least effort to the largest.
     efforts: tuple[Any, ...]
-    # Whether what was written is there after a kill without a call that saves it.
+    # True if written rows survive a kill without a call that saves them.
     is_durable = True
-    # Whether it is there after a loss of power as well, as soon as the call returns.
+    # True if rows also survive a loss of power once the call returns.
     syncs = False
 
     def __init__(self, work: Path, table: str = "rows") -> None:
-        """In a folder of the system below ``work`` that :meth:`clear` has made; nothing is opened."""
+        """Uses the folder of the system below ``work`` that :meth:`clear` made; opens nothing."""
         self.path = next(path for path in (work / self.package).iterdir() if path.is_dir())
         self.table_name = table
         self.effort = self.efforts[0]
@@ -41,47 +41,49 @@ class System:
 
     @classmethod
     def clear(cls, work: Path) -> None:
-        """Removes all tables. The folder is a new one: some systems keep in mind what they had in the old one."""
+        """Removes all tables. The new folder has another name: some systems cache the content of the old
+        one.
+        """
         shutil.rmtree(work / cls.package, ignore_errors=True)
         (work / cls.package / str(time.monotonic_ns())).mkdir(parents=True)
 
     def create(self, dim: int, element: np.dtype[Any]) -> None:
-        """A new table, which is then open."""
+        """Creates a table and opens it."""
         raise NotImplementedError
 
     def open(self) -> None:
-        """A table that is there."""
+        """Opens an existing table."""
         raise NotImplementedError
 
     def add(self, ids: Vectors, vectors: Vectors, shares: Vectors) -> None:
-        """New rows."""
+        """Adds new rows."""
         raise NotImplementedError
 
     def upsert(self, ids: Vectors, vectors: Vectors, shares: Vectors) -> None:
-        """Other vectors of rows that are there."""
+        """Replaces the vectors of existing rows."""
         raise NotImplementedError
 
     def search(self, queries: Vectors, share: float = 1.0) -> list[Vectors]:
-        """The ids of the nearest rows of each query, of those whose number is below ``share``."""
+        """Returns for each query the ids of the nearest rows whose number is below ``share``."""
         raise NotImplementedError
 
     def count(self) -> int:
-        """Rows that are there."""
+        """Returns the number of rows."""
         raise NotImplementedError
 
     def settle(self) -> None:
-        """What is a step of its own: building an index, taking in what was written."""
+        """Does the work that the system does in a separate step: builds the index, or merges written rows."""
 
     def tuned(self) -> None:
-        """Another effort was set."""
+        """Applies a changed ``effort``."""
 
     def close(self) -> None:
-        """Gives the table back."""
+        """Closes the table."""
         self.table = None
 
 
 class Bathyal(System):
-    """A collection that is asked for a recall."""
+    """A collection, searched at a requested recall."""
 
     name = "Bathyal"
     package = "bathyal"
@@ -124,7 +126,7 @@ class Bathyal(System):
 
 
 class LanceDB(System):
-    """IVF-PQ on the disk; what was added is scanned until the index is brought up to date."""
+    """IVF-PQ on disk; added rows are scanned until the index is updated."""
 
     name = "LanceDB IVF-PQ"
     package = "lancedb"
@@ -162,22 +164,22 @@ class LanceDB(System):
         merge.execute(self.rows(ids, vectors, shares))
 
     def search(self, queries: Vectors, share: float = 1.0) -> list[Vectors]:
-        def one(query: Vectors) -> Vectors:
+        def search_one(query: Vectors) -> Vectors:
             probes, refine = self.effort
-            asked = self.table.search(query).nprobes(probes).refine_factor(refine).limit(K)
-            asked = asked.select(["id", "_distance"])
-            asked = asked if share >= 1 else asked.where(f"share < {share}", prefilter=True)
-            ids: Vectors = asked.to_arrow()["id"].to_numpy()
+            search = self.table.search(query).nprobes(probes).refine_factor(refine).limit(K)
+            search = search.select(["id", "_distance"])
+            search = search if share >= 1 else search.where(f"share < {share}", prefilter=True)
+            ids: Vectors = search.to_arrow()["id"].to_numpy()
             return ids
 
         with ThreadPoolExecutor(2) as threads:
-            return list(threads.map(one, queries.astype(np.float32)))
+            return list(threads.map(search_one, queries.astype(np.float32)))
 
     def count(self) -> int:
         return int(self.table.count_rows())
 
     def settle(self) -> None:
-        """Builds the index, or takes what was written into it."""
+        """Builds the index, or merges written rows into it."""
         if not self.indexed:
             parts, pieces = max(1, int(self.table.count_rows() ** 0.5)), max(1, self.dim // 8)
             self.table.create_index("l2", num_partitions=parts, num_sub_vectors=pieces)
@@ -198,12 +200,12 @@ class Chroma(System):
     def client(self) -> Any:
         import chromadb
 
-        # One and the same client for a path.
+        # Chroma returns the same client for the same path.
         return chromadb.PersistentClient(str(self.path))
 
     def create(self, dim: int, element: np.dtype[Any]) -> None:
-        kept: Any = {"hnsw": {"space": "l2", "ef_search": self.effort}}
-        self.table = self.client().create_collection(self.table_name, configuration=kept)
+        configuration: Any = {"hnsw": {"space": "l2", "ef_search": self.effort}}
+        self.table = self.client().create_collection(self.table_name, configuration=configuration)
 
     def open(self) -> None:
         self.table = self.client().get_collection(self.table_name)
@@ -213,18 +215,18 @@ class Chroma(System):
 
     def add(self, ids: Vectors, vectors: Vectors, shares: Vectors) -> None:
         names = [str(number) for number in ids]
-        kept = [{"share": float(share)} for share in shares]
-        self.table.add(ids=names, embeddings=vectors.astype(np.float32), metadatas=kept)
+        metadata = [{"share": float(share)} for share in shares]
+        self.table.add(ids=names, embeddings=vectors.astype(np.float32), metadatas=metadata)
 
     def upsert(self, ids: Vectors, vectors: Vectors, shares: Vectors) -> None:
         names = [str(number) for number in ids]
-        kept = [{"share": float(share)} for share in shares]
-        self.table.upsert(ids=names, embeddings=vectors.astype(np.float32), metadatas=kept)
+        metadata = [{"share": float(share)} for share in shares]
+        self.table.upsert(ids=names, embeddings=vectors.astype(np.float32), metadatas=metadata)
 
     def search(self, queries: Vectors, share: float = 1.0) -> list[Vectors]:
         condition = None if share >= 1 else {"share": {"$lt": share}}
-        asked: dict[str, Any] = {"n_results": K, "include": [], "where": condition}
-        found = self.table.query(query_embeddings=queries.astype(np.float32), **asked)
+        options: dict[str, Any] = {"n_results": K, "include": [], "where": condition}
+        found = self.table.query(query_embeddings=queries.astype(np.float32), **options)
         return [np.array([int(name) for name in names], np.int64) for names in found["ids"]]
 
     def count(self) -> int:
@@ -232,7 +234,7 @@ class Chroma(System):
 
 
 class MilvusLite(System):
-    """Milvus in this process, in a file."""
+    """Milvus in this process, in one file."""
 
     name = "Milvus Lite"
     package = "pymilvus"
@@ -261,8 +263,8 @@ class MilvusLite(System):
 
     def rows(self, ids: Vectors, vectors: Vectors, shares: Vectors) -> list[dict[str, Any]]:
         floats = vectors.astype(np.float32)
-        each = zip(ids, floats, shares, strict=True)
-        return [{"id": int(i), "vector": vector, "share": float(share)} for i, vector, share in each]
+        columns = zip(ids, floats, shares, strict=True)
+        return [{"id": int(i), "vector": vector, "share": float(share)} for i, vector, share in columns]
 
     def add(self, ids: Vectors, vectors: Vectors, shares: Vectors) -> None:
         self.table.insert(self.table_name, self.rows(ids, vectors, shares))
@@ -271,10 +273,12 @@ class MilvusLite(System):
         self.table.upsert(self.table_name, self.rows(ids, vectors, shares))
 
     def search(self, queries: Vectors, share: float = 1.0) -> list[Vectors]:
-        how = {"metric_type": "L2", "params": {"nprobe": self.effort}}
+        parameters = {"metric_type": "L2", "params": {"nprobe": self.effort}}
         condition = "" if share >= 1 else f"share < {share}"
-        asked = list(queries.astype(np.float32))
-        found = self.table.search(self.table_name, asked, filter=condition, limit=K, search_params=how)
+        vectors = list(queries.astype(np.float32))
+        found = self.table.search(
+            self.table_name, vectors, filter=condition, limit=K, search_params=parameters
+        )
         return [np.array([hit["id"] for hit in hits], np.int64) for hits in found]
 
     def count(self) -> int:
@@ -284,7 +288,7 @@ class MilvusLite(System):
         from milvus_lite.server_manager import server_manager_instance
 
         self.table.close()
-        # Nobody else opens the file as long as this process serves it.
+        # No other process can open the file while this one serves it.
         server_manager_instance.release_server(str(self.path / "milvus.db"))
 
 
@@ -305,7 +309,7 @@ class Hnswlib(System):
     def create(self, dim: int, element: np.dtype[Any]) -> None:
         self.dim = dim
         self.table = self.index(dim)
-        # Room grows where it is wanted; what there is of it takes memory at once.
+        # The capacity grows on demand, because unused capacity takes memory at once.
         self.table.init_index(1000, M=16, ef_construction=200, allow_replace_deleted=True)
         self.table.set_num_threads(2)
         self.shares: dict[int, float] = {}
@@ -320,11 +324,11 @@ class Hnswlib(System):
         self.shares = dict(zip(shares["ids"].tolist(), shares["shares"].tolist(), strict=True))
 
     def add(self, ids: Vectors, vectors: Vectors, shares: Vectors) -> None:
-        # Two threads add the rows of a call; calls may not overlap while the room grows.
+        # hnswlib adds the rows of a call with two threads, but calls must not overlap with a resize.
         with self.lock:
-            there = self.table.get_current_count()
-            if there + len(ids) > self.table.get_max_elements():
-                self.table.resize_index(2 * (there + len(ids)))
+            count = self.table.get_current_count()
+            if count + len(ids) > self.table.get_max_elements():
+                self.table.resize_index(2 * (count + len(ids)))
             self.table.add_items(vectors.astype(np.float32), ids, num_threads=2)
         self.shares.update(zip(ids.tolist(), shares.tolist(), strict=True))
 
@@ -333,12 +337,12 @@ class Hnswlib(System):
     def search(self, queries: Vectors, share: float = 1.0) -> list[Vectors]:
         self.table.set_ef(max(K, self.effort))
         condition = None if share >= 1 else (lambda label: self.shares[label] < share)
-        # A condition in Python holds the interpreter.
+        # A condition in Python holds the interpreter's lock, so more threads would not help.
         threads = 2 if condition is None else 1
         try:
             found = self.table.knn_query(queries.astype(np.float32), K, num_threads=threads, filter=condition)
         except RuntimeError:
-            # Fewer than k were found: it gives none.
+            # hnswlib raises and returns nothing if it finds fewer than k.
             return [np.empty(0, np.int64)] * len(queries)
         return list(found[0].astype(np.int64))
 
@@ -346,7 +350,7 @@ class Hnswlib(System):
         return int(self.table.get_current_count())
 
     def settle(self) -> None:
-        """Saves all of it."""
+        """Saves the whole graph."""
         where = self.path / self.table_name
         self.table.save_index(str(where))
         ids, shares = np.array(list(self.shares)), np.array(list(self.shares.values()))
@@ -357,5 +361,5 @@ SYSTEMS: list[type[System]] = [Bathyal, LanceDB, Chroma, MilvusLite, Hnswlib]
 
 
 def named(package: str) -> type[System]:
-    """A system by its package."""
+    """Returns the system of a package."""
     return next(kind for kind in SYSTEMS if kind.package == package)

@@ -1,1 +1,1 @@
-"""Indexes in an object store: Bathyal's beside LanceDB's, through one relay (``bench/cloud.py``)."""
+"""Indexes in an object store: Bathyal's and LanceDB's, measured through one relay (``bench/cloud.py``)."""

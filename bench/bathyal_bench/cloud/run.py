@@ -1,4 +1,6 @@
-"""A run: builds what is not in the bucket, chooses efforts, measures warm and cold, all systems in turn."""
+"""A run: builds missing indexes in the bucket, chooses efforts, measures warm and cold, all systems in
+turn.
+"""
 
 from __future__ import annotations
 
@@ -17,40 +19,40 @@ from bathyal_bench.datasets import DataSet, shape
 from bathyal_bench.points import read_records
 from bathyal_bench.runner import machine, say
 
-# Efforts that find less are not worth measuring, and of those that find more the least is enough.
+# Efforts with a lower recall are not measured; of the efforts above the upper limit the cheapest is enough.
 LEAST_RECALL, MOST_RECALL = 0.80, 0.993
-# Of 200 queries no smaller difference of recalls means anything.
+# With 200 queries, smaller differences of recall mean nothing.
 SAME_RECALL = 0.002
-# What the first answer of a process is asked to find.
+# Recall of the effort for the first answer of a process.
 COLD_RECALL = 0.95
-# Lines of a failed worker's output that go into the record.
+# Lines of a failed worker's output in the record.
 LAST_LINES = 5
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What is measured, and how much of it."""
+    """The measurements of a run and their numbers of repeats."""
 
     emulated: str
     k: int
     concurrencies: tuple[tuple[int, int], ...]
-    """Queries in flight, and how many are asked."""
+    """Pairs of queries in flight and number of queries."""
     repeats: int
     cold_processes: int
     survey_queries: int
     surveyed: Path | None
-    """Records of an earlier run over the same indexes, whose recalls of efforts are taken."""
+    """Records of an earlier run over the same indexes, with the recalls of efforts to reuse."""
     warming_queries: int
     targets: tuple[float, ...]
     only: tuple[str, ...]
-    """Short names of systems; all where there are none."""
+    """Short names of systems; empty for all."""
     rebuild: bool
     timeout_seconds: float
 
 
 @dataclass
 class Run:
-    """A run over one data set: where it works and writes, and the bucket, at the server and behind the relay."""
+    """A run over one data set: its folder, its output, and the bucket, at the server and behind the relay."""
 
     plan: Plan
     data: DataSet
@@ -60,11 +62,11 @@ class Run:
     relay: Store
 
     def execute(self) -> None:
-        """Everything that the plan says."""
+        """Executes the whole plan."""
         plan, data = self.plan, self.data
         element = {".fbin": "f32"}.get(data.base.suffix, data.base.suffix[1:].removesuffix("bin"))
         about = {"count": data.count, "dim": data.dim, "element": element, "metric": data.metric}
-        # The suite is what reports look for.
+        # Reports look for a field named suite.
         suite = vars(plan) | {"targets": plan.targets, "reference": "Bathyal cluster"}
         suite["surveyed"] = None if plan.surveyed is None else plan.surveyed.name
         self.record({"kind": "run", "machine": machine(), "suite": suite, "data": data.name} | about)
@@ -82,7 +84,7 @@ class Run:
                 self.work_on(name, "cold", {"row": row, "effort": effort}, {"row": row})
 
     def chosen(self) -> dict[str, System]:
-        """The systems that the command line asks for."""
+        """Returns the systems that the command line selects."""
         return {
             name: one
             for name, one in systems(self.data).items()
@@ -90,14 +92,16 @@ class Run:
         }
 
     def affordable(self) -> list[tuple[int, int]]:
-        """Concurrencies with as many queries as the set has."""
-        there = shape(self.data.queries)[0]
-        return [(concurrency, min(count, there)) for concurrency, count in self.plan.concurrencies]
+        """Returns the concurrencies, each with at most as many queries as the data set has."""
+        available = shape(self.data.queries)[0]
+        return [(concurrency, min(count, available)) for concurrency, count in self.plan.concurrencies]
 
     def prepared(self, name: str, system: System) -> tuple[list[Effort], Effort] | None:
-        """Builds a system's index and chooses its efforts: those to sweep over, and that of cold queries. None if
-        it cannot be measured, which is recorded."""
-        say(f"{self.data.name}: building {system.name}, unless it is there")
+        """Builds a system's index and chooses its efforts: those to sweep over, and the one for cold queries.
+
+        Returns None if the system cannot be measured, and records why.
+        """
+        say(f"{self.data.name}: building {system.name}, unless it exists")
         built = self.work_on(
             name, "build", {"scratch": str(self.work / "scratch"), "rebuild": self.plan.rebuild}, {}
         )
@@ -115,7 +119,7 @@ class Run:
         return chosen, min(enough or chosen[-1:], key=cost)
 
     def known(self, system: System) -> list[dict[str, Any]]:
-        """What an earlier run has recorded of the recalls of a system's efforts."""
+        """Returns the recalls of a system's efforts that an earlier run recorded."""
         if self.plan.surveyed is None:
             return []
         same = {"kind": "survey", "data": self.data.name, "system": system.name, "k": self.plan.k}
@@ -127,7 +131,9 @@ class Run:
     def work_on(
         self, name: str, task: str, job: dict[str, Any], where: dict[str, Any]
     ) -> list[dict[str, Any]]:
-        """The records of a worker, which are recorded; the last is a failure if it did not get to its end."""
+        """Runs a worker and records its output, which it returns; the last record is a failure if the worker
+        failed.
+        """
         answers = self.work / f"worker-{os.getpid()}.jsonl"
         answers.unlink(missing_ok=True)
         stores = {"server": vars(self.server), "relay": vars(self.relay)}
@@ -151,15 +157,16 @@ class Run:
         return records
 
     def record(self, entry: dict[str, Any]) -> None:
-        """Appends a line."""
+        """Appends a line to the output."""
         self.output.write(json.dumps(entry) + "\n")
         self.output.flush()
 
 
 def worthwhile(recalls: list[tuple[Effort, float]]) -> list[Effort]:
-    """The efforts worth measuring: without those that find too little, and those that cost no less in anything than
-    another one that finds as much. If all find too little, the one that finds most.
+    """Returns the efforts worth measuring.
 
+    Drops efforts with too little recall, and efforts that cost no less in any number than another one with as
+    much recall. If all find too little, it returns the one that finds most.
     >>> found = [(1, 0.5), (2, 0.90), (3, 0.90), (4, 0.995), (5, 0.999)]
     >>> worthwhile([({"nprobes": probes}, recall) for probes, recall in found])
     [{'nprobes': 2}, {'nprobes': 4}]
@@ -168,7 +175,7 @@ def worthwhile(recalls: list[tuple[Effort, float]]) -> list[Effort]:
     [{'nprobes': 8, 'refine_factor': 2}, {'nprobes': 8, 'refine_factor': 5}, {'nprobes': 16, 'refine_factor': 2}]
     """
     kept: list[tuple[Effort, float]] = []
-    # Whatever costs less in everything comes before.
+    # Efforts with smaller numbers come first.
     for effort, recall in recalls:
         as_good = min(recall, MOST_RECALL) - SAME_RECALL
         beaten = any(
@@ -180,12 +187,14 @@ def worthwhile(recalls: list[tuple[Effort, float]]) -> list[Effort]:
 
 
 def cost(effort: Effort) -> float:
-    """A number that rises with what an effort reads: lists and candidates count alike, as either is a request."""
+    """Returns a number that rises with the reads of an effort: lists and candidates count alike, one request
+    each.
+    """
     return float(sum(effort.values()))
 
 
 def run_worker(job: dict[str, Any], log: Path, timeout: float) -> str | None:
-    """Runs a job to its end; why it failed, or None."""
+    """Runs a job to its end; returns the reason of a failure, or None."""
     places = [str(Path(__file__).resolve().parents[2]), *filter(None, [os.environ.get("PYTHONPATH")])]
     environment = dict(os.environ) | {"PYTHONPATH": os.pathsep.join(places)}
     with open(log, "wb") as output:

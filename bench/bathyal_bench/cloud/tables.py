@@ -1,16 +1,28 @@
-"""The report of a run in an object store, as markdown: figures at equal recall, beside Bathyal's default."""
+"""The report of a run in an object store, as markdown: figures at equal recall, relative to Bathyal's
+default.
+"""
 
 from __future__ import annotations
 
 import statistics
 from typing import Any
 
-from bathyal_bench.points import Goal, Reached, Section, Sweep, at_goal, gaps, latest_builds, lookup, sections
+from bathyal_bench.points import (
+    Goal,
+    GoalFigures,
+    Section,
+    Sweep,
+    at_goal,
+    gaps,
+    latest_builds,
+    lookup,
+    sections,
+)
 from bathyal_bench.tables import best_of, markdown, number
 
 Row = list[str]
 Records = list[dict[str, Any]]
-# Columns of the tables at equal recall: the figure, its name, and what it is divided by.
+# Columns of the tables at equal recall: the figure, its heading, and its divisor.
 WARM = [
     ("qps", "queries/s", 1.0),
     ("p50_us", "p50 ms", 1e3),
@@ -19,14 +31,14 @@ WARM = [
     ("bytes", "KB", 1e3),
     ("dram_bytes", "RSS MB", 1e6),
 ]
-# Texts that the names of systems hold which are summed up together: the fastest of each stands for all.
+# Groups of systems in the summary, by a part of their names; the fastest of each group stands for it.
 GROUPS = ("LanceDB", "-shaped")
 SUMMARY_HEADS = ["in flight", "recall", "system", *(name.split()[0] for _, name, _ in WARM)]
 SUMMARY_TEXT = (
-    "The faster of LanceDB's indexes, and of the shapes of the paper's two systems: how many times the figure of "
-    "Bathyal's default each has."
+    "The fastest of LanceDB's indexes, and the faster of the shapes of the paper's two systems. Figures are "
+    "multiples of those of Bathyal's default."
 )
-# Columns of the table of first answers: the field of the record, its name, and what it is divided by.
+# Columns of the table of first answers: the field of the record, its heading, and its divisor.
 COLD = [
     ("seconds", "first answer ms", 1e-3),
     ("open_seconds", "to open ms", 1e-3),
@@ -38,7 +50,7 @@ COLD = [
 
 
 def report(records: Records) -> str:
-    """All tables of a run."""
+    """Returns all tables of a run."""
     run = next(one for one in records if one["kind"] == "run")
     plan = run["suite"]
     reference, goals = plan["reference"], [Goal("recall", target) for target in plan["targets"]]
@@ -55,7 +67,7 @@ def report(records: Records) -> str:
     cold = cold_rows(records, reference)
     if cold:
         parts.append("## The first answer of a process")
-        parts.append(f"Medians of {plan['cold_processes']} processes, each with another query.")
+        parts.append(f"Medians of {plan['cold_processes']} processes, each with a different query.")
         parts.append(markdown(["system", *(name for _, name, _ in COLD), "effort"], cold))
     parts += about_builds(records, run["data"])
     missing = [f"* {one['system']}: {one['kind']}: {one['reason']}" for one in gaps(records)]
@@ -65,39 +77,41 @@ def report(records: Records) -> str:
 
 
 def about_run(run: dict[str, Any]) -> list[str]:
-    """The head of a report: data, machine, store, and what a reader has to know of the figures."""
+    """Returns the head of a report: data, machine, store, and how to read the figures."""
     plan, machine = run["suite"], run["machine"]
     return [
         f"# {run['data']} in an object store, emulated: `{plan['emulated']}`",
         f"{run['count']:,} vectors of {run['dim']} components ({run['element']}, {run['metric']}), "
-        f"k = {plan['k']}, medians of {plan['repeats']}. {machine['cpu']}, {machine['cores']} cores, which server "
-        f"and relay take, too; load {machine['load']:.1f} as it began; commit {machine['commit']}, "
+        f"k = {plan['k']}, medians of {plan['repeats']}. {machine['cpu']}, {machine['cores']} cores, shared "
+        f"with server and relay; load {machine['load']:.1f} at the start; commit {machine['commit']}, "
         f"{machine['time']}.",
-        f"In brackets: how many times the figure of {plan['reference']}. Requests and bytes are a query's, as the "
-        "relay counted them. Warm: Bathyal holds what its families keep in memory, LanceDB its whole index. "
-        "Neither keeps vectors that it has read. LanceDB stores them as float32.",
+        f"In brackets: the multiple of the figure of {plan['reference']}. Requests and bytes are per query, as "
+        "counted by the relay. Warm: Bathyal has in memory what its families keep there, LanceDB its whole index. "
+        "Neither caches the vectors that it reads. LanceDB stores them as float32.",
     ]
 
 
 def summary_rows(found: list[Section], goals: list[Goal], reference: str) -> list[Row]:
-    """The best of LanceDB, and of the shapes of the paper's two systems, beside the reference."""
+    """Rows for the fastest of LanceDB and the fastest of the two papers' shapes, relative to the
+    reference.
+    """
     rows = []
     for section in found:
         for goal in goals:
             reached = {sweep.system: at_goal(sweep, goal) for sweep in section.sweeps}
-            beside = reached.get(reference)
+            baseline = reached.get(reference)
             for group in GROUPS:
                 rivals = {name: one for name, one in reached.items() if group in name and one is not None}
-                if beside is None or not rivals:
+                if baseline is None or not rivals:
                     continue
                 name, best = max(rivals.items(), key=lambda pair: pair[1].figures["qps"] or 0.0)
-                times = [quotient(best.figures[figure], beside.figures[figure]) for figure, _, _ in WARM]
+                times = [quotient(best.figures[figure], baseline.figures[figure]) for figure, _, _ in WARM]
                 rows.append([str(section.threads), f"{goal.value:g}", name, *times])
     return rows
 
 
 def quotient(own: float | None, other: float | None) -> str:
-    """How many times ``other`` a figure is.
+    """Formats a figure as a multiple of ``other``.
 
     >>> quotient(3.0, 2.0), quotient(None, 1.0), quotient(1.0, 0.0)
     ('1.50', '–', '–')
@@ -106,26 +120,26 @@ def quotient(own: float | None, other: float | None) -> str:
 
 
 def warm_rows(section: Section, goal: Goal, reference: str) -> list[Row]:
-    """A row for each system at one recall."""
+    """Returns a row for each system at one recall."""
     reached = {sweep.system: at_goal(sweep, goal) for sweep in section.sweeps}
-    beside = reached.get(reference)
-    return [warm_row(sweep, goal, reached[sweep.system], beside) for sweep in section.sweeps]
+    baseline = reached.get(reference)
+    return [warm_row(sweep, goal, reached[sweep.system], baseline) for sweep in section.sweeps]
 
 
-def warm_row(sweep: Sweep, goal: Goal, one: Reached | None, beside: Reached | None) -> Row:
-    """The figures of one system, each beside the reference's."""
+def warm_row(sweep: Sweep, goal: Goal, one: GoalFigures | None, baseline: GoalFigures | None) -> Row:
+    """Returns the figures of one system, each with its multiple of the reference's."""
     if one is None:
         return [sweep.system, "not reached", *[""] * (len(WARM) - 1), best_of(sweep, goal)]
     cells = []
     for figure, _, unit in WARM:
-        other = beside.figures[figure] if beside is not None else None
+        other = baseline.figures[figure] if baseline is not None else None
         cells.append(with_ratio(one.figures[figure], other, unit))
     more = f" (recall {one.figures['recall']:.3f})" if one.above else ""
     return [sweep.system, *cells, one.label + more]
 
 
 def with_ratio(own: float | None, other: float | None, unit: float) -> str:
-    """A figure, and how many times the other it is.
+    """Formats a figure and its multiple of ``other``.
 
     >>> with_ratio(3000.0, 1500.0, 1000.0), with_ratio(3.0, None, 1.0), with_ratio(0.0, 0.0, 1.0)
     ('3.00 (2.00)', '3.00', '0')
@@ -136,28 +150,28 @@ def with_ratio(own: float | None, other: float | None, unit: float) -> str:
 
 
 def cold_rows(records: Records, reference: str) -> list[Row]:
-    """A row for each system: medians over its processes."""
+    """Returns a row for each system, with medians over its processes."""
     processes: dict[str, Records] = {}
     for record in records:
         if record["kind"] == "cold":
             processes.setdefault(record["system"], []).append(record)
-    middle = {
+    medians = {
         system: {
             figure: statistics.median(lookup(one, (figure,)) or 0.0 for one in some) for figure, _, _ in COLD
         }
         for system, some in processes.items()
     }
-    beside = middle.get(reference, {})
+    baseline = medians.get(reference, {})
     rows = []
-    for system, figures in middle.items():
-        cells = [with_ratio(figures[figure], beside.get(figure), unit) for figure, _, unit in COLD]
+    for system, figures in medians.items():
+        cells = [with_ratio(figures[figure], baseline.get(figure), unit) for figure, _, unit in COLD]
         effort = ", ".join(f"{name} {value}" for name, value in processes[system][0]["effort"].items())
         rows.append([system, *cells, effort])
     return rows
 
 
 def about_builds(records: Records, data: str) -> list[str]:
-    """How each index was made, and what warming it took: off the clock, but a reader wants to know."""
+    """Returns how each index was built, and the time and bytes of warming, which measurements leave out."""
     warming = {one["system"]: one for one in records if one["kind"] == "search"}
     rows = []
     for system, build in latest_builds(records, data).items():

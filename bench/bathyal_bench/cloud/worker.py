@@ -1,5 +1,6 @@
-"""A process that builds or measures one system in an object store: it reads a job from stdin and appends records to
-a file, one a line."""
+"""A process that builds or measures one system in an object store. It reads a job from stdin and appends
+records to a file, one per line.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ from bathyal_bench.datasets import DataSet, read_vectors
 from bathyal_bench.process import memory_bytes, reset_peak
 from bathyal_bench.recall import read_groundtruth, recall_at
 
-# Queries in flight where only answers count, or caches are filled.
+# Queries in flight when only the results count, or to fill caches.
 OFF_THE_CLOCK = 16
 
 Records = Iterator[dict[str, Any]]
@@ -38,13 +39,13 @@ def main() -> int:
                 output.flush()
         except ImportError as error:
             output.write(json.dumps({"kind": "skipped", "reason": f"cannot be imported: {error}"}) + "\n")
-    # Libraries may wait for connections of theirs when all is measured.
+    # Exit without cleanup: libraries may wait for their connections.
     sys.stdout.flush()
     os._exit(0)
 
 
 def build(system: System, job: dict[str, Any]) -> Records:
-    """Builds at the server itself, unless the index is there."""
+    """Builds at the server itself, not through the relay, unless the index exists."""
     began = time.perf_counter()
     built = system.build(Store(**job["server"]), job["scratch"], job["rebuild"])
     yield {
@@ -57,7 +58,9 @@ def build(system: System, job: dict[str, Any]) -> Records:
 
 
 def survey(system: System, job: dict[str, Any]) -> Records:
-    """The recall of every effort, at the server itself: what answers are does not depend on how slow they come."""
+    """Yields the recall of every effort, measured at the server itself: results do not depend on its
+    speed.
+    """
     server, k = Store(**job["server"]), job["k"]
     if isinstance(system, LanceDb):
         system.learn_row_ids(server)
@@ -69,7 +72,7 @@ def survey(system: System, job: dict[str, Any]) -> Records:
 
 
 def warm(system: System, job: dict[str, Any]) -> Records:
-    """Opens the index once through the relay, warms it, then measures all efforts at every concurrency."""
+    """Opens the index through the relay, warms it, then measures all efforts at every concurrency."""
     relay, k, efforts = Store(**job["relay"]), job["k"], job["efforts"]
     if isinstance(system, LanceDb):
         system.learn_row_ids(Store(**job["server"]))
@@ -80,14 +83,14 @@ def warm(system: System, job: dict[str, Any]) -> Records:
     began = time.perf_counter()
     system.open(relay)
     system.warm(k)
-    # Other queries than those that are measured, at the greatest effort.
+    # Warm with other queries than the measured ones, at the highest effort.
     others = last_queries(system, job["warming_queries"])
     system.search(others, k, efforts[-1], OFF_THE_CLOCK)
     opened = {"warming_seconds": time.perf_counter() - began, "warming_counts": take_counts(relay)}
     for concurrency, count in job["concurrencies"]:
         queries = first_queries(system, count)
         for effort in efforts:
-            # Connections, threads and buffers of this concurrency.
+            # Set up connections, threads and buffers for this concurrency.
             system.search(others[:concurrency], k, effort, concurrency)
             take_counts(relay)
             answers = system.search(queries, k, effort, concurrency)
@@ -98,12 +101,12 @@ def warm(system: System, job: dict[str, Any]) -> Records:
                 | {"kind": "search", "effort": effort, "threads": concurrency}
             )
             record["recall"] = recall(system, answers.ids, k)
-            # The most since the index was opened, by all searches so far.
+            # The peak since the index was opened, over all searches so far.
             yield record | {"dram_bytes": memory_bytes("VmHWM") - start}
 
 
 def cold(system: System, job: dict[str, Any]) -> Records:
-    """The first answer of a process that has not seen the index: from opening it to the answer."""
+    """Measures the first answer of a process that has not seen the index, from opening it to the answer."""
     relay = Store(**job["relay"])
     query = first_queries(system, job["row"] + 1)[job["row"] :]
     gc.collect()
@@ -114,9 +117,9 @@ def cold(system: System, job: dict[str, Any]) -> Records:
     system.open(relay)
     opened = time.perf_counter()
     opening = take_counts(relay)
-    asked = time.perf_counter()
+    search_start = time.perf_counter()
     answers = system.search(query, job["k"], job["effort"], 1)
-    answered = time.perf_counter()
+    search_end = time.perf_counter()
     counts = take_counts(relay)
     if not (answers.ids >= 0).all():
         raise ValueError(f"{system.name}: fewer than {job['k']} answers")
@@ -124,8 +127,8 @@ def cold(system: System, job: dict[str, Any]) -> Records:
         "kind": "cold",
         "effort": job["effort"],
         "open_seconds": opened - began,
-        "query_seconds": answered - asked,
-        "seconds": opened - began + answered - asked,
+        "query_seconds": search_end - search_start,
+        "seconds": opened - began + search_end - search_start,
         "open_reads": opening["reads"],
         "open_bytes": opening["read_bytes"],
         "reads": opening["reads"] + counts["reads"],
@@ -138,36 +141,36 @@ TASKS = {"build": build, "survey": survey, "warm": warm, "cold": cold}
 
 
 def figures(answers: Answers, counts: dict[str, int]) -> dict[str, Any]:
-    """What the relay counted and the clock said of a batch."""
-    asked = len(answers.ids)
+    """Returns the figures of a batch: times, and counts of the relay."""
+    queries = len(answers.ids)
     p50, p99 = np.percentile(answers.latencies_ms, [50, 99], method="inverted_cdf") * 1e3
     return {
-        "qps": asked / answers.seconds,
-        "batch_queries": asked,
+        "qps": queries / answers.seconds,
+        "batch_queries": queries,
         "latency_us": {
             "mean": float(answers.latencies_ms.mean()) * 1e3,
             "p50": float(p50),
             "p99": float(p99),
         },
-        "reads_per_query": counts["reads"] / asked,
-        "bytes_per_query": counts["read_bytes"] / asked,
+        "reads_per_query": counts["reads"] / queries,
+        "bytes_per_query": counts["read_bytes"] / queries,
         "refused": counts["refused"],
         "reads_source": "relay",
     }
 
 
 def first_queries(system: System, count: int) -> NDArray[Any]:
-    """The first of the set's queries, as the system takes them."""
+    """Returns the first of the set's queries, converted for the system."""
     return system.prepare_queries(np.array(read_vectors(system.data.queries)[:count]))
 
 
 def last_queries(system: System, count: int) -> NDArray[Any]:
-    """The last of them."""
+    """Returns the last of the set's queries, converted for the system."""
     return system.prepare_queries(np.array(read_vectors(system.data.queries)[-count:]))
 
 
 def recall(system: System, found: NDArray[np.int64], k: int) -> float:
-    """Of the answers to the first queries."""
+    """Returns the recall of the results of the first queries."""
     ids, distances = read_groundtruth(system.data.groundtruth)
     return recall_at(found, ids, distances, k)
 

@@ -1,4 +1,4 @@
-"""The systems that can be measured, by the names that suites use. See bench/README.md on adding one."""
+"""The systems that can be measured, by the names in suites. bench/README.md explains how to add one."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import importlib
 
 from bathyal_bench.peers.peer import Peer
 
-# Module and class are imported when one is measured, so that no process holds two systems.
+# Module and class are imported on use, so that no process loads two systems.
 PEERS = {
     "bathyal": ("bathyal", "Bathyal"),
     "diskann": ("diskann", "DiskAnn"),
@@ -28,13 +28,13 @@ PEERS = {
 
 
 def peer_class(name: str) -> type[Peer]:
-    """The adapter of that name.
+    """Returns the adapter of that name.
 
     Raises:
-        ValueError: there is none.
+        ValueError: no adapter has this name.
     """
     if name not in PEERS:
-        raise ValueError(f"{name!r} is no peer; there are {', '.join(PEERS)}")
+        raise ValueError(f"{name!r} is not a peer; known are {', '.join(PEERS)}")
     module, kind = PEERS[name]
     found: type[Peer] = getattr(importlib.import_module(f"bathyal_bench.peers.{module}"), kind)
     return found

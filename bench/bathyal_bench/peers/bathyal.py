@@ -1,4 +1,4 @@
-"""Bathyal, through its Python package. All options are passed on as the suite names them."""
+"""Bathyal, through its Python package. All options are passed on under the suite's names."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""DiskANN, through the program in bench/peers/diskann. ``build``: max_degree, search_list, code_bytes, saturate.
+"""DiskANN, through the program in bench/peers/diskann. ``build``: max_degree, search_list, code_bytes,
+saturate.
 
-``search``: search_list, beam_width. Latencies are those that the program takes of its own queries.
+``search``: search_list, beam_width. Latencies are measured by the program itself.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ LOCK = ROOT / "bench/peers/diskann/Cargo.lock"
 
 
 class DiskAnn(ProgramPeer):
-    """A graph on disk, codes in memory; one query a thread at a time."""
+    """A graph on disk, codes in memory; one query per thread at a time."""
 
     metrics = ("l2",)
 
@@ -65,7 +66,7 @@ class DiskAnn(ProgramPeer):
             }
 
     def search(self, sweep: Sweep, data: DataSet, effort: Options, threads: int) -> dict[str, Any]:
-        """One process: a line of figures."""
+        """Runs one process and returns its figures."""
         if sweep.cache == "cold":
             forget(files_below(sweep.index))
         words = [str(PROGRAM), "search", str(sweep.index), str(data.queries)]
@@ -74,7 +75,7 @@ class DiskAnn(ProgramPeer):
 
 
 def flags(options: Options) -> list[str]:
-    """``max_degree = 64`` as ``--max-degree 64``."""
+    """Formats ``max_degree = 64`` as ``--max-degree 64``."""
     words = []
     for name, value in options.items():
         words += [
@@ -85,7 +86,7 @@ def flags(options: Options) -> list[str]:
 
 
 def last_object(text: str) -> dict[str, Any]:
-    """The last JSON object that stands on a line of its own, or the one that is all of the text from a brace on."""
+    """Returns the last JSON object on a line of its own, or one that spans lines from an opening brace on."""
     for line in reversed(text.splitlines()):
         if line.startswith("{") and line.endswith("}") and len(line) > 2:
             found: dict[str, Any] = json.loads(line)

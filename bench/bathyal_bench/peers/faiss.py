@@ -1,12 +1,11 @@
 """faiss, by its index factory. ``build``: factory, and any construction parameter; ``search``: any parameter.
 
 For example ``factory = "HNSW32,Flat"`` with ``efConstruction`` and ``efSearch``, or
-``"IVF1024,PQ64x4fs,RFlat"`` (fast scan and re-ranking) with ``nprobe`` and ``k_factor_rf``; in place of that,
-``candidates`` is how many are re-ranked whatever k is. The peer
-``faiss-on-disk`` has its inverted lists in a file of their own, which is mapped. ``open``: ``mapped = true`` maps
-flat vectors, such as those of a re-ranking, and reads the rest; ``read_ahead = false`` lets the kernel read only
-the pages of mapped lists that are wanted. ``build.by_residual = false`` is for codes that are
-the vectors themselves (``SQ8_direct``).
+``"IVF1024,PQ64x4fs,RFlat"`` (fast scan and re-ranking) with ``nprobe`` and ``k_factor_rf``; in place of the
+latter, ``candidates`` is the number of re-ranked vectors, independent of k. The peer ``faiss-on-disk`` has
+its inverted lists in a file of their own, which is mapped. ``open``: ``mapped = true`` maps flat vectors,
+such as those for re-ranking, and reads the rest; ``read_ahead = false`` turns off the kernel's read-ahead for
+mapped lists. ``build.by_residual = false`` is for codes that are the vectors themselves (``SQ8_direct``).
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ class Faiss(Peer):
         return {}
 
     def make(self, options: Options) -> Any:
-        """The index with all vectors."""
+        """Builds the index with all vectors."""
         faiss = self.package
         own = ("factory", "by_residual")
         rest = {name: value for name, value in options.items() if name not in own}
@@ -59,7 +58,7 @@ class Faiss(Peer):
         return made
 
     def set_parameters(self, index: Any, options: Options) -> None:
-        """Each by its name, whatever is around the index that has it."""
+        """Sets each parameter by its name, in whichever nested index has it."""
         space = self.package.ParameterSpace()
         for name, value in options.items():
             space.set_index_parameter(index, name, value)
@@ -78,7 +77,7 @@ class Faiss(Peer):
         )
 
     def refine_for(self, k: int) -> None:
-        """Has the candidates re-ranked, which faiss counts as a multiple of k."""
+        """Sets the number of candidates to re-rank, which faiss takes as a multiple of k."""
         if self.candidates is not None and self.refined_k != k:
             self.set_parameters(self.index, {"k_factor_rf": max(1, self.candidates / k)})
             self.refined_k = k
@@ -113,7 +112,7 @@ class FaissOnDisk(Faiss):
         return {}
 
     def open(self, index: Path, options: Options) -> None:
-        # The folder was renamed after the build: the lists are sought beside the index.
+        # The folder was renamed after the build, so look for the lists next to the index.
         flags = self.package.IO_FLAG_ONDISK_SAME_DIR
         self.index = self.package.read_index(str(index / FILE), flags)
         if options.get("read_ahead", True):

@@ -1,7 +1,7 @@
 """FALCONN. ``open``: l (tables) and num_hash_bits (of each). ``search``: num_probes, over all tables.
 
-It cannot keep its tables: they are built as the index is opened. Vectors and queries are centred and float32, as
-its documentation advises. It answers one query at a time with one thread.
+FALCONN cannot save its tables, so they are built when the index is opened. Vectors and queries are centred
+and float32, as its documentation advises. It searches one query at a time with one thread.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class Falconn(Peer):
 
     requirement = "FALCONN"
     metrics = ("l2",)
-    note = "its tables are built as it is opened"
+    note = "builds its tables when opened"
 
     def load_library(self) -> None:
         import falconn
@@ -38,7 +38,7 @@ class Falconn(Peer):
 
     def open(self, index: Path, options: Options) -> None:
         if self.threads != 1:
-            raise Unsupported("answers with one thread")
+            raise Unsupported("searches with one thread only")
         self.rows, self.centre = np.load(index / VECTORS), np.load(index / CENTRE)
         distance = self.package.DistanceFunction.EuclideanSquared
         parameters = self.package.get_default_parameters(*self.rows.shape, distance, True)
@@ -48,15 +48,15 @@ class Falconn(Peer):
             self.package.compute_number_of_hash_functions(options["num_hash_bits"], parameters)
         self.index = self.package.LSHIndex(parameters)
         self.index.setup(self.rows)
-        self.asking = self.index.construct_query_object()
+        self.query_object = self.index.construct_query_object()
 
     def set_effort(self, options: Options) -> None:
-        self.asking.set_num_probes(options["num_probes"])
+        self.query_object.set_num_probes(options["num_probes"])
 
     def search(self, queries: NDArray[Any], k: int) -> NDArray[Any]:
         found = np.full((len(queries), k), -1, np.int64)
         for row, query in zip(found, queries, strict=True):
-            ids = self.asking.find_k_nearest_neighbors(query - self.centre, k)
+            ids = self.query_object.find_k_nearest_neighbors(query - self.centre, k)
             row[: len(ids)] = ids
         return found
 
@@ -64,4 +64,4 @@ class Falconn(Peer):
         return self.search(query[np.newaxis], k)[0]
 
     def close(self) -> None:
-        del self.asking, self.index, self.rows
+        del self.query_object, self.index, self.rows

@@ -1,5 +1,6 @@
-"""LanceDB. ``build``: options of ``create_index`` (index_type, num_partitions, ...). ``open``: index_cache, bytes
-that the package may hold of the index. ``search``: nprobes, refine_factor, ef."""
+"""LanceDB. ``build``: options of ``create_index`` (index_type, num_partitions, ...). ``open``: index_cache,
+the most bytes of the index that the package caches. ``search``: nprobes, refine_factor, ef.
+"""
 
 from __future__ import annotations
 
@@ -17,11 +18,11 @@ TABLE = "vectors"
 
 
 class LanceDb(Peer):
-    """An index in files, read through the page cache; one query a call, ``threads`` calls at once."""
+    """An index in files, read through the page cache; one query per call, ``threads`` calls at once."""
 
     requirement = "lancedb"
     metrics = ("l2", "cosine")
-    note = "one query a call"
+    note = "one query per call"
     cached_by_kernel = True
 
     def load_library(self) -> None:

@@ -1,4 +1,4 @@
-"""What an adapter has to offer."""
+"""The interface of adapters."""
 
 from __future__ import annotations
 
@@ -15,21 +15,22 @@ Options = dict[str, Any]
 
 
 class Unsupported(Exception):
-    """This system cannot do what is asked; the message says what, and ends up in the report."""
+    """The system does not support a request; the message tells which, and appears in the report."""
 
 
 class Peer:
-    """A system that is a Python package. One process holds one of these; it builds or it searches."""
+    """A system that is a Python package. Each process has one of these, and either builds or searches."""
 
     requirement: ClassVar[str | None] = None
-    """What pip installs; None for what comes another way."""
+    """The name for pip; None for systems from elsewhere."""
     metrics: ClassVar[tuple[str, ...]] = ("l2", "ip", "cosine")
-    """Metrics that it knows. Without cosine it is given vectors of length 1 under l2."""
+    """Supported metrics. A system without cosine gets vectors of length 1 under l2."""
     note: str | None = None
-    """What a reader of its figures has to know."""
+    """A remark for readers of the figures."""
     cached_by_kernel: bool = False
-    """Whether it reads its index through the page cache, which is memory that no process is charged for; an index
-    may decide that as it is opened."""
+    """True if the system reads its index through the page cache, memory that no process is charged for. An
+    index may set this when it is opened.
+    """
 
     def __init__(self, data: DataSet, threads: int) -> None:
         self.data = data
@@ -37,19 +38,19 @@ class Peer:
 
     @classmethod
     def version(cls) -> str:
-        """Of the installed package."""
+        """Returns the version of the installed package."""
         return importlib.metadata.version(cls.requirement) if cls.requirement else "none"
 
     def load_library(self) -> None:
-        """Imports the package: what that takes is no memory of the index."""
+        """Imports the package before measurements, so that its memory does not count as the index's."""
         raise NotImplementedError
 
     def build(self, index: Path, options: Options) -> Options:
-        """Builds from ``self.data`` into the folder ``index``; returns what it wants to have recorded."""
+        """Builds from ``self.data`` into the folder ``index``; returns figures to record."""
         raise NotImplementedError
 
     def prepare_queries(self, queries: NDArray[Any]) -> NDArray[Any]:
-        """Queries as the system takes them; not timed."""
+        """Converts queries to the system's format, outside of the measured time."""
         return np.ascontiguousarray(queries, np.float32)
 
     def open(self, index: Path, options: Options) -> None:
@@ -57,24 +58,26 @@ class Peer:
         raise NotImplementedError
 
     def set_effort(self, options: Options) -> None:
-        """Takes the options of the searches to come."""
+        """Sets the options of later searches."""
         raise NotImplementedError
 
     def search(self, queries: NDArray[Any], k: int) -> NDArray[Any]:
-        """Ids of the neighbours of each query, with all threads: ``queries x k``, -1 where none was found."""
+        """Returns ids of the neighbours of each query, with all threads: ``queries x k``, -1 for missing
+        results.
+        """
         raise NotImplementedError
 
     def search_one(self, query: NDArray[Any], k: int) -> NDArray[Any]:
-        """Ids of the neighbours of one query (``dim``), with one thread."""
+        """Returns ids of the neighbours of one query (``dim``), with one thread."""
         raise NotImplementedError
 
     def counters(self) -> tuple[int, int] | None:
-        """Reads and bytes of the last :meth:`search`; None if the system does not count them."""
+        """Returns reads and bytes of the last :meth:`search`; None if the system does not count them."""
         return None
 
     def close(self) -> None:
-        """Gives the index back."""
+        """Closes the index."""
 
     def vectors(self) -> NDArray[np.float32]:
-        """The vectors of the set, in memory as float32."""
+        """Returns the vectors of the data set, in memory as float32."""
         return np.array(self.data.vectors(), np.float32)

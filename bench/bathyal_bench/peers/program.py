@@ -1,4 +1,4 @@
-"""Systems that are programs of their own: each build and each effort is a process, measured from outside."""
+"""Systems that are separate programs: each build and each effort is a process, measured from outside."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from typing import Any
 from bathyal_bench.peers.peer import Options, Peer
 from bathyal_bench.process import memory_bytes
 
-# Seconds between two looks at a program's peak of memory: what it takes on in its last moment goes unseen.
+# Seconds between two reads of a program's peak memory: growth in its last moment is missed.
 PEAK_SECONDS = 0.02
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a process printed and what it took."""
+    """Output, time, memory and reads of a process."""
 
     text: str
     seconds: float
@@ -30,7 +30,7 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Sweep:
-    """What a program is asked to measure."""
+    """The measurements that a program is to make."""
 
     index: Path
     work: Path
@@ -42,23 +42,25 @@ class Sweep:
 
 
 class ProgramPeer(Peer):
-    """A program; it loads, times and counts itself, and prints what it measured."""
+    """A program that loads, times and counts by itself, and prints its figures."""
 
     def load_library(self) -> None:
-        """Nothing is imported."""
+        """Does nothing: there is no package to import."""
 
     def sweep(self, sweep: Sweep) -> Iterator[dict[str, Any]]:
-        """A record for each effort: recall, qps, latency_us and whatever else the program tells."""
+        """Yields a record for each effort: recall, qps, latency_us and other figures that the program
+        reports.
+        """
         raise NotImplementedError
 
 
 def run_program(
     words: list[str], environment: dict[str, str] | None = None, folder: Path | None = None
 ) -> Outcome:
-    """Runs a program to its end, in a folder if one is given.
+    """Runs a program to its end, in ``folder`` if given.
 
     Raises:
-        RuntimeError: it failed; the message ends with the last lines that it wrote.
+        RuntimeError: the program failed; the message ends with the last lines of its output.
     """
     started = time.monotonic()
     process = subprocess.Popen(
@@ -69,23 +71,23 @@ def run_program(
         cwd=folder,
     )
     assert process.stdout is not None
-    with Watch(process.pid) as watch:
+    with PeakMemory(process.pid) as memory:
         text = process.stdout.read().decode(errors="replace")
     _, status, usage = os.wait4(process.pid, 0)
     process.returncode = os.waitstatus_to_exitcode(status)
     if process.returncode != 0:
         last = " / ".join(text.strip().splitlines()[-4:])
         raise RuntimeError(f"{words[0]} failed with {process.returncode}: {last}")
-    seconds, peak = time.monotonic() - started, watch.peak or usage.ru_maxrss * 1024
-    # The kernel counts blocks of 512 bytes here, whatever the device's are.
+    seconds, peak = time.monotonic() - started, memory.peak or usage.ru_maxrss * 1024
+    # This counter of the kernel is in blocks of 512 bytes, whatever the device's block size.
     return Outcome(text, seconds, peak, usage.ru_inblock * 512)
 
 
-class Watch:
+class PeakMemory:
     """Follows the peak of a program's resident memory while it runs.
 
-    The kernel's own answer after its end counts the process that started it, too, whose memory it shared for a
-    moment: an interpreter with its packages is more than some programs hold.
+    The kernel's figure after the end includes the parent process, whose memory the child shared for a moment
+    after the fork: an interpreter with its packages is larger than some programs.
     """
 
     def __init__(self, process: int) -> None:
@@ -94,7 +96,7 @@ class Watch:
         self.ended = threading.Event()
         self.thread = threading.Thread(target=self.follow, daemon=True)
 
-    def __enter__(self) -> Watch:
+    def __enter__(self) -> PeakMemory:
         self.thread.start()
         return self
 
@@ -103,10 +105,10 @@ class Watch:
         self.thread.join()
 
     def follow(self) -> None:
-        """Looks again and again until the program has ended."""
+        """Reads the peak repeatedly until the program has ended."""
         while not self.ended.is_set():
             try:
                 self.peak = max(self.peak, memory_bytes("VmHWM", self.process))
             except (KeyError, OSError):
-                return  # It has ended and is not reaped yet.
+                return  # The program has ended and is not reaped yet.
             self.ended.wait(PEAK_SECONDS)

@@ -1,4 +1,6 @@
-"""VSAG. ``build``: index (its kind, for example hgraph), and its index_param; ``search``: options of that kind."""
+"""VSAG. ``build``: index (its kind, for example hgraph), and its index_param; ``search``: options of that
+kind.
+"""
 
 from __future__ import annotations
 
@@ -16,13 +18,13 @@ DEFINITION = "definition.json"
 
 
 class Pyvsag(Peer):
-    """VSAG's indexes in memory; one query a call, one call at a time.
+    """VSAG's indexes in memory; one query per call, one call at a time.
 
-    Calls from two threads at once were no faster than from one, and now and then never came back.
+    Calls from two threads at once were no faster than from one, and occasionally never returned.
     """
 
     requirement = "pyvsag"
-    note = "its package answers on one thread"
+    note = "its package searches with one thread"
 
     def load_library(self) -> None:
         import pyvsag

@@ -1,12 +1,13 @@
-"""QALSH in memory, by the program of its authors (HuangQiang/QALSH_Mem), where ``BATHYAL_QALSH`` names its folder.
+"""QALSH in memory, by its authors' program (HuangQiang/QALSH_Mem), in the folder that ``BATHYAL_QALSH``
+names.
 
-``build.scale`` multiplies all vectors: its search begins with a radius of 1, and everything that lies within that
-is one bucket, so distances have to be well above (those of whole numbers are). The effort is c, the approximation
-ratio, which decides the number of its tables. It keeps no index: each search builds one for its c, which takes
-``index_seconds`` and ``index_memory_bytes`` of the records. It answers one query at a time with one thread, for
-k of 1, 2, 5, 10, 20, 50 and 100, and writes mean milliseconds, and ratio and recall beside the exact answers that
-it finds itself. Both are by our rules (:mod:`bathyal_bench.ratio`, :mod:`bathyal_bench.recall`); queries with a
-neighbour at distance 0, which it would divide by, are not asked.
+``build.scale`` multiplies all vectors. QALSH begins with a radius of 1, within which everything is one
+bucket, so distances have to be well above 1 (those between whole numbers are). The effort is c, the
+approximation ratio, which determines the number of its tables. It saves no index: each search builds one for
+its c, in ``index_seconds`` and ``index_memory_bytes`` of the records. It searches one query at a time with
+one thread, for k of 1, 2, 5, 10, 20, 50 and 100, and writes mean milliseconds, and ratio and recall relative
+to the exact neighbours that it finds itself. Both follow our rules (:mod:`bathyal_bench.ratio`,
+:mod:`bathyal_bench.recall`). Queries with a neighbour at distance 0, by which it would divide, are left out.
 """
 
 from __future__ import annotations
@@ -28,18 +29,18 @@ from bathyal_bench.peers.program import ProgramPeer, Sweep, run_program
 from bathyal_bench.ratio import true_lengths
 
 PROGRAM = "$BATHYAL_QALSH/qalsh"
-# Its paths are short, so it works in the folder of its files.
+# It accepts only short paths, so it runs in the folder of its files.
 PREFIX, OUTPUT = "set", "out"
 EXACT, QALSH = 0, 2
 TOP_K = (1, 2, 5, 10, 20, 50, 100)
 EUCLIDEAN = ("-p", "2.0")
 GAUSSIAN = ("-z", "0.0")
-# What it has no type for is given as float32.
+# Elements that it has no type for are converted to float32.
 TYPES = {"u1": "uint8", "f4": "float32"}
 
 
 class Qalsh(ProgramPeer):
-    """Query-aware buckets, and counts of collisions."""
+    """Query-aware buckets with counts of collisions."""
 
     metrics = ("l2",)
     note = "builds its index for each search: seconds and bytes are in the records"
@@ -57,14 +58,14 @@ class Qalsh(ProgramPeer):
 
     def sweep(self, sweep: Sweep) -> Iterator[dict[str, Any]]:
         if self.threads != 1:
-            raise Unsupported("answers with one thread")
+            raise Unsupported("searches with one thread only")
         if sweep.k not in TOP_K:
-            raise Unsupported(f"answers for k of {', '.join(map(str, TOP_K))}")
+            raise Unsupported(f"supports only k of {', '.join(map(str, TOP_K))}")
         truth = true_lengths(self.data, sweep.queries, sweep.k)
-        asked = np.flatnonzero(truth[:, 0] > 0)
+        selected = np.flatnonzero(truth[:, 0] > 0)
         scale = float((sweep.index / "scale").read_text(encoding="ascii"))
-        queries = as_taken(read_vectors(self.data.queries)[asked], scale)
-        shape = ["-n", str(self.data.count), "-qn", str(len(asked)), "-d", str(self.data.dim)]
+        queries = as_taken(read_vectors(self.data.queries)[selected], scale)
+        shape = ["-n", str(self.data.count), "-qn", str(len(selected)), "-d", str(self.data.dim)]
         shape += [*EUCLIDEAN, "-dt", TYPES[queries.dtype.str[1:]], "-pf", PREFIX]
         sweep.work.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=sweep.work) as name:
@@ -84,9 +85,9 @@ class Qalsh(ProgramPeer):
                 yield as_record(figures, outcome, self.data) | {
                     "ratio": figures["ratio"],
                     "ratio_p99": None,
-                    "ratio_left_out": len(truth) - len(asked),
+                    "ratio_left_out": len(truth) - len(selected),
                     "ratio_source": "program",
-                    "batch_queries": len(asked),
+                    "batch_queries": len(selected),
                     "index_seconds": seconds,
                     "index_memory_bytes": memory,
                     "note": self.note,
@@ -94,14 +95,14 @@ class Qalsh(ProgramPeer):
 
 
 def as_taken(vectors: NDArray[Any], scale: float) -> NDArray[Any]:
-    """Vectors in a type that it knows, scaled."""
+    """Converts vectors to an element that QALSH supports, and scales them."""
     if vectors.dtype.str[1:] in TYPES and scale == 1:
         return np.ascontiguousarray(vectors)
     return np.asarray(vectors, np.float32) * np.float32(scale)
 
 
 def parse(text: str, k: int) -> dict[str, float]:
-    """The figures that it writes.
+    """Parses the figures that QALSH writes.
 
     >>> written = "Indexing Time = 1.5 Seconds\\nEstimated Mem = 2.0 MB\\n\\n1\\t1.02\\t5.0\\t92.0\\n"
     >>> figures = parse(f"{written}10\\t1.001\\t8.0\\t95.0\\n", 10)

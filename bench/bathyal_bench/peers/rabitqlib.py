@@ -18,7 +18,7 @@ LEAST_DIM = 64
 
 
 class SymphonyQg(Peer):
-    """A graph whose records hold the codes of all neighbours, in memory."""
+    """A graph whose records contain the codes of all neighbours, in memory."""
 
     requirement = "rabitqlib"
     metrics = ("l2", "ip")
@@ -56,7 +56,7 @@ class SymphonyQg(Peer):
 
 
 class IvfRabitq(SymphonyQg):
-    """Clusters of RaBitQ codes, scanned, in memory."""
+    """Clusters of RaBitQ codes, scanned in memory."""
 
     def build(self, index: Path, options: Options) -> Options:
         vectors = self.vectors()

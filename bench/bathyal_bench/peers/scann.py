@@ -17,17 +17,17 @@ from bathyal_bench.peers.peer import Options, Peer
 ASSETS = "scann_assets.pbtxt"
 ASSET_PATH = re.compile(r'asset_path: "([^"]*)"')
 METRICS = {"l2": "squared_l2", "ip": "dot_product"}
-# Vectors that the partitions and codes are trained with: ScaNN's own examples take a fifth of a million.
+# Vectors for training partitions and codes, as many as in ScaNN's own examples.
 TRAINING_VECTORS = 250_000
-# How many answers an index is made for; each search says its own number.
+# Default number of neighbours of an index; each search sets its own.
 NEIGHBOURS = 10
 
 
 def point_into(index: Path) -> Path:
-    """Lets the paths in the index's list of files lead into its folder, which comes back as an absolute path.
+    """Makes the paths in the index's list of files absolute paths into its folder, and returns the folder.
 
-    A build writes those of the folder that it worked in, which was renamed since. They have to be absolute: ScaNN
-    takes others as lying below the folder that it is given.
+    A build writes paths of its temporary folder, which was renamed afterwards. They must be absolute: ScaNN
+    resolves relative ones below the folder that it is given.
     """
     folder = index.resolve()
     assets = folder / ASSETS

@@ -1,11 +1,11 @@
-"""SRS in memory, by the program of its authors (DBAIWangGroup/SRS), where ``BATHYAL_SRS`` names its folder.
+"""SRS in memory, by its authors' program (DBAIWangGroup/SRS), in the folder that ``BATHYAL_SRS`` names.
 
-``build``: m and e (the seed). ``search``: c, r and t, the letters of its command line: the approximation ratio, the
-threshold of the early end (none above 1), and how many points are checked at most (T', to which it adds k - 1).
-It reads text, answers one query at a time with one thread, and prints the mean seconds of a query and the mean
-overall ratio to the distances that it is given. These are ours, so its ratio is by the rule of
-:mod:`bathyal_bench.ratio`; queries with a neighbour at distance 0, which it would divide by, are not asked. It
-tells no ids, and so no recall.
+``build``: m and e (the seed). ``search``: c, r and t, the letters of its command line: the approximation
+ratio, the threshold of early termination (none above 1), and the most points to check (T', to which it adds k
+- 1). It reads text, searches one query at a time with one thread, and prints the mean seconds of a query and
+the mean overall ratio to the given distances. These are ours, so its ratio follows the rule of
+:mod:`bathyal_bench.ratio`. Queries with a neighbour at distance 0, by which it would divide, are left out. It
+reports no ids, and so no recall.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ from bathyal_bench.peers.program import ProgramPeer, Sweep, run_program
 from bathyal_bench.ratio import true_lengths
 
 PROGRAM = "$BATHYAL_SRS/srs"
-# It has no path longer than 99 letters, so it works in the folder of its files.
+# It accepts paths of up to 99 characters, so it runs in the folder of its files.
 INDEX, DATA, QUERIES, TRUTH = "./", "data.txt", "queries.txt", "truth.txt"
 NUMBER = r"(\S+)"
-# It prints microseconds; nothing takes less.
+# It prints microseconds, so smaller times round to 0.
 LEAST_SECONDS = 1e-6
-# Digits that tell every float32 from the next.
+# Enough digits to distinguish any two float32.
 DIGITS = "%.9g"
 
 
 class Srs(ProgramPeer):
-    """Random projections into a few dimensions, and a cover tree of them."""
+    """Random projections into a few dimensions, indexed by a cover tree."""
 
     metrics = ("l2",)
 
@@ -59,57 +59,59 @@ class Srs(ProgramPeer):
 
     def sweep(self, sweep: Sweep) -> Iterator[dict[str, Any]]:
         if self.threads != 1:
-            raise Unsupported("answers with one thread")
+            raise Unsupported("searches with one thread only")
         truth = true_lengths(self.data, sweep.queries, sweep.k)
-        asked = np.flatnonzero(truth[:, 0] > 0)
+        selected = np.flatnonzero(truth[:, 0] > 0)
         sweep.work.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=sweep.work) as name:
             folder = Path(name)
             for path in sweep.index.iterdir():
                 (folder / path.name).symlink_to(path)
             write_numbered(
-                folder / QUERIES, f"{len(asked)} {self.data.dim}", read_vectors(self.data.queries)[asked]
+                folder / QUERIES,
+                f"{len(selected)} {self.data.dim}",
+                read_vectors(self.data.queries)[selected],
             )
-            write_numbered(folder / TRUTH, f"{len(asked)} {sweep.k}", truth[asked])
+            write_numbered(folder / TRUTH, f"{len(selected)} {sweep.k}", truth[selected])
             for effort in sweep.efforts:
                 words = fill([PROGRAM, "-Q", "-i", INDEX, "-q", QUERIES, "-g", TRUTH, *flags(effort)], {})
                 outcome = run_program([*words, "-k", str(sweep.k)], folder=folder)
                 figures = parse(outcome.text)
-                left_out = len(truth) - len(asked)
+                left_out = len(truth) - len(selected)
                 yield as_record(figures, outcome, self.data) | {
                     "ratio": figures["ratio"],
                     "ratio_p99": None,
                     "ratio_left_out": left_out,
                     "ratio_source": "program",
-                    "batch_queries": len(asked),
+                    "batch_queries": len(selected),
                 }
 
 
 def flags(options: Options) -> list[str]:
-    """``-c 4 -t 1000``."""
+    """Formats options as ``-c 4 -t 1000``."""
     return [word for name, value in options.items() for word in (f"-{name}", str(value))]
 
 
 def kind_of(vectors: NDArray[Any]) -> str:
-    """What it calls whole numbers, and others."""
+    """Returns the program's letter for integers, or for other numbers."""
     return "i" if vectors.dtype.kind in "iu" else "f"
 
 
 def words_of(row: NDArray[Any]) -> str:
-    """A vector as text."""
+    """Formats a vector as text."""
     values = row.tolist()
     return " ".join(map(str, values) if kind_of(row) == "i" else [DIGITS % value for value in values])
 
 
 def write_numbered(path: Path, head: str, rows: NDArray[Any]) -> None:
-    """Rows with their number before them."""
+    """Writes rows, each after its number."""
     with open(path, "w", encoding="ascii") as file:
         file.write(f"{head}\n")
         file.writelines(f"{number} {words_of(row)}\n" for number, row in enumerate(rows, 1))
 
 
 def parse(text: str) -> dict[str, float]:
-    """The figures that it prints.
+    """Parses the figures that SRS prints.
 
     >>> figures = parse("Overall Ratio: 1.421744\\nAverage Time (s):  0.000125\\n")
     >>> figures["ratio"], figures["qps"]

@@ -1,7 +1,7 @@
 """Reports of reproductions, made from the records that ``bathyal-repro`` wrote.
 
-Each paper has a module whose function ``report`` takes the line about the run and the measurements, and returns a
-:class:`~bathyal_bench.repro.document.Document`.
+Each paper has a module whose function ``report`` takes the line about the run and the measurements, and
+returns a :class:`~bathyal_bench.repro.document.Document`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from pathlib import Path
 from bathyal_bench.repro import records
 from bathyal_bench.repro.document import Document
 
-# By what the line about the run names.
+# Modules by the paper's name in the line about the run.
 PAPERS = {
     "second-tier graph": "second_tier.graph",
     "second-tier cluster": "second_tier.cluster",
@@ -25,18 +25,18 @@ PAPERS = {
 
 
 def compose(path: Path) -> Document:
-    """The report of the records in the file ``path``.
+    """Makes the report of the records in the file ``path``.
 
-    Raises ValueError, which names the file and the line, where they are no records of a known paper.
+    Raises ValueError, which names the file and the line, if they are not records of a known paper.
     """
     run, rows = records.read(path)
     if run["paper"] not in PAPERS:
-        raise ValueError(f"{run.where}: {run['paper']!r} is none of {', '.join(PAPERS)}")
+        raise ValueError(f"{run.where}: unknown paper {run['paper']!r}; known are {', '.join(PAPERS)}")
     module = importlib.import_module(f"bathyal_bench.repro.{PAPERS[run['paper']]}")
     document: Document = module.report(run, rows)
     return document
 
 
 def report(folder: Path) -> list[Path]:
-    """Writes the report and the plots of FOLDER/records.jsonl beside it; their paths."""
+    """Writes the report and the plots of FOLDER/records.jsonl into the folder; returns their paths."""
     return compose(folder / records.FILE_NAME).write(folder)

@@ -6,7 +6,7 @@ from bathyal_bench.repro.records import Record
 
 
 def or_dash(value: object) -> str:
-    """A value as it is, and a dash for none.
+    """Formats a value; a dash for None.
 
     >>> or_dash(16), or_dash(None)
     ('16', '-')
@@ -14,13 +14,13 @@ def or_dash(value: object) -> str:
     return "-" if value is None else f"{value}"
 
 
-def described(one: Record) -> str:
-    """A set of vectors and queries, as the line about the run has it; ``made`` says of what it is made.
+def describe_set(one: Record) -> str:
+    """Describes a set of vectors and queries from the line about the run; ``made`` tells how it was derived.
 
     >>> facts = {"vectors": 100, "dim": 24, "element": "f32", "queries": 10}
-    >>> described(Record({"name": "base", **facts}, ""))
+    >>> describe_set(Record({"name": "base", **facts}, ""))
     '`base`: 100 vectors of 24 f32, 10 queries'
-    >>> described(Record({"name": "base-d24", "made": "`base` projected", **facts}, ""))
+    >>> describe_set(Record({"name": "base-d24", "made": "`base` projected", **facts}, ""))
     '`base-d24` (`base` projected): 100 vectors of 24 f32, 10 queries'
     """
     made = f" ({one['made']})" if one.get("made") else ""
@@ -29,7 +29,7 @@ def described(one: Record) -> str:
 
 
 def filled(template: str, record: Record, **more: object) -> str:
-    """A line of a table: the fields of a record, and what is computed from them, in their places.
+    """Fills a line of a table with the fields of a record and with computed values.
 
     >>> filled("| {qps:.1f} | {share} |", Record({"qps": 12.34}, "records.jsonl:2"), share="5%")
     '| 12.3 | 5% |'

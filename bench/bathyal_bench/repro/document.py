@@ -1,4 +1,4 @@
-"""A report as it is written: Markdown, and the plots beside it."""
+"""A report in Markdown, with its plots."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Document:
     plots: dict[str, str] = field(default_factory=dict)
 
     def add(self, text: str) -> None:
-        """Appends to the text as it stands."""
+        """Appends ``text`` unchanged."""
         self.text += text
 
     def line(self, text: str = "") -> None:
@@ -27,16 +27,16 @@ class Document:
         self.text += f"{text}\n"
 
     def table(self, heads: Sequence[str], rows: Iterable[Sequence[object]] = (), right: str = "") -> None:
-        """Appends a table, see :func:`table`."""
+        """Appends a table; see :func:`table`."""
         self.text += table(heads, rows, right)
 
     def plot(self, name: str, axes: Axes, drawn: Sequence[Curve]) -> None:
-        """Draws a plot and shows it at the end of the text so far."""
+        """Draws a plot and appends a link to it."""
         self.plots[name] = curves(axes, drawn)
         self.text += f"\n![{axes.title}]({name})\n"
 
     def write(self, folder: Path) -> list[Path]:
-        """Writes the report and its plots; the paths of all, the report's first."""
+        """Writes the report and its plots; returns all paths, the report's first."""
         written = [folder / FILE_NAME, *(folder / name for name in self.plots)]
         for path, content in zip(written, [self.text, *self.plots.values()], strict=True):
             path.write_text(content, encoding="utf-8")
@@ -44,7 +44,7 @@ class Document:
 
 
 def table(heads: Sequence[str], rows: Iterable[Sequence[object]] = (), right: str = "") -> str:
-    """A table in Markdown; a head may be empty. A column is set to the right where ``right`` has an ``r``.
+    """Formats a table in Markdown; a head may be empty. Columns with an ``r`` in ``right`` are right-aligned.
 
     >>> print(table(["a", "b", ""], [[1, 2, "x"]], "r  "), end="")
     | a | b | |
@@ -56,7 +56,7 @@ def table(heads: Sequence[str], rows: Iterable[Sequence[object]] = (), right: st
 
 
 def row(cells: Sequence[object]) -> str:
-    """A row of a table, without the end of its line; ``None`` is a blank between two spaces.
+    """Formats a row of a table, without a line end; ``None`` becomes two spaces.
 
     >>> row([1, "", None, "x"])
     '| 1 | |  | x |'

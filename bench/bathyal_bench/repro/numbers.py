@@ -1,4 +1,4 @@
-"""Numbers as reports write them."""
+"""Formatting of numbers in reports."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ UNITS = ("B", "kB", "MB", "GB", "TB", "PB")
 
 
 def fixed(value: float | None, digits: int = 0) -> str:
-    """So many digits behind the point, halves to even. JSON has ``null`` for what is no number.
+    """Formats a number with ``digits`` decimals, halves to even. None, JSON's ``null``, stands for NaN.
 
     >>> fixed(2.5), fixed(0.125, 2), fixed(-0.04, 1), fixed(math.nan, 1), fixed(math.inf), fixed(None)
     ('2', '0.12', '-0.0', 'NaN', 'inf', 'NaN')
@@ -20,7 +20,7 @@ def fixed(value: float | None, digits: int = 0) -> str:
 
 
 def shown(value: float) -> str:
-    """All digits of a number and none more, without an exponent.
+    """Formats a number with all its digits, without an exponent.
 
     >>> shown(0.03), shown(1.0), shown(1e-7), shown(2.5e9), shown(3)
     ('0.03', '1', '0.0000001', '2500000000', '3')
@@ -32,7 +32,7 @@ def shown(value: float) -> str:
 
 
 def percent(share: float | None, digits: int = 1) -> str:
-    """A share as per cent; a dash where there is none.
+    """Formats a share in per cent; a dash for None.
 
     >>> percent(0.1234), percent(None), percent(0.5, 0)
     ('12.3%', '-', '50%')
@@ -41,13 +41,13 @@ def percent(share: float | None, digits: int = 1) -> str:
 
 
 def median(values: Iterable[float]) -> float:
-    """The middle of ``values``; 0 without any."""
+    """Returns the median of ``values``; 0 if there are none."""
     found = list(values)
     return middle(found) if found else 0.0
 
 
 def size(count: int) -> str:
-    """Bytes with three digits and a decimal unit.
+    """Formats bytes with three digits and a decimal unit.
 
     >>> size(0), size(999), size(12_750_000), size(9_995_000), size(999_500), size(3 * 10**9)
     ('0 B', '999 B', '12.8 MB', '10.0 MB', '1.00 MB', '3.00 GB')
@@ -59,7 +59,7 @@ def size(count: int) -> str:
     step = 10 ** (3 * unit - digits)
     steps = (count + step // 2) // step
     if steps == 1000:
-        # A digit more: 9.995 MB are 10.0 MB, and 999.5 kB are 1.00 MB.
+        # Rounding gave one digit more: 9.995 MB become 10.0 MB, and 999.5 kB become 1.00 MB.
         steps = 100
         unit, digits = (unit + 1, 2) if digits == 0 else (unit, digits - 1)
     return f"{steps / 10**digits:.{digits}f} {UNITS[unit]}"

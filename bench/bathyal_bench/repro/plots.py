@@ -1,4 +1,4 @@
-"""Plots of a reproduction: curves over one pair of linear axes, as SVG that is a file of its own."""
+"""Plots of a reproduction: curves over one pair of linear axes, as self-contained SVG."""
 
 from __future__ import annotations
 
@@ -16,34 +16,34 @@ from matplotlib.ticker import MaxNLocator
 
 from bathyal_bench import drawing
 
-# Room beyond the outermost points, as a share of what is drawn, and the least room where points lie on each other.
+# Margin beyond the outermost points, as a share of their range, and the least margin, for equal points.
 BEYOND = 0.06
 LEAST_ROOM = 1e-3
 LEAST_TOP = 1e-9
-# Labels from here on count thousands.
+# Labels of this size or more count thousands.
 LARGE = 10_000.0
-# Labels of other ticks would have more digits.
+# Tick steps whose labels have few digits.
 STEPS = (1, 2, 2.5, 5, 10)
-# More ticks would have labels that touch.
+# Most ticks: more labels would touch.
 MOST_X_TICKS, MOST_Y_TICKS = 6, 7
 
 
 @dataclass(frozen=True)
 class Curve:
-    """A named row of points: ``marks`` are what was measured, a ``thin`` line is a bound or a prediction."""
+    """A named series of points: ``marks`` for measurements, a ``thin`` line for a bound or a prediction."""
 
     name: str
     points: Sequence[tuple[float, float]]
     pen: Literal["marks", "thin"] = "marks"
 
     def finite(self) -> list[tuple[float, float]]:
-        """The points that can be drawn."""
+        """Returns the points that can be drawn."""
         return [(x, y) for x, y in self.points if math.isfinite(x) and math.isfinite(y)]
 
 
 @dataclass(frozen=True)
 class Axes:
-    """What a plot says about its axes."""
+    """Title and axis labels of a plot."""
 
     title: str
     x: str
@@ -51,7 +51,7 @@ class Axes:
 
 
 def curves(axes: Axes, drawn: Sequence[Curve]) -> str:
-    """The SVG; y begins at 0, and x below the least point.
+    """Draws curves as SVG; y begins at 0, and x below the lowest point.
 
     The same curves give the same text, with the same version of Matplotlib.
     """
@@ -71,7 +71,7 @@ def curves(axes: Axes, drawn: Sequence[Curve]) -> str:
 
 
 def set_limits(plot: Plot, points: list[tuple[float, float]]) -> None:
-    """Room around the points; a plot of nothing has axes, too."""
+    """Sets limits with a margin around the points; an empty plot has limits, too."""
     left = min((x for x, _ in points), default=0.0)
     right = max((x for x, _ in points), default=1.0)
     top = max((y for _, y in points), default=1.0)
@@ -81,7 +81,7 @@ def set_limits(plot: Plot, points: list[tuple[float, float]]) -> None:
 
 
 def set_ticks(plot: Plot) -> None:
-    """Ticks within the limits, with labels that tell them apart."""
+    """Sets ticks within the limits, with labels that distinguish them."""
     for axis, (low, high), most in (
         (plot.xaxis, plot.get_xlim(), MOST_X_TICKS),
         (plot.yaxis, plot.get_ylim(), MOST_Y_TICKS),
@@ -93,7 +93,7 @@ def set_ticks(plot: Plot) -> None:
 
 
 def draw(plot: Plot, curve: Curve, style: int) -> Line2D:
-    """A line, with a marker at each point that was measured."""
+    """Draws a line, with a marker at each measured point."""
     points = curve.finite()
     measured = curve.pen == "marks"
     (line,) = plot.plot(
@@ -110,7 +110,7 @@ def draw(plot: Plot, curve: Curve, style: int) -> Line2D:
 
 
 def short(value: float) -> str:
-    """A label with four digits behind the point at most, which tell close ticks apart, or a label of thousands.
+    """Formats a label with at most four decimals, enough to distinguish close ticks, or in thousands.
 
     >>> [short(one) for one in (0.665, 0.1 + 0.2, 0.0, 950.0, 10_000.0, 512_500.0)]
     ['0.665', '0.3', '0', '950', '10k', '512.5k']

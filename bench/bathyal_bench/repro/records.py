@@ -1,7 +1,8 @@
-"""Records of a reproduction, as ``bathyal-repro`` writes them: a line about the run, then a line a measurement.
+"""Records of a reproduction, written by ``bathyal-repro``: a line about the run, then one line per
+measurement.
 
-The first line is ``{"of": "run", "paper": ..., "command": ..., "machine": ..., ...}``. It holds everything that a
-report says and that no measurement does.
+The first line is ``{"of": "run", "paper": ..., "command": ..., "machine": ..., ...}``. It has what reports
+need to know about the run as a whole.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ FILE_NAME = "records.jsonl"
 
 
 class Record(dict[str, Any]):
-    """A JSON object that knows its file and line, so that an error about a field can name them."""
+    """A JSON object with its file and line, so that an error about a field can name them."""
 
     def __init__(self, fields: dict[str, Any], where: str) -> None:
         super().__init__(fields)
@@ -25,9 +26,9 @@ class Record(dict[str, Any]):
 
 
 def read(path: Path) -> tuple[Record, list[Record]]:
-    """The line about the run, and the measurements.
+    """Reads the line about the run, and the measurements.
 
-    Raises ValueError, which names the file and the line, where a line is no record of a reproduction.
+    Raises ValueError, which names the file and the line, if a line is not a record of a reproduction.
     """
     found = []
     for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
@@ -41,7 +42,7 @@ def read(path: Path) -> tuple[Record, list[Record]]:
 
 
 def parsed(line: str, where: str) -> Record:
-    """The record of a line; those within it know the line, too."""
+    """Parses the record of a line; records within it get the line's number, too."""
     try:
         record = json.loads(line, object_hook=lambda fields: Record(fields, where))
     except json.JSONDecodeError as error:

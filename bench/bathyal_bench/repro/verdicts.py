@@ -1,4 +1,4 @@
-"""Judgements on what was measured, beside what a paper says."""
+"""Verdicts on measurements, compared with a paper."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from bathyal_bench.repro.numbers import median
 
 
 class Verdict(Enum):
-    """Whether a measurement agrees with a paper."""
+    """Result of comparing a measurement with a paper."""
 
     AGREES = "agrees"
     DIFFERS = "does not"
     NOISE = "within the noise"
-    """It does not agree, but it would if the measurement were off by as much as its repeats are apart."""
+    """The measurement does not agree, but would if it were off by as much as its repeats vary."""
 
 
 def spread(samples: Sequence[float]) -> float:
-    """How far repeats reach from their median, as a share of it; 0 without repeats.
+    """Returns the largest distance of repeats from their median, as a share of the median; 0 without repeats.
 
     >>> spread([90.0, 100.0, 120.0]), spread([5.0]), spread([])
     (0.2, 0.0, 0.0)
@@ -30,16 +30,18 @@ def spread(samples: Sequence[float]) -> float:
 
 
 def in_range(here: Sequence[float], low: float, high: float, noise: float | Sequence[float] = 0.0) -> Verdict:
-    """Whether all of ``here`` lie between two numbers; ``noise`` is their :func:`spread`, for all or for each."""
-    apart = [noise] * len(here) if isinstance(noise, (int, float)) else list(noise)
+    """Compares all of ``here`` with a range; ``noise`` is their :func:`spread`, one for all or one for
+    each.
+    """
+    spreads = [noise] * len(here) if isinstance(noise, (int, float)) else list(noise)
     reach = [
-        (value - abs(value) * far, value + abs(value) * far) for value, far in zip(here, apart, strict=True)
+        (value - abs(value) * one, value + abs(value) * one) for value, one in zip(here, spreads, strict=True)
     ]
     return within(here, low, high, reach)
 
 
 def within(here: Sequence[float], low: float, high: float, reach: Sequence[tuple[float, float]]) -> Verdict:
-    """Whether all of ``here`` lie between two numbers; ``reach`` is from where to where the repeats of each lie."""
+    """Compares all of ``here`` with a range; ``reach`` has the range of the repeats of each."""
     if all(low <= value <= high for value in here):
         return Verdict.AGREES
     if all(least <= high and most >= low for least, most in reach):
@@ -48,10 +50,10 @@ def within(here: Sequence[float], low: float, high: float, reach: Sequence[tuple
 
 
 def at_least(here: float, bound: float, noise: float = 0.0) -> Verdict:
-    """Whether a number is at least another."""
+    """Compares a number with a lower bound."""
     return in_range([here], bound, float("inf"), noise)
 
 
 def at_most(here: float, bound: float, noise: float = 0.0) -> Verdict:
-    """Whether a number is at most another."""
+    """Compares a number with an upper bound."""
     return in_range([here], float("-inf"), bound, noise)

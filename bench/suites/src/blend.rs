@@ -1,15 +1,16 @@
-//! A larger set made from a real one by blending near vectors, without near copies: for what growth of a set costs, where
-//! a real set of that size is at hand for nobody.
+//! Makes a larger set from a real one by blending near vectors, without near copies. It serves measurements
+//! of growth at sizes for which no real set is available.
 //!
-//! A new vector is `(x + y + z - w) / 2`, of a vector `x` of the set and three different ones of its near neighbours. The
-//! weights 1/2, 1/2, 1/2 and -1/2 add up to 1 and so do their squares: where near vectors are drawn independently around
-//! their mean, a blend has their mean and their covariance, so it is as far from a query as they are. (Interpolation, whose
-//! squares add up to less, draws everything toward the middle; noise, whose come on top, away from where data lies.) Two
-//! blends of one `x` are some 0.87 times as far apart as the vectors that they are made of, and a neighbourhood of 32 has
-//! 14,880 of them. Components are clipped to 0 to 255 and halves rounded up or down at random.
+//! A new vector is `(x + y + z - w) / 2`, where `x` is a vector of the set and the others are three different
+//! near neighbours of `x`. The weights 1/2, 1/2, 1/2 and -1/2 add up to 1, and so do their squares: if near
+//! vectors are drawn independently around their mean, a blend has their mean and their covariance, so it is
+//! as far from a query as they are. (Interpolation has a smaller sum of squares and contracts the set toward
+//! the middle. Noise has a larger sum and moves vectors away from the data.) Two blends of one `x` are some
+//! 0.87 times as far apart as the blended vectors, and a neighbourhood of 32 has 14,880 blends. Components
+//! are clipped to 0 to 255, and halves are rounded up or down at random.
 //!
-//! `x` runs through the set in strides that hit every vector once before any twice, so that the first vectors of a long
-//! stream are a shorter one of the same seed, and a fair sample of the long one.
+//! `x` runs through the set in strides that visit every vector once before any vector twice. So the first
+//! vectors of a long stream are a shorter stream of the same seed, and a fair sample of the long one.
 
 use crate::numbers::Numbers;
 use bathyal_kernels::Element;
@@ -17,19 +18,19 @@ use bathyal_vectors::{IdFile, VectorFile, VectorWriter};
 use std::error::Error;
 use std::path::PathBuf;
 
-/// Vectors that are written at a time.
+/// Vectors per write.
 const ROWS_AT_ONCE: usize = 65_536;
-/// Neighbours of `x` that a blend takes.
+/// Neighbours of `x` in a blend.
 const OTHERS: usize = 3;
-/// Of the length of the set: how far `x` moves on (the golden ratio spreads any number of strides evenly).
+/// Stride of `x` as a share of the set (the golden ratio spreads any number of strides evenly).
 const STRIDE: f64 = 0.618_033_988_75;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct BlendArguments {
     /// Vectors of u8
     source: PathBuf,
-    /// Near neighbours of every one of them, itself among them or not (.ibin .ivecs): `bathyal search INDEX SOURCE -k 33
-    /// --output FILE`
+    /// Near neighbours of each of these vectors, with or without the vector itself (.ibin, .ivecs): `bathyal
+    /// search INDEX SOURCE -k 33 --output FILE`
     neighbors: PathBuf,
     /// File to write, such as blended.u8bin
     output: PathBuf,
@@ -40,7 +41,7 @@ pub(crate) struct BlendArguments {
     seed: u64,
 }
 
-/// Appends the blend of four rows to `out`: half the sum of the first three less the fourth.
+/// Appends the blend of four rows to `out`: half of the sum of the first three minus the fourth.
 fn blend(rows: [&[u8]; OTHERS + 1], numbers: &mut Numbers, out: &mut Vec<u8>) {
     let [first, second, third, fourth] = rows;
     let mut random = 0;
@@ -54,7 +55,7 @@ fn blend(rows: [&[u8]; OTHERS + 1], numbers: &mut Numbers, out: &mut Vec<u8>) {
     }
 }
 
-/// Three different neighbours of `row`, none of them itself.
+/// Draws three different neighbours of `row`, without `row` itself.
 fn draw(row: usize, neighbors: &[u32], numbers: &mut Numbers) -> [usize; OTHERS] {
     let mut drawn = [row; OTHERS];
     for at in 0..OTHERS {
@@ -65,7 +66,7 @@ fn draw(row: usize, neighbors: &[u32], numbers: &mut Numbers) -> [usize; OTHERS]
     drawn
 }
 
-/// The least stride from [`STRIDE`] of `count` on that has no divisor in common with it.
+/// Returns the least stride from [`STRIDE`] of `count` on that has no common divisor with `count`.
 fn stride(count: usize) -> usize {
     let divisor = |mut a: usize, mut b: usize| {
         while b != 0 {
@@ -99,15 +100,15 @@ pub(crate) fn run(arguments: &BlendArguments) -> Result<bool, Box<dyn Error>> {
     Ok(true)
 }
 
-/// Refuses what cannot be blended, before any work.
+/// Refuses files that cannot be blended, before any work.
 fn check(arguments: &BlendArguments, source: &VectorFile, neighbors: &IdFile) -> Result<(), Box<dyn Error>> {
     let (path, others) = (arguments.source.display(), arguments.neighbors.display());
     if source.element() != Element::U8 {
-        return Err(format!("{path}: holds {}, not u8", source.element()).into());
+        return Err(format!("{path}: holds {} vectors, but u8 is needed", source.element()).into());
     }
     if neighbors.queries() != source.count() {
         let (held, count) = (neighbors.queries(), source.count());
-        return Err(format!("{others}: holds neighbours of {held} vectors, {path} has {count}").into());
+        return Err(format!("{others}: holds neighbours of {held} vectors, but {path} has {count}").into());
     }
     neighbors.check_ids(source.count())?;
     for row in 0..source.count() {
@@ -121,7 +122,7 @@ fn check(arguments: &BlendArguments, source: &VectorFile, neighbors: &IdFile) ->
         }
         if found < OTHERS {
             return Err(format!(
-                "{others}: vector {row} has {found} neighbours besides itself, {OTHERS} are needed"
+                "{others}: vector {row} has {found} neighbours besides itself, but {OTHERS} are needed"
             )
             .into());
         }
@@ -134,7 +135,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn strides_hit_every_vector_once() {
+    fn strides_visit_every_vector_once() {
         for count in [1, 2, 3, 10, 97, 1000] {
             let stride = stride(count);
             let mut seen = vec![false; count];

@@ -1,9 +1,9 @@
-//! Asks for recall and measures what comes out.
+//! Compares requested with measured recall.
 //!
-//! Twice: from an index that was calibrated with vectors of its own data, and from one that was calibrated with
-//! half of the queries and is measured with the other half.
+//! It does so for an index that is calibrated with vectors of its own data, and for one that is calibrated
+//! with half of the queries and measured with the other half.
 
-use crate::sets::{Part, Set, SetArguments, every};
+use crate::sets::{QuerySubset, Set, SetArguments, every};
 use bathyal_index::{Effort, Index, OpenOptions, SearchOptions};
 use bathyal_tier::Control;
 use bathyal_vectors::groundtruth::recall;
@@ -12,23 +12,23 @@ use std::error::Error;
 use std::io::Write;
 use std::path::PathBuf;
 
-/// Recalls asked for.
-const ASKED: [f32; 8] = [0.80, 0.85, 0.90, 0.925, 0.95, 0.97, 0.98, 0.99];
-/// How far below the recall asked for the measured one may be.
+/// Requested recalls.
+const REQUESTED: [f32; 8] = [0.80, 0.85, 0.90, 0.925, 0.95, 0.97, 0.98, 0.99];
+/// Greatest difference by which the measured recall may be below the requested one.
 const BELOW: f64 = 0.01;
-/// How far above it may be.
+/// Greatest difference by which it may be above.
 const ABOVE: f64 = 0.02;
-/// Neighbours a query.
+/// Neighbours per query.
 const K: usize = 10;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct CalibrationArguments {
     #[command(flatten)]
     sets: SetArguments,
-    /// What the index is calibrated with: held-out (vectors of the data), queries (half of them), or both
+    /// Calibration of the index: held-out (with vectors of the data), queries (with half of them), or both
     #[arg(long, value_delimiter = ',', default_value = "held-out,queries")]
     sources: Vec<String>,
-    /// Where to append a JSON line a row
+    /// File to which a JSON line per row is appended
     #[arg(long, default_value = "bench/.work/calibration.jsonl")]
     output: PathBuf,
 }
@@ -47,7 +47,8 @@ struct Row {
 }
 
 impl Row {
-    /// Less effort than k candidates there is not, so that more recall than was asked for may be the least.
+    /// Returns the verdict on a measured recall. There is no effort below k candidates, so even the least
+    /// effort may exceed the requested recall.
     fn verdict(asked: f32, measured: f64, search_list: u32) -> &'static str {
         let gap = measured - f64::from(asked);
         match gap {
@@ -64,42 +65,46 @@ pub(crate) fn run(arguments: &CalibrationArguments) -> Result<bool, Box<dyn Erro
         std::fs::create_dir_all(folder)?;
     }
     let mut output = std::fs::OpenOptions::new().create(true).append(true).open(&arguments.output)?;
-    println!("| set | calibrated with | queries | asked | measured | gap | search_list | reads | |");
+    println!("| set | calibrated with | queries | requested | measured | gap | search_list | reads | |");
     println!("|---|---|---:|---:|---:|---:|---:|---:|---|");
-    let mut fine = true;
+    let mut passed = true;
     for set in arguments.sets.open()? {
         for source in &arguments.sources {
             let (index, part) = prepare(arguments, &set, source)?;
-            for asked in ASKED {
-                let row = ask(&index, &set, source, &part, asked, arguments.sets.threads)?;
-                fine &= row.verdict.starts_with("ok");
+            for asked in REQUESTED {
+                let row = measure(&index, &set, source, &part, asked, arguments.sets.threads)?;
+                passed &= row.verdict.starts_with("ok");
                 writeln!(output, "{}", serde_json::to_string(&row)?)?;
             }
         }
     }
-    Ok(fine)
+    Ok(passed)
 }
 
-/// The index, and the queries that had no part in its calibration.
+/// Returns the index, and queries that were not used in its calibration.
 fn prepare(
     arguments: &CalibrationArguments,
     set: &Set,
     source: &str,
-) -> Result<(Index, Part), Box<dyn Error>> {
+) -> Result<(Index, QuerySubset), Box<dyn Error>> {
     let (calibration, measured) = match source {
         "held-out" => (None, every(set, 1, 0)?),
         "queries" => (Some(every(set, 2, 0)?.queries), every(set, 2, 1)?),
-        other => return Err(format!("no calibration is called {other}; there are held-out, queries").into()),
+        other => {
+            return Err(
+                format!("--sources: '{other}' is not a calibration; expected held-out or queries").into()
+            );
+        }
     };
     let folder = arguments.sets.index(set, source, calibration)?;
     Ok((Index::open(folder, &OpenOptions::default())?, measured))
 }
 
-fn ask(
+fn measure(
     index: &Index,
     set: &Set,
     source: &str,
-    part: &Part,
+    part: &QuerySubset,
     asked: f32,
     threads: usize,
 ) -> Result<Row, Box<dyn Error>> {

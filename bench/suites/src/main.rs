@@ -15,7 +15,7 @@ use std::error::Error;
 use std::process::ExitCode;
 
 #[global_allocator]
-static COUNTING: state::Counting = state::Counting;
+static ALLOCATOR: state::CountingAllocator = state::CountingAllocator;
 
 /// Checks of Bathyal on real data.
 #[derive(Debug, Parser)]
@@ -27,19 +27,20 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Suite {
-    /// A larger set made by blending near vectors of a real one
+    /// Make a larger set by blending near vectors of a real one
     Blend(blend::BlendArguments),
-    /// Asked against measured recall, calibrated with vectors of the data and with real queries
+    /// Compare requested with measured recall, calibrated with vectors of the data and with real queries
     Calibration(calibration::CalibrationArguments),
-    /// A larger set made by perturbing the vectors of a real one
+    /// Make a larger set by perturbing the vectors of a real one
     Perturb(perturb::PerturbArguments),
-    /// An object store made as slow as one that is far away, for all systems that are compared
+    /// Relay an object store and delay its reads as a remote store would, for all compared systems
     Relay(relay::RelayArguments),
-    /// Many queries of an index in an object store in which reads go wrong: right answers, and nothing that grows
+    /// Search an index in an object store with failing reads for a long time: checks answers, memory and open
+    /// files
     SoakStore(soak_store::SoakArguments),
-    /// What a query that is under way holds, counted at the allocator
+    /// Measure the memory of a running query at the allocator
     State(state::StateArguments),
-    /// The same ids, distances and counters from files, from memory and from a simulated device
+    /// Compare ids, distances and counters from files, memory and a simulated device
     Tiers(tiers::TierArguments),
 }
 

@@ -1,6 +1,6 @@
-//! Numbers that look random.
+//! Pseudo-random numbers.
 
-/// SplitMix64: the same numbers for the same seed, everywhere.
+/// SplitMix64: the same numbers for the same seed on every platform.
 pub(crate) struct Numbers(u64);
 
 impl Numbers {
@@ -15,7 +15,7 @@ impl Numbers {
         mixed ^ (mixed >> 31)
     }
 
-    /// A number below `bound`, drawn evenly; `bound` is at most 2^32.
+    /// Draws a number below `bound` uniformly; `bound` is at most 2^32.
     pub(crate) fn below(&mut self, bound: usize) -> usize {
         (((self.next() >> 32) * bound as u64) >> 32) as usize
     }

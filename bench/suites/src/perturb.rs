@@ -1,11 +1,11 @@
-//! A larger set made from a real one by perturbing its vectors: for builds larger than memory, where a real set of
-//! that size is at hand for nobody.
+//! Makes a larger set from a real one by perturbing its vectors. It serves builds larger than memory at sizes
+//! for which no real set is available.
 //!
-//! Every vector is written `copies` times, each component of each copy moved by a whole number drawn evenly from
-//! `-noise` to `noise` and clipped to 0 to 255. Where `vectors` says how many are wanted, the last copy is one of vectors
-//! that lie evenly over the set. The copies of a vector lie close to it and to each other, so the set is
-//! denser than real data of its size would be: it shows whether a build keeps within its memory and loses no recall by
-//! that, and says nothing about recall on real data. Name files made with it accordingly.
+//! Every vector is written `copies` times. Each component of each copy changes by an integer drawn uniformly
+//! from `-noise` to `noise`, and is clipped to 0 to 255. With `vectors` the last copy of the set may be
+//! incomplete; its vectors are evenly spaced in the set. The copies of a vector are close to it and to each
+//! other, so the set is denser than real data of its size. It shows whether a build stays within its memory
+//! limit without losing recall, but nothing about recall on real data. Name files made with it accordingly.
 
 use crate::numbers::Numbers;
 use bathyal_kernels::Element;
@@ -13,7 +13,7 @@ use bathyal_vectors::{VectorFile, VectorWriter};
 use std::error::Error;
 use std::path::PathBuf;
 
-/// Rows that are written between two releases of what was read.
+/// Rows per write.
 const ROWS_AT_ONCE: usize = 65_536;
 
 #[derive(Debug, clap::Args)]
@@ -28,7 +28,7 @@ pub(crate) struct PerturbArguments {
     /// Vectors to write, instead of whole copies of the set
     #[arg(long, conflicts_with = "copies")]
     vectors: Option<usize>,
-    /// Most units that a component is moved by
+    /// Largest change of a component
     #[arg(long, default_value_t = 3)]
     noise: u8,
     #[arg(long, default_value_t = 1)]
@@ -41,7 +41,7 @@ fn perturb(row: &[u8], noise: u8, numbers: &mut Numbers, out: &mut Vec<u8>) {
     for values in row.chunks(4) {
         let mut random = numbers.next();
         out.extend(values.iter().map(|value| {
-            // 16 bits a component: the highest product of them and the width says which step.
+            // 16 bits per component: the high bits of their product with the width are the step.
             let step = (((random & 0xffff) * width) >> 16) as i32;
             random >>= 16;
             (i32::from(*value) + step - low).clamp(0, 255) as u8
@@ -52,7 +52,12 @@ fn perturb(row: &[u8], noise: u8, numbers: &mut Numbers, out: &mut Vec<u8>) {
 pub(crate) fn run(arguments: &PerturbArguments) -> Result<bool, Box<dyn Error>> {
     let source = VectorFile::open(&arguments.source)?;
     if source.element() != Element::U8 {
-        return Err(format!("{}: holds {}, not u8", arguments.source.display(), source.element()).into());
+        return Err(format!(
+            "{}: holds {} vectors, but u8 is needed",
+            arguments.source.display(),
+            source.element()
+        )
+        .into());
     }
     let mut writer = VectorWriter::create(&arguments.output, Element::U8, source.dim())?;
     let mut numbers = Numbers::new(arguments.seed);
@@ -60,15 +65,15 @@ pub(crate) fn run(arguments: &PerturbArguments) -> Result<bool, Box<dyn Error>> 
     let vectors = arguments.vectors.unwrap_or(arguments.copies * count);
     let mut rows = Vec::new();
     for first in (0..vectors).step_by(count) {
-        let wanted = count.min(vectors - first);
-        for begin in (0..wanted).step_by(ROWS_AT_ONCE) {
+        let rows_of_copy = count.min(vectors - first);
+        for begin in (0..rows_of_copy).step_by(ROWS_AT_ONCE) {
             rows.clear();
-            for row in begin..wanted.min(begin + ROWS_AT_ONCE) {
-                perturb(source.row(row * count / wanted), arguments.noise, &mut numbers, &mut rows);
+            for row in begin..rows_of_copy.min(begin + ROWS_AT_ONCE) {
+                perturb(source.row(row * count / rows_of_copy), arguments.noise, &mut numbers, &mut rows);
             }
             writer.push_rows(&rows)?;
         }
-        eprintln!("{} of {vectors} vectors", first + wanted);
+        eprintln!("{} of {vectors} vectors", first + rows_of_copy);
     }
     writer.finish()?;
     Ok(true)

@@ -1,4 +1,4 @@
-//! The data sets, the indexes that are built over them and kept, and recall.
+//! Data sets, the indexes that are built over them and reused, and subsets of queries.
 
 use bathyal_console::{Interrupt, StageProgress};
 use bathyal_index::{BuildOptions, GraphOptions, Index, OpenOptions, build};
@@ -9,10 +9,10 @@ use std::error::Error;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
-/// Exact neighbours computed a query where only some rows of a set are used.
+/// Exact neighbours per query that are computed for a subset of a set.
 const SUBSET_TRUTH: usize = 50;
 
-/// Which data, and how indexes over it are built.
+/// Options for data sets and for the indexes over them.
 #[derive(Debug, clap::Args)]
 pub(crate) struct SetArguments {
     /// Sets: sift-a, glove (cosine), glove-l2
@@ -24,13 +24,13 @@ pub(crate) struct SetArguments {
     /// Folder that holds glove's {base,query}.fbin, gt100.ibin and gt100_angular.ibin [default: DATA/glove]
     #[arg(long, env = "BATHYAL_GLOVE")]
     glove: Option<PathBuf>,
-    /// Use only so many rows of each set, spread evenly over it, with exact neighbours computed anew
+    /// Use only this many rows of each set, evenly spaced, with newly computed exact neighbours
     #[arg(long)]
     rows: Option<usize>,
-    /// Folder for the indexes, which are reused by later runs of the same build
+    /// Folder for the indexes; later runs with the same build options reuse them
     #[arg(long, default_value = "bench/.work/suites")]
     work: PathBuf,
-    /// Build the indexes even if they are there
+    /// Build the indexes even if they exist
     #[arg(long)]
     rebuild: bool,
     #[arg(long, default_value_t = 64)]
@@ -55,7 +55,7 @@ pub(crate) struct Set {
 }
 
 impl SetArguments {
-    /// Opens all sets that were named.
+    /// Opens all named sets.
     pub(crate) fn open(&self) -> Result<Vec<Set>, Box<dyn Error>> {
         self.sets.iter().map(|name| self.open_one(name)).collect()
     }
@@ -68,7 +68,9 @@ impl SetArguments {
             "glove" => (glove, "fbin", "gt100_angular.ibin", Metric::Cosine),
             "glove-l2" => (glove, "fbin", "gt100.ibin", Metric::L2),
             other => {
-                return Err(format!("no set is called {other}; there are sift-a, glove, glove-l2").into());
+                return Err(
+                    format!("--sets: '{other}' is not a set; expected sift-a, glove or glove-l2").into()
+                );
             }
         };
         let base = VectorFile::open(folder.join(format!("base.{element}")))?;
@@ -84,7 +86,8 @@ impl SetArguments {
         Ok(Set { name: format!("{name}-{rows}"), base, queries, exact, metric })
     }
 
-    /// The folder of the index over `set` with this calibration, which is built if it is not there.
+    /// Returns the folder of the index over `set` with this calibration. Builds the index if it does not
+    /// exist.
     pub(crate) fn index(
         &self,
         set: &Set,
@@ -120,27 +123,28 @@ impl SetArguments {
     }
 }
 
-/// Says on stderr how far the work on `what` is.
+/// Reports progress of the work on `what` on stderr.
 fn progress(what: &str) -> StageProgress {
     eprintln!("{what}:");
     StageProgress::new(true, Interrupt::listen())
 }
 
-/// `count` rows of `base` spread evenly over it: the first ones of a sorted set would be unlike its queries.
+/// Returns `count` evenly spaced rows of `base`. The first rows of a sorted set would differ from its
+/// queries.
 fn spread(base: &VectorFile, count: usize) -> Result<VectorFile, Box<dyn Error>> {
     let mut rows = Vec::with_capacity(count * base.row_bytes());
-    (0..count).for_each(|place| rows.extend_from_slice(base.row(place * base.count() / count)));
+    (0..count).for_each(|row| rows.extend_from_slice(base.row(row * base.count() / count)));
     Ok(VectorFile::from_rows(base.element(), base.dim(), rows)?)
 }
 
-/// Rows of a set of queries, with their exact neighbours.
-pub(crate) struct Part {
+/// A subset of the queries, with their exact neighbours.
+pub(crate) struct QuerySubset {
     pub(crate) queries: VectorFile,
     pub(crate) exact: IdFile,
 }
 
-/// Takes every `step`-th query, from `first` on.
-pub(crate) fn every(set: &Set, step: usize, first: usize) -> Result<Part, Box<dyn Error>> {
+/// Returns every `step`-th query, from `first` on.
+pub(crate) fn every(set: &Set, step: usize, first: usize) -> Result<QuerySubset, Box<dyn Error>> {
     let (mut rows, mut ids, mut distances) = (Vec::new(), Vec::new(), Vec::new());
     for query in (first..set.queries.count()).step_by(step) {
         rows.extend_from_slice(set.queries.row(query));
@@ -148,5 +152,5 @@ pub(crate) fn every(set: &Set, step: usize, first: usize) -> Result<Part, Box<dy
         distances.extend_from_slice(set.exact.distances(query).ok_or("the ground truth has no distances")?);
     }
     let queries = VectorFile::from_rows(set.queries.element(), set.queries.dim(), rows)?;
-    Ok(Part { queries, exact: IdFile::from_parts(set.exact.k(), ids, Some(distances))? })
+    Ok(QuerySubset { queries, exact: IdFile::from_parts(set.exact.k(), ids, Some(distances))? })
 }

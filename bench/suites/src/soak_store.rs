@@ -1,5 +1,6 @@
-//! Searches an index in an object store for long, through a relay that is slow and in which reads go wrong, and compares every
-//! answer with that of the same index in a folder. Memory and open files must not grow.
+//! Searches an index in an object store for a long time, through a relay that delays reads and makes some
+//! fail, and compares every answer with that of the same index in a folder. Memory and open files must not
+//! grow.
 
 use bathyal_console::{Interrupt, StageProgress};
 use bathyal_index::families::lsh::LshOptions;
@@ -17,13 +18,13 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Instant;
 
-/// Queries between two looks at memory and open files.
-const QUERIES_A_ROUND: usize = 5_000;
-/// Rounds after which all is there that stays: connections, buffers, what the allocator keeps.
+/// Queries between two measurements of memory and open files.
+const QUERIES_PER_ROUND: usize = 5_000;
+/// Rounds until connections, buffers and the memory that the allocator retains are stable.
 const SETTLING_ROUNDS: usize = 3;
-/// Bytes that memory may grow by after that: connections come and go, and their buffers with them.
+/// Bytes by which memory may grow after that, since connections and their buffers come and go.
 const GROWTH_BYTES: u64 = 24 << 20;
-/// Open files likewise: connections in flight differ from round to round.
+/// Number by which open files may grow, since the number of connections differs between rounds.
 const GROWTH_FILES: u64 = 64;
 
 #[derive(Debug, clap::Args)]
@@ -31,13 +32,13 @@ pub(crate) struct SoakArguments {
     /// Vectors (.fbin, .u8bin)
     #[arg(long)]
     base: PathBuf,
-    /// Queries of these
+    /// Queries for these vectors
     #[arg(long)]
     queries: PathBuf,
-    /// A folder in a bucket, s3://BUCKET/FOLDER, in which the indexes are left
+    /// Folder in a bucket for the indexes, which are not deleted: s3://BUCKET/FOLDER
     #[arg(long)]
     address: String,
-    /// The store's server; credentials are those of the environment
+    /// Server of the store; credentials come from the environment
     #[arg(long, default_value = "127.0.0.1:8333")]
     upstream: SocketAddr,
     /// Families: cluster, graph, spann, lsh
@@ -46,18 +47,18 @@ pub(crate) struct SoakArguments {
     /// Queries of each family
     #[arg(long, default_value_t = 100_000)]
     count: usize,
-    /// What the store is made to look like: paper, s3, s3-express, rack
+    /// Store to emulate: paper, s3, s3-express, rack
     #[arg(long, default_value = "rack")]
     store: String,
-    /// One in so many reads goes wrong
+    /// One of this many reads fails
     #[arg(long, default_value_t = 200)]
     faults: u32,
-    /// Further options of the store, as `cache_memory=64MB`
+    /// Further option of the store, such as `cache_memory=64MB`
     #[arg(long = "store-option", value_name = "KEY=VALUE")]
     options: Vec<String>,
 }
 
-/// A relay in a process of its own, which ends with this.
+/// A relay in its own process, which is killed on drop.
 struct Relay {
     process: Child,
     endpoint: String,
@@ -65,7 +66,7 @@ struct Relay {
 
 impl Relay {
     fn start(arguments: &SoakArguments) -> Result<Relay, Box<dyn Error>> {
-        // Free a moment ago.
+        // The port was free a moment ago.
         let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
         let listen = format!("127.0.0.1:{port}");
         let mut process = Command::new(std::env::current_exe()?)
@@ -73,9 +74,9 @@ impl Relay {
             .args(["--upstream", &arguments.upstream.to_string(), "--faults", &arguments.faults.to_string()])
             .stdout(Stdio::piped())
             .spawn()?;
-        let said = process.stdout.take().ok_or("a relay without output")?;
+        let stdout = process.stdout.take().ok_or("the relay has no stdout")?;
         let mut line = String::new();
-        BufReader::new(said).read_line(&mut line)?;
+        BufReader::new(stdout).read_line(&mut line)?;
         if line.is_empty() {
             return Err("the relay did not start".into());
         }
@@ -96,18 +97,22 @@ fn family(name: &str) -> Result<FamilyOptions, String> {
         "graph" => GraphOptions::default().into(),
         "spann" => SpannOptions::default().into(),
         "lsh" => LshOptions::default().into(),
-        other => return Err(format!("no family is called {other}; there are cluster, graph, spann, lsh")),
+        other => {
+            return Err(format!(
+                "--families: '{other}' is not a family; expected cluster, graph, spann or lsh"
+            ));
+        }
     })
 }
 
-/// An effort that finds most in every family.
+/// Returns search options that find most neighbours in every family.
 fn effort(name: &str) -> SearchOptions {
     let search_list = if name == "lsh" { 400 } else { 60 };
     SearchOptions {
         k: 10,
         effort: Effort::SearchList(search_list),
         beam_width: (name == "graph").then_some(FAR_BEAM_WIDTH),
-        // Answers that do not depend on what arrives first.
+        // Batched answers do not depend on the order in which reads complete.
         mode: matches!(name, "graph" | "spann").then_some(SearchMode::Batched),
         ..SearchOptions::default()
     }
@@ -121,21 +126,21 @@ pub(crate) fn run(arguments: &SoakArguments) -> Result<bool, Box<dyn Error>> {
     let folder = tempfile::tempdir()?;
     println!("| family | queries | wrong | queries/s | retries | memory, MB | open files |");
     println!("|---|---:|---:|---:|---:|---:|---:|");
-    let mut fine = true;
+    let mut passed = true;
     for name in &arguments.families {
         let local = folder.path().join(name);
-        let built = BuildOptions { metric: Metric::L2, ..BuildOptions::of(family(name)?) };
-        build(&base, &local, &built, &StageProgress::new(true, Interrupt::listen()))?;
+        let options = BuildOptions { metric: Metric::L2, ..BuildOptions::of(family(name)?) };
+        build(&base, &local, &options, &StageProgress::new(true, Interrupt::listen()))?;
         let address = format!("{}/soak-{name}", arguments.address.trim_end_matches('/'));
         let to = StoreOptions::new([("endpoint", server.as_str())])?;
         let copying = CopyOptions { to, overwrite: true, ..CopyOptions::default() };
         copy(&local, &address, &copying, &StageProgress::new(true, Interrupt::listen()))?;
-        fine &= soak(arguments, name, &local, &address, &relay, &queries)?;
+        passed &= soak(arguments, name, &local, &address, &relay, &queries)?;
     }
-    Ok(fine)
+    Ok(passed)
 }
 
-/// All queries of one index.
+/// Searches one index with all queries.
 fn soak(
     arguments: &SoakArguments,
     name: &str,
@@ -145,29 +150,29 @@ fn soak(
     queries: &VectorFile,
 ) -> Result<bool, Box<dyn Error>> {
     let options = effort(name);
-    let known = Index::open(local, &OpenOptions::default())?;
-    let expected = known.search(queries, &options, Control::default())?;
-    drop(known);
+    let local_index = Index::open(local, &OpenOptions::default())?;
+    let expected = local_index.search(queries, &options, Control::default())?;
+    drop(local_index);
     let mut store = arguments.options.clone();
     store.push(format!("endpoint={}", relay.endpoint));
     let opening = OpenOptions { store: StoreOptions::parse(&store)?, ..OpenOptions::default() };
     let index = Index::open(address, &opening)?;
     let (mut done, mut wrong, mut rounds) = (0, 0, 0);
-    let (mut settled, mut fine) = (None, true);
+    let (mut settled, mut passed) = (None, true);
     while done < arguments.count {
         let (began, before) = (Instant::now(), index.requests().map_or(0, |requests| requests.retries));
-        let mut asked = 0;
-        while asked < QUERIES_A_ROUND.min(arguments.count - done) {
+        let mut searched = 0;
+        while searched < QUERIES_PER_ROUND.min(arguments.count - done) {
             let found = index.search(queries, &options, Control::default())?;
             let pairs = found.ids.chunks(found.k).zip(expected.ids.chunks(expected.k));
             wrong += pairs.filter(|(found, expected)| found != expected).count();
-            asked += queries.count();
+            searched += queries.count();
         }
-        done += asked;
+        done += searched;
         rounds += 1;
         let (memory, files) = (resident_bytes()?, std::fs::read_dir("/proc/self/fd")?.count() as u64);
         let retries = index.requests().map_or(0, |requests| requests.retries) - before;
-        let speed = asked as f64 / began.elapsed().as_secs_f64();
+        let speed = searched as f64 / began.elapsed().as_secs_f64();
         println!(
             "| {name} | {done} | {wrong} | {speed:.0} | {retries} | {:.1} | {files} |",
             memory as f64 / 1e6
@@ -175,17 +180,17 @@ fn soak(
         if rounds == SETTLING_ROUNDS {
             settled = Some((memory, files));
         }
-        if let Some((least, few)) = settled
-            && (memory > least + GROWTH_BYTES || files > few + GROWTH_FILES)
+        if let Some((settled_memory, settled_files)) = settled
+            && (memory > settled_memory + GROWTH_BYTES || files > settled_files + GROWTH_FILES)
         {
             eprintln!("{name}: memory or open files have grown");
-            fine = false;
+            passed = false;
         }
     }
-    Ok(fine && wrong == 0)
+    Ok(passed && wrong == 0)
 }
 
-/// Bytes of memory of this process.
+/// Returns the resident memory of this process in bytes.
 fn resident_bytes() -> Result<u64, Box<dyn Error>> {
     let status = std::fs::read_to_string("/proc/self/status")?;
     let line =

@@ -1,8 +1,8 @@
-//! What a query that is under way holds: counted at the allocator, whatever the index believes.
+//! Measures the memory of a running query at the allocator, independently of the index's own estimate.
 //!
-//! The same queries are searched one at a time and many at a time on one thread, and the most bytes that were allocated
-//! at once are compared. What the index, the engine and the answers take is in both, so the difference is what the queries
-//! take that run beside the first.
+//! The same queries are searched one at a time and many at a time, on one thread. The difference of the two
+//! peaks of allocated bytes is the memory of the additional concurrent queries, since index, engine and
+//! results count in both.
 
 use bathyal_index::open::TierChoice;
 use bathyal_index::{Effort, Index, OpenOptions, SearchOptions};
@@ -14,52 +14,53 @@ use std::error::Error;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-/// Bytes that are allocated now, and the most since [`most_during`] began.
-static HELD: AtomicUsize = AtomicUsize::new(0);
-static MOST: AtomicUsize = AtomicUsize::new(0);
+/// Bytes that are allocated now.
+static ALLOCATED: AtomicUsize = AtomicUsize::new(0);
+/// Peak of allocated bytes since the start of [`peak_during`].
+static PEAK: AtomicUsize = AtomicUsize::new(0);
 
-/// The system's allocator, which counts.
-pub(crate) struct Counting;
+/// The system allocator with counters.
+pub(crate) struct CountingAllocator;
 
-/// Notes that `more` bytes were allocated and `fewer` freed.
-fn note(more: usize, fewer: usize) {
-    let held = HELD.fetch_add(more, Relaxed) + more;
-    MOST.fetch_max(held, Relaxed);
-    HELD.fetch_sub(fewer, Relaxed);
+/// Counts `allocated` new bytes, then `freed` ones.
+fn count(allocated: usize, freed: usize) {
+    let total = ALLOCATED.fetch_add(allocated, Relaxed) + allocated;
+    PEAK.fetch_max(total, Relaxed);
+    ALLOCATED.fetch_sub(freed, Relaxed);
 }
 
-// SAFETY: every call is handed to the system's allocator as it came.
-unsafe impl GlobalAlloc for Counting {
+// SAFETY: every call is passed unchanged to the system allocator.
+unsafe impl GlobalAlloc for CountingAllocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        note(layout.size(), 0);
-        // SAFETY: as this call.
+        count(layout.size(), 0);
+        // SAFETY: the caller upholds the contract of this method, which is that of the system allocator.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        note(layout.size(), 0);
-        // SAFETY: as this call.
+        count(layout.size(), 0);
+        // SAFETY: the caller upholds the contract of this method, which is that of the system allocator.
         unsafe { System.alloc_zeroed(layout) }
     }
 
     unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
-        note(0, layout.size());
-        // SAFETY: as this call.
+        count(0, layout.size());
+        // SAFETY: the caller upholds the contract of this method, which is that of the system allocator.
         unsafe { System.dealloc(at, layout) }
     }
 
     unsafe fn realloc(&self, at: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        note(size, layout.size());
-        // SAFETY: as this call.
+        count(size, layout.size());
+        // SAFETY: the caller upholds the contract of this method, which is that of the system allocator.
         unsafe { System.realloc(at, layout, size) }
     }
 }
 
-/// The most bytes that were allocated at once while `work` ran.
-fn most_during<T>(work: impl FnOnce() -> T) -> (usize, T) {
-    MOST.store(HELD.load(Relaxed), Relaxed);
-    let done = work();
-    (MOST.load(Relaxed), done)
+/// Runs `work`. Returns the peak of allocated bytes during it, and its result.
+fn peak_during<T>(work: impl FnOnce() -> T) -> (usize, T) {
+    PEAK.store(ALLOCATED.load(Relaxed), Relaxed);
+    let result = work();
+    (PEAK.load(Relaxed), result)
 }
 
 #[derive(Debug, clap::Args)]
@@ -68,25 +69,25 @@ pub(crate) struct StateArguments {
     index: PathBuf,
     /// Queries for it
     queries: PathBuf,
-    /// Where it is searched: file or dram
+    /// Tier of the index: file or dram
     #[arg(long, default_value_t = TierChoice::File)]
     tier: TierChoice,
     /// Memory of the open index, in bytes
     #[arg(long)]
     memory: Option<u64>,
-    /// Recall asked for
+    /// Requested recall
     #[arg(long, default_value_t = 0.95)]
     recall: f32,
-    /// Queries at a time
+    /// Concurrent queries
     #[arg(long, default_value_t = 32)]
     in_flight: usize,
 }
 
 #[derive(Serialize)]
-struct Answer {
-    /// By the plan of the index.
+struct QueryMemory {
+    /// Estimate of the index, in bytes per query.
     planned_state_bytes: u64,
-    /// Bytes that each query more takes.
+    /// Measured bytes per additional concurrent query.
     measured_state_bytes: u64,
     in_flight: usize,
     recall_target: f32,
@@ -95,7 +96,11 @@ struct Answer {
 
 pub(crate) fn run(arguments: &StateArguments) -> Result<bool, Box<dyn Error>> {
     if arguments.in_flight < 2 {
-        return Err(format!("--in-flight is {}: 2 or more are compared with one", arguments.in_flight).into());
+        return Err(format!(
+            "--in-flight is {}, but must be at least 2, which are compared with 1",
+            arguments.in_flight
+        )
+        .into());
     }
     let opening = OpenOptions {
         tier: arguments.tier.clone(),
@@ -112,17 +117,17 @@ pub(crate) fn run(arguments: &StateArguments) -> Result<bool, Box<dyn Error>> {
     };
     // The first search starts a thread and its engine.
     index.search(&queries, &options(1), Control::default())?;
-    let (alone, _) = most_during(|| index.search(&queries, &options(1), Control::default()));
+    let (alone, _) = peak_during(|| index.search(&queries, &options(1), Control::default()));
     let many = || index.search(&queries, &options(arguments.in_flight), Control::default());
-    let (together, found) = most_during(many);
-    let answer = Answer {
+    let (together, found) = peak_during(many);
+    let memory = QueryMemory {
         planned_state_bytes: index.query_bytes(&options(1))?,
         measured_state_bytes: (together.saturating_sub(alone) / (arguments.in_flight - 1)) as u64,
         in_flight: arguments.in_flight,
         recall_target: arguments.recall,
         search_list: found?.search_list,
     };
-    println!("{}", serde_json::to_string(&answer)?);
+    println!("{}", serde_json::to_string(&memory)?);
     Ok(true)
 }
 
@@ -131,14 +136,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_most_that_was_held_at_once_is_counted() {
-        let (before, _) = most_during(|| ());
-        let (most, _) = most_during(|| {
+    fn the_peak_of_allocated_bytes_is_measured() {
+        let (before, _) = peak_during(|| ());
+        let (peak, _) = peak_during(|| {
             drop(std::hint::black_box(vec![1_u8; 40 << 20]));
             std::hint::black_box(vec![1_u8; 30 << 20])
         });
-        // Tests beside this one allocate, too.
-        let held = most - before;
-        assert!((40 << 20..60 << 20).contains(&held), "{held}");
+        // Tests that run concurrently allocate as well.
+        let allocated = peak - before;
+        assert!((40 << 20..60 << 20).contains(&allocated), "{allocated}");
     }
 }

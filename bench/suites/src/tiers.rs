@@ -1,4 +1,4 @@
-//! Searches one index on every tier and compares everything that does not depend on time.
+//! Searches one index on every tier, and compares ids, distances and counters.
 
 use crate::sets::{SetArguments, every};
 use bathyal_index::{Effort, Index, OpenOptions, SearchOptions, SearchResult, TierChoice};
@@ -10,9 +10,9 @@ use bathyal_vectors::groundtruth::recall;
 use std::error::Error;
 use std::sync::Arc;
 
-/// Efforts that are compared.
+/// Compared efforts.
 const SEARCH_LISTS: [u32; 3] = [10, 50, 150];
-/// The source name of the index of the calibration suite, so that one build serves both.
+/// Calibration of the index, the same as in the calibration suite, so that both suites use one build.
 const CALIBRATED_WITH: &str = "held-out";
 
 #[derive(Debug, clap::Args)]
@@ -24,19 +24,19 @@ pub(crate) struct TierArguments {
     every: usize,
 }
 
-/// One way to reach the pages of an index.
-struct Way {
+/// Options that open an index on a tier.
+struct TierSetup {
     name: &'static str,
     open: OpenOptions,
     threads: usize,
 }
 
-fn ways() -> Vec<Way> {
+fn setups() -> Vec<TierSetup> {
     let dram = || OpenOptions { tier: TierChoice::Dram, ..OpenOptions::default() };
     let file = |method, page_cache| OpenOptions { method, page_cache, ..OpenOptions::default() };
     let sim = |seed: u64| OpenOptions {
         wrap: Some(Arc::new(move |tier| {
-            // Late, early and out of order: the answers must not notice.
+            // Reads complete late, early and out of order, which must not change the results.
             let latency = Latency::Uniform { low_ns: 1_000, high_ns: 900_000 };
             let clock = SimClock::virtual_time();
             let options =
@@ -46,52 +46,52 @@ fn ways() -> Vec<Way> {
         ..dram()
     };
     vec![
-        Way { name: "file, 1 thread", open: OpenOptions::default(), threads: 1 },
-        Way { name: "file, 2 threads", open: OpenOptions::default(), threads: 2 },
-        Way { name: "file, positioned reads", open: file(Method::Positioned, false), threads: 2 },
-        Way { name: "file, page cache", open: file(Method::Probe, true), threads: 2 },
-        Way { name: "dram", open: dram(), threads: 2 },
-        Way { name: "sim, seed 1", open: sim(1), threads: 1 },
-        Way { name: "sim, seed 2", open: sim(2), threads: 2 },
+        TierSetup { name: "file, 1 thread", open: OpenOptions::default(), threads: 1 },
+        TierSetup { name: "file, 2 threads", open: OpenOptions::default(), threads: 2 },
+        TierSetup { name: "file, positioned reads", open: file(Method::Positioned, false), threads: 2 },
+        TierSetup { name: "file, page cache", open: file(Method::Probe, true), threads: 2 },
+        TierSetup { name: "dram", open: dram(), threads: 2 },
+        TierSetup { name: "sim, seed 1", open: sim(1), threads: 1 },
+        TierSetup { name: "sim, seed 2", open: sim(2), threads: 2 },
     ]
 }
 
 pub(crate) fn run(arguments: &TierArguments) -> Result<bool, Box<dyn Error>> {
     println!("| set | tier | method | search_list | recall | reads | answers and counters |");
     println!("|---|---|---|---:|---:|---:|---|");
-    let mut fine = true;
+    let mut passed = true;
     for set in arguments.sets.open()? {
         let part = every(&set, arguments.every.max(1), 0)?;
         let folder = arguments.sets.index(&set, CALIBRATED_WITH, None)?;
         let mut first: Vec<SearchResult> = Vec::new();
-        for way in ways() {
-            let index = Index::open(&folder, &way.open)?;
-            for (place, search_list) in SEARCH_LISTS.into_iter().enumerate() {
-                let found = search(&index, &part.queries, search_list, way.threads)?;
-                // Groups whose pages were checked when they were loaded are not read by the page.
-                let alone = index.memory_split().ids > 0 && index.tier().profile().addressable;
-                let verdict = match first.get(place) {
-                    _ if alone => Ok("not compared: candidates are read alone"),
+        for setup in setups() {
+            let index = Index::open(&folder, &setup.open)?;
+            for (position, search_list) in SEARCH_LISTS.into_iter().enumerate() {
+                let found = search(&index, &part.queries, search_list, setup.threads)?;
+                // If the pages of groups were verified at loading, candidates are read singly, not by page.
+                let reads_candidates = index.memory_split().ids > 0 && index.tier().profile().addressable;
+                let verdict = match first.get(position) {
+                    _ if reads_candidates => Ok("not compared: candidates are read singly"),
                     Some(reference) => difference(reference, &found),
-                    None => Ok("what the others are compared with"),
+                    None => Ok("reference for the others"),
                 };
                 let reads = found.totals.reads as f64 / part.queries.count().max(1) as f64;
                 println!(
                     "| {} | {} | {} | {search_list} | {:.4} | {reads:.1} | {} |",
                     set.name,
-                    way.name,
+                    setup.name,
                     index.tier().profile().method,
                     recall(&part.exact, &found.ids, found.k, part.queries.count())?,
                     verdict.as_deref().unwrap_or_else(|different| different)
                 );
-                fine &= verdict.is_ok();
-                if place == first.len() {
+                passed &= verdict.is_ok();
+                if position == first.len() {
                     first.push(found);
                 }
             }
         }
     }
-    Ok(fine)
+    Ok(passed)
 }
 
 fn search(
@@ -105,7 +105,7 @@ fn search(
     Ok(index.search(queries, &options, Control::default())?)
 }
 
-/// Whether `found` is what `reference` is, distances bit by bit; else the first thing in which it is not.
+/// Compares `found` with `reference`, distances bit by bit. Returns the first difference as an error.
 fn difference(reference: &SearchResult, found: &SearchResult) -> Result<&'static str, String> {
     if let Some(at) = (0..reference.ids.len()).find(|&at| reference.ids.get(at) != found.ids.get(at)) {
         return Err(format!("DIFFERENT ids of query {}", at / reference.k.max(1)));

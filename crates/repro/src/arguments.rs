@@ -1,4 +1,4 @@
-//! What can be typed after `bathyal-repro`.
+//! Command-line arguments of `bathyal-repro`.
 
 use bathyal_console::OutputOptions;
 use clap::{Parser, Subcommand};
@@ -12,19 +12,20 @@ use crate::second_tier::arguments::SecondTier;
 const EXIT_CODES: &str = "\
 Exit codes:
   0    done
-  1    failed: a missing file, bad data, a full disk; stderr says what and what to do
+  1    failed: a missing file, bad data, a full disk; stderr has the reason and what to do
   2    the command line is wrong
-  3    an index is damaged, or is none
-  130  stopped by Ctrl-C; the records of what was measured are kept";
+  3    an index is damaged, or the path holds no index
+  130  stopped by Ctrl-C; the records written so far are kept";
 
-/// The figures of papers, measured on this machine: records, of which `make repro-report RECORDS=FOLDER` makes a report.
+/// Measure the figures of a paper on this machine. Each run writes records; `make repro-report
+/// RECORDS=FOLDER` makes a report from them.
 #[derive(Debug, Parser)]
 #[command(name = "bathyal-repro", version, max_term_width = 100, after_help = EXIT_CODES)]
 pub struct Arguments {
-    /// Whose figures.
+    /// The paper to reproduce.
     #[command(subcommand)]
     pub paper: Paper,
-    /// How to say it.
+    /// Options of the output.
     #[command(flatten)]
     pub output: OutputOptions,
 }
@@ -34,17 +35,20 @@ pub struct Arguments {
 pub enum Paper {
     /// Breaking the dilemma of performance and index size with second-tier memory
     SecondTier {
-        /// Which of its experiments
+        /// The experiment
         #[command(subcommand)]
         experiment: SecondTier,
     },
-    /// Implementing and evaluating E2LSH on storage: its tables and figures, and the family `lsh` beside
+    /// Implementing and evaluating E2LSH on storage: its tables and figures, compared with the family `lsh`
     E2lsh(Box<E2lshArguments>),
-    /// Cloud-native vector search: its figures on an emulated object store, and the families `cluster` and lists of codes beside
+    /// Cloud-native vector search: its figures on an emulated object store, compared with the family
+    /// `cluster` and lists of codes
     Cloud(Box<CloudArguments>),
-    /// Vector search on disaggregated memory with d-HNSW: its figure and tables, and other families on the same network
+    /// Vector search on disaggregated memory with d-HNSW: its figure and tables, compared with other families
+    /// on the same network
     #[command(name = "d-hnsw")]
     DHnsw(Box<DhnswArguments>),
-    /// Billion-scale vector search with a single GPU (GustANN): pages, bytes and memory counted, throughput predicted
+    /// Billion-scale vector search with a single GPU (GustANN): counts pages, bytes and memory, and predicts
+    /// throughput
     Gustann(Box<GustannArguments>),
 }

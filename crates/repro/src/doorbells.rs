@@ -1,4 +1,4 @@
-//! How often searches of an index wait: round trips, counted by a layer before whatever is emulated.
+//! Counts of the round trips of searches, by a layer above the emulated device.
 
 use std::num::NonZeroU32;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -7,7 +7,7 @@ use bathyal_index::open::WrapTier;
 use bathyal_tier::Tier;
 use bathyal_tier::layer::doorbell::{DoorbellCounts, DoorbellTier};
 
-/// Round trips of an open index, of all its copies.
+/// Counts of the round trips of an open index, over all its copies.
 #[derive(Clone, Default)]
 pub(crate) struct Doorbells(Arc<Mutex<Vec<DoorbellTier>>>);
 
@@ -16,7 +16,7 @@ impl Doorbells {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What was counted so far.
+    /// Returns the counts so far.
     pub(crate) fn counts(&self) -> DoorbellCounts {
         let mut all = DoorbellCounts::default();
         for DoorbellCounts { doorbells, reads, bytes } in self.tiers().iter().map(DoorbellTier::counts) {
@@ -27,8 +27,9 @@ impl Doorbells {
         all
     }
 
-    /// Doorbells of at most `reads` reads before the `device` that stands before a tier; without a limit each submission is one,
-    /// which are as many as a query's rounds, or more where the buffers of a thread do not hold a whole round.
+    /// Returns a wrapper that puts `device` in front of a tier and counts its doorbells, of at most `reads`
+    /// reads each. Without a limit each submission is one doorbell. A query then has as many as it has
+    /// rounds, or more if the buffers of a thread do not hold a whole round.
     pub(crate) fn wrap(
         &self,
         device: impl Fn(Arc<dyn Tier>) -> Arc<dyn Tier> + Send + Sync + 'static,

@@ -1,7 +1,8 @@
 //! `bathyal-repro`: the papers' figures, measured on this machine.
 //!
-//! A folder a paper: it says which indexes are compared, and how they are measured. Vectors and queries and the writing of
-//! records are the same for all. Reports are made of the records by the bench (`bench/bathyal_bench/repro`).
+//! Each paper has a folder, which defines the compared indexes and the measurements. All papers share the
+//! reading of vectors and queries and the writing of records. The bench (`bench/bathyal_bench/repro`) makes
+//! reports from the records.
 
 mod arguments;
 mod cloud;
@@ -23,14 +24,14 @@ use arguments::{Arguments, Paper};
 
 fn main() {
     let code = match Arguments::try_parse() {
-        Ok(arguments) => obey(&arguments),
-        Err(error) => refuse(&error),
+        Ok(arguments) => run_and_report(&arguments),
+        Err(error) => report_parse_error(&error),
     };
     std::process::exit(code)
 }
 
-/// Runs what was asked for; the exit code.
-fn obey(arguments: &Arguments) -> i32 {
+/// Runs the measurements of one paper, prints a failure, and returns the exit code.
+fn run_and_report(arguments: &Arguments) -> i32 {
     let console = Console::new(&arguments.output);
     if let Err(failure) = arguments.output.check() {
         return console.complain(&failure);
@@ -48,14 +49,14 @@ fn run(paper: &Paper, console: &Console) -> Result<(), Failure> {
     }
 }
 
-/// Says what is wrong with the command line, and what was asked for by `--help` and `--version`: both are errors to the
-/// parser. Returns the exit code.
-fn refuse(error: &Error) -> i32 {
-    // A closed pipe is no reason to complain.
+/// Prints what the parser returns as an error: a mistake on the command line, or the text of `--help` or
+/// `--version`. Returns the exit code.
+fn report_parse_error(error: &Error) -> i32 {
+    // Ignore a closed pipe.
     let _ = error.print();
-    let asked = matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion);
-    // What was typed makes no sense as a whole, so it is only looked for.
-    if !asked && std::env::args_os().any(|argument| argument == "--json") {
+    let is_help = matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion);
+    // The command line did not parse, so search its words for `--json`.
+    if !is_help && std::env::args_os().any(|argument| argument == "--json") {
         let rendered = error.render().to_string();
         let first = rendered.lines().next().unwrap_or_default();
         complain_in_json(&Failure::usage(first.strip_prefix("error: ").unwrap_or(first)));

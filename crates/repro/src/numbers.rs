@@ -1,6 +1,6 @@
-//! Numbers as records have them.
+//! Statistics for the records.
 
-/// The middle of `values`; 0 without any.
+/// Returns the median of `values`, or 0 if there are none.
 pub(crate) fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     match values.len() {
@@ -15,7 +15,7 @@ mod tests {
     use super::median;
 
     #[test]
-    fn medians() {
+    fn median_of_odd_even_and_no_values() {
         assert_eq!(median(vec![3.0, 1.0, 2.0]), 2.0);
         assert_eq!(median(vec![4.0, 1.0]), 2.5);
         assert_eq!(median(Vec::new()), 0.0);

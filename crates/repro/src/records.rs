@@ -1,4 +1,4 @@
-//! The records of a run: a line of JSON about the run, then one a measurement.
+//! The records of a run: one line of JSON about the run, then one per measurement.
 
 use std::fs::File;
 use std::io::Write as _;
@@ -7,10 +7,10 @@ use std::path::{Path, PathBuf};
 use bathyal_console::{Console, Failure};
 use serde::Serialize;
 
-/// The name of their file in the folder of a run.
+/// The name of the records file in the output folder.
 pub(crate) const FILE_NAME: &str = "records.jsonl";
 
-/// The first line: everything that a report says and that no measurement does.
+/// The first line: what reports need to know about the run as a whole.
 #[derive(Serialize)]
 struct Run<'a, T> {
     of: &'static str,
@@ -21,7 +21,7 @@ struct Run<'a, T> {
     details: &'a T,
 }
 
-/// The file of records while it is written.
+/// The open file of records.
 pub(crate) struct Records {
     folder: PathBuf,
     path: PathBuf,
@@ -29,20 +29,20 @@ pub(crate) struct Records {
     written: usize,
 }
 
-/// What `--json` prints.
+/// The output of `--json`.
 #[derive(Serialize)]
-struct Answer {
+struct RunOutput {
     records: String,
     count: usize,
     report_command: String,
 }
 
 impl Records {
-    /// Creates the file in `folder`, in place of an earlier one, and writes the line about the run: `paper`, as the bench knows
-    /// it, and `details`, an object whose fields stand beside it.
+    /// Creates the file in `folder`, replaces an earlier one, and writes the line about the run: `paper`, as
+    /// the bench names it, and the fields of the object `details`.
     ///
     /// # Errors
-    /// A sentence naming the file, if it cannot be written.
+    /// Names the file, if it cannot be written.
     pub(crate) fn create(folder: &Path, paper: &str, details: &impl Serialize) -> Result<Records, Failure> {
         let path = folder.join(FILE_NAME);
         let file = File::create(&path).map_err(|e| failed(&path, &e))?;
@@ -51,19 +51,19 @@ impl Records {
         Ok(records)
     }
 
-    /// Writes a measurement. A run that is killed later keeps it.
+    /// Writes a measurement at once, so that a run that is killed later keeps it.
     ///
     /// # Errors
-    /// A sentence naming the file, if it cannot be written.
+    /// Names the file, if it cannot be written.
     pub(crate) fn write(&mut self, record: &impl Serialize) -> Result<(), Failure> {
         self.written += 1;
         self.line(record)
     }
 
-    /// Writes several.
+    /// Writes several measurements.
     ///
     /// # Errors
-    /// As of [`write`](Records::write).
+    /// As for [`write`](Records::write).
     pub(crate) fn write_all<'a, T: Serialize + 'a>(
         &mut self,
         records: impl IntoIterator<Item = &'a T>,
@@ -71,15 +71,15 @@ impl Records {
         records.into_iter().try_for_each(|record| self.write(record))
     }
 
-    /// Says where the records are and which command makes a report of them.
+    /// Prints where the records are, and the command that makes a report from them.
     ///
     /// # Errors
-    /// If the answer cannot be printed.
-    pub(crate) fn answer(self, console: &Console) -> Result<(), Failure> {
+    /// If standard output cannot be written.
+    pub(crate) fn print_location(self, console: &Console) -> Result<(), Failure> {
         let report_command = format!("make repro-report RECORDS={}", self.folder.display());
         let records = self.path.display().to_string();
         let text = format!("records: {records}\nreport:  {report_command}");
-        console.answer(&Answer { records, count: self.written, report_command }, &text)
+        console.answer(&RunOutput { records, count: self.written, report_command }, &text)
     }
 
     fn line(&mut self, record: &impl Serialize) -> Result<(), Failure> {
@@ -94,7 +94,8 @@ fn failed(path: &Path, error: &std::io::Error) -> Failure {
     Failure::new(format!("{}: cannot write the records: {error}", path.display()))
 }
 
-/// The command that runs, its paths without the folders that only this machine knows.
+/// Returns the running command, with paths shortened to file names: folders of this machine do not belong in
+/// records.
 fn command() -> String {
     let bare = |argument: String| match argument.rsplit_once('/') {
         Some((_, name)) if !name.is_empty() => name.to_owned(),
@@ -103,10 +104,10 @@ fn command() -> String {
     std::env::args().map(bare).collect::<Vec<_>>().join(" ")
 }
 
-/// The processor, as far as the system tells.
+/// Returns the model of the processor, as far as the system tells it, and the number of cores.
 fn machine() -> String {
-    let told = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    let model = told.lines().find_map(|line| line.strip_prefix("model name")?.split_once(':'));
+    let cpuinfo = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let model = cpuinfo.lines().find_map(|line| line.strip_prefix("model name")?.split_once(':'));
     let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
     format!("{}, {cores} cores", model.map_or("unknown processor", |(_, model)| model.trim()))
 }

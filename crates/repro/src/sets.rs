@@ -1,4 +1,4 @@
-//! The sets that indexes are built of.
+//! The data sets that indexes are built from.
 
 use std::path::{Path, PathBuf};
 
@@ -7,47 +7,47 @@ use bathyal_kernels::Metric;
 use bathyal_vectors::VectorFile;
 use serde::Serialize;
 
-use crate::workload::{Questions, Sources, Workload, make_folders};
+use crate::workload::{QuerySet, Sources, Workload, make_folders};
 
-/// Fewest vectors of a set: below, there is nothing to divide.
+/// Fewest vectors of a set: fewer cannot be partitioned sensibly.
 const LEAST_VECTORS: usize = 100;
 
-/// What was given on the command line.
-pub(crate) struct Given<'a> {
+/// Options of the command line that select and limit the sets.
+pub(crate) struct SetArguments<'a> {
     pub(crate) base: &'a [PathBuf],
     pub(crate) query: &'a [PathBuf],
     pub(crate) groundtruth: &'a [PathBuf],
     pub(crate) work: &'a Path,
     pub(crate) output: &'a Path,
-    /// Vectors of a set, at most; all where nothing is said.
+    /// Most vectors of a set; all if `None`.
     pub(crate) vectors: Option<u32>,
-    /// Queries of a set, at most.
+    /// Most queries of a set.
     pub(crate) queries: u32,
     pub(crate) metric: Metric,
-    /// Exact neighbours a query.
+    /// Exact neighbours per query.
     pub(crate) k: u32,
 }
 
-/// Vectors, queries and exact neighbours, and the folder of their indexes.
+/// Vectors, queries and exact neighbours of one data set, and the folder of its indexes.
 pub(crate) struct Set {
     pub(crate) name: String,
     pub(crate) folder: PathBuf,
     pub(crate) base: VectorFile,
-    pub(crate) asked: Questions,
+    pub(crate) query_set: QuerySet,
 }
 
 impl Set {
-    /// What the line about the run says of it.
+    /// Returns the description of the set for the line about the run.
     pub(crate) fn facts(&self) -> SetFacts<'_> {
-        SetFacts::of(&self.name, None, &self.base, &self.asked)
+        SetFacts::of(&self.name, None, &self.base, &self.query_set)
     }
 }
 
-/// A set, as the line about the run has it.
+/// Description of a set in the line about the run.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(crate) struct SetFacts<'a> {
     name: &'a str,
-    /// What it is made of, where it is not as it was given.
+    /// How the set was derived, if it is not a given file.
     #[serde(skip_serializing_if = "Option::is_none")]
     made: Option<&'a str>,
     vectors: usize,
@@ -57,35 +57,36 @@ pub(crate) struct SetFacts<'a> {
 }
 
 impl<'a> SetFacts<'a> {
-    /// Those of a set of these vectors and queries; `made` says of what, where they are not as they were given.
+    /// Describes a set of these vectors and queries; `made` tells how the set was derived, if it is not a
+    /// given file.
     pub(crate) fn of(
         name: &'a str,
         made: Option<&'a str>,
         base: &VectorFile,
-        asked: &Questions,
+        query_set: &QuerySet,
     ) -> SetFacts<'a> {
         let (vectors, dim, element) = (base.count(), base.dim(), base.element().name());
-        SetFacts { name, made, vectors, dim, element, queries: asked.queries.count() }
+        SetFacts { name, made, vectors, dim, element, queries: query_set.queries.count() }
     }
 }
 
-/// Opens the sets that are given.
-pub(crate) fn open(given: &Given<'_>, console: &Console) -> Result<Vec<Set>, Failure> {
+/// Opens the given sets.
+pub(crate) fn open(given: &SetArguments<'_>, console: &Console) -> Result<Vec<Set>, Failure> {
     let count = given.base.len();
     if given.query.len() != count || ![0, count].contains(&given.groundtruth.len()) {
         return Err(Failure::usage(format!(
-            "there are {count} files of vectors, {} of queries and {} of exact neighbours: give a --query for each --base, and a \
-             --groundtruth for each or none",
+            "got {count} files of vectors, {} of queries and {} of exact neighbours: give one --query for each --base, and one \
+             --groundtruth for each --base or none at all",
             given.query.len(),
             given.groundtruth.len()
         )));
     }
     let mut sets: Vec<Set> = Vec::new();
     for at in 0..count {
-        let set = one(given, at, console)?;
+        let set = open_one(given, at, console)?;
         if sets.iter().any(|other| other.name == set.name) {
             return Err(Failure::usage(format!(
-                "two files of vectors are called {}: their indexes would lie in one folder; rename one",
+                "two files of vectors are called {}: their indexes would be in the same folder; rename one",
                 set.name
             )));
         }
@@ -94,7 +95,7 @@ pub(crate) fn open(given: &Given<'_>, console: &Console) -> Result<Vec<Set>, Fai
     Ok(sets)
 }
 
-fn one(given: &Given<'_>, at: usize, console: &Console) -> Result<Set, Failure> {
+fn open_one(given: &SetArguments<'_>, at: usize, console: &Console) -> Result<Set, Failure> {
     let path = &given.base[at];
     let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
     let folder = given.work.join(&name);
@@ -104,7 +105,7 @@ fn one(given: &Given<'_>, at: usize, console: &Console) -> Result<Set, Failure> 
     let sources = Sources {
         data: path,
         queries: &given.query[at],
-        // Of fewer vectors the nearest are others.
+        // The given neighbours are those among all vectors, and hold for no subset.
         groundtruth: given.groundtruth.get(at).map(PathBuf::as_path).filter(|_| is_whole),
         work: &folder,
         vectors: given.vectors,
@@ -113,13 +114,13 @@ fn one(given: &Given<'_>, at: usize, console: &Console) -> Result<Set, Failure> 
         metric: given.metric,
         k: given.k,
     };
-    let Workload { base, all: asked, .. } = Workload::open(&sources, console)?;
+    let Workload { base, all: query_set, .. } = Workload::open(&sources, console)?;
     if base.count() < LEAST_VECTORS {
         return Err(too_few(path, base.count()));
     }
-    Ok(Set { name, folder, base, asked })
+    Ok(Set { name, folder, base, query_set })
 }
 
 fn too_few(path: &Path, count: usize) -> Failure {
-    Failure::usage(format!("{}: has {count} vectors; {LEAST_VECTORS} are needed at least", path.display()))
+    Failure::usage(format!("{}: has {count} vectors; at least {LEAST_VECTORS} are needed", path.display()))
 }

@@ -1,10 +1,10 @@
-//! Writes valid files of every reader, and those that once broke one, below the folder given, as the corpora from which
-//! fuzzing begins.
+//! Writes the initial corpora of fuzzing to a folder: valid files for every reader, and files that once broke
+//! a reader.
 
 use std::path::{Path, PathBuf};
 
 use bathyal_fuzz::{GROUPS, Reader, readers};
-// What the flags of fuzz targets have a program call.
+// The flags of fuzz targets make every program call this library.
 use libfuzzer_sys as _;
 
 fn main() -> std::io::Result<()> {
@@ -12,12 +12,12 @@ fn main() -> std::io::Result<()> {
     let all = readers();
     for reader in &all {
         let grouped = GROUPS.iter().any(|(_, readers)| readers.contains(&reader.name));
-        assert!(grouped, "{} is in none of GROUPS", reader.name);
+        assert!(grouped, "{} is not in GROUPS", reader.name);
     }
     for (group, readers) in GROUPS {
         std::fs::create_dir_all(folder.join(group))?;
         for (selector, name) in readers.iter().enumerate() {
-            let reader = all.iter().find(|reader| reader.name == *name).expect("a reader of all");
+            let reader = all.iter().find(|reader| reader.name == *name).expect("a known reader");
             let seeds = (reader.seeds)().into_iter().enumerate();
             let named = seeds.map(|(index, seed)| (index.to_string(), seed));
             for (number, seed) in named.chain(found(reader)?) {
@@ -29,7 +29,7 @@ fn main() -> std::io::Result<()> {
     Ok(())
 }
 
-/// Names and contents of the files that once broke a reader.
+/// Returns names and contents of the files that once broke a reader.
 fn found(reader: &Reader) -> std::io::Result<Vec<(String, Vec<u8>)>> {
     let folder = Path::new(reader.found).join(reader.name);
     let Ok(entries) = folder.read_dir() else { return Ok(Vec::new()) };
@@ -41,8 +41,8 @@ fn found(reader: &Reader) -> std::io::Result<Vec<(String, Vec<u8>)>> {
     Ok(files)
 }
 
-/// What libFuzzer's library wants to call. This program is no fuzz target, but it is built with the flags of those, so that the
-/// readers are compiled once.
+/// The entry point that libFuzzer's library requires. This program is not a fuzz target, but is built with
+/// the same flags, so that the readers are compiled only once.
 #[unsafe(no_mangle)]
 fn rust_fuzzer_test_input(_: &[u8]) -> i32 {
     0

@@ -12,14 +12,14 @@ import bathyal
 from ..base.module import BaseANN
 
 METRICS = {"euclidean": "l2", "angular": "cosine", "ip": "ip"}
-# Options that belong to opening; all others are those of a build.
+# Options of opening; all others are those of a build.
 OPEN = ("tier", "memory")
 
 
 class Bathyal(BaseANN):
     """``options`` are those of ``bathyal.build`` and ``bathyal.open``, in one dictionary.
 
-    Query arguments are those of ``Index.search``, in another. Both refuse an option that has no effect.
+    Query arguments are those of ``Index.search``, in another dictionary. Both refuse options without effect.
     """
 
     def __init__(self, metric, options):
@@ -44,24 +44,24 @@ class Bathyal(BaseANN):
         self.index = bathyal.open(path, **self.opening)
 
     def set_query_arguments(self, query_args):
-        """Takes the options of the searches to come: ``search_list``, ``recall``, ``probes``, ``beam_width``."""
+        """Sets the options of the next searches: ``search_list``, ``recall``, ``probes``, ``beam_width``."""
         self.searching = dict(query_args)
         self.name = f"Bathyal({self.options}, {self.searching})"
 
     def search(self, queries, n, threads):
         options = dict(self.searching)
         if "search_list" in options:
-            # No list is shorter than the answer.
+            # The list must hold at least as many candidates as the answer.
             options["search_list"] = max(options["search_list"], n)
         rows = np.ascontiguousarray(queries, self.dtype)
         return self.index.search(rows, n, threads=threads, **options)
 
     def query(self, q, n):
-        """Ids of the ``n`` nearest of one query."""
+        """Returns the ids of the ``n`` nearest of one query."""
         return self.search(q, n, 1).ids
 
     def batch_query(self, X, n):
-        """Ids of the ``n`` nearest of each query, with all threads; see :meth:`get_batch_results`."""
+        """Finds the ids of the ``n`` nearest of each query, with all threads; see :meth:`get_batch_results`."""
         found = self.search(X, n, 0)
         self.res = found.ids
         self.stats = found.stats
@@ -70,11 +70,11 @@ class Bathyal(BaseANN):
         return self.res
 
     def get_batch_latencies(self):
-        """Seconds from each query's start to its answer."""
+        """Returns the seconds from each query's start to its answer."""
         return [float(taken) / 1e9 for taken in self.stats.latencies_ns]
 
     def get_additional(self):
-        """What the last batch cost."""
+        """Returns the cost of the last batch."""
         if getattr(self, "stats", None) is None:
             return {}
         return {"reads": self.stats.reads_per_query, "dist_comps": self.stats.distance_computations_per_query}

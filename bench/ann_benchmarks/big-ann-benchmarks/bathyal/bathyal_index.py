@@ -10,10 +10,10 @@ from benchmark.datasets import DATASETS
 import bathyal
 
 METRICS = {"euclidean": "l2", "angular": "cosine", "ip": "ip"}
-# Options that belong to opening; all others are those of a build.
+# Options of opening; all others are those of a build.
 OPEN = ("tier", "memory")
 HEADER_BYTES = 8
-# Range search asks for more and more neighbours until the farthest is out of range, from the first to the last.
+# Range search requests more and more neighbours, between these numbers, until the farthest is out of range.
 FIRST_NEIGHBOURS = 100
 MOST_NEIGHBOURS = 25_600
 
@@ -21,7 +21,7 @@ MOST_NEIGHBOURS = 25_600
 class Bathyal(BaseANN):
     """``options`` are those of ``bathyal.build`` and ``bathyal.open``, in one dictionary.
 
-    Query arguments are those of ``Index.search``, in another. Both refuse an option that has no effect.
+    Query arguments are those of ``Index.search``, in another dictionary. Both refuse options without effect.
     """
 
     def __init__(self, metric, options):
@@ -39,13 +39,13 @@ class Bathyal(BaseANN):
         return "T2"
 
     def index_folder(self, dataset):
-        """The folder of the index of this data set with these options."""
+        """Returns the folder of the index of this data set with these options."""
         parts = [f"{name}-{value}" for name, value in sorted(self.building.items())]
         below = os.path.join("data", "indices", self.track(), str(self), DATASETS[dataset]().short_name())
         return os.path.join(os.getcwd(), below, "_".join(["index", *parts]))
 
     def vectors(self, dataset):
-        """All vectors of the set, mapped: its files have names that do not say what they hold."""
+        """Maps all vectors of the set, since the names of its files do not have the element type."""
         known = DATASETS[dataset]()
         path = known.get_dataset_fn()
         return np.memmap(path, known.dtype, "r", offset=HEADER_BYTES, shape=(known.nb, known.d))
@@ -59,7 +59,7 @@ class Bathyal(BaseANN):
         self.index = bathyal.open(path, **self.opening)
 
     def load_index(self, dataset):
-        """Opens the index if it is there; whether it is."""
+        """Opens the index if it exists, and returns whether it does."""
         path = self.index_folder(dataset)
         if not os.path.isdir(path):
             return False
@@ -67,18 +67,18 @@ class Bathyal(BaseANN):
         return True
 
     def index_files_to_store(self, dataset):
-        """The folder of the index, no prefix, and the names of its files."""
+        """Returns the folder of the index, an empty prefix, and the names of its files."""
         path = self.index_folder(dataset)
         return path, "", sorted(os.listdir(path))
 
     def set_query_arguments(self, query_args):
-        """Takes the options of the searches to come: ``search_list``, ``recall``, ``probes``, ``threads``."""
+        """Sets the options of the next searches: ``search_list``, ``recall``, ``probes``, ``threads``."""
         self.searching = dict(query_args)
 
     def search(self, X, k):
         options = dict(self.searching)
         if "search_list" in options:
-            # No list is shorter than the answer.
+            # The list must hold at least as many candidates as the answer.
             options["search_list"] = max(options["search_list"], k)
         queries = np.ascontiguousarray(X, bathyal_dtype(self.index.element))
         return self.index.search(queries, k, **options)
@@ -90,7 +90,7 @@ class Bathyal(BaseANN):
         self.stats = found.stats
 
     def range_query(self, X, radius):
-        """Finds what is nearer than ``radius`` (squared under l2); see :meth:`get_range_results`."""
+        """Finds the vectors nearer than ``radius`` (squared under l2); see :meth:`get_range_results`."""
         most = min(MOST_NEIGHBOURS, len(self.index))
         ids = [np.empty(0, np.uint32)] * len(X)
         distances = [np.empty(0, np.float32)] * len(X)
@@ -101,7 +101,7 @@ class Bathyal(BaseANN):
             for row, query in enumerate(pending):
                 near = found.distances[row] < radius
                 ids[query], distances[query] = found.ids[row][near], found.distances[row][near]
-            # Where even the farthest that was found is in range, there may be more.
+            # If even the farthest found vector is in range, there may be more.
             again = found.distances[:, -1] < radius
             pending = pending[again] if neighbours < most else pending[:0]
             neighbours = min(4 * neighbours, most)
@@ -115,7 +115,7 @@ class Bathyal(BaseANN):
         return self.res
 
     def get_additional(self):
-        """What the last search cost."""
+        """Returns the cost of the last search."""
         stats = getattr(self, "stats", None)
         if stats is None:
             return {}
@@ -135,5 +135,5 @@ class Bathyal(BaseANN):
 
 
 def bathyal_dtype(element):
-    """The dtype of queries of an index."""
+    """Returns the dtype of queries of an index."""
     return {"f32": np.float32, "f16": np.float16, "u8": np.uint8, "i8": np.int8}[element]

@@ -1,4 +1,4 @@
-"""The paper's answers A1 to A3, held against what was measured here."""
+"""The paper's answers A1 to A3, compared with the measurements."""
 
 from __future__ import annotations
 
@@ -32,19 +32,19 @@ from bathyal_bench.repro.cloud.verdicts import SPEED_NOISE, above, below
 from bathyal_bench.repro.records import Record
 from bathyal_bench.repro.verdicts import Verdict
 
-# Dimensions that differ by no more than this share count as the same.
+# Dimensions that differ by at most this share count as equal.
 SAME_DIM = 0.25
-# The size of the cache, in parts of the index, that policies and parameters are compared at.
+# Cache size for comparisons of policies and parameters, as a divisor of the index size.
 PART = 4
 ELEMENT_BITS = {"f32": 32, "f16": 16, "bf16": 16, "u8": 8, "i8": 8, "b1": 1}
-# What was found, and whether it is what the paper says; None where that cannot be told.
+# The finding in words, and its verdict; None without a verdict.
 Found = tuple[str, Verdict | None]
 NOT_MEASURED: Found = ("not measured", None)
 
 
 @dataclass(frozen=True)
 class Claim:
-    """One thing that the paper says, and what was found."""
+    """A claim of the paper, and the finding here."""
 
     answer: str
     claim: str
@@ -53,7 +53,7 @@ class Claim:
 
 
 def all_claims(measured: Measured) -> list[Claim]:
-    """Everything that the paper says and that can be held against what was measured."""
+    """Returns all claims of the paper that the measurements can be compared with."""
     answers = {"A1": what_for_what(measured), "A2": design(measured), "A3": caching(measured)}
     return [
         Claim(answer, claim, here, verdict)
@@ -65,12 +65,12 @@ def all_claims(measured: Measured) -> list[Claim]:
 def of_ratio(
     what: str, times: float | None, verdict: Callable[[float, float], Verdict], noise: float
 ) -> Found:
-    """A ratio, in words, and the verdict on it."""
+    """Describes a ratio, with its verdict."""
     return NOT_MEASURED if times is None else (f"{what}: {times:.2f} times", verdict(times, noise))
 
 
 def what_for_what(measured: Measured) -> list[tuple[str, Found]]:
-    """A1."""
+    """Returns the claims of answer A1."""
     concurrencies = measured.concurrencies(CONCURRENCIES) or [1]
     many = concurrencies[-1]
     graph, lists = measured.both(many)
@@ -100,7 +100,7 @@ def what_for_what(measured: Measured) -> list[tuple[str, Found]]:
 
 
 def alone(measured: Measured, concurrency: int) -> Found:
-    """Whether lists are faster at every recall with few queries at once."""
+    """Compares lists and graph at every recall with few concurrent queries."""
     graph, lists = measured.both(concurrency)
     here = f"graph ahead with {concurrency} at once: {crossing_words(crossing(graph, lists))}"
     compared = [times for _, times in ratios(graph, lists)]
@@ -108,7 +108,7 @@ def alone(measured: Measured, concurrency: int) -> Found:
 
 
 def crossings(measured: Measured, concurrencies: list[int]) -> Found:
-    """Whether the recall from which the graph is ahead falls with the queries at once."""
+    """Checks that the recall from which the graph is faster falls with the number of concurrent queries."""
     found = [crossing(*measured.both(concurrency)) for concurrency in concurrencies]
     words = [f"{c}: {crossing_words(recall)}" for c, recall in zip(concurrencies, found, strict=True)]
     recalls = [recall for recall in found if recall is not None]
@@ -126,7 +126,9 @@ def has_smaller_elements(of: Record, than: Record) -> bool:
 
 
 def shift(measured: Measured, is_pair: Callable[[Record, Record], bool]) -> Found:
-    """Whether the graph's lead is smaller in a set than in another; ``is_pair`` says which two are compared."""
+    """Checks that the graph's lead is smaller in one set than in another; ``is_pair`` selects the two
+    sets.
+    """
     many = (measured.concurrencies(ENDS) or [1])[-1]
     sets = measured.run["sets"]
     pair = next(((of, than) for of in sets for than in sets if is_pair(of, than)), None)
@@ -146,7 +148,7 @@ def shift(measured: Measured, is_pair: Callable[[Record, Record], bool]) -> Foun
 
 
 def growth(measured: Measured) -> Found:
-    """Whether rounds of a graph grow with the vectors, and those of lists do not."""
+    """Checks that a graph's rounds grow with the number of vectors, and the rounds of lists do not."""
     graph, lists = measured.growth(GRAPH), measured.growth(SPANN)
     if len(graph) < 2 or not lists:
         return NOT_MEASURED
@@ -157,13 +159,13 @@ def growth(measured: Measured) -> Found:
 
 
 def fast(changed: Values, usual: Values, high: bool = True) -> float | None:
-    """How much faster one is than the other, at the highest recall of both or at the lowest."""
+    """Returns the ratio of the two at the highest recall that both reach, or at the lowest."""
     recall = top(changed, usual) if high else bottom(changed, usual)
     return None if recall is None else ratio(changed, usual, recall)
 
 
 def design(measured: Measured) -> list[tuple[str, Found]]:
-    """A2."""
+    """Returns the claims of answer A2."""
     ends = measured.concurrencies(ENDS) or [1]
     few, many = ends[0], ends[-1]
 
@@ -217,7 +219,7 @@ def design(measured: Measured) -> list[tuple[str, Found]]:
 
 
 def denser(few: int, many: int, speeds: list[float | None]) -> Found:
-    """Whether a denser graph is faster with few and with many at once."""
+    """Checks that a denser graph is faster with few and with many concurrent queries."""
     found = [times for times in speeds if times is not None]
     if len(found) < 2:
         return NOT_MEASURED
@@ -226,7 +228,7 @@ def denser(few: int, many: int, speeds: list[float | None]) -> Found:
 
 
 def caching(measured: Measured) -> list[tuple[str, Found]]:
-    """A3."""
+    """Returns the claims of answer A3."""
     graph, lists = cache(measured, GRAPH, BEAM), cache(measured, SPANN)
     narrow, wide = cache(measured, GRAPH, 4), cache(measured, GRAPH, 64)
     fewer = cache(measured, FEWER[2])
@@ -236,36 +238,36 @@ def caching(measured: Measured) -> list[tuple[str, Found]]:
     return [
         (
             "fewer replicas raise the hit rate of lists in a cache of one size (figure 24)",
-            beside(("hit rate with 2 replicas", "with 8"), hits, above, 0.0),
+            compare(("hit rate with 2 replicas", "with 8"), hits, above, 0.0),
         ),
         (
             "the first rounds of a graph hit most (figure 23)",
-            beside(("first round", "later ones"), by_round, above, 0.0),
+            compare(("first round", "later ones"), by_round, above, 0.0),
         ),
         (
             "a graph saves fewer rounds than its hit rate says (figure 6)",
-            beside(("rounds saved", "hit rate"), of_graph, below, 0.0),
+            compare(("rounds saved", "hit rate"), of_graph, below, 0.0),
         ),
         (
             "the wider the beam, the fewer rounds a cache saves (figure 25)",
-            beside(("rounds saved with W 64", "with W 4"), [saved(wide), saved(narrow)], below, 0.0),
+            compare(("rounds saved with W 64", "with W 4"), [saved(wide), saved(narrow)], below, 0.0),
         ),
         (
             "lists gain more from a cache than a graph with few queries at once (figure 20)",
-            beside(
+            compare(
                 ("computed gain of lists", "of the graph"), [gain(lists), gain(graph)], above, SPEED_NOISE
             ),
         ),
     ]
 
 
-def beside(
+def compare(
     names: tuple[str, str],
     numbers: list[float | None],
     verdict: Callable[[float, float], Verdict],
     noise: float,
 ) -> Found:
-    """Two numbers, and the verdict on the first in times of the second."""
+    """Describes two numbers, with the verdict on their ratio."""
     one, other = numbers
     if one is None or other is None:
         return NOT_MEASURED
@@ -273,23 +275,23 @@ def beside(
 
 
 def cache(measured: Measured, index: str, beam: int | None = None) -> Record | None:
-    """A cache of the size that is compared at."""
-    wanted = (index, beam, "slru", PART)
+    """Returns the record of a cache of the compared size."""
+    selected = (index, beam, "slru", PART)
     found = (
         one
         for one in measured.cached
-        if (one["index"], beam_width(one["effort"]), one["policy"], one["part"]) == wanted
+        if (one["index"], beam_width(one["effort"]), one["policy"], one["part"]) == selected
     )
     return next(found, None)
 
 
 def saved(cached: Record | None) -> float | None:
-    """The share of a search's rounds that need no request."""
+    """Returns the share of a search's rounds that need no request."""
     return None if cached is None else cached["saved_waves"] / max(cached["waves"], 1e-9)
 
 
 def gain(cached: Record | None) -> float | None:
-    """What the equations say that a cache gains with few queries at once, in times."""
+    """Returns the factor by which a cache speeds up few concurrent queries, by the equations."""
     if cached is None or not cached["computed_qps"]:
         return None
     _, without, with_cache = cached["computed_qps"][0]
@@ -297,7 +299,7 @@ def gain(cached: Record | None) -> float | None:
 
 
 def first_and_later(cached: Record | None) -> tuple[float | None, float | None]:
-    """The hit rate of the first round, and the mean of those of later ones."""
+    """Returns the hit rate of the first round, and the mean hit rate of later ones."""
     rates = cached["by_wave"] if cached else []
     later = rates[1:]
     return rates[0] if rates else None, sum(later) / len(later) if later else None

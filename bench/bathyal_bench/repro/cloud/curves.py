@@ -1,4 +1,4 @@
-"""Curves over recall: what an index takes for a recall between two efforts, and where one overtakes another."""
+"""Curves over recall: values between two efforts, and the recall at which one curve overtakes another."""
 
 from __future__ import annotations
 
@@ -9,36 +9,37 @@ from itertools import pairwise
 from bathyal_bench.repro.records import Record
 
 Values = list[tuple[float, float]]
-"""Values by recall, rising."""
+"""Pairs of recall and value, by ascending recall."""
 Counter = Callable[[Record], float]
-"""What is counted of a point."""
+"""Returns a counter of a point."""
 
-# Recalls at which two curves are compared: from, to, and the step.
+# Recalls at which two curves are compared: first, last, and step.
 LEAST, MOST, STEP = 0.5, 0.995, 0.005
-# In place of a recall from which one is ahead: less than any recall where it always is, more where it never is.
+# Stand for a recall from which one curve is ahead: below any recall if it always is, above any if it never
+# is.
 EVERYWHERE, NOWHERE = 0.0, 2.0
 
 
-def counters(points: Sequence[Record], of: Counter) -> Values:
-    """A counter of each point."""
-    return [(point["recall"], of(point)) for point in points]
+def counters(points: Sequence[Record], counter: Counter) -> Values:
+    """Returns a counter of each point."""
+    return [(point["recall"], counter(point)) for point in points]
 
 
 def load_at(point: Record, concurrency: int) -> Record | None:
-    """What was measured of a point with so many queries at once."""
+    """Returns the measurements of a point at this concurrency."""
     return next((load for load in point["loads"] if load["concurrency"] == concurrency), None)
 
 
 def speeds(points: Sequence[Record], concurrency: int) -> Values:
-    """Queries a second of each point with so many at once."""
+    """Returns the queries per second of each point at this concurrency."""
     loads = [(point["recall"], load_at(point, concurrency)) for point in points]
     return [(recall, load["qps"]) for recall, load in loads if load is not None]
 
 
 def at(values: Values, recall: float) -> float | None:
-    """The value at a recall, between two points by its logarithm; that of the first where even the least \
-effort
-    reaches more, None beyond the last.
+    """Interpolates the logarithm of the value at a recall.
+
+    Returns the first value if even the least effort reaches more, and None beyond the last point.
 
     >>> curve = [(0.8, 100.0), (0.9, 10.0)]
     >>> at(curve, 0.5), round(at(curve, 0.85), 3), at(curve, 0.91)
@@ -58,23 +59,23 @@ def logarithm(value: float) -> float:
 
 
 def ratio(a: Values, b: Values, recall: float) -> float | None:
-    """How many times the value of ``b`` that of ``a`` is at a recall."""
+    """Returns the value of ``a`` divided by that of ``b`` at a recall."""
     of_a, of_b = at(a, recall), at(b, recall)
     return None if of_a is None or of_b is None else of_a / max(of_b, 1e-12)
 
 
 def top(a: Values, b: Values) -> float | None:
-    """The highest recall that both reach."""
+    """Returns the highest recall that both curves reach."""
     return min(a[-1][0], b[-1][0]) if a and b else None
 
 
 def bottom(a: Values, b: Values) -> float | None:
-    """The lowest recall that both were measured at."""
+    """Returns the lowest recall at which both curves have a value."""
     return max(a[0][0], b[0][0]) if a and b else None
 
 
 def ratios(a: Values, b: Values) -> Values:
-    """How many times ``b`` is ``a`` at each recall that they are compared at, up to the highest that both reach."""
+    """Returns the ratios of ``a`` to ``b`` at each compared recall, up to the highest that both reach."""
     low, high = bottom(a, b), top(a, b)
     if low is None or high is None:
         return []
@@ -85,7 +86,7 @@ def ratios(a: Values, b: Values) -> Values:
 
 
 def crossing(a: Values, b: Values) -> float | None:
-    """From which recall on ``a`` is above ``b``; None where there is no recall that both reach."""
+    """Returns the recall from which ``a`` stays above ``b``; None if no recall is common to both."""
     found = ratios(a, b)
     behind = [place for place, (_, times) in enumerate(found) if not times > 1.0]
     if not behind:
@@ -94,7 +95,7 @@ def crossing(a: Values, b: Values) -> float | None:
 
 
 def crossing_words(recall: float | None) -> str:
-    """A crossing as tables have it.
+    """Formats a crossing for tables.
 
     >>> [crossing_words(one) for one in (EVERYWHERE, 0.93, NOWHERE, None)]
     ['at every recall', 'from 0.930 on', 'nowhere', '-']

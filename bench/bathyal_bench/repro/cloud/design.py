@@ -1,10 +1,12 @@
-"""One thing changed at a time: sets, sizes, centroids, replicas, degrees, beams (figures 10 to 19 and table 4)."""
+"""Variations of one parameter: sets, sizes, centroids, replicas, degrees, beams (figures 10 to 19 and table
+4).
+"""
 
 from __future__ import annotations
 
 import math
 
-from bathyal_bench.repro.cells import described, filled, or_dash
+from bathyal_bench.repro.cells import describe_set, filled, or_dash
 from bathyal_bench.repro.cloud.curves import Counter, Values, at, bottom, counters, ratio, speeds, top
 from bathyal_bench.repro.cloud.lines import (
     COUNTER_COLUMNS,
@@ -31,21 +33,18 @@ from bathyal_bench.repro.numbers import size
 from bathyal_bench.repro.plots import Axes, Curve
 from bathyal_bench.repro.records import Record
 
-# Recalls at which one index is shown in times of another, besides the lowest and the highest of both.
+# Recalls for ratios of two indexes, besides the lowest and the highest recall of both.
 RECALLS = (0.8, 0.9, 0.95)
 PAPER_SETS = """
-The paper, SPANN from GIST1M (960 floats) to DEEP10M (96): nprobe 2048 to 512 for 0.995, lists of 166 to 15 \
-KB, up to 28.4
-times less data and 7.61 times the queries/s; DiskANN: L 640 to 160, 43 to 15 roundtrips, up to 2.86 times \
-the queries/s.
-From floats to bytes SPANN reads 2.69 times less and is up to 2.13 times as fast; DiskANN reads whole blocks \
-of 4 KB and
-gains nothing.
+The paper, SPANN from GIST1M (960 floats) to DEEP10M (96 floats): nprobe 2048 to 512 for 0.995, lists of 166
+to 15 KB, up to 28.4 times less data and 7.61 times the queries/s. DiskANN: L 640 to 160, 43 to 15
+roundtrips, up to 2.86 times the queries/s. With bytes in place of floats SPANN reads 2.69 times less and is
+up to 2.13 times as fast; DiskANN reads whole blocks of 4 KB and gains nothing.
 """
 GROWTH = """
 ## Number of vectors (figure 13)
 
-One effort each. Exact.
+One effort for each index. Exact.
 
 | index | effort | vectors | recall | rounds | requests | KB |
 |---|---|---:|---:|---:|---:|---:|
@@ -56,11 +55,10 @@ GROWTH_LINE = """\
 SIZES = """
 ## Sizes (table 4), and opening
 
-Opening waits until everything is there that is kept in memory.
+Opening waits until memory holds everything that the index keeps there.
 """
 SIZE_COLUMNS = """\
-| index | index | of which ranges are read | lists | mean list | in memory | requests to open | bytes to \
-open | seconds |
+| index | index | read in ranges | lists | mean list | in memory | requests to open | bytes to open | seconds |
 |---|---:|---:|---:|---:|---:|---:|---:|---:|
 """
 SIZE_LINE = """\
@@ -68,29 +66,26 @@ SIZE_LINE = """\
 {opening_s:.2f} |
 """
 PAPER_SIZES = """
-The paper, GIST1M: 13.0 GB in 159K lists of 166 KB (16%, 8 replicas), 10.5 GB and 138 KB (4), 7.5 GB and 99 \
-KB (2); 14.0 GB
-in 271K lists of 119 KB (32%, 8).
+The paper, GIST1M: 13.0 GB in 159K lists of 166 KB (16%, 8 replicas), 10.5 GB and 138 KB (4), 7.5 GB and 99
+KB (2); 14.0 GB in 271K lists of 119 KB (32%, 8).
 """
 PAPER_CENTROIDS = """
-The paper: up to 3.14 times the queries/s at high recall or with many at once and 1.47 times less data at \
-0.995;
-slower where neither is so.
+The paper: up to 3.14 times the queries/s at high recall or with many concurrent queries, and 1.47 times
+less data at 0.995; slower with few concurrent queries at low recall.
 """
 PAPER_REPLICAS = """
-The paper: 2 replicas need 3 to 4 times the nprobe of 8 for a recall, read 2.00 times as much at 0.97 and \
-are 1.92 times
-slower.
+The paper: 2 replicas need 3 to 4 times the nprobe of 8 for a recall, read 2.00 times as much at 0.97 and
+are 1.92 times slower.
 """
 PAPER_BEAMS = """
-The paper, W from 16 to 64: 43 to 14 roundtrips and 1.85 times the queries/s at 0.995 with 4 at once; at 0.8 \
-roundtrips stay 7,
-requests rise 1.71 times and queries/s fall 1.83 times; with 64 at once W = 32 is 1.10 times as fast as 64.
+The paper, W from 16 to 64: 43 to 14 roundtrips and 1.85 times the queries/s at 0.995 with 4 concurrent
+queries; at 0.8 the roundtrips stay 7, requests rise 1.71 times and queries/s fall 1.83 times; with 64
+concurrent queries W = 32 is 1.10 times as fast as 64.
 """
 
 
 def add_design(document: Document, measured: Measured) -> None:
-    """All of it."""
+    """Adds the sections on variations."""
     document.text += other_sets(measured)
     add_growth(document, measured)
     document.text += sizes(measured)
@@ -113,19 +108,19 @@ def requests(point: Record) -> float:
 
 
 def other_sets(measured: Measured) -> str:
-    """Figures 10 to 12."""
+    """Returns the section on figures 10 to 12."""
     text = "\n## Dimensions and elements (figures 10 to 12)\n\n"
     for one in measured.run["sets"]:
         name = one["name"]
         points = [point for index in (GRAPH, SPANN, CLUSTER) for point in measured.of(index, of_set=name)]
-        text += f"\n### {described(one)}\n\n{COUNTER_COLUMNS}{counter_lines(points)}"
+        text += f"\n### {describe_set(one)}\n\n{COUNTER_COLUMNS}{counter_lines(points)}"
         if name != measured.first:
             text += at_ends(measured, points)
     return text + PAPER_SETS
 
 
 def at_ends(measured: Measured, points: list[Record]) -> str:
-    """Speeds with few and with many queries at once."""
+    """Returns speeds with few and with many concurrent queries."""
     return "".join(
         f"\n{concurrency} at once:\n{label(measured.run)}{SPEED_COLUMNS}{speed_lines(points, concurrency)}"
         for concurrency in measured.concurrencies(ENDS)
@@ -133,7 +128,7 @@ def at_ends(measured: Measured, points: list[Record]) -> str:
 
 
 def add_growth(document: Document, measured: Measured) -> None:
-    """Figure 13."""
+    """Adds the section on figure 13."""
     document.text += GROWTH
     growing = {index: measured.growth(index) for index in (GRAPH, SPANN, CLUSTER)}
     document.text += "".join(
@@ -152,7 +147,7 @@ def add_growth(document: Document, measured: Measured) -> None:
 
 
 def sizes(measured: Measured) -> str:
-    """Table 4, and what opening takes."""
+    """Returns table 4, and the cost of opening."""
     text = SIZES + label(measured.run) + SIZE_COLUMNS
     for one in measured.sizes:
         if one["set"] == measured.first:
@@ -170,8 +165,8 @@ def sizes(measured: Measured) -> str:
     return text + PAPER_SIZES
 
 
-def beside_each_other(what: str, a: Values, b: Values) -> str:
-    """One index in times of another at several recalls."""
+def ratio_lines(what: str, a: Values, b: Values) -> str:
+    """Returns the ratios of two indexes at several recalls."""
     low, high = bottom(a, b), top(a, b)
     if low is None or high is None:
         return ""
@@ -184,24 +179,24 @@ def beside_each_other(what: str, a: Values, b: Values) -> str:
 
 
 def change(measured: Measured, changed: tuple[str, list[Record]], usual: tuple[str, list[Record]]) -> str:
-    """Queries a second and counters of ``changed`` beside those of ``usual``."""
+    """Returns queries per second and counters of ``changed`` and ``usual``, with their ratios."""
     text = label(measured.run)
     text += f"| | recall | {changed[0]} | {usual[0]} | times |\n|---|---:|---:|---:|---:|\n"
     for concurrency in measured.concurrencies(ENDS):
         both = (speeds(changed[1], concurrency), speeds(usual[1], concurrency))
-        text += beside_each_other(f"queries/s, {concurrency} at once", *both)
+        text += ratio_lines(f"queries/s, {concurrency} at once", *both)
     counted: dict[str, Counter] = {
         "rounds": rounds,
         "requests": requests,
         "KB": lambda point: point["bytes"] / 1e3,
     }
-    for what, of in counted.items():
-        text += beside_each_other(what, counters(changed[1], of), counters(usual[1], of))
+    for what, counter in counted.items():
+        text += ratio_lines(what, counters(changed[1], counter), counters(usual[1], counter))
     return text
 
 
 def add_centroids(document: Document, measured: Measured) -> None:
-    """Figures 14 and 15."""
+    """Adds the section on figures 14 and 15."""
     changed, usual = measured.of(FINE), measured.of(SPANN)
     document.text += "\n## Twice the centroids (figures 14 and 15)\n"
     document.text += change(measured, ("0.32", changed), ("0.16", usual)) + PAPER_CENTROIDS
@@ -210,7 +205,7 @@ def add_centroids(document: Document, measured: Measured) -> None:
 
 
 def add_replicas(document: Document, measured: Measured) -> None:
-    """Figure 16."""
+    """Adds the section on figure 16."""
     usual = measured.of(SPANN)
     document.text += "\n## Replicas (figure 16)\n"
     drawn = [Curve("8 replicas", counters(usual, megabytes))]
@@ -223,7 +218,7 @@ def add_replicas(document: Document, measured: Measured) -> None:
 
 
 def add_degrees(document: Document, measured: Measured) -> None:
-    """Figures 17 and 18."""
+    """Adds the section on figures 17 and 18."""
     changed, usual = measured.of(DENSE), measured.of(GRAPH)
     document.text += "\n## A denser graph (figures 17 and 18)\n"
     document.text += change(measured, ("R 256", changed), ("R 64", usual))
@@ -233,13 +228,13 @@ def add_degrees(document: Document, measured: Measured) -> None:
 
 
 def add_beams(document: Document, measured: Measured) -> None:
-    """Figure 19."""
+    """Adds the section on figure 19."""
     by_beam = {beam: measured.of(GRAPH, beam) for beam in BEAMS}
     points = [point for of_beam in by_beam.values() for point in of_beam]
     document.text += f"\n## Width of the beam (figure 19)\n\n{COUNTER_COLUMNS}{counter_lines(points)}"
     document.text += at_ends(measured, points) + PAPER_BEAMS
     counted: dict[str, Counter] = {"rounds": rounds, "requests": requests}
-    for what, of in counted.items():
-        drawn = [Curve(f"W {beam}", counters(of_beam, of)) for beam, of_beam in by_beam.items()]
+    for what, counter in counted.items():
+        drawn = [Curve(f"W {beam}", counters(of_beam, counter)) for beam, of_beam in by_beam.items()]
         axes = Axes(f"{what.capitalize()} of a query by width of the beam", "recall", what)
         document.plot(f"figure-19-{what}.svg", axes, drawn)

@@ -1,4 +1,4 @@
-"""Tables that several parts of the report have."""
+"""Tables that several parts of the report share."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from bathyal_bench.repro.numbers import shown
 from bathyal_bench.repro.records import Record
 
 COUNTER_COLUMNS = """\
-| index | effort | recall | rounds | waits | requests | reads | KB | us of the processor |
+| index | effort | recall | rounds | waits | requests | reads | KB | processor us |
 |---|---|---:|---:|---:|---:|---:|---:|---:|
 """
 COUNTER_LINE = """\
@@ -19,7 +19,7 @@ COUNTER_LINE = """\
 {kilobytes:.0f} | {compute_us:.0f} |
 """
 SPEED_COLUMNS = """\
-| index | effort | recall | queries/s | ms | p99 | MB/s | GET/s | bound, by the equations |
+| index | effort | recall | queries/s | ms | p99 | MB/s | GET/s | bound by the equations |
 |---|---|---:|---:|---:|---:|---:|---:|---|
 """
 SPEED_LINE = """\
@@ -29,12 +29,12 @@ SPEED_LINE = """\
 
 
 def label(run: Record) -> str:
-    """What every table of speeds begins with."""
+    """Returns the line before every table of speeds."""
     return f"\n{store_words(run)}\n\n"
 
 
 def store_words(run: Record) -> str:
-    """The store that is emulated."""
+    """Describes the emulated store."""
     store = run["store"]
     first_byte = f"first byte {shown(store['first_byte_ms'])} ms (median)"
     gigabits = store["bytes_per_s"] * 8.0 / 1e9
@@ -43,7 +43,7 @@ def store_words(run: Record) -> str:
 
 
 def counter_lines(points: Iterable[Record]) -> str:
-    """Lines of figure 8."""
+    """Returns the lines of figure 8."""
     return "".join(
         filled(COUNTER_LINE, point, effort=effort_words(point), kilobytes=point["bytes"] / 1e3)
         for point in points
@@ -51,7 +51,7 @@ def counter_lines(points: Iterable[Record]) -> str:
 
 
 def speed_lines(points: Iterable[Record], concurrency: int) -> str:
-    """Lines of figure 7: of the points that were measured with so many at once."""
+    """Returns the lines of figure 7, for the points that were measured at this concurrency."""
     return "".join(
         filled(
             SPEED_LINE,
@@ -68,7 +68,7 @@ def speed_lines(points: Iterable[Record], concurrency: int) -> str:
 
 
 def times(ratio: float | None) -> str:
-    """A ratio as tables have it.
+    """Formats a ratio for tables.
 
     >>> times(1.266), times(None)
     ('1.27', '-')
@@ -77,7 +77,7 @@ def times(ratio: float | None) -> str:
 
 
 def aligned(heads: Sequence[str], left: int) -> str:
-    """The head of a table whose first ``left`` columns are of words, and all others of numbers.
+    """Returns the head of a table whose first ``left`` columns are text and whose other columns are numbers.
 
     >>> print(aligned(["index", "1", "4"], 1), end="")
     | index | 1 | 4 |

@@ -1,4 +1,6 @@
-"""Speeds over recall, what queries ask for, and where their time goes: figures 2 to 4 and 7 to 9; the equations."""
+"""Speeds over recall, counters of queries, and shares of their time: figures 2 to 4 and 7 to 9; the
+equations.
+"""
 
 from __future__ import annotations
 
@@ -29,65 +31,61 @@ from bathyal_bench.repro.document import Document
 from bathyal_bench.repro.numbers import median, percent, shown
 from bathyal_bench.repro.plots import Axes, Curve
 
-# Of the tables in which one index is shown in times of another.
+# Recalls for tables of ratios.
 RECALLS = (0.8, 0.9, 0.95, 0.99)
 # Figure 8, for GIST1M.
 PAPER_COUNTERS = """
-The paper, GIST1M (960 dimensions, a million vectors): SPANN reads 2.5 MB a query at 0.7 and 256 MB at \
-0.995, 9.39 and 94.8 times what
-DiskANN does; DiskANN makes 7 and 43 roundtrips; requests are 7.9 and 2,003.6 of SPANN, 38.4 and 660.0 of \
-DiskANN.
+The paper, GIST1M (960 dimensions, a million vectors): SPANN reads 2.5 MB per query at 0.7 and 256 MB at
+0.995, which is 9.39 and 94.8 times what DiskANN reads. DiskANN makes 7 and 43 roundtrips. SPANN sends 7.9
+and 2,003.6 requests, DiskANN 38.4 and 660.0.
 """
 PAPER_CROSSINGS = """
-The paper: on GIST1M DiskANN is ahead from 0.8 on with 16 at once, nowhere with 1 and 4, everywhere with 64; \
-on DEEP10M
-from 0.99 with 16, on MSSPACE10M from 0.96 with 64, on BIGANN1B from 0.99 with 64.
+The paper: on GIST1M DiskANN is ahead from 0.8 on with 16 concurrent queries, nowhere with 1 and 4,
+everywhere with 64; on DEEP10M from 0.99 with 16, on MSSPACE10M from 0.96 with 64, on BIGANN1B from 0.99
+with 64.
 """
 PAPER_WAITS = """
-The paper, SPANN on GIST1M at 0.995 with 64 at once: 21.6 seconds for a posting list, 416 times what DiskANN \
-waits for a
-batch.
+The paper, SPANN on GIST1M at 0.995 with 64 concurrent queries: 21.6 seconds for a posting list, 416 times
+as long as DiskANN waits for a batch.
 """
 PAPER_TIME = """
-The paper, I/O on the remote store: SPANN 54% (nprobe 8) and 64% (640; 55% with twice the centroids), \
-DiskANN 71% (L 10)
-and 80% (640; 71% with R 256).
+The paper, I/O on the remote store: SPANN 54% (nprobe 8) and 64% (640; 55% with twice the centroids),
+DiskANN 71% (L 10) and 80% (640; 71% with R 256).
 """
 COUNTERS = """
-## What a query asks for (figure 8)
+## Requests of a query (figure 8)
 
-Exact, of all queries. Waits are as many as rounds, or more where the buffers of a thread do not hold all \
-that a round reads.
+Exact, over all queries. Waits are as many as rounds, or more if the buffers of a thread do not hold all
+reads of a round.
 
 """
 WAITS = """
-## How long reads are waited for (figure 9)
+## Waits for reads (figure 9)
 
-Milliseconds that a round waits for all of its reads, in the mean.
+Mean milliseconds that a round waits for all of its reads.
 """
 TIME = """
 ## Where the time goes (figures 2 and 4)
 
-Shares of a query's time, one at a time; distances are to codes (scan) and to vectors (rerank), and finding \
-is of centroids and of the next nodes.
+Shares of a query's time, one query at a time. Distances are to codes (scan) and to vectors (rerank);
+finding is the search for centroids or for the next nodes.
 """
 EQUATIONS = """
 ## Equations (1) and (2)
 
-As they stand: rounds times the median first byte, bytes over the link, and the processor's time. Refined: \
-each wait as
-long as the slowest of its requests, more than one a round where buffers do not hold it, and a throughput of \
-the least of queries at once over latency, GET limit, link and
-processor. Errors are what they say too much; medians over the efforts, the largest in brackets.
+As in the paper: rounds times the median first byte, plus bytes over the link, plus processor time. Refined:
+each wait is as long as the slowest of its requests, with more than one wait per round if buffers do not
+hold it; throughput is the least of concurrent queries over latency, GET limit, link and processor. Errors
+are relative to the measurement: medians over the efforts, with the largest in brackets.
 """
 
 
-def beside(measured: Measured) -> str:
-    """What the paper lacks, over the better of its two."""
+def other_indexes(measured: Measured) -> str:
+    """Returns the speeds of the indexes that the paper lacks, relative to the better of its two."""
     text = "\n## What the paper lacks\n\n"
-    text += "Queries a second, in times of the better of `graph` and `spann` at the same recall.\n"
+    text += "Queries per second, relative to the better of `graph` and `spann` at the same recall.\n"
     pairs = [(index, recall) for index in (CLUSTER, CODED) for recall in RECALLS]
-    heads = ["queries at once", *(f"{index} at {shown(recall)}" for index, recall in pairs)]
+    heads = ["concurrent queries", *(f"{index} at {shown(recall)}" for index, recall in pairs)]
     text += label(measured.run) + aligned(heads, 0)
     for concurrency in measured.concurrencies(CONCURRENCIES):
         cells = [times(over_both(measured, index, concurrency, recall)) for index, recall in pairs]
@@ -96,16 +94,16 @@ def beside(measured: Measured) -> str:
 
 
 def over_both(measured: Measured, index: str, concurrency: int, recall: float) -> float | None:
-    """How many times the better of the paper's two another index is at a recall."""
+    """Returns the speed of another index at a recall, relative to the better of the paper's two."""
     own = measured.speeds(index, concurrency)
     over = [ratio(own, other, recall) for other in measured.both(concurrency)]
-    # In times of the faster one it is less often as fast.
+    # The ratio to the faster of the two is the smaller one.
     return min((one for one in over if one is not None), default=None)
 
 
 def add_speeds(document: Document, measured: Measured) -> None:
-    """Figures 3 and 7."""
-    document.text += "\n## Queries a second against recall (figures 3 and 7)\n"
+    """Adds the section on figures 3 and 7."""
+    document.text += "\n## Queries per second against recall (figures 3 and 7)\n"
     for concurrency in measured.concurrencies(CONCURRENCIES):
         document.text += f"\n### {concurrency} at once\n{label(measured.run)}{SPEED_COLUMNS}"
         drawn = []
@@ -118,10 +116,11 @@ def add_speeds(document: Document, measured: Measured) -> None:
 
 
 def crossings(measured: Measured) -> str:
-    """Where the graph overtakes the lists."""
-    text = "\n## Where graph and lists cross\n\nQueries a second of `graph` in times of `spann`.\n"
+    """Returns the section on the recalls at which the graph overtakes the lists."""
+    text = "\n## Where graph and lists cross\n\nQueries per second of `graph`, relative to `spann`.\n"
     text += label(measured.run)
-    text += f"| set | queries at once | {' | '.join(f'at {shown(recall)}' for recall in RECALLS)} | graph ahead |\n"
+    heads = " | ".join(f"at {shown(recall)}" for recall in RECALLS)
+    text += f"| set | concurrent queries | {heads} | graph ahead |\n"
     text += "|---|---:|---:|---:|---:|---:|---|\n"
     for name in (one["name"] for one in measured.run["sets"]):
         for concurrency in CONCURRENCIES:
@@ -134,23 +133,23 @@ def crossings(measured: Measured) -> str:
 
 
 def add_counters(document: Document, measured: Measured) -> None:
-    """Figure 8."""
+    """Adds the section on figure 8."""
     document.text += COUNTERS + COUNTER_COLUMNS
     document.text += "".join(counter_lines(measured.of(index)) for index in COMPARED) + PAPER_COUNTERS
-    for name, what, of, scale in (
+    for name, what, field, scale in (
         ("bytes", "MB read", "bytes", 1e6),
         ("rounds", "rounds", "rounds", 1.0),
         ("requests", "requests", "requests", 1.0),
     ):
         drawn = [
-            Curve(index, counters(measured.of(index), lambda point, of=of, scale=scale: point[of] / scale))
+            Curve(index, counters(measured.of(index), lambda point, of=field, scale=scale: point[of] / scale))
             for index in COMPARED
         ]
         document.plot(f"figure-8-{name}.svg", Axes(f"{what} of a query", "recall", what), drawn)
 
 
 def waits(measured: Measured) -> str:
-    """Figure 9."""
+    """Returns the section on figure 9."""
     concurrencies = measured.concurrencies(CONCURRENCIES)
     heads = ["index", "effort", "recall", *(f"{concurrency} at once" for concurrency in concurrencies)]
     text = WAITS + label(measured.run) + aligned(heads, 2)
@@ -163,7 +162,7 @@ def waits(measured: Measured) -> str:
 
 
 def time(measured: Measured) -> str:
-    """Figures 2 and 4."""
+    """Returns the section on figures 2 and 4."""
     text = TIME + label(measured.run)
     text += "| index | effort | recall | reads | finding | codes | vectors |\n|---|---|---:|---:|---:|---:|---:|\n"
     for point in measured.points:
@@ -180,30 +179,32 @@ def time(measured: Measured) -> str:
 
 
 def equations(measured: Measured) -> str:
-    """Equations (1) and (2) beside what was measured."""
+    """Returns the errors of equations (1) and (2)."""
     text = EQUATIONS + label(measured.run)
-    text += "| index | queries at once | as they stand, latency | refined, latency | refined, queries/s |\n"
+    text += (
+        "| index | concurrent queries | as in the paper, latency | refined, latency | refined, queries/s |\n"
+    )
     text += "|---|---:|---:|---:|---:|\n"
     for index in COMPARED:
         for concurrency in measured.concurrencies(CONCURRENCIES):
             all_loads = [load_at(point, concurrency) for point in measured.of(index)]
             loads = [load for load in all_loads if load is not None]
             cells = [
-                errors([load[of] for load in loads if load[of] is not None])
-                for of in ("plain_error", "latency_error", "qps_error")
+                errors([load[field] for load in loads if load[field] is not None])
+                for field in ("plain_error", "latency_error", "qps_error")
             ]
             text += f"| {index} | {concurrency} | {' | '.join(cells)} |\n"
     return text
 
 
 def errors(all_errors: Sequence[float]) -> str:
-    """The median of errors, and the one that is farthest from 0.
+    """Formats the median of errors, and the one farthest from 0.
 
     >>> errors([-0.1, 0.02, 0.05]), errors([])
     ('+2% (-10%)', '-')
     """
     if not all_errors:
         return "-"
-    # Of two that are as far, the later.
+    # Of two equally far ones, choose the later.
     worst = max(reversed(all_errors), key=abs)
     return f"{100.0 * median(all_errors):+.0f}% ({100.0 * worst:+.0f}%)"

@@ -1,4 +1,4 @@
-"""What follows from the measurements of a set, beside what the paper has."""
+"""Conclusions from the measurements of a set, with the paper's numbers."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from bathyal_bench.repro.d_hnsw.verdicts import TIME_NOISE, ahead
 from bathyal_bench.repro.numbers import shown
 from bathyal_bench.repro.records import Record
 
-# What the paper builds, the same with sub-indexes of about one size, and groups with all codes in memory.
+# The paper's index, the same with sub-indexes of about equal size, and groups with all codes in memory.
 PAPER, BALANCED, GROUPS = "partitioned-sampled-x1", "partitioned-balanced-x1", "cluster"
 RECALLS = (0.9, 0.95, 0.99)
-# From here on, times have one digit behind the point.
+# Ratios from this size on have one decimal.
 LARGE = 10.0
 
 
 @dataclass(frozen=True)
 class Finding:
-    """What follows from the rows of a set, and what the paper has beside it."""
+    """A conclusion from the rows of a set, with the paper's number."""
 
     of: str
     what: str
@@ -28,7 +28,7 @@ class Finding:
 
 
 def all_findings(one: Measured) -> list[Finding]:
-    """Everything that can be said of a set."""
+    """Returns all findings about a set."""
     found = [finding for k in one.neighbours() for finding in scheme_findings(one, k)]
     found += load_findings(one)
     return found + [finding for recall in RECALLS for finding in family_findings(one, recall)]
@@ -39,12 +39,12 @@ def over(a: float, b: float) -> float:
 
 
 def times(value: float) -> str:
-    """``17.1 times``, ``0.97 times``."""
+    """Formats a ratio: ``17.1 times``, ``0.97 times``."""
     return f"{value:.{1 if value >= LARGE else 2}f} times"
 
 
 def scheme_findings(one: Measured, k: int) -> list[Finding]:
-    """Ratios of time at the largest list."""
+    """Returns ratios of times at the largest candidate list."""
     naive, without = {
         1: ("some 120 times by table 1 (SIFT1M)", "1.12 times (SIFT1M)"),
         10: ("up to 117 times (SIFT1M), 121 (GIST1M)", "up to 1.12 times (SIFT1M), 1.30 (GIST1M)"),
@@ -65,11 +65,11 @@ def scheme_findings(one: Measured, k: int) -> list[Finding]:
 
 
 def load_findings(one: Measured) -> list[Finding]:
-    """How often sub-indexes are read."""
+    """Returns ratios of reads and round trips."""
     for k in one.neighbours()[:1]:
         naive, batched = one.last("naive", k), one.last("d-hnsw", k)
         if naive and batched:
-            reads, trips = (times(over(naive[of], batched[of])) for of in ("reads", "round_trips"))
+            reads, trips = (times(over(naive[field], batched[field])) for field in ("reads", "round_trips"))
             paper = "3.547 over 0.00475, 747 times (SIFT1M)"
             return [
                 Finding(one.name, "reads, naive over d-HNSW", reads),
@@ -79,10 +79,10 @@ def load_findings(one: Measured) -> list[Finding]:
 
 
 def family_findings(one: Measured, recall: float) -> list[Finding]:
-    """Who is ahead for a recall, and what sub-indexes cost beside other families."""
-    there = [asked for asked in one.asked if asked["asked"] == recall]
+    """Returns the leaders at a recall, and the cost of sub-indexes relative to other families."""
+    rows = [row for row in one.asked if row["asked"] == recall]
     at = shown(recall)
-    # Times vary from run to run; bytes are counted.
+    # Times vary from run to run; bytes are exact.
     goals: list[tuple[str, Callable[[Record], float], str, float]] = [
         ("most queries a second", lambda row: over(1.0, row["qps"]), "{qps:.0f} queries/s", TIME_NOISE),
         ("shortest query alone", lambda row: row["alone_p50_us"], "{alone_p50_us:.0f} us", TIME_NOISE),
@@ -90,8 +90,8 @@ def family_findings(one: Measured, recall: float) -> list[Finding]:
         ("fewest bytes alone", lambda row: row["alone_bytes"], "{alone_bytes:.0f} bytes a query", 0.0),
     ]
     found = []
-    for what, of, words, noise in goals:
-        leaders = [f"{row['index']} ({words.format(**row)})" for row in ahead(there, of, noise)]
+    for what, value, words, noise in goals:
+        leaders = [f"{row['index']} ({words.format(**row)})" for row in ahead(rows, value, noise)]
         if leaders:
             found.append(Finding(one.name, f"{what}, recall {at}", " and ".join(leaders)))
     sampled, balanced, groups = (one.index(name, recall) for name in (PAPER, BALANCED, GROUPS))

@@ -1,4 +1,4 @@
-"""E2LSH on storage."""
+"""The report on E2LSH on storage."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from bathyal_bench.repro.records import Record
 
 
 def report(run: Record, rows: list[Record]) -> Document:
-    """All of it."""
+    """Makes the report of a run."""
     chosen = next((row for row in rows if row.get("of") == "chosen"), None)
     if chosen is None:
-        raise ValueError(f"{run.where}: the run chose no hash tables: it ended before that")
-    of = {name: [row for row in rows if row.get("index") == name] for name in ("paper", "family")}
-    measured = Measured(run, chosen, of["paper"], of["family"])
+        raise ValueError(f"{run.where}: the run chose no hash tables: it ended too early")
+    by_index = {name: [row for row in rows if row.get("index") == name] for name in ("paper", "family")}
+    measured = Measured(run, chosen, by_index["paper"], by_index["family"])
     document = Document(head(run))
     document.add(summary(measured))
     accuracy.parameters(measured, document)
@@ -34,24 +34,24 @@ def report(run: Record, rows: list[Record]) -> Document:
 
 
 def head(run: Record) -> str:
-    """What was measured of what, on what, how, and with which command."""
+    """Returns the head: data, conditions and the command."""
     return (
         "# E2LSH on storage\n\n"
-        'What e2lsh-on-storage measures, and the family `lsh` beside. "The paper\'s tables" '
-        "are hash tables and chains of\n"
-        "512-byte blocks as its section 5 lays them out, vectors in memory. "
-        "**cSSD, eSSD and XLFDD are emulated** in real\n"
-        'time on top of DRAM (docs/emulated-devices.md); "file" is this machine\'s disk.\n\n'
+        'The measurements of e2lsh-on-storage, and the family `lsh` for comparison. "The paper\'s tables" are\n'
+        "hash tables and chains of 512-byte blocks, laid out as in its section 5, with vectors in memory. "
+        "**cSSD, eSSD and\n"
+        "XLFDD are emulated** in real time on top of DRAM (docs/emulated-devices.md); "
+        '"file" is this machine\'s disk.\n\n'
         f"* `{run['data']}`: {run['vectors']} vectors of {run['dim']} {run['element']} (l2), "
         f"{run['queries']} queries of `{run['query_file']}`, overall ratio {shown(run['ratio'])}\n"
-        f"* one thread where nothing else is said, {run['in_flight']} queries in flight, "
-        f"medians of {run['repeats']} rounds in which all cells take turns\n"
+        f"* one thread unless stated otherwise, {run['in_flight']} queries in flight, "
+        f"medians of {run['repeats']} rounds that measure all cells in turn\n"
         f"* {run['machine']}\n\n    {run['command']}\n\n## Summary\n\n"
     )
 
 
 def summary(measured: Measured) -> str:
-    """What was reached, in a few lines."""
+    """Returns the main results in a few lines."""
     lines = [line for k in measured.run["k"] for line in reached(measured, k)]
     pairs = measured.synchronous()
     for row, times in pairs:
@@ -62,8 +62,8 @@ def summary(measured: Measured) -> str:
             )
     file = measured.family_at("file", measured.k)
     if file is not None and pairs:
-        mapped = fixed(speeds.beside_mapped(file, pairs), 1)
-        lines.append(f"`lsh` from the file: {mapped} times the paper's tables mapped")
+        mapped = fixed(speeds.speed_over_mapped(file, pairs), 1)
+        lines.append(f"`lsh` from the file: {mapped} times as fast as the paper's tables mapped")
     family, paper, scan = ("-" if one is None else str(one) for one in measured.growths())
     lines.append(
         f"time grows as n to the power of {family} (`lsh` from a file), {paper} (the paper's tables in memory), "
@@ -71,14 +71,14 @@ def summary(measured: Measured) -> str:
     )
     promise, found = accuracy.promised(measured), accuracy.found(measured)
     lines.append(
-        f"promised of each radius by the paper's tables: {percent(promise.probability)}; "
-        f"something within 4 times the nearest was found for {percent(found)}"
+        f"the paper's tables promise success at a radius with probability {percent(promise.probability)}; "
+        f"a vector within 4 times the nearest distance was found for {percent(found)}"
     )
     return "".join(f"* {line}\n" for line in lines)
 
 
 def reached(measured: Measured, k: int) -> list[str]:
-    """What the paper's tables and the family come to, for a k."""
+    """Returns the results of the paper's tables and of the family, for a k."""
     lines = []
     row = measured.at_ratio(k)
     if row is not None:
@@ -86,11 +86,11 @@ def reached(measured: Measured, k: int) -> list[str]:
         lines.append(f"the paper's tables, top-{k}: ratio {ratio} in {reads} reads, vectors in memory")
     row = measured.family_at("file", k)
     if row is not None:
-        asked, ratio = shown(measured.run["ratio"]), fixed(row["ratio"], 3)
+        target, ratio = shown(measured.run["ratio"]), fixed(row["ratio"], 3)
         reads, of_tables = fixed(row["reads"], 1), fixed(row["table_reads"], 1)
         lines.append(
-            f"`lsh` from a file, asked for {asked}, top-{k}: ratio {ratio} in {reads} reads of which {of_tables} "
-            f"of tables, {fixed(row['qps'])} queries/s, {fixed(speeds.beside_scan(row), 1)} times an exact scan "
-            "in memory"
+            f"`lsh` from a file, requested ratio {target}, top-{k}: ratio {ratio} in {reads} reads, "
+            f"{of_tables} of them of tables, {fixed(row['qps'])} queries/s, "
+            f"{fixed(speeds.speed_over_scan(row), 1)} times as fast as an exact scan in memory"
         )
     return lines

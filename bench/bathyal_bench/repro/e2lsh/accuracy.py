@@ -15,7 +15,7 @@ from bathyal_bench.repro.records import Record
 
 # Rounds of reads of a search of the family: tables, then vectors.
 FAMILY_ROUNDS = "2.0"
-# The part of the filter that ideas need: none, the eighth that is a bit a vector and table, or all.
+# Eighths of the filter that the variants use: none, the eighth with one bit per vector and table, or all.
 FILTERS = {
     "as the paper has it": 0,
     "radii from a sampled nearest distance on": 0,
@@ -25,16 +25,16 @@ WHOLE_FILTER = 8
 
 
 def promised(measured: Measured) -> Promise:
-    """What theory promises of a radius by the tables that were chosen and the S at the ratio."""
+    """Returns the theory's promise at a radius, for the chosen tables and the S at the ratio."""
     chosen, row = measured.chosen, measured.at_ratio(measured.k)
-    looked_at = 0 if row is None else row["candidates"]
+    candidates = 0 if row is None else row["candidates"]
     return promise(
-        measured.run["vectors"], chosen["tables"], chosen["hashes"], measured.run["width"], looked_at
+        measured.run["vectors"], chosen["tables"], chosen["hashes"], measured.run["width"], candidates
     )
 
 
 def found(measured: Measured) -> float:
-    """The share of queries of which something within c^2 of the nearest was found."""
+    """Returns the share of queries that found a vector within c^2 times the nearest distance."""
     row = measured.at_ratio(measured.k)
     return 0.0 if row is None else float(row["within"])
 
@@ -43,11 +43,11 @@ def parameters(measured: Measured, document: Document) -> None:
     run, chosen = measured.run, measured.chosen
     vectors, tables, hashes = run["vectors"], chosen["tables"], chosen["hashes"]
     theory, exponent = hashes_of_theory(run["width"], vectors), least_exponent()
-    told, share = promised(measured), found(measured)
+    promised_success, share = promised(measured), found(measured)
     of_theory = vectors**exponent
     document.add("\n## Parameters\n\n")
     rows = [
-        ["tables a radius (L)", tables, fixed(of_theory)],
+        ["tables per radius (L)", tables, fixed(of_theory)],
         ["exponent (rho)", fixed(math.log(tables) / math.log(max(vectors, 2)), 3), fixed(exponent, 3)],
         [
             "values of a compound hash (m)",
@@ -56,23 +56,23 @@ def parameters(measured: Measured, document: Document) -> None:
         ],
         ["width of a hash (w), radii", shown(run["width"]), ""],
         [
-            f"radii (r), from {short(chosen['first_radius'])} on, each twice the one before",
+            f"radii (r), from {short(chosen['first_radius'])} on, each twice the previous one",
             chosen["radii"],
             "",
         ],
-        ["bits that a table looks at (u)", chosen["slot_bits"], ""],
+        ["bits that select a slot of a table (u)", chosen["slot_bits"], ""],
         [
-            "success promised of a radius, by these L, m, w and S",
-            percent(told.probability),
+            "promised success at a radius, with these L, m, w and S",
+            percent(promised_success.probability),
             percent(PROMISED),
         ],
-        ["what lies within R shares a bucket", percent(told.near), ""],
+        ["share of the vectors within R in the query's buckets", percent(promised_success.near), ""],
         [
             "entries from beyond c R in these buckets, at most",
-            f"{fixed(told.far)} of which S are looked at",
+            f"{fixed(promised_success.far)}, of which S are compared",
             "2 L",
         ],
-        ["something within c^2 of the nearest was found", percent(share), ""],
+        ["a vector within c^2 times the nearest distance was found", percent(share), ""],
     ]
     document.table(["", "here", "equation 5"], rows, " rr")
     document.add(
@@ -82,7 +82,7 @@ def parameters(measured: Measured, document: Document) -> None:
 
 
 def short(number: float) -> str:
-    """A number with as many digits as tell it.
+    """Formats a number with as many digits as it needs.
 
     >>> short(1.0), short(123.4), short(0.0625), short(2.5)
     ('1', '123', '0.0625', '2.5')
@@ -93,14 +93,14 @@ def short(number: float) -> str:
 
 
 def reads(measured: Measured, document: Document) -> None:
-    """Table 4, and what else a query does."""
+    """Adds table 4, and further counters of a query."""
     document.add(
         "\n## Reads of a query (table 4)\n\n"
-        "At the ratio, or as near to it as it comes. "
+        "At the ratio, or as close to it as a search comes. "
         "The paper has 25 tables, 11 radii of which 9.08 are searched, and 347.5\n"
-        "reads for SIFT, empty buckets not counted.\n\n"
+        "reads for SIFT, without empty buckets.\n\n"
     )
-    heads = ["k", "S", "ratio", "radii searched", "reads", "of tables", "of blocks", "known empty", "entries"]
+    heads = ["k", "S", "ratio", "radii searched", "reads", "of tables", "of blocks", "empty", "entries"]
     found = (measured.at_ratio(k) for k in measured.run["k"])
     rows = [row_of_reads(row) for row in found if row is not None]
     document.table([*heads, "compared", "rounds"], rows, "r" * 11)
@@ -120,10 +120,10 @@ def row_of_reads(row: Record) -> list[object]:
 
 
 def figure_3(measured: Measured, document: Document) -> None:
-    """Figure 3, and what gamma and S do."""
+    """Adds figure 3, and the effects of gamma and S."""
     document.add(
         "\n## Accuracy against reads (figure 3, section 3.3)\n\n"
-        "Each curve is a size of block, each point an S, from 2 L / 4 on; hashes as chosen.\n"
+        "Each curve is a block size, each point an S, from 2 L / 4 on; hashes as chosen.\n"
     )
     own = [row for row in measured.accuracy() if row["k"] == measured.k]
     shown_rows = own + measured.of("block size", measured.k)
@@ -139,12 +139,12 @@ def figure_3(measured: Measured, document: Document) -> None:
     document.line()
     heads = ["m", "gamma", "k", "S", "ratio", "radii", "reads", "compared", "us in memory"]
     hashes = measured.chosen["hashes"]
-    told = [
+    rows = [
         row
         for row in measured.paper
         if row["experiment"] == "accuracy" and (row["k"] == measured.k or row["hashes"] == hashes)
     ]
-    document.table(heads, map(row_3, told), "r" * 9)
+    document.table(heads, map(row_3, rows), "r" * 9)
 
 
 def row_3(row: Record) -> list[object]:
@@ -162,17 +162,19 @@ def row_3(row: Record) -> list[object]:
 
 
 def fingerprints(measured: Measured, document: Document) -> None:
-    """What fingerprints reject, beside what is to be expected of so many bits (section 5.2)."""
+    """Adds the counts of entries that fingerprints reject, with the expected counts for that many bits
+    (section 5.2).
+    """
     document.add(
         "\n## Fingerprints (section 5.2)\n\n"
-        "Entries of other buckets that share a table's slot, a query: "
+        "Entries per query of other buckets that share a table's slot, "
         "with the smallest buckets and the largest S,\n"
-        "so that they are read whole.\n"
-        "To be expected are as many as vectors outside the bucket, over 2^u.\n\n"
+        "so that buckets are read whole. "
+        "The expected count is the number of vectors outside the bucket, over 2^u.\n\n"
     )
     rows = []
     for k in measured.run["k"]:
-        # The smallest buckets and the largest S, so that they are read to their end.
+        # With the smallest buckets and the largest S, buckets are read to their end.
         of_k = measured.of("accuracy", k)
         row = max(of_k, key=lambda row: (row["hashes"], row["candidates"]), default=None)
         if row is not None:
@@ -188,16 +190,17 @@ def row_of_fingerprints(row: Record, slots: int) -> list[object]:
 
 
 def ideas(measured: Measured, document: Document) -> None:
-    """What each idea saves."""
+    """Adds the savings of each variant."""
     document.add(
-        "\n## What each idea saves\n\n"
-        "Reads a query with the S of the table above, each line on top of those before it. "
-        "`lsh` has one table of all radii\n"
-        "and vectors on the device, whose reads count too; of the paper's tables they lie in memory.\n\n"
+        "\n## Savings of each idea\n\n"
+        "Reads per query with the S of the table above; each line is on top of those before it. "
+        "`lsh` has one table for all radii\n"
+        "and its vectors on the device, and their reads count; "
+        "with the paper's tables the vectors are in memory.\n\n"
     )
-    heads = ["k", "", "ratio", "reads", "of tables", "wasted", "rounds", "bytes in memory beside vectors"]
+    heads = ["k", "", "ratio", "reads", "of tables", "wasted", "rounds", "bytes in memory besides vectors"]
     document.table(heads, idea_rows(measured), "r rrrrrr")
-    document.add("\nFor SIFT the paper counts 347.5 reads (table 4), vectors not among them.\n")
+    document.add("\nFor SIFT the paper counts 347.5 reads (table 4), without those of vectors.\n")
 
 
 def idea_rows(measured: Measured) -> Iterator[list[object]]:

@@ -11,56 +11,58 @@ from bathyal_bench.repro.numbers import fixed, percent, size
 from bathyal_bench.repro.plots import Axes, Curve
 from bathyal_bench.repro.records import Record
 
-# The share of a query's time in memory that it waits for the larger part of its memory, as the paper measures
-# (equation 16).
+# Share of a query's time in memory for which it waits for the larger part of its memory, as measured in the
+# paper (equation 16).
 STALLED = 0.1
 PAGE_BYTES = 4096
 
 
-def beside_scan(row: Record) -> float:
-    """How many times as fast as an exact scan in memory the family is."""
+def speed_over_scan(row: Record) -> float:
+    """Returns the speed of the family relative to an exact scan in memory."""
     return float(row["qps"] * row["scan_ms"] / 1e3)
 
 
-def beside_mapped(file: Record, pairs: Sequence[tuple[Record, float]]) -> float:
-    """How many times as fast as the paper's tables mapped the family is; these are the first of the pairs."""
+def speed_over_mapped(file: Record, pairs: Sequence[tuple[Record, float]]) -> float:
+    """Returns the speed of the family relative to the paper's mapped tables, which are the first of the
+    pairs.
+    """
     return float(file["qps"] / max(pairs[0][0]["qps"], 1e-9))
 
 
 def emulated(row: Record) -> str | None:
-    """The word, where a device was emulated."""
+    """Returns the word ``emulated`` for an emulated device."""
     return "emulated" if row["emulated"] else None
 
 
 def rate(value: float) -> str:
-    """So many a second.
+    """Formats a rate per second.
 
     >>> rate(1.5e6), rate(25_800.0), rate(999.0), rate(math.inf)
-    ('1.50 M', '25.8 k', '999', 'none is enough')
+    ('1.50 M', '25.8 k', '999', 'unreachable')
     """
     if not math.isfinite(value):
-        return "none is enough"
+        return "unreachable"
     if value >= 1e6:
         return f"{fixed(value / 1e6, 2)} M"
     return f"{fixed(value / 1e3, 1)} k" if value >= 1e3 else fixed(value)
 
 
 def per_second(count: float, time_ns: float) -> float:
-    """So many in so long, a second; infinite in no time."""
+    """Returns a rate per second; infinite if no time is left."""
     if count <= 0:
         return 0.0
     return count * 1e9 / time_ns if time_ns > 0 else math.inf
 
 
 def requirements(measured: Measured, document: Document) -> None:
-    """Figures 2 and 4 to 8: what a device has to do, from the counters and the time in memory."""
+    """Adds figures 2 and 4 to 8: the requirements on a device, from counters and the time in memory."""
     document.add(
         "\n## Requirements (figures 4 to 8, equations 12 to 16)\n\n"
-        "Random reads a second that a device has to do so that a query takes no longer than SRS, "
-        "and than the same search in\n"
-        "memory; requests a second that a core has to post for the latter.\n\n"
+        "Random reads per second that a device needs so that a query takes no longer than with SRS, "
+        "or than the same search in\n"
+        "memory; and requests per second that a core must issue for the latter.\n\n"
     )
-    heads = ["k", "S", "ratio", "reads", "us in memory", "for SRS' speed", "in memory's speed"]
+    heads = ["k", "S", "ratio", "reads", "us in memory", "for the speed of SRS", "for the speed of memory"]
     rows = [row_of_requirements(measured, row) for row in measured.accuracy()]
     document.table([*heads, "requests for that"], rows, "r" * 8)
     srs, row = measured.run["srs_us"], measured.at_ratio(measured.k)
@@ -90,10 +92,10 @@ def row_of_requirements(measured: Measured, row: Record) -> list[object]:
 def devices(measured: Measured, document: Document) -> None:
     document.add(
         "\n## Devices (figures 11 to 13 and 15)\n\n"
-        "Equation 7 is given the time in memory, the reads, and the device's numbers; "
-        "its error is what it says too much.\n\n"
+        "The inputs of equation 7 are the time in memory, the reads, and the device's numbers; "
+        "its error is relative to the measurement.\n\n"
     )
-    heads = ["k", "device", "", "queries/s", "reads/s", "us of a query", "of memory's speed", "times SRS"]
+    heads = ["k", "device", "", "queries/s", "reads/s", "us per query", "of memory's speed", "times SRS"]
     document.table([*heads, "equation 7", "error"], device_rows(measured), "r  rrrrrrr")
 
 
@@ -139,16 +141,16 @@ def synchronous(measured: Measured, document: Document) -> None:
     queries = min(measured.run["synchronous_queries"], measured.run["queries"])
     document.add(
         "\n## Synchronous reads (section 6.5)\n\n"
-        f"The first {queries} queries. The mapped file begins with nothing in the page cache in every round, "
-        "and the pages that it has\n"
-        "brought by the end are the most that it can find there; "
-        "the paper caps the cache and finds 93% missing.\n\n"
+        f"The first {queries} queries. In every round the mapped file begins with an empty page cache, "
+        "and at most the pages that it\n"
+        "reads in that round are cached; "
+        "the paper limits the cache, and misses 93% of the pages.\n\n"
     )
     heads = [
         "",
         "",
         "queries/s",
-        "us of a query",
+        "us per query",
         "reads",
         "page faults that waited",
         "in the cache at the end",
@@ -158,7 +160,7 @@ def synchronous(measured: Measured, document: Document) -> None:
     document.table([*heads, "interleaved is faster by"], cells, "  rrrrrr")
     file = measured.family_at("file", measured.k)
     if file is not None and pairs:
-        times = fixed(beside_mapped(file, pairs), 1)
+        times = fixed(speed_over_mapped(file, pairs), 1)
         document.add(f"\n`lsh` from the file is {times} times as fast as the paper's tables mapped.\n")
 
 
@@ -181,7 +183,7 @@ def figure_14(measured: Measured, document: Document) -> None:
     k = measured.k
     document.add(
         "\n## Time over n (figure 14)\n\n"
-        f"Microseconds of a query of top-{k} at the ratio, one thread; "
+        f"Microseconds per query of top-{k} at the ratio, one thread; "
         "exponents with 95% confidence are in the summary.\n\n"
     )
     heads = [
@@ -204,8 +206,9 @@ def figure_14(measured: Measured, document: Document) -> None:
 
 
 def sizes_of(measured: Measured) -> Iterator[tuple[Record, Record, Record | None]]:
-    """For each number of vectors: the family from its file and in memory, and the paper's tables where they reached
-    the ratio."""
+    """Yields for each number of vectors the family from its file and in memory, and the paper's tables if
+    they reached the ratio.
+    """
     grown = {row["vectors"]: row for row in reversed(measured.of("growth", measured.k))}
     file, memory = (measured.family_on(device, measured.k) for device in ("file", "memory"))
     for one, other in zip(file, memory, strict=False):
@@ -213,7 +216,7 @@ def sizes_of(measured: Measured) -> Iterator[tuple[Record, Record, Record | None
 
 
 def times(file: Record, memory: Record, paper: Record | None) -> list[float]:
-    """Microseconds of a query."""
+    """Returns the microseconds per query."""
     of_paper = math.nan if paper is None else query_ns(paper) / 1e3
     return [1e6 / file["qps"], 1e6 / memory["qps"], of_paper, file["scan_ms"] * 1e3]
 
@@ -241,14 +244,14 @@ def family_table(measured: Measured, document: Document) -> None:
         "ratio",
         "p99",
         "recall",
-        "blocks of each table",
+        "blocks per table",
         "candidates",
         "reads",
         "queries/s",
     ]
     all_vectors = measured.run["vectors"]
     rows = [row_of_family(row) for row in measured.family if row["vectors"] == all_vectors]
-    document.table([*heads, "us of a query", "times an exact scan"], rows, "r rrrrrrrrr")
+    document.table([*heads, "us per query", "times an exact scan"], rows, "r rrrrrrrrr")
 
 
 def row_of_family(row: Record) -> list[object]:
@@ -261,12 +264,12 @@ def row_of_family(row: Record) -> list[object]:
         fixed(row["reads"], 1),
         fixed(row["qps"]),
         fixed(row["latency_ns"] / 1e3),
-        fixed(beside_scan(row), 1),
+        fixed(speed_over_scan(row), 1),
     ]
 
 
 def sizes(measured: Measured, document: Document) -> None:
-    """Table 6."""
+    """Adds table 6."""
     data, chosen = measured.run["data_bytes"], measured.chosen
     held = chosen["hash_bytes"]
     rows = [
@@ -276,8 +279,8 @@ def sizes(measured: Measured, document: Document) -> None:
     family = measured.family_at("file", measured.k)
     if family is not None:
         memory = size(family["memory_bytes"])
-        rows.append(["`lsh`, vectors within", size(family["index_bytes"]), memory, memory])
+        rows.append(["`lsh`, including vectors", size(family["index_bytes"]), memory, memory])
     document.add("\n## Sizes (table 6)\n\n")
-    document.table(["", "on the device", "in memory", "of that beside the vectors"], rows, " rrr")
+    document.table(["", "on the device", "in memory", "of that besides the vectors"], rows, " rrr")
     if chosen["build_seconds"] is not None:
         document.add(f"\nThe paper's tables were built in {fixed(chosen['build_seconds'])} s.\n")

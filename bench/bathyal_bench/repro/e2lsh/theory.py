@@ -1,4 +1,4 @@
-"""What the theory of E2LSH says of hash tables, and how a time grows.
+"""The theory of E2LSH about hash tables, and a fit of the growth of times.
 
 The formulas are those of ``crates/index/src/families/lsh/promise.rs`` and ``crates/kernels/src/lsh.rs``.
 """
@@ -11,16 +11,17 @@ from dataclasses import dataclass
 
 from bathyal_bench.repro.numbers import fixed
 
-# From one radius to the next (c).
+# Ratio of successive radii (c).
 RATIO = 2.0
-# Widths at which the least exponent is looked for: so many, so far apart.
+# Number and step of the widths among which the least exponent is searched.
 WIDTHS, WIDTH_STEP = 200, 0.1
-# The 97.5th percentile of Student's distribution with 1, 2, ... degrees of freedom; the last for all beyond.
+# The 97.5th percentile of Student's distribution with 1, 2, ... degrees of freedom; the last for all higher
+# ones.
 STUDENT = (12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26, 2.23, 1.96)
 
 
 def collision(widths: float) -> float:
-    """How likely two points share a hash that is ``widths`` times as wide as they are apart.
+    """Returns the probability that two points share a hash ``widths`` times as wide as their distance.
 
     >>> f"{collision(4.0):.4f} {collision(2.0):.4f}"
     '0.8005 0.6095'
@@ -31,7 +32,7 @@ def collision(widths: float) -> float:
 
 
 def least_exponent() -> float:
-    """The exponent rho = ln(1/p1) / ln(1/p2) that is least of all widths: equation 5 asks for n^rho tables.
+    """Returns the least exponent rho = ln(1/p1) / ln(1/p2) over all widths: equation 5 requires n^rho tables.
 
     >>> f"{least_exponent():.3f}"
     '0.449'
@@ -41,16 +42,16 @@ def least_exponent() -> float:
 
 
 def hashes_of_theory(width: float, vectors: int) -> float:
-    """``log n / log(1/p2)``: the values of a compound hash that equation 5 asks for."""
+    """Returns ``log n / log(1/p2)``, the number of values of a compound hash in equation 5."""
     return math.log(max(vectors, 2)) / math.log(1.0 / collision(width / RATIO))
 
 
 @dataclass(frozen=True)
 class Promise:
-    """That something within c R is found where there is something within R, and what it is made of.
+    """The promise to find a vector within c R if there is one within R, and its parts.
 
-    ``near`` is how likely something within R shares a bucket with the query, ``far`` the most entries from beyond
-    c R that do in the mean.
+    ``near`` is the probability that a vector within R shares a bucket with the query, ``far`` the largest
+    mean number of entries from beyond c R that do.
     """
 
     probability: float
@@ -58,17 +59,19 @@ class Promise:
     far: float
 
 
-def promise(vectors: int, tables: int, hashes: int, width: float, looked_at: int) -> Promise:
-    """The promise of a radius where ``looked_at`` entries are looked at (S)."""
+def promise(vectors: int, tables: int, hashes: int, width: float, candidates: int) -> Promise:
+    """Computes the promise at a radius if ``candidates`` entries are compared (S)."""
     near = 1.0 - (1.0 - collision(width) ** hashes) ** tables
     far = tables * vectors * collision(width / RATIO) ** hashes
-    missed = min(far / looked_at, 1.0) if looked_at > 0 else 1.0
+    missed = min(far / candidates, 1.0) if candidates > 0 else 1.0
     return Promise(max(near - missed, 0.0), near, far)
 
 
 @dataclass(frozen=True)
 class Growth:
-    """``y`` as a power of ``x``, and by how much its exponent may be more or less with a confidence of 95%."""
+    """An exponent of growth, ``y`` ~ ``x`` ** ``exponent``, with the half width of its 95% confidence
+    interval.
+    """
 
     exponent: float
     within: float | None
@@ -79,7 +82,7 @@ class Growth:
 
 
 def growth(points: Sequence[tuple[float, float]]) -> Growth | None:
-    """Fits the logarithms of points with positive coordinates; nothing of fewer than two.
+    """Fits the logarithms of points with positive coordinates; None for fewer than two points.
 
     >>> print(growth([(1e4, 1.0), (1e6, 10.0)]), growth([(1e4, 1.0)]))
     0.50 None

@@ -1,4 +1,4 @@
-"""Whether so few hash tables are what theory asks for, and whether they find what it promises."""
+"""Verdicts on the number of hash tables, and on the share of queries that found something near."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ import math
 
 from bathyal_bench.repro.verdicts import Verdict, at_least
 
-# What equation 5 promises of a radius: 1/2 - 1/e.
+# The success at a radius that equation 5 promises: 1/2 - 1/e.
 PROMISED = 0.5 - math.exp(-1)
-# Standard deviations of a share that its noise is.
+# Noise of a share, in standard deviations.
 DEVIATIONS = 2.0
 
 
 def enough_tables(tables: int, of_theory: float) -> Verdict:
-    """Whether there are as many tables as equation 5 asks for; both are exact."""
+    """Compares the number of tables with that of equation 5; both are exact."""
     return at_least(tables, of_theory)
 
 
 def found_as_promised(found: float, queries: int) -> Verdict:
-    """Whether at least as large a share of the queries found something near as equation 5 promises.
+    """Compares the share of queries that found a near vector with the promise of equation 5.
 
     The noise is that of a share of so many queries.
     """
@@ -27,15 +27,15 @@ def found_as_promised(found: float, queries: int) -> Verdict:
 
 
 def about_tables(tables: int, of_theory: float, found: float, queries: int) -> str:
-    """What follows from both for the reader."""
+    """States the conclusion from both for the reader."""
     if enough_tables(tables, of_theory) is Verdict.AGREES:
-        return "and so many tables are what equation 5\nasks for."
-    made_up = {
-        Verdict.AGREES: "gamma and S make up for it",
-        Verdict.NOISE: "gamma and S make up for it within the noise",
-        Verdict.DIFFERS: "gamma and S do not make up for it",
+        return "and the tables are as many as\nequation 5 requires."
+    compensation = {
+        Verdict.AGREES: "gamma and S compensate for that",
+        Verdict.NOISE: "gamma and S compensate for that within the noise",
+        Verdict.DIFFERS: "gamma and S do not compensate for that",
     }[found_as_promised(found, queries)]
     return (
-        "so so few tables are a budget, not what equation 5\n"
-        f"asks for; {made_up}, and what is left of the promise is the number above."
+        "and there are fewer tables, as a budget, than equation 5\n"
+        f"requires; {compensation}. The number above is the success that is still promised."
     )

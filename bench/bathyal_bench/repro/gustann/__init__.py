@@ -1,8 +1,10 @@
-"""The report of ``bathyal-repro gustann``: what a card and disks would be asked for, and what that predicts."""
+"""The report of ``bathyal-repro gustann``: counts of a card's and the disks' work, and predictions from
+them.
+"""
 
 from __future__ import annotations
 
-from bathyal_bench.repro.cells import described, filled, or_dash
+from bathyal_bench.repro.cells import describe_set, filled, or_dash
 from bathyal_bench.repro.document import Document
 from bathyal_bench.repro.gustann import beginnings, sensitivity
 from bathyal_bench.repro.gustann.published import PUBLISHED
@@ -38,57 +40,51 @@ SENT_LINE = """\
 
 
 def report(run: Record, rows: list[Record]) -> Document:
-    """The report of a run."""
+    """Makes the report of a run."""
     document = Document(head(run))
     for one in run["sets"]:
 
-        def of(kind: str, name: str = one["name"]) -> list[Record]:
-            # The oldest runs kept searches alone, and did not say so.
+        def rows_of(kind: str, name: str = one["name"]) -> list[Record]:
+            # The records of the oldest runs have searches only, and no field `of`.
             return [row for row in rows if (row["set"], row.get("of", "row")) == (name, kind)]
 
-        searched = of("row")
+        searched = rows_of("row")
         document.text += counted(one["name"], searched)
         add_throughput(document, run, one["name"], searched)
         document.text += sent(one["name"], searched)
-        beginnings.add(document, run, one, of("begun"))
-        sensitivity.add_dimensions(document, run, one["name"], of("copied"))
+        beginnings.add(document, run, one, rows_of("begun"))
+        sensitivity.add_dimensions(document, run, one["name"], rows_of("copied"))
         add_disks(document, one["name"], searched)
-        sensitivity.add_queries(document, one["name"], of("queried"))
-        sensitivity.add_loads(document, run, one["name"], of("loaded"))
+        sensitivity.add_queries(document, one["name"], rows_of("queried"))
+        sensitivity.add_loads(document, run, one["name"], rows_of("loaded"))
     document.text += PUBLISHED
     return document
 
 
 def head(run: Record) -> str:
-    sets = "".join(f"* {described(one)}\n" for one in run["sets"])
+    sets = "".join(f"* {describe_set(one)}\n" for one in run["sets"])
     machine = run["predicted"]
     return f"""# GustANN
 
-A graph and groups that a graphics card searches: `graph-beam-1` walks as the paper does, a record at a \
-time; `graph` four at a
-time, as Bathyal does where nothing is said; `cluster` scans groups on the card and reads once. \
-`graph-page-local` is searched
-by the processor alone, and shows how few pages a graph can do with; so is whatever needs longer lists than \
-a card keeps.
+A graph and groups that a graphics card searches: `graph-beam-1` reads one record at a time, as the paper
+does; `graph` four, Bathyal's default; `cluster` scans groups on the card and reads once. `graph-page-local`
+is searched by the processor only, and shows how few pages a graph needs; searches whose candidate list
+exceeds a card's limit also run on the processor.
 
-**Counted**: recall, pages, rounds, bytes and memory are exact. They were counted by searches of the \
-processor, whose reads and
-answers a card repeats hop for hop; what a card is sent follows from them by the layout of what is sent, and \
-by the mean of the
-links of a vector.
+**Counted**: recall, pages, rounds, bytes and memory are exact. They were counted by searches on the
+processor, whose reads and results a card repeats hop for hop. The bytes sent to a card follow from them,
+from the layout of the data sent, and from the mean number of links of a vector.
 
-**Predicted**: no time was measured. Queries a second are those of the slowest of disks, link, card's \
-memory, card and processor
-of the machine below, all of which work at once and never wait: a bound from above, of which GustANN reaches \
-0.84 by what
-its paper says of its disks.
+**Predicted**: no time was measured. Queries per second are those of the slowest of disks, link, card's
+memory, card and processor of the machine below, all of which work at once and never wait. That is an upper
+bound: GustANN reaches 0.84 of it, by what its paper states about its disks.
 
 {sets}* metric {run["metric"]}, top-{run["k"]}
-* predicted machine: {machine["ssds"]} disks of {machine["ssd_reads"] / 1e6:.2f} million reads/s, \
+* predicted machine: {machine["ssds"]} disks of {machine["ssd_reads"] / 1e6:.2f} million reads/s,
 {machine["link"] / 1e9:.0f} GB/s into the card, {machine["card_memory"] / 1e9:.0f} GB/s and \
 {machine["card_operations"] / 1e12:.1f} million million
-whole-number operations a second of the card, {machine["cores"]} cores, ${machine["price"]:.0f} and \
-${machine["price_ssd"]:.0f} a disk
+integer operations per second of the card, {machine["cores"]} cores, ${machine["price"]:.0f} and
+${machine["price_ssd"]:.0f} per disk
 * counted on {run["machine"]}
 
     {run["command"]}
@@ -96,7 +92,7 @@ ${machine["price_ssd"]:.0f} a disk
 
 
 def counted(name: str, rows: list[Record]) -> str:
-    """What queries read and keep."""
+    """Returns the section on reads and memory of queries."""
     lines = "".join(
         filled(
             COUNTED_LINE,
@@ -108,16 +104,16 @@ def counted(name: str, rows: list[Record]) -> str:
         for row in rows
     )
     return f"""
-## `{name}`: what a query reads and keeps
+## `{name}`: reads and memory of a query
 
-Exact. *On the card* is memory of the card for a query under way, of which the paper takes 40.22 KB (section \
-5.3.1), and for the code of a vector.
+Exact. *On the card* are the bytes of the card's memory for a query in flight, for which the paper needs
+40.22 KB (section 5.3.1), and for the code of a vector.
 
 {COUNTED_COLUMNS}{lines}"""
 
 
 def add_throughput(document: Document, run: Record, name: str, rows: list[Record]) -> None:
-    """Figures 7 to 10."""
+    """Adds the section on figures 7 to 10."""
     title = "predicted throughput over recall (figures 7 to 10), and cost (table 1)"
     document.text += f"\n## `{name}`: {title}\n\n{PREDICTED_COLUMNS}"
     document.text += "".join(
@@ -136,21 +132,21 @@ def add_throughput(document: Document, run: Record, name: str, rows: list[Record
 
 
 def sent(name: str, rows: list[Record]) -> str:
-    """Figure 11: what goes to the card, and what that would mean."""
+    """Returns the section on figure 11: bytes to the card, and predictions for them."""
     lines = "".join(
         filled(SENT_LINE, row, recall_asked=shown(row["asked"])) for row in rows if row["on_card"]
     )
     return f"""
-## `{name}`: what is sent to the card (figure 11)
+## `{name}`: bytes sent to the card (figure 11)
 
-Bytes a query. *Records* are vectors and links, as the paper sends them (section 4.3), of groups the vectors \
-of the candidates; *pages* are what a card gets that reads disks by itself.
+Bytes per query. *Records* are vectors and links, as the paper sends them (section 4.3), or for groups the
+vectors of the candidates; *pages* are what a card that reads the disks itself would receive.
 
 {SENT_COLUMNS}{lines}"""
 
 
 def add_disks(document: Document, name: str, rows: list[Record]) -> None:
-    """Figure 15."""
+    """Adds the section on figure 15."""
     at = shown(LEAST_RECALL)
     document.text += f"\n## `{name}`: predicted throughput over disks, recall {at} (figure 15)\n\n"
     document.text += "| index | 1 | 2 | 3 | 4 | 5 | 6 |\n|---|---:|---:|---:|---:|---:|---:|\n"

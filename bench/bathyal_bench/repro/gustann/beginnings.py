@@ -1,4 +1,4 @@
-"""Where searches begin: figures 12 and 13, and over the number of pivots."""
+"""Start points of searches: figures 12 and 13, and the number of pivots."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ NUMBER_LINE = """\
 
 
 def add(document: Document, run: Record, one: Record, rows: list[Record]) -> None:
-    """What was walked of the set ``one``."""
+    """Adds the sections on walks over the set ``one``."""
     if not rows:
         return
     name, disks = one["name"], run["predicted"]["ssds"]
@@ -54,7 +54,7 @@ def add(document: Document, run: Record, one: Record, rows: list[Record]) -> Non
 
 
 def curve(rows: list[Record], begin: str, in_step: bool) -> Curve:
-    """Predicted throughput over recall; ``in_step`` where queries wait for each other."""
+    """Returns predicted throughput over recall; with ``in_step``, queries wait for each other."""
     points = [
         (row["recall"], (row["predicted_in_step_qps"] if in_step else row["prediction"]["qps"]) / 1e6)
         for row in rows
@@ -66,44 +66,44 @@ def curve(rows: list[Record], begin: str, in_step: bool) -> Curve:
 
 
 def throughput(name: str, rows: list[Record]) -> str:
-    """Figure 12."""
+    """Returns the section on figure 12."""
     lines = "".join(filled(THROUGHPUT_LINE, row, beginning=BEGINNINGS[row["begin"]]) for row in rows)
     return f"""
 ## `{name}`: where searches begin (figure 12)
 
-Walks a record at a time over the records of `graph-beam-1`, so that a page is a round and a hop. *The \
-nearest of a thousandth* is the paper's: one of so many vectors, the nearest by its code, found without a \
-graph of them and at no cost (section 4.4.2). *In step*, all queries of a mini-batch of 1,120 wait in every \
-round for the disk that has most to read; otherwise none waits for another, as Bathyal's do not.
+Walks over the records of `graph-beam-1`, one record at a time, so that a page is a round and a hop. *The
+nearest of a thousandth* is the paper's start: the nearest, by its code, of a thousandth of the vectors,
+found without a graph over them and at no cost (section 4.4.2). *In step*, all queries of a mini-batch of
+1,120 wait in every round for the disk with the most reads; otherwise no query waits for another, as in
+Bathyal.
 
 {THROUGHPUT_COLUMNS}{lines}
-The paper, SIFT1B: up to 1.50 times the queries/s and 1.23 times the disks' bytes/s with pivots, most where \
-lists are short.
+The paper, SIFT1B: up to 1.50 times the queries/s and 1.23 times the disks' bytes/s with pivots, most with
+short lists.
 """
 
 
 def loads(name: str, disks: int, rows: list[Record]) -> str:
-    """Figure 13."""
+    """Returns the section on figure 13."""
     lines = "".join(
-        filled(LOAD_LINE, told, beginning=BEGINNINGS[row["begin"]]) for row in rows for told in row["rounds"]
+        filled(LOAD_LINE, one, beginning=BEGINNINGS[row["begin"]]) for row in rows for one in row["rounds"]
     )
     return f"""
-## `{name}`: what disks have to read at the same time (figure 13)
+## `{name}`: concurrent reads of the disks (figure 13)
 
-The paper shows latencies of reads; here the loads that they come of are counted, of the list that recall \
-0.9 takes. Pages lie on {disks} disks in turn. *Fullest* is the disk with most reads of a mini-batch of \
-1,120 queries, in parts of the mean disk; chance alone makes that 1.09 for six disks.
+The paper shows latencies of reads; here the loads behind them are counted, with the list for recall 0.9.
+Consecutive pages are on consecutive disks of {disks}. *Fullest* is the number of reads of the busiest disk
+for a mini-batch of 1,120 queries, relative to the mean disk; chance alone makes it 1.09 for six disks.
 
 {LOAD_COLUMNS}{lines}
-The paper, a billion vectors and 10,000 queries from one entry: 103 vectors in the first round, the one read \
-most 657 times and the
-middle one 48; 99 of 100 reads take 2.17 times as long on the slowest disk as on the fastest (section 4.4.1, \
-figure 3).
+The paper, a billion vectors and 10,000 queries from one entry point: 103 vectors in the first round, the
+most often read one 657 times and the median one 48 times; 99 of 100 reads take 2.17 times as long on the
+slowest disk as on the fastest (section 4.4.1, figure 3).
 """
 
 
 def add_numbers(document: Document, one: Record, rows: list[Record]) -> None:
-    """Over the number of pivots."""
+    """Adds the section on the number of pivots."""
     list_length = next((row["list"] for row in rows if not row["is_figure_12"]), None)
     if list_length is None:
         return
@@ -111,11 +111,11 @@ def add_numbers(document: Document, one: Record, rows: list[Record]) -> None:
     compared.sort(key=lambda row: row["pivots"])
     name = one["name"]
     document.text += f"""
-## `{name}`: how many pivots, {list_length} candidates
+## `{name}`: number of pivots, {list_length} candidates
 
-All pivots are scored before the first read, and a search begins at the nearest eight and the entry point. \
-*Scored* are codes of a query, pivots and links; *on the card* is what pivots take of its memory beside the \
-codes.
+All pivots are scored before the first read, and a search begins at the nearest eight and at the entry
+point. *Scored* are the codes of pivots and links per query; *on the card* are the bytes that pivots take in
+its memory in addition to the codes.
 
 {NUMBER_COLUMNS}"""
     document.text += "".join(

@@ -1,28 +1,28 @@
-"""What is published of others: measured by their authors, on their machines."""
+"""Published results of other systems, measured by their authors on their machines."""
 
 from __future__ import annotations
 
 PUBLISHED = """
 ## Published figures
 
-Of their authors, on their machines and sets; nothing of them was measured here.
+Measured by their authors, on their machines and sets; nothing was measured here.
 
-| system | set | recall@10 | pages a query | queries/s | a query on the card | $ a query/s |
+| system | set | recall@10 | pages per query | queries/s | memory per query on the card | $ per query/s |
 |---|---|---:|---:|---:|---:|---:|
 | GustANN, A100, 6 disks | SIFT100M | 0.9 | 31.8 | 380,793 | 40.22 KB | 0.097 |
 | BANG, A100, index in DRAM | SIFT100M | 0.9 | - | 152,262 | 480 KB | 0.255 |
 | DiskANN, 112 threads | SIFT100M | 0.9 | - | 56,782 | - | 0.404 |
 | SPANN | SIFT100M | 0.9 | 147.9 | - | - | - |
 
-As their abstracts say, where `-` stands they do not say:
+Claims of their abstracts; `-` stands for what they do not state:
 
 | system | claims | against | recall@10 | machine and sets | source |
 |---|---|---|---:|---|---|
 | FusionANNS: codes on the card, vectors on SSDs, re-ranking that stops early | 9.4 to 13.1 times the \
 queries/s | SPANN | - | one entry-level card, SSDs; sets of a billion | FAST'25; arXiv 2409.16576 |
 | FusionANNS | 2 to 4.9 times the queries/s | RUMMY, in memory | - | the same | the same |
-| FlashANNS: a graph on SSDs that the card reads itself, reads beside distances | 2.3 to 5.9 times the \
-queries/s | SPANN, DiskANN, FusionANNS | 0.95 | a card, one SSD; sets of a billion | arXiv 2507.10070, \
+| FlashANNS: a graph on SSDs that the card reads itself, overlapping reads and distances | 2.3 to 5.9 times the \
+queries/s | SPANN, DiskANN, FusionANNS | 0.95 | a card, one SSD; sets of a billion | arXiv 2507.10070,
 version 1 |
 | FlashANNS | 2.7 to 12.2 times the queries/s | the same | 0.95 | a card, several SSDs | the same |
 | FlashANNS | 2.7 to 5.9 times the queries/s | the same | 0.95 | - | arXiv 2507.10070, version 2 |
@@ -32,7 +32,6 @@ version 1 |
 | CAGRA: a graph and its vectors on the card | 33 to 77 times the queries/s in large batches | HNSW on a \
 processor | 0.90 to 0.95 | - | ICDE'24; arXiv 2308.15136 |
 
-What cuVS answers on a card that is at hand, `make bench-gpu` measures beside Bathyal; its Python wheel of \
-October 2026 (26.10) has CAGRA and
-IVF-PQ, and no IVF-RaBitQ.
+`make bench-gpu` measures cuVS and Bathyal on an available card; the Python wheel of cuVS of October 2026
+(26.10) has CAGRA and IVF-PQ, but no IVF-RaBitQ.
 """

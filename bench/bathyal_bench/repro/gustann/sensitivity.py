@@ -1,4 +1,4 @@
-"""What is searched, and how: dimension, queries, queries under way (figures 14, 16 and 17)."""
+"""Variations: dimension, queries, and queries in flight (figures 14, 16 and 17)."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from bathyal_bench.repro.plots import Axes, Curve
 from bathyal_bench.repro.records import Record
 
 KINDS = {
-    "own": "the set's own",
+    "own": "the set's queries",
     "few": "a tenth of them",
     "held": "vectors of the index",
-    "perturbed": "one component in ten of others",
-    "scrambled": "all components of others",
+    "perturbed": "one component in ten from other queries",
+    "scrambled": "all components from other queries",
 }
 PREDICTED = "million queries/s, predicted"
 
@@ -48,32 +48,32 @@ LOADED_LINE = "| {index} | {in_flight} | {qps:.0f} | {most_qps:.0f} | {latency_m
 
 
 def add_dimensions(document: Document, run: Record, name: str, rows: list[Record]) -> None:
-    """Figure 14."""
+    """Adds the section on figure 14."""
     if not rows:
         return
     document.text += f"""
 ## `{name}`: longer vectors (figure 14)
 
-As in the paper, vectors are longer by copies of themselves, up to a record that fills a page, or \
-{run["most_code_dim"]} dimensions, beyond which a card scores no codes: the first {rows[0]["vectors"]} \
-vectors, an index each, recall {shown(LEAST_RECALL)}. *Stored* is the record of a graph, with room for \
-{run["max_degree"]} links where the paper has 128.
+As in the paper, vectors are made longer by repeating them, up to a record that fills a page, or up to
+{run["most_code_dim"]} dimensions, beyond which a card scores no codes: the first
+{rows[0]["vectors"]} vectors, one index for each length, recall {shown(LEAST_RECALL)}. *Stored* is the
+record of a graph, with room for {run["max_degree"]} links, while the paper has 128.
 
 {COPIED_COLUMNS}"""
     for row in rows:
         reckoned = filled(RECKONED, row) if row["on_card"] else "- | - | - | - | -"
         document.text += filled(COPIED_LINE, row, reckoned=reckoned)
-    document.text += "\nWhere `-` stands, no card searches it: its list is longer than a card keeps.\n"
+    document.text += "\nRows with `-` are not searched by a card, because their list exceeds its limit.\n"
     title = f"{name}, copies of vectors, recall {shown(LEAST_RECALL)}, predicted"
     document.plot(f"figure-14-{name}.svg", Axes(title, "dim", PREDICTED), by_dimension(rows))
 
 
 def by_dimension(rows: list[Record]) -> list[Curve]:
-    """The curves of figure 14."""
+    """Returns the curves of figure 14."""
 
     def curve(index: str, what: str, predicted: str) -> Curve:
-        of = [row for row in rows if row["on_card"] and row["index"] == index]
-        return Curve(f"{index}, {what}", [(row["dim"], row[predicted]["qps"] / 1e6) for row in of])
+        shown_rows = [row for row in rows if row["on_card"] and row["index"] == index]
+        return Curve(f"{index}, {what}", [(row["dim"], row[predicted]["qps"] / 1e6) for row in shown_rows])
 
     return [
         curve(GRAPH_ALONE, "links are sent", "prediction"),
@@ -84,15 +84,16 @@ def by_dimension(rows: list[Record]) -> list[Curve]:
 
 
 def add_queries(document: Document, name: str, rows: list[Record]) -> None:
-    """Figure 16."""
+    """Adds the section on figure 16."""
     if not rows:
         return
     at = shown(LEAST_RECALL)
     document.text += f"""
 ## `{name}`: other queries (figure 16)
 
-All ask for recall {at}, of a calibration that knows none of them. *Nearest* is the distance of the middle \
-query to the nearest vector. Nothing is cached, so that how many queries there are changes nothing but chance.
+All searches request recall {at}, by a calibration without these queries. *Nearest* is the median over
+queries of the distance to the nearest vector. Nothing is cached, so the number of queries matters only by
+chance.
 
 {QUERIED_COLUMNS}"""
     for row in rows:
@@ -110,25 +111,25 @@ query to the nearest vector. Nothing is cached, so that how many queries there a
 
 
 def add_loads(document: Document, run: Record, name: str, rows: list[Record]) -> None:
-    """Figure 17."""
+    """Adds the section on figure 17."""
     if not rows:
         return
     at, machine = shown(LEAST_RECALL), run["predicted"]
     document.text += f"""
 ## `{name}`: latency and throughput, predicted (figure 17)
 
-Recall {at}, so many queries under way, of which a card of Bathyal's keeps 4,096 at most. Rounds and what \
-they ask for are counted, all else is **predicted** by a closed queueing network: in every round a query \
-waits {machine["read_us"]:.0f} us for a read and {machine["launch_us"]:.0f} us for a launch with its copies, \
-and queues for disks, link, card's memory, card and processor, each one server with exponential service \
-times; nothing is lost to batches, to the system or to the choice of groups. *At most* is what queries could \
-be answered if they never queued, or by the slowest part.
+Recall {at}, for each number of queries in flight, of which a card with Bathyal holds at most 4,096. Rounds
+and their demands are counted; everything else is **predicted** by a closed queueing network. In every round
+a query waits {machine["read_us"]:.0f} us for a read and {machine["launch_us"]:.0f} us for a launch with its
+copies, and queues for disks, link, card's memory, card and processor, each one server with exponential
+service times. Batches, the system and the choice of groups cost nothing. *At most* is the throughput without
+queueing, or that of the slowest resource if it is less.
 
 {LOADED_COLUMNS}"""
     document.text += "".join(filled(LOADED_LINE, row) for row in rows)
     document.text += """
-The paper, SIFT1B, mini-batches in step: some 140 ms at the most queries/s, and less than 25 ms at a fifth \
-of them.
+The paper, SIFT1B, mini-batches in step: some 140 ms at the highest queries/s, and less than 25 ms at a
+fifth of it.
 """
     drawn = by_index(rows, lambda row: (row["qps"] / 1e6, math.log10(row["latency_ms"])))
     axes = Axes(
@@ -140,5 +141,5 @@ of them.
 
 
 def by_index(rows: list[Record], point: Callable[[Record], tuple[float, float]]) -> list[Curve]:
-    """A curve for each index that a card searches."""
+    """Returns a curve for each index that a card searches."""
     return [Curve(index, [point(row) for row in rows if row["index"] == index]) for index in ON_CARD]

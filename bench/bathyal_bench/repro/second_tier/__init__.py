@@ -1,1 +1,1 @@
-"""Second-tier-memory: the graph, the posting lists, and both beside each other."""
+"""Second-tier-memory: the graph, the posting lists, and the comparison of both."""

@@ -34,10 +34,10 @@ from bathyal_bench.repro.second_tier.trial import (
 
 
 def report(run: Record, rows: list[Record]) -> Document:
-    """All of it."""
+    """Makes the report of a run."""
     lists = Lists(run, rows)
     document = Document(head("Posting lists on second-tier memory", "Figures 4 (lower half), 10 and 12", run))
-    document.line(f"Lists for each vector: {shown(run['centroid_share'])}.\n")
+    document.line(f"Lists per vector: {shown(run['centroid_share'])}.\n")
     document.add(findings_table(findings_of(lists)))
     document.line()
     document.add(error_line(rows))
@@ -62,9 +62,9 @@ def figure_4(lists: Lists, document: Document) -> None:
         "lists",
         "recall",
         "queries/s",
-        "reads a query",
-        "KB a query",
-        "KB a read",
+        "reads per query",
+        "KB per query",
+        "KB per read",
     ]
     document.table([*heads, "vectors compared", *MODEL_HEADS], map(row_4, rows))
     axes = Axes("Figure 4a: throughput from files", BY_SIZE, QPS)
@@ -91,11 +91,12 @@ def row_4(row: Record) -> list[object]:
 def figure_10(lists: Lists, document: Document) -> None:
     document.add(
         "\n## Figure 10: coupled, decoupled and grouped lists\n\n"
-        "The same lists in three layouts, the same lists searched. "
-        "Small reads are those for vectors that no searched\n"
-        "list stores, neighbours joined. What grouping removes is counted in all reads, beside decoupled lists.\n"
+        "The same lists in three layouts; every layout searches the same lists. "
+        "Small reads fetch vectors that no searched\n"
+        "list stores; adjacent reads are joined. "
+        "*Reads removed* is the share of all reads of decoupled lists that grouping saves.\n"
     )
-    heads = ["replicas", "layout", "amplification", "lists", "recall", "reads", "small reads", "KB a query"]
+    heads = ["replicas", "layout", "amplification", "lists", "recall", "reads", "small reads", "KB per query"]
     heads += ["reads removed", "queries/s", "to decoupled", "to coupled", *MODEL_HEADS]
     for device in lists.devices:
         document.add(f"\n### {device}\n\n")
@@ -109,14 +110,14 @@ def figure_10(lists: Lists, document: Document) -> None:
 
 
 def by_replicas(lists: Lists, device: str, y: Number) -> list[Curve]:
-    """A curve a layout."""
+    """Returns one curve per layout."""
     return [
         Curve(layout, [(row["replicas"], y(row)) for row in lists.on(device, layout)]) for layout in LAYOUTS
     ]
 
 
 def row_10(lists: Lists, row: Record) -> list[object]:
-    decoupled, coupled = lists.beside(row, DECOUPLED), lists.beside(row, COUPLED)
+    decoupled, coupled = lists.counterpart(row, DECOUPLED), lists.counterpart(row, COUPLED)
     removed = None
     if decoupled is not None and row["layout"] == GROUPED:
         removed = 1.0 - ratio(row["reads_per_query"], decoupled["reads_per_query"])
@@ -146,8 +147,8 @@ def figure_12(lists: Lists, document: Document) -> None:
         f"Emulated devices, layout {layout}, {lists.run['in_flight']} queries in flight. "
         "The compute bound is the same search of the same bytes in\n"
         "plain DRAM; the share is the median over rounds. "
-        "Equation 3 is the paper's bandwidth bound, payload alone; the\n"
-        "link's counts whole granules.\n"
+        "Equation 3 is the paper's bandwidth bound of the payload; the\n"
+        "bound of the link counts whole granules.\n"
     )
     heads = [
         "replicas",
@@ -155,7 +156,7 @@ def figure_12(lists: Lists, document: Document) -> None:
         "lists",
         "recall",
         "reads",
-        "KB a query",
+        "KB per query",
         "queries/s",
         "compute bound",
     ]
@@ -195,18 +196,18 @@ def row_12(row: Record, bound: Record, payload: float) -> list[object]:
 
 
 def latency(lists: Lists, document: Document) -> None:
-    """Equation 1 of cloud-native-vector-search beside the latency of one query at a time."""
+    """Adds a comparison of equation 1 of cloud-native-vector-search with the latency of one query at a time."""
     document.add(
         "\n## Equation 1 of cloud-native-vector-search: one query at a time\n\n"
         f"Layout {lists.main_layout}. Latency = finding lists + fetching + comparing. "
-        "What the processor takes for the first and the last is\n"
-        "that of the same search in DRAM, divided as its phases were timed there.\n\n"
+        "The processor time of the first and the last is\n"
+        "that of the same search in DRAM, divided in proportion to its phases there.\n\n"
     )
     heads = [
         "device",
         "replicas",
-        "ns a centroid",
-        "ns a vector",
+        "ns per centroid",
+        "ns per vector",
         "lists us",
         "fetch us",
         "compare us",
@@ -227,7 +228,7 @@ def latency_row(row: Record, in_dram: Record, device: Record) -> list[object]:
     centroid_ns, vector_ns = processor_ns(in_dram)
     finding = row["code_distances_per_query"] * centroid_ns
     comparing = row["full_distances_per_query"] * vector_ns
-    # The processor posts each read, whoever waits for it.
+    # The processor issues each read, whichever thread waits for it.
     posting = row["reads_per_query"] * float(device["issue_ns"])
     fetching = fetch_ns(row, device)
     total = (finding + fetching + comparing + posting) / 1e3

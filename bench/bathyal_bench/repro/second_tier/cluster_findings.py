@@ -1,4 +1,4 @@
-"""What the paper says of posting lists, beside what was found here."""
+"""The paper's findings on posting lists, compared with the results here."""
 
 from __future__ import annotations
 
@@ -11,27 +11,27 @@ from bathyal_bench.repro.second_tier.lists import COUPLED, DECOUPLED, GROUPED, L
 from bathyal_bench.repro.second_tier.trial import DRAM, FILE, fastest, qps, ratio
 from bathyal_bench.repro.second_tier.verdicts import quotients
 
-# Lists searched in figure 4, with the most replicas and with one.
+# Lists searched in figure 4: with the most replicas, divided by those with one replica.
 PAPER_LISTS = 20.0 / 240.0
 
 
 def findings_of(lists: Lists) -> Iterator[Finding]:
-    """All of them."""
-    yield from of_replicas(lists.on(FILE, COUPLED))
+    """Returns all findings."""
+    yield from replica_findings(lists.on(FILE, COUPLED))
     for device in lists.devices:
-        yield from of_grouping(lists, device)
-        yield from of_decoupled(lists.on(device, DECOUPLED), device)
+        yield from grouping_findings(lists, device)
+        yield from decoupled_findings(lists.on(device, DECOUPLED), device)
         if device != FILE:
-            yield from beside_files(lists, device)
+            yield from file_findings(lists, device)
     grouped = lists.on(DRAM, GROUPED)
     if grouped:
         last = grouped[-1]
-        what = f"size of the index by that of the data, {last['replicas']} replicas"
+        what = f"size of the index / size of the data, {last['replicas']} replicas"
         yield from findings(what, "grouped", (1.1, 1.4), [last["amplification"]], times)
 
 
-def of_replicas(coupled: Sequence[Record]) -> Iterator[Finding]:
-    """Figure 4: coupled lists with the most replicas beside those with the fewest."""
+def replica_findings(coupled: Sequence[Record]) -> Iterator[Finding]:
+    """Figure 4: coupled lists with the most replicas, compared with those with the fewest."""
     if len(coupled) < 2:
         return
     first, last = coupled[0], coupled[-1]
@@ -44,8 +44,8 @@ def of_replicas(coupled: Sequence[Record]) -> Iterator[Finding]:
     yield from findings(f"size of the index, {ends}", place, (6.7, 7.3), size, times)
 
 
-def of_grouping(lists: Lists, device: str) -> Iterator[Finding]:
-    """Figure 10: grouped lists beside decoupled and coupled ones."""
+def grouping_findings(lists: Lists, device: str) -> Iterator[Finding]:
+    """Figure 10: grouped lists, compared with decoupled and coupled ones."""
     decoupled, coupled = (
         list(lists.pairs(device, GROUPED, DECOUPLED)),
         list(lists.pairs(device, GROUPED, COUPLED)),
@@ -60,20 +60,20 @@ def of_grouping(lists: Lists, device: str) -> Iterator[Finding]:
         yield from findings(what, device, paper, here, times, [quotients(*pair) for pair in pairs])
 
 
-def of_decoupled(decoupled: Sequence[Record], device: str) -> Iterator[Finding]:
-    """Figure 10: what replicas cost where each vector is stored once."""
+def decoupled_findings(decoupled: Sequence[Record], device: str) -> Iterator[Finding]:
+    """Figure 10: the cost of replicas if each vector is stored once."""
     best = fastest(decoupled)
     if best is None:
         return
     last = decoupled[-1]
     least, most = quotients(last, best)
-    what = "what the most replicas lose, decoupled"
+    what = "throughput lost with the most replicas, decoupled"
     lost = 1.0 - ratio(qps(last), qps(best))
     yield from findings(what, device, (0.27, 0.39), [lost], share, [(1.0 - most, 1.0 - least)])
 
 
-def beside_files(lists: Lists, device: str) -> Iterator[Finding]:
-    """Figure 12: grouped lists on slow memory beside coupled ones on files."""
+def file_findings(lists: Lists, device: str) -> Iterator[Finding]:
+    """Figure 12: grouped lists on slow memory, compared with coupled ones on files."""
     grouped, file = fastest(lists.on(device, GROUPED)), fastest(lists.on(FILE, COUPLED))
     if grouped is None or file is None:
         return

@@ -31,7 +31,7 @@ from bathyal_bench.repro.second_tier.verdicts import quotients
 
 @dataclass(frozen=True)
 class Line:
-    """A family in a layout: a line of figure 13, with the paper's columns of table 5."""
+    """A family in a layout: a line of figure 13 with its columns of table 5 in the paper."""
 
     family: str
     layout: str
@@ -43,10 +43,10 @@ class Line:
         return f"{self.family}, {self.layout}"
 
 
-# What the paper puts on second-tier memory: graphs without padding, and lists that store each vector once.
+# The paper's indexes on second-tier memory: graphs without padding, and lists that store each vector once.
 GRAPH = Line("graph", "csr", "32, 38, 60", "22, 29, 19")
 LISTS = Line("lists", "grouped", "139, 745, 2374", "10, 8, 3")
-# What it puts on an SSD, and what it does not have.
+# The others are the paper's indexes on an SSD, and one that the paper does not have.
 LINES = (
     GRAPH,
     Line("graph", "padded", GRAPH.kilobytes, GRAPH.intensity),
@@ -54,9 +54,9 @@ LINES = (
     Line("lists", "coupled", LISTS.kilobytes, LISTS.intensity),
     Line("codes", "resident"),
 )
-# How much faster the graph is than the lists on BIGANN and DEEP (section 7).
+# Throughput of the graph divided by that of the lists, on BIGANN and DEEP (section 7).
 PAPER_RATIOS = {"emulated rdma": 2.1, "emulated cxl": 2.2, "emulated nvm": 1.2}
-# Table 5, from the least to the most of BIGANN and DEEP.
+# Table 5: for each line the ranges over BIGANN and DEEP, of kilobytes per query and of intensity.
 TABLE_5 = ((GRAPH, (38.0, 60.0), (19.0, 29.0)), (LISTS, (745.0, 2374.0), (3.0, 8.0)))
 
 
@@ -74,22 +74,22 @@ class Measured:
         return [*files, *map(emulated, self.run["devices"])]
 
     def on(self, device: str, line: Line) -> list[Record]:
-        """The rows of a line on a device, by rising parameter."""
+        """Returns the rows of a line on a device, by increasing parameter."""
         wanted = (device, line.family, line.layout)
         return [row for row in self.rows if (row["device"], row["family"], row["layout"]) == wanted]
 
     def fastest(self, device: str, line: Line) -> Record | None:
-        """The fastest of a line on a device."""
+        """Returns the fastest row of a line on a device."""
         return fastest(self.on(device, line))
 
 
 def report(run: Record, rows: list[Record]) -> Document:
-    """All of it."""
+    """Makes the report of a run."""
     measured = Measured(run, rows)
     title = "Graph and posting lists on second-tier memory"
     document = Document(head(title, "Figure 13 and table 5", run))
     document.line(
-        f"Posting lists: {shown(run['centroid_share'])} for each vector. "
+        f"Posting lists: {shown(run['centroid_share'])} per vector. "
         "The paper's numbers are those of BIGANN and DEEP.\n"
     )
     document.add(findings_table(findings_of(measured)))
@@ -102,7 +102,7 @@ def report(run: Record, rows: list[Record]) -> Document:
 
 
 def findings_of(measured: Measured) -> Iterator[Finding]:
-    """The paper's findings beside these."""
+    """Returns the paper's findings, compared with the results here."""
     for device in measured.devices:
         graph, lists = measured.fastest(device, GRAPH), measured.fastest(device, LISTS)
         if graph is not None and lists is not None:
@@ -111,13 +111,13 @@ def findings_of(measured: Measured) -> Iterator[Finding]:
         row = measured.fastest(DRAM, line)
         if row is not None:
             yield from findings(
-                "KB read a query", line.name, kilobytes, [row["bytes_per_query"] / 1e3], plain
+                "KB read per query", line.name, kilobytes, [row["bytes_per_query"] / 1e3], plain
             )
-            yield from findings("operations a byte read", line.name, intensities, [intensity(row)], plain)
+            yield from findings("operations per byte read", line.name, intensities, [intensity(row)], plain)
 
 
 def findings_on(device: str, graph: Record, lists: Record) -> Iterator[Finding]:
-    """Section 7, of the fastest of both on a device."""
+    """Section 7: compares the fastest graph with the fastest lists on a device."""
     if device in PAPER_RATIOS:
         paper = PAPER_RATIOS[device]
         what = f"throughput, fastest graph ({parameter(graph)}) to fastest grouped lists ({parameter(lists)})"
@@ -126,8 +126,8 @@ def findings_on(device: str, graph: Record, lists: Record) -> Iterator[Finding]:
     if device == FILE:
         return
     saved = [1.0 - ratio(graph["bytes_per_query"], lists["bytes_per_query"])]
-    yield from findings("bytes a query that the graph saves", device, (0.95, 0.97), saved, share)
-    what = "size of the fastest lists by that of the data"
+    yield from findings("bytes per query that the graph saves", device, (0.95, 0.97), saved, share)
+    what = "size of the fastest lists / size of the data"
     yield from findings(what, device, (1.1, 1.4), [lists["amplification"]], times)
     smaller = [1.0 - lists["index_bytes"] / max(graph["index_bytes"], 1)]
     what = "how much smaller the fastest lists are than the fastest graph"
@@ -135,14 +135,14 @@ def findings_on(device: str, graph: Record, lists: Record) -> Iterator[Finding]:
 
 
 def parameter(row: Record) -> str:
-    """The parameter in which the indexes of a line differ."""
+    """Returns the parameter in which the indexes of a line differ."""
     if "max_degree" in row:
         return f"max_degree {row['max_degree']}"
     return f"{row['replicas']} replicas" if "replicas" in row else "-"
 
 
 def intensity(row: Record) -> float:
-    """Arithmetic operations for each byte that is read."""
+    """Returns the arithmetic operations per byte that is read."""
     found: float = row["operations_per_query"] / max(row["bytes_per_query"], 1.0)
     return found
 
@@ -150,7 +150,7 @@ def intensity(row: Record) -> float:
 def best(measured: Measured, document: Document) -> None:
     document.add(
         "\n## The fastest of each kind\n\n"
-        'Size is that of all files by that of the data; "on the device" leaves out what is held in DRAM.\n\n'
+        'Size is that of all files, divided by that of the data; "on the device" excludes the part in DRAM.\n\n'
     )
     heads = [
         "device",
@@ -160,9 +160,9 @@ def best(measured: Measured, document: Document) -> None:
         "to graph, csr",
         "size",
         "on the device",
-        "in DRAM a vector",
+        "in DRAM per vector",
     ]
-    document.table([*heads, "recall", "hops", "reads", "KB a query"], best_rows(measured))
+    document.table([*heads, "recall", "hops", "reads", "KB per query"], best_rows(measured))
 
 
 def best_rows(measured: Measured) -> Iterator[list[object]]:
@@ -192,20 +192,21 @@ def best_rows(measured: Measured) -> Iterator[list[object]]:
 def table_5(measured: Measured, document: Document) -> None:
     document.add(
         "\n## Table 5: computational intensity\n\n"
-        "Of the index that is the fastest in DRAM. "
-        "The paper does not say how it counts operations; here a distance of\n"
-        "full vectors or of a centroid is three for each dimension, "
-        "one of codes two for each byte of a code. Processor\n"
-        "time is that of the whole search in DRAM, by the bytes that it reads.\n\n"
+        "The table describes the index that is the fastest in DRAM. "
+        "The paper does not say how it counts operations;\n"
+        "here a distance to a full vector or to a centroid is three operations per dimension, "
+        "a distance to a code two per\n"
+        "byte of the code. *ns per byte* is the processor time of the whole search in DRAM, "
+        "divided by the bytes read.\n\n"
     )
     heads = [
         "index",
         "fastest",
-        "KB a query",
+        "KB per query",
         "full distances",
         "codes or centroids",
-        "operations a byte",
-        "ns a byte",
+        "operations per byte",
+        "ns per byte",
     ]
     rows = ((line, measured.fastest(DRAM, line)) for line in LINES)
     cells = [row_5(line, row) for line, row in rows if row is not None]
@@ -239,7 +240,7 @@ def figure_13(measured: Measured, document: Document) -> None:
         "queries/s",
         "share of DRAM",
         "reads",
-        "KB a query",
+        "KB per query",
     ]
     for device in measured.devices:
         found = {line: rows for line in LINES if (rows := measured.on(device, line))}

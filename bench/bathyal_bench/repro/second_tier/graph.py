@@ -34,7 +34,7 @@ from bathyal_bench.repro.verdicts import Verdict
 
 
 def report(run: Record, rows: list[Record]) -> Document:
-    """All of it."""
+    """Makes the report of a run."""
     measured = Measured(run, rows)
     document = Document(head("The graph on second-tier memory", "Figures 4 (upper half), 8 and 9", run))
     document.add(measured.summary())
@@ -56,7 +56,7 @@ class Measured:
 
     @property
     def main_layout(self) -> str:
-        """The layout that figure 9 and the sweep take."""
+        """The layout of figure 9 and of the sweep."""
         found: str = self.run["layouts"][-1]
         return found
 
@@ -66,22 +66,24 @@ class Measured:
         return [DRAM, *map(emulated, self.run["devices"])]
 
     def of(self, device: str, layout: str, in_flight: int) -> list[Record]:
-        """The rows of a layout on a device with so many queries in flight, by rising degree."""
+        """Returns the rows of a layout on a device with ``in_flight`` queries in flight, by increasing
+        degree.
+        """
         wanted = (device, layout, in_flight)
         return [row for row in self.rows if (row["device"], row["layout"], row["in_flight"]) == wanted]
 
     def pipelined(self, device: str) -> list[Record]:
-        """The pipelined search of the layout of figure 9 on a device."""
+        """Returns the rows of the pipelined search on a device, in the layout of figure 9."""
         return self.of(device, self.main_layout, self.run["in_flight"])
 
     def summary(self) -> str:
-        """How near each device comes to the compute bound, and how far the model is off."""
+        """Returns each device's share of the compute bound, and the error of the model."""
         lines = [summary_line(device, self.pipelined(device)) for device in self.devices[1:]]
         return "".join(lines) + error_line(self.rows)
 
 
 def summary_line(device: str, rows: list[Record]) -> str:
-    """The fastest graph that is as small as the paper's, or the smallest where every graph is larger."""
+    """Describes the fastest graph that is smaller than the paper's, or the smallest if every graph is larger."""
     agrees = [row for row in rows if small_enough(row["amplification"]) is Verdict.AGREES]
     row = fastest(agrees) or min(rows, key=lambda row: row["amplification"], default=None)
     if row is None:
@@ -96,7 +98,7 @@ def summary_line(device: str, rows: list[Record]) -> str:
 
 
 def read_bytes(row: Record) -> str:
-    """Bytes of a read."""
+    """Returns the bytes per read."""
     return fixed(row["bytes_per_query"] / max(row["reads_per_query"], 1.0))
 
 
@@ -115,8 +117,8 @@ def figure_4(measured: Measured, document: Document) -> None:
             "search_list",
             "recall",
             "queries/s",
-            "reads a query",
-            "bytes a read",
+            "reads per query",
+            "bytes per read",
         ],
         [
             [
@@ -142,7 +144,7 @@ def figure_8_pipeline(measured: Measured, document: Document) -> None:
     document.add(
         "\n## Figure 8 (a) to (c): the software pipeline\n\n"
         f"Emulated devices, layout {measured.main_layout}: one query in flight, which waits for every hop, "
-        f"against {width}.\n\n"
+        f"compared with {width}.\n\n"
     )
     heads = ["device", "max_degree", "one, queries/s", f"{width} in flight", "gain", "gain, cpu"]
     document.table([*heads, "mean latency us, one", "in flight"], pipeline_rows(measured))
@@ -208,7 +210,7 @@ def figure_9(measured: Measured, document: Document) -> None:
         "The compute bound is the same search of the same bytes in\n"
         "plain DRAM; the share is the median over rounds.\n"
     )
-    heads = ["max_degree", "amplification", "search_list", "recall", "reads", "bytes a read", "queries/s"]
+    heads = ["max_degree", "amplification", "search_list", "recall", "reads", "bytes per read", "queries/s"]
     heads += ["compute bound", "share", "share, cpu", "bandwidth bound", *MODEL_HEADS]
     bounds = measured.pipelined(DRAM)
     for device in measured.devices[1:]:
@@ -241,7 +243,8 @@ def sweep(measured: Measured, document: Document) -> None:
     widths = sorted({*run["sweep"], 1, run["in_flight"]})
     document.add(
         "\n## Queries in flight\n\n"
-        f"max_degree {degree}, layout {layout}. The share is that of plain DRAM with as many in flight.\n\n"
+        f"max_degree {degree}, layout {layout}. "
+        "The share is relative to plain DRAM with as many queries in flight.\n\n"
     )
     swept = {
         device: [

@@ -33,21 +33,25 @@ class Lists:
         return [*map(emulated, self.run["devices"]), *files]
 
     def of(self, device: str, layout: str, in_flight: int) -> list[Record]:
-        """The rows of a layout on a device with so many queries in flight, by rising replicas."""
+        """Returns the rows of a layout on a device with ``in_flight`` queries in flight, by increasing
+        replicas.
+        """
         wanted = ("lists", device, layout, in_flight)
         fields = ("family", "device", "layout", "in_flight")
         return [row for row in self.rows if tuple(row[field] for field in fields) == wanted]
 
     def on(self, device: str, layout: str) -> list[Record]:
-        """The pipelined rows of a layout on a device, by rising replicas."""
+        """Returns the pipelined rows of a layout on a device, by increasing replicas."""
         return self.of(device, layout, self.run["in_flight"])
 
-    def beside(self, row: Record, layout: str) -> Record | None:
-        """The row of another layout with the same replicas on the same device."""
+    def counterpart(self, row: Record, layout: str) -> Record | None:
+        """Returns the row of another layout with the same replicas on the same device."""
         others = self.on(row["device"], layout)
         return next((other for other in others if other["replicas"] == row["replicas"]), None)
 
     def pairs(self, device: str, above: str, below: str) -> Iterator[tuple[Record, Record]]:
-        """The rows of two layouts on a device, by replicas above 1; there is no copy to save at 1."""
+        """Returns the rows of two layouts on a device with more than 1 replica; with 1 there is no copy to
+        save.
+        """
         both = zip(self.on(device, above), self.on(device, below), strict=False)
         return ((one, other) for one, other in both if one["replicas"] > 1)

@@ -1,4 +1,4 @@
-"""The cost model of posting lists, as far as reports compute with it, and how far its predictions lie off.
+"""The part of the cost model of posting lists that reports need, and the errors of its predictions.
 
 The equations are those of ``crates/index/src/families/spann/cost.rs``: equation 3 of second-tier-memory, and
 equation 1 of cloud-native-vector-search.
@@ -12,12 +12,12 @@ from collections.abc import Sequence
 from bathyal_bench.repro.numbers import fixed, median
 from bathyal_bench.repro.records import Record
 
-# What DRAM moves at least, below every emulated device.
+# The least that DRAM transfers, under every emulated device.
 CACHE_LINE = 64
 
 
 def error_line(rows: Sequence[Record]) -> str:
-    """How far the model lies off over all cells that it predicted; nothing without any."""
+    """Returns a line with the errors of the model over all cells that it predicted, or nothing without any."""
     errors = [abs(row["error"]) for row in rows if row["error"] is not None]
     processor = [abs(row["processor_error"]) for row in rows if row["processor_error"] is not None]
     if not errors:
@@ -33,44 +33,49 @@ def error_line(rows: Sequence[Record]) -> str:
 
 
 def payload_qps(device: Record, row: Record) -> float:
-    """Equation 3: the bytes a second of the device as queries a second, payload alone."""
+    """Equation 3: the queries/s at which the payload fills the bandwidth of the device."""
     bandwidth, read = device["bandwidth_bytes_per_s"], row["bytes_per_query"]
     return bandwidth / read if bandwidth > 0 and read > 0 else math.inf
 
 
-def moved_beyond(step: int, granularity: int) -> float:
-    """Bytes that a device moves for a read that begins at any multiple of ``step`` bytes, beyond those asked for.
+def excess_bytes(step: int, granularity: int) -> float:
+    """Returns the bytes that a device transfers beyond the requested ones, for a read that starts at any
+    multiple of ``step`` bytes.
 
-    >>> moved_beyond(1, 64), moved_beyond(128, 64), moved_beyond(128, 256), moved_beyond(100, 64)
+    >>> excess_bytes(1, 64), excess_bytes(128, 64), excess_bytes(128, 256), excess_bytes(100, 64)
     (63, 0, 128, 60)
     """
     shared = math.gcd(step, granularity)
     return granularity + max(step - shared, 0) - step
 
 
-def moved_bytes(row: Record, granularity: int) -> float:
-    """Bytes that a device moves for a query of lists in memory: small reads begin at vectors, others anywhere."""
+def transferred_bytes(row: Record, granularity: int) -> float:
+    """Returns the bytes that a device transfers per query of lists in memory: small reads start at vectors,
+    other reads anywhere.
+    """
     reads = row["reads_per_query"]
     small = min(max(row["small_reads_per_query"], 0.0), reads)
-    beyond = small * moved_beyond(row["vector_bytes"], granularity)
-    return row["bytes_per_query"] + (beyond + (reads - small) * moved_beyond(1, granularity))
+    excess = small * excess_bytes(row["vector_bytes"], granularity)
+    return row["bytes_per_query"] + (excess + (reads - small) * excess_bytes(1, granularity))
 
 
 def fetch_ns(row: Record, device: Record) -> float:
-    """Fetching in equation 1: a latency a round, and the longer of transfer and acceptance of the requests."""
+    """Fetching in equation 1: one latency per round, plus the longer of the transfer and the acceptance of
+    the requests.
+    """
     granularity, bandwidth = max(device["granularity"], CACHE_LINE), device["bandwidth_bytes_per_s"]
     waiting = row["hops_per_query"] * float(device["latency_ns"])
     if bandwidth <= 0:
         return waiting
-    transfer = moved_bytes(row, granularity) * 1e9 / bandwidth
+    transfer = transferred_bytes(row, granularity) * 1e9 / bandwidth
     requests = row["reads_per_query"] * 1e9 / (bandwidth / granularity)
     return waiting + max(transfer, requests)
 
 
 def processor_ns(in_dram: Record) -> tuple[float, float]:
-    """What the processor takes for a centroid and for a vector.
+    """Returns the processor time per centroid and per vector, in nanoseconds.
 
-    It is the compute time of the search in DRAM, divided as its phases were timed there.
+    The compute time of the search in DRAM is divided in proportion to the times of its phases there.
     """
     compute = max(in_dram["threads"], 1) * 1e9 / max(in_dram["qps"], 1e-9)
     share = min(max(in_dram["finding_share"], 0.0), 1.0)

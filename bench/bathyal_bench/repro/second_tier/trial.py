@@ -1,4 +1,4 @@
-"""What the three reports share: their head, the devices, and curves against the size of the index."""
+"""The common parts of the three reports: their head, the devices, and curves against the size of the index."""
 
 from __future__ import annotations
 
@@ -13,27 +13,27 @@ from bathyal_bench.repro.second_tier.verdicts import LEAST
 
 DRAM, FILE = "dram", "file"
 BY_SIZE, QPS = "index size / data size", "queries a second"
-# Of :func:`model_cells`.
+# The heads of the cells of :func:`model_cells`.
 MODEL_HEADS = ["model", "error", "error, cpu", "bound"]
-# A bound is drawn where it is below so many times the compute bound.
+# A bound is drawn if it is lower than this many times the compute bound.
 BOUND_IN_SIGHT = 1.6
 
 Number = Callable[[Record], float]
 
 
 def head(title: str, figures: str, run: Record) -> str:
-    """What was measured of what, on what, how, and with which command."""
+    """Returns the head of a report: figures, data, machine, devices and command."""
     beam = f"beam width {run['beam_width']}, " if "beam_width" in run else ""
     lines = [
         f"# {title}",
         "",
         f"{figures} of second-tier-memory. **Devices are emulated** in real time on top of",
-        "DRAM; what that shows and what it cannot is in docs/emulated-devices.md.",
+        "DRAM; docs/emulated-devices.md says what this can and cannot show.",
         "",
         f"* `{run['data']}`: {run['vectors']} vectors of {run['dim']} {run['element']} ({run['metric']}), "
         f"{run['queries']} queries of `{run['query_file']}`, k {run['k']}, recall at least {shown(run['recall'])}",
         f"* {run['threads']} thread(s), {beam}{run['in_flight']} queries in flight, "
-        f"medians of {run['repeats']} rounds in which all cells take turns",
+        f"medians of {run['repeats']} rounds that measure all cells in turn",
         f"* {run['machine']}",
     ]
     if run["file_queries"] is not None:
@@ -48,8 +48,8 @@ def head(title: str, figures: str, run: Record) -> str:
         "",
         f"    {run['command']}",
         "",
-        'Throughput is of elapsed time. "cpu" is of processor time, which other programs do not disturb: '
-        "on a quiet",
+        'Throughput is per elapsed time. "cpu" is per processor time, which other programs do not disturb; '
+        "on an idle",
         "machine both agree.",
         "",
         "## Summary",
@@ -60,39 +60,40 @@ def head(title: str, figures: str, run: Record) -> str:
 
 
 def emulated(device: Record) -> str:
-    """The name in records of a device of the run."""
+    """Returns the name that records use for a device of the run."""
     return f"emulated {device['name']}"
 
 
 def file_name(device: str) -> str:
-    """A device's name as part of a file's."""
+    """Returns a device's name as part of a file name."""
     return re.sub("[^0-9A-Za-z]", "-", device.removeprefix("emulated "))
 
 
 def fastest(rows: Iterable[Record]) -> Record | None:
-    """The row with the most queries a second; the last of equals."""
+    """Returns the row with the most queries/s; of equal rows the last."""
     return max(reversed(list(rows)), key=qps, default=None)
 
 
 def qps(row: Record) -> float:
-    """Queries a second of elapsed time."""
+    """Returns the queries per second of elapsed time."""
     found: float = row["qps"]
     return found
 
 
 def ratio(above: float, below: float) -> float:
-    """A quotient whose divisor is not 0."""
+    """Returns a quotient with a divisor of at least :data:`LEAST`."""
     return above / max(below, LEAST)
 
 
 def by_size(name: str, rows: Sequence[Record], y: Number) -> Curve:
-    """A curve with a mark at each row: amplification against ``y``."""
+    """Returns a curve of ``y`` against amplification, with a mark at each row."""
     return Curve(name, [(row["amplification"], y(row)) for row in rows])
 
 
 def bounded(rows: Sequence[Record], in_dram: Sequence[Record], bounds: Mapping[str, Number]) -> list[Curve]:
-    """Throughput against size: what was measured beside the search in DRAM, the model, and each bound of the device
-    that is near enough to be seen. A bound far above everything else would press all curves to the floor."""
+    """Returns curves of throughput against size: measured, the search in DRAM, the cost model, and each bound
+    of the device that is near enough. A bound far above everything else would flatten all other curves.
+    """
     drawn = [
         by_size("measured", rows, qps),
         by_size("compute bound", in_dram, qps),
@@ -107,12 +108,14 @@ def bounded(rows: Sequence[Record], in_dram: Sequence[Record], bounds: Mapping[s
 
 
 def thin(name: str, rows: Sequence[Record], y: Number) -> Curve:
-    """A line without marks: a bound, or a prediction."""
+    """Returns a curve without marks, for a bound or a prediction."""
     return Curve(name, [(row["amplification"], y(row)) for row in rows], "thin")
 
 
 def bandwidth_qps(row: Record) -> float:
-    """The bytes a second of the device, whole granules counted, as queries a second. JSON has no infinity."""
+    """Returns the queries/s at which whole granules fill the bandwidth of the device. JSON has no infinity,
+    so a record has null instead.
+    """
     if not row["predicted"]:
         return math.nan
     found: float | None = row["predicted"]["bandwidth_qps"]
@@ -120,16 +123,16 @@ def bandwidth_qps(row: Record) -> float:
 
 
 def model_cells(row: Record) -> list[str]:
-    """What the model says of a row: throughput, errors and the bound that holds."""
-    told = row["predicted"]
+    """Returns the model's cells of a row: throughput, errors and the bound that limits it."""
+    predicted = row["predicted"]
     return [
-        fixed(told["qps"]) if told else "-",
+        fixed(predicted["qps"]) if predicted else "-",
         percent(row["error"]),
         percent(row["processor_error"]),
-        told["bound"] if told else "-",
+        predicted["bound"] if predicted else "-",
     ]
 
 
 def share_cells(row: Record) -> list[str]:
-    """Shares of the throughput in DRAM, of elapsed and of processor time."""
+    """Returns the shares of the throughput in DRAM, by elapsed and by processor time."""
     return [percent(row["share_of_dram"]), percent(row["processor_share_of_dram"])]

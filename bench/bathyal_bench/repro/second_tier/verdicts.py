@@ -1,4 +1,4 @@
-"""How what was found compares with the ranges that the paper gives."""
+"""Verdicts: results here compared with the ranges of the paper."""
 
 from __future__ import annotations
 
@@ -9,27 +9,28 @@ from bathyal_bench.repro.verdicts import Verdict, within
 
 Range = tuple[float, float]
 
-# Divisors are at least so much.
+# Divisors are at least this large.
 LEAST = 1e-9
 
-# The amplification that the paper's graph comes to on second-tier memory, for 128-byte vectors (section 5).
+# The amplification of the paper's graph on second-tier memory, for 128-byte vectors (section 5).
 PAPER_AMPLIFICATION = 1.7
 
 
 def small_enough(amplification: float) -> Verdict:
-    """Whether a graph is smaller than the paper's; sizes have no noise."""
+    """Returns whether a graph is smaller than the paper's; sizes have no noise."""
     return Verdict.AGREES if amplification < PAPER_AMPLIFICATION else Verdict.DIFFERS
 
 
 def word(here: Sequence[float], paper: Range, reach: Sequence[Range]) -> str:
-    """``as there``, ``within the noise``, ``lower``, ``higher``, or ``in part`` where only some differ.
+    """Returns ``as in the paper``, ``within the noise``, ``lower``, ``higher``, or ``in part`` if only some
+    differ.
 
-    ``reach`` is from where to where the repeats of each of ``here`` lie.
+    ``reach`` has the range of the repeats of each value of ``here``.
     """
     low, high = paper
     found = within(here, low, high, reach)
     if found is Verdict.AGREES:
-        return "as there"
+        return "as in the paper"
     if found is Verdict.NOISE:
         return found.value
     if max(here) < low:
@@ -38,9 +39,10 @@ def word(here: Sequence[float], paper: Range, reach: Sequence[Range]) -> str:
 
 
 def quotients(above: Record, below: Record) -> Range:
-    """From where to where the quotients of two throughputs lie, round by round.
+    """Returns the range of the quotients of two throughputs, round by round.
 
-    The reported quotient is that of the medians; it belongs to the range, whichever rounds these are of.
+    The reported quotient is that of the medians, so it belongs to the range whichever rounds the medians are
+    from.
     """
     rounds = zip(above["samples"], below["samples"], strict=True)
     found = [one["qps"] / max(other["qps"], LEAST) for one, other in rounds]

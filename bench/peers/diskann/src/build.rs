@@ -20,20 +20,20 @@ use std::time::Instant;
 pub(crate) struct BuildArguments {
     /// Vectors: .fbin, .u8bin or .i8bin
     data: PathBuf,
-    /// A folder for the index
+    /// Folder for the index
     index: PathBuf,
-    /// Most neighbours of a vector (R)
+    /// Largest number of neighbours per vector (R)
     #[arg(long, default_value_t = 64)]
     max_degree: usize,
     /// Candidates while building (L)
     #[arg(long, default_value_t = 100)]
     search_list: usize,
-    /// Bytes of a code: product quantization with 256 centres a byte
+    /// Bytes of a code: product quantization with 256 centres per byte
     #[arg(long, default_value_t = 32)]
     code_bytes: usize,
     #[arg(long, default_value_t = 2)]
     threads: usize,
-    /// Memory for the graph while building: enough, by default, for one shot
+    /// Memory for the graph during the build; the default is enough for one pass
     #[arg(long, value_name = "GiB", default_value_t = 16.0)]
     memory: f64,
     /// Fill each list of neighbours up to its limit, as `diskann-benchmark` does for disk indexes
@@ -86,7 +86,7 @@ fn build<T: VectorRepr>(arguments: &BuildArguments) -> Result<()> {
     let configuration = IndexConfiguration::new(METRIC, dim, vectors, ONE, arguments.threads, graph);
     std::fs::create_dir_all(&arguments.index)?;
     let files = IndexFiles::new(&arguments.index)?;
-    let data = arguments.data.to_str().context("the name of the data is not UTF-8")?.to_owned();
+    let data = arguments.data.to_str().context("the path of the data is not UTF-8")?.to_owned();
     let writer = DiskIndexWriter::new(data, files.prefix.clone(), None, DISK_SECTOR_LEN)?;
     let storage = FileStorageProvider;
     let mut builder = DiskIndexBuilder::<AdHoc<T>, FileStorageProvider>::new(

@@ -1,10 +1,10 @@
-//! Files: vectors, ground truth, and what an index takes on disk and in memory.
+//! Files of vectors, of ground truth and of an index, and the memory of this process.
 
 use anyhow::{Context, Result, bail, ensure};
 use diskann_providers::storage::{get_compressed_pq_file, get_disk_index_file, get_pq_pivot_file};
 use std::path::{Path, PathBuf};
 
-/// An element type by the extension that big-ann-benchmarks gives it.
+/// An element type, from the file extension of big-ann-benchmarks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Element {
     F32,
@@ -18,7 +18,7 @@ impl Element {
             Some("fbin") => Ok(Element::F32),
             Some("u8bin") => Ok(Element::U8),
             Some("i8bin") => Ok(Element::I8),
-            _ => bail!("{}: .fbin, .u8bin and .i8bin are read", path.display()),
+            _ => bail!("{}: unknown extension; expected .fbin, .u8bin or .i8bin", path.display()),
         }
     }
 
@@ -66,12 +66,12 @@ pub(crate) struct Matrix<T> {
 }
 
 fn header(bytes: &[u8], path: &Path) -> Result<(usize, usize)> {
-    ensure!(bytes.len() >= 8, "{}: too short for a header", path.display());
+    ensure!(bytes.len() >= 8, "{}: shorter than its header", path.display());
     let word = |at: usize| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
     Ok((word(0) as usize, word(4) as usize))
 }
 
-/// Rows and dimensions of a file of vectors.
+/// Reads the numbers of rows and dimensions of a file of vectors.
 pub(crate) fn shape(path: &Path) -> Result<(usize, usize)> {
     use std::io::Read;
     let mut start = [0; 8];
@@ -80,12 +80,12 @@ pub(crate) fn shape(path: &Path) -> Result<(usize, usize)> {
     header(&start, path)
 }
 
-/// All vectors of a file.
+/// Reads all vectors of a file.
 pub(crate) fn vectors<T: FromBytes>(path: &Path) -> Result<Matrix<T>> {
     let bytes = std::fs::read(path).with_context(|| path.display().to_string())?;
     let (rows, width) = header(&bytes, path)?;
     let values = T::all_from(&bytes[8..]);
-    ensure!(values.len() == rows * width, "{}: its length and its header disagree", path.display());
+    ensure!(values.len() == rows * width, "{}: its length does not match its header", path.display());
     Ok(Matrix { rows, width, values })
 }
 
@@ -102,22 +102,22 @@ impl GroundTruth {
         let bytes = std::fs::read(path).with_context(|| path.display().to_string())?;
         let (queries, k) = header(&bytes, path)?;
         let half = queries * k * 4;
-        ensure!(bytes.len() == 8 + 2 * half, "{}: holds no distances", path.display());
+        ensure!(bytes.len() == 8 + 2 * half, "{}: has no distances", path.display());
         let words = bytes[8..8 + half].chunks_exact(4);
         let ids = words.map(|b| u32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect();
         Ok(GroundTruth { queries, k, ids, distances: f32::all_from(&bytes[8 + half..]) })
     }
 
-    /// Mean recall@k of `found` (`queries x k`), by the rule of `bathyal search`: every id as near as the k-th
-    /// nearest is right, since which of them come first is chance.
+    /// Returns the mean recall@k of `found` (`queries x k`), by the rule of `bathyal search`: every id as
+    /// near as the k-th nearest is correct, since the order of equal distances is arbitrary.
     pub(crate) fn recall(&self, found: &[u32], k: usize) -> f64 {
-        let right = |(query, row): (usize, &[u32])| {
-            let own = query * self.k..(query + 1) * self.k;
-            let (ids, distances) = (&self.ids[own.clone()], &self.distances[own]);
+        let correct = |(query, row): (usize, &[u32])| {
+            let range = query * self.k..(query + 1) * self.k;
+            let (ids, distances) = (&self.ids[range.clone()], &self.distances[range]);
             let ties = distances[k..].iter().take_while(|d| **d <= distances[k - 1]).count();
             row.iter().filter(|id| ids[..k + ties].contains(id)).count()
         };
-        let hits: usize = found.chunks(k).enumerate().map(right).sum();
+        let hits: usize = found.chunks(k).enumerate().map(correct).sum();
         hits as f64 / found.len().max(1) as f64
     }
 }
@@ -146,12 +146,12 @@ impl IndexFiles {
         get_compressed_pq_file(&self.prefix)
     }
 
-    /// Bytes on disk of all of them.
+    /// Returns the bytes of all files.
     pub(crate) fn bytes(&self) -> Result<u64> {
         Ok(size(self.graph())? + self.resident_bytes()?)
     }
 
-    /// Bytes of those that are held in memory.
+    /// Returns the bytes of the files that are held in memory.
     pub(crate) fn resident_bytes(&self) -> Result<u64> {
         Ok(size(self.pivots())? + size(self.codes())?)
     }
@@ -161,10 +161,10 @@ fn size(path: String) -> Result<u64> {
     Ok(std::fs::metadata(PathBuf::from(&path)).context(path)?.len())
 }
 
-/// Most memory that this process has held so far, in bytes.
+/// Returns the peak of resident memory of this process, in bytes.
 pub(crate) fn peak_rss_bytes() -> u64 {
     let mut usage = std::mem::MaybeUninit::<libc::rusage>::zeroed();
-    // SAFETY: `usage` is large enough, and all zeros are a valid `rusage` even where the call fails.
+    // SAFETY: `usage` is large enough, and all zeros are a valid `rusage` even if the call fails.
     let usage = unsafe {
         libc::getrusage(libc::RUSAGE_SELF, usage.as_mut_ptr());
         usage.assume_init()
@@ -172,7 +172,7 @@ pub(crate) fn peak_rss_bytes() -> u64 {
     usage.ru_maxrss.unsigned_abs() * 1024
 }
 
-/// Memory that this process holds now, in bytes.
+/// Returns the resident memory of this process, in bytes.
 pub(crate) fn rss_bytes() -> Result<u64> {
     let path = "/proc/self/statm";
     let words = std::fs::read_to_string(path).context(path)?;

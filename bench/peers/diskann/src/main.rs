@@ -1,7 +1,8 @@
 //! Builds a disk index with DiskANN's own crates and searches it, printing JSON.
 //!
-//! The settings are those of DiskANN's own `diskann-benchmark`, so that nobody is measured with a handicap: one
-//! query a thread at a time, reads by io_uring past the page cache, and no node cache, so that memory is equal.
+//! The settings are those of DiskANN's own `diskann-benchmark`, so that DiskANN has no handicap: one query
+//! per thread at a time, reads by io_uring past the page cache, and no node cache, so that memory is
+//! comparable.
 
 mod build;
 mod files;
@@ -11,10 +12,10 @@ use anyhow::Result;
 use clap::{Parser, Subcommand};
 use diskann_vector::distance::Metric;
 
-/// The only metric measured: under cosine, DiskANN finds little where vectors are not normalised.
+/// The only measured metric. Under cosine, DiskANN has a low recall on vectors that are not normalised.
 const METRIC: Metric = Metric::L2;
 
-/// DiskANN, measured from outside.
+/// Builds and searches DiskANN disk indexes.
 #[derive(Debug, Parser)]
 #[command(name = "peer-diskann", version)]
 struct Arguments {
@@ -24,9 +25,9 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Build a disk index: prints one JSON object
+    /// Build a disk index, and print one JSON object
     Build(build::BuildArguments),
-    /// Search it once at each effort: prints one JSON object an effort
+    /// Search an index once at each effort, and print one JSON object per effort
     Search(search::SearchArguments),
 }
 

@@ -16,14 +16,14 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
-/// Queries that a thread takes at once: few enough that all threads end together.
-const QUERIES_A_TURN: usize = 16;
-/// Queries run first and not counted: each thread opens its file and ring at its first query.
+/// Queries per batch of a thread; few, so that all threads end at about the same time.
+const QUERIES_PER_BATCH: usize = 16;
+/// Unmeasured queries before the others, since each thread opens its file and ring at its first query.
 const WARMING_QUERIES: usize = 64;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct SearchArguments {
-    /// The folder of the index
+    /// Folder of the index
     index: PathBuf,
     /// Queries: .fbin, .u8bin or .i8bin
     queries: PathBuf,
@@ -36,7 +36,7 @@ pub(crate) struct SearchArguments {
     beam_width: usize,
     #[arg(long, default_value_t = 2)]
     threads: usize,
-    /// Exact neighbours with distances, at least k a query
+    /// Exact neighbours with distances, at least k per query
     #[arg(long)]
     groundtruth: PathBuf,
 }
@@ -63,18 +63,18 @@ struct Report {
     latency_us: Latency,
     reads_per_query: f64,
     bytes_per_query: f64,
-    /// Vectors expanded; DiskANN counts these as hops.
+    /// Expanded vectors, which DiskANN counts as hops.
     expansions_per_query: f64,
     distance_computations_per_query: f64,
     io_us_per_query: f64,
     dram_bytes: u64,
-    /// Before the index is opened, with queries and ground truth in memory.
+    /// Resident memory before the index is opened, with queries and ground truth in memory.
     start_rss_bytes: u64,
     peak_rss_bytes: u64,
     index_bytes: u64,
 }
 
-/// What one query came to.
+/// The result and the cost of one query.
 #[derive(Clone, Default)]
 struct Answer {
     ids: Vec<u32>,
@@ -105,7 +105,7 @@ fn search<T: VectorRepr + FromBytes>(arguments: &SearchArguments) -> Result<()> 
     let files = IndexFiles::new(&arguments.index)?;
     let queries = vectors::<T>(&arguments.queries)?;
     let exact = GroundTruth::read(&arguments.groundtruth)?;
-    ensure!(exact.queries == queries.rows, "the ground truth is of other queries");
+    ensure!(exact.queries == queries.rows, "the ground truth has another number of queries");
     let start_rss_bytes = rss_bytes()?;
     let searcher = open::<T>(&files, arguments)?;
     let warming = queries.rows.min(WARMING_QUERIES);
@@ -116,7 +116,8 @@ fn search<T: VectorRepr + FromBytes>(arguments: &SearchArguments) -> Result<()> 
         let answers = answer_all(&searcher, &queries, queries.rows, search_list, arguments)?;
         let seconds = started.elapsed().as_secs_f64();
         let found: Vec<u32> = answers.iter().flat_map(|answer| answer.ids.iter().copied()).collect();
-        let mean = |of: fn(&Answer) -> f64| answers.iter().map(of).sum::<f64>() / answers.len().max(1) as f64;
+        let mean =
+            |field: fn(&Answer) -> f64| answers.iter().map(field).sum::<f64>() / answers.len().max(1) as f64;
         let reads = mean(|a| f64::from(a.reads));
         let report = Report {
             system: "diskann",
@@ -130,7 +131,7 @@ fn search<T: VectorRepr + FromBytes>(arguments: &SearchArguments) -> Result<()> 
             qps: queries.rows as f64 / seconds,
             latency_us: latency(&answers),
             reads_per_query: reads,
-            // A record of the sizes measured here lies in one sector.
+            // Records of the measured sizes fit in one sector.
             bytes_per_query: reads * DISK_SECTOR_LEN as f64,
             expansions_per_query: mean(|a| f64::from(a.expansions)),
             distance_computations_per_query: mean(|a| f64::from(a.comparisons)),
@@ -145,7 +146,7 @@ fn search<T: VectorRepr + FromBytes>(arguments: &SearchArguments) -> Result<()> 
     Ok(())
 }
 
-/// Answers the first `count` queries on all threads; the answers are in the order of the queries.
+/// Answers the first `count` queries on all threads. Returns the answers in the order of the queries.
 fn answer_all<T: VectorRepr>(
     searcher: &Searcher<T>,
     queries: &Matrix<T>,
@@ -157,11 +158,11 @@ fn answer_all<T: VectorRepr>(
     let work = || -> Result<Vec<(usize, Answer)>> {
         let mut mine = Vec::new();
         loop {
-            let turn = next.fetch_add(QUERIES_A_TURN, Ordering::Relaxed);
-            if turn >= count {
+            let start = next.fetch_add(QUERIES_PER_BATCH, Ordering::Relaxed);
+            if start >= count {
                 return Ok(mine);
             }
-            for row in turn..count.min(turn + QUERIES_A_TURN) {
+            for row in start..count.min(start + QUERIES_PER_BATCH) {
                 let query = &queries.values[row * queries.width..(row + 1) * queries.width];
                 mine.push((row, answer(searcher, query, search_list, arguments)?));
             }
@@ -200,7 +201,7 @@ fn answer<T: VectorRepr>(
     })
 }
 
-/// Percentiles by nearest rank.
+/// Returns the mean, and percentiles by nearest rank.
 fn latency(answers: &[Answer]) -> Latency {
     let mut sorted: Vec<f64> = answers.iter().map(|answer| answer.latency_ns as f64 / 1e3).collect();
     sorted.sort_unstable_by(f64::total_cmp);

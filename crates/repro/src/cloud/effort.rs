@@ -1,22 +1,23 @@
-//! How hard indexes are searched: the sweeps of section 5.1.
+//! Efforts of searches: the sweeps of section 5.1.
 
 use bathyal_index::{Effort as IndexEffort, SearchMode, SearchOptions};
 use serde::Serialize;
 
 use super::subjects::Subject;
 
-/// W where nothing else is said (table 3).
+/// Default W (table 3).
 pub(super) const BEAM: u32 = 16;
-/// W of figure 19.
+/// Values of W in figure 19.
 pub(super) const BEAMS: [u32; 4] = [4, 8, 32, 64];
-/// A curve ends where this recall is reached (section 5.1).
-pub(super) const ENOUGH: f64 = 0.995;
-/// Candidate lists of the graph, and posting lists: doubled up to what reaches 0.995 in the paper.
+/// Recall at which a curve ends (section 5.1).
+pub(super) const FINAL_RECALL: f64 = 0.995;
+/// First and last candidate list of the graph, and first and last number of posting lists. Sweeps double from
+/// the first to the last, which reaches 0.995 in the paper.
 const SEARCH_LISTS: (u32, u32) = (10, 640);
 const PROBES: (u32, u32) = (8, 2048);
-/// Recalls that families with a calibration of their own are asked for.
+/// Requested recalls of families that are calibrated.
 const RECALLS: [f32; 7] = [0.7, 0.8, 0.9, 0.95, 0.98, 0.99, 0.995];
-/// Of a sweep that is only to show that everything works, every so many points.
+/// Step through the efforts of a sweep in a quick run, which only shows that everything works.
 const QUICK_STEP: usize = 3;
 
 /// One point of a sweep.
@@ -27,16 +28,16 @@ pub(super) enum Effort {
     Beam { search_list: u32, beam_width: u32 },
     /// nprobe.
     Probes { probes: u32 },
-    /// What the calibration says for a recall.
+    /// The effort that the calibration gives for a recall.
     Recall {
-        /// Not `recall`, which a point has beside it: the one that was reached.
+        /// The requested recall. Points have a field `recall`, too: the measured recall.
         #[serde(rename = "asked")]
         recall: f32,
     },
 }
 
 impl Effort {
-    /// The sweep of a subject, from low to high; `beam_width` is for graphs.
+    /// Returns the sweep of a subject, from low to high effort; `beam_width` applies to graphs only.
     pub(super) fn sweep(subject: Subject, beam_width: u32, k: u32, quick: bool) -> Vec<Effort> {
         let doubled = |(from, to): (u32, u32)| {
             std::iter::successors(Some(from), |n| n.checked_mul(2)).take_while(move |n| *n <= to)
@@ -54,7 +55,7 @@ impl Effort {
         all.into_iter().step_by(step).collect()
     }
 
-    /// The one effort that growth is measured with (figure 13).
+    /// Returns the single effort for measuring growth (figure 13).
     pub(super) fn fixed(subject: Subject) -> Effort {
         match subject {
             Subject::Graph { .. } => Effort::Beam { search_list: 80, beam_width: BEAM },
@@ -63,7 +64,7 @@ impl Effort {
         }
     }
 
-    /// W, of a graph.
+    /// Returns W, if the effort is one of a graph.
     pub(super) fn beam_width(self) -> Option<u32> {
         match self {
             Effort::Beam { beam_width, .. } => Some(beam_width),
@@ -71,7 +72,7 @@ impl Effort {
         }
     }
 
-    /// As tables have it.
+    /// Returns the effort as text for notes.
     pub(super) fn words(self) -> String {
         match self {
             Effort::Beam { search_list, beam_width } => format!("L {search_list}, W {beam_width}"),
@@ -80,9 +81,9 @@ impl Effort {
         }
     }
 
-    /// What the index is told.
+    /// Returns the options of a search with this effort.
     pub(super) fn options(self, k: u32, threads: usize, in_flight: usize) -> SearchOptions {
-        let mut told = SearchOptions {
+        let mut options = SearchOptions {
             k: k as usize,
             threads,
             in_flight: Some(in_flight),
@@ -91,14 +92,14 @@ impl Effort {
         };
         match self {
             Effort::Beam { search_list, beam_width } => {
-                told.effort = IndexEffort::SearchList(search_list);
-                told.beam_width = Some(beam_width);
-                // Rounds are what the paper counts.
-                told.mode = Some(SearchMode::Batched);
+                options.effort = IndexEffort::SearchList(search_list);
+                options.beam_width = Some(beam_width);
+                // The paper counts rounds, which only batched searches have.
+                options.mode = Some(SearchMode::Batched);
             }
-            Effort::Probes { probes } => (told.probes, told.prune) = (Some(probes), Some(0.0)),
-            Effort::Recall { recall } => told.effort = IndexEffort::Recall(recall),
+            Effort::Probes { probes } => (options.probes, options.prune) = (Some(probes), Some(0.0)),
+            Effort::Recall { recall } => options.effort = IndexEffort::Recall(recall),
         }
-        told
+        options
     }
 }

@@ -1,4 +1,5 @@
-//! Measuring one index: recall and counters of all queries at memory's speed, then speeds behind the emulated network.
+//! Measurements of one index: recall and counters of all queries at the speed of memory, then speeds through
+//! the emulated network.
 
 use std::time::Instant;
 
@@ -13,28 +14,29 @@ use bathyal_vectors::progress::Progress;
 use serde::Serialize;
 
 use super::arguments::CloudArguments;
-use super::effort::{ENOUGH, Effort};
-use super::model::{Asked, expect};
-use super::plan::Planned;
-use super::points::{Load, Measured, Point, Size, compute_ns, per_query, phase_ns};
+use super::effort::{Effort, FINAL_RECALL};
+use super::model::{Prediction, QueryCost, predict};
+use super::plan::PlannedIndex;
+use super::points::{Load, Measurements, Point, Size, compute_ns, per_query, phase_ns};
 use super::sets::{Set, rows_of};
-use super::store::{Emulation, Stored};
+use super::store::{Emulation, StoredIndex};
 use super::subjects::Subject;
 use crate::doorbells::Doorbells;
 use crate::sets::SetFacts;
 
-/// Queries at once while recall and counters are measured, on each thread.
+/// Queries in flight per thread while recall and counters are measured.
 const FAST_IN_FLIGHT: usize = 8;
-/// Queries of which it is counted how often they wait.
+/// Queries for which waits are counted.
 const WAVE_QUERIES: usize = 16;
-/// Queries that a speed is of, at least and at most, in units of the concurrency; at most no fewer than of the second number.
+/// Fewest queries of a speed, as a multiple of the concurrency.
 const LEAST_ROUNDS: usize = 4;
+/// Most queries of a speed: the larger of a multiple of the concurrency and a fixed number.
 const MOST_ROUNDS: (usize, usize) = (20, 60);
-/// Bytes that are on their way at once, at most: more would take the machine's memory.
+/// Most bytes in flight: more would not fit into the machine's memory.
 const MOST_BYTES_IN_FLIGHT: f64 = 3e9;
 
-/// Where everything is measured.
-pub(super) struct Lab<'a> {
+/// Arguments and environment of all measurements.
+pub(super) struct Experiment<'a> {
     pub arguments: &'a CloudArguments,
     pub emulation: Emulation,
     pub console: &'a Console,
@@ -42,24 +44,25 @@ pub(super) struct Lab<'a> {
     pub cores: usize,
 }
 
-/// How many queries are answered at once, and by how many threads.
+/// Number of search threads, and queries in flight on each.
 #[derive(Clone, Copy, Debug, PartialEq)]
-struct Width {
+struct Parallelism {
     threads: usize,
     in_flight: usize,
 }
 
-impl Width {
-    /// So many at once; of more than a few on two threads.
-    fn of(concurrency: usize, cores: usize) -> Width {
+impl Parallelism {
+    /// Divides `concurrency` queries among two threads if there are eight or more queries and two or more
+    /// cores.
+    fn of(concurrency: usize, cores: usize) -> Parallelism {
         match concurrency {
-            8.. if cores >= 2 => Width { threads: 2, in_flight: concurrency / 2 },
-            _ => Width { threads: 1, in_flight: concurrency.max(1) },
+            8.. if cores >= 2 => Parallelism { threads: 2, in_flight: concurrency / 2 },
+            _ => Parallelism { threads: 1, in_flight: concurrency.max(1) },
         }
     }
 }
 
-/// What the line about the run says.
+/// Details in the line about the run.
 #[derive(Debug, Serialize)]
 pub(super) struct Details<'a> {
     sets: Vec<SetFacts<'a>>,
@@ -69,7 +72,7 @@ pub(super) struct Details<'a> {
     store: Store,
 }
 
-/// The store that is emulated.
+/// The emulated store, in the line about the run.
 #[derive(Debug, Serialize)]
 struct Store {
     name: &'static str,
@@ -79,8 +82,8 @@ struct Store {
     bytes_per_s: f64,
 }
 
-impl Lab<'_> {
-    /// What the line about the run says of the sets and of how they are measured.
+impl Experiment<'_> {
+    /// Returns the sets and the conditions of the measurements for the line about the run.
     pub(super) fn details<'a>(&self, sets: &'a [Set]) -> Details<'a> {
         let Shaping { first_byte_ms, spread, requests_per_s, bytes_per_s } = self.emulation.shaping;
         Details {
@@ -92,17 +95,18 @@ impl Lab<'_> {
         }
     }
 
-    /// Builds an index or finds it, puts it into the store and measures it as planned; it is taken out of the store again.
+    /// Builds or finds an index, copies it into the store, measures it as planned, and removes it from the
+    /// store.
     pub(super) fn measure(
         &self,
         set: &Set,
-        planned: &Planned,
+        planned: &PlannedIndex,
         progress: &dyn Progress,
-        measured: &mut Measured,
+        measured: &mut Measurements,
     ) -> Result<(), Failure> {
         let subject = planned.subject;
         let (path, manifest) = subject.find_or_build(set, self.arguments.metric, self.console)?;
-        let stored = Stored::copy(&path, (set, subject), self.emulation, self.console)?;
+        let stored = StoredIndex::copy(&path, (set, subject), self.emulation, self.console)?;
         let waves = Doorbells::default();
         let fast = stored.open_fast(Some(waves.wrap(|tier| tier, None)))?;
         let mut points = Vec::new();
@@ -111,8 +115,8 @@ impl Lab<'_> {
                 if points.iter().any(|(point, _): &(Point, _)| point.effort == *effort) {
                     continue;
                 }
-                let point = self.counted(set, subject, (&fast, &waves), *effort)?;
-                let enough = point.recall >= ENOUGH;
+                let point = self.measure_counters(set, subject, (&fast, &waves), *effort)?;
+                let enough = point.recall >= FINAL_RECALL;
                 let loads =
                     if at % sweep.every == 0 || enough { sweep.concurrencies.clone() } else { Vec::new() };
                 points.push((point, loads));
@@ -124,7 +128,7 @@ impl Lab<'_> {
         drop(fast);
         if points.iter().all(|(point, _)| point.requests == 0.0) {
             measured.note(&format!(
-                "{} of `{}` is so small that it lies whole in the record that is read when it is opened: nothing is asked of the store",
+                "{} of `{}` is so small that the record read at opening contains all of it: searches send no requests to the store",
                 subject.name(),
                 set.name
             ))?;
@@ -137,11 +141,11 @@ impl Lab<'_> {
         let mut done = 0;
         for (point, concurrencies) in &mut points {
             for concurrency in concurrencies.iter() {
-                match self.loaded(set, &slow, point, *concurrency)? {
+                match self.measure_load(set, &slow, point, *concurrency)? {
                     Some(load) => point.loads.push(load),
                     None => measured.note(&format!(
-                        "{} of `{}` with {}, {concurrency} queries at once: not measured, since more than {:.0} GB would be on \
-                         their way at once",
+                        "{} of `{}` with {}, {concurrency} queries at once: not measured, because more than {:.0} GB would be in flight \
+                         at once",
                         point.index,
                         set.name,
                         point.effort.words(),
@@ -155,22 +159,22 @@ impl Lab<'_> {
         points.into_iter().try_for_each(|(point, _)| measured.point(point))
     }
 
-    /// Recall and counters of all queries.
-    pub(super) fn counted(
+    /// Measures recall and counters with all queries.
+    pub(super) fn measure_counters(
         &self,
         set: &Set,
         subject: Subject,
         (index, waves): (&Index, &Doorbells),
         effort: Effort,
     ) -> Result<Point, Failure> {
-        let asked = &set.asked;
+        let query_set = &set.query_set;
         let options = effort.options(self.arguments.k, self.cores.min(2), FAST_IN_FLIGHT);
-        let result = index.search(&asked.queries, &options, self.control)?;
-        let each = |total: u64| per_query(&result, total);
-        let some = rows_of(&asked.queries, WAVE_QUERIES)?;
+        let result = index.search(&query_set.queries, &options, self.control)?;
+        let mean = |total: u64| per_query(&result, total);
+        let some = rows_of(&query_set.queries, WAVE_QUERIES)?;
         let before = waves.counts().doorbells;
         let alone = index.search(&some, &effort.options(self.arguments.k, 1, 1), self.control)?;
-        let each_round = (waves.counts().doorbells - before) as f64 / alone.totals.hops.max(1) as f64;
+        let waves_per_round = (waves.counts().doorbells - before) as f64 / alone.totals.hops.max(1) as f64;
         Ok(Point {
             set: set.name.clone(),
             vectors: set.base.count(),
@@ -178,19 +182,20 @@ impl Lab<'_> {
             element: set.base.element().name(),
             index: subject.name(),
             effort,
-            recall: recall(&asked.exact, &result.ids, result.k, asked.queries.count())?,
-            rounds: each(result.totals.hops),
-            waves: each_round * each(result.totals.hops),
-            reads: each(result.totals.reads),
-            requests: each(result.requests.map_or(0, |requests| requests.requests)),
-            bytes: each(result.totals.bytes),
-            compute_us: each(compute_ns(&result)) / 1e3,
+            recall: recall(&query_set.exact, &result.ids, result.k, query_set.queries.count())?,
+            rounds: mean(result.totals.hops),
+            waves: waves_per_round * mean(result.totals.hops),
+            reads: mean(result.totals.reads),
+            requests: mean(result.requests.map_or(0, |requests| requests.requests)),
+            bytes: mean(result.totals.bytes),
+            compute_us: mean(compute_ns(&result)) / 1e3,
             loads: Vec::new(),
         })
     }
 
-    /// Speeds of the first queries with so many at once; `None` where that would take too much memory.
-    fn loaded(
+    /// Measures speeds with `concurrency` of the first queries at once; `None` if they would take too much
+    /// memory.
+    fn measure_load(
         &self,
         set: &Set,
         index: &Index,
@@ -202,46 +207,47 @@ impl Lab<'_> {
         }
         let shaping = &self.emulation.shaping;
         let cores = self.cores as f64;
-        let asked = Asked {
+        let cost = QueryCost {
             rounds: point.rounds,
             waves: point.waves,
             requests: point.requests,
             bytes: point.bytes,
             compute_ns: point.compute_us * 1e3,
         };
-        let expected = expect(&asked, shaping, concurrency as f64, cores);
-        let fitting = (expected.qps * self.arguments.cell_seconds()) as usize;
+        let prediction = predict(&cost, shaping, concurrency as f64, cores);
+        let fitting = (prediction.qps * self.arguments.cell_seconds()) as usize;
         let most = (concurrency * MOST_ROUNDS.0).max(MOST_ROUNDS.1);
-        let queries = rows_of(&set.asked.queries, fitting.clamp(concurrency * LEAST_ROUNDS, most))?;
-        let width = Width::of(concurrency, self.cores);
-        let options = point.effort.options(self.arguments.k, width.threads, width.in_flight);
+        let queries = rows_of(&set.query_set.queries, fitting.clamp(concurrency * LEAST_ROUNDS, most))?;
+        let parallelism = Parallelism::of(concurrency, self.cores);
+        let options = point.effort.options(self.arguments.k, parallelism.threads, parallelism.in_flight);
         let result = index.search(&queries, &options, self.control)?;
         let sent = result.requests.unwrap_or_default();
-        let each = |total: u64| per_query(&result, total);
-        let asked = Asked {
-            rounds: each(result.totals.hops),
-            // A wave is of the reads that buffers hold, whoever the query is.
-            waves: point.waves / point.rounds.max(1e-9) * each(result.totals.hops),
-            requests: each(sent.requests),
-            bytes: each(sent.received_bytes),
-            compute_ns: each(compute_ns(&result)),
+        let mean = |total: u64| per_query(&result, total);
+        let cost = QueryCost {
+            rounds: mean(result.totals.hops),
+            // The buffers of a thread limit a wave, so the waves of a round are about the same for other
+            // queries.
+            waves: point.waves / point.rounds.max(1e-9) * mean(result.totals.hops),
+            requests: mean(sent.requests),
+            bytes: mean(sent.received_bytes),
+            compute_ns: mean(compute_ns(&result)),
         };
-        let expected = expect(&asked, shaping, concurrency as f64, cores);
-        Ok(Some(load(&result, (width, concurrency), &asked, expected)))
+        let prediction = predict(&cost, shaping, concurrency as f64, cores);
+        Ok(Some(load(&result, (parallelism, concurrency), &cost, prediction)))
     }
 }
 
-/// What a search behind the emulated network says.
+/// Returns the record of a search through the emulated network.
 fn load(
     result: &SearchResult,
-    (width, concurrency): (Width, usize),
-    asked: &Asked,
-    expected: super::model::Expected,
+    (parallelism, concurrency): (Parallelism, usize),
+    cost: &QueryCost,
+    prediction: Prediction,
 ) -> Load {
     let sent = result.requests.unwrap_or_default();
     let mut latencies = result.latencies_ns.clone();
     latencies.sort_unstable();
-    let at = |share: f64| {
+    let percentile = |share: f64| {
         let last = latencies.len().saturating_sub(1);
         latencies.get((last as f64 * share).round() as usize).map_or(0.0, |ns| *ns as f64 / 1e6)
     };
@@ -253,15 +259,15 @@ fn load(
     Load {
         emulated: true,
         concurrency,
-        threads: width.threads,
-        in_flight: width.in_flight,
+        threads: parallelism.threads,
+        in_flight: parallelism.in_flight,
         queries,
         qps,
         mean_ms,
-        p50_ms: at(0.5),
-        p99_ms: at(0.99),
+        p50_ms: percentile(0.5),
+        p99_ms: percentile(0.99),
         round_ms: phase_ns(result, "read") as f64 / 1e6 / result.totals.hops.max(1) as f64,
-        requests: asked.requests,
+        requests: cost.requests,
         retries: sent.retries,
         hedges: sent.hedges,
         throttled: sent.throttled,
@@ -270,13 +276,13 @@ fn load(
         navigate_share: share("navigate"),
         scan_share: share("scan"),
         rerank_share: share("rerank"),
-        plain_ms: expected.plain_ms,
-        predicted_ms: expected.latency_ms,
-        predicted_qps: expected.qps,
-        bound: expected.bound,
-        plain_error: (concurrency == 1).then(|| expected.plain_ms / mean_ms.max(1e-9) - 1.0),
-        latency_error: expected.latency_ms / mean_ms.max(1e-9) - 1.0,
-        qps_error: expected.qps / qps.max(1e-9) - 1.0,
+        plain_ms: prediction.plain_ms,
+        predicted_ms: prediction.latency_ms,
+        predicted_qps: prediction.qps,
+        bound: prediction.bound,
+        plain_error: (concurrency == 1).then(|| prediction.plain_ms / mean_ms.max(1e-9) - 1.0),
+        latency_error: prediction.latency_ms / mean_ms.max(1e-9) - 1.0,
+        qps_error: prediction.qps / qps.max(1e-9) - 1.0,
     }
 }
 
@@ -302,11 +308,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn as_many_queries_run_as_were_asked_for() {
+    fn threads_times_queries_in_flight_is_the_concurrency() {
         for (concurrency, threads) in [(1, 1), (4, 1), (16, 2), (64, 2)] {
-            let width = Width::of(concurrency, 2);
-            assert_eq!((width.threads, width.threads * width.in_flight), (threads, concurrency));
-            assert_eq!(Width::of(concurrency, 1), Width { threads: 1, in_flight: concurrency });
+            let parallelism = Parallelism::of(concurrency, 2);
+            assert_eq!(
+                (parallelism.threads, parallelism.threads * parallelism.in_flight),
+                (threads, concurrency)
+            );
+            assert_eq!(Parallelism::of(concurrency, 1), Parallelism { threads: 1, in_flight: concurrency });
         }
     }
 }

@@ -1,5 +1,6 @@
-//! `bathyal-repro cloud`: indexes in an object store as cloud-native-vector-search has them, measured through an emulated
-//! network, and what the paper lacks beside: groups with resident codes, and lists of codes.
+//! `bathyal-repro cloud`: indexes in an object store, as in cloud-native-vector-search, measured through an
+//! emulated network. It also measures two indexes that the paper lacks: groups with resident codes, and lists
+//! of codes.
 
 pub mod arguments;
 mod caching;
@@ -19,9 +20,9 @@ use bathyal_tier::Control;
 use crate::records::Records;
 use crate::workload::make_folders;
 use arguments::CloudArguments;
-use measure::Lab;
-use plan::Planning;
-use points::Measured;
+use measure::Experiment;
+use plan::Planner;
+use points::Measurements;
 use sets::Set;
 use store::Emulation;
 
@@ -31,40 +32,45 @@ pub(crate) fn run(arguments: &CloudArguments, console: &Console) -> Result<(), F
     let Some(first) = sets.first() else {
         return Err(Failure::usage("no vectors: give --base and --query"));
     };
-    let lab = Lab {
+    let experiment = Experiment {
         arguments,
         emulation: Emulation::of(arguments),
         console,
         control: Control { cancel: Some(console.interrupt().flag()), deadline: None },
         cores: std::thread::available_parallelism().map_or(1, |cores| cores.get()),
     };
-    let planning = Planning { k: arguments.k, quick: arguments.quick };
-    let records = Records::create(&arguments.output, "cloud", &lab.details(&sets))?;
-    let mut measured = Measured::new(records);
-    // A bar each: builds and copies have their own in between.
-    for planned in planning.whole() {
-        lab.measure(first, &planned, &console.progress(), &mut measured)?;
+    let planner = Planner { k: arguments.k, quick: arguments.quick };
+    let records = Records::create(&arguments.output, "cloud", &experiment.details(&sets))?;
+    let mut measured = Measurements::new(records);
+    // Each index gets its own progress bar, because builds and copies show theirs in between.
+    for planned in planner.first_set() {
+        experiment.measure(first, &planned, &console.progress(), &mut measured)?;
     }
     for set in &sets[1..] {
-        for planned in planning.beside() {
-            lab.measure(set, &planned, &console.progress(), &mut measured)?;
+        for planned in planner.further_sets() {
+            experiment.measure(set, &planned, &console.progress(), &mut measured)?;
         }
     }
-    grow(&lab, first, planning, &mut measured)?;
-    caching::measure(&lab, first, &mut measured)?;
-    measured.into_records().answer(console)
+    measure_growth(&experiment, first, planner, &mut measured)?;
+    caching::measure(&experiment, first, &mut measured)?;
+    measured.into_records().print_location(console)
 }
 
-/// The first vectors of a set, for figure 13.
-fn grow(lab: &Lab<'_>, set: &Set, planning: Planning, measured: &mut Measured) -> Result<(), Failure> {
-    let mut sizes: Vec<usize> = lab.arguments.sizes.iter().map(|size| *size as usize).collect();
+/// Measures prefixes of a set, for figure 13.
+fn measure_growth(
+    experiment: &Experiment<'_>,
+    set: &Set,
+    planner: Planner,
+    measured: &mut Measurements,
+) -> Result<(), Failure> {
+    let mut sizes: Vec<usize> = experiment.arguments.sizes.iter().map(|size| *size as usize).collect();
     sizes.retain(|size| *size < set.base.count());
     sizes.sort_unstable();
     sizes.dedup();
     for size in sizes {
-        let smaller = set.prefix(size, lab.arguments, lab.console)?;
-        for planned in planning.growth() {
-            lab.measure(&smaller, &planned, &lab.console.progress(), measured)?;
+        let smaller = set.prefix(size, experiment.arguments, experiment.console)?;
+        for planned in planner.growth() {
+            experiment.measure(&smaller, &planned, &experiment.console.progress(), measured)?;
         }
     }
     Ok(())

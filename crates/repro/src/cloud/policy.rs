@@ -1,47 +1,49 @@
-//! Two policies of a cache, simulated exactly: what is in it is known by key and bytes alone.
+//! Exact simulations of two cache policies, which see only the key and the bytes of an entry.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
-/// The share of a segmented LRU that is for what was used again.
-const PROTECTED: f64 = 0.8;
-/// The share of an S3-FIFO that is for what is new (Yang et al., SOSP'23).
-const SMALL: f64 = 0.1;
-/// Uses that an S3-FIFO counts at most.
+/// Share of a segmented LRU for entries that were used again.
+const PROTECTED_SHARE: f64 = 0.8;
+/// Share of an S3-FIFO for new entries (Yang et al., SOSP'23).
+const SMALL_SHARE: f64 = 0.1;
+/// Highest number of uses that an S3-FIFO counts.
 const MOST_USES: u8 = 3;
 
-/// What decides what stays.
+/// A cache policy: decides which entries stay.
 pub(super) trait Policy {
-    /// Uses what is called `key`, of `bytes`: whether it was there. It is from now on, unless it is larger than the cache.
+    /// Uses the entry `key` of `bytes` bytes and returns true if it was in the cache. The entry then is in
+    /// the cache, unless it is larger than the whole cache.
     fn touch(&mut self, key: u64, bytes: u64) -> bool;
 }
 
-/// A segmented LRU, as the paper's cache is described: what is used a second time is protected from what is used once.
+/// A segmented LRU, as the paper describes its cache: entries used twice are protected from entries used
+/// once.
 pub(super) struct SegmentedLru {
     capacity: u64,
     protected_capacity: u64,
-    entries: HashMap<u64, Used>,
-    /// On trial and protected: keys by the time of their last use.
+    entries: HashMap<u64, LruEntry>,
+    /// Keys of the probationary and the protected segment, by the time of their last use.
     segments: [BTreeMap<u64, u64>; 2],
     bytes: [u64; 2],
     clock: u64,
 }
 
 #[derive(Clone, Copy)]
-struct Used {
+struct LruEntry {
     bytes: u64,
     at: u64,
     segment: usize,
 }
 
-const TRIAL: usize = 0;
-const KEPT: usize = 1;
+const PROBATION: usize = 0;
+const PROTECTED: usize = 1;
 
 impl SegmentedLru {
-    /// An empty one of so many bytes.
+    /// Returns an empty cache of `capacity` bytes.
     pub(super) fn new(capacity: u64) -> SegmentedLru {
         SegmentedLru {
             capacity,
-            protected_capacity: (capacity as f64 * PROTECTED) as u64,
+            protected_capacity: (capacity as f64 * PROTECTED_SHARE) as u64,
             entries: HashMap::new(),
             segments: [BTreeMap::new(), BTreeMap::new()],
             bytes: [0; 2],
@@ -51,15 +53,15 @@ impl SegmentedLru {
 
     fn put(&mut self, key: u64, bytes: u64, segment: usize) {
         self.clock += 1;
-        self.entries.insert(key, Used { bytes, at: self.clock, segment });
+        self.entries.insert(key, LruEntry { bytes, at: self.clock, segment });
         self.segments[segment].insert(self.clock, key);
         self.bytes[segment] += bytes;
     }
 
-    /// Takes out what was not used for longest.
+    /// Removes the least recently used entry of a segment and returns its key and bytes.
     fn take_oldest(&mut self, segment: usize) -> Option<(u64, u64)> {
         let (_, key) = self.segments[segment].pop_first()?;
-        let bytes = self.entries.remove(&key).map_or(0, |used| used.bytes);
+        let bytes = self.entries.remove(&key).map_or(0, |entry| entry.bytes);
         self.bytes[segment] -= bytes;
         Some((key, bytes))
     }
@@ -67,39 +69,41 @@ impl SegmentedLru {
 
 impl Policy for SegmentedLru {
     fn touch(&mut self, key: u64, bytes: u64) -> bool {
-        let there = self.entries.remove(&key);
-        if let Some(used) = there {
-            self.segments[used.segment].remove(&used.at);
-            self.bytes[used.segment] -= used.bytes;
+        let previous = self.entries.remove(&key);
+        if let Some(entry) = previous {
+            self.segments[entry.segment].remove(&entry.at);
+            self.bytes[entry.segment] -= entry.bytes;
         }
         if bytes > self.capacity {
-            return there.is_some();
+            return previous.is_some();
         }
-        self.put(key, bytes, if there.is_some() { KEPT } else { TRIAL });
-        while self.bytes[KEPT] > self.protected_capacity
-            && let Some((key, bytes)) = self.take_oldest(KEPT)
+        self.put(key, bytes, if previous.is_some() { PROTECTED } else { PROBATION });
+        while self.bytes[PROTECTED] > self.protected_capacity
+            && let Some((key, bytes)) = self.take_oldest(PROTECTED)
         {
-            self.put(key, bytes, TRIAL);
+            self.put(key, bytes, PROBATION);
         }
-        while self.bytes[TRIAL] + self.bytes[KEPT] > self.capacity {
-            if self.take_oldest(TRIAL).is_none() && self.take_oldest(KEPT).is_none() {
+        while self.bytes[PROBATION] + self.bytes[PROTECTED] > self.capacity {
+            if self.take_oldest(PROBATION).is_none() && self.take_oldest(PROTECTED).is_none() {
                 break;
             }
         }
-        there.is_some()
+        previous.is_some()
     }
 }
 
-/// S3-FIFO: a short queue for what is new, a long one for what was used again, and names of what was put out.
+/// S3-FIFO: a small queue for new entries, a main queue for entries that were used again, and a queue of
+/// evicted keys.
 pub(super) struct S3Fifo {
     capacity: u64,
     small_capacity: u64,
-    entries: HashMap<u64, Queued>,
+    entries: HashMap<u64, FifoEntry>,
     small: VecDeque<u64>,
     main: VecDeque<u64>,
     bytes: u64,
     small_bytes: u64,
-    /// What was put out of the short queue lately, as much as the long one holds, with the number of its entry.
+    /// Keys that left the small queue, each with the number of its entry in `ghost_order`. Their bytes are
+    /// limited to the capacity of the main queue.
     ghosts: HashMap<u64, u64>,
     ghost_order: VecDeque<(u64, u64, u64)>,
     ghost_bytes: u64,
@@ -107,17 +111,17 @@ pub(super) struct S3Fifo {
 }
 
 #[derive(Clone, Copy)]
-struct Queued {
+struct FifoEntry {
     bytes: u64,
     uses: u8,
 }
 
 impl S3Fifo {
-    /// An empty one of so many bytes.
+    /// Returns an empty cache of `capacity` bytes.
     pub(super) fn new(capacity: u64) -> S3Fifo {
         S3Fifo {
             capacity,
-            small_capacity: (capacity as f64 * SMALL) as u64,
+            small_capacity: (capacity as f64 * SMALL_SHARE) as u64,
             entries: HashMap::new(),
             small: VecDeque::new(),
             main: VecDeque::new(),
@@ -130,15 +134,15 @@ impl S3Fifo {
         }
     }
 
-    /// Puts out what is least worth it; false where nothing is left.
+    /// Evicts or moves one entry; false if no entry is left.
     fn evict(&mut self) -> bool {
         if self.small_bytes > self.small_capacity || self.main.is_empty() {
             let Some(key) = self.small.pop_front() else { return false };
-            let Some(queued) = self.entries.get_mut(&key) else { return true };
-            let bytes = queued.bytes;
+            let Some(entry) = self.entries.get_mut(&key) else { return true };
+            let bytes = entry.bytes;
             self.small_bytes -= bytes;
-            if queued.uses > 1 {
-                queued.uses = 0;
+            if entry.uses > 1 {
+                entry.uses = 0;
                 self.main.push_back(key);
             } else {
                 self.entries.remove(&key);
@@ -148,12 +152,12 @@ impl S3Fifo {
             return true;
         }
         let Some(key) = self.main.pop_front() else { return false };
-        let Some(queued) = self.entries.get_mut(&key) else { return true };
-        if queued.uses > 0 {
-            queued.uses -= 1;
+        let Some(entry) = self.entries.get_mut(&key) else { return true };
+        if entry.uses > 0 {
+            entry.uses -= 1;
             self.main.push_back(key);
         } else {
-            self.bytes -= queued.bytes;
+            self.bytes -= entry.bytes;
             self.entries.remove(&key);
         }
         true
@@ -177,15 +181,15 @@ impl S3Fifo {
 
 impl Policy for S3Fifo {
     fn touch(&mut self, key: u64, bytes: u64) -> bool {
-        if let Some(queued) = self.entries.get_mut(&key) {
-            queued.uses = (queued.uses + 1).min(MOST_USES);
+        if let Some(entry) = self.entries.get_mut(&key) {
+            entry.uses = (entry.uses + 1).min(MOST_USES);
             return true;
         }
         if bytes > self.capacity {
             return false;
         }
         while self.bytes + bytes > self.capacity && self.evict() {}
-        self.entries.insert(key, Queued { bytes, uses: 0 });
+        self.entries.insert(key, FifoEntry { bytes, uses: 0 });
         self.bytes += bytes;
         if self.ghosts.remove(&key).is_some() {
             self.main.push_back(key);
@@ -202,38 +206,38 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_segmented_lru_keeps_what_was_used_twice_through_a_scan() {
+    fn a_segmented_lru_keeps_entries_used_twice_through_a_scan() {
         let mut cache = SegmentedLru::new(10);
         assert!(!cache.touch(1, 2) && cache.touch(1, 2));
         (100..200).for_each(|key| assert!(!cache.touch(key, 2)));
         assert!(cache.touch(1, 2));
-        // Of the others the last ones stay.
+        // Of the entries used once, the last ones stay.
         assert!(cache.touch(199, 2) && !cache.touch(150, 2));
-        // What is larger than the cache never enters it.
+        // Entries larger than the cache never enter it.
         assert!(!cache.touch(500, 11) && !cache.touch(500, 11));
         assert!(cache.bytes.iter().sum::<u64>() <= 10);
     }
 
     #[test]
-    fn what_is_no_longer_protected_is_on_trial_again() {
+    fn entries_that_lose_protection_return_to_probation() {
         let mut cache = SegmentedLru::new(10);
         for key in 0..5 {
             cache.touch(key, 2);
             cache.touch(key, 2);
         }
-        // Of five that were used twice four are protected.
+        // Four of the five entries that were used twice fit into the protected segment.
         assert_eq!(cache.bytes, [2, 8]);
         cache.touch(9, 2);
         assert!(!cache.touch(0, 2));
     }
 
     #[test]
-    fn s3_fifo_lets_a_scan_through_and_remembers_what_comes_back() {
+    fn s3_fifo_lets_a_scan_pass_and_remembers_evicted_keys() {
         let mut cache = S3Fifo::new(100);
         (0..3).for_each(|_| _ = cache.touch(1, 10));
         (100..150).for_each(|key| assert!(!cache.touch(key, 10)));
         assert!(cache.touch(1, 10));
-        // 149 is in the cache; what was put out just before comes back into the long queue.
+        // 149 is in the cache; an entry that was evicted just before returns into the main queue.
         assert!(cache.touch(149, 10));
         let gone = (100..150).rev().find(|key| !cache.entries.contains_key(key)).unwrap();
         assert!(!cache.touch(gone, 10));
@@ -243,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_lost_where_everything_fits() {
+    fn nothing_is_evicted_while_everything_fits() {
         for policy in [&mut SegmentedLru::new(1000) as &mut dyn Policy, &mut S3Fifo::new(1000)] {
             let hits = (0..300_u64).filter(|at| policy.touch(at % 100, 10)).count();
             assert_eq!(hits, 200);

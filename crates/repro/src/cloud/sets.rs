@@ -1,4 +1,4 @@
-//! The sets that indexes are built of: those that are given, and what is made of the first of them.
+//! The data sets that indexes are built from: the given ones, and those derived from the first of them.
 
 use std::path::{Path, PathBuf};
 
@@ -10,32 +10,32 @@ use bathyal_vectors::{IdFile, VectorFile, write_ids};
 
 use super::arguments::CloudArguments;
 use crate::sets::SetFacts;
-use crate::workload::{Questions, Sources, Workload, make_folders};
+use crate::workload::{QuerySet, Sources, Workload, make_folders};
 
-/// What is beyond so many standard deviations from the mean is cut off where floats become bytes.
+/// Standard deviations from the mean beyond which values are clipped when floats become bytes.
 const DEVIATIONS: f64 = 4.0;
-/// The share of dimensions that the set of low dimension has.
-const LOW: usize = 4;
-/// Fewest vectors of a set: below, there is nothing to find.
+/// Divisor of the dimensions for the projected set.
+const LOW_DIVISOR: usize = 4;
+/// Fewest vectors of a set: fewer leave nothing to search.
 const LEAST_VECTORS: usize = 100;
 
-/// Vectors, queries and exact neighbours, and the folder of their indexes.
+/// Vectors, queries and exact neighbours of one data set, and the folder of its indexes.
 pub(super) struct Set {
     pub name: String,
-    /// What it is made of, where it is not as it was given.
+    /// How the set was derived, if it is not a given file.
     pub made: Option<String>,
     pub folder: PathBuf,
     pub base: VectorFile,
-    pub asked: Questions,
+    pub query_set: QuerySet,
 }
 
 impl Set {
-    /// What the line about the run says of it.
+    /// Returns the description of the set for the line about the run.
     pub(super) fn facts(&self) -> SetFacts<'_> {
-        SetFacts::of(&self.name, self.made.as_deref(), &self.base, &self.asked)
+        SetFacts::of(&self.name, self.made.as_deref(), &self.base, &self.query_set)
     }
 
-    /// The first `vectors` of it, with the same queries.
+    /// Returns the first `vectors` vectors of the set, with the same queries.
     pub(super) fn prefix(
         &self,
         vectors: usize,
@@ -43,42 +43,42 @@ impl Set {
         console: &Console,
     ) -> Result<Set, Failure> {
         let base = rows_of(&self.base, vectors)?;
-        let queries = rows_of(&self.asked.queries, self.asked.queries.count())?;
+        let queries = rows_of(&self.query_set.queries, self.query_set.queries.count())?;
         let name = format!("{}-n{vectors}", self.name);
-        made(name, (base, queries), "its first vectors", arguments, console)
+        derive_set(name, (base, queries), "its first vectors", arguments, console)
     }
 }
 
-/// Opens the sets that are given, and makes those of figures 10 to 12 where only one is.
+/// Opens the given sets, and derives those of figures 10 to 12 if only one is given.
 pub(super) fn open(arguments: &CloudArguments, console: &Console) -> Result<Vec<Set>, Failure> {
     let count = arguments.base.len();
     if arguments.query.len() != count || ![0, count].contains(&arguments.groundtruth.len()) {
         return Err(Failure::usage(format!(
-            "there are {count} files of vectors, {} of queries and {} of exact neighbours: give a --query for each --base, and a \
-             --groundtruth for each or none",
+            "got {count} files of vectors, {} of queries and {} of exact neighbours: give one --query for each --base, and one \
+             --groundtruth for each --base or none at all",
             arguments.query.len(),
             arguments.groundtruth.len()
         )));
     }
     let mut sets: Vec<Set> = Vec::new();
     for at in 0..count {
-        let set = given(arguments, at, console)?;
+        let set = open_given(arguments, at, console)?;
         if sets.iter().any(|other| other.name == set.name) {
             return Err(Failure::usage(format!(
-                "two files of vectors are called {}: their indexes would lie in one folder; rename one",
+                "two files of vectors are called {}: their indexes would be in the same folder; rename one",
                 set.name
             )));
         }
         sets.push(set);
     }
     if count == 1 {
-        sets.extend(low(&sets[0], arguments, console)?);
-        sets.extend(other_element(&sets[0], arguments, console)?);
+        sets.extend(project(&sets[0], arguments, console)?);
+        sets.extend(change_element(&sets[0], arguments, console)?);
     }
     Ok(sets)
 }
 
-fn given(arguments: &CloudArguments, at: usize, console: &Console) -> Result<Set, Failure> {
+fn open_given(arguments: &CloudArguments, at: usize, console: &Console) -> Result<Set, Failure> {
     let path = &arguments.base[at];
     let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
     let folder = arguments.work.join(&name);
@@ -88,7 +88,7 @@ fn given(arguments: &CloudArguments, at: usize, console: &Console) -> Result<Set
     let sources = Sources {
         data: path,
         queries: &arguments.query[at],
-        // Of fewer vectors the nearest are others.
+        // The given neighbours are those among all vectors, and hold for no subset.
         groundtruth: groundtruth.filter(|_| arguments.most_vectors() as usize >= all),
         work: &folder,
         vectors: Some(arguments.most_vectors()),
@@ -97,19 +97,19 @@ fn given(arguments: &CloudArguments, at: usize, console: &Console) -> Result<Set
         metric: arguments.metric,
         k: arguments.k,
     };
-    let Workload { base, all: asked, .. } = Workload::open(&sources, console)?;
+    let Workload { base, all: query_set, .. } = Workload::open(&sources, console)?;
     if base.count() < LEAST_VECTORS {
         return Err(Failure::usage(format!(
-            "{}: has {} vectors; {LEAST_VECTORS} are needed at least",
+            "{}: has {} vectors; at least {LEAST_VECTORS} are needed",
             path.display(),
             base.count()
         )));
     }
-    Ok(Set { name, made: None, folder, base, asked })
+    Ok(Set { name, made: None, folder, base, query_set })
 }
 
-/// A set of these vectors and queries, its exact neighbours computed once.
-fn made(
+/// Makes a set from vectors and queries, and computes its exact neighbours once.
+fn derive_set(
     name: String,
     (base, queries): (VectorFile, VectorFile),
     how: &str,
@@ -119,7 +119,7 @@ fn made(
     let folder = arguments.work.join(&name);
     make_folders(&folder, &arguments.output)?;
     let exact = exact(&folder, (&base, &queries), arguments.metric, arguments.k as usize, console)?;
-    Ok(Set { name, made: Some(how.to_owned()), folder, base, asked: Questions { queries, exact } })
+    Ok(Set { name, made: Some(how.to_owned()), folder, base, query_set: QuerySet { queries, exact } })
 }
 
 fn exact(
@@ -129,16 +129,16 @@ fn exact(
     k: usize,
     console: &Console,
 ) -> Result<IdFile, Failure> {
-    let kept = folder.join(format!("groundtruth-{}-{}-{k}.ibin", base.count(), queries.count()));
-    if kept.exists() {
-        return Ok(IdFile::open(&kept)?);
+    let stored = folder.join(format!("groundtruth-{}-{}-{k}.ibin", base.count(), queries.count()));
+    if stored.exists() {
+        return Ok(IdFile::open(&stored)?);
     }
     let found = exact_neighbors(base, queries, metric, k, None, &console.progress())?;
-    write_ids(&kept, &found)?;
+    write_ids(&stored, &found)?;
     Ok(found)
 }
 
-/// The first rows of a file.
+/// Returns the first `rows` rows of a file.
 pub(super) fn rows_of(file: &VectorFile, rows: usize) -> Result<VectorFile, Failure> {
     let rows = rows.min(file.count());
     let mut bytes = Vec::with_capacity(rows * file.row_bytes());
@@ -146,30 +146,30 @@ pub(super) fn rows_of(file: &VectorFile, rows: usize) -> Result<VectorFile, Fail
     Ok(VectorFile::from_rows(file.element(), file.dim(), bytes)?)
 }
 
-/// Each row as floats, changed by `change`, as bytes.
-fn changed(
+/// Converts each row to floats, applies `convert`, and returns the resulting rows, of `element` and `dim`.
+fn convert_rows(
     file: &VectorFile,
     (element, dim): (Element, usize),
-    change: impl Fn(&[f32], &mut Vec<u8>),
+    convert: impl Fn(&[f32], &mut Vec<u8>),
 ) -> Result<VectorFile, Failure> {
     let (mut floats, mut bytes) = (vec![0.0; file.dim()], Vec::new());
     for row in 0..file.count() {
         to_f32(file.element(), file.row(row), &mut floats);
-        change(&floats, &mut bytes);
+        convert(&floats, &mut bytes);
     }
     Ok(VectorFile::from_rows(element, dim, bytes)?)
 }
 
-/// The set projected to fewer dimensions by random signs, which keep distances about as they are (Achlioptas, 2003).
-fn low(set: &Set, arguments: &CloudArguments, console: &Console) -> Result<Option<Set>, Failure> {
+/// Projects the set to fewer dimensions by random signs, which nearly preserve distances (Achlioptas, 2003).
+fn project(set: &Set, arguments: &CloudArguments, console: &Console) -> Result<Option<Set>, Failure> {
     let dim = set.base.dim();
-    let to = arguments.low_dim.map_or(dim / LOW, |to| to as usize).max(2);
+    let to = arguments.low_dim.map_or(dim / LOW_DIVISOR, |to| to as usize).max(2);
     if to >= dim {
         return Ok(None);
     }
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
     let mut sign = || {
-        // xorshift64: signs that are the same in every run.
+        // xorshift64 gives the same signs in every run.
         state ^= state << 13;
         state ^= state >> 7;
         state ^= state << 17;
@@ -177,20 +177,24 @@ fn low(set: &Set, arguments: &CloudArguments, console: &Console) -> Result<Optio
     };
     let signs: Vec<f32> = (0..to * dim).map(|_| sign()).collect();
     let scale = 1.0 / (to as f32).sqrt();
-    let project = |floats: &[f32], bytes: &mut Vec<u8>| {
+    let project_row = |floats: &[f32], bytes: &mut Vec<u8>| {
         for signs in signs.chunks_exact(dim) {
             let sum: f32 = signs.iter().zip(floats).map(|(sign, value)| sign * value).sum();
             bytes.extend_from_slice(&(sum * scale).to_le_bytes());
         }
     };
     let shape = (Element::F32, to);
-    let both = (changed(&set.base, shape, project)?, changed(&set.asked.queries, shape, project)?);
+    let both = (
+        convert_rows(&set.base, shape, project_row)?,
+        convert_rows(&set.query_set.queries, shape, project_row)?,
+    );
     let how = format!("`{}` projected to {to} dimensions", set.name);
-    made(format!("{}-d{to}", set.name), both, &how, arguments, console).map(Some)
+    derive_set(format!("{}-d{to}", set.name), both, &how, arguments, console).map(Some)
 }
 
-/// The set with bytes for floats, or floats for what is smaller; of distances that stay the same by that.
-fn other_element(set: &Set, arguments: &CloudArguments, console: &Console) -> Result<Option<Set>, Failure> {
+/// Returns the set with bytes in place of floats, or floats in place of smaller elements; `None` under
+/// metrics other than l2, whose distances this would change.
+fn change_element(set: &Set, arguments: &CloudArguments, console: &Console) -> Result<Option<Set>, Failure> {
     if arguments.metric != Metric::L2 {
         return Ok(None);
     }
@@ -200,9 +204,10 @@ fn other_element(set: &Set, arguments: &CloudArguments, console: &Console) -> Re
             bytes.extend(floats.iter().flat_map(|value| value.to_le_bytes()));
         };
         let shape = (Element::F32, dim);
-        let both = (changed(&set.base, shape, same)?, changed(&set.asked.queries, shape, same)?);
+        let both =
+            (convert_rows(&set.base, shape, same)?, convert_rows(&set.query_set.queries, shape, same)?);
         let how = format!("`{}` as floats", set.name);
-        return made(format!("{}-f32", set.name), both, &how, arguments, console).map(Some);
+        return derive_set(format!("{}-f32", set.name), both, &how, arguments, console).map(Some);
     }
     let (mean, deviation) = spread(&set.base);
     let step = (2.0 * DEVIATIONS * deviation / 255.0).max(f64::MIN_POSITIVE);
@@ -211,12 +216,12 @@ fn other_element(set: &Set, arguments: &CloudArguments, console: &Console) -> Re
         bytes.extend(floats.iter().map(byte));
     };
     let shape = (Element::U8, dim);
-    let both = (changed(&set.base, shape, round)?, changed(&set.asked.queries, shape, round)?);
+    let both = (convert_rows(&set.base, shape, round)?, convert_rows(&set.query_set.queries, shape, round)?);
     let how = format!("`{}` rounded to bytes", set.name);
-    made(format!("{}-u8", set.name), both, &how, arguments, console).map(Some)
+    derive_set(format!("{}-u8", set.name), both, &how, arguments, console).map(Some)
 }
 
-/// Mean and standard deviation of all values.
+/// Returns the mean and the standard deviation of all values.
 fn spread(file: &VectorFile) -> (f64, f64) {
     let (mut floats, mut sum, mut squares) = (vec![0.0; file.dim()], 0.0, 0.0);
     for row in 0..file.count() {

@@ -1,4 +1,5 @@
-//! The object store in this process's memory: an index copied into it, opened through an emulated network or as fast as it is.
+//! The object store in this process's memory. An index is copied into it and opened through an emulated
+//! network or at full speed.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -18,12 +19,13 @@ use super::subjects::Subject;
 
 /// The folder in the store.
 const FOLDER: &str = "memory://repro";
-/// Requests in flight at most: more than the paper's store answers within its first byte, so that its limit is what binds.
+/// Limit of requests in flight: more than the paper's store starts within its first byte, so the store's own
+/// limit binds.
 const MOST_REQUESTS: &str = "max_requests=2048";
-/// Processor nanoseconds of a request, as the tier of object stores has it.
+/// Processor nanoseconds of a request; the tier of object stores has the same number.
 const ISSUE_NS: u64 = 45_000;
 
-/// The store that is emulated.
+/// The emulated store.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Emulation {
     pub name: &'static str,
@@ -33,14 +35,15 @@ pub(super) struct Emulation {
 }
 
 impl Emulation {
-    /// The one that was asked for.
+    /// Returns the emulation that the options select.
     pub(super) fn of(arguments: &CloudArguments) -> Emulation {
         let store = arguments.store_name();
         let (hedge, seed) = (arguments.hedge, arguments.seed);
         Emulation { name: store.name(), shaping: store.shaping(), hedge, seed }
     }
 
-    /// What searches are told of it, so that what they ask for does not depend on what was measured a moment before.
+    /// Returns a fixed profile of the store for searches, so that their requests do not depend on earlier
+    /// measurements.
     fn profile(&self) -> TierProfile {
         TierProfile {
             kind: "object".into(),
@@ -57,32 +60,32 @@ impl Emulation {
     }
 }
 
-/// An index in the store; gone with this.
-pub(super) struct Stored {
+/// An index in the store; dropping this deletes the index.
+pub(super) struct StoredIndex {
     address: PathBuf,
     emulation: Emulation,
 }
 
-impl Stored {
+impl StoredIndex {
     /// Copies the index at `path` into the store.
     pub(super) fn copy(
         path: &Path,
         (set, subject): (&Set, Subject),
         emulation: Emulation,
         console: &Console,
-    ) -> Result<Stored, Failure> {
+    ) -> Result<StoredIndex, Failure> {
         let address = PathBuf::from(format!("{FOLDER}/{}-{}", set.name, subject.name()));
         let options = CopyOptions { overwrite: true, ..CopyOptions::default() };
         copy(path, &address, &options, &console.progress())?;
-        Ok(Stored { address, emulation })
+        Ok(StoredIndex { address, emulation })
     }
 
-    /// Opens it as fast as memory is, for recall and counters; `wrap` may look at its reads.
+    /// Opens the index at the speed of memory, for recall and counters; `wrap` can observe its reads.
     pub(super) fn open_fast(&self, wrap: Option<WrapTier>) -> Result<Index, Failure> {
         self.open(None, wrap)
     }
 
-    /// Opens it behind the emulated network.
+    /// Opens the index behind the emulated network.
     pub(super) fn open_emulated(&self) -> Result<Index, Failure> {
         let Emulation { shaping, seed, .. } = self.emulation;
         self.open(Some(Arc::new(Shaper::new(shaping, seed))), None)
@@ -104,9 +107,9 @@ impl Stored {
     }
 }
 
-impl Drop for Stored {
+impl Drop for StoredIndex {
     fn drop(&mut self) {
-        // What stays behind takes memory until the process ends, and nothing else.
+        // A remainder only occupies memory until the process ends, so ignore errors.
         if let Ok(held) = holding(&self.address, &StoreOptions::default())
             && held.store().delete(&held.name).is_ok()
         {

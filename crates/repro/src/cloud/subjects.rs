@@ -1,4 +1,4 @@
-//! The indexes that are compared, built once into the folder of their set and found there again.
+//! The compared indexes, built once into the folder of their set and reused from there.
 
 use std::path::PathBuf;
 
@@ -16,21 +16,21 @@ use super::sets::Set;
 pub(super) const DEGREE: u32 = 64;
 /// R of the denser graph (figures 17 and 18).
 pub(super) const DENSE: u32 = 256;
-/// Candidates while a graph is built, at least.
+/// Least length of the candidate list while a graph is built.
 const BUILD_LIST: u32 = 100;
-/// Lists for each vector of the paper's posting lists (table 3), and of those that are finer (figure 14).
+/// Lists per vector of the paper's posting lists (table 3), and of the finer ones (figure 14).
 pub(super) const SHARE: f32 = 0.16;
 pub(super) const FINE_SHARE: f32 = 0.32;
-/// Copies of a vector at most, and what replication is compared (figure 16).
+/// Most replicas of a vector, and the smaller numbers that it is compared with (figure 16).
 pub(super) const REPLICAS: u32 = 8;
 pub(super) const FEWER_REPLICAS: [u32; 2] = [4, 2];
 
-/// An index, as far as figures tell indexes apart.
+/// A compared index, with the options in which the figures' indexes differ.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Subject {
-    /// What DiskANN is: a page a vector and its links, codes in memory.
+    /// As DiskANN: one page per vector and its links, codes in memory.
     Graph { max_degree: u32 },
-    /// What SPANN is: lists of vectors, centroids in memory.
+    /// As SPANN: lists of vectors, centroids in memory.
     Spann { centroid_share: f32, replicas: u32 },
     /// Groups with all codes in memory: one round.
     Cluster,
@@ -44,7 +44,7 @@ pub(super) const GRAPH: Subject = Subject::Graph { max_degree: DEGREE };
 pub(super) const SPANN: Subject = Subject::Spann { centroid_share: SHARE, replicas: REPLICAS };
 
 impl Subject {
-    /// Its name in tables and in the work folder.
+    /// Returns the name in tables and in the work folder.
     pub(super) fn name(self) -> String {
         match self {
             Subject::Graph { max_degree: DEGREE } => "graph".to_owned(),
@@ -56,7 +56,7 @@ impl Subject {
         }
     }
 
-    /// How it is built.
+    /// Returns the options of its build.
     fn options(self, metric: Metric) -> BuildOptions {
         let family: FamilyOptions = match self {
             Subject::Graph { max_degree } => {
@@ -81,7 +81,7 @@ impl Subject {
         BuildOptions { metric, ..BuildOptions::of(family) }
     }
 
-    /// Finds or builds it over `set`; its folder and what its manifest says.
+    /// Finds the index over `set` in the work folder, or builds it; returns its folder and its manifest.
     pub(super) fn find_or_build(
         self,
         set: &Set,
@@ -94,18 +94,24 @@ impl Subject {
             bathyal_index::build(&set.base, &path, &options, &console.progress())?;
         }
         let manifest = Manifest::read(&path)?;
-        let there = |family: &str, vectors: u64, dim: usize, element: &str, metric: &str| {
+        let describe = |family: &str, vectors: u64, dim: usize, element: &str, metric: &str| {
             format!("family {family} over {vectors} vectors of {dim} {element} ({metric})")
         };
-        let (base, is) = (&set.base, &manifest);
-        let found = there(&is.family, is.vectors, is.dim as usize, &is.element, &is.metric);
+        let base = &set.base;
+        let found = describe(
+            &manifest.family,
+            manifest.vectors,
+            manifest.dim as usize,
+            &manifest.element,
+            &manifest.metric,
+        );
         let (element, family) = (base.element().name(), options.family.family());
-        let wanted = there(family, base.count() as u64, base.dim(), element, metric.name());
-        if found == wanted {
+        let needed = describe(family, base.count() as u64, base.dim(), element, metric.name());
+        if found == needed {
             return Ok((path, manifest));
         }
         Err(Failure::new(format!(
-            "{}: is of {found}, but {wanted} is wanted; name another work folder",
+            "{}: holds an index of {found}, but this run needs {needed}; name another work folder",
             path.display()
         )))
     }

@@ -1,4 +1,4 @@
-//! What can be typed after `bathyal-repro d-hnsw`.
+//! Command-line arguments of `bathyal-repro d-hnsw`.
 
 use std::num::NonZeroU32;
 use std::path::PathBuf;
@@ -11,15 +11,16 @@ use clap::Args;
 use clap::builder::RangedU64ValueParser;
 use serde::Serialize;
 
-use crate::sets::{Given, Set, SetFacts};
+use crate::sets::{Set, SetArguments, SetFacts};
 
-/// Queries of a batch (section 4).
+/// Queries per batch (section 4).
 const PAPER_BATCH: u32 = 2000;
-/// Queries that are taken by default: five batches of the paper's.
+/// Default number of queries: five of the paper's batches.
 const QUERIES: u32 = 10_000;
-/// Times that each cell is measured: a median of three survives one that was disturbed.
+/// Default number of repeats of each measurement: the median of three is robust against one disturbed run.
 const REPEATS: u32 = 3;
-/// Vectors, queries, queries of a batch and vectors of a partition of a run that is only to show that everything works.
+/// Vectors, queries, queries per batch and vectors per partition of a quick run, which only shows that
+/// everything works.
 const QUICK: Quick = Quick { vectors: 4000, queries: 400, batch: 200, partition_vectors: 50 };
 
 struct Quick {
@@ -29,88 +30,90 @@ struct Quick {
     partition_vectors: u32,
 }
 
-/// A part of what is measured.
+/// A group of measurements.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum Part {
-    /// Latency over recall of the paper's schemes and ours; batches, doorbells, caches.
+    /// Latency over recall of the paper's schemes and ours; batches, doorbells, caches
     Schemes,
-    /// Sub-indexes and other families, asked for recalls.
+    /// Sub-indexes and other families at requested recalls
     Families,
-    /// Inserts until there are twice as many vectors.
+    /// Inserts that double the number of vectors
     Inserts,
 }
 
-/// `bathyal-repro d-hnsw`.
+/// Arguments of `bathyal-repro d-hnsw`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Indexes are built once into the work folder and used again. Each is copied into a memory node in this process and searched through
-a network card that is emulated: its latency, its link, and doorbell batches. Everything that was measured says so; recall, round
-trips, reads and bytes are exact.
+Indexes are built once in the work folder and reused. Each is copied into a memory node in this
+process and searched through an emulated network card: its latency, its link, and doorbell
+batches. All measured times are marked as emulated; recall, round trips, reads and bytes are
+exact.
 
 Examples:
   bathyal-repro d-hnsw --base base.u8bin --query queries.u8bin --work d-hnsw-work --output report
-  bathyal-repro d-hnsw --base sift.fbin --query sift-queries.fbin --base gist.fbin --query gist-queries.fbin
+  bathyal-repro d-hnsw --base sift.fbin --query sift-queries.fbin --base gist.fbin \\
+      --query gist-queries.fbin
   bathyal-repro d-hnsw --base base.fbin --query queries.fbin --quick")]
 pub struct DhnswArguments {
-    /// Vectors; given again for each further set
+    /// Vectors; repeat the option for each further set
     #[arg(long, value_name = "FILE", required = true)]
     pub base: Vec<PathBuf>,
-    /// Queries, with the same dim and element; as many files as of vectors
+    /// Queries, with the dim and element of the vectors; one file for each --base
     #[arg(long, value_name = "FILE", required = true)]
     pub query: Vec<PathBuf>,
-    /// Exact neighbours of the queries, of all vectors; none or as many files as of vectors
-    /// [default: computed once, kept in the work folder]
+    /// Exact neighbours of the queries, among all vectors; one file for each --base, or none [default:
+    /// computed once, kept in the work folder]
     #[arg(long, value_name = "FILE")]
     pub groundtruth: Vec<PathBuf>,
-    /// Folder of indexes, made if it is not there
+    /// Folder of indexes, created if it does not exist
     #[arg(long, value_name = "FOLDER", default_value = "d-hnsw-work")]
     pub work: PathBuf,
-    /// Folder of the records, made if it is not there
+    /// Folder of the records, created if it does not exist
     #[arg(long, value_name = "FOLDER", default_value = "d-hnsw")]
     pub output: PathBuf,
-    /// Take the first N vectors only [default: all]
+    /// Use only the first N vectors [default: all]
     #[arg(long, value_name = "N", value_parser = RangedU64ValueParser::<u32>::new().range(100..))]
     pub vectors: Option<u32>,
-    /// Take the first N queries only [default: 10000]
+    /// Use only the first N queries [default: 10000]
     #[arg(long, value_name = "N", value_parser = RangedU64ValueParser::<u32>::new().range(1..))]
     pub queries: Option<u32>,
-    /// What near means
+    /// Metric of the vectors
     #[arg(long, default_value_t = Metric::L2)]
     pub metric: Metric,
-    /// Neighbours a query, of each curve
+    /// Neighbours per query, one number for each curve
     #[arg(short, value_name = "K,...", value_delimiter = ',', default_value = "1,10",
           value_parser = RangedU64ValueParser::<u32>::new().range(1..=100))]
     pub k: Vec<u32>,
     /// Sub-indexes that a query searches (b)
     #[arg(long, value_name = "N", default_value_t = DEFAULT_PROBES, value_parser = RangedU64ValueParser::<u32>::new().range(1..=1000))]
     pub probes: u32,
-    /// Vectors of a sub-index, on average [default: 2000, as 500 sub-indexes of a million have]
+    /// Mean number of vectors per sub-index [default: 2000, as with 500 sub-indexes of a million vectors]
     #[arg(long, value_name = "N", value_parser = RangedU64ValueParser::<u32>::new().range(8..=1_000_000))]
     pub partition_vectors: Option<u32>,
-    /// Queries of a batch [default: 2000]
+    /// Queries per batch [default: 2000]
     #[arg(long, value_name = "N", value_parser = RangedU64ValueParser::<u32>::new().range(1..=100_000))]
     pub batch: Option<u32>,
-    /// Reads of a doorbell batch
+    /// Most reads per doorbell batch
     #[arg(long, value_name = "N", default_value = "16")]
     pub doorbell: NonZeroU32,
-    /// Share of the sub-indexes that is kept
+    /// Share of the sub-indexes that the cache keeps
     #[arg(long, value_name = "SHARE", default_value_t = 0.1, value_parser = parse_share)]
     pub cache_share: f64,
-    /// The network card that is emulated: the name of a device, or a JSON file with its profile
+    /// The emulated network card: the name of a device, or a JSON file with its profile
     #[arg(long, value_name = "PROFILE", default_value = "connectx6", value_parser = parse_device)]
     pub emulate: DelayProfile,
-    /// Times that each cell is measured; the one of median time is reported [default: 3]
+    /// Repeats of each measurement; the one with the median time is reported [default: 3]
     #[arg(long, value_name = "N", value_parser = RangedU64ValueParser::<u32>::new().range(1..=100))]
     pub repeats: Option<u32>,
-    /// What is measured: the paper's schemes, other families on the same network, inserts [default: all]
+    /// The measurements: the paper's schemes, other families on the same network, inserts [default: all]
     #[arg(long, value_name = "PART,...", value_delimiter = ',', value_enum)]
     pub parts: Vec<Part>,
-    /// Everything on little data for a moment, to see that it works
+    /// Measure everything for a moment on little data, to see that it works
     #[arg(long)]
     pub quick: bool,
 }
 
-/// What the line about the run says.
+/// Details in the line about the run.
 #[derive(Debug, Serialize)]
 pub(super) struct Details<'a> {
     sets: Vec<SetFacts<'a>>,
@@ -124,7 +127,7 @@ pub(super) struct Details<'a> {
     device: Device<'a>,
 }
 
-/// The network card that is emulated.
+/// The emulated network card, in the line about the run.
 #[derive(Debug, Serialize)]
 struct Device<'a> {
     name: &'a str,
@@ -133,7 +136,7 @@ struct Device<'a> {
 }
 
 impl DhnswArguments {
-    /// What the line about the run says of these arguments and of the sets that they name.
+    /// Returns these arguments and the sets for the line about the run.
     pub(super) fn details<'a>(&'a self, sets: &'a [Set]) -> Details<'a> {
         let DelayProfile { name, latency_ns, bandwidth_bytes_per_s, .. } = &self.emulate;
         Details {
@@ -149,9 +152,9 @@ impl DhnswArguments {
         }
     }
 
-    /// The sets that are measured.
-    pub(super) fn given(&self) -> Given<'_> {
-        Given {
+    /// Returns the options that select the sets.
+    pub(super) fn set_arguments(&self) -> SetArguments<'_> {
+        SetArguments {
             base: &self.base,
             query: &self.query,
             groundtruth: &self.groundtruth,
@@ -164,17 +167,17 @@ impl DhnswArguments {
         }
     }
 
-    /// Whether a part is measured.
+    /// Returns true if `part` is to be measured.
     pub(super) fn has(&self, part: Part) -> bool {
         self.parts.is_empty() || self.parts.contains(&part)
     }
 
-    /// Queries of a batch.
+    /// Returns the number of queries per batch.
     pub(super) fn batch_queries(&self) -> usize {
         self.batch.unwrap_or(if self.quick { QUICK.batch } else { PAPER_BATCH }) as usize
     }
 
-    /// Vectors of a sub-index.
+    /// Returns the mean number of vectors per sub-index.
     pub(super) fn subindex_vectors(&self) -> u32 {
         self.partition_vectors.unwrap_or(if self.quick {
             QUICK.partition_vectors
@@ -183,12 +186,12 @@ impl DhnswArguments {
         })
     }
 
-    /// How often a cell is measured.
+    /// Returns the number of repeats of each measurement.
     pub(super) fn cell_repeats(&self) -> u32 {
         self.repeats.unwrap_or(if self.quick { 1 } else { REPEATS })
     }
 
-    /// The neighbours of the curves, from few to many.
+    /// Returns the numbers of neighbours of the curves, in ascending order.
     pub(super) fn neighbours(&self) -> Vec<u32> {
         let mut all = self.k.clone();
         all.sort_unstable();
@@ -200,6 +203,6 @@ impl DhnswArguments {
 fn parse_share(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(share) if share > 0.0 && share <= 0.9 => Ok(share),
-        _ => Err("is a share of the sub-indexes above 0 and at most 0.9, for example 0.1".into()),
+        _ => Err("expected a share above 0 and at most 0.9, for example 0.1".into()),
     }
 }

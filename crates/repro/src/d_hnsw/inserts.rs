@@ -1,5 +1,5 @@
-//! Inserts into sub-indexes that are searched (section 3.2), until there are twice as many vectors: how many a second, and what they do
-//! to searches.
+//! Inserts into sub-indexes during searches (section 3.2), until the number of vectors has doubled: inserts
+//! per second, and their effect on searches.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
@@ -11,67 +11,68 @@ use bathyal_index::{BuildOptions, Effort, Index, SearchOptions};
 use bathyal_vectors::groundtruth::exact_neighbors;
 use bathyal_vectors::progress::Progress;
 
-use super::measure::{ALONE, Lab, rows_of};
-use super::node::{Keep, Opened, Served};
-use super::rows::{Grown, Record, median_us};
+use super::measure::{ALONE, Experiment, rows_of};
+use super::node::{OpenIndex, Residency, ServedIndex};
+use super::rows::{InsertRow, Record, median_us};
 use crate::records::Records;
 use crate::sets::Set;
 
-/// The recall whose effort all searches have.
+/// All searches use the effort for this recall.
 const RECALL: f32 = 0.95;
-/// Looks at the index while it grows.
+/// Measurements while the index grows.
 const STEPS: usize = 4;
-/// Vectors that are inserted by one call.
+/// Vectors per call in bulk inserts.
 const BATCH: usize = 1000;
-/// Vectors that are inserted by a call each, for its median.
+/// Vectors that are inserted one per call, for the median time of such a call.
 const SINGLES: usize = 200;
-/// Vectors of the first part at least: below, there is nothing to divide.
+/// Fewest vectors in the first half: fewer leave nothing to partition.
 const LEAST_VECTORS: usize = 1000;
 
-impl Lab<'_> {
-    /// An index of the first half of a set, which the second half is inserted into.
+impl Experiment<'_> {
+    /// Builds an index over the first half of a set and inserts the second half, with searches in between.
     pub(super) fn inserts(&self, set: &Set, records: &mut Records) -> Result<(), Failure> {
         let half = set.base.count() / 2;
         if half < LEAST_VECTORS {
             return Ok(());
         }
         let first = rows_of(&set.base, 0, half)?;
-        let own = PartitionedOptions {
+        let family = PartitionedOptions {
             partition_vectors: self.arguments.subindex_vectors(),
             pivots: Pivots::Balanced,
             growth: 1.0,
             ..PartitionedOptions::default()
         };
-        let path = set.folder.join(format!("growing-{half}-p{}", own.partition_vectors));
+        let path = set.folder.join(format!("growing-{half}-p{}", family.partition_vectors));
         if !path.exists() {
-            let options = BuildOptions { metric: self.arguments.metric, ..BuildOptions::of(own) };
+            let options = BuildOptions { metric: self.arguments.metric, ..BuildOptions::of(family) };
             bathyal_index::build(&first, &path, &options, &self.console.progress())?;
         }
         let manifest = Manifest::read(&path)?;
-        let served = Served::copy(&path, &manifest, self.console)?;
-        let opened = served.open(&self.arguments.emulate, None, Keep::Share(self.arguments.cache_share))?;
-        // As another machine has it.
+        let served = ServedIndex::copy(&path, &manifest, self.console)?;
+        let opened =
+            served.open(&self.arguments.emulate, None, Residency::Share(self.arguments.cache_share))?;
+        // The writer opens the index separately, as another machine would.
         let writer =
-            served.open(&self.arguments.emulate, None, Keep::Share(self.arguments.cache_share))?.index;
+            served.open(&self.arguments.emulate, None, Residency::Share(self.arguments.cache_share))?.index;
         let progress = self.console.progress();
         progress.stage(&format!("{}: inserts", set.name), half as u64);
         let effort = self.effort(set, &opened)?;
-        records.write(&Record::Grown(&self.look(set, (&opened, half), effort, None)?))?;
-        let mut there = half;
+        records.write(&Record::Grown(&self.measure_searches(set, (&opened, half), effort, None)?))?;
+        let mut vectors = half;
         for step in 1..=STEPS {
             let until = half + half * step / STEPS;
-            let inserted = self.insert(set, (&writer, &opened), there..until, effort, &progress)?;
-            there = until;
-            let row = self.look(set, (&opened, there), effort, Some(inserted))?;
+            let inserted = self.insert(set, (&writer, &opened), vectors..until, effort, &progress)?;
+            vectors = until;
+            let row = self.measure_searches(set, (&opened, vectors), effort, Some(inserted))?;
             records.write(&Record::Grown(&row))?;
         }
         Ok(())
     }
 
-    /// The effort for the recall as the index begins.
-    fn effort(&self, set: &Set, opened: &Opened) -> Result<(u32, u32), Failure> {
+    /// Returns the search list and the probes that reach the recall before any insert.
+    fn effort(&self, set: &Set, opened: &OpenIndex) -> Result<(u32, u32), Failure> {
         let options = SearchOptions { effort: Effort::Recall(RECALL), ..self.options(self.most_k(), None) };
-        let found = opened.index.search(&rows_of(&set.asked.queries, 0, 1)?, &options, self.control)?;
+        let found = opened.index.search(&rows_of(&set.query_set.queries, 0, 1)?, &options, self.control)?;
         Ok((found.search_list, found.probes.unwrap_or(self.arguments.probes)))
     }
 
@@ -84,16 +85,16 @@ impl Lab<'_> {
         SearchOptions { effort, probes: Some(probes), ..self.options(self.most_k(), Some(in_flight)) }
     }
 
-    /// What searches of the first `there` vectors of a set find, and what they cost.
-    fn look(
+    /// Measures recall and cost of searches over the first `vectors` vectors of a set.
+    fn measure_searches(
         &self,
         set: &Set,
-        (opened, there): (&Opened, usize),
+        (opened, vectors): (&OpenIndex, usize),
         effort: (u32, u32),
-        inserted: Option<Inserted>,
-    ) -> Result<Grown, Failure> {
-        let queries = &set.asked.queries;
-        let (base, k) = (rows_of(&set.base, 0, there)?, self.most_k() as usize);
+        inserted: Option<InsertTimes>,
+    ) -> Result<InsertRow, Failure> {
+        let queries = &set.query_set.queries;
+        let (base, k) = (rows_of(&set.base, 0, vectors)?, self.most_k() as usize);
         let exact =
             exact_neighbors(&base, queries, self.arguments.metric, k, None, &self.console.progress())?;
         let batch = self.arguments.batch_queries();
@@ -106,10 +107,10 @@ impl Lab<'_> {
         let some = queries.count().min(ALONE);
         let alone = self.batches(opened, &rows_of(queries, 0, some)?, &self.with_effort(effort, 1), 1)?;
         let inserted = inserted.unwrap_or_default();
-        Ok(Grown {
+        Ok(InsertRow {
             emulated: true,
             set: set.name.clone(),
-            vectors: there,
+            vectors,
             search_list: effort.0,
             probes: effort.1,
             cost: sum.cost(&exact, &self.arguments.emulate)?,
@@ -120,15 +121,16 @@ impl Lab<'_> {
         })
     }
 
-    /// Inserts the rows `rows` of a set, whose ids are their numbers; the last of them while queries are answered.
+    /// Inserts the rows `rows` of a set, with their numbers as ids; the second half of the bulk inserts runs
+    /// while queries are answered.
     fn insert(
         &self,
         set: &Set,
-        (writer, opened): (&Index, &Opened),
+        (writer, opened): (&Index, &OpenIndex),
         rows: std::ops::Range<usize>,
         effort: (u32, u32),
         progress: &dyn Progress,
-    ) -> Result<Inserted, Failure> {
+    ) -> Result<InsertTimes, Failure> {
         let half = set.base.count() / 2;
         let singles = rows.start..rows.start + SINGLES.min(rows.len() / 4);
         let mut latencies_ns = Vec::new();
@@ -138,7 +140,7 @@ impl Lab<'_> {
             writer.insert(&one)?;
             latencies_ns.push(started.elapsed().as_nanos() as u64);
         }
-        let many = |rows: std::ops::Range<usize>| -> Result<f64, Failure> {
+        let insert_in_bulk = |rows: std::ops::Range<usize>| -> Result<f64, Failure> {
             let mut seconds = 0.0;
             for first in rows.clone().step_by(BATCH) {
                 let some = rows_of(&set.base, first, BATCH.min(rows.end - first))?;
@@ -152,13 +154,14 @@ impl Lab<'_> {
             }
             Ok(seconds)
         };
-        let quiet = singles.end..singles.end + (rows.end - singles.end) / 2;
-        let a_second = quiet.len() as f64 / many(quiet.clone())?.max(1e-9);
-        let (done, mut meanwhile) = (AtomicBool::new(false), Vec::new());
-        let queries = rows_of(&set.asked.queries, 0, 1.max(set.asked.queries.count().min(ALONE) / 10))?;
+        let without_searches = singles.end..singles.end + (rows.end - singles.end) / 2;
+        let a_second = without_searches.len() as f64 / insert_in_bulk(without_searches.clone())?.max(1e-9);
+        let (done, mut search_latencies_ns) = (AtomicBool::new(false), Vec::new());
+        let queries =
+            rows_of(&set.query_set.queries, 0, 1.max(set.query_set.queries.count().min(ALONE) / 10))?;
         std::thread::scope(|scope| {
             let inserting = scope.spawn(|| {
-                let inserted = many(quiet.end..rows.end);
+                let inserted = insert_in_bulk(without_searches.end..rows.end);
                 done.store(true, Ordering::Release);
                 inserted
             });
@@ -166,22 +169,27 @@ impl Lab<'_> {
             let mut searched = Ok(());
             while searched.is_ok() && !done.load(Ordering::Acquire) {
                 let found = opened.index.search(&queries, &options, self.control);
-                searched = found.map(|found| meanwhile.extend(found.latencies_ns));
+                searched = found.map(|found| search_latencies_ns.extend(found.latencies_ns));
             }
-            let panicked = |_| Err(Failure::new("a thread that inserts panicked".to_owned()));
+            let panicked = |_| Err(Failure::new("the inserting thread panicked".to_owned()));
             inserting.join().unwrap_or_else(panicked)?;
             searched.map_err(Failure::from)
         })?;
-        Ok(Inserted { a_second, single_us: median_us(latencies_ns), alone_us: median_us(meanwhile) })
+        Ok(InsertTimes {
+            a_second,
+            single_us: median_us(latencies_ns),
+            alone_us: median_us(search_latencies_ns),
+        })
     }
 }
 
-/// What inserting has come to.
+/// Times of inserts, and of searches during inserts.
 #[derive(Default)]
-struct Inserted {
+struct InsertTimes {
+    /// Inserts per second in bulk, without searches.
     a_second: f64,
-    /// Of one vector by a call of its own.
+    /// Median of a call that inserts one vector.
     single_us: f64,
-    /// Of a query alone, while others insert.
+    /// Median of a single query while another thread inserts.
     alone_us: f64,
 }

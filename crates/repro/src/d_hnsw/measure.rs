@@ -1,4 +1,5 @@
-//! Measuring: batches of queries against a memory node, their time taken apart, their round trips counted.
+//! Measures batches of queries against a memory node: divides their time into phases and counts their round
+//! trips.
 
 use bathyal_console::{Console, Failure};
 use bathyal_index::{Effort, IndexError, SearchOptions};
@@ -10,26 +11,26 @@ use bathyal_vectors::progress::Progress;
 use bathyal_vectors::{IdFile, VectorFile};
 
 use super::arguments::{DhnswArguments, Part};
-use super::node::{Keep, Opened, Served};
-use super::rows::{Asked, Cost, Of, Record, Row, median_us, phase_ns};
+use super::node::{OpenIndex, Residency, ServedIndex};
+use super::rows::{Cost, IndexedSet, RecallRow, Record, Row, median_us, phase_ns};
 use super::scheme::{SCHEMES, Setup, search_lists, variations};
 use super::subjects::{ALL, PAPER, Subject};
 use crate::records::Records;
 use crate::sets::Set;
 
-/// Recalls that indexes are asked for.
+/// Requested recalls.
 const RECALLS: [f32; 3] = [0.90, 0.95, 0.99];
-/// Queries that are answered one at a time for their median.
+/// Queries that are answered one at a time, for their median latency.
 pub(super) const ALONE: usize = 500;
 
-/// Where everything is measured.
-pub(super) struct Lab<'a> {
+/// Arguments and environment of all measurements.
+pub(super) struct Experiment<'a> {
     pub arguments: &'a DhnswArguments,
     pub console: &'a Console,
     pub control: Control<'a>,
 }
 
-/// What batches cost, summed up.
+/// Sums over batches of queries.
 #[derive(Default)]
 pub(super) struct Sum {
     ids: Vec<u32>,
@@ -46,9 +47,9 @@ pub(super) struct Sum {
 impl Sum {
     pub(super) fn cost(&self, exact: &IdFile, card: &DelayProfile) -> Result<Cost, Failure> {
         let queries = self.latencies_ns.len();
-        let each = |total: f64| total / queries.max(1) as f64;
-        let (wall_us, meta_us) = (each(self.seconds * 1e6), each(self.meta_ns as f64 / 1e3));
-        let subindex_us = each(self.subindex_ns as f64 / 1e3);
+        let mean = |total: f64| total / queries.max(1) as f64;
+        let (wall_us, meta_us) = (mean(self.seconds * 1e6), mean(self.meta_ns as f64 / 1e3));
+        let subindex_us = mean(self.subindex_ns as f64 / 1e3);
         let DoorbellCounts { doorbells, reads, bytes } = self.counts;
         let posting_ns = doorbells * card.latency_ns + reads * card.issue_ns;
         let link_ns = match card.bandwidth_bytes_per_s {
@@ -62,20 +63,20 @@ impl Sum {
             network_us: (wall_us - meta_us - subindex_us).max(0.0),
             meta_us,
             subindex_us,
-            card_us: each((posting_ns as f64 + link_ns) / 1e3),
+            card_us: mean((posting_ns as f64 + link_ns) / 1e3),
             qps: queries as f64 / self.seconds.max(1e-9),
-            round_trips: each(doorbells as f64),
-            reads: each(reads as f64),
-            bytes: each(bytes as f64),
-            wanted: each(self.wanted as f64),
+            round_trips: mean(doorbells as f64),
+            reads: mean(reads as f64),
+            bytes: mean(bytes as f64),
+            wanted: mean(self.wanted as f64),
         })
     }
 }
 
-impl Lab<'_> {
-    /// Everything of a set.
+impl Experiment<'_> {
+    /// Runs all measurements of a set.
     pub(super) fn measure(&self, set: &Set, records: &mut Records) -> Result<(), Failure> {
-        let mut kept = 0;
+        let mut paper_kept_bytes = 0;
         let families = self.arguments.has(Part::Families);
         for subject in ALL {
             let schemes = subject == PAPER && self.arguments.has(Part::Schemes);
@@ -83,7 +84,7 @@ impl Lab<'_> {
                 continue;
             }
             let (path, manifest) = subject.find_or_build(set, self.arguments, self.console)?;
-            let served = Served::copy(&path, &manifest, self.console)?;
+            let served = ServedIndex::copy(&path, &manifest, self.console)?;
             let progress = self.console.progress();
             if schemes {
                 self.schemes(set, &served, &progress, records)?;
@@ -91,13 +92,13 @@ impl Lab<'_> {
             if !families {
                 continue;
             }
-            let keep = match subject.shares() {
-                true => Keep::Share(self.arguments.cache_share),
-                false => Keep::Bytes(kept),
+            let residency = match subject.shares() {
+                true => Residency::Share(self.arguments.cache_share),
+                false => Residency::Bytes(paper_kept_bytes),
             };
-            let opened = served.open(&self.arguments.emulate, None, keep)?;
+            let opened = served.open(&self.arguments.emulate, None, residency)?;
             if subject == PAPER {
-                kept = opened.kept_bytes();
+                paper_kept_bytes = opened.kept_bytes();
             }
             let size = manifest.index_bytes();
             self.recalls(set, subject, (&opened, size), &progress, records)?;
@@ -105,11 +106,11 @@ impl Lab<'_> {
         if self.arguments.has(Part::Inserts) { self.inserts(set, records) } else { Ok(()) }
     }
 
-    /// Figure 6, and what is varied beside it.
+    /// Measures figure 6, and the variations of batch, doorbell and cache.
     fn schemes(
         &self,
         set: &Set,
-        served: &Served,
+        served: &ServedIndex,
         progress: &dyn Progress,
         records: &mut Records,
     ) -> Result<(), Failure> {
@@ -126,7 +127,7 @@ impl Lab<'_> {
                 progress.advance(at as u64 + 1);
             }
         }
-        let all = variations(self.arguments, set.asked.queries.count());
+        let all = variations(self.arguments, set.query_set.queries.count());
         let k = neighbours.first().copied().unwrap_or(1);
         let list = search_lists(k, quick).last().copied().unwrap_or(k);
         progress.stage(&format!("{}: batches, doorbells, caches", set.name), all.len() as u64);
@@ -137,11 +138,12 @@ impl Lab<'_> {
         Ok(())
     }
 
-    /// One cell: opened anew each time, so that all begin with hardly anything kept; of the repeats the one of median time.
+    /// Measures one row: opens the index anew for each repeat, so that each begins with an almost empty
+    /// cache, and returns the repeat with the median time.
     fn row(
         &self,
         set: &Set,
-        served: &Served,
+        served: &ServedIndex,
         (varied, setup): (&'static str, Setup),
         (k, list): (u32, u32),
     ) -> Result<Row, Failure> {
@@ -153,8 +155,8 @@ impl Lab<'_> {
         };
         let mut sums: Vec<(Sum, u64, usize)> = Vec::new();
         for _ in 0..self.arguments.cell_repeats() {
-            let opened = served.open(&self.arguments.emulate, setup.doorbell, setup.keep)?;
-            let sum = self.batches(&opened, &set.asked.queries, &options, setup.batch)?;
+            let opened = served.open(&self.arguments.emulate, setup.doorbell, setup.residency)?;
+            let sum = self.batches(&opened, &set.query_set.queries, &options, setup.batch)?;
             let at_once = opened.at_once(setup.batch, list.max(probes), &options)?;
             sums.push((sum, opened.cache_bytes(), at_once));
         }
@@ -162,7 +164,7 @@ impl Lab<'_> {
         let (sum, cache_bytes, at_once) = sums.swap_remove(sums.len() / 2);
         Ok(Row {
             emulated: true,
-            of: of(set, PAPER),
+            indexed_set: indexed_set(set, PAPER),
             varied,
             scheme: setup.scheme.name(),
             k,
@@ -173,31 +175,32 @@ impl Lab<'_> {
             doorbell: setup.doorbell.map(Into::into),
             cache_bytes,
             cache_share: cache_bytes as f64 / served.paged_bytes().max(1) as f64,
-            cost: sum.cost(&set.asked.exact, &self.arguments.emulate)?,
+            cost: sum.cost(&set.query_set.exact, &self.arguments.emulate)?,
         })
     }
 
-    /// An index asked for recalls: many queries at once, then one at a time, each with what those before have left.
+    /// Searches an index at each requested recall: many queries at once, then one at a time. Each search
+    /// finds the cache as the one before left it.
     fn recalls(
         &self,
         set: &Set,
         subject: Subject,
-        (opened, index_bytes): (&Opened, u64),
+        (opened, index_bytes): (&OpenIndex, u64),
         progress: &dyn Progress,
         records: &mut Records,
     ) -> Result<(), Failure> {
         progress.stage(&format!("{}: {}", set.name, subject.name()), RECALLS.len() as u64);
         let k = self.arguments.neighbours().last().copied().unwrap_or(1);
         let in_flight = subject.shares().then(|| self.arguments.batch_queries());
-        let some = set.asked.queries.count().min(ALONE);
+        let some = set.query_set.queries.count().min(ALONE);
         for (at, recall) in RECALLS.into_iter().enumerate() {
             let effort = Effort::Recall(recall);
             let many = SearchOptions { effort, ..self.options(k, in_flight) };
             let batch = self.arguments.batch_queries();
-            let first = opened.index.search(&rows_of(&set.asked.queries, 0, 1)?, &many, self.control);
+            let first = opened.index.search(&rows_of(&set.query_set.queries, 0, 1)?, &many, self.control);
             if let Err(IndexError::Memory { needed, given, .. }) = first {
                 let note = format!(
-                    "{} of `{}` was not asked for recall {recall}: a query takes {:.1} MB more than is left of a budget that keeps as \
+                    "{} of `{}` was not measured at recall {recall}: a query takes {:.1} MB more than is left of a budget that keeps as \
                      much as the others",
                     subject.name(),
                     set.name,
@@ -208,17 +211,17 @@ impl Lab<'_> {
             }
             let mut sums = Vec::new();
             for _ in 0..self.arguments.cell_repeats() {
-                sums.push(self.batches(opened, &set.asked.queries, &many, batch)?);
+                sums.push(self.batches(opened, &set.query_set.queries, &many, batch)?);
             }
             sums.sort_by(|a, b| a.seconds.total_cmp(&b.seconds));
             let sum = sums.swap_remove(sums.len() / 2);
             let one = SearchOptions { effort, ..self.options(k, Some(1)) };
-            let alone = self.batches(opened, &rows_of(&set.asked.queries, 0, some)?, &one, some)?;
-            let each = |total: u64| total as f64 / some.max(1) as f64;
-            let at_once = |wanted| opened.at_once(wanted, sum.used.0.max(sum.used.1.unwrap_or(0)), &many);
-            records.write(&Record::Asked(&Asked {
+            let alone = self.batches(opened, &rows_of(&set.query_set.queries, 0, some)?, &one, some)?;
+            let mean = |total: u64| total as f64 / some.max(1) as f64;
+            let at_once = |queries| opened.at_once(queries, sum.used.0.max(sum.used.1.unwrap_or(0)), &many);
+            records.write(&Record::Asked(&RecallRow {
                 emulated: true,
-                of: of(set, subject),
+                indexed_set: indexed_set(set, subject),
                 k,
                 asked: recall,
                 search_list: sum.used.0,
@@ -227,16 +230,16 @@ impl Lab<'_> {
                 kept_bytes: opened.kept_bytes(),
                 index_bytes,
                 whole_in_memory: opened.index.memory_split().pages > 0,
-                cost: sum.cost(&set.asked.exact, &self.arguments.emulate)?,
+                cost: sum.cost(&set.query_set.exact, &self.arguments.emulate)?,
                 alone_p50_us: median_us(alone.latencies_ns),
-                alone_round_trips: each(alone.counts.doorbells),
-                alone_bytes: each(alone.counts.bytes),
+                alone_round_trips: mean(alone.counts.doorbells),
+                alone_bytes: mean(alone.counts.bytes),
             }))?;
             progress.advance(at as u64 + 1);
         }
         if opened.index.memory_split().pages > 0 {
             let note = format!(
-                "{} of `{}` fits the memory that it was given as a whole, and reads nothing",
+                "{} of `{}` fits whole into the memory that it was given, and reads nothing",
                 subject.name(),
                 set.name
             );
@@ -249,17 +252,18 @@ impl Lab<'_> {
         SearchOptions { k: k as usize, threads: 1, in_flight, timed: true, ..SearchOptions::default() }
     }
 
-    /// Answers all queries in batches of so many, one after the other; of one query at a time there are no batches.
+    /// Answers all queries in batches of `batch`, one batch after the other. `batch` 1 means one call with
+    /// all queries.
     pub(super) fn batches(
         &self,
-        opened: &Opened,
+        opened: &OpenIndex,
         queries: &VectorFile,
         options: &SearchOptions,
         batch: usize,
     ) -> Result<Sum, Failure> {
         let count = queries.count();
         let batch = if batch == 1 { count } else { batch };
-        // The thread, its connection and its buffers are there when time begins, and what one query has left.
+        // One query before the measurement starts the thread, its connection and its buffers.
         opened.index.search(&rows_of(queries, count - 1, 1)?, options, self.control)?;
         let before = opened.doorbells.counts();
         let mut sum = Sum::default();
@@ -279,8 +283,8 @@ impl Lab<'_> {
     }
 }
 
-fn of(set: &Set, subject: Subject) -> Of {
-    Of {
+fn indexed_set(set: &Set, subject: Subject) -> IndexedSet {
+    IndexedSet {
         set: set.name.clone(),
         vectors: set.base.count(),
         dim: set.base.dim(),
@@ -289,7 +293,7 @@ fn of(set: &Set, subject: Subject) -> Of {
     }
 }
 
-/// So many rows from the row `first` on.
+/// Returns `rows` rows, starting with the row `first`.
 pub(super) fn rows_of(file: &VectorFile, first: usize, rows: usize) -> Result<VectorFile, Failure> {
     let mut bytes = Vec::with_capacity(rows * file.row_bytes());
     (first..first + rows).for_each(|row| bytes.extend_from_slice(file.row(row)));

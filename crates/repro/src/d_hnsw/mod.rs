@@ -1,5 +1,5 @@
-//! `bathyal-repro d-hnsw`: sub-indexes in the memory of another machine, read whole, through an emulated network card; the
-//! paper's schemes and ours, and other families on the same network.
+//! `bathyal-repro d-hnsw`: sub-indexes in the memory of another machine, read whole through an emulated
+//! network card: the paper's schemes and ours, and other families on the same network.
 
 pub mod arguments;
 mod inserts;
@@ -16,16 +16,16 @@ use crate::records::Records;
 use crate::sets;
 use crate::workload::make_folders;
 use arguments::DhnswArguments;
-use measure::Lab;
+use measure::Experiment;
 
 pub(crate) fn run(arguments: &DhnswArguments, console: &Console) -> Result<(), Failure> {
     make_folders(&arguments.work, &arguments.output)?;
-    let sets = sets::open(&arguments.given(), console)?;
+    let sets = sets::open(&arguments.set_arguments(), console)?;
     let control = Control { cancel: Some(console.interrupt().flag()), deadline: None };
-    let lab = Lab { arguments, console, control };
+    let experiment = Experiment { arguments, console, control };
     let mut records = Records::create(&arguments.output, "d-hnsw", &arguments.details(&sets))?;
     for set in &sets {
-        lab.measure(set, &mut records)?;
+        experiment.measure(set, &mut records)?;
     }
-    records.answer(console)
+    records.print_location(console)
 }

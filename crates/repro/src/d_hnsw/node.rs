@@ -1,4 +1,4 @@
-//! A memory node in this process with one index in it, which is opened through an emulated network card.
+//! A memory node in this process that holds one index, opened through an emulated network card.
 
 use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
@@ -14,75 +14,75 @@ use bathyal_tier::layer::delay::{DelayProfile, DelayTier};
 
 use crate::doorbells::Doorbells;
 
-/// Room of a node beside the index: its manifest, and what is rounded up.
+/// Capacity of a node besides the index, for its manifest and for rounding.
 const ROOM_BYTES: u64 = 64 << 20;
-/// A budget that keeps this much less than is wanted is near enough.
+/// Accepted relative shortfall of the cached bytes against the requested ones.
 const NEAR: f64 = 0.01;
-/// The share that is kept in the paper (section 4), and where no budget says how much.
+/// Share that the paper keeps (section 4); the family keeps as much without a budget.
 const PAPER_SHARE: f64 = 0.1;
-/// Memory beside the least that goes to queries alone, since nothing is kept for less than a megabyte.
+/// Memory beyond the least budget that only queries use: the family keeps no cache of less than a megabyte.
 const QUERIES_BYTES: u64 = (1 << 20) - 1;
-/// Budgets that are tried.
+/// Most budgets that each of the two loops of the search tries.
 const TRIES: u32 = 16;
 
-/// How much of an index is kept in this process's memory.
+/// How much of an index stays in this process's memory.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Keep {
-    /// As little as will do.
+pub(super) enum Residency {
+    /// The least budget that opens the index.
     Least,
-    /// This share of what searches read, beside what they cannot do without.
+    /// This share of the bytes that searches read, besides what the index always needs.
     Share(f64),
-    /// So many bytes of everything, searches and their buffers aside.
+    /// This many bytes in total, without the memory of searches and their buffers.
     Bytes(u64),
 }
 
-/// An open index whose round trips are counted.
-pub(super) struct Opened {
+/// An open index and the counts of its round trips.
+pub(super) struct OpenIndex {
     pub index: Index,
     pub doorbells: Doorbells,
 }
 
-impl Opened {
-    /// Bytes of it in this process's memory, searches and their buffers aside.
+impl OpenIndex {
+    /// Returns the bytes that the index keeps in this process's memory, without searches and their buffers.
     pub(super) fn kept_bytes(&self) -> u64 {
         self.index.memory_split().fixed()
     }
 
-    /// Of so many queries at once those for which its budget has memory.
+    /// Returns how many of `queries` concurrent queries the index's budget has memory for.
     pub(super) fn at_once(
         &self,
-        wanted: usize,
+        queries: usize,
         search_list: u32,
         options: &SearchOptions,
     ) -> Result<usize, Failure> {
         let beyond_one =
-            self.index.dram_bytes(1, wanted, search_list) - self.index.dram_bytes(1, 1, search_list);
+            self.index.dram_bytes(1, queries, search_list) - self.index.dram_bytes(1, 1, search_list);
         Ok((beyond_one / self.index.query_bytes(options)?.max(1)) as usize + 1)
     }
 
-    /// Bytes of what searches read that it keeps.
+    /// Returns the bytes of the cache of what searches read.
     pub(super) fn cache_bytes(&self) -> u64 {
         self.index.memory_split().cache
     }
 }
 
-/// A node with an index; gone with this.
-pub(super) struct Served {
+/// A memory node that holds an index; dropping this stops the node.
+pub(super) struct ServedIndex {
     node: Node,
     address: PathBuf,
     paged_bytes: u64,
 }
 
-impl Served {
-    /// Starts a node and copies the index at `path` there.
-    pub(super) fn copy(path: &Path, manifest: &Manifest, console: &Console) -> Result<Served, Failure> {
-        let refuse = |e| Failure::new(format!("a memory node in this process: cannot be started: {e}"));
+impl ServedIndex {
+    /// Starts a node and copies the index at `path` into it.
+    pub(super) fn copy(path: &Path, manifest: &Manifest, console: &Console) -> Result<ServedIndex, Failure> {
+        let refuse = |e| Failure::new(format!("cannot start a memory node in this process: {e}"));
         let capacity_bytes = manifest.index_bytes() + ROOM_BYTES;
         let identity = Identity::new().map_err(refuse)?;
         let node = Node::start(&NodeOptions { listen: ([127, 0, 0, 1], 0).into(), capacity_bytes }, identity)
             .map_err(refuse)?;
         let address = PathBuf::from(format!("remote://{}/index", node.address()));
-        let served = Served { node, address, paged_bytes: manifest.paged_file().bytes };
+        let served = ServedIndex { node, address, paged_bytes: manifest.paged_file().bytes };
         let options = CopyOptions { to: served.options()?, overwrite: true, ..CopyOptions::default() };
         copy(path, &served.address, &options, &console.progress())?;
         Ok(served)
@@ -90,44 +90,46 @@ impl Served {
 
     fn options(&self) -> Result<StoreOptions, IndexError> {
         let Credentials { token, peer_key } = self.node.credentials();
-        // What a search wants is brought here, as from another machine, instead of being read where it lies.
-        let said = [("token", token.as_str()), ("peer_key", peer_key.as_str()), ("transport", "shm")];
-        Ok(StoreOptions::new(said)?)
+        // The transport `shm` copies what a search reads, as from another machine; searches must not read the
+        // node's memory in place.
+        let options = [("token", token.as_str()), ("peer_key", peer_key.as_str()), ("transport", "shm")];
+        Ok(StoreOptions::new(options)?)
     }
 
-    /// Bytes that searches read ranges of.
+    /// Returns the bytes of the file that searches read in ranges.
     pub(super) fn paged_bytes(&self) -> u64 {
         self.paged_bytes
     }
 
-    /// Opens it behind `device` with doorbells of at most `reads` reads; without a number all that is ready is posted.
+    /// Opens the index behind `device` with doorbells of at most `reads` reads; `None` sends all ready reads
+    /// with one doorbell.
     pub(super) fn open(
         &self,
         device: &DelayProfile,
         reads: Option<NonZeroU32>,
-        keep: Keep,
-    ) -> Result<Opened, Failure> {
-        let wanted = match keep {
-            // What the family keeps where no budget says how much, which leaves queries all the memory that they want.
-            Keep::Share(share) if (share - PAPER_SHARE).abs() < 1e-9 => {
+        residency: Residency,
+    ) -> Result<OpenIndex, Failure> {
+        let target_bytes = match residency {
+            // The family's own default keeps this share and limits no query's memory.
+            Residency::Share(share) if (share - PAPER_SHARE).abs() < 1e-9 => {
                 return Ok(self.open_within(device, reads, None)?);
             }
-            Keep::Least => 0,
-            Keep::Share(share) => (self.paged_bytes as f64 * share) as u64,
-            Keep::Bytes(bytes) => bytes,
+            Residency::Least => 0,
+            Residency::Share(share) => (self.paged_bytes as f64 * share) as u64,
+            Residency::Bytes(bytes) => bytes,
         };
-        let kept = |opened: &Opened| match keep {
-            Keep::Bytes(_) => opened.kept_bytes(),
+        let kept = |opened: &OpenIndex| match residency {
+            Residency::Bytes(_) => opened.kept_bytes(),
             _ => opened.cache_bytes(),
         };
-        let at = |budget| self.open_within(device, reads, Some(budget));
-        let low = match at(1) {
+        let open_at = |budget| self.open_within(device, reads, Some(budget));
+        let low = match open_at(1) {
             Err(IndexError::Memory { needed, .. }) => needed,
             Err(error) => return Err(error.into()),
             Ok(opened) => return Ok(opened),
         };
-        let begin = if matches!(keep, Keep::Share(_)) { low + QUERIES_BYTES } else { low };
-        Ok(search_budget(begin, wanted, kept, at)?)
+        let start = if matches!(residency, Residency::Share(_)) { low + QUERIES_BYTES } else { low };
+        Ok(search_budget(start, target_bytes, kept, open_at)?)
     }
 
     fn open_within(
@@ -135,9 +137,9 @@ impl Served {
         device: &DelayProfile,
         reads: Option<NonZeroU32>,
         budget: Option<u64>,
-    ) -> Result<Opened, IndexError> {
-        let (doorbells, card) = (Doorbells::default(), device.clone());
-        let card = move |tier| Arc::new(DelayTier::new(tier, card.clone())) as Arc<dyn Tier>;
+    ) -> Result<OpenIndex, IndexError> {
+        let (doorbells, device) = (Doorbells::default(), device.clone());
+        let card = move |tier| Arc::new(DelayTier::new(tier, device.clone())) as Arc<dyn Tier>;
         let options = OpenOptions {
             store: self.options()?,
             wait: true,
@@ -146,27 +148,27 @@ impl Served {
             wrap: Some(doorbells.wrap(card, reads)),
             ..OpenOptions::default()
         };
-        Ok(Opened { index: Index::open(&self.address, &options)?, doorbells })
+        Ok(OpenIndex { index: Index::open(&self.address, &options)?, doorbells })
     }
 }
 
-/// The index opened within the budget from `low` up that keeps `wanted` bytes, or as many below as there are: a budget holds the
-/// buffers of each core, too, so that it is found by trying.
+/// Returns the index opened within the smallest tried budget that keeps almost `target_bytes`, and never
+/// more. A budget also covers the buffers of each core, so the function tries budgets upwards from `low`.
 fn search_budget(
     mut low: u64,
-    wanted: u64,
-    kept: impl Fn(&Opened) -> u64,
-    at: impl Fn(u64) -> Result<Opened, IndexError>,
-) -> Result<Opened, IndexError> {
-    let mut best = at(low)?;
-    let is_near = |best: &Opened| kept(best) as f64 >= wanted as f64 * (1.0 - NEAR);
-    let mut step = wanted.max(1 << 20);
+    target_bytes: u64,
+    kept: impl Fn(&OpenIndex) -> u64,
+    open_at: impl Fn(u64) -> Result<OpenIndex, IndexError>,
+) -> Result<OpenIndex, IndexError> {
+    let mut best = open_at(low)?;
+    let is_near = |best: &OpenIndex| kept(best) as f64 >= target_bytes as f64 * (1.0 - NEAR);
+    let mut step = target_bytes.max(1 << 20);
     for _ in 0..TRIES {
         if is_near(&best) {
             return Ok(best);
         }
-        let opened = at(low + step)?;
-        if kept(&opened) > wanted {
+        let opened = open_at(low + step)?;
+        if kept(&opened) > target_bytes {
             break;
         }
         (best, low, step) = (opened, low + step, 2 * step);
@@ -176,8 +178,8 @@ fn search_budget(
         if is_near(&best) || step == 0 {
             break;
         }
-        let opened = at(low + step)?;
-        if kept(&opened) <= wanted {
+        let opened = open_at(low + step)?;
+        if kept(&opened) <= target_bytes {
             (best, low) = (opened, low + step);
         }
     }

@@ -1,4 +1,4 @@
-//! The indexes that are compared, built once into the folder of their set and found there again.
+//! The compared indexes, built once into the folder of their set and reused from there.
 
 use std::path::PathBuf;
 
@@ -12,28 +12,28 @@ use bathyal_index::{
 use super::arguments::DhnswArguments;
 use crate::sets::Set;
 
-/// An index, as far as the report tells indexes apart.
+/// A compared index, with the options in which the report's indexes differ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Subject {
-    /// Sub-indexes that are read whole.
+    /// Sub-indexes, which are read whole.
     Partitioned { pivots: Pivots, replicas: u32 },
     /// Groups with all codes in memory: one round.
     Cluster,
-    /// A record a vector, laid out for small reads, codes in memory.
+    /// One record per vector, laid out for small reads; codes in memory.
     Graph,
 }
 
-/// What the paper builds: pivots of a uniform sample, a vector in one sub-index.
+/// The paper's index: pivots from a uniform sample, each vector in one sub-index.
 pub(super) const PAPER: Subject = Subject::Partitioned { pivots: Pivots::Sampled, replicas: 1 };
-/// The same with sub-indexes of about one size.
+/// As in the paper, but with sub-indexes of about the same size.
 const BALANCED: Subject = Subject::Partitioned { pivots: Pivots::Balanced, replicas: 1 };
-/// And with vectors at a border in both.
+/// As before, with vectors near a border in both sub-indexes.
 const REPLICATED: Subject = Subject::Partitioned { pivots: Pivots::Balanced, replicas: 2 };
-/// All that are compared.
+/// All compared indexes.
 pub(super) const ALL: [Subject; 5] = [PAPER, BALANCED, REPLICATED, Subject::Cluster, Subject::Graph];
 
 impl Subject {
-    /// Its name in tables and in the work folder.
+    /// Returns the name in tables.
     pub(super) fn name(self) -> String {
         match self {
             Subject::Partitioned { pivots, replicas } => format!("partitioned-{pivots}-x{replicas}"),
@@ -42,7 +42,7 @@ impl Subject {
         }
     }
 
-    /// Whether queries of a batch share what they read.
+    /// Returns true if queries of a batch share their reads.
     pub(super) fn shares(self) -> bool {
         matches!(self, Subject::Partitioned { .. })
     }
@@ -69,7 +69,7 @@ impl Subject {
         BuildOptions { metric: arguments.metric, ..BuildOptions::of(family) }
     }
 
-    /// Finds or builds it over `set`; its folder and what its manifest says.
+    /// Finds the index over `set` in the work folder, or builds it; returns its folder and its manifest.
     pub(super) fn find_or_build(
         self,
         set: &Set,
@@ -82,18 +82,24 @@ impl Subject {
             bathyal_index::build(&set.base, &path, &options, &console.progress())?;
         }
         let manifest = Manifest::read(&path)?;
-        let there = |family: &str, vectors: u64, dim: usize, element: &str, metric: &str| {
+        let describe = |family: &str, vectors: u64, dim: usize, element: &str, metric: &str| {
             format!("family {family} over {vectors} vectors of {dim} {element} ({metric})")
         };
-        let (base, is) = (&set.base, &manifest);
-        let found = there(&is.family, is.vectors, is.dim as usize, &is.element, &is.metric);
+        let base = &set.base;
+        let found = describe(
+            &manifest.family,
+            manifest.vectors,
+            manifest.dim as usize,
+            &manifest.element,
+            &manifest.metric,
+        );
         let (element, metric) = (base.element().name(), arguments.metric.name());
-        let wanted = there(options.family.family(), base.count() as u64, base.dim(), element, metric);
-        if found == wanted {
+        let needed = describe(options.family.family(), base.count() as u64, base.dim(), element, metric);
+        if found == needed {
             return Ok((path, manifest));
         }
         Err(Failure::new(format!(
-            "{}: is of {found}, but {wanted} is wanted; name another work folder",
+            "{}: holds an index of {found}, but this run needs {needed}; name another work folder",
             path.display()
         )))
     }

@@ -1,4 +1,5 @@
-//! Building the paper's hash tables (section 5.3): every vector into a bucket of each table of each radius.
+//! Builds the paper's hash tables (section 5.3): puts every vector into a bucket of each table of each
+//! radius.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -15,28 +16,28 @@ use serde::{Deserialize, Serialize};
 use super::filter::{Filter, LEAST_BITS};
 use super::layout::Layout;
 
-/// Tables of addresses and blocks.
+/// File of the tables of addresses and the blocks.
 const INDEX_NAME: &str = "index.bin";
-/// The filter of empty buckets.
+/// File of the filter of empty buckets.
 const FILTER_NAME: &str = "filter.bin";
-/// What was built; written last.
-const ABOUT_NAME: &str = "about.json";
+/// File of the parameters and the data; it is written last.
+const MANIFEST_NAME: &str = "about.json";
 /// Vectors that are projected at once.
 const ROWS: usize = 256;
 
-/// What is built.
+/// Parameters of a build.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Plan {
     pub ladder: Ladder,
     pub layout: Layout,
-    /// Bits of the filter, for each table.
+    /// Bits of a value that index the filter of a table.
     pub filter_bits: u32,
     pub seed: u64,
 }
 
-/// What a folder says of what it holds.
+/// Parameters and data of the tables in a folder.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(super) struct About {
+pub(super) struct TablesManifest {
     layout: Layout,
     hashes: usize,
     first: f64,
@@ -47,14 +48,14 @@ pub(super) struct About {
     vectors: usize,
     dim: usize,
     element: String,
-    /// Which vectors these are, as far as their first and last rows tell.
+    /// Checksum of the first and the last row, to recognize the data.
     data: u32,
 }
 
-impl About {
-    fn of(plan: &Plan, base: &VectorFile) -> About {
+impl TablesManifest {
+    fn of(plan: &Plan, base: &VectorFile) -> TablesManifest {
         let (ladder, last) = (&plan.ladder, base.count().saturating_sub(1));
-        About {
+        TablesManifest {
             layout: plan.layout,
             hashes: ladder.hashes,
             first: ladder.first,
@@ -70,35 +71,39 @@ impl About {
     }
 }
 
-/// Tables on disk and what lies beside them in memory.
-pub(super) struct Built {
+/// Tables on disk, with the hash functions and the filter in memory.
+pub(super) struct BuiltTables {
     pub plan: Plan,
     pub hashes: RadiusHashes,
     pub filter: Filter,
     pub path: PathBuf,
     pub index_bytes: u64,
-    /// Seconds that building took; `None` where the tables were there already.
+    /// Seconds of the build; `None` if the tables existed already.
     pub seconds: Option<f64>,
 }
 
-impl Built {
+impl BuiltTables {
     /// Finds the tables in `folder`, or builds them there.
     ///
     /// # Errors
-    /// What cannot be written or read; a folder with other tables; a cancellation.
+    /// A file that cannot be read or written; a folder with other tables; a cancellation.
     pub(super) fn find_or_build(
         base: &VectorFile,
         plan: Plan,
         folder: &Path,
         threads: usize,
         progress: &dyn Progress,
-    ) -> Result<Built, Failure> {
+    ) -> Result<BuiltTables, Failure> {
         plan.layout.check().map_err(Failure::usage)?;
         let hashes = RadiusHashes::draw(base.dim(), plan.ladder, plan.seed);
-        let (about, path) = (About::of(&plan, base), folder.join(INDEX_NAME));
-        let kept = folder.join(ABOUT_NAME);
-        let seconds = match std::fs::read(&kept).ok() {
-            Some(told) if serde_json::from_slice(&told).is_ok_and(|told: About| told == about) => None,
+        let (manifest, path) = (TablesManifest::of(&plan, base), folder.join(INDEX_NAME));
+        let manifest_path = folder.join(MANIFEST_NAME);
+        let seconds = match std::fs::read(&manifest_path).ok() {
+            Some(bytes)
+                if serde_json::from_slice(&bytes).is_ok_and(|found: TablesManifest| found == manifest) =>
+            {
+                None
+            }
             Some(_) => {
                 let folder = folder.display();
                 return Err(Failure::new(format!(
@@ -108,16 +113,16 @@ impl Built {
             None => Some(write(base, &plan, &hashes, folder, threads, progress)?),
         };
         if seconds.is_some() {
-            let told = serde_json::to_vec_pretty(&about).map_err(|e| Failure::new(e.to_string()))?;
-            std::fs::write(&kept, told).map_err(|e| failed(&kept, e))?;
+            let json = serde_json::to_vec_pretty(&manifest).map_err(|e| Failure::new(e.to_string()))?;
+            std::fs::write(&manifest_path, json).map_err(|e| failed(&manifest_path, e))?;
         }
-        let kept = folder.join(FILTER_NAME);
-        let bytes = std::fs::read(&kept).map_err(|e| failed(&kept, e))?;
+        let filter_path = folder.join(FILTER_NAME);
+        let bytes = std::fs::read(&filter_path).map_err(|e| failed(&filter_path, e))?;
         let tables = (plan.layout.radii * plan.layout.tables) as usize;
         let filter = Filter::from_bytes(&bytes, tables, plan.filter_bits)
-            .ok_or_else(|| Failure::new(format!("{}: is of another length", kept.display())))?;
+            .ok_or_else(|| Failure::new(format!("{}: has an unexpected length", filter_path.display())))?;
         let index_bytes = std::fs::metadata(&path).map_err(|e| failed(&path, e))?.len();
-        Ok(Built { plan, hashes, filter, path, index_bytes, seconds })
+        Ok(BuiltTables { plan, hashes, filter, path, index_bytes, seconds })
     }
 }
 
@@ -125,7 +130,7 @@ pub(super) fn failed(path: &Path, error: std::io::Error) -> Failure {
     Failure::new(format!("{}: {error}", path.display()))
 }
 
-/// Writes both files; returns the seconds that it took.
+/// Writes both files and returns the seconds that this took.
 fn write(
     base: &VectorFile,
     plan: &Plan,
@@ -151,8 +156,9 @@ fn write(
                 return Err(Failure::cancelled());
             }
             let bits = plan.filter_bits;
-            let buckets =
-                each(some, |radius| Buckets::sort(hashes, layout, (*radius, table), bits, &projections));
+            let buckets = map_in_threads(some, |radius| {
+                Buckets::sort(hashes, layout, (*radius, table), bits, &projections)
+            });
             let mut placed = Vec::with_capacity(buckets.len());
             for buckets in buckets {
                 let words = filter.table(buckets.place);
@@ -161,7 +167,7 @@ fn write(
                 placed.push((buckets, blocks));
                 blocks += appended;
             }
-            let encoded = each(&placed, |(buckets, first)| buckets.encode(layout, *first));
+            let encoded = map_in_threads(&placed, |(buckets, first)| buckets.encode(layout, *first));
             for ((buckets, first), (head, rest)) in placed.iter().zip(encoded) {
                 let head_at = match layout.direct {
                     true => layout.block_span(layout.first_block(buckets.place, 0)).offset,
@@ -174,28 +180,28 @@ fn write(
             progress.advance((table * layout.radii as usize + some.len()) as u64);
         }
     }
-    // Of a table whose last blocks nobody has.
+    // Extend the file to its last block, even if the last table wrote none.
     let bytes = layout.block_span(blocks).offset;
     file.set_len(bytes).and_then(|()| file.sync_all()).map_err(|e| failed(&path, e))?;
-    let kept = folder.join(FILTER_NAME);
-    std::fs::write(&kept, filter.to_bytes()).map_err(|e| failed(&kept, e))?;
+    let filter_path = folder.join(FILTER_NAME);
+    std::fs::write(&filter_path, filter.to_bytes()).map_err(|e| failed(&filter_path, e))?;
     Ok(began.elapsed().as_secs_f64())
 }
 
-/// What `work` makes of each, a thread each.
-fn each<T: Sync, R: Send>(of: &[T], work: impl Fn(&T) -> R + Sync) -> Vec<R> {
+/// Applies `work` to each item, in one thread per item.
+fn map_in_threads<T: Sync, R: Send>(items: &[T], work: impl Fn(&T) -> R + Sync) -> Vec<R> {
     let work = &work;
     std::thread::scope(|scope| {
-        let threads: Vec<_> = of.iter().map(|one| scope.spawn(move || work(one))).collect();
+        let threads: Vec<_> = items.iter().map(|item| scope.spawn(move || work(item))).collect();
         let joined = |thread: std::thread::ScopedJoinHandle<'_, R>| match thread.join() {
-            Ok(made) => made,
+            Ok(result) => result,
             Err(panic) => std::panic::resume_unwind(panic),
         };
         threads.into_iter().map(joined).collect()
     })
 }
 
-/// The projections of all vectors for a table: `count x m`.
+/// Computes the projections of all vectors for a table into `out`: `count x m`, row-major.
 fn project(base: &VectorFile, hashes: &RadiusHashes, table: usize, threads: usize, out: &mut Vec<f32>) {
     let (count, dim, values) = (base.count(), base.dim(), hashes.ladder().hashes);
     out.resize(count * values, 0.0);
@@ -221,9 +227,9 @@ fn project(base: &VectorFile, hashes: &RadiusHashes, table: usize, threads: usiz
 /// The buckets of one table of one radius.
 struct Buckets {
     place: u64,
-    /// For each slot where its entries begin, and where those of the last end.
+    /// Offset of each slot's first entry, and the end of the last slot's entries.
     starts: Vec<u32>,
-    /// Ids and hash values, by slot; within one by id.
+    /// Ids and hash values, by slot and then by id.
     entries: Vec<(u32, u32)>,
     filter: Vec<u64>,
 }
@@ -255,30 +261,32 @@ impl Buckets {
         Buckets { place: layout.place(radius, table), starts, entries, filter }
     }
 
-    /// The entries of each slot.
+    /// Returns the entries of each slot.
     fn slots(&self) -> impl Iterator<Item = &[(u32, u32)]> {
         self.starts.windows(2).map(|ends| &self.entries[ends[0] as usize..ends[1] as usize])
     }
 
-    /// Blocks that have no place of their own.
+    /// Returns the number of blocks that are appended, that is, those without a fixed place.
     fn appended(&self, layout: &Layout) -> u64 {
-        let own = usize::from(layout.direct);
-        let of = |entries: &[(u32, u32)]| entries.len().div_ceil(layout.block_entries()).saturating_sub(own);
-        self.slots().map(|entries| of(entries) as u64).sum()
+        let fixed = usize::from(layout.direct);
+        let appended =
+            |entries: &[(u32, u32)]| entries.len().div_ceil(layout.block_entries()).saturating_sub(fixed);
+        self.slots().map(|entries| appended(entries) as u64).sum()
     }
 
-    /// The bytes that have a place of their own (slots, or first blocks), and the blocks from number `first` on.
+    /// Returns the bytes with a fixed place (slots, or first blocks), and the appended blocks, numbered from
+    /// `first`.
     fn encode(&self, layout: &Layout, first: u64) -> (Vec<u8>, Vec<u8>) {
-        let (room, bytes) = (layout.block_entries(), layout.block_bytes as usize);
+        let (block_entries, bytes) = (layout.block_entries(), layout.block_bytes as usize);
         let (mut head, mut rest, mut next) = (Vec::new(), Vec::new(), first);
         for (slot, entries) in (0..).zip(self.slots()) {
-            let mut chunks = entries.chunks(room);
+            let mut chunks = entries.chunks(block_entries);
             if layout.direct {
-                let own = chunks.next().unwrap_or_default();
+                let first_chunk = chunks.next().unwrap_or_default();
                 let more = (chunks.len() > 0).then_some(next);
                 let at = head.len();
                 head.resize(at + bytes, 0);
-                layout.encode_block(&mut head[at..], layout.first_block(self.place, slot), more, own);
+                layout.encode_block(&mut head[at..], layout.first_block(self.place, slot), more, first_chunk);
             } else {
                 head.extend(layout.encode_slot(self.place, slot, (!entries.is_empty()).then_some(next)));
             }

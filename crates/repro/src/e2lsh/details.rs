@@ -1,12 +1,12 @@
-//! What the records say beside the measurements: of the run, and of the tables that were chosen.
+//! Records besides the measurements: one for the run, one for the chosen tables.
 
 use serde::Serialize;
 
-use super::build::Built;
-use super::lab::Lab;
+use super::build::BuiltTables;
+use super::experiment::Experiment;
 use crate::workload::file_name;
 
-/// The first line: what was searched for in what, and how it was measured.
+/// Details in the line about the run: the data, the queries and the conditions of the measurements.
 #[derive(Serialize)]
 pub(super) struct Details<'a> {
     data: String,
@@ -16,21 +16,21 @@ pub(super) struct Details<'a> {
     data_bytes: u64,
     query_file: String,
     queries: usize,
-    /// The first is what parameters were chosen for.
+    /// The parameters are chosen for the first.
     k: &'a [u32],
     ratio: f32,
-    /// Of a hash, in units of the radius.
+    /// Parallelism of a hash, in units of the radius.
     width: f64,
     in_flight: u32,
     repeats: u32,
     synchronous_queries: u32,
-    /// Microseconds that SRS takes for a query, where they were given.
+    /// Microseconds that SRS takes for a query, if they were given.
     srs_us: Option<f64>,
 }
 
 impl<'a> Details<'a> {
-    pub(super) fn of(lab: &Lab<'a>) -> Details<'a> {
-        let (arguments, work) = (lab.arguments, lab.work);
+    pub(super) fn of(experiment: &Experiment<'a>) -> Details<'a> {
+        let (arguments, work) = (experiment.arguments, experiment.work);
         Details {
             data: file_name(&arguments.data),
             vectors: work.base.count(),
@@ -50,29 +50,29 @@ impl<'a> Details<'a> {
     }
 }
 
-/// The tables that were measured further: what they were drawn for, and what they take.
+/// Parameters and sizes of the chosen tables.
 #[derive(Serialize)]
-pub(super) struct Tables {
+pub(super) struct TablesRecord {
     of: &'static str,
-    /// Tables a radius (L), values of a compound hash (m), radii (r).
+    /// Tables per radius (L), values of a compound hash (m), radii (r).
     tables: usize,
     hashes: usize,
     radii: usize,
     first_radius: f64,
-    /// Bits of a hash value that tables look at (u).
+    /// Bits of a hash value that select a slot of a table (u).
     slot_bits: u32,
     index_bytes: u64,
-    /// Bytes of memory: of the hash functions, and of the filter of empty buckets with all its bits.
+    /// Bytes in memory of the hash functions, and of the filter of empty buckets with all its bits.
     hash_bytes: u64,
     filter_bytes: u64,
-    /// None where the tables were found in the work folder.
+    /// `None` if the tables were found in the work folder.
     build_seconds: Option<f64>,
 }
 
-impl Tables {
-    pub(super) fn of(built: &Built) -> Tables {
+impl TablesRecord {
+    pub(super) fn of(built: &BuiltTables) -> TablesRecord {
         let (ladder, layout) = (&built.plan.ladder, &built.plan.layout);
-        Tables {
+        TablesRecord {
             of: "chosen",
             tables: ladder.tables,
             hashes: ladder.hashes,

@@ -1,33 +1,35 @@
-//! Which buckets are empty, in memory: a few bits a vector and table save the reads of those.
+//! A filter in memory that recognizes empty buckets, with a few bits per vector and table, to save their
+//! reads.
 
-/// Fewest bits of a filter: a word of each table.
+/// Fewest bits of a filter: one word per table.
 pub(super) const LEAST_BITS: u32 = 6;
 
-/// Bits that say of each of the first `2^bits` values of a hash whether there is a vector of it, for each table.
+/// For each table, one bit for each value of the lowest `bits` bits of a hash: set if a vector has a hash
+/// with that value.
 pub(super) struct Filter {
     bits: u32,
     words: Vec<u64>,
 }
 
 impl Filter {
-    /// One of so many tables that no vector is in.
+    /// Returns an empty filter for `tables` tables.
     pub(super) fn new(tables: usize, bits: u32) -> Filter {
         let bits = bits.max(LEAST_BITS);
         Filter { bits, words: vec![0; tables << (bits - LEAST_BITS)] }
     }
 
-    /// The words of a table.
+    /// Returns the words of a table.
     pub(super) fn table(&mut self, place: u64) -> &mut [u64] {
         let words = 1_usize << (self.bits - LEAST_BITS);
         &mut self.words[place as usize * words..][..words]
     }
 
-    /// Bits of a value that it looks at.
+    /// Returns the number of low bits of a hash value that the filter uses.
     pub(super) fn bits(&self) -> u32 {
         self.bits
     }
 
-    /// Whether there may be a vector of this value in a table.
+    /// Returns false if no vector has this value in a table; true if one may.
     pub(super) fn holds(&self, place: u64, value: u32) -> bool {
         let at = ((place as usize) << self.bits) + low(value, self.bits);
         self.words[at / 64] >> (at % 64) & 1 == 1
@@ -39,7 +41,7 @@ impl Filter {
         words[at / 64] |= 1 << (at % 64);
     }
 
-    /// The same of fewer bits.
+    /// Returns the same filter with fewer bits.
     pub(super) fn folded(&self, bits: u32) -> Filter {
         let bits = bits.clamp(LEAST_BITS, self.bits);
         let (words, kept) = (1_usize << (self.bits - LEAST_BITS), 1_usize << (bits - LEAST_BITS));
@@ -54,17 +56,17 @@ impl Filter {
         Filter { bits, words: folded }
     }
 
-    /// Bytes of memory.
+    /// Returns the bytes in memory.
     pub(super) fn bytes(&self) -> u64 {
         8 * self.words.len() as u64
     }
 
-    /// What a file holds.
+    /// Returns the content of a filter file.
     pub(super) fn to_bytes(&self) -> Vec<u8> {
         self.words.iter().flat_map(|word| word.to_le_bytes()).collect()
     }
 
-    /// Reads what [`Filter::to_bytes`] wrote; `None` of another length.
+    /// Reads the output of [`Filter::to_bytes`]; `None` if the length is wrong.
     pub(super) fn from_bytes(bytes: &[u8], tables: usize, bits: u32) -> Option<Filter> {
         let words: Vec<u64> = bytes.as_chunks().0.iter().map(|bytes| u64::from_le_bytes(*bytes)).collect();
         (bits >= LEAST_BITS && bytes.len() == tables << (bits - 3)).then_some(Filter { bits, words })
@@ -80,7 +82,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_added_is_there_with_fewer_bits_too() {
+    fn added_values_are_found_with_fewer_bits_too() {
         let mut filter = Filter::new(3, 12);
         let values: Vec<u32> = (0..200_u32).map(|i| i.wrapping_mul(0x9E37_79B9) ^ i >> 3).collect();
         values.iter().for_each(|value| Filter::add(filter.table(1), 12, *value));

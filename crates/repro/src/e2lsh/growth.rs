@@ -1,5 +1,5 @@
-//! The family's index at the ratio asked for, and how its time and that of the paper's tables grow with the number of vectors,
-//! beside an exact scan (figure 14).
+//! The family's index at the requested ratio, and how its time and that of the paper's tables grow with the
+//! number of vectors, compared with an exact scan (figure 14).
 
 use std::path::PathBuf;
 use std::time::Instant;
@@ -14,58 +14,60 @@ use bathyal_kernels::Metric;
 use bathyal_vectors::VectorFile;
 use bathyal_vectors::groundtruth::{OverallRatio, exact_neighbors, recall, scan};
 
-use super::accuracy::{Chosen, candidates};
-use super::lab::{BLOCK_BYTES, Lab};
+use super::accuracy::{ChosenTables, candidates};
+use super::experiment::{BLOCK_BYTES, Experiment};
 use super::points::{FamilyPoint, Point, hashes_of_theory};
-use super::search::Ask;
+use super::search::SearchParameters;
 use crate::numbers::median;
-use crate::workload::Questions;
+use crate::workload::QuerySet;
 
-/// S that is tried for a ratio, in units of 2 L: in small steps, since figure 14 compares at one ratio.
+/// Values of S, in units of 2 L, tried until the ratio is reached. The steps are small because figure 14
+/// compares at one ratio.
 const CANDIDATES: [f64; 17] =
     [0.25, 0.35, 0.5, 0.7, 1.0, 1.4, 2.0, 2.8, 4.0, 5.7, 8.0, 11.0, 16.0, 23.0, 32.0, 64.0, 128.0];
-/// Queries whose exact scan is timed.
+/// Queries of the timed exact scan.
 const SCANS: usize = 7;
 
-/// What is measured of each number of vectors.
-pub(super) struct Grown {
+/// Points for each number of vectors.
+pub(super) struct GrowthPoints {
     pub family: Vec<FamilyPoint>,
     pub paper: Vec<Point>,
 }
 
 /// Measures the sizes, the whole set last.
-pub(super) fn measure(lab: &Lab<'_>, chosen: &Chosen) -> Result<Grown, Failure> {
-    let base = &lab.work.base;
-    let mut sizes: Vec<usize> = lab.arguments.sizes.iter().map(|size| *size as usize).collect();
+pub(super) fn measure(experiment: &Experiment<'_>, chosen: &ChosenTables) -> Result<GrowthPoints, Failure> {
+    let base = &experiment.work.base;
+    let mut sizes: Vec<usize> = experiment.arguments.sizes.iter().map(|size| *size as usize).collect();
     sizes.retain(|size| *size < base.count());
     sizes.sort_unstable();
     sizes.dedup();
-    let mut grown = Grown { family: Vec::new(), paper: Vec::new() };
+    let mut grown = GrowthPoints { family: Vec::new(), paper: Vec::new() };
     for size in sizes {
         let rows = (0..size).flat_map(|row| base.row(row).iter().copied()).collect();
         let some = VectorFile::from_rows(base.element(), base.dim(), rows)?;
-        let k = lab.arguments.k.iter().copied().max().unwrap_or(1) as usize;
-        let queries = &lab.work.all.queries;
-        let exact = exact_neighbors(&some, queries, Metric::L2, k, None, &lab.console.progress())?;
+        let k = experiment.arguments.k.iter().copied().max().unwrap_or(1) as usize;
+        let queries = &experiment.work.all.queries;
+        let exact = exact_neighbors(&some, queries, Metric::L2, k, None, &experiment.console.progress())?;
         let rows = (0..queries.count()).flat_map(|row| queries.row(row).iter().copied()).collect();
         let queries = VectorFile::from_rows(queries.element(), queries.dim(), rows)?;
-        let asked = Questions { queries, exact };
-        grown.paper.extend(paper(lab, chosen, &some, &asked)?);
-        grown.family.extend(family(lab, &some, &asked)?);
+        let query_set = QuerySet { queries, exact };
+        grown.paper.extend(measure_paper(experiment, chosen, &some, &query_set)?);
+        grown.family.extend(measure_family(experiment, &some, &query_set)?);
     }
-    grown.paper.extend(paper(lab, chosen, base, &lab.work.all)?);
-    grown.family.extend(family(lab, base, &lab.work.all)?);
+    grown.paper.extend(measure_paper(experiment, chosen, base, &experiment.work.all)?);
+    grown.family.extend(measure_family(experiment, base, &experiment.work.all)?);
     Ok(grown)
 }
 
-/// The paper's tables of some vectors in memory: L = n^rho and m = gamma log n, with rho and gamma as they are of all.
-fn paper(
-    lab: &Lab<'_>,
-    chosen: &Chosen,
+/// Measures the paper's tables over some vectors in memory, with L = n^rho and m = gamma log n for the rho
+/// and gamma of the whole set; `None` if no S reaches the ratio.
+fn measure_paper(
+    experiment: &Experiment<'_>,
+    chosen: &ChosenTables,
     base: &VectorFile,
-    asked: &Questions,
+    query_set: &QuerySet,
 ) -> Result<Option<Point>, Failure> {
-    let (all, ladder) = (lab.work.base.count(), *chosen.built.hashes.ladder());
+    let (all, ladder) = (experiment.work.base.count(), *chosen.built.hashes.ladder());
     let rho = (ladder.tables as f64).ln() / (all as f64).ln();
     let gamma = ladder.hashes as f64 / hashes_of_theory(&ladder, all);
     let tables = (base.count() as f64).powf(rho).round().max(1.0) as usize;
@@ -76,56 +78,72 @@ fn paper(
         true => None,
         false => {
             let ladder = bathyal_kernels::lsh::Ladder { tables, hashes, ..ladder };
-            Some(lab.built(base, lab.plan(ladder, base.count(), BLOCK_BYTES), &name)?)
+            Some(experiment.find_or_build(base, experiment.plan(ladder, base.count(), BLOCK_BYTES), &name)?)
         }
     };
     let built = smaller.as_ref().unwrap_or(&chosen.built);
-    let tier = if whole { chosen.in_memory.clone() } else { lab.in_memory(built)? };
-    let k = lab.arguments.k[0] as usize;
+    let tier = if whole { chosen.in_memory.clone() } else { experiment.in_memory(built)? };
+    let k = experiment.arguments.k[0] as usize;
     let mut reached = None;
     for times in CANDIDATES {
-        let ask = Ask { k, candidates: candidates(times, tables as u32, k), first: 0, ahead: false };
-        let outcome = lab.once((base, built), None, &tier, (asked, ask, lab.width()))?;
-        if outcome.ratio <= f64::from(lab.arguments.ratio) {
-            reached = Some(ask);
+        let parameters = SearchParameters {
+            k,
+            candidates: candidates(times, tables as u32, k),
+            first: 0,
+            read_ahead: false,
+        };
+        let outcome = experiment.search_once(
+            (base, built),
+            None,
+            &tier,
+            (query_set, parameters, experiment.parallelism()),
+        )?;
+        if outcome.ratio <= f64::from(experiment.arguments.ratio) {
+            reached = Some(parameters);
             break;
         }
     }
-    let point = reached.map(|ask| {
-        let again = (0..lab.arguments.repeats)
-            .map(|_| lab.once((base, built), None, &tier, (asked, ask, lab.width())));
+    let point = reached.map(|parameters| {
+        let again = (0..experiment.arguments.repeats).map(|_| {
+            experiment.search_once(
+                (base, built),
+                None,
+                &tier,
+                (query_set, parameters, experiment.parallelism()),
+            )
+        });
         let outcomes = again.collect::<Result<Vec<_>, _>>()?;
-        let (labels, width) = (("growth", "memory".to_owned()), lab.width());
-        let how = (ask, width.threads, width.in_flight);
+        let (labels, parallelism) = (("growth", "memory".to_owned()), experiment.parallelism());
+        let how = (parameters, parallelism.threads, parallelism.in_flight);
         Ok::<Point, Failure>(Point::new(labels, built, base.count(), how, &outcomes))
     });
     drop(tier);
     if !whole {
-        lab.remove(&name)?;
+        experiment.remove(&name)?;
     }
     point.transpose()
 }
 
-/// Finds or builds the family's index of some vectors; what is there under its name is of others where it does not agree.
-pub(super) fn built(lab: &Lab<'_>, base: &VectorFile) -> Result<PathBuf, Failure> {
-    let path = lab.folder(&format!("lsh-n{}", base.count()));
+/// Finds or builds the family's index over some vectors; an existing index over others is an error.
+pub(super) fn find_or_build(experiment: &Experiment<'_>, base: &VectorFile) -> Result<PathBuf, Failure> {
+    let path = experiment.folder(&format!("lsh-n{}", base.count()));
     if !path.exists() {
         let options = BuildOptions {
             metric: Metric::L2,
             ..BuildOptions::of(FamilyOptions::from(LshOptions::default()))
         };
-        bathyal_index::build(base, &path, &options, &lab.console.progress())?;
+        bathyal_index::build(base, &path, &options, &experiment.console.progress())?;
     }
     let manifest = Manifest::read(&path)?;
-    let there = (manifest.family.as_str(), manifest.vectors, manifest.dim as usize, manifest.metric.as_str());
-    if there != (FAMILY.name, base.count() as u64, base.dim(), Metric::L2.name()) {
+    let found = (manifest.family.as_str(), manifest.vectors, manifest.dim as usize, manifest.metric.as_str());
+    if found != (FAMILY.name, base.count() as u64, base.dim(), Metric::L2.name()) {
         return Err(Failure::new(format!(
-            "{}: is an index of the family {} of {} vectors of {}; one of the family {} of {} of {} is wanted: name another \
-             work folder",
+            "{}: holds an index of the family {} over {} vectors of {} dimensions, but this run needs the family {} over {} of {}; \
+             name another work folder",
             path.display(),
-            there.0,
-            there.1,
-            there.2,
+            found.0,
+            found.1,
+            found.2,
             FAMILY.name,
             base.count(),
             base.dim()
@@ -134,41 +152,45 @@ pub(super) fn built(lab: &Lab<'_>, base: &VectorFile) -> Result<PathBuf, Failure
     Ok(path)
 }
 
-/// The family's index of some vectors at the ratio asked for: from its file and in memory.
-fn family(lab: &Lab<'_>, base: &VectorFile, asked: &Questions) -> Result<Vec<FamilyPoint>, Failure> {
-    let path = built(lab, base)?;
-    let scan_ms = scan_ms(base, asked, lab.arguments.k[0] as usize);
+/// Measures the family's index over some vectors at the requested ratio, from its file and in memory.
+fn measure_family(
+    experiment: &Experiment<'_>,
+    base: &VectorFile,
+    query_set: &QuerySet,
+) -> Result<Vec<FamilyPoint>, Failure> {
+    let path = find_or_build(experiment, base)?;
+    let scan_ms = scan_ms(base, query_set, experiment.arguments.k[0] as usize);
     let mut points = Vec::new();
     for (device, tier) in [("file", TierChoice::default()), ("memory", TierChoice::Dram)] {
         let index = Index::open(&path, &OpenOptions { tier, ..OpenOptions::default() })?;
-        for k in &lab.arguments.k {
+        for k in &experiment.arguments.k {
             let options = SearchOptions {
                 k: *k as usize,
-                effort: Effort::Ratio(lab.arguments.ratio),
+                effort: Effort::Ratio(experiment.arguments.ratio),
                 threads: 1,
                 ..SearchOptions::default()
             };
-            let run = || index.search(&asked.queries, &options, lab.control);
+            let run = || index.search(&query_set.queries, &options, experiment.control);
             run()?;
-            let repeats = (0..lab.arguments.repeats).map(|_| run());
+            let repeats = (0..experiment.arguments.repeats).map(|_| run());
             let results = repeats.collect::<Result<Vec<_>, _>>()?;
-            points.push(point(lab, &index, (device, *k as usize, scan_ms), asked, &results)?);
+            points.push(point(experiment, &index, (device, *k as usize, scan_ms), query_set, &results)?);
         }
     }
     Ok(points)
 }
 
 fn point(
-    lab: &Lab<'_>,
+    experiment: &Experiment<'_>,
     index: &Index,
     (device, k, scan_ms): (&'static str, usize, f64),
-    asked: &Questions,
+    query_set: &QuerySet,
     results: &[SearchResult],
 ) -> Result<FamilyPoint, Failure> {
-    let (found, queries) = (&results[0], asked.queries.count());
-    let mut ratio = OverallRatio::new(Metric::L2, &asked.exact)
+    let (found, queries) = (&results[0], query_set.queries.count());
+    let mut ratio = OverallRatio::new(Metric::L2, &query_set.exact)
         .ok_or_else(|| Failure::new("the exact neighbours have no distances; compute them again"))?;
-    ratio.add(&asked.exact, &found.ids, &found.distances, found.k, queries)?;
+    ratio.add(&query_set.exact, &found.ids, &found.distances, found.k, queries)?;
     let mean = |total: u64| total as f64 / queries.max(1) as f64;
     let qps = |found: &SearchResult| queries as f64 / found.seconds.max(1e-9);
     let latency = |found: &SearchResult| mean(found.latencies_ns.iter().sum());
@@ -177,10 +199,10 @@ fn point(
         device,
         vectors: index.len(),
         k,
-        asked: lab.arguments.ratio,
+        asked: experiment.arguments.ratio,
         ratio: ratio.mean().unwrap_or(f64::NAN),
         ratio_p99: ratio.p99().unwrap_or(f64::NAN),
-        recall: recall(&asked.exact, &found.ids, found.k, queries)?,
+        recall: recall(&query_set.exact, &found.ids, found.k, queries)?,
         probes: found.probes.unwrap_or(0),
         search_list: found.search_list,
         reads: mean(found.totals.reads),
@@ -189,18 +211,19 @@ fn point(
         latency_ns: median(results.iter().map(latency).collect()),
         samples: results.iter().map(qps).collect(),
         index_bytes: index.manifest().index_bytes(),
-        memory_bytes: index.dram_bytes(1, lab.arguments.in_flight as usize, found.search_list),
+        memory_bytes: index.dram_bytes(1, experiment.arguments.in_flight as usize, found.search_list),
         scan_ms,
     })
 }
 
-/// Milliseconds that one thread takes for one query by comparing it with all vectors: the median.
-fn scan_ms(base: &VectorFile, asked: &Questions, k: usize) -> f64 {
-    let one = |row: usize| {
+/// Returns the median milliseconds in which one thread compares one query with all vectors.
+fn scan_ms(base: &VectorFile, query_set: &QuerySet, k: usize) -> f64 {
+    let scan_one = |row: usize| {
         let began = Instant::now();
-        std::hint::black_box(scan(base, Metric::L2, asked.queries.row(row % asked.queries.count()), k));
+        let query = query_set.queries.row(row % query_set.queries.count());
+        std::hint::black_box(scan(base, Metric::L2, query, k));
         began.elapsed().as_secs_f64() * 1e3
     };
-    one(0);
-    median((0..SCANS).map(one).collect())
+    scan_one(0);
+    median((0..SCANS).map(scan_one).collect())
 }

@@ -1,10 +1,11 @@
-//! The bytes of hash tables as e2lsh-on-storage lays them out (sections 5.1 and 5.2): tables of addresses, and buckets that are
-//! chains of blocks.
+//! The bytes of hash tables, in the layout of e2lsh-on-storage (sections 5.1 and 5.2): tables of addresses,
+//! and buckets that are chains of blocks.
 //!
-//! A table looks at `u` of the 32 bits of a hash value; each entry of a bucket keeps the others as a fingerprint beside its id, in
-//! 5 bytes. A block begins with 16 bytes: the number of the next block of its chain and 1 (8 bytes), how many entries it has
-//! (2), nothing (2), and a checksum of all other bytes and of its own number (4). A table's slot holds the number of a bucket's
-//! first block and 1 in 6 bytes, 0 for an empty bucket, and a checksum in 2.
+//! A table uses `u` of the 32 bits of a hash value; each entry of a bucket stores the others as a fingerprint
+//! with its id, in 5 bytes. A block begins with 16 bytes: the number of the next block of its chain plus 1 (8
+//! bytes), the number of its entries (2), unused bytes (2), and a checksum of all other bytes and of its own
+//! number (4). A slot of a table holds the number of a bucket's first block plus 1 in 6 bytes, 0 for an empty
+//! bucket, and a checksum in 2.
 
 use bathyal_kernels::lsh::VALUE_BITS;
 use bathyal_tier::Span;
@@ -16,39 +17,40 @@ pub(super) const HEADER_BYTES: usize = 16;
 pub(super) const ENTRY_BYTES: usize = 5;
 /// Bytes of a slot.
 const SLOT_BYTES: u64 = 8;
-/// Bits of a slot that are no checksum.
+/// Bits of a slot before its checksum.
 const ADDRESS_BITS: u32 = 48;
-/// Where a block's checksum lies.
+/// Bytes of a block's checksum.
 const CHECKSUM_AT: std::ops::Range<usize> = 12..16;
 
-/// How many of what there are, and how large.
+/// Numbers and sizes of tables, slots and blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Layout {
     /// Radii (r).
     pub radii: u32,
-    /// Tables a radius (L).
+    /// Tables per radius (L).
     pub tables: u32,
-    /// Bits of a hash value that tables look at (u).
+    /// Bits of a hash value that select a slot of a table (u).
     pub slot_bits: u32,
     /// Bits of an id.
     pub id_bits: u32,
     /// Bytes of a block (B).
     pub block_bytes: u32,
-    /// Whether a bucket's first block has a place of its own, so that there are no tables of addresses.
+    /// True if a hash value gives the place of the bucket's first block, so that there are no tables of
+    /// addresses.
     pub direct: bool,
 }
 
-/// A block as it is read.
+/// A decoded block.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Block<'a> {
-    /// The next of its chain.
+    /// Number of the next block of the chain.
     pub next: Option<u64>,
     entries: &'a [[u8; ENTRY_BYTES]],
     id_bits: u32,
 }
 
 impl Block<'_> {
-    /// Ids and fingerprints.
+    /// Returns ids and fingerprints.
     pub(super) fn entries(&self) -> impl ExactSizeIterator<Item = (u32, u32)> + '_ {
         let mask = (1_u64 << self.id_bits) - 1;
         self.entries.iter().map(move |bytes| {
@@ -60,10 +62,10 @@ impl Block<'_> {
 }
 
 impl Layout {
-    /// Refuses what does not fit.
+    /// Checks that ids and fingerprints fit into an entry.
     ///
     /// # Errors
-    /// A sentence.
+    /// A sentence about the bits that do not fit.
     pub(super) fn check(&self) -> Result<(), String> {
         let bits = self.id_bits + VALUE_BITS - self.slot_bits.min(VALUE_BITS);
         let most = 8 * ENTRY_BYTES as u32;
@@ -76,81 +78,81 @@ impl Layout {
         Ok(())
     }
 
-    /// Entries that a block holds.
+    /// Returns the number of entries that fit into a block.
     pub(super) fn block_entries(&self) -> usize {
         (self.block_bytes as usize - HEADER_BYTES) / ENTRY_BYTES
     }
 
-    /// Slots of a table.
+    /// Returns the number of slots per table.
     pub(super) fn slots(&self) -> usize {
         1 << self.slot_bits
     }
 
-    /// Which table of all it is.
+    /// Returns the number of a table among all radii and tables.
     pub(super) fn place(&self, radius: usize, table: usize) -> u64 {
         (radius * self.tables as usize + table) as u64
     }
 
-    /// The slot of a hash value.
+    /// Returns the slot of a hash value.
     pub(super) fn slot(&self, value: u32) -> u32 {
         value & ((1_u32 << self.slot_bits) - 1)
     }
 
-    /// What is left of a hash value.
+    /// Returns the rest of a hash value after the slot.
     pub(super) fn fingerprint(&self, value: u32) -> u32 {
         value >> self.slot_bits
     }
 
-    /// Bytes of all tables of addresses; blocks lie behind them.
+    /// Returns the bytes of all tables of addresses; blocks follow them.
     pub(super) fn table_bytes(&self) -> u64 {
         if self.direct { 0 } else { u64::from(self.radii * self.tables) * self.slots() as u64 * SLOT_BYTES }
     }
 
-    /// Blocks that have a place of their own.
+    /// Returns the number of blocks with a fixed place.
     pub(super) fn first_blocks(&self) -> u64 {
         if self.direct { u64::from(self.radii * self.tables) * self.slots() as u64 } else { 0 }
     }
 
-    /// Where a slot lies.
+    /// Returns the span of a slot.
     pub(super) fn slot_span(&self, place: u64, slot: u32) -> Span {
         Span::at((place * self.slots() as u64 + u64::from(slot)) * SLOT_BYTES, SLOT_BYTES as u32)
     }
 
-    /// The first block of a slot that has one without a table.
+    /// Returns the number of a slot's first block in a direct layout.
     pub(super) fn first_block(&self, place: u64, slot: u32) -> u64 {
         place * self.slots() as u64 + u64::from(slot)
     }
 
-    /// Where a block lies.
+    /// Returns the span of a block.
     pub(super) fn block_span(&self, block: u64) -> Span {
         Span::at(self.table_bytes() + block * u64::from(self.block_bytes), self.block_bytes)
     }
 
-    /// The bytes of a slot.
+    /// Encodes a slot.
     pub(super) fn encode_slot(&self, place: u64, slot: u32, first: Option<u64>) -> [u8; SLOT_BYTES as usize] {
         let address = first.map_or(0, |block| block + 1);
         (address | u64::from(self.slot_check(place, slot, address)) << ADDRESS_BITS).to_le_bytes()
     }
 
-    /// The first block of a slot's bucket.
+    /// Returns the first block of a slot's bucket; `None` if the bucket is empty.
     ///
     /// # Errors
     /// A sentence if the slot is damaged.
     pub(super) fn decode_slot(&self, place: u64, slot: u32, bytes: &[u8]) -> Result<Option<u64>, String> {
-        let held = bytes.as_chunks().0.first().map_or(u64::MAX, |bytes| u64::from_le_bytes(*bytes));
-        let address = held & ((1 << ADDRESS_BITS) - 1);
-        if held >> ADDRESS_BITS != u64::from(self.slot_check(place, slot, address)) {
+        let stored = bytes.as_chunks().0.first().map_or(u64::MAX, |bytes| u64::from_le_bytes(*bytes));
+        let address = stored & ((1 << ADDRESS_BITS) - 1);
+        if stored >> ADDRESS_BITS != u64::from(self.slot_check(place, slot, address)) {
             return Err(format!("slot {slot} of table {place} does not match its checksum"));
         }
         Ok(address.checked_sub(1))
     }
 
     fn slot_check(&self, place: u64, slot: u32, address: u64) -> u16 {
-        let own = crc32c::crc32c(&self.first_block(place, slot).to_le_bytes());
-        crc32c::crc32c_append(own, &address.to_le_bytes()) as u16
+        let number = crc32c::crc32c(&self.first_block(place, slot).to_le_bytes());
+        crc32c::crc32c_append(number, &address.to_le_bytes()) as u16
     }
 
-    /// Makes a block of `out`, which is as long as one: its entries are ids and whole hash values.
+    /// Encodes a block into `out`, which has a block's length. `entries` are ids and whole hash values.
     pub(super) fn encode_block(&self, out: &mut [u8], block: u64, next: Option<u64>, entries: &[(u32, u32)]) {
         out.fill(0);
         out[..8].copy_from_slice(&next.map_or(0, |next| next + 1).to_le_bytes());
@@ -163,10 +165,10 @@ impl Layout {
         out[CHECKSUM_AT].copy_from_slice(&checksum.to_le_bytes());
     }
 
-    /// Reads a block.
+    /// Decodes a block.
     ///
     /// # Errors
-    /// A sentence if it is damaged, or another block.
+    /// A sentence if the block is damaged, or is another block.
     pub(super) fn decode_block<'a>(&self, block: u64, bytes: &'a [u8]) -> Result<Block<'a>, String> {
         let whole = bytes.len() == self.block_bytes as usize;
         if !whole || bytes[CHECKSUM_AT] != block_check(block, bytes).to_le_bytes() {
@@ -177,12 +179,13 @@ impl Layout {
         let entries = &bytes[HEADER_BYTES..].as_chunks().0;
         match entries.get(..count) {
             Some(entries) => Ok(Block { next: next.checked_sub(1), entries, id_bits: self.id_bits }),
-            None => Err(format!("block {block} has {count} entries, and room for {}", entries.len())),
+            None => Err(format!("block {block} has {count} entries, but only {} fit", entries.len())),
         }
     }
 }
 
-/// The checksum of a block's bytes but those of the checksum, and of its number: a block in another's place is damage.
+/// Returns the checksum of a block's number and bytes, without those of the checksum. The number makes a
+/// misplaced block detectable.
 fn block_check(block: u64, bytes: &[u8]) -> u32 {
     let number = crc32c::crc32c(&block.to_le_bytes());
     let head = crc32c::crc32c_append(number, &bytes[..CHECKSUM_AT.start]);
@@ -197,7 +200,7 @@ mod tests {
         Layout { radii: 3, tables: 5, slot_bits: 10, id_bits: 18, block_bytes: 512, direct: false };
 
     #[test]
-    fn blocks_have_room_for_what_the_paper_says() {
+    fn a_block_has_as_many_entries_as_in_the_paper() {
         assert_eq!(LAYOUT.block_entries(), 99);
         assert!(LAYOUT.check().is_ok());
         for (slot_bits, id_bits) in [(10, 19), (0, 8), (29, 8)] {
@@ -206,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read_and_nothing_else() {
+    fn a_written_block_is_read_and_damage_is_detected() {
         let entries: Vec<(u32, u32)> = (0..99_u32).map(|i| (i * 2600, i.wrapping_mul(0x9E37_79B9))).collect();
         let mut bytes = vec![0xaa; 512];
         LAYOUT.encode_block(&mut bytes, 7, Some(u64::from(u32::MAX)), &entries);
@@ -227,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn slots_say_where_a_bucket_begins() {
+    fn slots_give_the_first_block_of_a_bucket() {
         for first in [None, Some(0), Some(1 << 40)] {
             let bytes = LAYOUT.encode_slot(4, 1023, first);
             assert_eq!(LAYOUT.decode_slot(4, 1023, &bytes), Ok(first));

@@ -1,5 +1,5 @@
-//! A file that is mapped and read by loads: whoever touches a page that is not in memory waits for it, as synchronous reads do
-//! (section 6.5).
+//! A mapped file that is read by loads: a thread that touches a page not in memory waits for it, as with
+//! synchronous reads (section 6.5).
 
 use std::fs::File;
 use std::path::Path;
@@ -14,21 +14,21 @@ use memmap2::Mmap;
 
 use super::build::failed;
 
-/// The mapped file as a tier. Its bytes are the kernel's page cache.
+/// The mapped file as a tier. Its bytes are in the kernel's page cache.
 pub(super) struct MmapTier {
     bytes: Arc<Mmap>,
     profile: TierProfile,
 }
 
 impl MmapTier {
-    /// Maps a file of which nothing is in the page cache afterwards, and of which each page is read alone.
+    /// Maps a file, empties the page cache of it, and turns off read-ahead.
     ///
     /// # Errors
     /// A file that cannot be opened or mapped.
     pub(super) fn cold(path: &Path) -> Result<MmapTier, Failure> {
         let file = File::open(path).map_err(|e| failed(path, e))?;
-        // SAFETY: an index that was built by this run and that nobody changes; a file cut short by others ends the process, as
-        // it would end any program that maps it.
+        // SAFETY: this run built the index and nothing changes it. If another process truncates the file,
+        // this process ends by a signal, as any program that maps a file does.
         let bytes = unsafe { Mmap::map(&file) }.map_err(|e| failed(path, e))?;
         #[cfg(unix)]
         bytes.advise(memmap2::Advice::Random).map_err(|e| failed(path, e))?;
@@ -46,34 +46,36 @@ impl MmapTier {
         };
         let tier = MmapTier { bytes: Arc::new(bytes), profile };
         #[cfg(target_os = "linux")]
-        tier.forget(&file);
+        tier.drop_cached_pages(&file);
         Ok(tier)
     }
 
-    /// Gives back the page cache's pages of the file; other systems are not asked, and the count of faults shows it.
+    /// Drops the file's pages from the page cache. Other systems have no such call; the count of faults shows
+    /// the difference.
     #[cfg(target_os = "linux")]
-    fn forget(&self, file: &File) {
+    fn drop_cached_pages(&self, file: &File) {
         use std::os::fd::AsRawFd;
-        // SAFETY: an open descriptor and no pointer. Advice that is refused leaves pages, which the count of faults shows.
+        // SAFETY: the descriptor is open and no pointer is passed. If the advice is refused, pages remain
+        // cached, and the count of faults shows it.
         unsafe { libc::posix_fadvise(file.as_raw_fd(), 0, 0, libc::POSIX_FADV_DONTNEED) };
     }
 }
 
-/// Page faults of this process so far that had to wait for a read; this system does not tell.
+/// Returns 0: this system does not count the page faults that waited for a read.
 #[cfg(not(unix))]
 pub(super) fn waited_faults() -> u64 {
     0
 }
 
-/// Page faults of this process so far that had to wait for a read.
+/// Returns the page faults of this process so far that waited for a read.
 #[cfg(unix)]
 pub(super) fn waited_faults() -> u64 {
     let mut usage = std::mem::MaybeUninit::<libc::rusage>::zeroed();
-    // SAFETY: the call fills the structure that it is given.
-    let told = unsafe { libc::getrusage(libc::RUSAGE_SELF, usage.as_mut_ptr()) };
-    // SAFETY: it was zeroed, and zeroes are such a structure.
+    // SAFETY: `usage` is valid for writes, and the call fills it.
+    let result = unsafe { libc::getrusage(libc::RUSAGE_SELF, usage.as_mut_ptr()) };
+    // SAFETY: the structure was zeroed, and all zeroes are a valid `rusage`.
     let usage = unsafe { usage.assume_init() };
-    if told == 0 { usage.ru_majflt as u64 } else { 0 }
+    if result == 0 { usage.ru_majflt as u64 } else { 0 }
 }
 
 struct MmapQueue {
@@ -105,9 +107,10 @@ impl Tier for MmapTier {
 
 impl Queue for MmapQueue {
     unsafe fn submit(&mut self, reads: &[Read]) -> Result<usize, TierError> {
-        let there =
+        let available =
             |read: &Read| (self.bytes.len() as u64).saturating_sub(read.offset).min(u64::from(read.len));
-        self.done.extend(reads.iter().map(|read| Completion { id: read.id, result: Ok(there(read) as u32) }));
+        self.done
+            .extend(reads.iter().map(|read| Completion { id: read.id, result: Ok(available(read) as u32) }));
         Ok(reads.len())
     }
 

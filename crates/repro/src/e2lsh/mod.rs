@@ -1,13 +1,13 @@
-//! `bathyal-repro e2lsh`: E2LSH on storage as its paper has it, measured, and the family `lsh` beside.
+//! `bathyal-repro e2lsh`: measures E2LSH on storage as in its paper, and the family `lsh` for comparison.
 
 mod accuracy;
 pub mod arguments;
 mod build;
 mod details;
+mod experiment;
 mod filter;
 mod growth;
 mod ideas;
-mod lab;
 mod layout;
 mod mapped;
 mod points;
@@ -22,8 +22,8 @@ use crate::records::Records;
 use crate::workload::{Sources, Workload, make_folders};
 use arguments::E2lshArguments;
 use bathyal_kernels::Metric;
-use details::{Details, Tables};
-use lab::{Extent, Lab};
+use details::{Details, TablesRecord};
+use experiment::{Experiment, Extent};
 use points::{Point, Record};
 
 pub(crate) fn run(arguments: &E2lshArguments, console: &Console) -> Result<(), Failure> {
@@ -42,8 +42,8 @@ pub(crate) fn run(arguments: &E2lshArguments, console: &Console) -> Result<(), F
     let work = Workload::open(&sources, console)?;
     if work.all.exact.k() < sources.k as usize || !work.all.exact.has_distances() {
         return Err(Failure::usage(format!(
-            "the ground truth has {} neighbours a query, {} distances; {} are needed, with distances: leave out \
-             --groundtruth and they are computed",
+            "the ground truth has {} neighbours per query, {} distances; {} are needed, with distances: omit \
+             --groundtruth to compute them",
             work.all.exact.k(),
             if work.all.exact.has_distances() { "with" } else { "without" },
             sources.k
@@ -51,24 +51,25 @@ pub(crate) fn run(arguments: &E2lshArguments, console: &Console) -> Result<(), F
     }
     let control = Control { cancel: Some(console.interrupt().flag()), deadline: None };
     let extent = Extent::of(&work.base, console)?;
-    let lab = Lab { arguments, work: &work, console, control, extent };
-    // Vectors that no index takes are refused before anything else takes its time.
-    growth::built(&lab, &work.base)?;
-    let mut records = Records::create(&arguments.output, "e2lsh", &Details::of(&lab))?;
-    let (points, chosen) = accuracy::measure(&lab)?;
-    records.write(&Tables::of(&chosen.built))?;
-    keep(&points, &mut records)?;
-    keep(&accuracy::block_sizes(&lab, &chosen)?, &mut records)?;
-    keep(&ideas::measure(&lab, &chosen)?, &mut records)?;
-    keep(&speeds::measure(&lab, &chosen)?, &mut records)?;
-    keep(&speeds::synchronous(&lab, &chosen)?, &mut records)?;
-    let grown = growth::measure(&lab, &chosen)?;
-    keep(&grown.paper, &mut records)?;
+    let experiment = Experiment { arguments, work: &work, console, control, extent };
+    // Build the family's index first, because it refuses vectors that no index takes before anything slow
+    // runs.
+    growth::find_or_build(&experiment, &work.base)?;
+    let mut records = Records::create(&arguments.output, "e2lsh", &Details::of(&experiment))?;
+    let (points, chosen) = accuracy::measure(&experiment)?;
+    records.write(&TablesRecord::of(&chosen.built))?;
+    write_points(&points, &mut records)?;
+    write_points(&accuracy::block_sizes(&experiment, &chosen)?, &mut records)?;
+    write_points(&ideas::measure(&experiment, &chosen)?, &mut records)?;
+    write_points(&speeds::measure(&experiment, &chosen)?, &mut records)?;
+    write_points(&speeds::synchronous(&experiment, &chosen)?, &mut records)?;
+    let grown = growth::measure(&experiment, &chosen)?;
+    write_points(&grown.paper, &mut records)?;
     grown.family.iter().try_for_each(|point| records.write(&Record::Family(point)))?;
-    lab.remove(&chosen.name)?;
-    records.answer(console)
+    experiment.remove(&chosen.name)?;
+    records.print_location(console)
 }
 
-fn keep(points: &[Point], records: &mut Records) -> Result<(), Failure> {
+fn write_points(points: &[Point], records: &mut Records) -> Result<(), Failure> {
     points.iter().try_for_each(|point| records.write(&Record::Paper(point)))
 }

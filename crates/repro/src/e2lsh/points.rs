@@ -1,38 +1,39 @@
-//! What was measured, a line of `records.jsonl` each.
+//! The measurements, one line of `records.jsonl` each.
 
 use bathyal_kernels::lsh::{Ladder, collision_probability};
 use serde::Serialize;
 
-use super::build::Built;
+use super::build::BuiltTables;
 use super::run::Outcome;
-use super::search::Ask;
+use super::search::SearchParameters;
 use crate::numbers::median;
 
-/// The paper's hash tables, searched in one way.
+/// The paper's hash tables searched with one set of parameters.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Point {
-    /// Which question it answers.
+    /// Name of the experiment that the point belongs to.
     pub experiment: &'static str,
-    /// What is different from the others that answer it.
+    /// Difference from the other points of the experiment.
     pub variant: String,
     pub emulated: bool,
     pub vectors: usize,
     pub k: usize,
-    /// Tables a radius (L), values of a compound hash (m), these in units of `log n / log(1/p2)`, radii (r).
+    /// Tables per radius (L), values of a compound hash (m), those in units of `log n / log(1/p2)`, radii
+    /// (r).
     pub tables: usize,
     pub hashes: usize,
     pub gamma: f64,
     pub radii: usize,
     pub block_bytes: u32,
-    /// Vectors that are compared at one radius, at most (S).
+    /// Most vectors compared at one radius (S).
     pub candidates: usize,
     pub threads: usize,
     pub in_flight: usize,
     pub ratio: f64,
-    /// The share of queries of which something within c^2 of the nearest was found.
+    /// Share of queries that found a vector within c^2 times the nearest distance.
     pub within: f64,
-    /// Means over the queries: radii, dependent rounds, reads (N_I/O), those of tables, those of blocks, buckets that were known to
-    /// be empty, blocks read in vain, entries, those of other buckets, vectors compared.
+    /// Means per query: radii, dependent rounds, reads (N_I/O), reads of tables, reads of blocks, buckets
+    /// recognized as empty, blocks read unnecessarily, entries, entries of other buckets, vectors compared.
     pub searched_radii: f64,
     pub rounds: f64,
     pub reads: f64,
@@ -48,40 +49,40 @@ pub(super) struct Point {
     pub processor_ns: f64,
     pub latency_ns: f64,
     pub samples: Vec<f64>,
-    /// Bytes of the index, and of what of it lies in memory.
+    /// Bytes of the index, and bytes of its hash functions in memory.
     pub index_bytes: u64,
     pub memory_bytes: u64,
-    /// What the model says of a query's time (equation 6 or 7), and by how much that is more than was measured.
+    /// Predicted time per query (equation 6 or 7), and the relative error against the measured time.
     pub predicted_ns: Option<f64>,
     pub error: Option<f64>,
-    /// Page faults that waited for a read, of a query; of mapped files.
+    /// Page faults per query that waited for a read; of mapped files only.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub faults: Option<f64>,
 }
 
 impl Point {
-    /// What some repeats of the same search came to; there is one at least.
+    /// Summarizes repeats of the same search; `outcomes` must not be empty.
     pub(super) fn new(
         (experiment, variant): (&'static str, String),
-        built: &Built,
+        built: &BuiltTables,
         vectors: usize,
-        (ask, threads, in_flight): (Ask, usize, usize),
+        (parameters, threads, in_flight): (SearchParameters, usize, usize),
         outcomes: &[Outcome],
     ) -> Point {
         let (ladder, counters) = (built.hashes.ladder(), outcomes[0].counters);
-        let middle = |of: fn(&Outcome) -> f64| median(outcomes.iter().map(of).collect());
+        let median_of = |value: fn(&Outcome) -> f64| median(outcomes.iter().map(value).collect());
         Point {
             experiment,
             variant,
             emulated: false,
             vectors,
-            k: ask.k,
+            k: parameters.k,
             tables: ladder.tables,
             hashes: ladder.hashes,
             gamma: ladder.hashes as f64 / hashes_of_theory(ladder, vectors),
             radii: ladder.radii,
             block_bytes: built.plan.layout.block_bytes,
-            candidates: ask.candidates,
+            candidates: parameters.candidates,
             threads,
             in_flight,
             ratio: outcomes[0].ratio,
@@ -96,9 +97,9 @@ impl Point {
             entries: counters.mean(|counters| counters.entries),
             rejected: counters.mean(|counters| counters.rejected),
             compared: counters.mean(|counters| counters.compared),
-            qps: middle(|outcome| outcome.qps),
-            processor_ns: middle(|outcome| outcome.processor_ns),
-            latency_ns: middle(|outcome| outcome.latency_ns),
+            qps: median_of(|outcome| outcome.qps),
+            processor_ns: median_of(|outcome| outcome.processor_ns),
+            latency_ns: median_of(|outcome| outcome.latency_ns),
             samples: outcomes.iter().map(|outcome| outcome.qps).collect(),
             index_bytes: built.index_bytes,
             memory_bytes: built.hashes.bytes(),
@@ -108,39 +109,40 @@ impl Point {
         }
     }
 
-    /// Nanoseconds of elapsed time a query, of all threads together.
+    /// Returns the nanoseconds of elapsed time per query, with all threads at work.
     pub(super) fn query_ns(&self) -> f64 {
         1e9 / self.qps.max(1e-9)
     }
 
-    /// The same with what the model says of a query.
-    pub(super) fn predicted(self, ns: f64) -> Point {
+    /// Adds the model's time per query, in nanoseconds, and its error.
+    pub(super) fn with_prediction(self, ns: f64) -> Point {
         let error = ns / self.query_ns() - 1.0;
         Point { predicted_ns: Some(ns), error: Some(error), ..self }
     }
 }
 
-/// `log n / log(1/p2)`: the values of a compound hash that equation 5 asks for.
+/// Returns `log n / log(1/p2)`, the number of values of a compound hash in equation 5.
 pub(super) fn hashes_of_theory(ladder: &Ladder, vectors: usize) -> f64 {
     let far = collision_probability(ladder.width / ladder.ratio);
     (vectors.max(2) as f64).ln() / (1.0 / far).ln()
 }
 
-/// The family's index, searched in one way.
+/// The family's index searched at one ratio.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct FamilyPoint {
     pub experiment: &'static str,
     pub device: &'static str,
     pub vectors: usize,
     pub k: usize,
-    /// The overall ratio that was asked for, and what was reached: mean and 99th percentile.
+    /// Requested overall ratio.
     pub asked: f32,
+    /// Mean and 99th percentile of the reached overall ratio.
     pub ratio: f64,
     pub ratio_p99: f64,
     pub recall: f64,
     pub probes: u32,
     pub search_list: u32,
-    /// Reads of a query, and those of tables among them.
+    /// Reads per query, and how many of them are reads of tables.
     pub reads: f64,
     pub table_reads: f64,
     pub qps: f64,
@@ -148,7 +150,7 @@ pub(super) struct FamilyPoint {
     pub samples: Vec<f64>,
     pub index_bytes: u64,
     pub memory_bytes: u64,
-    /// Milliseconds that one thread takes to compare one query with all vectors, all in memory.
+    /// Milliseconds in which one thread compares one query with all vectors in memory.
     pub scan_ms: f64,
 }
 

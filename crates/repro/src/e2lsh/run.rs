@@ -1,4 +1,4 @@
-//! Running queries over the paper's hash tables on a tier: by the engine, many interleaved on each thread.
+//! Runs queries over the paper's hash tables on a tier. The engine interleaves many of them on each thread.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -12,61 +12,70 @@ use bathyal_tier::{Control, Engine, EngineOptions, RunError, Tier};
 use bathyal_vectors::groundtruth::ratio_of_query;
 use serde::Serialize;
 
-use super::search::{Ask, Counters, Scratch, Searched};
-use crate::workload::Questions;
+use super::search::{Counters, Scratch, SearchParameters, Searcher};
+use crate::workload::QuerySet;
 
 /// Bytes of read buffers of a thread.
 const BUFFER_BYTES: u64 = 64 << 20;
 
-/// How many at once.
+/// Numbers of threads, queries and reads at a time.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Width {
+pub(super) struct Parallelism {
     pub threads: usize,
     /// Queries interleaved on each thread.
     pub in_flight: usize,
-    /// Reads in flight on each thread, at most: one makes them synchronous.
+    /// Most reads in flight on each thread; 1 makes reads synchronous.
     pub depth: u32,
 }
 
-/// What a run over all queries came to.
+/// Result of a run over all queries.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Outcome {
-    /// The mean over queries of their overall ratio.
+    /// Mean over queries of their overall ratio.
     pub ratio: f64,
-    /// The share of queries of which something within c^2 times the nearest distance was found.
+    /// Share of queries that found a vector within c^2 times the nearest distance.
     pub within: f64,
     pub counters: Counters,
-    /// Queries a second of elapsed time.
+    /// Queries per second of elapsed time.
     pub qps: f64,
-    /// Nanoseconds of all threads' processor time a query.
+    /// Processor nanoseconds per query, summed over all threads.
     pub processor_ns: f64,
-    /// Mean time of a query from its begin to its end, in nanoseconds.
+    /// Mean time of a query from its start to its end, in nanoseconds.
     pub latency_ns: f64,
 }
 
-/// A query's number, what it found and cost, and how long it took.
-type Answer = (usize, Vec<Neighbor>, Counters, u64);
+/// Result of one query.
+#[derive(Clone)]
+struct QueryResult {
+    /// Number of the query.
+    query: usize,
+    found: Vec<Neighbor>,
+    cost: Counters,
+    ns: u64,
+}
 
-/// Answers all `asked` once on `tier`.
+/// Answers all queries once on `tier`.
 ///
 /// # Errors
 /// A search that failed; a cancellation.
 pub(super) fn run(
-    searched: &Searched<'_>,
+    searcher: &Searcher<'_>,
     tier: &Arc<dyn Tier>,
-    asked: &Questions,
-    ask: Ask,
-    width: Width,
+    query_set: &QuerySet,
+    parameters: SearchParameters,
+    parallelism: Parallelism,
     control: Control<'_>,
 ) -> Result<Outcome, Failure> {
     let (began, before) = (Instant::now(), processor_seconds());
-    let count = asked.queries.count();
-    let part = count.div_ceil(width.threads.max(1)).max(1);
+    let count = query_set.queries.count();
+    let part = count.div_ceil(parallelism.threads.max(1)).max(1);
     let parts: Vec<_> = (0..count).step_by(part).map(|first| first..count.min(first + part)).collect();
     let outcomes = std::thread::scope(|scope| {
         let start = |rows| {
             let tier = tier.clone();
-            scope.spawn(move || one_thread(searched, tier, asked, ask, (rows, width), control))
+            scope.spawn(move || {
+                search_rows(searcher, tier, query_set, parameters, (rows, parallelism), control)
+            })
         };
         let threads: Vec<_> = parts.into_iter().map(start).collect();
         let panicked = |_| Err(Failure::new("a searching thread panicked"));
@@ -75,14 +84,14 @@ pub(super) fn run(
     let seconds = began.elapsed().as_secs_f64();
     let processor = before.zip(processor_seconds()).map_or(seconds, |(from, to)| to - from);
     let (mut counters, mut latency, mut ratios, mut within) = (Counters::default(), 0, Vec::new(), 0_u64);
-    let nearest = searched.built.hashes.ladder().ratio.powi(2);
-    // By query, so that sums do not depend on who was answered first.
-    let mut answers = outcomes.into_iter().collect::<Result<Vec<_>, _>>()?.concat();
-    answers.sort_unstable_by_key(|answer| answer.0);
-    for (query, found, cost, ns) in answers {
+    let nearest = searcher.built.hashes.ladder().ratio.powi(2);
+    // Sort by query, so that sums do not depend on the order of completion.
+    let mut results = outcomes.into_iter().collect::<Result<Vec<_>, _>>()?.concat();
+    results.sort_unstable_by_key(|result| result.query);
+    for QueryResult { query, found, cost, ns } in results {
         counters.add(&cost);
         latency += ns;
-        let exact = asked.exact.distances(query).unwrap_or_default();
+        let exact = query_set.exact.distances(query).unwrap_or_default();
         let distances: Vec<f32> = found.iter().map(|found| found.distance).collect();
         ratios.extend(ratio_of_query(Metric::L2, &distances, exact));
         let least = |distances: &[f32]| distances.first().map_or(f64::INFINITY, |d| f64::from(*d).sqrt());
@@ -99,40 +108,41 @@ pub(super) fn run(
     })
 }
 
-/// Answers some of the queries.
-fn one_thread(
-    searched: &Searched<'_>,
+/// Answers the queries `rows` on this thread.
+fn search_rows(
+    searcher: &Searcher<'_>,
     tier: Arc<dyn Tier>,
-    asked: &Questions,
-    ask: Ask,
-    (mut rows, width): (std::ops::Range<usize>, Width),
+    query_set: &QuerySet,
+    parameters: SearchParameters,
+    (mut rows, parallelism): (std::ops::Range<usize>, Parallelism),
     control: Control<'_>,
-) -> Result<Vec<Answer>, Failure> {
-    let block = searched.built.plan.layout.block_bytes as usize;
+) -> Result<Vec<QueryResult>, Failure> {
+    let block = searcher.built.plan.layout.block_bytes as usize;
     let options = EngineOptions {
-        depth: width.depth,
+        depth: parallelism.depth,
         frame_bytes: block.max(4096),
         buffer_budget_bytes: BUFFER_BYTES,
         ..EngineOptions::default()
     };
     let mut engine = Engine::new(tier, options)?;
     let free: Rc<RefCell<Vec<Scratch>>> = Rc::default();
-    let mut answers = Vec::with_capacity(rows.len());
+    let mut results = Vec::with_capacity(rows.len());
     let mut failure = None;
     let outcome = engine.run(
-        width.in_flight,
+        parallelism.in_flight,
         |cx| {
             let (row, cx, free) = (rows.next()?, cx.clone(), free.clone());
             Some(async move {
                 let mut scratch = free.borrow_mut().pop().unwrap_or_default();
                 let began = Instant::now();
-                let found = searched.search(cx, asked.queries.row(row), ask, &mut scratch).await;
+                let found = searcher.search(cx, query_set.queries.row(row), parameters, &mut scratch).await;
                 free.borrow_mut().push(scratch);
-                found.map(|(found, cost)| (row, found, cost, began.elapsed().as_nanos() as u64))
+                let ns = began.elapsed().as_nanos() as u64;
+                found.map(|(found, cost)| QueryResult { query: row, found, cost, ns })
             })
         },
-        |answer| match answer {
-            Ok(answer) => answers.push(answer),
+        |result| match result {
+            Ok(result) => results.push(result),
             Err(error) => failure = failure.take().or(Some(error)),
         },
         control,
@@ -141,6 +151,6 @@ fn one_thread(
         (Err(RunError::Cancelled), _) => Err(Failure::cancelled()),
         (Err(error), _) => Err(Failure::new(error.to_string())),
         (_, Some(failure)) => Err(failure),
-        _ => Ok(answers),
+        _ => Ok(results),
     }
 }

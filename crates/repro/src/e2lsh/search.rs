@@ -1,4 +1,5 @@
-//! Searching the paper's hash tables (sections 2.3 and 5.4): radius by radius, all tables of one in one submission.
+//! Searches the paper's hash tables (sections 2.3 and 5.4) radius by radius, with the reads of all tables of
+//! a radius in one submission.
 
 use bathyal_console::Failure;
 use bathyal_kernels::distance::{Distance, to_f32};
@@ -7,47 +8,47 @@ use bathyal_tier::{Cx, Span};
 use bathyal_vectors::VectorFile;
 use serde::Serialize;
 
-use super::build::Built;
+use super::build::BuiltTables;
 use super::filter::Filter;
 
-/// What a search looks for and how far it goes.
+/// Parameters of a search.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Ask {
+pub(super) struct SearchParameters {
     pub k: usize,
-    /// Vectors that are compared at one radius, at most (S).
+    /// Most vectors compared at one radius (S).
     pub candidates: usize,
-    /// The radius it begins with: one of the ladder's, by number.
+    /// Number of the first radius in the ladder.
     pub first: usize,
-    /// Whether the next radius is read together with one that will hardly be the last.
-    pub ahead: bool,
+    /// True if the next radius is read together with one that is unlikely to be the last.
+    pub read_ahead: bool,
 }
 
-/// What a search has come to; sums over queries.
+/// Counters of searches, summed over queries.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub(super) struct Counters {
     pub queries: u64,
-    /// Radii that were searched.
+    /// Radii searched.
     pub radii: u64,
-    /// Submissions, each of which waits for the one before.
+    /// Submissions, each of which waits for the previous one.
     pub rounds: u64,
-    /// Buckets that were asked for.
+    /// Buckets looked up.
     pub buckets: u64,
-    /// Buckets of which nothing was read, as a filter or the table of addresses said that they are empty.
+    /// Buckets that were not read because a filter or the table of addresses showed that they are empty.
     pub empty: u64,
     pub table_reads: u64,
     pub block_reads: u64,
-    /// Blocks of these that were read for a radius that was not reached.
+    /// Blocks read for a radius that was not reached.
     pub wasted: u64,
-    /// Entries of blocks that were looked at.
+    /// Entries read.
     pub entries: u64,
-    /// Entries of these whose fingerprint is another: what shares a slot and no bucket.
+    /// Entries with another fingerprint: they share the slot, not the bucket.
     pub rejected: u64,
-    /// Vectors that were compared.
+    /// Vectors compared.
     pub compared: u64,
 }
 
 impl Counters {
-    /// Both together.
+    /// Adds the counters of `other`.
     pub(super) fn add(&mut self, other: &Counters) {
         let pairs = [
             (&mut self.queries, other.queries),
@@ -65,46 +66,47 @@ impl Counters {
         pairs.into_iter().for_each(|(sum, more)| *sum += more);
     }
 
-    /// One of them a query.
-    pub(super) fn mean(&self, of: impl Fn(&Counters) -> u64) -> f64 {
-        of(self) as f64 / self.queries.max(1) as f64
+    /// Returns the mean of a counter per query.
+    pub(super) fn mean(&self, counter: impl Fn(&Counters) -> u64) -> f64 {
+        counter(self) as f64 / self.queries.max(1) as f64
     }
 
-    /// Reads of a query (N_I/O).
+    /// Returns the reads per query (N_I/O).
     pub(super) fn reads(&self) -> f64 {
         self.mean(|counters| counters.table_reads + counters.block_reads)
     }
 }
 
-/// Tables and the vectors that they are of, which lie in memory.
-pub(super) struct Searched<'a> {
-    pub built: &'a Built,
+/// Tables and their vectors, which are in memory.
+pub(super) struct Searcher<'a> {
+    pub built: &'a BuiltTables,
     pub filter: Option<&'a Filter>,
     pub base: &'a VectorFile,
     pub distance: Distance,
 }
 
-/// A bucket that is being read: the next block, and the fingerprint of the query's entries in it.
+/// A bucket that is being read: the number of its next block, and the fingerprint of the query's entries.
 #[derive(Clone, Copy, Debug)]
 struct Chain {
     block: u64,
     fingerprint: u32,
 }
 
-/// Ids that were compared, forgotten for each query.
+/// Ids compared for the current query.
 #[derive(Debug, Default)]
-struct Seen {
+struct VisitedIds {
     words: Vec<u64>,
     ids: Vec<u32>,
 }
 
-impl Seen {
-    fn begin(&mut self, vectors: usize) {
+impl VisitedIds {
+    /// Forgets all ids and makes room for `vectors` ids.
+    fn reset(&mut self, vectors: usize) {
         self.words.resize(vectors.div_ceil(64), 0);
         self.ids.drain(..).for_each(|id| self.words[id as usize / 64] = 0);
     }
 
-    /// Adds one; true where it is new.
+    /// Adds an id; true if it is new.
     fn insert(&mut self, id: u32) -> bool {
         let (word, bit) = (&mut self.words[id as usize / 64], 1 << (id % 64));
         let new = *word & bit == 0;
@@ -119,15 +121,15 @@ impl Seen {
 /// Memory of one running query.
 pub(super) struct Scratch {
     point: Vec<f32>,
-    /// Of all tables, one behind the other.
+    /// Projections for all tables, one after the other.
     projections: Vec<f32>,
-    seen: Seen,
+    seen: VisitedIds,
     found: TopK,
     slots: Vec<(u64, u32, u32)>,
     spans: Vec<Span>,
     chains: Vec<Chain>,
     reading: Vec<Chain>,
-    /// Chains of the next radius, whose first blocks are read with those of the present one.
+    /// Chains of the next radius, whose first blocks are read together with those of the current one.
     next: Vec<Chain>,
     counters: Counters,
 }
@@ -137,7 +139,7 @@ impl Default for Scratch {
         Scratch {
             point: Vec::new(),
             projections: Vec::new(),
-            seen: Seen::default(),
+            seen: VisitedIds::default(),
             found: TopK::new(0),
             slots: Vec::new(),
             spans: Vec::new(),
@@ -149,8 +151,8 @@ impl Default for Scratch {
     }
 }
 
-impl Searched<'_> {
-    /// Finds the nearest of `query`, and says what that cost.
+impl Searcher<'_> {
+    /// Finds the nearest vectors of `query`, and returns the counters of the search.
     ///
     /// # Errors
     /// A read that failed; a damaged block.
@@ -158,13 +160,13 @@ impl Searched<'_> {
         &self,
         cx: Cx,
         query: &[u8],
-        ask: Ask,
+        parameters: SearchParameters,
         scratch: &mut Scratch,
     ) -> Result<(Vec<Neighbor>, Counters), Failure> {
         let ladder = self.built.hashes.ladder();
-        self.begin(query, ask, scratch);
-        let mut radius = ask.first;
-        // First blocks of this radius that were read with those of the one before.
+        self.begin(query, parameters, scratch);
+        let mut radius = parameters.first;
+        // First blocks of this radius that were read together with those of the previous one.
         let mut early: Option<Vec<(Chain, Vec<u8>)>> = None;
         while radius < ladder.radii {
             scratch.counters.radii += 1;
@@ -174,41 +176,43 @@ impl Searched<'_> {
                 self.look_up(&cx, radius, scratch).await?;
             }
             let far = f64::from(scratch.found.threshold()).sqrt() > reach;
-            let ahead = ask.ahead && far && radius + 1 < ladder.radii && self.built.plan.layout.direct;
+            let ahead =
+                parameters.read_ahead && far && radius + 1 < ladder.radii && self.built.plan.layout.direct;
             if ahead {
-                let present = std::mem::take(&mut scratch.chains);
+                let current = std::mem::take(&mut scratch.chains);
                 self.look_up(&cx, radius + 1, scratch).await?;
-                scratch.next = std::mem::replace(&mut scratch.chains, present);
+                scratch.next = std::mem::replace(&mut scratch.chains, current);
             }
-            // Where the next radius has no chains there is nothing of it to read.
-            let none = ahead && scratch.next.is_empty();
-            let read = self.radius(&cx, query, ask, early.take().unwrap_or_default(), scratch).await?;
-            early = if none { Some(Vec::new()) } else { read };
+            // If the next radius has no chains, there is nothing to read for it.
+            let next_is_empty = ahead && scratch.next.is_empty();
+            let read =
+                self.search_radius(&cx, query, parameters, early.take().unwrap_or_default(), scratch).await?;
+            early = if next_is_empty { Some(Vec::new()) } else { read };
             let worst = f64::from(scratch.found.threshold()).sqrt();
-            if scratch.found.len() >= ask.k.min(self.base.count()) && worst <= reach {
+            if scratch.found.len() >= parameters.k.min(self.base.count()) && worst <= reach {
                 break;
             }
             radius += 1;
         }
         scratch.counters.wasted += early.map_or(0, |early| early.len() as u64);
-        let mut found = Vec::with_capacity(ask.k);
+        let mut found = Vec::with_capacity(parameters.k);
         scratch.found.drain_sorted(&mut found);
         Ok((found, scratch.counters))
     }
 
-    /// Projects the query for all radii.
-    fn begin(&self, query: &[u8], ask: Ask, scratch: &mut Scratch) {
+    /// Resets the scratch memory and projects the query for all radii.
+    fn begin(&self, query: &[u8], parameters: SearchParameters, scratch: &mut Scratch) {
         let hashes = &self.built.hashes;
         scratch.counters = Counters { queries: 1, ..Counters::default() };
-        scratch.found.reset(ask.k);
-        scratch.seen.begin(self.base.count());
+        scratch.found.reset(parameters.k);
+        scratch.seen.reset(self.base.count());
         scratch.next.clear();
         scratch.point.resize(self.base.dim(), 0.0);
         to_f32(self.base.element(), query, &mut scratch.point);
         hashes.project_point(&scratch.point, &mut scratch.projections);
     }
 
-    /// Finds the chains of a radius: by a read of each table, or without.
+    /// Finds the chains of a radius, with a read of each table or, in a direct layout, without reads.
     async fn look_up(&self, cx: &Cx, radius: usize, scratch: &mut Scratch) -> Result<(), Failure> {
         let (layout, hashes) = (&self.built.plan.layout, &self.built.hashes);
         let Scratch { projections, slots, spans, chains, counters, .. } = scratch;
@@ -245,20 +249,21 @@ impl Searched<'_> {
         Ok(())
     }
 
-    /// Reads the chains of a radius, together with the first blocks of the next one if there are any, until all have ended or
-    /// enough vectors were compared. Returns the latter blocks, with their chains; `None` where they were not read.
-    async fn radius(
+    /// Reads the chains of a radius until all have ended or enough vectors were compared. The first
+    /// submission includes the first blocks of the next radius, if `scratch.next` has any. Returns those
+    /// blocks with their chains; `None` if they were not read.
+    async fn search_radius(
         &self,
         cx: &Cx,
         query: &[u8],
-        ask: Ask,
+        parameters: SearchParameters,
         before: Vec<(Chain, Vec<u8>)>,
         scratch: &mut Scratch,
     ) -> Result<Option<Vec<(Chain, Vec<u8>)>>, Failure> {
         let layout = &self.built.plan.layout;
-        let (mut left, mut early) = (ask.candidates, None);
+        let (mut left, mut early) = (parameters.candidates, None);
         for (chain, bytes) in &before {
-            self.take(query, *chain, bytes, &mut left, scratch)?;
+            self.scan_block(query, *chain, bytes, &mut left, scratch)?;
         }
         let (mut spans, mut present) =
             (std::mem::take(&mut scratch.spans), std::mem::take(&mut scratch.reading));
@@ -272,7 +277,7 @@ impl Searched<'_> {
             scratch.counters.block_reads += spans.len() as u64;
             let arrived = cx.read(&spans).await.map_err(|e| Failure::new(e.to_string()))?;
             for (i, chain) in present.iter().enumerate() {
-                self.take(query, *chain, arrived.bytes(i), &mut left, scratch)?;
+                self.scan_block(query, *chain, arrived.bytes(i), &mut left, scratch)?;
             }
             let bytes = (present.len()..).map(|i| arrived.bytes(i).to_vec());
             if !scratch.next.is_empty() {
@@ -284,8 +289,8 @@ impl Searched<'_> {
         Ok(early)
     }
 
-    /// Compares the entries of a block that are in the query's bucket, and goes on with its chain.
-    fn take(
+    /// Compares the entries of a block that are in the query's bucket, and adds the next block of the chain.
+    fn scan_block(
         &self,
         query: &[u8],
         chain: Chain,

@@ -1,4 +1,5 @@
-//! Speeds on devices: this disk, the paper's devices emulated, synchronous reads, threads (figures 11 to 13, 15 and 16, section 6.5).
+//! Speeds on devices: this disk, emulations of the paper's devices, synchronous reads, and threads (figures
+//! 11 to 13, 15 and 16, section 6.5).
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -13,21 +14,21 @@ use bathyal_tier::layer::delay::{DelayProfile, DelayTier};
 use bathyal_tier::layer::stripe::StripeTier;
 use bathyal_vectors::VectorFile;
 
-use super::accuracy::Chosen;
+use super::accuracy::ChosenTables;
 use super::build::failed;
-use super::lab::Lab;
+use super::experiment::Experiment;
 use super::mapped::{MmapTier, waited_faults};
 use super::points::Point;
-use super::run::Width;
-use super::search::Ask;
-use crate::workload::Questions;
+use super::run::Parallelism;
+use super::search::SearchParameters;
+use crate::workload::QuerySet;
 
-/// Bytes that lie on one part before the next has its turn.
+/// Bytes per stripe unit.
 const STRIPE_BYTES: usize = 64 << 10;
-/// Parts that the index is striped over on this disk.
+/// Numbers of files that the index is striped over on this disk.
 const PARTS: [usize; 2] = [2, 4];
 
-/// A device of table 2: nanoseconds of one read alone, and reads a second when many are in flight.
+/// A device of table 2: nanoseconds of a single read, and reads per second with many in flight.
 struct Drive {
     name: &'static str,
     latency_ns: u64,
@@ -38,14 +39,14 @@ const CSSD: Drive = Drive { name: "cSSD", latency_ns: 138_900, reads_per_second:
 const ESSD: Drive = Drive { name: "eSSD", latency_ns: 36_200, reads_per_second: 1.4e6 };
 const XLFDD: Drive = Drive { name: "XLFDD", latency_ns: 7_560, reads_per_second: 3.86e6 };
 
-/// An interface of table 3: its name and processor nanoseconds a read.
+/// An interface of table 3: its name and its processor nanoseconds per read.
 type Interface = (&'static str, u64);
 
 const IO_URING: Interface = ("io_uring", 1000);
 const SPDK: Interface = ("SPDK", 350);
 const LIGHT: Interface = ("XLFDD", 50);
 
-/// What figure 11 compares (table 5).
+/// The configurations of figure 11 (table 5).
 const CONFIGURATIONS: [(&Drive, u32, Interface); 9] = [
     (&CSSD, 1, IO_URING),
     (&CSSD, 1, SPDK),
@@ -58,13 +59,13 @@ const CONFIGURATIONS: [(&Drive, u32, Interface); 9] = [
     (&XLFDD, 12, LIGHT),
 ];
 
-/// The emulated devices that threads are measured on, by their place among all.
+/// Positions in `CONFIGURATIONS` of the devices for measurements with threads.
 const WITH_THREADS: [usize; 2] = [4, 8];
 
-/// What section 6.5 measures synchronous reads on, by its place among the configurations.
+/// Position in `CONFIGURATIONS` of the device for synchronous reads in section 6.5.
 const SYNCHRONOUS: usize = 3;
 
-/// What is read from, and what the model knows of it.
+/// A device, and its cost in the model.
 struct Device {
     name: String,
     tier: Arc<dyn Tier>,
@@ -72,34 +73,39 @@ struct Device {
     cost: Option<ReadCost>,
 }
 
-/// A search on a device that takes turns with others.
+/// A search on a device; cells take turns.
 struct Cell<'d> {
     experiment: &'static str,
     device: &'d Device,
-    ask: Ask,
-    width: Width,
+    parameters: SearchParameters,
+    parallelism: Parallelism,
 }
 
-/// Measures all cells in turn, and asks the model of each.
-pub(super) fn measure(lab: &Lab<'_>, chosen: &Chosen) -> Result<Vec<Point>, Failure> {
-    let (devices, parts) = devices(lab, chosen)?;
+/// Measures all cells in turns, and predicts the speed of each by the model.
+pub(super) fn measure(experiment: &Experiment<'_>, chosen: &ChosenTables) -> Result<Vec<Point>, Failure> {
+    let (devices, parts) = devices(experiment, chosen)?;
     let mut cells = Vec::new();
-    for ask in &chosen.asks {
-        let of = |device| Cell { experiment: "devices", device, ask: *ask, width: lab.width() };
-        cells.extend(devices.iter().map(of));
+    for parameters in &chosen.searches {
+        let cell = |device| Cell {
+            experiment: "devices",
+            device,
+            parameters: *parameters,
+            parallelism: experiment.parallelism(),
+        };
+        cells.extend(devices.iter().map(cell));
     }
-    let own = devices.iter().filter(|device| !device.emulated).take(2);
+    let real = devices.iter().filter(|device| !device.emulated).take(2);
     let emulated = devices.iter().filter(|device| device.emulated).enumerate();
     let emulated = emulated.filter(|(at, _)| WITH_THREADS.contains(at)).map(|(_, device)| device);
     let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get());
-    for device in own.chain(emulated) {
+    for device in real.chain(emulated) {
         for threads in std::iter::successors(Some(1), |threads| Some(threads * 2)).take_while(|n| *n <= cores)
         {
-            let width = Width { threads, ..lab.width() };
-            cells.push(Cell { experiment: "threads", device, ask: chosen.asks[0], width });
+            let parallelism = Parallelism { threads, ..experiment.parallelism() };
+            cells.push(Cell { experiment: "threads", device, parameters: chosen.searches[0], parallelism });
         }
     }
-    let points = in_turn(lab, chosen, &cells)?;
+    let points = measure_in_turns(experiment, chosen, &cells)?;
     drop(devices);
     for part in parts {
         std::fs::remove_file(&part).map_err(|e| failed(&part, e))?;
@@ -107,65 +113,79 @@ pub(super) fn measure(lab: &Lab<'_>, chosen: &Chosen) -> Result<Vec<Point>, Fail
     Ok(points)
 }
 
-fn in_turn(lab: &Lab<'_>, chosen: &Chosen, cells: &[Cell<'_>]) -> Result<Vec<Point>, Failure> {
-    let (base, asked) = (&lab.work.base, &lab.work.all);
+fn measure_in_turns(
+    experiment: &Experiment<'_>,
+    chosen: &ChosenTables,
+    cells: &[Cell<'_>],
+) -> Result<Vec<Point>, Failure> {
+    let (base, query_set) = (&experiment.work.base, &experiment.work.all);
     let mut outcomes: Vec<Vec<_>> = cells.iter().map(|_| Vec::new()).collect();
-    let progress = lab.console.progress();
-    let all = u64::from(lab.arguments.repeats) * cells.len() as u64;
+    let progress = experiment.console.progress();
+    let all = u64::from(experiment.arguments.repeats) * cells.len() as u64;
     bathyal_vectors::progress::Progress::stage(&progress, "measuring devices", all);
     let mut done = 0;
-    for _ in 0..lab.arguments.repeats {
+    for _ in 0..experiment.arguments.repeats {
         for (cell, outcomes) in cells.iter().zip(&mut outcomes) {
-            let of = (base, &chosen.built);
-            outcomes.push(lab.once(of, None, &cell.device.tier, (asked, cell.ask, cell.width))?);
+            let tables = (base, &chosen.built);
+            outcomes.push(experiment.search_once(
+                tables,
+                None,
+                &cell.device.tier,
+                (query_set, cell.parameters, cell.parallelism),
+            )?);
             done += 1;
             bathyal_vectors::progress::Progress::advance(&progress, done);
         }
     }
     let point = |cell: &Cell<'_>, outcomes: &[_]| {
-        let how = (cell.ask, cell.width.threads, cell.width.in_flight);
+        let how = (cell.parameters, cell.parallelism.threads, cell.parallelism.in_flight);
         let labels = (cell.experiment, cell.device.name.clone());
         let point = Point::new(labels, &chosen.built, base.count(), how, outcomes);
         Point { emulated: cell.device.emulated, ..point }
     };
-    let points: Vec<Point> = cells.iter().zip(&outcomes).map(|(cell, of)| point(cell, of)).collect();
-    let computing = |of: &Point| {
+    let points: Vec<Point> =
+        cells.iter().zip(&outcomes).map(|(cell, outcomes)| point(cell, outcomes)).collect();
+    let compute_ns_of = |measured: &Point| {
         let same = |point: &&Point| {
-            (point.experiment, point.k, point.variant.as_str()) == ("devices", of.k, "memory")
+            (point.experiment, point.k, point.variant.as_str()) == ("devices", measured.k, "memory")
         };
         points.iter().find(same).map(|point| point.query_ns())
     };
-    let told = |(cell, point): (&Cell<'_>, &Point)| match (cell.device.cost, computing(point)) {
+    let predict = |(cell, point): (&Cell<'_>, &Point)| match (cell.device.cost, compute_ns_of(point)) {
         (Some(cost), Some(compute_ns)) => {
-            // As many processors compute and post reads at once as there are threads; the device is one.
-            let threads = cell.width.threads as f64;
+            // Threads compute and submit reads in parallel, but share one device.
+            let threads = cell.parallelism.threads as f64;
             let work = QueryWork { compute_ns: compute_ns / threads, reads: point.reads };
             let cost = ReadCost { request_ns: cost.request_ns / threads, ..cost };
-            point.clone().predicted(work.asynchronous_ns(cost))
+            point.clone().with_prediction(work.asynchronous_ns(cost))
         }
         _ => point.clone(),
     };
-    Ok(cells.iter().zip(&points).map(told).collect())
+    Ok(cells.iter().zip(&points).map(predict).collect())
 }
 
-/// Memory, the file, its stripes, and the paper's devices on top of memory; and the files of the stripes.
-fn devices(lab: &Lab<'_>, chosen: &Chosen) -> Result<(Vec<Device>, Vec<PathBuf>), Failure> {
-    let own = |name: &str, tier, cost| Device { name: name.to_owned(), tier, emulated: false, cost };
-    let profile = lab.arguments.file_profile.as_ref().filter(|profile| profile.iops > 0.0);
+/// Returns the devices (memory, the file, its stripes, and emulations on top of memory) and the files of the
+/// stripes.
+fn devices(
+    experiment: &Experiment<'_>,
+    chosen: &ChosenTables,
+) -> Result<(Vec<Device>, Vec<PathBuf>), Failure> {
+    let real = |name: &str, tier, cost| Device { name: name.to_owned(), tier, emulated: false, cost };
+    let profile = experiment.arguments.file_profile.as_ref().filter(|profile| profile.iops > 0.0);
     let cost =
         profile.map(|profile| ReadCost { request_ns: profile.issue_ns as f64, read_ns: 1e9 / profile.iops });
     let file = |path: &PathBuf| {
         FileTier::open(path, FileOptions::default()).map(|tier| Arc::new(tier) as Arc<dyn Tier>)
     };
     let mut devices =
-        vec![own("memory", chosen.in_memory.clone(), None), own("file", file(&chosen.built.path)?, cost)];
+        vec![real("memory", chosen.in_memory.clone(), None), real("file", file(&chosen.built.path)?, cost)];
     let mut parts = Vec::new();
     for count in PARTS {
-        let of = striped(lab, chosen, count)?;
-        let members = of.iter().map(file).collect::<Result<Vec<_>, _>>()?;
+        let paths = write_stripes(experiment, chosen, count)?;
+        let members = paths.iter().map(file).collect::<Result<Vec<_>, _>>()?;
         let tier = Arc::new(StripeTier::new(members, STRIPE_BYTES as u32)?);
-        devices.push(own(&format!("{count} files, one disk"), tier, cost));
-        parts.extend(of);
+        devices.push(real(&format!("{count} files, one disk"), tier, cost));
+        parts.extend(paths);
     }
     for (drive, count, (interface, issue_ns)) in CONFIGURATIONS {
         let (name, delay) = emulation(drive, count, (interface, issue_ns));
@@ -177,7 +197,8 @@ fn devices(lab: &Lab<'_>, chosen: &Chosen) -> Result<(Vec<Device>, Vec<PathBuf>)
     Ok((devices, parts))
 }
 
-/// Some drives behind an interface, as they are emulated: reads a second are a bandwidth of blocks of 512 bytes.
+/// Returns name and emulation of drives behind an interface. Reads per second become a bandwidth of blocks of
+/// 512 bytes.
 fn emulation(drive: &Drive, count: u32, (interface, issue_ns): Interface) -> (String, DelayProfile) {
     let name = format!("{} x {count}, {interface}", drive.name);
     let delay = DelayProfile {
@@ -190,28 +211,32 @@ fn emulation(drive: &Drive, count: u32, (interface, issue_ns): Interface) -> (St
     (name, delay)
 }
 
-/// Copies the index into stripes over `count` files.
-fn striped(lab: &Lab<'_>, chosen: &Chosen, count: usize) -> Result<Vec<PathBuf>, Failure> {
+/// Stripes the index over `count` files and returns their paths.
+fn write_stripes(
+    experiment: &Experiment<'_>,
+    chosen: &ChosenTables,
+    count: usize,
+) -> Result<Vec<PathBuf>, Failure> {
     let from = &chosen.built.path;
     let mut source = File::open(from).map_err(|e| failed(from, e))?;
     let paths: Vec<PathBuf> =
-        (0..count).map(|part| lab.folder(&format!("stripe-{part}-of-{count}"))).collect();
+        (0..count).map(|part| experiment.folder(&format!("stripe-{part}-of-{count}"))).collect();
     let create = |path: &PathBuf| File::create(path).map_err(|e| failed(path, e));
     let mut files = paths.iter().map(create).collect::<Result<Vec<_>, _>>()?;
     let (mut bytes, mut turn) = (vec![0; STRIPE_BYTES], 0);
     loop {
-        lab.go_on()?;
-        let mut held = 0;
-        while held < STRIPE_BYTES {
-            match source.read(&mut bytes[held..]).map_err(|e| failed(from, e))? {
+        experiment.check_interrupt()?;
+        let mut filled = 0;
+        while filled < STRIPE_BYTES {
+            match source.read(&mut bytes[filled..]).map_err(|e| failed(from, e))? {
                 0 => break,
-                more => held += more,
+                more => filled += more,
             }
         }
-        if held == 0 {
+        if filled == 0 {
             break;
         }
-        files[turn].write_all(&bytes[..held]).map_err(|e| failed(&paths[turn], e))?;
+        files[turn].write_all(&bytes[..filled]).map_err(|e| failed(&paths[turn], e))?;
         turn = (turn + 1) % count;
     }
     for (file, path) in files.iter().zip(&paths) {
@@ -220,39 +245,43 @@ fn striped(lab: &Lab<'_>, chosen: &Chosen, count: usize) -> Result<Vec<PathBuf>,
     Ok(paths)
 }
 
-/// Synchronous reads: the mapped file, a query after the other, beginning with nothing in the page cache; reads one by one of the file
-/// and of an emulated device; and asynchronous ones of as many queries of both, all in turn.
-pub(super) fn synchronous(lab: &Lab<'_>, chosen: &Chosen) -> Result<Vec<Point>, Failure> {
-    let count = lab.work.all.queries.count().min(lab.arguments.synchronous_queries as usize);
-    let all = &lab.work.all;
+/// Measures synchronous reads in turns with asynchronous ones: the mapped file with one query at a time and
+/// an empty page cache; the file and an emulated device with one read at a time; and both with interleaved
+/// queries.
+pub(super) fn synchronous(experiment: &Experiment<'_>, chosen: &ChosenTables) -> Result<Vec<Point>, Failure> {
+    let count = experiment.work.all.queries.count().min(experiment.arguments.synchronous_queries as usize);
+    let all = &experiment.work.all;
     let rows = (0..count).flat_map(|row| all.queries.row(row).iter().copied()).collect();
     let queries = VectorFile::from_rows(all.queries.element(), all.queries.dim(), rows)?;
-    let asked = Questions { queries, exact: all.exact.slice(0..count)? };
-    let (base, ask, path) = (&lab.work.base, chosen.asks[0], &chosen.built.path);
+    let query_set = QuerySet { queries, exact: all.exact.slice(0..count)? };
+    let (base, parameters, path) = (&experiment.work.base, chosen.searches[0], &chosen.built.path);
     let file: Arc<dyn Tier> = Arc::new(FileTier::open(path, FileOptions::default())?);
     let (drive, parts, interface) = CONFIGURATIONS[SYNCHRONOUS];
     let (name, delay) = emulation(drive, parts, interface);
     let device: Arc<dyn Tier> = Arc::new(DelayTier::new(chosen.in_memory.clone(), delay));
-    let (alone, many) = (Width { in_flight: 1, depth: 1, ..lab.width() }, lab.width());
+    let (alone, many) =
+        (Parallelism { in_flight: 1, depth: 1, ..experiment.parallelism() }, experiment.parallelism());
     let mut faults = 0;
     let mut outcomes = [const { Vec::new() }; 5];
-    for _ in 0..lab.arguments.repeats {
+    for _ in 0..experiment.arguments.repeats {
         let cold: Arc<dyn Tier> = Arc::new(MmapTier::cold(path)?);
         let before = waited_faults();
-        let once = |tier, width| lab.once((base, &chosen.built), None, tier, (&asked, ask, width));
-        outcomes[0].push(once(&cold, alone)?);
+        let search = |tier, parallelism| {
+            experiment.search_once((base, &chosen.built), None, tier, (&query_set, parameters, parallelism))
+        };
+        outcomes[0].push(search(&cold, alone)?);
         faults += waited_faults() - before;
-        for (at, (tier, width)) in
+        for (at, (tier, parallelism)) in
             [(&file, alone), (&file, many), (&device, alone), (&device, many)].iter().enumerate()
         {
-            outcomes[at + 1].push(once(tier, *width)?);
+            outcomes[at + 1].push(search(tier, *parallelism)?);
         }
     }
-    let point = |at: usize, variant: String, width: Width| {
-        let how = (ask, 1, width.in_flight);
+    let point = |at: usize, variant: String, parallelism: Parallelism| {
+        let how = (parameters, 1, parallelism.in_flight);
         Point::new(("synchronous", variant), &chosen.built, base.count(), how, &outcomes[at])
     };
-    let runs = count as f64 * f64::from(lab.arguments.repeats);
+    let runs = count as f64 * f64::from(experiment.arguments.repeats);
     let emulated = |point| Point { emulated: true, ..point };
     Ok(vec![
         Point { faults: Some(faults as f64 / runs), ..point(0, "file, mapped".into(), alone) },

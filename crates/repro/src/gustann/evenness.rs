@@ -1,30 +1,30 @@
-//! How evenly pages that are read at the same time lie over disks, each page on the next disk in turn (RAID 0).
+//! How evenly concurrent page reads spread over disks, with consecutive pages on consecutive disks (RAID 0).
 
 use std::collections::HashMap;
 
 use serde::Serialize;
 
-/// Queries whose rounds are read together, as the paper's mini-batches (section 5.1).
+/// Queries per mini-batch, whose rounds are read together (section 5.1).
 pub(super) const MINI_BATCH: usize = 1120;
 
-/// What the same round of all queries reads.
+/// Reads of one round, over all queries.
 #[derive(Clone, Copy, Debug, Serialize, PartialEq)]
 pub(super) struct Round {
-    /// From 1.
+    /// Number of the round, from 1.
     pub(super) round: usize,
     pub(super) reads: u64,
-    /// Different ones.
+    /// Number of different pages.
     pub(super) pages: u64,
-    /// Reads of the page that is read most, and of the middle one.
+    /// Reads of the most often read page, and of the median page.
     pub(super) most: u64,
     pub(super) median: u64,
-    /// Reads of the disk that serves most of a mini-batch, over the mean disk.
+    /// Reads of the busiest disk of each mini-batch, divided by those of the mean disk.
     pub(super) fullest: f64,
 }
 
-/// The first `rounds` of walks that are each a row of pages.
+/// Counts the first `rounds` rounds of walks; each walk is the list of its pages.
 pub(super) fn rounds(walks: &[&[u64]], rounds: usize, disks: u32) -> Vec<Round> {
-    let of = |at: usize| {
+    let count_round = |at: usize| {
         let mut counts: HashMap<u64, u64> = HashMap::new();
         for page in walks.iter().filter_map(|pages| pages.get(at)) {
             *counts.entry(*page).or_default() += 1;
@@ -42,11 +42,11 @@ pub(super) fn rounds(walks: &[&[u64]], rounds: usize, disks: u32) -> Vec<Round> 
             fullest: if mean > 0.0 { fullest / mean } else { 1.0 },
         }
     };
-    (0..rounds).map(of).filter(|round| round.reads > 0).collect()
+    (0..rounds).map(count_round).filter(|round| round.reads > 0).collect()
 }
 
-/// The part of what the disks could read that is read when no query of a mini-batch goes on before the fullest disk is done: 1 where
-/// all disks always serve as much.
+/// Returns the share of the disks' throughput that is used if every query of a mini-batch waits for the
+/// busiest disk in each round: 1 if all disks always serve equally many reads.
 pub(super) fn in_step(walks: &[&[u64]], disks: u32) -> f64 {
     let longest = walks.iter().map(|pages| pages.len()).max().unwrap_or(0);
     let (mut means, mut most) = (0.0, 0.0);
@@ -57,7 +57,7 @@ pub(super) fn in_step(walks: &[&[u64]], disks: u32) -> f64 {
     if most > 0.0 { means / most } else { 1.0 }
 }
 
-/// Reads of the mean disk and of the fullest, of round `at`, all mini-batches together.
+/// Returns the reads of the mean disk and of the busiest disk in round `at`, summed over all mini-batches.
 fn loads(walks: &[&[u64]], at: usize, disks: u32) -> (f64, f64) {
     let (mut means, mut most) = (0.0, 0.0);
     for batch in walks.chunks(MINI_BATCH) {
@@ -76,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_page_for_all_keeps_one_disk_busy() {
+    fn one_page_for_all_queries_keeps_one_disk_busy() {
         let walks: Vec<&[u64]> = vec![&[7, 0], &[7, 1], &[7, 2], &[7]];
         let counted = rounds(&walks, 5, 3);
         assert_eq!(
@@ -86,14 +86,14 @@ mod tests {
                 Round { round: 2, reads: 3, pages: 3, most: 1, median: 1, fullest: 1.0 },
             ]
         );
-        // Seven reads of three disks, in the time of five.
+        // Three disks serve seven reads in the time of five.
         assert!((in_step(&walks, 3) - 7.0 / 3.0 / 5.0).abs() < 1e-12);
         assert_eq!(in_step(&walks, 1), 1.0);
         assert_eq!((in_step(&[], 3), rounds(&[], 5, 3).len()), (1.0, 0));
     }
 
     #[test]
-    fn batches_wait_each_for_its_own_disk() {
+    fn each_mini_batch_waits_for_its_own_busiest_disk() {
         let (even, odd): (&[u64], &[u64]) = (&[0], &[1]);
         let walks: Vec<&[u64]> =
             std::iter::repeat_n(even, MINI_BATCH).chain(std::iter::repeat_n(odd, MINI_BATCH)).collect();

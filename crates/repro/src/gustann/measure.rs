@@ -1,4 +1,4 @@
-//! Counting what searches read, and reckoning what a card is sent and keeps for them.
+//! Counts what searches read, and computes the bytes that a card is sent and stores for them.
 
 use std::path::Path;
 
@@ -13,47 +13,47 @@ use bathyal_vectors::groundtruth::recall;
 use bathyal_vectors::progress::{Progress, Silent};
 
 use super::arguments::GustannArguments;
-use super::latency::Loaded;
-use super::model::Asks;
+use super::latency::LoadRow;
+use super::model::QueryDemand;
 use super::rows::{Record, Row};
 use super::subjects::{ALL, Subject};
-use super::walk::Beginnings;
+use super::walk::StartPoints;
 use crate::records::Records;
 use crate::sets::Set;
 
-/// Recalls that indexes are asked for.
+/// Requested recalls.
 pub(super) const RECALLS: [f32; 3] = [0.90, 0.95, 0.99];
 /// Bytes of a page.
 const PAGE_BYTES: f64 = 4096.0;
-/// Bytes of a line of the card's memory: the least that it reads.
+/// Bytes of a sector of the card's memory, the least that it reads.
 const SECTOR_BYTES: f64 = 32.0;
-/// Whole-number operations for a byte of a code in `hop.cu`: two halves are spread and multiplied with the low bytes of a query, and with
-/// the high ones.
+/// Integer operations per byte of a code in `hop.cu`: two half bytes are spread and multiplied with the low
+/// bytes of a query, and in the second number also with the high bytes.
 const HOP_OPERATIONS: (f64, f64) = (14.0, 22.0);
-/// The same in `scan.cu`: two tables are asked, two entries weighed.
+/// Integer operations per byte of a code in `scan.cu`: two table look-ups and two weighted entries.
 const SCAN_OPERATIONS: f64 = 12.0;
-/// Most disks of a prediction.
+/// Most disks in a prediction.
 const MOST_DISKS: u32 = 6;
 
-/// Where everything is counted.
-pub(super) struct Lab<'a> {
+/// Arguments and environment of all measurements.
+pub(super) struct Experiment<'a> {
     pub(super) arguments: &'a GustannArguments,
     pub(super) console: &'a Console,
     pub(super) control: Control<'a>,
 }
 
-/// An index, and what is known of it.
-pub(super) struct Known {
+/// An index, with the numbers that determine the work of a card.
+pub(super) struct CardIndex {
     subject: Subject,
     codes: PlaneCodes,
-    /// Of a graph: links of a vector in the mean, and at most.
+    /// Mean and largest number of links of a vector in a graph.
     degree: (f64, u32),
-    /// Of groups: how many there are, and vectors of each in the mean.
+    /// Number of groups, and mean number of vectors in each.
     groups: (u32, f64),
 }
 
-impl Lab<'_> {
-    /// All of a set.
+impl Experiment<'_> {
+    /// Runs all measurements of a set.
     pub(super) fn measure(&self, set: &Set, records: &mut Records) -> Result<(), Failure> {
         let mut rows = Vec::new();
         for subject in ALL {
@@ -61,28 +61,28 @@ impl Lab<'_> {
             found.iter().try_for_each(|row| records.write(&Record::Row(row)))?;
             rows.extend(found);
         }
-        self.loads(&rows).iter().try_for_each(|loaded| records.write(&Record::Loaded(loaded)))?;
-        self.begin(set, &rows)?.iter().try_for_each(|began| records.write(&Record::Begun(began)))?;
-        self.ask_others(set)?.iter().try_for_each(|queried| records.write(&Record::Queried(queried)))?;
-        self.copy(set)?.iter().try_for_each(|copied| records.write(&Record::Copied(copied)))
+        self.loads(&rows).iter().try_for_each(|load| records.write(&Record::Loaded(load)))?;
+        self.measure_starts(set, &rows)?.iter().try_for_each(|start| records.write(&Record::Begun(start)))?;
+        self.measure_other_queries(set)?.iter().try_for_each(|row| records.write(&Record::Queried(row)))?;
+        self.measure_copies(set)?.iter().try_for_each(|row| records.write(&Record::Copied(row)))
     }
 
-    /// What figure 17 shows: rows that a card answers, of the least recall.
-    fn loads(&self, rows: &[Row]) -> Vec<Loaded> {
+    /// Returns the predictions of figure 17, for the rows of the lowest recall that a card answers.
+    fn loads(&self, rows: &[Row]) -> Vec<LoadRow> {
         let machine = self.arguments.machine(self.arguments.ssds);
         let rows = rows.iter().filter(|row| row.asked == RECALLS[0] && row.on_card);
-        let of = |row: &Row| {
+        let loads_of_row = |row: &Row| {
             let (set, index) = (row.set.clone(), row.index);
-            let loads = machine.loads(&row.asks, row.rounds);
-            loads.into_iter().map(move |load| Loaded { set: set.clone(), index, load })
+            let loads = machine.loads(&row.demand, row.rounds);
+            loads.into_iter().map(move |load| LoadRow { set: set.clone(), index, load })
         };
-        rows.flat_map(of).collect()
+        rows.flat_map(loads_of_row).collect()
     }
 
-    /// An index, built where it is not there, asked for some recalls.
+    /// Builds the index if it does not exist, and searches it at each of `recalls`.
     pub(super) fn search(&self, set: &Set, subject: Subject, recalls: &[f32]) -> Result<Vec<Row>, Failure> {
         let (path, manifest) = subject.find_or_build(set, self.arguments, self.console)?;
-        let known = Known::of(subject, &path, &manifest)?;
+        let card_index = CardIndex::of(subject, &path, &manifest)?;
         let index = Index::open(&path, &OpenOptions::default())?;
         let progress = self.console.progress();
         progress.stage(&format!("{}: {}", set.name, subject.name()), recalls.len() as u64);
@@ -94,29 +94,39 @@ impl Lab<'_> {
                 beam_width: subject.beam_width(),
                 ..SearchOptions::default()
             };
-            let found = index.search(&set.asked.queries, &options, self.control)?;
-            rows.push(self.row(set, &known, *asked, &found)?);
+            let found = index.search(&set.query_set.queries, &options, self.control)?;
+            rows.push(self.row(set, &card_index, *asked, &found)?);
             progress.advance(rows.len() as u64);
         }
         Ok(rows)
     }
 
-    fn row(&self, set: &Set, known: &Known, asked: f32, found: &SearchResult) -> Result<Row, Failure> {
-        let queries = set.asked.queries.count();
-        let each = |total: u64| total as f64 / queries.max(1) as f64;
+    /// Computes the row of one search.
+    fn row(
+        &self,
+        set: &Set,
+        card_index: &CardIndex,
+        asked: f32,
+        found: &SearchResult,
+    ) -> Result<Row, Failure> {
+        let queries = set.query_set.queries.count();
+        let mean = |total: u64| total as f64 / queries.max(1) as f64;
         let totals = &found.totals;
-        let (pages, rounds) = (each(totals.reads), each(totals.hops));
+        let (pages, rounds) = (mean(totals.reads), mean(totals.hops));
         let vector_bytes = set.base.row_bytes() as f64;
-        let compared = each(totals.full_distances) * vector_bytes;
-        let slot = known.slot(found);
-        let effort = Counted { pages, rounds, list: found.search_list, probes: found.probes };
-        let (sent, record) = known.sent(&effort, vector_bytes);
-        let pivots =
-            if known.subject.is_graph() { Beginnings::usual(set.base.count()).pivots.len() } else { 0 };
-        let scored = known.scored(pages, pivots, each(totals.code_distances));
-        let asks = known.asks(pages, compared, sent, scored);
-        // Who is sent whole records or pages compares the vectors himself.
-        let sending = |bytes: f64| Asks { sent_bytes: bytes, vector_bytes: 0.0, ..asks };
+        let compared = mean(totals.full_distances) * vector_bytes;
+        let slot = card_index.slot(found);
+        let effort = WalkCounts { pages, rounds, list: found.search_list, probes: found.probes };
+        let (sent, record) = card_index.sent(&effort, vector_bytes);
+        let pivots = if card_index.subject.is_graph() {
+            StartPoints::library_default(set.base.count()).pivots.len()
+        } else {
+            0
+        };
+        let scored = card_index.scored(pages, pivots, mean(totals.code_distances));
+        let demand = card_index.demand(pages, compared, sent, scored);
+        // A card that receives whole records or pages compares the vectors itself.
+        let sending = |bytes: f64| QueryDemand { sent_bytes: bytes, vector_bytes: 0.0, ..demand };
         let machine = self.arguments.machine(self.arguments.ssds);
         let (record_bytes, page_bytes) = (sent.max(record), pages * PAGE_BYTES);
         Ok(Row {
@@ -124,47 +134,51 @@ impl Lab<'_> {
             vectors: set.base.count(),
             dim: set.base.dim(),
             element: set.base.element().name(),
-            index: known.subject.name(),
-            on_card: known.fits_card(found),
+            index: card_index.subject.name(),
+            on_card: card_index.fits_card(found),
             k: self.arguments.k,
             asked,
-            recall: recall(&set.asked.exact, &found.ids, found.k, queries)?,
+            recall: recall(&set.query_set.exact, &found.ids, found.k, queries)?,
             search_list: found.search_list,
             probes: found.probes,
             pages,
             rounds,
-            code_distances: each(totals.code_distances),
+            code_distances: mean(totals.code_distances),
             sent_bytes: sent,
             record_bytes,
             page_bytes,
             slot_bytes: slot,
-            code_bytes: known.codes.code_bytes as u32,
-            asks,
-            prediction: machine.predict(&asks),
-            by_disks: (1..=MOST_DISKS).map(|disks| self.arguments.machine(disks).predict(&asks)).collect(),
+            code_bytes: card_index.codes.code_bytes as u32,
+            demand,
+            prediction: machine.predict(&demand),
+            by_disks: (1..=MOST_DISKS).map(|disks| self.arguments.machine(disks).predict(&demand)).collect(),
             sending_records: machine.predict(&sending(record_bytes)),
             sending_pages: machine.predict(&sending(page_bytes)),
         })
     }
 }
 
-/// What a query takes, in the mean, with a list and as many groups.
-pub(super) struct Counted {
+/// Mean counts per query, and the candidate list and probes of its search.
+pub(super) struct WalkCounts {
     pub(super) pages: f64,
     pub(super) rounds: f64,
     pub(super) list: u32,
     pub(super) probes: Option<u32>,
 }
 
-impl Known {
-    pub(super) fn of(subject: Subject, path: &Path, manifest: &Manifest) -> Result<Known, Failure> {
+impl CardIndex {
+    /// Reads the codec and the structure of the index at `path`.
+    ///
+    /// # Errors
+    /// Names the file, if it cannot be read or holds product codes.
+    pub(super) fn of(subject: Subject, path: &Path, manifest: &Manifest) -> Result<CardIndex, Failure> {
         let name = path.join("codec.bin");
-        let said = |what: String| Failure::new(format!("{}: {what}", name.display()));
-        let bytes = std::fs::read(&name).map_err(|e| said(format!("cannot be read: {e}")))?;
-        let codec = Codec::from_bytes(&bytes).map_err(|e| said(e.to_string()))?;
+        let failure = |what: String| Failure::new(format!("{}: {what}", name.display()));
+        let bytes = std::fs::read(&name).map_err(|e| failure(format!("cannot be read: {e}")))?;
+        let codec = Codec::from_bytes(&bytes).map_err(|e| failure(e.to_string()))?;
         let codes = codec.plane_codes().ok_or_else(|| {
-            said(format!(
-                "product codes, which no card scores: they come of fewer than 32 bytes a vector, or of more than {} dimensions",
+            failure(format!(
+                "holds product codes, which no card scores; builds make them for codes of fewer than 32 bytes, or for more than {} dimensions",
                 Codec::MOST_AXES_DIM
             ))
         })?;
@@ -178,11 +192,11 @@ impl Known {
             false => (0.0, 0),
         };
         let groups = number("groups");
-        let held = manifest.vectors as f64 / f64::from(groups.max(1));
-        Ok(Known { subject, codes, degree, groups: (groups, held) })
+        let group_vectors = manifest.vectors as f64 / f64::from(groups.max(1));
+        Ok(CardIndex { subject, codes, degree, groups: (groups, group_vectors) })
     }
 
-    /// Whether a card searches it, with lists as long as that.
+    /// Returns true if a card can search the index with the list and probes of `found`.
     fn fits_card(&self, found: &SearchResult) -> bool {
         match self.subject {
             Subject::PageLocal => false,
@@ -194,37 +208,40 @@ impl Known {
         }
     }
 
-    /// What a query asks of a machine.
-    fn asks(&self, pages: f64, vector_bytes: f64, sent_bytes: f64, scored: f64) -> Asks {
+    /// Returns the demand of a query on each resource of a machine.
+    fn demand(&self, pages: f64, vector_bytes: f64, sent_bytes: f64, scored: f64) -> QueryDemand {
         let (card_bytes, card_operations) = (scored * self.code_line(), scored * self.operations());
-        Asks { pages, vector_bytes, sent_bytes, card_bytes, card_operations }
+        QueryDemand { pages, vector_bytes, sent_bytes, card_bytes, card_operations }
     }
 
-    /// The same of a walk over a graph that begins by scoring so many pivots.
-    pub(super) fn walk_asks(&self, walk: &Counted, pivots: usize, vector_bytes: f64) -> Asks {
+    /// Returns the demand of a walk over a graph that first scores `pivots` pivots.
+    pub(super) fn walk_demand(&self, walk: &WalkCounts, pivots: usize, vector_bytes: f64) -> QueryDemand {
         let (sent, _) = self.sent(walk, vector_bytes);
-        self.asks(walk.pages, walk.pages * vector_bytes, sent, self.scored(walk.pages, pivots, 0.0))
+        self.demand(walk.pages, walk.pages * vector_bytes, sent, self.scored(walk.pages, pivots, 0.0))
     }
 
-    /// Codes that a card scores for a query: pivots, and all links, whether they were seen before or not.
+    /// Returns the codes that a card scores for a query: of a graph the pivots and all links, including those
+    /// of vectors seen before; of groups as many as a processor scores.
     pub(super) fn scored(&self, pages: f64, pivots: usize, by_processor: f64) -> f64 {
         if self.subject.is_graph() { pages * self.degree.0 + pivots as f64 } else { by_processor }
     }
 
-    /// Bytes of the card's memory that a code is read with: of groups they lie side by side.
+    /// Returns the bytes of the card's memory that it reads for a code: whole sectors for a graph; codes of a
+    /// group are adjacent.
     fn code_line(&self) -> f64 {
         let bytes = self.codes.code_bytes as f64;
         if self.subject.is_graph() { (bytes / SECTOR_BYTES).ceil() * SECTOR_BYTES } else { bytes }
     }
 
+    /// Returns the integer operations for a code.
     fn operations(&self) -> f64 {
         let bytes = self.codes.bytes.len() as f64;
         let hop = if self.codes.fine { HOP_OPERATIONS.1 } else { HOP_OPERATIONS.0 };
         bytes * if self.subject.is_graph() { hop } else { SCAN_OPERATIONS }
     }
 
-    /// Bytes to the card for a query: of what is sent, and of whole records with their vectors.
-    fn sent(&self, counted: &Counted, vector_bytes: f64) -> (f64, f64) {
+    /// Returns the bytes sent to the card for a query, without and with the vectors of the records.
+    fn sent(&self, counted: &WalkCounts, vector_bytes: f64) -> (f64, f64) {
         if self.subject.is_graph() {
             let links = 4.0 * counted.pages * self.degree.0;
             let query = self.card_codes().query_bytes() as f64;
@@ -237,7 +254,7 @@ impl Known {
         (sent, sent + f64::from(counted.list) * vector_bytes)
     }
 
-    /// Bytes of the card's memory for a query under way.
+    /// Returns the bytes of the card's memory for a query in flight.
     fn slot(&self, found: &SearchResult) -> u64 {
         let beam_width = self.subject.beam_width().unwrap_or(DEFAULT_BEAM_WIDTH);
         match self.subject.is_graph() {

@@ -1,5 +1,6 @@
-//! `bathyal-repro gustann`: graphs and groups that a graphics card and several disks search. What is read, sent and kept is counted;
-//! throughput is predicted from that by a model of the paper's machine, and labelled so.
+//! `bathyal-repro gustann`: graphs and groups searched with a graphics card and several disks. Reads, sent
+//! bytes and memory are counted. A model of the paper's machine predicts throughput from the counts; records
+//! mark predictions as such.
 
 pub mod arguments;
 mod copies;
@@ -20,16 +21,16 @@ use crate::records::Records;
 use crate::sets;
 use crate::workload::make_folders;
 use arguments::GustannArguments;
-use measure::Lab;
+use measure::Experiment;
 
 pub(crate) fn run(arguments: &GustannArguments, console: &Console) -> Result<(), Failure> {
     make_folders(&arguments.work, &arguments.output)?;
-    let sets = sets::open(&arguments.given(), console)?;
+    let sets = sets::open(&arguments.set_arguments(), console)?;
     let control = Control { cancel: Some(console.interrupt().flag()), deadline: None };
-    let lab = Lab { arguments, console, control };
+    let experiment = Experiment { arguments, console, control };
     let mut records = Records::create(&arguments.output, "gustann", &arguments.details(&sets))?;
     for set in &sets {
-        lab.measure(set, &mut records)?;
+        experiment.measure(set, &mut records)?;
     }
-    records.answer(console)
+    records.print_location(console)
 }

@@ -1,67 +1,68 @@
-//! Figure 16: other queries. The paper makes a million of ten thousand, so that nothing is left in a cache; here nothing is cached, so
-//! that it is where queries lie, not how many there are, that could matter.
+//! Figure 16: other queries. The paper makes a million queries from ten thousand, so that caches do not help.
+//! Here nothing is cached, so only the distribution of the queries could matter, not their number.
 
 use bathyal_console::Failure;
 use bathyal_vectors::VectorFile;
 use bathyal_vectors::groundtruth::exact_neighbors;
 use serde::Serialize;
 
-use super::measure::{Lab, RECALLS};
+use super::measure::{Experiment, RECALLS};
 use super::rows::Row;
 use super::subjects::Subject;
 use super::walk::spread;
 use crate::numbers::median;
 use crate::sets::Set;
-use crate::workload::Questions;
+use crate::workload::QuerySet;
 
-/// Queries of each kind, at most.
+/// Most queries of each kind.
 const QUERIES: usize = 1000;
-/// Of the set's own, a smaller set.
+/// Divisor of the number of queries for the kind `few`.
 const FEW: usize = 10;
-/// Of a perturbed query's components, one in so many is that of another query.
+/// A perturbed query takes one in this many components from another query.
 const PERTURBED: u64 = 10;
 const SUBJECTS: [Subject; 3] = [Subject::GraphAlone, Subject::Graph, Subject::Cluster];
 
-/// What is asked.
+/// A kind of queries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum Kind {
+pub(super) enum QueryKind {
     /// The set's queries.
     Own,
     /// The first tenth of them.
     Few,
     /// Vectors of the index.
     Held,
-    /// The set's, with a component in ten of another query.
+    /// The set's queries, with one component in ten from another query.
     Perturbed,
-    /// Every component of another query: the same numbers, and nothing of how they go together.
+    /// Queries whose components all come from other queries: the same values without their correlation.
     Scrambled,
 }
 
-const KINDS: [Kind; 5] = [Kind::Own, Kind::Few, Kind::Held, Kind::Perturbed, Kind::Scrambled];
+const KINDS: [QueryKind; 5] =
+    [QueryKind::Own, QueryKind::Few, QueryKind::Held, QueryKind::Perturbed, QueryKind::Scrambled];
 
-impl Kind {
-    /// Its queries, as bytes.
+impl QueryKind {
+    /// Returns the queries as bytes, row-major.
     fn rows(self, set: &Set) -> Vec<u8> {
-        let own = &set.asked.queries;
-        let count = own.count().min(QUERIES);
-        let first = |count: usize| (0..count).flat_map(|row| own.row(row)).copied().collect();
+        let queries = &set.query_set.queries;
+        let count = queries.count().min(QUERIES);
+        let first = |count: usize| (0..count).flat_map(|row| queries.row(row)).copied().collect();
         match self {
-            Kind::Own => first(count),
-            Kind::Few => first((count / FEW).max(1)),
-            Kind::Held => {
+            QueryKind::Own => first(count),
+            QueryKind::Few => first((count / FEW).max(1)),
+            QueryKind::Held => {
                 let ids = spread(set.base.count(), count);
                 ids.iter().flat_map(|id| set.base.row(*id as usize)).copied().collect()
             }
-            Kind::Perturbed => mixed(own, count, PERTURBED),
-            Kind::Scrambled => mixed(own, count, 1),
+            QueryKind::Perturbed => mixed(queries, count, PERTURBED),
+            QueryKind::Scrambled => mixed(queries, count, 1),
         }
     }
 }
 
-/// The first rows of `file`; of their components, one in `every` is that of some other row.
+/// Returns the first `count` rows of `file`, with one in `every` components from some other row.
 fn mixed(file: &VectorFile, count: usize, every: u64) -> Vec<u8> {
-    // Of bits, eight at once.
+    // Bits move in groups of eight.
     let size = file.element().row_bytes(1);
     let mut random = Random(0x6775_7374);
     let mut bytes = Vec::with_capacity(count * file.row_bytes());
@@ -75,7 +76,7 @@ fn mixed(file: &VectorFile, count: usize, every: u64) -> Vec<u8> {
     bytes
 }
 
-/// SplitMix64.
+/// A SplitMix64 generator.
 struct Random(u64);
 
 impl Random {
@@ -88,19 +89,20 @@ impl Random {
     }
 }
 
-/// An index that was asked for recall 0.9 by some queries.
+/// An index searched at recall 0.9 with queries of one kind.
 #[derive(Clone, Debug, Serialize)]
-pub(super) struct Queried {
-    pub(super) kind: Kind,
+pub(super) struct QueryRow {
+    pub(super) kind: QueryKind,
     pub(super) queries: usize,
-    /// How far the nearest vector is from the middle query.
+    /// Median over queries of the distance to the nearest vector.
     pub(super) nearest: f64,
     #[serde(flatten)]
     pub(super) row: Row,
 }
 
-impl Lab<'_> {
-    pub(super) fn ask_others(&self, set: &Set) -> Result<Vec<Queried>, Failure> {
+impl Experiment<'_> {
+    /// Measures the indexes with each kind of queries.
+    pub(super) fn measure_other_queries(&self, set: &Set) -> Result<Vec<QueryRow>, Failure> {
         let mut queried = Vec::new();
         for kind in KINDS {
             let queries = VectorFile::from_rows(set.base.element(), set.base.dim(), kind.rows(set))?;
@@ -113,11 +115,11 @@ impl Lab<'_> {
                 name: set.name.clone(),
                 folder: set.folder.clone(),
                 base: set.base.clone(),
-                asked: Questions { queries, exact },
+                query_set: QuerySet { queries, exact },
             };
             for subject in SUBJECTS {
                 let rows = self.search(&set, subject, &RECALLS[..1])?;
-                queried.extend(rows.into_iter().map(|row| Queried { kind, queries: count, nearest, row }));
+                queried.extend(rows.into_iter().map(|row| QueryRow { kind, queries: count, nearest, row }));
             }
         }
         Ok(queried)
@@ -130,23 +132,25 @@ mod tests {
     use bathyal_kernels::Element;
 
     #[test]
-    fn components_come_from_other_queries() {
-        // Row r holds r in each component.
+    fn mixed_components_come_from_other_queries() {
+        // Each component of row r is r.
         let rows: Vec<u8> = (0..100_u8).flat_map(|row| [row; 200]).collect();
         let file = VectorFile::from_rows(Element::U8, 200, rows).unwrap();
         let kept = |every| {
             let mixed = mixed(&file, 50, every);
             assert_eq!(mixed.len(), 50 * 200);
-            let of = |(at, value): (usize, &u8)| usize::from(*value) == at / 200;
-            mixed.iter().enumerate().filter(|component| of(*component)).count() as f64 / mixed.len() as f64
+            let is_from_own_row = |(at, value): (usize, &u8)| usize::from(*value) == at / 200;
+            let from_own_row =
+                mixed.iter().enumerate().filter(|component| is_from_own_row(*component)).count();
+            from_own_row as f64 / mixed.len() as f64
         };
         assert!((0.88..0.93).contains(&kept(10)), "{}", kept(10));
-        // By chance a component's own row is drawn.
+        // The random row is sometimes the component's own.
         assert!(kept(1) < 0.02, "{}", kept(1));
     }
 
     #[test]
-    fn a_component_is_moved_whole() {
+    fn components_of_two_bytes_move_whole() {
         let rows = [0x0102_u16, 0x0304, 0x0506].map(u16::to_le_bytes).concat();
         let file = VectorFile::from_rows(Element::F16, 1, rows).unwrap();
         let mixed = mixed(&file, 3, 1);

@@ -1,25 +1,25 @@
-//! What was counted, a line of `records.jsonl` each.
+//! The measurements, one line of `records.jsonl` each.
 
 use serde::Serialize;
 
-use super::copies::Copied;
-use super::latency::Loaded;
-use super::model::{Asks, Prediction};
-use super::pivots::Began;
-use super::queries::Queried;
+use super::copies::CopyRow;
+use super::latency::LoadRow;
+use super::model::{Prediction, QueryDemand};
+use super::pivots::StartRow;
+use super::queries::QueryRow;
 
 /// A line of the records.
 #[derive(Serialize)]
 #[serde(rename_all = "snake_case", tag = "of")]
 pub(super) enum Record<'a> {
     Row(&'a Row),
-    Begun(&'a Began),
-    Queried(&'a Queried),
-    Copied(&'a Copied),
-    Loaded(&'a Loaded),
+    Begun(&'a StartRow),
+    Queried(&'a QueryRow),
+    Copied(&'a CopyRow),
+    Loaded(&'a LoadRow),
 }
 
-/// An index asked for a recall. Means a query.
+/// An index searched at a requested recall. Means per query.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Row {
     pub(super) set: String,
@@ -27,30 +27,32 @@ pub(super) struct Row {
     pub(super) dim: usize,
     pub(super) element: &'static str,
     pub(super) index: &'static str,
-    /// Whether a card searches it; what is read and found is the same without one.
+    /// True if a card can search it; reads and results are the same without a card.
     pub(super) on_card: bool,
     pub(super) k: u32,
     pub(super) asked: f32,
     pub(super) recall: f64,
     pub(super) search_list: u32,
     pub(super) probes: Option<u32>,
-    /// Exact: pages, rounds of reads, codes scored by a processor, which keeps a table of what it has seen.
+    /// Exact counts: pages, rounds of reads, and codes that a processor scores; a processor skips vectors
+    /// seen before.
     pub(super) pages: f64,
     pub(super) rounds: f64,
     pub(super) code_distances: f64,
-    /// Bytes to the card: what is sent, and what it would be if whole records or whole pages were.
+    /// Bytes sent to the card: as Bathyal does, with whole records, and with whole pages.
     pub(super) sent_bytes: f64,
     pub(super) record_bytes: f64,
     pub(super) page_bytes: f64,
-    /// Bytes of the card's memory: a query under way with this list, and the codes of a vector.
+    /// Bytes of the card's memory: for a query in flight with this list, and for the code of a vector.
     pub(super) slot_bytes: u64,
     pub(super) code_bytes: u32,
-    pub(super) asks: Asks,
-    /// With the machine's disks.
+    #[serde(rename = "asks")]
+    pub(super) demand: QueryDemand,
+    /// With the machine's number of disks.
     pub(super) prediction: Prediction,
     /// With one disk, two, and so on.
     pub(super) by_disks: Vec<Prediction>,
-    /// With as many disks, were whole records sent, and whole pages.
+    /// With the machine's number of disks, if whole records or whole pages are sent.
     pub(super) sending_records: Prediction,
     pub(super) sending_pages: Prediction,
 }

@@ -1,4 +1,4 @@
-//! The indexes that are compared.
+//! The compared indexes.
 
 use std::path::PathBuf;
 
@@ -9,20 +9,21 @@ use bathyal_index::{BuildOptions, ClusterOptions, FamilyOptions, GraphLayoutChoi
 use super::arguments::GustannArguments;
 use crate::sets::Set;
 
-/// An index, and how it is searched.
+/// An index and how it is searched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Subject {
-    /// As the paper walks: one record at a time.
+    /// A graph searched one record at a time, as in the paper.
     GraphAlone,
-    /// Four records at a time, as Bathyal does.
+    /// A graph searched four records at a time, Bathyal's default.
     Graph,
-    /// Near vectors share pages, all of which are compared; what a card is sent is not reckoned.
+    /// A graph whose near vectors share pages; searches compare all of a page. Bytes for a card are not
+    /// modelled.
     PageLocal,
-    /// Groups, whose codes lie on the card.
+    /// Groups, whose codes are on the card.
     Cluster,
 }
 
-/// All of them.
+/// All compared indexes.
 pub(super) const ALL: [Subject; 4] =
     [Subject::GraphAlone, Subject::Graph, Subject::PageLocal, Subject::Cluster];
 
@@ -40,7 +41,7 @@ impl Subject {
         self != Subject::Cluster
     }
 
-    /// Records that are read at a time, where that is said.
+    /// Returns the records read at a time, or `None` for the default.
     pub(super) fn beam_width(self) -> Option<u32> {
         (self == Subject::GraphAlone).then_some(1)
     }
@@ -62,7 +63,7 @@ impl Subject {
         }
     }
 
-    /// Finds or builds it over `set`; its folder and what its manifest says.
+    /// Finds the index over `set` in the work folder, or builds it; returns its folder and its manifest.
     pub(super) fn find_or_build(
         self,
         set: &Set,
@@ -75,20 +76,20 @@ impl Subject {
             bathyal_index::build(&set.base, &path, &options, &console.progress())?;
         }
         let manifest = Manifest::read(&path)?;
-        let wanted = (set.base.count() as u64, set.base.dim(), arguments.metric.name());
+        let needed = (set.base.count() as u64, set.base.dim(), arguments.metric.name());
         let found = (manifest.vectors, manifest.dim as usize, manifest.metric.as_str());
-        if found == wanted {
+        if found == needed {
             return Ok((path, manifest));
         }
         Err(Failure::new(format!(
-            "{}: is of {} vectors of {} dimensions ({}), but {} of {} ({}) are wanted; name another work folder",
+            "{}: holds an index of {} vectors of {} dimensions ({}), but this run needs {} of {} ({}); name another work folder",
             path.display(),
             found.0,
             found.1,
             found.2,
-            wanted.0,
-            wanted.1,
-            wanted.2
+            needed.0,
+            needed.1,
+            needed.2
         )))
     }
 }

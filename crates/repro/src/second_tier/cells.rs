@@ -1,4 +1,4 @@
-//! Measuring: each index on each device with so many queries in flight, all in turn.
+//! Measures each index on each device with each number of queries in flight; measurements take turns.
 
 use std::time::Instant;
 
@@ -8,18 +8,18 @@ use bathyal_index::{Index, OpenOptions, SearchTotals};
 use bathyal_vectors::progress::Progress;
 
 use crate::records::Records;
-use crate::second_tier::devices::{DRAM, FILE, OnDevices, emulated};
-use crate::second_tier::effort::{Knob, Reached, Trial};
+use crate::second_tier::devices::{DRAM, FILE, SwitchedIndex, emulated};
+use crate::second_tier::effort::{EffortParameter, MeasuredEffort, Trial};
 use crate::second_tier::records::{Record, Sample};
 use crate::second_tier::subjects::{Shape, Subject};
-use crate::workload::Questions;
+use crate::workload::QuerySet;
 
-/// An index and how it is measured.
-pub(crate) struct Planned<'a> {
+/// An index and its measurements.
+pub(crate) struct PlannedIndex<'a> {
     pub(crate) subject: &'a Subject,
-    /// Numbers of queries in flight, each in DRAM and on every device.
-    pub(crate) widths: Vec<u32>,
-    /// Whether its file is searched, too.
+    /// Numbers of queries in flight, each measured in DRAM and on every device.
+    pub(crate) in_flight_counts: Vec<u32>,
+    /// True if its file is searched, too.
     pub(crate) on_file: bool,
 }
 
@@ -31,19 +31,20 @@ struct Cell {
     in_flight: u32,
 }
 
-/// Single measurements of a whole run.
-pub(crate) fn steps(groups: &[Vec<Planned<'_>>], trial: &Trial<'_>) -> u64 {
+/// Returns the number of single measurements of a run.
+pub(crate) fn steps(groups: &[Vec<PlannedIndex<'_>>], trial: &Trial<'_>) -> u64 {
     let devices = 1 + trial.arguments.devices.len();
-    let of = |planned: &Planned<'_>| {
-        planned.widths.len() * devices + usize::from(planned.on_file && !trial.arguments.without_file)
+    let count = |planned: &PlannedIndex<'_>| {
+        let on_file = usize::from(planned.on_file && !trial.arguments.without_file);
+        planned.in_flight_counts.len() * devices + on_file
     };
-    let steps: usize = groups.iter().flatten().map(of).sum();
+    let steps: usize = groups.iter().flatten().map(count).sum();
     steps as u64 * u64::from(trial.arguments.repeats)
 }
 
-/// Measures everything: the cells of a group take turns, and after all groups the files do.
+/// Measures everything: the cells of a group take turns, and the files take turns after all groups.
 pub(crate) fn measure_all(
-    groups: &[Vec<Planned<'_>>],
+    groups: &[Vec<PlannedIndex<'_>>],
     trial: &Trial<'_>,
     records: &mut Records,
     progress: &dyn Progress,
@@ -56,45 +57,45 @@ pub(crate) fn measure_all(
     };
     let mut on_files = Vec::new();
     for group in groups {
-        let mut benches: Vec<Bench<'_>> = Vec::new();
+        let mut measured_indexes: Vec<MeasuredIndex<'_>> = Vec::new();
         for planned in group {
-            let hint = benches.last().map(|bench| bench.reached.clone());
-            benches.push(Bench::open(planned, hint.as_ref(), trial)?);
+            let hint = measured_indexes.last().map(|measured| measured.effort.clone());
+            measured_indexes.push(MeasuredIndex::open(planned, hint.as_ref(), trial)?);
         }
         for _ in 0..trial.arguments.repeats {
-            for bench in &mut benches {
-                bench.round(trial, &mut step)?;
+            for measured in &mut measured_indexes {
+                measured.measure_cells(trial, &mut step)?;
             }
         }
-        for bench in &benches {
-            records.write_all(&bench.records(trial))?;
-            if bench.planned.on_file && !trial.arguments.without_file {
+        for measured in &measured_indexes {
+            records.write_all(&measured.records(trial))?;
+            if measured.planned.on_file && !trial.arguments.without_file {
                 on_files.push((
-                    bench.planned.subject,
-                    bench.reached.clone(),
-                    bench.computing(trial).to_vec(),
+                    measured.planned.subject,
+                    measured.effort.clone(),
+                    measured.dram_samples(trial).to_vec(),
                 ));
             }
         }
     }
-    records.write_all(&files(&on_files, trial, &mut step)?)
+    records.write_all(&measure_files(&on_files, trial, &mut step)?)
 }
 
-/// Searches for as long as a measurement takes at least, in whole passes over the queries.
+/// Searches for at least the seconds of a measurement, in whole passes over the queries.
 fn measure(
     index: &Index,
-    asked: &Questions,
+    query_set: &QuerySet,
     trial: &Trial<'_>,
-    reached: &Reached,
+    effort: &MeasuredEffort,
     in_flight: u32,
 ) -> Result<(Sample, SearchTotals), Failure> {
-    let how = trial.options(index, reached.knob, reached.setting, in_flight);
+    let options = trial.options(index, effort.parameter, effort.setting, in_flight);
     let (began, before) = (Instant::now(), processor_seconds());
     let (mut seconds, mut queries, mut latency_ns, mut totals) =
         (0.0, 0_usize, 0_u64, SearchTotals::default());
     let mut threads = 1;
     while queries == 0 || began.elapsed().as_secs_f64() < trial.arguments.seconds {
-        let found = index.search(&asked.queries, &how, trial.control)?;
+        let found = index.search(&query_set.queries, &options, trial.control)?;
         seconds += found.seconds;
         queries += found.latencies_ns.len();
         latency_ns += found.latencies_ns.iter().sum::<u64>();
@@ -109,45 +110,45 @@ fn measure(
     Ok((sample, totals))
 }
 
-/// An open index with its cells and what was measured of them.
-struct Bench<'a> {
-    planned: &'a Planned<'a>,
-    open: OnDevices,
-    reached: Reached,
-    finding_share: Option<f64>,
+/// An open index with its cells and their samples.
+struct MeasuredIndex<'a> {
+    planned: &'a PlannedIndex<'a>,
+    open: SwitchedIndex,
+    effort: MeasuredEffort,
+    navigate_share: Option<f64>,
     cells: Vec<(Cell, Vec<Sample>)>,
 }
 
-impl<'a> Bench<'a> {
+impl<'a> MeasuredIndex<'a> {
     fn open(
-        planned: &'a Planned<'a>,
-        hint: Option<&Reached>,
+        planned: &'a PlannedIndex<'a>,
+        hint: Option<&MeasuredEffort>,
         trial: &Trial<'_>,
-    ) -> Result<Bench<'a>, Failure> {
-        let open = OnDevices::open(planned.subject, &trial.arguments.devices)?;
-        let reached = trial.least_effort(&open.index, planned.subject.shape, &trial.work.all, hint)?;
-        let finding_share = match planned.subject.shape {
-            Shape::Lists { .. } => Some(trial.finding_share(&open.index, &reached)?),
+    ) -> Result<MeasuredIndex<'a>, Failure> {
+        let open = SwitchedIndex::open(planned.subject, &trial.arguments.devices)?;
+        let effort = trial.least_effort(&open.index, planned.subject.shape, &trial.work.all, hint)?;
+        let navigate_share = match planned.subject.shape {
+            Shape::Lists { .. } => Some(trial.navigate_share(&open.index, &effort)?),
             _ => None,
         };
         let devices = 0..=trial.arguments.devices.len();
-        let cells = planned.widths.iter().flat_map(|in_flight| {
+        let cells = planned.in_flight_counts.iter().flat_map(|in_flight| {
             devices.clone().map(|device| (Cell { device, in_flight: *in_flight }, Vec::new()))
         });
-        Ok(Bench { planned, open, reached, finding_share, cells: cells.collect() })
+        Ok(MeasuredIndex { planned, open, effort, navigate_share, cells: cells.collect() })
     }
 
     /// Measures every cell once, one after the other.
-    fn round(&mut self, trial: &Trial<'_>, done: &mut dyn FnMut()) -> Result<(), Failure> {
+    fn measure_cells(&mut self, trial: &Trial<'_>, done: &mut dyn FnMut()) -> Result<(), Failure> {
         for (cell, samples) in &mut self.cells {
             self.open.choose(cell.device);
             let (sample, totals) =
-                measure(&self.open.index, &trial.work.all, trial, &self.reached, cell.in_flight)?;
-            if totals != self.reached.totals {
+                measure(&self.open.index, &trial.work.all, trial, &self.effort, cell.in_flight)?;
+            if totals != self.effort.totals {
                 return Err(Failure::new(format!(
                     "{}: the counters of a search differ between devices: {totals:?} and {:?}",
                     self.planned.subject.path.display(),
-                    self.reached.totals
+                    self.effort.totals
                 )));
             }
             samples.push(sample);
@@ -156,31 +157,31 @@ impl<'a> Bench<'a> {
         Ok(())
     }
 
-    /// The samples of a cell; none where it is not measured.
-    fn of(&self, cell: Cell) -> &[Sample] {
+    /// Returns the samples of a cell; none if it is not measured.
+    fn samples(&self, cell: Cell) -> &[Sample] {
         self.cells.iter().find(|other| other.0 == cell).map_or(&[], |found| &found.1)
     }
 
-    /// The samples in DRAM with as many queries in flight as the figures have.
-    fn computing(&self, trial: &Trial<'_>) -> &[Sample] {
-        self.of(Cell { device: 0, in_flight: trial.arguments.in_flight })
+    /// Returns the samples in DRAM with the queries in flight of the figures.
+    fn dram_samples(&self, trial: &Trial<'_>) -> &[Sample] {
+        self.samples(Cell { device: 0, in_flight: trial.arguments.in_flight })
     }
 
-    /// The records of all cells, with what the model says of those on devices.
+    /// Returns the records of all cells, with the model's predictions for devices.
     fn records(&self, trial: &Trial<'_>) -> Vec<Record> {
         let record = |(cell, samples): &(Cell, Vec<Sample>)| {
             let device = cell.device.checked_sub(1).and_then(|device| trial.arguments.devices.get(device));
             let name = device.map_or(DRAM.to_owned(), emulated);
             let how = (name.as_str(), cell.in_flight);
             let subject = self.planned.subject;
-            let mut record = Record::new(subject, &self.reached, how, samples, (trial, &trial.work.all));
-            record.finding_share = self.finding_share;
+            let mut record = Record::new(subject, &self.effort, how, samples, (trial, &trial.work.all));
+            record.finding_share = self.navigate_share;
             if let Some(device) = device {
-                record.share(self.of(Cell { device: 0, ..*cell }));
-                // A lone query stalls on loads of DRAM, which the device's latency covers: what it computes is what
-                // it takes where other queries cover the stalls.
-                let width = if cell.in_flight == 1 { trial.arguments.in_flight } else { cell.in_flight };
-                let computing = self.of(Cell { device: 0, in_flight: width });
+                record.set_share_of_dram(self.samples(Cell { device: 0, ..*cell }));
+                // A single query stalls on loads of DRAM. On a device, the latency covers those stalls, so
+                // its compute time is that of interleaved queries, which cover the stalls, too.
+                let in_flight = if cell.in_flight == 1 { trial.arguments.in_flight } else { cell.in_flight };
+                let computing = self.samples(Cell { device: 0, in_flight });
                 record.predict(computing, &self.open.profiles[cell.device], device.issue_ns);
             }
             record
@@ -189,31 +190,33 @@ impl<'a> Bench<'a> {
     }
 }
 
-/// Searches the files themselves, all in turn; each comes with its effort and what it takes in DRAM.
-fn files(
-    subjects: &[(&Subject, Reached, Vec<Sample>)],
+/// Searches the files themselves, in turns. Each index comes with its effort and its samples in DRAM.
+fn measure_files(
+    subjects: &[(&Subject, MeasuredEffort, Vec<Sample>)],
     trial: &Trial<'_>,
     done: &mut dyn FnMut(),
 ) -> Result<Vec<Record>, Failure> {
-    let (asked, in_flight) = (&trial.work.few, trial.arguments.in_flight);
+    let (query_set, in_flight) = (&trial.work.few, trial.arguments.in_flight);
     let mut open = Vec::new();
-    for (subject, reached, _) in subjects {
+    for (subject, effort, _) in subjects {
         let index = Index::open(&subject.path, &OpenOptions::default())?;
-        // A calibration chooses otherwise where reads are dear, and what it is asked for has to be found again.
-        let reached = match reached.knob {
-            Knob::Calibration => trial.least_effort(&index, subject.shape, asked, Some(reached))?,
-            knob => trial.reached(&index, asked, knob, reached.setting)?,
+        // A calibration chooses other numbers if reads are expensive, so find the recall to request again.
+        let effort = match effort.parameter {
+            EffortParameter::Calibration => {
+                trial.least_effort(&index, subject.shape, query_set, Some(effort))?
+            }
+            parameter => trial.measure_effort(&index, query_set, parameter, effort.setting)?,
         };
-        open.push((index, reached, Vec::new()));
+        open.push((index, effort, Vec::new()));
     }
     for _ in 0..trial.arguments.repeats {
-        for (index, reached, samples) in &mut open {
-            samples.push(measure(index, asked, trial, reached, in_flight)?.0);
+        for (index, effort, samples) in &mut open {
+            samples.push(measure(index, query_set, trial, effort, in_flight)?.0);
             done();
         }
     }
-    let records = subjects.iter().zip(&open).map(|((subject, _, computing), (_, reached, samples))| {
-        let mut record = Record::new(subject, reached, (FILE, in_flight), samples, (trial, asked));
+    let records = subjects.iter().zip(&open).map(|((subject, _, computing), (_, effort, samples))| {
+        let mut record = Record::new(subject, effort, (FILE, in_flight), samples, (trial, query_set));
         if let Some(profile) = &trial.arguments.file_profile {
             record.predict(computing, profile, 0);
         }

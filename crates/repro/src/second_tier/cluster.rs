@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use crate::records::Records;
 use crate::second_tier::arguments::{ClusterReproArguments, ListLayoutName};
-use crate::second_tier::cells::{Planned, measure_all};
+use crate::second_tier::cells::{PlannedIndex, measure_all};
 use crate::second_tier::details::Details;
 use crate::second_tier::effort::Trial;
 use crate::second_tier::subjects::{Shape, Subject};
@@ -23,46 +23,48 @@ pub(crate) fn run(arguments: &ClusterReproArguments, console: &Console) -> Resul
     let control = Control { cancel: Some(console.interrupt().flag()), deadline: None };
     let trial = Trial { arguments: &arguments.trial, work: &work, beam_width: DEFAULT_BEAM_WIDTH, control };
     let layouts = arguments.layouts.iter().map(|layout| layout.name()).collect();
-    let own = ListDetails { layouts, centroid_share: arguments.centroid_share };
-    let mut records = Records::create(&arguments.output, "second-tier cluster", &Details::of(&trial, own))?;
+    let details = ListDetails { layouts, centroid_share: arguments.centroid_share };
+    let mut records =
+        Records::create(&arguments.output, "second-tier cluster", &Details::of(&trial, details))?;
     let progress = console.progress();
     measure_all(&plan(&subjects, arguments), &trial, &mut records, &progress)?;
     drop(progress);
-    records.answer(console)
+    records.print_location(console)
 }
 
-/// What the experiment says of itself in the records. Figure 12 is of the last layout.
+/// Details of this experiment in the line about the run. Figure 12 uses the last layout.
 #[derive(Serialize)]
 struct ListDetails {
     layouts: Vec<&'static str>,
     centroid_share: f32,
 }
 
-/// Posting lists of all numbers of replicas, rising, each in all layouts.
+/// Returns posting lists with each number of replicas, in ascending order, each in all layouts.
 pub(crate) fn shapes(replicas: &[u32], layouts: &[ListLayoutName], centroid_share: f32) -> Vec<Shape> {
     let mut replicas = replicas.to_vec();
     replicas.sort_unstable();
     replicas.dedup();
-    let of = |replicas: u32| {
+    let in_all_layouts = |replicas: u32| {
         layouts.iter().map(move |layout| Shape::Lists { layout: *layout, replicas, centroid_share })
     };
-    replicas.into_iter().flat_map(of).collect()
+    replicas.into_iter().flat_map(in_all_layouts).collect()
 }
 
-/// The layout of figure 12.
+/// Returns the layout of figure 12.
 fn main_layout(arguments: &ClusterReproArguments) -> ListLayoutName {
     arguments.layouts.last().copied().unwrap_or(ListLayoutName::Grouped)
 }
 
-/// The layouts of a number of replicas take turns. That of figure 12 is searched by one query at a time, too: the sum
-/// of terms that equation 1 of cloud-native-vector-search is.
-fn plan<'a>(subjects: &'a [Subject], arguments: &ClusterReproArguments) -> Vec<Vec<Planned<'a>>> {
+/// Plans groups of indexes with the same number of replicas, whose layouts take turns. The layout of figure
+/// 12 is also searched with one query at a time: its latency then is the sum of terms in equation 1 of
+/// cloud-native-vector-search.
+fn plan<'a>(subjects: &'a [Subject], arguments: &ClusterReproArguments) -> Vec<Vec<PlannedIndex<'a>>> {
     let planned = |subject: &'a Subject| {
-        let mut widths = vec![arguments.trial.in_flight];
+        let mut in_flight_counts = vec![arguments.trial.in_flight];
         if matches!(subject.shape, Shape::Lists { layout, .. } if layout == main_layout(arguments)) {
-            widths.push(1);
+            in_flight_counts.push(1);
         }
-        Planned { subject, widths, on_file: true }
+        PlannedIndex { subject, in_flight_counts, on_file: true }
     };
     let of_replicas = subjects.chunks(arguments.layouts.len().max(1));
     of_replicas.map(|group| group.iter().map(planned).collect()).collect()
@@ -73,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn shapes_are_by_rising_replicas_each_once() {
+    fn shapes_have_ascending_replicas_without_repeats() {
         let layouts = [ListLayoutName::Coupled, ListLayoutName::Grouped];
         let named: Vec<(u32, ListLayoutName)> = shapes(&[8, 1, 8], &layouts, 0.04)
             .into_iter()

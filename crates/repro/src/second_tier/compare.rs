@@ -1,4 +1,4 @@
-//! `bathyal-repro second-tier compare`: which index for which memory.
+//! `bathyal-repro second-tier compare`: finds which index suits which memory.
 
 use bathyal_console::{Console, Failure};
 use bathyal_tier::Control;
@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use crate::records::Records;
 use crate::second_tier::arguments::CompareReproArguments;
-use crate::second_tier::cells::{Planned, measure_all};
+use crate::second_tier::cells::{PlannedIndex, measure_all};
 use crate::second_tier::details::Details;
 use crate::second_tier::effort::Trial;
 use crate::second_tier::subjects::{Shape, Subject};
@@ -22,26 +22,29 @@ pub(crate) fn run(arguments: &CompareReproArguments, console: &Console) -> Resul
     }
     let control = Control { cancel: Some(console.interrupt().flag()), deadline: None };
     let trial = Trial { arguments: &arguments.trial, work: &work, beam_width: arguments.beam_width, control };
-    let widths = vec![arguments.trial.in_flight];
-    let planned = |subject| Planned { subject, widths: widths.clone(), on_file: true };
-    // All in one group: what is compared takes turns.
+    let in_flight_counts = vec![arguments.trial.in_flight];
+    let planned =
+        |subject| PlannedIndex { subject, in_flight_counts: in_flight_counts.clone(), on_file: true };
+    // One group, so that all compared indexes take turns.
     let plan = [subjects.iter().map(planned).collect()];
-    let own = CompareDetails { beam_width: arguments.beam_width, centroid_share: arguments.centroid_share };
-    let mut records = Records::create(&arguments.output, "second-tier compare", &Details::of(&trial, own))?;
+    let details =
+        CompareDetails { beam_width: arguments.beam_width, centroid_share: arguments.centroid_share };
+    let mut records =
+        Records::create(&arguments.output, "second-tier compare", &Details::of(&trial, details))?;
     let progress = console.progress();
     measure_all(&plan, &trial, &mut records, &progress)?;
     drop(progress);
-    records.answer(console)
+    records.print_location(console)
 }
 
-/// What the experiment says of itself in the records.
+/// Details of this experiment in the line about the run.
 #[derive(Serialize)]
 struct CompareDetails {
     beam_width: u32,
     centroid_share: f32,
 }
 
-/// Graphs, posting lists, and groups with resident codes.
+/// Returns graphs, posting lists, and groups whose codes are in memory.
 fn shapes(arguments: &CompareReproArguments) -> Vec<Shape> {
     let mut shapes = graph::shapes(&arguments.degrees, &arguments.graph_layouts);
     shapes.extend(cluster::shapes(&arguments.replicas, &arguments.list_layouts, arguments.centroid_share));

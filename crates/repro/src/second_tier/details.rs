@@ -1,4 +1,4 @@
-//! What the first line of the records says of a run.
+//! Details in the line about the run.
 
 use bathyal_tier::layer::delay::DelayProfile;
 use serde::Serialize;
@@ -6,7 +6,7 @@ use serde::Serialize;
 use crate::second_tier::effort::Trial;
 use crate::workload::file_name;
 
-/// What every experiment says: what was searched for in what, on which devices, and how it was measured.
+/// Details of every experiment: data, queries, devices, and conditions of the measurements.
 #[derive(Serialize)]
 pub(crate) struct Details<'a, T> {
     data: String,
@@ -21,16 +21,16 @@ pub(crate) struct Details<'a, T> {
     threads: usize,
     in_flight: u32,
     repeats: u32,
-    /// Queries that files were searched for; none where they were left out.
+    /// Queries for searches of files; `None` if files were left out.
     file_queries: Option<usize>,
     devices: &'a [DelayProfile],
     #[serde(flatten)]
-    own: T,
+    experiment: T,
 }
 
 impl<'a, T: Serialize> Details<'a, T> {
-    /// Of a trial, with what the experiment itself says.
-    pub(crate) fn of(trial: &'a Trial<'_>, own: T) -> Details<'a, T> {
+    /// Collects the details of a trial; `experiment` adds its own.
+    pub(crate) fn of(trial: &'a Trial<'_>, experiment: T) -> Details<'a, T> {
         let (arguments, work) = (trial.arguments, trial.work);
         Details {
             data: file_name(&arguments.data),
@@ -47,7 +47,7 @@ impl<'a, T: Serialize> Details<'a, T> {
             repeats: arguments.repeats,
             file_queries: (!arguments.without_file).then(|| work.few.queries.count()),
             devices: &arguments.devices,
-            own,
+            experiment,
         }
     }
 }

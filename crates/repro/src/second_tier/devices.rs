@@ -1,4 +1,4 @@
-//! An open index whose bytes lie in DRAM, with devices emulated on top of it.
+//! An open index whose bytes are in DRAM, with devices emulated on top of it.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -22,20 +22,20 @@ pub(crate) fn emulated(device: &DelayProfile) -> String {
 }
 
 /// A switch between tiers, and their profiles.
-type Switched = (SwitchTier, Vec<TierProfile>);
+type SwitchAndProfiles = (SwitchTier, Vec<TierProfile>);
 
-/// One open index for all devices, so that what is measured differs in the device alone.
-pub(crate) struct OnDevices {
+/// One open index for all devices, so that measurements differ in the device only.
+pub(crate) struct SwitchedIndex {
     pub(crate) index: Index,
     switch: SwitchTier,
-    /// Of DRAM, and of each device.
+    /// Profiles of DRAM and of each device.
     pub(crate) profiles: Vec<TierProfile>,
 }
 
-impl OnDevices {
+impl SwitchedIndex {
     /// Opens `subject` on DRAM, which is device number 0, and on `devices`.
-    pub(crate) fn open(subject: &Subject, devices: &[DelayProfile]) -> Result<OnDevices, Failure> {
-        let made: Arc<Mutex<Option<Switched>>> = Arc::default();
+    pub(crate) fn open(subject: &Subject, devices: &[DelayProfile]) -> Result<SwitchedIndex, Failure> {
+        let made: Arc<Mutex<Option<SwitchAndProfiles>>> = Arc::default();
         let (slot, devices) = (made.clone(), devices.to_vec());
         let wrap = move |dram: Arc<dyn Tier>| {
             let slow = devices
@@ -52,10 +52,10 @@ impl OnDevices {
         let index = Index::open(&subject.path, &options)?;
         let made = made.lock().unwrap_or_else(PoisonError::into_inner).take();
         let (switch, profiles) = made.ok_or_else(|| Failure::new("the index opened no tier"))?;
-        Ok(OnDevices { index, switch, profiles })
+        Ok(SwitchedIndex { index, switch, profiles })
     }
 
-    /// Lets searches read from device `device`.
+    /// Makes searches read from device number `device`.
     pub(crate) fn choose(&self, device: usize) {
         self.switch.choose(device);
     }

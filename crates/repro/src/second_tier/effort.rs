@@ -1,4 +1,4 @@
-//! How hard an index has to be searched for the recall asked for.
+//! Finds the effort at which an index reaches the requested recall.
 
 use bathyal_console::Failure;
 use bathyal_index::families::spann::SpannEntry;
@@ -8,16 +8,16 @@ use bathyal_tier::Control;
 
 use crate::second_tier::arguments::TrialArguments;
 use crate::second_tier::subjects::Shape;
-use crate::workload::{Questions, Workload};
+use crate::workload::{QuerySet, Workload};
 use bathyal_vectors::groundtruth::recall;
 
-/// Parts of the recall that a calibration is asked for.
+/// Resolution of the recall requested from a calibration: thousandths.
 const FINEST: u32 = 1000;
 
-/// Queries whose phases are timed: shares of time settle within a few dozen.
+/// Queries whose phases are timed: a few dozen give stable shares of time.
 const TIMED_QUERIES: usize = 50;
 
-/// What all measurements of a run share.
+/// Arguments and data that all measurements of a run share.
 #[derive(Clone, Copy)]
 pub(crate) struct Trial<'a> {
     pub(crate) arguments: &'a TrialArguments,
@@ -27,21 +27,22 @@ pub(crate) struct Trial<'a> {
     pub(crate) control: Control<'a>,
 }
 
-/// What is turned until the recall is reached.
+/// The parameter that is varied until the recall is reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Knob {
+pub(crate) enum EffortParameter {
     /// The length of the candidate list.
     SearchList,
     /// The number of posting lists.
     Probes,
-    /// The recall that the index's calibration is asked for, in thousandths: it chooses groups and candidate list.
+    /// The recall requested from the index's calibration, in thousandths; the calibration chooses groups and
+    /// candidate list.
     Calibration,
 }
 
-/// An effort, and what it comes to.
+/// An effort, and the recall and counters that it gives.
 #[derive(Clone)]
-pub(crate) struct Reached {
-    pub(crate) knob: Knob,
+pub(crate) struct MeasuredEffort {
+    pub(crate) parameter: EffortParameter,
     pub(crate) setting: u32,
     /// The candidate list that was used.
     pub(crate) search_list: u32,
@@ -50,7 +51,7 @@ pub(crate) struct Reached {
 }
 
 impl Trial<'_> {
-    /// Threads that search.
+    /// Returns the number of search threads.
     pub(crate) fn threads(&self) -> usize {
         match self.arguments.threads {
             0 => std::thread::available_parallelism().map_or(1, |n| n.get()),
@@ -58,13 +59,19 @@ impl Trial<'_> {
         }
     }
 
-    /// How a search of an effort with a number of queries in flight is run.
-    pub(crate) fn options(&self, index: &Index, knob: Knob, setting: u32, in_flight: u32) -> SearchOptions {
+    /// Returns the options of a search with an effort and a number of queries in flight.
+    pub(crate) fn options(
+        &self,
+        index: &Index,
+        parameter: EffortParameter,
+        setting: u32,
+        in_flight: u32,
+    ) -> SearchOptions {
         let k = self.arguments.k;
-        let (effort, probes) = match knob {
-            Knob::SearchList => (Effort::SearchList(setting), None),
-            Knob::Probes => (Effort::SearchList(k), Some(setting)),
-            Knob::Calibration => (Effort::Recall(setting as f32 / FINEST as f32), None),
+        let (effort, probes) = match parameter {
+            EffortParameter::SearchList => (Effort::SearchList(setting), None),
+            EffortParameter::Probes => (Effort::SearchList(k), Some(setting)),
+            EffortParameter::Calibration => (Effort::Recall(setting as f32 / FINEST as f32), None),
         };
         SearchOptions {
             k: k as usize,
@@ -80,69 +87,79 @@ impl Trial<'_> {
     }
 
     /// Searches once with an effort.
-    pub(crate) fn reached(
+    pub(crate) fn measure_effort(
         &self,
         index: &Index,
-        asked: &Questions,
-        knob: Knob,
+        query_set: &QuerySet,
+        parameter: EffortParameter,
         setting: u32,
-    ) -> Result<Reached, Failure> {
-        let options = self.options(index, knob, setting, self.arguments.in_flight);
-        let found = index.search(&asked.queries, &options, self.control)?;
-        let recall = recall(&asked.exact, &found.ids, found.k, asked.queries.count())?;
-        Ok(Reached { knob, setting, search_list: found.search_list, recall, totals: found.totals })
+    ) -> Result<MeasuredEffort, Failure> {
+        let options = self.options(index, parameter, setting, self.arguments.in_flight);
+        let found = index.search(&query_set.queries, &options, self.control)?;
+        let recall = recall(&query_set.exact, &found.ids, found.k, query_set.queries.count())?;
+        Ok(MeasuredEffort {
+            parameter,
+            setting,
+            search_list: found.search_list,
+            recall,
+            totals: found.totals,
+        })
     }
 
-    /// The share of its compute time in which a query finds what to read, of a few queries that are alone on a thread;
-    /// waiting is not computing.
-    pub(crate) fn finding_share(&self, index: &Index, reached: &Reached) -> Result<f64, Failure> {
-        let options = self.options(index, reached.knob, reached.setting, 1);
-        let (mut finding, mut computing) = (0, 0);
+    /// Returns the share of a query's compute time that it spends on finding what to read. A few queries are
+    /// timed, one at a time; waiting does not count as computing.
+    pub(crate) fn navigate_share(&self, index: &Index, effort: &MeasuredEffort) -> Result<f64, Failure> {
+        let options = self.options(index, effort.parameter, effort.setting, 1);
+        let (mut navigate, mut computing) = (0, 0);
         for row in 0..self.work.all.queries.count().min(TIMED_QUERIES) {
-            let told = index.explain(&self.work.all.queries, row, &options, self.control)?;
-            let of = |named: &str| {
-                told.phases.iter().filter(|phase| phase.phase == named).map(|phase| phase.ns).sum::<u64>()
+            let explained = index.explain(&self.work.all.queries, row, &options, self.control)?;
+            let phase_ns = |name: &str| {
+                explained.phases.iter().filter(|phase| phase.phase == name).map(|phase| phase.ns).sum::<u64>()
             };
-            finding += of("navigate");
-            computing += told.phases.iter().map(|phase| phase.ns).sum::<u64>() - of("read");
+            navigate += phase_ns("navigate");
+            computing += explained.phases.iter().map(|phase| phase.ns).sum::<u64>() - phase_ns("read");
         }
-        Ok(finding as f64 / computing.max(1) as f64)
+        Ok(navigate as f64 / computing.max(1) as f64)
     }
 
-    /// The least effort with which `asked` is answered at the recall asked for. It is looked for near `hint` first,
-    /// where that is an effort of the same kind.
+    /// Finds the least effort at which searches with `query_set` reach the requested recall. It tries efforts
+    /// near `hint` first, if `hint` has the same parameter.
     pub(crate) fn least_effort(
         &self,
         index: &Index,
         shape: Shape,
-        asked: &Questions,
-        hint: Option<&Reached>,
-    ) -> Result<Reached, Failure> {
+        query_set: &QuerySet,
+        hint: Option<&MeasuredEffort>,
+    ) -> Result<MeasuredEffort, Failure> {
         let k = (self.arguments.k as usize).min(index.len()) as u32;
-        let (knob, first, most) = match shape {
-            Shape::Graph { .. } => (Knob::SearchList, k, MAX_SEARCH_LIST.min(index.len() as u32).max(k)),
-            Shape::Lists { .. } => {
-                (Knob::Probes, 1, SpannEntry::read(index.manifest()).map_or(1, |spann| spann.list_count))
+        let (parameter, first, most) = match shape {
+            Shape::Graph { .. } => {
+                (EffortParameter::SearchList, k, MAX_SEARCH_LIST.min(index.len() as u32).max(k))
             }
-            Shape::Codes => (Knob::Calibration, FINEST / 2, FINEST),
+            Shape::Lists { .. } => (
+                EffortParameter::Probes,
+                1,
+                SpannEntry::read(index.manifest()).map_or(1, |spann| spann.list_count),
+            ),
+            Shape::Codes => (EffortParameter::Calibration, FINEST / 2, FINEST),
         };
         let target = f64::from(self.arguments.recall);
-        let hint = hint.filter(|hint| hint.knob == knob).map(|hint| hint.setting);
-        // What a few queries take is near to what many do.
+        let hint = hint.filter(|hint| hint.parameter == parameter).map(|hint| hint.setting);
+        // The effort for a few queries is close to that for many.
         let few = &self.work.few;
         let pilot = match hint {
-            None if asked.queries.count() > 2 * few.queries.count() => {
-                let run = |setting| self.reached(index, few, knob, setting);
-                let found = least(first, most, None, run, |reached| reached.recall >= target)?;
+            None if query_set.queries.count() > 2 * few.queries.count() => {
+                let run = |setting| self.measure_effort(index, few, parameter, setting);
+                let found = least(first, most, None, run, |effort| effort.recall >= target)?;
                 Some(found.unwrap_or_else(|best| best).setting)
             }
             _ => hint,
         };
-        let run = |setting| self.reached(index, asked, knob, setting);
-        match least(first, most, pilot, run, |reached| reached.recall >= target)? {
-            Ok(reached) => Ok(reached),
+        let run = |setting| self.measure_effort(index, query_set, parameter, setting);
+        match least(first, most, pilot, run, |effort| effort.recall >= target)? {
+            Ok(effort) => Ok(effort),
             Err(best) => Err(Failure::new(format!(
-                "{}: reaches recall {:.4} at most, {target} is asked for; lower --recall or leave this index out",
+                "{}: reaches at most recall {:.4}, but {target} is requested; lower --recall or leave this index out",
                 index.path().display(),
                 best.recall
             ))),
@@ -150,8 +167,9 @@ impl Trial<'_> {
     }
 }
 
-/// What `run` gave at the least of `first..=most` that is `enough`, or at `most` where none is: in growing steps from
-/// `hint`, or from `first`, then halving.
+/// Returns the result of `run` at the least number of `first..=most` whose result is `enough`, or `Err` with
+/// the result at `most` if none is. It searches in growing steps from `hint`, or from `first`, and then by
+/// bisection.
 fn least<T>(
     first: u32,
     most: u32,
@@ -161,7 +179,7 @@ fn least<T>(
 ) -> Result<Result<T, T>, Failure> {
     let mut at = hint.unwrap_or(first).clamp(first, most);
     let mut step = if hint.is_some() { 1 } else { first.max(1) };
-    // What is below `first` is not enough.
+    // Numbers below `first` count as not enough.
     let mut low = first.saturating_sub(1);
     let mut high = run(at)?;
     if enough(&high) {
@@ -198,7 +216,7 @@ mod tests {
     use super::least;
 
     #[test]
-    fn the_least_that_is_enough_is_found_with_and_without_a_hint() {
+    fn the_least_sufficient_number_is_found_with_and_without_a_hint() {
         for (first, most) in [(1_u32, 1_u32), (1, 1000), (10, 500), (500, 999)] {
             for answer in first..=most {
                 for hint in
@@ -213,13 +231,13 @@ mod tests {
     }
 
     #[test]
-    fn a_good_hint_takes_two_runs() {
+    fn an_exact_hint_takes_two_runs() {
         let mut runs = 0;
-        let counted = |n| {
+        let count_runs = |n| {
             runs += 1;
             Ok(n)
         };
-        assert_eq!(least(1, 1000, Some(77), counted, |n| *n >= 77).unwrap(), Ok(77));
+        assert_eq!(least(1, 1000, Some(77), count_runs, |n| *n >= 77).unwrap(), Ok(77));
         assert_eq!(runs, 2);
     }
 }

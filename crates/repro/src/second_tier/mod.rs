@@ -1,6 +1,6 @@
 //! `bathyal-repro second-tier`: graphs and posting lists on slow memory.
 //!
-//! An experiment's module says which indexes it compares and in which cells; building and measuring is the same for all.
+//! Each experiment's module defines its indexes and cells; all experiments share building and measuring.
 
 pub mod arguments;
 mod cells;

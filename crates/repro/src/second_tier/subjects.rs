@@ -1,4 +1,4 @@
-//! The indexes that the figures compare: built once into the work folder, and found there again.
+//! The compared indexes, built once into the work folder and reused from there.
 
 use std::path::PathBuf;
 
@@ -15,22 +15,22 @@ use bathyal_index::{
 use crate::second_tier::arguments::{GraphLayoutName, ListLayoutName, TrialArguments};
 use crate::workload::Workload;
 
-/// What a cluster index is called.
+/// Description of a cluster index.
 const GROUPS: &str = "groups with resident codes";
 
-/// What an index is, as far as figures tell indexes apart.
+/// Kind of an index, with the options in which the figures' indexes differ.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Shape {
     /// A Vamana graph.
     Graph { layout: GraphLayoutName, max_degree: u32 },
     /// Posting lists of full vectors.
     Lists { layout: ListLayoutName, replicas: u32, centroid_share: f32 },
-    /// Groups of near vectors with their codes in memory.
+    /// Groups of near vectors, with their codes in memory.
     Codes,
 }
 
 impl Shape {
-    /// Its name in the work folder, without the prefix.
+    /// Returns the name in the work folder, without the prefix.
     fn file_name(self) -> String {
         match self {
             Shape::Graph { layout, max_degree } => format!("r{max_degree}-{}", layout.name()),
@@ -39,7 +39,7 @@ impl Shape {
         }
     }
 
-    /// How it is built.
+    /// Returns the options of its build.
     fn build_options(self, arguments: &TrialArguments) -> BuildOptions {
         let family = match self {
             Shape::Graph { layout, max_degree } => {
@@ -63,8 +63,8 @@ impl Shape {
         BuildOptions { metric: arguments.metric, ..BuildOptions::of(family) }
     }
 
-    /// What it is, in the words of [`described`].
-    fn wanted(self) -> String {
+    /// Describes the shape in the words of [`describe`].
+    fn description(self) -> String {
         match self {
             Shape::Graph { layout, max_degree } => {
                 format!("a {} graph of degree {max_degree}", layout.name())
@@ -77,8 +77,8 @@ impl Shape {
     }
 }
 
-/// What lies where an index was found.
-fn described(manifest: &Manifest) -> String {
+/// Describes the index that a manifest belongs to.
+fn describe(manifest: &Manifest) -> String {
     if let Ok(graph) = GraphEntry::read(manifest) {
         return format!("a {} graph of degree {}", graph.layout, graph.max_degree);
     }
@@ -99,7 +99,7 @@ pub(crate) struct Subject {
 }
 
 impl Subject {
-    /// Bytes of the codes by which a search finds its way; 0 of posting lists.
+    /// Returns the bytes of the codes that guide a search; 0 for posting lists.
     pub(crate) fn code_bytes(&self) -> u32 {
         let graph = GraphEntry::read(&self.manifest).map(|graph| graph.codes.code_bytes);
         graph
@@ -107,22 +107,23 @@ impl Subject {
             .unwrap_or(0)
     }
 
-    /// Finds the index of a shape in the work folder, converts it from what is there, or builds it.
+    /// Finds the index of a shape in the work folder, converts it from an existing layout, or builds it.
     pub(crate) fn find_or_build(
         shape: Shape,
         arguments: &TrialArguments,
         work: &Workload,
         console: &Console,
     ) -> Result<Subject, Failure> {
-        let named = |shape: Shape| arguments.work.join(format!("{}{}", arguments.prefix, shape.file_name()));
-        let path = named(shape);
+        let index_path =
+            |shape: Shape| arguments.work.join(format!("{}{}", arguments.prefix, shape.file_name()));
+        let path = index_path(shape);
         if !path.exists() {
             match shape {
                 Shape::Graph { layout: GraphLayoutName::Csr, max_degree }
-                    if named(Shape::Graph { layout: GraphLayoutName::Padded, max_degree }).exists() =>
+                    if index_path(Shape::Graph { layout: GraphLayoutName::Padded, max_degree }).exists() =>
                 {
-                    // The same graph, which a build on several threads would not make again.
-                    let padded = named(Shape::Graph { layout: GraphLayoutName::Padded, max_degree });
+                    // Convert, because a build on several threads would not make the same graph again.
+                    let padded = index_path(Shape::Graph { layout: GraphLayoutName::Padded, max_degree });
                     convert_layout(&padded, &path, GraphLayoutChoice::Csr, 0, &console.progress())?;
                 }
                 _ => {
@@ -137,27 +138,27 @@ impl Subject {
         Ok(subject)
     }
 
-    /// Refuses an index that lies where one of another kind or of other vectors is expected.
+    /// Refuses an existing index of another kind or over other vectors.
     fn check(&self, arguments: &TrialArguments, work: &Workload) -> Result<(), Failure> {
         let (base, manifest) = (&work.base, &self.manifest);
         let over = |vectors: u64, dim: u64, element: &str, metric: &str| {
             format!("over {vectors} vectors of {dim} {element} ({metric})")
         };
-        let wanted = format!(
+        let needed = format!(
             "{} {}",
-            self.shape.wanted(),
+            self.shape.description(),
             over(base.count() as u64, base.dim() as u64, base.element().name(), arguments.metric.name())
         );
         let found = format!(
             "{} {}",
-            described(manifest),
+            describe(manifest),
             over(manifest.vectors, u64::from(manifest.dim), &manifest.element, &manifest.metric)
         );
-        if found == wanted {
+        if found == needed {
             return Ok(());
         }
         Err(Failure::new(format!(
-            "{}: is {found}, but {wanted} is wanted; name another work folder",
+            "{}: holds {found}, but this run needs {needed}; name another work folder",
             self.path.display(),
         )))
     }

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::workshop::{number, records, repro, write_vectors};
+use crate::harness::{number, records, repro, write_vectors};
 
 #[test]
 fn sub_indexes_in_the_memory_of_a_node_are_reproduced() {
@@ -10,24 +10,24 @@ fn sub_indexes_in_the_memory_of_a_node_are_reproduced() {
     write_vectors(folder.path(), "base.fbin", 4000, 32, 1);
     write_vectors(folder.path(), "queries.fbin", 400, 32, 2);
     let line = "d-hnsw --base base.fbin --query queries.fbin --work d-hnsw --output report --quick";
-    let left = records(folder.path(), "d-hnsw", line);
-    let run = &left.run;
+    let run_records = records(folder.path(), "d-hnsw", line);
+    let run = &run_records.run;
     assert!(run["device"]["name"] == "connectx6", "{run}");
     assert!(run["batch"] == 200 && run["partition_vectors"] == 50 && run["repeats"] == 1, "{run}");
     assert_eq!(run["sets"][0]["queries"], 400);
-    let records = left.of("row");
+    let records = run_records.of_kind("row");
     let curve = |scheme: &str| -> Vec<&Value> {
         records.iter().filter(|row| row["varied"] == "recall" && row["scheme"] == scheme).collect()
     };
     let naive = curve("naive");
-    // Top-1 with lists of 1, 10 and 48, and top-10 with two.
+    // k = 1 with search lists of 1, 10 and 48, and k = 10 with two.
     assert_eq!(naive.len(), 5);
     for scheme in ["without-doorbell", "d-hnsw", "ours"] {
         let rows = curve(scheme);
         assert_eq!(rows.len(), naive.len());
         for (row, alone) in rows.iter().zip(&naive) {
             assert_eq!((&row["search_list"], &row["k"]), (&alone["search_list"], &alone["k"]));
-            // The same sub-indexes are searched, whoever else is under way.
+            // The same sub-indexes are searched, whatever other queries are in flight.
             assert_eq!(
                 (&row["recall"], &row["wanted"]),
                 (&alone["recall"], &alone["wanted"]),
@@ -37,7 +37,7 @@ fn sub_indexes_in_the_memory_of_a_node_are_reproduced() {
         }
     }
     for row in &naive {
-        // A round trip a sub-index; few of eighty are found where the query before has left them.
+        // One round trip per sub-index; few of eighty are still there from the query before.
         assert_eq!(row["round_trips"], row["reads"]);
         assert_eq!(number(row, "wanted"), number(row, "probes"));
         let trips = number(row, "round_trips");
@@ -58,10 +58,10 @@ fn sub_indexes_in_the_memory_of_a_node_are_reproduced() {
     for varied in ["batch", "doorbell", "cache"] {
         assert!(records.iter().filter(|row| row["varied"] == varied).count() > 1, "{varied}");
     }
-    let asked = left.of("asked");
+    let asked = run_records.of_kind("asked");
     assert_eq!(asked.len(), 5 * 3);
     assert!(asked.iter().all(|one| number(one, "alone_p50_us") > 0.0 && number(one, "kept_bytes") > 0.0));
-    let grown = left.of("grown");
+    let grown = run_records.of_kind("grown");
     let vectors: Vec<u64> = grown.iter().map(|row| row["vectors"].as_u64().unwrap()).collect();
     assert_eq!(vectors, [2000, 2500, 3000, 3500, 4000]);
     assert!(grown.iter().all(|row| number(row, "recall") > 0.85), "{grown:?}");
@@ -71,7 +71,7 @@ fn sub_indexes_in_the_memory_of_a_node_are_reproduced() {
             .all(|row| number(row, "inserts_a_second") > 0.0 && number(row, "insert_p50_us") > 0.0)
     );
 
-    // What is there is of other vectors than those that are asked for.
+    // The indexes in the work folder are over other vectors than the requested ones.
     repro(folder.path(), &format!("{line} --vectors 300"))
         .fails(1, &["over 4000 vectors", "another work folder"]);
     repro(folder.path(), "d-hnsw --base base.fbin --query a --query b")

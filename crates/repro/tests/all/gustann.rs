@@ -1,19 +1,19 @@
-//! A graphics card that searches a graph and groups, on tiny data.
+//! Graphs and groups on a graphics card, on tiny data.
 
-use crate::workshop::{Left, number, records, repro, write_vectors};
+use crate::harness::{RunRecords, number, records, repro, write_vectors};
 
 #[test]
-fn a_graphics_card_is_reckoned_with() {
+fn predictions_for_a_graphics_card_are_consistent() {
     let folder = tempfile::tempdir().unwrap();
     write_vectors(folder.path(), "base.fbin", 3000, 48, 1);
     write_vectors(folder.path(), "queries.fbin", 200, 48, 2);
     let line = "gustann --base base.fbin --query queries.fbin --work work --output report --quick";
-    let left = records(folder.path(), "gustann", line);
-    let run = &left.run;
+    let run_records = records(folder.path(), "gustann", line);
+    let run = &run_records.run;
     assert!(run["k"] == 10 && run["max_degree"] == 64, "{run}");
     let machine = &run["predicted"];
     assert!(machine["ssds"] == 6 && machine["price"] == 30_789.0 && machine["price_ssd"] == 1025.0, "{run}");
-    let records = left.of("row");
+    let records = run_records.of_kind("row");
     assert_eq!(records.len(), 4 * 3);
     for row in &records {
         assert!((0.85..=1.0).contains(&number(row, "recall")) && number(row, "pages") > 0.0, "{row}");
@@ -26,7 +26,7 @@ fn a_graphics_card_is_reckoned_with() {
         let by_disks: Vec<f64> =
             row["by_disks"].as_array().unwrap().iter().map(|one| number(one, "qps")).collect();
         assert!(by_disks.len() == 6 && by_disks.is_sorted(), "{row}");
-        // Whatever is sent beside, the link has no more to carry than it needs.
+        // Sending whole pages is not twice as fast as sending records.
         assert!(number(prediction, "qps") >= number(&row["sending_pages"], "qps") * 0.5, "{row}");
     }
     let rounds = |index: &str| {
@@ -34,17 +34,17 @@ fn a_graphics_card_is_reckoned_with() {
         rows.map(|row| number(row, "rounds")).fold(0.0, f64::max)
     };
     assert!(rounds("cluster") == 1.0 && rounds("graph-beam-1") > 2.0 * rounds("graph"), "{records:?}");
-    beginnings_queries_and_loads_of_a_card(&left);
+    starts_queries_and_loads_are_consistent(&run_records);
     repro(folder.path(), &format!("{line} --vectors 300")).fails(1, &["another work folder"]);
     repro(folder.path(), "gustann --base base.fbin --query queries.fbin --link 0")
         .fails(2, &["--link", "above 0"]);
 }
 
 /// Figures 12 to 14, 16 and 17.
-fn beginnings_queries_and_loads_of_a_card(left: &Left) {
-    let (records, begun) = (left.of("row"), left.of("begun"));
+fn starts_queries_and_loads_are_consistent(run_records: &RunRecords) {
+    let (records, begun) = (run_records.of_kind("row"), run_records.of_kind("begun"));
     let counted = records.iter().find(|row| row["index"] == "graph-beam-1").unwrap();
-    // A walk that begins where searches do reads and finds what they do.
+    // A walk that starts where searches start reads and finds the same.
     let walked = begun.iter().find(|row| row["begin"] == "pivots" && row["list"] == counted["search_list"]);
     let walked = walked.unwrap();
     for key in ["recall", "pages"] {
@@ -59,20 +59,20 @@ fn beginnings_queries_and_loads_of_a_card(left: &Left) {
             assert!((0.0..=1.0).contains(&number(row, "in_step")), "{row}");
         }
     }
-    // All queries read the page of the entry point first, which one of six disks has.
+    // In the first round all queries read the page of the entry point, which is on one of six disks.
     let shown =
         begun.iter().find(|row| row["begin"] == "entry_point" && row["rounds"][0].is_object()).unwrap();
     let first = &shown["rounds"][0];
     assert!(first["pages"] == 1 && first["most"] == 200 && number(first, "fullest") == 6.0, "{first}");
-    let copied = left.of("copied");
+    let copied = run_records.of_kind("copied");
     assert_eq!(copied.iter().map(|row| row["copies"].as_u64().unwrap()).collect::<Vec<_>>(), [1, 1, 2, 2]);
     assert!(copied.iter().all(|row| row["dim"].as_u64() == Some(48 * row["copies"].as_u64().unwrap())));
-    let queried = left.of("queried");
+    let queried = run_records.of_kind("queried");
     assert_eq!(queried.len(), 5 * 3);
     let held = queried.iter().find(|row| row["kind"] == "held").unwrap();
     assert_eq!(number(held, "nearest"), 0.0, "{held}");
-    for loads in left.of("loaded").chunk_by(|a, b| a["index"] == b["index"]) {
-        // Where the slowest part is busy, sums are rounded one way or the other.
+    for loads in run_records.of_kind("loaded").chunk_by(|a, b| a["index"] == b["index"]) {
+        // If the slowest resource is saturated, rounding may go either way.
         let rising =
             loads.windows(2).all(|two| number(&two[0], "qps") <= number(&two[1], "qps") * (1.0 + 1e-9));
         assert!(loads.len() == 9 && rising, "{loads:?}");

@@ -1,10 +1,10 @@
-//! Reproductions of the papers' figures, on tiny data: what is measured, and what the records hold. What reports make of the
-//! records is tested in `bench/tests`.
+//! Reproductions of the papers' figures on tiny data: the measurements and their records. `bench/tests` tests
+//! the reports made from records.
 
 mod cloud;
+mod command_line;
 mod d_hnsw;
 mod e2lsh;
 mod gustann;
-mod said;
+mod harness;
 mod second_tier;
-mod workshop;

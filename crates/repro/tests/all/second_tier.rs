@@ -4,14 +4,14 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use crate::workshop::{Left, folder, names, number, records, repro};
+use crate::harness::{RunRecords, folder, names, number, records, repro};
 
 #[test]
-fn the_graph_on_second_tier_memory_is_reproduced_and_its_indexes_are_used_again() {
+fn graphs_on_second_tier_memory_are_measured_and_reused() {
     let folder = folder();
     let line = "second-tier graph base.fbin queries.fbin --work graphs --output report --degrees 8,16 \
                 --devices cxl,rdma --repeats 2 --seconds 0 --sweep 1,4";
-    let Left { run, rows: records } = records(folder.path(), "second-tier graph", line);
+    let RunRecords { run, rows: records } = records(folder.path(), "second-tier graph", line);
     assert_eq!(
         (&run["sweep_degree"], &run["layouts"][1], &run["file_queries"]),
         (&16.into(), &"csr".into(), &25.into())
@@ -31,10 +31,10 @@ fn the_graph_on_second_tier_memory_is_reproduced_and_its_indexes_are_used_again(
     let made = names(&folder.path().join("graphs"));
     assert_eq!(made, ["groundtruth-400-25-10.ibin", "r16-csr", "r16-padded", "r8-csr", "r8-padded"]);
 
-    // What is there is used, and refused where it is of other vectors.
+    // An existing index is reused, and refused if it is over other vectors.
     let again = "second-tier graph base.fbin queries.fbin --groundtruth gt.ibin --work graphs --output again \
                  --degrees 8 --layouts csr --devices nvm --repeats 1 --seconds 0 --sweep 1 --without-file";
-    let Left { run, rows } = self::records(folder.path(), "second-tier graph", again);
+    let RunRecords { run, rows } = self::records(folder.path(), "second-tier graph", again);
     assert!(run["file_queries"].is_null() && rows.iter().any(|row| row["device"] == "emulated nvm"));
     let fewer = format!("{again} --vectors 300");
     repro(folder.path(), &fewer).fails(1, &["gt.ibin"]);
@@ -44,14 +44,14 @@ fn the_graph_on_second_tier_memory_is_reproduced_and_its_indexes_are_used_again(
 }
 
 #[test]
-fn posting_lists_on_second_tier_memory_are_reproduced_and_compared_with_graphs() {
+fn posting_lists_on_second_tier_memory_are_measured_and_compared_with_graphs() {
     let folder = folder();
     let line = "second-tier cluster base.fbin queries.fbin --work indexes --output report --replicas 4,1 \
                 --devices cxl --repeats 2 --seconds 0 --centroid-share 0.1";
-    let Left { run, rows: records } = records(folder.path(), "second-tier cluster", line);
+    let RunRecords { run, rows: records } = records(folder.path(), "second-tier cluster", line);
     assert_eq!((&run["layouts"][2], number(&run, "centroid_share")), (&"grouped".into(), 0.1));
-    // Two numbers of replicas in three layouts, each in DRAM and on the device, one of them by one query at a time,
-    // too; and a file each.
+    // Two numbers of replicas in three layouts, each in DRAM and on the device, and one layout with one query
+    // at a time, too. Also one file per index.
     assert_eq!(records.len(), 2 * (2 + 2 + 4) + 6);
     for record in &records {
         let device = record["device"].as_str().unwrap();
@@ -59,7 +59,8 @@ fn posting_lists_on_second_tier_memory_are_reproduced_and_compared_with_graphs()
         assert!(number(record, "recall") >= 0.9 && number(record, "qps") > 0.0, "{record}");
         assert_eq!(record["predicted"].is_object(), device == "emulated cxl");
         assert!(number(record, "lists_per_query") >= 1.0);
-        // The same lists hold the same vectors in every layout, so the same are searched and found.
+        // The same lists hold the same vectors in every layout, so the same lists are searched and the same
+        // vectors found.
         for other in records.iter().filter(|other| other["replicas"] == record["replicas"]) {
             assert_eq!(other["lists_per_query"], record["lists_per_query"]);
             assert_eq!(other["recall"], record["recall"]);
@@ -72,7 +73,7 @@ fn posting_lists_on_second_tier_memory_are_reproduced_and_compared_with_graphs()
         records.iter().find(fits).unwrap()
     };
     let (coupled, decoupled, grouped) = (in_dram("coupled"), in_dram("decoupled"), in_dram("grouped"));
-    // So small a set is within a few gaps that are read rather than begin another read, hence bytes, not reads.
+    // In so small a set reads are merged across the few gaps, so compare bytes, not reads.
     assert!(
         number(grouped, "small_reads_per_query") > 0.0 && number(decoupled, "small_reads_per_query") > 0.0
     );
@@ -83,12 +84,12 @@ fn posting_lists_on_second_tier_memory_are_reproduced_and_compared_with_graphs()
     repro(folder.path(), &other).fails(1, &["x1-coupled", "centroid share 0.1", "another work folder"]);
 }
 
-/// Compares the posting lists that lie in `folder` already with a graph.
+/// Compares the posting lists that exist in `folder` with a graph.
 fn compare(folder: &Path) {
     let line = "second-tier compare base.fbin queries.fbin --work indexes --output comparison --degrees 8 \
                 --replicas 4 --devices nvm --repeats 1 --seconds 0 --centroid-share 0.1";
     let records = records(folder, "second-tier compare", line).rows;
-    // Two graphs, two indexes of lists, and groups: in DRAM, on the device, from the file.
+    // Two graphs, two indexes of lists, and groups, each in DRAM, on the device and from the file.
     assert_eq!(records.len(), 5 * 3);
     assert!(records.iter().any(|record| record["device"] == "emulated nvm"));
     for record in &records {

@@ -13,16 +13,16 @@ import bathyal
 
 METRICS = {"euclidean": "l2", "angular": "cosine", "ip": "ip"}
 ELEMENTS = {"float32": "f32", "uint8": "u8", "int8": "i8"}
-# A batch has to be a small part of the memory for writes.
-ROWS_A_BATCH = 1024
+# A batch must be a small part of the memory for writes.
+ROWS_PER_BATCH = 1024
 TAGS = "tags"
 
 
 class Bathyal(BaseFilterANN):
     """Vectors in a collection, each with its tags as a list.
 
-    ``options`` are those of ``bathyal.Collection.create``, and query arguments those of ``Collection.search``.
-    ``threads`` is how many filters are searched at once.
+    ``options`` are those of ``bathyal.Collection.create``, and query arguments those of
+    ``Collection.search``. ``threads`` is the number of filters that are searched concurrently.
     """
 
     def __init__(self, metric, options):
@@ -36,7 +36,7 @@ class Bathyal(BaseFilterANN):
         warnings.simplefilter("ignore", bathyal.SearchWarning)
 
     def collection_folder(self, dataset):
-        """The folder of the collection of this data set with these options."""
+        """Returns the folder of the collection of this data set with these options."""
         options = {**self.creating, **self.creating.get("options", {})}
         options.pop("options", None)
         parts = [f"{name}-{value}" for name, value in sorted(options.items())]
@@ -44,7 +44,7 @@ class Bathyal(BaseFilterANN):
         return os.path.join(os.getcwd(), below, "_".join(["collection", *parts]))
 
     def fit(self, dataset):
-        """Adds all vectors of the set with their tags, and makes one segment of them."""
+        """Adds all vectors of the set with their tags, and compacts them into one segment."""
         known = DATASETS[dataset]()
         path = self.collection_folder(dataset)
         shutil.rmtree(path, ignore_errors=True)
@@ -64,15 +64,15 @@ class Bathyal(BaseFilterANN):
         self.docs.compact(full=True, progress=False)
 
     def batches(self, known):
-        """Ids, vectors and tags, some thousands of rows at a time."""
+        """Yields ids, vectors and tags in batches."""
         tags = known.get_dataset_metadata() if known.search_type() == "knn_filtered" else None
-        for at in range(0, known.nb, ROWS_A_BATCH):
-            end = min(at + ROWS_A_BATCH, known.nb)
+        for at in range(0, known.nb, ROWS_PER_BATCH):
+            end = min(at + ROWS_PER_BATCH, known.nb)
             rows = np.ascontiguousarray(known.get_data_in_range(at, end))
             yield np.arange(at, end), rows, None if tags is None else {TAGS: words(tags, at, end)}
 
     def load_index(self, dataset):
-        """Opens the collection if it is there; whether it is."""
+        """Opens the collection if it exists, and returns whether it does."""
         path = self.collection_folder(dataset)
         if not os.path.isdir(path):
             return False
@@ -80,25 +80,26 @@ class Bathyal(BaseFilterANN):
         return True
 
     def index_files_to_store(self, dataset):
-        """Collections are not uploaded by the program: ``bathyal collection copy`` does it."""
+        """Refuses: the program does not upload collections; ``bathyal collection copy`` does."""
         raise NotImplementedError
 
     def set_query_arguments(self, query_args):
-        """Takes the options of the searches to come: ``recall``, ``search_list``, ``threads``."""
+        """Sets the options of the next searches: ``recall``, ``search_list``, ``threads``."""
         self.searching = {"threads": 1, **query_args}
 
     def query(self, X, k):
-        """Finds the ``k`` nearest of each row of ``X``, whatever their tags; see :meth:`get_results`."""
+        """Finds the ``k`` nearest of each row of ``X`` with any tags; see :meth:`get_results`."""
         found = self.docs.search(np.ascontiguousarray(X), k, **self.searching)
         self.res = padded(found.ids, k)
 
     def filtered_query(self, X, filter, k):
-        """Finds the ``k`` nearest of each row of ``X``, of those that have all of its tags: the columns of its row
-        in ``filter``, a sparse matrix."""
+        """Finds the ``k`` nearest of each row of ``X`` among the vectors that have all tags of the row: the
+        columns of the same row in ``filter``, a sparse matrix.
+        """
         queries = np.ascontiguousarray(X)
-        together = {}
+        groups = {}
         for row, tags in enumerate(words(filter, 0, len(X))):
-            together.setdefault(tuple(sorted(tags)), []).append(row)
+            groups.setdefault(tuple(sorted(tags)), []).append(row)
         self.res = np.full((len(X), k), -1, np.int32)
 
         def search(group):
@@ -108,14 +109,14 @@ class Bathyal(BaseFilterANN):
             self.res[rows] = padded(found.ids, k)
 
         with ThreadPoolExecutor(max(1, self.searching["threads"])) as pool:
-            # What fails in a thread fails here.
-            list(pool.map(search, together.items()))
+            # Exceptions of the threads are raised here.
+            list(pool.map(search, groups.items()))
 
     def get_results(self):
         return self.res
 
     def get_additional(self):
-        """How large the collection is."""
+        """Returns the size of the collection."""
         return {"bytes": self.docs.inspect()["bytes"]}
 
     def done(self):
@@ -128,12 +129,12 @@ class Bathyal(BaseFilterANN):
 
 
 def words(matrix, start, end):
-    """The columns of each row of a sparse matrix."""
+    """Returns the columns of each row of a sparse matrix."""
     return [matrix.indices[matrix.indptr[row] : matrix.indptr[row + 1]].tolist() for row in range(start, end)]
 
 
 def padded(ids, k):
-    """Ids as the program wants them: where fewer than ``k`` match, -1 stands for none."""
+    """Returns ids in the program's form: padded with -1 if fewer than ``k`` match."""
     whole = np.full((len(ids), k), -1, np.int32)
     whole[:, : ids.shape[1]] = ids
     return whole

@@ -12,15 +12,15 @@ import bathyal
 
 METRICS = {"euclidean": "l2", "angular": "cosine", "ip": "ip"}
 ELEMENTS = {"float32": "f32", "uint8": "u8", "int8": "i8"}
-# A batch has to be a small part of the memory for writes.
-ROWS_A_BATCH = 1024
+# A batch must be a small part of the memory for writes.
+ROWS_PER_BATCH = 1024
 
 
 class Bathyal(BaseStreamingANN):
     """Vectors in a collection, by their tags. ``options`` are those of ``bathyal.Collection.create``.
 
-    Query arguments are those of ``Collection.search``. A runbook runs once for each group of them, and begins with
-    no vectors only the first time: a configuration has one group.
+    Query arguments are those of ``Collection.search``. A runbook runs once for each group of them, but only
+    the first run begins without vectors, so a configuration has one group.
     """
 
     def __init__(self, metric, options):
@@ -35,7 +35,7 @@ class Bathyal(BaseStreamingANN):
         warnings.simplefilter("ignore", bathyal.SearchWarning)
 
     def setup(self, dtype, max_pts, ndims):
-        """Creates an empty collection; it holds any number of vectors, whatever ``max_pts`` says."""
+        """Creates an empty collection. It can hold any number of vectors, so ``max_pts`` is ignored."""
         self.folder = tempfile.mkdtemp(prefix="bathyal-")
         path = os.path.join(self.folder, "collection")
         element = ELEMENTS[np.dtype(dtype).name]
@@ -44,15 +44,15 @@ class Bathyal(BaseStreamingANN):
         )
 
     def batches(self, X, ids):
-        for at in range(0, len(ids), ROWS_A_BATCH):
-            yield ids[at : at + ROWS_A_BATCH], np.ascontiguousarray(X[at : at + ROWS_A_BATCH])
+        for at in range(0, len(ids), ROWS_PER_BATCH):
+            yield ids[at : at + ROWS_PER_BATCH], np.ascontiguousarray(X[at : at + ROWS_PER_BATCH])
 
     def insert(self, X, ids):
-        """Adds the vectors ``X`` (``vectors x dim``) with the tags ``ids``, of which none may be there."""
+        """Adds the vectors ``X`` (``vectors x dim``) with the new tags ``ids``."""
         self.docs.add_batches(self.batches(X, ids), progress=False)
 
     def replace(self, X, ids):
-        """Puts the vectors ``X`` in the place of those with the tags ``ids``."""
+        """Replaces the vectors with the tags ``ids`` by ``X``."""
         self.docs.add_batches(self.batches(X, ids), upsert=True, progress=False)
 
     def delete(self, ids):
@@ -60,14 +60,14 @@ class Bathyal(BaseStreamingANN):
         self.docs.delete(ids)
 
     def set_query_arguments(self, query_args):
-        """Takes the options of the searches to come: ``recall``, ``search_list``, ``threads``."""
+        """Sets the options of the next searches: ``recall``, ``search_list``, ``threads``."""
         self.searching = dict(query_args)
 
     def query(self, X, k):
         """Finds the ``k`` nearest of each row of ``X``; see :meth:`get_results`."""
         found = self.docs.search(np.ascontiguousarray(X), k, **self.searching)
         self.costs = found.costs
-        # Tags have 32 bits; where fewer are there, the rest is no tag.
+        # Tags have 32 bits; -1 pads rows with fewer results.
         self.res = np.full((len(X), k), -1, np.int32)
         self.res[:, : found.ids.shape[1]] = found.ids
 
@@ -75,7 +75,7 @@ class Bathyal(BaseStreamingANN):
         return self.res
 
     def get_additional(self):
-        """What the last search cost, and what the collection has become."""
+        """Returns the cost of the last search and the shape of the collection."""
         about = self.docs.inspect()
         return {
             "reads": self.costs["reads"],

@@ -10,46 +10,46 @@ use bathyal_vectors::{VectorFile, write_ids};
 use serde_json::Value;
 use tempfile::TempDir;
 
-/// Vectors of [`folder`], their dim, and its queries.
+/// Number of vectors in [`folder`], their dim, and the number of queries.
 const VECTORS: usize = 400;
 const DIM: usize = 12;
 const QUERIES: usize = 25;
-/// Exact neighbours of its ground truth.
+/// Exact neighbours per query in its ground truth.
 const NEIGHBORS: usize = 20;
 
-/// A run of the program that has ended.
+/// Exit code and output of a run of the program.
 #[derive(Debug)]
-pub struct Ran {
+pub struct ProgramOutput {
     pub code: Option<i32>,
     pub stdout: String,
     pub stderr: String,
 }
 
-impl Ran {
-    /// Demands exit code 0 and nothing on stderr; returns stdout.
+impl ProgramOutput {
+    /// Asserts exit code 0 and an empty stderr; returns stdout.
     #[track_caller]
-    pub fn good(self) -> String {
+    pub fn succeeds(self) -> String {
         assert_eq!((self.code, self.stderr.as_str()), (Some(0), ""), "{self:?}");
         self.stdout
     }
 
-    /// Demands exit code 0 and exactly one JSON object on stdout.
+    /// Asserts exit code 0 and exactly one JSON object on stdout; returns the object.
     #[track_caller]
     pub fn json(self) -> Value {
-        let stdout = self.good();
+        let stdout = self.succeeds();
         let value: Value = serde_json::from_str(&stdout).expect("stdout is one JSON value");
         assert!(value.is_object());
         value
     }
 
-    /// Demands `code`, nothing on stdout but what `--json` says of the failure, and a message that holds all of `parts` and is
-    /// no panic.
+    /// Asserts exit code `code`, nothing on stdout except the JSON error object of `--json`, and a message
+    /// that contains all of `parts` and is no panic.
     #[track_caller]
     pub fn fails(self, code: i32, parts: &[&str]) {
         assert_eq!(self.code, Some(code), "{self:?}");
         if !self.stdout.is_empty() {
-            let told: Value = serde_json::from_str(&self.stdout).unwrap_or_else(|_| panic!("{self:?}"));
-            assert_eq!(told["error"]["exit_code"], code, "{self:?}");
+            let output: Value = serde_json::from_str(&self.stdout).unwrap_or_else(|_| panic!("{self:?}"));
+            assert_eq!(output["error"]["exit_code"], code, "{self:?}");
         }
         for part in parts {
             assert!(self.stderr.contains(part), "'{part}' is missing in: {}", self.stderr);
@@ -60,58 +60,58 @@ impl Ran {
 }
 
 /// Runs the program with `arguments`, split at spaces, in `folder`.
-pub fn repro(folder: &Path, arguments: &str) -> Ran {
+pub fn repro(folder: &Path, arguments: &str) -> ProgramOutput {
     let mut command = Command::new(env!("CARGO_BIN_EXE_bathyal-repro"));
     let output = command.current_dir(folder).args(arguments.split_whitespace()).output();
     let output = output.expect("the program starts");
     let text = |bytes| String::from_utf8(bytes).expect("the program prints UTF-8");
-    Ran { code: output.status.code(), stdout: text(output.stdout), stderr: text(output.stderr) }
+    ProgramOutput { code: output.status.code(), stdout: text(output.stdout), stderr: text(output.stderr) }
 }
 
-/// What a run left.
-pub struct Left {
+/// The records that a run wrote.
+pub struct RunRecords {
     /// The line about the run.
     pub run: Value,
-    /// The other lines.
+    /// The lines of measurements.
     pub rows: Vec<Value>,
 }
 
-impl Left {
-    /// The lines of a kind.
-    pub fn of(&self, kind: &str) -> Vec<Value> {
+impl RunRecords {
+    /// Returns the lines of one kind.
+    pub fn of_kind(&self, kind: &str) -> Vec<Value> {
         self.rows.iter().filter(|row| row["of"] == kind).cloned().collect()
     }
 }
 
-/// Runs the program with `arguments` and `--json`, and reads the records of `paper` that it says it wrote.
+/// Runs the program with `arguments` and `--json`, checks its output, and reads the records of `paper`.
 #[track_caller]
-pub fn records(folder: &Path, paper: &str, arguments: &str) -> Left {
-    let told = repro(folder, &format!("{arguments} --json")).json();
-    let path = folder.join(told["records"].as_str().unwrap());
+pub fn records(folder: &Path, paper: &str, arguments: &str) -> RunRecords {
+    let output = repro(folder, &format!("{arguments} --json")).json();
+    let path = folder.join(output["records"].as_str().unwrap());
     let text = std::fs::read_to_string(&path).unwrap();
     let mut lines = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
     let run = lines.next().unwrap();
     let rows: Vec<Value> = lines.collect();
     assert_eq!((&run["of"], &run["paper"]), (&"run".into(), &paper.into()));
-    assert_eq!(told["count"].as_u64(), Some(rows.len() as u64));
-    let command = told["report_command"].as_str().unwrap();
+    assert_eq!(output["count"].as_u64(), Some(rows.len() as u64));
+    let command = output["report_command"].as_str().unwrap();
     assert!(command.starts_with("make repro-report RECORDS="), "{command}");
-    // The folders of this machine are nobody's business.
+    // Records do not contain folders of this machine.
     let command = run["command"].as_str().unwrap();
     assert!(command.starts_with("bathyal-repro ") && command.contains(arguments), "{command}");
     assert!(!command.contains('/') && run["machine"].as_str().unwrap().contains(" cores"), "{run}");
-    // Reports are made of the records, and are not the program's.
+    // The program writes records only, no report.
     assert_eq!(names(path.parent().unwrap()), ["records.jsonl"]);
-    Left { run, rows }
+    RunRecords { run, rows }
 }
 
-/// A number of a record.
+/// Returns a number of a record.
 #[track_caller]
 pub fn number(record: &Value, key: &str) -> f64 {
     record[key].as_f64().unwrap_or_else(|| panic!("{key} of {record}"))
 }
 
-/// Numbers that look random and are the same in every run, from -1 to 1.
+/// Returns pseudo-random numbers from -1 to 1, the same in every run.
 fn numbers(count: usize, seed: u64) -> Vec<f32> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let mut next = || {
@@ -123,7 +123,7 @@ fn numbers(count: usize, seed: u64) -> Vec<f32> {
     (0..count).map(|_| next()).collect()
 }
 
-/// Writes `count x dim` numbers to `folder/name`, an `.fbin`.
+/// Writes a `count x dim` matrix of numbers to `folder/name`, an `.fbin`.
 pub fn write_vectors(folder: &Path, name: &str, count: usize, dim: usize, seed: u64) {
     let header = [count as u32, dim as u32].into_iter().flat_map(u32::to_le_bytes);
     let values = numbers(count * dim, seed);
@@ -131,7 +131,7 @@ pub fn write_vectors(folder: &Path, name: &str, count: usize, dim: usize, seed: 
     std::fs::write(folder.join(name), content).unwrap();
 }
 
-/// A folder with `base.fbin`, `queries.fbin` and `gt.ibin` (k = 20).
+/// Returns a folder with `base.fbin`, `queries.fbin` and `gt.ibin` (k = 20).
 pub fn folder() -> TempDir {
     let folder = tempfile::tempdir().unwrap();
     write_vectors(folder.path(), "base.fbin", VECTORS, DIM, 1);
@@ -143,7 +143,7 @@ pub fn folder() -> TempDir {
     folder
 }
 
-/// The names in `folder`, sorted.
+/// Returns the names in `folder`, sorted.
 pub fn names(folder: &Path) -> Vec<String> {
     let entries = folder.read_dir().unwrap();
     let mut names: Vec<_> =

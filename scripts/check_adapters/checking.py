@@ -1,4 +1,4 @@
-"""What both checks have in common: generated vectors, exact neighbours, and the verdict over result files."""
+"""Common parts of the checks: generated vectors, exact neighbours, and checks of result files."""
 
 import multiprocessing
 import queue
@@ -8,15 +8,15 @@ from pathlib import Path
 import numpy as np
 
 COUNT, QUERIES, DEPTH = 4_000, 100, 100
-# The best configuration of a family and the worst of all have to find so much. These sets are small and easy.
+# Least recalls of the best configuration of a family and of every configuration. The sets are small and easy.
 BEST, WORST = 0.97, 0.8
 
 
-class Here:
-    """In the place of ``multiprocessing`` in a program's main: its worker runs in this process.
+class InProcess:
+    """Replaces ``multiprocessing`` in a program's main, so that its worker runs in this process.
 
-    Both programs have the worker ask whether its queue is empty, which it may seem to be before anything has
-    arrived in it, and neither minds a worker that fails.
+    The workers of both programs check whether their queue is empty, and a queue between processes may seem
+    empty before the first item arrives. And both programs ignore a failed worker.
     """
 
     Queue = queue.Queue
@@ -31,14 +31,14 @@ class Here:
             target(*args)
 
         def join(self):
-            """It has ended."""
+            """Does nothing, since the work is done."""
 
         def terminate(self):
-            """It has ended."""
+            """Does nothing, since the work is done."""
 
 
 def clusters(dim, seed, count=COUNT, queries=QUERIES):
-    """Vectors and queries around common centres, f32."""
+    """Returns vectors and queries around common centres, f32."""
     random = np.random.default_rng(seed)
     centres = random.normal(0, 1, (100, dim))
     rows = centres[random.integers(0, len(centres), count + queries)]
@@ -47,7 +47,7 @@ def clusters(dim, seed, count=COUNT, queries=QUERIES):
 
 
 def nearest(base, queries, metric):
-    """Exact neighbours and distances, ``queries x DEPTH``, as both programs measure them."""
+    """Returns exact neighbours and distances, ``queries x DEPTH``, by the definitions of both programs."""
     base, queries = base.astype(np.float64), queries.astype(np.float64)
     if metric == "angular":
         base = base / np.linalg.norm(base, axis=1, keepdims=True)
@@ -65,27 +65,30 @@ def nearest(base, queries, metric):
 
 
 def recall(found, exact):
-    """The share of ``exact`` that is in ``found``, row by row."""
+    """Returns the share of ``exact`` that is in ``found``, compared row by row."""
     hits = sum(
         len(set(map(int, one)) & set(map(int, other))) for one, other in zip(found, exact, strict=True)
     )
     return hits / max(1, sum(map(len, exact)))
 
 
-def judge(what, expected, measure):
-    """Prints the recall in each expected result file (family, path); ends the program for a missing or poor one."""
+def check_results(what, expected, measure):
+    """Prints the recall of each expected result file (family, path). Exits if a file is missing or its recall
+    is low.
+    """
     families = {}
     for family, path in expected:
         if not Path(path).is_file():
-            sys.exit(f"{what}: no result file {path}: that configuration did not run to its end")
+            sys.exit(f"{what}: the result file {path} is missing, so its configuration did not finish")
         families.setdefault(family, []).append((measure(path), path))
     found = {path.name for path in Path(expected[0][1]).parent.glob("*.hdf5")}
     if len(found) != len(expected):
         sys.exit(f"{what}: {len(found)} result files of {len(expected)} configurations: names collide")
     for family, results in families.items():
-        (worst, poor), (best, _) = min(results), max(results)
+        (worst, worst_path), (best, _) = min(results), max(results)
         print(f"{what}: {family}: {len(results)} configurations, recall {worst:.3f} to {best:.3f}")
         if best < BEST or worst < WORST:
             sys.exit(
-                f"{what}: {family}: recall should reach {BEST} and be at least {WORST} everywhere ({poor})"
+                f"{what}: {family}: the best recall must be at least {BEST} and every recall at least {WORST}"
+                f" (worst: {worst_path})"
             )

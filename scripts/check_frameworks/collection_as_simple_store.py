@@ -1,4 +1,4 @@
-"""For pytest: LlamaIndex's own tests of its store in memory find a collection in its place."""
+"""A pytest plugin that replaces LlamaIndex's store in memory by a collection for LlamaIndex's own tests."""
 
 import uuid
 
@@ -6,7 +6,7 @@ from llama_index.core import vector_stores
 
 from bathyal.llama_index import BathyalVectorStore
 
-# What their nodes have, and what their filters name although no node has it.
+# Keys of the nodes in these tests, and keys in their filters that no node has.
 COLUMNS = {
     "weight": "float64",
     "rank": "string",
@@ -18,7 +18,7 @@ COLUMNS = {
 
 
 def simple_vector_store():
-    """An empty store for vectors of two components."""
+    """Creates an empty store for vectors of two components."""
     return BathyalVectorStore.create(f"memory://simple/{uuid.uuid4()}", 2, columns=COLUMNS)
 
 

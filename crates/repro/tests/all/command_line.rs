@@ -1,24 +1,24 @@
-//! What the program says of itself and of what was typed.
+//! Help, version, and errors of the command line.
 
-use crate::workshop::{folder, names, repro};
+use crate::harness::{folder, names, repro};
 
 #[test]
-fn help_and_version_are_answers() {
+fn help_and_version_are_printed() {
     let folder = folder();
-    let help = repro(folder.path(), "--help").good();
+    let help = repro(folder.path(), "--help").succeeds();
     for paper in ["second-tier", "e2lsh", "cloud", "d-hnsw", "gustann", "Exit codes", "--json"] {
         assert!(help.contains(paper), "{paper} is missing in {help}");
     }
-    let help = repro(folder.path(), "second-tier graph --help").good();
+    let help = repro(folder.path(), "second-tier graph --help").succeeds();
     assert!(
         help.contains("--sweep-degree") && help.contains("bathyal-repro second-tier graph base.u8bin"),
         "{help}"
     );
-    assert!(repro(folder.path(), "--version").good().starts_with("bathyal-repro "));
+    assert!(repro(folder.path(), "--version").succeeds().starts_with("bathyal-repro "));
 }
 
 #[test]
-fn a_wrong_line_is_refused_in_words_and_in_json() {
+fn a_wrong_command_line_is_refused_in_text_and_in_json() {
     let folder = folder();
     repro(folder.path(), "").fails(2, &["Usage: bathyal-repro"]);
     repro(folder.path(), "polish --json").fails(2, &["polish"]);
@@ -28,11 +28,11 @@ fn a_wrong_line_is_refused_in_words_and_in_json() {
 }
 
 #[test]
-fn the_answer_names_the_records_and_what_makes_a_report_of_them() {
+fn a_run_prints_where_the_records_are_and_how_to_make_a_report() {
     let folder = folder();
     let line = "second-tier graph base.fbin queries.fbin --groundtruth gt.ibin --work graphs --output kept --degrees 8 \
                 --layouts csr --devices nvm --repeats 1 --seconds 0 --sweep 1 --without-file";
-    let told = repro(folder.path(), line).good();
-    assert_eq!(told, "records: kept/records.jsonl\nreport:  make repro-report RECORDS=kept\n");
+    let printed = repro(folder.path(), line).succeeds();
+    assert_eq!(printed, "records: kept/records.jsonl\nreport:  make repro-report RECORDS=kept\n");
     assert_eq!(names(&folder.path().join("kept")), ["records.jsonl"]);
 }

@@ -1,4 +1,5 @@
-//! Where the experiments take place: vectors and queries, the ladder of radii that suits them, and one way to run a search.
+//! Arguments and data of the experiments: vectors and queries, the ladder of radii that suits them, and
+//! functions that build tables and search them.
 
 use std::fs::File;
 use std::io::Read;
@@ -15,36 +16,37 @@ use bathyal_vectors::VectorFile;
 use bathyal_vectors::groundtruth::exact_neighbors;
 
 use super::arguments::E2lshArguments;
-use super::build::{Built, Plan, failed};
+use super::build::{BuiltTables, Plan, failed};
 use super::filter::{Filter, LEAST_BITS};
 use super::layout::Layout;
 use super::points::{Point, hashes_of_theory};
-use super::run::{Outcome, Width, run};
-use super::search::{Ask, Searched};
-use crate::workload::{Questions, Workload};
+use super::run::{Outcome, Parallelism, run};
+use super::search::{SearchParameters, Searcher};
+use crate::workload::{QuerySet, Workload};
 
-/// From one radius to the next (c).
+/// Ratio of successive radii (c).
 pub(super) const RATIO: f64 = 2.0;
-/// Bytes of a block where nothing else is said (section 5.1).
+/// Default bytes of a block (section 5.1).
 pub(super) const BLOCK_BYTES: u32 = 512;
-/// Bits of a filter beyond those of ids: a bucket of none of 2^3 n values is known to be empty 7 times of 8.
+/// Bits of a filter beyond those of an id: with 2^3 n bits, 7 of 8 empty buckets are recognized.
 const FILTER_BITS: u32 = 3;
-/// Bits by which a table's are fewer than ids': a bucket then has some sixteen entries of others, which its fingerprints reject, and
-/// blocks of 512 bytes are not mostly empty; of larger blocks there are as many fewer.
+/// Bits by which a slot number is shorter than an id. A bucket then has some sixteen entries with other hash
+/// values, which their fingerprints reject, and blocks of 512 bytes are not mostly empty. Larger blocks get
+/// correspondingly fewer slots.
 const FEWER_SLOT_BITS: u32 = 4;
-/// Bytes that are read before somebody may stop it.
+/// Bytes that are read between checks for a cancellation.
 const READ_BYTES: u64 = 16 << 20;
-/// Vectors that are looked at before somebody may stop it.
+/// Vectors that are read between checks for a cancellation.
 const CHECK_ROWS: usize = 4096;
-/// Reads in flight on a thread.
+/// Most reads in flight on a thread.
 const DEPTH: u32 = 256;
-/// Vectors whose nearest other is looked for.
+/// Vectors whose nearest other vector is searched for.
 const SAMPLE: usize = 300;
-/// The part of these that is nearer than the distance at which a ladder may begin.
+/// Quantile of those distances at which the ladder of radii may begin.
 const NEAREST_PART: f64 = 0.01;
 
-/// Vectors, queries, and what hash tables of them are drawn for.
-pub(super) struct Lab<'a> {
+/// Arguments, data and environment of all measurements.
+pub(super) struct Experiment<'a> {
     pub arguments: &'a E2lshArguments,
     pub work: &'a Workload,
     pub console: &'a Console,
@@ -52,12 +54,12 @@ pub(super) struct Lab<'a> {
     pub extent: Extent,
 }
 
-/// How far vectors lie apart.
+/// Range of the distances between vectors.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Extent {
     /// The largest absolute value (x_max).
     pub largest: f64,
-    /// A distance at which hardly any vector has another, of a sample.
+    /// A distance within which almost no vector of a sample has another.
     pub nearest: f64,
 }
 
@@ -86,35 +88,36 @@ impl Extent {
         Ok(Extent { largest: f64::from(largest), nearest: f64::from(nearest).sqrt() })
     }
 
-    /// The first radius: 1 as in the paper, in the units of the data, unless vectors lie nearer together.
+    /// Returns the first radius: 1 as in the paper, in the units of the data, or less if vectors are closer
+    /// to each other.
     pub(super) fn first_radius(&self) -> f64 {
         self.nearest.clamp(1e-30, 1.0)
     }
 
-    /// Radii up to R_max = 2 x_max sqrt(d) (section 2.3).
+    /// Returns the number of radii up to R_max = 2 x_max sqrt(d) (section 2.3).
     fn radii(&self, dim: usize) -> usize {
         let farthest = 2.0 * self.largest * (dim as f64).sqrt();
         (farthest / self.first_radius()).max(RATIO).log(RATIO).ceil() as usize
     }
 
-    /// The number of the last radius of a ladder up to which hardly any query finds something.
+    /// Returns the number of the last radius up to which almost no query finds anything.
     pub(super) fn nearest_radius(&self) -> usize {
         (self.nearest / self.first_radius()).max(1.0).log(RATIO).floor() as usize
     }
 }
 
-impl Lab<'_> {
-    /// The numbers of values of a compound hash that are tried, rising.
+impl Experiment<'_> {
+    /// Returns the numbers of values of a compound hash to try, in ascending order.
     pub(super) fn hashes(&self) -> Vec<usize> {
         let theory = hashes_of_theory(&self.ladder(1), self.work.base.count());
-        let of = |gamma: &f64| ((gamma * theory).round() as usize).max(1);
-        let mut hashes: Vec<usize> = self.arguments.gammas.iter().map(of).collect();
+        let values = |gamma: &f64| ((gamma * theory).round() as usize).max(1);
+        let mut hashes: Vec<usize> = self.arguments.gammas.iter().map(values).collect();
         hashes.sort_unstable();
         hashes.dedup();
         hashes
     }
 
-    /// The ladder with so many values of a compound hash.
+    /// Returns the ladder with `hashes` values in a compound hash.
     pub(super) fn ladder(&self, hashes: usize) -> Ladder {
         Ladder {
             tables: self.arguments.tables as usize,
@@ -126,7 +129,7 @@ impl Lab<'_> {
         }
     }
 
-    /// What the paper would build of `vectors` vectors.
+    /// Returns the plan of the paper's tables for `vectors` vectors.
     pub(super) fn plan(&self, ladder: Ladder, vectors: usize, block_bytes: u32) -> Plan {
         let id_bits = usize::BITS - vectors.saturating_sub(1).leading_zeros();
         let id_bits = id_bits.max(1);
@@ -138,76 +141,81 @@ impl Lab<'_> {
         Plan { ladder, layout, filter_bits, seed: self.arguments.seed }
     }
 
-    /// Finds or builds hash tables of the vectors under a name in the work folder.
-    pub(super) fn built(&self, base: &VectorFile, plan: Plan, name: &str) -> Result<Built, Failure> {
+    /// Finds or builds hash tables over the vectors, under `name` in the work folder.
+    pub(super) fn find_or_build(
+        &self,
+        base: &VectorFile,
+        plan: Plan,
+        name: &str,
+    ) -> Result<BuiltTables, Failure> {
         let threads = std::thread::available_parallelism().map_or(1, |threads| threads.get());
-        Built::find_or_build(base, plan, &self.folder(name), threads, &self.console.progress())
+        BuiltTables::find_or_build(base, plan, &self.folder(name), threads, &self.console.progress())
     }
 
-    /// Where something of this name is built.
+    /// Returns the folder `name` in the work folder.
     pub(super) fn folder(&self, name: &str) -> PathBuf {
         self.arguments.work.join(name)
     }
 
-    /// Removes what was built there.
+    /// Removes the folder `name` from the work folder.
     pub(super) fn remove(&self, name: &str) -> Result<(), Failure> {
         let folder = self.folder(name);
         std::fs::remove_dir_all(&folder).map_err(|e| failed(&folder, e))
     }
 
-    /// One thread, as the paper measures, with the queries in flight that were asked for.
-    pub(super) fn width(&self) -> Width {
-        Width { threads: 1, in_flight: self.arguments.in_flight as usize, depth: DEPTH }
+    /// Returns one thread, as in the paper, with the requested queries in flight.
+    pub(super) fn parallelism(&self) -> Parallelism {
+        Parallelism { threads: 1, in_flight: self.arguments.in_flight as usize, depth: DEPTH }
     }
 
-    /// Searches once.
-    pub(super) fn once(
+    /// Searches once with all queries.
+    pub(super) fn search_once(
         &self,
-        (base, built): (&VectorFile, &Built),
+        (base, built): (&VectorFile, &BuiltTables),
         filter: Option<&Filter>,
         tier: &Arc<dyn Tier>,
-        (asked, ask, width): (&Questions, Ask, Width),
+        (query_set, parameters, parallelism): (&QuerySet, SearchParameters, Parallelism),
     ) -> Result<Outcome, Failure> {
         let distance = Distance::new(base.element(), Metric::L2, base.dim());
-        let searched = Searched { built, filter, base, distance };
-        run(&searched, tier, asked, ask, width, self.control)
+        let searcher = Searcher { built, filter, base, distance };
+        run(&searcher, tier, query_set, parameters, parallelism, self.control)
     }
 
-    /// The same in the usual width, as a point: for what is counted.
-    pub(super) fn counted(
+    /// Searches once with the default parallelism and returns a point, for its counters.
+    pub(super) fn measure(
         &self,
-        of: (&VectorFile, &Built),
+        (base, built): (&VectorFile, &BuiltTables),
         filter: Option<&Filter>,
         tier: &Arc<dyn Tier>,
         (experiment, variant): (&'static str, String),
-        (asked, ask): (&Questions, Ask),
+        (query_set, parameters): (&QuerySet, SearchParameters),
     ) -> Result<Point, Failure> {
-        let width = self.width();
-        let outcome = self.once(of, filter, tier, (asked, ask, width))?;
-        let how = (ask, width.threads, width.in_flight);
-        Ok(Point::new((experiment, variant), of.1, of.0.count(), how, &[outcome]))
+        let parallelism = self.parallelism();
+        let outcome = self.search_once((base, built), filter, tier, (query_set, parameters, parallelism))?;
+        let how = (parameters, parallelism.threads, parallelism.in_flight);
+        Ok(Point::new((experiment, variant), built, base.count(), how, &[outcome]))
     }
 
-    /// The bytes of what was built, in memory.
-    pub(super) fn in_memory(&self, built: &Built) -> Result<Arc<dyn Tier>, Failure> {
+    /// Reads the tables into memory and returns them as a tier.
+    pub(super) fn in_memory(&self, built: &BuiltTables) -> Result<Arc<dyn Tier>, Failure> {
         let (path, mut bytes) = (&built.path, Vec::new());
         if bytes.try_reserve_exact(built.index_bytes as usize).is_err() {
             let size = byte_size::format(built.index_bytes);
             return Err(Failure::new(format!(
-                "{}: there is no memory for {size} of hash tables, which are measured in it; take fewer --tables or --vectors",
+                "{}: not enough memory for {size} of hash tables, which are measured in memory; use fewer --tables or --vectors",
                 path.display()
             )));
         }
         let mut file = File::open(path).map_err(|e| failed(path, e))?;
-        while self.go_on()?
+        while self.check_interrupt()?
             && (&mut file).take(READ_BYTES).read_to_end(&mut bytes).map_err(|e| failed(path, e))? > 0
         {
         }
         Ok(Arc::new(DramTier::new(bytes)))
     }
 
-    /// True, or an error where somebody asked to stop.
-    pub(super) fn go_on(&self) -> Result<bool, Failure> {
+    /// Returns true, or an error after an interrupt.
+    pub(super) fn check_interrupt(&self) -> Result<bool, Failure> {
         match self.console.interrupt().asked() {
             true => Err(Failure::cancelled()),
             false => Ok(true),
