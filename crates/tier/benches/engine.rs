@@ -1,13 +1,13 @@
-//! What the engine costs: a suspend and resume over a tier that is always ready, and under the layer that emulates
-//! devices; reads of 4 KiB and of 512 bytes by one thread on a file, beside fio with the same settings in the same run;
-//! and reads from a cache of the file's pages.
+//! What the engine costs: a suspend and resume over a tier that is always ready, and under the layer that
+//! emulates devices; reads of 4 KiB and of 512 bytes by one thread on a file, beside fio with the same
+//! settings in the same run; and reads from a cache of the file's pages.
 //!
 //! `cargo bench -p bathyal-tier --bench engine`; `BATHYAL_BENCH_DIR` is where the file goes (default: the
 //! current directory), `BATHYAL_BENCH_SECONDS` how long each measurement takes.
 
 use bathyal_tier::backend::dram::DramTier;
 use bathyal_tier::backend::file::{FileOptions, FileTier};
-use bathyal_tier::backend::mapped::{MappedOptions, MappedTier, Place, Source};
+use bathyal_tier::backend::mapped::{MappedOptions, MappedPlace, MappedTier, Source};
 use bathyal_tier::layer::cache::{CacheOptions, CacheTier};
 use bathyal_tier::layer::delay::{DelayProfile, DelayTier};
 use bathyal_tier::{Control, Cx, Engine, EngineOptions, ReadError, Span, Tier};
@@ -186,10 +186,11 @@ fn mapped() -> Arc<dyn Tier> {
     let bytes = vec![1; 1 << 16];
     std::io::Write::write_all(&mut file, &bytes).unwrap();
     let source = Source { path: file.path(), len: bytes.len() as u64, crc32c: crc32c::crc32c(&bytes) };
-    Arc::new(MappedTier::load(&MappedOptions::at(Place::Anonymous), &source, &|_| true).unwrap())
+    Arc::new(MappedTier::load(&MappedOptions::at(MappedPlace::Anonymous), &source, &|_| true).unwrap())
 }
 
-/// Prints what a suspension costs over memory, and what the emulation of a device that takes no time adds to it.
+/// Prints what a suspension costs over memory, and what the emulation of a device that takes no time adds to
+/// it.
 fn suspensions() {
     const RUNS: usize = REPEATS + 2;
     let free = {

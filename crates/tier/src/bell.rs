@@ -1,18 +1,19 @@
-//! What ends a wait for sockets from another thread: the two ends of one connection within the process.
+//! Socket pairs that end a wait for sockets from another thread: a byte written to one end makes the other
+//! readable.
 
 use std::io;
 
-/// An end of a pair of bells: what is written to one is heard at the other.
+/// One end of a connected pair of sockets within the process.
 #[cfg(unix)]
 pub type Bell = std::os::unix::net::UnixStream;
-/// An end of a pair of bells: what is written to one is heard at the other.
+/// One end of a connected pair of sockets within the process.
 #[cfg(windows)]
 pub type Bell = std::net::TcpStream;
 
-/// A connected pair, neither end of which blocks.
+/// Makes a connected pair of sockets, neither of which blocks.
 ///
 /// # Errors
-/// Whatever the system says.
+/// The system's error.
 pub fn bells() -> io::Result<(Bell, Bell)> {
     let (one, other) = pair()?;
     one.set_nonblocking(true)?;
@@ -25,15 +26,15 @@ fn pair() -> io::Result<(Bell, Bell)> {
     Bell::pair()
 }
 
-/// This system pairs no sockets but by connecting them, which is done within the machine.
+/// Makes a connection within the machine: Windows has no other pair of sockets.
 #[cfg(windows)]
 fn pair() -> io::Result<(Bell, Bell)> {
-    let meeting = std::net::TcpListener::bind((std::net::Ipv4Addr::LOCALHOST, 0))?;
-    let one = Bell::connect(meeting.local_addr()?)?;
+    let listener = std::net::TcpListener::bind((std::net::Ipv4Addr::LOCALHOST, 0))?;
+    let one = Bell::connect(listener.local_addr()?)?;
     one.set_nodelay(true)?;
     loop {
-        let (other, from) = meeting.accept()?;
-        // Whoever else connects is not meant.
+        let (other, from) = listener.accept()?;
+        // Another process may connect first; its connection is dropped.
         if from == one.local_addr()? {
             other.set_nodelay(true)?;
             return Ok((one, other));
@@ -47,17 +48,17 @@ mod tests {
     use std::io::{Read, Write};
 
     #[test]
-    fn what_rings_is_heard_and_nothing_is_waited_for() {
+    fn a_byte_written_to_one_end_arrives_at_the_other_and_reads_do_not_block() {
         let (mut one, mut other) = bells().unwrap();
         assert_eq!(one.read(&mut [0; 8]).unwrap_err().kind(), io::ErrorKind::WouldBlock);
         other.write_all(&[7]).unwrap();
-        let mut heard = [0; 8];
+        let mut bytes = [0; 8];
         let got = loop {
-            match one.read(&mut heard) {
+            match one.read(&mut bytes) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => std::thread::yield_now(),
                 got => break got.unwrap(),
             }
         };
-        assert_eq!(&heard[..got], [7]);
+        assert_eq!(&bytes[..got], [7]);
     }
 }

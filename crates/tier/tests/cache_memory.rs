@@ -1,4 +1,5 @@
-//! The cache allocates what it says, and no more than its budget. Alone in its program, since it counts every byte.
+//! The cache allocates what it says, and no more than its budget. Alone in its program, since it counts every
+//! byte.
 
 use bathyal_tier::backend::sim::{SimOptions, SimTier};
 use bathyal_tier::layer::cache::{CacheOptions, CacheTier};

@@ -1,4 +1,4 @@
-//! How a thread that runs an engine is woken when work arrives: out of a wait for the device, or out of idleness.
+//! Wakes a thread that runs an engine when work arrives, from a sleep in the device or while it is idle.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -6,14 +6,16 @@ use std::task::{Wake, Waker};
 use std::thread::Thread;
 use std::time::Duration;
 
-/// The longest wait in a device whose queue cannot be woken, so that new work is not kept waiting.
-const DEAF_WAIT: Duration = Duration::from_millis(1);
+/// The longest wait in a device whose queue cannot be woken, so that new work does not wait longer.
+const UNWAKEABLE_WAIT: Duration = Duration::from_millis(1);
 
-/// Wakes the one thread that sleeps by it. Any thread may ring it; to ring it while nobody sleeps keeps the next sleep from
-/// beginning, so nothing that was handed over before is slept through.
+/// Wakes the one thread that sleeps through it. Any thread may ring it. If no thread sleeps, the next sleep
+/// does not begin, so that the thread sees all work that was handed over before.
 #[derive(Default)]
 pub struct Alarm {
+    /// Set by `ring`; then a sleep ends or does not begin.
     rung: AtomicBool,
+    /// Waker of the thread, while it sleeps.
     sleeper: Mutex<Option<Waker>>,
 }
 
@@ -26,13 +28,13 @@ impl Wake for Unpark {
     }
 }
 
-/// A waker of the calling thread, where it sleeps by [`Alarm::idle`] or parks itself.
+/// Returns a waker of the calling thread, for sleeps in [`Alarm::idle`] and for a thread that parks itself.
 pub fn thread_waker() -> Waker {
     Waker::from(Arc::new(Unpark(std::thread::current())))
 }
 
 impl Alarm {
-    /// An alarm that has not been rung.
+    /// Makes an alarm that has not been rung.
     pub fn new() -> Alarm {
         Alarm::default()
     }
@@ -41,9 +43,9 @@ impl Alarm {
         self.sleeper.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Ends the sleep of the thread that sleeps now, or else the next one at once.
+    /// Ends the present sleep, or keeps the next one from beginning.
     pub fn ring(&self) {
-        // What was handed over before this is seen by whoever sees the flag.
+        // Release: a thread that sees the flag sees the work that was handed over before.
         if self.rung.swap(true, Ordering::AcqRel) {
             return;
         }
@@ -53,19 +55,21 @@ impl Alarm {
         }
     }
 
-    /// Sleeps with nothing in flight, until the alarm is rung or the time is up. May also return early.
-    pub fn idle(&self, me: &Waker, limit: Option<Duration>) {
-        if !self.lie_down(me) {
+    /// Parks the calling thread, which has nothing in flight, until the alarm is rung or `limit` is over. May
+    /// also return early. `waker` wakes the calling thread ([`thread_waker`]).
+    pub fn idle(&self, waker: &Waker, limit: Option<Duration>) {
+        if !self.begin_sleep(waker) {
             return;
         }
         match limit {
             Some(limit) => std::thread::park_timeout(limit),
             None => std::thread::park(),
         }
-        self.get_up();
+        self.end_sleep();
     }
 
-    /// Sleeps in a device by `sleep`, which is told how long, or not at all; `device` wakes it.
+    /// Calls `sleep` to sleep in a device for up to the given time, or with `None` not to sleep because the
+    /// alarm was rung. `device` is the waker that ends the sleep, if the device has one.
     pub(super) fn sleep_in<T>(
         &self,
         device: Option<&Waker>,
@@ -73,18 +77,18 @@ impl Alarm {
         sleep: impl FnOnce(Option<Duration>) -> T,
     ) -> T {
         match device {
-            Some(device) if self.lie_down(device) => {
-                let slept = sleep(Some(limit));
-                self.get_up();
-                slept
+            Some(device) if self.begin_sleep(device) => {
+                let outcome = sleep(Some(limit));
+                self.end_sleep();
+                outcome
             }
-            None if !self.rung.swap(false, Ordering::AcqRel) => sleep(Some(limit.min(DEAF_WAIT))),
+            None if !self.rung.swap(false, Ordering::AcqRel) => sleep(Some(limit.min(UNWAKEABLE_WAIT))),
             _ => sleep(None),
         }
     }
 
-    /// Whether the thread may sleep: nobody has rung since it was last awake.
-    fn lie_down(&self, waker: &Waker) -> bool {
+    /// Registers `waker` and returns true, or returns false if the alarm was rung since the last sleep.
+    fn begin_sleep(&self, waker: &Waker) -> bool {
         let mut sleeper = self.sleeper();
         let quiet = !self.rung.swap(false, Ordering::AcqRel);
         if quiet {
@@ -93,9 +97,9 @@ impl Alarm {
         quiet
     }
 
-    fn get_up(&self) {
+    fn end_sleep(&self) {
         *self.sleeper() = None;
-        // Whoever rang so far has handed over what is now looked for.
+        // The caller now looks for the work of every ring so far.
         self.rung.swap(false, Ordering::AcqRel);
     }
 }

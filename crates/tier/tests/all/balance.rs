@@ -1,5 +1,6 @@
-//! Six devices as one under graph searches: where every query begins at the same place, one device has more to do than
-//! the others and all wait for it (GustANN, section 4.4.1). Everything is simulated and follows from seeds.
+//! Six devices as one under graph searches: where every query begins at the same place, one device has more
+//! to do than the others and all wait for it (GustANN, section 4.4.1). Everything is simulated and follows
+//! from seeds.
 //!
 //! `cargo test -p bathyal-tier --test all -- --nocapture balance::` prints the table of `docs/benchmarks.md`.
 
@@ -13,7 +14,8 @@ const DEVICES: usize = 6;
 const PAGE: u64 = 4096;
 const PAGES: u64 = 8192;
 
-/// Pages that a walk can see in its first three rounds, as in a graph of some sixty neighbours; beyond, any page.
+/// Pages that a walk can see in its first three rounds, as in a graph of some sixty neighbours; beyond, any
+/// page.
 const RINGS: [u64; 3] = [1, 64, 2048];
 
 /// Rounds of a walk, and pages read at once in each but the first.
@@ -28,8 +30,8 @@ fn span(page: u64) -> Span {
     Span::at(page.wrapping_mul(2_654_435_761) % PAGES * PAGE, PAGE as u32)
 }
 
-/// The pages of one round of a walk to `target`, from 0 to 1. Each ring is crossed at the place that lies towards the
-/// target; behind the last, the walk is near its target, and that is anywhere.
+/// The pages of one round of a walk to `target`, from 0 to 1. Each ring is crossed at the place that lies
+/// towards the target; behind the last, the walk is near its target, and that is anywhere.
 fn round(target: f64, seed: u64, round: u64) -> Vec<Span> {
     let start: u64 = RINGS.iter().take(round as usize).sum();
     match RINGS.get(round as usize) {
@@ -152,8 +154,8 @@ fn pages_that_every_query_reads_are_better_held_in_memory() {
     let total = |outcome: &Outcome| outcome.reads.iter().sum::<u64>();
     let a_walk = 1 + (ROUNDS - 1) * BEAM;
     assert_eq!(total(&outcomes[0]), QUERIES * a_walk);
-    // Pivots save the reads of the first two rounds, and pinning their pages does too; what is left of that cache saves
-    // a few more.
+    // Pivots save the reads of the first two rounds, and pinning their pages does too; what is left of that
+    // cache saves a few more.
     assert_eq!(total(&outcomes[3]), QUERIES * (a_walk - 1 - BEAM));
     assert!(total(&outcomes[2]) <= total(&outcomes[3]));
     let plain = &outcomes[0];

@@ -103,7 +103,8 @@ fn streams_and_batches_share_few_frames() {
 fn who_waits_for_little_goes_ahead_of_a_deadlock() {
     let (_dir, tiers) = tiers();
     for tier in &tiers {
-        // Each of the three holds 80 of 256 frames while it waits for more; 16 are left, which is enough for 10.
+        // Each of the three holds 80 of 256 frames while it waits for more; 16 are left, which is enough for
+        // 10.
         let mut engine = engine(tier, 256, 64);
         let mut made = 0;
         let next = |cx: &Cx| {

@@ -3,7 +3,7 @@
 use bathyal_tier::backend::file::{FileOptions, FileTier};
 use bathyal_tier::backend::sim::{Fault, FaultRates, SimHandle, SimOptions, SimTier, When};
 use bathyal_tier::conformance::content;
-use bathyal_tier::layer::cache::{CacheOptions, CacheTier, Loaded};
+use bathyal_tier::layer::cache::{CacheOptions, CacheTier, LoadCounts};
 use bathyal_tier::{Control, Cx, Engine, EngineOptions, ReadError, RunError, Span, Tier};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, LazyLock};
@@ -190,7 +190,7 @@ fn warm_pages_are_hits_and_pinned_ones_outlive_a_scan() {
     let spans =
         [Span::at(0, 10 * PAGE as u32), Span::at(3 * PAGE, 100), page(100), Span::at(u64::MAX - 9, 9)];
     let loaded = cache.pin(&spans, Control::default()).unwrap();
-    assert_eq!(loaded, Loaded { wanted: 11, resident: 11, failed_reads: 0 });
+    assert_eq!(loaded, LoadCounts { wanted: 11, resident: 11, failed_reads: 0 });
     // One read for the ten neighbours, one for the other; nobody's hit or miss.
     assert_eq!((device.stats().reads, cache.counters().hits, cache.counters().misses), (2, 0, 0));
     let warm = cache.warm(&[Span::at(200 * PAGE, 5 * PAGE as u32), page(0)], Control::default()).unwrap();
@@ -210,7 +210,7 @@ fn warm_pages_are_hits_and_pinned_ones_outlive_a_scan() {
 fn warming_counts_what_fails_and_can_be_cancelled() {
     let (cache, _) = scripted(vec![(When::Touching(5 * PAGE), Fault::Error(5))]);
     let loaded = cache.warm(&[page(1), page(5), page(9)], Control::default()).unwrap();
-    assert_eq!(loaded, Loaded { wanted: 3, resident: 2, failed_reads: 1 });
+    assert_eq!(loaded, LoadCounts { wanted: 3, resident: 2, failed_reads: 1 });
     let raised = AtomicBool::new(true);
     let control = Control { cancel: Some(&raised), deadline: None };
     assert!(matches!(cache.warm(&[page(20)], control), Err(RunError::Cancelled)));

@@ -2,7 +2,7 @@
 
 use bathyal_tier::backend::dram::DramTier;
 use bathyal_tier::backend::file::{FileOptions, FileTier, Method};
-use bathyal_tier::backend::mapped::{MappedOptions, MappedTier, Place};
+use bathyal_tier::backend::mapped::{MappedOptions, MappedPlace, MappedTier};
 use bathyal_tier::backend::sim::{
     Fault, FaultRates, Latency, SimClock, SimHandle, SimOptions, SimTier, When,
 };
@@ -59,7 +59,7 @@ fn dram_that_can_be_changed() {
 #[test]
 fn mapped_memory_that_can_be_changed() {
     let make = |bytes: Vec<u8>| -> Arc<dyn Tier> {
-        let options = MappedOptions::at(Place::Anonymous);
+        let options = MappedOptions::at(MappedPlace::Anonymous);
         let tier = MappedTier::writable_zeros(&options, bytes.len()).unwrap();
         let mut queue = tier.open_write(1).unwrap();
         let action = Action::Write { from: bytes.as_ptr(), len: bytes.len() as u32 };

@@ -1,7 +1,7 @@
-//! Mapped memory of every kind that this machine has: the conformance suite, sharing, damage, and files that are
-//! truncated while they are searched.
+//! Mapped memory of every kind that this machine has: the conformance suite, sharing, damage, and files that
+//! are truncated while they are searched.
 
-use bathyal_tier::backend::mapped::{LoadEvent, MappedOptions, MappedTier, Place, Source};
+use bathyal_tier::backend::mapped::{LoadEvent, MappedOptions, MappedPlace, MappedTier, Source};
 use bathyal_tier::conformance::{Capabilities, check, content};
 use bathyal_tier::layer::delay::{DelayProfile, DelayTier};
 use bathyal_tier::layer::trace::{Trace, TraceTier};
@@ -57,7 +57,7 @@ impl Original {
 }
 
 fn at(path: impl Into<PathBuf>) -> MappedOptions {
-    MappedOptions::at(Place::Path(path.into()))
+    MappedOptions::at(MappedPlace::Path(path.into()))
 }
 
 /// Puts a layer over a tier.
@@ -83,13 +83,13 @@ fn anonymous_memory_conforms() {
 #[test]
 #[cfg(target_os = "linux")]
 fn a_numa_node_conforms() {
-    conforms(|_| MappedOptions::at(Place::Node(0)), |tier| tier);
+    conforms(|_| MappedOptions::at(MappedPlace::Node(0)), |tier| tier);
     let dir = tempfile::tempdir().unwrap();
     let original = Original::write(dir.path().join("file"), content(LEN));
-    let tier = original.load(&MappedOptions::at(Place::Node(0))).unwrap();
+    let tier = original.load(&MappedOptions::at(MappedPlace::Node(0))).unwrap();
     assert!(tier.profile().method.starts_with("NUMA node 0 (processors"), "{}", tier.profile().method);
     assert!(!tier.profile().method.contains("not confirmed"), "{}", tier.profile().method);
-    let missing = original.load(&MappedOptions::at(Place::Node(77))).unwrap_err().to_string();
+    let missing = original.load(&MappedOptions::at(MappedPlace::Node(77))).unwrap_err().to_string();
     assert!(missing.contains("no NUMA node 77") && missing.contains("0 (processors"), "{missing}");
 }
 

@@ -1,7 +1,7 @@
 //! Files that are mapped as they are: read and changed by several mappings, cut short, and refused.
 
 use bathyal_tier::backend::dram::DramTier;
-use bathyal_tier::backend::mapped::{MappedFile, MappedOptions, MappedTier, Place, Source};
+use bathyal_tier::backend::mapped::{MappedFile, MappedOptions, MappedPlace, MappedTier, Source};
 use bathyal_tier::conformance::{Capabilities, check};
 use bathyal_tier::{Action, FaultKind, Operation, ReadFault, Tier, TierError, WriteTier};
 use std::cell::Cell;
@@ -140,7 +140,7 @@ fn what_cannot_be_mapped_is_refused() {
     let original = file(&folder, &[5; 9000]);
     let (place, crc32c) = (folder.path().join("region"), crc32c::crc32c(&[5; 9000]));
     let source = Source { path: &original, len: 9000, crc32c };
-    drop(MappedTier::load(&MappedOptions::at(Place::Path(place.clone())), &source, &|_| true).unwrap());
+    drop(MappedTier::load(&MappedOptions::at(MappedPlace::Path(place.clone())), &source, &|_| true).unwrap());
     assert!(refused(MappedFile::at(&place).for_writing()).contains("holds an index"));
     assert!(MappedFile::at(&place).map().is_ok());
     let loading = File::open(&place).unwrap();

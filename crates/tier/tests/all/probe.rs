@@ -1,7 +1,7 @@
 //! The probe: what it measures cannot be better than the device, and it leaves nothing behind.
 
 use bathyal_tier::backend::dram::DramTier;
-use bathyal_tier::backend::mapped::{MappedOptions, Place};
+use bathyal_tier::backend::mapped::{MappedOptions, MappedPlace};
 use bathyal_tier::backend::sim::{Latency, SimClock, SimOptions, SimTier};
 use bathyal_tier::probe::{
     MemoryProbeOptions, MemoryReport, Mode, ProbeOptions, ProbeReport, probe_directory_with, probe_memory,
@@ -103,7 +103,7 @@ fn memory_of_every_kind_is_measured_and_left_as_it_is() {
     };
     let folder = dir.path().join("folder");
     std::fs::create_dir(&folder).unwrap();
-    let places = [Place::Anonymous, Place::Path(folder.clone()), Place::Path(file.clone())];
+    let places = [MappedPlace::Anonymous, MappedPlace::Path(folder.clone()), MappedPlace::Path(file.clone())];
     for place in places.map(MappedOptions::at) {
         let report = probe_memory(&place, &options, &|done| (0.0..=1.0).contains(&done)).unwrap();
         assert_eq!((report.cells.len(), report.mixed.len()), (8, 20), "{place}");

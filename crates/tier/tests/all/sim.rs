@@ -25,7 +25,8 @@ impl Memory {
     fn bytes(&self, read: &Read) -> Vec<u8> {
         assert!(!self.0.is_empty());
         (0..read.len as usize)
-            // SAFETY: the buffers live as long as `self`; no slice is kept, so the device may write in between.
+            // SAFETY: the buffers live as long as `self`; no slice is kept, so the device may write in
+            // between.
             .map(|i| unsafe { read.buffer.add(i).read_volatile() })
             .collect()
     }
