@@ -1,8 +1,8 @@
 //! A suite of checks that every backend and every layer passes.
 //!
-//! [`check`] makes tiers over bytes of its own and checks them in two ways: through their queues, read by read
-//! ([`crate::Queue`]), and through the engine. It returns the first breach of the contract instead of panicking, so that
-//! backends outside this crate can use it, too.
+//! [`check`] makes tiers over bytes of its own and checks them in two ways: through their queues, read by
+//! read ([`crate::Queue`]), and through the engine. It returns the first breach of the contract instead of
+//! panicking, so that backends outside this crate can use it, too.
 
 mod changes;
 mod queries;

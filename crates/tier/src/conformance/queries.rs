@@ -90,7 +90,8 @@ pub(super) fn large_spans(tier: &Arc<dyn Tier>, share: QueryShare) -> Outcome {
     })
 }
 
-/// Checks reads into memory of the caller that is larger than the engine's budget, and refusals of invalid places.
+/// Checks reads into memory of the caller that is larger than the engine's budget, and refusals of invalid
+/// places.
 pub(super) fn into_regions(tier: &Arc<dyn Tier>, share: QueryShare) -> Outcome {
     let options = EngineOptions { depth: 8, buffer_budget_bytes: 64 << 10, ..EngineOptions::default() };
     let mut engine = Engine::new(tier.clone(), options)?;

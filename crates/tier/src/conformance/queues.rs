@@ -95,8 +95,8 @@ impl Bench {
         }
     }
 
-    /// Reads `spans`, given as offset and length: submits the reads, matches the ids of completions, compares bytes and
-    /// releases the buffers.
+    /// Reads `spans`, given as offset and length: submits the reads, matches the ids of completions, compares
+    /// bytes and releases the buffers.
     fn verify(&mut self, spans: &[(u64, u32)]) -> Outcome {
         let mut reads = HashMap::new();
         let mut submitted = Vec::new();

@@ -167,7 +167,7 @@ impl CacheState {
         if slots < FEWEST_SLOTS {
             let least = fixed + shards as u64 * Shard::footprint(FEWEST_SLOTS, page);
             let what = format!(
-                "a cache of {} bytes is too small: it needs at least {least} bytes",
+                "a cache of {} bytes is too small: the least that works is {least}",
                 options.budget_bytes
             );
             return Err(TierError::Parameter(what));
