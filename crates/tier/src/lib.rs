@@ -9,7 +9,6 @@
 //! * [`conformance`]: the checks that every backend and every layer passes.
 
 pub mod backend;
-pub mod bell;
 mod buffers;
 pub mod conformance;
 pub mod contract;
@@ -23,6 +22,7 @@ pub mod numa;
 pub mod probe;
 pub mod process;
 mod thread_time;
+pub mod wake_socket;
 mod zeros;
 
 pub use buffers::BUFFER_ALIGNMENT;

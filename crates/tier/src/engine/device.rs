@@ -134,7 +134,7 @@ impl Core {
     fn collect(&mut self, wait: Option<Duration>) -> Result<(), TierError> {
         let mut completions = std::mem::take(&mut self.completions);
         let mut outcome = self.queue.reap(&mut completions, wait);
-        // Every completion is recorded, even after a wrong one: a read that were skipped here would hold its
+        // Every completion is recorded, even after a wrong one: a read that was skipped would hold its
         // buffer forever.
         for completion in &completions {
             if let Err(violation) = self.complete(completion) {

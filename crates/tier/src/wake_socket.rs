@@ -5,16 +5,16 @@ use std::io;
 
 /// One end of a connected pair of sockets within the process.
 #[cfg(unix)]
-pub type Bell = std::os::unix::net::UnixStream;
+pub type WakeSocket = std::os::unix::net::UnixStream;
 /// One end of a connected pair of sockets within the process.
 #[cfg(windows)]
-pub type Bell = std::net::TcpStream;
+pub type WakeSocket = std::net::TcpStream;
 
 /// Makes a connected pair of sockets, neither of which blocks.
 ///
 /// # Errors
 /// The system's error.
-pub fn bells() -> io::Result<(Bell, Bell)> {
+pub fn wake_sockets() -> io::Result<(WakeSocket, WakeSocket)> {
     let (one, other) = pair()?;
     one.set_nonblocking(true)?;
     other.set_nonblocking(true)?;
@@ -22,15 +22,15 @@ pub fn bells() -> io::Result<(Bell, Bell)> {
 }
 
 #[cfg(unix)]
-fn pair() -> io::Result<(Bell, Bell)> {
-    Bell::pair()
+fn pair() -> io::Result<(WakeSocket, WakeSocket)> {
+    WakeSocket::pair()
 }
 
 /// Makes a connection within the machine: Windows has no other pair of sockets.
 #[cfg(windows)]
-fn pair() -> io::Result<(Bell, Bell)> {
+fn pair() -> io::Result<(WakeSocket, WakeSocket)> {
     let listener = std::net::TcpListener::bind((std::net::Ipv4Addr::LOCALHOST, 0))?;
-    let one = Bell::connect(listener.local_addr()?)?;
+    let one = WakeSocket::connect(listener.local_addr()?)?;
     one.set_nodelay(true)?;
     loop {
         let (other, from) = listener.accept()?;
@@ -49,7 +49,7 @@ mod tests {
 
     #[test]
     fn a_byte_written_to_one_end_arrives_at_the_other_and_reads_do_not_block() {
-        let (mut one, mut other) = bells().unwrap();
+        let (mut one, mut other) = wake_sockets().unwrap();
         assert_eq!(one.read(&mut [0; 8]).unwrap_err().kind(), io::ErrorKind::WouldBlock);
         other.write_all(&[7]).unwrap();
         let mut bytes = [0; 8];
