@@ -30,8 +30,8 @@ pub use contract::{
     Action, Completion, Operation, Queue, Read, Span, Tier, TierProfile, WriteQueue, WriteTier,
 };
 pub use engine::{
-    Alarm, Batch, Control, Cx, Engine, EngineOptions, EngineStats, NextQuery, Parked, Region, RegionId,
-    Running, Step, Stream, TaskWaker, thread_waker,
+    Batch, Control, Cx, Engine, EngineOptions, EngineStats, EngineWaker, NextQuery, ParkedEngine, Region,
+    RegionId, RunningQueries, Step, Stream, TaskWaker, thread_waker,
 };
 pub use error::{FaultKind, ReadError, ReadFault, RunError, TierError};
 pub use memory::{advise_huge_pages, prefetch};

@@ -6,9 +6,9 @@
 //! onto a ready list.
 
 mod admission;
-mod alarm;
 mod core;
 mod device;
+mod engine_waker;
 mod groups;
 mod ops;
 mod reads;
@@ -19,11 +19,11 @@ mod stream;
 mod tests;
 mod wake;
 
-pub use alarm::{Alarm, thread_waker};
 pub use core::EngineStats;
+pub use engine_waker::{EngineWaker, thread_waker};
 pub use reads::{ArrivedRead, Batch, Cx, ReadFuture, Stream};
 pub use region::{Region, RegionId};
-pub use running::{Running, Step};
+pub use running::{RunningQueries, Step};
 pub use wake::{ParkFuture, TaskWaker};
 
 use self::core::Core;
@@ -151,13 +151,13 @@ impl Engine {
         control: Control<'_>,
     ) -> Result<(), RunError> {
         let next = |cx: &Cx| next(cx).map_or(NextQuery::End, NextQuery::Query);
-        self.run_fed(width, next, sink, control, &Alarm::new())
+        self.run_fed(width, next, sink, control, &EngineWaker::new())
     }
 
     /// Runs queries as [`Engine::run`] does, for a source that gets queries while the engine runs. `next` may
     /// return [`NextQuery::NoneNow`]; it is called again whenever fewer than `width` queries run. While no
     /// query can be stepped, the thread sleeps, in the device or idle; a thread that adds a query to the
-    /// source rings `alarm` to end the sleep.
+    /// source calls [`EngineWaker::wake`] to end the sleep.
     ///
     /// # Errors
     /// As [`Engine::run`].
@@ -167,11 +167,11 @@ impl Engine {
         mut next: impl FnMut(&Cx) -> NextQuery<F>,
         mut sink: impl FnMut(F::Output),
         control: Control<'_>,
-        alarm: &Alarm,
+        waker: &EngineWaker,
     ) -> Result<(), RunError> {
         let width = width.max(1);
         let mut queries = Queries::with_capacity(width);
-        let outcome = self.drive(width, &mut queries, &mut next, &mut sink, control, alarm);
+        let outcome = self.drive(width, &mut queries, &mut next, &mut sink, control, waker);
         drop(queries);
         let settled = self.settle();
         match settled {
@@ -210,9 +210,9 @@ impl Engine {
         next: &mut impl FnMut(&Cx) -> NextQuery<F>,
         sink: &mut impl FnMut(F::Output),
         control: Control<'_>,
-        alarm: &Alarm,
+        waker: &EngineWaker,
     ) -> Result<(), RunError> {
-        let mut wakers = Wakers::default();
+        let mut sleep_wakers = SleepWakers::default();
         let mut exhausted = false;
         let mut turn = 0_u32;
         loop {
@@ -225,7 +225,7 @@ impl Engine {
                 match next(&self.cx) {
                     NextQuery::Query(query) => queries.start(&self.cx, query, sink)?,
                     NextQuery::NoneNow => {
-                        wakers.prepare(&self.cx);
+                        sleep_wakers.prepare(&self.cx);
                         break;
                     }
                     NextQuery::End => exhausted = true,
@@ -237,7 +237,7 @@ impl Engine {
             if queries.active() == 0 && exhausted {
                 return Ok(());
             }
-            self.sleep(queries.active() == 0, &wakers, control, alarm)?;
+            self.sleep(queries.active() == 0, &sleep_wakers, control, waker)?;
             control.check()?;
         }
     }
@@ -246,20 +246,20 @@ impl Engine {
     fn sleep(
         &self,
         idle: bool,
-        wakers: &Wakers,
+        sleep_wakers: &SleepWakers,
         control: Control<'_>,
-        alarm: &Alarm,
+        waker: &EngineWaker,
     ) -> Result<(), RunError> {
         let limit = control.wait();
-        match wakers {
+        match sleep_wakers {
             // The source has never been without a query: only arrivals end this sleep.
-            Wakers { thread: None, .. } => self.cx.0.borrow_mut().advance(Some(limit)),
-            Wakers { thread: Some(thread), .. } if idle => {
-                alarm.idle(thread, Some(limit));
+            SleepWakers { thread: None, .. } => self.cx.0.borrow_mut().advance(Some(limit)),
+            SleepWakers { thread: Some(thread), .. } if idle => {
+                waker.idle(thread, Some(limit));
                 Ok(())
             }
-            Wakers { device, .. } => {
-                alarm.sleep_in(device.as_ref(), limit, |limit| self.cx.0.borrow_mut().advance(limit))
+            SleepWakers { device, .. } => {
+                waker.sleep_in(device.as_ref(), limit, |limit| self.cx.0.borrow_mut().advance(limit))
             }
         }
     }
@@ -267,42 +267,42 @@ impl Engine {
 
 /// An engine between two runs, with no read in flight and no [`Cx`] that refers to it. Any thread may take it
 /// over.
-pub struct Parked(Engine);
+pub struct ParkedEngine(Engine);
 
 // SAFETY: `Engine::park` has checked that this holds the only reference to the core, so no other thread can
 // touch its cells. The queue in it may be handed to another thread, since nothing is in flight. The buffers
 // are plain memory.
-unsafe impl Send for Parked {}
+unsafe impl Send for ParkedEngine {}
 
 impl Engine {
     /// Makes the engine ready for another thread.
     ///
     /// # Errors
     /// The engine itself, unchanged, if a read is in flight or a [`Cx`] still refers to it.
-    pub fn park(self) -> Result<Parked, Engine> {
+    pub fn park(self) -> Result<ParkedEngine, Engine> {
         let quiet = Rc::strong_count(&self.cx.0) == 1
             && Rc::weak_count(&self.cx.0) == 0
             && self.cx.0.borrow().in_flight() == 0;
-        if quiet { Ok(Parked(self)) } else { Err(self) }
+        if quiet { Ok(ParkedEngine(self)) } else { Err(self) }
     }
 }
 
-impl Parked {
+impl ParkedEngine {
     /// Returns the engine, for use by this thread.
     pub fn unpark(self) -> Engine {
         self.0
     }
 }
 
-/// Wakers of a run whose source gets queries while it runs. They are made when the source first returns
+/// SleepWakers of a run whose source gets queries while it runs. They are made when the source first returns
 /// [`NextQuery::NoneNow`].
 #[derive(Default)]
-struct Wakers {
+struct SleepWakers {
     thread: Option<Waker>,
     device: Option<Waker>,
 }
 
-impl Wakers {
+impl SleepWakers {
     fn prepare(&mut self, cx: &Cx) {
         if self.thread.is_none() {
             (self.thread, self.device) = (Some(thread_waker()), cx.0.borrow_mut().waker());

@@ -1,13 +1,13 @@
 //! Queries that run on one engine, a step at a time: for a thread that does other work besides one run.
 
-use super::{Alarm, Cx, Engine};
+use super::{Cx, Engine, EngineWaker};
 use crate::error::{RunError, TierError};
 use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-/// Result of one step of [`Running`].
+/// Result of one step of [`RunningQueries`].
 #[derive(Debug)]
 pub enum Step<T> {
     /// A query has ended with this answer.
@@ -20,9 +20,9 @@ pub enum Step<T> {
 
 /// Running queries and their engine.
 ///
-/// The thread adds queries with [`Running::start`], steps them with [`Running::step`] until it returns
-/// [`Step::Waiting`], and sleeps in [`Running::wait`]. [`Engine::run`] and [`Engine::run_fed`] are that loop.
-pub struct Running<F: Future> {
+/// The thread adds queries with [`RunningQueries::start`], steps them with [`RunningQueries::step`] until it returns
+/// [`Step::Waiting`], and sleeps in [`RunningQueries::wait`]. [`Engine::run`] and [`Engine::run_fed`] are that loop.
+pub struct RunningQueries<F: Future> {
     // Dropped before the engine, to which the queries give their buffers back.
     queries: Queries<F>,
     engine: Engine,
@@ -104,10 +104,10 @@ impl<F: Future> Queries<F> {
     }
 }
 
-impl<F: Future> Running<F> {
+impl<F: Future> RunningQueries<F> {
     /// Makes a set without queries over an engine of this thread.
-    pub fn new(engine: Engine) -> Running<F> {
-        Running { queries: Queries::with_capacity(0), engine, device_waker: None }
+    pub fn new(engine: Engine) -> RunningQueries<F> {
+        RunningQueries { queries: Queries::with_capacity(0), engine, device_waker: None }
     }
 
     /// Returns the engine.
@@ -133,7 +133,7 @@ impl<F: Future> Running<F> {
     /// Steps one query whose reads have arrived.
     ///
     /// # Errors
-    /// As [`Running::start`].
+    /// As [`RunningQueries::start`].
     pub fn step(&mut self) -> Result<Step<F::Output>, TierError> {
         let mut answer = None;
         let stepped = self.queries.step(&self.engine.cx, &mut |ended| answer = Some(ended))?;
@@ -147,7 +147,7 @@ impl<F: Future> Running<F> {
     /// Submits staged reads and collects arrivals, without sleeping.
     ///
     /// # Errors
-    /// As [`Running::start`]; [`RunError::Stalled`] if a query waits for a future that is not the engine's.
+    /// As [`RunningQueries::start`]; [`RunError::Stalled`] if a query waits for a future that is not the engine's.
     pub fn poll(&mut self) -> Result<(), RunError> {
         if self.active() == 0 {
             return Ok(());
@@ -155,19 +155,19 @@ impl<F: Future> Running<F> {
         self.engine.cx.0.borrow_mut().advance(None)
     }
 
-    /// Does the same as [`Running::poll`], but sleeps up to `limit` for an arrival, or until `alarm` is rung
+    /// Does the same as [`RunningQueries::poll`], but sleeps up to `limit` for an arrival, or until `waker` wakes it
     /// if there is one.
     ///
     /// # Errors
-    /// As [`Running::poll`].
-    pub fn wait(&mut self, alarm: Option<&Alarm>, limit: Duration) -> Result<(), RunError> {
+    /// As [`RunningQueries::poll`].
+    pub fn wait(&mut self, waker: Option<&EngineWaker>, limit: Duration) -> Result<(), RunError> {
         if self.active() == 0 {
             return Ok(());
         }
         let core = &self.engine.cx.0;
-        let Some(alarm) = alarm else { return core.borrow_mut().advance(Some(limit)) };
+        let Some(waker) = waker else { return core.borrow_mut().advance(Some(limit)) };
         let device_waker = self.device_waker.get_or_insert_with(|| core.borrow_mut().waker());
-        alarm.sleep_in(device_waker.as_ref(), limit, |limit| core.borrow_mut().advance(limit))
+        waker.sleep_in(device_waker.as_ref(), limit, |limit| core.borrow_mut().advance(limit))
     }
 
     /// Drops the queries for which `keep` returns false. A buffer that a device may write into is released
@@ -181,7 +181,7 @@ impl<F: Future> Running<F> {
     /// # Errors
     /// As [`Engine::run`]: the tier fails, or bytes that it lent were missing.
     pub fn end(self) -> (Engine, Result<(), RunError>) {
-        let Running { queries, mut engine, .. } = self;
+        let RunningQueries { queries, mut engine, .. } = self;
         drop(queries);
         let outcome = engine.settle();
         (engine, outcome)
@@ -191,7 +191,7 @@ impl<F: Future> Running<F> {
     ///
     /// # Errors
     /// [`TierError::Lost`]: answers since the last check may come from missing bytes and must be discarded.
-    pub fn look(&mut self) -> Result<(), TierError> {
+    pub fn check_lent(&mut self) -> Result<(), TierError> {
         self.engine.cx.0.borrow_mut().check_lent_after_run()
     }
 }

@@ -1,6 +1,6 @@
 //! Tests of the engine's internal state: release of reads, admission to buffers, and wake-ups.
 
-use super::{Alarm, Control, Cx, Engine, EngineOptions, NextQuery, Running, Step, TaskWaker};
+use super::{Control, Cx, Engine, EngineOptions, EngineWaker, NextQuery, RunningQueries, Step, TaskWaker};
 use crate::backend::dram::DramTier;
 use crate::backend::sim::{Fault, FaultRates, SimClock, SimOptions, SimTier, When};
 use crate::contract::Span;
@@ -235,7 +235,7 @@ proptest! {
         let tier = device(SimOptions { rates, ..SimOptions::default() });
         let engine = Engine::new(tier.clone(), options).unwrap();
         let refused = Rc::new(Cell::new(0));
-        let mut running = Running::new(engine);
+        let mut running = RunningQueries::new(engine);
         let (mut next, mut ended) = (0, 0);
         while ended < queries.len() {
             while next < queries.len() && running.active() < width {
@@ -265,20 +265,20 @@ proptest! {
 
 #[test]
 fn a_fed_run_sleeps_until_more_queries_arrive() {
-    let (queue, alarm) = (Mutex::new(Vec::new()), Alarm::new());
+    let (queue, waker) = (Mutex::new(Vec::new()), EngineWaker::new());
     let answered = AtomicUsize::new(0);
     std::thread::scope(|scope| {
         scope.spawn(|| {
             for round in 0..50_usize {
                 queue.lock().unwrap().push(Some(round));
-                alarm.ring();
+                waker.wake();
                 // The next query follows when this one has been answered, so that the run is idle in between.
                 while answered.load(Ordering::Acquire) <= round {
                     std::hint::spin_loop();
                 }
             }
             queue.lock().unwrap().push(None);
-            alarm.ring();
+            waker.wake();
         });
         let mut engine = engine(EngineOptions::default());
         let next = |cx: &Cx| match queue.lock().unwrap().pop() {
@@ -292,7 +292,7 @@ fn a_fed_run_sleeps_until_more_queries_arrive() {
         let sink = |_| {
             answered.fetch_add(1, Ordering::AcqRel);
         };
-        engine.run_fed(4, next, sink, Control::default(), &alarm).unwrap();
+        engine.run_fed(4, next, sink, Control::default(), &waker).unwrap();
     });
     assert_eq!(answered.into_inner(), 50);
 }
@@ -305,7 +305,7 @@ fn an_alarm_ends_a_sleep_in_the_device() {
         ..SimOptions::default()
     };
     let engine = Engine::new(device(stuck), EngineOptions::default()).unwrap();
-    let mut running = Running::new(engine);
+    let mut running = RunningQueries::new(engine);
     let read = |at: u64| {
         move |cx: &Cx| {
             let cx = cx.clone();
@@ -313,17 +313,17 @@ fn an_alarm_ends_a_sleep_in_the_device() {
         }
     };
     running.start(read(0)).unwrap();
-    let alarm = Alarm::new();
+    let waker = EngineWaker::new();
     std::thread::scope(|scope| {
-        // The read never ends: if the alarm did not end the sleep, this would take a day.
-        scope.spawn(|| alarm.ring());
-        running.wait(Some(&alarm), Duration::from_secs(86_400)).unwrap();
+        // The read never ends: if the waker did not end the sleep, this would take a day.
+        scope.spawn(|| waker.wake());
+        running.wait(Some(&waker), Duration::from_secs(86_400)).unwrap();
     });
     running.start(read(512)).unwrap();
     let answer = loop {
         match running.step().unwrap() {
             Step::Answered(answer) => break answer,
-            _ => running.wait(Some(&alarm), Duration::from_secs(86_400)).unwrap(),
+            _ => running.wait(Some(&waker), Duration::from_secs(86_400)).unwrap(),
         }
     };
     assert_eq!((answer.unwrap(), running.active()), (1, 1));

@@ -99,7 +99,7 @@ impl StripeTier {
     /// # Errors
     /// [`TierError::Parameter`] if there are no members or `stripe_bytes` is 0 or not aligned.
     pub fn new(members: Vec<Arc<dyn Tier>>, stripe_bytes: u32) -> Result<StripeTier, TierError> {
-        StripeTier::behind(members, stripe_bytes, 0)
+        StripeTier::with_header(members, stripe_bytes, 0)
     }
 
     /// Stripes members as [`StripeTier::new`] does, but skips the first `header_bytes` of each.
@@ -107,7 +107,7 @@ impl StripeTier {
     ///
     /// # Errors
     /// As [`StripeTier::new`]; also if `header_bytes` is not aligned.
-    pub fn behind(
+    pub fn with_header(
         members: Vec<Arc<dyn Tier>>,
         stripe_bytes: u32,
         header_bytes: u32,
@@ -224,7 +224,7 @@ impl StripeTier {
 
     /// Distributes `bytes` to `members` parts, which [`StripeTier::new`] reads back as one. Empty for 0
     /// members or units of 0 bytes.
-    pub fn deal(bytes: &[u8], members: usize, stripe_bytes: u32) -> Vec<Vec<u8>> {
+    pub fn distribute(bytes: &[u8], members: usize, stripe_bytes: u32) -> Vec<Vec<u8>> {
         let mut parts = vec![Vec::new(); if stripe_bytes == 0 { 0 } else { members }];
         if !parts.is_empty() {
             for (i, unit) in bytes.chunks(stripe_bytes as usize).enumerate() {

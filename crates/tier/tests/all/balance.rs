@@ -83,7 +83,7 @@ impl Outcome {
 
 fn search(entry: Entry) -> Outcome {
     let clock = SimClock::virtual_time();
-    let parts = StripeTier::deal(&vec![0; (PAGES * PAGE) as usize], DEVICES, PAGE as u32);
+    let parts = StripeTier::distribute(&vec![0; (PAGES * PAGE) as usize], DEVICES, PAGE as u32);
     let mut handles: Vec<SimHandle> = Vec::new();
     let mut device = |(i, part): (usize, Vec<u8>)| -> Arc<dyn Tier> {
         let latency = Latency::LogNormal { median_ns: 75_000, sigma: 0.2 };

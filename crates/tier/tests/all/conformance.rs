@@ -220,7 +220,7 @@ fn trace() {
 #[test]
 fn stripe() {
     layer(|bytes, below| {
-        let parts = StripeTier::deal(&bytes, 3, 8192);
+        let parts = StripeTier::distribute(&bytes, 3, 8192);
         Arc::new(StripeTier::new(parts.into_iter().map(below).collect(), 8192).unwrap())
     });
 }
@@ -283,7 +283,7 @@ fn switch() {
 #[test]
 fn trace_over_delay_over_stripe() {
     layer(|bytes, below| {
-        let parts = StripeTier::deal(&bytes, 2, 4096);
+        let parts = StripeTier::distribute(&bytes, 2, 4096);
         let stripe = StripeTier::new(parts.into_iter().map(below).collect(), 4096).unwrap();
         let delay = DelayTier::new(Arc::new(stripe), DelayProfile::cxl());
         Arc::new(TraceTier::new(Arc::new(delay), Trace::in_memory(0)))
@@ -316,7 +316,7 @@ fn cache_over_stripe_over_cache() {
     layer_over_devices(|bytes, below| {
         let options = CacheOptions { budget_bytes: 200 << 10, page_bytes: 512 };
         let cached = |part| -> Arc<dyn Tier> { Arc::new(CacheTier::new(below(part), options).unwrap()) };
-        let parts = StripeTier::deal(&bytes, 2, 8192).into_iter().map(cached).collect();
+        let parts = StripeTier::distribute(&bytes, 2, 8192).into_iter().map(cached).collect();
         let stripe = StripeTier::new(parts, 8192).unwrap();
         Arc::new(CacheTier::new(Arc::new(stripe), CacheOptions { page_bytes: 4096, ..options }).unwrap())
     });

@@ -76,7 +76,7 @@ fn a_full_trace_counts_further_reads_and_a_file_records_all() {
 
 #[test]
 fn a_stripe_joins_reads_across_members_and_counts_by_member() {
-    let parts = StripeTier::deal(&content(LEN), 4, 4096);
+    let parts = StripeTier::distribute(&content(LEN), 4, 4096);
     let members = parts.into_iter().map(|p| Arc::new(DramTier::new(p)) as Arc<dyn Tier>).collect();
     let stripe = Arc::new(StripeTier::new(members, 4096).unwrap());
     let tier: Arc<dyn Tier> = stripe.clone();
@@ -92,7 +92,7 @@ fn a_stripe_joins_reads_across_members_and_counts_by_member() {
 
 #[test]
 fn a_short_read_of_a_member_ends_the_valid_bytes() {
-    let parts = StripeTier::deal(&content(LEN), 2, 4096);
+    let parts = StripeTier::distribute(&content(LEN), 2, 4096);
     let sim = |(i, bytes): (usize, Vec<u8>)| -> Arc<dyn Tier> {
         let script = if i == 1 { vec![(When::Touching(0), Fault::Short(1000))] } else { Vec::new() };
         Arc::new(SimTier::new(bytes, SimOptions { script, ..SimOptions::default() }))
@@ -110,7 +110,7 @@ fn invalid_stripes_are_refused() {
     assert!(StripeTier::new(vec![dram()], 0).is_err());
     let sim: Arc<dyn Tier> = Arc::new(SimTier::new(content(LEN), SimOptions::default()));
     assert!(StripeTier::new(vec![sim], 700).is_err(), "not a multiple of 512");
-    assert!(StripeTier::deal(&content(10), 0, 4096).is_empty());
+    assert!(StripeTier::distribute(&content(10), 0, 4096).is_empty());
 }
 
 #[test]

@@ -212,7 +212,7 @@ fn run_round(seed: u64) -> Tally {
     };
     let tier: Arc<dyn Tier> = match random.below(3) {
         0 => {
-            let parts = StripeTier::deal(&bytes, 2, 8192);
+            let parts = StripeTier::distribute(&bytes, 2, 8192);
             let members = parts.into_iter().map(|part| sim(part, &mut random)).collect();
             Arc::new(StripeTier::new(members, 8192).unwrap())
         }

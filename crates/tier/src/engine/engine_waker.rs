@@ -9,12 +9,12 @@ use std::time::Duration;
 /// The longest wait in a device whose queue cannot be woken, so that new work does not wait longer.
 const UNWAKEABLE_WAIT: Duration = Duration::from_millis(1);
 
-/// Wakes the one thread that sleeps through it. Any thread may ring it. If no thread sleeps, the next sleep
-/// does not begin, so that the thread sees all work that was handed over before.
+/// Wakes the one thread that runs an engine. Any thread may call [`EngineWaker::wake`]. If the thread does not
+/// sleep, its next sleep does not begin, so that it sees all work that was handed over before.
 #[derive(Default)]
-pub struct Alarm {
-    /// Set by `ring`; then a sleep ends or does not begin.
-    rung: AtomicBool,
+pub struct EngineWaker {
+    /// Set by `wake`; then a sleep ends or does not begin.
+    woken: AtomicBool,
     /// Waker of the thread, while it sleeps.
     sleeper: Mutex<Option<Waker>>,
 }
@@ -28,15 +28,15 @@ impl Wake for Unpark {
     }
 }
 
-/// Returns a waker of the calling thread, for sleeps in [`Alarm::idle`] and for a thread that parks itself.
+/// Returns a waker of the calling thread, for sleeps in [`EngineWaker::idle`] and for a thread that parks itself.
 pub fn thread_waker() -> Waker {
     Waker::from(Arc::new(Unpark(std::thread::current())))
 }
 
-impl Alarm {
-    /// Makes an alarm that has not been rung.
-    pub fn new() -> Alarm {
-        Alarm::default()
+impl EngineWaker {
+    /// Makes a waker on which `wake` was not called.
+    pub fn new() -> EngineWaker {
+        EngineWaker::default()
     }
 
     fn sleeper(&self) -> MutexGuard<'_, Option<Waker>> {
@@ -44,9 +44,9 @@ impl Alarm {
     }
 
     /// Ends the present sleep, or keeps the next one from beginning.
-    pub fn ring(&self) {
+    pub fn wake(&self) {
         // Release: a thread that sees the flag sees the work that was handed over before.
-        if self.rung.swap(true, Ordering::AcqRel) {
+        if self.woken.swap(true, Ordering::AcqRel) {
             return;
         }
         let sleeper = self.sleeper().take();
@@ -55,10 +55,10 @@ impl Alarm {
         }
     }
 
-    /// Parks the calling thread, which has nothing in flight, until the alarm is rung or `limit` is over. May
-    /// also return early. `waker` wakes the calling thread ([`thread_waker`]).
-    pub fn idle(&self, waker: &Waker, limit: Option<Duration>) {
-        if !self.begin_sleep(waker) {
+    /// Parks the calling thread, which has nothing in flight, until `wake` is called or `limit` is over. May
+    /// also return early. `thread` wakes the calling thread ([`thread_waker`]).
+    pub fn idle(&self, thread: &Waker, limit: Option<Duration>) {
+        if !self.begin_sleep(thread) {
             return;
         }
         match limit {
@@ -68,8 +68,8 @@ impl Alarm {
         self.end_sleep();
     }
 
-    /// Calls `sleep` to sleep in a device for up to the given time, or with `None` not to sleep because the
-    /// alarm was rung. `device` is the waker that ends the sleep, if the device has one.
+    /// Calls `sleep` to sleep in a device for up to the given time, or with `None` not to sleep because
+    /// `wake` was called. `device` is the waker that ends the sleep, if the device has one.
     pub(super) fn sleep_in<T>(
         &self,
         device: Option<&Waker>,
@@ -82,24 +82,25 @@ impl Alarm {
                 self.end_sleep();
                 outcome
             }
-            None if !self.rung.swap(false, Ordering::AcqRel) => sleep(Some(limit.min(UNWAKEABLE_WAIT))),
+            None if !self.woken.swap(false, Ordering::AcqRel) => sleep(Some(limit.min(UNWAKEABLE_WAIT))),
             _ => sleep(None),
         }
     }
 
-    /// Registers `waker` and returns true, or returns false if the alarm was rung since the last sleep.
+    /// Registers the waker of the sleeper and returns true, or returns false if `wake` was called since the
+    /// last sleep.
     fn begin_sleep(&self, waker: &Waker) -> bool {
         let mut sleeper = self.sleeper();
-        let quiet = !self.rung.swap(false, Ordering::AcqRel);
-        if quiet {
+        let may_sleep = !self.woken.swap(false, Ordering::AcqRel);
+        if may_sleep {
             *sleeper = Some(waker.clone());
         }
-        quiet
+        may_sleep
     }
 
     fn end_sleep(&self) {
         *self.sleeper() = None;
-        // The caller now looks for the work of every ring so far.
-        self.rung.swap(false, Ordering::AcqRel);
+        // The caller now looks for the work of every call of `wake` so far.
+        self.woken.swap(false, Ordering::AcqRel);
     }
 }
