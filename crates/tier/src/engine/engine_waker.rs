@@ -9,8 +9,8 @@ use std::time::Duration;
 /// The longest wait in a device whose queue cannot be woken, so that new work does not wait longer.
 const UNWAKEABLE_WAIT: Duration = Duration::from_millis(1);
 
-/// Wakes the one thread that runs an engine. Any thread may call [`EngineWaker::wake`]. If the thread does not
-/// sleep, its next sleep does not begin, so that it sees all work that was handed over before.
+/// Wakes the one thread that runs an engine. Any thread may call [`EngineWaker::wake`]. If the thread does
+/// not sleep, its next sleep does not begin, so that it sees all work that was handed over before.
 #[derive(Default)]
 pub struct EngineWaker {
     /// Set by `wake`; then a sleep ends or does not begin.
@@ -28,7 +28,8 @@ impl Wake for Unpark {
     }
 }
 
-/// Returns a waker of the calling thread, for sleeps in [`EngineWaker::idle`] and for a thread that parks itself.
+/// Returns a waker of the calling thread, for sleeps in [`EngineWaker::idle`] and for a thread that parks
+/// itself.
 pub fn thread_waker() -> Waker {
     Waker::from(Arc::new(Unpark(std::thread::current())))
 }

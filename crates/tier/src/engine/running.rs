@@ -20,8 +20,9 @@ pub enum Step<T> {
 
 /// Running queries and their engine.
 ///
-/// The thread adds queries with [`RunningQueries::start`], steps them with [`RunningQueries::step`] until it returns
-/// [`Step::Waiting`], and sleeps in [`RunningQueries::wait`]. [`Engine::run`] and [`Engine::run_fed`] are that loop.
+/// The thread adds queries with [`RunningQueries::start`], steps them with [`RunningQueries::step`] until it
+/// returns [`Step::Waiting`], and sleeps in [`RunningQueries::wait`]. [`Engine::run`] and [`Engine::run_fed`]
+/// are that loop.
 pub struct RunningQueries<F: Future> {
     // Dropped before the engine, to which the queries give their buffers back.
     queries: Queries<F>,
@@ -147,7 +148,8 @@ impl<F: Future> RunningQueries<F> {
     /// Submits staged reads and collects arrivals, without sleeping.
     ///
     /// # Errors
-    /// As [`RunningQueries::start`]; [`RunError::Stalled`] if a query waits for a future that is not the engine's.
+    /// As [`RunningQueries::start`]; [`RunError::Stalled`] if a query waits for a future that is not the
+    /// engine's.
     pub fn poll(&mut self) -> Result<(), RunError> {
         if self.active() == 0 {
             return Ok(());
@@ -155,8 +157,8 @@ impl<F: Future> RunningQueries<F> {
         self.engine.cx.0.borrow_mut().advance(None)
     }
 
-    /// Does the same as [`RunningQueries::poll`], but sleeps up to `limit` for an arrival, or until `waker` wakes it
-    /// if there is one.
+    /// Submits and collects as [`RunningQueries::poll`] does, but sleeps up to `limit` for an arrival. A call of
+    /// [`EngineWaker::wake`] on `waker`, if given, ends the sleep.
     ///
     /// # Errors
     /// As [`RunningQueries::poll`].
