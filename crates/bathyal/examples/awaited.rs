@@ -1,8 +1,8 @@
-//! Searches that are awaited: one thread waits for hundreds of queries at a time, with a deadline for each.
+//! Asynchronous searches: one thread awaits hundreds of queries at a time, with a common deadline.
 //!
 //!     cargo run --release -p bathyal --example awaited
 //!
-//! Any executor will do; this one polls until all are done.
+//! Any executor works; this one polls until all searches have ended.
 
 use bathyal::{
     BuildOptions, Element, Error, Index, OpenOptions, SearchOptions, SearchResult, Searching, Silent,
@@ -27,29 +27,29 @@ fn main() -> Result<(), Error> {
     let mut searches = Vec::new();
     for row in 0..200 {
         let query = VectorFile::from_rows(Element::U8, 16, data.row(row).to_vec())?;
-        // The query is copied, and nothing is done before the future is polled.
+        // The query is copied. The search begins when the future is polled for the first time.
         searches.push(index.search_async(&query, &SearchOptions::default(), deadline));
     }
-    let mut near_themselves = 0;
-    for (row, found) in join(searches).into_iter().enumerate() {
-        near_themselves += u32::from(found?.ids.contains(&(row as u32)));
+    let mut found_themselves = 0;
+    for (row, found) in await_all(searches).into_iter().enumerate() {
+        found_themselves += u32::from(found?.ids.contains(&(row as u32)));
     }
-    println!("200 searches, awaited by one thread; {near_themselves} vectors are among their own nearest");
+    println!("one thread awaited 200 searches; {found_themselves} of the vectors found themselves");
     Ok(())
 }
 
-/// Wakes a thread.
-struct Woken(Thread);
+/// Waker that unparks a thread.
+struct ThreadWaker(Thread);
 
-impl Wake for Woken {
+impl Wake for ThreadWaker {
     fn wake(self: Arc<Self>) {
         self.0.unpark();
     }
 }
 
 /// Waits for all searches at once.
-fn join(mut searches: Vec<Searching>) -> Vec<Result<SearchResult, Error>> {
-    let waker = Waker::from(Arc::new(Woken(std::thread::current())));
+fn await_all(mut searches: Vec<Searching>) -> Vec<Result<SearchResult, Error>> {
+    let waker = Waker::from(Arc::new(ThreadWaker(std::thread::current())));
     let mut context = Context::from_waker(&waker);
     let mut found: Vec<Option<Result<SearchResult, Error>>> = searches.iter().map(|_| None).collect();
     loop {
@@ -66,6 +66,6 @@ fn join(mut searches: Vec<Searching>) -> Vec<Result<SearchResult, Error>> {
 }
 
 #[test]
-fn all_are_answered() {
+fn all_searches_are_answered() {
     main().unwrap();
 }

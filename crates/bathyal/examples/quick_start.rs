@@ -1,4 +1,4 @@
-//! Builds an index over a file of vectors, asks it for recall 0.95, and counts what it found.
+//! Builds an index of a file of vectors, searches it at recall 0.95, and measures the recall.
 //!
 //!     cargo run --release -p bathyal --example quick_start -- base.fbin my.index
 
@@ -9,16 +9,17 @@ use std::path::Path;
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let [data, index] = arguments.as_slice() else {
-        return Err("say which file of vectors to index, and where: quick_start base.fbin my.index".into());
+        return Err("give a file of vectors and a path for the index: quick_start base.fbin my.index".into());
     };
     println!("recall@10: {:.4}", run(Path::new(data), Path::new(index))?);
     Ok(())
 }
 
-/// Indexes `data` at `target` and searches for the first hundred of its own vectors; returns recall@10.
+/// Builds an index of `data` at `target`, searches it for the first hundred vectors of `data`, and returns
+/// recall@10.
 fn run(data: &Path, target: &Path) -> Result<f64, Error> {
     let data = VectorFile::open(data)?;
-    // Every default is named and explained: `BuildOptions`, and the options of each family in `bathyal::families`.
+    // `BuildOptions`, and the options of each family in `bathyal::families`, document every default.
     let options = BuildOptions { memory_bytes: Some(1 << 30), ..BuildOptions::default() };
     let report = bathyal::build(&data, target, &options, &Silent)?;
     println!(
@@ -39,7 +40,7 @@ fn run(data: &Path, target: &Path) -> Result<f64, Error> {
 }
 
 #[test]
-fn nearly_all_are_found() {
+fn recall_is_at_least_0_9() {
     let folder = tempfile::tempdir().unwrap();
     let (data, index) = (folder.path().join("base.fbin"), folder.path().join("my.index"));
     let values = (0..2000 * 24_u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 20) as f32);

@@ -1,4 +1,4 @@
-//! The words that are used like a word, among 50,000: real vectors, searched by cosine.
+//! Finds the words that are used like a given word, among 50,000 real vectors, by cosine.
 //!
 //!     cargo run --release -p bathyal --example words -- ocean
 
@@ -8,13 +8,13 @@ use std::error::Error;
 use std::path::Path;
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let wanted = std::env::args().nth(1).unwrap_or("ocean".into());
-    println!("{wanted}: {}", near(&wanted, 50_000)?.join(", "));
+    let word = std::env::args().nth(1).unwrap_or("ocean".into());
+    println!("{word}: {}", nearest_words(&word, 50_000)?.join(", "));
     Ok(())
 }
 
-/// The eight words nearest to `wanted` among the `most` most frequent.
-fn near(wanted: &str, most: usize) -> Result<Vec<String>, Box<dyn Error>> {
+/// Returns the eight words nearest to `word` among the `most` most frequent.
+fn nearest_words(word: &str, most: usize) -> Result<Vec<String>, Box<dyn Error>> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/glove-words");
     let words = std::fs::read_to_string(folder.join("words.txt"))?;
     let words: Vec<&str> = words.lines().take(most).collect();
@@ -24,13 +24,13 @@ fn near(wanted: &str, most: usize) -> Result<Vec<String>, Box<dyn Error>> {
 
     let index = tempfile::tempdir()?;
     let path = index.path().join("words");
-    // A family other than the default one; what it may be told is a struct of its own.
+    // A family other than the default one. Each family has its own struct of options.
     let family = GraphOptions { max_degree: 32, search_list: 64, ..GraphOptions::default() };
     let options = BuildOptions { metric: Metric::Cosine, ..BuildOptions::of(family) };
     bathyal::build(&data, &path, &options, &Silent)?;
 
     let index = Index::open(&path, &OpenOptions::default())?;
-    let row = words.iter().position(|word| *word == wanted).ok_or("that word is not among them")?;
+    let row = words.iter().position(|other| *other == word).ok_or("the word is not among them")?;
     let query = VectorFile::from_rows(data.element(), data.dim(), data.row(row).to_vec())?;
     let options = SearchOptions { k: 9, ..SearchOptions::default() };
     let found = index.search(&query, &options, Control::default())?;
@@ -40,12 +40,8 @@ fn near(wanted: &str, most: usize) -> Result<Vec<String>, Box<dyn Error>> {
 
 #[test]
 fn monday_is_like_tuesday() {
-    let near = near("monday", 3000).unwrap();
-    assert!(near.contains(&"tuesday".to_string()), "{near:?}");
-    assert!(near_unknown().contains("not among"), "a word that nobody uses");
-}
-
-#[cfg(test)]
-fn near_unknown() -> String {
-    near("qqq", 300).unwrap_err().to_string()
+    let nearest = nearest_words("monday", 3000).unwrap();
+    assert!(nearest.contains(&"tuesday".to_string()), "{nearest:?}");
+    let error = nearest_words("qqq", 300).unwrap_err().to_string();
+    assert!(error.contains("not among"), "{error}");
 }

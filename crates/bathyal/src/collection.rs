@@ -1,4 +1,4 @@
-//! Rows with ids, vectors and metadata that change at any time, searched under conditions.
+//! Rows with ids, vectors and metadata that change at any time, and searches with filters.
 //!
 //! ```
 //! use bathyal::collection::{
@@ -16,14 +16,14 @@
 //! .expect("a schema");
 //! let mut collection = Collection::create(&path, schema.clone(), &CollectionOptions::default())?;
 //!
-//! // Three rows. `None`: no metadata, which `Rows::new` takes as an Arrow RecordBatch.
+//! // Three rows without metadata (`None`), which `Rows::new` takes as an Arrow RecordBatch.
 //! let ids = Ids::of(IdKind::Text, &["a", "b", "c"].map(|id| Id::Text(id.into())))?;
 //! let vectors = [0.0_f32, 0.0, 1.0, 1.0, 2.0, 2.0].iter().flat_map(|value| value.to_le_bytes());
 //! let vectors = VectorFile::from_rows(Element::F32, 2, vectors.collect())?;
 //! let rows = Rows::new(&schema, ids, vec![vectors.clone()], None)?;
 //! assert_eq!(collection.add(rows)?.added, 3);
 //!
-//! // Found from now on, by every query, also after a crash.
+//! // From now on every query finds them, also after a crash.
 //! let filter = Filter::parse("id != 'b' and year is null")?;
 //! let question = Question { k: 1, filter: Some(filter), ..Question::default() };
 //! let found = collection.search(&vectors, &question, Control::default())?;
@@ -37,19 +37,19 @@
 //! # }
 //! ```
 //!
-//! # Where things are
+//! # Contents
 //!
-//! | to | see |
+//! | task | items |
 //! |---|---|
-//! | make one, or open it: memory, durability, threads | [`Collection::create`], [`Collection::open`], [`CollectionOptions`] |
-//! | say what rows have | [`Schema`], [`VectorField`], [`Column`], [`ColumnKind`] |
+//! | create or open a collection: memory, durability, threads | [`Collection::create`], [`Collection::open`], [`CollectionOptions`] |
+//! | define the ids, vectors and columns of rows | [`Schema`], [`VectorField`], [`Column`], [`ColumnKind`] |
 //! | write rows, change their metadata, delete them | [`Collection::add`], [`Collection::upsert`], [`Collection::update`], [`Collection::delete`], [`Rows`] |
-//! | search, under a condition, at a recall | [`Collection::search`], [`Question`], [`Filter`], [`search_many`](search_many()) |
-//! | read rows: by id, in the order of their ids, how many | [`Collection::get`], [`Collection::scan`], [`Collection::count`] |
-//! | hold what there was at a moment while others write | [`Collection::snapshot`], [`Snapshot`] |
+//! | search, with a filter, at a recall | [`Collection::search`], [`Question`], [`Filter`], [`search_many`](search_many()) |
+//! | read rows by id or in the order of their ids, or count them | [`Collection::get`], [`Collection::scan`], [`Collection::count`] |
+//! | keep the state of a moment while others write | [`Collection::snapshot`], [`Snapshot`] |
 //! | see what other processes have written | [`Collection::refresh`] |
 //! | read and write files of rows | [`exchange`] |
-//! | look after it | [`Collection::compact`], [`Collection::verify`], [`Collection::describe`], [`Collection::copy_to`] |
+//! | maintain a collection | [`Collection::compact`], [`Collection::verify`], [`Collection::describe`], [`Collection::copy_to`] |
 
 pub use bathyal_collection::exchange;
 pub use bathyal_collection::{

@@ -1,7 +1,7 @@
 //! Vector search for indexes that do not fit in DRAM.
 //!
-//! An index lives in files (or in another [`store`]), is searched where it lies with many queries interleaved on each thread,
-//! and is asked for recall, not for knobs.
+//! An index is stored in files (or in another [`store`]) and searched in place, with many queries interleaved
+//! on each thread. A search takes the recall that it should reach instead of low-level parameters.
 //!
 //! ```
 //! use bathyal::{BuildOptions, Control, Effort, Element, Index, OpenOptions, SearchOptions, Silent, VectorFile};
@@ -19,50 +19,53 @@
 //! let index = Index::open(&path, &OpenOptions::default())?;
 //! let options = SearchOptions { k: 3, effort: Effort::Recall(0.95), ..SearchOptions::default() };
 //! let found = index.search(&data, &options, Control::default())?;
-//! assert_eq!(found.ids.len(), 1000 * 3); // queries x k, nearest first; `found.distances` beside them
+//! assert_eq!(found.ids.len(), 1000 * 3); // queries x k, nearest first; `found.distances` has the same shape
 //! # Ok(())
 //! # }
 //! ```
 //!
-//! # Where things are
+//! # Contents
 //!
-//! | to | see |
+//! | task | items |
 //! |---|---|
 //! | build an index, within a memory budget, in one of several families | [`build()`], [`BuildOptions`], [`families`] |
-//! | open one: in files or memory, within a budget, through a layer of your own | [`Index::open`], [`OpenOptions`], [`TierChoice`] |
-//! | know what a build would take and make, before it begins | [`plan_build`], [`BuildPlan`] |
-//! | search: a batch, one query of many callers, awaited, within a distance, several indexes at once | [`Index::search`], [`Index::search_async`], [`Index::range_search`], [`search_many`] |
-//! | search among some rows only, with the recall that was asked for among these | [`Index::search_within`], [`RowSet`], [`WithinPlan`] |
-//! | have vectors back by their ids | [`Index::vectors`], [`Index::ids`], [`StoredVectors`] |
-//! | stop what runs, or be told how far it is | [`Control`], [`Progress`] |
-//! | have a graphics card search it, and this processor where it fails, or help to build it | [`OpenOptions::on`], [`BuildOptions::card`], [`DeviceChoice`], [`Index::card`] |
-//! | store f32 vectors smaller, and know what that costs | [`BuildOptions::store_as`], [`StoreAs`], [`Loss`] |
-//! | put an index onto several disks, or back onto one | [`BuildOptions::stripe`], [`convert_stripes`] |
-//! | look at an index, or for damage | [`inspect`], [`verify`] |
-//! | know what is exact, and how much of it was found | [`groundtruth`] |
+//! | open an index: in files or memory, within a budget, through your own layer | [`Index::open`], [`OpenOptions`], [`TierChoice`] |
+//! | compute memory and files of a build before it begins | [`plan_build`], [`BuildPlan`] |
+//! | search: a batch, single queries of many callers, asynchronously, within a distance, in several indexes at once | [`Index::search`], [`Index::search_async`], [`Index::range_search`], [`search_many`] |
+//! | search a subset of the rows, with the given recall within the subset | [`Index::search_within`], [`RowSet`], [`WithinPlan`] |
+//! | read vectors by their ids | [`Index::vectors`], [`Index::ids`], [`StoredVectors`] |
+//! | cancel an operation, or follow its progress | [`Control`], [`Progress`] |
+//! | search on a graphics card, with this processor as a fallback, or build with one | [`OpenOptions::on`], [`BuildOptions::card`], [`DeviceChoice`], [`Index::card`] |
+//! | store f32 vectors in a smaller form, and measure the loss | [`BuildOptions::store_as`], [`StoreAs`], [`Loss`] |
+//! | distribute an index over several disks, or move it back to one | [`BuildOptions::stripe`], [`convert_stripes`] |
+//! | describe an index, or check it for damage | [`inspect`], [`verify`] |
+//! | compute exact neighbours and recall | [`groundtruth`] |
 //! | keep indexes elsewhere than in folders | [`store`] |
-//! | keep rows with ids of your own and metadata, which change, and search them with filters | [`collection`] |
+//! | keep rows with your own ids and metadata, which change, and search them with filters | [`collection`] |
 //!
-//! Vectors are [`Element::F32`], `F16`, `U8` or `I8`, compared by [`Metric::L2`] (squared), inner product (negated) or
-//! cosine: a distance is always smaller where a vector is nearer. Ids are row numbers of the data, 32 bits.
+//! Vectors are [`Element::F32`], `F16`, `U8` or `I8`, compared by [`Metric::L2`] (squared), inner product
+//! (negated) or cosine; a smaller distance always means a nearer vector. Ids are row numbers of the data, 32
+//! bits.
 //!
-//! Everything here is `Send + Sync` where it is shared (an [`Index`] is), and nothing panics on any input: what is wrong is an
-//! [`Error`] that says what, where, and what to do.
+//! Shared types such as [`Index`] are `Send + Sync`. No input causes a panic: an [`Error`] says what is
+//! wrong, where, and what to do.
 //!
 //! # Features
 //!
-//! All are on unless `default-features = false` is said. Without any, the crate compiles some 40 packages, with all of them some 220.
+//! All features are on by default. Without any, the crate compiles some 40 packages; with all of them, some
+//! 220.
 //!
-//! | feature | what for | packages alone |
+//! | feature | purpose | packages alone |
 //! |---|---|---|
 //! | `collection` | [`collection`]: rows with ids and metadata | 100 |
 //! | `object` | indexes and collections in object stores: `s3://`, `gs://`, `az://`, `memory://` | 177 |
 //! | `remote` | indexes in the memory of nodes: `remote://` | 67 |
-//! | `gpu` | the driver of NVIDIA's graphics cards | 47 |
+//! | `gpu` | searches and builds on NVIDIA graphics cards | 47 |
 //!
 //! A call that needs a missing feature returns an error that names the feature.
 //!
-//! The examples of this crate (`cargo run --release -p bathyal --example words -- ocean`) are whole programs.
+//! The examples of this crate (`cargo run --release -p bathyal --example words -- ocean`) are complete
+//! programs.
 
 #[cfg(feature = "collection")]
 pub mod collection;
@@ -82,7 +85,7 @@ pub use bathyal_tier::Control;
 pub use bathyal_vectors::progress::{Progress, Silent};
 pub use bathyal_vectors::{FileFormat, IdFile, VectorError, VectorFile, VectorWriter, write_ids};
 
-/// Exact neighbours, the share of them that a search has found, and how much farther away the rest lies.
+/// Exact neighbours, recall, and the overall ratio of distances.
 ///
 /// ```
 /// use bathyal::groundtruth::{OverallRatio, exact_neighbors, recall};
@@ -92,9 +95,9 @@ pub use bathyal_vectors::{FileFormat, IdFile, VectorError, VectorFile, VectorWri
 /// let query = VectorFile::from_rows(Element::U8, 2, vec![2, 2]).unwrap();
 /// let truth = exact_neighbors(&data, &query, Metric::L2, 2, None, &Silent).unwrap();
 /// assert_eq!(truth.ids(0), [2, 0]);
-/// // Of two neighbours one was found.
+/// // One of the two neighbours was found.
 /// assert_eq!(recall(&truth, &[2, 1], 2, 1).unwrap(), 0.5);
-/// // What was found for the other, at a squared distance of 98, lies 3.5 times as far away.
+/// // The row found instead of the other, at a squared distance of 98, is 3.5 times as far away.
 /// let mut ratio = OverallRatio::new(Metric::L2, &truth).unwrap();
 /// ratio.add(&truth, &[2, 1], &[2.0, 98.0], 2, 1).unwrap();
 /// assert_eq!(ratio.mean(), Some((1.0 + 3.5) / 2.0));
@@ -106,7 +109,7 @@ pub mod groundtruth {
     };
 }
 
-/// Where indexes are kept: named generations of objects, published at once or not at all.
+/// Stores of indexes: named generations of objects, each published as a whole or not at all.
 ///
 /// ```
 /// use bathyal::store::{MemoryStore, build_in};
@@ -129,7 +132,7 @@ pub mod store {
     pub use bathyal_store::{Generation, Store, StoreError};
 }
 
-/// The Rust of the pages that newcomers read, which has to compile.
+/// Compiles the Rust code of the README as a documentation test.
 #[cfg(doctest)]
 mod pages {
     #[doc = include_str!("../../../README.md")]

@@ -8,7 +8,7 @@ use crate::arrays::queries as queries_of;
 use crate::errors::Failure;
 use crate::index::{IndexHandle, SearchArguments, memory_of};
 use bathyal_index::{Index, IndexError, SearchOptions, SearchResult, Searching};
-use bathyal_tier::bell;
+use bathyal_tier::wake_socket;
 use pyo3::exceptions::{PyOSError, PyValueError};
 use pyo3::prelude::*;
 use std::collections::HashMap;
@@ -21,7 +21,7 @@ use std::task::{Context, Poll, Wake, Waker};
 /// What search threads tell the event loop.
 struct Bell {
     rung_for: Mutex<Vec<u64>>,
-    socket: bell::Bell,
+    socket: wake_socket::WakeSocket,
 }
 
 /// Tells that one search can go on or has ended.
@@ -77,7 +77,7 @@ struct Searches {
 pub(crate) struct Awaited {
     searches: Mutex<Searches>,
     bell: Arc<Bell>,
-    socket: bell::Bell,
+    socket: wake_socket::WakeSocket,
 }
 
 /// A search's number, and its answers or why there are none.
@@ -116,8 +116,8 @@ impl Awaited {
 impl Awaited {
     #[new]
     fn new() -> PyResult<Awaited> {
-        let (ours, theirs) =
-            bell::bells().map_err(|e| PyOSError::new_err(format!("cannot make a socket: {e}")))?;
+        let (ours, theirs) = wake_socket::wake_sockets()
+            .map_err(|e| PyOSError::new_err(format!("cannot make a socket: {e}")))?;
         let bell = Arc::new(Bell { rung_for: Mutex::default(), socket: theirs });
         Ok(Awaited { searches: Mutex::default(), bell, socket: ours })
     }

@@ -1,13 +1,13 @@
-//! What the engine costs: a suspend and resume over a tier that is always ready, and under the layer that emulates
-//! devices; reads of 4 KiB and of 512 bytes by one thread on a file, beside fio with the same settings in the same run;
-//! and reads from a cache of the file's pages.
+//! Measures the cost of the engine: suspend and resume on a tier that is always ready, and on a layer that
+//! emulates a device; reads of 4 KiB and of 512 bytes by one thread on a file, next to fio with the same
+//! settings in the same run; and reads from a cache of the file's pages.
 //!
-//! `cargo bench -p bathyal-tier --bench engine`; `BATHYAL_BENCH_DIR` is where the file goes (default: the
-//! current directory), `BATHYAL_BENCH_SECONDS` how long each measurement takes.
+//! `cargo bench -p bathyal-tier --bench engine`. `BATHYAL_BENCH_DIR` is the folder of the file (default: the
+//! current directory), `BATHYAL_BENCH_SECONDS` the duration of each measurement.
 
 use bathyal_tier::backend::dram::DramTier;
 use bathyal_tier::backend::file::{FileOptions, FileTier};
-use bathyal_tier::backend::mapped::{MappedOptions, MappedTier, Place, Source};
+use bathyal_tier::backend::mapped::{MappedOptions, MappedPlace, MappedTier, Source};
 use bathyal_tier::layer::cache::{CacheOptions, CacheTier};
 use bathyal_tier::layer::delay::{DelayProfile, DelayTier};
 use bathyal_tier::{Control, Cx, Engine, EngineOptions, ReadError, Span, Tier};
@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 
 const REPEATS: usize = 3;
 const BLOCK: u64 = 4096;
-/// The least that most devices read.
+/// The smallest read of most devices.
 const SECTOR: u64 = 512;
 const FILE_BYTES: u64 = 1 << 30;
 
@@ -33,26 +33,27 @@ fn median(mut values: Vec<f64>) -> f64 {
     values[values.len() / 2]
 }
 
-async fn leaf(cx: &Cx, at: u64) -> Result<u64, ReadError> {
+async fn read_line(cx: &Cx, at: u64) -> Result<u64, ReadError> {
     let batch = cx.read(&[Span::at(at, 64)]).await?;
     Ok(u64::from(batch.bytes(0)[0]))
 }
 
-async fn branch(cx: &Cx, state: &mut u64) -> Result<u64, ReadError> {
+async fn read_random_line(cx: &Cx, state: &mut u64) -> Result<u64, ReadError> {
     let at = next_random(state) % 1000 * 64;
-    Ok(leaf(cx, at).await?.wrapping_add(at))
+    Ok(read_line(cx, at).await?.wrapping_add(at))
 }
 
-async fn trunk(cx: Cx, seed: u64, reads: u64) -> Result<u64, ReadError> {
+async fn read_random_lines(cx: Cx, seed: u64, reads: u64) -> Result<u64, ReadError> {
     let (mut state, mut sum) = (seed, 0_u64);
     for _ in 0..reads {
-        sum = sum.wrapping_add(branch(&cx, &mut state).await?);
+        sum = sum.wrapping_add(read_random_line(&cx, &mut state).await?);
     }
     Ok(sum)
 }
 
-/// Processor nanoseconds a read of `width` queries, each three levels of `async fn` deep, on bytes in the
-/// cache. Nothing here waits, so that processor time is the cost, and other programs do not disturb it.
+/// Returns the processor nanoseconds a read of `width` queries, each three levels of `async fn` deep, on
+/// bytes in the processor's cache. Nothing waits, so processor time is the whole cost, and other programs do
+/// not disturb it.
 fn suspend_and_resume(width: usize, tier: Arc<dyn Tier>) -> f64 {
     const QUERIES: u64 = 2000;
     const READS: u64 = 500;
@@ -60,7 +61,7 @@ fn suspend_and_resume(width: usize, tier: Arc<dyn Tier>) -> f64 {
     let mut made = 0;
     let next = |cx: &Cx| {
         made += 1;
-        (made <= QUERIES).then(|| trunk(cx.clone(), made, READS))
+        (made <= QUERIES).then(|| read_random_lines(cx.clone(), made, READS))
     };
     let start = processor_seconds();
     let mut sum = 0;
@@ -69,7 +70,7 @@ fn suspend_and_resume(width: usize, tier: Arc<dyn Tier>) -> f64 {
     (processor_seconds() - start) * 1e9 / (QUERIES * READS) as f64
 }
 
-/// Processor time of this thread so far, in seconds.
+/// Returns the processor time of this thread so far, in seconds.
 fn processor_seconds() -> f64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: the clock exists and the result has room.
@@ -95,20 +96,21 @@ async fn reader(cx: Cx, seed: u64, blocks: Blocks, over: &AtomicBool) -> Result<
     Ok(sum)
 }
 
-/// What is read: blocks of `bytes` at multiples of that, the first `count` of a file.
+/// Blocks to read: the first `count` blocks of `bytes` of a file.
 #[derive(Clone, Copy)]
 struct Blocks {
     bytes: u64,
     count: u64,
 }
 
-fn ours(path: &Path, bytes: u64, depth: u32, time: Duration) -> Rate {
+/// Measures random reads of a file by the engine.
+fn engine_rate(path: &Path, bytes: u64, depth: u32, time: Duration) -> Rate {
     let tier = Arc::new(FileTier::open(path, FileOptions::default()).unwrap());
     measure(tier, Blocks { bytes, count: FILE_BYTES / bytes }, depth, time)
 }
 
-/// Hits of a warm cache: random among the first `pages` of the file.
-fn hits(path: &Path, pages: u64, time: Duration) -> Rate {
+/// Measures hits of a warm cache: random reads of the first `pages` of the file.
+fn cache_hit_rate(path: &Path, pages: u64, time: Duration) -> Rate {
     let file = Arc::new(FileTier::open(path, FileOptions::default()).unwrap());
     let options =
         CacheOptions { budget_bytes: pages * BLOCK * 3 / 2 + (64 << 10), ..CacheOptions::default() };
@@ -120,7 +122,7 @@ fn hits(path: &Path, pages: u64, time: Duration) -> Rate {
     rate
 }
 
-/// Random reads of a tier by one thread.
+/// Measures random reads of a tier by one thread.
 fn measure(tier: Arc<dyn Tier>, blocks: Blocks, depth: u32, time: Duration) -> Rate {
     let mut engine = Engine::new(tier, EngineOptions { depth, ..EngineOptions::default() }).unwrap();
     let over = AtomicBool::new(false);
@@ -144,8 +146,8 @@ fn measure(tier: Arc<dyn Tier>, blocks: Blocks, depth: u32, time: Duration) -> R
     })
 }
 
-/// The same with fio; an error says why there is none.
-fn fio(path: &Path, bytes: u64, depth: u32, time: Duration) -> Result<Rate, String> {
+/// Measures random reads of a file by fio. The error says why fio could not be measured.
+fn fio_rate(path: &Path, bytes: u64, depth: u32, time: Duration) -> Result<Rate, String> {
     let output = Command::new("fio")
         .args(["--name=read", "--rw=randread", "--direct=1", "--ioengine=io_uring"])
         .args(["--registerfiles=1", "--fixedbufs=1", "--norandommap=1", "--randrepeat=0", "--thread=1"])
@@ -165,7 +167,8 @@ fn fio(path: &Path, bytes: u64, depth: u32, time: Duration) -> Result<Rate, Stri
     Ok(Rate { iops, processor_ns: busy / 100.0 * 1e9 / iops })
 }
 
-/// Writes the file that both sides read, past compression and holes.
+/// Writes the file that the engine and fio read. Its bytes are random, so that it has no holes and is not
+/// compressed.
 fn write_file(path: &Path) {
     use std::io::Write;
     let mut file = std::fs::File::create(path).unwrap();
@@ -180,16 +183,16 @@ fn write_file(path: &Path) {
     file.sync_all().unwrap();
 }
 
-/// Bytes in huge pages of their own, as an index in mapped memory.
+/// Makes a tier of mapped memory, as for an index.
 fn mapped() -> Arc<dyn Tier> {
     let mut file = tempfile::NamedTempFile::new().unwrap();
     let bytes = vec![1; 1 << 16];
     std::io::Write::write_all(&mut file, &bytes).unwrap();
     let source = Source { path: file.path(), len: bytes.len() as u64, crc32c: crc32c::crc32c(&bytes) };
-    Arc::new(MappedTier::load(&MappedOptions::at(Place::Anonymous), &source, &|_| true).unwrap())
+    Arc::new(MappedTier::load(&MappedOptions::at(MappedPlace::Anonymous), &source, &|_| true).unwrap())
 }
 
-/// Prints what a suspension costs over memory, and what the emulation of a device that takes no time adds to it.
+/// Prints the cost of a suspension on memory, and the additional cost of emulating a device without latency.
 fn suspensions() {
     const RUNS: usize = REPEATS + 2;
     let free = {
@@ -234,34 +237,36 @@ fn main() {
     write_file(&path);
     println!("4 KiB hits of a cache, 32 queries at once, medians of {REPEATS}:");
     for megabytes in [1, 64, 512] {
-        let rates = (0..REPEATS).map(|_| hits(&path, (megabytes << 20) / BLOCK, time / 4).processor_ns);
+        let rates =
+            (0..REPEATS).map(|_| cache_hit_rate(&path, (megabytes << 20) / BLOCK, time / 4).processor_ns);
         println!("  {megabytes:>4} MiB of pages: {:>6.0} ns CPU a read", median(rates.collect()));
     }
     for bytes in [BLOCK, SECTOR] {
         println!(
             "{bytes}-byte random reads of one thread, {seconds} s each, medians of {REPEATS}, interleaved:"
         );
-        [1, 32, 128].iter().for_each(|depth| beside_fio(&path, bytes, *depth, time));
+        [1, 32, 128].iter().for_each(|depth| compare_with_fio(&path, bytes, *depth, time));
     }
 }
 
-/// Prints what this engine and fio read in the same time, in turn.
-fn beside_fio(path: &Path, bytes: u64, depth: u32, time: Duration) {
-    let (mut mine, mut theirs) = (Vec::new(), Vec::new());
-    let mut missing = None;
+/// Prints the rates of this engine and of fio, measured in turn.
+fn compare_with_fio(path: &Path, bytes: u64, depth: u32, time: Duration) {
+    let (mut engine_rates, mut fio_rates) = (Vec::new(), Vec::new());
+    let mut no_fio = None;
     for _ in 0..REPEATS {
-        mine.push(ours(path, bytes, depth, time));
-        match fio(path, bytes, depth, time) {
-            Ok(rate) => theirs.push(rate),
-            Err(why) => missing = Some(why),
+        engine_rates.push(engine_rate(path, bytes, depth, time));
+        match fio_rate(path, bytes, depth, time) {
+            Ok(rate) => fio_rates.push(rate),
+            Err(why) => no_fio = Some(why),
         }
     }
-    let pick = |rates: &[Rate], of: fn(&Rate) -> f64| median(rates.iter().map(of).collect());
-    let (iops, cpu) = (pick(&mine, |r| r.iops), pick(&mine, |r| r.processor_ns));
-    match missing {
+    let median_of = |rates: &[Rate], value: fn(&Rate) -> f64| median(rates.iter().map(value).collect());
+    let (iops, cpu) = (median_of(&engine_rates, |r| r.iops), median_of(&engine_rates, |r| r.processor_ns));
+    match no_fio {
         Some(why) => println!("  depth {depth:>3}: {iops:>8.0} reads/s, {cpu:>6.0} ns CPU a read; {why}"),
         None => {
-            let (fio_iops, fio_cpu) = (pick(&theirs, |r| r.iops), pick(&theirs, |r| r.processor_ns));
+            let fio_iops = median_of(&fio_rates, |r| r.iops);
+            let fio_cpu = median_of(&fio_rates, |r| r.processor_ns);
             println!(
                 "  depth {depth:>3}: {iops:>8.0} reads/s, {cpu:>6.0} ns CPU a read; \
                  fio {fio_iops:>8.0}, {fio_cpu:>6.0} ns; ratio {:.3}, CPU {:.3}",

@@ -1,69 +1,71 @@
-//! Read buffers: aligned, reused, and never more bytes than the budget.
+//! Read buffers: aligned, reused, and within a budget of bytes.
 //!
-//! One region of equal frames is allocated at the start and can be registered with the device; larger
-//! reads take buffers of power-of-two sizes that are allocated on demand and kept for reuse.
+//! One region of equal frames is allocated at the start and can be registered with the device. Larger reads
+//! take buffers of power-of-two sizes, which are allocated on demand and kept for reuse.
 
-use crate::zeros::Zeros;
+use crate::zeros::ZeroedMemory;
 use std::alloc::{Layout, handle_alloc_error};
 use std::collections::BTreeMap;
 use std::ptr::NonNull;
 
-/// Buffers are aligned to this many bytes: a page, which satisfies every device known.
+/// Alignment of buffers in bytes: a page, which satisfies every known device.
 pub const BUFFER_ALIGNMENT: usize = 4096;
 
-/// Frames are multiples of this many bytes, the sector of most devices.
+/// Frame sizes are multiples of this many bytes, the sector of most devices.
 pub const LEAST_FRAME: usize = 512;
 
-/// A buffer taken from a [`BufferPool`]; give it back with [`BufferPool::release`].
+/// A buffer taken from a [`BufferPool`]; [`BufferPool::release`] gives it back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Buffer {
     pub(crate) start: NonNull<u8>,
-    /// log2 of the size for a buffer of its own; `FRAME` for one of the region.
+    /// `FRAME`, `CLAIM`, or log2 of the size of a buffer with its own allocation.
     class: u8,
 }
 
+/// Class of a frame of the pool's region.
 const FRAME: u8 = u8::MAX;
-/// A part of a region of the caller's.
+/// Class of a part of a caller's region.
 const CLAIM: u8 = u8::MAX - 1;
 
-// SAFETY: addresses in memory that the pool alone has; they are the same on every thread.
+// SAFETY: the pool owns the memory of its addresses, and addresses are the same on every thread.
 unsafe impl Send for BufferPool {}
 
 impl Buffer {
-    /// Whether it is a part of a region of the caller's, and no budget is asked for it.
+    /// Returns true if it is a part of a caller's region, which does not count towards the budget.
     pub(crate) fn is_claim(&self) -> bool {
         self.class == CLAIM
     }
 }
 
-/// See the module's description. Whoever drops one knows that no device can write into its memory any more.
+/// Pool of read buffers. It must not be dropped while a device can write into its memory.
 #[derive(Debug)]
 pub(crate) struct BufferPool {
-    region: Zeros,
+    region: ZeroedMemory,
     frame_bytes: usize,
     free_frames: Vec<NonNull<u8>>,
     /// Free buffers by log2 of their size.
     free_large: Vec<Vec<NonNull<u8>>>,
-    all_large: Vec<Zeros>,
+    all_large: Vec<ZeroedMemory>,
     large_bytes: u64,
     budget_bytes: u64,
     frames_wanted: usize,
-    /// Buffers given back so far: who waits for one need not look again until this has grown.
+    /// Number of releases so far. A refused request need not be repeated until this has grown.
     releases: u64,
-    /// Parts of callers' regions that reads go into or have gone into: first address to one past the last.
+    /// Parts of callers' regions that are in use by reads: first address to one past the last.
     claims: BTreeMap<usize, usize>,
 }
 
 impl BufferPool {
-    /// A pool with `frames` frames of `frame_bytes` (rounded up to [`LEAST_FRAME`] and `alignment`, a power of two); never
-    /// more than `budget_bytes` in all, except that one frame is always there.
+    /// Makes a pool with `frames` frames of `frame_bytes`, rounded up to a multiple of [`LEAST_FRAME`] and of
+    /// `alignment`, a power of two. The pool never has more than `budget_bytes` in all, except that it always
+    /// has one frame.
     pub(crate) fn new(frames: usize, frame_bytes: usize, budget_bytes: u64, alignment: usize) -> BufferPool {
         let frame_bytes = frame_bytes.max(1).next_multiple_of(alignment.max(LEAST_FRAME));
         let frames_wanted = frames.max(1);
         let affordable = usize::try_from(budget_bytes / frame_bytes as u64).unwrap_or(usize::MAX);
         let frames = frames.min(affordable).max(1);
         let size = frames.saturating_mul(frame_bytes);
-        let Some(region) = Zeros::new(size) else {
+        let Some(region) = ZeroedMemory::new(size) else {
             let layout = Layout::from_size_align(size, BUFFER_ALIGNMENT);
             handle_alloc_error(layout.unwrap_or(Layout::new::<u8>()))
         };
@@ -86,7 +88,8 @@ impl BufferPool {
         }
     }
 
-    /// Claims `len` bytes at `start`, which are nobody's buffer; `None` while a part of them is claimed already.
+    /// Claims `len` bytes of a caller's region at `start`. Returns `None` while a part of them is claimed
+    /// already.
     pub(crate) fn claim(&mut self, start: NonNull<u8>, len: usize) -> Option<Buffer> {
         let first = start.as_ptr() as usize;
         let end = first + len;
@@ -97,28 +100,28 @@ impl BufferPool {
         Some(Buffer { start, class: CLAIM })
     }
 
-    /// The registered region: start and length in bytes.
+    /// Returns the region of frames: start and length in bytes.
     pub(crate) fn region(&self) -> (*mut u8, usize) {
         (self.region.start().as_ptr(), self.region.len())
     }
 
-    /// The budget in bytes.
+    /// Returns the budget in bytes.
     pub(crate) fn budget_bytes(&self) -> u64 {
         self.budget_bytes
     }
 
-    /// Bytes allocated now.
+    /// Returns the bytes that are allocated now.
     pub(crate) fn allocated_bytes(&self) -> u64 {
         self.region.len() as u64 + self.large_bytes
     }
 
-    /// Buffers given back since the start.
+    /// Returns the number of releases since the start.
     pub(crate) fn releases(&self) -> u64 {
         self.releases
     }
 
-    /// A budget in bytes under which buffers of `lens` bytes could be had together, beside those that are held now.
-    /// More than the present budget wherever [`BufferPool::take`] has refused one of them.
+    /// Returns a budget in bytes that suffices for buffers of `lens` bytes together, in addition to those
+    /// held now. It is above the present budget if [`BufferPool::take`] has refused one of them.
     pub(crate) fn budget_for(&self, lens: impl Iterator<Item = usize>) -> u64 {
         let frames_held = self.region.len() / self.frame_bytes - self.free_frames.len();
         let free_large: u64 = self.free_large.iter().zip(0_u32..).map(|(f, c)| (f.len() as u64) << c).sum();
@@ -134,12 +137,13 @@ impl BufferPool {
         if large == 0 && small <= self.frames_wanted {
             return (small * self.frame_bytes) as u64;
         }
-        // Under a larger budget the region grows to its full number of frames before anything else is allocated.
-        let beyond = small.saturating_sub(self.frames_wanted) * buffer_size(self.frame_bytes);
-        (self.frames_wanted * self.frame_bytes + beyond) as u64 + large
+        // Under a larger budget the region grows to its full number of frames before anything else is
+        // allocated.
+        let beyond_frames = small.saturating_sub(self.frames_wanted) * buffer_size(self.frame_bytes);
+        (self.frames_wanted * self.frame_bytes + beyond_frames) as u64 + large
     }
 
-    /// Whether nobody holds a buffer.
+    /// Returns true if no buffer is held.
     #[cfg(test)]
     pub(crate) fn all_free(&self) -> bool {
         let large: usize = self.free_large.iter().map(Vec::len).sum();
@@ -148,7 +152,7 @@ impl BufferPool {
             && self.claims.is_empty()
     }
 
-    /// A buffer of at least `len` bytes, or `None` while the budget is used up.
+    /// Takes a buffer of at least `len` bytes. Returns `None` while the budget is used up.
     pub(crate) fn take(&mut self, len: usize) -> Option<Buffer> {
         if len <= self.frame_bytes
             && let Some(start) = self.free_frames.pop()
@@ -166,14 +170,14 @@ impl BufferPool {
                 return None;
             }
         }
-        let large = Zeros::new(size)?;
+        let large = ZeroedMemory::new(size)?;
         let start = large.start();
         self.all_large.push(large);
         self.large_bytes += size as u64;
         Some(Buffer { start, class: class as u8 })
     }
 
-    /// Gives a buffer back. No device may be able to write into it any more.
+    /// Releases a buffer. No device may still be able to write into it.
     pub(crate) fn release(&mut self, buffer: Buffer) {
         self.releases += 1;
         if buffer.class == CLAIM {
@@ -185,7 +189,7 @@ impl BufferPool {
         }
     }
 
-    /// Frees every large buffer that nobody holds, so that other sizes fit into the budget.
+    /// Frees every large buffer that is not held, so that other sizes fit into the budget.
     fn free_unused(&mut self) {
         for class in &mut self.free_large {
             for start in class.drain(..) {
@@ -197,7 +201,7 @@ impl BufferPool {
     }
 }
 
-/// Bytes of a buffer of its own for a read of `len` bytes.
+/// Returns the bytes of a separately allocated buffer for a read of `len` bytes.
 fn buffer_size(len: usize) -> usize {
     len.max(BUFFER_ALIGNMENT).next_power_of_two()
 }
@@ -207,7 +211,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn budget_holds_over_sizes() {
+    fn buffers_of_all_sizes_stay_within_the_budget() {
         let mut pool = BufferPool::new(4, 4096, 64 << 10, 4096);
         let frames: Vec<_> = (0..4).map(|_| pool.take(4000).unwrap()).collect();
         let large = pool.take(32 << 10).unwrap();
@@ -221,16 +225,16 @@ mod tests {
     }
 
     #[test]
-    fn frames_are_as_small_as_the_tier_moves() {
+    fn frame_sizes_follow_the_sector_and_the_alignment() {
         let mut pool = BufferPool::new(64, 100, u64::MAX, 1);
         assert_eq!(pool.allocated_bytes(), 64 * 512);
-        let places: Vec<_> = (0..64).map(|_| pool.take(512).unwrap().start.as_ptr() as usize).collect();
-        assert!(places.iter().all(|place| place.is_multiple_of(512)));
+        let starts: Vec<_> = (0..64).map(|_| pool.take(512).unwrap().start.as_ptr() as usize).collect();
+        assert!(starts.iter().all(|start| start.is_multiple_of(512)));
         assert_eq!(BufferPool::new(64, 100, u64::MAX, 4096).allocated_bytes(), 64 * 4096);
     }
 
     #[test]
-    fn the_budget_said_to_suffice_does() {
+    fn the_proposed_budget_suffices() {
         let sizes: [&[usize]; 4] = [&[100; 20], &[5000; 3], &[4096, 1 << 19, 7, 9000], &[4096; 200]];
         for wanted in sizes {
             for budget in [0, 16 << 10, 64 << 10, 1 << 19] {

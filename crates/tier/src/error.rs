@@ -1,4 +1,4 @@
-//! What can go wrong between a caller and the bytes of a tier.
+//! Errors of tiers, of single reads and writes, and of runs of the engine.
 
 use std::io;
 use std::path::PathBuf;
@@ -9,52 +9,53 @@ pub enum TierError {
     /// The operating system refused an operation on a file.
     #[error("cannot {operation} {}: {source}", path.display())]
     Io {
-        /// What was being done, as a verb ("open", "write").
+        /// The operation, as a verb ("open", "write").
         operation: &'static str,
-        /// The file it was done to.
+        /// The file.
         path: PathBuf,
-        /// The system's own reason.
+        /// The system's error.
         source: io::Error,
     },
     /// The operating system refused an operation that names no file (a ring, a thread).
     #[error("cannot {operation}: {source}")]
     System {
-        /// What was being done, as a verb phrase.
+        /// The operation, as a verb phrase.
         operation: &'static str,
-        /// The system's own reason.
+        /// The system's error.
         source: io::Error,
     },
     /// A backend broke the contract of [`crate::Queue`], for example by completing a read twice.
     #[error("the tier broke its contract: {0}")]
     Contract(String),
-    /// Bytes that were mapped are no longer there; nothing is answered from what was read in their place.
+    /// Bytes that were mapped are missing. No answer is computed from the zeros that were read in their
+    /// place.
     #[error(
-        "{place}: the mapped bytes are gone: {what}; the file was truncated or the memory has failed: restore it, then close the index and open it again, which loads it anew"
+        "{place}: the mapped bytes are gone: {what}; the file was truncated or the memory has failed: restore the file, then close the index and open it again, which loads it again"
     )]
     Lost {
         /// The memory, as its profile names it.
         place: String,
-        /// What was expected and what was found.
+        /// Expected and actual state.
         what: String,
     },
-    /// What was loaded is not what should have been.
+    /// The loaded bytes have another checksum than expected.
     #[error("checksum {found:08x} instead of {expected:08x}: the file is damaged")]
     Checksum {
-        /// CRC-32C of what was loaded.
+        /// CRC-32C of the loaded bytes.
         found: u32,
-        /// CRC-32C of what should have been.
+        /// Expected CRC-32C.
         expected: u32,
     },
-    /// The caller asked for an end (of a probe, of loading).
+    /// The caller cancelled the operation (a probe, a load).
     #[error("cancelled")]
     Cancelled,
-    /// A parameter of a tier makes no sense.
+    /// A parameter of a tier is invalid.
     #[error("{0}")]
     Parameter(String),
 }
 
 impl TierError {
-    /// The same error once more, for another query that it befell.
+    /// Returns a copy of the error, for another query that fails for the same reason.
     pub fn again(&self) -> TierError {
         let same = |source: &io::Error| match source.raw_os_error() {
             Some(errno) => io::Error::from_raw_os_error(errno),
@@ -73,63 +74,63 @@ impl TierError {
         }
     }
 
-    /// Shorthand for a failed file operation.
+    /// Makes the error of a failed file operation.
     pub fn io(operation: &'static str, path: impl Into<PathBuf>, source: io::Error) -> Self {
         TierError::Io { operation, path: path.into(), source }
     }
 }
 
-/// What kind of thing keeps a read's bytes away: what to do about it follows from this, whatever the device.
+/// Kind of a fault, independent of the device. Callers choose their reaction by it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum FaultKind {
-    /// The device or service asks for fewer requests; later it may answer.
+    /// The device or service asks for fewer requests; a later attempt may succeed.
     Throttled,
-    /// What was to be read is not there any more: a file, an object, a device that was taken away.
+    /// The file, object or device no longer exists.
     Gone,
-    /// The other side of a connection does not answer. Another connection may reach it.
+    /// The peer of a connection does not answer. Another connection may reach it.
     LostPeer,
-    /// The device says that the bytes are lost or cannot be trusted.
+    /// The device reports that the bytes are lost or damaged.
     Damaged,
-    /// Something else has taken the place of what was to be read.
+    /// The file, object or region was replaced by another one.
     Changed,
-    /// The device or service does not let this caller read.
+    /// The device or service refuses access to this caller.
     Denied,
-    /// An operation that this one was linked to has failed, so this one was not begun.
+    /// An operation that this one was linked to has failed, so this one did not begin.
     Skipped,
-    /// Anything else; the error number says what.
+    /// Any other failure; the error number tells which.
     Device,
 }
 
 impl FaultKind {
-    /// The kind, as a clause.
+    /// Returns a clause that describes the kind.
     pub fn words(self) -> &'static str {
         match self {
             FaultKind::Throttled => "the device asks for fewer requests, try again later",
-            FaultKind::Gone => "what was to be read is gone",
+            FaultKind::Gone => "the file, object or memory no longer exists",
             FaultKind::LostPeer => "the other side does not answer",
-            FaultKind::Damaged => "the device says that the bytes are damaged",
-            FaultKind::Changed => "what was to be read was replaced by something else; open the index again",
-            FaultKind::Denied => "access is denied: credentials have expired or do not reach so far",
-            FaultKind::Skipped => "an operation that it follows has failed",
+            FaultKind::Damaged => "the device reports damaged bytes",
+            FaultKind::Changed => "the bytes on the tier were replaced by others; open the index again",
+            FaultKind::Denied => "access is denied: the credentials have expired or do not allow it",
+            FaultKind::Skipped => "an earlier operation of the same chain has failed",
             FaultKind::Device => "the device failed",
         }
     }
 }
 
-/// Why one read or write failed although the queue itself works.
+/// Failure of one read or write on a queue that works.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ReadFault {
-    /// What kind of failure.
+    /// Kind of the failure.
     pub kind: FaultKind,
-    /// The operating system's error number; 0 where there is none.
+    /// The operating system's error number; 0 if there is none.
     pub errno: i32,
 }
 
 impl ReadFault {
-    /// What an operation on a file says.
+    /// Makes the fault for the error of a file operation.
     pub fn of_error(error: &std::io::Error) -> ReadFault {
         let number = error.raw_os_error();
-        // The numbers of Windows are its own.
+        // Windows has error numbers of its own.
         if cfg!(windows) {
             let kind = match error.kind() {
                 std::io::ErrorKind::NotFound => FaultKind::Gone,
@@ -142,7 +143,7 @@ impl ReadFault {
         ReadFault::system(number.unwrap_or(libc::EIO))
     }
 
-    /// A failure that the operating system has a number for.
+    /// Makes the fault for an error number of the operating system.
     pub fn system(errno: i32) -> ReadFault {
         let kind = match errno {
             libc::EAGAIN | libc::EBUSY => FaultKind::Throttled,
@@ -160,7 +161,7 @@ impl ReadFault {
             | libc::EHOSTUNREACH
             | libc::ENETUNREACH => FaultKind::LostPeer,
             libc::EIO | libc::EBADMSG | libc::EILSEQ => FaultKind::Damaged,
-            // What a disk says of a sector that it cannot read, and a file system of a checksum that is wrong.
+            // Errors of a disk with an unreadable sector, and of a file system with a wrong checksum.
             #[cfg(target_os = "linux")]
             libc::ENODATA | libc::EUCLEAN => FaultKind::Damaged,
             _ => FaultKind::Device,
@@ -168,45 +169,45 @@ impl ReadFault {
         ReadFault { kind, errno }
     }
 
-    /// A failure that has no error number.
+    /// Makes a fault without an error number.
     pub fn of(kind: FaultKind) -> ReadFault {
         ReadFault { kind, errno: 0 }
     }
 }
 
-/// The system's words for an error number, where there is one.
-fn named(errno: i32) -> String {
+/// Returns the system's description of an error number after a colon, or nothing for 0.
+fn errno_suffix(errno: i32) -> String {
     if errno == 0 { String::new() } else { format!(": {}", io::Error::from_raw_os_error(errno)) }
 }
 
-/// Why the bytes that a query asked for did not arrive.
+/// Reason for which the bytes of a query's read did not arrive.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ReadError {
     /// The device reported an error.
-    #[error("reading {len} bytes at offset {offset} failed: {}{}", kind.words(), named(*errno))]
+    #[error("reading {len} bytes at offset {offset} failed: {}{}", kind.words(), errno_suffix(*errno))]
     Device {
         /// First byte of the span.
         offset: u64,
         /// Length of the span in bytes.
         len: u32,
-        /// What kind of failure.
+        /// Kind of the failure.
         kind: FaultKind,
-        /// The operating system's error number; 0 where there is none.
+        /// The operating system's error number; 0 if there is none.
         errno: i32,
     },
-    /// Fewer bytes arrived than were asked for.
+    /// Fewer bytes arrived than were requested.
     #[error(
         "short read at offset {offset}: expected {expected} bytes, got {got}; the file is truncated or the device failed"
     )]
     Short {
         /// First byte of the span.
         offset: u64,
-        /// Bytes asked for.
+        /// Bytes requested.
         expected: u32,
         /// Bytes that arrived.
         got: u32,
     },
-    /// The span lies outside the tier: a damaged address, never a device's fault.
+    /// The span lies outside the tier: its address is damaged; the device is not at fault.
     #[error("a read of {len} bytes at offset {offset} lies outside the tier of {tier_len} bytes")]
     OutOfRange {
         /// First byte of the span.
@@ -216,10 +217,10 @@ pub enum ReadError {
         /// Length of the tier in bytes.
         tier_len: u64,
     },
-    /// The place in the caller's region is none: it lies outside, is not aligned as the tier wants it, or another read
-    /// whose bytes are still in use goes there.
+    /// The place in the caller's region is invalid: it lies outside the region, is not aligned as the tier
+    /// requires, or holds another read whose bytes are still in use.
     #[error(
-        "{len} bytes at offset {offset} cannot be read to the place given: it lies outside the region, is not aligned, or is in use by another read"
+        "{len} bytes at offset {offset} cannot be read to the given place: it lies outside the region, is not aligned, or is in use by another read"
     )]
     NoPlace {
         /// First byte of the span.
@@ -227,22 +228,23 @@ pub enum ReadError {
         /// Length of the span in bytes.
         len: u32,
     },
-    /// The read buffers' budget cannot hold what a query asks for at once beside what waiting queries hold.
+    /// The budget of read buffers cannot hold a query's batch in addition to the buffers that waiting queries
+    /// hold.
     #[error(
-        "read buffers of {needed} bytes are needed at once, beyond the {budget} of a search thread; run fewer queries at once (in_flight)"
+        "a search thread needs {needed} bytes of read buffers at once, and its budget is {budget}; run fewer queries at once (in_flight)"
     )]
     Budget {
-        /// A budget in bytes that would have held the whole batch, and what other queries held.
+        /// A budget in bytes that would have held the whole batch and the buffers of the other queries.
         needed: u64,
         /// The engine's budget in bytes.
         budget: u64,
     },
 }
 
-/// Why a run of the engine ended before its last query.
+/// Reason for which a run of the engine ended before its last query.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
-    /// The caller's cancel flag was raised.
+    /// The caller's cancel flag was set.
     #[error("cancelled")]
     Cancelled,
     /// The deadline passed.
@@ -251,7 +253,7 @@ pub enum RunError {
     /// The tier failed as a whole.
     #[error(transparent)]
     Tier(#[from] TierError),
-    /// A query waits for something that the engine does not know: a future that is not the engine's own.
-    #[error("a query waits for something other than a read; only the engine's own futures may be awaited")]
+    /// A query awaits a future that is not the engine's own.
+    #[error("a query awaits a future that is not the engine's; only futures of the engine may be awaited")]
     Stalled,
 }

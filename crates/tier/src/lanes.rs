@@ -1,7 +1,7 @@
-//! What all threads of a process write, kept apart: each writes in a lane of its own, and who asks adds the lanes up.
+//! Values that all threads of a process write, in one lane per thread; a reader adds up the lanes.
 //!
-//! A cache line that one core writes is taken from all others, so a counter that every query of every thread adds to is a
-//! queue in which all of them stand.
+//! A write by one core takes the cache line from all others, so threads that add to one shared counter wait
+//! for each other.
 
 use std::cell::Cell;
 use std::num::NonZeroUsize;
@@ -9,15 +9,16 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::available_parallelism;
 
-/// Lanes at most: what is kept in lanes is to stay small beside an index, and a larger machine's threads meet in pairs.
+/// Maximum number of lanes. It keeps the lanes small beside an index; on a larger machine some threads share
+/// a lane.
 const MOST_LANES: usize = 128;
 
-/// A value on cache lines that hold nothing else. Processors fetch lines in pairs, so that is two of them.
+/// A value on cache lines that hold nothing else. Processors fetch lines in pairs, so it takes two lines.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub struct Padded<T>(pub T);
 
-/// The number of the calling thread among those that have asked, in the order of asking.
+/// Returns the number of the calling thread. Threads are numbered from 0 in the order of their first calls.
 pub fn thread_number() -> usize {
     static NEXT: AtomicUsize = AtomicUsize::new(0);
     thread_local! {
@@ -26,7 +27,7 @@ pub fn thread_number() -> usize {
     NUMBER.get().map_or_else(
         || {
             let number = NEXT.fetch_add(1, Ordering::Relaxed);
-            // One more than it is, so that none is 0; what does not fit is not kept.
+            // Stored plus one, since a `NonZeroUsize` cannot be 0. The number `usize::MAX` is not stored.
             NUMBER.set(NonZeroUsize::new(number.wrapping_add(1)));
             number
         },
@@ -34,7 +35,8 @@ pub fn thread_number() -> usize {
     )
 }
 
-/// A `T` for each thread, as far as there are no more threads than cores: later ones share those of earlier ones.
+/// One `T` for each thread. If there are more threads than lanes, later threads share the lanes of earlier
+/// ones.
 #[derive(Debug)]
 pub struct Lanes<T> {
     lanes: Box<[Padded<T>]>,
@@ -47,33 +49,34 @@ impl<T: Default> Default for Lanes<T> {
 }
 
 impl<T> Lanes<T> {
-    /// As many lanes as this process may use cores, rounded up to a power of two and no more than 128, each made by `make`.
+    /// Makes one lane for each core that this process may use, rounded up to a power of two, and 128 at most.
+    /// `make` makes each lane's value.
     pub fn new(make: impl FnMut() -> T) -> Lanes<T> {
         static CORES: OnceLock<usize> = OnceLock::new();
         let cores = *CORES.get_or_init(|| available_parallelism().map_or(1, NonZeroUsize::get));
-        Lanes::of(cores.min(MOST_LANES).next_power_of_two(), make)
+        Lanes::with_count(cores.min(MOST_LANES).next_power_of_two(), make)
     }
 
-    /// `lanes` lanes, a power of two.
-    fn of(lanes: usize, mut make: impl FnMut() -> T) -> Lanes<T> {
+    /// Makes `lanes` lanes, a power of two.
+    fn with_count(lanes: usize, mut make: impl FnMut() -> T) -> Lanes<T> {
         Lanes { lanes: (0..lanes).map(|_| Padded(make())).collect() }
     }
 
-    /// That of the calling thread.
+    /// Returns the lane of the calling thread.
     #[inline]
     pub fn here(&self) -> &T {
         // The number of lanes is a power of two.
         &self.lanes[thread_number() & (self.lanes.len() - 1)].0
     }
 
-    /// All of them, that of the calling thread first.
+    /// Returns all lanes, beginning with that of the calling thread.
     pub fn from_here(&self) -> impl Iterator<Item = &T> {
         let first = thread_number() & (self.lanes.len() - 1);
         let (before, after) = self.lanes.split_at(first);
         after.iter().chain(before).map(|lane| &lane.0)
     }
 
-    /// All of them.
+    /// Returns all lanes.
     pub fn iter(&self) -> impl Iterator<Item = &T> {
         self.lanes.iter().map(|lane| &lane.0)
     }
@@ -85,8 +88,8 @@ mod tests {
     use std::sync::atomic::AtomicU64;
 
     #[test]
-    fn threads_write_apart_and_nothing_is_lost() {
-        let lanes = Lanes::of(4, AtomicU64::default);
+    fn threads_write_to_separate_cache_lines_and_no_count_is_lost() {
+        let lanes = Lanes::with_count(4, AtomicU64::default);
         std::thread::scope(|scope| {
             for _ in 0..9 {
                 scope.spawn(|| {
@@ -101,7 +104,7 @@ mod tests {
         assert!(std::ptr::eq(lanes.here(), lanes.here()));
         assert!(lanes.from_here().next().is_some_and(|first| std::ptr::eq(first, lanes.here())));
         assert_eq!(lanes.from_here().count(), 4);
-        let places: Vec<usize> = lanes.iter().map(|lane| std::ptr::from_ref(lane) as usize).collect();
-        assert!(places.windows(2).all(|pair| pair[1] - pair[0] >= 128), "{places:?}");
+        let addresses: Vec<usize> = lanes.iter().map(|lane| std::ptr::from_ref(lane) as usize).collect();
+        assert!(addresses.windows(2).all(|pair| pair[1] - pair[0] >= 128), "{addresses:?}");
     }
 }

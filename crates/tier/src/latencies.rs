@@ -1,9 +1,9 @@
-//! How long a device's reads took, in little space.
+//! A compact histogram of the latencies of reads.
 
 /// Steps within each power of two.
 const STEPS: u64 = 16;
 
-/// Counts by latency, in steps of one sixteenth of a power of two.
+/// Histogram of latencies, in steps of one sixteenth of a power of two.
 #[derive(Debug, Default)]
 pub(crate) struct Latencies {
     counts: Vec<u64>,
@@ -20,7 +20,7 @@ impl Latencies {
         self.all += 1;
     }
 
-    /// Adds what `other` has counted.
+    /// Adds the counts of `other`.
     pub(crate) fn merge(&mut self, other: &Latencies) {
         if other.counts.len() > self.counts.len() {
             self.counts.resize(other.counts.len(), 0);
@@ -29,13 +29,13 @@ impl Latencies {
         self.all += other.all;
     }
 
-    /// The upper end of the step that holds the quantile; 0 where nothing was counted.
+    /// Returns the upper end of the step that holds the quantile, in nanoseconds; 0 if nothing was counted.
     pub(crate) fn quantile_ns(&self, share: f64) -> u64 {
-        let wanted = (self.all as f64 * share.clamp(0.0, 1.0)).ceil().max(1.0) as u64;
-        let mut below = 0;
+        let rank = (self.all as f64 * share.clamp(0.0, 1.0)).ceil().max(1.0) as u64;
+        let mut counted = 0;
         for (step, count) in self.counts.iter().enumerate() {
-            below += count;
-            if below >= wanted {
+            counted += count;
+            if counted >= rank {
                 return upper_end(step);
             }
         }
@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn quantiles_are_near_and_never_below() {
+    fn quantiles_are_exact_or_rounded_up_by_a_sixteenth() {
         for ns in [0, 1, 15, 16, 17, 31, 32, 33, 999, 75_000, 1 << 40] {
             let mut one = Latencies::default();
             one.add(ns);

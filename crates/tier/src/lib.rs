@@ -9,7 +9,6 @@
 //! * [`conformance`]: the checks that every backend and every layer passes.
 
 pub mod backend;
-pub mod bell;
 mod buffers;
 pub mod conformance;
 pub mod contract;
@@ -23,6 +22,7 @@ pub mod numa;
 pub mod probe;
 pub mod process;
 mod thread_time;
+pub mod wake_socket;
 mod zeros;
 
 pub use buffers::BUFFER_ALIGNMENT;
@@ -30,8 +30,8 @@ pub use contract::{
     Action, Completion, Operation, Queue, Read, Span, Tier, TierProfile, WriteQueue, WriteTier,
 };
 pub use engine::{
-    Alarm, Batch, Control, Cx, Engine, EngineOptions, EngineStats, Next, Parked, Region, RegionId, Running,
-    Step, Stream, TaskWaker, thread_waker,
+    Batch, Control, Cx, Engine, EngineOptions, EngineStats, EngineWaker, NextQuery, ParkedEngine, Region,
+    RegionId, RunningQueries, Step, Stream, TaskWaker, thread_waker,
 };
 pub use error::{FaultKind, ReadError, ReadFault, RunError, TierError};
 pub use memory::{advise_huge_pages, prefetch};

@@ -1,7 +1,7 @@
-//! Measures a device: latency, reads and bytes a second against block size and depth.
+//! Measures a device: latency, reads and bytes a second by block size and depth.
 //!
-//! The reads go through the same queue that a search uses, so that the profile says what a search can have,
-//! not what the device's data sheet promises. [`probe_memory`] measures memory that is read in place.
+//! The reads go through the same queue as those of a search, so that the profile holds what a search can
+//! reach, not what the device's data sheet promises. [`probe_memory`] measures memory that is read in place.
 
 pub(crate) mod memory;
 mod scratch;
@@ -10,7 +10,7 @@ pub use memory::{MemoryCell, MemoryProbeOptions, MemoryReport, MixCell, probe_me
 
 use self::scratch::ScratchFile;
 use crate::backend::file::{FileOptions, FileTier};
-use crate::backend::sim::random::Dice;
+use crate::backend::sim::random::SplitMix64;
 use crate::buffers::{Buffer, BufferPool};
 use crate::contract::{Completion, Queue, Read, Span, Tier, TierProfile};
 use crate::error::TierError;
@@ -20,26 +20,26 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Share of the peak rate that counts as having reached it: the depth that brings it is the useful one.
+/// Share of the peak rate that counts as the peak: the smallest depth that reaches it is the useful depth.
 const NEARLY_PEAK: f64 = 0.95;
 
-/// Block sizes of the grid in bytes, the telling ones first in case that the time runs out.
+/// Block sizes of the grid in bytes, the most important ones first, since the time may run out.
 const BLOCKS: [u32; 12] =
     [4096, 512, 1 << 20, 65_536, 16_384, 1024, 2048, 8192, 32_768, 131_072, 262_144, 524_288];
 
 /// Depths of the grid.
 const DEPTHS: [u32; 8] = [1, 2, 4, 8, 16, 32, 64, 128];
 
-/// Less data than this says nothing about a device: its own cache would answer.
+/// Minimum length of the file: fewer bytes would fit into the device's own cache.
 const LEAST_FILE_BYTES: u64 = 16 << 20;
 
-/// Share of the free space that a probe takes at most.
+/// A probe takes at most one part in this many of the free space.
 const MOST_OF_FREE_SPACE: u64 = 10;
 
-/// Waits for one completion; a device that takes longer is asked again.
+/// Longest single wait for a completion; the wait is repeated.
 const WAIT: Duration = Duration::from_millis(100);
 
-/// How much time a probe takes.
+/// Duration of a probe.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Mode {
@@ -49,18 +49,18 @@ pub enum Mode {
     Thorough,
 }
 
-/// A probe in numbers; usually made from a [`Mode`].
+/// Options of a probe, usually made from a [`Mode`].
 #[derive(Debug, Clone, PartialEq)]
 pub struct ProbeOptions {
-    /// Length of the file that is written and read; never more than a tenth of the free space.
+    /// Length of the file that is written and read, in bytes; never more than a tenth of the free space.
     pub file_bytes: u64,
-    /// Time for writing; what has been written by then has to do.
+    /// Time for writing. The file is shorter if the device writes fewer bytes in this time.
     pub write_time: Duration,
     /// Time for each cell of the grid.
     pub cell_time: Duration,
-    /// Time for all cells; those that it does not suffice for are left out.
+    /// Time for all cells. Cells that have not begun by then are left out.
     pub read_time: Duration,
-    /// Block sizes in bytes; those that the device cannot read are left out.
+    /// Block sizes in bytes. Sizes that the device cannot read are left out.
     pub blocks: Vec<u32>,
     /// Numbers of reads in flight.
     pub depths: Vec<u32>,
@@ -100,21 +100,22 @@ pub struct ProbeCell {
     pub mean_ns: u64,
     /// Median latency in nanoseconds.
     pub p50_ns: u64,
-    /// Latency that 99% of the reads stay within, in nanoseconds.
+    /// 99th percentile of the latencies in nanoseconds.
     pub p99_ns: u64,
-    /// Processor time of a read in nanoseconds, submission and completion; 0 where the system does not tell.
+    /// Processor time of a read, submission and completion, in nanoseconds; 0 if the system does not report
+    /// it.
     #[serde(default)]
     pub issue_ns: u64,
 }
 
-/// What a probe has found out.
+/// Results of a probe.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ProbeReport {
-    /// The tier's profile with everything measured filled in: what the cost model reads.
+    /// The tier's profile with all measured numbers, for the cost model.
     pub profile: TierProfile,
     /// Bytes that the reads were spread over.
     pub bytes: u64,
-    /// Whether the reads went past the page cache; if not, they say little about the device.
+    /// True if the reads bypassed the page cache; otherwise they say little about the device.
     pub past_page_cache: bool,
     /// Wall time of the whole probe in seconds.
     pub seconds: f64,
@@ -122,9 +123,11 @@ pub struct ProbeReport {
     pub cells: Vec<ProbeCell>,
 }
 
-/// Measures the device that holds directory `path`, with a file that is written there and removed again
-/// whatever happens. `progress` is told the finished share (0 to 1) and says whether to go on;
-/// [`TierError::Cancelled`] if not.
+/// Measures the device that holds directory `path`, with a file that is written there and removed in any
+/// case. `progress` receives the finished share (0 to 1) and returns false to cancel.
+///
+/// # Errors
+/// [`TierError::Cancelled`]; [`TierError::Parameter`] if there is too little free space; errors of the file.
 pub fn probe_directory(
     path: &Path,
     mode: Mode,
@@ -133,7 +136,7 @@ pub fn probe_directory(
     probe_directory_with(path, &ProbeOptions::from(mode), progress)
 }
 
-/// [`probe_directory`] with every number in the caller's hands.
+/// Measures a device as [`probe_directory`] does, with the given options.
 pub fn probe_directory_with(
     path: &Path,
     options: &ProbeOptions,
@@ -146,14 +149,14 @@ pub fn probe_directory_with(
     let bytes = options.file_bytes.min(free / MOST_OF_FREE_SPACE);
     if bytes < LEAST_FILE_BYTES.min(options.file_bytes) {
         let what = format!(
-            "{} has {free} bytes free; a probe takes a tenth of that at most and needs {LEAST_FILE_BYTES}",
+            "{} has {free} bytes free; a probe uses at most a tenth of them and needs {LEAST_FILE_BYTES}",
             path.display()
         );
         return Err(TierError::Parameter(what));
     }
     let scratch = ScratchFile::write(path, bytes, options.write_time, &|done| progress(done * share))?;
     let tier = FileTier::open(scratch.path(), FileOptions::default())?;
-    // From here on the file has no name: whatever ends this process also ends the file.
+    // From here on the file has no name, so it is gone when this process ends for any reason.
     drop(scratch);
     let past_page_cache = tier.is_direct();
     let tier: Arc<dyn Tier> = Arc::new(tier);
@@ -163,7 +166,7 @@ pub fn probe_directory_with(
     Ok(report)
 }
 
-/// Measures a tier as it is; reads only. As [`probe_directory`] otherwise.
+/// Measures an existing tier; only reads it. `progress` is as for [`probe_directory`].
 pub fn probe_tier(
     tier: &Arc<dyn Tier>,
     options: &ProbeOptions,
@@ -193,16 +196,18 @@ pub fn probe_tier(
     Ok(ProbeReport { profile, bytes: tier.len(), past_page_cache: true, seconds, cells })
 }
 
-/// Fills what the cells say into the profile.
+/// Returns the profile with the numbers of the cells.
 fn summarise(profile: &TierProfile, cells: &[ProbeCell]) -> Result<TierProfile, TierError> {
     let nearest = |cell: &&ProbeCell| (cell.block_bytes.abs_diff(profile.granularity), cell.depth);
     let Some(base) = cells.iter().min_by_key(nearest) else {
-        return Err(TierError::Parameter("nothing could be measured: no block size fits the tier".into()));
+        return Err(TierError::Parameter(
+            "the probe measured nothing: no block size fits the tier, or there was no time".into(),
+        ));
     };
     let smallest: Vec<_> = cells.iter().filter(|c| c.block_bytes == base.block_bytes).collect();
     let peak = smallest.iter().map(|c| c.iops).fold(0.0, f64::max);
     let reaches = |c: &&&ProbeCell| c.iops >= NEARLY_PEAK * peak;
-    // Where most reads were taken at once, so that a call to the system is shared as a search's are.
+    // From the greatest depth, at which reads share system calls as those of a search do.
     let issue_ns = smallest.iter().max_by_key(|c| c.depth).map_or(0, |c| c.issue_ns);
     Ok(TierProfile {
         issue_ns,
@@ -214,14 +219,14 @@ fn summarise(profile: &TierProfile, cells: &[ProbeCell]) -> Result<TierProfile, 
     })
 }
 
-/// A place in the queue: its buffer, and when its current read was submitted.
-struct Lane {
+/// State of one of the `depth` reads in flight: its buffer, and the time and offset of its current read.
+struct ReadSlot {
     buffer: Option<Buffer>,
     since: Instant,
     offset: u64,
 }
 
-/// Keeps `depth` reads of `block` bytes at random places in flight for as long as `time` lasts.
+/// Keeps `depth` reads of `block` bytes at random offsets in flight for `time`, and measures them.
 fn measure(tier: &Arc<dyn Tier>, block: u32, depth: u32, time: Duration) -> Result<ProbeCell, TierError> {
     let addressable = tier.profile().addressable;
     let frames = if addressable { 1 } else { depth as usize };
@@ -233,20 +238,21 @@ fn measure(tier: &Arc<dyn Tier>, block: u32, depth: u32, time: Duration) -> Resu
         // SAFETY: the pool outlives the queue.
         unsafe { queue.register(region, len)? };
     }
-    let places = tier.len() / u64::from(block);
-    let mut dice = Dice::new(u64::from(block), u64::from(depth));
+    let blocks = tier.len() / u64::from(block);
+    let mut random = SplitMix64::new(u64::from(block), u64::from(depth));
     let start = Instant::now();
-    let lane = |_| Lane {
+    let empty_slot = |_| ReadSlot {
         buffer: if addressable { None } else { pool.take(block as usize) },
         since: start,
         offset: 0,
     };
-    let mut lanes: Vec<Lane> = (0..depth).map(lane).collect();
+    let mut slots: Vec<ReadSlot> = (0..depth).map(empty_slot).collect();
     let mut idle: Vec<u32> = (0..depth).collect();
     let (mut latencies, mut done) = (Vec::<u64>::new(), Vec::<Completion>::new());
     let mut reads = Vec::new();
     let computed = thread_time();
-    // What is in flight when the time is up counts for the latency (it is the slow part) but not for the rates.
+    // Reads that are in flight when the time is up count for the latency, since slow ones are among them, but
+    // not for the rates.
     let mut measured = None;
     while measured.is_none() || queue.in_flight() > 0 {
         if measured.is_none() && start.elapsed() >= time && !latencies.is_empty() {
@@ -257,38 +263,38 @@ fn measure(tier: &Arc<dyn Tier>, block: u32, depth: u32, time: Duration) -> Resu
         }
         reads.clear();
         let now = Instant::now();
-        for slot in &idle {
-            let lane = &mut lanes[*slot as usize];
-            (lane.since, lane.offset) = (now, dice.below(places) * u64::from(block));
-            let buffer = lane.buffer.map_or(std::ptr::null_mut(), |b| b.start.as_ptr());
-            reads.push(Read { id: u64::from(*slot), offset: lane.offset, len: block, buffer, round: 0 });
+        for number in &idle {
+            let slot = &mut slots[*number as usize];
+            (slot.since, slot.offset) = (now, random.below(blocks) * u64::from(block));
+            let buffer = slot.buffer.map_or(std::ptr::null_mut(), |b| b.start.as_ptr());
+            reads.push(Read { id: u64::from(*number), offset: slot.offset, len: block, buffer, round: 0 });
         }
-        // SAFETY: a lane's buffer is its own until its read completes, and the pool outlives the queue.
+        // SAFETY: a slot's buffer is its own until its read completes, and the pool outlives the queue.
         let taken = unsafe { queue.submit(&reads)? };
         idle.drain(..taken.min(idle.len()));
         queue.reap(&mut done, Some(WAIT))?;
         let now = Instant::now();
         for completion in done.drain(..) {
-            let slot = completion.id as u32;
-            let Some(lane) = lanes.get(slot as usize) else {
-                return Err(TierError::Contract(format!("completion of unknown read {slot}")));
+            let number = completion.id as u32;
+            let Some(slot) = slots.get(number as usize) else {
+                return Err(TierError::Contract(format!("completion of unknown read {number}")));
             };
             if let Err(fault) = completion.result {
                 let source = std::io::Error::from_raw_os_error(fault.errno);
                 return Err(TierError::System { operation: "read while probing", source });
             }
             if addressable {
-                touch(queue.as_ref(), Span::at(lane.offset, block));
+                touch(queue.as_ref(), Span::at(slot.offset, block));
             }
-            latencies.push(now.duration_since(lane.since).as_nanos() as u64);
-            idle.push(slot);
+            latencies.push(now.duration_since(slot.since).as_nanos() as u64);
+            idle.push(number);
         }
     }
     let computed = thread_time().saturating_sub(computed);
     let (counted, seconds) = measured.unwrap_or((0.0, f64::INFINITY));
     latencies.sort_unstable();
     let reads = latencies.len() as u64;
-    let at = |share: f64| latencies[((latencies.len() - 1) as f64 * share) as usize];
+    let quantile = |share: f64| latencies[((latencies.len() - 1) as f64 * share) as usize];
     Ok(ProbeCell {
         block_bytes: block,
         depth,
@@ -296,18 +302,18 @@ fn measure(tier: &Arc<dyn Tier>, block: u32, depth: u32, time: Duration) -> Resu
         iops: counted / seconds,
         bandwidth_bytes_per_s: counted * f64::from(block) / seconds,
         mean_ns: latencies.iter().sum::<u64>() / reads,
-        p50_ns: at(0.5),
-        p99_ns: at(0.99),
+        p50_ns: quantile(0.5),
+        p99_ns: quantile(0.99),
         issue_ns: computed.as_nanos() as u64 / reads,
     })
 }
 
-/// Processor time of the calling thread so far.
+/// Returns the processor time of the calling thread so far.
 fn thread_time() -> Duration {
     Duration::from_nanos(thread_ns())
 }
 
-/// Loads every cache line of a span in place, which is what reading means on an addressable tier.
+/// Loads every cache line of a span in place, as a search of an addressable tier does.
 fn touch(queue: &dyn Queue, span: Span) {
     let lines = queue.map(span).unwrap_or(&[]).iter().step_by(64);
     std::hint::black_box(lines.fold(0_u8, |sum, byte| sum ^ byte));

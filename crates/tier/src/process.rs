@@ -1,4 +1,4 @@
-//! What the system lets this process have, and how it ranks its threads.
+//! Limits, memory and thread priorities of this process.
 
 #[cfg(target_os = "linux")]
 use std::collections::HashMap;
@@ -6,85 +6,89 @@ use std::collections::HashMap;
 use std::ffi::OsString;
 use std::time::Duration;
 
-/// Files that a process may have open where the system does not say.
+/// Assumed limit of open files on systems that do not report one.
 #[cfg(not(unix))]
 const USUAL_FILES: u64 = 4096;
 
-/// Files and sockets that this process may have open, as things are now.
+/// Returns the present limit of open files and sockets of this process.
 #[cfg(unix)]
 pub fn open_files_limit() -> u64 {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: the result has room.
     let known = unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) } == 0;
-    // What POSIX promises at least, where it is not known.
+    // The least that POSIX allows, if the limit is unknown.
     if known { limit.rlim_cur } else { 20 }
 }
 
-/// Files and sockets that this process may have open, as things are now.
+/// Returns the assumed limit of open files and sockets of this process.
 #[cfg(not(unix))]
 pub fn open_files_limit() -> u64 {
     USUAL_FILES
 }
 
-/// Gives the system back what was freed. The allocator keeps, for each of its arenas, up to twice the size of the largest block that
-/// was freed so far, of as much as 32 MiB, and all that lies between what is held: no budget counts it. For moments at which much was
-/// given up and much else begins; it takes as long as a look at every free block of the process.
+/// Returns freed memory to the system. For each of its arenas, the allocator keeps up to twice the size of
+/// the largest block freed so far (blocks up to 32 MiB), and all free memory between allocated blocks; no
+/// budget counts it. Call this when much was freed and other work begins; it visits every free block of the
+/// process.
 pub fn give_back_memory() {
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
-    // SAFETY: it takes and changes no memory that anybody holds.
+    // SAFETY: it does not touch allocated memory.
     unsafe {
         libc::malloc_trim(0)
     };
 }
 
-/// What a thread has of a core that others want, too.
+/// A thread's share of a core that other threads want, too.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Share {
-    /// A tenth of what each of them has.
+    /// A tenth of the share of each other thread.
     Tenth,
-    /// Next to nothing: it computes when they do not.
+    /// Almost none: the thread runs while the core is otherwise idle.
     Rest,
 }
 
-/// Leaves the cores to others of this machine but for such a share, as far as the system can: the calling thread, and those that it
-/// starts from now on. There is no way back, so that it is for threads that are started for it.
+/// Lowers the priority of the calling thread, and of threads that it starts from now on, to the given share
+/// of a core, as far as the system can. It cannot be raised again, so call this on threads that are started
+/// for such work.
 #[cfg(target_os = "linux")]
 pub fn yield_to_others(share: Share) {
-    // Of two threads on a core, ten steps are a ratio of 10 to 1.
+    // Ten steps of niceness give two threads on one core a ratio of 10 to 1.
     const STEPS: libc::c_int = 10;
-    // SAFETY: no memory is involved; 0 is the calling thread. What is refused leaves it as it was.
+    // SAFETY: no memory is involved; 0 is the calling thread. A refusal leaves its priority unchanged.
     unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, STEPS) };
     if share == Share::Rest {
-        // SAFETY: every field may be 0, and is for threads without deadlines.
+        // SAFETY: every field may be 0, as it must be for threads without deadlines.
         let unused: libc::sched_param = unsafe { std::mem::zeroed() };
-        // A thread that wakes up does not wait for one of these, as it may for one of a low priority until the next tick of the clock.
-        // SAFETY: the parameter is valid for the call. What is refused leaves the thread as it was.
+        // Another thread that wakes up preempts an idle-class thread at once. A thread of merely low priority
+        // may keep the core until the next tick of the clock.
+        // SAFETY: the parameter is valid for the call. A refusal leaves the thread's policy unchanged.
         unsafe { libc::sched_setscheduler(0, libc::SCHED_IDLE, &raw const unused) };
     }
 }
 
-/// Leaves the cores to others of this machine, as far as the system can: here it cannot.
+/// Does nothing: on this system the share of a thread cannot be lowered.
 #[cfg(not(target_os = "linux"))]
 pub fn yield_to_others(_share: Share) {}
 
-/// Looks at the threads of this process that take the rest of the cores.
+/// Watches the threads of this process that run with [`Share::Rest`].
 #[derive(Debug, Default)]
 pub struct RestWatch {
-    /// What each had computed at the last look, in ticks of the system's clock, by its number.
+    /// Processor time of each thread at the last call, in ticks of the system's clock, by the thread's
+    /// number.
     #[cfg(target_os = "linux")]
     computed: HashMap<OsString, u64>,
 }
 
 impl RestWatch {
-    /// How long they have computed since the last look, all together, and whether one of them wants a core. `None` where the system does
-    /// not say.
+    /// Returns the total processor time of these threads since the last call, and whether one of them runs or
+    /// waits for a core. Returns `None` if the system does not report it.
     #[cfg(target_os = "linux")]
     pub fn look(&mut self) -> Option<(Duration, bool)> {
         let (mut ticks, mut wants, mut seen) = (0, false, HashMap::new());
         for thread in std::fs::read_dir("/proc/self/task").ok()?.flatten() {
-            // One that has ended meanwhile is of no interest.
+            // The thread may have ended meanwhile.
             let Ok(stat) = std::fs::read_to_string(thread.path().join("stat")) else { continue };
-            let Some((computed, runs)) = of_the_rest(&stat) else { continue };
+            let Some((computed, runs)) = idle_class_ticks(&stat) else { continue };
             let before = self.computed.get(&thread.file_name()).copied().unwrap_or(0);
             ticks += computed.saturating_sub(before);
             wants |= runs;
@@ -92,23 +96,23 @@ impl RestWatch {
         }
         self.computed = seen;
         // SAFETY: no memory is involved.
-        let a_second =
+        let ticks_per_s =
             u32::try_from(unsafe { libc::sysconf(libc::_SC_CLK_TCK) }).ok().filter(|ticks| *ticks > 0)?;
-        Some((Duration::from_secs(ticks) / a_second, wants))
+        Some((Duration::from_secs(ticks) / ticks_per_s, wants))
     }
 
-    /// What they do is not known here.
+    /// Returns `None`: this system does not report it.
     #[cfg(not(target_os = "linux"))]
     pub fn look(&mut self) -> Option<(Duration, bool)> {
         None
     }
 }
 
-/// What a thread has computed, in ticks, and whether it runs or waits for a core, as the line of its `stat` says; `None` for one that
-/// does not take the rest.
+/// Parses a thread's `stat` line. Returns its processor time in ticks, and whether it runs or waits for a
+/// core. Returns `None` if the thread is not in the idle class ([`Share::Rest`]).
 #[cfg(target_os = "linux")]
-fn of_the_rest(stat: &str) -> Option<(u64, bool)> {
-    // Behind the name, which may hold anything: the fields from the third on.
+fn idle_class_ticks(stat: &str) -> Option<(u64, bool)> {
+    // The fields from the third on follow the thread's name, which may contain anything.
     let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
     let number = |at: usize| fields.get(at)?.parse::<u64>().ok();
     if number(38)? != libc::SCHED_IDLE as u64 {
@@ -122,46 +126,46 @@ mod tests {
     use super::*;
 
     #[test]
-    fn some_files_may_be_open() {
+    fn the_limit_of_open_files_is_plausible() {
         assert!(open_files_limit() >= 16);
     }
 
     #[cfg(target_os = "linux")]
     #[test]
-    fn a_thread_that_yields_takes_those_that_it_starts_with_it_and_no_others() {
-        // Behind the name, which may hold anything: the fields from the third on.
-        let ranks = || {
+    fn a_lowered_share_applies_to_the_thread_and_its_children_only() {
+        // The fields from the third on follow the thread's name, which may contain anything.
+        let nice_and_policy = || {
             let stat = std::fs::read_to_string("/proc/thread-self/stat").unwrap();
             let fields: Vec<&str> = stat.rsplit_once(')').unwrap().1.split_whitespace().collect();
             let (nice, policy) = (fields[16], fields[38]);
             (nice.parse::<i32>().unwrap(), policy.parse::<i32>().unwrap())
         };
-        let before = ranks();
+        let before = nice_and_policy();
         for (share, policy) in [(Share::Tenth, before.1), (Share::Rest, libc::SCHED_IDLE)] {
-            let (own, started) = std::thread::spawn(move || {
+            let (thread, child) = std::thread::spawn(move || {
                 yield_to_others(share);
-                (ranks(), std::thread::spawn(ranks).join().unwrap())
+                (nice_and_policy(), std::thread::spawn(nice_and_policy).join().unwrap())
             })
             .join()
             .unwrap();
             let expected = (before.0.max(10), policy);
-            assert_eq!((own, started, ranks()), (expected, expected, before));
+            assert_eq!((thread, child, nice_and_policy()), (expected, expected, before));
         }
     }
 
     #[cfg(target_os = "linux")]
     #[test]
-    fn what_takes_the_rest_is_seen_computing_and_nothing_else_is() {
+    fn only_threads_of_the_idle_class_are_watched() {
         use std::sync::atomic::{AtomicBool, Ordering};
         let line = |state: &'static str, policy: &'static str| {
             let mut fields = ["0"; 50];
             (fields[0], fields[11], fields[12], fields[38]) = (state, "31", "11", policy);
             format!("7 (a) b) {}", fields.join(" "))
         };
-        assert_eq!(of_the_rest(&line("R", "5")), Some((42, true)));
-        assert_eq!(of_the_rest(&line("S", "5")), Some((42, false)));
-        assert_eq!(of_the_rest(&line("R", "0")), None);
-        assert_eq!(of_the_rest("7 (short) R 1"), None);
+        assert_eq!(idle_class_ticks(&line("R", "5")), Some((42, true)));
+        assert_eq!(idle_class_ticks(&line("S", "5")), Some((42, false)));
+        assert_eq!(idle_class_ticks(&line("R", "0")), None);
+        assert_eq!(idle_class_ticks("7 (short) R 1"), None);
         let over = AtomicBool::new(false);
         std::thread::scope(|scope| {
             scope.spawn(|| {
@@ -171,7 +175,7 @@ mod tests {
                 }
             });
             let (mut watch, mut computed, mut wanted) = (RestWatch::default(), Duration::ZERO, false);
-            // As long as it takes: other tests may want all cores.
+            // No time limit: other tests may use all cores.
             while computed < Duration::from_millis(50) || !wanted {
                 let (more, wants) = watch.look().unwrap();
                 (computed, wanted) = (computed + more, wanted | wants);

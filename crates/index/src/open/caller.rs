@@ -7,7 +7,7 @@
 use super::pool::{Answers, Job, Lent, Pending, Pool, Scratch, process};
 use super::{Index, SearchOptions, SearchResult};
 use crate::error::IndexError;
-use bathyal_tier::{Control, Cx, Engine, RunError, Running, Step, TierError, thread_waker};
+use bathyal_tier::{Control, Cx, Engine, RunError, RunningQueries, Step, TierError, thread_waker};
 use bathyal_vectors::VectorFile;
 use std::future::Future;
 use std::pin::Pin;
@@ -61,7 +61,7 @@ fn run_alone(
     waiting: Waiting<'_>,
 ) -> (Engine, Result<Vec<Answers>, IndexError>) {
     let mut answers = Answers::with_room(job);
-    let mut running = Running::new(engine);
+    let mut running = RunningQueries::new(engine);
     let memory = scratch.take().unwrap_or_else(|| job.scratch());
     let make = |cx: &Cx| Job::answer(job, cx.clone(), 0, memory);
     let answered = drive(&mut running, make, waiting)
@@ -78,7 +78,7 @@ fn run_alone(
 
 /// Runs the query that `make` makes to its end.
 fn drive<F: Future>(
-    running: &mut Running<F>,
+    running: &mut RunningQueries<F>,
     make: impl FnOnce(&Cx) -> F,
     waiting: Waiting<'_>,
 ) -> Result<F::Output, IndexError> {

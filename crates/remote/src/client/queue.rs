@@ -7,8 +7,8 @@ use super::session::Session;
 use super::sockets::{self, Watched};
 use super::source::Source;
 use crate::wire::{ANSWER_BYTES, Answer, Head, Outcome, Verb};
-use bathyal_tier::bell::{Bell, bells};
 use bathyal_tier::contract::{Action, Operation, WriteQueue};
+use bathyal_tier::wake_socket::{WakeSocket, wake_sockets};
 use bathyal_tier::{Completion, FaultKind, Queue, Read, ReadFault, Span, TierError};
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind, Read as _, Write as _};
@@ -48,7 +48,7 @@ impl Awaited {
 }
 
 /// Ends a wait.
-struct Call(Bell);
+struct Call(WakeSocket);
 
 impl Wake for Call {
     fn wake(self: Arc<Self>) {
@@ -82,7 +82,7 @@ pub(super) struct RemoteQueue {
     repeated: bool,
     timeout: Duration,
     reaching: Reaching<Connection>,
-    call: Option<(Bell, Waker)>,
+    call: Option<(WakeSocket, Waker)>,
 }
 
 // SAFETY: addresses. Who may touch what lies there is the contract of [`Queue::submit`], whichever thread holds the queue.
@@ -471,9 +471,9 @@ fn connect(source: &Source, opened: u64) -> Result<Connection, ReadFault> {
 }
 
 /// What ends a queue's wait, made when it is first asked for.
-fn waker(call: &mut Option<(Bell, Waker)>) -> Option<Waker> {
+fn waker(call: &mut Option<(WakeSocket, Waker)>) -> Option<Waker> {
     if call.is_none() {
-        let (bell, rope) = bells().ok()?;
+        let (bell, rope) = wake_sockets().ok()?;
         *call = Some((bell, Waker::from(Arc::new(Call(rope)))));
     }
     call.as_ref().map(|(_, waker)| waker.clone())

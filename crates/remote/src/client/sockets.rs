@@ -98,12 +98,12 @@ pub(super) unsafe fn receive(stream: &TcpStream, into: *mut u8, len: usize) -> i
 #[cfg(test)]
 mod tests {
     use super::*;
-    use bathyal_tier::bell::bells;
+    use bathyal_tier::wake_socket::wake_sockets;
     use std::io::Write;
 
     #[test]
     fn bells_are_heard_once_they_ring_and_their_end_is_seen() {
-        let (bell, mut rope) = bells().unwrap();
+        let (bell, mut rope) = wake_sockets().unwrap();
         let mut places = [Watched::none(), Watched::of(&bell, true, false)];
         assert!(!wait(&mut places, Duration::from_millis(1)));
         assert!(!places[0].is_ready() && !places[1].is_ready());

@@ -203,7 +203,7 @@ impl Parts {
     pub fn tier(&self, options: FileOptions) -> Result<Arc<StripeTier>, StoreError> {
         let members = self.parts.iter().map(|part| part.bytes.tier(options));
         let members = members.collect::<Result<Vec<Arc<dyn Tier>>, StoreError>>()?;
-        Ok(Arc::new(StripeTier::behind(members, self.stripe_bytes(), HEADER_BYTES as u32)?))
+        Ok(Arc::new(StripeTier::with_header(members, self.stripe_bytes(), HEADER_BYTES as u32)?))
     }
 
     /// Returns the bytes of each part, including its header.

@@ -1,4 +1,4 @@
-//! Bytes in ordinary memory: the fastest tier, and the reference for all others.
+//! A tier in ordinary memory: the fastest one, and the reference for all others.
 
 use super::in_place::{InPlace, InPlaceQueue};
 use super::writable::{Words, WritableTier};
@@ -7,29 +7,30 @@ use crate::error::TierError;
 use crate::memory::CACHE_LINE;
 use std::sync::Arc;
 
-/// A tier whose bytes lie in DRAM. Reads are served in place.
+/// A tier whose bytes are in DRAM. Reads are served in place.
 #[derive(Debug, Clone)]
 pub struct DramTier {
-    bytes: Arc<Lined>,
+    bytes: Arc<LineAligned>,
     profile: TierProfile,
 }
 
-/// Bytes of which the first begins on a cache line, where their vector has room for that.
+/// Bytes that begin on a cache line, if their vector has spare capacity for that.
 #[derive(Debug)]
-struct Lined {
+struct LineAligned {
     vector: Vec<u8>,
+    /// Unused bytes at the start of the vector.
     lead: usize,
 }
 
-impl Lined {
-    fn new(mut vector: Vec<u8>) -> Lined {
-        let (len, room) = (vector.len(), vector.capacity() - vector.len());
+impl LineAligned {
+    fn new(mut vector: Vec<u8>) -> LineAligned {
+        let (len, spare) = (vector.len(), vector.capacity() - vector.len());
         let lead = vector.as_ptr().align_offset(CACHE_LINE);
-        let lead = if lead <= room { lead } else { 0 };
-        // Within its capacity, so it stays where it is.
+        let lead = if lead <= spare { lead } else { 0 };
+        // Within the capacity, so the vector does not move.
         vector.resize(len + lead, 0);
         vector.copy_within(..len, lead);
-        Lined { vector, lead }
+        LineAligned { vector, lead }
     }
 
     #[inline]
@@ -39,8 +40,8 @@ impl Lined {
 }
 
 impl DramTier {
-    /// A tier over `bytes`. They are moved to the start of a cache line if `bytes` has capacity for one more line, so
-    /// that what is aligned in the file is aligned in memory.
+    /// Makes a tier of `bytes`. They are moved to the start of a cache line if `bytes` has capacity for one
+    /// more line, so that records that are aligned in the file are aligned in memory.
     pub fn new(bytes: Vec<u8>) -> DramTier {
         let profile = TierProfile {
             kind: "dram".into(),
@@ -54,15 +55,15 @@ impl DramTier {
             depth: 64,
             issue_ns: 0,
         };
-        DramTier { bytes: Arc::new(Lined::new(bytes)), profile }
+        DramTier { bytes: Arc::new(LineAligned::new(bytes)), profile }
     }
 
-    /// Memory that begins with a copy of `bytes` and may be changed; its reads are copies.
+    /// Makes a writable tier with a copy of `bytes`. Its reads are copies.
     pub fn writable_copy(bytes: &[u8]) -> WritableTier {
-        WritableTier::new(Words::of(bytes), "dram", "loads and stores, copied".into())
+        WritableTier::new(Words::copy_of(bytes), "dram", "loads and stores, copied".into())
     }
 
-    /// All its bytes.
+    /// Returns all bytes of the tier.
     pub fn bytes(&self) -> &[u8] {
         self.bytes.bytes()
     }
@@ -90,9 +91,9 @@ impl Tier for DramTier {
     }
 }
 
-impl InPlace for Arc<Lined> {
+impl InPlace for Arc<LineAligned> {
     fn bytes(&self) -> &[u8] {
-        Lined::bytes(self)
+        LineAligned::bytes(self)
     }
 
     fn check(&self, _thorough: bool) -> Result<(), TierError> {

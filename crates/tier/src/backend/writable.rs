@@ -1,9 +1,10 @@
-//! Memory that is read and changed through queues: bytes copied in and out, and numbers of 8 bytes changed as one.
+//! Memory that queues read and change: bytes are copied in and out, and numbers of 8 bytes are changed
+//! atomically.
 //!
-//! Nobody gets a reference to such memory, since others may be changing it: it is touched by atomic loads and stores of
-//! words, whoever else does the same. Numbers are little-endian, as on the wire and on disk.
+//! There are no references to such memory, since other threads or processes may be changing it. It is
+//! accessed by atomic loads and stores of words only. Numbers are little-endian, as on the wire and on disk.
 
-use super::in_place::arrived;
+use super::in_place::available_len;
 use crate::contract::{
     Action, Completion, Operation, Queue, Read, Span, Tier, TierProfile, WriteQueue, WriteTier, chains,
 };
@@ -15,39 +16,42 @@ use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::task::Waker;
 use std::time::Duration;
 
-/// What keeps words where they are.
+/// Owner of the memory of [`Words`].
 pub(crate) trait Memory: Send + Sync {
-    /// Whether some of them are known to be gone: a file was cut, a page has failed. `thorough` where a system call is
-    /// affordable.
+    /// Returns true if some of the memory is known to be lost: a file was truncated, or a page has failed.
+    /// `thorough` allows a system call.
     fn is_lost(&self, thorough: bool) -> bool;
 }
 
-/// Words of memory that any thread may change at any time.
+/// Memory, in words of 8 bytes, that any thread may change at any time.
 pub(crate) struct Words {
     start: NonNull<u64>,
     len: usize,
     memory: Box<dyn Memory>,
 }
 
-// SAFETY: every access is an atomic one, and `memory`, which may be sent and shared, keeps the words where they are.
+// SAFETY: every access is atomic, and `memory`, which may be sent and shared, keeps the words in place.
 unsafe impl Send for Words {}
 // SAFETY: as above.
 unsafe impl Sync for Words {}
 
 impl Words {
-    /// A copy of `bytes` in this process's memory.
-    pub(crate) fn of(bytes: &[u8]) -> Words {
-        let mut words = vec![0_u64; bytes.len().div_ceil(8)].into_boxed_slice();
-        let start = NonNull::from(&mut *words).cast();
-        // SAFETY: the box is leaked into a raw pointer that `Owned` frees, and holds `bytes.len()` bytes at least.
-        let made = unsafe { Words::over(start, bytes.len(), Box::new(Owned(Box::into_raw(words)))) };
-        made.put(0, bytes.as_ptr(), bytes.len());
-        made
+    /// Makes a copy of `bytes` in this process's memory.
+    pub(crate) fn copy_of(bytes: &[u8]) -> Words {
+        let mut boxed = vec![0_u64; bytes.len().div_ceil(8)].into_boxed_slice();
+        let start = NonNull::from(&mut *boxed).cast();
+        // SAFETY: the box is leaked into a raw pointer that `LeakedBox` frees, and has at least `bytes.len()`
+        // bytes.
+        let words = unsafe { Words::over(start, bytes.len(), Box::new(LeakedBox(Box::into_raw(boxed)))) };
+        words.put(0, bytes.as_ptr(), bytes.len());
+        words
     }
 
+    /// Makes words over existing memory.
+    ///
     /// # Safety
-    /// From `start` on, `len` bytes rounded up to whole words are initialised, stay where they are until `memory` is
-    /// dropped, and are touched by nobody in this process but through this.
+    /// From `start` on, `len` bytes rounded up to whole words are initialised and do not move until `memory`
+    /// is dropped. In this process they are accessed through this value only.
     pub(crate) unsafe fn over(start: NonNull<u64>, len: usize, memory: Box<dyn Memory>) -> Words {
         Words { start, len, memory }
     }
@@ -58,17 +62,17 @@ impl Words {
 
     fn byte(&self, at: usize) -> &AtomicU8 {
         debug_assert!(at < self.len);
-        // SAFETY: within the words, which are touched atomically alone.
+        // SAFETY: within the words, all accesses to which are atomic.
         unsafe { AtomicU8::from_ptr(self.start.cast::<u8>().as_ptr().add(at)) }
     }
 
     fn word(&self, at: usize) -> &AtomicU64 {
         debug_assert!(at.is_multiple_of(8) && at + 8 <= self.len.next_multiple_of(8));
-        // SAFETY: within the words, aligned, and touched atomically alone.
+        // SAFETY: within the words and aligned; all accesses to the words are atomic.
         unsafe { AtomicU64::from_ptr(self.start.as_ptr().byte_add(at)) }
     }
 
-    /// Copies `len` bytes from `at` on to `into`, which has room for them.
+    /// Copies `len` bytes at offset `at` to `into`, which has room for them.
     pub(crate) fn get(&self, at: usize, into: *mut u8, len: usize) {
         let mut done = 0;
         while done < len {
@@ -87,13 +91,13 @@ impl Words {
         }
     }
 
-    /// Copies `len` bytes from `from` to `at`.
+    /// Copies `len` bytes from `from` to offset `at`.
     pub(crate) fn put(&self, at: usize, from: *const u8, len: usize) {
         let mut done = 0;
         while done < len {
             let (to, left) = (at + done, len - done);
             let bytes = from.wrapping_add(done);
-            // SAFETY: the caller has `len` readable bytes.
+            // SAFETY: the caller gave `len` readable bytes.
             unsafe {
                 if to.is_multiple_of(8) && left >= 8 {
                     self.word(to).store(bytes.cast::<u64>().read_unaligned(), Ordering::Relaxed);
@@ -106,13 +110,17 @@ impl Words {
         }
     }
 
-    /// Carries out one operation, unless bytes are known to be gone; how many bytes it moved.
+    /// Carries out one operation. Returns the number of bytes that it moved.
     ///
-    /// What came before on any thread that this one has heard of is seen, and what comes after sees this: a flag that is
-    /// changed after the data tells of the data.
+    /// Operations are sequentially consistent: a reader that sees a flag also sees the data that were written
+    /// before the flag.
+    ///
+    /// # Errors
+    /// [`FaultKind::Gone`] if memory is known to be lost; `EINVAL` for an operation outside the memory, or on
+    /// a number at an unaligned offset.
     pub(crate) fn act(&self, operation: &Operation) -> Result<u32, ReadFault> {
         let moved = self.carry_out(operation)?;
-        // Afterwards: an operation may be the first to find that its bytes are gone.
+        // Checked afterwards, since an operation may be the first to find its bytes lost.
         if self.memory.is_lost(false) { Err(ReadFault::of(FaultKind::Gone)) } else { Ok(moved) }
     }
 
@@ -128,7 +136,7 @@ impl Words {
         }
         match operation.action {
             Action::Read { into, .. } => {
-                let len = arrived(self.len as u64, operation.offset, len);
+                let len = available_len(self.len as u64, operation.offset, len);
                 std::sync::atomic::fence(Ordering::SeqCst);
                 self.get(at, into, len as usize);
                 return Ok(len);
@@ -154,29 +162,29 @@ impl Words {
     }
 }
 
-/// Frees what was leaked.
-struct Owned(*mut [u64]);
+/// Owner of a leaked box, which it frees.
+struct LeakedBox(*mut [u64]);
 
 // SAFETY: an address that is freed once.
-unsafe impl Send for Owned {}
-// SAFETY: nothing can be done with a shared reference to it.
-unsafe impl Sync for Owned {}
+unsafe impl Send for LeakedBox {}
+// SAFETY: a shared reference gives no access to the memory.
+unsafe impl Sync for LeakedBox {}
 
-impl Memory for Owned {
+impl Memory for LeakedBox {
     fn is_lost(&self, _thorough: bool) -> bool {
         false
     }
 }
 
-impl Drop for Owned {
+impl Drop for LeakedBox {
     fn drop(&mut self) {
-        // SAFETY: made by `Box::into_raw` in `Words::of`, and nobody refers to it any more.
+        // SAFETY: made by `Box::into_raw` in `Words::copy_of`, and no longer referred to.
         drop(unsafe { Box::from_raw(self.0) });
     }
 }
 
-/// Memory of any kind whose bytes may be changed, by this process or, where it is opened for reading alone, by others.
-/// Clones share it.
+/// A tier of memory whose bytes may change: by this process, or only by others if it was opened for reading.
+/// Clones share the memory.
 #[derive(Clone)]
 pub struct WritableTier {
     words: Arc<Words>,
@@ -191,7 +199,7 @@ impl WritableTier {
             method,
             granularity: crate::memory::CACHE_LINE as u32,
             alignment: 1,
-            // Others may be changing the bytes: they are copied, never lent.
+            // Others may be changing the bytes, so they are copied, never lent.
             addressable: false,
             latency_ns: 0,
             iops: 0.0,
@@ -202,40 +210,42 @@ impl WritableTier {
         WritableTier { words: Arc::new(words), profile, changeable: true }
     }
 
-    /// Where its first byte lies, for a device that is to reach it: as long as this or a clone of it is there. It is touched by
-    /// atomic accesses alone.
+    /// Returns the address of the first byte, for a device that accesses the memory. It is valid while this
+    /// or a clone of it exists. Processors access the memory atomically only.
     pub fn address(&self) -> *mut u8 {
         self.words.start.as_ptr().cast()
     }
 
-    /// Copies the bytes from `offset` on; fewer than `into` has room for where the memory ends.
+    /// Copies the bytes from `offset` on into `into`. Returns how many were copied: fewer than `into` holds
+    /// at the end of the memory.
     ///
     /// # Errors
-    /// [`FaultKind::Gone`].
+    /// [`FaultKind::Gone`] if memory was lost.
     pub fn read(&self, offset: u64, into: &mut [u8]) -> Result<u32, ReadFault> {
         let len = u32::try_from(into.len()).unwrap_or(u32::MAX);
         self.act(offset, Action::Read { into: into.as_mut_ptr(), len })
     }
 
-    /// Puts `bytes` at `offset`.
+    /// Writes `bytes` at `offset`. Returns their number.
     ///
     /// # Errors
-    /// As of an operation: bytes that are not all inside, or gone; memory that is for reading alone.
+    /// `EINVAL` if they do not all lie inside the memory; [`FaultKind::Gone`] if memory was lost;
+    /// [`FaultKind::Denied`] if it was opened for reading.
     pub fn write(&self, offset: u64, bytes: &[u8]) -> Result<u32, ReadFault> {
         let len = u32::try_from(bytes.len()).map_err(|_| ReadFault::system(libc::EINVAL))?;
         self.act(offset, Action::Write { from: bytes.as_ptr(), len })
     }
 
-    /// Replaces the number at `offset` if it is `expected`; the one that was there.
+    /// Replaces the number at `offset` if it is `expected`. Returns the number before the operation.
     ///
     /// # Errors
-    /// As [`WritableTier::write`]; an offset that is no multiple of 8.
+    /// As [`WritableTier::write`]; also `EINVAL` if `offset` is not a multiple of 8.
     pub fn compare_and_swap(&self, offset: u64, expected: u64, new: u64) -> Result<u64, ReadFault> {
         let mut old = 0;
         self.act(offset, Action::CompareAndSwap { expected, new, old: &raw mut old }).map(|_| old)
     }
 
-    /// Adds to the number at `offset`; the one that was there.
+    /// Adds to the number at `offset`. Returns the number before the operation.
     ///
     /// # Errors
     /// As [`WritableTier::compare_and_swap`].
@@ -244,7 +254,7 @@ impl WritableTier {
         self.act(offset, Action::FetchAndAdd { by, old: &raw mut old }).map(|_| old)
     }
 
-    /// What the action points to is the caller's, for as long as this takes.
+    /// Carries out one action. Its pointers are valid for the duration of the call.
     fn act(&self, offset: u64, action: Action) -> Result<u32, ReadFault> {
         if !self.changeable && !matches!(action, Action::Read { .. }) {
             return Err(ReadFault::of(FaultKind::Denied));
@@ -252,13 +262,13 @@ impl WritableTier {
         self.words.act(&Operation { id: 0, offset, action, linked: false })
     }
 
-    /// The same memory by another name, as of the machine that it is in.
+    /// Returns the same memory with another kind and method in its profile, such as the name of its machine.
     pub fn named(self, kind: &str, method: String) -> WritableTier {
         let profile = TierProfile { kind: kind.into(), method, ..self.profile };
         WritableTier { profile, ..self }
     }
 
-    /// The same; where `changeable` is false, for reading alone.
+    /// Returns the same memory, for reading only if `changeable` is false.
     pub(super) fn changeable(self, changeable: bool) -> WritableTier {
         WritableTier { changeable, ..self }
     }
@@ -295,14 +305,15 @@ impl Tier for WritableTier {
 impl WriteTier for WritableTier {
     fn open_write(&self, depth: u32) -> Result<Box<dyn WriteQueue>, TierError> {
         if !self.changeable {
-            let what = format!("{}: is mapped for reading alone; map it for writing", self.profile.method);
+            let what =
+                format!("{}: the memory is mapped for reading only; map it for writing", self.profile.method);
             return Err(TierError::Parameter(what));
         }
         Ok(Box::new(WordsQueue::new(self.words.clone(), depth)))
     }
 }
 
-/// Everything is done when it is submitted, and told when it is reaped.
+/// Queue over [`Words`]: a submission carries out all operations, and `reap` returns their completions.
 struct WordsQueue {
     words: Arc<Words>,
     depth: usize,
@@ -328,7 +339,7 @@ impl Queue for WordsQueue {
 
     fn reap(&mut self, done: &mut Vec<Completion>, _wait: Option<Duration>) -> Result<(), TierError> {
         if !self.done.is_empty() && self.words.memory.is_lost(true) {
-            self.done.iter_mut().for_each(|one| one.result = Err(ReadFault::of(FaultKind::Gone)));
+            self.done.iter_mut().for_each(|done| done.result = Err(ReadFault::of(FaultKind::Gone)));
         }
         done.append(&mut self.done);
         Ok(())
@@ -338,7 +349,7 @@ impl Queue for WordsQueue {
         None
     }
 
-    /// None: others may be changing the bytes.
+    /// Returns `None`: others may be changing the bytes.
     fn lend(&self) -> Option<&[u8]> {
         None
     }
@@ -351,7 +362,7 @@ impl Queue for WordsQueue {
         self.done.len()
     }
 
-    /// None: nothing here ever waits.
+    /// Returns `None`: no call of this queue waits.
     fn waker(&mut self) -> Option<Waker> {
         None
     }
@@ -362,16 +373,16 @@ impl WriteQueue for WordsQueue {
         let mut taken = 0;
         for chain in chains(operations) {
             if chain.len() > self.depth {
-                return Err(crate::contract::too_long_a_chain(chain.len(), self.depth));
+                return Err(crate::contract::chain_too_long(chain.len(), self.depth));
             }
             if chain.len() > self.depth - self.done.len() {
                 break;
             }
-            let mut broken = false;
+            let mut failed = false;
             for operation in chain {
                 let result =
-                    if broken { Err(ReadFault::of(FaultKind::Skipped)) } else { self.words.act(operation) };
-                broken |= result.is_err();
+                    if failed { Err(ReadFault::of(FaultKind::Skipped)) } else { self.words.act(operation) };
+                failed |= result.is_err();
                 self.done.push(Completion { id: operation.id, result });
             }
             taken += chain.len();

@@ -1,4 +1,4 @@
-//! Checks of tiers that can be changed: writes, numbers changed as one step, and the order of linked operations.
+//! Checks of writable tiers: writes, atomic operations on numbers, and the order of linked operations.
 
 use super::{Breach, LEN, Outcome, ensure, first_difference};
 use crate::contract::{Action, Completion, Operation, Read, Tier, WriteQueue, WriteTier};
@@ -9,11 +9,11 @@ use std::time::Duration;
 
 const DEPTH: u32 = 8;
 const WAIT: Duration = Duration::from_millis(200);
-/// Waits that brought nothing after which an operation counts as lost.
+/// Consecutive waits without a completion after which an operation counts as lost.
 const MOST_WAITS: u32 = 100;
 
 fn writable(tier: &Arc<dyn Tier>) -> Result<&dyn WriteTier, Breach> {
-    tier.writable().ok_or_else(|| Breach("the tier said that it can be written".into()))
+    tier.writable().ok_or_else(|| Breach("a writable tier is no longer writable".into()))
 }
 
 fn linked(id: u64, offset: u64, action: Action) -> Operation {
@@ -24,15 +24,15 @@ fn last(id: u64, offset: u64, action: Action) -> Operation {
     Operation { id, offset, action, linked: false }
 }
 
-/// Submits all of `operations` and reaps every completion, in the order of the operations.
+/// Submits all of `operations` and returns their completions, in the order of the operations.
 ///
-/// What they point to has to be there until this returns, as it does only when all are done.
+/// The memory that they point to must be valid until this returns, which is when all have completed.
 fn carry_out(queue: &mut dyn WriteQueue, operations: &[Operation]) -> Result<Vec<Completion>, Breach> {
     let (mut done, mut next, mut idle) = (Vec::new(), 0, 0);
     while done.len() < operations.len() {
         if next < operations.len() {
             let empty = queue.in_flight() == 0;
-            // SAFETY: what the operations point to stays untouched until the last completion, by the callers below.
+            // SAFETY: the callers below do not touch the memory of the operations until the last completion.
             let taken = unsafe { queue.submit_operations(&operations[next..])? };
             ensure!(taken > 0 || !empty, "an empty queue takes no operation");
             next += taken;
@@ -64,16 +64,16 @@ pub(super) fn writes(tier: &Arc<dyn Tier>) -> Outcome {
     let ended = carry_out(queue.as_mut(), &[last(9, start, action)])?[0];
     ensure!(ended.result == Ok(bytes.len() as u32), "a write ended with {:?}", ended.result);
     ensure!(read(queue.as_mut(), start, bytes.len())? == bytes, "other bytes were read than were written");
-    // The bytes on both sides are those of before, and a queue for reading alone sees the change.
+    // The bytes before and after are unchanged, and a queue for reading sees the write.
     let before = read(queue.as_mut(), start - 1000, 1000)?;
-    let behind = read(queue.as_mut(), start + bytes.len() as u64, 1000)?;
+    let after = read(queue.as_mut(), start + bytes.len() as u64, 1000)?;
     let wrong = first_difference(start - 1000, &before)
-        .or_else(|| first_difference(start + bytes.len() as u64, &behind));
-    ensure!(wrong.is_none(), "a write changed the byte at {wrong:?} beside it");
+        .or_else(|| first_difference(start + bytes.len() as u64, &after));
+    ensure!(wrong.is_none(), "a write changed the byte at {wrong:?} outside its span");
     let (mut reader, mut seen, mut done) = (tier.open(1)?, vec![0; bytes.len()], Vec::new());
-    let order = Read { id: 3, offset: start, len: seen.len() as u32, buffer: seen.as_mut_ptr(), round: 0 };
-    // SAFETY: the buffer is touched again after the completion alone; a breach ends the queue first.
-    let taken = unsafe { reader.submit(&[order])? };
+    let read = Read { id: 3, offset: start, len: seen.len() as u32, buffer: seen.as_mut_ptr(), round: 0 };
+    // SAFETY: the buffer is used only after the queue, with all its reads, was dropped.
+    let taken = unsafe { reader.submit(&[read])? };
     for _ in 0..MOST_WAITS {
         if done.is_empty() && taken == 1 {
             reader.reap(&mut done, Some(WAIT))?;
@@ -84,10 +84,10 @@ pub(super) fn writes(tier: &Arc<dyn Tier>) -> Outcome {
     Ok(())
 }
 
-pub(super) fn numbers(tier: &Arc<dyn Tier>) -> Outcome {
+pub(super) fn atomic_numbers(tier: &Arc<dyn Tier>) -> Outcome {
     const THREADS: u64 = 3;
     const ROUNDS: u64 = 200;
-    let (sum, product) = (4096_u64, 4104_u64);
+    let (sum, counter) = (4096_u64, 4104_u64);
     let mut queue = writable(tier)?.open_write(DEPTH)?;
     let zeros = [0_u8; 16];
     let action = Action::Write { from: zeros.as_ptr(), len: 16 };
@@ -100,13 +100,13 @@ pub(super) fn numbers(tier: &Arc<dyn Tier>) -> Outcome {
             let add = Action::FetchAndAdd { by: 3, old: &raw mut old };
             let ended = carry_out(queue.as_mut(), &[last(1, sum, add)])?[0];
             ensure!(ended.result == Ok(8), "an addition ended with {:?}", ended.result);
-            // The numbers before are 0, 3, 6 ..., each seen once.
+            // The previous numbers are 0, 3, 6 ..., each seen once.
             seen.fetch_add(old, Ordering::Relaxed);
             let mut held = 0_u64;
             loop {
                 let mut old = 0_u64;
                 let swap = Action::CompareAndSwap { expected: held, new: held + 1, old: &raw mut old };
-                let ended = carry_out(queue.as_mut(), &[last(2, product, swap)])?[0];
+                let ended = carry_out(queue.as_mut(), &[last(2, counter, swap)])?[0];
                 ensure!(ended.result == Ok(8), "a comparison ended with {:?}", ended.result);
                 if old == held {
                     break;
@@ -123,32 +123,35 @@ pub(super) fn numbers(tier: &Arc<dyn Tier>) -> Outcome {
     let all = THREADS * ROUNDS;
     let both = read(queue.as_mut(), sum, 16)?;
     let expected: Vec<u8> = [3 * all, all].iter().flat_map(|number| number.to_le_bytes()).collect();
-    ensure!(both == expected, "{all} changes of two numbers came to {both:?}");
+    ensure!(both == expected, "after {all} changes, the two numbers are {both:?}");
     ensure!(seen.into_inner() == 3 * all * (all - 1) / 2, "two additions saw the same number");
     let mut old = 7_u64;
     let wrap = Action::FetchAndAdd { by: u64::MAX - 3 * all + 6, old: &raw mut old };
     carry_out(queue.as_mut(), &[last(1, sum, wrap)])?;
     let wrapped = read(queue.as_mut(), sum, 8)?;
-    ensure!(old == 3 * all && wrapped == 5_u64.to_le_bytes(), "an addition does not go around: {wrapped:?}");
+    ensure!(
+        old == 3 * all && wrapped == 5_u64.to_le_bytes(),
+        "an addition does not wrap around: {wrapped:?}"
+    );
     Ok(())
 }
 
 pub(super) fn chains(tier: &Arc<dyn Tier>) -> Outcome {
     const ROUNDS: u64 = 60;
     let (data, flag) = (8192_u64, 20_480_u64);
-    let tier_of = writable(tier)?;
-    let mut queue = tier_of.open_write(DEPTH)?;
+    let tier = writable(tier)?;
+    let mut queue = tier.open_write(DEPTH)?;
     let zero = 0_u64;
     let action = Action::Write { from: (&raw const zero).cast(), len: 8 };
     carry_out(queue.as_mut(), &[last(1, flag, action)])?;
     std::thread::scope(|scope| {
         let write = move || -> Outcome {
-            let mut queue = tier_of.open_write(DEPTH)?;
+            let mut queue = tier.open_write(DEPTH)?;
             for round in 1..=ROUNDS {
                 let (bytes, mut old) = (vec![round as u8; 3000], 0_u64);
                 let write = Action::Write { from: bytes.as_ptr(), len: 3000 };
-                let tell = Action::CompareAndSwap { expected: round - 1, new: round, old: &raw mut old };
-                let ended = carry_out(queue.as_mut(), &[linked(1, data, write), last(2, flag, tell)])?;
+                let set_flag = Action::CompareAndSwap { expected: round - 1, new: round, old: &raw mut old };
+                let ended = carry_out(queue.as_mut(), &[linked(1, data, write), last(2, flag, set_flag)])?;
                 ensure!(
                     ended.iter().all(|ended| ended.result.is_ok()) && old == round - 1,
                     "{ended:?}, {old}"
@@ -157,66 +160,66 @@ pub(super) fn chains(tier: &Arc<dyn Tier>) -> Outcome {
             Ok(())
         };
         let writer = scope.spawn(write);
-        let mut heard = 0;
-        while heard < ROUNDS {
+        let mut seen = 0;
+        while seen < ROUNDS {
             let (mut number, mut bytes) = (0_u64, vec![0_u8; 3000]);
-            let ask = Action::FetchAndAdd { by: 0, old: &raw mut number };
-            let look = Action::Read { into: bytes.as_mut_ptr(), len: 3000 };
-            carry_out(queue.as_mut(), &[linked(1, flag, ask), last(2, data, look)])?;
-            // The data of a flag that was seen is there, or newer.
+            let read_flag = Action::FetchAndAdd { by: 0, old: &raw mut number };
+            let read_data = Action::Read { into: bytes.as_mut_ptr(), len: 3000 };
+            carry_out(queue.as_mut(), &[linked(1, flag, read_flag), last(2, data, read_data)])?;
+            // The data must be as new as the flag that was seen, or newer.
             let old = bytes.iter().position(|byte| u64::from(*byte) < number);
             ensure!(old.is_none(), "flag {number} was seen before byte {old:?} of its data");
-            heard = number;
-            if writer.is_finished() && heard < ROUNDS && number == heard {
-                heard = u64::from_le_bytes(read(queue.as_mut(), flag, 8)?.try_into().unwrap_or_default());
-                ensure!(heard == ROUNDS, "the writer ended after {heard} rounds");
+            seen = number;
+            if writer.is_finished() && seen < ROUNDS && number == seen {
+                seen = u64::from_le_bytes(read(queue.as_mut(), flag, 8)?.try_into().unwrap_or_default());
+                ensure!(seen == ROUNDS, "the writer ended after {seen} rounds");
             }
         }
         writer.join().unwrap_or(Err(Breach("a thread panicked".into())))
     })
 }
 
-pub(super) fn broken_chains(tier: &Arc<dyn Tier>) -> Outcome {
+pub(super) fn failing_chains(tier: &Arc<dyn Tier>) -> Outcome {
     let mut queue = writable(tier)?.open_write(DEPTH)?;
-    let (place, mark, mut old) = (40_960_u64, [0xEE_u8; 64], 5_u64);
-    let before = read(queue.as_mut(), place, 64)?;
+    let (offset, mark, mut old) = (40_960_u64, [0xEE_u8; 64], 5_u64);
+    let before = read(queue.as_mut(), offset, 64)?;
     let write = Action::Write { from: mark.as_ptr(), len: 64 };
     let add = Action::FetchAndAdd { by: 1, old: &raw mut old };
-    // Outside, across the end, and a number that is no multiple of 8.
+    // Writes outside and across the end, and a number at an unaligned offset.
     let len = LEN as u64;
-    for (bad, action) in [(len, write), (len - 63, write), (u64::MAX - 8, write), (place + 4, add)] {
+    for (bad, action) in [(len, write), (len - 63, write), (u64::MAX - 8, write), (offset + 4, add)] {
         let chain =
-            [linked(1, bad, action), linked(2, place, write), last(3, place, add), last(4, place, add)];
+            [linked(1, bad, action), linked(2, offset, write), last(3, offset, add), last(4, offset, add)];
         let ended = carry_out(queue.as_mut(), &chain)?;
         let fault = |at: usize| ended[at].result.err().map(|fault| fault.kind);
         ensure!(fault(0).is_some_and(|kind| kind != FaultKind::Skipped), "{bad}: {:?}", ended[0]);
         ensure!(
             fault(1) == Some(FaultKind::Skipped) && fault(2) == Some(FaultKind::Skipped),
-            "what follows a failure: {ended:?}"
+            "linked operations after a failure are not skipped: {ended:?}"
         );
-        ensure!(ended[3].result == Ok(8), "what does not follow it: {:?}", ended[3]);
-        let mut back = 0_u64;
-        let undo = Action::FetchAndAdd { by: u64::MAX, old: &raw mut back };
-        carry_out(queue.as_mut(), &[last(1, place, undo)])?;
-        ensure!(read(queue.as_mut(), place, 64)? == before, "a chain that failed has changed bytes");
+        ensure!(ended[3].result == Ok(8), "an operation of another chain fails: {:?}", ended[3]);
+        let mut number = 0_u64;
+        let undo = Action::FetchAndAdd { by: u64::MAX, old: &raw mut number };
+        carry_out(queue.as_mut(), &[last(1, offset, undo)])?;
+        ensure!(read(queue.as_mut(), offset, 64)? == before, "a chain that failed has changed bytes");
     }
     let mut olds = vec![0_u64; 3 * DEPTH as usize];
     let chain = |olds: &mut [u64], len: usize| -> Vec<Operation> {
-        let each = |(at, old): (usize, &mut u64)| {
+        let operation = |(i, old): (usize, &mut u64)| {
             let action = Action::FetchAndAdd { by: 0, old };
-            Operation { id: at as u64, offset: place, action, linked: (at + 1) % len != 0 }
+            Operation { id: i as u64, offset, action, linked: (i + 1) % len != 0 }
         };
-        olds.iter_mut().enumerate().map(each).collect()
+        olds.iter_mut().enumerate().map(operation).collect()
     };
-    // Chains of three do not divide the depth; one longer than it is refused.
+    // The depth is not a multiple of three. A chain longer than the depth is refused.
     let ended = carry_out(queue.as_mut(), &chain(&mut olds, 3))?;
     ensure!(ended.iter().all(|ended| ended.result == Ok(8)), "{ended:?}");
     let long = chain(&mut olds, 3 * DEPTH as usize);
-    // SAFETY: refused, so that nothing is taken.
+    // SAFETY: the chain is refused, so nothing is taken.
     let refused = unsafe { queue.submit_operations(&long) };
     ensure!(
         matches!(refused, Err(TierError::Parameter(_))) && queue.in_flight() == 0,
-        "a chain longer than the queue is deep: {refused:?}"
+        "a chain longer than the depth of the queue is not refused: {refused:?}"
     );
     Ok(())
 }

@@ -1,8 +1,8 @@
-//! One suite of checks that every backend and every layer passes.
+//! A suite of checks that every backend and every layer passes.
 //!
-//! [`check`] makes tiers over bytes of its own choosing and looks at them from both sides: at their queues,
-//! read by read ([`crate::Queue`]), and through the engine. It returns the first breach instead of panicking,
-//! so that a backend outside this crate can run it too.
+//! [`check`] makes tiers over bytes of its own and checks them in two ways: through their queues, read by
+//! read ([`crate::Queue`]), and through the engine. It returns the first breach of the contract instead of
+//! panicking, so that backends outside this crate can use it, too.
 
 mod changes;
 mod queries;
@@ -13,19 +13,19 @@ use crate::contract::Tier;
 use crate::error::{RunError, TierError};
 use std::sync::Arc;
 
-/// Length of the tiers that most checks run on: large enough for reads of 1 MiB, and no multiple of anything.
+/// Length of the tiers in most checks: large enough for reads of 1 MiB, and not a multiple of any alignment.
 const LEN: usize = (3 << 20) + 777;
 
-/// Makes a tier over the given bytes.
+/// Function that makes a tier over the given bytes.
 pub type Make<'a> = &'a dyn Fn(Vec<u8>) -> Arc<dyn Tier>;
 
-/// Makes a tier over the given bytes of which every read that touches the byte at the given offset fails.
+/// Function that makes a tier over the given bytes on which every read of the byte at the given offset fails.
 pub type MakeFailing<'a> = &'a dyn Fn(Vec<u8>, u64) -> Arc<dyn Tier>;
 
-/// What the tier under test can be made to do, beyond what every tier must.
+/// Optional abilities of the tier under test.
 #[derive(Clone, Copy, Default)]
 pub struct Capabilities<'a> {
-    /// Makes a tier with a damaged place, where the backend can.
+    /// Function that makes a tier with a damaged byte, if the backend has one.
     pub failing: Option<MakeFailing<'a>>,
 }
 
@@ -35,14 +35,14 @@ pub struct Capabilities<'a> {
 pub struct Failure {
     /// The check's name.
     pub check: &'static str,
-    /// What was expected and what was seen.
+    /// Expected and actual result.
     pub what: String,
 }
 
-/// What a single check returns.
+/// Result of a single check.
 type Outcome = Result<(), Breach>;
 
-/// Why a check failed.
+/// Reason for which a check failed.
 #[derive(Debug)]
 struct Breach(String);
 
@@ -68,51 +68,57 @@ macro_rules! ensure {
 }
 use ensure;
 
-/// Which part of the queries of a check are made.
+/// Share of a check's queries that are run.
 #[derive(Clone, Copy)]
-struct Share {
-    /// One in so many.
+struct QueryShare {
+    /// One query in this many is run.
     one_in: u64,
 }
 
-impl Share {
-    /// The share of `n` queries, and one at least.
-    fn of(self, n: u64) -> u64 {
+impl QueryShare {
+    /// Returns the share of `n` queries, at least 1.
+    fn count(self, n: u64) -> u64 {
         n.div_ceil(self.one_in)
     }
 }
 
-/// Runs the whole suite on tiers made by `make`. Takes a second or so on a fast tier.
+/// Runs the whole suite on tiers made by `make`. Takes about a second on a fast tier.
+///
+/// # Errors
+/// The first breach of the contract.
 pub fn check(make: Make<'_>, capabilities: Capabilities<'_>) -> Result<(), Failure> {
-    check_share(make, capabilities, Share { one_in: 1 })
+    check_share(make, capabilities, QueryShare { one_in: 1 })
 }
 
-/// Runs the whole suite with fewer queries, on tiers whose reads take milliseconds.
+/// Runs the whole suite with fewer queries, for tiers whose reads take milliseconds.
+///
+/// # Errors
+/// The first breach of the contract.
 pub fn check_far(make: Make<'_>, capabilities: Capabilities<'_>) -> Result<(), Failure> {
-    check_share(make, capabilities, Share { one_in: 8 })
+    check_share(make, capabilities, QueryShare { one_in: 8 })
 }
 
-fn check_share(make: Make<'_>, capabilities: Capabilities<'_>, share: Share) -> Result<(), Failure> {
+fn check_share(make: Make<'_>, capabilities: Capabilities<'_>, share: QueryShare) -> Result<(), Failure> {
     let tier = make(content(LEN));
     type Check = fn(&Arc<dyn Tier>) -> Outcome;
-    let of_queues: [(&'static str, Check); 11] = [
+    let queue_checks: [(&'static str, Check); 11] = [
         ("profile", queues::profile),
         ("ids and bytes", queues::ids_and_bytes),
         ("the end of the tier", queues::end_of_tier),
         ("back-pressure", queues::back_pressure),
-        ("nothing to do", queues::nothing_to_do),
+        ("nothing in flight", queues::nothing_in_flight),
         ("reaping without waiting", queues::reap_without_wait),
-        ("a wait that is ended", queues::woken),
+        ("a wait that a waker ends", queues::woken_waits),
         ("a queue dropped in flight", queues::dropped_in_flight),
-        ("reads that nobody wants any more", queues::given_up),
-        ("bytes in place", queues::mapped),
-        ("concurrent queues", queues::concurrent),
+        ("abandoned reads", queues::abandoned_reads),
+        ("bytes in place", queues::mapped_bytes),
+        ("concurrent queues", queues::concurrent_queues),
     ];
-    for (name, run) in of_queues {
+    for (name, run) in queue_checks {
         run(&tier).map_err(|Breach(what)| Failure { check: name, what })?;
     }
-    type QueryCheck = fn(&Arc<dyn Tier>, Share) -> Outcome;
-    let of_queries: [(&'static str, QueryCheck); 7] = [
+    type QueryCheck = fn(&Arc<dyn Tier>, QueryShare) -> Outcome;
+    let query_checks: [(&'static str, QueryCheck); 7] = [
         ("dependent reads", queries::dependent_reads),
         ("large and unaligned spans", queries::large_spans),
         ("the caller's own memory", queries::into_regions),
@@ -121,32 +127,32 @@ fn check_share(make: Make<'_>, capabilities: Capabilities<'_>, share: Share) -> 
         ("cancelled runs", queries::cancelled_runs),
         ("more reads than depth", queries::more_reads_than_depth),
     ];
-    for (name, run) in of_queries {
+    for (name, run) in query_checks {
         run(&tier, share).map_err(|Breach(what)| Failure { check: name, what })?;
     }
     if tier.writable().is_some() {
         let checks: [(&'static str, Check); 4] = [
             ("writes", changes::writes),
-            ("numbers changed as one step", changes::numbers),
+            ("atomic numbers", changes::atomic_numbers),
             ("linked operations", changes::chains),
-            ("chains that fail", changes::broken_chains),
+            ("chains that fail", changes::failing_chains),
         ];
         for (name, run) in checks {
-            // Each on bytes that nobody has changed.
+            // Each check gets unchanged bytes.
             run(&make(content(LEN))).map_err(|Breach(what)| Failure { check: name, what })?;
         }
     }
     drop(tier);
-    let failed = |check| move |Breach(what)| Failure { check, what };
-    queries::tiny_tiers(make).map_err(failed("tiny tiers"))?;
+    let failure_of = |check| move |Breach(what)| Failure { check, what };
+    queries::tiny_tiers(make).map_err(failure_of("tiny tiers"))?;
     if let Some(make) = capabilities.failing {
-        queues::damaged(make).map_err(failed("errors in the middle of a batch"))?;
-        queries::damaged(make).map_err(failed("errors in the middle of a query"))?;
+        queues::damaged_byte(make).map_err(failure_of("errors in the middle of a batch"))?;
+        queries::damaged_byte(make).map_err(failure_of("errors in the middle of a query"))?;
     }
     Ok(())
 }
 
-/// `len` bytes of which every eight tell where they lie.
+/// Returns `len` bytes in which every word of eight bytes is a hash of its index.
 pub fn content(len: usize) -> Vec<u8> {
     (0..len.div_ceil(8)).flat_map(|i| word(i as u64).to_le_bytes()).take(len).collect()
 }
@@ -155,19 +161,19 @@ fn word(i: u64) -> u64 {
     mix(i.wrapping_add(0x5EED))
 }
 
-/// The first place at which `bytes` differ from the content at `offset`.
+/// Returns the first offset at which `bytes` differ from the content from `offset` on.
 fn first_difference(offset: u64, bytes: &[u8]) -> Option<u64> {
     let byte = |at: u64| word(at / 8).to_le_bytes()[(at % 8) as usize];
-    let slow = |from: usize, to: usize| {
+    let by_bytes = |from: usize, to: usize| {
         (from..to).map(|i| (offset + i as u64, bytes[i])).find(|(at, b)| byte(*at) != *b).map(|(at, _)| at)
     };
-    // Whole words in the middle are compared as words: most of the suite's time goes by here.
+    // The middle is compared in words, since most of the suite's time is spent here.
     let head = ((8 - offset % 8) % 8).min(bytes.len() as u64) as usize;
     let words = (bytes.len() - head) / 8;
     let first = (offset + head as u64) / 8;
     let middle = bytes[head..][..words * 8].chunks_exact(8);
     let wrong = middle.zip(first..).position(|(bytes, i)| bytes != word(i).to_le_bytes());
-    slow(0, head)
-        .or_else(|| wrong.and_then(|i| slow(head + i * 8, head + i * 8 + 8)))
-        .or_else(|| slow(head + words * 8, bytes.len()))
+    by_bytes(0, head)
+        .or_else(|| wrong.and_then(|i| by_bytes(head + i * 8, head + i * 8 + 8)))
+        .or_else(|| by_bytes(head + words * 8, bytes.len()))
 }

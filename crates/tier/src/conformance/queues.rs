@@ -1,7 +1,7 @@
 //! Checks of a tier's queues, read by read.
 
 use super::{Breach, LEN, MakeFailing, Outcome, content, ensure, first_difference};
-use crate::backend::sim::random::Dice;
+use crate::backend::sim::random::SplitMix64;
 use crate::buffers::{Buffer, BufferPool};
 use crate::contract::{Completion, Queue, Read, Span, Tier};
 use std::collections::HashMap;
@@ -11,20 +11,20 @@ use std::time::Duration;
 
 const DEPTH: u32 = 8;
 
-/// A wait that every device answers within.
+/// Longest single wait; every device answers sooner.
 const WAIT: Duration = Duration::from_millis(200);
 
-/// Waits that brought nothing after which a read counts as lost.
+/// Consecutive waits without a completion after which a read counts as lost.
 const MOST_WAITS: u32 = 100;
 
-/// A queue with buffers of its own. The queue is declared first, so that it is dropped first.
+/// A queue with its own buffers. The queue is declared first, so that it is dropped first.
 struct Bench {
     queue: Box<dyn Queue>,
     pool: BufferPool,
     addressable: bool,
     alignment: u64,
     tier: Arc<dyn Tier>,
-    /// Somebody ends its waits, so that a wait which brings nothing means nothing.
+    /// True while another thread wakes the queue, so that waits without a completion do not count.
     woken: bool,
 }
 
@@ -37,7 +37,7 @@ impl Bench {
         Ok(Bench { queue, pool, addressable, alignment, tier: tier.clone(), woken: false })
     }
 
-    /// A read of whole alignment units, with a buffer where the tier wants one.
+    /// Makes an aligned read, with a buffer if the tier is not addressable.
     fn read(&mut self, id: u64, offset: u64, len: u32) -> Result<(Read, Option<Buffer>), Breach> {
         let offset = offset & !(self.alignment - 1);
         let len = len.next_multiple_of(self.alignment as u32);
@@ -48,13 +48,13 @@ impl Bench {
         Ok((Read { id, offset, len, buffer: buffer.start.as_ptr(), round: 0 }, Some(buffer)))
     }
 
-    /// Submits all of `reads`, waiting whenever the queue is full, and reaps every completion.
+    /// Submits all of `reads`, waiting while the queue is full, and reaps every completion.
     fn serve(&mut self, reads: &[Read]) -> Result<Vec<Completion>, Breach> {
         let (mut done, mut next, mut idle) = (Vec::new(), 0, 0);
         while done.len() < reads.len() {
             if next < reads.len() {
                 let empty = self.queue.in_flight() == 0;
-                // SAFETY: every buffer stays taken until its completion has been reaped.
+                // SAFETY: no buffer is released before its completion has been reaped.
                 let taken = unsafe { self.queue.submit(&reads[next..])? };
                 ensure!(taken <= reads.len() - next, "{taken} reads taken of {}", reads.len() - next);
                 ensure!(taken > 0 || !empty, "an empty queue takes no read");
@@ -62,15 +62,19 @@ impl Bench {
             }
             let before = done.len();
             self.queue.reap(&mut done, Some(WAIT))?;
-            let flying = self.queue.in_flight();
-            ensure!(flying == next - done.len(), "{flying} in flight, {next} taken, {} done", done.len());
+            let in_flight = self.queue.in_flight();
+            ensure!(
+                in_flight == next - done.len(),
+                "{in_flight} in flight, {next} taken, {} done",
+                done.len()
+            );
             idle = if done.len() == before && !self.woken { idle + 1 } else { 0 };
             ensure!(idle < MOST_WAITS, "a read never completes; {} of {} did", done.len(), reads.len());
         }
         Ok(done)
     }
 
-    /// Checks one completed read against the content: how much arrived, and what.
+    /// Checks the length and the bytes of one completed read.
     fn compare(&self, read: &Read, completion: &Completion) -> Outcome {
         let expected = self.tier.len().saturating_sub(read.offset).min(u64::from(read.len));
         let got = completion.result.map_err(|e| Breach(format!("{read:?} failed: {e:?}")))?;
@@ -82,7 +86,7 @@ impl Bench {
             let mapped = self.queue.map(Span::at(read.offset, got));
             mapped.ok_or_else(|| Breach(format!("{read:?} completed but is not mapped")))?
         } else {
-            // SAFETY: the read has completed with this many bytes, and its buffer is still ours.
+            // SAFETY: the read has completed with this many bytes, and its buffer was not released.
             unsafe { std::slice::from_raw_parts(read.buffer, got as usize) }
         };
         match first_difference(read.offset, bytes) {
@@ -91,18 +95,19 @@ impl Bench {
         }
     }
 
-    /// Submits, reaps, matches ids, compares bytes and gives the buffers back.
-    fn verify(&mut self, places: &[(u64, u32)]) -> Outcome {
+    /// Reads `spans`, given as offset and length: submits the reads, matches the ids of completions, compares
+    /// bytes and releases the buffers.
+    fn verify(&mut self, spans: &[(u64, u32)]) -> Outcome {
         let mut reads = HashMap::new();
-        let mut order = Vec::new();
-        for (i, (offset, len)) in places.iter().enumerate() {
-            // Ids are the caller's: neither small nor in order.
+        let mut submitted = Vec::new();
+        for (i, (offset, len)) in spans.iter().enumerate() {
+            // The caller chooses ids, so these are neither small nor in order.
             let id = u64::MAX - (i as u64) * 0x1_0000_0001;
             let (read, buffer) = self.read(id, *offset, *len)?;
             reads.insert(id, (read, buffer));
-            order.push(read);
+            submitted.push(read);
         }
-        for completion in self.serve(&order)? {
+        for completion in self.serve(&submitted)? {
             let id = completion.id;
             let Some((read, buffer)) = reads.remove(&id) else {
                 return Err(Breach(format!("id {id:#x} completed twice or was never submitted")));
@@ -115,14 +120,14 @@ impl Bench {
     }
 }
 
-/// `n` reads of up to `longest` bytes anywhere within the tier.
-fn places(seed: u64, n: usize, longest: u64) -> Vec<(u64, u32)> {
-    let mut dice = Dice::new(seed, 0);
-    let mut place = || {
-        let len = 1 + dice.below(longest);
-        (dice.below(LEN as u64 - len), len as u32)
+/// Returns offsets and lengths of `n` random spans of up to `longest` bytes within the tier.
+fn random_spans(seed: u64, n: usize, longest: u64) -> Vec<(u64, u32)> {
+    let mut random = SplitMix64::new(seed, 0);
+    let mut span = || {
+        let len = 1 + random.below(longest);
+        (random.below(LEN as u64 - len), len as u32)
     };
-    (0..n).map(|_| place()).collect()
+    (0..n).map(|_| span()).collect()
 }
 
 pub(super) fn profile(tier: &Arc<dyn Tier>) -> Outcome {
@@ -138,8 +143,8 @@ pub(super) fn profile(tier: &Arc<dyn Tier>) -> Outcome {
 pub(super) fn ids_and_bytes(tier: &Arc<dyn Tier>) -> Outcome {
     for depth in [1, DEPTH, 64] {
         let mut bench = Bench::new(tier, depth)?;
-        bench.verify(&places(1, 300, 9000))?;
-        bench.verify(&places(2, 3, 1 << 20))?;
+        bench.verify(&random_spans(1, 300, 9000))?;
+        bench.verify(&random_spans(2, 3, 1 << 20))?;
     }
     let mut bench = Bench::new(tier, DEPTH)?;
     if !bench.addressable {
@@ -147,7 +152,7 @@ pub(super) fn ids_and_bytes(tier: &Arc<dyn Tier>) -> Outcome {
         // SAFETY: the bench drops its queue before the pool.
         unsafe { bench.queue.register(start, len)? };
     }
-    bench.verify(&places(3, 100, 60_000))
+    bench.verify(&random_spans(3, 100, 60_000))
 }
 
 pub(super) fn end_of_tier(tier: &Arc<dyn Tier>) -> Outcome {
@@ -173,7 +178,7 @@ pub(super) fn back_pressure(tier: &Arc<dyn Tier>) -> Outcome {
     }
     let mut taken = 0;
     for _ in 0..3 {
-        // SAFETY: the buffers stay taken until the end of this function, after all completions.
+        // SAFETY: the buffers are not released before the end of this function, after all completions.
         let more = unsafe { bench.queue.submit(&reads[taken..])? };
         ensure!(taken + more > 0, "an empty queue takes no read");
         taken += more;
@@ -189,7 +194,10 @@ pub(super) fn back_pressure(tier: &Arc<dyn Tier>) -> Outcome {
     }
     let mut ids: Vec<_> = done.iter().map(|c| c.id).collect();
     ids.sort_unstable();
-    ensure!(ids == (0..taken as u64).collect::<Vec<_>>(), "not the prefix was taken: {ids:?} of {taken}");
+    ensure!(
+        ids == (0..taken as u64).collect::<Vec<_>>(),
+        "the reads taken are not a prefix: {ids:?} of {taken}"
+    );
     for completion in &done {
         bench.compare(&reads[completion.id as usize], completion)?;
     }
@@ -198,26 +206,26 @@ pub(super) fn back_pressure(tier: &Arc<dyn Tier>) -> Outcome {
     Ok(())
 }
 
-pub(super) fn nothing_to_do(tier: &Arc<dyn Tier>) -> Outcome {
+pub(super) fn nothing_in_flight(tier: &Arc<dyn Tier>) -> Outcome {
     let mut bench = Bench::new(tier, DEPTH)?;
     let mut done = Vec::new();
     // SAFETY: no reads, no buffers.
     let taken = unsafe { bench.queue.submit(&[])? };
     ensure!(taken == 0 && bench.queue.in_flight() == 0, "{taken} reads taken of none");
     bench.queue.reap(&mut done, None)?;
-    // Were this to wait, the suite would stand still here.
+    // If this waited, the suite would hang here.
     bench.queue.reap(&mut done, Some(Duration::from_secs(3600)))?;
-    ensure!(done.is_empty(), "completions out of nothing: {done:?}");
+    ensure!(done.is_empty(), "completions without reads: {done:?}");
     bench.verify(&[(0, 100)])?;
     bench.queue.reap(&mut done, Some(Duration::from_secs(3600)))?;
-    ensure!(done.is_empty(), "completions out of nothing: {done:?}");
+    ensure!(done.is_empty(), "completions without reads: {done:?}");
     Ok(())
 }
 
 pub(super) fn reap_without_wait(tier: &Arc<dyn Tier>) -> Outcome {
     let mut bench = Bench::new(tier, DEPTH)?;
     let (read, _buffer) = bench.read(77, 4096, 4096)?;
-    // SAFETY: the buffer stays taken beyond the completion.
+    // SAFETY: the buffer is not released before the completion.
     let taken = unsafe { bench.queue.submit(&[read])? };
     ensure!(taken == 1, "{taken} reads taken of 1");
     let mut done = Vec::new();
@@ -226,20 +234,20 @@ pub(super) fn reap_without_wait(tier: &Arc<dyn Tier>) -> Outcome {
         bench.queue.reap(&mut done, None)?;
         bench.queue.reap(&mut done, Some(Duration::ZERO))?;
         polls += 1;
-        ensure!(polls < 1 << 32, "polling without waiting never sees the completion");
+        ensure!(polls < 1 << 32, "reaping without waiting never returns the completion");
     }
     ensure!(done.len() == 1 && done[0].id == 77, "unexpected completions: {done:?}");
     bench.compare(&read, &done[0])
 }
 
-pub(super) fn woken(tier: &Arc<dyn Tier>) -> Outcome {
+pub(super) fn woken_waits(tier: &Arc<dyn Tier>) -> Outcome {
     let mut bench = Bench::new(tier, DEPTH)?;
     let Some(waker) = bench.queue.waker() else { return Ok(()) };
-    // A wake with nothing in flight is no completion, and neither loses nor brings one later.
+    // A wake with nothing in flight causes no completion.
     waker.wake_by_ref();
     let mut done = Vec::new();
     bench.queue.reap(&mut done, Some(Duration::from_secs(3600)))?;
-    ensure!(done.is_empty(), "completions out of a wake: {done:?}");
+    ensure!(done.is_empty(), "completions after a wake without reads: {done:?}");
     bench.woken = true;
     let over = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -249,12 +257,12 @@ pub(super) fn woken(tier: &Arc<dyn Tier>) -> Outcome {
                 std::thread::yield_now();
             }
         });
-        let outcome = (0..20).try_for_each(|seed| bench.verify(&places(seed, 30, 9000)));
+        let outcome = (0..20).try_for_each(|seed| bench.verify(&random_spans(seed, 30, 9000)));
         over.store(true, Ordering::Relaxed);
         outcome
     })?;
     bench.woken = false;
-    bench.verify(&places(1, 30, 9000))
+    bench.verify(&random_spans(1, 30, 9000))
 }
 
 pub(super) fn dropped_in_flight(tier: &Arc<dyn Tier>) -> Outcome {
@@ -273,11 +281,11 @@ pub(super) fn dropped_in_flight(tier: &Arc<dyn Tier>) -> Outcome {
         ensure!(taken > 0, "an empty queue takes no read");
         drop(queue);
         for read in reads.iter().filter(|r| !r.buffer.is_null()) {
-            // SAFETY: the queue is gone and with it every claim on the buffers.
+            // SAFETY: the queue was dropped, so nothing else touches the buffers.
             unsafe { std::ptr::write_bytes(read.buffer, MARK, 8192) };
         }
-        // Gives a device that goes on writing the time to be caught at it.
-        Bench::new(tier, DEPTH)?.verify(&places(round, 20, 9000))?;
+        // A device that still writes into the buffers has time to do so here.
+        Bench::new(tier, DEPTH)?.verify(&random_spans(round, 20, 9000))?;
         for read in reads.iter().filter(|r| !r.buffer.is_null()) {
             // SAFETY: as above.
             let bytes = unsafe { std::slice::from_raw_parts(read.buffer, 8192) };
@@ -287,38 +295,38 @@ pub(super) fn dropped_in_flight(tier: &Arc<dyn Tier>) -> Outcome {
     Ok(())
 }
 
-/// Each read that is given up completes once, if with a fault; what is read later is as ever.
-pub(super) fn given_up(tier: &Arc<dyn Tier>) -> Outcome {
+/// Checks that each abandoned read completes once, possibly with a fault, and that later reads work.
+pub(super) fn abandoned_reads(tier: &Arc<dyn Tier>) -> Outcome {
     for round in 0..20 {
         let mut bench = Bench::new(tier, DEPTH)?;
         let (mut reads, mut buffers) = (Vec::new(), Vec::new());
-        for (id, (offset, len)) in (0..).zip(places(round, DEPTH as usize, 9000)) {
+        for (id, (offset, len)) in (0..).zip(random_spans(round, DEPTH as usize, 9000)) {
             let (read, buffer) = bench.read(id, offset, len)?;
             reads.push(read);
             buffers.extend(buffer);
         }
-        // SAFETY: every buffer stays taken until its completion has been reaped.
+        // SAFETY: no buffer is released before its completion has been reaped.
         let taken = unsafe { bench.queue.submit(&reads)? };
         bench.queue.give_up();
         let (mut done, mut waits) = (Vec::new(), 0);
         while done.len() < taken {
             bench.queue.reap(&mut done, Some(WAIT))?;
             waits += 1;
-            ensure!(waits < MOST_WAITS, "{} of {taken} reads that were given up end", done.len());
+            ensure!(waits < MOST_WAITS, "only {} of {taken} abandoned reads end", done.len());
         }
         let mut ids: Vec<u64> = done.iter().map(|ended: &Completion| ended.id).collect();
         ids.sort_unstable();
-        ensure!(ids.iter().copied().eq(0..taken as u64), "{ids:?} ended of {taken} reads that were given up");
+        ensure!(ids.iter().copied().eq(0..taken as u64), "of {taken} abandoned reads, {ids:?} ended");
         for ended in done.iter().filter(|ended| ended.result.is_ok()) {
             bench.compare(&reads[ended.id as usize], ended)?;
         }
         buffers.into_iter().for_each(|buffer| bench.pool.release(buffer));
-        bench.verify(&places(round, 20, 9000))?;
+        bench.verify(&random_spans(round, 20, 9000))?;
     }
     Ok(())
 }
 
-pub(super) fn mapped(tier: &Arc<dyn Tier>) -> Outcome {
+pub(super) fn mapped_bytes(tier: &Arc<dyn Tier>) -> Outcome {
     let queue = tier.open(1)?;
     let len = LEN as u64;
     for (offset, n) in [(0, 1), (0, 4096), (12_345, 100_001), (len - 1, 1), (len - 9000, 9000)] {
@@ -337,7 +345,7 @@ pub(super) fn mapped(tier: &Arc<dyn Tier>) -> Outcome {
         ensure!(tier.profile().addressable, "a tier that is not addressable lends bytes");
         ensure!(bytes.len() as u64 == tier.len(), "{} bytes lent of {}", bytes.len(), tier.len());
         let same = queue.map(Span::at(0, 1)).is_some_and(|mapped| mapped.as_ptr() == bytes.as_ptr());
-        ensure!(same, "bytes are lent elsewhere than they are mapped");
+        ensure!(same, "lent and mapped bytes have different addresses");
         let wrong = first_difference(0, bytes);
         ensure!(wrong.is_none(), "wrong byte lent at offset {wrong:?}");
     }
@@ -347,15 +355,15 @@ pub(super) fn mapped(tier: &Arc<dyn Tier>) -> Outcome {
     Ok(())
 }
 
-pub(super) fn concurrent(tier: &Arc<dyn Tier>) -> Outcome {
-    let run = |seed: u64| Bench::new(tier, DEPTH)?.verify(&places(seed, 200, 20_000));
+pub(super) fn concurrent_queues(tier: &Arc<dyn Tier>) -> Outcome {
+    let run = |seed: u64| Bench::new(tier, DEPTH)?.verify(&random_spans(seed, 200, 20_000));
     std::thread::scope(|scope| {
         let threads: Vec<_> = (0..4).map(|seed| scope.spawn(move || run(seed))).collect();
         threads.into_iter().try_for_each(|t| t.join().unwrap_or(Err(Breach("a thread panicked".into()))))
     })
 }
 
-pub(super) fn damaged(make: MakeFailing<'_>) -> Outcome {
+pub(super) fn damaged_byte(make: MakeFailing<'_>) -> Outcome {
     const BAD: u64 = 100_000;
     let tier = make(content(LEN), BAD);
     let mut bench = Bench::new(&tier, DEPTH)?;
@@ -369,7 +377,7 @@ pub(super) fn damaged(make: MakeFailing<'_>) -> Outcome {
             if completion.id == 3 {
                 ensure!(
                     completion.result.is_err(),
-                    "round {round}: a damaged place was read: {completion:?}"
+                    "round {round}: a read of a damaged byte succeeded: {completion:?}"
                 );
             } else {
                 bench.compare(&reads[completion.id as usize], &completion)?;

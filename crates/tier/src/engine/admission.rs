@@ -1,12 +1,13 @@
-//! Which staged reads get buffers, and when: a batch all of its buffers or none, in order.
+//! Admission: gives staged reads their buffers, in order, and to a batch all of its buffers or none.
 
 use super::core::Core;
 use super::ops::{Failure, Op};
 use std::collections::HashSet;
 
 impl Core {
-    /// Where the reads end that are admitted together with the staged read number `first`: all of a batch, since
-    /// none of its bytes can be used or given back before the last has arrived; one of a stream.
+    /// Returns one past the last staged read that is admitted together with the staged read number `first`. A
+    /// batch is admitted as a whole, since none of its buffers is used or released before its last read has
+    /// arrived. Reads of a stream are admitted one by one.
     fn unit_end(&self, first: usize) -> usize {
         let group = self.staged_op(first).group;
         if self.groups[group as usize].stream {
@@ -20,7 +21,8 @@ impl Core {
         &self.ops[self.staged[at] as usize]
     }
 
-    /// Takes buffers for the staged reads from `first` to `end`: for all of them or for none.
+    /// Takes buffers for the staged reads `first..end`: for all of them or for none. Returns true if they
+    /// have them.
     fn reserve(&mut self, first: usize, end: usize) -> bool {
         for at in first..end {
             let op = &mut self.ops[self.staged[at] as usize];
@@ -41,8 +43,9 @@ impl Core {
         true
     }
 
-    /// Gives staged reads their buffers, in order and each batch as a whole, until `room` have them. Were a batch
-    /// to take what it can get, two batches could each hold what the other waits for.
+    /// Gives staged reads their buffers, in order and each batch as a whole, until `room` reads have them. If
+    /// a batch could take a part of its buffers, two batches could each hold buffers that the other waits
+    /// for.
     pub(super) fn admit(&mut self, room: usize) {
         while self.admitted < self.staged.len().min(room) && self.refused_at != Some(self.pool.releases()) {
             let end = self.unit_end(self.admitted);
@@ -54,8 +57,9 @@ impl Core {
         }
     }
 
-    /// When nothing is in flight and the first in line cannot have its buffers: lets the first one go ahead that can,
-    /// or fails one. Every query waits here, so nobody will give anything back by itself.
+    /// Admits the first unit that can have its buffers, out of order, or fails one unit. Called when nothing
+    /// is in flight and the first unit cannot have its buffers: every query waits then, so none releases a
+    /// buffer by itself.
     #[cold]
     pub(super) fn break_deadlock(&mut self) {
         let mut first = 0;
@@ -68,7 +72,8 @@ impl Core {
             }
             first = end;
         }
-        // The one to fail is the first that holds buffers while it waits for more, because it gives some back.
+        // The unit to fail is the first whose task holds buffers while it waits for more: the task then
+        // releases some.
         let task_of = |op: &Op| self.groups[op.group as usize].task;
         let holders: HashSet<u32> = self.ops.iter().filter(|op| op.buffer.is_some()).map(task_of).collect();
         let holds = |at: &usize| holders.contains(&task_of(self.staged_op(*at)));

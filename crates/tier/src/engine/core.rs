@@ -1,4 +1,4 @@
-//! The engine's books: which read belongs to which task, which buffers a device may still write into.
+//! The engine's state: the reads and their tasks, and the buffers that a device may still write into.
 
 use super::EngineOptions;
 use super::ops::{Group, Op};
@@ -14,19 +14,19 @@ use std::sync::Arc;
 use std::task::Waker;
 use std::time::Duration;
 
-/// Staged reads are handed over at the latest when this many have gathered: enough to share the cost of a
-/// system call, few enough that the device does not idle while other queries compute.
+/// Number of staged reads at which they are submitted at the latest: enough to share the cost of a system
+/// call, few enough that the device does not idle while other queries compute.
 const SUBMIT_BATCH: usize = 16;
 
-/// The same where reads are loads: a beam of a graph. There is no system call to share, only the cost of handing over,
-/// and reads held back arrive late: held until 16 had gathered, four queries of four reads each all computed first and
-/// then all waited.
+/// The same number for an addressable tier: one beam of a graph. There is no system call to share, only the
+/// cost of the call to the queue, and reads that are held back arrive late: with 16, four queries of four
+/// reads each all computed first, and then all waited.
 const SUBMIT_LOADS: usize = 4;
 
-/// How long a dropped engine waits for its last reads before it gives their buffers up for good.
+/// Time for which a dropped engine waits for its last reads before it leaks their buffers.
 const DROP_PATIENCE: Duration = Duration::from_secs(1);
 
-/// What the reads of an engine have cost. Exact counts.
+/// Exact counts of an engine's reads.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct EngineStats {
     /// Reads completed.
@@ -35,11 +35,11 @@ pub struct EngineStats {
     pub bytes: u64,
     /// Calls of [`Queue::submit`] that took at least one read.
     pub submissions: u64,
-    /// Most reads in flight at once.
+    /// Largest number of reads in flight at once.
     pub deepest: u64,
 }
 
-/// See the module's description.
+/// State of an engine, shared with the handles and futures of its queries.
 pub(crate) struct Core {
     // Dropped first: afterwards no device writes into the pool's memory.
     pub(super) queue: ManuallyDrop<Box<dyn Queue>>,
@@ -47,36 +47,37 @@ pub(crate) struct Core {
     pub(super) tier_len: u64,
     pub(super) alignment: u64,
     pub(super) addressable: bool,
-    /// First byte of a tier whose bytes are read where they lie, if all of it lies there until the queue goes.
+    /// First byte of the tier, if the queue lends all of it in place ([`Queue::lend`]).
     pub(super) resident: Option<NonNull<u8>>,
-    /// Reads served in place whose queries have not gone on yet.
+    /// Reads served in place whose tasks have not been polled since.
     pub(super) lent: usize,
-    /// Batches served in place since the queue was last asked whether its bytes are there.
-    pub(super) unlooked: u32,
-    /// Staged reads that are handed over without waiting for more.
+    /// Batches served in place since the last check that lent bytes are present.
+    pub(super) unchecked: u32,
+    /// Number of staged reads that are submitted without waiting for more.
     pub(super) submit_batch: usize,
-    /// Staged reads are handed over before another task is stepped.
+    /// True if staged reads are submitted before another task is stepped.
     pub(super) submit_now: bool,
     pub(super) depth: usize,
     pub(super) ops: Vec<Op>,
     pub(super) free_ops: Vec<u32>,
     pub(super) groups: Vec<Group>,
     pub(super) free_groups: Vec<u32>,
-    /// In order of staging; nearly always handed over as a whole.
+    /// Queue of staged reads, in order of staging; nearly always submitted as a whole.
     pub(super) staged: VecDeque<u32>,
-    /// How many staged reads from the first on have their buffers.
+    /// Number of staged reads, from the first one on, that have their buffers.
     pub(super) admitted: usize,
     /// [`BufferPool::releases`] when the first read without a buffer was last refused one.
     pub(super) refused_at: Option<u64>,
     pub(super) ready: VecDeque<u32>,
     pub(super) current: u32,
-    /// Of each task the round that a read which it asks for now belongs to: one more than the latest of which it has been given
-    /// bytes. Of batches that are served in place nothing is booked, nor counted.
+    /// Round of the next read of each task: one more than the latest round of which the task has received
+    /// bytes. Batches that are served in place do not count.
     pub(super) rounds: Vec<u16>,
-    /// Tasks that wait for something that is no read, and those of them that were woken.
+    /// Number of tasks that wait for something other than a read.
     pub(super) parked: usize,
+    /// Tasks that were woken.
     pub(super) inbox: Arc<Inbox>,
-    /// What ends a sleep in the device, once it has been asked for.
+    /// The queue's waker, once it has been requested; it ends a sleep in the device.
     pub(super) device_waker: Option<Option<Waker>>,
     pub(super) batch: Vec<Read>,
     pub(super) completions: Vec<Completion>,
@@ -113,7 +114,7 @@ impl Core {
             addressable: profile.addressable,
             resident: resident.map(NonNull::cast),
             lent: 0,
-            unlooked: 0,
+            unchecked: 0,
             submit_batch: if profile.addressable { SUBMIT_LOADS } else { SUBMIT_BATCH },
             submit_now: false,
             depth: depth as usize,
@@ -147,7 +148,7 @@ impl Core {
         self.pool.allocated_bytes()
     }
 
-    /// A task begins; it becomes the current one.
+    /// Begins a task, which becomes the current one.
     #[inline]
     pub(crate) fn begin(&mut self, task: u32) {
         self.current = task;
@@ -157,22 +158,23 @@ impl Core {
         self.rounds[task as usize] = 1;
     }
 
-    /// The round of a read that the current task asks for now.
+    /// Returns the round of the next read of the current task.
     #[inline]
     pub(super) fn round(&self) -> u16 {
         self.rounds.get(self.current as usize).copied().unwrap_or(1)
     }
 
-    /// The current task is given the bytes of a read, on which may depend what it asks for from now on.
+    /// Updates the round of the current task, which receives the bytes of a read: its further reads may
+    /// depend on them.
     #[inline]
-    pub(super) fn given(&mut self, op: u32) {
+    pub(super) fn note_received(&mut self, op: u32) {
         let next = self.ops[op as usize].round.saturating_add(1);
         if let Some(round) = self.rounds.get_mut(self.current as usize) {
             *round = next.max(*round);
         }
     }
 
-    /// Hands staged reads over once enough have gathered; then the next task to step, which becomes the
+    /// Submits staged reads if there are enough of them. Returns the next task to step, which becomes the
     /// current one.
     #[inline]
     pub(crate) fn next_ready(&mut self) -> Result<Option<u32>, TierError> {
@@ -185,13 +187,14 @@ impl Core {
 
 #[cfg(test)]
 impl Core {
-    /// Reads that the books have room for, and of these the ones in use.
-    pub(super) fn booked(&self) -> (usize, usize) {
+    /// Returns the number of entries in the table of reads, and how many of them are in use.
+    pub(super) fn read_entries(&self) -> (usize, usize) {
         (self.ops.len(), self.ops.len() - self.free_ops.len())
     }
 
-    /// Of each batch that stands in the line: how many of its reads have a buffer, and how many wait there.
-    pub(super) fn batches_in_line(&self) -> std::collections::BTreeMap<u32, (usize, usize)> {
+    /// Returns, for each batch in the queue of staged reads, how many of its reads have a buffer, and how
+    /// many are staged.
+    pub(super) fn staged_batches(&self) -> std::collections::BTreeMap<u32, (usize, usize)> {
         let mut batches = std::collections::BTreeMap::new();
         for op in self.staged.iter().map(|id| &self.ops[*id as usize]) {
             if op.stage == super::ops::Stage::Staged && !self.groups[op.group as usize].stream {
@@ -206,16 +209,17 @@ impl Core {
 
 impl Drop for Core {
     fn drop(&mut self) {
-        // What went wrong with reads that nobody waits for is of no interest any more; bytes that are lent nobody writes.
         self.queue.give_up();
+        // No query waits for these reads, so their errors do not matter.
         let _ = self.drain(DROP_PATIENCE);
+        // An addressable tier writes into no buffer.
         let quiet = self.addressable || self.queue.in_flight() == 0;
         if !quiet {
-            // A device may still write: leaking queue, buffers and regions is the only safe end.
+            // A device may still write: to leak queue, buffers and regions is the only safe end.
             std::mem::forget(std::mem::take(&mut self.regions));
             return;
         }
-        // SAFETY: neither is used again, and the queue goes before the memory that it was given.
+        // SAFETY: neither is used again, and the queue is dropped before the memory that it was given.
         unsafe {
             ManuallyDrop::drop(&mut self.queue);
             ManuallyDrop::drop(&mut self.pool);

@@ -1,4 +1,4 @@
-//! Between the books and the device: staged reads are handed over, completions booked, and all of them waited for at the end.
+//! Submits staged reads to the device, records completions, and waits for the last reads at the end of a run.
 
 use super::core::Core;
 use super::ops::{Failure, Stage};
@@ -7,31 +7,31 @@ use crate::error::{RunError, TierError};
 use std::task::Waker;
 use std::time::Duration;
 
-/// Batches served in place between two looks at whether the bytes are there.
-const LOOK_EVERY: u32 = 64;
+/// Batches served in place between two checks that lent bytes are present.
+const CHECK_LENT_EVERY: u32 = 64;
 
 /// The longest single wait while draining.
 const DRAIN_WAIT: Duration = Duration::from_millis(20);
 
 impl Core {
-    /// Hands staged reads over once enough have gathered, or a task has given way for that.
+    /// Submits staged reads if there are enough of them or a task has yielded for a submission.
     #[inline]
     pub(crate) fn flush_if_full(&mut self) -> Result<(), TierError> {
         if self.staged.len() >= self.submit_batch || self.submit_now {
             return self.flush();
         }
-        if self.unlooked >= LOOK_EVERY { self.look() } else { Ok(()) }
+        if self.unchecked >= CHECK_LENT_EVERY { self.check_lent() } else { Ok(()) }
     }
 
-    /// Asks whether bytes that were lent are there.
+    /// Checks that lent bytes are present, by a submission of no reads ([`Queue::lend`](crate::Queue::lend)).
     #[cold]
-    fn look(&mut self) -> Result<(), TierError> {
-        self.unlooked = 0;
+    fn check_lent(&mut self) -> Result<(), TierError> {
+        self.unchecked = 0;
         // SAFETY: no read, so no buffer.
         unsafe { self.queue.submit(&[]).map(|_| ()) }
     }
 
-    /// Hands over as many staged reads as depth, buffers and the device allow.
+    /// Submits as many staged reads as depth, buffers and the device allow.
     fn flush(&mut self) -> Result<(), TierError> {
         let room = self.depth.saturating_sub(self.queue.in_flight());
         self.submit_now = false;
@@ -52,9 +52,9 @@ impl Core {
             }
             op.stage = Stage::InFlight;
             let buffer = op.buffer.map_or(std::ptr::null_mut(), |b| b.start.as_ptr());
-            let name = u64::from(op.generation) << 32 | u64::from(id);
+            let read_id = u64::from(op.generation) << 32 | u64::from(id);
             self.batch.push(Read {
-                id: name,
+                id: read_id,
                 offset: op.offset,
                 len: op.len,
                 buffer,
@@ -64,7 +64,7 @@ impl Core {
         if self.batch.is_empty() {
             return Ok(());
         }
-        // SAFETY: each buffer is held by its op until it ends, which only a completion brings about.
+        // SAFETY: each buffer is held by its op until the op ends, and only a completion ends it.
         let outcome = unsafe { self.queue.submit(&self.batch) };
         let taken = outcome.as_ref().map_or(0, |taken| *taken);
         if taken < self.batch.len() {
@@ -78,7 +78,7 @@ impl Core {
         Ok(())
     }
 
-    /// Puts the reads of a submission from the number `taken` on back to the head of the line, in order.
+    /// Puts the reads of a submission, from number `taken` on, back to the front of the queue, in order.
     #[cold]
     fn put_back(&mut self, taken: usize) {
         for read in self.batch[taken..].iter().rev() {
@@ -91,17 +91,18 @@ impl Core {
         }
     }
 
-    /// Reads that a device may still write for.
+    /// Returns the number of reads whose buffers a device may still write into.
     pub(crate) fn in_flight(&self) -> usize {
         self.queue.in_flight()
     }
 
-    /// What ends a wait of the device early.
+    /// Returns the queue's waker, which ends a wait in the device early.
     pub(crate) fn waker(&mut self) -> Option<Waker> {
         self.queue.waker()
     }
 
-    /// Hands staged reads over and collects completions, sleeping up to `wait` if there are none; `None` does not sleep.
+    /// Submits staged reads and collects completions. Sleeps up to `wait` if there are none; `None` does not
+    /// sleep.
     pub(crate) fn advance(&mut self, wait: Option<Duration>) -> Result<(), RunError> {
         self.flush()?;
         self.take_woken();
@@ -116,7 +117,7 @@ impl Core {
             return slept.map_err(RunError::from);
         }
         if self.queue.in_flight() == 0 {
-            // Nothing can complete, and no query will give a buffer back that it waits with.
+            // Nothing can complete, and every query waits, so none releases a buffer.
             if self.staged.is_empty() {
                 return Err(RunError::Stalled);
             }
@@ -133,11 +134,11 @@ impl Core {
     fn collect(&mut self, wait: Option<Duration>) -> Result<(), TierError> {
         let mut completions = std::mem::take(&mut self.completions);
         let mut outcome = self.queue.reap(&mut completions, wait);
-        // Every completion is booked, whatever is wrong with another: a read that is forgotten here would hold
-        // its buffer for ever.
+        // Every completion is recorded, even after a wrong one: a read that was skipped would hold its
+        // buffer forever.
         for completion in &completions {
-            if let Err(broken) = self.complete(completion) {
-                outcome = outcome.and(Err(broken));
+            if let Err(violation) = self.complete(completion) {
+                outcome = outcome.and(Err(violation));
             }
         }
         completions.clear();
@@ -172,14 +173,14 @@ impl Core {
         Ok(())
     }
 
-    /// Books the arrival of one read.
+    /// Records the arrival of one read.
     #[inline]
     fn arrive(&mut self, id: u32) {
         self.ops[id as usize].stage = Stage::Arrived;
         self.end(id);
     }
 
-    /// Books the failure of one read.
+    /// Records the failure of one read.
     #[cold]
     pub(super) fn fail(&mut self, id: u32, failure: Failure) {
         let op = &mut self.ops[id as usize];
@@ -188,8 +189,9 @@ impl Core {
         self.end(id);
     }
 
-    /// Counts one read of a group less, and readies its task where that was the one awaited. What became of the read is
-    /// not handed over: an enum that is put together and copied takes longer than all else here.
+    /// Counts one unfinished read of its group less, and puts the task on the ready list if it waits for this
+    /// read. The result of the read is not an argument: to build and copy an enum takes longer than the rest
+    /// of this function.
     #[inline]
     fn end(&mut self, id: u32) {
         let op = &mut self.ops[id as usize];
@@ -197,7 +199,7 @@ impl Core {
         let group = &mut self.groups[group_id as usize];
         group.unfinished -= 1;
         if group.orphaned {
-            // Nobody will look at the bytes, and somebody may be waiting for the buffer.
+            // No query will use the bytes, and another one may wait for the buffer.
             if let Some(buffer) = op.buffer.take() {
                 self.pool.release(buffer);
             }
@@ -215,7 +217,8 @@ impl Core {
         }
     }
 
-    /// After a run: lets go of reads that dropped queries left in the line, and waits for those in flight.
+    /// Ends the reads that dropped queries left in the queue of staged reads, and waits for those in flight.
+    /// Called after a run.
     pub(crate) fn drain_after_run(&mut self) -> Result<(), TierError> {
         for _ in 0..self.staged.len() {
             let Some(id) = self.staged.pop_front() else { break };
@@ -232,20 +235,21 @@ impl Core {
         drained
     }
 
-    /// After a run on a tier that lends its bytes: gives the queue a last occasion to say that some were not there.
-    pub(crate) fn look_after_run(&mut self) -> Result<(), TierError> {
+    /// Checks, after a run on an addressable tier, that all lent bytes were present.
+    pub(crate) fn check_lent_after_run(&mut self) -> Result<(), TierError> {
         if !self.addressable {
             return Ok(());
         }
-        // Reads of a stream may be under way: loads arrive at once, and the queue looks closely when none is left.
+        // Reads of a stream may be in flight. Loads arrive at once, and the queue checks thoroughly when
+        // nothing is in flight.
         if self.queue.in_flight() > 0 {
             self.collect(None)?;
         }
         if self.queue.in_flight() == 0 { self.collect(None) } else { Ok(()) }
     }
 
-    /// Waits until nothing is in flight any more. Patience is counted in waits that brought nothing, not on a
-    /// clock, so that it also ends on a tier whose time is simulated.
+    /// Waits until nothing is in flight. `patience` is the total of waits that brought nothing, not a time on
+    /// a clock, so that this also ends on a tier whose time is simulated.
     pub(super) fn drain(&mut self, patience: Duration) -> Result<(), TierError> {
         let mut left = patience;
         while self.queue.in_flight() > 0 && !left.is_zero() {

@@ -1,4 +1,4 @@
-//! Groups of reads: opened by a query, staged one by one, looked at as they end, and closed.
+//! Groups of reads: a query opens a group, stages its reads one by one, receives them, and closes the group.
 
 use super::core::Core;
 use super::ops::{Failure, Group, Op, Stage};
@@ -36,9 +36,10 @@ impl Core {
         (self.groups.len() - 1) as u32
     }
 
-    /// Serves a batch in place where the tier's bytes lie there: asks the processor for their lines, and has the task go on
-    /// after all others that can. Nothing is booked for each read, which is a third of what a suspension costs otherwise.
-    /// `None` where the batch has to take the long way: to a device, to be refused, or to wait until fewer are under way.
+    /// Serves a batch in place on a resident tier: prefetches its cache lines, and puts the task at the end
+    /// of the ready list. No read gets an entry of its own, which saves a third of the cost of a suspension.
+    /// Returns `None` if the batch must be staged: the tier is not resident, a span is invalid, or the depth
+    /// is reached.
     #[inline]
     pub(super) fn lend(&mut self, spans: &[Span]) -> Option<u32> {
         let start = self.resident?;
@@ -53,7 +54,7 @@ impl Core {
             self.stats.bytes += u64::from(span.len);
         }
         self.lent = lent;
-        self.unlooked += 1;
+        self.unchecked += 1;
         self.stats.reads += spans.len() as u64;
         self.stats.submissions += 1;
         self.stats.deepest = self.stats.deepest.max(lent as u64);
@@ -65,7 +66,7 @@ impl Core {
         Some(id)
     }
 
-    /// Takes a batch that was served in place off those that are under way.
+    /// Ends a batch that was served in place, which no longer counts towards the depth.
     #[inline]
     fn unlend(&mut self, id: u32) {
         let group = &mut self.groups[id as usize];
@@ -75,7 +76,7 @@ impl Core {
         }
     }
 
-    /// Stages one read for `group`; the number that the group knows it by is the return value.
+    /// Stages one read for `group`. Returns its number within the group.
     #[inline]
     pub(crate) fn stage(&mut self, group: u32, want: Span) -> u32 {
         let outside = want.len == 0 || want.end() > self.tier_len;
@@ -93,14 +94,16 @@ impl Core {
         };
         let owner = &mut self.groups[group as usize];
         let at = owner.ops.len() as u32;
-        // A counter that was just set to zero along with its neighbours would be waited for: 3 ns a read.
+        // A batch does not use `next_place`: to load a counter that was just stored together with its
+        // neighbours stalls the processor for 3 ns a read.
         let place = if owner.stream { owner.next_place } else { at };
         if owner.stream {
             owner.next_place = place.wrapping_add(1);
         }
         owner.ops.push(id);
         owner.unfinished += 1;
-        // Field by field: a whole `Op` would be built on the stack and copied, which costs more than all else here.
+        // Assigned field by field: a whole `Op` would be built on the stack and copied, which costs more than
+        // the rest of this function.
         let op = &mut self.ops[id as usize];
         op.stage = Stage::Staged;
         op.generation = op.generation.wrapping_add(1);
@@ -117,26 +120,27 @@ impl Core {
         place
     }
 
-    /// Whether every read of a group has ended; if not, its task is woken when the last one does. Asked when all have
-    /// been staged: one that fails at once must not wake a task that is still staging.
+    /// Returns true if every read of a group has ended; if not, its task is woken when the last one does.
+    /// Called after all reads have been staged: a read that fails at once must not wake a task that is still
+    /// staging.
     #[inline]
-    pub(crate) fn is_complete(&mut self, group: u32) -> bool {
-        let books = &mut self.groups[group as usize];
-        if !books.lent.is_empty() {
-            self.unlend(group);
+    pub(crate) fn is_complete(&mut self, id: u32) -> bool {
+        let group = &mut self.groups[id as usize];
+        if !group.lent.is_empty() {
+            self.unlend(id);
             return true;
         }
-        books.waiting = books.unfinished > 0;
-        if books.waiting {
+        group.waiting = group.unfinished > 0;
+        if group.waiting {
             return false;
         }
-        if let Some(first) = books.ops.first().copied() {
-            self.given(first);
+        if let Some(first) = group.ops.first().copied() {
+            self.note_received(first);
         }
         true
     }
 
-    /// The first failure among a group's reads, in the order in which they were asked for.
+    /// Returns the first failure among a group's reads, in the order in which they were staged.
     #[inline]
     pub(crate) fn failure(&self, group: u32) -> Option<ReadError> {
         let group = &self.groups[group as usize];
@@ -146,7 +150,7 @@ impl Core {
         group.ops.iter().find_map(|op| self.error(&self.ops[*op as usize]))
     }
 
-    /// What went wrong with a read, if anything.
+    /// Returns the error of a read, if it has failed.
     #[cold]
     pub(super) fn error(&self, op: &Op) -> Option<ReadError> {
         let Span { offset, len } = op.want;
@@ -166,15 +170,15 @@ impl Core {
         }
     }
 
-    /// Reads of a group so far.
+    /// Returns the number of reads of a group.
     #[inline]
     pub(crate) fn group_len(&self, group: u32) -> usize {
         let group = &self.groups[group as usize];
         group.ops.len() + group.lent.len()
     }
 
-    /// The bytes of the read number `place` of a group that has arrived in full: start and length, which is 0 where
-    /// there is no such read.
+    /// Returns start and length of the bytes of read number `place` of a group that has arrived in full. The
+    /// length is 0 if there is no such read.
     #[inline]
     pub(crate) fn arrived_bytes(&self, group: u32, place: usize) -> (*const u8, usize) {
         let nothing = (std::ptr::dangling(), 0);
@@ -196,7 +200,7 @@ impl Core {
         }
     }
 
-    /// Ends a group: buffers of finished reads go back now, those still in flight when they complete.
+    /// Ends a group. Buffers of finished reads are released now, those of reads in flight when they complete.
     #[inline]
     pub(crate) fn close_group(&mut self, id: u32) {
         let group = &mut self.groups[id as usize];
@@ -223,8 +227,8 @@ impl Core {
         self.free_groups.push(id);
     }
 
-    /// What is left of a group whose query has gone: only what a device may still write to keeps its buffer. Staged
-    /// reads leave the line when their turn comes, and the group ends with the last of all.
+    /// Orphans a group whose query was dropped before all of its reads ended. Only reads in flight keep their
+    /// buffers. Staged reads leave the queue when their turn comes, and the group ends with its last read.
     #[cold]
     fn orphan(&mut self, id: u32) {
         let group = &mut self.groups[id as usize];
@@ -241,7 +245,7 @@ impl Core {
                 self.pool.release(buffer);
             }
         }
-        // Who stands behind them in the line may have what it waits for.
+        // The next staged read may find a buffer now.
         self.refused_at = None;
     }
 }

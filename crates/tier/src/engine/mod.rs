@@ -1,14 +1,14 @@
 //! The engine: one thread runs many queries at once, each a plain `async fn` that suspends at a read.
 //!
 //! This is the software pipeline of second-tier-memory (section 5) and the asynchronous execution of
-//! e2lsh-on-storage (section 5.4) for every index at once: while one query's reads are in flight the
-//! others compute. There are no wakers, no `Send` and no allocation a read: a completion pushes its
-//! task's index onto a ready list.
+//! e2lsh-on-storage (section 5.4), for all index families: while one query's reads are in flight, the others
+//! compute. Reads need no wakers, no `Send` and no allocation: a completion pushes the number of its task
+//! onto a ready list.
 
 mod admission;
-mod alarm;
 mod core;
 mod device;
+mod engine_waker;
 mod groups;
 mod ops;
 mod reads;
@@ -19,12 +19,12 @@ mod stream;
 mod tests;
 mod wake;
 
-pub use alarm::{Alarm, thread_waker};
 pub use core::EngineStats;
-pub use reads::{Arrived, Batch, Cx, Reading, Stream};
+pub use engine_waker::{EngineWaker, thread_waker};
+pub use reads::{ArrivedRead, Batch, Cx, ReadFuture, Stream};
 pub use region::{Region, RegionId};
-pub use running::{Running, Step};
-pub use wake::{TaskWaker, Waking};
+pub use running::{RunningQueries, Step};
+pub use wake::{ParkFuture, TaskWaker};
 
 use self::core::Core;
 use self::running::Queries;
@@ -38,29 +38,29 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
-/// The longest that the engine sleeps in the device before it looks at cancellation and deadline again.
-/// Ctrl-C must be felt within 100 ms.
+/// The longest sleep in the device before the engine checks cancellation and deadline again. Ctrl-C must take
+/// effect within 100 ms.
 const LONGEST_WAIT: Duration = Duration::from_millis(20);
 
-/// Steps of queries between two looks at cancellation and deadline.
+/// Steps of queries between two checks of cancellation and deadline.
 const CHECK_EVERY: u32 = 16;
 
-/// How long an ended run waits for reads that dropped queries left in flight. Devices answer in
-/// milliseconds, and waiting longer buys nothing: an unanswered read keeps its buffer, whatever runs next.
-/// Together with [`LONGEST_WAIT`] it stays within the 100 ms in which Ctrl-C must be felt.
+/// Default time for which an ended run waits for reads that dropped queries left in flight. Devices answer in
+/// milliseconds, and a longer wait gains nothing: a read without a completion keeps its buffer during later
+/// runs too. Together with [`LONGEST_WAIT`] it stays within the 100 ms in which Ctrl-C must take effect.
 const DRAIN_PATIENCE: Duration = Duration::from_millis(60);
 
-/// How an engine is set up.
+/// Options of an engine.
 #[derive(Debug, Clone, Copy)]
 pub struct EngineOptions {
-    /// Reads in flight at most.
+    /// Maximum number of reads in flight.
     pub depth: u32,
     /// Size in bytes of the frames that most reads fit into (a page of the index).
     pub frame_bytes: usize,
-    /// Bytes of read buffers at most.
+    /// Maximum size of all read buffers in bytes.
     pub buffer_budget_bytes: u64,
-    /// How long an ended run waits for reads that dropped queries left in flight. What has not arrived by
-    /// then keeps its buffer until it does, during a later run or never.
+    /// Time for which an ended run waits for reads that dropped queries left in flight. A read that has not
+    /// arrived by then keeps its buffer until it does, during a later run or never.
     pub drain_patience: Duration,
 }
 
@@ -76,10 +76,10 @@ impl Default for EngineOptions {
     }
 }
 
-/// When a run must stop before its last query.
+/// Conditions under which a run stops before its last query.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Control<'a> {
-    /// Raised by another thread or a signal handler.
+    /// Set by another thread or a signal handler; then the run returns [`RunError::Cancelled`].
     pub cancel: Option<&'a AtomicBool>,
     /// The moment after which unanswered queries fail.
     pub deadline: Option<Instant>,
@@ -104,18 +104,18 @@ impl Control<'_> {
     }
 }
 
-/// What a source of queries has to give.
+/// Result of asking a source for its next query.
 #[derive(Debug)]
-pub enum Next<F> {
+pub enum NextQuery<F> {
     /// A query to run.
     Query(F),
-    /// None now, maybe later.
+    /// No query now; there may be one later.
     NoneNow,
-    /// None any more.
+    /// No further queries.
     End,
 }
 
-/// One thread's engine over one tier. Not `Send`: open one a thread.
+/// One thread's engine over one tier. It is not `Send`: each thread opens its own.
 pub struct Engine {
     cx: Cx,
 }
@@ -126,21 +126,23 @@ impl Engine {
         Ok(Engine { cx: Cx(Rc::new(RefCell::new(Core::new(tier, options)?))) })
     }
 
-    /// What the engine's reads have cost since it was opened.
+    /// Returns the counts of the engine's reads since it was opened.
     pub fn stats(&self) -> EngineStats {
         self.cx.0.borrow().stats
     }
 
-    /// Bytes of read buffers allocated now.
+    /// Returns the bytes of read buffers that are allocated now.
     pub fn buffer_bytes(&self) -> u64 {
         self.cx.0.borrow().buffer_bytes()
     }
 
-    /// Runs the queries that `next` makes, up to `width` at once, until it returns `None` and all have ended;
-    /// each answer goes to `sink` as it comes.
+    /// Runs the queries that `next` makes, up to `width` at once, until it returns `None` and all have ended.
+    /// `sink` receives each answer as soon as its query ends.
     ///
-    /// On an error the unfinished queries are dropped and their reads drained; the engine stays usable. Where the tier
-    /// finds at the end that bytes which it lent were not there, that is the error, whatever the queries made of them.
+    /// # Errors
+    /// After an error the unfinished queries are dropped and their reads drained; the engine stays usable. If
+    /// the tier finds at the end of the run that bytes which it lent were missing, the run fails with
+    /// [`TierError::Lost`], even if all queries have ended.
     pub fn run<F: Future>(
         &mut self,
         width: usize,
@@ -148,26 +150,28 @@ impl Engine {
         sink: impl FnMut(F::Output),
         control: Control<'_>,
     ) -> Result<(), RunError> {
-        let next = |cx: &Cx| next(cx).map_or(Next::End, Next::Query);
-        self.run_fed(width, next, sink, control, &Alarm::new())
+        let next = |cx: &Cx| next(cx).map_or(NextQuery::End, NextQuery::Query);
+        self.run_fed(width, next, sink, control, &EngineWaker::new())
     }
 
-    /// The same where queries come and go while it runs: `next` may have none for now, is asked again whenever there is
-    /// room, and its thread sleeps, in the device or idle, until `alarm` is rung by whoever has more.
+    /// Runs queries as [`Engine::run`] does, for a source that gets queries while the engine runs. `next` may
+    /// return [`NextQuery::NoneNow`]; it is called again whenever fewer than `width` queries run. While no
+    /// query can be stepped, the thread sleeps, in the device or idle; a thread that adds a query to the
+    /// source calls [`EngineWaker::wake`] to end the sleep.
     ///
     /// # Errors
     /// As [`Engine::run`].
     pub fn run_fed<F: Future>(
         &mut self,
         width: usize,
-        mut next: impl FnMut(&Cx) -> Next<F>,
+        mut next: impl FnMut(&Cx) -> NextQuery<F>,
         mut sink: impl FnMut(F::Output),
         control: Control<'_>,
-        alarm: &Alarm,
+        waker: &EngineWaker,
     ) -> Result<(), RunError> {
         let width = width.max(1);
-        let mut queries = Queries::with_room(width);
-        let outcome = self.drive(width, &mut queries, &mut next, &mut sink, control, alarm);
+        let mut queries = Queries::with_capacity(width);
+        let outcome = self.drive(width, &mut queries, &mut next, &mut sink, control, waker);
         drop(queries);
         let settled = self.settle();
         match settled {
@@ -188,11 +192,12 @@ impl Engine {
         answer.ok_or(RunError::Stalled)
     }
 
-    /// After the last query: waits briefly for what dropped ones left in flight, and asks whether lent bytes were there.
+    /// Waits briefly for reads that dropped queries left in flight, and checks that lent bytes were present.
+    /// Called after the last query.
     fn settle(&mut self) -> Result<(), RunError> {
         let mut core = self.cx.0.borrow_mut();
         let drained = core.drain_after_run();
-        if let Err(lost @ TierError::Lost { .. }) = core.look_after_run() {
+        if let Err(lost @ TierError::Lost { .. }) = core.check_lent_after_run() {
             return Err(lost.into());
         }
         drained.map_err(RunError::from)
@@ -202,28 +207,28 @@ impl Engine {
         &mut self,
         width: usize,
         queries: &mut Queries<F>,
-        next: &mut impl FnMut(&Cx) -> Next<F>,
+        next: &mut impl FnMut(&Cx) -> NextQuery<F>,
         sink: &mut impl FnMut(F::Output),
         control: Control<'_>,
-        alarm: &Alarm,
+        waker: &EngineWaker,
     ) -> Result<(), RunError> {
-        let mut wakers = Wakers::default();
+        let mut sleep_wakers = SleepWakers::default();
         let mut exhausted = false;
         let mut turn = 0_u32;
         loop {
-            // A clock costs as much as a step; the flag is free, but both are felt soon enough.
+            // Reading the clock costs as much as a step, so it is not read at every step.
             if turn.is_multiple_of(CHECK_EVERY) {
                 control.check()?;
             }
             turn = turn.wrapping_add(1);
             while !exhausted && queries.active() < width {
                 match next(&self.cx) {
-                    Next::Query(query) => queries.start(&self.cx, query, sink)?,
-                    Next::NoneNow => {
-                        wakers.prepare(&self.cx);
+                    NextQuery::Query(query) => queries.start(&self.cx, query, sink)?,
+                    NextQuery::NoneNow => {
+                        sleep_wakers.prepare(&self.cx);
                         break;
                     }
-                    Next::End => exhausted = true,
+                    NextQuery::End => exhausted = true,
                 }
             }
             if queries.step(&self.cx, sink)? {
@@ -232,7 +237,7 @@ impl Engine {
             if queries.active() == 0 && exhausted {
                 return Ok(());
             }
-            self.sleep(queries.active() == 0, &wakers, control, alarm)?;
+            self.sleep(queries.active() == 0, &sleep_wakers, control, waker)?;
             control.check()?;
         }
     }
@@ -241,60 +246,63 @@ impl Engine {
     fn sleep(
         &self,
         idle: bool,
-        wakers: &Wakers,
+        sleep_wakers: &SleepWakers,
         control: Control<'_>,
-        alarm: &Alarm,
+        waker: &EngineWaker,
     ) -> Result<(), RunError> {
         let limit = control.wait();
-        match wakers {
-            // Nobody feeds this run: only arrivals end its sleep.
-            Wakers { thread: None, .. } => self.cx.0.borrow_mut().advance(Some(limit)),
-            Wakers { thread: Some(thread), .. } if idle => {
-                alarm.idle(thread, Some(limit));
+        match sleep_wakers {
+            // The source has never been without a query: only arrivals end this sleep.
+            SleepWakers { thread: None, .. } => self.cx.0.borrow_mut().advance(Some(limit)),
+            SleepWakers { thread: Some(thread), .. } if idle => {
+                waker.idle(thread, Some(limit));
                 Ok(())
             }
-            Wakers { device, .. } => {
-                alarm.sleep_in(device.as_ref(), limit, |limit| self.cx.0.borrow_mut().advance(limit))
+            SleepWakers { device, .. } => {
+                waker.sleep_in(device.as_ref(), limit, |limit| self.cx.0.borrow_mut().advance(limit))
             }
         }
     }
 }
 
-/// An engine between two runs, with nothing in flight and nobody who knows it: any thread may take it up.
-pub struct Parked(Engine);
+/// An engine between two runs, with no read in flight and no [`Cx`] that refers to it. Any thread may take it
+/// over.
+pub struct ParkedEngine(Engine);
 
-// SAFETY: the only reference to the books is the one in here (`Engine::park` has counted), so no other thread can touch
-// their cells; the queue in them may be handed over, since nothing is in flight; the buffers are plain memory.
-unsafe impl Send for Parked {}
+// SAFETY: `Engine::park` has checked that this holds the only reference to the core, so no other thread can
+// touch its cells. The queue in it may be handed to another thread, since nothing is in flight. The buffers
+// are plain memory.
+unsafe impl Send for ParkedEngine {}
 
 impl Engine {
-    /// Makes the engine ready for another thread; back as it was where a read is in flight or a [`Cx`] still refers to it.
+    /// Makes the engine ready for another thread.
     ///
     /// # Errors
-    /// The engine itself.
-    pub fn park(self) -> Result<Parked, Engine> {
+    /// The engine itself, unchanged, if a read is in flight or a [`Cx`] still refers to it.
+    pub fn park(self) -> Result<ParkedEngine, Engine> {
         let quiet = Rc::strong_count(&self.cx.0) == 1
             && Rc::weak_count(&self.cx.0) == 0
             && self.cx.0.borrow().in_flight() == 0;
-        if quiet { Ok(Parked(self)) } else { Err(self) }
+        if quiet { Ok(ParkedEngine(self)) } else { Err(self) }
     }
 }
 
-impl Parked {
-    /// The engine, for this thread.
+impl ParkedEngine {
+    /// Returns the engine, for use by this thread.
     pub fn unpark(self) -> Engine {
         self.0
     }
 }
 
-/// What wakes a run that is fed while it runs; made when its source first has none for now.
+/// SleepWakers of a run whose source gets queries while it runs. They are made when the source first returns
+/// [`NextQuery::NoneNow`].
 #[derive(Default)]
-struct Wakers {
+struct SleepWakers {
     thread: Option<Waker>,
     device: Option<Waker>,
 }
 
-impl Wakers {
+impl SleepWakers {
     fn prepare(&mut self, cx: &Cx) {
         if self.thread.is_none() {
             (self.thread, self.device) = (Some(thread_waker()), cx.0.borrow_mut().waker());

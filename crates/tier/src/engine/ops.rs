@@ -1,25 +1,27 @@
-//! What the books hold: reads, and the groups in which queries await them.
+//! Reads, and the groups in which queries await them.
 
 use crate::buffers::Buffer;
 use crate::contract::Span;
 use crate::error::ReadFault;
 use std::collections::VecDeque;
 
-/// What has become of a read so far.
+/// State of a read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Stage {
     Free,
     Staged,
-    /// Staged by a query that has gone: it ends when its turn comes, instead of being searched for in the line.
+    /// Staged by a query that was dropped: it ends when its turn comes, instead of being searched for in the
+    /// queue.
     Withdrawn,
     InFlight,
     /// Ended with all its bytes.
     Arrived,
-    /// Ended without.
+    /// Ended without all its bytes.
     Failed,
 }
 
-/// Why a read failed; smaller than the error that it becomes on demand.
+/// Reason for which a read failed; smaller than the [`ReadError`](crate::error::ReadError) that is made from
+/// it on demand.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Failure {
     Device(ReadFault),
@@ -29,24 +31,24 @@ pub(super) enum Failure {
     NoPlace,
 }
 
-/// One read and what it has come to.
+/// One read and its state.
 pub(super) struct Op {
     pub(super) stage: Stage,
-    /// The round of its query that asked for it, at most the last that fits. Any wider, and reads would be a tenth slower.
+    /// Round of its query in which it was staged; saturates. A wider integer made reads a tenth slower.
     pub(super) round: u16,
     pub(super) generation: u32,
     pub(super) group: u32,
-    /// The number that its query knows it by.
+    /// Number of the read within its group or stream, for the query.
     pub(super) place: u32,
-    /// Where the group lists it.
+    /// Index of the read in its group's `ops`.
     pub(super) at: u32,
-    /// The span as the query asked for it.
+    /// The span that the query requested.
     pub(super) want: Span,
     /// The aligned span that is read, and the buffer that it is read into.
     pub(super) offset: u64,
     pub(super) len: u32,
     pub(super) buffer: Option<Buffer>,
-    /// Of a failed read.
+    /// Set for a failed read only.
     pub(super) failure: Failure,
 }
 
@@ -69,12 +71,12 @@ impl Op {
         matches!(self.stage, Stage::Arrived | Stage::Failed)
     }
 
-    /// Whether it goes into a region of the caller's.
+    /// Returns true if it is read into a region of the caller.
     pub(super) fn is_claim(&self) -> bool {
         self.buffer.is_some_and(|buffer| buffer.is_claim())
     }
 
-    /// Whether it stands in the line for a query that has gone.
+    /// Returns true if it is staged and its query was dropped.
     pub(super) fn is_withdrawn(&self) -> bool {
         self.stage == Stage::Withdrawn
     }
@@ -83,18 +85,20 @@ impl Op {
 /// Reads that one task awaits together ([`super::Batch`]) or one by one ([`super::Stream`]).
 pub(super) struct Group {
     pub(super) task: u32,
-    /// Of a batch that is served in place: its spans, and nothing else is booked.
+    /// Spans of a batch that is served in place; it has no entries in `ops`.
     pub(super) lent: Vec<Span>,
-    /// Of a batch in order; of a stream in any, without those that have been handed out and given back.
+    /// Reads of a batch, in order; reads of a stream, in any order, without those that were released.
     pub(super) ops: Vec<u32>,
     pub(super) unfinished: u32,
-    /// Finished, but not with all their bytes.
+    /// Number of finished reads that have failed.
     pub(super) failed: u32,
-    /// Finished and not yet handed out; only used by streams.
+    /// Finished reads that were not returned yet; only used by streams.
     pub(super) arrived: VecDeque<u32>,
-    /// The number of a stream's next read.
+    /// Number of a stream's next read.
     pub(super) next_place: u32,
     pub(super) stream: bool,
+    /// True if the task waits for this group.
     pub(super) waiting: bool,
+    /// True if the query was dropped before all reads ended.
     pub(super) orphaned: bool,
 }

@@ -1,4 +1,4 @@
-//! What a query sees of the engine: [`Cx`] and the futures of its reads.
+//! The engine as its queries see it: [`Cx`] and the futures of its reads.
 
 use super::core::Core;
 use super::region::RegionId;
@@ -10,8 +10,9 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
 
-/// Bytes that a stream asks for, at most, before it gives way so that they are handed to the device, which else would run dry
-/// while what has arrived is worked on: some 50 us of a fast disk, against the few of handing over.
+/// Maximum number of bytes that a stream requests before its task yields, so that the engine submits them.
+/// Otherwise the device would run out of work while the task processes arrivals. A fast disk takes some 50 us
+/// for this many bytes; a submission takes a few.
 const HELD_BACK_BYTES: u64 = 128 << 10;
 
 /// A query's handle on its engine. Cheap to clone; never leaves its thread.
@@ -19,44 +20,51 @@ const HELD_BACK_BYTES: u64 = 128 << 10;
 pub struct Cx(pub(super) Rc<RefCell<Core>>);
 
 impl Cx {
-    /// Reads all `spans` and suspends once until the last has arrived (batched mode). The bytes come in the
+    /// Reads all `spans` and suspends once, until the last has arrived (batched mode). The bytes come in the
     /// order of `spans`, whatever the order of arrival, so that results are identical on every tier.
     ///
-    /// A batch gets all its buffers at once or waits for them, in order; any number of queries may thus wait. One
-    /// that is larger than the whole budget, or that waits while the query holds other batches whose buffers others
-    /// wait for, fails with [`ReadError::Budget`], which says what budget would do. A batch of more spans than
-    /// the budget holds belongs into a [`Cx::stream`], whose reads give their buffers back one by one.
-    pub fn read<'c>(&'c self, spans: &'c [Span]) -> Reading<'c> {
-        Reading { cx: self, spans, into: None, group: None }
+    /// A batch gets all its buffers at once or waits for them, in order; any number of queries may wait for
+    /// buffers. A batch fails with [`ReadError::Budget`] if it is larger than the whole budget, or if it
+    /// waits while its query holds other batches whose buffers other queries wait for. The error names a
+    /// budget that suffices. Read more spans than the budget holds through a [`Cx::stream`], which releases
+    /// its buffers one by one.
+    pub fn read<'c>(&'c self, spans: &'c [Span]) -> ReadFuture<'c> {
+        ReadFuture { cx: self, spans, into: None, group: None }
     }
 
-    /// The same into memory of the caller's, without a copy and outside the budget: the aligned span of `spans[i]` goes
-    /// to `places[i]` bytes from the start of `region`, a multiple of [`Cx::alignment`]. A place is taken until the
-    /// batch is dropped; where a place is missing, lies outside or is taken, the batch fails with [`ReadError::NoPlace`].
-    pub fn read_into<'c>(&'c self, spans: &'c [Span], region: RegionId, places: &'c [usize]) -> Reading<'c> {
-        Reading { cx: self, spans, into: Some((region, places)), group: None }
+    /// Reads all `spans` as [`Cx::read`] does, into the caller's memory, without a copy and outside the
+    /// budget. The aligned span of `spans[i]` goes to `places[i]` bytes from the start of `region`, a
+    /// multiple of [`Cx::alignment`]. A place is in use until the batch is dropped. The batch fails with
+    /// [`ReadError::NoPlace`] if a place is missing, lies outside the region, or is in use.
+    pub fn read_into<'c>(
+        &'c self,
+        spans: &'c [Span],
+        region: RegionId,
+        places: &'c [usize],
+    ) -> ReadFuture<'c> {
+        ReadFuture { cx: self, spans, into: Some((region, places)), group: None }
     }
 
-    /// What reads on this tier are aligned to, in bytes: 1 where they are served as they are.
+    /// Returns the alignment of reads on this tier in bytes; 1 if there is none.
     pub fn alignment(&self) -> u32 {
         self.0.borrow().alignment()
     }
 
-    /// Opens a stream of reads that are taken one by one as they arrive (pipelined mode).
+    /// Opens a stream of reads, which returns them one by one as they arrive (pipelined mode).
     pub fn stream(&self) -> Stream {
         Stream { cx: self.clone(), group: self.0.borrow_mut().open_group(true), pending: 0, held_back: 0 }
     }
 }
 
-/// The future of [`Cx::read`].
-pub struct Reading<'c> {
+/// The future of [`Cx::read`] and [`Cx::read_into`].
+pub struct ReadFuture<'c> {
     cx: &'c Cx,
     spans: &'c [Span],
     into: Option<(RegionId, &'c [usize])>,
     group: Option<u32>,
 }
 
-impl Future for Reading<'_> {
+impl Future for ReadFuture<'_> {
     type Output = Result<Batch, ReadError>;
 
     #[inline]
@@ -93,7 +101,7 @@ impl Future for Reading<'_> {
     }
 }
 
-impl Reading<'_> {
+impl ReadFuture<'_> {
     fn finish(&mut self, core: std::cell::RefMut<'_, Core>, group: u32) -> Poll<Result<Batch, ReadError>> {
         let failure = core.failure(group);
         drop(core);
@@ -106,7 +114,7 @@ impl Reading<'_> {
     }
 }
 
-impl Drop for Reading<'_> {
+impl Drop for ReadFuture<'_> {
     fn drop(&mut self) {
         if let Some(group) = self.group {
             self.cx.0.borrow_mut().close_group(group);
@@ -114,32 +122,32 @@ impl Drop for Reading<'_> {
     }
 }
 
-/// The bytes of a finished [`Cx::read`]. Its buffers go back to the engine when it is dropped.
+/// The bytes of a finished [`Cx::read`]. Dropping it releases its buffers.
 pub struct Batch {
     cx: Cx,
-    /// As wide as a register: a batch is handed up through every level of `async fn`, and a processor stalls
-    /// where it stores four bytes and loads eight.
+    /// As wide as a register: a batch is returned through every level of `async fn`, and a processor stalls
+    /// when it stores four bytes and then loads eight.
     group: usize,
 }
 
 impl Batch {
-    /// Number of spans read.
+    /// Returns the number of spans read.
     pub fn len(&self) -> usize {
         self.cx.0.borrow().group_len(self.group as u32)
     }
 
-    /// Whether no span was asked for.
+    /// Returns true if the batch has no spans.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The bytes of the `i`-th span, exactly as long as asked for; empty when there is no such span.
+    /// Returns the bytes of the `i`-th span, exactly as many as requested; none if there is no such span.
     #[inline]
     pub fn bytes(&self, i: usize) -> &[u8] {
         let (start, len) = self.cx.0.borrow().arrived_bytes(self.group as u32, i);
-        // SAFETY: the read has arrived in full, its buffer (or the mapped tier, which the engine keeps alive) stays
-        // untouched until this batch is dropped, and the slice borrows the batch. Where there is nothing, the
-        // address dangles and the length is 0.
+        // SAFETY: the read has arrived in full, its buffer (or the mapped tier, which the engine keeps alive)
+        // stays untouched until this batch is dropped, and the slice borrows the batch. If there is no such
+        // span, the address dangles and the length is 0.
         unsafe { std::slice::from_raw_parts(start, len) }
     }
 }
@@ -151,30 +159,31 @@ impl Drop for Batch {
     }
 }
 
-/// Reads that are taken as they arrive. See [`Cx::stream`].
+/// Stream of reads, returned as they arrive. See [`Cx::stream`].
 pub struct Stream {
     cx: Cx,
     group: u32,
     pending: usize,
-    /// Bytes that were asked for since this task last gave way: at most these wait to be handed to the device.
+    /// Bytes requested since this task last yielded; no more than these wait to be submitted.
     held_back: u64,
 }
 
 impl Stream {
-    /// Stages a read; the number returned names it in [`Arrived::place`] (0, 1, 2, ... in order of pushing).
+    /// Stages a read. Returns its number (0, 1, 2, ... in order of pushing), which comes back in
+    /// [`ArrivedRead::place`].
     pub fn push(&mut self, span: Span) -> u32 {
         self.pending += 1;
         self.held_back += u64::from(span.len);
         self.cx.0.borrow_mut().stage(self.group, span)
     }
 
-    /// Reads pushed and not yet taken.
+    /// Returns the number of reads pushed and not yet returned by [`Stream::next`].
     pub fn pending(&self) -> usize {
         self.pending
     }
 
-    /// The next read to arrive, in any order; `None` when all have been taken.
-    pub async fn next(&mut self) -> Option<Result<Arrived<'_>, ReadError>> {
+    /// Waits for the next read to arrive, in any order. Returns `None` once all have been returned.
+    pub async fn next(&mut self) -> Option<Result<ArrivedRead<'_>, ReadError>> {
         if self.pending == 0 {
             return None;
         }
@@ -183,7 +192,7 @@ impl Stream {
             let mut core = cx.0.borrow_mut();
             if *held_back >= HELD_BACK_BYTES {
                 *held_back = 0;
-                if core.give_way() {
+                if core.yield_for_submission() {
                     return Poll::Pending;
                 }
             }
@@ -200,7 +209,7 @@ impl Stream {
             Ok((start, len)) => {
                 let place = core.place(op);
                 drop(core);
-                Some(Ok(Arrived { stream: self, op, place, start, len }))
+                Some(Ok(ArrivedRead { stream: self, op, place, start, len }))
             }
             Err(error) => {
                 core.release_arrived(op);
@@ -216,8 +225,8 @@ impl Drop for Stream {
     }
 }
 
-/// One arrival of a [`Stream`]; its buffer goes back to the engine when it is dropped.
-pub struct Arrived<'s> {
+/// One arrived read of a [`Stream`]. Dropping it releases its buffer.
+pub struct ArrivedRead<'s> {
     stream: &'s Stream,
     op: u32,
     /// The number that [`Stream::push`] returned.
@@ -226,15 +235,15 @@ pub struct Arrived<'s> {
     len: usize,
 }
 
-impl Arrived<'_> {
-    /// The bytes of the span, exactly as long as asked for.
+impl ArrivedRead<'_> {
+    /// Returns the bytes of the span, exactly as many as requested.
     pub fn bytes(&self) -> &[u8] {
         // SAFETY: the read has arrived in full and its buffer stays untouched until `self` is dropped.
         unsafe { std::slice::from_raw_parts(self.start, self.len) }
     }
 }
 
-impl Drop for Arrived<'_> {
+impl Drop for ArrivedRead<'_> {
     fn drop(&mut self) {
         self.stream.cx.0.borrow_mut().release_arrived(self.op);
     }

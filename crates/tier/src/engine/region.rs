@@ -1,53 +1,57 @@
-//! Memory of the caller's that reads go into: pinned for a GPU, or larger than any buffer of the engine's.
+//! Memory of the caller that reads go into: pinned for a GPU, or larger than any buffer of the engine.
 
 use super::Engine;
 use super::core::Core;
 use super::ops::{Failure, Stage};
 use crate::contract::Span;
 use crate::error::TierError;
-use crate::zeros::Zeros;
+use crate::zeros::ZeroedMemory;
 use std::ptr::NonNull;
 
-/// A run of memory that stays where it is as long as any engine may read into it.
+/// Contiguous memory that does not move while an engine may read into it.
 pub struct Region {
     start: NonNull<u8>,
     len: usize,
-    /// Kept until the region is dropped.
+    /// Owner of the memory.
     _memory: Box<dyn Send>,
 }
 
-// SAFETY: an address and what keeps it alive; who may touch what lies there is settled by the engine that adopts it.
+// SAFETY: an address and the owner of its memory; the engine that adopts the region controls access to the
+// memory.
 unsafe impl Send for Region {}
 
 impl Region {
-    /// Zeros of this process's own, aligned as every device wants.
+    /// Allocates `len` zeroed bytes, aligned to [`BUFFER_ALIGNMENT`](crate::BUFFER_ALIGNMENT).
     ///
     /// # Errors
-    /// [`TierError::Parameter`] for a length of 0, or where memory is short.
+    /// [`TierError::Parameter`] if `len` is 0 or memory is short.
     pub fn zeros(len: usize) -> Result<Region, TierError> {
-        let Some(zeros) = Zeros::new(len) else {
-            return Err(TierError::Parameter(format!("no region of {len} bytes can be had to read into")));
+        let Some(memory) = ZeroedMemory::new(len) else {
+            return Err(TierError::Parameter(format!(
+                "cannot allocate a region of {len} bytes to read into"
+            )));
         };
-        Ok(Region { start: zeros.start(), len, _memory: Box::new(zeros) })
+        Ok(Region { start: memory.start(), len, _memory: Box::new(memory) })
     }
 
-    /// Memory from elsewhere, such as what a driver has pinned.
+    /// Makes a region of memory from elsewhere, such as memory that a driver has pinned.
     ///
     /// # Safety
-    /// Until `memory` is dropped, `len` initialised bytes lie at `start` and are touched by nobody else while an engine
-    /// has the region, but for what a caller does with bytes that a [`Batch`](super::Batch) shows it.
+    /// Until `memory` is dropped, `len` initialised bytes lie at `start`. While an engine has the region,
+    /// nothing else touches them, except that a caller may use the bytes that a [`Batch`](super::Batch)
+    /// returns.
     pub unsafe fn over(start: NonNull<u8>, len: usize, memory: Box<dyn Send>) -> Region {
         Region { start, len, _memory: memory }
     }
 }
 
-/// A region that an engine has adopted, by number.
+/// Number of a region that an engine has adopted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RegionId(pub(super) u32);
 
 impl Engine {
-    /// Takes a region over and registers it with the device, so that [`Cx::read_into`](super::Cx::read_into) can name it.
-    /// It is given back with the engine's end. Where a device has no room for another registration, reads into the
+    /// Takes a region over and registers it with the device, for [`Cx::read_into`](super::Cx::read_into). The
+    /// engine drops it at its own end. If the device has no room for another registration, reads into the
     /// region work and are a little slower.
     ///
     /// # Errors
@@ -57,7 +61,7 @@ impl Engine {
     }
 }
 
-/// The regions of an engine, and what of them reads have claimed.
+/// The regions of an engine.
 #[derive(Default)]
 pub(super) struct Regions {
     regions: Vec<Region>,
@@ -70,7 +74,7 @@ impl Regions {
         (RegionId((self.regions.len() - 1) as u32), start, len)
     }
 
-    /// Where `len` bytes at `offset` of a region lie, if they lie within it.
+    /// Returns the address of the `len` bytes at `offset` of a region, if they lie within it.
     pub(super) fn place(&self, id: RegionId, offset: usize, len: usize) -> Option<NonNull<u8>> {
         let region = self.regions.get(id.0 as usize)?;
         let inside = offset.checked_add(len)? <= region.len;
@@ -80,7 +84,7 @@ impl Regions {
 }
 
 impl Core {
-    /// Takes over a region of the caller's.
+    /// Takes over a region of the caller.
     pub(super) fn adopt(&mut self, region: Region) -> Result<RegionId, TierError> {
         let (id, start, len) = self.regions.add(region);
         // SAFETY: the regions outlive the queue (see `Drop`).
@@ -88,7 +92,7 @@ impl Core {
         Ok(id)
     }
 
-    /// Stages one read for `group` into a region, `offset` bytes from its start.
+    /// Stages one read for `group` into a region, at `offset` bytes from its start.
     pub(super) fn stage_into(&mut self, group: u32, want: Span, region: RegionId, offset: usize) {
         let at = self.groups[group as usize].ops.len();
         self.stage(group, want);
@@ -102,7 +106,7 @@ impl Core {
         let place = self.regions.place(region, offset, len).filter(|_| aligned);
         op.buffer = place.and_then(|place| self.pool.claim(place, len));
         if op.buffer.is_none() {
-            // It was staged last.
+            // It is the last one in the queue.
             self.staged.pop_back();
             self.fail(id, Failure::NoPlace);
         }

@@ -1,18 +1,18 @@
-//! Queries that run on one engine, a step at a time: for a thread that has more to do than one run.
+//! Queries that run on one engine, a step at a time: for a thread that does other work besides one run.
 
-use super::{Alarm, Cx, Engine};
+use super::{Cx, Engine, EngineWaker};
 use crate::error::{RunError, TierError};
 use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-/// What a step of [`Running`] came to.
+/// Result of one step of [`RunningQueries`].
 #[derive(Debug)]
 pub enum Step<T> {
     /// A query has ended with this answer.
     Answered(T),
-    /// A query has gone on and waits again.
+    /// A query was polled and waits again.
     Suspended,
     /// Every query waits for the tier.
     Waiting,
@@ -20,24 +20,25 @@ pub enum Step<T> {
 
 /// Running queries and their engine.
 ///
-/// Its thread adds queries by [`Running::start`], steps them while [`Running::step`] finds one to step, and sleeps by
-/// [`Running::wait`]. [`Engine::run`] and [`Engine::run_fed`] are that loop.
-pub struct Running<F: Future> {
-    // Before the engine: what they read is given back while there is one.
+/// The thread adds queries with [`RunningQueries::start`], steps them with [`RunningQueries::step`] until it
+/// returns [`Step::Waiting`], and sleeps in [`RunningQueries::wait`]. [`Engine::run`] and [`Engine::run_fed`]
+/// are that loop.
+pub struct RunningQueries<F: Future> {
+    // Dropped before the engine, to which the queries give their buffers back.
     queries: Queries<F>,
     engine: Engine,
-    /// What ends a sleep in the device, once it has been asked for.
-    device: Option<Option<Waker>>,
+    /// The queue's waker, once it has been requested; it ends a sleep in the device.
+    device_waker: Option<Option<Waker>>,
 }
 
-/// Slots of running queries; a slot's number is the engine's name for its task.
+/// Slots of running queries. The number of a slot is the number of its task in the engine.
 pub(super) struct Queries<F> {
     slots: Vec<Pin<Box<Option<F>>>>,
     free: Vec<u32>,
 }
 
 impl<F: Future> Queries<F> {
-    pub(super) fn with_room(width: usize) -> Queries<F> {
+    pub(super) fn with_capacity(width: usize) -> Queries<F> {
         Queries { slots: Vec::with_capacity(width), free: Vec::with_capacity(width) }
     }
 
@@ -69,7 +70,7 @@ impl<F: Future> Queries<F> {
         cx.0.borrow_mut().flush_if_full()
     }
 
-    /// Polls the next query whose reads have arrived; `false` where every query waits.
+    /// Polls the next query whose reads have arrived. Returns false if every query waits.
     #[inline]
     pub(super) fn step(&mut self, cx: &Cx, sink: &mut impl FnMut(F::Output)) -> Result<bool, TierError> {
         let task = cx.0.borrow_mut().next_ready()?;
@@ -82,47 +83,48 @@ impl<F: Future> Queries<F> {
     /// Polls one task, which must be the current one.
     #[inline]
     fn poll(&mut self, slot: u32, sink: &mut impl FnMut(F::Output)) {
-        let place = &mut self.slots[slot as usize];
-        // None where the query has been dropped and its wake came too late to be taken back.
-        let Some(query) = place.as_mut().as_pin_mut() else { return };
+        let query_slot = &mut self.slots[slot as usize];
+        // The slot is empty if the query was dropped after its task had been put on the ready list.
+        let Some(query) = query_slot.as_mut().as_pin_mut() else { return };
         if let Poll::Ready(answer) = query.poll(&mut Context::from_waker(Waker::noop())) {
-            place.as_mut().set(None);
+            query_slot.as_mut().set(None);
             self.free.push(slot);
             sink(answer);
         }
     }
 
-    /// Drops the queries that `keep` refuses. What they have in flight keeps its buffers until it arrives.
+    /// Drops the queries for which `keep` returns false. Their reads in flight keep their buffers until they
+    /// arrive.
     fn retain(&mut self, mut keep: impl FnMut(&F) -> bool) {
-        for (slot, place) in (0_u32..).zip(&mut self.slots) {
-            if place.as_ref().get_ref().as_ref().is_some_and(|query| !keep(query)) {
-                place.as_mut().set(None);
+        for (slot, query_slot) in (0_u32..).zip(&mut self.slots) {
+            if query_slot.as_ref().get_ref().as_ref().is_some_and(|query| !keep(query)) {
+                query_slot.as_mut().set(None);
                 self.free.push(slot);
             }
         }
     }
 }
 
-impl<F: Future> Running<F> {
-    /// No query yet, on an engine of this thread.
-    pub fn new(engine: Engine) -> Running<F> {
-        Running { queries: Queries::with_room(0), engine, device: None }
+impl<F: Future> RunningQueries<F> {
+    /// Makes a set without queries over an engine of this thread.
+    pub fn new(engine: Engine) -> RunningQueries<F> {
+        RunningQueries { queries: Queries::with_capacity(0), engine, device_waker: None }
     }
 
-    /// The engine.
+    /// Returns the engine.
     pub fn engine(&self) -> &Engine {
         &self.engine
     }
 
-    /// Queries that have begun and not ended.
+    /// Returns the number of queries that have begun and not ended.
     pub fn active(&self) -> usize {
         self.queries.active()
     }
 
-    /// Begins the query that `make` makes; its answer if it has one at once.
+    /// Begins the query that `make` makes. Returns its answer if it ends at once.
     ///
     /// # Errors
-    /// The tier fails as a whole: every query should be given up.
+    /// [`TierError`] if the tier fails as a whole; the caller should then drop every query.
     pub fn start(&mut self, make: impl FnOnce(&Cx) -> F) -> Result<Option<F::Output>, TierError> {
         let (query, mut answer) = (make(&self.engine.cx), None);
         self.queries.start(&self.engine.cx, query, &mut |ended| answer = Some(ended))?;
@@ -132,7 +134,7 @@ impl<F: Future> Running<F> {
     /// Steps one query whose reads have arrived.
     ///
     /// # Errors
-    /// As [`Running::start`].
+    /// As [`RunningQueries::start`].
     pub fn step(&mut self) -> Result<Step<F::Output>, TierError> {
         let mut answer = None;
         let stepped = self.queries.step(&self.engine.cx, &mut |ended| answer = Some(ended))?;
@@ -143,10 +145,11 @@ impl<F: Future> Running<F> {
         })
     }
 
-    /// Hands over what queries have asked for and collects what has arrived, without sleeping.
+    /// Submits staged reads and collects arrivals, without sleeping.
     ///
     /// # Errors
-    /// As [`Running::start`]; [`RunError::Stalled`] where a query waits for something that is no read.
+    /// As [`RunningQueries::start`]; [`RunError::Stalled`] if a query waits for a future that is not the
+    /// engine's.
     pub fn poll(&mut self) -> Result<(), RunError> {
         if self.active() == 0 {
             return Ok(());
@@ -154,41 +157,43 @@ impl<F: Future> Running<F> {
         self.engine.cx.0.borrow_mut().advance(None)
     }
 
-    /// The same, sleeping up to `limit` for an arrival, or until `alarm` is rung if there is one.
+    /// Submits and collects as [`RunningQueries::poll`] does, but sleeps up to `limit` for an arrival. A call of
+    /// [`EngineWaker::wake`] on `waker`, if given, ends the sleep.
     ///
     /// # Errors
-    /// As [`Running::poll`].
-    pub fn wait(&mut self, alarm: Option<&Alarm>, limit: Duration) -> Result<(), RunError> {
+    /// As [`RunningQueries::poll`].
+    pub fn wait(&mut self, waker: Option<&EngineWaker>, limit: Duration) -> Result<(), RunError> {
         if self.active() == 0 {
             return Ok(());
         }
         let core = &self.engine.cx.0;
-        let Some(alarm) = alarm else { return core.borrow_mut().advance(Some(limit)) };
-        let device = self.device.get_or_insert_with(|| core.borrow_mut().waker());
-        alarm.sleep_in(device.as_ref(), limit, |limit| core.borrow_mut().advance(limit))
+        let Some(waker) = waker else { return core.borrow_mut().advance(Some(limit)) };
+        let device_waker = self.device_waker.get_or_insert_with(|| core.borrow_mut().waker());
+        waker.sleep_in(device_waker.as_ref(), limit, |limit| core.borrow_mut().advance(limit))
     }
 
-    /// Drops the queries that `keep` refuses. Buffers that a device may write into are given back as their reads end.
+    /// Drops the queries for which `keep` returns false. A buffer that a device may write into is released
+    /// when its read ends.
     pub fn retain(&mut self, keep: impl FnMut(&F) -> bool) {
         self.queries.retain(keep);
     }
 
-    /// Ends all queries, waits briefly for their reads, and gives the engine back.
+    /// Drops all queries, waits briefly for their reads, and returns the engine.
     ///
     /// # Errors
-    /// As [`Engine::run`]: bytes that the tier lent were not there, or the tier fails.
+    /// As [`Engine::run`]: the tier fails, or bytes that it lent were missing.
     pub fn end(self) -> (Engine, Result<(), RunError>) {
-        let Running { queries, mut engine, .. } = self;
+        let RunningQueries { queries, mut engine, .. } = self;
         drop(queries);
         let outcome = engine.settle();
         (engine, outcome)
     }
 
-    /// Asks a tier that lends its bytes whether all of them were there; others have nothing to say.
+    /// Checks that all bytes that the tier has lent were present. Does nothing on a tier that lends none.
     ///
     /// # Errors
-    /// [`TierError::Lost`]: nothing that was answered since the last look may be believed.
-    pub fn look(&mut self) -> Result<(), TierError> {
-        self.engine.cx.0.borrow_mut().look_after_run()
+    /// [`TierError::Lost`]: answers since the last check may come from missing bytes and must be discarded.
+    pub fn check_lent(&mut self) -> Result<(), TierError> {
+        self.engine.cx.0.borrow_mut().check_lent_after_run()
     }
 }

@@ -1,16 +1,16 @@
-//! What only streams ask of the books: reads taken and given back one by one.
+//! Operations of streams: reads are returned and released one by one.
 
 use super::core::Core;
 use super::ops::Stage;
 use crate::error::ReadError;
 
 impl Core {
-    /// The number by which its stream knows a read.
+    /// Returns the number of a read within its stream.
     pub(crate) fn place(&self, op: u32) -> u32 {
         self.ops[op as usize].place
     }
 
-    /// Where the bytes of a finished read lie: start and length, or why there are none.
+    /// Returns start and length of the bytes of a finished read.
     pub(crate) fn view(&self, op: u32) -> Result<(*const u8, usize), ReadError> {
         let op = &self.ops[op as usize];
         assert!(op.is_done(), "bytes of a read that has not arrived");
@@ -30,8 +30,8 @@ impl Core {
         }
     }
 
-    /// Takes the next arrival of a stream, by its number in the books; `None` when nothing has arrived, in which case the task is woken
-    /// by the next one.
+    /// Takes the next arrival of a stream and returns the number of its `Op`. If nothing has arrived, returns
+    /// `None`, and the next arrival wakes the task.
     pub(crate) fn take_arrived(&mut self, group: u32) -> Option<u32> {
         let task = self.current;
         let group = &mut self.groups[group as usize];
@@ -39,14 +39,14 @@ impl Core {
         // The task that waits need not be the one that opened the stream.
         (group.task, group.waiting) = (task, arrived.is_none());
         if let Some(op) = arrived {
-            self.given(op);
+            self.note_received(op);
         }
         arrived
     }
 
-    /// Lets what is staged go to the device before the current task goes on, which is readied for that; false where reads are
-    /// loads, which no device works on meanwhile.
-    pub(crate) fn give_way(&mut self) -> bool {
+    /// Has staged reads submitted before the current task continues, and puts the task on the ready list.
+    /// Returns false, and does nothing, on an addressable tier: no device works on loads meanwhile.
+    pub(crate) fn yield_for_submission(&mut self) -> bool {
         if self.addressable {
             return false;
         }
@@ -55,10 +55,11 @@ impl Core {
         true
     }
 
-    /// Gives one finished read of a stream back, its buffer and its place in the books: a stream may be of any length.
+    /// Releases one finished read of a stream: its buffer and its `Op`. A stream may thus have any number of
+    /// reads.
     pub(crate) fn release_arrived(&mut self, id: u32) {
         let op = &mut self.ops[id as usize];
-        debug_assert!(op.is_done(), "a read is given back before it has ended");
+        debug_assert!(op.is_done(), "a read is released before it has ended");
         let failed = u32::from(op.stage == Stage::Failed);
         op.stage = Stage::Free;
         if let Some(buffer) = op.buffer.take() {

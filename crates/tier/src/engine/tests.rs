@@ -1,6 +1,6 @@
-//! The engine's books from inside: what streams leave behind, who gets buffers, what wakes a sleeper.
+//! Tests of the engine's internal state: release of reads, admission to buffers, and wake-ups.
 
-use super::{Alarm, Control, Cx, Engine, EngineOptions, Next, Running, Step, TaskWaker};
+use super::{Control, Cx, Engine, EngineOptions, EngineWaker, NextQuery, RunningQueries, Step, TaskWaker};
 use crate::backend::dram::DramTier;
 use crate::backend::sim::{Fault, FaultRates, SimClock, SimOptions, SimTier, When};
 use crate::contract::Span;
@@ -37,9 +37,9 @@ fn reads_in_place_keep_to_the_depth_and_leave_nothing_behind() {
             // More than the depth has room for, as many as that, and fewer.
             for reads in [6, 4, 1] {
                 let spans: Vec<_> = (first..first + reads).map(|line| Span::at(line * 64, 64)).collect();
-                // Asked for, and given up before it is answered.
-                let mut given_up = pin!(cx.read(&spans));
-                assert!(given_up.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+                // Polled once and dropped before it ends.
+                let mut abandoned = pin!(cx.read(&spans));
+                assert!(abandoned.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
                 let batch = cx.read(&spans).await.unwrap();
                 assert_eq!(batch.len(), spans.len());
                 for (i, line) in (first..first + reads).enumerate() {
@@ -52,11 +52,11 @@ fn reads_in_place_keep_to_the_depth_and_leave_nothing_behind() {
     engine.run(8, next, |()| (), Control::default()).unwrap();
     let core = engine.cx.0.borrow();
     assert!(core.stats.deepest <= 4, "{} at once", core.stats.deepest);
-    assert_eq!((core.lent, core.booked().1, core.free_groups.len()), (0, 0, core.groups.len()));
+    assert_eq!((core.lent, core.read_entries().1, core.free_groups.len()), (0, 0, core.groups.len()));
 }
 
 #[test]
-fn a_read_is_of_the_round_after_the_last_that_its_query_was_given() {
+fn a_read_belongs_to_the_round_after_the_last_one_received() {
     let mut engine = engine(EngineOptions { depth: 8, ..EngineOptions::default() });
     let mut left = 6_u64;
     let next = |cx: &Cx| {
@@ -66,7 +66,8 @@ fn a_read_is_of_the_round_after_the_last_that_its_query_was_given() {
             let round = || cx.0.borrow().round();
             let span = |i: u64| Span::at(i * 512, 512);
             assert_eq!(round(), 1);
-            // Queries of different lengths are interleaved and take each other's places; none counts another's rounds.
+            // Queries of different lengths are interleaved and reuse each other's slots; each has its own
+            // rounds.
             for before in 0..batches {
                 drop(cx.read(&[span(before), span(before + 9)]).await.unwrap());
                 assert_eq!(u64::from(round()), before + 2);
@@ -79,14 +80,15 @@ fn a_read_is_of_the_round_after_the_last_that_its_query_was_given() {
             drop(stream.next().await.unwrap().unwrap());
             assert_eq!(round(), begun + 1);
             stream.push(span(7));
-            // Two of the first three are left, and the one that came after: only that leads to a further round.
-            let (mut given, mut latest) = (0, 0);
+            // Two of the first three are left, and the one that came after: only that leads to a further
+            // round.
+            let (mut received, mut latest) = (0, 0);
             while let Some(arrived) = stream.next().await {
                 latest = latest.max(arrived.unwrap().place);
-                given += 1;
+                received += 1;
                 assert_eq!(round(), begun + 1 + u16::from(latest == 3));
             }
-            assert_eq!(given, 3);
+            assert_eq!(received, 3);
         })
     };
     engine.run(3, next, |()| (), Control::default()).unwrap();
@@ -114,12 +116,12 @@ fn a_long_stream_leaves_nothing_behind() {
         }
     };
     assert_eq!(engine.run_one(task, Control::default()).unwrap(), READS * (READS - 1) / 2);
-    let (room, used) = engine.cx.0.borrow().booked();
-    assert!(room <= 20 && used == 0, "{room} reads in the books, {used} in use");
+    let (entries, used) = engine.cx.0.borrow().read_entries();
+    assert!(entries <= 20 && used == 0, "{entries} entries for reads, {used} in use");
 }
 
 #[test]
-fn a_group_withdrawn_from_a_long_line_leaves_it_in_its_turn() {
+fn withdrawn_groups_leave_a_long_queue() {
     let mut engine = engine(EngineOptions { depth: 4, ..EngineOptions::default() });
     let task = |cx: &Cx| {
         let cx = cx.clone();
@@ -130,7 +132,7 @@ fn a_group_withdrawn_from_a_long_line_leaves_it_in_its_turn() {
                     stream.push(Span::at((i * 10 + j) * 512, 512));
                 }
             }
-            // Every other one goes, in no order that the line knows.
+            // Every other stream is dropped.
             let mut kept: Vec<_> = streams.into_iter().step_by(2).collect();
             let mut arrived = 0;
             for stream in kept.iter_mut().rev() {
@@ -143,58 +145,58 @@ fn a_group_withdrawn_from_a_long_line_leaves_it_in_its_turn() {
         }
     };
     assert_eq!(engine.run_one(task, Control::default()).unwrap(), 500);
-    assert_eq!(engine.cx.0.borrow().booked().1, 0);
+    assert_eq!(engine.cx.0.borrow().read_entries().1, 0);
 }
 
-/// What a random query does next.
+/// One step of a random query.
 #[derive(Debug, Clone)]
-enum Deed {
+enum QueryStep {
     /// Reads spans of these lengths together.
     Batch(Vec<u32>),
-    /// The same, and holds their bytes while it does the next thing.
+    /// The same, and holds their bytes until the next `Hold` or the end.
     Hold(Vec<u32>),
-    /// Stages them and goes away.
+    /// Stages them and drops the future.
     Abandon(Vec<u32>),
     /// Reads them one by one as they arrive.
     Stream(Vec<u32>),
 }
 
 fn spans(lens: &[u32], seed: u64) -> Vec<Span> {
-    let place = |(i, len): (u64, &u32)| Span::at((seed * 7919 + i * 104_729) % (LEN as u64 - 70_000), *len);
-    (0..).zip(lens).map(place).collect()
+    let span = |(i, len): (u64, &u32)| Span::at((seed * 7919 + i * 104_729) % (LEN as u64 - 70_000), *len);
+    (0..).zip(lens).map(span).collect()
 }
 
-async fn live(cx: Cx, seed: u64, deeds: Vec<Deed>, refused: Rc<Cell<u32>>) {
+async fn run_steps(cx: Cx, seed: u64, steps: Vec<QueryStep>, refused: Rc<Cell<u32>>) {
     let mut held = Vec::new();
-    let note = |error: ReadError| match error {
+    let count_refusal = |error: ReadError| match error {
         ReadError::Budget { .. } => refused.set(refused.get() + 1),
         other => panic!("{other}"),
     };
-    for deed in deeds {
-        match deed {
-            Deed::Batch(lens) => match cx.read(&spans(&lens, seed)).await {
+    for step in steps {
+        match step {
+            QueryStep::Batch(lens) => match cx.read(&spans(&lens, seed)).await {
                 Ok(batch) => assert_eq!(batch.len(), lens.len()),
-                Err(error) => note(error),
+                Err(error) => count_refusal(error),
             },
-            Deed::Hold(lens) => {
+            QueryStep::Hold(lens) => {
                 match cx.read(&spans(&lens, seed)).await {
                     Ok(batch) => held = vec![batch],
-                    Err(error) => note(error),
+                    Err(error) => count_refusal(error),
                 };
             }
-            Deed::Abandon(lens) => {
+            QueryStep::Abandon(lens) => {
                 let spans = spans(&lens, seed);
                 let begun = pin!(cx.read(&spans));
                 let _ = begun.poll(&mut Context::from_waker(Waker::noop()));
             }
-            Deed::Stream(lens) => {
+            QueryStep::Stream(lens) => {
                 let mut stream = cx.stream();
                 for span in spans(&lens, seed) {
                     stream.push(span);
                 }
                 while let Some(arrived) = stream.next().await {
                     if let Err(error) = arrived.map(|_| ()) {
-                        note(error);
+                        count_refusal(error);
                     }
                 }
             }
@@ -203,25 +205,25 @@ async fn live(cx: Cx, seed: u64, deeds: Vec<Deed>, refused: Rc<Cell<u32>>) {
     drop(held);
 }
 
-fn deeds() -> impl Strategy<Value = Vec<Deed>> {
+fn query_steps() -> impl Strategy<Value = Vec<QueryStep>> {
     let lens = || prop::collection::vec(prop_oneof![4 => 1..4097_u32, 1 => 4097..60_000_u32], 1..12);
-    let deed = prop_oneof![
-        3 => lens().prop_map(Deed::Batch),
-        1 => lens().prop_map(Deed::Hold),
-        1 => lens().prop_map(Deed::Abandon),
-        2 => lens().prop_map(Deed::Stream),
+    let step = prop_oneof![
+        3 => lens().prop_map(QueryStep::Batch),
+        1 => lens().prop_map(QueryStep::Hold),
+        1 => lens().prop_map(QueryStep::Abandon),
+        2 => lens().prop_map(QueryStep::Stream),
     ];
-    prop::collection::vec(deed, 1..6)
+    prop::collection::vec(step, 1..6)
 }
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
-    /// Whatever queries ask for, under whatever budget: all of them end, a batch in line holds all its buffers or none,
-    /// the budget holds, and at the end every buffer and every place in the books is free.
+    /// For random queries and budgets: all queries end, a staged batch holds all its buffers or none, the
+    /// budget is kept, and at the end every buffer and every read entry is free.
     #[test]
-    fn admission_neither_starves_nor_overspends(
-        queries in prop::collection::vec(deeds(), 1..20),
+    fn admission_starves_no_query_and_keeps_the_budget(
+        queries in prop::collection::vec(query_steps(), 1..20),
         depth in 1..12_u32,
         width in 1..10_usize,
         frames in 1..40_u64,
@@ -233,11 +235,12 @@ proptest! {
         let tier = device(SimOptions { rates, ..SimOptions::default() });
         let engine = Engine::new(tier.clone(), options).unwrap();
         let refused = Rc::new(Cell::new(0));
-        let mut running = Running::new(engine);
+        let mut running = RunningQueries::new(engine);
         let (mut next, mut ended) = (0, 0);
         while ended < queries.len() {
             while next < queries.len() && running.active() < width {
-                let make = |cx: &Cx| live(cx.clone(), next as u64, queries[next].clone(), refused.clone());
+                let make =
+                    |cx: &Cx| run_steps(cx.clone(), next as u64, queries[next].clone(), refused.clone());
                 ended += usize::from(running.start(make).unwrap().is_some());
                 next += 1;
             }
@@ -247,49 +250,49 @@ proptest! {
                 Step::Waiting => running.wait(None, Duration::from_secs(1)).unwrap(),
             }
             prop_assert!(running.engine().buffer_bytes() <= budget);
-            for (held, waiting) in running.engine().cx.0.borrow().batches_in_line().into_values() {
+            for (held, waiting) in running.engine().cx.0.borrow().staged_batches().into_values() {
                 prop_assert!(held == 0 || held == waiting, "{held} of {waiting} have buffers");
             }
         }
         let (engine, settled) = running.end();
         settled.unwrap();
         let core = engine.cx.0.borrow();
-        prop_assert_eq!(core.booked().1, 0);
+        prop_assert_eq!(core.read_entries().1, 0);
         prop_assert!(core.pool.all_free());
         prop_assert_eq!(tier.handle().violations(), []);
     }
 }
 
 #[test]
-fn a_fed_run_waits_idle_for_more() {
-    let (queue, alarm) = (Mutex::new(Vec::new()), Alarm::new());
+fn a_fed_run_sleeps_until_more_queries_arrive() {
+    let (queue, waker) = (Mutex::new(Vec::new()), EngineWaker::new());
     let answered = AtomicUsize::new(0);
     std::thread::scope(|scope| {
         scope.spawn(|| {
             for round in 0..50_usize {
                 queue.lock().unwrap().push(Some(round));
-                alarm.ring();
-                // The next comes when this one has been answered, so that the run is idle in between.
+                waker.wake();
+                // The next query follows when this one has been answered, so that the run is idle in between.
                 while answered.load(Ordering::Acquire) <= round {
                     std::hint::spin_loop();
                 }
             }
             queue.lock().unwrap().push(None);
-            alarm.ring();
+            waker.wake();
         });
         let mut engine = engine(EngineOptions::default());
         let next = |cx: &Cx| match queue.lock().unwrap().pop() {
-            None => Next::NoneNow,
-            Some(None) => Next::End,
+            None => NextQuery::NoneNow,
+            Some(None) => NextQuery::End,
             Some(Some(round)) => {
                 let cx = cx.clone();
-                Next::Query(async move { cx.read(&[Span::at(round as u64, 9)]).await.unwrap().len() })
+                NextQuery::Query(async move { cx.read(&[Span::at(round as u64, 9)]).await.unwrap().len() })
             }
         };
         let sink = |_| {
             answered.fetch_add(1, Ordering::AcqRel);
         };
-        engine.run_fed(4, next, sink, Control::default(), &alarm).unwrap();
+        engine.run_fed(4, next, sink, Control::default(), &waker).unwrap();
     });
     assert_eq!(answered.into_inner(), 50);
 }
@@ -302,7 +305,7 @@ fn an_alarm_ends_a_sleep_in_the_device() {
         ..SimOptions::default()
     };
     let engine = Engine::new(device(stuck), EngineOptions::default()).unwrap();
-    let mut running = Running::new(engine);
+    let mut running = RunningQueries::new(engine);
     let read = |at: u64| {
         move |cx: &Cx| {
             let cx = cx.clone();
@@ -310,17 +313,17 @@ fn an_alarm_ends_a_sleep_in_the_device() {
         }
     };
     running.start(read(0)).unwrap();
-    let alarm = Alarm::new();
+    let waker = EngineWaker::new();
     std::thread::scope(|scope| {
-        // The read never ends: were the alarm not heard, this would sleep for a day.
-        scope.spawn(|| alarm.ring());
-        running.wait(Some(&alarm), Duration::from_secs(86_400)).unwrap();
+        // The read never ends: if the waker did not end the sleep, this would take a day.
+        scope.spawn(|| waker.wake());
+        running.wait(Some(&waker), Duration::from_secs(86_400)).unwrap();
     });
     running.start(read(512)).unwrap();
     let answer = loop {
         match running.step().unwrap() {
             Step::Answered(answer) => break answer,
-            _ => running.wait(Some(&alarm), Duration::from_secs(86_400)).unwrap(),
+            _ => running.wait(Some(&waker), Duration::from_secs(86_400)).unwrap(),
         }
     };
     assert_eq!((answer.unwrap(), running.active()), (1, 1));
@@ -328,17 +331,17 @@ fn an_alarm_ends_a_sleep_in_the_device() {
     assert_eq!(running.active(), 0);
 }
 
-/// A number that tasks wait for, with whom to wake when it changes.
+/// The number of the task whose turn it is, and the tasks to wake when it changes.
 #[derive(Default)]
 struct Turn(Mutex<(u32, Vec<TaskWaker>)>);
 
 impl Turn {
-    /// Parks until it is the turn of `own`.
-    async fn wait(&self, cx: &Cx, own: u32) {
+    /// Parks until it is the turn of `number`.
+    async fn wait(&self, cx: &Cx, number: u32) {
         loop {
             {
                 let mut turn = self.0.lock().unwrap();
-                if turn.0 == own {
+                if turn.0 == number {
                     return;
                 }
                 turn.1.push(cx.task_waker());
@@ -367,13 +370,13 @@ fn tasks_wake_each_other_within_a_thread_and_across_threads() {
                 let mut left = TASKS / 2;
                 let next = |cx: &Cx| {
                     left = left.checked_sub(1)?;
-                    let (cx, own) = (cx.clone(), 2 * left + thread);
+                    let (cx, number) = (cx.clone(), 2 * left + thread);
                     Some(async move {
-                        turn.wait(&cx, own).await;
-                        // What a read waits for is no turn, and the other way round.
-                        let read = cx.read(&[Span::at(u64::from(own) * 512, 512)]).await.unwrap();
+                        turn.wait(&cx, number).await;
+                        // A completion does not end a wait for the turn, and a turn does not end a read.
+                        let read = cx.read(&[Span::at(u64::from(number) * 512, 512)]).await.unwrap();
                         assert_eq!(read.len(), 1);
-                        order.lock().unwrap().push(own);
+                        order.lock().unwrap().push(number);
                         turn.pass();
                     })
                 };
@@ -386,7 +389,7 @@ fn tasks_wake_each_other_within_a_thread_and_across_threads() {
 }
 
 #[test]
-fn a_task_that_nobody_wakes_ends_with_its_deadline_and_leaves_nothing_behind() {
+fn a_parked_task_ends_with_its_deadline_and_leaves_nothing_behind() {
     let mut engine = engine(EngineOptions::default());
     let deadline = Some(std::time::Instant::now() + Duration::from_millis(30));
     let mut woken = Vec::new();
@@ -401,7 +404,7 @@ fn a_task_that_nobody_wakes_ends_with_its_deadline_and_leaves_nothing_behind() {
     };
     let late = engine.run_one(parked, Control { cancel: None, deadline });
     assert!(matches!(late, Err(crate::RunError::Deadline)), "{late:?}");
-    // It is gone, and to wake it hurts nobody.
+    // The task has ended; to wake it does no harm.
     woken.iter().for_each(TaskWaker::wake);
     let read = |cx: &Cx| {
         let cx = cx.clone();

@@ -1,5 +1,5 @@
-//! Waiting for something that is no read: a task parks ([`Cx::parked`]), and whoever has what it waits for wakes it, from
-//! any thread.
+//! Waiting for something other than a read: a task parks ([`Cx::parked`]), and any thread wakes it
+//! ([`TaskWaker`]).
 
 use super::core::Core;
 use super::reads::Cx;
@@ -10,11 +10,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-/// The longest sleep of a thread that has nothing in flight, and of one whose device cannot be woken: whoever hands it new
-/// queries wakes the device that it does not sleep in.
+/// The longest sleep of a thread while a task is parked, if nothing is in flight or the device cannot be
+/// woken. A thread that hands it new queries wakes the device, in which it does not sleep then.
 const LONGEST_NAP: Duration = Duration::from_millis(1);
 
-/// Wakes one task of an engine, from any thread. To wake a task that has ended does nothing, or wakes one in vain.
+/// Wakes one task of an engine, from any thread. To wake a task that has ended does nothing, or causes a
+/// spurious wake-up of a later task.
 #[derive(Clone)]
 pub struct TaskWaker {
     inbox: Arc<Inbox>,
@@ -25,9 +26,9 @@ pub struct TaskWaker {
 #[derive(Default)]
 pub(super) struct Inbox {
     woken: Mutex<Vec<u32>>,
-    /// Whether there are any.
+    /// True if `woken` is not empty.
     any: AtomicBool,
-    /// What ends the engine's sleep, while it sleeps.
+    /// Waker that ends the engine's sleep, while it sleeps.
     sleeper: Mutex<Option<Waker>>,
 }
 
@@ -43,7 +44,7 @@ impl TaskWaker {
         }
     }
 
-    /// Whether both wake the same task.
+    /// Returns true if both wake the same task.
     pub fn is_same(&self, other: &TaskWaker) -> bool {
         self.task == other.task && Arc::ptr_eq(&self.inbox, &other.inbox)
     }
@@ -54,7 +55,7 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Core {
-    /// Readies the tasks that were woken.
+    /// Puts the tasks that were woken on the ready list.
     #[inline]
     pub(super) fn take_woken(&mut self) {
         if self.inbox.any.swap(false, Ordering::Acquire) {
@@ -62,39 +63,39 @@ impl Core {
         }
     }
 
-    /// Forgets who was woken: after a run nobody is left.
+    /// Clears the list of woken tasks. Called after a run, when no task is left.
     pub(super) fn forget_woken(&mut self) {
         self.inbox.any.store(false, Ordering::Release);
         locked(&self.inbox.woken).clear();
     }
 
-    /// Whether a task waits for something that is no read.
+    /// Returns true if a task waits for something other than a read.
     pub(super) fn has_parked(&self) -> bool {
         self.parked > 0
     }
 
-    /// Sleeps until `until` is over, a task is woken or, in the device, something has arrived: `sleep` sleeps there. With
-    /// nothing in flight (`idle`) the thread naps.
+    /// Sleeps for `limit`, until a task is woken, or until the device has a completion. With nothing in
+    /// flight (`idle`) the thread parks; otherwise `sleep` sleeps in the device.
     pub(super) fn sleep_parked<T>(
         &mut self,
-        until: Option<Duration>,
+        limit: Option<Duration>,
         idle: bool,
         sleep: impl FnOnce(&mut Core, Option<Duration>) -> T,
     ) -> T {
         let waker = if idle { Some(super::thread_waker()) } else { self.device_waker() };
-        let until = if idle || waker.is_none() { until.map(|until| until.min(LONGEST_NAP)) } else { until };
+        let limit = if idle || waker.is_none() { limit.map(|limit| limit.min(LONGEST_NAP)) } else { limit };
         *locked(&self.inbox.sleeper) = waker;
-        // Whoever wakes from here on ends the sleep; who did so before is seen now.
-        let until = until.filter(|_| !self.inbox.any.load(Ordering::Acquire));
-        if let Some(until) = until.filter(|_| idle) {
-            std::thread::park_timeout(until);
+        // A wake from here on ends the sleep; an earlier one is seen in the flag now.
+        let limit = limit.filter(|_| !self.inbox.any.load(Ordering::Acquire));
+        if let Some(limit) = limit.filter(|_| idle) {
+            std::thread::park_timeout(limit);
         }
-        let slept = sleep(self, until);
+        let outcome = sleep(self, limit);
         *locked(&self.inbox.sleeper) = None;
-        slept
+        outcome
     }
 
-    /// What ends a sleep in the device, made once.
+    /// Returns the queue's waker, which ends a sleep in the device; requested once.
     fn device_waker(&mut self) -> Option<Waker> {
         let queue = &mut self.queue;
         self.device_waker.get_or_insert_with(|| queue.waker()).clone()
@@ -102,26 +103,26 @@ impl Core {
 }
 
 impl Cx {
-    /// What wakes the task that runs now.
+    /// Returns a waker of the task that runs now.
     pub fn task_waker(&self) -> TaskWaker {
         let core = self.0.borrow();
         TaskWaker { inbox: core.inbox.clone(), task: core.current }
     }
 
-    /// Suspends until the task is woken by its [`Cx::task_waker`]. It may go on for no reason, so that its caller looks
-    /// again whether there is what it waits for, and says once more whom to wake.
-    pub fn parked(&self) -> Waking<'_> {
-        Waking { cx: self, waiting: false }
+    /// Suspends until the task is woken by its [`Cx::task_waker`]. Wake-ups may be spurious: the caller
+    /// checks its condition again and, if it does not hold, registers its waker once more.
+    pub fn parked(&self) -> ParkFuture<'_> {
+        ParkFuture { cx: self, waiting: false }
     }
 }
 
 /// The future of [`Cx::parked`].
-pub struct Waking<'c> {
+pub struct ParkFuture<'c> {
     cx: &'c Cx,
     waiting: bool,
 }
 
-impl Future for Waking<'_> {
+impl Future for ParkFuture<'_> {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<()> {
@@ -137,7 +138,7 @@ impl Future for Waking<'_> {
     }
 }
 
-impl Drop for Waking<'_> {
+impl Drop for ParkFuture<'_> {
     fn drop(&mut self) {
         if self.waiting {
             self.cx.0.borrow_mut().parked -= 1;

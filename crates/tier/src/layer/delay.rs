@@ -1,14 +1,15 @@
-//! Another device's speed on top of a fast tier, in real time: what would this search do on CXL memory?
+//! An emulated device: the speed of another device, such as CXL memory, on top of a fast tier, in real time.
 //!
-//! Each read is really made; it counts as complete once the device's latency and the transfer of its bytes
-//! over the device's link have passed too. Latency runs in the thread's own time: what the system or a
-//! hypervisor takes away does not hide it (`clock`). What this shows and what it cannot: docs/emulated-devices.md.
+//! Each read goes to the tier below. It completes once the device's latency and the transfer of its bytes
+//! over the device's link have passed, too. The latency passes in the thread's own time, so that time off the
+//! processor does not hide it (`clock`). See docs/emulated-devices.md for what this shows and what it cannot
+//! show.
 
 mod clock;
 
 use self::clock::GapClock;
 use super::unknown;
-use crate::backend::bell::Bell;
+use crate::backend::wake_flag::WakeFlag;
 use crate::contract::{Completion, Queue, Read, Span, Tier, TierProfile, WriteTier};
 use crate::error::{ReadFault, TierError};
 use serde::{Deserialize, Serialize};
@@ -19,17 +20,17 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::Waker;
 use std::time::Duration;
 
-/// Waits longer than this are slept through for the most part; shorter ones are spun through, because the
+/// The thread sleeps through most of a wait longer than this, and spins through a shorter one, since the
 /// system's timers are late by some 50 microseconds.
 const SLEEP_ABOVE_NS: u64 = 300_000;
 
-/// A sleep no longer than this is not woken: who wants the thread waits that long at most.
+/// The longest single sleep. A waker does not end it, so a wake-up takes effect no later than this.
 const LONGEST_NAP: Duration = Duration::from_millis(1);
 
-/// The link counts in parts of a nanosecond: 64 bytes at 60 GB/s take 1.07 of them.
+/// Parts of a nanosecond in which the link's time is counted; 64 bytes at 60 GB/s take 1.07 nanoseconds.
 const LINK_PARTS: u64 = 1024;
 
-/// The longest latency and issue cost that a profile may ask for, in nanoseconds: a minute.
+/// The longest latency and issue cost of a profile, in nanoseconds: a minute.
 const LONGEST_NS: u64 = 60_000_000_000;
 
 /// The device to emulate.
@@ -39,11 +40,11 @@ pub struct DelayProfile {
     pub name: String,
     /// Latency of one read in nanoseconds, without its transfer.
     pub latency_ns: u64,
-    /// Bytes a second of the link that all queues share; 0 is no limit.
+    /// Bytes a second of the link that all queues share; 0 for no limit.
     pub bandwidth_bytes_per_s: f64,
     /// Bytes that the device moves at least.
     pub granularity: u32,
-    /// Processor time that submitting one read costs, in nanoseconds.
+    /// Processor time to submit one read, in nanoseconds.
     pub issue_ns: u64,
 }
 
@@ -53,43 +54,44 @@ impl DelayProfile {
         DelayProfile { name: name.into(), latency_ns, bandwidth_bytes_per_s, granularity, issue_ns }
     }
 
-    /// CXL memory (second-tier-memory, table 1).
+    /// Returns the profile of CXL memory (second-tier-memory, table 1).
     pub fn cxl() -> DelayProfile {
         DelayProfile::table("cxl", 300, 32.0, 64, 0)
     }
 
-    /// Non-volatile memory (second-tier-memory, table 1).
+    /// Returns the profile of non-volatile memory (second-tier-memory, table 1).
     pub fn nvm() -> DelayProfile {
         DelayProfile::table("nvm", 400, 60.0, 256, 0)
     }
 
-    /// Remote memory over RDMA (second-tier-memory, table 1); each read is posted by the processor.
+    /// Returns the profile of remote memory over RDMA (second-tier-memory, table 1). The processor posts each
+    /// read.
     pub fn rdma() -> DelayProfile {
         DelayProfile::table("rdma", 2_800, 25.0, 64, 150)
     }
 
-    /// Remote memory behind a ConnectX-6 of 100 Gbit/s, the card of d-HNSW's servers (section 4); a one-sided read of a few bytes
-    /// takes such a card some 2 us.
+    /// Returns the profile of remote memory behind a ConnectX-6 of 100 Gbit/s, the network card of d-HNSW's
+    /// servers (section 4). A one-sided read of a few bytes takes some 2 us on such a card.
     pub fn connectx6() -> DelayProfile {
         DelayProfile::table("connectx6", 2_000, 12.5, 64, 150)
     }
 
-    /// A fast NVMe SSD (second-tier-memory, table 1).
+    /// Returns the profile of a fast NVMe SSD (second-tier-memory, table 1).
     pub fn ssd() -> DelayProfile {
         DelayProfile::table("ssd", 75_000, 5.3, 4096, 0)
     }
 
-    /// The profile called "cxl", "nvm", "rdma", "connectx6" or "ssd".
+    /// Returns the profile named "cxl", "nvm", "rdma", "connectx6" or "ssd".
     pub fn named(name: &str) -> Option<DelayProfile> {
         let memories = [DelayProfile::cxl(), DelayProfile::nvm()];
         let others = [DelayProfile::rdma(), DelayProfile::connectx6(), DelayProfile::ssd()];
         memories.into_iter().chain(others).find(|profile| profile.name == name)
     }
 
-    /// The profile called `text`, or the one in the JSON file of that name.
+    /// Returns the profile named `text`, or reads it from the JSON file `text`.
     ///
     /// # Errors
-    /// [`TierError::Parameter`] if it is neither, or if a number in the file makes no sense.
+    /// [`TierError::Parameter`] if there is neither, or if a number in the file is invalid.
     pub fn named_or_file(text: &str) -> Result<DelayProfile, TierError> {
         if let Some(profile) = DelayProfile::named(text) {
             return Ok(profile);
@@ -97,18 +99,18 @@ impl DelayProfile {
         let refuse = |why: String| TierError::Parameter(format!("{text}: {why}"));
         let json = std::fs::read_to_string(Path::new(text)).map_err(|e| {
             refuse(format!(
-                "no device of that name (cxl, nvm, rdma, connectx6, ssd), and no file with a profile: {e}"
+                "no device of that name (cxl, nvm, rdma, connectx6, ssd), and no readable file with a profile: {e}"
             ))
         })?;
         let profile: DelayProfile = serde_json::from_str(&json)
-            .map_err(|e| refuse(format!("not the profile of a device to emulate: {e}")))?;
+            .map_err(|e| refuse(format!("the file is not a profile of a device to emulate: {e}")))?;
         profile.check().map_err(refuse)?;
         Ok(profile)
     }
 
     fn check(&self) -> Result<(), String> {
         if !(self.bandwidth_bytes_per_s.is_finite() && self.bandwidth_bytes_per_s >= 0.0) {
-            return Err("bandwidth_bytes_per_s must be a number from 0 (no limit) up".into());
+            return Err("bandwidth_bytes_per_s must be 0 (no limit) or a positive number".into());
         }
         if self.granularity == 0 {
             return Err("granularity must be at least 1".into());
@@ -120,17 +122,18 @@ impl DelayProfile {
     }
 }
 
-/// What the link needs for a read.
+/// Computes the link's time for a read.
 #[derive(Clone, Copy)]
 struct Transfer {
     granule: u64,
-    /// The granule's logarithm where it is a power of two: a division costs more than all else here.
+    /// Logarithm of the granule if it is a power of two: a division takes longer than the rest of the
+    /// computation.
     shift: Option<u32>,
     parts_per_byte: f64,
 }
 
 impl Transfer {
-    fn of(delay: &DelayProfile) -> Transfer {
+    fn new(delay: &DelayProfile) -> Transfer {
         let granule = u64::from(delay.granularity.max(1));
         let bandwidth = delay.bandwidth_bytes_per_s;
         Transfer {
@@ -140,7 +143,7 @@ impl Transfer {
         }
     }
 
-    /// Link time of the granules that a read touches, in parts of a nanosecond.
+    /// Returns the link's time for the granules that a read touches, in parts of a nanosecond.
     #[inline]
     fn parts(&self, read: &Read) -> u64 {
         if self.parts_per_byte == 0.0 {
@@ -155,7 +158,7 @@ impl Transfer {
     }
 }
 
-/// A tier made slower. Addressable where the tier below is.
+/// A tier with the latency, bandwidth and issue cost of an emulated device. Addressable if the tier below is.
 pub struct DelayTier {
     tier: Arc<dyn Tier>,
     delay: Arc<DelayProfile>,
@@ -164,24 +167,24 @@ pub struct DelayTier {
 }
 
 impl DelayTier {
-    /// Puts the latency, bandwidth and issue cost of `delay` on top of `tier`.
+    /// Makes a tier that adds the latency, bandwidth and issue cost of `delay` to `tier`.
     pub fn new(tier: Arc<dyn Tier>, delay: DelayProfile) -> DelayTier {
-        let below = tier.profile();
-        let granule = delay.granularity.max(below.granularity);
+        let inner = tier.profile();
+        let granule = delay.granularity.max(inner.granularity);
         let bandwidth = delay.bandwidth_bytes_per_s;
-        // Little's law: what has to be in flight to fill the link; bounded where no bandwidth is given.
+        // Little's law: the number of reads in flight that fills the link.
         let depth = (delay.latency_ns as f64 * bandwidth / 1e9 / f64::from(granule)).ceil() as u32;
         let profile = TierProfile {
             kind: format!("emulated {}", delay.name),
-            method: format!("emulated over {}, {}", below.kind, below.method),
+            method: format!("emulated over {}, {}", inner.kind, inner.method),
             granularity: granule,
-            alignment: below.alignment,
-            addressable: below.addressable,
-            latency_ns: delay.latency_ns + below.latency_ns,
+            alignment: inner.alignment,
+            addressable: inner.addressable,
+            latency_ns: delay.latency_ns + inner.latency_ns,
             iops: bandwidth / f64::from(granule),
             bandwidth_bytes_per_s: bandwidth,
-            depth: if bandwidth > 0.0 { depth.clamp(1, 1024) } else { below.depth },
-            issue_ns: delay.issue_ns + below.issue_ns,
+            depth: if bandwidth > 0.0 { depth.clamp(1, 1024) } else { inner.depth },
+            issue_ns: delay.issue_ns + inner.issue_ns,
         };
         DelayTier { tier, delay: Arc::new(delay), link: Arc::default(), profile }
     }
@@ -201,15 +204,15 @@ impl Tier for DelayTier {
             queue: self.tier.open(depth)?,
             latency_ns: self.delay.latency_ns,
             issue_ns: self.delay.issue_ns,
-            transfer: Transfer::of(&self.delay),
+            transfer: Transfer::new(&self.delay),
             link: self.link.clone(),
             clock: GapClock::new(),
             depth: depth.max(1) as usize,
-            latest: 0,
-            flights: VecDeque::new(),
-            held: VecDeque::new(),
+            latest_due: 0,
+            pending: VecDeque::new(),
+            delayed: VecDeque::new(),
             reaped: Vec::new(),
-            bell: Arc::default(),
+            wake_flag: Arc::default(),
         }))
     }
 
@@ -222,19 +225,21 @@ impl Tier for DelayTier {
     }
 }
 
-/// The link that all queues of a device share: a token bucket that holds no more than one read, in the time of
-/// the machine, because the link goes on while a thread is kept from running. A thread that comes back thus finds
-/// the link a little freer than the device's would be, by at most what its own reads in flight had left to transfer.
+/// The link that all queues of a device share: a token bucket that holds no more than one read. It runs in
+/// the time of the machine, since the link keeps transferring while a thread is off the processor. A thread
+/// that returns thus finds the link a little freer than the device's would be, by at most the rest of the
+/// transfers of its own reads in flight.
 #[derive(Default)]
 struct Link {
-    /// When it is free again, in parts of a nanosecond.
+    /// Time at which it is free again, in parts of a nanosecond.
     free: AtomicU64,
 }
 
 impl Link {
-    /// Books `parts` at the time `now_ns`; how long from then until the transfer begins, in parts.
+    /// Reserves `parts` of the link at the time `now_ns`. Returns the delay before the transfer begins, in
+    /// parts.
     #[inline]
-    fn book(&self, now_ns: u64, parts: u64) -> u64 {
+    fn reserve(&self, now_ns: u64, parts: u64) -> u64 {
         if parts == 0 {
             return 0;
         }
@@ -252,13 +257,13 @@ impl Link {
 }
 
 /// A read that the tier below has not completed yet.
-struct Flight {
+struct PendingRead {
     id: u64,
     due: u64,
 }
 
-/// A read that the tier below has completed and the emulated device has not.
-struct Held {
+/// A read that the tier below has completed, but the emulated device has not.
+struct DelayedRead {
     due: u64,
     id: u64,
     result: Result<u32, ReadFault>,
@@ -272,45 +277,45 @@ struct DelayQueue {
     link: Arc<Link>,
     clock: GapClock,
     depth: usize,
-    /// When the last read submitted is due. The device serves a queue in order.
-    latest: u64,
-    /// In order of submission, and so of `due`.
-    flights: VecDeque<Flight>,
+    /// Time at which the last submitted read is due. The device serves a queue in order.
+    latest_due: u64,
+    /// In order of submission, and thus of `due`.
+    pending: VecDeque<PendingRead>,
     /// In order of `due`.
-    held: VecDeque<Held>,
+    delayed: VecDeque<DelayedRead>,
     reaped: Vec<Completion>,
-    bell: Arc<Bell>,
+    wake_flag: Arc<WakeFlag>,
 }
 
 impl DelayQueue {
-    /// Takes a read out of those in flight and says when it is due. Nearly always the first: most tiers hand reads
-    /// back in the order of submission. Reads of one name are the same to the caller.
+    /// Removes a pending read and returns the time at which it is due. It is nearly always the first, since
+    /// most tiers complete reads in the order of submission. Reads with the same id are interchangeable.
     #[inline]
-    fn land(&mut self, id: u64) -> Option<u64> {
-        let first = self.flights.front().is_some_and(|flight| flight.id == id);
-        let at = if first { 0 } else { self.flights.iter().position(|flight| flight.id == id)? };
-        self.flights.remove(at).map(|flight| flight.due)
+    fn remove_pending(&mut self, id: u64) -> Option<u64> {
+        let first = self.pending.front().is_some_and(|read| read.id == id);
+        let at = if first { 0 } else { self.pending.iter().position(|read| read.id == id)? };
+        self.pending.remove(at).map(|read| read.due)
     }
 
-    /// Takes over what the tier below has completed.
+    /// Collects the completions of the tier below.
     #[inline]
     fn pull(&mut self, wait: Option<Duration>) -> Result<(), TierError> {
-        // With nothing in flight at all, the tier below is asked whether the bytes that it lent were there.
-        if self.flights.is_empty() && !self.held.is_empty() {
+        // With no read left at all, the tier below is still reaped, so that it checks the bytes that it lent.
+        if self.pending.is_empty() && !self.delayed.is_empty() {
             return Ok(());
         }
         let mut reaped = std::mem::take(&mut self.reaped);
         let mut outcome = self.queue.reap(&mut reaped, wait);
         for Completion { id, result } in reaped.drain(..) {
-            let Some(due) = self.land(id) else {
+            let Some(due) = self.remove_pending(id) else {
                 outcome = outcome.and(Err(unknown(id)));
                 continue;
             };
-            if self.held.back().is_none_or(|h| h.due <= due) {
-                self.held.push_back(Held { due, id, result });
+            if self.delayed.back().is_none_or(|read| read.due <= due) {
+                self.delayed.push_back(DelayedRead { due, id, result });
             } else {
-                let at = self.held.iter().rposition(|h| h.due <= due).map_or(0, |i| i + 1);
-                self.held.insert(at, Held { due, id, result });
+                let at = self.delayed.iter().rposition(|read| read.due <= due).map_or(0, |i| i + 1);
+                self.delayed.insert(at, DelayedRead { due, id, result });
             }
         }
         self.reaped = reaped;
@@ -319,32 +324,33 @@ impl DelayQueue {
 
     #[inline]
     fn deliver(&mut self, now: u64, done: &mut Vec<Completion>) {
-        while self.held.front().is_some_and(|h| h.due <= now)
-            && let Some(Held { id, result, .. }) = self.held.pop_front()
+        while self.delayed.front().is_some_and(|read| read.due <= now)
+            && let Some(DelayedRead { id, result, .. }) = self.delayed.pop_front()
         {
             done.push(Completion { id, result });
         }
     }
 
-    /// Books the link for reads that were handed over between `begin` and `handed`, and sets when they are due.
+    /// Reserves the link for reads that were submitted between `begin` and `submitted`, and sets the times at
+    /// which they are due.
     #[inline]
-    fn launch(&mut self, reads: &[Read], begin: u64, handed: u64) {
+    fn schedule(&mut self, reads: &[Read], begin: u64, submitted: u64) {
         let total = reads.iter().fold(0_u64, |sum, read| sum.saturating_add(self.transfer.parts(read)));
-        let mut through = self.link.book(self.clock.raw(), total);
+        let mut transferred = self.link.reserve(self.clock.raw(), total);
         for (posted, read) in (1_u64..).zip(reads) {
             let parts = self.transfer.parts(read);
-            through = through.saturating_add(parts);
+            transferred = transferred.saturating_add(parts);
             // With an issue cost, the processor posts one read after the other.
             let ready = if self.issue_ns == 0 {
-                handed.saturating_add(through / LINK_PARTS)
+                submitted.saturating_add(transferred / LINK_PARTS)
             } else {
-                let own = begin
+                let after_posting = begin
                     .saturating_add(posted.saturating_mul(self.issue_ns))
                     .saturating_add(parts / LINK_PARTS);
-                own.max(handed.saturating_add(through / LINK_PARTS))
+                after_posting.max(submitted.saturating_add(transferred / LINK_PARTS))
             };
-            self.latest = self.latest.max(ready.saturating_add(self.latency_ns));
-            self.flights.push_back(Flight { id: read.id, due: self.latest });
+            self.latest_due = self.latest_due.max(ready.saturating_add(self.latency_ns));
+            self.pending.push_back(PendingRead { id: read.id, due: self.latest_due });
         }
         let posted = begin.saturating_add((reads.len() as u64).saturating_mul(self.issue_ns));
         while self.issue_ns > 0 && self.clock.now_ns() < posted {
@@ -355,14 +361,14 @@ impl DelayQueue {
 
 impl Queue for DelayQueue {
     unsafe fn submit(&mut self, reads: &[Read]) -> Result<usize, TierError> {
-        // What is held counts: the emulated device is still at it.
+        // Delayed reads count, too: they are in flight on the emulated device.
         let room = self.depth.saturating_sub(self.in_flight()).min(reads.len());
-        // One reading of the clock where nothing has to be spun for.
+        // A second reading of the clock is needed only if there is an issue cost.
         let begin = if self.issue_ns > 0 { self.clock.enter() } else { 0 };
         // SAFETY: the same buffers under the same contract.
         let taken = unsafe { self.queue.submit(&reads[..room])? };
-        let handed = if self.issue_ns > 0 { self.clock.now_ns() } else { self.clock.enter() };
-        self.launch(&reads[..taken.min(room)], begin, handed);
+        let submitted = if self.issue_ns > 0 { self.clock.now_ns() } else { self.clock.enter() };
+        self.schedule(&reads[..taken.min(room)], begin, submitted);
         Ok(taken)
     }
 
@@ -376,10 +382,10 @@ impl Queue for DelayQueue {
         while outcome.is_ok() && done.len() == first && self.in_flight() > 0 {
             let now = self.clock.now_ns();
             self.deliver(now, done);
-            if now >= end || self.bell.take() {
+            if now >= end || self.wake_flag.take() {
                 break;
             }
-            match self.held.front() {
+            match self.delayed.front() {
                 None => {
                     outcome = self.pull(Some(Duration::from_nanos(end - now)));
                     self.clock.slept();
@@ -390,7 +396,7 @@ impl Queue for DelayQueue {
                     self.clock.slept();
                     outcome = self.pull(None);
                 }
-                Some(_) if !self.flights.is_empty() => outcome = self.pull(None),
+                Some(_) if !self.pending.is_empty() => outcome = self.pull(None),
                 Some(_) => std::hint::spin_loop(),
             }
         }
@@ -401,7 +407,7 @@ impl Queue for DelayQueue {
         self.queue.map(span)
     }
 
-    /// None: a read takes its time.
+    /// Returns `None`: reads take time, so they must be submitted.
     fn lend(&self) -> Option<&[u8]> {
         None
     }
@@ -412,7 +418,7 @@ impl Queue for DelayQueue {
     }
 
     fn in_flight(&self) -> usize {
-        self.flights.len() + self.held.len()
+        self.pending.len() + self.delayed.len()
     }
 
     fn give_up(&mut self) {
@@ -420,8 +426,8 @@ impl Queue for DelayQueue {
     }
 
     fn waker(&mut self) -> Option<Waker> {
-        // A queue below that cannot be woken is waited for no longer than a nap.
-        self.bell = Bell::over(self.queue.waker().into_iter().collect());
-        Some(self.bell.clone().into())
+        // If the queue below cannot be woken, a wake-up takes effect at the end of the present wait.
+        self.wake_flag = WakeFlag::over(self.queue.waker().into_iter().collect());
+        Some(self.wake_flag.clone().into())
     }
 }

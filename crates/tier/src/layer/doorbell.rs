@@ -1,5 +1,5 @@
-//! Reads posted in doorbell batches (d-HNSW, section 3.2): a batch is one round trip, and the next one begins when all of it
-//! has arrived. Counts round trips, whether they are limited or not.
+//! Reads in doorbell batches (d-HNSW, section 3.2): a batch is one round trip, and the next one begins when
+//! all of its reads have arrived. The layer counts round trips, with or without a limit.
 
 use crate::contract::{Completion, Queue, Read, Span, Tier, TierProfile, WriteTier};
 use crate::error::TierError;
@@ -9,19 +9,19 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::Waker;
 use std::time::Duration;
 
-/// What went through the queues of a [`DoorbellTier`] so far.
+/// Counts of all queues of a [`DoorbellTier`].
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct DoorbellCounts {
-    /// Batches that were handed over: round trips.
+    /// Batches submitted, which are round trips.
     pub doorbells: u64,
-    /// Reads in them.
+    /// Reads in the batches.
     pub reads: u64,
-    /// Bytes that these asked for.
+    /// Bytes requested by the reads.
     pub bytes: u64,
 }
 
 impl DoorbellCounts {
-    /// What was counted since `before`.
+    /// Returns the counts since `before`.
     pub fn since(&self, before: &DoorbellCounts) -> DoorbellCounts {
         DoorbellCounts {
             doorbells: self.doorbells.saturating_sub(before.doorbells),
@@ -49,7 +49,7 @@ impl Counters {
     }
 }
 
-/// See the module's description. Clones share the counts.
+/// A tier that submits reads in doorbell batches and counts them. Clones share the counts.
 #[derive(Clone)]
 pub struct DoorbellTier {
     tier: Arc<dyn Tier>,
@@ -58,17 +58,17 @@ pub struct DoorbellTier {
 }
 
 impl DoorbellTier {
-    /// A tier each of whose queues has one batch of at most `reads` reads under way.
+    /// Makes a tier whose queues each have at most one batch in flight, of at most `reads` reads.
     pub fn new(tier: Arc<dyn Tier>, reads: NonZeroU32) -> DoorbellTier {
         DoorbellTier { tier, most: Some(reads), counters: Arc::default() }
     }
 
-    /// A tier that takes whatever its queues are given, each submission a batch: what is counted alone.
+    /// Makes a tier without a limit, which counts every submission as a batch.
     pub fn unlimited(tier: Arc<dyn Tier>) -> DoorbellTier {
         DoorbellTier { tier, most: None, counters: Arc::default() }
     }
 
-    /// What went through all queues so far. Exact once those who search have their answers.
+    /// Returns the counts of all queues so far. They are exact when no search is running.
     pub fn counts(&self) -> DoorbellCounts {
         let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let Counters { doorbells, reads, bytes } = &*self.counters;
@@ -114,9 +114,9 @@ struct DoorbellQueue {
 
 impl Queue for DoorbellQueue {
     unsafe fn submit(&mut self, reads: &[Read]) -> Result<usize, TierError> {
-        let is_under_way = self.limited && self.queue.in_flight() > 0;
-        let batch = if is_under_way { &[] } else { &reads[..reads.len().min(self.most)] };
-        // A submission of no reads is a question of its own, and passed on.
+        let batch_in_flight = self.limited && self.queue.in_flight() > 0;
+        let batch = if batch_in_flight { &[] } else { &reads[..reads.len().min(self.most)] };
+        // A submission of no reads checks lent bytes, so it is passed on, too.
         // SAFETY: the same reads under the same contract.
         let taken = unsafe { self.queue.submit(batch)? };
         self.counters.count(&batch[..taken.min(batch.len())]);
@@ -131,7 +131,7 @@ impl Queue for DoorbellQueue {
         self.queue.map(span)
     }
 
-    /// None: each read is counted.
+    /// Returns `None`: each read must be submitted to be counted.
     fn lend(&self) -> Option<&[u8]> {
         None
     }
@@ -162,7 +162,8 @@ mod tests {
     const READS: usize = 10;
     const LEN: u32 = 512;
 
-    /// Reads all of `READS` blocks through `queue`, offering what is left as often as it takes: how many each submission took.
+    /// Reads all `READS` blocks through `queue`, submitting the rest again and again. Returns how many reads
+    /// each successful submission took.
     fn read_all(queue: &mut dyn Queue) -> Vec<usize> {
         let mut buffers = vec![0_u8; READS * LEN as usize];
         let read = |at: usize, buffers: &mut [u8]| Read {
@@ -173,20 +174,20 @@ mod tests {
             round: 0,
         };
         let reads: Vec<Read> = (0..READS).map(|at| read(at, &mut buffers)).collect();
-        let (mut left, mut took, mut done) = (&reads[..], Vec::new(), Vec::new());
+        let (mut left, mut batches, mut done) = (&reads[..], Vec::new(), Vec::new());
         while done.len() < READS {
             // SAFETY: the buffers outlive the loop, which ends when all reads have completed.
             let taken = unsafe { queue.submit(left).unwrap() };
             left = &left[taken..];
-            took.extend((taken > 0).then_some(taken));
+            batches.extend((taken > 0).then_some(taken));
             queue.reap(&mut done, Some(Duration::from_secs(5))).unwrap();
         }
         assert!(left.is_empty() && done.iter().all(|completion| completion.result == Ok(LEN)));
-        took
+        batches
     }
 
     fn device() -> Arc<dyn Tier> {
-        // Late and out of order: a batch trickles in.
+        // Random latencies: the reads of a batch arrive one by one and out of order.
         let latency = Latency::Uniform { low_ns: 1_000, high_ns: 90_000 };
         Arc::new(SimTier::new(
             vec![7; READS * LEN as usize],
@@ -195,13 +196,13 @@ mod tests {
     }
 
     #[test]
-    fn one_batch_is_under_way_at_a_time_and_all_is_counted() {
-        for (most, took) in [(1, vec![1; 10]), (4, vec![4, 4, 2]), (16, vec![10])] {
+    fn one_batch_is_in_flight_at_a_time_and_every_batch_is_counted() {
+        for (most, batches) in [(1, vec![1; 10]), (4, vec![4, 4, 2]), (16, vec![10])] {
             let tier = DoorbellTier::new(device(), NonZeroU32::new(most).unwrap());
             let mut queue = tier.open(64).unwrap();
-            assert_eq!(read_all(&mut *queue), took);
+            assert_eq!(read_all(&mut *queue), batches);
             let (reads, bytes) = (READS as u64, READS as u64 * u64::from(LEN));
-            let once = DoorbellCounts { doorbells: took.len() as u64, reads, bytes };
+            let once = DoorbellCounts { doorbells: batches.len() as u64, reads, bytes };
             assert_eq!(tier.counts(), once);
             // Queues and clones share the counts.
             read_all(&mut *tier.clone().open(64).unwrap());
@@ -210,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn another_batch_waits_for_the_last_read_of_the_one_before() {
+    fn a_batch_waits_for_the_last_read_of_the_previous_one() {
         let tier = DoorbellTier::new(device(), NonZeroU32::new(2).unwrap());
         let mut queue = tier.open(64).unwrap();
         let mut buffers = [[0_u8; LEN as usize]; 3];
@@ -238,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_limit_submissions_are_counted_and_not_held_back() {
+    fn without_a_limit_submissions_are_only_counted() {
         let tier = DoorbellTier::unlimited(device());
         let mut queue = tier.open(64).unwrap();
         assert_eq!(read_all(&mut *queue), [READS]);

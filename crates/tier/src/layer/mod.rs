@@ -7,7 +7,8 @@ pub mod stripe;
 pub mod switch;
 pub mod trace;
 
-/// What a layer remembers of its reads in flight, by a number that it puts in the place of the caller's id.
+/// A layer's records of its reads in flight, by slot number. The layer uses the slot number as the read's id
+/// below it.
 #[derive(Debug)]
 struct Slots<T> {
     items: Vec<Option<T>>,
@@ -49,7 +50,7 @@ impl<T> Slots<T> {
     }
 }
 
-/// The error for a completion whose id the layer never gave out.
+/// Makes the error for a completion with an id that is not in flight.
 fn unknown(id: u64) -> crate::TierError {
     crate::TierError::Contract(format!("a tier under a layer completed unknown read {id}"))
 }

@@ -1,7 +1,7 @@
-//! One of several tiers over the same bytes, chosen while nothing is in flight: measurements that compare devices
-//! then differ in the device alone, not in where an index happens to lie in memory.
+//! A switch between several tiers over the same bytes. Measurements that compare devices then differ in the
+//! device only, and not in the addresses of the index's memory.
 
-use crate::backend::bell::Bell;
+use crate::backend::wake_flag::WakeFlag;
 use crate::contract::{Completion, Queue, Read, Span, Tier, TierProfile, WriteTier};
 use crate::error::TierError;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::Waker;
 use std::time::Duration;
 
-/// See the module's description. Clones share the choice.
+/// A tier that reads from one of several tiers. Clones share the choice.
 #[derive(Clone)]
 pub struct SwitchTier {
     tiers: Arc<Vec<Arc<dyn Tier>>>,
@@ -18,28 +18,31 @@ pub struct SwitchTier {
 }
 
 impl SwitchTier {
-    /// A tier that reads from the first of `tiers` until another is chosen. Its profile is that of the first.
+    /// Makes a tier that reads from the first of `tiers` until another is chosen. Its profile is that of the
+    /// first.
     ///
     /// # Errors
-    /// [`TierError::Parameter`] without a tier, or where lengths, alignments or addressability differ.
+    /// [`TierError::Parameter`] if there is no tier, or if lengths, alignments or addressability differ.
     pub fn new(tiers: Vec<Arc<dyn Tier>>) -> Result<SwitchTier, TierError> {
         let Some(first) = tiers.first() else {
             return Err(TierError::Parameter("a switch needs at least one tier".into()));
         };
         let profile = first.profile().clone();
-        let same = |tier: &Arc<dyn Tier>| {
+        let matches_first = |tier: &Arc<dyn Tier>| {
             let other = tier.profile();
             tier.len() == first.len()
                 && (other.alignment, other.addressable) == (profile.alignment, profile.addressable)
         };
-        if !tiers.iter().all(same) {
-            return Err(TierError::Parameter("the tiers of a switch have to hold the same bytes".into()));
+        if !tiers.iter().all(matches_first) {
+            return Err(TierError::Parameter(
+                "the tiers of a switch must have the same length, alignment and addressability".into(),
+            ));
         }
         Ok(SwitchTier { tiers: Arc::new(tiers), chosen: Arc::default(), profile })
     }
 
-    /// Reads from tier number `tier` from now on; a queue with reads in flight follows when these have ended.
-    /// `false` where there is no such tier.
+    /// Chooses tier number `tier` for further reads. A queue with reads in flight changes when these have
+    /// ended. Returns false if there is no such tier.
     pub fn choose(&self, tier: usize) -> bool {
         let exists = tier < self.tiers.len();
         if exists {
@@ -98,7 +101,7 @@ impl Queue for SwitchQueue {
         self.queues[self.active].map(span)
     }
 
-    /// None: what it stands for may change.
+    /// Returns `None`: the chosen tier may change.
     fn lend(&self) -> Option<&[u8]> {
         None
     }
@@ -121,6 +124,6 @@ impl Queue for SwitchQueue {
 
     fn waker(&mut self) -> Option<Waker> {
         let wakers = self.queues.iter_mut().map(|queue| queue.waker()).collect::<Option<Vec<_>>>()?;
-        Some(Bell::over(wakers).into())
+        Some(WakeFlag::over(wakers).into())
     }
 }

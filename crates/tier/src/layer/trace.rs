@@ -1,4 +1,4 @@
-//! Writes down every read, and runs what was written down against another tier.
+//! Records every read, and replays recorded reads against another tier.
 
 use super::{Slots, unknown};
 use crate::buffers::BufferPool;
@@ -14,8 +14,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
-/// A queue hands its records over in lots of this many, so that threads rarely meet at the lock.
-const LOT: usize = 256;
+/// Records that a queue collects before it appends them to the trace, so that threads rarely contend for the
+/// lock.
+const RECORD_BATCH: usize = 256;
 
 /// One read, as a line of JSON in a trace file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -28,20 +29,20 @@ pub struct TraceRecord {
     pub offset: u64,
     /// Length in bytes.
     pub len: u32,
-    /// The queue, numbered in order of opening.
+    /// Number of the queue, in order of opening.
     pub queue: u32,
     /// Bytes that arrived, or the negated error number.
     pub result: i64,
 }
 
-/// A trace under way. Clones share it.
+/// A trace that is being recorded. Clones share it.
 #[derive(Debug, Clone)]
 pub struct Trace {
-    shared: Arc<Shared>,
+    state: Arc<TraceState>,
 }
 
 #[derive(Debug)]
-struct Shared {
+struct TraceState {
     start: Instant,
     queues: AtomicU32,
     store: Mutex<Store>,
@@ -54,12 +55,15 @@ enum Store {
 }
 
 impl Trace {
-    /// A trace of the first `capacity` reads (48 bytes each); later ones are only counted.
+    /// Makes a trace in memory of the first `capacity` reads (48 bytes each); later ones are only counted.
     pub fn in_memory(capacity: usize) -> Trace {
         Trace::build(Store::Memory { records: Vec::new(), capacity, lost: 0 })
     }
 
-    /// A trace into a new file, one line of JSON a read.
+    /// Makes a trace into a new file, with one line of JSON for each read.
+    ///
+    /// # Errors
+    /// [`TierError::Io`] if the file cannot be created.
     pub fn to_file(path: impl AsRef<Path>) -> Result<Trace, TierError> {
         let path = path.as_ref().to_path_buf();
         let file = File::create(&path).map_err(|e| TierError::io("create", &path, e))?;
@@ -67,31 +71,31 @@ impl Trace {
     }
 
     fn build(store: Store) -> Trace {
-        let shared = Shared { start: Instant::now(), queues: AtomicU32::new(0), store: Mutex::new(store) };
-        Trace { shared: Arc::new(shared) }
+        let state = TraceState { start: Instant::now(), queues: AtomicU32::new(0), store: Mutex::new(store) };
+        Trace { state: Arc::new(state) }
     }
 
     fn store(&self) -> MutexGuard<'_, Store> {
-        self.shared.store.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.store.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn append(&self, lot: &mut Vec<TraceRecord>) {
+    fn append(&self, batch: &mut Vec<TraceRecord>) {
         match &mut *self.store() {
             Store::Memory { records, capacity, lost } => {
-                let room = capacity.saturating_sub(records.len()).min(lot.len());
-                records.extend_from_slice(&lot[..room]);
-                *lost += (lot.len() - room) as u64;
+                let stored = capacity.saturating_sub(records.len()).min(batch.len());
+                records.extend_from_slice(&batch[..stored]);
+                *lost += (batch.len() - stored) as u64;
             }
             Store::File { file, failure: failure @ None, .. } => {
-                *failure = write_json_lines(lot, file).err();
+                *failure = write_json_lines(batch, file).err();
             }
             Store::File { .. } => {}
         }
-        lot.clear();
+        batch.clear();
     }
 
-    /// The records held in memory so far, in order of completion within each queue; none for a trace into a
-    /// file. A queue still open may hold back its latest records.
+    /// Returns the records in memory so far, in order of completion within each queue; none for a trace into
+    /// a file. The latest records of an open queue may be missing.
     pub fn records(&self) -> Vec<TraceRecord> {
         match &*self.store() {
             Store::Memory { records, .. } => records.clone(),
@@ -99,7 +103,7 @@ impl Trace {
         }
     }
 
-    /// Reads that did not fit into memory.
+    /// Returns the number of reads beyond the capacity of a trace in memory.
     pub fn lost(&self) -> u64 {
         match &*self.store() {
             Store::Memory { lost, .. } => *lost,
@@ -107,7 +111,10 @@ impl Trace {
         }
     }
 
-    /// Writes out what is buffered; an error if anything since the start could not be written.
+    /// Writes buffered records to the file.
+    ///
+    /// # Errors
+    /// [`TierError::Io`] if any record since the start could not be written.
     pub fn flush(&self) -> Result<(), TierError> {
         match &mut *self.store() {
             Store::Memory { .. } => Ok(()),
@@ -128,7 +135,10 @@ pub fn write_json_lines(records: &[TraceRecord], mut into: impl Write) -> std::i
     Ok(())
 }
 
-/// Reads what [`write_json_lines`] wrote; a malformed line is an error that names it.
+/// Reads the records that [`write_json_lines`] wrote.
+///
+/// # Errors
+/// The error of `from`; [`std::io::ErrorKind::InvalidData`], with the line's number, for a malformed line.
 pub fn read_json_lines(from: impl BufRead) -> std::io::Result<Vec<TraceRecord>> {
     let parse = |(i, line): (usize, std::io::Result<String>)| {
         serde_json::from_str(&line?).map_err(|e| {
@@ -138,14 +148,14 @@ pub fn read_json_lines(from: impl BufRead) -> std::io::Result<Vec<TraceRecord>> 
     from.lines().enumerate().map(parse).collect()
 }
 
-/// A tier whose reads are written down.
+/// A tier whose reads are recorded.
 pub struct TraceTier {
     tier: Arc<dyn Tier>,
     trace: Trace,
 }
 
 impl TraceTier {
-    /// Traces the reads of `tier` into `trace`.
+    /// Makes a tier that records the reads of `tier` in `trace`.
     pub fn new(tier: Arc<dyn Tier>, trace: Trace) -> TraceTier {
         TraceTier { tier, trace }
     }
@@ -161,14 +171,14 @@ impl Tier for TraceTier {
     }
 
     fn open(&self, depth: u32) -> Result<Box<dyn Queue>, TierError> {
-        let number = self.trace.shared.queues.fetch_add(1, Ordering::Relaxed);
+        let number = self.trace.state.queues.fetch_add(1, Ordering::Relaxed);
         Ok(Box::new(TraceQueue {
             queue: self.tier.open(depth)?,
             number,
             trace: self.trace.clone(),
-            flights: Slots::new(),
-            renamed: Vec::new(),
-            lot: Vec::with_capacity(LOT),
+            in_flight: Slots::new(),
+            renumbered: Vec::new(),
+            batch: Vec::with_capacity(RECORD_BATCH),
         }))
     }
 
@@ -181,7 +191,7 @@ impl Tier for TraceTier {
     }
 }
 
-struct Flight {
+struct InFlight {
     id: u64,
     offset: u64,
     len: u32,
@@ -192,36 +202,37 @@ struct TraceQueue {
     queue: Box<dyn Queue>,
     number: u32,
     trace: Trace,
-    flights: Slots<Flight>,
-    renamed: Vec<Read>,
-    lot: Vec<TraceRecord>,
+    in_flight: Slots<InFlight>,
+    /// Reads of one submission, with slot numbers as ids.
+    renumbered: Vec<Read>,
+    batch: Vec<TraceRecord>,
 }
 
-/// A failure as a record has it: below 0.
-fn failed(fault: ReadFault) -> i64 {
+/// Returns the `result` of a record for a fault: the negated error number.
+fn fault_result(fault: ReadFault) -> i64 {
     -i64::from(if fault.errno == 0 { libc::EIO } else { fault.errno })
 }
 
 impl TraceQueue {
     fn now_ns(&self) -> u64 {
-        self.trace.shared.start.elapsed().as_nanos() as u64
+        self.trace.state.start.elapsed().as_nanos() as u64
     }
 }
 
 impl Queue for TraceQueue {
     unsafe fn submit(&mut self, reads: &[Read]) -> Result<usize, TierError> {
         let submitted_ns = self.now_ns();
-        self.renamed.clear();
+        self.renumbered.clear();
         for read in reads {
             let Read { id, offset, len, .. } = *read;
-            let id = self.flights.insert(Flight { id, offset, len, submitted_ns });
-            self.renamed.push(Read { id, ..*read });
+            let id = self.in_flight.insert(InFlight { id, offset, len, submitted_ns });
+            self.renumbered.push(Read { id, ..*read });
         }
         // SAFETY: the same buffers under the same contract.
-        let outcome = unsafe { self.queue.submit(&self.renamed) };
+        let outcome = unsafe { self.queue.submit(&self.renumbered) };
         let taken = outcome.as_ref().map_or(0, |taken| *taken);
-        for read in self.renamed.iter().skip(taken) {
-            self.flights.remove(read.id);
+        for read in self.renumbered.iter().skip(taken) {
+            self.in_flight.remove(read.id);
         }
         outcome
     }
@@ -234,17 +245,24 @@ impl Queue for TraceQueue {
         }
         let now = self.now_ns();
         for completion in &mut done[first..] {
-            let Some(flight) = self.flights.remove(completion.id) else {
+            let Some(read) = self.in_flight.remove(completion.id) else {
                 return Err(unknown(completion.id));
             };
-            let Flight { id, offset, len, submitted_ns } = flight;
+            let InFlight { id, offset, len, submitted_ns } = read;
             completion.id = id;
-            let result = completion.result.map_or_else(failed, i64::from);
+            let result = completion.result.map_or_else(fault_result, i64::from);
             let latency_ns = now.saturating_sub(submitted_ns);
-            self.lot.push(TraceRecord { submitted_ns, latency_ns, offset, len, queue: self.number, result });
+            self.batch.push(TraceRecord {
+                submitted_ns,
+                latency_ns,
+                offset,
+                len,
+                queue: self.number,
+                result,
+            });
         }
-        if self.lot.len() >= LOT {
-            self.trace.append(&mut self.lot);
+        if self.batch.len() >= RECORD_BATCH {
+            self.trace.append(&mut self.batch);
         }
         outcome
     }
@@ -253,7 +271,7 @@ impl Queue for TraceQueue {
         self.queue.map(span)
     }
 
-    /// None: each read is written down.
+    /// Returns `None`: each read must be submitted to be recorded.
     fn lend(&self) -> Option<&[u8]> {
         None
     }
@@ -278,20 +296,20 @@ impl Queue for TraceQueue {
 
 impl Drop for TraceQueue {
     fn drop(&mut self) {
-        self.trace.append(&mut self.lot);
+        self.trace.append(&mut self.batch);
     }
 }
 
-/// When a replayed read is submitted.
+/// Time at which a replay submits its reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Pace {
-    /// As soon as there is room: how fast could this tier have been?
+    /// As soon as the queue has room. Measures how fast the tier could be.
     Unpaced,
-    /// Not before its recorded moment: how would this tier have kept up?
+    /// Not before the recorded time. Measures whether the tier keeps up.
     Recorded,
 }
 
-/// What a replay measured.
+/// Results of a replay.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 pub struct ReplayReport {
     /// Reads completed.
@@ -306,14 +324,14 @@ pub struct ReplayReport {
     pub mean_ns: u64,
     /// Median latency in nanoseconds.
     pub p50_ns: u64,
-    /// Latency that 99% of the reads stay within, in nanoseconds.
+    /// 99th percentile of the latencies in nanoseconds.
     pub p99_ns: u64,
     /// The longest latency in nanoseconds.
     pub max_ns: u64,
 }
 
-/// Runs the reads of a trace against `tier`: one thread for each recorded queue, each keeping as many reads in
-/// flight as that queue had at most.
+/// Replays the reads of a trace on `tier`, with one thread for each recorded queue. Each thread keeps as many
+/// reads in flight as its queue had at most.
 pub fn replay(trace: &[TraceRecord], tier: &Arc<dyn Tier>, pace: Pace) -> Result<ReplayReport, TierError> {
     let mut queues: BTreeMap<u32, Vec<TraceRecord>> = BTreeMap::new();
     for record in trace {
@@ -340,8 +358,8 @@ pub fn replay(trace: &[TraceRecord], tier: &Arc<dyn Tier>, pace: Pace) -> Result
     latencies.sort_unstable();
     report.reads = latencies.len() as u64;
     if let Some(last) = latencies.last() {
-        let at = |share: f64| latencies[((latencies.len() - 1) as f64 * share) as usize];
-        (report.p50_ns, report.p99_ns, report.max_ns) = (at(0.5), at(0.99), *last);
+        let quantile = |share: f64| latencies[((latencies.len() - 1) as f64 * share) as usize];
+        (report.p50_ns, report.p99_ns, report.max_ns) = (quantile(0.5), quantile(0.99), *last);
         report.mean_ns = latencies.iter().sum::<u64>() / latencies.len() as u64;
     }
     Ok(report)
@@ -354,21 +372,21 @@ struct Tally {
     latencies: Vec<u64>,
 }
 
-/// Most reads that were in flight at once according to their records.
+/// Returns the largest number of reads that were in flight at once according to their records.
 fn deepest(records: &[TraceRecord]) -> u32 {
     let mut events: Vec<(u64, i32)> = Vec::with_capacity(records.len() * 2);
     for record in records {
         events.push((record.submitted_ns, 1));
         events.push((record.submitted_ns.saturating_add(record.latency_ns.max(1)), -1));
     }
-    // Ends sort before starts of the same moment.
+    // Ends sort before starts at the same time.
     events.sort_unstable();
-    let mut flying = 0;
+    let mut in_flight = 0;
     events
         .iter()
         .map(|(_, step)| {
-            flying += step;
-            flying
+            in_flight += step;
+            in_flight
         })
         .max()
         .unwrap_or(1)
@@ -388,7 +406,7 @@ fn replay_queue(
     let mut pool = BufferPool::new(1, crate::BUFFER_ALIGNMENT, u64::MAX, crate::BUFFER_ALIGNMENT);
     // Declared after the pool, so dropped before it.
     let mut queue = tier.open(depth)?;
-    let (mut flights, mut done, mut tally) = (Slots::new(), Vec::new(), Tally::default());
+    let (mut in_flight, mut done, mut tally) = (Slots::new(), Vec::new(), Tally::default());
     let mut next = 0;
     while next < records.len() || queue.in_flight() > 0 {
         let now = start.elapsed().as_nanos() as u64;
@@ -401,23 +419,23 @@ fn replay_queue(
             let end = record.offset.saturating_add(u64::from(record.len)).max(offset + 1);
             let len = (end - offset).next_multiple_of(alignment).min(1 << 31) as u32;
             let buffer = if profile.addressable { None } else { pool.take(len as usize) };
-            let start_of = buffer.map_or(std::ptr::null_mut(), |b| b.start.as_ptr());
-            let id = flights.insert((Instant::now(), buffer));
-            // SAFETY: the buffer stays taken until the completion, and the pool outlives the queue.
-            let taken = unsafe { queue.submit(&[Read { id, offset, len, buffer: start_of, round: 0 }])? };
+            let address = buffer.map_or(std::ptr::null_mut(), |b| b.start.as_ptr());
+            let id = in_flight.insert((Instant::now(), buffer));
+            // SAFETY: the buffer is not released before the completion, and the pool outlives the queue.
+            let taken = unsafe { queue.submit(&[Read { id, offset, len, buffer: address, round: 0 }])? };
             if taken == 0 {
-                flights.remove(id);
+                in_flight.remove(id);
                 buffer.into_iter().for_each(|b| pool.release(b));
                 break;
             }
             next += 1;
             room -= 1;
         }
-        // Under a recorded pace the next submission may be due at any moment.
+        // At a recorded pace the next submission may be due at any time.
         let wait = if pace == Pace::Recorded { Duration::ZERO } else { Duration::from_millis(100) };
         queue.reap(&mut done, Some(wait))?;
         for completion in done.drain(..) {
-            let Some((since, buffer)) = flights.remove(completion.id) else {
+            let Some((since, buffer)) = in_flight.remove(completion.id) else {
                 return Err(unknown(completion.id));
             };
             tally.latencies.push(since.elapsed().as_nanos() as u64);

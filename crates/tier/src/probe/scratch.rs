@@ -1,7 +1,7 @@
-//! The file that a probe reads: incompressible, on the device, gone afterwards.
+//! The temporary file that a probe reads: incompressible and on the device.
 
 use crate::backend::file::write_all_at;
-use crate::backend::sim::random::Dice;
+use crate::backend::sim::random::SplitMix64;
 use crate::buffers::BufferPool;
 use crate::error::TierError;
 use std::fs::{File, OpenOptions};
@@ -11,13 +11,13 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// Bytes of one write: large enough for any device's full speed, small enough for a prompt cancellation.
+/// Bytes of one write: large enough for the full speed of any device, small enough for a prompt cancellation.
 const CHUNK: usize = 1 << 20;
 
-/// However slow the device is, this much gets written.
+/// Bytes that are written even if the time is up.
 const LEAST_WRITTEN: u64 = 16 << 20;
 
-/// Bytes free to this process on the file system that holds `path`.
+/// Returns the bytes free to this process on the file system that holds `path`.
 #[cfg(unix)]
 pub(super) fn free_bytes(path: &Path) -> Result<u64, TierError> {
     use std::os::unix::ffi::OsStrExt;
@@ -35,30 +35,30 @@ pub(super) fn free_bytes(path: &Path) -> Result<u64, TierError> {
     Ok((answer.f_bavail as u64).saturating_mul(answer.f_frsize as u64))
 }
 
-/// Bytes free to this user on the volume that holds `path`.
+/// Returns the bytes free to this user on the volume that holds `path`.
 #[cfg(windows)]
 pub(super) fn free_bytes(path: &Path) -> Result<u64, TierError> {
     use std::os::windows::ffi::OsStrExt;
     let name: Vec<u16> = path.as_os_str().encode_wide().chain([0]).collect();
     let (mut free, none) = (0, std::ptr::null_mut());
-    // SAFETY: the name ends in a zero, the answer has room, and the others are not asked for.
-    let told = unsafe {
+    // SAFETY: the name ends in a zero, the result has room, and the other results are optional.
+    let succeeded = unsafe {
         windows_sys::Win32::Storage::FileSystem::GetDiskFreeSpaceExW(name.as_ptr(), &mut free, none, none)
     };
-    match told {
+    match succeeded {
         0 => Err(TierError::io("find the free space of", path, std::io::Error::last_os_error())),
         _ => Ok(free),
     }
 }
 
-/// A temporary file; its name goes when this is dropped.
+/// A temporary file, whose name is removed when this is dropped.
 pub(super) struct ScratchFile {
     path: PathBuf,
 }
 
 impl ScratchFile {
-    /// Writes up to `bytes` random bytes into a new file in `directory`, for `time` at most, and makes them
-    /// durable, so that no write disturbs the reads.
+    /// Writes up to `bytes` random bytes into a new file in `directory`, for about `time` at most, and syncs
+    /// them, so that no write disturbs the reads.
     pub(super) fn write(
         directory: &Path,
         bytes: u64,
@@ -89,15 +89,16 @@ impl ScratchFile {
         let start = Instant::now();
         let mut pool = BufferPool::new(1, CHUNK, 0, crate::BUFFER_ALIGNMENT);
         let Some(buffer) = pool.take(CHUNK) else { return Ok(()) };
-        // SAFETY: the pool gave out this many bytes, zeroed, and nobody else uses them while it lives.
+        // SAFETY: the pool's buffer has this many bytes, zeroed, and nothing else uses them while the pool
+        // exists.
         let chunk = unsafe { std::slice::from_raw_parts_mut(buffer.start.as_ptr(), CHUNK) };
-        let mut dice = Dice::new(0x5C2A_7C8F, std::process::id().into());
+        let mut random = SplitMix64::new(0x5C2A_7C8F, std::process::id().into());
         let mut written = 0;
         while written < bytes && (written < LEAST_WRITTEN || start.elapsed() < time) {
             if !progress(written as f64 / bytes as f64) {
                 return Err(TierError::Cancelled);
             }
-            chunk.chunks_exact_mut(8).for_each(|word| word.copy_from_slice(&dice.next().to_le_bytes()));
+            chunk.chunks_exact_mut(8).for_each(|word| word.copy_from_slice(&random.next().to_le_bytes()));
             write_all_at(file, chunk, written).map_err(|e| TierError::io("write", &self.path, e))?;
             written += CHUNK as u64;
         }
@@ -107,12 +108,12 @@ impl ScratchFile {
 
 impl Drop for ScratchFile {
     fn drop(&mut self) {
-        // Whoever removed it before us did our work.
+        // It fails if the file was removed already.
         let _ = std::fs::remove_file(&self.path);
     }
 }
 
-/// Creates a file that does not exist yet, past the page cache where the file system can.
+/// Creates a new file, with O_DIRECT if the file system supports it.
 fn create(path: &Path) -> std::io::Result<File> {
     let mut options = OpenOptions::new();
     options.write(true).create_new(true);

@@ -1,4 +1,4 @@
-//! Many queries over few read buffers: all finish, or are told what they would have needed.
+//! Many queries with few read buffers: all finish, or fail with the budget that they need.
 
 use bathyal_tier::backend::file::{FileOptions, FileTier, Method};
 use bathyal_tier::backend::sim::{FaultRates, Latency, SimOptions, SimTier};
@@ -31,12 +31,12 @@ fn engine(tier: &Arc<dyn Tier>, frames: u64, depth: u32) -> Engine {
     Engine::new(tier.clone(), options).unwrap()
 }
 
-/// `n` pages, different ones for each seed.
+/// Returns `n` pages, which differ by seed.
 fn pages(seed: u64, n: u64) -> Vec<Span> {
     (0..n).map(|i| Span::at((seed * 7919 + i * 31) % PAGES * PAGE, PAGE as u32)).collect()
 }
 
-fn assert_genuine(batch: &Batch, spans: &[Span]) {
+fn assert_correct(batch: &Batch, spans: &[Span]) {
     assert_eq!(batch.len(), spans.len());
     for (i, span) in spans.iter().enumerate() {
         assert_eq!(batch.bytes(i), &CONTENT[span.offset as usize..][..span.len as usize]);
@@ -54,10 +54,11 @@ fn sixteen_queries_of_a_hundred_pages_share_256_frames() {
                 made += 1;
                 let (cx, seed) = (cx.clone(), made);
                 (seed <= 48).then_some(async move {
-                    // Dependent rounds of different sizes, so that batches overtake each other's ends.
+                    // Dependent rounds of different sizes, so that batches end in another order than they
+                    // begin.
                     for round in 0..3 {
                         let spans = pages(seed + round, 100 - round * 30);
-                        assert_genuine(&cx.read(&spans).await.unwrap(), &spans);
+                        assert_correct(&cx.read(&spans).await.unwrap(), &spans);
                     }
                 })
             };
@@ -100,10 +101,11 @@ fn streams_and_batches_share_few_frames() {
 }
 
 #[test]
-fn who_waits_for_little_goes_ahead_of_a_deadlock() {
+fn a_small_batch_goes_ahead_to_avoid_a_deadlock() {
     let (_dir, tiers) = tiers();
     for tier in &tiers {
-        // Each of the three holds 80 of 256 frames while it waits for more; 16 are left, which is enough for 10.
+        // Each of the three queries holds 80 of 256 frames while it waits for more. The 16 frames left
+        // suffice for the batch of 10.
         let mut engine = engine(tier, 256, 64);
         let mut made = 0;
         let next = |cx: &Cx| {
@@ -112,8 +114,8 @@ fn who_waits_for_little_goes_ahead_of_a_deadlock() {
             (seed <= 3).then_some(async move {
                 let (first, second) = (pages(seed, 80), pages(seed + 9, if seed == 3 { 10 } else { 90 }));
                 let held = cx.read(&first).await.unwrap();
-                assert_genuine(&cx.read(&second).await.unwrap(), &second);
-                assert_genuine(&held, &first);
+                assert_correct(&cx.read(&second).await.unwrap(), &second);
+                assert_correct(&held, &first);
             })
         };
         let mut ended = 0;
@@ -122,8 +124,9 @@ fn who_waits_for_little_goes_ahead_of_a_deadlock() {
     }
 }
 
-/// Two queries that each hold 100 pages and want 100 more; how many fail, and with what budget in mind.
-fn hold_and_wait(tier: &Arc<dyn Tier>, frames: u64) -> Vec<u64> {
+/// Runs two queries that each hold 100 pages and read 100 more. Returns the budget in the error of each that
+/// fails.
+fn needed_by_failed_queries(tier: &Arc<dyn Tier>, frames: u64) -> Vec<u64> {
     let mut engine = engine(tier, frames, 64);
     let mut made = 0;
     let next = |cx: &Cx| {
@@ -132,8 +135,8 @@ fn hold_and_wait(tier: &Arc<dyn Tier>, frames: u64) -> Vec<u64> {
         (seed <= 2).then_some(async move {
             let spans = pages(seed, 100);
             let held = cx.read(&spans).await?;
-            assert_genuine(&cx.read(&spans).await?, &spans);
-            assert_genuine(&held, &spans);
+            assert_correct(&cx.read(&spans).await?, &spans);
+            assert_correct(&held, &spans);
             Ok(())
         })
     };
@@ -148,18 +151,18 @@ fn hold_and_wait(tier: &Arc<dyn Tier>, frames: u64) -> Vec<u64> {
 }
 
 #[test]
-fn of_two_that_wait_for_each_other_one_fails_and_says_what_it_needed() {
+fn of_two_queries_that_wait_for_each_other_one_fails_with_the_needed_budget() {
     let (_dir, tiers) = tiers();
     for tier in &tiers {
-        let failed = hold_and_wait(tier, 256);
-        assert_eq!(failed.len(), 1);
-        assert_eq!(failed[0], 300 * PAGE, "two held hundreds and the one that was wanted");
-        assert!(hold_and_wait(tier, 300).is_empty());
+        let needed = needed_by_failed_queries(tier, 256);
+        assert_eq!(needed.len(), 1);
+        assert_eq!(needed[0], 300 * PAGE, "200 pages are held, and 100 are requested");
+        assert!(needed_by_failed_queries(tier, 300).is_empty());
     }
 }
 
 #[test]
-fn a_batch_beyond_the_whole_budget_says_what_would_do() {
+fn the_error_of_a_batch_beyond_the_budget_names_a_budget_that_suffices() {
     let (_dir, tiers) = tiers();
     let large = [Span::at(0, 1 << 20), Span::at(5, 9000), Span::at(70_000, 1)];
     for tier in &tiers {
@@ -167,16 +170,16 @@ fn a_batch_beyond_the_whole_budget_says_what_would_do() {
             let mut frames = 64;
             let read = |cx: &Cx| {
                 let (cx, spans) = (cx.clone(), spans.clone());
-                async move { cx.read(&spans).await.map(|batch| assert_genuine(&batch, &spans)) }
+                async move { cx.read(&spans).await.map(|batch| assert_correct(&batch, &spans)) }
             };
             let mut small = engine(tier, frames, 32);
             let refused = small.run_one(read, Control::default()).unwrap();
             let Err(ReadError::Budget { needed, budget }) = refused else { panic!("{refused:?}") };
             assert_eq!(budget, frames * PAGE);
-            assert_eq!(small.stats().reads, 0, "nothing is read for a batch that cannot be held");
+            assert_eq!(small.stats().reads, 0, "a batch beyond the budget reads nothing");
             frames = needed.div_ceil(PAGE);
             engine(tier, frames, 32).run_one(read, Control::default()).unwrap().unwrap();
-            // The engine that refused goes on.
+            // The engine stays usable after the error.
             small
                 .run_one(
                     |cx| {

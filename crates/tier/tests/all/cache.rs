@@ -1,9 +1,9 @@
-//! The cache: bytes unchanged, nothing kept that did not arrive, exact counters.
+//! Tests of the cache: unchanged bytes, no page cached that did not arrive, exact counters.
 
 use bathyal_tier::backend::file::{FileOptions, FileTier};
 use bathyal_tier::backend::sim::{Fault, FaultRates, SimHandle, SimOptions, SimTier, When};
 use bathyal_tier::conformance::content;
-use bathyal_tier::layer::cache::{CacheOptions, CacheTier, Loaded};
+use bathyal_tier::layer::cache::{CacheOptions, CacheTier, LoadCounts};
 use bathyal_tier::{Control, Cx, Engine, EngineOptions, ReadError, RunError, Span, Tier};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, LazyLock};
@@ -30,7 +30,7 @@ fn scripted(script: Vec<(When, Fault)>) -> (CacheTier, SimHandle) {
     (cached(tier, 64), handle)
 }
 
-/// Reads spans one after another and compares what comes.
+/// Reads spans one after another and compares their bytes.
 fn read(tier: &CacheTier, spans: &[Span]) -> Vec<Result<(), ReadError>> {
     let mut engine = Engine::new(Arc::new(tier.clone()), EngineOptions::default()).unwrap();
     let query = |cx: &Cx| {
@@ -38,10 +38,10 @@ fn read(tier: &CacheTier, spans: &[Span]) -> Vec<Result<(), ReadError>> {
         async move {
             let mut outcomes = Vec::new();
             for span in spans {
-                let same = |bytes: &[u8]| {
+                let compare = |bytes: &[u8]| {
                     assert_eq!(bytes, &CONTENT[span.offset as usize..][..span.len as usize], "{span:?}")
                 };
-                outcomes.push(cx.read(&[*span]).await.map(|batch| same(batch.bytes(0))));
+                outcomes.push(cx.read(&[*span]).await.map(|batch| compare(batch.bytes(0))));
             }
             outcomes
         }
@@ -73,13 +73,13 @@ fn cached_ends_of_a_span_are_not_read_again() {
     let spans = [page(10), page(11), page(14), page(17), long, long];
     assert!(read(&cache, &spans).iter().all(Result::is_ok));
     let counters = cache.counters();
-    // Of the eight pages, 12 to 16 are read in one piece, although 14 is there.
+    // Of the eight pages, 12 to 16 are read in one piece, although 14 is cached.
     assert_eq!((counters.misses, counters.hits), (4 + 5, 3 + 8));
     assert_eq!(device.stats().reads, 5);
 }
 
 #[test]
-fn what_fails_or_comes_short_is_never_kept() {
+fn failed_and_short_reads_are_not_cached() {
     let faults =
         [(0, Fault::Error(5)), (1, Fault::Short(4095)), (2, Fault::Short(0)), (4, Fault::Short(5000))];
     let script = faults.map(|(n, fault)| (When::Nth(n), fault)).to_vec();
@@ -88,7 +88,7 @@ fn what_fails_or_comes_short_is_never_kept() {
     let failed: Vec<_> = outcomes.iter().map(|o| o.is_err()).collect();
     assert_eq!(failed, [true, true, true, false, false]);
     assert_eq!((cache.counters().misses, cache.counters().hits, cache.counters().resident_pages), (4, 1, 1));
-    // Of three pages only the first arrives whole, behind one that was there.
+    // After one cached page, only the first of three pages arrives completely.
     let long = Span::at(5 * PAGE, 4 * PAGE as u32);
     let outcomes = read(&cache, &[long, page(6), long]);
     let short = ReadError::Short { offset: long.offset, expected: long.len, got: PAGE as u32 + 5000 };
@@ -100,7 +100,7 @@ fn what_fails_or_comes_short_is_never_kept() {
 fn a_damaged_page_can_be_forgotten_and_read_again() {
     let (tier, _) = sim(SimOptions { script: vec![(When::Nth(0), Fault::Flip(9))], ..SimOptions::default() });
     let cache = cached(tier, 64);
-    let ask = |cache: &CacheTier| {
+    let read = |cache: &CacheTier| {
         let mut engine = Engine::new(Arc::new(cache.clone()), EngineOptions::default()).unwrap();
         let query = |cx: &Cx| {
             let cx = cx.clone();
@@ -108,17 +108,17 @@ fn a_damaged_page_can_be_forgotten_and_read_again() {
         };
         engine.run_one(query, Control::default()).unwrap()
     };
-    let genuine = &CONTENT[2 * PAGE as usize..][..PAGE as usize];
-    assert_ne!(ask(&cache), genuine);
-    assert_ne!(ask(&cache), genuine, "a cache cannot know");
+    let correct = &CONTENT[2 * PAGE as usize..][..PAGE as usize];
+    assert_ne!(read(&cache), correct);
+    assert_ne!(read(&cache), correct, "the cache does not detect damage");
     cache.forget(Span::at(2 * PAGE + 7, 1));
-    assert_eq!(ask(&cache), genuine);
+    assert_eq!(read(&cache), correct);
     cache.forget(Span::at(0, u32::MAX));
     assert_eq!(cache.counters().resident_pages, 0);
 }
 
-/// Random reads from four threads, compared with the content; most of them near the start.
-fn hammer(cache: &CacheTier, seed: u64) {
+/// Makes random reads from four threads, most of them near the start, and compares their bytes.
+fn read_from_four_threads(cache: &CacheTier, seed: u64) {
     let query = |cx: Cx, seed: u64| async move {
         let mut state = seed;
         let mut below = |bound: u64| {
@@ -129,9 +129,9 @@ fn hammer(cache: &CacheTier, seed: u64) {
             let mut span = || {
                 let longest = [100, 4096, 9000, 40_000][below(4) as usize];
                 let len = 1 + below(longest);
-                let room = LEN as u64 - len;
-                let reach = [room, 200_000][below(2) as usize].min(room);
-                Span::at(below(reach + 1), len as u32)
+                let last = LEN as u64 - len;
+                let bound = [last, 200_000][below(2) as usize].min(last);
+                Span::at(below(bound + 1), len as u32)
             };
             let spans: Vec<_> = (0..6).map(|_| span()).collect();
             let batch = cx.read(&spans).await.unwrap();
@@ -159,7 +159,7 @@ fn hammer(cache: &CacheTier, seed: u64) {
 }
 
 #[test]
-fn four_threads_see_the_bytes_of_the_plain_tier() {
+fn four_threads_read_the_bytes_of_the_tier_below() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("bytes");
     std::fs::write(&path, &*CONTENT).unwrap();
@@ -169,7 +169,7 @@ fn four_threads_see_the_bytes_of_the_plain_tier() {
         let file: Arc<dyn Tier> = Arc::new(FileTier::open(&path, FileOptions::default()).unwrap());
         for tier in [tier, file] {
             let cache = cached(tier, pages);
-            hammer(&cache, seed);
+            read_from_four_threads(&cache, seed);
             let counters = cache.counters();
             assert!(
                 counters.hits > 0
@@ -184,14 +184,14 @@ fn four_threads_see_the_bytes_of_the_plain_tier() {
 }
 
 #[test]
-fn warm_pages_are_hits_and_pinned_ones_outlive_a_scan() {
+fn warm_pages_are_hits_and_pinned_pages_survive_a_scan() {
     let (tier, device) = sim(SimOptions::default());
     let cache = cached(tier, 64);
     let spans =
         [Span::at(0, 10 * PAGE as u32), Span::at(3 * PAGE, 100), page(100), Span::at(u64::MAX - 9, 9)];
     let loaded = cache.pin(&spans, Control::default()).unwrap();
-    assert_eq!(loaded, Loaded { wanted: 11, resident: 11, failed_reads: 0 });
-    // One read for the ten neighbours, one for the other; nobody's hit or miss.
+    assert_eq!(loaded, LoadCounts { wanted: 11, resident: 11, failed_reads: 0 });
+    // One read for the ten adjacent pages, one for the other; neither counts as hit or miss.
     assert_eq!((device.stats().reads, cache.counters().hits, cache.counters().misses), (2, 0, 0));
     let warm = cache.warm(&[Span::at(200 * PAGE, 5 * PAGE as u32), page(0)], Control::default()).unwrap();
     assert_eq!((warm.wanted, warm.resident), (6, 6));
@@ -207,17 +207,17 @@ fn warm_pages_are_hits_and_pinned_ones_outlive_a_scan() {
 }
 
 #[test]
-fn warming_counts_what_fails_and_can_be_cancelled() {
+fn warming_counts_failed_reads_and_can_be_cancelled() {
     let (cache, _) = scripted(vec![(When::Touching(5 * PAGE), Fault::Error(5))]);
     let loaded = cache.warm(&[page(1), page(5), page(9)], Control::default()).unwrap();
-    assert_eq!(loaded, Loaded { wanted: 3, resident: 2, failed_reads: 1 });
-    let raised = AtomicBool::new(true);
-    let control = Control { cancel: Some(&raised), deadline: None };
+    assert_eq!(loaded, LoadCounts { wanted: 3, resident: 2, failed_reads: 1 });
+    let cancel = AtomicBool::new(true);
+    let control = Control { cancel: Some(&cancel), deadline: None };
     assert!(matches!(cache.warm(&[page(20)], control), Err(RunError::Cancelled)));
 }
 
 #[test]
-fn caches_that_make_no_sense_are_refused() {
+fn invalid_caches_are_refused() {
     use bathyal_tier::backend::dram::DramTier;
     let options = CacheOptions::default();
     assert!(CacheTier::new(Arc::new(DramTier::new(vec![0; 9])), options).is_err(), "read in place");
@@ -227,8 +227,8 @@ fn caches_that_make_no_sense_are_refused() {
     }
     let small =
         CacheTier::new(sim(SimOptions::default()).0, CacheOptions { budget_bytes: 10_000, ..options });
-    let said = small.map(|_| ()).unwrap_err().to_string();
-    // The number in the message is one that does.
-    let least = said.rsplit(' ').next().and_then(|n| n.parse().ok()).unwrap();
+    let message = small.map(|_| ()).unwrap_err().to_string();
+    // The number at the end of the message is a budget that suffices.
+    let least = message.rsplit(' ').next().and_then(|n| n.parse().ok()).unwrap();
     CacheTier::new(sim(SimOptions::default()).0, CacheOptions { budget_bytes: least, ..options }).unwrap();
 }

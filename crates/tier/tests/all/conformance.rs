@@ -1,8 +1,8 @@
-//! Every backend and every layer against the one suite.
+//! The conformance suite on every backend and every layer.
 
 use bathyal_tier::backend::dram::DramTier;
 use bathyal_tier::backend::file::{FileOptions, FileTier, Method};
-use bathyal_tier::backend::mapped::{MappedOptions, MappedTier, Place};
+use bathyal_tier::backend::mapped::{MappedOptions, MappedPlace, MappedTier};
 use bathyal_tier::backend::sim::{
     Fault, FaultRates, Latency, SimClock, SimHandle, SimOptions, SimTier, When,
 };
@@ -31,7 +31,7 @@ fn file(method: Method, direct: bool) {
     check(&make, Capabilities::default()).unwrap();
 }
 
-/// Runs the suite on simulated devices and asks each afterwards what was done to it.
+/// Runs the suite on simulated devices, and checks that none has recorded a violation.
 fn sim(options: SimOptions) {
     let handles: RefCell<Vec<SimHandle>> = RefCell::default();
     let build = |bytes: Vec<u8>, script: Vec<(When, Fault)>| -> Arc<dyn Tier> {
@@ -52,19 +52,19 @@ fn dram() {
 }
 
 #[test]
-fn dram_that_can_be_changed() {
+fn writable_dram() {
     check(&|bytes| Arc::new(DramTier::writable_copy(&bytes)), Capabilities::default()).unwrap();
 }
 
 #[test]
-fn mapped_memory_that_can_be_changed() {
+fn writable_mapped_memory() {
     let make = |bytes: Vec<u8>| -> Arc<dyn Tier> {
-        let options = MappedOptions::at(Place::Anonymous);
+        let options = MappedOptions::at(MappedPlace::Anonymous);
         let tier = MappedTier::writable_zeros(&options, bytes.len()).unwrap();
         let mut queue = tier.open_write(1).unwrap();
         let action = Action::Write { from: bytes.as_ptr(), len: bytes.len() as u32 };
         let operation = Operation { id: 0, offset: 0, action, linked: false };
-        // SAFETY: the bytes are there until the completion, which this queue has at once.
+        // SAFETY: the bytes are valid until the completion, which this queue has at once.
         let taken = unsafe { queue.submit_operations(&[operation]).unwrap() };
         let mut done = Vec::new();
         queue.reap(&mut done, None).unwrap();
@@ -75,7 +75,7 @@ fn mapped_memory_that_can_be_changed() {
 }
 
 #[test]
-fn sim_that_can_be_changed() {
+fn writable_sim() {
     let rates = FaultRates { delay: 0.1, reorder: 0.3, refuse: 0.3, ..FaultRates::NONE };
     let latency = Latency::LogNormal { median_ns: 3_000, sigma: 0.8 };
     let options = SimOptions { seed: 5, latency, rates, ..SimOptions::default() };
@@ -90,7 +90,7 @@ fn sim_that_can_be_changed() {
 }
 
 #[test]
-fn others_do_not_offer_what_they_cannot_do() {
+fn read_only_tiers_are_not_writable() {
     let dram: Arc<dyn Tier> = Arc::new(DramTier::new(vec![1; 100]));
     let sim = Arc::new(SimTier::new(vec![1; 100], SimOptions::default()));
     let over: Arc<dyn Tier> =
@@ -124,7 +124,7 @@ fn sim_faultless() {
 }
 
 #[test]
-fn sim_slow_late_and_reluctant() {
+fn sim_slow_with_delays_and_refusals() {
     let rates = FaultRates { delay: 0.1, reorder: 0.3, refuse: 0.3, ..FaultRates::NONE };
     sim(SimOptions {
         seed: 3,
@@ -165,7 +165,7 @@ fn sim_over_a_file() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("bytes");
     let make = |bytes: Vec<u8>| -> Arc<dyn Tier> {
-        // Each tier keeps the file that it opened, even when the name goes to the next.
+        // Each tier keeps its open file, even when a new file takes its name.
         let _ = std::fs::remove_file(&path);
         std::fs::write(&path, bytes).unwrap();
         let file = FileTier::open(&path, FileOptions::default()).unwrap();
@@ -174,17 +174,18 @@ fn sim_over_a_file() {
     check(&make, Capabilities::default()).unwrap();
 }
 
-/// Makes a backend over the given bytes.
-type Below<'a> = &'a dyn Fn(Vec<u8>) -> Arc<dyn Tier>;
+/// Function that makes a backend over the given bytes.
+type MakeBackend<'a> = &'a dyn Fn(Vec<u8>) -> Arc<dyn Tier>;
 
 /// Runs the suite on a layer over DRAM, files and simulated devices with faults.
-fn layer(wrap: impl Fn(Vec<u8>, Below<'_>) -> Arc<dyn Tier>) {
+fn layer(wrap: impl Fn(Vec<u8>, MakeBackend<'_>) -> Arc<dyn Tier>) {
     check(&|bytes| wrap(bytes, &|b| Arc::new(DramTier::new(b))), Capabilities::default()).unwrap();
     layer_over_devices(wrap);
 }
 
-/// The same without DRAM, for layers that want no addressable tier below.
-fn layer_over_devices(wrap: impl Fn(Vec<u8>, Below<'_>) -> Arc<dyn Tier>) {
+/// Runs the suite on a layer over files and simulated devices, for layers that refuse an addressable tier
+/// below.
+fn layer_over_devices(wrap: impl Fn(Vec<u8>, MakeBackend<'_>) -> Arc<dyn Tier>) {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("bytes");
     let file = |bytes: Vec<u8>| -> Arc<dyn Tier> {
@@ -197,7 +198,7 @@ fn layer_over_devices(wrap: impl Fn(Vec<u8>, Below<'_>) -> Arc<dyn Tier>) {
         Arc::new(SimTier::new(bytes, SimOptions { rates, depth: 6, ..SimOptions::default() }))
     };
     let faulty = |bytes: Vec<u8>, bad: u64| -> Arc<dyn Tier> {
-        // The layer may move bytes about; the damaged place is found again by what it holds.
+        // The layer may rearrange the bytes, so the damaged word is found by its value.
         let word = bytes[bad as usize & !7..][..8].to_vec();
         let below = |bytes: Vec<u8>| -> Arc<dyn Tier> {
             let damaged = bytes.chunks_exact(8).position(|w| w == word);
@@ -219,7 +220,7 @@ fn trace() {
 #[test]
 fn stripe() {
     layer(|bytes, below| {
-        let parts = StripeTier::deal(&bytes, 3, 8192);
+        let parts = StripeTier::distribute(&bytes, 3, 8192);
         Arc::new(StripeTier::new(parts.into_iter().map(below).collect(), 8192).unwrap())
     });
 }
@@ -282,7 +283,7 @@ fn switch() {
 #[test]
 fn trace_over_delay_over_stripe() {
     layer(|bytes, below| {
-        let parts = StripeTier::deal(&bytes, 2, 4096);
+        let parts = StripeTier::distribute(&bytes, 2, 4096);
         let stripe = StripeTier::new(parts.into_iter().map(below).collect(), 4096).unwrap();
         let delay = DelayTier::new(Arc::new(stripe), DelayProfile::cxl());
         Arc::new(TraceTier::new(Arc::new(delay), Trace::in_memory(0)))
@@ -301,7 +302,7 @@ fn cache_of_few_pages() {
 }
 
 #[test]
-fn cache_of_a_part() {
+fn cache_of_a_third_of_the_tier() {
     cache(1 << 20, 4096);
 }
 
@@ -315,7 +316,7 @@ fn cache_over_stripe_over_cache() {
     layer_over_devices(|bytes, below| {
         let options = CacheOptions { budget_bytes: 200 << 10, page_bytes: 512 };
         let cached = |part| -> Arc<dyn Tier> { Arc::new(CacheTier::new(below(part), options).unwrap()) };
-        let parts = StripeTier::deal(&bytes, 2, 8192).into_iter().map(cached).collect();
+        let parts = StripeTier::distribute(&bytes, 2, 8192).into_iter().map(cached).collect();
         let stripe = StripeTier::new(parts, 8192).unwrap();
         Arc::new(CacheTier::new(Arc::new(stripe), CacheOptions { page_bytes: 4096, ..options }).unwrap())
     });

@@ -1,4 +1,4 @@
-//! The engine over real tiers: answers, order, errors, cancellation.
+//! Tests of the engine over real tiers: answers, order, errors, cancellation.
 
 use bathyal_tier::backend::dram::DramTier;
 use bathyal_tier::backend::file::{FileOptions, FileTier, Method};
@@ -29,7 +29,8 @@ fn engine(tier: &Arc<dyn Tier>) -> Engine {
     Engine::new(tier.clone(), EngineOptions { depth: 8, ..EngineOptions::default() }).unwrap()
 }
 
-async fn chase(cx: Cx, seed: u64) -> Result<u64, ReadError> {
+/// Reads 20 batches, each of which depends on the bytes of the previous one.
+async fn read_dependent(cx: Cx, seed: u64) -> Result<u64, ReadError> {
     let (mut at, mut sum) = (seed, 0_u64);
     for _ in 0..20 {
         at = at.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
@@ -55,7 +56,7 @@ fn dependent_reads_give_the_same_sums_on_every_tier() {
         let make = |cx: &Cx| {
             next += 1;
             let (cx, seed) = (cx.clone(), next);
-            (seed <= 40).then_some(async move { (seed, chase(cx, seed).await.unwrap()) })
+            (seed <= 40).then_some(async move { (seed, read_dependent(cx, seed).await.unwrap()) })
         };
         engine.run(7, make, |sum| sums.push(sum), Control::default()).unwrap();
         sums.sort_unstable();
@@ -67,7 +68,7 @@ fn dependent_reads_give_the_same_sums_on_every_tier() {
 }
 
 #[test]
-fn streams_hand_out_every_read_once() {
+fn streams_return_every_read_once() {
     let (_dir, tiers) = tiers();
     for tier in &tiers {
         let task = |cx: &Cx| {
@@ -93,7 +94,7 @@ fn streams_hand_out_every_read_once() {
 }
 
 #[test]
-fn spans_outside_fail_alone() {
+fn spans_outside_the_tier_fail_without_effect_on_others() {
     let (_dir, tiers) = tiers();
     for tier in &tiers {
         let mut engine = engine(tier);
@@ -102,7 +103,7 @@ fn spans_outside_fail_alone() {
                 let cx = cx.clone();
                 async move {
                     let failed = cx.read(&[Span::at(0, 4), span]).await.map(|_| ());
-                    // What fails before anything has been staged wakes nobody too early.
+                    // A read that fails before others are staged does not wake the task early.
                     let first = cx.read(&[span, Span::at(0, 4), span, Span::at(9000, 4)]).await.map(|_| ());
                     assert_eq!(first, failed);
                     (failed, cx.read(&[Span::at(LEN as u64 - 1, 1)]).await.map(|b| b.bytes(0).to_vec()))
@@ -116,7 +117,7 @@ fn spans_outside_fail_alone() {
 }
 
 #[test]
-fn a_query_that_asks_beyond_the_buffer_budget_is_told_so() {
+fn a_query_beyond_the_buffer_budget_gets_an_error() {
     let (_dir, tiers) = tiers();
     let options = EngineOptions { depth: 8, buffer_budget_bytes: 64 << 10, ..EngineOptions::default() };
     for tier in tiers.iter().filter(|t| !t.profile().addressable) {
@@ -132,18 +133,18 @@ fn a_query_that_asks_beyond_the_buffer_budget_is_told_so() {
 }
 
 #[test]
-fn a_raised_flag_ends_the_run_and_leaves_the_engine_usable() {
+fn a_cancel_flag_ends_the_run_and_leaves_the_engine_usable() {
     let (_dir, tiers) = tiers();
     for tier in &tiers {
         let mut engine = engine(tier);
-        let raised = AtomicBool::new(true);
-        let make = |cx: &Cx| Some(chase(cx.clone(), 3));
-        let control = Control { cancel: Some(&raised), deadline: None };
+        let cancel = AtomicBool::new(true);
+        let make = |cx: &Cx| Some(read_dependent(cx.clone(), 3));
+        let control = Control { cancel: Some(&cancel), deadline: None };
         assert!(matches!(engine.run(4, make, |_| (), control), Err(RunError::Cancelled)));
         let late = Control { cancel: None, deadline: Some(std::time::Instant::now()) };
-        let make = |cx: &Cx| Some(chase(cx.clone(), 3));
+        let make = |cx: &Cx| Some(read_dependent(cx.clone(), 3));
         assert!(matches!(engine.run(4, make, |_| (), late), Err(RunError::Deadline)));
-        engine.run_one(|cx| chase(cx.clone(), 3), Control::default()).unwrap().unwrap();
+        engine.run_one(|cx| read_dependent(cx.clone(), 3), Control::default()).unwrap().unwrap();
     }
 }
 

@@ -1,4 +1,5 @@
-//! The engine on devices that never answer: runs end, buffers stay untouched, and late answers are welcome.
+//! Tests of the engine on devices with reads that never complete: runs end, buffers stay untouched, and late
+//! completions are handled.
 
 use bathyal_tier::backend::sim::{Fault, SimHandle, SimOptions, SimTier, When};
 use bathyal_tier::conformance::content;
@@ -23,8 +24,8 @@ async fn read(cx: Cx, at: u64) -> Result<(), ReadError> {
     Ok(())
 }
 
-/// Asks for stuck bytes until the flag that the last healthy query raises.
-fn run_into_stuck(engine: &mut Engine, healthy: u64) -> Result<(), RunError> {
+/// Runs two queries whose reads get stuck, until the last of `healthy` other queries sets the cancel flag.
+fn run_with_stuck_reads(engine: &mut Engine, healthy: u64) -> Result<(), RunError> {
     let cancel = AtomicBool::new(false);
     let mut made = 0;
     let mut left = healthy;
@@ -44,11 +45,11 @@ fn run_into_stuck(engine: &mut Engine, healthy: u64) -> Result<(), RunError> {
 fn a_cancelled_run_with_stuck_reads_ends_within_a_tenth_of_a_second() {
     let (mut engine, handle) = engine(vec![(When::Touching(0), Fault::Stuck)], 8);
     let before = handle.clock().now_ns();
-    assert!(matches!(run_into_stuck(&mut engine, 20), Err(RunError::Cancelled)));
+    assert!(matches!(run_with_stuck_reads(&mut engine, 20), Err(RunError::Cancelled)));
     let took = handle.clock().now_ns() - before;
     assert!(took < 100_000_000, "{took} ns of virtual time");
     assert_eq!(handle.stats().stuck, 2);
-    // The engine goes on with what is left of its depth, and never touches the two buffers.
+    // The engine continues with the rest of its depth, and does not touch the two buffers.
     for _ in 0..3 {
         let mut made = 0;
         let next = |cx: &Cx| {
@@ -64,11 +65,11 @@ fn a_cancelled_run_with_stuck_reads_ends_within_a_tenth_of_a_second() {
 }
 
 #[test]
-fn an_engine_dropped_with_stuck_reads_gives_their_buffers_up() {
+fn an_engine_dropped_with_stuck_reads_leaks_their_buffers() {
     let (mut engine, handle) = engine(vec![(When::Touching(0), Fault::Stuck)], 8);
-    assert!(run_into_stuck(&mut engine, 5).is_err());
+    assert!(run_with_stuck_reads(&mut engine, 5).is_err());
     drop(engine);
-    // Released too late, into buffers that nobody may ever get again.
+    // Released late, into buffers that are never used again.
     handle.release_stuck();
     assert_eq!(handle.violations(), []);
 }
@@ -90,16 +91,16 @@ fn when_all_depth_is_stuck_a_deadline_still_ends_the_run() {
 }
 
 #[test]
-fn short_reads_fail_only_who_misses_bytes() {
-    // Both spans lie in the aligned read of 1024 bytes, of which the first 600 arrive.
+fn a_short_read_fails_only_spans_whose_bytes_are_missing() {
+    // Both spans are in the aligned read of 1024 bytes, of which the first 600 arrive.
     let (mut engine, _) = engine(vec![(When::Touching(4096), Fault::Short(600))], 8);
-    let ask = |cx: &Cx, span: Span| {
+    let read_span = |cx: &Cx, span: Span| {
         let cx = cx.clone();
         async move { cx.read(&[span]).await.map(|b| b.bytes(0).to_vec()) }
     };
-    let got = engine.run_one(|cx| ask(cx, Span::at(4100, 596)), Control::default()).unwrap();
+    let got = engine.run_one(|cx| read_span(cx, Span::at(4100, 596)), Control::default()).unwrap();
     assert_eq!(got.unwrap(), content(LEN)[4100..4696]);
-    let got = engine.run_one(|cx| ask(cx, Span::at(4100, 597)), Control::default()).unwrap();
+    let got = engine.run_one(|cx| read_span(cx, Span::at(4100, 597)), Control::default()).unwrap();
     assert_eq!(got, Err(ReadError::Short { offset: 4100, expected: 597, got: 596 }));
 }
 
@@ -109,7 +110,7 @@ fn a_stream_opened_outside_its_query_still_wakes_it() {
     let mut made = 0_u64;
     let next = |cx: &Cx| {
         made += 1;
-        // Opened and filled by the maker, when no query is running yet.
+        // The stream is opened and filled before the query runs.
         let mut stream = cx.stream();
         let at = made * 30_000;
         stream.push(Span::at(at, 100));
@@ -124,7 +125,7 @@ fn a_stream_opened_outside_its_query_still_wakes_it() {
 }
 
 #[test]
-fn a_fault_says_what_kind_it_is() {
+fn a_fault_has_the_kind_of_its_error_number() {
     let kinds = [
         (libc::EIO, FaultKind::Damaged),
         (libc::ENODEV, FaultKind::Gone),

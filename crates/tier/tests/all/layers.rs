@@ -1,4 +1,4 @@
-//! What each layer adds, beyond passing the conformance suite.
+//! Tests of each layer beyond the conformance suite.
 
 use bathyal_tier::backend::dram::DramTier;
 use bathyal_tier::backend::sim::{Fault, SimOptions, SimTier, When};
@@ -30,7 +30,7 @@ fn dram() -> Arc<dyn Tier> {
 }
 
 #[test]
-fn a_trace_holds_every_read_and_can_be_written_read_and_replayed() {
+fn a_trace_records_every_read_and_can_be_written_read_and_replayed() {
     let trace = Trace::in_memory(1000);
     let script = vec![(When::Touching(49_200), Fault::Error(5))];
     let sim = SimTier::new(content(LEN), SimOptions { script, ..SimOptions::default() });
@@ -60,7 +60,7 @@ fn a_trace_holds_every_read_and_can_be_written_read_and_replayed() {
 }
 
 #[test]
-fn a_full_trace_counts_what_it_loses_and_a_file_loses_nothing() {
+fn a_full_trace_counts_further_reads_and_a_file_records_all() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("trace.jsonl");
     let spans: Vec<_> = (0..700).map(|i| Span::at(i * 1000, 100)).collect();
@@ -75,12 +75,12 @@ fn a_full_trace_counts_what_it_loses_and_a_file_loses_nothing() {
 }
 
 #[test]
-fn a_stripe_joins_what_crosses_members_and_counts_by_member() {
-    let parts = StripeTier::deal(&content(LEN), 4, 4096);
+fn a_stripe_joins_reads_across_members_and_counts_by_member() {
+    let parts = StripeTier::distribute(&content(LEN), 4, 4096);
     let members = parts.into_iter().map(|p| Arc::new(DramTier::new(p)) as Arc<dyn Tier>).collect();
     let stripe = Arc::new(StripeTier::new(members, 4096).unwrap());
     let tier: Arc<dyn Tier> = stripe.clone();
-    // Starts in the middle of member 1's stripe, ends at the start of member 0's next one.
+    // The span begins in the middle of member 1's unit and ends at the start of member 0's next unit.
     let got = read(&tier, &[Span::at(4096 + 1000, 3 * 4096), Span::at(8192, 10)]).unwrap();
     assert_eq!(got[0], content(LEN)[4096 + 1000..][..3 * 4096]);
     assert_eq!(got[1], content(LEN)[8192..][..10]);
@@ -91,8 +91,8 @@ fn a_stripe_joins_what_crosses_members_and_counts_by_member() {
 }
 
 #[test]
-fn a_stripe_trusts_nothing_behind_a_short_member() {
-    let parts = StripeTier::deal(&content(LEN), 2, 4096);
+fn a_short_read_of_a_member_ends_the_valid_bytes() {
+    let parts = StripeTier::distribute(&content(LEN), 2, 4096);
     let sim = |(i, bytes): (usize, Vec<u8>)| -> Arc<dyn Tier> {
         let script = if i == 1 { vec![(When::Touching(0), Fault::Short(1000))] } else { Vec::new() };
         Arc::new(SimTier::new(bytes, SimOptions { script, ..SimOptions::default() }))
@@ -105,17 +105,17 @@ fn a_stripe_trusts_nothing_behind_a_short_member() {
 }
 
 #[test]
-fn stripes_that_make_no_sense_are_refused() {
+fn invalid_stripes_are_refused() {
     assert!(StripeTier::new(Vec::new(), 4096).is_err());
     assert!(StripeTier::new(vec![dram()], 0).is_err());
     let sim: Arc<dyn Tier> = Arc::new(SimTier::new(content(LEN), SimOptions::default()));
     assert!(StripeTier::new(vec![sim], 700).is_err(), "not a multiple of 512");
-    assert!(StripeTier::deal(&content(10), 0, 4096).is_empty());
+    assert!(StripeTier::distribute(&content(10), 0, 4096).is_empty());
 }
 
 #[test]
 fn a_delayed_tier_takes_at_least_the_time_of_its_device() {
-    let least = |delay: DelayProfile, dependent: u32, spans: &[Span]| {
+    let time = |delay: DelayProfile, dependent: u32, spans: &[Span]| {
         let tier: Arc<dyn Tier> = Arc::new(DelayTier::new(dram(), delay));
         let mut engine = Engine::new(tier, EngineOptions::default()).unwrap();
         let query = |cx: &bathyal_tier::Cx| {
@@ -130,18 +130,18 @@ fn a_delayed_tier_takes_at_least_the_time_of_its_device() {
         engine.run_one(query, Control::default()).unwrap();
         start.elapsed()
     };
-    // Bounds from below only: a loaded machine may take any time more.
+    // Only lower bounds: a loaded machine may take any time longer.
     let one = [Span::at(64, 64)];
-    assert!(least(DelayProfile::rdma(), 1000, &one) >= Duration::from_nanos(1000 * 2_950));
-    assert!(least(DelayProfile::cxl(), 1000, &one) >= Duration::from_nanos(1000 * 300));
+    assert!(time(DelayProfile::rdma(), 1000, &one) >= Duration::from_nanos(1000 * 2_950));
+    assert!(time(DelayProfile::cxl(), 1000, &one) >= Duration::from_nanos(1000 * 300));
     let narrow = DelayProfile { bandwidth_bytes_per_s: 1e9, ..DelayProfile::cxl() };
     let megabyte: Vec<_> = (0..16).map(|i| Span::at(i * 65_536, 65_536)).collect();
-    assert!(least(narrow, 10, &megabyte) >= Duration::from_millis(10));
+    assert!(time(narrow, 10, &megabyte) >= Duration::from_millis(10));
     assert!(DelayProfile::named("nvm").is_some() && DelayProfile::named("tape").is_none());
 }
 
 #[test]
-fn a_delayed_tier_stays_addressable_and_says_what_it_emulates() {
+fn a_delayed_tier_stays_addressable_and_names_its_device() {
     let tier = DelayTier::new(dram(), DelayProfile::cxl());
     assert!(tier.profile().addressable);
     assert_eq!((tier.profile().kind.as_str(), tier.profile().latency_ns), ("emulated cxl", 300));
@@ -159,22 +159,22 @@ fn devices_to_emulate_are_named_or_described_in_a_file() {
     let path = dir.path().join("device.json");
     let write = |profile: &str| std::fs::write(&path, profile).unwrap();
     let text = path.to_str().unwrap();
-    let own = DelayProfile { name: "own".into(), granularity: 96, ..DelayProfile::nvm() };
-    write(&serde_json::to_string(&own).unwrap());
-    assert_eq!(named(text).unwrap(), own);
-    for wrong in ["{}", "not json", &serde_json::to_string(&own).unwrap().replace(":96", ":0")] {
+    let custom = DelayProfile { name: "custom".into(), granularity: 96, ..DelayProfile::nvm() };
+    write(&serde_json::to_string(&custom).unwrap());
+    assert_eq!(named(text).unwrap(), custom);
+    for wrong in ["{}", "not json", &serde_json::to_string(&custom).unwrap().replace(":96", ":0")] {
         write(wrong);
         assert!(named(text).is_err(), "{wrong}");
     }
 }
 
 #[test]
-fn a_link_without_powers_of_two_still_counts_what_it_moves() {
+fn a_granularity_that_is_no_power_of_two_limits_bandwidth() {
     let delay =
         DelayProfile { granularity: 96, bandwidth_bytes_per_s: 96e6, latency_ns: 0, ..DelayProfile::cxl() };
     let tier: Arc<dyn Tier> = Arc::new(DelayTier::new(dram(), delay));
     let start = Instant::now();
-    // Two granules each, a microsecond a granule.
+    // Each span touches two granules, and each granule takes a microsecond.
     let spans: Vec<_> = (0..100).map(|i| Span::at(i * 9600 + 90, 10)).collect();
     read(&tier, &spans).unwrap();
     assert!(start.elapsed() >= Duration::from_micros(200));

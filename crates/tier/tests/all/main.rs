@@ -1,6 +1,7 @@
-//! Tiers, layers and the engine from outside. One program, since each would link everything again.
+//! Tests of tiers, layers and the engine through the public API. They are one program, since each program is
+//! linked with everything again.
 //!
-//! `cache_memory` stands beside it: it counts every byte that its process allocates.
+//! `cache_memory` is a program of its own: it counts every byte that its process allocates.
 
 mod balance;
 mod budget;

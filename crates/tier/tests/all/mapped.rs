@@ -1,7 +1,7 @@
-//! Mapped memory of every kind that this machine has: the conformance suite, sharing, damage, and files that are
-//! truncated while they are searched.
+//! Tests of mapped memory of every kind that this machine has: the conformance suite, sharing, damage, and
+//! files that are truncated while they are searched.
 
-use bathyal_tier::backend::mapped::{LoadEvent, MappedOptions, MappedTier, Place, Source};
+use bathyal_tier::backend::mapped::{LoadEvent, MappedOptions, MappedPlace, MappedTier, Source};
 use bathyal_tier::conformance::{Capabilities, check, content};
 use bathyal_tier::layer::delay::{DelayProfile, DelayTier};
 use bathyal_tier::layer::trace::{Trace, TraceTier};
@@ -15,13 +15,13 @@ use std::time::Instant;
 
 const LEN: usize = (3 << 20) + 777;
 
-/// A folder in memory if there is one, else on disk.
+/// Makes a folder in memory if the system has such a file system, else on disk.
 fn folder() -> tempfile::TempDir {
     let memory = Path::new("/dev/shm");
     if memory.is_dir() { tempfile::tempdir_in(memory).unwrap() } else { tempfile::tempdir().unwrap() }
 }
 
-/// Bytes in a file, as an index has them.
+/// A file to load, as that of an index, and its bytes.
 struct Original {
     path: PathBuf,
     bytes: Vec<u8>,
@@ -37,10 +37,10 @@ impl Original {
         self.load_counted(options).0
     }
 
-    /// The tier, and how many bytes were copied for it.
+    /// Loads the file. Returns the tier, and how many bytes were copied for it.
     fn load_counted(&self, options: &MappedOptions) -> (Result<MappedTier, TierError>, u64) {
         let (loading, most) = (AtomicU64::new(0), AtomicU64::new(0));
-        let go_on = |event| {
+        let progress = |event| {
             match event {
                 LoadEvent::Begin(stage, _) => loading.store(u64::from(stage == "loading"), Ordering::Relaxed),
                 LoadEvent::Done(done) if loading.load(Ordering::Relaxed) == 1 => {
@@ -51,19 +51,19 @@ impl Original {
             true
         };
         let (len, crc32c) = (self.bytes.len() as u64, crc32c::crc32c(&self.bytes));
-        let tier = MappedTier::load(options, &Source { path: &self.path, len, crc32c }, &go_on);
+        let tier = MappedTier::load(options, &Source { path: &self.path, len, crc32c }, &progress);
         (tier, most.into_inner())
     }
 }
 
 fn at(path: impl Into<PathBuf>) -> MappedOptions {
-    MappedOptions::at(Place::Path(path.into()))
+    MappedOptions::at(MappedPlace::Path(path.into()))
 }
 
-/// Puts a layer over a tier.
+/// Function that puts a layer over a tier.
 type Wrap = fn(Arc<dyn Tier>) -> Arc<dyn Tier>;
 
-/// The conformance suite on tiers at `place`, which is told how many were made before.
+/// Runs the conformance suite on tiers at `place`, which receives the number of the tier.
 fn conforms(place: impl Fn(usize) -> MappedOptions, wrap: Wrap) {
     let dir = tempfile::tempdir().unwrap();
     let made = Cell::new(0);
@@ -83,13 +83,13 @@ fn anonymous_memory_conforms() {
 #[test]
 #[cfg(target_os = "linux")]
 fn a_numa_node_conforms() {
-    conforms(|_| MappedOptions::at(Place::Node(0)), |tier| tier);
+    conforms(|_| MappedOptions::at(MappedPlace::Node(0)), |tier| tier);
     let dir = tempfile::tempdir().unwrap();
     let original = Original::write(dir.path().join("file"), content(LEN));
-    let tier = original.load(&MappedOptions::at(Place::Node(0))).unwrap();
+    let tier = original.load(&MappedOptions::at(MappedPlace::Node(0))).unwrap();
     assert!(tier.profile().method.starts_with("NUMA node 0 (processors"), "{}", tier.profile().method);
     assert!(!tier.profile().method.contains("not confirmed"), "{}", tier.profile().method);
-    let missing = original.load(&MappedOptions::at(Place::Node(77))).unwrap_err().to_string();
+    let missing = original.load(&MappedOptions::at(MappedPlace::Node(77))).unwrap_err().to_string();
     assert!(missing.contains("no NUMA node 77") && missing.contains("0 (processors"), "{missing}");
 }
 
@@ -103,7 +103,7 @@ fn shared_files_conform_bare_and_under_layers() {
 }
 
 #[test]
-fn a_second_load_finds_the_bytes_there() {
+fn a_second_load_finds_the_bytes_of_the_first() {
     let dir = folder();
     let original = Original::write(dir.path().join("original"), content(LEN));
     let shared = dir.path().join("shared");
@@ -116,37 +116,37 @@ fn a_second_load_finds_the_bytes_there() {
     let names: Vec<_> = shared.read_dir().unwrap().flatten().collect();
     assert_eq!(names.len(), 1, "one file, named after the content");
 
-    // A byte that has changed since is found on request, and what is there is loaded again.
+    // With `verify`, a byte that has changed since is found, and the file is loaded again.
     let region = names[0].path();
     let mut bytes = std::fs::read(&region).unwrap();
     bytes[4096 + 1000] ^= 1;
     std::fs::write(&region, bytes).unwrap();
     let (_, copied) = original.load_counted(&at(&shared));
-    assert_eq!(copied, 0, "the header is all that is read");
+    assert_eq!(copied, 0, "only the header is checked");
     let (checked, copied) = original.load_counted(&MappedOptions { verify: true, ..at(&shared) });
     assert!(copied == LEN as u64 && checked.unwrap().bytes() == original.bytes);
 }
 
 #[test]
-fn what_a_dead_loader_left_is_loaded_again() {
+fn an_unfinished_load_is_loaded_again() {
     let dir = folder();
     let original = Original::write(dir.path().join("original"), content(LEN));
     let region = dir.path().join("region");
-    // Cancelled half way: as if killed, the header says "loading".
+    // After a cancellation half way, as after a kill, the state in the header is "loading".
     let source = Source { path: &original.path, len: LEN as u64, crc32c: crc32c::crc32c(&original.bytes) };
-    let go_on = |event| !matches!(event, LoadEvent::Done(done) if done > LEN as u64 / 2);
-    let cancelled = MappedTier::load(&at(&region), &source, &go_on);
+    let progress = |event| !matches!(event, LoadEvent::Done(done) if done > LEN as u64 / 2);
+    let cancelled = MappedTier::load(&at(&region), &source, &progress);
     assert!(matches!(cancelled, Err(TierError::Cancelled)));
     let (tier, copied) = original.load_counted(&at(&region));
     assert!(copied == LEN as u64 && tier.unwrap().bytes() == original.bytes);
-    // One that was cut off at the end is not ready, whatever its header says.
+    // A truncated file is not ready, although its header says so.
     File::options().write(true).open(&region).unwrap().set_len(LEN as u64 / 2).unwrap();
     let (tier, copied) = original.load_counted(&at(&region));
     assert!(copied == LEN as u64 && tier.unwrap().bytes() == original.bytes);
 }
 
 #[test]
-fn what_is_in_use_or_not_ours_is_not_overwritten() {
+fn files_in_use_and_foreign_files_are_not_overwritten() {
     let dir = folder();
     let one = Original::write(dir.path().join("one"), content(LEN));
     let other = Original::write(dir.path().join("other"), content(LEN / 2));
@@ -168,7 +168,7 @@ fn what_is_in_use_or_not_ours_is_not_overwritten() {
 }
 
 #[test]
-fn the_latency_of_what_exceeds_a_cache_is_in_the_profile() {
+fn the_profile_has_the_latency_of_memory_larger_than_a_cache() {
     let dir = tempfile::tempdir().unwrap();
     for (name, len, measured) in [("small", LEN, false), ("large", 6 << 20, true)] {
         let tier = Original::write(dir.path().join(name), content(len)).load(&MappedOptions::default());
@@ -193,7 +193,7 @@ fn a_damaged_source_is_refused_everywhere() {
 }
 
 #[test]
-fn many_loaders_at_once_agree() {
+fn of_many_loaders_at_once_one_loads() {
     let dir = folder();
     let original = Original::write(dir.path().join("original"), content(LEN));
     let region = dir.path().join("region");
@@ -210,16 +210,16 @@ fn many_loaders_at_once_agree() {
     assert_eq!(copied.into_inner(), LEN as u64, "one has loaded, the others have waited");
 }
 
-/// Reads words all over the tier, in batches that suspend, and says whether all were genuine.
-async fn walk(cx: Cx, original: &[u8], seed: u64) -> bool {
-    let mut genuine = true;
+/// Reads spans all over the tier, in batches that suspend. Returns true if all bytes were correct.
+async fn read_and_compare(cx: Cx, original: &[u8], seed: u64) -> bool {
+    let mut correct = true;
     for i in 0..50 {
-        let place = (seed * 7919 + i * 104_729) % (original.len() as u64 - 64);
-        let spans = [Span::at(place, 64)];
+        let offset = (seed * 7919 + i * 104_729) % (original.len() as u64 - 64);
+        let spans = [Span::at(offset, 64)];
         let Ok(batch) = cx.read(&spans).await else { return false };
-        genuine &= batch.bytes(0) == &original[place as usize..][..64];
+        correct &= batch.bytes(0) == &original[offset as usize..][..64];
     }
-    genuine
+    correct
 }
 
 #[test]
@@ -237,15 +237,16 @@ fn a_file_truncated_while_it_is_searched_is_an_error_and_no_crash() {
             if made == step {
                 File::options().write(true).open(&region).unwrap().set_len(cut).unwrap();
             }
-            (made < 100).then(|| walk(cx.clone(), &original.bytes, made))
+            (made < 100).then(|| read_and_compare(cx.clone(), &original.bytes, made))
         };
-        let outcome = engine.run(8, next, |genuine| wrong += u32::from(!genuine), Control::default());
+        let outcome = engine.run(8, next, |correct| wrong += u32::from(!correct), Control::default());
         let Err(RunError::Tier(lost @ TierError::Lost { .. })) = outcome else {
             panic!("cut to {cut}: {outcome:?}, {wrong} wrong")
         };
-        let said = lost.to_string();
-        assert!(said.contains("region") && said.contains(&format!("the file has {cut} bytes")), "{said}");
-        // It stays an error, for other queues too, and another load makes it good.
+        let message = lost.to_string();
+        let length = format!("the file has {cut} bytes");
+        assert!(message.contains("region") && message.contains(&length), "{message}");
+        // Other queues get the error, too, and another load restores the file.
         let mut queue = tier.open(1).unwrap();
         assert!(matches!(queue.reap(&mut Vec::new(), None), Err(TierError::Lost { .. })));
         drop((queue, engine, tier));
@@ -253,8 +254,8 @@ fn a_file_truncated_while_it_is_searched_is_an_error_and_no_crash() {
     }
 }
 
-/// Searches of several threads in files that are cut off at random moments and places and loaded again.
-/// `BATHYAL_SOAK_SECONDS` makes it longer.
+/// Runs searches of several threads on files that are truncated at random times and lengths, and loaded
+/// again. `BATHYAL_SOAK_SECONDS` sets the duration.
 #[test]
 #[cfg(target_os = "linux")]
 fn random_truncations_under_several_threads() {
@@ -278,9 +279,10 @@ fn random_truncations_under_several_threads() {
                         let (mut made, mut wrong) = (0, 0);
                         let next = |cx: &Cx| {
                             made += 1;
-                            (made < 20 + cut % 60).then(|| walk(cx.clone(), bytes, made * 4 + thread))
+                            let seed = made * 4 + thread;
+                            (made < 20 + cut % 60).then(|| read_and_compare(cx.clone(), bytes, seed))
                         };
-                        let sink = |genuine: bool| wrong += u32::from(!genuine);
+                        let sink = |correct: bool| wrong += u32::from(!correct);
                         (engine.run(8, next, sink, Control::default()), wrong)
                     })
                 })
@@ -291,7 +293,7 @@ fn random_truncations_under_several_threads() {
         for (outcome, wrong) in runs {
             match outcome {
                 Ok(()) => {
-                    assert_eq!(wrong, 0, "round {round}: zeros were taken for an answer");
+                    assert_eq!(wrong, 0, "round {round}: a query used zeros instead of lost bytes");
                     sound += 1;
                 }
                 Err(RunError::Tier(TierError::Lost { .. })) => lost += 1,
@@ -299,39 +301,39 @@ fn random_truncations_under_several_threads() {
             }
         }
     }
-    println!("{round} rounds: {sound} runs before the cut, {lost} told of it");
+    println!("{round} rounds: {sound} runs without and {lost} with an error");
     assert!(lost > 0);
 }
 
-/// Runs one test of this program again, as a process of its own with the variable set to `what`.
+/// Runs one test of this program again in a child process, with the folder in an environment variable.
 #[cfg(target_os = "linux")]
-fn child(test: &str, what: &str) -> std::process::Child {
+fn child(test: &str, folder: &str) -> std::process::Child {
     std::process::Command::new(std::env::current_exe().unwrap())
         .args(["--exact", test, "--nocapture"])
-        .env("BATHYAL_MAPPED_CHILD", what)
+        .env("BATHYAL_MAPPED_CHILD", folder)
         .stdout(std::process::Stdio::null())
         .stderr(std::process::Stdio::null())
         .spawn()
         .unwrap()
 }
 
-/// What this process was told by [`child`]; `None` in the first.
+/// Returns the folder that [`child`] gave to this process; `None` in the parent.
 #[cfg(target_os = "linux")]
-fn told() -> Option<String> {
+fn folder_of_child() -> Option<String> {
     std::env::var("BATHYAL_MAPPED_CHILD").ok()
 }
 
 #[test]
 #[cfg(target_os = "linux")]
-fn a_loader_that_is_killed_leaves_nothing_that_is_trusted() {
-    const TEST: &str = "mapped::a_loader_that_is_killed_leaves_nothing_that_is_trusted";
-    if let Some(dir) = told() {
-        // Loads, and is never done: waits at the middle to be killed.
+fn the_bytes_of_a_killed_loader_are_loaded_again() {
+    const TEST: &str = "mapped::the_bytes_of_a_killed_loader_are_loaded_again";
+    if let Some(dir) = folder_of_child() {
+        // The load stops in the middle and waits to be killed.
         let dir = PathBuf::from(dir);
         let bytes = std::fs::read(dir.join("original")).unwrap();
         let (len, crc32c) = (bytes.len() as u64, crc32c::crc32c(&bytes));
         let source = Source { path: &dir.join("original"), len, crc32c };
-        let go_on = |event| {
+        let progress = |event| {
             if matches!(event, LoadEvent::Done(done) if done >= len / 2) {
                 std::fs::write(dir.join("half"), "").unwrap();
                 loop {
@@ -340,7 +342,7 @@ fn a_loader_that_is_killed_leaves_nothing_that_is_trusted() {
             }
             true
         };
-        let _ = MappedTier::load(&at(dir.join("region")), &source, &go_on);
+        let _ = MappedTier::load(&at(dir.join("region")), &source, &progress);
         return;
     }
     let dir = folder();
@@ -350,12 +352,12 @@ fn a_loader_that_is_killed_leaves_nothing_that_is_trusted() {
         assert!(loader.try_wait().unwrap().is_none(), "the loader ended early");
         std::thread::yield_now();
     }
-    // As long as it lives, others wait for it and can stop to.
+    // While it runs, another process waits for it, and can be cancelled.
     let source = Source { path: &original.path, len: LEN as u64, crc32c: crc32c::crc32c(&original.bytes) };
-    let looks = AtomicU64::new(0);
+    let attempts = AtomicU64::new(0);
     let waited = MappedTier::load(&at(dir.path().join("region")), &source, &|event| {
         assert!(matches!(event, LoadEvent::Begin("waiting", _) | LoadEvent::Done(0)), "{event:?}");
-        looks.fetch_add(1, Ordering::Relaxed) < 3
+        attempts.fetch_add(1, Ordering::Relaxed) < 3
     });
     assert!(matches!(waited, Err(TierError::Cancelled)), "{waited:?}");
     loader.kill().unwrap();
@@ -366,23 +368,23 @@ fn a_loader_that_is_killed_leaves_nothing_that_is_trusted() {
 
 #[test]
 #[cfg(target_os = "linux")]
-fn a_fault_of_somebody_else_still_ends_the_process() {
+fn a_fault_outside_watched_memory_ends_the_process() {
     use std::os::fd::AsRawFd;
     use std::os::unix::process::ExitStatusExt;
-    const TEST: &str = "mapped::a_fault_of_somebody_else_still_ends_the_process";
-    if let Some(dir) = told() {
+    const TEST: &str = "mapped::a_fault_outside_watched_memory_ends_the_process";
+    if let Some(dir) = folder_of_child() {
         let dir = PathBuf::from(dir);
         let original = Original::write(dir.join("original"), content(LEN));
         let _watched = original.load(&at(dir.join("region"))).unwrap();
         let file = File::options().read(true).write(true).create(true).truncate(true).open(dir.join("other"));
         let file = file.unwrap();
         file.set_len(4096).unwrap();
-        let (access, how) = (libc::PROT_READ, libc::MAP_SHARED);
-        // SAFETY: a new mapping of a file of its own.
-        let start = unsafe { libc::mmap(std::ptr::null_mut(), 4096, access, how, file.as_raw_fd(), 0) };
+        let (access, flags) = (libc::PROT_READ, libc::MAP_SHARED);
+        // SAFETY: a new mapping of another file.
+        let start = unsafe { libc::mmap(std::ptr::null_mut(), 4096, access, flags, file.as_raw_fd(), 0) };
         assert!(start != libc::MAP_FAILED);
         file.set_len(0).unwrap();
-        // SAFETY: mapped; that it is beyond the end of its file is the point.
+        // SAFETY: the address is mapped; the test wants the fault beyond the end of the file.
         let byte = unsafe { start.cast::<u8>().read_volatile() };
         unreachable!("read {byte}");
     }
@@ -393,7 +395,7 @@ fn a_fault_of_somebody_else_still_ends_the_process() {
 
 #[test]
 #[cfg(target_os = "linux")]
-fn layers_pass_on_that_bytes_are_lost() {
+fn layers_pass_the_error_of_lost_bytes_on() {
     let wraps: [Wrap; 2] = [
         |tier| Arc::new(TraceTier::new(tier, Trace::in_memory(10))),
         |tier| Arc::new(DelayTier::new(tier, DelayProfile::nvm())),
@@ -411,7 +413,7 @@ fn layers_pass_on_that_bytes_are_lost() {
                 async move {
                     let spans = [Span::at(LEN as u64 - 100, 64)];
                     let batch = cx.read(&spans).await;
-                    // The bytes are lent by now; the query uses them after they have gone.
+                    // The bytes are lent now; the query uses them after the truncation.
                     File::options().write(true).open(region).unwrap().set_len(0).unwrap();
                     batch.map(|batch| batch.bytes(0)[0])
                 }

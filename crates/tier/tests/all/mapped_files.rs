@@ -1,7 +1,7 @@
-//! Files that are mapped as they are: read and changed by several mappings, cut short, and refused.
+//! Tests of files that are mapped as they are: changes by several mappings, truncation, and refusals.
 
 use bathyal_tier::backend::dram::DramTier;
-use bathyal_tier::backend::mapped::{MappedFile, MappedOptions, MappedTier, Place, Source};
+use bathyal_tier::backend::mapped::{MappedFile, MappedOptions, MappedPlace, MappedTier, Source};
 use bathyal_tier::conformance::{Capabilities, check};
 use bathyal_tier::{Action, FaultKind, Operation, ReadFault, Tier, TierError, WriteTier};
 use std::cell::Cell;
@@ -9,7 +9,7 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// A folder in memory if there is one, else on disk.
+/// Makes a folder in memory if the system has such a file system, else on disk.
 fn folder() -> tempfile::TempDir {
     let memory = Path::new("/dev/shm");
     if memory.is_dir() { tempfile::tempdir_in(memory).unwrap() } else { tempfile::tempdir().unwrap() }
@@ -21,11 +21,11 @@ fn file(folder: &tempfile::TempDir, bytes: &[u8]) -> PathBuf {
     path
 }
 
-/// The suite on files in `folder`, mapped by `map`.
+/// Runs the conformance suite on files in `folder`, mapped with the options of `map`.
 fn conforms(folder: &tempfile::TempDir, map: fn(MappedFile) -> MappedFile) {
     let made = Cell::new(0);
     let make = |bytes: Vec<u8>| -> Arc<dyn Tier> {
-        // Nothing cannot be mapped.
+        // An empty file cannot be mapped.
         if bytes.is_empty() {
             return Arc::new(DramTier::writable_copy(&bytes));
         }
@@ -38,20 +38,20 @@ fn conforms(folder: &tempfile::TempDir, map: fn(MappedFile) -> MappedFile) {
 }
 
 #[test]
-fn files_that_can_be_changed_conform() {
+fn writable_files_conform() {
     conforms(&folder(), MappedFile::for_writing);
     conforms(&tempfile::tempdir().unwrap(), MappedFile::for_writing);
 }
 
 #[test]
-fn files_that_others_change_conform() {
+fn files_mapped_for_reading_conform() {
     conforms(&folder(), |file| file);
 }
 
-/// Carries one operation out, and says what became of it.
+/// Carries one operation out and returns its result.
 fn act(tier: &dyn WriteTier, offset: u64, action: Action) -> Result<u32, ReadFault> {
     let mut queue = tier.open_write(1).unwrap();
-    // SAFETY: what the action points to is there until its completion has been reaped, below.
+    // SAFETY: the memory of the action is valid until its completion has been reaped below.
     let taken = unsafe { queue.submit_operations(&[Operation { id: 7, offset, action, linked: false }]) };
     assert_eq!(taken.unwrap(), 1);
     let mut done = Vec::new();
@@ -60,7 +60,7 @@ fn act(tier: &dyn WriteTier, offset: u64, action: Action) -> Result<u32, ReadFau
 }
 
 #[test]
-fn mappings_of_a_file_change_it_together() {
+fn several_mappings_of_a_file_see_each_others_changes() {
     let folder = folder();
     let path = file(&folder, &[0; 10_000]);
     let map = || MappedFile::at(&path).for_writing().map().unwrap();
@@ -79,11 +79,11 @@ fn mappings_of_a_file_change_it_together() {
     let text = b"beyond a word";
     let write = Action::Write { from: text.as_ptr(), len: text.len() as u32 };
     assert_eq!(act(&map(), 9987, write), Ok(13));
-    // Who only reads sees it too, through a mapping and in the file.
+    // A mapping for reading and the file have the changes, too.
     let reader = MappedFile::at(&path).map().unwrap();
     let (mut queue, mut found, mut done) = (reader.open(1).unwrap(), [0; 10_000], Vec::new());
     let read = bathyal_tier::Read { id: 1, offset: 0, len: 10_000, buffer: found.as_mut_ptr(), round: 0 };
-    // SAFETY: the buffer is there until the completion.
+    // SAFETY: the buffer is valid until the completion.
     unsafe { queue.submit(&[read]).unwrap() };
     queue.reap(&mut done, None).unwrap();
     assert_eq!(done[0].result, Ok(10_000));
@@ -93,20 +93,20 @@ fn mappings_of_a_file_change_it_together() {
 }
 
 #[test]
-fn files_are_mapped_for_reading_unless_asked() {
+fn files_are_mapped_for_reading_by_default() {
     let folder = folder();
     let tier = MappedFile::at(file(&folder, &[1; 100])).map().unwrap();
     assert!(tier.writable().is_none() && !tier.profile().addressable);
     let refused = tier.open_write(1).err().unwrap().to_string();
-    assert!(refused.contains("for reading alone"), "{refused}");
+    assert!(refused.contains("for reading only"), "{refused}");
     let part = MappedFile { len: Some(60), ..MappedFile::at(file(&folder, &[1; 100])) };
     assert_eq!(part.map().unwrap().len(), 60);
 }
 
 #[test]
-fn a_file_that_is_cut_short_is_an_error() {
+fn operations_on_a_truncated_file_fail() {
     let folder = folder();
-    // Within the page that is left, beyond it, and to nothing.
+    // The offset is in the last page that is left, beyond it, or the file is empty.
     for left in [9000, 4096, 0] {
         let path = file(&folder, &[1; 10_000]);
         let tier = MappedFile::at(&path).for_writing().map().unwrap();
@@ -124,23 +124,23 @@ fn a_file_that_is_cut_short_is_an_error() {
 }
 
 #[test]
-fn what_cannot_be_mapped_is_refused() {
+fn files_that_cannot_be_mapped_are_refused() {
     let folder = folder();
     let refused = |file: MappedFile| file.map().err().unwrap().to_string();
     let missing = refused(MappedFile::at(folder.path().join("none")).for_writing());
     assert!(missing.contains("cannot open for writing") && missing.contains("none"), "{missing}");
     let empty = refused(MappedFile::at(file(&folder, &[])));
-    assert!(empty.contains("nothing to map"), "{empty}");
+    assert!(empty.contains("the file is empty"), "{empty}");
     let short = refused(MappedFile { len: Some(101), ..MappedFile::at(file(&folder, &[0; 100])) });
-    assert!(short.contains("101 bytes are to be mapped, only 100"), "{short}");
+    assert!(short.contains("101 bytes are to be mapped, but there are only 100"), "{short}");
     assert!(refused(MappedFile::at(folder.path())).contains("neither a file"));
     assert!(refused(MappedFile::at("/dev/null").for_writing()).contains("only DAX devices"));
     assert!(refused(MappedFile::at("/dev/dax77.0")).contains("no such device"));
-    // An index that was loaded to a place is read by others, who trust that it stays as it is.
+    // Other processes may search an index that was loaded to a place, so it must not change.
     let original = file(&folder, &[5; 9000]);
     let (place, crc32c) = (folder.path().join("region"), crc32c::crc32c(&[5; 9000]));
     let source = Source { path: &original, len: 9000, crc32c };
-    drop(MappedTier::load(&MappedOptions::at(Place::Path(place.clone())), &source, &|_| true).unwrap());
+    drop(MappedTier::load(&MappedOptions::at(MappedPlace::Path(place.clone())), &source, &|_| true).unwrap());
     assert!(refused(MappedFile::at(&place).for_writing()).contains("holds an index"));
     assert!(MappedFile::at(&place).map().is_ok());
     let loading = File::open(&place).unwrap();
@@ -150,10 +150,10 @@ fn what_cannot_be_mapped_is_refused() {
     let mut rights = std::fs::metadata(&path).unwrap().permissions();
     rights.set_readonly(true);
     std::fs::set_permissions(&path, rights).unwrap();
-    // Some users may write everywhere.
+    // Privileged users may write to any file.
     if File::options().write(true).open(&path).is_err() {
-        let kept = MappedFile::at(&path).for_writing().map().err().unwrap();
-        assert!(matches!(kept, TierError::Io { operation: "open for writing", .. }), "{kept}");
+        let denied = MappedFile::at(&path).for_writing().map().err().unwrap();
+        assert!(matches!(denied, TierError::Io { operation: "open for writing", .. }), "{denied}");
     }
     assert_eq!(MappedFile::at(&path).map().unwrap().len(), 100);
 }

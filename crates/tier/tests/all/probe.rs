@@ -1,7 +1,7 @@
-//! The probe: what it measures cannot be better than the device, and it leaves nothing behind.
+//! Tests of the probe: it measures no more than the device can do, and removes its files.
 
 use bathyal_tier::backend::dram::DramTier;
-use bathyal_tier::backend::mapped::{MappedOptions, Place};
+use bathyal_tier::backend::mapped::{MappedOptions, MappedPlace};
 use bathyal_tier::backend::sim::{Latency, SimClock, SimOptions, SimTier};
 use bathyal_tier::probe::{
     MemoryProbeOptions, MemoryReport, Mode, ProbeOptions, ProbeReport, probe_directory_with, probe_memory,
@@ -68,28 +68,28 @@ fn empty(dir: &Path) -> bool {
 #[test]
 fn a_cancelled_probe_leaves_nothing_behind() {
     let dir = tempfile::tempdir().unwrap();
-    for patience in [0, 2, 5] {
+    for allowed in [0, 2, 5] {
         let calls = Cell::new(0);
-        let go_on = |_| {
+        let progress = |_| {
             calls.set(calls.get() + 1);
-            calls.get() <= patience
+            calls.get() <= allowed
         };
-        let outcome = probe_directory_with(dir.path(), &short(), &go_on);
+        let outcome = probe_directory_with(dir.path(), &short(), &progress);
         assert!(matches!(outcome, Err(TierError::Cancelled)), "{outcome:?}");
         assert!(empty(dir.path()));
     }
 }
 
 #[test]
-fn what_cannot_be_probed_is_said() {
+fn missing_folders_and_empty_tiers_are_errors() {
     let missing = probe_directory_with(Path::new("/no/such/directory"), &short(), &|_| true);
     assert!(missing.unwrap_err().to_string().contains("/no/such/directory"));
-    let nothing: Arc<dyn Tier> = Arc::new(DramTier::new(Vec::new()));
-    assert!(matches!(probe_tier(&nothing, &short(), &|_| true), Err(TierError::Parameter(_))));
+    let empty: Arc<dyn Tier> = Arc::new(DramTier::new(Vec::new()));
+    assert!(matches!(probe_tier(&empty, &short(), &|_| true), Err(TierError::Parameter(_))));
 }
 
 #[test]
-fn memory_of_every_kind_is_measured_and_left_as_it_is() {
+fn memory_of_every_kind_is_measured_and_not_changed() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("file");
     let content: Vec<u8> = (0..3_000_000_u32).map(|i| (i >> 6) as u8).collect();
@@ -103,14 +103,14 @@ fn memory_of_every_kind_is_measured_and_left_as_it_is() {
     };
     let folder = dir.path().join("folder");
     std::fs::create_dir(&folder).unwrap();
-    let places = [Place::Anonymous, Place::Path(folder.clone()), Place::Path(file.clone())];
+    let places = [MappedPlace::Anonymous, MappedPlace::Path(folder.clone()), MappedPlace::Path(file.clone())];
     for place in places.map(MappedOptions::at) {
         let report = probe_memory(&place, &options, &|done| (0.0..=1.0).contains(&done)).unwrap();
         assert_eq!((report.cells.len(), report.mixed.len()), (8, 20), "{place}");
         assert!(report.bytes <= 2 << 20 && report.dependent_load_ns > 0.0);
         assert!(report.cells.iter().all(|cell| cell.reads_per_s > 0.0));
-        for lone in report.mixed.iter().filter(|cell| cell.small_share == 0.0) {
-            assert_eq!(lone.slowdown, 0.0);
+        for unmixed in report.mixed.iter().filter(|cell| cell.small_share == 0.0) {
+            assert_eq!(unmixed.slowdown, 0.0);
         }
         assert!(report.profile.iops > 0.0 && [1, 8].contains(&report.profile.depth));
         let json = serde_json::to_string(&report).unwrap();

@@ -1,4 +1,4 @@
-//! The simulated device: its time, its faults, and what it says about a caller who breaks the contract.
+//! Tests of the simulated device: its time, its faults, and its record of breaches of the contract.
 
 use bathyal_tier::backend::sim::{Fault, FaultRates, Latency, POISON, SimOptions, SimTier, Violation, When};
 use bathyal_tier::conformance::content;
@@ -25,7 +25,8 @@ impl Memory {
     fn bytes(&self, read: &Read) -> Vec<u8> {
         assert!(!self.0.is_empty());
         (0..read.len as usize)
-            // SAFETY: the buffers live as long as `self`; no slice is kept, so the device may write in between.
+            // SAFETY: the buffers live as long as `self`; no slice is kept, so the device may write in
+            // between.
             .map(|i| unsafe { read.buffer.add(i).read_volatile() })
             .collect()
     }
@@ -60,16 +61,16 @@ fn virtual_time_follows_latency_rate_and_bandwidth() {
     assert_eq!(clock.now_ns(), 0, "submitting takes no virtual time");
     for i in 0..10 {
         assert_eq!(reap(queue.as_mut()), [Completion { id: i, result: Ok(512) }]);
-        // One read every 10 us begins; each moves 4 KiB at 1 GB/s, then waits 50 us.
+        // A read begins every 10 us. Each transfers 4 KiB at 1 GB/s and then waits 50 us.
         assert_eq!(clock.now_ns(), i * 10_000 + 4_096 + 50_000);
     }
     let before = clock.now_ns();
     assert!(reap(queue.as_mut()).is_empty());
-    assert!(clock.now_ns() - before <= 1000, "waiting for nothing takes no time");
+    assert!(clock.now_ns() - before <= 1000, "a wait without reads takes no time");
 }
 
 #[test]
-fn bytes_appear_at_completion_and_not_before() {
+fn bytes_appear_at_completion() {
     let memory = Memory::new();
     let tier = SimTier::new(content(1 << 20), SimOptions::default());
     let mut queue = tier.open(8).unwrap();
@@ -82,7 +83,7 @@ fn bytes_appear_at_completion_and_not_before() {
 }
 
 #[test]
-fn a_misdirected_read_brings_all_bytes_of_another_place() {
+fn a_misdirected_read_returns_the_bytes_of_another_offset() {
     let memory = Memory::new();
     let script = vec![(When::Nth(0), Fault::Misdirect(3)), (When::Nth(1), Fault::Misdirect(u64::MAX))];
     let options = SimOptions { script, alignment: 512, ..SimOptions::default() };
@@ -93,12 +94,12 @@ fn a_misdirected_read_brings_all_bytes_of_another_place() {
     assert_eq!(reap(queue.as_mut())[0].result, Ok(4096));
     assert_eq!(memory.bytes(&reads[0]), content(1 << 16)[3 * 512..][..4096]);
     submit(queue.as_mut(), &reads[1..]);
-    assert_eq!(reap(queue.as_mut())[0].result, Ok(4096), "wherever it ends up, within the device");
+    assert_eq!(reap(queue.as_mut())[0].result, Ok(4096), "every offset is within the device");
     assert_eq!((tier.handle().stats().misdirected, tier.handle().violations()), (2, vec![]));
 }
 
 #[test]
-fn scripted_faults_strike_where_they_are_told() {
+fn scripted_faults_apply_to_the_selected_reads() {
     let memory = Memory::new();
     let script = vec![
         (When::Nth(1), Fault::Error(5)),
@@ -134,7 +135,7 @@ fn scripted_faults_strike_where_they_are_told() {
 }
 
 #[test]
-fn one_seed_is_one_history() {
+fn equal_seeds_give_equal_histories() {
     let history = |seed| {
         let rates = FaultRates {
             misdirect: 0.0,
@@ -157,7 +158,7 @@ fn one_seed_is_one_history() {
             let reads: Vec<_> = (next..next + 8).map(|id| memory.read(id, id * 512, 512)).collect();
             next += submit(queue.as_mut(), &reads) as u64;
             all.extend(reap(queue.as_mut()));
-            // Buffers come round again after 64 reads; none may be in flight for that long.
+            // Buffers are reused after 64 reads, so none may be in flight for that long.
             while next % 64 >= 32 && queue.in_flight() > 0 {
                 all.extend(reap(queue.as_mut()));
             }
@@ -170,18 +171,18 @@ fn one_seed_is_one_history() {
 }
 
 #[test]
-fn callers_who_break_the_contract_are_told_on() {
+fn breaches_of_the_contract_are_recorded() {
     let memory = Memory::new();
     let tier = SimTier::new(content(1 << 20), SimOptions::default());
     let handle = tier.handle();
     let mut queue = tier.open(16).unwrap();
     submit(queue.as_mut(), &[memory.read(0, 0, 4096)]);
-    // Another queue of the same device sees the clash too.
+    // An overlap with a read of another queue of the same device is a violation, too.
     let mut other = tier.open(16).unwrap();
     let shifted = memory.read(0, 8192, 512);
     submit(other.as_mut(), &[Read { buffer: shifted.buffer.wrapping_add(512), ..shifted }]);
     assert_eq!(handle.violations(), [Violation::Overlap { offset: 8192 }]);
-    // SAFETY: the memory is there; that it belongs to a read in flight is what this test is about.
+    // SAFETY: the memory is valid; the test writes to it while it belongs to a read in flight.
     unsafe { memory.read(0, 0, 1).buffer.add(4000).write(1) };
     reap(queue.as_mut());
     assert_eq!(handle.violations()[1..], [Violation::Changed { offset: 0 }]);
@@ -195,7 +196,7 @@ fn callers_who_break_the_contract_are_told_on() {
 }
 
 #[test]
-fn a_linked_operation_waits_for_the_one_before_and_falls_with_it() {
+fn a_linked_operation_waits_for_its_predecessor_and_is_skipped_if_that_fails() {
     use bathyal_tier::{Action, Completion, FaultKind, Operation, ReadFault, WriteTier};
     for (fault, stuck) in [(Fault::Error(5), false), (Fault::Stuck, true)] {
         let script = vec![(When::Nth(0), fault)];
@@ -208,7 +209,7 @@ fn a_linked_operation_waits_for_the_one_before_and_falls_with_it() {
             Operation { id: 1, offset: 0, action: write, linked: true },
             Operation { id: 2, offset: 8, action: add, linked: false },
         ];
-        // SAFETY: bytes and number are there until the queue is dropped.
+        // SAFETY: bytes and number are valid until the queue is dropped.
         assert_eq!(unsafe { queue.submit_operations(&chain).unwrap() }, 2);
         queue.reap(&mut done, Some(Duration::from_secs(1))).unwrap();
         if stuck {

@@ -1,7 +1,7 @@
 //! A worker's desk: where its orders are laid down, and what wakes it for them.
 
 use super::job::Job;
-use bathyal_tier::Alarm;
+use bathyal_tier::EngineWaker;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 pub(super) struct Desk {
     /// The worker's number among all, by which it gets a NUMA node.
     pub(super) number: usize,
-    pub(super) alarm: Arc<Alarm>,
+    pub(super) alarm: Arc<EngineWaker>,
     inbox: Mutex<Inbox>,
     /// Queries that it has been given, a batch as many as it interleaves.
     load: AtomicUsize,
@@ -88,7 +88,7 @@ impl Desk {
         }
         inbox.orders.push(order);
         drop(inbox);
-        self.alarm.ring();
+        self.alarm.wake();
         true
     }
 }

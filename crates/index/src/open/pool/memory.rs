@@ -1,6 +1,6 @@
 //! Memory that searches may take: of one index, or of several that share it.
 
-use bathyal_tier::Alarm;
+use bathyal_tier::EngineWaker;
 use bathyal_tier::lanes::Padded;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -20,9 +20,9 @@ struct Shared {
 struct Ledger {
     left: u64,
     /// Those who were refused memory.
-    refused: Vec<Arc<Alarm>>,
+    refused: Vec<Arc<EngineWaker>>,
     /// Those who have an engine, once for each.
-    hosts: Vec<Arc<Alarm>>,
+    hosts: Vec<Arc<EngineWaker>>,
 }
 
 impl SearchMemory {
@@ -59,7 +59,7 @@ impl SearchMemory {
 
     /// The same; where they are not left, `me` is rung when some are given back, and those with an engine that stands idle
     /// are asked for it.
-    pub(super) fn take(&self, bytes: u64, me: &Arc<Alarm>) -> bool {
+    pub(super) fn take(&self, bytes: u64, me: &Arc<EngineWaker>) -> bool {
         if self.try_take(bytes) {
             return true;
         }
@@ -68,7 +68,7 @@ impl SearchMemory {
             ledger.refused.push(me.clone());
         }
         self.0.short.store(true, Ordering::Release);
-        ledger.hosts.iter().filter(|host| !Arc::ptr_eq(host, me)).for_each(|host| host.ring());
+        ledger.hosts.iter().filter(|host| !Arc::ptr_eq(host, me)).for_each(|host| host.wake());
         false
     }
 
@@ -80,7 +80,7 @@ impl SearchMemory {
         let mut ledger = self.ledger();
         ledger.left += bytes;
         self.0.short.store(false, Ordering::Release);
-        ledger.refused.drain(..).for_each(|waiting| waiting.ring());
+        ledger.refused.drain(..).for_each(|waiting| waiting.wake());
     }
 
     /// Whether somebody waits for memory, which an idle engine may hold, or a thread that has it to spare.
@@ -89,7 +89,7 @@ impl SearchMemory {
     }
 
     /// Notes that `host` has one engine more, or one fewer.
-    pub(super) fn hosted(&self, host: &Arc<Alarm>, has: bool) {
+    pub(super) fn hosted(&self, host: &Arc<EngineWaker>, has: bool) {
         let mut ledger = self.ledger();
         if has {
             return ledger.hosts.push(host.clone());

@@ -5,7 +5,7 @@ use super::job::{Answers, Ended, Held, Job, Scratch};
 use super::tenant::Tenant;
 use super::threads::Pool;
 use crate::error::IndexError;
-use bathyal_tier::{Alarm, Cx, RunError, Running, Step, TierError};
+use bathyal_tier::{Cx, EngineWaker, RunError, RunningQueries, Step, TierError};
 use std::collections::VecDeque;
 use std::future::Future;
 use std::ops::Range;
@@ -22,7 +22,7 @@ pub(super) struct Post<F: Future> {
     pool: &'static Pool,
     desk: Arc<Desk>,
     pub(super) tenant: Arc<Tenant>,
-    running: Option<Running<Query<F>>>,
+    running: Option<RunningQueries<Query<F>>>,
     /// By number; numbers are used again.
     shares: Vec<Option<Share>>,
     free: Vec<usize>,
@@ -227,7 +227,7 @@ impl<F: Future<Output = Ended>> Post<F> {
     }
 
     /// Sleeps in the device.
-    pub(super) fn wait(&mut self, alarm: &Alarm, limit: Duration) {
+    pub(super) fn wait(&mut self, alarm: &EngineWaker, limit: Duration) {
         let Some(running) = &mut self.running else { return };
         let outcome = if limit.is_zero() { running.poll() } else { running.wait(Some(alarm), limit) };
         if let Err(error) = outcome {
@@ -327,7 +327,7 @@ impl<F: Future<Output = Ended>> Post<F> {
             }
         }
         match self.tenant.open() {
-            Ok(engine) => self.running = Some(Running::new(engine)),
+            Ok(engine) => self.running = Some(RunningQueries::new(engine)),
             Err(error) => {
                 self.tenant.give(query + engine);
                 return Err(error);
@@ -375,7 +375,7 @@ impl<F: Future<Output = Ended>> Post<F> {
     /// What the tier says about bytes that it lent, once they have been used.
     fn cause(&mut self) -> Option<IndexError> {
         let running = self.running.as_mut()?;
-        if self.tenant.is_addressable() { running.look().err().map(IndexError::Tier) } else { None }
+        if self.tenant.is_addressable() { running.check_lent().err().map(IndexError::Tier) } else { None }
     }
 
     fn broken(&mut self, error: RunError) {

@@ -2,7 +2,7 @@
 
 use super::job::Scratch;
 use super::tenant::Tenant;
-use bathyal_tier::Parked;
+use bathyal_tier::ParkedEngine;
 use bathyal_tier::lanes::{Lanes, Padded, thread_number};
 use bathyal_tier::process::open_files_limit;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -22,7 +22,7 @@ const LOOKED_AT: usize = 4;
 /// An engine that nobody uses now, with the memory of a query.
 pub(super) struct Spare {
     pub(super) tenant: Arc<Tenant>,
-    pub(super) engine: Parked,
+    pub(super) engine: ParkedEngine,
     pub(super) scratch: Option<Scratch>,
     /// Bytes of the index's memory that are taken for both.
     pub(super) booked: u64,

@@ -2,7 +2,7 @@
 
 use super::memory::SearchMemory;
 use bathyal_tier::numa::Nodes;
-use bathyal_tier::{Alarm, Engine, EngineOptions, Tier, TierError};
+use bathyal_tier::{Engine, EngineOptions, EngineWaker, Tier, TierError};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -68,7 +68,7 @@ impl Tenant {
 
     /// The same; where they are not left, `me` is rung when some are given back, and those with an engine that stands idle
     /// are asked for it.
-    pub(super) fn take(&self, bytes: u64, me: &Arc<Alarm>) -> bool {
+    pub(super) fn take(&self, bytes: u64, me: &Arc<EngineWaker>) -> bool {
         self.memory.as_ref().is_none_or(|memory| memory.take(bytes, me))
     }
 
@@ -94,7 +94,7 @@ impl Tenant {
     }
 
     /// Notes that `host` has an engine, or no longer has.
-    pub(super) fn hosted(&self, host: &Arc<Alarm>, has: bool) {
+    pub(super) fn hosted(&self, host: &Arc<EngineWaker>, has: bool) {
         self.memory.iter().for_each(|memory| memory.hosted(host, has));
     }
 }

@@ -59,7 +59,7 @@ pub fn measure(
         handles.push(tier.handle());
         Arc::new(tier)
     };
-    let parts = StripeTier::deal(&bytes, devices, stripe_bytes);
+    let parts = StripeTier::distribute(&bytes, devices, stripe_bytes);
     drop(bytes);
     let members = parts.into_iter().enumerate().map(device).collect();
     let stripe = Arc::new(StripeTier::new(members, stripe_bytes).unwrap());

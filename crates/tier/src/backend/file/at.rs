@@ -1,28 +1,28 @@
-//! Reads and writes at an offset, from any thread: one call on Unix, another on Windows.
+//! Reads and writes at an offset, from any thread, by the calls of Unix or Windows.
 
 use std::fs::File;
 use std::io;
 
-/// Reads at `offset` what one call of the system gives, at most `out.len()` bytes.
+/// Reads at `offset` with one system call. Returns the number of bytes read, at most `out.len()`.
 ///
 /// # Errors
-/// Whatever the system says.
+/// The system's error.
 pub fn read_at(file: &File, out: &mut [u8], offset: u64) -> io::Result<usize> {
     #[cfg(unix)]
     return std::os::unix::fs::FileExt::read_at(file, out, offset);
-    // The file's own position moves too, which nobody here goes by.
+    // This call moves the file's position, which is not used.
     #[cfg(windows)]
     match std::os::windows::fs::FileExt::seek_read(file, out, offset) {
-        // Unix says so by a read of nothing.
+        // At the end of a file, Unix returns 0.
         Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(0),
         done => done,
     }
 }
 
-/// Writes at `offset` what one call of the system takes.
+/// Writes at `offset` with one system call. Returns the number of bytes written.
 ///
 /// # Errors
-/// Whatever the system says.
+/// The system's error.
 pub fn write_at(file: &File, bytes: &[u8], offset: u64) -> io::Result<usize> {
     #[cfg(unix)]
     return std::os::unix::fs::FileExt::write_at(file, bytes, offset);
@@ -33,7 +33,7 @@ pub fn write_at(file: &File, bytes: &[u8], offset: u64) -> io::Result<usize> {
 /// Fills `out` with the bytes from `offset` on.
 ///
 /// # Errors
-/// [`io::ErrorKind::UnexpectedEof`] where the file is too short; whatever the system says.
+/// [`io::ErrorKind::UnexpectedEof`] if the file is too short; the system's errors.
 pub fn read_exact_at(file: &File, mut out: &mut [u8], mut offset: u64) -> io::Result<()> {
     while !out.is_empty() {
         match read_at(file, out, offset) {
@@ -52,7 +52,7 @@ pub fn read_exact_at(file: &File, mut out: &mut [u8], mut offset: u64) -> io::Re
 /// Writes all of `bytes` from `offset` on.
 ///
 /// # Errors
-/// [`io::ErrorKind::WriteZero`] where the system takes nothing more; whatever it says.
+/// [`io::ErrorKind::WriteZero`] if the system writes no more bytes; the system's errors.
 pub fn write_all_at(file: &File, mut bytes: &[u8], mut offset: u64) -> io::Result<()> {
     while !bytes.is_empty() {
         match write_at(file, bytes, offset) {
@@ -73,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_is_read_and_an_end_is_said() {
+    fn written_bytes_are_read_back_and_reads_stop_at_the_end() {
         let file = tempfile::tempfile().unwrap();
         write_all_at(&file, b"positioned", 3).unwrap();
         let mut out = [1; 13];

@@ -1,8 +1,8 @@
-//! Files, read past the page cache: through io_uring where the kernel allows it, else through positioned
-//! reads on a few threads.
+//! Files, read past the page cache: through io_uring if the kernel allows it, else by positioned reads on a
+//! few threads.
 //!
-//! Whether O_DIRECT and io_uring can be had is found out when the file is opened, and what the file system
-//! asks for in alignment is asked of it (`STATX_DIOALIGN`), not assumed.
+//! Opening a file finds out whether O_DIRECT and io_uring are available. The alignment for O_DIRECT comes
+//! from the file system (`STATX_DIOALIGN`).
 
 mod at;
 mod positioned;
@@ -21,13 +21,13 @@ use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Alignment assumed for O_DIRECT where the kernel is too old to say (before 6.1): a page suits all.
+/// Alignment for O_DIRECT on kernels before 6.1, which do not report it: a page suits all file systems.
 const UNKNOWN_ALIGNMENT: u32 = 4096;
 
-/// How a file is to be read.
+/// System interface that reads a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Method {
-    /// io_uring if it works here, else positioned reads.
+    /// io_uring if it works on this system, else positioned reads.
     #[default]
     Probe,
     /// io_uring or an error.
@@ -39,10 +39,10 @@ pub enum Method {
 /// Options of [`FileTier::open`].
 #[derive(Debug, Clone, Copy)]
 pub struct FileOptions {
-    /// Which system interface reads.
+    /// System interface that reads.
     pub method: Method,
-    /// Whether to go past the page cache (O_DIRECT) where the file system can; reads are cold then, and
-    /// the index takes no page-cache memory.
+    /// True to bypass the page cache (O_DIRECT) if the file system can; reads are then cold, and the index
+    /// takes no page-cache memory.
     pub direct: bool,
 }
 
@@ -65,7 +65,11 @@ pub struct FileTier {
 }
 
 impl FileTier {
-    /// Opens `path` for reading and finds out how it can be read.
+    /// Opens `path` for reading.
+    ///
+    /// # Errors
+    /// [`TierError::Io`] if the file cannot be opened; with [`Method::Uring`], also the errors of setting up
+    /// io_uring.
     pub fn open(path: impl AsRef<Path>, options: FileOptions) -> Result<FileTier, TierError> {
         let path = path.as_ref().to_path_buf();
         let (file, direct) = open_file(&path, options.direct)?;
@@ -100,12 +104,12 @@ impl FileTier {
         })
     }
 
-    /// Whether reads go past the page cache.
+    /// Returns true if reads bypass the page cache.
     pub fn is_direct(&self) -> bool {
         self.direct
     }
 
-    /// The file's path.
+    /// Returns the file's path.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -137,7 +141,8 @@ impl Tier for FileTier {
     }
 }
 
-/// Opens a file, with O_DIRECT if wanted and possible (tmpfs and some network file systems refuse it).
+/// Opens a file, with O_DIRECT if `direct` is true and the file system accepts it (tmpfs and some network
+/// file systems do not). Returns the file, and whether it was opened with O_DIRECT.
 fn open_file(path: &Path, direct: bool) -> Result<(File, bool), TierError> {
     let mut options = std::fs::OpenOptions::new();
     options.read(true);
@@ -153,7 +158,8 @@ fn open_file(path: &Path, direct: bool) -> Result<(File, bool), TierError> {
     Ok((open_regular(path, &options, 0).map_err(|e| TierError::io("open", path, e))?, false))
 }
 
-/// The larger of the memory and offset alignments that the file system asks for under O_DIRECT, in bytes.
+/// Returns the larger of the memory and offset alignments that the file system requires for O_DIRECT, in
+/// bytes.
 fn direct_alignment(file: &File) -> u32 {
     #[cfg(target_os = "linux")]
     {

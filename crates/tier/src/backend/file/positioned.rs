@@ -1,4 +1,4 @@
-//! Positioned reads on a few threads: the way that works everywhere.
+//! Positioned reads on a few threads, which work on every system.
 
 use super::at::read_at;
 use crate::contract::{Completion, Queue, Read, Span};
@@ -10,40 +10,41 @@ use std::task::{Wake, Waker};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// Threads that read at once at most. Devices want more, but each thread costs a stack and switches.
+/// Maximum number of reading threads. Devices serve more reads at once, but each thread costs a stack and
+/// context switches.
 const MOST_THREADS: u32 = 32;
 
-/// What the queue waits for.
+/// An event that ends a wait of the queue.
 enum Event {
     Done(Completion),
-    /// Somebody wants the queue's thread.
+    /// Sent by the queue's waker.
     Woken,
 }
 
-/// Ends a wait for an event.
-struct Call(Mutex<Sender<Event>>);
+/// Waker of a queue: sends it an event.
+struct EventWaker(Mutex<Sender<Event>>);
 
-impl Wake for Call {
+impl Wake for EventWaker {
     fn wake(self: Arc<Self>) {
         if let Ok(events) = self.0.lock() {
-            // A queue that is gone waits for nothing.
+            // Fails if the queue was dropped.
             let _ = events.send(Event::Woken);
         }
     }
 }
 
 /// A read on its way to a thread of the pool.
-struct Order(Read);
+struct ReadRequest(Read);
 
-// SAFETY: by the contract of `Queue::submit` nobody but the queue touches the buffer until the completion, so
+// SAFETY: by the contract of `Queue::submit`, only the queue touches the buffer until the completion, so
 // exactly one thread of the pool does.
-unsafe impl Send for Order {}
+unsafe impl Send for ReadRequest {}
 
 pub(super) struct PositionedQueue {
-    orders: Option<Sender<Order>>,
-    done: Receiver<Event>,
-    /// Kept for whoever wants to end a wait.
-    events: Sender<Event>,
+    requests: Option<Sender<ReadRequest>>,
+    events: Receiver<Event>,
+    /// Sender for the queue's wakers.
+    event_sender: Sender<Event>,
     threads: Vec<JoinHandle<()>>,
     in_flight: usize,
     depth: usize,
@@ -51,19 +52,20 @@ pub(super) struct PositionedQueue {
 
 impl PositionedQueue {
     pub(super) fn new(file: Arc<File>, len: u64, depth: u32) -> Result<PositionedQueue, TierError> {
-        let (orders, inbox) = channel::<Order>();
-        let (events, done) = channel();
+        let (requests, inbox) = channel::<ReadRequest>();
+        let (event_sender, events) = channel();
         let inbox = Arc::new(Mutex::new(inbox));
         let mut threads = Vec::new();
         for _ in 0..depth.clamp(1, MOST_THREADS) {
-            let (file, inbox, outbox): (_, _, Sender<Event>) = (file.clone(), inbox.clone(), events.clone());
+            let (file, inbox, outbox): (_, _, Sender<Event>) =
+                (file.clone(), inbox.clone(), event_sender.clone());
             let serve = move || {
                 loop {
-                    let order = match inbox.lock() {
+                    let request = match inbox.lock() {
                         Ok(inbox) => inbox.recv(),
                         Err(_) => return,
                     };
-                    let Ok(Order(read)) = order else { return };
+                    let Ok(ReadRequest(read)) = request else { return };
                     let result = fetch(&file, len, &read);
                     if outbox.send(Event::Done(Completion { id: read.id, result })).is_err() {
                         return;
@@ -77,13 +79,14 @@ impl PositionedQueue {
             threads.push(thread);
         }
         let depth = depth.max(1) as usize;
-        Ok(PositionedQueue { orders: Some(orders), done, events, threads, in_flight: 0, depth })
+        Ok(PositionedQueue { requests: Some(requests), events, event_sender, threads, in_flight: 0, depth })
     }
 }
 
 /// Reads until the buffer is full or the file ends.
 fn fetch(file: &File, file_len: u64, read: &Read) -> Result<u32, ReadFault> {
-    // SAFETY: by the contract of `Queue::submit` the buffer holds `len` writable bytes that are this read's alone.
+    // SAFETY: by the contract of `Queue::submit` the buffer holds `len` writable bytes that are this read's
+    // alone.
     let buffer = unsafe { std::slice::from_raw_parts_mut(read.buffer, read.len as usize) };
     let mut arrived = 0;
     while arrived < buffer.len() && read.offset + (arrived as u64) < file_len {
@@ -100,10 +103,10 @@ fn fetch(file: &File, file_len: u64, read: &Read) -> Result<u32, ReadFault> {
 impl Queue for PositionedQueue {
     unsafe fn submit(&mut self, reads: &[Read]) -> Result<usize, TierError> {
         let taken = reads.len().min(self.depth - self.in_flight);
-        let Some(orders) = &self.orders else { return Ok(0) };
+        let Some(requests) = &self.requests else { return Ok(0) };
         for read in &reads[..taken] {
-            orders
-                .send(Order(*read))
+            requests
+                .send(ReadRequest(*read))
                 .map_err(|_| TierError::Contract("the reading threads have ended".into()))?;
             self.in_flight += 1;
         }
@@ -112,18 +115,18 @@ impl Queue for PositionedQueue {
 
     fn reap(&mut self, done: &mut Vec<Completion>, wait: Option<Duration>) -> Result<(), TierError> {
         let before = done.len();
-        let arrived = |event| match event {
+        let completion = |event| match event {
             Event::Done(completion) => Some(completion),
             Event::Woken => None,
         };
-        done.extend(self.done.try_iter().filter_map(arrived));
+        done.extend(self.events.try_iter().filter_map(completion));
         if done.len() == before
             && self.in_flight > 0
             && let Some(wait) = wait
-            && let Ok(first) = self.done.recv_timeout(wait)
+            && let Ok(first) = self.events.recv_timeout(wait)
         {
-            done.extend(arrived(first));
-            done.extend(self.done.try_iter().filter_map(arrived));
+            done.extend(completion(first));
+            done.extend(self.events.try_iter().filter_map(completion));
         }
         self.in_flight -= done.len() - before;
         Ok(())
@@ -133,7 +136,7 @@ impl Queue for PositionedQueue {
         None
     }
 
-    /// None: a file is read into buffers.
+    /// Returns `None`: a file is read into buffers.
     fn lend(&self) -> Option<&[u8]> {
         None
     }
@@ -147,15 +150,15 @@ impl Queue for PositionedQueue {
     }
 
     fn waker(&mut self) -> Option<Waker> {
-        Some(Waker::from(Arc::new(Call(Mutex::new(self.events.clone())))))
+        Some(Waker::from(Arc::new(EventWaker(Mutex::new(self.event_sender.clone())))))
     }
 }
 
 impl Drop for PositionedQueue {
     fn drop(&mut self) {
-        self.orders = None;
+        self.requests = None;
         for thread in self.threads.drain(..) {
-            // A thread that panicked holds no buffer any more.
+            // A thread that panicked no longer uses a buffer.
             let _ = thread.join();
         }
     }

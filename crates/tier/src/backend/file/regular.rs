@@ -1,4 +1,4 @@
-//! Opening files that are files: a pipe in place of one would keep its reader waiting for ever.
+//! Opens regular files only: a pipe in place of a file would block its reader forever.
 
 use std::fs::{File, FileType, OpenOptions};
 use std::io;
@@ -6,17 +6,16 @@ use std::io;
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::Path;
 
-/// Opens the regular file at `path`, with what `options` ask for and the system's `flags`.
+/// Opens the regular file at `path` with `options` and the system's `flags`. Never blocks.
 ///
 /// # Errors
-/// Whatever the system says; [`io::ErrorKind::InvalidInput`] for a folder, a pipe, a socket or a device, at once: none
-/// of them is waited for.
+/// The system's error; [`io::ErrorKind::InvalidInput`] for a folder, a pipe, a socket or a device.
 #[cfg(unix)]
 pub fn open_regular(path: impl AsRef<Path>, options: &OpenOptions, flags: i32) -> io::Result<File> {
-    // A pipe that nobody writes to is opened at once with this flag, and never without it.
+    // With this flag, opening a pipe without a writer returns at once; without it, it blocks.
     let opened = options.clone().custom_flags(flags | libc::O_NONBLOCK).open(&path);
     let file = opened.map_err(|error| match path.as_ref().metadata() {
-        // What refuses to be opened that way is no file either: a socket, a pipe to be written to.
+        // A socket, or a pipe opened for writing, refuses the flag.
         Ok(found) if !found.is_file() => refusal(found.file_type()),
         _ => error,
     })?;
@@ -24,14 +23,15 @@ pub fn open_regular(path: impl AsRef<Path>, options: &OpenOptions, flags: i32) -
     if !kind.is_file() {
         return Err(refusal(kind));
     }
-    wait(&file, flags)?;
+    clear_nonblocking(&file, flags)?;
     Ok(file)
 }
 
-/// Opens the regular file at `path`, with what `options` ask for; `flags` are those of Unix, and 0 here.
+/// Opens the regular file at `path` with `options`. `flags` are flags of Unix, and must be 0 on this system.
 ///
 /// # Errors
-/// Whatever the system says; [`io::ErrorKind::InvalidInput`] for what is no file. Pipes have no names among files here.
+/// The system's error; [`io::ErrorKind::InvalidInput`] for anything but a regular file. On this system, paths
+/// of files do not lead to pipes.
 #[cfg(not(unix))]
 pub fn open_regular(path: impl AsRef<Path>, options: &OpenOptions, flags: i32) -> io::Result<File> {
     debug_assert_eq!(flags, 0);
@@ -57,9 +57,9 @@ fn refusal(kind: FileType) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidInput, format!("it is {what}, not a file"))
 }
 
-/// Takes `O_NONBLOCK` back: with it io_uring would give up reads that have to wait for the device.
+/// Clears `O_NONBLOCK`: with it, io_uring would fail reads that have to wait for the device.
 #[cfg(unix)]
-fn wait(file: &File, flags: i32) -> io::Result<()> {
+fn clear_nonblocking(file: &File, flags: i32) -> io::Result<()> {
     use std::os::fd::AsRawFd;
     // SAFETY: the descriptor is open, and setting its flags touches no memory.
     let set = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETFL, flags) };
@@ -73,7 +73,7 @@ mod tests {
     use std::os::unix::ffi::OsStrExt;
 
     #[test]
-    fn only_files_are_opened_and_nothing_is_waited_for() {
+    fn only_regular_files_are_opened_and_opening_never_blocks() {
         let folder = tempfile::tempdir().unwrap();
         let (file, pipe) = (folder.path().join("file"), folder.path().join("pipe"));
         std::fs::write(&file, b"bytes").unwrap();

@@ -9,23 +9,23 @@ use std::sync::Arc;
 use std::task::{Wake, Waker};
 use std::time::Duration;
 
-/// Regions that a ring knows at most: the engine's own, and some of its callers'.
+/// Maximum number of registered regions: the engine's own, and some of its callers.
 const MOST_REGIONS: u32 = 16;
 
-/// The ring's name for a call; no slot has it.
-const CALLED: u64 = u64::MAX;
+/// User data of the entry that polls the wake event; it is the number of no slot.
+const WAKE_EVENT: u64 = u64::MAX;
 
-/// Finds out whether this process may use io_uring; containers often refuse it.
+/// Checks that this process may use io_uring; containers often refuse it.
 pub(super) fn probe() -> Result<(), TierError> {
     build(2).map(|_| ())
 }
 
 fn build(entries: u32) -> Result<IoUring, TierError> {
-    // Completions are run when this thread next enters the kernel instead of interrupting it (kernel 5.19 on);
-    // older kernels refuse the flags and get a plain ring.
+    // With this flag (kernel 5.19 on), completions are processed when this thread next enters the kernel
+    // instead of interrupting it. Older kernels refuse the flag and get a plain ring. The flag for a single
+    // submitting thread is not set, since a queue may be handed from thread to thread.
     let ring = IoUring::builder()
         .setup_coop_taskrun()
-        // A queue may be handed from thread to thread, so no thread is promised to be the only one.
         .build(entries)
         .or_else(|_| IoUring::builder().build(entries))
         .map_err(|source| TierError::System { operation: "set up an io_uring", source })?;
@@ -35,9 +35,9 @@ fn build(entries: u32) -> Result<IoUring, TierError> {
     Ok(ring)
 }
 
-/// One read in the ring, kept so that a short read can be continued.
+/// One read in the ring, with the bytes that have arrived so far, so that a short read can be continued.
 #[derive(Clone, Copy)]
-struct Flight {
+struct InFlightRead {
     read: Read,
     arrived: u32,
 }
@@ -46,48 +46,50 @@ pub(super) struct UringQueue {
     ring: IoUring,
     file: Arc<File>,
     registered_file: bool,
-    /// Registered memory: first byte, length; the place in the list is the ring's name for it.
+    /// Registered memory: first byte and length. The index in the list is the ring's buffer number.
     regions: Vec<(usize, usize)>,
-    /// Whether the ring has room for more of them.
+    /// True if the ring has a table with room for further regions.
     table: bool,
     len: u64,
     depth: usize,
-    flights: Vec<Flight>,
+    slots: Vec<InFlightRead>,
     free: Vec<u32>,
+    /// Slots of reads to be continued.
     again: Vec<u32>,
     raw: Vec<(u64, i32)>,
-    /// Why the kernel refused a submission whose reads had been taken; the next `reap` says it. Their buffers
-    /// stay in flight: the ring still holds the entries, and nobody knows which of them the kernel has seen.
+    /// Error of a submission whose reads had been taken; the next `reap` returns it. Their buffers stay in
+    /// flight: the ring still holds the entries, and it is unknown which of them the kernel has seen.
     refused: Option<TierError>,
-    /// What others write to in order to end a wait, once somebody has asked for it.
-    call: Option<Arc<Call>>,
-    /// Whether the ring watches it.
-    listening: bool,
+    /// Event that ends a wait, once a waker was requested.
+    wake_event: Option<Arc<WakeEvent>>,
+    /// True while the ring polls the event.
+    polling_event: bool,
 }
 
-/// An event counter that a ring can watch.
-struct Call(OwnedFd);
+/// An event counter (eventfd) that a ring can poll.
+struct WakeEvent(OwnedFd);
 
-impl Call {
-    fn new() -> Option<Call> {
+impl WakeEvent {
+    fn new() -> Option<WakeEvent> {
         // SAFETY: makes a new descriptor.
         let made = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
-        // SAFETY: the descriptor was just made and is nobody else's.
-        (made >= 0).then(|| Call(unsafe { OwnedFd::from_raw_fd(made) }))
+        // SAFETY: the descriptor was just made and has no other owner.
+        (made >= 0).then(|| WakeEvent(unsafe { OwnedFd::from_raw_fd(made) }))
     }
 
-    /// Sets it back.
+    /// Resets the counter.
     fn clear(&self) {
         let mut count = 0_u64;
-        // SAFETY: the counter's 8 bytes have room; it does not block.
+        // SAFETY: `count` has room for the 8 bytes of the counter.
         unsafe { libc::read(self.0.as_raw_fd(), (&raw mut count).cast(), 8) };
     }
 }
 
-impl Wake for Call {
+impl Wake for WakeEvent {
     fn wake(self: Arc<Self>) {
         let one = 1_u64;
-        // SAFETY: 8 bytes that are there. It fails only where the counter is full, and then the wait has ended.
+        // SAFETY: 8 readable bytes. The call fails only if the counter is full, and then the wait ends
+        // anyway.
         unsafe { libc::write(self.0.as_raw_fd(), (&raw const one).cast(), 8) };
     }
 }
@@ -95,10 +97,10 @@ impl Wake for Call {
 impl UringQueue {
     pub(super) fn new(file: Arc<File>, len: u64, depth: u32) -> Result<UringQueue, TierError> {
         let depth = depth.clamp(1, 4096);
-        // One entry more than reads: the one that listens for a call.
+        // One entry in addition to the reads: it polls the wake event.
         let ring = build((depth + 1).next_power_of_two())?;
         let registered_file = ring.submitter().register_files(&[file.as_raw_fd()]).is_ok();
-        let idle = Flight {
+        let empty = InFlightRead {
             read: Read { id: 0, offset: 0, len: 0, buffer: std::ptr::null_mut(), round: 0 },
             arrived: 0,
         };
@@ -110,19 +112,19 @@ impl UringQueue {
             table: false,
             len,
             depth: depth as usize,
-            flights: vec![idle; depth as usize],
+            slots: vec![empty; depth as usize],
             free: (0..depth).rev().collect(),
             again: Vec::new(),
             raw: Vec::with_capacity(depth as usize),
             refused: None,
-            call: None,
-            listening: false,
+            wake_event: None,
+            polling_event: false,
         })
     }
 
-    /// The ring entry for what is left of flight `slot`.
+    /// Returns the ring entry for the rest of the read in `slot`.
     fn entry(&self, slot: u32) -> squeue::Entry {
-        let Flight { read, arrived } = self.flights[slot as usize];
+        let InFlightRead { read, arrived } = self.slots[slot as usize];
         let buffer = read.buffer.wrapping_add(arrived as usize);
         let (len, offset) = (read.len - arrived, read.offset + u64::from(arrived));
         let (at, end) = (buffer as usize, buffer as usize + len as usize);
@@ -145,31 +147,32 @@ impl UringQueue {
         entry.user_data(u64::from(slot))
     }
 
-    /// Enters the kernel to hand over what the ring holds.
+    /// Enters the kernel to submit the entries of the ring.
     fn enter(&mut self) -> Result<(), TierError> {
         loop {
             match self.ring.submit() {
                 Ok(_) => return Ok(()),
                 Err(e) if e.raw_os_error() == Some(libc::EINTR) => {}
-                // The completion queue is full or memory is short: reaping makes room, the entries stay queued.
+                // The completion queue is full or memory is short. The entries stay queued, and reaping makes
+                // room.
                 Err(e) if matches!(e.raw_os_error(), Some(libc::EBUSY | libc::EAGAIN)) => return Ok(()),
                 Err(source) => return Err(TierError::System { operation: "submit to the io_uring", source }),
             }
         }
     }
 
-    /// Moves what has completed out of the ring; continues short reads.
-    fn harvest(&mut self, done: &mut Vec<Completion>) -> Result<(), TierError> {
+    /// Moves completions out of the ring, and continues short reads.
+    fn drain_ring(&mut self, done: &mut Vec<Completion>) -> Result<(), TierError> {
         self.raw.clear();
         self.raw.extend(self.ring.completion().map(|c: cqueue::Entry| (c.user_data(), c.result())));
         for i in 0..self.raw.len() {
             let (slot, result) = self.raw[i];
-            if slot == CALLED {
-                self.listening = false;
-                self.call.iter().for_each(|call| call.clear());
+            if slot == WAKE_EVENT {
+                self.polling_event = false;
+                self.wake_event.iter().for_each(|event| event.clear());
                 continue;
             }
-            let Some(flight) = self.flights.get_mut(slot as usize) else {
+            let Some(in_flight) = self.slots.get_mut(slot as usize) else {
                 return Err(TierError::Contract(format!("io_uring completed unknown entry {slot}")));
             };
             let result = match result {
@@ -179,52 +182,54 @@ impl UringQueue {
                 }
                 e if e < 0 => Err(ReadFault::system(-e)),
                 got => {
-                    flight.arrived += got as u32;
-                    let reached = flight.read.offset + u64::from(flight.arrived);
-                    if got > 0 && flight.arrived < flight.read.len && reached < self.len {
+                    in_flight.arrived += got as u32;
+                    let reached = in_flight.read.offset + u64::from(in_flight.arrived);
+                    if got > 0 && in_flight.arrived < in_flight.read.len && reached < self.len {
                         self.again.push(slot as u32);
                         continue;
                     }
-                    Ok(flight.arrived)
+                    Ok(in_flight.arrived)
                 }
             };
-            done.push(Completion { id: flight.read.id, result });
+            done.push(Completion { id: in_flight.read.id, result });
             self.free.push(slot as u32);
         }
         if self.again.is_empty() {
             return Ok(());
         }
         for slot in std::mem::take(&mut self.again) {
-            self.push(slot)?;
+            self.push_read(slot)?;
         }
         self.enter()
     }
 
-    fn push(&mut self, slot: u32) -> Result<(), TierError> {
+    fn push_read(&mut self, slot: u32) -> Result<(), TierError> {
         let entry = self.entry(slot);
-        // SAFETY: the buffer is valid until the completion by the contract of `Queue::submit`; a continued read
-        // stays within the buffer of its first part.
-        unsafe { self.post(&entry) }
+        // SAFETY: the buffer is valid until the completion by the contract of `Queue::submit`; a continued
+        // read stays within the buffer of its first part.
+        unsafe { self.push_entry(&entry) }
     }
 
+    /// Adds an entry to the ring.
+    ///
     /// # Safety
-    /// What the entry points to must be valid until its completion.
-    unsafe fn post(&mut self, entry: &squeue::Entry) -> Result<(), TierError> {
+    /// The memory that the entry points to must be valid until its completion.
+    unsafe fn push_entry(&mut self, entry: &squeue::Entry) -> Result<(), TierError> {
         // SAFETY: passed on under the same contract.
         unsafe { self.ring.submission().push(entry) }
             .map_err(|_| TierError::Contract("the io_uring has fewer entries than its depth".into()))
     }
 
-    /// Has the ring watch for a call, if anybody can make one; the entry goes with the next submission.
-    fn listen(&mut self) -> Result<(), TierError> {
-        let Some(call) = &self.call else { return Ok(()) };
-        if self.listening {
+    /// Has the ring poll the wake event, if there is one. The entry goes with the next submission.
+    fn poll_wake_event(&mut self) -> Result<(), TierError> {
+        let Some(event) = &self.wake_event else { return Ok(()) };
+        if self.polling_event {
             return Ok(());
         }
-        let watch = opcode::PollAdd::new(types::Fd(call.0.as_raw_fd()), libc::POLLIN as u32).build();
-        self.listening = true;
+        let poll = opcode::PollAdd::new(types::Fd(event.0.as_raw_fd()), libc::POLLIN as u32).build();
+        self.polling_event = true;
         // SAFETY: the entry points to no memory.
-        unsafe { self.post(&watch.user_data(CALLED)) }
+        unsafe { self.push_entry(&poll.user_data(WAKE_EVENT)) }
     }
 }
 
@@ -233,8 +238,8 @@ impl Queue for UringQueue {
         let mut taken = 0;
         for read in reads {
             let Some(slot) = self.free.pop() else { break };
-            self.flights[slot as usize] = Flight { read: *read, arrived: 0 };
-            self.push(slot)?;
+            self.slots[slot as usize] = InFlightRead { read: *read, arrived: 0 };
+            self.push_read(slot)?;
             taken += 1;
         }
         if taken > 0 {
@@ -245,7 +250,7 @@ impl Queue for UringQueue {
 
     fn reap(&mut self, done: &mut Vec<Completion>, wait: Option<Duration>) -> Result<(), TierError> {
         let before = done.len();
-        self.harvest(done)?;
+        self.drain_ring(done)?;
         if let Some(refused) = self.refused.take() {
             return Err(refused);
         }
@@ -253,7 +258,7 @@ impl Queue for UringQueue {
         if done.len() > before || self.in_flight() == 0 {
             return Ok(());
         }
-        self.listen()?;
+        self.poll_wake_event()?;
         let limit = types::Timespec::from(wait);
         let args = types::SubmitArgs::new().timespec(&limit);
         match self.ring.submitter().submit_with_args(1, &args) {
@@ -265,14 +270,14 @@ impl Queue for UringQueue {
                 ) => {}
             Err(source) => return Err(TierError::System { operation: "wait for the io_uring", source }),
         }
-        self.harvest(done)
+        self.drain_ring(done)
     }
 
     fn map(&self, _span: Span) -> Option<&[u8]> {
         None
     }
 
-    /// None: a file is read into buffers.
+    /// Returns `None`: a file is read into buffers.
     fn lend(&self) -> Option<&[u8]> {
         None
     }
@@ -281,15 +286,15 @@ impl Queue for UringQueue {
         if self.regions.is_empty() {
             self.table = self.ring.submitter().register_buffers_sparse(MOST_REGIONS).is_ok();
         }
-        let (place, buffer) = (self.regions.len(), libc::iovec { iov_base: region.cast(), iov_len: len });
+        let (number, buffer) = (self.regions.len(), libc::iovec { iov_base: region.cast(), iov_len: len });
         // SAFETY: the caller keeps the region allocated until this queue is dropped. A refusal (a small
         // RLIMIT_MEMLOCK) only costs speed. Kernels before 5.19 have no table, and take one region.
         let outcome = unsafe {
             match self.table {
-                true if place < MOST_REGIONS as usize => {
-                    self.ring.submitter().register_buffers_update(place as u32, &[buffer], None)
+                true if number < MOST_REGIONS as usize => {
+                    self.ring.submitter().register_buffers_update(number as u32, &[buffer], None)
                 }
-                false if place == 0 => self.ring.submitter().register_buffers(&[buffer]),
+                false if number == 0 => self.ring.submitter().register_buffers(&[buffer]),
                 _ => return Ok(()),
             }
         };
@@ -304,10 +309,10 @@ impl Queue for UringQueue {
     }
 
     fn waker(&mut self) -> Option<Waker> {
-        if self.call.is_none() {
-            self.call = Call::new().map(Arc::new);
+        if self.wake_event.is_none() {
+            self.wake_event = WakeEvent::new().map(Arc::new);
         }
-        self.call.clone().map(Waker::from)
+        self.wake_event.clone().map(Waker::from)
     }
 }
 
@@ -323,23 +328,23 @@ mod tests {
     use super::*;
     use std::io::Write;
 
-    /// A read that ends only when somebody writes.
     #[test]
-    fn a_call_ends_a_wait() {
+    fn a_waker_ends_a_wait() {
         if probe().is_err() {
             return;
         }
+        // A read of the pipe ends only after a write to it.
         let (reader, mut writer) = std::io::pipe().unwrap();
         let file = Arc::new(File::from(OwnedFd::from(reader)));
         let mut queue = UringQueue::new(file, u64::MAX, 1).unwrap();
         let mut buffer = [0; 8];
         let read = Read { id: 7, offset: 0, len: 8, buffer: buffer.as_mut_ptr(), round: 0 };
-        // SAFETY: the buffer outlives the queue's claim on it, which ends with the completion below.
+        // SAFETY: the buffer outlives the read, which ends with the completion below.
         assert_eq!(unsafe { queue.submit(&[read]).unwrap() }, 1);
         let (waker, mut done) = (queue.waker().unwrap(), Vec::new());
         for _ in 0..3 {
             waker.wake_by_ref();
-            // Were the call not heard, this would last a day.
+            // If the waker did not end the wait, this would take a day.
             queue.reap(&mut done, Some(Duration::from_secs(86_400))).unwrap();
             assert_eq!((done.len(), queue.in_flight()), (0, 1));
         }

@@ -1,10 +1,10 @@
-//! The header of bytes in shared memory: by it a later run, or another process, knows what lies there.
+//! The header of an index in shared memory, by which later runs and other processes identify it.
 //!
 //! | offset | bytes | what |
 //! |---|---|---|
 //! | 0 | 8 | `BATHMAPD` |
 //! | 8 | 4 | version, 1 |
-//! | 12 | 4 | state: 1 while it is loaded, 2 when all is there |
+//! | 12 | 4 | state: 1 while it is being loaded, 2 when it is complete |
 //! | 16 | 8 | length of the content in bytes |
 //! | 24 | 4 | CRC-32C of the content |
 //! | 28 | 4 | process that loads or has loaded it |
@@ -12,9 +12,9 @@
 //!
 //! Little-endian; the content begins at byte 4096.
 
-/// Where the content begins: a page, so that its records keep their places within pages and cache lines.
+/// Offset of the content: one page, so that the alignment of records to pages and cache lines is kept.
 pub(super) const HEADER_BYTES: usize = 4096;
-/// Bytes of the header that are used, rounded up to a cache line: written at once.
+/// Bytes of the header that are used, rounded up to a cache line, which is written at once.
 pub(super) const USED_BYTES: usize = 64;
 
 const MAGIC: &[u8; 8] = b"BATHMAPD";
@@ -23,30 +23,30 @@ const CHECKED: usize = 32;
 const LOADING: u32 = 1;
 const READY: u32 = 2;
 
-/// Which content it is.
+/// Length and checksum that identify a content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Identity {
     pub(super) len: u64,
     pub(super) crc32c: u32,
 }
 
-/// What the first bytes of a place say.
+/// Result of reading the header of a place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Found {
-    /// Nothing: all zeros, or too short for anything.
-    Nothing,
-    /// A content that some process has not finished loading.
+pub(super) enum HeaderState {
+    /// All zeros, or a file without bytes.
+    Empty,
+    /// A content whose load has not finished.
     Loading {
-        /// The number of that process.
+        /// Number of the loading process.
         process: u32,
     },
-    /// A content that is all there.
+    /// A complete content.
     Ready(Identity),
-    /// A header of a later version, or something else altogether.
+    /// A header of a later version, or no header of Bathyal.
     Foreign,
 }
 
-/// The header of a content that is being loaded or, with `ready`, is all there.
+/// Encodes the header of a content: complete if `ready`, else being loaded.
 pub(super) fn encode(identity: Identity, ready: bool) -> [u8; USED_BYTES] {
     let mut header = [0; USED_BYTES];
     header[..8].copy_from_slice(MAGIC);
@@ -60,21 +60,21 @@ pub(super) fn encode(identity: Identity, ready: bool) -> [u8; USED_BYTES] {
     header
 }
 
-/// Reads the first bytes of a place.
-pub(super) fn decode(bytes: &[u8; USED_BYTES]) -> Found {
+/// Decodes the first bytes of a place.
+pub(super) fn decode(bytes: &[u8; USED_BYTES]) -> HeaderState {
     let word = |at: usize| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
     if bytes.iter().all(|byte| *byte == 0) {
-        return Found::Nothing;
+        return HeaderState::Empty;
     }
     if &bytes[..8] != MAGIC || word(8) > VERSION {
-        return Found::Foreign;
+        return HeaderState::Foreign;
     }
-    // A header that was being written when the power went is ours, and says nothing.
+    // A header with a wrong checksum was being written during a power failure, so its load has not finished.
     if word(CHECKED) != crc32c::crc32c(&bytes[..CHECKED]) || word(12) != READY {
-        return Found::Loading { process: word(28) };
+        return HeaderState::Loading { process: word(28) };
     }
     let len = u64::from(word(16)) | u64::from(word(20)) << 32;
-    Found::Ready(Identity { len, crc32c: word(24) })
+    HeaderState::Ready(Identity { len, crc32c: word(24) })
 }
 
 #[cfg(test)]
@@ -82,17 +82,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn headers_say_what_was_written_and_no_flipped_bit_is_ready() {
+    fn headers_are_decoded_and_a_header_with_a_flipped_bit_is_not_ready() {
         let identity = Identity { len: 5_000_000_123, crc32c: 0xDEAD_BEEF };
         let ready = encode(identity, true);
-        assert_eq!(decode(&ready), Found::Ready(identity));
-        assert_eq!(decode(&encode(identity, false)), Found::Loading { process: std::process::id() });
-        assert_eq!(decode(&[0; USED_BYTES]), Found::Nothing);
-        assert_eq!(decode(&[7; USED_BYTES]), Found::Foreign);
+        assert_eq!(decode(&ready), HeaderState::Ready(identity));
+        assert_eq!(decode(&encode(identity, false)), HeaderState::Loading { process: std::process::id() });
+        assert_eq!(decode(&[0; USED_BYTES]), HeaderState::Empty);
+        assert_eq!(decode(&[7; USED_BYTES]), HeaderState::Foreign);
         for bit in 0..(CHECKED + 4) * 8 {
             let mut damaged = ready;
             damaged[bit / 8] ^= 1 << (bit % 8);
-            assert!(!matches!(decode(&damaged), Found::Ready(_)), "bit {bit}");
+            assert!(!matches!(decode(&damaged), HeaderState::Ready(_)), "bit {bit}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Filling a region: in parallel, with every byte read back and compared by checksum.
+//! Fills a region in parallel, reads every byte back, and compares checksums.
 
 use super::region::Mapping;
 use crate::backend::file::{open_regular, read_exact_at};
@@ -9,38 +9,40 @@ use std::path::Path;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// Bytes copied between two looks at whether to go on; memory behind an emulated link takes half a second for them.
+/// Bytes copied between two checks for cancellation; memory behind an emulated link takes half a second for
+/// them.
 const CHUNK: usize = 256 << 10;
-/// Threads that copy; more do not make a memory faster.
+/// Maximum number of copying threads; more do not make loading faster.
 const MOST_THREADS: usize = 8;
 
-/// The bytes to load, and how to know them again.
+/// The bytes to load, and the length and checksum that identify them.
 #[derive(Debug, Clone)]
 pub struct Source<'a> {
     /// The file.
     pub path: &'a Path,
     /// Its length in bytes.
     pub len: u64,
-    /// CRC-32C of all of it.
+    /// CRC-32C of all bytes.
     pub crc32c: u32,
 }
 
-/// What the loader says about itself.
+/// Progress event of a load.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LoadEvent {
-    /// A stage of so many bytes begins: "loading", "verifying", or "waiting" for another process that loads.
+    /// A stage begins, with its number of bytes: "loading", "verifying", or "waiting" for another process
+    /// that loads.
     Begin(&'static str, u64),
-    /// So many bytes of the stage are done.
+    /// Number of bytes of the stage that are done.
     Done(u64),
 }
 
-/// Hears what the loader does, from any of its threads, and says whether it should go on.
-pub type GoOn<'a> = &'a (dyn Fn(LoadEvent) -> bool + Sync);
+/// Callback that receives the events of a load, from any of its threads, and returns false to cancel.
+pub type LoadProgress<'a> = &'a (dyn Fn(LoadEvent) -> bool + Sync);
 
-/// Writes the part of the content that begins at the offset into the buffer, from any thread.
+/// Callback that fills the buffer with the content's bytes from the given offset on. Called from any thread.
 pub type Fill<'a> = &'a (dyn Fn(u64, &mut [u8]) -> Result<(), TierError> + Sync);
 
-/// Opens a source: what fills a region from it.
+/// Opens a source. Returns a callback that fills a region from it.
 pub(super) fn from_file<'a>(
     source: &'a Source<'_>,
 ) -> Result<impl Fn(u64, &mut [u8]) -> Result<(), TierError> + Sync + use<'a>, TierError> {
@@ -51,64 +53,69 @@ pub(super) fn from_file<'a>(
     })
 }
 
-/// Bytes without any meaning, of which no two lines are alike.
-pub(super) fn noise(offset: u64, bytes: &mut [u8]) -> Result<(), TierError> {
+/// Fills a buffer with pseudo-random bytes that differ in every cache line.
+pub(super) fn fill_with_noise(offset: u64, bytes: &mut [u8]) -> Result<(), TierError> {
     for (word, number) in bytes.chunks_mut(8).zip(offset / 8..) {
         word.copy_from_slice(&mix(number).to_le_bytes()[..word.len()]);
     }
     Ok(())
 }
 
-/// Fills `len` bytes of `mapping` from `skip` on, and returns the CRC-32C of what was given to it, after having found
-/// that it holds just that.
+/// Fills `len` bytes of `mapping` from `skip` on, and reads them back. Returns the CRC-32C of the written
+/// bytes.
+///
+/// # Errors
+/// [`TierError::Parameter`] if the memory is lost or does not hold the written bytes;
+/// [`TierError::Cancelled`]; errors of `fill`.
 pub(super) fn fill(
     mapping: &Mapping,
     skip: usize,
     len: usize,
     fill: Fill<'_>,
-    go_on: GoOn<'_>,
+    progress: LoadProgress<'_>,
 ) -> Result<u32, TierError> {
-    if !go_on(LoadEvent::Begin("loading", len as u64)) {
+    if !progress(LoadEvent::Begin("loading", len as u64)) {
         return Err(TierError::Cancelled);
     }
-    // Addresses as numbers, which threads may share; the mapping outlives them.
-    let to = mapping.start() as usize + skip;
-    in_parallel(len, go_on, |offset, buffer| {
+    // The address as a number, which threads may share; the mapping outlives them.
+    let start = mapping.start() as usize + skip;
+    in_parallel(len, progress, |offset, buffer| {
         fill(offset as u64, buffer)?;
-        let wanted = crc32c::crc32c(buffer);
-        // SAFETY: this chunk of a writable mapping is this thread's alone, and nobody reads it yet.
-        unsafe { write_through(buffer, (to + offset) as *mut u8) };
+        let expected = crc32c::crc32c(buffer);
+        // SAFETY: only this thread writes to this chunk of a writable mapping, and nothing reads it yet.
+        unsafe { write_through(buffer, (start + offset) as *mut u8) };
         // SAFETY: the bytes that were just written.
-        let written = unsafe { std::slice::from_raw_parts((to + offset) as *const u8, buffer.len()) };
+        let written = unsafe { std::slice::from_raw_parts((start + offset) as *const u8, buffer.len()) };
         let found = crc32c::crc32c(written);
         if let Some(lost) = mapping.lost() {
             return Err(TierError::Parameter(format!(
-                "the memory could not be written at offset {lost}: it is full, was taken away or is damaged"
+                "the memory could not be written at offset {lost}: it is full, was removed or is damaged"
             )));
         }
-        if found != wanted {
+        if found != expected {
             return Err(TierError::Parameter(format!(
-                "the memory does not hold what was written to it at offset {}; it is damaged or someone else writes there",
+                "the bytes read back at offset {} differ from those written: the memory is damaged, or another process \
+                 writes there",
                 skip + offset
             )));
         }
-        Ok(wanted)
+        Ok(expected)
     })
 }
 
-/// The CRC-32C of bytes in memory.
-pub(super) fn checksum(bytes: &[u8], go_on: GoOn<'_>) -> Result<u32, TierError> {
-    if !go_on(LoadEvent::Begin("verifying", bytes.len() as u64)) {
+/// Returns the CRC-32C of bytes in memory.
+pub(super) fn checksum(bytes: &[u8], progress: LoadProgress<'_>) -> Result<u32, TierError> {
+    if !progress(LoadEvent::Begin("verifying", bytes.len() as u64)) {
         return Err(TierError::Cancelled);
     }
-    in_parallel(bytes.len(), go_on, |offset, buffer| Ok(crc32c::crc32c(&bytes[offset..][..buffer.len()])))
+    in_parallel(bytes.len(), progress, |offset, buffer| Ok(crc32c::crc32c(&bytes[offset..][..buffer.len()])))
 }
 
-/// Does `work`, which returns a checksum, on all chunks of `len` bytes, and joins the checksums. It is given the
-/// chunk's offset and a buffer of its length.
+/// Does `work` on all chunks of `len` bytes, on several threads. `work` receives the chunk's offset and a
+/// buffer of its length, and returns a checksum. Returns the combined checksum.
 fn in_parallel(
     len: usize,
-    go_on: GoOn<'_>,
+    progress: LoadProgress<'_>,
     work: impl Fn(usize, &mut [u8]) -> Result<u32, TierError> + Sync,
 ) -> Result<u32, TierError> {
     let chunks = len.div_ceil(CHUNK);
@@ -127,7 +134,7 @@ fn in_parallel(
             let part = CHUNK.min(len - offset);
             let outcome = work(offset, &mut buffer[..part]).and_then(|found| {
                 let now = done.fetch_add(part as u64, Ordering::Relaxed) + part as u64;
-                if go_on(LoadEvent::Done(now)) { Ok(found) } else { Err(TierError::Cancelled) }
+                if progress(LoadEvent::Done(now)) { Ok(found) } else { Err(TierError::Cancelled) }
             });
             match outcome {
                 Ok(found) => {
@@ -145,7 +152,7 @@ fn in_parallel(
         }
     };
     std::thread::scope(|scope| {
-        // One less: this thread works too, so that there is one where no other can be had.
+        // One thread less, since this one works, too, and works alone if no other can be started.
         for _ in 1..cores.min(MOST_THREADS).min(chunks) {
             let _ = std::thread::Builder::new().name("bathyal-load".into()).spawn_scoped(scope, worker);
         }
@@ -161,14 +168,15 @@ fn in_parallel(
         .fold(0, |sum, (number, part)| crc32c::crc32c_combine(sum, *part, CHUNK.min(len - number * CHUNK))))
 }
 
-/// Copies `from` to `to` past the caches, in stores as wide as the emulated links and persistent memories of
-/// x86-64 like them; what is written has left the processor when this returns. Elsewhere it is a plain copy.
+/// Copies `from` to `to` past the caches. On x86-64 the stores have the width that suits emulated links and
+/// persistent memory, and have left the processor when this returns. On other processors it is a plain copy.
 ///
 /// # Safety
-/// `to` is valid for writes of `from.len()` bytes, which nobody else touches, and is a multiple of 16.
+/// `to` is valid for writes of `from.len()` bytes, which nothing else touches, and is a multiple of 16.
 pub(super) unsafe fn write_through(from: &[u8], to: *mut u8) {
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: SSE2 is part of x86-64; every store is within the caller's bytes and aligned as it promised.
+    // SAFETY: SSE2 is part of x86-64; every store is within the caller's bytes, and aligned by the caller's
+    // promise.
     unsafe {
         use std::arch::x86_64::{__m128i, _mm_clflush, _mm_loadu_si128, _mm_sfence, _mm_stream_si128};
         let whole = from.len() / 16 * 16;
@@ -182,7 +190,7 @@ pub(super) unsafe fn write_through(from: &[u8], to: *mut u8) {
         _mm_sfence();
     }
     #[cfg(not(target_arch = "x86_64"))]
-    // SAFETY: as the caller promised.
+    // SAFETY: by the caller's promise.
     unsafe {
         std::ptr::copy_nonoverlapping(from.as_ptr(), to, from.len())
     };

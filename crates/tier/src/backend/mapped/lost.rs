@@ -1,28 +1,30 @@
-//! Memory that goes away while it is read is an error, not the end of the process.
+//! A handler of SIGBUS: memory that disappears while it is read causes an error instead of ending the
+//! process.
 //!
-//! Reading a mapped file beyond its end (someone has truncated it), or memory that the hardware has given up on, raises
-//! SIGBUS. A handler, installed once, looks the address up in a table of mapped regions; if it lies in one, it puts a
-//! page of zeros there, so that the read can end, and marks the region as lost. Queues look at the mark when reads
-//! complete and once more when a run ends, so nothing is answered from those zeros. Any other SIGBUS goes on to
-//! the handler that was there before. Only atomics and system calls are used in the handler.
+//! A read of a mapped file beyond its end (after a truncation), or of memory that the hardware reports as
+//! failed, raises SIGBUS. The handler, installed once, looks the address up in a table of mapped regions. If
+//! the address lies in one, the handler maps a page of zeros there, so that the read can end, and marks the
+//! region as lost. Queues check the mark when reads complete and once more when a run ends, so no answer
+//! comes from those zeros. The handler passes any other SIGBUS on to the previous handler. It uses only
+//! atomics and system calls.
 
 use crate::error::TierError;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Regions that can be mapped at a time in one process.
+/// Maximum number of regions that are mapped at a time in one process.
 const MOST_REGIONS: usize = 256;
 /// `start` of a free slot.
 const FREE: usize = 0;
-/// `start` of a slot that is being filled in; no mapping begins there.
+/// `start` of a slot that is being filled in; no mapping begins at this address.
 const TAKEN: usize = 1;
 
 struct Slot {
-    /// First address; what follows is valid once this is an address.
+    /// First address, `FREE` or `TAKEN`. The other fields are valid while this is an address.
     start: AtomicUsize,
     len: AtomicUsize,
-    /// Bytes that can be replaced at once: the page size of the mapping.
+    /// Page size of the mapping: the bytes that can be replaced at once.
     granule: AtomicUsize,
-    /// 0, or one more than the offset of the first byte that was lost.
+    /// One more than the offset of the first lost byte, or 0.
     lost: AtomicUsize,
 }
 
@@ -35,14 +37,14 @@ static SLOTS: [Slot; MOST_REGIONS] = [const {
     }
 }; MOST_REGIONS];
 
-/// A mapped region under watch; ends the watch when dropped, which has to be before the memory is unmapped.
+/// Entry of a mapped region in the table. It must be dropped before the memory is unmapped.
 #[derive(Debug)]
 pub(super) struct Watch {
     slot: usize,
 }
 
 impl Watch {
-    /// Watches `len` bytes from `start` on, mapped in pages of `granule` bytes.
+    /// Enters `len` bytes from `start` on, mapped in pages of `granule` bytes, into the table.
     pub(super) fn begin(start: usize, len: usize, granule: usize) -> Result<Watch, TierError> {
         #[cfg(target_os = "linux")]
         handler::install()?;
@@ -62,7 +64,7 @@ impl Watch {
         Ok(Watch { slot: number })
     }
 
-    /// Offset of the first byte that could not be read; `None` as long as all is well.
+    /// Returns the offset of the first byte that could not be read; `None` if there was none.
     pub(super) fn lost(&self) -> Option<usize> {
         SLOTS[self.slot].lost.load(Ordering::Acquire).checked_sub(1)
     }
@@ -82,8 +84,9 @@ mod handler {
     use std::sync::OnceLock;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
-    /// The handler that was there before, and its flags.
+    /// The previous handler.
     static PREVIOUS: AtomicUsize = AtomicUsize::new(libc::SIG_DFL);
+    /// Flags of the previous handler.
     static PREVIOUS_FLAGS: AtomicUsize = AtomicUsize::new(0);
 
     /// Installs the handler, once a process.
@@ -93,7 +96,7 @@ mod handler {
         let done = DONE.get_or_init(|| {
             // SAFETY: zeroed bytes are a valid `sigaction`.
             let mut old: libc::sigaction = unsafe { std::mem::zeroed() };
-            // SAFETY: only asks; the result has room.
+            // SAFETY: the call only reads the present handler; the result has room.
             if unsafe { libc::sigaction(libc::SIGBUS, std::ptr::null(), &mut old) } != 0 {
                 return failed();
             }
@@ -104,7 +107,7 @@ mod handler {
             let on_fault: extern "C" fn(c_int, *mut siginfo_t, *mut c_void) = on_fault;
             new.sa_sigaction = on_fault as *const () as usize;
             new.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK | libc::SA_RESTART;
-            // SAFETY: the handler has the signature that SA_SIGINFO asks for and does only what a handler may.
+            // SAFETY: the handler has the signature for SA_SIGINFO and is async-signal-safe.
             match unsafe { libc::sigaction(libc::SIGBUS, &new, std::ptr::null_mut()) } {
                 0 => Ok(()),
                 _ => failed(),
@@ -117,7 +120,8 @@ mod handler {
     }
 
     extern "C" fn on_fault(signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
-        // SAFETY: the thread's own errno, which the interrupted code may be about to read.
+        // Restored below, since the interrupted code may be about to read it.
+        // SAFETY: the thread's own errno.
         let errno = unsafe { *libc::__errno_location() };
         // SAFETY: the kernel gives a valid description to a handler installed with SA_SIGINFO.
         let (by_kernel, address) = unsafe { ((*info).si_code > 0, (*info).si_addr() as usize) };
@@ -128,27 +132,29 @@ mod handler {
         unsafe { *libc::__errno_location() = errno };
     }
 
-    /// If `address` lies in the region of `slot`: marks it as lost and puts zeros there, so that the read can end.
+    /// Marks the region of `slot` as lost and maps zeros at `address`, if it lies in the region. Returns true
+    /// if the read can end.
     fn rescue(slot: &Slot, address: usize) -> bool {
         let start = slot.start.load(Ordering::Acquire);
         let (len, granule) = (slot.len.load(Ordering::Relaxed), slot.granule.load(Ordering::Relaxed));
-        // Read again: the slot may have gone to another region in between, but never that of the faulting read.
-        let steady = slot.start.load(Ordering::Acquire) == start;
-        if start <= TAKEN || !steady || address < start || address - start >= len {
+        // Read again: another region may have taken the slot in between, but not if it was the region of the
+        // faulting read.
+        let unchanged = slot.start.load(Ordering::Acquire) == start;
+        if start <= TAKEN || !unchanged || address < start || address - start >= len {
             return false;
         }
         let offset = (address - start) / granule * granule;
-        // Before the zeros are there, so that whoever sees them also sees the mark.
+        // Marked before the zeros are mapped, so that a thread that reads them also sees the mark.
         let _ = slot.lost.compare_exchange(0, address - start + 1, Ordering::SeqCst, Ordering::SeqCst);
         let access = libc::PROT_READ | libc::PROT_WRITE;
         let how = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED | libc::MAP_NORESERVE;
-        // SAFETY: whole pages of a region that is mapped as long as it is in the table, whose owner keeps it there for
-        // as long as anyone reads it.
+        // SAFETY: whole pages of a region that is mapped while it is in the table; its owner keeps it there
+        // while it is read.
         let zeros = unsafe { libc::mmap((start + offset) as *mut c_void, granule, access, how, -1, 0) };
         zeros != libc::MAP_FAILED
     }
 
-    /// Leaves the signal to whoever would have had it without us.
+    /// Passes the signal on to the previous handler.
     fn pass_on(signal: c_int, info: *mut siginfo_t, context: *mut c_void, by_kernel: bool) {
         let previous = PREVIOUS.load(Ordering::Acquire);
         if previous == libc::SIG_IGN && !by_kernel {
@@ -163,12 +169,12 @@ mod handler {
                 }
             }
         } else if PREVIOUS_FLAGS.load(Ordering::Relaxed) & libc::SA_SIGINFO as usize != 0 {
-            // SAFETY: the system held this value as a handler of this signature.
+            // SAFETY: the system had this value as a handler of this signature.
             let handler: extern "C" fn(c_int, *mut siginfo_t, *mut c_void) =
                 unsafe { std::mem::transmute(previous) };
             handler(signal, info, context);
         } else {
-            // SAFETY: as above, of a handler without SA_SIGINFO.
+            // SAFETY: as above, for a handler without SA_SIGINFO.
             let handler: extern "C" fn(c_int) = unsafe { std::mem::transmute(previous) };
             handler(signal);
         }

@@ -1,4 +1,4 @@
-//! What lies behind a path: a DAX device, or a file of some file system.
+//! The medium of a path: a DAX device, or a file and its file system.
 
 #[cfg(unix)]
 use super::numa::read_number;
@@ -9,7 +9,7 @@ use std::fs::File;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
 
-/// Alignment of a device that does not tell its own.
+/// Alignment of a device whose alignment the system does not report.
 #[cfg(unix)]
 const DEVICE_ALIGNMENT: usize = 2 << 20;
 
@@ -23,22 +23,25 @@ const HUGETLBFS: u64 = 0x9584_58F6;
 pub(super) struct Medium {
     /// Bytes of the device; `None` for a file, which grows as needed.
     pub(super) device_bytes: Option<u64>,
-    /// What lengths of mappings are multiples of, and what can be replaced on its own, in bytes.
+    /// Page size in bytes: lengths of mappings are multiples of it, and it can be replaced on its own.
     pub(super) granule: usize,
     /// The file system's type number.
     system: u64,
 }
 
 impl Medium {
-    /// Looks at an open file or device.
+    /// Returns the medium of an open file or device.
+    ///
+    /// # Errors
+    /// [`TierError::Parameter`] if it is neither a file nor a DAX device.
     pub(super) fn of(file: &File, path: &Path) -> Result<Medium, TierError> {
-        let about = file.metadata().map_err(|e| TierError::io("look at", path, e))?;
+        let metadata = file.metadata().map_err(|e| TierError::io("read the metadata of", path, e))?;
         #[cfg(unix)]
-        if about.file_type().is_char_device() {
-            return Medium::of_device(about.rdev(), path);
+        if metadata.file_type().is_char_device() {
+            return Medium::of_device(metadata.rdev(), path);
         }
-        if !about.is_file() {
-            let what = format!("{}: is neither a file, a folder nor a DAX device", path.display());
+        if !metadata.is_file() {
+            let what = format!("{}: this is neither a file, a folder nor a DAX device", path.display());
             return Err(TierError::Parameter(what));
         }
         let (system, page) = file_system(file);
@@ -50,27 +53,28 @@ impl Medium {
         Ok(Medium { device_bytes: None, granule: page_bytes(), system })
     }
 
-    /// A character device: `fstat` says 0 bytes and there is no `read`, so the system's description is asked.
+    /// Returns the medium of a character device from its description in `/sys`: `fstat` reports 0 bytes, and
+    /// the device has no `read`.
     #[cfg(unix)]
     fn of_device(number: u64, path: &Path) -> Result<Medium, TierError> {
         #[allow(clippy::useless_conversion, clippy::unnecessary_cast)] // of other widths on other systems
         let (major, minor) =
             (libc::major(number as libc::dev_t) as u64, libc::minor(number as libc::dev_t) as u64);
-        let about = std::path::PathBuf::from(format!("/sys/dev/char/{major}:{minor}"));
-        let Some(size) = read_number(&about.join("size")).filter(|size| *size > 0) else {
+        let description = std::path::PathBuf::from(format!("/sys/dev/char/{major}:{minor}"));
+        let Some(size) = read_number(&description.join("size")).filter(|size| *size > 0) else {
             return Err(TierError::Parameter(format!(
-                "{}: is a character device ({major}:{minor}) that has no size in {}; only DAX devices \
-                 (/dev/daxX.Y) can be mapped",
+                "{}: this character device ({major}:{minor}) has no size in {}; only DAX devices (/dev/daxX.Y) can be \
+                 mapped",
                 path.display(),
-                about.display()
+                description.display()
             )));
         };
-        let alignment = read_number(&about.join("align")).and_then(|bytes| usize::try_from(bytes).ok());
+        let alignment = read_number(&description.join("align")).and_then(|bytes| usize::try_from(bytes).ok());
         let granule = alignment.filter(|bytes| bytes.is_power_of_two()).unwrap_or(DEVICE_ALIGNMENT);
         Ok(Medium { device_bytes: Some(size), granule: granule.max(page_bytes()), system: 0 })
     }
 
-    /// The medium in words; `synchronous` if the file system granted MAP_SYNC.
+    /// Returns a description of the medium. `synchronous` is true if the file system granted MAP_SYNC.
     pub(super) fn describe(&self, synchronous: bool) -> String {
         if self.device_bytes.is_some() {
             return format!("DAX device, pages of {} KiB", self.granule >> 10);
@@ -88,7 +92,8 @@ impl Medium {
     }
 }
 
-/// Type number and block size of the file system that holds `file`; zeros where it cannot be asked.
+/// Returns type number and block size of the file system that holds `file`; zeros if the system does not
+/// report them.
 #[cfg(target_os = "linux")]
 fn file_system(file: &File) -> (u64, usize) {
     use std::os::fd::AsRawFd;
@@ -113,7 +118,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn files_are_told_from_devices_and_folders() {
+    fn files_are_distinguished_from_devices_and_folders() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("file");
         std::fs::write(&path, "bytes").unwrap();

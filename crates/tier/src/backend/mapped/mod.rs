@@ -1,12 +1,14 @@
-//! Addressable memory: an index is copied there once and then read in place (second-tier-memory, sections 4 and 5).
+//! Addressable memory: an index is copied there once and then read in place (second-tier-memory, sections 4
+//! and 5).
 //!
-//! A [`Place`] is anonymous memory on huge pages, a NUMA node (CXL memory is a node without processors), a file on a
-//! DAX file system or tmpfs, or a DAX device. Anonymous memory and nodes belong to the process; files and devices
-//! are shared: a header says what lies there, so a second process or run finds it loaded. `docs/mapped-memory.md`
-//! tells how such memory is set up.
+//! A [`MappedPlace`] is anonymous memory on huge pages, a NUMA node (CXL memory is a node without
+//! processors), a file on a DAX file system or tmpfs, or a DAX device. Anonymous memory and memory of nodes
+//! belong to the process. Files and devices are shared: a header identifies the index there, so that a second
+//! process or run finds it loaded. See `docs/mapped-memory.md` for the setup of such memory.
 //!
-//! Reads are prefetches of every cache line, completed when other queries have been stepped. Nothing is copied.
-//! Memory that goes away under a reader (a file truncated, a poisoned page) is [`TierError::Lost`], not a crash.
+//! A read is a prefetch of every cache line, and completes after other queries have been stepped. Nothing is
+//! copied. If memory disappears under a reader (a truncated file, a poisoned page), the read fails with
+//! [`TierError::Lost`] instead of crashing the process.
 
 mod file;
 mod header;
@@ -19,14 +21,14 @@ mod region;
 mod shared;
 
 pub use file::MappedFile;
-pub use load::{Fill, GoOn, LoadEvent, Source};
-pub use place::{MappedOptions, Place};
+pub use load::{Fill, LoadEvent, LoadProgress, Source};
+pub use place::{MappedOptions, MappedPlace};
 
 use super::in_place::InPlaceQueue;
 use super::writable::{Words, WritableTier};
 use crate::contract::{Queue, Tier, TierProfile, WriteTier};
 use crate::error::TierError;
-use crate::memory::{CACHE_LINE, chain};
+use crate::memory::{CACHE_LINE, dependent_load_ns};
 use header::Identity;
 use numa::Node;
 use region::{Mapping, Region};
@@ -35,10 +37,11 @@ use std::time::Duration;
 
 /// Time for measuring the latency of a memory when it is opened.
 const TIMING: Duration = Duration::from_millis(1);
-/// Less memory than this lies in the caches.
+/// Minimum of memory whose latency is measured: less than this may be in the caches.
 const TIMED_BYTES: usize = 4 << 20;
 
-/// A tier whose bytes lie in mapped memory. Clones share it; it is unmapped with the last queue.
+/// A tier whose bytes are in mapped memory. Clones share it. It is unmapped when the last clone and queue are
+/// dropped.
 #[derive(Debug, Clone)]
 pub struct MappedTier {
     region: Arc<Region>,
@@ -46,21 +49,21 @@ pub struct MappedTier {
 }
 
 impl MappedTier {
-    /// Loads `source` to the place that `options` name, or finds it there. Blocks as long as another process is
-    /// loading to the same place; `go_on` hears about everything and may end it.
+    /// Loads `source` to the place in `options`, or finds it there. Blocks while another process loads to the
+    /// same place. `progress` receives all events and may cancel.
     ///
     /// # Errors
-    /// [`TierError::Checksum`] if the source is not what it should be; [`TierError::Parameter`] for a place that is
-    /// not there, too small, in use or not writable; [`TierError::Cancelled`].
+    /// [`TierError::Checksum`] if the source has another checksum; [`TierError::Parameter`] for a place that
+    /// does not exist or is too small, in use or not writable; [`TierError::Cancelled`].
     pub fn load(
         options: &MappedOptions,
         source: &Source<'_>,
-        go_on: GoOn<'_>,
+        progress: LoadProgress<'_>,
     ) -> Result<MappedTier, TierError> {
-        MappedTier::load_from(options, source, &load::from_file(source)?, go_on)
+        MappedTier::load_from(options, source, &load::from_file(source)?, progress)
     }
 
-    /// The same of bytes that `fill` knows, whatever is under the path of `source`.
+    /// Loads as [`MappedTier::load`] does, but takes the bytes from `fill` instead of the path of `source`.
     ///
     /// # Errors
     /// As [`MappedTier::load`], and those of `fill`.
@@ -68,17 +71,17 @@ impl MappedTier {
         options: &MappedOptions,
         source: &Source<'_>,
         fill: Fill<'_>,
-        go_on: GoOn<'_>,
+        progress: LoadProgress<'_>,
     ) -> Result<MappedTier, TierError> {
         let identity = Identity { len: source.len, crc32c: source.crc32c };
         let (region, found) = match &options.place {
-            Place::Anonymous => private(identity.len, None, fill, go_on)?,
-            Place::Node(number) => {
+            MappedPlace::Anonymous => load_private(identity.len, None, fill, progress)?,
+            MappedPlace::Node(number) => {
                 let node = numa::find(*number, identity.len)?;
-                private(identity.len, Some(&node), fill, go_on)?
+                load_private(identity.len, Some(&node), fill, progress)?
             }
-            Place::Path(path) => {
-                let region = shared::attach_or_load(path, options, identity, fill, go_on)?;
+            MappedPlace::Path(path) => {
+                let region = shared::attach_or_load(path, options, identity, fill, progress)?;
                 return MappedTier::over(region).timed();
             }
         };
@@ -88,24 +91,32 @@ impl MappedTier {
         MappedTier::over(region).timed()
     }
 
-    /// With the latency of its memory in the profile, by which searches choose how many queries to interleave. What
-    /// fits into a cache has none to speak of.
+    /// Measures the latency of the memory and stores it in the profile; searches choose the number of
+    /// interleaved queries by it. Memory that fits into a cache is not measured.
     fn timed(mut self) -> Result<MappedTier, TierError> {
         if self.bytes().len() >= TIMED_BYTES {
-            self.profile.latency_ns = chain(self.bytes(), TIMING).round() as u64;
+            self.profile.latency_ns = dependent_load_ns(self.bytes(), TIMING).round() as u64;
             self.check()?;
         }
         Ok(self)
     }
 
-    /// About `len` bytes of any content at the place: of this process's memory, of a file that is gone with this tier
-    /// where the place is a folder, else what lies there already, for reading alone. For measuring it.
-    pub(crate) fn any(options: &MappedOptions, len: u64, go_on: GoOn<'_>) -> Result<MappedTier, TierError> {
+    /// Maps about `len` bytes of any content at the place, to measure it: memory of this process; for a
+    /// folder, a temporary file that is gone with this tier; for a file or device, its present bytes, which
+    /// are only read.
+    pub(crate) fn for_measuring(
+        options: &MappedOptions,
+        len: u64,
+        progress: LoadProgress<'_>,
+    ) -> Result<MappedTier, TierError> {
         let region = match &options.place {
-            Place::Anonymous => private(len, None, &load::noise, go_on)?.0,
-            Place::Node(number) => private(len, Some(&numa::find(*number, len)?), &load::noise, go_on)?.0,
-            Place::Path(path) if path.is_dir() => shared::scratch(path, len, go_on)?,
-            Place::Path(path) => shared::look(path, len)?,
+            MappedPlace::Anonymous => load_private(len, None, &load::fill_with_noise, progress)?.0,
+            MappedPlace::Node(number) => {
+                let node = numa::find(*number, len)?;
+                load_private(len, Some(&node), &load::fill_with_noise, progress)?.0
+            }
+            MappedPlace::Path(path) if path.is_dir() => shared::map_temporary(path, len, progress)?,
+            MappedPlace::Path(path) => shared::map_existing(path, len)?,
         };
         Ok(MappedTier::over(region))
     }
@@ -126,17 +137,18 @@ impl MappedTier {
         MappedTier { region: Arc::new(region), profile }
     }
 
-    /// `len` bytes of zeros that may be changed, in memory of this process or on a NUMA node; reads are copies.
+    /// Makes a writable tier of `len` zeroed bytes, in memory of this process or on a NUMA node. Its reads
+    /// are copies.
     ///
     /// # Errors
-    /// [`TierError::Parameter`] for a path, whose length is that of the file ([`MappedFile::map`]), and where memory is short.
+    /// [`TierError::Parameter`] for a path, for which there is [`MappedFile::map`], and if memory is short.
     pub fn writable_zeros(options: &MappedOptions, len: usize) -> Result<WritableTier, TierError> {
         let node = match &options.place {
-            Place::Anonymous => None,
-            Place::Node(number) => Some(numa::find(*number, len as u64)?),
-            Place::Path(path) => {
+            MappedPlace::Anonymous => None,
+            MappedPlace::Node(number) => Some(numa::find(*number, len as u64)?),
+            MappedPlace::Path(path) => {
                 let what = format!(
-                    "{}: zeros are had of the process's memory and of NUMA nodes; a file or device is mapped as it is, by \
+                    "{}: zeroed memory is available anonymously and on NUMA nodes only; map a file or device with \
                      MappedFile",
                     path.display()
                 );
@@ -149,41 +161,44 @@ impl MappedTier {
         };
         let name = node
             .map_or_else(|| "anonymous memory".to_owned(), |node| format!("NUMA node {}", node.describe()));
-        // SAFETY: whole pages of zeros that begin on a page and stay until the mapping, which goes along, is dropped; no
-        // other reference to them exists.
+        // SAFETY: whole pages of zeros, which stay mapped until `mapping`, which the words own, is dropped.
+        // No other reference to them exists.
         let words = unsafe { Words::over(start, len, Box::new(mapping)) };
         Ok(WritableTier::new(words, "mapped", format!("{name}, {pages}, copied")))
     }
 
-    /// All bytes, in place.
+    /// Returns all bytes, in place.
     pub fn bytes(&self) -> &[u8] {
         self.region.bytes()
     }
 
-    /// Fails with [`TierError::Lost`] once bytes of the region were found missing.
+    /// Checks the memory.
+    ///
+    /// # Errors
+    /// [`TierError::Lost`] if bytes of the region are missing.
     pub fn check(&self) -> Result<(), TierError> {
         self.region.check(true)
     }
 }
 
-/// Memory of this process, filled, and the checksum of what it was filled with.
-fn private(
+/// Maps and fills memory of this process. Returns it with the checksum of its bytes.
+fn load_private(
     len: u64,
     node: Option<&Node>,
     fill: Fill<'_>,
-    go_on: GoOn<'_>,
+    progress: LoadProgress<'_>,
 ) -> Result<(Region, u32), TierError> {
     let Ok(len) = usize::try_from(len) else {
         return Err(TierError::Parameter("the index is longer than the address space".into()));
     };
     let (mapping, pages) = Mapping::anonymous(len, node)?;
-    let found = load::fill(&mapping, 0, len, fill, go_on)?;
+    let found = load::fill(&mapping, 0, len, fill, progress)?;
     let name = match node {
         None => format!("anonymous memory, {pages}"),
         Some(node) => {
             let confirmed = numa::confirm(mapping.start(), len, node)?;
-            let doubt = if confirmed { "" } else { ", not confirmed by the system" };
-            format!("NUMA node {}{doubt}, {pages}", node.describe())
+            let note = if confirmed { "" } else { ", not confirmed by the system" };
+            format!("NUMA node {}{note}, {pages}", node.describe())
         }
     };
     mapping.seal();

@@ -1,26 +1,26 @@
-//! NUMA nodes: which there are, memory bound to one of them, and whether it lies there.
+//! NUMA nodes: their description, binding of memory to a node, and verification of the binding.
 //!
-//! Raw system calls, so that it works in a static binary without libnuma.
+//! This module makes raw system calls, so that it works in a static binary without libnuma.
 
 use crate::error::TierError;
 use crate::numa::{NODES, parse_list};
 use std::path::Path;
 
-/// Nodes that a mask of the system calls holds here; Linux is built for 1,024 at most.
+/// Nodes in a mask of the system calls; Linux is built for 1,024 at most.
 const MASK_NODES: usize = 1024;
 
 /// A node as the system describes it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Node {
     pub(super) number: u32,
-    /// The list of its processors, such as "0-3"; empty for memory without processors.
+    /// List of its processors, such as "0-3"; empty for memory without processors.
     pub(super) processors: String,
-    /// Free memory in bytes; `None` where the system does not say.
+    /// Free memory in bytes; `None` if the system does not report it.
     pub(super) free_bytes: Option<u64>,
 }
 
 impl Node {
-    /// The node and its processors in words.
+    /// Returns a description of the node and its processors.
     pub(super) fn describe(&self) -> String {
         match self.processors.as_str() {
             "" => format!("{} (no processors)", self.number),
@@ -28,7 +28,7 @@ impl Node {
         }
     }
 
-    /// Free huge pages of 2 MiB.
+    /// Returns the number of free huge pages of 2 MiB.
     #[cfg(target_os = "linux")]
     pub(super) fn free_huge_pages(&self) -> u64 {
         let folder = Path::new(NODES).join(format!("node{}", self.number));
@@ -36,7 +36,7 @@ impl Node {
     }
 }
 
-/// The number in a file of one line.
+/// Reads the number in a file of one line.
 #[cfg(unix)]
 pub(super) fn read_number(path: &Path) -> Option<u64> {
     let text = std::fs::read_to_string(path).ok()?;
@@ -56,27 +56,27 @@ fn describe_node(number: u32) -> Node {
     Node { number, processors, free_bytes: free.map(|kilobytes| kilobytes * 1024) }
 }
 
-/// The nodes that are there.
+/// Returns all nodes of the system.
 fn nodes() -> Vec<Node> {
     let online = std::fs::read_to_string(Path::new(NODES).join("online")).unwrap_or_default();
     parse_list(&online, MASK_NODES as u32).into_iter().map(describe_node).collect()
 }
 
-/// Node `number`, with `len` bytes free.
+/// Returns node `number`, if it exists and has `len` bytes free.
 pub(super) fn find(number: u32, len: u64) -> Result<Node, TierError> {
     let nodes = nodes();
     let Some(node) = nodes.iter().find(|node| node.number == number) else {
-        let there: Vec<String> = nodes.iter().map(Node::describe).collect();
-        let there = if there.is_empty() { "none".to_owned() } else { there.join(", ") };
+        let existing: Vec<String> = nodes.iter().map(Node::describe).collect();
+        let existing = if existing.is_empty() { "none".to_owned() } else { existing.join(", ") };
         return Err(TierError::Parameter(format!(
-            "there is no NUMA node {number}; this system has: {there}. CXL memory becomes a node when it is \
+            "there is no NUMA node {number}; this system has: {existing}. CXL memory becomes a node when it is \
              onlined as system memory (`daxctl reconfigure-device --mode=system-ram daxX.Y`)"
         )));
     };
-    // Without this, a bound process that needs more is killed instead of told.
+    // Without this check, the system kills a bound process that needs more memory than the node has.
     if let Some(free) = node.free_bytes.filter(|free| *free < len) {
         return Err(TierError::Parameter(format!(
-            "NUMA node {} has {free} bytes free, {len} are needed; free some or use another place",
+            "NUMA node {} has {free} bytes free, but {len} are needed; free some memory or use another place",
             node.describe()
         )));
     }
@@ -96,7 +96,7 @@ mod system {
     use libc::{c_int, c_ulong, c_void};
     use std::io;
 
-    /// Pages whose place is looked up after loading.
+    /// Number of pages whose node is checked after loading.
     const SAMPLED_PAGES: usize = 1024;
 
     const MPOL_BIND: c_int = 2;
@@ -107,15 +107,15 @@ mod system {
 
     type Mask = [c_ulong; MASK_NODES / WORD_BITS];
 
-    /// Has `len` bytes from `start` on, untouched so far, come from `node` alone.
+    /// Binds `len` bytes from `start` on, which were not touched so far, to `node`.
     pub(in super::super) fn bind(start: *mut u8, len: usize, node: &Node) -> Result<(), TierError> {
         let mut mask: Mask = [0; MASK_NODES / WORD_BITS];
         let number = node.number as usize;
         mask[number / WORD_BITS] |= 1 << (number % WORD_BITS);
-        // The kernel takes one bit less than it is told.
+        // The kernel reads one bit less than the given number.
         let bits = MASK_NODES + 1;
-        // SAFETY: the range is a mapping of ours, and the mask has the bits that are announced but for the last,
-        // which the kernel does not read.
+        // SAFETY: the range is a mapping of ours, and the mask has all given bits but the last, which the
+        // kernel does not read.
         let failed = unsafe { libc::syscall(libc::SYS_mbind, start, len, MPOL_BIND, mask.as_ptr(), bits, 0) };
         if failed == 0 {
             return Ok(());
@@ -127,19 +127,22 @@ mod system {
                 node.describe()
             ))),
             Some(libc::EPERM | libc::ENOSYS) => Err(TierError::Parameter(format!(
-                "this process may not bind memory to a NUMA node ({source}); a container wants CAP_SYS_NICE"
+                "this process may not bind memory to a NUMA node ({source}); a container needs CAP_SYS_NICE"
             ))),
             _ => Err(TierError::System { operation: "bind memory to a NUMA node", source }),
         }
     }
 
-    /// Whether the pages of `len` bytes from `start` on, which have been written, lie on `node`: asks for the policy
-    /// and for the place of a sample. False where the system does not tell.
+    /// Checks that the pages of `len` bytes from `start` on, which have been written, are on `node`, by their
+    /// policy and the nodes of a sample. Returns false if the system does not report them.
+    ///
+    /// # Errors
+    /// [`TierError::Parameter`] if the pages have another policy, or a page of the sample is on another node.
     pub(in super::super) fn confirm(start: *mut u8, len: usize, node: &Node) -> Result<bool, TierError> {
         let mut mask: Mask = [0; MASK_NODES / WORD_BITS];
         let mut mode: c_int = 0;
         let bits = MASK_NODES + 1;
-        // SAFETY: both results have room, and the address is one of our mapping.
+        // SAFETY: both results have room, and the address is in our mapping.
         let failed = unsafe {
             libc::syscall(libc::SYS_get_mempolicy, &mut mode, mask.as_mut_ptr(), bits, start, MPOL_F_ADDR)
         };
@@ -148,40 +151,38 @@ mod system {
         }
         let number = node.number as usize;
         if mode & MODE_BITS != MPOL_BIND || mask[number / WORD_BITS] >> (number % WORD_BITS) & 1 == 0 {
-            return Err(strayed(node, "the policy of its pages is another one".into()));
+            return Err(not_on_node(node, "its pages have another memory policy".into()));
         }
         let step = (len / SAMPLED_PAGES).max(4096);
         let pages: Vec<*mut c_void> =
             (0..len).step_by(step).map(|at| start.wrapping_add(at).cast()).collect();
-        let mut places: Vec<c_int> = vec![0; pages.len()];
-        // SAFETY: asks for the places of pages of our mapping (no target nodes are given); the result has room.
+        let mut page_nodes: Vec<c_int> = vec![0; pages.len()];
+        // SAFETY: without target nodes, the call only returns the nodes of pages of our mapping; the result
+        // has room.
         let failed = unsafe {
-            let nowhere = std::ptr::null::<c_int>();
+            let no_targets = std::ptr::null::<c_int>();
             libc::syscall(
                 libc::SYS_move_pages,
                 0,
                 pages.len(),
                 pages.as_ptr(),
-                nowhere,
-                places.as_mut_ptr(),
+                no_targets,
+                page_nodes.as_mut_ptr(),
                 0,
             )
         };
         if failed != 0 {
             return Ok(false);
         }
-        // A negative status is a page that the kernel cannot place (a shared zero page): no evidence either way.
-        match places.iter().find(|place| **place >= 0 && **place != number as c_int) {
-            Some(other) => Err(strayed(node, format!("a page lies on node {other}"))),
-            None => Ok(places.contains(&(number as c_int))),
+        // A negative number is an error for a single page, such as a shared zero page, and is ignored.
+        match page_nodes.iter().find(|page_node| **page_node >= 0 && **page_node != number as c_int) {
+            Some(other) => Err(not_on_node(node, format!("a page is on node {other}"))),
+            None => Ok(page_nodes.contains(&(number as c_int))),
         }
     }
 
-    fn strayed(node: &Node, why: String) -> TierError {
-        TierError::Parameter(format!(
-            "memory bound to NUMA node {} does not lie there: {why}",
-            node.describe()
-        ))
+    fn not_on_node(node: &Node, why: String) -> TierError {
+        TierError::Parameter(format!("memory bound to NUMA node {} is not there: {why}", node.describe()))
     }
 }
 
@@ -204,7 +205,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_missing_node_is_named_beside_those_that_are_there() {
+    fn the_error_for_a_missing_node_lists_the_existing_ones() {
         let error = find(987, 1).unwrap_err().to_string();
         assert!(error.contains("no NUMA node 987"), "{error}");
         if let Some(node) = nodes().first() {

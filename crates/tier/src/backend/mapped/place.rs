@@ -1,4 +1,4 @@
-//! Names of places in addressable memory: what users type after `mapped`.
+//! Names of places in addressable memory, as users write them after `mapped:`.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -6,41 +6,41 @@ use std::str::FromStr;
 
 /// Kinds of memory that an index can be loaded into.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub enum Place {
-    /// Anonymous memory of this process, on huge pages where the system has them. The only place that is DRAM for
-    /// sure, and so the only one that counts towards a memory budget.
+pub enum MappedPlace {
+    /// Anonymous memory of this process, on huge pages if the system has them. Only this place is certainly
+    /// DRAM, so only this one counts towards a memory budget.
     #[default]
     Anonymous,
     /// Memory of one NUMA node, of this process. CXL memory is a node without processors.
     Node(u32),
-    /// A file or folder (DAX file system, tmpfs, hugetlbfs) or a character device `/dev/daxX.Y`; shared by all
-    /// processes that name it.
+    /// A file or folder (DAX file system, tmpfs, hugetlbfs) or a character device `/dev/daxX.Y`, shared by
+    /// all processes that name it.
     Path(PathBuf),
 }
 
-/// A place and how to load it.
+/// A place and options for loading to it.
 ///
-/// As text: nothing or `anonymous`, `node=N`, or a path; then `,verify` and `,overwrite` as wanted.
+/// The text form is nothing or `anonymous`, `node=N`, or a path; then optionally `,verify` and `,overwrite`.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct MappedOptions {
-    /// Where the bytes go.
-    pub place: Place,
-    /// Whether bytes that an earlier load left there are read and compared with their checksum before they are used;
-    /// the header is in any case.
+    /// Memory that the bytes are loaded to.
+    pub place: MappedPlace,
+    /// True to compare bytes that an earlier load left there with their checksum before they are used. The
+    /// header is checked in any case.
     pub verify: bool,
-    /// Whether a file or device that holds something else than an index may be overwritten.
+    /// True to allow overwriting a file or device that holds something other than an index.
     pub overwrite: bool,
 }
 
 impl MappedOptions {
-    /// These options for `place`.
-    pub fn at(place: Place) -> MappedOptions {
+    /// Makes the default options for `place`.
+    pub fn at(place: MappedPlace) -> MappedOptions {
         MappedOptions { place, ..MappedOptions::default() }
     }
 
-    /// Whether the bytes are this process's own DRAM.
+    /// Returns true if the bytes are this process's own DRAM.
     pub fn is_dram(&self) -> bool {
-        self.place == Place::Anonymous
+        self.place == MappedPlace::Anonymous
     }
 }
 
@@ -59,14 +59,13 @@ impl FromStr for MappedOptions {
                 break;
             }
         }
-        options.place =
-            match place.strip_prefix("node=") {
-                Some(node) => Place::Node(node.parse().map_err(|_| {
-                    format!("'{node}' is no number of a NUMA node; write node=1, for example")
-                })?),
-                None if place.is_empty() || place == "anonymous" => Place::Anonymous,
-                None => Place::Path(PathBuf::from(place)),
-            };
+        options.place = match place.strip_prefix("node=") {
+            Some(node) => MappedPlace::Node(node.parse().map_err(|_| {
+                format!("'{node}' is not the number of a NUMA node; write node=1, for example")
+            })?),
+            None if place.is_empty() || place == "anonymous" => MappedPlace::Anonymous,
+            None => MappedPlace::Path(PathBuf::from(place)),
+        };
         Ok(options)
     }
 }
@@ -74,9 +73,9 @@ impl FromStr for MappedOptions {
 impl fmt::Display for MappedOptions {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.place {
-            Place::Anonymous => write!(formatter, "anonymous")?,
-            Place::Node(node) => write!(formatter, "node={node}")?,
-            Place::Path(path) => write!(formatter, "{}", path.display())?,
+            MappedPlace::Anonymous => write!(formatter, "anonymous")?,
+            MappedPlace::Node(node) => write!(formatter, "node={node}")?,
+            MappedPlace::Path(path) => write!(formatter, "{}", path.display())?,
         }
         if self.verify {
             write!(formatter, ",verify")?;
@@ -93,11 +92,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn places_are_read_and_written_alike() {
-        let path = |text: &str| Place::Path(text.into());
+    fn places_are_parsed_and_formatted_alike() {
+        let path = |text: &str| MappedPlace::Path(text.into());
         let cases = [
-            ("anonymous", Place::Anonymous),
-            ("node=1", Place::Node(1)),
+            ("anonymous", MappedPlace::Anonymous),
+            ("node=1", MappedPlace::Node(1)),
             ("/dev/dax0.0", path("/dev/dax0.0")),
             ("here,there", path("here,there")),
         ];

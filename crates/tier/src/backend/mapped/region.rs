@@ -1,4 +1,4 @@
-//! Mapped memory: how it is had of each kind of place, and given back.
+//! Mapped memory: mapping and unmapping for each kind of place.
 
 use super::lost::Watch;
 #[cfg(unix)]
@@ -17,54 +17,56 @@ use std::sync::Arc;
 /// Bytes of a huge page on x86-64 and aarch64.
 #[cfg(unix)]
 const HUGE_PAGE: usize = 2 << 20;
-/// The flag of Linux; some C libraries leave it out.
+/// The flag of Linux, which some C libraries lack.
 #[cfg(target_os = "linux")]
 const MAP_SYNC: i32 = 0x8_0000;
-/// The advice of Linux 5.14 and later; older ones refuse it, and pages are then entered one by one when read.
+/// The advice of Linux 5.14 and later. Older kernels refuse it, and each page is then mapped at its first
+/// read.
 #[cfg(target_os = "linux")]
 const MADV_POPULATE_READ: i32 = 22;
 
-/// Bytes of a page of memory.
+/// Returns the bytes of a page of memory.
 #[cfg(unix)]
 pub(super) fn page_bytes() -> usize {
-    // SAFETY: asks for a constant of the system.
+    // SAFETY: the call returns a constant of the system and touches no memory.
     let bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
     usize::try_from(bytes).unwrap_or(4096).max(4096)
 }
 
-/// Bytes of a page of memory, on all processors that Windows runs on.
+/// Returns the bytes of a page of memory on all processors that Windows supports.
 #[cfg(windows)]
 pub(super) fn page_bytes() -> usize {
     4096
 }
 
-/// A mapping, under watch for memory that goes away, and unmapped when dropped.
+/// A mapping that is watched for lost memory, and unmapped when dropped.
 #[derive(Debug)]
 pub(super) struct Mapping {
-    // Before the memory: fields are dropped in this order.
+    // Dropped before the memory: fields are dropped in this order.
     watch: Watch,
-    memory: Memory,
+    memory: MappedMemory,
 }
 
+/// Mapped addresses, unmapped when dropped.
 #[derive(Debug)]
-struct Memory {
+struct MappedMemory {
     start: NonNull<u8>,
     len: usize,
 }
 
-// SAFETY: plain memory; whoever hands out references to it sees to their rules.
-unsafe impl Send for Memory {}
+// SAFETY: plain memory; the code that makes references to it controls their aliasing.
+unsafe impl Send for MappedMemory {}
 // SAFETY: as above.
-unsafe impl Sync for Memory {}
+unsafe impl Sync for MappedMemory {}
 
-impl Drop for Memory {
+impl Drop for MappedMemory {
     fn drop(&mut self) {
-        // SAFETY: our own mapping, which nothing refers to any more.
+        // SAFETY: our own mapping, which is no longer referred to.
         #[cfg(unix)]
         unsafe {
             libc::munmap(self.start.as_ptr().cast(), self.len)
         };
-        // SAFETY: as above; all of what was reserved at once is given back, for which no length is said.
+        // SAFETY: as above; a length of 0 releases the whole reservation.
         #[cfg(windows)]
         unsafe {
             use windows_sys::Win32::System::Memory::{MEM_RELEASE, VirtualFree};
@@ -73,40 +75,40 @@ impl Drop for Memory {
     }
 }
 
-impl Memory {
-    /// Zeros in pages of their own.
+impl MappedMemory {
+    /// Allocates zeroed pages.
     #[cfg(windows)]
-    fn zeros(len: usize) -> io::Result<Memory> {
+    fn zeros(len: usize) -> io::Result<MappedMemory> {
         use windows_sys::Win32::System::Memory::{MEM_COMMIT, MEM_RESERVE, PAGE_READWRITE, VirtualAlloc};
         // SAFETY: new memory at an address of the system's choice.
         let start = unsafe { VirtualAlloc(std::ptr::null(), len, MEM_RESERVE | MEM_COMMIT, PAGE_READWRITE) };
         let start = NonNull::new(start.cast()).ok_or_else(io::Error::last_os_error)?;
-        Ok(Memory { start, len })
+        Ok(MappedMemory { start, len })
     }
 
     #[cfg(unix)]
-    fn map(len: usize, access: i32, how: i32, file: Option<&File>) -> io::Result<Memory> {
+    fn map(len: usize, access: i32, flags: i32, file: Option<&File>) -> io::Result<MappedMemory> {
         let descriptor = file.map_or(-1, AsRawFd::as_raw_fd);
         // SAFETY: a new mapping at an address of the system's choice.
-        let start = unsafe { libc::mmap(std::ptr::null_mut(), len, access, how, descriptor, 0) };
+        let start = unsafe { libc::mmap(std::ptr::null_mut(), len, access, flags, descriptor, 0) };
         if start == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
         }
         match NonNull::new(start.cast()) {
-            Some(start) => Ok(Memory { start, len }),
+            Some(start) => Ok(MappedMemory { start, len }),
             None => Err(io::Error::from_raw_os_error(libc::ENOMEM)),
         }
     }
 
-    /// Gives the ends back that are outside whole huge pages, `len` bytes of which remain.
+    /// Unmaps the ends outside whole huge pages; `len` bytes remain.
     #[cfg(unix)]
-    fn trim(self, len: usize) -> Memory {
+    fn trim(self, len: usize) -> MappedMemory {
         let start = self.start.as_ptr() as usize;
         let head = start.next_multiple_of(HUGE_PAGE) - start;
         let tail = self.len - head - len;
         let memory = std::mem::ManuallyDrop::new(self);
         let from = memory.start.as_ptr();
-        // SAFETY: the mapping has `head + len + tail` bytes, all ours, and nothing refers to its ends.
+        // SAFETY: our own mapping has `head + len + tail` bytes, and nothing refers to its ends.
         unsafe {
             if head > 0 {
                 libc::munmap(from.cast(), head);
@@ -114,7 +116,7 @@ impl Memory {
             if tail > 0 {
                 libc::munmap(from.add(head + len).cast(), tail);
             }
-            Memory { start: memory.start.add(head), len }
+            MappedMemory { start: memory.start.add(head), len }
         }
     }
 
@@ -125,21 +127,23 @@ impl Memory {
 }
 
 impl Mapping {
-    /// Anonymous memory of at least `len` bytes, on `node` if given, and what its pages are, in words. Huge pages
-    /// are taken from the system's pool where it has enough of them, else asked for by a hint.
+    /// Maps anonymous memory of at least `len` bytes, on `node` if given. Returns it with a description of
+    /// its pages. Huge pages come from the system's pool if it has enough of them; otherwise they are
+    /// requested by a hint.
     #[cfg(unix)]
     pub(super) fn anonymous(len: usize, node: Option<&Node>) -> Result<(Mapping, &'static str), TierError> {
         let failed = |source| TierError::System { operation: "map memory for the index", source };
         let access = libc::PROT_READ | libc::PROT_WRITE;
-        let how = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
         let huge = len.max(1).checked_next_multiple_of(HUGE_PAGE).ok_or_else(too_long)?;
-        let bind = |memory: &Memory| match node {
+        let bind = |memory: &MappedMemory| match node {
             Some(node) => numa::bind(memory.start.as_ptr(), memory.len, node),
             None => Ok(()),
         };
         #[cfg(target_os = "linux")]
         if free_huge_pages(node) >= (huge / HUGE_PAGE) as u64
-            && let Ok(memory) = Memory::map(huge, access, how | libc::MAP_HUGETLB | libc::MAP_HUGE_2MB, None)
+            && let Ok(memory) =
+                MappedMemory::map(huge, access, flags | libc::MAP_HUGETLB | libc::MAP_HUGE_2MB, None)
         {
             bind(&memory)?;
             return Ok((memory.watched(HUGE_PAGE)?, "2 MiB pages of the pool (MAP_HUGETLB)"));
@@ -147,14 +151,14 @@ impl Mapping {
         if huge == HUGE_PAGE {
             // Most of one huge page would be unused.
             let small = len.max(1).next_multiple_of(page_bytes());
-            let memory = Memory::map(small, access, how, None).map_err(failed)?;
+            let memory = MappedMemory::map(small, access, flags, None).map_err(failed)?;
             bind(&memory)?;
             return Ok((memory.watched(page_bytes())?, "small pages"));
         }
-        let roomy = huge.checked_add(HUGE_PAGE).ok_or_else(too_long)?;
-        let memory = Memory::map(roomy, access, how, None).map_err(failed)?.trim(huge);
+        let untrimmed = huge.checked_add(HUGE_PAGE).ok_or_else(too_long)?;
+        let memory = MappedMemory::map(untrimmed, access, flags, None).map_err(failed)?.trim(huge);
         #[cfg(target_os = "linux")]
-        // SAFETY: our own mapping, nothing is in it yet.
+        // SAFETY: our own new mapping; the advice changes no content.
         let advised =
             unsafe { libc::madvise(memory.start.as_ptr().cast(), memory.len, libc::MADV_HUGEPAGE) } == 0;
         #[cfg(not(target_os = "linux"))]
@@ -164,16 +168,17 @@ impl Mapping {
         Ok((memory.watched(page_bytes())?, pages))
     }
 
-    /// Anonymous memory of at least `len` bytes, and what its pages are, in words. No node is found here.
+    /// Allocates anonymous memory of at least `len` bytes. Returns it with a description of its pages.
+    /// Ignores the node: on this system none is ever found.
     #[cfg(windows)]
     pub(super) fn anonymous(len: usize, _node: Option<&Node>) -> Result<(Mapping, &'static str), TierError> {
-        let whole = len.max(1).checked_next_multiple_of(page_bytes()).ok_or_else(too_long)?;
-        let memory = Memory::zeros(whole)
+        let page_aligned = len.max(1).checked_next_multiple_of(page_bytes()).ok_or_else(too_long)?;
+        let memory = MappedMemory::zeros(page_aligned)
             .map_err(|source| TierError::System { operation: "map memory for the index", source })?;
         Ok((memory.watched(page_bytes())?, "small pages"))
     }
 
-    /// Files and devices as memory: refused, since nothing here says when one is cut short.
+    /// Refuses to map a file or device: this system does not report that a mapped file was truncated.
     #[cfg(windows)]
     pub(super) fn shared(
         _file: &File,
@@ -183,13 +188,13 @@ impl Mapping {
         _writable: bool,
     ) -> Result<(Mapping, bool), TierError> {
         Err(TierError::Parameter(format!(
-            "{}: memory that processes share is had on Linux and macOS; take the tier mapped without a path",
+            "{}: shared memory is supported on Linux and macOS only; use the tier `mapped` without a path",
             path.display()
         )))
     }
 
-    /// The first `len` bytes (a multiple of `granule`) of a file or device, shared, and whether stores go to a
-    /// persistent medium without the page cache (MAP_SYNC).
+    /// Maps the first `len` bytes (a multiple of `granule`) of a file or device, shared. The flag returned is
+    /// true if stores go to a persistent medium without the page cache (MAP_SYNC).
     #[cfg(unix)]
     pub(super) fn shared(
         file: &File,
@@ -201,45 +206,45 @@ impl Mapping {
         let access = if writable { libc::PROT_READ | libc::PROT_WRITE } else { libc::PROT_READ };
         #[cfg(target_os = "linux")]
         {
-            // Only DAX file systems grant it, which is how one is told from the others.
-            let how = libc::MAP_SHARED_VALIDATE | MAP_SYNC;
-            if let Ok(memory) = Memory::map(len, access, how, Some(file)) {
+            // Only DAX file systems grant the flag, so it distinguishes them from others.
+            let flags = libc::MAP_SHARED_VALIDATE | MAP_SYNC;
+            if let Ok(memory) = MappedMemory::map(len, access, flags, Some(file)) {
                 return Ok((memory.watched(granule)?, true));
             }
         }
-        let memory = Memory::map(len, access, libc::MAP_SHARED, Some(file))
+        let memory = MappedMemory::map(len, access, libc::MAP_SHARED, Some(file))
             .map_err(|source| TierError::io("map", path, source))?;
         #[cfg(target_os = "linux")]
-        // SAFETY: our own mapping; a hint, which tmpfs follows where it may.
+        // SAFETY: our own mapping; the advice is a hint, which tmpfs follows if it is configured to.
         unsafe {
             libc::madvise(memory.start.as_ptr().cast(), memory.len, libc::MADV_HUGEPAGE)
         };
         Ok((memory.watched(granule)?, false))
     }
 
-    /// The first address.
+    /// Returns the first address.
     pub(super) fn start(&self) -> *mut u8 {
         self.memory.start.as_ptr()
     }
 
-    /// Bytes mapped.
+    /// Returns the number of mapped bytes.
     pub(super) fn len(&self) -> usize {
         self.memory.len
     }
 
-    /// Offset of the first byte that could not be reached.
+    /// Returns the offset of the first byte that could not be read, if any.
     pub(super) fn lost(&self) -> Option<usize> {
         self.watch.lost()
     }
 
-    /// Takes the right to write away.
+    /// Makes the mapping read-only, as a precaution; a refusal by the system is ignored.
     pub(super) fn seal(&self) {
-        // SAFETY: our own mapping, which nobody writes any more. Where it is refused nothing is lost but a precaution.
+        // SAFETY: our own mapping, which is no longer written to.
         #[cfg(unix)]
         unsafe {
             libc::mprotect(self.start().cast(), self.len(), libc::PROT_READ)
         };
-        // SAFETY: as above, and the answer has room.
+        // SAFETY: as above, and the result has room.
         #[cfg(windows)]
         unsafe {
             use windows_sys::Win32::System::Memory::{PAGE_READONLY, VirtualProtect};
@@ -259,11 +264,11 @@ fn free_huge_pages(node: Option<&Node>) -> u64 {
     node.map_or_else(|| numa::read_number(pool).unwrap_or(0), Node::free_huge_pages)
 }
 
-/// The file or device behind a region; its lock is shared with all who read it, for as long as they do.
+/// The file or device behind a region, with a shared lock on it for as long as it is open.
 #[derive(Debug)]
 pub(super) struct Backing {
     pub(super) file: File,
-    /// Whether its length can be asked for: not that of a device.
+    /// True for a file, whose length can be checked; false for a device.
     pub(super) is_file: bool,
 }
 
@@ -271,34 +276,37 @@ pub(super) struct Backing {
 #[derive(Debug)]
 pub(super) struct Region {
     pub(super) mapping: Mapping,
-    /// Where the bytes begin.
+    /// Offset of the bytes within the mapping.
     pub(super) skip: usize,
-    /// How many there are.
+    /// Number of bytes.
     pub(super) len: usize,
     pub(super) backing: Option<Backing>,
-    /// The place in words.
+    /// Description of the place.
     pub(super) name: String,
 }
 
 impl Region {
-    /// The bytes of the index.
+    /// Returns the bytes of the index.
     pub(super) fn bytes(&self) -> &[u8] {
-        // SAFETY: `skip + len` bytes were mapped and initialised by the loader. Bytes of a shared place change only
-        // under an exclusive lock, which is not to be had while `backing` holds a shared one; a process that
-        // ignores locks can change them, as with any mapped file, and checksums of records are there for that.
+        // SAFETY: `skip + len` bytes were mapped and initialised by the loader. Bytes of a shared place
+        // change only under an exclusive lock, which no process can take while `backing` holds a shared one.
+        // A process that ignores locks can change them, as with any mapped file; checksums of records detect
+        // that.
         unsafe { std::slice::from_raw_parts(self.mapping.start().add(self.skip), self.len) }
     }
 
-    /// Enters all pages into the process's page table: a prefetch of a page that is not there does nothing.
+    /// Enters all pages into the process's page table: a prefetch has no effect on a page that is not in it.
     pub(super) fn populate(&self) {
         #[cfg(target_os = "linux")]
-        // SAFETY: our own mapping; pages are only read. What cannot be read faults later, where it is handled.
+        // SAFETY: our own mapping, whose pages are only read. An unreadable page faults later, when it is
+        // used.
         unsafe {
             libc::madvise(self.mapping.start().cast(), self.mapping.len(), MADV_POPULATE_READ)
         };
     }
 
-    /// Fails once bytes of the region were found missing; `thorough` asks for the file's length too.
+    /// Fails with [`TierError::Lost`] if bytes of the region are known to be missing. `thorough` also checks
+    /// the length of the file.
     pub(super) fn check(&self, thorough: bool) -> Result<(), TierError> {
         let needed = (self.skip + self.len) as u64;
         let file = self.backing.as_ref().filter(|backing| backing.is_file);

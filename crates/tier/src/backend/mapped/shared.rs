@@ -1,11 +1,12 @@
 //! Places that several processes can map: files of DAX file systems and tmpfs, and DAX devices.
 //!
-//! Whoever reads the bytes holds a shared lock (`flock`) on the file or device for as long as it has them mapped,
-//! whoever loads them an exclusive one, so that nothing changes under a reader and no two load at once. The system
-//! drops the locks of a process that dies; the header then still says "loading", and the next one loads again.
+//! A reader holds a shared lock (`flock`) on the file or device while it has the bytes mapped, and a loader
+//! holds an exclusive lock, so that nothing changes under a reader and no two processes load at once. The
+//! system drops the locks of a process that dies; the header's state is then still "loading", and the next
+//! process loads again.
 
-use super::header::{self, Found, HEADER_BYTES, Identity, USED_BYTES};
-use super::load::{self, Fill, GoOn, LoadEvent};
+use super::header::{self, HEADER_BYTES, HeaderState, Identity, USED_BYTES};
+use super::load::{self, Fill, LoadEvent, LoadProgress};
 use super::medium::Medium;
 use super::place::MappedOptions;
 use super::region::{Backing, Mapping, Region};
@@ -15,46 +16,46 @@ use std::fs::{File, OpenOptions, TryLockError};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Between two looks at a lock that another process holds.
-const LOOK_EVERY: Duration = Duration::from_millis(20);
-/// Looks at a place that is in use for another index before giving up: some two seconds.
-const MOST_LOOKS: u32 = 100;
+/// Time between two attempts to take a lock that another process holds.
+const RETRY_INTERVAL: Duration = Duration::from_millis(20);
+/// Maximum number of attempts at a place that is in use for another index: some two seconds.
+const MOST_RETRIES: u32 = 100;
 
-/// Finds the content `identity` at `path`, or puts it there by `fill`, and maps it.
+/// Maps the content `identity` at `path`; loads it with `fill` if it is not there.
 pub(super) fn attach_or_load(
     path: &Path,
     options: &MappedOptions,
     identity: Identity,
     fill: Fill<'_>,
-    go_on: GoOn<'_>,
+    progress: LoadProgress<'_>,
 ) -> Result<Region, TierError> {
-    let path = name_within(path, identity);
-    let mut waiting = Waiting { go_on, begun: false, looks: 0 };
-    let mut distrusted = false;
+    let path = file_in_folder(path, identity);
+    let mut retries = Retries { progress, begun: false, for_writing: 0 };
+    let mut damaged = false;
     loop {
-        let place = Opened::open(&path, identity)?;
+        let place = OpenPlace::open(&path, identity)?;
         if !place.lock(false)? {
-            // Someone loads: it may well be what we want.
-            waiting.look()?;
+            // Another process is loading, perhaps the same content.
+            retries.wait()?;
             continue;
         }
-        if !place.is_named() {
+        if !place.is_current() {
             continue;
         }
-        let found = place.found()?;
-        if found == Found::Ready(identity) && !distrusted {
-            if let Some(region) = place.attach(options.verify, identity, go_on)? {
+        let found = place.read_header()?;
+        if found == HeaderState::Ready(identity) && !damaged {
+            if let Some(region) = place.attach(options.verify, identity, progress)? {
                 return Ok(region);
             }
-            distrusted = true;
+            damaged = true;
             continue;
         }
         place.refuse_foreign(found, options)?;
         place.unlock();
         if !place.lock(true)? {
-            waiting.look()?;
-            waiting.looks += 1;
-            if waiting.looks > MOST_LOOKS && matches!(found, Found::Ready(_)) {
+            retries.wait()?;
+            retries.for_writing += 1;
+            if retries.for_writing > MOST_RETRIES && matches!(found, HeaderState::Ready(_)) {
                 return Err(TierError::Parameter(format!(
                     "{}: other bytes are searched there, by this process or another; name another place (a folder holds \
                      a file for each index), or close that index",
@@ -63,18 +64,18 @@ pub(super) fn attach_or_load(
             }
             continue;
         }
-        // Looked at again: another process may have loaded it before we got the lock.
-        let found = place.found()?;
-        if place.is_named() && (found != Found::Ready(identity) || distrusted) {
+        // Read again, since another process may have loaded it before this one got the lock.
+        let found = place.read_header()?;
+        if place.is_current() && (found != HeaderState::Ready(identity) || damaged) {
             place.refuse_foreign(found, options)?;
-            place.load(identity, fill, go_on)?;
-            distrusted = false;
+            place.load(identity, fill, progress)?;
+            damaged = false;
         }
     }
 }
 
-/// Opens what has to be there already.
-pub(super) fn open_there(options: &OpenOptions, path: &Path) -> Result<File, TierError> {
+/// Opens a file or device that must exist already.
+pub(super) fn open_existing(options: &OpenOptions, path: &Path) -> Result<File, TierError> {
     let device = path.starts_with("/dev") && !path.starts_with("/dev/shm");
     options.open(path).map_err(|e| match device && !path.exists() {
         true => no_device(path),
@@ -82,49 +83,49 @@ pub(super) fn open_there(options: &OpenOptions, path: &Path) -> Result<File, Tie
     })
 }
 
-/// Maps up to `len` bytes of what lies at `path`, whatever it is, for reading.
-pub(super) fn look(path: &Path, len: u64) -> Result<Region, TierError> {
-    let file = open_there(File::options().read(true), path)?;
+/// Maps up to `len` bytes of an existing file or device for reading.
+pub(super) fn map_existing(path: &Path, len: u64) -> Result<Region, TierError> {
+    let file = open_existing(File::options().read(true), path)?;
     let medium = Medium::of(&file, path)?;
-    let there = match medium.device_bytes {
+    let existing = match medium.device_bytes {
         Some(bytes) => bytes,
         None => file.metadata().map_err(|e| TierError::io("read the length of", path, e))?.len(),
     };
-    let len = usize::try_from(len.min(there)).unwrap_or(usize::MAX) / medium.granule * medium.granule;
+    let len = usize::try_from(len.min(existing)).unwrap_or(usize::MAX) / medium.granule * medium.granule;
     if len == 0 {
         return Err(TierError::Parameter(format!(
-            "{}: {there} bytes are too few to map in pages of {}",
+            "{}: {existing} bytes are too few to map in pages of {} bytes",
             path.display(),
             medium.granule
         )));
     }
-    view(file, path, &medium, len)
+    map_for_reading(file, path, &medium, len)
 }
 
-/// A new file in the folder `path`, filled with noise, that has no name by the time this returns.
-pub(super) fn scratch(path: &Path, len: u64, go_on: GoOn<'_>) -> Result<Region, TierError> {
+/// Maps a new file in the folder `path`, filled with noise. The file has no name any more when this returns.
+pub(super) fn map_temporary(path: &Path, len: u64, progress: LoadProgress<'_>) -> Result<Region, TierError> {
     let path = path.join(format!(".bathyal-probe-{}.region", std::process::id()));
     let mut options = File::options();
     let file = options.read(true).write(true).create_new(true).open(&path);
     let file = file.map_err(|e| TierError::io("create", &path, e))?;
-    // From here on the file goes with its last descriptor or mapping, however this process ends.
+    // From here on the file is gone with its last descriptor or mapping, even if this process is killed.
     std::fs::remove_file(&path).map_err(|e| TierError::io("remove", &path, e))?;
     let medium = Medium::of(&file, &path)?;
     let len = usize::try_from(len).ok().and_then(|len| len.checked_next_multiple_of(medium.granule));
     let Some(len) = len.filter(|len| *len > 0) else {
         return Err(TierError::Parameter(
-            "nothing, or more than the address space, cannot be measured".into(),
+            "the bytes to measure must be more than 0 and fit into the address space".into(),
         ));
     };
     reserve(&file, &path, len)?;
     let (mapping, _) = Mapping::shared(&file, &path, len, medium.granule, true)?;
-    load::fill(&mapping, 0, len, &load::noise, go_on)?;
+    load::fill(&mapping, 0, len, &load::fill_with_noise, progress)?;
     drop(mapping);
-    view(file, &path, &medium, len)
+    map_for_reading(file, &path, &medium, len)
 }
 
-/// The first `len` bytes as they are.
-fn view(file: File, path: &Path, medium: &Medium, len: usize) -> Result<Region, TierError> {
+/// Maps the first `len` bytes as they are, without a header.
+fn map_for_reading(file: File, path: &Path, medium: &Medium, len: usize) -> Result<Region, TierError> {
     let (mapping, synchronous) = Mapping::shared(&file, path, len, medium.granule, false)?;
     let name = format!("{} ({})", path.display(), medium.describe(synchronous));
     let backing = Backing { file, is_file: medium.device_bytes.is_none() };
@@ -133,52 +134,55 @@ fn view(file: File, path: &Path, medium: &Medium, len: usize) -> Result<Region, 
     Ok(region)
 }
 
-/// A file within `path` if that is a folder, named after its content.
-fn name_within(path: &Path, identity: Identity) -> PathBuf {
+/// Returns the path of a file within `path`, named after its content, if `path` is a folder; else `path`.
+fn file_in_folder(path: &Path, identity: Identity) -> PathBuf {
     match path.is_dir() {
         true => path.join(format!("bathyal-{:x}-{:08x}.region", identity.len, identity.crc32c)),
         false => path.to_path_buf(),
     }
 }
 
-/// Waiting for another process.
-struct Waiting<'a> {
-    go_on: GoOn<'a>,
+/// Attempts to take the lock of another process.
+struct Retries<'a> {
+    progress: LoadProgress<'a>,
+    /// True if the event that begins the wait was sent.
     begun: bool,
-    looks: u32,
+    /// Failed attempts to take an exclusive lock.
+    for_writing: u32,
 }
 
-impl Waiting<'_> {
-    fn look(&mut self) -> Result<(), TierError> {
+impl Retries<'_> {
+    /// Waits until the next attempt.
+    fn wait(&mut self) -> Result<(), TierError> {
         let event = if self.begun { LoadEvent::Done(0) } else { LoadEvent::Begin("waiting", 1) };
         self.begun = true;
-        if !(self.go_on)(event) {
+        if !(self.progress)(event) {
             return Err(TierError::Cancelled);
         }
-        std::thread::sleep(LOOK_EVERY);
+        std::thread::sleep(RETRY_INTERVAL);
         Ok(())
     }
 }
 
-/// An open file or device; its lock goes with it.
-struct Opened<'a> {
+/// An open file or device. Its lock is dropped with it.
+struct OpenPlace<'a> {
     file: File,
     path: &'a Path,
     medium: Medium,
-    /// Bytes to be mapped.
+    /// Number of bytes to map.
     mapped: usize,
     writable: bool,
 }
 
-impl Opened<'_> {
-    fn open(path: &Path, identity: Identity) -> Result<Opened<'_>, TierError> {
+impl OpenPlace<'_> {
+    fn open(path: &Path, identity: Identity) -> Result<OpenPlace<'_>, TierError> {
         let mut options = File::options();
         options.read(true).write(true);
-        // A device that is not there must not become a file.
+        // A missing device must not be created as a file.
         options.create(!path.starts_with("/dev") || path.starts_with("/dev/shm"));
         let (file, writable) = match options.open(path) {
             Ok(file) => (file, true),
-            // What another user has loaded can still be read.
+            // An index that another user has loaded can still be read.
             Err(e) if matches!(e.raw_os_error(), Some(libc::EACCES | libc::EROFS | libc::EPERM)) => {
                 let file = File::open(path).map_err(|_| TierError::io("open for loading", path, e))?;
                 (file, false)
@@ -196,19 +200,20 @@ impl Opened<'_> {
         };
         if let Some(size) = medium.device_bytes.filter(|size| *size < mapped as u64) {
             return Err(TierError::Parameter(format!(
-                "{}: the device has {size} bytes, {mapped} are needed (a header of {HEADER_BYTES} included, in \
+                "{}: the device has {size} bytes, but {mapped} are needed (with a header of {HEADER_BYTES}, and in \
                  whole pages of {})",
                 path.display(),
                 medium.granule
             )));
         }
-        Ok(Opened { file, path, medium, mapped, writable })
+        Ok(OpenPlace { file, path, medium, mapped, writable })
     }
 
-    /// Tries to lock it; false where another process stands in the way.
-    fn lock(&self, alone: bool) -> Result<bool, TierError> {
-        let tried = if alone { self.file.try_lock() } else { self.file.try_lock_shared() };
-        match tried {
+    /// Tries to take an exclusive or a shared lock. Returns false if another process holds a conflicting
+    /// lock.
+    fn lock(&self, exclusive: bool) -> Result<bool, TierError> {
+        let outcome = if exclusive { self.file.try_lock() } else { self.file.try_lock_shared() };
+        match outcome {
             Ok(()) => Ok(true),
             Err(TryLockError::WouldBlock) => Ok(false),
             Err(TryLockError::Error(e)) => Err(TierError::io("lock", self.path, e)),
@@ -216,22 +221,23 @@ impl Opened<'_> {
     }
 
     fn unlock(&self) {
-        // Where it fails the next attempt to lock says so.
+        // If this fails, so does the next attempt to lock.
         let _ = self.file.unlock();
     }
 
-    /// Whether the path still leads to this file: it may have been removed before the lock was had.
-    fn is_named(&self) -> bool {
-        let (Ok(named), Ok(held)) = (self.path.metadata(), self.file.metadata()) else { return false };
+    /// Returns true if the path still leads to this file, which may have been removed before the lock was
+    /// taken.
+    fn is_current(&self) -> bool {
+        let (Ok(at_path), Ok(open)) = (self.path.metadata(), self.file.metadata()) else { return false };
         #[cfg(unix)]
         {
             use std::os::unix::fs::MetadataExt;
-            (named.dev(), named.ino()) == (held.dev(), held.ino())
+            (at_path.dev(), at_path.ino()) == (open.dev(), open.ino())
         }
-        // An open file keeps its name here.
+        // On this system an open file keeps its name.
         #[cfg(not(unix))]
         {
-            let _ = (named, held);
+            let _ = (at_path, open);
             true
         }
     }
@@ -240,21 +246,21 @@ impl Opened<'_> {
         Mapping::shared(&self.file, self.path, self.mapped, self.medium.granule, writable)
     }
 
-    /// What is there. A file that is too short for what its header announces is not ready.
-    fn found(&self) -> Result<Found, TierError> {
+    /// Reads the header. A file that is too short for the content in its header is not ready.
+    fn read_header(&self) -> Result<HeaderState, TierError> {
         let mut bytes = [0; USED_BYTES];
         if self.medium.device_bytes.is_none() {
             let len =
                 self.file.metadata().map_err(|e| TierError::io("read the length of", self.path, e))?.len();
             if len == 0 {
-                return Ok(Found::Nothing);
+                return Ok(HeaderState::Empty);
             }
             if len < self.mapped as u64 {
-                let there = len.min(USED_BYTES as u64) as usize;
-                let read = read_exact_at(&self.file, &mut bytes[..there], 0);
+                let present = len.min(USED_BYTES as u64) as usize;
+                let read = read_exact_at(&self.file, &mut bytes[..present], 0);
                 read.map_err(|e| TierError::io("read", self.path, e))?;
                 return Ok(match header::decode(&bytes) {
-                    Found::Ready(_) => Found::Loading { process: 0 },
+                    HeaderState::Ready(_) => HeaderState::Loading { process: 0 },
                     other => other,
                 });
             }
@@ -272,13 +278,13 @@ impl Opened<'_> {
         TierError::Parameter(format!("{}: its first bytes cannot be read", self.path.display()))
     }
 
-    /// Sees that nobody else's data are overwritten.
-    fn refuse_foreign(&self, found: Found, options: &MappedOptions) -> Result<(), TierError> {
+    /// Fails if a load would overwrite foreign data or is not permitted.
+    fn refuse_foreign(&self, found: HeaderState, options: &MappedOptions) -> Result<(), TierError> {
         let path = self.path.display();
-        if found == Found::Foreign && !options.overwrite {
+        if found == HeaderState::Foreign && !options.overwrite {
             return Err(TierError::Parameter(format!(
-                "{path}: holds something that this version of Bathyal has not put there; name another place, or \
-                 add ,overwrite to lose what is there"
+                "{path}: holds data that this version of Bathyal has not written; name another place, or add ,overwrite \
+                 to replace the data"
             )));
         }
         if !self.writable {
@@ -289,8 +295,14 @@ impl Opened<'_> {
         Ok(())
     }
 
-    /// Maps what is there for reading; `None` if `verify` finds other bytes than the header announces.
-    fn attach(self, verify: bool, identity: Identity, go_on: GoOn<'_>) -> Result<Option<Region>, TierError> {
+    /// Maps the content for reading. Returns `None` if `verify` finds another checksum than that of the
+    /// header.
+    fn attach(
+        self,
+        verify: bool,
+        identity: Identity,
+        progress: LoadProgress<'_>,
+    ) -> Result<Option<Region>, TierError> {
         let (mapping, synchronous) = self.map(false)?;
         let name = format!("{} ({})", self.path.display(), self.medium.describe(synchronous));
         let backing = Backing { file: self.file, is_file: self.medium.device_bytes.is_none() };
@@ -298,7 +310,7 @@ impl Opened<'_> {
         let region = Region { mapping, skip: HEADER_BYTES, len, backing: Some(backing), name };
         region.populate();
         if verify {
-            let found = load::checksum(region.bytes(), go_on)?;
+            let found = load::checksum(region.bytes(), progress)?;
             region.check(true)?;
             if found != identity.crc32c {
                 return Ok(None);
@@ -307,24 +319,25 @@ impl Opened<'_> {
         Ok(Some(region))
     }
 
-    /// Puts the content there, the header last. The exclusive lock is held.
-    fn load(&self, identity: Identity, fill: Fill<'_>, go_on: GoOn<'_>) -> Result<(), TierError> {
+    /// Loads the content, and marks the header as ready last. The caller holds the exclusive lock.
+    fn load(&self, identity: Identity, fill: Fill<'_>, progress: LoadProgress<'_>) -> Result<(), TierError> {
         if self.medium.device_bytes.is_none() {
             reserve(&self.file, self.path, self.mapped)?;
         }
         let (mapping, _) = self.map(true)?;
-        let say = |ready| {
+        let write_header = |ready| {
             let header = header::encode(identity, ready);
-            // SAFETY: the mapping is writable, longer than a header and begins at a page; the lock is ours.
+            // SAFETY: the mapping is writable, longer than a header and begins at a page; this process holds
+            // the lock.
             unsafe { load::write_through(&header, mapping.start()) };
         };
-        say(false);
-        let found = load::fill(&mapping, HEADER_BYTES, identity.len as usize, fill, go_on)?;
+        write_header(false);
+        let found = load::fill(&mapping, HEADER_BYTES, identity.len as usize, fill, progress)?;
         if found != identity.crc32c {
             return Err(TierError::Checksum { found, expected: identity.crc32c });
         }
         self.persist()?;
-        say(true);
+        write_header(true);
         self.persist()?;
         match mapping.lost() {
             None => Ok(()),
@@ -332,7 +345,8 @@ impl Opened<'_> {
         }
     }
 
-    /// Has a file's bytes reach its medium. Stores to a device have, by the way they are written.
+    /// Syncs a file's bytes to its medium. Stores to a device are there already, since they bypass the
+    /// caches.
     fn persist(&self) -> Result<(), TierError> {
         if self.medium.device_bytes.is_some() {
             return Ok(());
@@ -341,7 +355,8 @@ impl Opened<'_> {
     }
 }
 
-/// Says which DAX devices there are instead. One that has become a NUMA node (driver `kmem`) cannot be mapped.
+/// Makes the error for a missing device, with a list of the DAX devices. A device that has become a NUMA node
+/// (driver `kmem`) cannot be mapped, and is not listed.
 fn no_device(path: &Path) -> TierError {
     let devices = Path::new("/sys/bus/dax/devices").read_dir().into_iter().flatten().flatten();
     let devices =
@@ -356,7 +371,8 @@ fn no_device(path: &Path) -> TierError {
     ))
 }
 
-/// Gives a file its length and its blocks, so that a full file system is an error now and not a fault later.
+/// Sets a file's length and allocates its blocks, so that a full file system is an error now and not a fault
+/// later.
 fn reserve(file: &File, path: &Path, len: usize) -> Result<(), TierError> {
     let failed = |e| TierError::io("make room for the index in", path, e);
     file.set_len(len as u64).map_err(failed)?;

@@ -1,8 +1,8 @@
-//! A simulated device: seeded, deterministic, slow or broken on demand.
+//! A simulated device: seeded, deterministic, and slow or faulty on demand.
 //!
-//! Whatever depends on timing is tested here. Bytes appear in a read's buffer only at its completion; until
-//! then the buffer holds [`POISON`], so that an answer computed too early is wrong instead of lucky. What a
-//! caller does wrong is written down and can be asked for: [`SimHandle::violations`].
+//! Tests of anything that depends on timing use it. Bytes appear in a read's buffer only at its completion;
+//! until then the buffer holds [`POISON`], so that an answer that is computed too early is wrong. The device
+//! records breaches of the contract by its callers: [`SimHandle::violations`].
 
 mod queue;
 pub(crate) mod random;
@@ -22,30 +22,30 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// What a buffer is filled with between submission and completion.
+/// Byte that fills a buffer between submission and completion.
 pub const POISON: u8 = 0xA5;
 
-/// The time of a simulated device. Clones share it.
+/// Clock of a simulated device. Clones share its time.
 #[derive(Debug, Clone)]
 pub enum SimClock {
-    /// Nanoseconds that pass only when a queue waits: no test ever sleeps.
+    /// Nanoseconds that pass only when a queue is reaped, so that no test sleeps.
     Virtual(Arc<AtomicU64>),
     /// Nanoseconds since this moment.
     Real(Instant),
 }
 
 impl SimClock {
-    /// A clock that stands at 0 and passes only when a queue waits.
+    /// Makes a clock at 0, whose time passes only when a queue is reaped.
     pub fn virtual_time() -> SimClock {
         SimClock::Virtual(Arc::new(AtomicU64::new(0)))
     }
 
-    /// A clock that passes by itself.
+    /// Makes a clock of real time.
     pub fn real_time() -> SimClock {
         SimClock::Real(Instant::now())
     }
 
-    /// Nanoseconds since the clock was made.
+    /// Returns the nanoseconds since the clock was made.
     pub fn now_ns(&self) -> u64 {
         match self {
             SimClock::Virtual(ns) => ns.load(Ordering::Relaxed),
@@ -53,7 +53,7 @@ impl SimClock {
         }
     }
 
-    /// Lets virtual time pass up to `ns`; does nothing to real time or to what is past.
+    /// Advances virtual time to `ns`. Does nothing if `ns` is past or the clock is real.
     pub fn advance_to(&self, ns: u64) {
         if let SimClock::Virtual(now) = self {
             now.fetch_max(ns, Ordering::Relaxed);
@@ -61,36 +61,35 @@ impl SimClock {
     }
 }
 
-/// Something that goes wrong with one read.
+/// A fault of one read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
     /// The device reports this error number; the buffer keeps its poison.
     Error(i32),
-    /// The read fails like this; the buffer keeps its poison.
+    /// The read fails with this kind; the buffer keeps its poison.
     Refuse(FaultKind),
     /// No more than this many bytes arrive.
     Short(u32),
-    /// The read takes this much longer, and others overtake it.
+    /// The read takes this much longer, and other reads overtake it.
     Delay(Duration),
-    /// The read never completes, until [`SimHandle::release_stuck`] or the queue is dropped.
+    /// The read does not complete before [`SimHandle::release_stuck`] is called or the queue is dropped.
     Stuck,
-    /// One bit arrives flipped: bit number `n` of the buffer, counted modulo its length.
+    /// One bit arrives flipped: bit number `n` of the buffer, modulo its length in bits.
     Flip(u64),
-    /// All bytes arrive, and are those of another place: number `n` of those that are aligned as this read has to be, counted
-    /// modulo how many there are.
+    /// All bytes arrive, but from another offset: number `n` of the aligned offsets, modulo their count.
     Misdirect(u64),
 }
 
-/// Which reads a scripted fault befalls.
+/// Selection of the reads that a scripted fault applies to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum When {
     /// The tier's n-th read, counted from 0 over all queues.
     Nth(u64),
-    /// Every read that touches the byte at this offset.
+    /// Every read that includes the byte at this offset.
     Touching(u64),
 }
 
-/// Chances of faults, each between 0 and 1 and drawn for every read.
+/// Probabilities of faults, each between 0 and 1. The fault of each read is drawn by them.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct FaultRates {
     /// An error (`EIO`).
@@ -103,19 +102,19 @@ pub struct FaultRates {
     pub stuck: f64,
     /// A flipped bit.
     pub flip: f64,
-    /// The bytes of another place.
+    /// The bytes of another offset.
     pub misdirect: f64,
-    /// A completion that changes places with another of the same reap.
+    /// A completion that is swapped with another of the same reap.
     pub reorder: f64,
-    /// A submission of which fewer reads are taken than there is room for (at least one is taken when
-    /// nothing is in flight).
+    /// A submission of which fewer reads are taken than the depth allows (at least one is taken when nothing
+    /// is in flight).
     pub refuse: f64,
     /// The longest delay.
     pub longest_delay: Duration,
 }
 
 impl FaultRates {
-    /// Nothing goes wrong.
+    /// No faults.
     pub const NONE: FaultRates = FaultRates {
         error: 0.0,
         short: 0.0,
@@ -129,35 +128,35 @@ impl FaultRates {
     };
 }
 
-/// The device to simulate.
+/// Properties of a simulated device.
 #[derive(Debug, Clone)]
 pub struct SimOptions {
-    /// Everything random follows from this.
+    /// Seed of all random numbers.
     pub seed: u64,
-    /// The device's time; share one to keep several devices in step.
+    /// The device's clock; several devices with a common time share one.
     pub clock: SimClock,
     /// Latency of one read.
     pub latency: Latency,
-    /// Reads a second at most, over all queues; 0 is no limit.
+    /// Limit of reads a second over all queues; 0 for no limit.
     pub iops: f64,
-    /// Bytes a second at most, over all queues; 0 is no limit.
+    /// Limit of bytes a second over all queues; 0 for no limit.
     pub bandwidth_bytes_per_s: f64,
-    /// Reads in flight that one queue of the device holds at most, whatever depth it is opened with.
+    /// Limit of reads in flight on one queue, for any depth that the queue is opened with.
     pub depth: u32,
-    /// Bytes that the device moves at least; shorter reads take as much bandwidth.
+    /// Bytes that the device moves at least; a shorter read takes as much bandwidth.
     pub granularity: u32,
-    /// What offsets, lengths and buffers must be multiples of; a power of two.
+    /// Alignment of offsets, lengths and buffers in bytes; a power of two.
     pub alignment: u32,
-    /// Whether bytes are read in place ([`Queue::map`]).
+    /// True if bytes are read in place ([`Queue::map`]).
     pub addressable: bool,
-    /// Faults by chance.
+    /// Random faults.
     pub rates: FaultRates,
-    /// Faults by script; the first that fits befalls a read, before any by chance.
+    /// Scripted faults. The first that matches a read applies to it, and no random one.
     pub script: Vec<(When, Fault)>,
 }
 
 impl Default for SimOptions {
-    /// A fast, faultless datacentre SSD in virtual time.
+    /// Makes a fast datacentre SSD without faults, in virtual time.
     fn default() -> Self {
         SimOptions {
             seed: 0,
@@ -183,12 +182,12 @@ pub enum Violation {
         /// The later read's offset.
         offset: u64,
     },
-    /// Somebody wrote into a buffer while its read was in flight.
+    /// A buffer was written to while its read was in flight.
     Changed {
         /// The read's offset.
         offset: u64,
     },
-    /// Offset, length or buffer is not a multiple of the alignment, or the length is 0.
+    /// Offset, length or buffer address is not a multiple of the alignment, or the length is 0.
     Misaligned {
         /// The read's offset.
         offset: u64,
@@ -204,28 +203,28 @@ pub enum Violation {
     },
 }
 
-/// What a simulated device has done so far.
+/// Counts of a simulated device's reads.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct SimStats {
     /// Reads taken.
     pub reads: u64,
     /// Reads that failed by [`Fault::Error`] or [`Fault::Refuse`].
     pub errors: u64,
-    /// Reads cut by [`Fault::Short`].
+    /// Reads shortened by [`Fault::Short`].
     pub shorts: u64,
-    /// Reads held up by [`Fault::Delay`].
+    /// Reads delayed by [`Fault::Delay`].
     pub delays: u64,
     /// Reads that got stuck.
     pub stuck: u64,
     /// Reads with a flipped bit.
     pub flips: u64,
-    /// Reads that brought the bytes of another place.
+    /// Reads that returned the bytes of another offset.
     pub misdirected: u64,
     /// Reads still in flight when their queue was dropped.
     pub abandoned: u64,
 }
 
-/// Where a simulated tier's bytes come from.
+/// Source of a simulated tier's bytes.
 enum Content {
     Bytes(Vec<u8>),
     Tier(Arc<dyn Tier>),
@@ -233,13 +232,13 @@ enum Content {
     Words(Words),
 }
 
-/// What all queues of one device share.
+/// State that all queues of one device share.
 struct Device {
     options: SimOptions,
     content: Content,
     state: Padded<Mutex<State>>,
-    /// Reads that got stuck before the device's this many-th read have been released. Apart from the state, since a queue that
-    /// waits looks at it again and again.
+    /// Stuck reads with numbers below this have been released. It is kept outside `state`, since a waiting
+    /// queue reads it again and again.
     released: Padded<AtomicU64>,
 }
 
@@ -251,8 +250,9 @@ struct State {
     violations: Vec<Violation>,
     /// Buffers in flight: first byte to one past the last.
     buffers: BTreeMap<usize, usize>,
-    /// When the next read may begin and when the link is free again, in nanoseconds.
+    /// Time at which the next read may begin, in nanoseconds.
     next_start: f64,
+    /// Time at which the link is free again, in nanoseconds.
     link_free: f64,
 }
 
@@ -262,7 +262,7 @@ impl Device {
     }
 }
 
-/// A simulated tier. See the module's description.
+/// A simulated tier. See the module documentation.
 pub struct SimTier {
     device: Arc<Device>,
     profile: TierProfile,
@@ -270,23 +270,23 @@ pub struct SimTier {
 }
 
 impl SimTier {
-    /// A device that holds `bytes`.
+    /// Makes a device that holds `bytes`.
     pub fn new(bytes: Vec<u8>, options: SimOptions) -> SimTier {
         let len = bytes.len() as u64;
         SimTier::build(Content::Bytes(bytes), len, options)
     }
 
-    /// A device whose bytes are those of another tier, which is read when a simulated read completes. Never
-    /// addressable.
+    /// Makes a device with the bytes of another tier, which is read when a simulated read completes. The
+    /// device is not addressable.
     pub fn over(tier: Arc<dyn Tier>, options: SimOptions) -> SimTier {
         let len = tier.len();
         SimTier::build(Content::Tier(tier), len, SimOptions { addressable: false, ..options })
     }
 
-    /// A device that begins with a copy of `bytes` and whose queues may change them. Never addressable.
+    /// Makes a writable device with a copy of `bytes`. It is not addressable.
     pub fn writable_copy(bytes: &[u8], options: SimOptions) -> SimTier {
         let options = SimOptions { addressable: false, alignment: 1, ..options };
-        SimTier::build(Content::Words(Words::of(bytes)), bytes.len() as u64, options)
+        SimTier::build(Content::Words(Words::copy_of(bytes)), bytes.len() as u64, options)
     }
 
     fn build(content: Content, len: u64, options: SimOptions) -> SimTier {
@@ -311,7 +311,7 @@ impl SimTier {
         SimTier { device, profile, len }
     }
 
-    /// A handle that stays valid however the tier is used.
+    /// Returns a handle to the device, which any thread may use at any time.
     pub fn handle(&self) -> SimHandle {
         SimHandle { device: self.device.clone() }
     }
@@ -345,35 +345,36 @@ impl WriteTier for SimTier {
     }
 }
 
-/// Looks into a simulated device and meddles with it. Clones share it; any thread may hold one.
+/// Handle to the state of a simulated device. Clones refer to the same device; any thread may hold one.
 #[derive(Clone)]
 pub struct SimHandle {
     device: Arc<Device>,
 }
 
 impl SimHandle {
-    /// The device's clock.
+    /// Returns the device's clock.
     pub fn clock(&self) -> SimClock {
         self.device.options.clock.clone()
     }
 
-    /// What callers have done wrong so far; empty in every correct program.
+    /// Returns all breaches of the contract so far; none in a correct program.
     pub fn violations(&self) -> Vec<Violation> {
         self.device.state().violations.clone()
     }
 
-    /// What the device has done so far.
+    /// Returns the counts so far.
     pub fn stats(&self) -> SimStats {
         self.device.state().stats
     }
 
-    /// The latency in nanoseconds that a share of all reads so far stay within, queueing at the device included: 0.5 for
-    /// the median, 0.99 for the 99th percentile. Rounded up by 6% at most. Counts no read that got stuck.
+    /// Returns a quantile of the latencies of all reads so far in nanoseconds, with queueing at the device:
+    /// `share` is 0.5 for the median and 0.99 for the 99th percentile. The result is rounded up by 6% at
+    /// most. Stuck reads do not count.
     pub fn latency_ns(&self, share: f64) -> u64 {
         self.device.state().latencies.quantile_ns(share)
     }
 
-    /// Lets every read that is stuck now complete.
+    /// Releases all reads that are stuck now, so that they complete.
     pub fn release_stuck(&self) {
         let reads = self.device.state().stats.reads;
         self.device.released.0.fetch_max(reads, Ordering::AcqRel);

@@ -1,12 +1,12 @@
 //! One queue of the simulated device.
 
-use super::random::Dice;
+use super::random::SplitMix64;
 use super::{Content, Device, Fault, POISON, SimClock, SimOptions, State, Violation, When};
-use crate::backend::bell::Bell;
-use crate::backend::in_place::arrived;
+use crate::backend::in_place::available_len;
+use crate::backend::wake_flag::WakeFlag;
 use crate::buffers::BufferPool;
 use crate::contract::{
-    Action, Completion, Operation, Queue, Read, Span, Tier, WriteQueue, chains, too_long_a_chain,
+    Action, Completion, Operation, Queue, Read, Span, Tier, WriteQueue, chain_too_long, chains,
 };
 use crate::error::{FaultKind, ReadFault, TierError};
 use std::sync::Arc;
@@ -14,24 +14,25 @@ use std::sync::atomic::Ordering;
 use std::task::Waker;
 use std::time::Duration;
 
-/// Virtual nanoseconds that one call costs, so that a caller who polls without waiting sees time pass.
+/// Virtual nanoseconds that one call takes, so that time passes for a caller that polls without waiting.
 const CALL_NS: u64 = 100;
 
-/// A waiting queue looks this often for reads that another thread has released.
+/// Interval at which a waiting queue checks for reads that another thread has released.
 const LONGEST_SLEEP: Duration = Duration::from_millis(1);
 
-/// What is too short to sleep through is spun through: the system's timers are this coarse.
+/// Shorter waits are spun instead of slept, since the system's timers are this coarse.
 const SPIN_BELOW_NS: u64 = 100_000;
 
-struct Flight {
+/// A read or change in flight.
+struct InFlight {
     read: Read,
-    /// Where it is not merely a read.
+    /// Set if it is not a plain read.
     change: Option<Operation>,
-    /// The one that has to end before it begins.
+    /// Number of the operation that must end before this one begins.
     after: Option<u64>,
-    /// That one has failed.
+    /// True if that operation has failed.
     skipped: bool,
-    /// When it completes; for a stuck read, whenever it has been released.
+    /// Time of its completion in nanoseconds; a stuck read also waits for its release.
     due: u64,
     /// The device's count of reads before this one.
     number: u64,
@@ -42,10 +43,10 @@ pub(super) struct SimQueue {
     device: Arc<Device>,
     len: u64,
     depth: usize,
-    dice: Dice,
-    flights: Vec<Flight>,
+    random: SplitMix64,
+    in_flight: Vec<InFlight>,
     source: Option<Source>,
-    bell: Arc<Bell>,
+    wake_flag: Arc<WakeFlag>,
 }
 
 impl SimQueue {
@@ -60,12 +61,12 @@ impl SimQueue {
             state.queues
         };
         let depth = depth.min(device.options.depth).max(1) as usize;
-        let dice = Dice::new(device.options.seed, number);
-        Ok(SimQueue { device, len, depth, dice, flights: Vec::new(), source, bell: Arc::default() })
+        let random = SplitMix64::new(device.options.seed, number);
+        Ok(SimQueue { device, len, depth, random, in_flight: Vec::new(), source, wake_flag: Arc::default() })
     }
 
-    /// Which fault befalls the device's read number `number`.
-    fn fate(&mut self, read: &Read, number: u64) -> Option<Fault> {
+    /// Returns the fault of the device's read number `number`, by script or by chance.
+    fn draw_fault(&mut self, read: &Read, number: u64) -> Option<Fault> {
         let options = &self.device.options;
         let end = read.offset.saturating_add(u64::from(read.len));
         let scripted = options.script.iter().find(|(when, _)| match when {
@@ -76,8 +77,9 @@ impl SimQueue {
             return Some(*fault);
         }
         let rates = &options.rates;
-        // Two numbers are drawn for every read, so that one rate does not shift the others' sequences.
-        let (mut chance, detail) = (self.dice.unit(), self.dice.next());
+        // Two numbers are drawn for every read, so that a change of one rate does not shift the sequences of
+        // the others.
+        let (mut chance, detail) = (self.random.unit(), self.random.next());
         let mut hit = |rate: f64| {
             chance -= rate;
             chance < 0.0
@@ -100,11 +102,13 @@ impl SimQueue {
         }
     }
 
-    /// Takes a read, or a change of as many bytes; its number. It begins when the one numbered `after` has ended.
+    /// Takes a read, or a change of as many bytes, and returns its number. It begins when the operation with
+    /// number `after` has ended.
     fn take(&mut self, read: &Read, change: Option<&Operation>, after: Option<u64>) -> u64 {
         let device = self.device.clone();
         if !read.buffer.is_null() {
-            // SAFETY: by the contract of `submit` the buffer holds `len` writable bytes that are this queue's alone.
+            // SAFETY: by the contract of `submit`, the buffer has `len` writable bytes that only this queue
+            // touches.
             unsafe { std::ptr::write_bytes(read.buffer, POISON, read.len as usize) };
         }
         let mut state = device.state();
@@ -113,8 +117,8 @@ impl SimQueue {
         if change.is_none() {
             inspect(&device.options, &mut state, read);
         }
-        let fault = self.fate(read, number);
-        let latency = device.options.latency.draw(&mut self.dice);
+        let fault = self.draw_fault(read, number);
+        let latency = device.options.latency.draw(&mut self.random);
         let ready = state.transfer(&device.options, read.len);
         let mut due = ready.saturating_add(latency);
         match fault {
@@ -132,59 +136,60 @@ impl SimQueue {
         if fault != Some(Fault::Stuck) {
             state.latencies.add(due.saturating_sub(device.options.clock.now_ns()));
         }
-        let before = self.flights.iter().find(|flight| Some(flight.number) == after);
-        // One after the other: the second's time begins when the first's has passed.
+        let before = self.in_flight.iter().find(|other| Some(other.number) == after);
+        // The time of a linked operation begins when that of its predecessor has passed.
         let due = before.map_or(due, |before| due.saturating_add(before.due.saturating_sub(ready)));
         let change = change.copied();
-        self.flights.push(Flight { read: *read, change, after, skipped: false, due, number, fault });
+        self.in_flight.push(InFlight { read: *read, change, after, skipped: false, due, number, fault });
         number
     }
 
-    /// Whether a flight may end at `now`.
-    fn is_due(&self, flight: &Flight, now: u64, released: u64) -> bool {
-        let waits = flight.after.is_some_and(|after| self.flights.iter().any(|other| other.number == after));
-        !waits && (flight.skipped || (flight.goes(released) && flight.due <= now))
+    /// Returns true if an operation may end at `now`.
+    fn is_due(&self, operation: &InFlight, now: u64, released: u64) -> bool {
+        let waits =
+            operation.after.is_some_and(|after| self.in_flight.iter().any(|other| other.number == after));
+        !waits && (operation.skipped || (operation.is_released(released) && operation.due <= now))
     }
 
-    /// The earliest moment at which a read in flight completes; `None` if all are stuck.
+    /// Returns the earliest time at which an operation in flight completes; `None` if all are stuck.
     fn next_due(&self) -> Option<u64> {
         let released = self.device.released.0.load(Ordering::Acquire);
-        let going = |f: &&Flight| self.is_due(f, u64::MAX, released);
-        self.flights.iter().filter(going).map(|f| f.due).min()
+        let can_end = |f: &&InFlight| self.is_due(f, u64::MAX, released);
+        self.in_flight.iter().filter(can_end).map(|f| f.due).min()
     }
 
-    /// Completes what is due, earliest first, apart from reorderings.
+    /// Completes all operations that are due, earliest first except for random reorderings.
     fn deliver(&mut self, done: &mut Vec<Completion>) -> Result<(), TierError> {
         let now = self.device.options.clock.now_ns();
         let released = self.device.released.0.load(Ordering::Acquire);
         let first = done.len();
-        // Each round may let those end that were linked to the last round's.
+        // After each round, operations that were linked to those of the last round may end.
         loop {
-            let due: Vec<bool> = self.flights.iter().map(|f| self.is_due(f, now, released)).collect();
+            let due: Vec<bool> = self.in_flight.iter().map(|f| self.is_due(f, now, released)).collect();
             if !due.contains(&true) {
                 break;
             }
             let mut due = due.into_iter();
             let (mut ending, left): (Vec<_>, Vec<_>) =
-                self.flights.drain(..).partition(|_| due.next() == Some(true));
-            self.flights = left;
+                self.in_flight.drain(..).partition(|_| due.next() == Some(true));
+            self.in_flight = left;
             ending.sort_by_key(|f| (f.due, f.number));
-            for flight in ending {
-                let result = self.finish(&flight)?;
+            for operation in ending {
+                let result = self.finish(&operation)?;
                 if result.is_err() {
-                    self.flights
+                    self.in_flight
                         .iter_mut()
-                        .filter(|f| f.after == Some(flight.number))
+                        .filter(|f| f.after == Some(operation.number))
                         .for_each(|f| f.skipped = true);
                 }
-                done.push(Completion { id: flight.read.id, result });
+                done.push(Completion { id: operation.read.id, result });
             }
         }
         let rate = self.device.options.rates.reorder;
         if rate > 0.0 {
             for i in first..done.len() {
-                if self.dice.unit() < rate {
-                    let other = first + self.dice.below((done.len() - first) as u64) as usize;
+                if self.random.unit() < rate {
+                    let other = first + self.random.below((done.len() - first) as u64) as usize;
                     done.swap(i, other);
                 }
             }
@@ -192,16 +197,16 @@ impl SimQueue {
         Ok(())
     }
 
-    /// Gives a buffer back to its caller, having checked that nobody has touched it.
-    fn reclaim(&self, flight: &Flight) {
-        let Read { offset, len, buffer, .. } = flight.read;
+    /// Checks that a buffer was not written to, and removes it from the buffers in flight.
+    fn release_buffer(&self, operation: &InFlight) {
+        let Read { offset, len, buffer, .. } = operation.read;
         if buffer.is_null() {
             return;
         }
-        // SAFETY: by the contract of `submit` the buffer holds `len` bytes and is this queue's alone until the
-        // completion has been reaped or the queue has been dropped, which is what happens next.
+        // SAFETY: by the contract of `submit`, the buffer has `len` bytes that only this queue touches until
+        // the completion has been reaped or the queue has been dropped. Both happen after this.
         let bytes = unsafe { std::slice::from_raw_parts(buffer, len as usize) };
-        // Without an early exit within a chunk, which would keep the loop from being vectorised.
+        // An early exit within a chunk would keep the loop from being vectorised.
         let changed = bytes.chunks(4096).any(|c| c.iter().fold(0, |seen, b| seen | (b ^ POISON)) != 0);
         let mut state = self.device.state();
         state.buffers.remove(&(buffer as usize));
@@ -210,34 +215,34 @@ impl SimQueue {
         }
     }
 
-    fn finish(&mut self, flight: &Flight) -> Result<Result<u32, ReadFault>, TierError> {
-        if flight.change.is_none() {
-            self.reclaim(flight);
+    fn finish(&mut self, operation: &InFlight) -> Result<Result<u32, ReadFault>, TierError> {
+        if operation.change.is_none() {
+            self.release_buffer(operation);
         }
-        if flight.skipped {
+        if operation.skipped {
             return Ok(Err(ReadFault::of(FaultKind::Skipped)));
         }
-        let Read { offset, len, buffer, .. } = flight.read;
-        let mut got = arrived(self.len, offset, len);
-        match flight.fault {
+        let Read { offset, len, buffer, .. } = operation.read;
+        let mut got = available_len(self.len, offset, len);
+        match operation.fault {
             Some(Fault::Error(errno)) => return Ok(Err(ReadFault::system(errno))),
             Some(Fault::Refuse(kind)) => return Ok(Err(ReadFault::of(kind))),
             Some(Fault::Short(most)) => got = got.min(most),
             _ => {}
         }
-        if let (Content::Words(words), Some(change)) = (&self.device.content, &flight.change) {
+        if let (Content::Words(words), Some(change)) = (&self.device.content, &operation.change) {
             return Ok(words.act(change));
         }
         if buffer.is_null() || got == 0 {
             return Ok(Ok(got));
         }
-        // SAFETY: as in `reclaim`; no more than `len` bytes.
+        // SAFETY: as in `release_buffer`; no more than `len` bytes.
         let bytes = unsafe { std::slice::from_raw_parts_mut(buffer, got as usize) };
-        let offset = match flight.fault {
-            Some(Fault::Misdirect(place)) => {
+        let offset = match operation.fault {
+            Some(Fault::Misdirect(number)) => {
                 let alignment = u64::from(self.device.options.alignment.max(1));
-                let places = (self.len - u64::from(got)) / alignment + 1;
-                place % places * alignment
+                let offsets = (self.len - u64::from(got)) / alignment + 1;
+                number % offsets * alignment
             }
             _ => offset,
         };
@@ -249,7 +254,7 @@ impl SimQueue {
             (Content::Tier(_), Some(source)) => source.fetch(offset, bytes)?,
             (Content::Tier(_), None) => return Ok(Err(ReadFault::of(FaultKind::Damaged))),
         }
-        if let Some(Fault::Flip(bit)) = flight.fault {
+        if let Some(Fault::Flip(bit)) = operation.fault {
             let bit = bit % (u64::from(got) * 8);
             bytes[(bit / 8) as usize] ^= 1 << (bit % 8);
         }
@@ -257,14 +262,15 @@ impl SimQueue {
     }
 }
 
-impl Flight {
-    fn goes(&self, released: u64) -> bool {
+impl InFlight {
+    /// Returns true if it is not stuck, or has been released.
+    fn is_released(&self, released: u64) -> bool {
         self.fault != Some(Fault::Stuck) || self.number < released
     }
 }
 
 impl State {
-    /// Books `len` bytes on the device; the moment at which they have been moved, in nanoseconds.
+    /// Adds a transfer of `len` bytes on the device. Returns the time of its end in nanoseconds.
     fn transfer(&mut self, options: &SimOptions, len: u32) -> u64 {
         let start = (options.clock.now_ns() as f64).max(self.next_start);
         if options.iops > 0.0 {
@@ -279,7 +285,7 @@ impl State {
     }
 }
 
-/// Writes down what is wrong with a read; its buffer counts as in flight from now on.
+/// Records violations by a read, and adds its buffer to the buffers in flight.
 fn inspect(options: &SimOptions, state: &mut State, read: &Read) {
     let Read { offset, len, buffer, .. } = *read;
     let alignment = u64::from(options.alignment.max(1));
@@ -303,11 +309,11 @@ fn inspect(options: &SimOptions, state: &mut State, read: &Read) {
 
 impl Queue for SimQueue {
     unsafe fn submit(&mut self, reads: &[Read]) -> Result<usize, TierError> {
-        let mut taken = reads.len().min(self.depth - self.flights.len());
+        let mut taken = reads.len().min(self.depth - self.in_flight.len());
         let rate = self.device.options.rates.refuse;
-        if rate > 0.0 && taken > 0 && self.dice.unit() < rate {
-            let least = usize::from(self.flights.is_empty());
-            taken = least + self.dice.below((taken - least + 1) as u64) as usize;
+        if rate > 0.0 && taken > 0 && self.random.unit() < rate {
+            let least = usize::from(self.in_flight.is_empty());
+            taken = least + self.random.below((taken - least + 1) as u64) as usize;
             taken = taken.min(reads.len());
         }
         for read in &reads[..taken] {
@@ -323,7 +329,7 @@ impl Queue for SimQueue {
         self.deliver(done)?;
         let Some(wait) = wait else { return Ok(()) };
         let end = clock.now_ns().saturating_add(wait.as_nanos() as u64);
-        while done.len() == before && !self.flights.is_empty() && !self.bell.take() {
+        while done.len() == before && !self.in_flight.is_empty() && !self.wake_flag.take() {
             let next = self.next_due().unwrap_or(u64::MAX).min(end);
             let now = clock.now_ns();
             match &clock {
@@ -335,7 +341,7 @@ impl Queue for SimQueue {
                 SimClock::Real(_) => std::hint::spin_loop(),
             }
             self.deliver(done)?;
-            if clock.now_ns() >= end || self.bell.take() {
+            if clock.now_ns() >= end || self.wake_flag.take() {
                 break;
             }
         }
@@ -351,7 +357,7 @@ impl Queue for SimQueue {
         bytes.get(start..start.checked_add(span.len as usize)?)
     }
 
-    /// None: a read takes its time.
+    /// Returns `None`: reads take time, so they must be submitted.
     fn lend(&self) -> Option<&[u8]> {
         None
     }
@@ -361,11 +367,11 @@ impl Queue for SimQueue {
     }
 
     fn in_flight(&self) -> usize {
-        self.flights.len()
+        self.in_flight.len()
     }
 
     fn waker(&mut self) -> Option<Waker> {
-        Some(self.bell.clone().into())
+        Some(self.wake_flag.clone().into())
     }
 }
 
@@ -374,9 +380,9 @@ impl WriteQueue for SimQueue {
         let mut taken = 0;
         for chain in chains(operations) {
             if chain.len() > self.depth {
-                return Err(too_long_a_chain(chain.len(), self.depth));
+                return Err(chain_too_long(chain.len(), self.depth));
             }
-            if chain.len() > self.depth - self.flights.len() {
+            if chain.len() > self.depth - self.in_flight.len() {
                 break;
             }
             let mut after = None;
@@ -402,14 +408,14 @@ impl WriteQueue for SimQueue {
 
 impl Drop for SimQueue {
     fn drop(&mut self) {
-        for flight in std::mem::take(&mut self.flights) {
-            self.reclaim(&flight);
+        for operation in std::mem::take(&mut self.in_flight) {
+            self.release_buffer(&operation);
             self.device.state().stats.abandoned += 1;
         }
     }
 }
 
-/// A queue on the tier that a simulated one takes its bytes from, read one span at a time.
+/// A queue on the tier from which a simulated tier takes its bytes; it reads one span at a time.
 struct Source {
     // Dropped before the pool that it reads into.
     queue: Box<dyn Queue>,
@@ -440,20 +446,21 @@ impl Source {
         let (skip, len) = ((offset - start) as usize, (end - start) as u32);
         let buffer = self.pool.take(len as usize).ok_or_else(lost)?;
         let read = Read { id: 0, offset: start, len, buffer: buffer.start.as_ptr(), round: 0 };
-        // SAFETY: the buffer is as long as the read and stays taken until the completion below.
+        // SAFETY: the buffer is as long as the read and is not released before the completion below.
         let taken = unsafe { self.queue.submit(&[read])? };
         let mut done = Vec::with_capacity(1);
         while taken == 1 && done.is_empty() {
             self.queue.reap(&mut done, Some(Duration::from_millis(100)))?;
         }
-        let whole = done.first().and_then(|c| c.result.ok()).is_some_and(|n| n as usize >= skip + into.len());
-        if whole {
+        let complete =
+            done.first().and_then(|c| c.result.ok()).is_some_and(|n| n as usize >= skip + into.len());
+        if complete {
             // SAFETY: the read has completed with at least this many bytes.
             into.copy_from_slice(unsafe {
                 std::slice::from_raw_parts(buffer.start.as_ptr().wrapping_add(skip), into.len())
             });
         }
         self.pool.release(buffer);
-        if whole { Ok(()) } else { Err(lost()) }
+        if complete { Ok(()) } else { Err(lost()) }
     }
 }

@@ -1,47 +1,48 @@
-//! The simulation's own random numbers and latencies: the same on every machine and with every compiler.
+//! Random numbers and latencies of the simulation: the same on every machine and with every compiler.
 
 use serde::{Deserialize, Serialize};
 
-/// SplitMix64: small, fast, and its sequence is fixed by definition, which a library's generator is not.
+/// SplitMix64, a small and fast generator. Its sequence is fixed by definition, unlike that of a library's
+/// generator.
 #[derive(Debug, Clone)]
-pub(crate) struct Dice(u64);
+pub(crate) struct SplitMix64(u64);
 
-impl Dice {
-    /// The sequence number `stream` of `seed`.
-    pub(crate) fn new(seed: u64, stream: u64) -> Dice {
-        let mut dice = Dice(seed ^ stream.wrapping_mul(0xD6E8_FEB8_6659_FD93));
-        dice.next();
-        dice
+impl SplitMix64 {
+    /// Makes the generator of sequence `stream` of `seed`.
+    pub(crate) fn new(seed: u64, stream: u64) -> SplitMix64 {
+        let mut random = SplitMix64(seed ^ stream.wrapping_mul(0xD6E8_FEB8_6659_FD93));
+        random.next();
+        random
     }
 
-    /// 64 uniform bits.
+    /// Returns 64 uniform bits.
     pub(crate) fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
         mix(self.0)
     }
 
-    /// Uniform in 0..bound; 0 for a bound of 0.
+    /// Returns a uniform number in `0..bound`; 0 for a bound of 0.
     pub(crate) fn below(&mut self, bound: u64) -> u64 {
         ((u128::from(self.next()) * u128::from(bound)) >> 64) as u64
     }
 
-    /// Uniform in [0, 1).
+    /// Returns a uniform number in [0, 1).
     pub(crate) fn unit(&mut self) -> f64 {
         (self.next() >> 11) as f64 / (1_u64 << 53) as f64
     }
 }
 
-/// The finaliser of SplitMix64: a bijection that scatters every bit.
+/// Applies the finaliser of SplitMix64: a bijection in which every input bit affects all output bits.
 pub(crate) fn mix(mut z: u64) -> u64 {
     z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
     z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
     z ^ (z >> 31)
 }
 
-/// How long a simulated device takes for one read, beyond queueing and transfer. All in nanoseconds.
+/// Distribution of a simulated device's latency for one read, without queueing and transfer. In nanoseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub enum Latency {
-    /// Always the same.
+    /// Constant latency.
     Constant {
         /// The latency.
         ns: u64,
@@ -57,10 +58,10 @@ pub enum Latency {
     Exponential {
         /// The shortest.
         base_ns: u64,
-        /// The mean of what comes on top.
+        /// The mean of the tail.
         tail_ns: u64,
     },
-    /// Log-normal, as flash devices under load are.
+    /// Log-normal, as of flash devices under load.
     LogNormal {
         /// The median.
         median_ns: u64,
@@ -70,7 +71,7 @@ pub enum Latency {
 }
 
 impl Latency {
-    /// The distribution's mean in nanoseconds.
+    /// Returns the distribution's mean in nanoseconds.
     pub fn mean_ns(&self) -> u64 {
         match *self {
             Latency::Constant { ns } => ns,
@@ -82,19 +83,20 @@ impl Latency {
         }
     }
 
-    pub(crate) fn draw(&self, dice: &mut Dice) -> u64 {
+    /// Draws a latency in nanoseconds.
+    pub(crate) fn draw(&self, random: &mut SplitMix64) -> u64 {
         // 1 - unit lies in (0, 1], whose logarithm is finite.
         match *self {
             Latency::Constant { ns } => ns,
             Latency::Uniform { low_ns, high_ns } => {
-                low_ns.saturating_add(dice.below(high_ns.saturating_sub(low_ns).saturating_add(1)))
+                low_ns.saturating_add(random.below(high_ns.saturating_sub(low_ns).saturating_add(1)))
             }
             Latency::Exponential { base_ns, tail_ns } => {
-                base_ns.saturating_add((tail_ns as f64 * -(1.0 - dice.unit()).ln()) as u64)
+                base_ns.saturating_add((tail_ns as f64 * -(1.0 - random.unit()).ln()) as u64)
             }
             Latency::LogNormal { median_ns, sigma } => {
-                let radius = (-2.0 * (1.0 - dice.unit()).ln()).sqrt();
-                let normal = radius * (std::f64::consts::TAU * dice.unit()).cos();
+                let radius = (-2.0 * (1.0 - random.unit()).ln()).sqrt();
+                let normal = radius * (std::f64::consts::TAU * random.unit()).cos();
                 (median_ns as f64 * (sigma * normal).exp()) as u64
             }
         }
@@ -114,8 +116,8 @@ mod tests {
             Latency::LogNormal { median_ns: 1000, sigma: 0.5 },
         ];
         for kind in kinds {
-            let mut dice = Dice::new(7, 1);
-            let mean = (0..50_000).map(|_| kind.draw(&mut dice)).sum::<u64>() / 50_000;
+            let mut random = SplitMix64::new(7, 1);
+            let mean = (0..50_000).map(|_| kind.draw(&mut random)).sum::<u64>() / 50_000;
             let expected = kind.mean_ns();
             assert!(mean.abs_diff(expected) * 50 < expected, "{kind:?}: {mean} for {expected}");
         }
@@ -124,8 +126,8 @@ mod tests {
     #[test]
     fn sequences_differ_by_stream_and_repeat_by_seed() {
         let take = |seed, stream| {
-            let mut dice = Dice::new(seed, stream);
-            (0..8).map(|_| dice.below(1000)).collect::<Vec<_>>()
+            let mut random = SplitMix64::new(seed, stream);
+            (0..8).map(|_| random.below(1000)).collect::<Vec<_>>()
         };
         assert_eq!(take(1, 2), take(1, 2));
         assert_ne!(take(1, 2), take(1, 3));

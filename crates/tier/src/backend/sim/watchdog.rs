@@ -1,4 +1,4 @@
-//! What keeps a test from waiting for ever.
+//! A watchdog, so that no test waits forever.
 
 use super::SimHandle;
 use crate::contract::{Completion, Queue, Read, Span, Tier, TierProfile, WriteTier};
@@ -9,28 +9,29 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::task::Waker;
 use std::time::Duration;
 
-/// Waits in a row that bring nothing after which the watchdog steps in.
+/// Consecutive waits without a completion after which the watchdog intervenes.
 const PATIENCE: u32 = 4;
 
-/// A tier that helps out when everything is stuck: after some waits in a row that bring nothing it raises the cancel flag or
-/// releases the stuck reads, in turn. With it a caller that waits for a simulated device for ever ends, and time plays no part.
+/// A tier that ends endless waits for simulated devices: after some consecutive waits without a completion,
+/// it sets the cancel flag or releases the stuck reads, in turn. It counts waits, not time.
 pub struct Watchdog {
     tier: Arc<dyn Tier>,
     handles: Vec<SimHandle>,
     cancel: Arc<AtomicBool>,
-    barks: Arc<AtomicU32>,
+    interventions: Arc<AtomicU32>,
 }
 
 impl Watchdog {
-    /// Watches queues of `tier`, which lies over the simulated devices of `handles`; searches look at `cancel`.
+    /// Watches the queues of `tier`, which is over the simulated devices of `handles`. `cancel` is the cancel
+    /// flag of the searches.
     pub fn over(tier: Arc<dyn Tier>, handles: Vec<SimHandle>, cancel: Arc<AtomicBool>) -> Watchdog {
-        Watchdog { tier, handles, cancel, barks: Arc::default() }
+        Watchdog { tier, handles, cancel, interventions: Arc::default() }
     }
 }
 
 impl fmt::Debug for Watchdog {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("Watchdog").field("barks", &self.barks).finish_non_exhaustive()
+        formatter.debug_struct("Watchdog").field("interventions", &self.interventions).finish_non_exhaustive()
     }
 }
 
@@ -48,8 +49,8 @@ impl Tier for Watchdog {
             queue: self.tier.open(depth)?,
             handles: self.handles.clone(),
             cancel: self.cancel.clone(),
-            barks: self.barks.clone(),
-            idle: 0,
+            interventions: self.interventions.clone(),
+            idle_waits: 0,
         }))
     }
 
@@ -66,8 +67,9 @@ struct WatchedQueue {
     queue: Box<dyn Queue>,
     handles: Vec<SimHandle>,
     cancel: Arc<AtomicBool>,
-    barks: Arc<AtomicU32>,
-    idle: u32,
+    interventions: Arc<AtomicU32>,
+    /// Consecutive waits without a completion.
+    idle_waits: u32,
 }
 
 impl Queue for WatchedQueue {
@@ -79,10 +81,10 @@ impl Queue for WatchedQueue {
     fn reap(&mut self, done: &mut Vec<Completion>, wait: Option<Duration>) -> Result<(), TierError> {
         let before = done.len();
         self.queue.reap(done, wait)?;
-        self.idle = if done.len() == before && self.in_flight() > 0 { self.idle + 1 } else { 0 };
-        if self.idle >= PATIENCE {
-            self.idle = 0;
-            if self.barks.fetch_add(1, Ordering::Relaxed).is_multiple_of(2) {
+        self.idle_waits = if done.len() == before && self.in_flight() > 0 { self.idle_waits + 1 } else { 0 };
+        if self.idle_waits >= PATIENCE {
+            self.idle_waits = 0;
+            if self.interventions.fetch_add(1, Ordering::Relaxed).is_multiple_of(2) {
                 self.cancel.store(true, Ordering::Relaxed);
             } else {
                 self.handles.iter().for_each(SimHandle::release_stuck);
@@ -95,7 +97,7 @@ impl Queue for WatchedQueue {
         self.queue.map(span)
     }
 
-    /// None: what is not watched is not found.
+    /// Returns `None`: reads in place would bypass the watchdog.
     fn lend(&self) -> Option<&[u8]> {
         None
     }

@@ -8,53 +8,59 @@ use crate::error::RunError;
 use std::collections::HashSet;
 use std::sync::Arc;
 
-/// Neighbouring pages are read together up to this many bytes: beyond, a device gets no faster by it.
+/// Adjacent pages are read together, up to this many bytes; longer reads make no device faster.
 const RUN_BYTES: u64 = 128 << 10;
 
-/// Reads in flight while loading: with runs of 128 KiB this saturates any single device.
+/// Reads in flight while loading; with runs of 128 KiB this saturates any single device.
 const LOAD_DEPTH: u32 = 16;
 
-/// What has become of pages that were to be loaded.
+/// Results of loading pages into the cache.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Loaded {
-    /// Different pages asked for.
+pub struct LoadCounts {
+    /// Distinct pages requested.
     pub wanted: u64,
-    /// Of these, pages in the cache now. Fewer than wanted where the cache is too small or a read failed.
+    /// Number of these pages in the cache now: fewer than `wanted` if the cache is too small or a read
+    /// failed.
     pub resident: u64,
     /// Reads that failed.
     pub failed_reads: u64,
 }
 
 impl CacheTier {
-    /// Reads the pages of `spans`, the most important first, into the cache, behind the small queue: what has not been
-    /// hit by then leaves like any other page. Takes a few MiB of buffers and some 40 bytes a page
-    /// while it runs. A read that fails is counted
-    /// and skipped.
-    pub fn warm(&self, spans: &[Span], control: Control<'_>) -> Result<Loaded, RunError> {
+    /// Reads the pages of `spans`, the most important first, into the main queue of the cache. Pages that are
+    /// not hit are evicted like any other page. Takes a few MiB of buffers and some 40 bytes a page while it
+    /// runs. A read that fails is counted and skipped.
+    ///
+    /// # Errors
+    /// [`RunError`] if `control` ends the load or the tier fails as a whole.
+    pub fn warm(&self, spans: &[Span], control: Control<'_>) -> Result<LoadCounts, RunError> {
         self.load(spans, Entry::Warm, control)
     }
 
-    /// As [`CacheTier::warm`], and the pages stay until they are forgotten. At most seven eighths of the cache can be
-    /// pinned; pages beyond that are merely warm.
-    pub fn pin(&self, spans: &[Span], control: Control<'_>) -> Result<Loaded, RunError> {
+    /// Reads pages as [`CacheTier::warm`] does, and pins them until they are forgotten. At most seven eighths
+    /// of the cache can be pinned; further pages are only warm.
+    ///
+    /// # Errors
+    /// As [`CacheTier::warm`].
+    pub fn pin(&self, spans: &[Span], control: Control<'_>) -> Result<LoadCounts, RunError> {
         self.load(spans, Entry::Pin, control)
     }
 
-    fn load(&self, spans: &[Span], entry: Entry, control: Control<'_>) -> Result<Loaded, RunError> {
-        let all = self.shared.pages(&Span::at(self.tier.len(), 0)).end;
-        let page_bytes = self.shared.page_bytes;
+    fn load(&self, spans: &[Span], entry: Entry, control: Control<'_>) -> Result<LoadCounts, RunError> {
+        let all = self.state.pages(&Span::at(self.tier.len(), 0)).end;
+        let page_bytes = self.state.page_bytes;
         let mut wanted = HashSet::new();
         let mut pages = Vec::new();
         for span in spans {
-            let touched = self.shared.pages(span);
+            let touched = self.state.pages(span);
             pages.extend((touched.start..touched.end.min(all)).filter(|page| wanted.insert(*page)));
         }
-        let mut loaded = Loaded { wanted: pages.len() as u64, ..Loaded::default() };
-        pages.truncate(self.shared.capacity_pages as usize);
+        let mut counts = LoadCounts { wanted: pages.len() as u64, ..LoadCounts::default() };
+        pages.truncate(self.state.capacity_pages as usize);
         pages.sort_unstable();
         let longest = (RUN_BYTES / page_bytes) as usize;
-        let follows = |a: &u64, b: &u64| a + 1 == *b;
-        let mut runs = pages.chunk_by(follows).flat_map(|run| run.chunks(longest));
+        let adjacent = |a: &u64, b: &u64| a + 1 == *b;
+        let mut runs = pages.chunk_by(adjacent).flat_map(|run| run.chunks(longest));
 
         let loader = CacheTier { entry, ..self.clone() };
         let options = EngineOptions {
@@ -71,9 +77,9 @@ impl CacheTier {
             let (cx, span) = (cx.clone(), Span::at(start, (end - start) as u32));
             Some(async move { cx.read(&[span]).await.is_err() })
         };
-        let sink = |failed| loaded.failed_reads += u64::from(failed);
+        let sink = |failed| counts.failed_reads += u64::from(failed);
         engine.run(LOAD_DEPTH as usize, next, sink, control)?;
-        loaded.resident = wanted.iter().filter(|page| self.shared.read(**page).holds(**page)).count() as u64;
-        Ok(loaded)
+        counts.resident = wanted.iter().filter(|page| self.state.read(**page).holds(**page)).count() as u64;
+        Ok(counts)
     }
 }

@@ -1,8 +1,8 @@
 //! One queue of a cached tier.
 
 use super::shard::Entry;
-use super::{Counts, Shared, Tally};
-use crate::backend::in_place::arrived;
+use super::{CacheState, Counts, Tally};
+use crate::backend::in_place::available_len;
 use crate::contract::{Completion, Queue, Read, Span};
 use crate::error::{FaultKind, ReadFault, TierError};
 use crate::lanes::Padded;
@@ -12,52 +12,52 @@ use std::sync::Arc;
 use std::task::Waker;
 use std::time::Duration;
 
-/// A read that needs the tier.
-struct Flight {
-    /// The caller's name for it.
+/// A read of the caller that needs the tier.
+struct InFlight {
+    /// The caller's id.
     id: u64,
     /// Bytes of the caller's read that exist.
     valid: u32,
     /// Bytes at its start that came from the cache.
     front: u32,
-    /// What the tier reads: from the first page that is not cached to the last.
+    /// Read of the tier: from the first page that is not cached to the last.
     part: Read,
 }
 
-/// See the module's description. Hits are copied in `submit` and completed by the next `reap`.
+/// Queue of a cached tier. Hits are copied in `submit` and completed by the next `reap`.
 pub(super) struct CacheQueue {
     queue: Box<dyn Queue>,
-    shared: Arc<Shared>,
+    state: Arc<CacheState>,
     entry: Entry,
     tier_len: u64,
     depth: usize,
-    flights: Slots<Flight>,
-    /// Reads that the tier has had no room for yet, under their numbers.
+    in_flight: Slots<InFlight>,
+    /// Reads that the tier has not taken yet, with slot numbers as ids.
     waiting: VecDeque<Read>,
     ended: Vec<Completion>,
     reaped: Vec<Completion>,
     tally: Tally,
     counts: Arc<Padded<Counts>>,
-    /// The tier's failure to submit; its reads have failed, and the next `reap` says why.
+    /// Error of a submission to the tier. Its reads have failed, and the next `reap` returns it.
     failure: Option<TierError>,
 }
 
 impl CacheQueue {
     pub(super) fn new(
         queue: Box<dyn Queue>,
-        shared: Arc<Shared>,
+        state: Arc<CacheState>,
         entry: Entry,
         tier_len: u64,
         depth: u32,
     ) -> CacheQueue {
         CacheQueue {
             queue,
-            counts: shared.begin(),
-            shared,
+            counts: state.open_counts(),
+            state,
             entry,
             tier_len,
             depth: depth.max(1) as usize,
-            flights: Slots::new(),
+            in_flight: Slots::new(),
             waiting: VecDeque::new(),
             ended: Vec::new(),
             reaped: Vec::new(),
@@ -66,19 +66,20 @@ impl CacheQueue {
         }
     }
 
-    /// Copies page number `i` of a read into its buffer, if it is cached.
+    /// Copies page number `i` of a read into its buffer, if it is cached. Returns true if it was.
     #[inline]
     fn copy(&mut self, read: &Read, valid: u32, i: u32) -> bool {
-        let page_bytes = self.shared.page_bytes as u32;
-        let page = read.offset / self.shared.page_bytes + u64::from(i);
+        let page_bytes = self.state.page_bytes as u32;
+        let page = read.offset / self.state.page_bytes + u64::from(i);
         let start = i * page_bytes;
         let len = page_bytes.min(valid - start);
         {
-            let shard = self.shared.read(page);
+            let shard = self.state.read(page);
             let Some(bytes) = shard.get(page) else { return false };
             debug_assert!(bytes.len() >= len as usize);
-            // SAFETY: the page lies within the `valid` bytes of the caller's buffer, which is ours until the read
-            // completes; the cache's page is `len` bytes long at least and no part of that buffer.
+            // SAFETY: the page lies within the `valid` bytes of the caller's buffer, which only this queue
+            // touches until the read completes. The cache's page has at least `len` bytes and is not a part
+            // of that buffer.
             unsafe {
                 std::ptr::copy_nonoverlapping(
                     bytes.as_ptr(),
@@ -88,19 +89,20 @@ impl CacheQueue {
             }
         }
         if self.entry == Entry::Pin {
-            self.shared.write(page).pin(page);
+            self.state.write(page).pin(page);
         }
         self.tally.hits += 1;
         self.tally.hit_bytes += u64::from(len);
         true
     }
 
-    /// Serves one read: cached pages at its ends are copied, what lies between is asked of the tier in one piece.
+    /// Serves one read: copies cached pages at its start and end, and requests the rest from the tier in one
+    /// read.
     fn serve(&mut self, read: &Read) {
-        let page_bytes = self.shared.page_bytes as u32;
-        let valid = arrived(self.tier_len, read.offset, read.len);
-        let whole = (read.offset | u64::from(read.len)) & (self.shared.page_bytes - 1) == 0;
-        let pages = if whole { valid.div_ceil(page_bytes) } else { 0 };
+        let page_bytes = self.state.page_bytes as u32;
+        let valid = available_len(self.tier_len, read.offset, read.len);
+        let aligned = (read.offset | u64::from(read.len)) & (self.state.page_bytes - 1) == 0;
+        let pages = if aligned { valid.div_ceil(page_bytes) } else { 0 };
         let front = (0..pages).take_while(|i| self.copy(read, valid, *i)).count() as u32;
         if pages > 0 && front == pages {
             self.ended.push(Completion { id: read.id, result: Ok(valid) });
@@ -117,16 +119,17 @@ impl CacheQueue {
             buffer: read.buffer.wrapping_add(start as usize),
             ..*read
         };
-        let id = self.flights.insert(Flight { id: read.id, valid, front: start, part });
+        let id = self.in_flight.insert(InFlight { id: read.id, valid, front: start, part });
         self.waiting.push_back(Read { id, ..part });
     }
 
-    /// Hands waiting reads to the tier.
+    /// Submits waiting reads to the tier.
     fn push(&mut self) -> Result<(), TierError> {
         if self.waiting.is_empty() {
             return Ok(());
         }
-        // SAFETY: the parts lie within the callers' buffers, which are ours until their reads complete.
+        // SAFETY: the parts lie within the caller's buffers, which only this queue touches until their reads
+        // complete.
         match unsafe { self.queue.submit(self.waiting.make_contiguous()) } {
             Ok(taken) => drop(self.waiting.drain(..taken.min(self.waiting.len()))),
             Err(e) => {
@@ -139,42 +142,42 @@ impl CacheQueue {
         Ok(())
     }
 
-    /// Books what the tier has done with one read, and keeps the pages that have arrived whole.
+    /// Ends one read with the tier's result, and caches the pages that have arrived completely.
     fn end(&mut self, id: u64, result: Result<u32, ReadFault>) -> Result<(), TierError> {
-        let Some(flight) = self.flights.remove(id) else { return Err(unknown(id)) };
-        let Flight { id, valid, front, part } = flight;
+        let Some(read) = self.in_flight.remove(id) else { return Err(unknown(id)) };
+        let InFlight { id, valid, front, part } = read;
         let result = result.map(|got| {
-            let got = got.min(arrived(self.tier_len, part.offset, part.len));
-            self.keep(&part, got);
+            let got = got.min(available_len(self.tier_len, part.offset, part.len));
+            self.insert_pages(&part, got);
             self.tally.miss_bytes += u64::from(got);
-            // With the part complete, the cached pages behind it count as well.
-            let gap = arrived(self.tier_len, part.offset, part.len);
-            if got == gap { valid } else { front + got }
+            // If the part is complete, the cached pages after it are valid, too.
+            let part_len = available_len(self.tier_len, part.offset, part.len);
+            if got == part_len { valid } else { front + got }
         });
         self.ended.push(Completion { id, result });
         Ok(())
     }
 
-    /// Puts the whole pages among the first `got` bytes of a read into the cache.
-    fn keep(&mut self, part: &Read, got: u32) {
-        let page_bytes = self.shared.page_bytes;
+    /// Inserts the complete pages among the first `got` bytes of a read into the cache.
+    fn insert_pages(&mut self, part: &Read, got: u32) {
+        let page_bytes = self.state.page_bytes;
         if (part.offset | u64::from(part.len)) & (page_bytes - 1) != 0 {
             return;
         }
         let mut start = 0;
         while start < got {
             let offset = part.offset + u64::from(start);
-            // The tier's last page may be a part of one.
+            // The tier's last page may be shorter.
             let len = page_bytes.min(self.tier_len - offset) as u32;
             if start + len > got {
                 return;
             }
-            // SAFETY: these bytes of the caller's buffer have arrived, and it is ours until the completion is
-            // handed out.
+            // SAFETY: these bytes of the caller's buffer have arrived, and only this queue touches the buffer
+            // until the completion is reaped.
             let bytes =
                 unsafe { std::slice::from_raw_parts(part.buffer.wrapping_add(start as usize), len as usize) };
             let page = offset / page_bytes;
-            self.tally.evictions += self.shared.write(page).insert(page, bytes, self.entry);
+            self.tally.evictions += self.state.write(page).insert(page, bytes, self.entry);
             start += len;
         }
     }
@@ -190,8 +193,8 @@ impl CacheQueue {
         outcome.and(self.push())
     }
 
-    /// Adds what has been counted to the shared counters. Loading pages ahead of time is nobody's hit or miss.
-    fn note(&mut self) {
+    /// Publishes the counts. Loading pages ahead of time counts as neither hits nor misses.
+    fn publish_counts(&mut self) {
         let tally = std::mem::take(&mut self.tally);
         self.counts.0.add(&match self.entry {
             Entry::Read => tally,
@@ -202,7 +205,7 @@ impl CacheQueue {
 
 impl Drop for CacheQueue {
     fn drop(&mut self) {
-        self.shared.end(&self.counts);
+        self.state.close_counts(&self.counts);
     }
 }
 
@@ -213,16 +216,16 @@ impl Queue for CacheQueue {
             self.serve(read);
         }
         let outcome = self.push();
-        self.note();
+        self.publish_counts();
         outcome.map(|()| taken)
     }
 
     fn reap(&mut self, done: &mut Vec<Completion>, wait: Option<Duration>) -> Result<(), TierError> {
         let mut outcome = Ok(());
-        if self.flights.len() > 0 {
-            // What is there already is not kept waiting.
+        if self.in_flight.len() > 0 {
+            // If reads have ended already, this does not wait.
             outcome = self.pull(if self.ended.is_empty() { wait } else { None });
-            self.note();
+            self.publish_counts();
         }
         done.append(&mut self.ended);
         outcome.and(self.failure.take().map_or(Ok(()), Err))
@@ -232,7 +235,7 @@ impl Queue for CacheQueue {
         None
     }
 
-    /// None: pages come and go.
+    /// Returns `None`: cached pages may be evicted.
     fn lend(&self) -> Option<&[u8]> {
         None
     }
@@ -243,7 +246,7 @@ impl Queue for CacheQueue {
     }
 
     fn in_flight(&self) -> usize {
-        self.flights.len() + self.ended.len()
+        self.in_flight.len() + self.ended.len()
     }
 
     fn give_up(&mut self) {

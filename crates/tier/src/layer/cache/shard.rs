@@ -1,43 +1,43 @@
-//! One shard of the cache: pages, where they lie, and which of them goes next (S3-FIFO).
+//! One shard of the cache: pages, a table of their slots, and the queues of S3-FIFO.
 
 use super::ghost::Ghost;
 use crate::backend::sim::random::mix;
 use crate::memory::advise_huge_pages;
 use std::sync::atomic::{AtomicU8, Ordering};
 
-/// A page is promoted from the small queue when it has been hit more often than this: once more after the read that
-/// brought it in may still be the same query (Yang et al., algorithm 1).
+/// A page is promoted from the small queue if it has more hits than this: a single hit after the read that
+/// loaded it may come from the same query (Yang et al., algorithm 1).
 const PROMOTED_ABOVE: u8 = 1;
 
-/// Hits that are counted at most; a page of the main queue survives as many passes (Yang et al., section 4.1).
+/// Maximum count of hits; a page of the main queue survives as many passes (Yang et al., section 4.1).
 const MOST_HITS: u8 = 3;
 
-/// In place of the hits of a page that must stay and that no queue names.
+/// Value in `hits` of a pinned page that is in no queue.
 const PINNED: u8 = u8::MAX;
 
-/// The same while a queue still names it.
+/// Value in `hits` of a pinned page that is still in a queue.
 const PINNED_IN_QUEUE: u8 = u8::MAX - 1;
 
 /// The small queue's share of the slots is one in this many (Yang et al., section 4.1).
 const SMALL_SHARE: usize = 10;
 
-/// One slot in this many, at least, is never pinned, so that the cache goes on working.
+/// At least one slot in this many is never pinned, so that the cache keeps working.
 const UNPINNED_SHARE: u32 = 8;
 
-/// No slot, in the table and in the queues.
+/// Marks an empty entry of the table and the end of a queue.
 const NONE: u32 = u32::MAX;
 
-/// The number of a page that has been forgotten while its slot waits in a queue.
+/// Page number of an unused slot, and of a forgotten page whose slot is still in a queue.
 const GONE: u64 = u64::MAX;
 
-/// How a page enters the cache.
+/// Way in which a page enters the cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Entry {
-    /// Through the small queue, as everything that a query reads.
+    /// Through the small queue, as every page that a query reads.
     Read,
-    /// Into the main queue: somebody knows that it will be wanted.
+    /// Into the main queue, for pages that are expected to be read.
     Warm,
-    /// To stay.
+    /// Pinned.
     Pin,
 }
 
@@ -74,19 +74,20 @@ impl Fifo {
     }
 }
 
-/// See the module's description. `n` slots; a page is looked up under a shared lock and inserted under an exclusive one.
+/// A shard with `n` slots. A page is looked up under a shared lock and inserted under an exclusive lock.
 #[derive(Debug)]
 pub(super) struct Shard {
     page_bytes: usize,
-    /// `n` pages.
+    /// Bytes of all slots, `n x page_bytes`.
     pages: Vec<u8>,
-    /// The page in each slot.
+    /// Number of the page in each slot.
     numbers: Vec<u64>,
+    /// Hits of each slot, or `PINNED` or `PINNED_IN_QUEUE`.
     hits: Vec<AtomicU8>,
     next: Vec<u32>,
     /// Slots by the hash of their page: open addressing, linear probing, at most two thirds full.
     table: Vec<u32>,
-    /// Slots that have been used at least once are those below.
+    /// Slots below this number have been used at least once.
     used: u32,
     free: Fifo,
     small: Fifo,
@@ -97,9 +98,9 @@ pub(super) struct Shard {
 }
 
 impl Shard {
-    /// A shard of `slots` pages of `page_bytes` each.
+    /// Makes a shard of `slots` pages of `page_bytes` each.
     pub(super) fn new(slots: usize, page_bytes: usize) -> Shard {
-        // Zeroed by the system when it is touched: a cache takes memory as it fills.
+        // The system zeroes these pages at the first touch, so a cache takes memory as it fills.
         let mut pages = vec![0; slots * page_bytes];
         advise_huge_pages(&mut pages);
         Shard {
@@ -119,22 +120,23 @@ impl Shard {
         }
     }
 
-    /// Bytes that a shard of `slots` pages allocates.
+    /// Returns the bytes that a shard of `slots` pages allocates.
     pub(super) fn footprint(slots: usize, page_bytes: usize) -> u64 {
-        let a_slot = page_bytes + size_of::<u64>() + size_of::<AtomicU8>() + size_of::<u32>();
-        (slots * a_slot + table_len(slots) * size_of::<u32>()) as u64 + Ghost::footprint(slots)
+        let slot_bytes = page_bytes + size_of::<u64>() + size_of::<AtomicU8>() + size_of::<u32>();
+        (slots * slot_bytes + table_len(slots) * size_of::<u32>()) as u64 + Ghost::footprint(slots)
     }
 
-    /// Pages held now.
+    /// Returns the number of pages held now.
     pub(super) fn resident(&self) -> usize {
         self.resident
     }
 
-    /// The bytes of a page, if it is here; counts a hit.
+    /// Returns the bytes of a page, if the shard holds it, and counts a hit.
     #[inline]
     pub(super) fn get(&self, page: u64) -> Option<&[u8]> {
         let slot = self.table[self.find(page)?] as usize;
-        // Two threads may count one hit; that is near enough, and a page that is hit often is no longer written to.
+        // Two concurrent hits may count as one, which is exact enough. The count of a hot page is no longer
+        // written to.
         let hits = self.hits[slot].load(Ordering::Relaxed);
         if hits < MOST_HITS {
             self.hits[slot].store(hits + 1, Ordering::Relaxed);
@@ -142,12 +144,12 @@ impl Shard {
         self.pages.get(slot * self.page_bytes..(slot + 1) * self.page_bytes)
     }
 
-    /// Whether a page is here; counts nothing.
+    /// Returns true if the shard holds a page. Counts no hit.
     pub(super) fn holds(&self, page: u64) -> bool {
         self.find(page).is_some()
     }
 
-    /// Where in the table a page's slot stands.
+    /// Returns the table index of a page, if the shard holds it.
     #[inline]
     fn find(&self, page: u64) -> Option<usize> {
         let mut at = self.home(page);
@@ -163,7 +165,7 @@ impl Shard {
         }
     }
 
-    /// Where the search for a page begins.
+    /// Returns the table index at which the search for a page begins.
     fn home(&self, page: u64) -> usize {
         (((mix(page) & 0xFFFF_FFFF) * self.table.len() as u64) >> 32) as usize
     }
@@ -172,7 +174,7 @@ impl Shard {
         if at + 1 == self.table.len() { 0 } else { at + 1 }
     }
 
-    /// Keeps a page's bytes, unless it is here already. Returns how many pages went for it.
+    /// Inserts a page, unless the shard holds it already. Returns the number of pages evicted for it.
     pub(super) fn insert(&mut self, page: u64, bytes: &[u8], entry: Entry) -> u64 {
         if self.find(page).is_some() {
             if entry == Entry::Pin {
@@ -187,14 +189,14 @@ impl Shard {
         self.pages[at * self.page_bytes..][..bytes.len()].copy_from_slice(bytes);
         self.numbers[at] = page;
         *self.hits[at].get_mut() = 0;
-        self.enter(page, slot);
-        let returns = self.ghost.remove(page);
+        self.table_insert(page, slot);
+        let was_evicted = self.ghost.remove(page);
         match entry {
             Entry::Pin if self.may_pin() => {
                 *self.hits[at].get_mut() = PINNED;
                 self.pinned += 1;
             }
-            Entry::Read if !returns => self.small.push(slot, &mut self.next),
+            Entry::Read if !was_evicted => self.small.push(slot, &mut self.next),
             _ => self.main.push(slot, &mut self.next),
         }
         evicted
@@ -205,7 +207,7 @@ impl Shard {
         self.pinned + (slots / UNPINNED_SHARE).max(1) < slots
     }
 
-    /// Makes a page that is here stay. Its queue lets go of it when its turn comes.
+    /// Pins a page, if the shard holds it. It leaves its queue when its turn comes.
     pub(super) fn pin(&mut self, page: u64) {
         let Some(at) = self.find(page) else { return };
         let slot = self.table[at] as usize;
@@ -215,22 +217,22 @@ impl Shard {
         }
     }
 
-    /// Drops a page, pinned or not. Its slot serves again once the queue that names it has turned.
+    /// Drops a page, pinned or not. A slot that is in a queue is reused when its turn comes.
     pub(super) fn forget(&mut self, page: u64) {
         let Some(at) = self.find(page) else { return };
         let slot = self.table[at] as usize;
-        self.leave(at);
+        self.table_remove(at);
         let hits = std::mem::take(self.hits[slot].get_mut());
         self.numbers[slot] = GONE;
         self.pinned -= u32::from(hits >= PINNED_IN_QUEUE);
-        // A slot that a queue names is used again when its turn comes.
+        // Only a slot that is in no queue becomes free now.
         if hits == PINNED {
             self.free.push(slot as u32, &mut self.next);
         }
     }
 
-    /// Puts a slot into the table.
-    fn enter(&mut self, page: u64, slot: u32) {
+    /// Inserts a slot into the table.
+    fn table_insert(&mut self, page: u64, slot: u32) {
         let mut at = self.home(page);
         while self.table[at] != NONE {
             at = self.after(at);
@@ -239,14 +241,15 @@ impl Shard {
         self.resident += 1;
     }
 
-    /// Takes the entry at `gap` out of the table and moves those up that were pushed past it.
-    fn leave(&mut self, gap: usize) {
+    /// Removes the entry at `gap` from the table, and moves later entries that were displaced past it into
+    /// the gap.
+    fn table_remove(&mut self, gap: usize) {
         let len = self.table.len();
-        let from = |start: usize, end: usize| (end + len - start) % len;
+        let distance = |start: usize, end: usize| (end + len - start) % len;
         let (mut gap, mut at) = (gap, self.after(gap));
         while self.table[at] != NONE {
             let home = self.home(self.numbers[self.table[at] as usize]);
-            if from(home, at) >= from(gap, at) {
+            if distance(home, at) >= distance(gap, at) {
                 self.table[gap] = self.table[at];
                 gap = at;
             }
@@ -256,7 +259,7 @@ impl Shard {
         self.resident -= 1;
     }
 
-    /// A slot that nobody needs; `None` if all are pinned.
+    /// Returns a free slot, evicting a page if necessary; `None` if all pages are pinned.
     fn free_slot(&mut self) -> Option<u32> {
         if (self.used as usize) < self.numbers.len() {
             self.used += 1;
@@ -265,7 +268,8 @@ impl Shard {
         self.free.pop(&self.next).or_else(|| self.evict())
     }
 
-    /// Lets the page go whose turn it is (Yang et al., algorithm 1).
+    /// Evicts the page that the policy chooses (Yang et al., algorithm 1). Returns its slot; `None` if all
+    /// pages are pinned.
     fn evict(&mut self) -> Option<u32> {
         let small_slots = (self.numbers.len() / SMALL_SHARE).max(1);
         loop {
@@ -281,10 +285,10 @@ impl Shard {
                 *self.hits[slot as usize].get_mut() = PINNED;
                 continue;
             }
-            let (stays, left) =
+            let (stays, hits_left) =
                 if from_small { (hits > PROMOTED_ABOVE, 0) } else { (hits > 0, hits.saturating_sub(1)) };
             if stays {
-                *self.hits[slot as usize].get_mut() = left;
+                *self.hits[slot as usize].get_mut() = hits_left;
                 self.main.push(slot, &mut self.next);
                 continue;
             }
@@ -292,7 +296,7 @@ impl Shard {
                 self.ghost.insert(page);
             }
             if let Some(at) = self.find(page) {
-                self.leave(at);
+                self.table_remove(at);
             }
             return Some(slot);
         }
@@ -306,7 +310,7 @@ fn table_len(slots: usize) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::backend::sim::random::Dice;
+    use crate::backend::sim::random::SplitMix64;
     use std::collections::HashMap;
 
     const PAGE: usize = 16;
@@ -315,13 +319,13 @@ mod tests {
         (u128::from(mix(page)) << 64 | u128::from(page)).to_le_bytes()
     }
 
-    /// Asks for each page; how many were there.
-    fn ask_all(shard: &mut Shard, pages: impl Iterator<Item = u64>) -> usize {
-        pages.filter(|page| ask(shard, *page)).count()
+    /// Reads each page. Returns the number of hits.
+    fn read_all(shard: &mut Shard, pages: impl Iterator<Item = u64>) -> usize {
+        pages.filter(|page| read(shard, *page)).count()
     }
 
-    /// A page as a query would ask for it; whether it was there.
-    fn ask(shard: &mut Shard, page: u64) -> bool {
+    /// Reads a page as a query does. Returns true for a hit.
+    fn read(shard: &mut Shard, page: u64) -> bool {
         if let Some(found) = shard.get(page) {
             assert_eq!(found, bytes(page));
             return true;
@@ -331,15 +335,15 @@ mod tests {
     }
 
     #[test]
-    fn whatever_is_done_pages_keep_their_bytes_and_slots_are_never_lost() {
+    fn random_operations_keep_the_bytes_of_pages_and_lose_no_slot() {
         for seed in 0..20 {
-            let mut dice = Dice::new(seed, 0);
-            let slots = 4 + dice.below(60) as usize;
+            let mut random = SplitMix64::new(seed, 0);
+            let slots = 4 + random.below(60) as usize;
             let mut shard = Shard::new(slots, PAGE);
             let mut pinned: HashMap<u64, ()> = HashMap::new();
             for _ in 0..20_000 {
-                let page = dice.below(slots as u64 * 3);
-                match dice.below(200) {
+                let page = random.below(slots as u64 * 3);
+                match random.below(200) {
                     0 => {
                         shard.forget(page);
                         assert!(!shard.holds(page));
@@ -353,15 +357,15 @@ mod tests {
                         shard.insert(page, &bytes(page), Entry::Warm);
                     }
                     _ => {
-                        ask(&mut shard, page);
+                        read(&mut shard, page);
                     }
                 }
                 assert!(shard.resident() <= slots);
             }
-            assert!(pinned.keys().all(|page| shard.holds(*page)), "a pinned page has gone");
-            // Every slot can still be filled: pages wanted three times each go through both queues.
+            assert!(pinned.keys().all(|page| shard.holds(*page)), "a pinned page was evicted");
+            // Every slot can still be filled: pages that are read three times each go through both queues.
             for page in 0..slots as u64 * 40 {
-                ask_all(&mut shard, [1_000_000 + page; 3].into_iter());
+                read_all(&mut shard, [1_000_000 + page; 3].into_iter());
             }
             assert_eq!(shard.resident(), slots);
             let held = (0..slots as u64 * 3 + 1_000_000 + slots as u64 * 40).filter(|p| shard.holds(*p));
@@ -370,53 +374,53 @@ mod tests {
     }
 
     #[test]
-    fn a_scan_does_not_drive_out_what_is_wanted_often() {
+    fn a_scan_does_not_evict_hot_pages() {
         let mut shard = Shard::new(100, PAGE);
         for _ in 0..3 {
-            ask_all(&mut shard, 0..60);
+            read_all(&mut shard, 0..60);
         }
         // Ten times the cache, each page once.
-        ask_all(&mut shard, 1000..2000);
-        assert_eq!(ask_all(&mut shard, 0..60), 60);
+        read_all(&mut shard, 1000..2000);
+        assert_eq!(read_all(&mut shard, 0..60), 60);
     }
 
     #[test]
-    fn a_page_that_comes_back_soon_reaches_the_main_queue() {
+    fn a_page_that_returns_soon_enters_the_main_queue() {
         let mut shard = Shard::new(100, PAGE);
-        ask_all(&mut shard, 0..200);
-        let dropped = (100..200).find(|page| !shard.holds(*page)).unwrap_or(99);
-        ask(&mut shard, dropped);
-        ask_all(&mut shard, 1000..1080);
-        assert!(shard.holds(dropped));
+        read_all(&mut shard, 0..200);
+        let evicted = (100..200).find(|page| !shard.holds(*page)).unwrap_or(99);
+        read(&mut shard, evicted);
+        read_all(&mut shard, 1000..1080);
+        assert!(shard.holds(evicted));
     }
 
     #[test]
-    fn no_more_is_pinned_than_leaves_room() {
+    fn pinning_leaves_an_eighth_of_the_slots() {
         let mut shard = Shard::new(16, PAGE);
         for page in 0..40 {
             shard.insert(page, &bytes(page), Entry::Pin);
         }
         assert_eq!((0..14).filter(|page| shard.holds(*page)).count(), 14);
-        ask_all(&mut shard, 100..140);
+        read_all(&mut shard, 100..140);
         assert_eq!(((0..14).filter(|page| shard.holds(*page)).count(), shard.resident()), (14, 16));
     }
 
     #[test]
-    fn on_skewed_reads_more_is_hit_than_by_keeping_the_latest() {
-        let (mut shard, mut dice) = (Shard::new(500, PAGE), Dice::new(5, 5));
-        let (mut latest, mut hits, mut hits_of_latest) = (Vec::new(), 0, 0);
+    fn on_skewed_reads_the_cache_has_more_hits_than_lru() {
+        let (mut shard, mut random) = (Shard::new(500, PAGE), SplitMix64::new(5, 5));
+        let (mut lru, mut hits, mut lru_hits) = (Vec::new(), 0, 0);
         for i in 0..60_000_u64 {
-            // Every other read is of a scan; the others prefer small numbers.
-            let page = if i % 2 == 0 { 1_000_000 + i } else { (dice.unit().powi(3) * 3000.0) as u64 };
-            hits += u32::from(ask(&mut shard, page));
-            let seen = latest.iter().position(|p| *p == page);
-            hits_of_latest += u32::from(seen.is_some());
-            seen.map(|at| latest.remove(at));
-            latest.push(page);
-            if latest.len() > 500 {
-                latest.remove(0);
+            // Every other read belongs to a scan; the others prefer small numbers.
+            let page = if i % 2 == 0 { 1_000_000 + i } else { (random.unit().powi(3) * 3000.0) as u64 };
+            hits += u32::from(read(&mut shard, page));
+            let found = lru.iter().position(|p| *p == page);
+            lru_hits += u32::from(found.is_some());
+            found.map(|at| lru.remove(at));
+            lru.push(page);
+            if lru.len() > 500 {
+                lru.remove(0);
             }
         }
-        assert!(f64::from(hits) > 1.2 * f64::from(hits_of_latest), "{hits} and {hits_of_latest}");
+        assert!(f64::from(hits) > 1.2 * f64::from(lru_hits), "{hits} and {lru_hits}");
     }
 }

@@ -1,11 +1,11 @@
-//! A thread's own time: what passes while the thread is kept from running does not count.
+//! A clock of the thread's own time, which stops while the thread is off the processor.
 //!
-//! On a shared machine a plain clock hides injected latency: while the thread is off the processor, deadlines
-//! pass for nothing. Two rules take such time out. Within a queue's calls the clock is read every few
-//! nanoseconds, so a longer gap between two readings is time off the processor. Between calls the caller
-//! computes for as long as it likes; of a long stretch, what the system has not booked as this thread's
-//! processor time is time off. A loss that goes unnoticed hides one latency at most, however long it was: the
-//! reads in flight arrive during it, and no others.
+//! On a shared machine a plain clock hides injected latency: reads become due while the thread is off the
+//! processor. Two rules subtract such time. Within a queue's calls, the clock is read every few nanoseconds,
+//! so a longer gap between two readings is time off the processor. Between calls, the caller may compute for
+//! any time; of a long stretch, the part that the system does not count as this thread's processor time is
+//! time off. Time off that goes undetected hides at most one latency, independent of its length: only the
+//! reads in flight become due during it.
 
 use crate::thread_time::thread_ns;
 use std::sync::OnceLock;
@@ -13,52 +13,53 @@ use std::sync::OnceLock;
 use std::time::Duration;
 use std::time::Instant;
 
-/// A gap between two readings within a call that nothing but losing the processor explains, in nanoseconds.
+/// A longer gap between two readings within a call is time off the processor, in nanoseconds.
 const GAP_NS: u64 = 4_000;
 
-/// A stretch between two calls from which on the system's books are asked, in nanoseconds. Sixteen queries that all
-/// compute a hop take about as long. To ask is a system call, as long as a read of CXL memory.
+/// For a longer time between two calls, the thread's processor time is read, in nanoseconds. Sixteen queries
+/// that each compute a hop take about as long. The reading is a system call, which takes as long as a read of
+/// CXL memory.
 const STRETCH_NS: u64 = 100_000;
 
-/// The time that calibrating the processor's counter takes, once a process.
+/// Time for calibrating the processor's counter, once a process.
 #[cfg(target_arch = "x86_64")]
 const CALIBRATION: Duration = Duration::from_millis(4);
 
 pub(super) struct GapClock {
     /// The last reading of the raw clock.
     last: u64,
-    /// Raw time that does not count.
-    taken: u64,
-    /// Processor time of this thread at the last settlement of [`GapClock::account`].
+    /// Total time off the processor, which does not count.
+    off_ns: u64,
+    /// Processor time of this thread at the last reading of it.
     processor: u64,
-    /// What this clock said at that moment.
+    /// Time of this clock at that moment.
     settled: u64,
 }
 
 impl GapClock {
     pub(super) fn new() -> GapClock {
         let last = raw_ns();
-        GapClock { last, taken: 0, processor: thread_ns(), settled: last }
+        GapClock { last, off_ns: 0, processor: thread_ns(), settled: last }
     }
 
-    /// The thread's time in nanoseconds.
+    /// Returns the thread's time in nanoseconds. For use within a call.
     #[inline]
     pub(super) fn now_ns(&mut self) -> u64 {
         let now = raw_ns().max(self.last);
         if now - self.last > GAP_NS {
-            self.taken += now - self.last;
+            self.off_ns += now - self.last;
         }
         self.last = now;
-        now - self.taken
+        now - self.off_ns
     }
 
-    /// The last reading of the machine's clock, which all threads share, in nanoseconds.
+    /// Returns the last reading of the machine's clock, which all threads share, in nanoseconds.
     #[inline]
     pub(super) fn raw(&self) -> u64 {
         self.last
     }
 
-    /// A call begins; the thread's time. What of the time since the last call was its own?
+    /// Returns the thread's time in nanoseconds at the start of a call, without time off since the last call.
     #[inline]
     pub(super) fn enter(&mut self) -> u64 {
         let now = raw_ns().max(self.last);
@@ -66,34 +67,35 @@ impl GapClock {
             self.account(now);
         }
         self.last = now;
-        now - self.taken
+        now - self.off_ns
     }
 
-    /// Settles a long stretch between calls by the system's books. These reach back to the last settlement,
-    /// which may lie some calls back: what ran since then and was counted already is not counted twice.
+    /// Subtracts time off in a long stretch between calls, by the thread's processor time. That was last read
+    /// some calls ago, so time within those calls, which this clock has counted already, is not counted
+    /// twice.
     #[cold]
     fn account(&mut self, now: u64) {
         let processor = thread_ns();
         let ran = processor.saturating_sub(self.processor);
-        let counted = (self.last - self.taken).saturating_sub(self.settled);
+        let counted = (self.last - self.off_ns).saturating_sub(self.settled);
         let stretch = now - self.last;
-        let own = ran.saturating_sub(counted).min(stretch);
-        // Books kept in ticks or read late may be off by a little; a gap this short is not worth a dispute.
-        if stretch - own > GAP_NS {
-            self.taken += stretch - own;
+        let computed = ran.saturating_sub(counted).min(stretch);
+        // A small difference may come from the granularity of the system's accounting, so it is ignored.
+        if stretch - computed > GAP_NS {
+            self.off_ns += stretch - computed;
         }
-        (self.processor, self.settled) = (processor, now - self.taken);
+        (self.processor, self.settled) = (processor, now - self.off_ns);
     }
 
-    /// The thread has slept on purpose: that time counts.
+    /// Counts the time since the last reading in full: the thread has slept on purpose.
     pub(super) fn slept(&mut self) {
         let now = raw_ns().max(self.last);
         self.last = now;
-        (self.processor, self.settled) = (thread_ns(), now - self.taken);
+        (self.processor, self.settled) = (thread_ns(), now - self.off_ns);
     }
 }
 
-/// Nanoseconds on a clock that costs as little as possible to read.
+/// Returns nanoseconds of the clock that is cheapest to read.
 #[inline]
 fn raw_ns() -> u64 {
     #[cfg(target_arch = "x86_64")]
@@ -110,7 +112,7 @@ fn raw_ns() -> u64 {
     }
 }
 
-/// The counter's value at the start and nanoseconds a tick.
+/// The counter's value at the start, and nanoseconds per tick.
 #[cfg(target_arch = "x86_64")]
 static CALIBRATED: OnceLock<(u64, f64)> = OnceLock::new();
 
