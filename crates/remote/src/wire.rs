@@ -1,9 +1,9 @@
 //! Format of a data connection: the client sends a hello, then operations. The node responds to the
 //! operations in their order.
 //!
-//! All numbers are little-endian. An operation is a head of [`HEAD_BYTES`]; a write's bytes follow it. A
-//! response is a head of [`ANSWER_BYTES`]; the bytes of a read follow it, which are fewer than requested at
-//! the end of a region.
+//! All numbers are little-endian. An operation is a head of [`OPERATION_HEAD_BYTES`]; a write's bytes follow
+//! it. A response is a head of [`RESPONSE_HEAD_BYTES`]; the bytes of a read follow it, which are fewer than
+//! requested at the end of a region.
 
 use bathyal_tier::{FaultKind, ReadFault};
 
@@ -16,9 +16,9 @@ pub const HELLO_BYTES: usize = MAGIC.len() + TICKET_BYTES;
 /// Byte with which the node accepts a hello.
 pub const WELCOME: u8 = 1;
 /// Bytes of an operation's head.
-pub const HEAD_BYTES: usize = 40;
+pub const OPERATION_HEAD_BYTES: usize = 40;
 /// Bytes of a response's head.
-pub const ANSWER_BYTES: usize = 16;
+pub const RESPONSE_HEAD_BYTES: usize = 16;
 
 /// Kind of an operation on a region.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,7 +54,7 @@ impl Verb {
 
 /// Head of an operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Head {
+pub struct OperationHead {
     /// Kind of the operation.
     pub verb: Verb,
     /// True if the next operation is executed only after this one succeeds.
@@ -71,10 +71,10 @@ pub struct Head {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MalformedHead;
 
-impl Head {
+impl OperationHead {
     /// Encodes the head.
-    pub fn encode(&self) -> [u8; HEAD_BYTES] {
-        let mut bytes = [0; HEAD_BYTES];
+    pub fn encode(&self) -> [u8; OPERATION_HEAD_BYTES] {
+        let mut bytes = [0; OPERATION_HEAD_BYTES];
         bytes[0] = self.verb.code();
         bytes[1] = u8::from(self.linked);
         let (first, second) = match self.verb {
@@ -94,7 +94,7 @@ impl Head {
     /// # Errors
     /// [`MalformedHead`] for an unknown verb, a length of 0, a number whose length is not 8, or a nonzero
     /// byte in a gap.
-    pub fn decode(bytes: &[u8; HEAD_BYTES]) -> Result<Head, MalformedHead> {
+    pub fn decode(bytes: &[u8; OPERATION_HEAD_BYTES]) -> Result<OperationHead, MalformedHead> {
         let number = |at: usize| u64::from_le_bytes(std::array::from_fn(|i| bytes[at + i]));
         let len = u32::from_le_bytes(std::array::from_fn(|i| bytes[4 + i]));
         let (first, second) = (number(24), number(32));
@@ -105,7 +105,7 @@ impl Head {
             4 => Verb::FetchAndAdd { by: first },
             _ => return Err(MalformedHead),
         };
-        let head = Head { verb, linked: bytes[1] == 1, len, region: number(8), offset: number(16) };
+        let head = OperationHead { verb, linked: bytes[1] == 1, len, region: number(8), offset: number(16) };
         let numbers = matches!(verb, Verb::CompareAndSwap { .. } | Verb::FetchAndAdd { .. });
         let fits = if numbers { len == 8 } else { len > 0 };
         // Re-encoding finds nonzero bytes in the gaps.
@@ -167,17 +167,17 @@ impl Outcome {
 
 /// Head of a response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Answer {
+pub struct ResponseHead {
     /// Result of the operation.
     pub outcome: Outcome,
     /// Previous value of the number, for an operation on one; otherwise 0.
     pub old: u64,
 }
 
-impl Answer {
+impl ResponseHead {
     /// Encodes the head.
-    pub fn encode(&self) -> [u8; ANSWER_BYTES] {
-        let mut bytes = [0; ANSWER_BYTES];
+    pub fn encode(&self) -> [u8; RESPONSE_HEAD_BYTES] {
+        let mut bytes = [0; RESPONSE_HEAD_BYTES];
         bytes[0] = self.outcome.code();
         if let Outcome::Done(len) = self.outcome {
             bytes[4..8].copy_from_slice(&len.to_le_bytes());
@@ -190,7 +190,7 @@ impl Answer {
     ///
     /// # Errors
     /// [`MalformedHead`] for an unknown outcome, or a nonzero byte in a gap.
-    pub fn decode(bytes: &[u8; ANSWER_BYTES]) -> Result<Answer, MalformedHead> {
+    pub fn decode(bytes: &[u8; RESPONSE_HEAD_BYTES]) -> Result<ResponseHead, MalformedHead> {
         let len = u32::from_le_bytes(std::array::from_fn(|i| bytes[4 + i]));
         let old = u64::from_le_bytes(std::array::from_fn(|i| bytes[8 + i]));
         let outcome = match bytes[0] {
@@ -202,8 +202,8 @@ impl Answer {
             5 => Outcome::Gone,
             _ => return Err(MalformedHead),
         };
-        let answer = Answer { outcome, old };
-        if answer.encode() == *bytes { Ok(answer) } else { Err(MalformedHead) }
+        let head = ResponseHead { outcome, old };
+        if head.encode() == *bytes { Ok(head) } else { Err(MalformedHead) }
     }
 }
 
@@ -221,8 +221,8 @@ mod tests {
         ];
         for verb in verbs {
             for linked in [false, true] {
-                let head = Head { verb, linked, len: 8, region: u64::MAX - 1, offset: 1 << 50 };
-                assert_eq!(Head::decode(&head.encode()), Ok(head));
+                let head = OperationHead { verb, linked, len: 8, region: u64::MAX - 1, offset: 1 << 50 };
+                assert_eq!(OperationHead::decode(&head.encode()), Ok(head));
             }
         }
         let outcomes = [
@@ -234,8 +234,8 @@ mod tests {
             Outcome::Gone,
         ];
         for outcome in outcomes {
-            let answer = Answer { outcome, old: 77 };
-            assert_eq!(Answer::decode(&answer.encode()), Ok(answer));
+            let response = ResponseHead { outcome, old: 77 };
+            assert_eq!(ResponseHead::decode(&response.encode()), Ok(response));
         }
     }
 
@@ -244,26 +244,27 @@ mod tests {
     #[test]
     fn decoding_checks_every_byte() {
         let head =
-            Head { verb: Verb::FetchAndAdd { by: 5 }, linked: true, len: 8, region: 1, offset: 2 }.encode();
-        let answer = Answer { outcome: Outcome::Outside, old: 0 }.encode();
-        for (at, value) in (0..HEAD_BYTES).flat_map(|at| (0..=255).map(move |value| (at, value))) {
+            OperationHead { verb: Verb::FetchAndAdd { by: 5 }, linked: true, len: 8, region: 1, offset: 2 }
+                .encode();
+        let response = ResponseHead { outcome: Outcome::Outside, old: 0 }.encode();
+        for (at, value) in (0..OPERATION_HEAD_BYTES).flat_map(|at| (0..=255).map(move |value| (at, value))) {
             let mut bytes = head;
             bytes[at] = value;
-            if let Ok(head) = Head::decode(&bytes) {
+            if let Ok(head) = OperationHead::decode(&bytes) {
                 assert_eq!(head.encode(), bytes, "byte {at} as {value}");
             }
-            if at < ANSWER_BYTES {
-                let mut bytes = answer;
+            if at < RESPONSE_HEAD_BYTES {
+                let mut bytes = response;
                 bytes[at] = value;
-                if let Ok(answer) = Answer::decode(&bytes) {
-                    assert_eq!(answer.encode(), bytes, "byte {at} as {value}");
+                if let Ok(response) = ResponseHead::decode(&bytes) {
+                    assert_eq!(response.encode(), bytes, "byte {at} as {value}");
                 }
             }
         }
         // Numbers have 8 bytes, and reads and writes at least one.
         for (verb, len) in [(Verb::Read, 0), (Verb::Write, 0), (Verb::FetchAndAdd { by: 1 }, 4)] {
-            let head = Head { verb, linked: false, len, region: 1, offset: 0 };
-            assert_eq!(Head::decode(&head.encode()), Err(MalformedHead));
+            let head = OperationHead { verb, linked: false, len, region: 1, offset: 0 };
+            assert_eq!(OperationHead::decode(&head.encode()), Err(MalformedHead));
         }
     }
 }

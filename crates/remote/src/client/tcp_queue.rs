@@ -7,7 +7,7 @@ use super::reconnector::{RETRY, Reconnector};
 use super::session::Session;
 use super::sockets::{self, PolledSocket};
 use super::source::RegionSource;
-use crate::wire::{ANSWER_BYTES, Answer, Head, Outcome, Verb};
+use crate::wire::{OperationHead, Outcome, RESPONSE_HEAD_BYTES, ResponseHead, Verb};
 use bathyal_tier::bell::{Bell, bells};
 use bathyal_tier::contract::{Action, Operation, WriteQueue};
 use bathyal_tier::{Completion, FaultKind, Queue, Read, ReadFault, Span, TierError};
@@ -29,7 +29,7 @@ type Connection = (TcpStream, u64);
 /// An operation whose response has not arrived completely.
 struct PendingOperation {
     id: u64,
-    head: Head,
+    head: OperationHead,
     /// Buffer for the bytes of a read.
     into: *mut u8,
     /// Buffer for the old value of an atomic operation.
@@ -146,8 +146,13 @@ impl TcpQueue {
     }
 
     fn push_read(&mut self, read: &Read) {
-        let head =
-            Head { verb: Verb::Read, linked: false, len: read.len, region: self.region, offset: read.offset };
+        let head = OperationHead {
+            verb: Verb::Read,
+            linked: false,
+            len: read.len,
+            region: self.region,
+            offset: read.offset,
+        };
         let (into, old) = (read.buffer, std::ptr::null_mut());
         self.push_operation(
             PendingOperation { id: read.id, head, into, old, is_linked: false, announced: None, filled: 0 },
@@ -302,16 +307,16 @@ impl TcpQueue {
         while let Some(front) = self.pending.front_mut() {
             let available = &self.input[self.from..self.to];
             let Some(announced) = front.announced else {
-                let Some(bytes) = available.first_chunk::<ANSWER_BYTES>() else { return Ok(()) };
+                let Some(bytes) = available.first_chunk::<RESPONSE_HEAD_BYTES>() else { return Ok(()) };
                 let invalid = || io::Error::new(ErrorKind::InvalidData, "the node's response is invalid");
-                let response = Answer::decode(bytes).map_err(|_| invalid())?;
+                let response = ResponseHead::decode(bytes).map_err(|_| invalid())?;
                 let is_read = front.head.verb == Verb::Read;
                 if let Outcome::Done(len) = response.outcome
                     && (len > front.head.len || (!is_read && len != front.head.len))
                 {
                     return Err(invalid());
                 }
-                self.from += ANSWER_BYTES;
+                self.from += RESPONSE_HEAD_BYTES;
                 if let (true, Outcome::Done(len)) = (is_read, response.outcome) {
                     front.announced = Some(len);
                     continue;
@@ -462,7 +467,7 @@ impl WriteQueue for TcpQueue {
             }
             for (at, operation) in chain.iter().enumerate() {
                 let (into, old, bytes) = buffers_of(operation.action);
-                let head = Head {
+                let head = OperationHead {
                     verb: verb_of(operation.action),
                     linked: at + 1 < chain.len(),
                     len: operation.action.len(),

@@ -226,8 +226,7 @@ impl RequestHandler<'_> {
             }
             ControlRequest::Writers => {
                 let mut writers = self.shared.writers();
-                // A session's data connections hold it, too: as long as one exists, more operations may
-                // arrive.
+                // A data connection holds its session, too: while one exists, operations may arrive.
                 writers.retain(|session| session.strong_count() > 0);
                 let active = writers.iter().filter_map(Weak::upgrade);
                 Ok(Reply::Writers(active.map(|session| session.number).collect()))

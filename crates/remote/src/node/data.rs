@@ -5,7 +5,7 @@ use super::NodeCounters;
 use super::memory::Region;
 use super::regions::RegionMap;
 use super::session::Session;
-use crate::wire::{ANSWER_BYTES, Answer, HEAD_BYTES, Head, Outcome, Verb};
+use crate::wire::{OPERATION_HEAD_BYTES, OperationHead, Outcome, RESPONSE_HEAD_BYTES, ResponseHead, Verb};
 use std::io::{ErrorKind, Read, Write};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -200,7 +200,7 @@ impl<S: Read + Write> DataConnection<S> {
                     }
                     self.from += now;
                     let left = left - now as u32;
-                    if left > 0 || self.output.len() - self.filled < ANSWER_BYTES {
+                    if left > 0 || self.output.len() - self.filled < RESPONSE_HEAD_BYTES {
                         self.in_progress = Some(OperationInProgress::Writing {
                             region,
                             offset: offset.wrapping_add(now as u64),
@@ -209,17 +209,19 @@ impl<S: Read + Write> DataConnection<S> {
                         });
                         return Ok(());
                     }
-                    self.respond(Answer { outcome, old: 0 });
+                    self.respond(ResponseHead { outcome, old: 0 });
                 }
                 None => {
                     let available = self.to - self.from;
-                    if available < HEAD_BYTES || self.output.len() - self.filled < ANSWER_BYTES {
+                    if available < OPERATION_HEAD_BYTES
+                        || self.output.len() - self.filled < RESPONSE_HEAD_BYTES
+                    {
                         return Ok(());
                     }
-                    let bytes: &[u8; HEAD_BYTES] =
-                        self.input[self.from..][..HEAD_BYTES].try_into().map_err(|_| ())?;
-                    let head = Head::decode(bytes).map_err(|_| ())?;
-                    self.from += HEAD_BYTES;
+                    let bytes: &[u8; OPERATION_HEAD_BYTES] =
+                        self.input[self.from..][..OPERATION_HEAD_BYTES].try_into().map_err(|_| ())?;
+                    let head = OperationHead::decode(bytes).map_err(|_| ())?;
+                    self.from += OPERATION_HEAD_BYTES;
                     self.begin(&head, counters);
                 }
             }
@@ -227,12 +229,12 @@ impl<S: Read + Write> DataConnection<S> {
     }
 
     /// Appends a response's head to the output. Clears `chain_failed` if the operation succeeded.
-    fn respond(&mut self, response: Answer) {
+    fn respond(&mut self, response: ResponseHead) {
         self.push_output(&response.encode());
         self.chain_failed = self.chain_failed && !matches!(response.outcome, Outcome::Done(_));
     }
 
-    fn begin(&mut self, head: &Head, counters: &NodeCounters) {
+    fn begin(&mut self, head: &OperationHead, counters: &NodeCounters) {
         counters.operations.fetch_add(1, Relaxed);
         let skipped = std::mem::take(&mut self.chain_failed);
         // Assume that a linked operation fails; a successful response clears this.
@@ -242,14 +244,14 @@ impl<S: Read + Write> DataConnection<S> {
             Verb::Read => match region {
                 Ok(region) => {
                     let left = region.bytes.saturating_sub(head.offset).min(u64::from(head.len)) as u32;
-                    self.respond(Answer { outcome: Outcome::Done(left), old: 0 });
+                    self.respond(ResponseHead { outcome: Outcome::Done(left), old: 0 });
                     counters.sent_bytes.fetch_add(u64::from(left), Relaxed);
                     if left > 0 {
                         self.in_progress =
                             Some(OperationInProgress::Reading { region, offset: head.offset, left });
                     }
                 }
-                Err(outcome) => self.respond(Answer { outcome, old: 0 }),
+                Err(outcome) => self.respond(ResponseHead { outcome, old: 0 }),
             },
             Verb::Write => {
                 counters.received_bytes.fetch_add(u64::from(head.len), Relaxed);
@@ -267,7 +269,7 @@ impl<S: Read + Write> DataConnection<S> {
             Verb::CompareAndSwap { .. } | Verb::FetchAndAdd { .. } => {
                 let response = match region {
                     Ok(region) => execute_atomic(&region, head),
-                    Err(outcome) => Answer { outcome, old: 0 },
+                    Err(outcome) => ResponseHead { outcome, old: 0 },
                 };
                 self.respond(response);
             }
@@ -275,7 +277,7 @@ impl<S: Read + Write> DataConnection<S> {
     }
 
     /// Returns the region of an operation, after checking that the session may execute it.
-    fn checked_region(&mut self, head: &Head) -> Result<Arc<Region>, Outcome> {
+    fn checked_region(&mut self, head: &OperationHead) -> Result<Arc<Region>, Outcome> {
         self.refresh_regions();
         if self.last.as_ref().is_none_or(|last| last.key != head.region) {
             self.last = self.regions.get(&head.region).cloned();
@@ -293,16 +295,16 @@ impl<S: Read + Write> DataConnection<S> {
 }
 
 /// Executes an atomic operation.
-fn execute_atomic(region: &Region, head: &Head) -> Answer {
-    let Some(tier) = region.tier() else { return Answer { outcome: Outcome::Outside, old: 0 } };
+fn execute_atomic(region: &Region, head: &OperationHead) -> ResponseHead {
+    let Some(tier) = region.tier() else { return ResponseHead { outcome: Outcome::Outside, old: 0 } };
     if region.has_device_atomics() {
-        return Answer { outcome: Outcome::Denied, old: 0 };
+        return ResponseHead { outcome: Outcome::Denied, old: 0 };
     }
     let changed = match head.verb {
         Verb::CompareAndSwap { expected, new } => tier.compare_and_swap(head.offset, expected, new),
         Verb::FetchAndAdd { by } => tier.fetch_and_add(head.offset, by),
-        Verb::Read | Verb::Write => return Answer { outcome: Outcome::Outside, old: 0 },
+        Verb::Read | Verb::Write => return ResponseHead { outcome: Outcome::Outside, old: 0 },
     };
     let outcome = Outcome::from_result(changed.map(|_| 8));
-    Answer { outcome, old: changed.unwrap_or(0) }
+    ResponseHead { outcome, old: changed.unwrap_or(0) }
 }

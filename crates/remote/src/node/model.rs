@@ -5,7 +5,7 @@ use super::NodeCounters;
 use super::data::{DataConnection, NextStep};
 use super::memory::Region;
 use super::session::Session;
-use crate::wire::{ANSWER_BYTES, Answer, Head, Outcome, Verb};
+use crate::wire::{OperationHead, Outcome, RESPONSE_HEAD_BYTES, ResponseHead, Verb};
 use std::io::{self, ErrorKind, Read, Write};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -62,8 +62,8 @@ impl Write for Pipe {
 }
 
 /// Executes an operation on the model. Returns the expected response.
-fn expected(memory: &mut [u8], write: bool, head: &Head, bytes: &[u8]) -> (Answer, Vec<u8>) {
-    let failed = |outcome| (Answer { outcome, old: 0 }, Vec::new());
+fn expected(memory: &mut [u8], write: bool, head: &OperationHead, bytes: &[u8]) -> (ResponseHead, Vec<u8>) {
+    let failed = |outcome| (ResponseHead { outcome, old: 0 }, Vec::new());
     let inside = head.offset.checked_add(u64::from(head.len)).is_some_and(|end| end <= LEN as u64);
     let at = head.offset as usize;
     if head.region != KEY {
@@ -71,7 +71,7 @@ fn expected(memory: &mut [u8], write: bool, head: &Head, bytes: &[u8]) -> (Answe
     }
     if head.verb == Verb::Read {
         let available = memory.get(at..).map_or(&[][..], |rest| &rest[..rest.len().min(head.len as usize)]);
-        return (Answer { outcome: Outcome::Done(available.len() as u32), old: 0 }, available.to_vec());
+        return (ResponseHead { outcome: Outcome::Done(available.len() as u32), old: 0 }, available.to_vec());
     }
     if !write {
         return failed(Outcome::Denied);
@@ -81,7 +81,7 @@ fn expected(memory: &mut [u8], write: bool, head: &Head, bytes: &[u8]) -> (Answe
     }
     if head.verb == Verb::Write {
         memory[at..][..bytes.len()].copy_from_slice(bytes);
-        return (Answer { outcome: Outcome::Done(head.len), old: 0 }, Vec::new());
+        return (ResponseHead { outcome: Outcome::Done(head.len), old: 0 }, Vec::new());
     }
     if !at.is_multiple_of(8) {
         return failed(Outcome::Outside);
@@ -94,10 +94,10 @@ fn expected(memory: &mut [u8], write: bool, head: &Head, bytes: &[u8]) -> (Answe
         _ => old,
     };
     number.copy_from_slice(&new.to_le_bytes());
-    (Answer { outcome: Outcome::Done(8), old }, Vec::new())
+    (ResponseHead { outcome: Outcome::Done(8), old }, Vec::new())
 }
 
-fn random_head(seed: &mut u64, memory: &[u8]) -> Head {
+fn random_head(seed: &mut u64, memory: &[u8]) -> OperationHead {
     let region = if mix(seed).is_multiple_of(10) { mix(seed) } else { KEY };
     let len = 1 + (mix(seed) % [8, 100, 6000, 300_000][mix(seed) as usize % 4]) as u32;
     let offset = match mix(seed) % 8 {
@@ -118,7 +118,7 @@ fn random_head(seed: &mut u64, memory: &[u8]) -> Head {
             (offset, Verb::CompareAndSwap { expected, new: mix(seed) }, 8)
         }
     };
-    Head { verb, linked: mix(seed).is_multiple_of(3), len, region, offset }
+    OperationHead { verb, linked: mix(seed).is_multiple_of(3), len, region, offset }
 }
 
 #[test]
@@ -130,7 +130,7 @@ fn a_data_connection_behaves_like_the_model() {
         let session = Arc::new(Session::new([0; 16], 1, write));
         session.hold(&region);
         let mut memory = vec![0; LEN];
-        let (mut input, mut wanted, mut chain_failed) = (Vec::new(), Vec::new(), false);
+        let (mut input, mut expected_output, mut chain_failed) = (Vec::new(), Vec::new(), false);
         for _ in 0..60 {
             let head = random_head(&mut seed, &memory);
             let bytes: Vec<u8> = match head.verb {
@@ -139,14 +139,14 @@ fn a_data_connection_behaves_like_the_model() {
             };
             input.extend(head.encode());
             input.extend(&bytes);
-            let (answer, sent) = if chain_failed {
-                (Answer { outcome: Outcome::Skipped, old: 0 }, Vec::new())
+            let (response, sent) = if chain_failed {
+                (ResponseHead { outcome: Outcome::Skipped, old: 0 }, Vec::new())
             } else {
                 expected(&mut memory, write, &head, &bytes)
             };
-            chain_failed = head.linked && !matches!(answer.outcome, Outcome::Done(_));
-            wanted.extend(answer.encode());
-            wanted.extend(sent);
+            chain_failed = head.linked && !matches!(response.outcome, Outcome::Done(_));
+            expected_output.extend(response.encode());
+            expected_output.extend(sent);
         }
         // Invalid bytes end the connection, after the responses to the operations before them.
         let all = input.len();
@@ -154,18 +154,18 @@ fn a_data_connection_behaves_like_the_model() {
         let counters = NodeCounters::default();
         for _ in 0..100_000 {
             assert_ne!(data.advance(&counters), NextStep::Close, "round {round}");
-            if data.stream().consumed == all && data.stream().output.len() == wanted.len() {
+            if data.stream().consumed == all && data.stream().output.len() == expected_output.len() {
                 break;
             }
         }
-        assert!(data.stream().output == wanted, "round {round}");
+        assert!(data.stream().output == expected_output, "round {round}");
         assert_eq!(counters.operations.load(Ordering::Relaxed), 60);
         let mut stored = vec![0; LEN];
         assert_eq!(region.tier().unwrap().read(0, &mut stored), Ok(LEN as u32));
         assert!(stored == memory, "round {round}");
         data.stream().input.extend([0xFF; 40]);
         let ended = (0..1000).any(|_| data.advance(&counters) == NextStep::Close);
-        assert!(ended && data.stream().output.len() == wanted.len(), "round {round}");
-        assert!(wanted.len() > 60 * ANSWER_BYTES);
+        assert!(ended && data.stream().output.len() == expected_output.len(), "round {round}");
+        assert!(expected_output.len() > 60 * RESPONSE_HEAD_BYTES);
     }
 }

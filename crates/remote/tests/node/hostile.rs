@@ -1,7 +1,9 @@
 //! Invalid clients receive nothing, and do not affect others.
 
 use crate::test_node::{DATA, TestNode, bytes, tier};
-use bathyal_remote::wire::{ANSWER_BYTES, Answer, HEAD_BYTES, HELLO_BYTES, Head, MAGIC, Outcome, Verb};
+use bathyal_remote::wire::{
+    HELLO_BYTES, MAGIC, OPERATION_HEAD_BYTES, OperationHead, Outcome, RESPONSE_HEAD_BYTES, ResponseHead, Verb,
+};
 use bathyal_remote::{Credentials, Identity};
 use bathyal_store::{Replace, Store, StoreError};
 use bathyal_tier::{Completion, FaultKind, Queue, Read};
@@ -118,11 +120,11 @@ fn a_client_with_its_own_implementation_reaches_only_regions_of_its_session() {
         let mut queue = tier(generation.as_ref()).open(1).unwrap();
         read_8_bytes(queue.as_mut());
         let mut bytes_sent = Vec::new();
-        while bytes_sent.len() < HELLO_BYTES + HEAD_BYTES {
+        while bytes_sent.len() < HELLO_BYTES + OPERATION_HEAD_BYTES {
             bytes_sent.extend(sent.recv_timeout(Duration::from_secs(10)).unwrap());
         }
-        let head: &[u8; HEAD_BYTES] = bytes_sent[HELLO_BYTES..].first_chunk().unwrap();
-        keys.push(Head::decode(head).unwrap().region);
+        let head: &[u8; OPERATION_HEAD_BYTES] = bytes_sent[HELLO_BYTES..].first_chunk().unwrap();
+        keys.push(OperationHead::decode(head).unwrap().region);
         sessions.push((bytes_sent[..HELLO_BYTES].to_vec(), generation));
     }
     let mut stream = TcpStream::connect(node.server.address()).unwrap();
@@ -130,14 +132,14 @@ fn a_client_with_its_own_implementation_reaches_only_regions_of_its_session() {
     stream.write_all(&sessions[0].0).unwrap();
     stream.read_exact(&mut [0]).unwrap();
     let mut execute = |verb: Verb, len: u32, region: u64, offset: u64| {
-        let head = Head { verb, linked: false, len, region, offset };
+        let head = OperationHead { verb, linked: false, len, region, offset };
         stream.write_all(&head.encode()).unwrap();
         if verb == Verb::Write {
             stream.write_all(&vec![1; len as usize]).unwrap();
         }
-        let mut bytes = [0; ANSWER_BYTES];
+        let mut bytes = [0; RESPONSE_HEAD_BYTES];
         stream.read_exact(&mut bytes).unwrap();
-        let outcome = Answer::decode(&bytes).unwrap().outcome;
+        let outcome = ResponseHead::decode(&bytes).unwrap().outcome;
         if let (Verb::Read, Outcome::Done(len)) = (verb, outcome) {
             stream.read_exact(&mut vec![0; len as usize]).unwrap();
         }
@@ -155,7 +157,7 @@ fn a_client_with_its_own_implementation_reaches_only_regions_of_its_session() {
         }
     }
     // Invalid bytes end the connection.
-    stream.write_all(&[0xFF; HEAD_BYTES]).unwrap();
+    stream.write_all(&[0xFF; OPERATION_HEAD_BYTES]).unwrap();
     let mut rest = Vec::new();
     let _ = stream.read_to_end(&mut rest);
     assert!(rest.is_empty(), "{rest:?}");
