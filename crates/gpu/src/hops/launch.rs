@@ -1,6 +1,6 @@
 //! Launches that execute the hops of many queries.
 
-use super::Asks;
+use super::GraphSearchParameters;
 use super::args::{Args, Work};
 use crate::error::GpuError;
 use crate::graph::{Codes, NONE, THREADS};
@@ -12,7 +12,7 @@ pub(super) struct HopRequest {
     /// The query, if it begins; otherwise empty.
     pub(super) query: Vec<u8>,
     pub(super) ids: Vec<u32>,
-    pub(super) asks: Asks,
+    pub(super) parameters: GraphSearchParameters,
     /// Response: the vectors to expand next.
     pub(super) next: Vec<u32>,
 }
@@ -49,7 +49,7 @@ impl BatchLaunch for HopLaunch {
         staged.extend_from_slice(&request.query);
         request.query.clear();
         request.ids.iter().for_each(|id| ids.extend(id.to_le_bytes()));
-        let Asks { list, width, starts, step } = request.asks;
+        let GraphSearchParameters { list, width, starts, step } = request.parameters;
         // Short lists leave room for more blocks at a time.
         let list_room = self.args.list_room();
         *list_room = list.max(starts).max(*list_room);

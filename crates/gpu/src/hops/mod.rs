@@ -1,5 +1,5 @@
 //! Hops of graph searches on a card (GustANN, section 4.2). The card holds the codes of all vectors, and each
-//! query with its candidates. A query submits the links of the records that have arrived ([`Slot::ask`]),
+//! query with its candidates. A query submits the links of the records that have arrived ([`Slot::submit`]),
 //! suspends, and receives the vectors to expand next.
 
 mod args;
@@ -46,7 +46,7 @@ impl Shape {
 
 /// Search parameters of a query.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Asks {
+pub struct GraphSearchParameters {
     /// Number of candidates.
     pub list: u32,
     /// Number of vectors to expand at a time.
@@ -181,10 +181,10 @@ impl Slot {
     /// Begins a query within the limits of the shape. The ids that are submitted first are candidates in
     /// addition to the nearest pivots. `write` writes the query, by
     /// [`write_query`](crate::graph::write_query).
-    pub fn begin(&mut self, asks: Asks, write: impl FnOnce(&mut Vec<u8>)) {
+    pub fn begin(&mut self, parameters: GraphSearchParameters, write: impl FnOnce(&mut Vec<u8>)) {
         self.slot.write(|request| {
             write(&mut request.query);
-            request.asks = Asks { step: asks.step.max(1), ..asks };
+            request.parameters = GraphSearchParameters { step: parameters.step.max(1), ..parameters };
         });
     }
 
@@ -193,7 +193,7 @@ impl Slot {
     /// # Panics
     /// If an id has no vector, or there are more ids than the shape allows, which is a bug of the caller: the
     /// card would read invalid memory.
-    pub fn ask(&mut self, ids: &[u32], waker: TaskWaker) {
+    pub fn submit(&mut self, ids: &[u32], waker: TaskWaker) {
         let inside = ids.iter().all(|id| u64::from(*id) < self.vectors);
         assert!(inside && ids.len() <= self.ids as usize, "an id beyond the codes, or too many");
         self.slot.write(|request| {
@@ -208,7 +208,7 @@ impl Slot {
     ///
     /// # Errors
     /// [`GpuError`] if the request has failed.
-    pub fn answer(&mut self, next: &mut Vec<u32>) -> Option<Result<(), GpuError>> {
+    pub fn take_response(&mut self, next: &mut Vec<u32>) -> Option<Result<(), GpuError>> {
         self.slot.take_response(|request| {
             next.clear();
             next.extend_from_slice(&request.next);

@@ -6,12 +6,12 @@
 //! products of the other.
 
 mod args;
-mod room;
+mod sizes;
 
 use crate::card::{Card, CardMemory, CardQueue, Kernel, Launch};
 use crate::error::GpuError;
 use args::Args;
-pub use room::{Cells, Room};
+pub use sizes::{Cells, ProductSizes};
 use std::ops::Range;
 
 /// Queries, and vectors, of a tile, which a block of threads computes. `TILE` in `kernels/nearest.cu`.
@@ -29,7 +29,7 @@ pub struct Nearest {
     cells: Cells,
     /// Words of a row on the card.
     words: usize,
-    room: Room,
+    sizes: ProductSizes,
     queries: Box<dyn CardMemory>,
     query_count: usize,
     blocks: [Block; BLOCKS],
@@ -57,16 +57,21 @@ impl Nearest {
     ///
     /// # Errors
     /// [`GpuError::Unsuited`] if not even a tile fits, [`GpuError::Driver`].
-    pub fn new(card: &dyn Card, cells: Cells, row_bytes: usize, wanted: Room) -> Result<Nearest, GpuError> {
-        let (words, mut room) = (row_bytes.div_ceil(4).max(1), wanted.clamped());
+    pub fn new(
+        card: &dyn Card,
+        cells: Cells,
+        row_bytes: usize,
+        wanted: ProductSizes,
+    ) -> Result<Nearest, GpuError> {
+        let (words, mut sizes) = (row_bytes.div_ceil(4).max(1), wanted.clamped());
         loop {
-            match Nearest::allocate(card, cells, words, room) {
+            match Nearest::allocate(card, cells, words, sizes) {
                 Err(GpuError::Memory { free, .. }) => {
-                    room = room.smaller(words).ok_or_else(|| {
+                    sizes = sizes.smaller(words).ok_or_else(|| {
                         GpuError::Unsuited(format!(
                             "the graphics card has {free} bytes free, and exact search of vectors of {row_bytes} bytes needs at least {}: \
                              stop other programs that use the card, or leave --device gpu out",
-                            room.bytes(words)
+                            sizes.bytes(words)
                         ))
                     })?;
                 }
@@ -75,28 +80,33 @@ impl Nearest {
         }
     }
 
-    fn allocate(card: &dyn Card, cells: Cells, words: usize, room: Room) -> Result<Nearest, GpuError> {
+    fn allocate(
+        card: &dyn Card,
+        cells: Cells,
+        words: usize,
+        sizes: ProductSizes,
+    ) -> Result<Nearest, GpuError> {
         let what = "exact search";
         let block = || {
             Ok(Block {
                 queue: card.queue()?,
-                rows: card.allocate(what, room.row_bytes(words))?,
-                biases: card.allocate(what, 4 * room.rows as u64)?,
-                scales: card.allocate(what, 4 * room.rows as u64)?,
-                limits: card.allocate(what, 4 * room.queries as u64)?,
-                found: card.allocate(what, room.pair_bytes())?,
+                rows: card.allocate(what, sizes.row_bytes(words))?,
+                biases: card.allocate(what, 4 * sizes.rows as u64)?,
+                scales: card.allocate(what, 4 * sizes.rows as u64)?,
+                limits: card.allocate(what, 4 * sizes.queries as u64)?,
+                found: card.allocate(what, sizes.pair_bytes())?,
                 count: 0,
                 launched: 0..0,
             })
         };
-        let queries = card.allocate(what, room.query_bytes(words))?;
+        let queries = card.allocate(what, sizes.query_bytes(words))?;
         let blocks = [block()?, block()?];
-        Ok(Nearest { cells, words, room, queries, query_count: 0, blocks, packed: Vec::new() })
+        Ok(Nearest { cells, words, sizes, queries, query_count: 0, blocks, packed: Vec::new() })
     }
 
     /// Returns the sizes that were allocated.
-    pub fn room(&self) -> Room {
-        self.room
+    pub fn sizes(&self) -> ProductSizes {
+        self.sizes
     }
 
     /// Copies the queries, one row each.
@@ -108,7 +118,7 @@ impl Nearest {
     /// If there are more than allocated, which is a bug of the caller.
     pub fn set_queries<'a>(&mut self, rows: impl ExactSizeIterator<Item = &'a [u8]>) -> Result<(), GpuError> {
         self.query_count = rows.len();
-        assert!(self.query_count <= self.room.queries, "more queries than allocated");
+        assert!(self.query_count <= self.sizes.queries, "more queries than allocated");
         pack(rows, self.words, &mut self.packed);
         let queue = &mut self.blocks[0].queue;
         queue.write(&*self.queries, 0, &self.packed)?;
@@ -132,7 +142,7 @@ impl Nearest {
     ) -> Result<(), GpuError> {
         let count = rows.len();
         assert!(
-            count <= self.room.rows && biases.len() == count && scales.len() == count,
+            count <= self.sizes.rows && biases.len() == count && scales.len() == count,
             "other rows than announced"
         );
         pack(rows, self.words, &mut self.packed);
@@ -152,7 +162,7 @@ impl Nearest {
     /// # Panics
     /// If the block has no such rows, or limits are missing, which is a bug of the caller.
     pub fn launch(&mut self, block: usize, rows: Range<usize>, limits: &[f32]) -> Result<(), GpuError> {
-        let (room, words, block) = (self.room, self.words as u32, &mut self.blocks[block]);
+        let (sizes, words, block) = (self.sizes, self.words as u32, &mut self.blocks[block]);
         assert!(
             rows.end <= block.count && limits.len() == self.query_count,
             "other rows or queries than set"
@@ -165,7 +175,7 @@ impl Nearest {
         let (query_count, first, count) = (self.query_count as u32, rows.start as u32, rows.len() as u32);
         let args = Args {
             addresses: memories.map(|memory| memory.address()),
-            max_pairs: room.pairs as u64,
+            max_pairs: sizes.pairs as u64,
             numbers: [words, self.cells.kind(), query_count, first, count, 0],
         };
         let tiles = self.query_count.div_ceil(TILE) * rows.len().div_ceil(TILE);
@@ -189,11 +199,11 @@ impl Nearest {
     /// [`GpuError`], also for a pair that does not exist.
     pub fn pairs(&mut self, block: usize, pairs: &mut Vec<(u32, u32)>) -> Result<bool, GpuError> {
         pairs.clear();
-        let (room, queries, block) = (self.room.pairs, self.query_count, &mut self.blocks[block]);
+        let (max_pairs, queries, block) = (self.sizes.pairs, self.query_count, &mut self.blocks[block]);
         let mut count = [0; 8];
         block.queue.read(&*block.found, 0, &mut count)?;
         let count = u64::from_le_bytes(count);
-        if count > room as u64 {
+        if count > max_pairs as u64 {
             return Ok(false);
         }
         let mut bytes = vec![0; 8 * count as usize];

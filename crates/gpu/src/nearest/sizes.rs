@@ -38,7 +38,7 @@ impl Cells {
 
 /// Sizes of what the card holds at a time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Room {
+pub struct ProductSizes {
     /// Number of queries.
     pub queries: usize,
     /// Number of vectors of a block. There are two blocks.
@@ -48,12 +48,12 @@ pub struct Room {
     pub pairs: usize,
 }
 
-impl Room {
+impl ProductSizes {
     /// Returns valid sizes: at least one query and row, a pair for each query, and no more tiles than a
     /// launch has blocks.
-    pub(super) fn clamped(self) -> Room {
+    pub(super) fn clamped(self) -> ProductSizes {
         let [queries, rows] = [self.queries, self.rows].map(|number| number.clamp(1, MAX_ROWS));
-        Room { queries, rows, pairs: self.pairs.max(queries) }
+        ProductSizes { queries, rows, pairs: self.pairs.max(queries) }
     }
 
     /// Returns the bytes of the queries.
@@ -79,7 +79,7 @@ impl Room {
     }
 
     /// Returns sizes with the largest part halved; `None` if only a tile is left.
-    pub(super) fn smaller(&self, words: usize) -> Option<Room> {
+    pub(super) fn smaller(&self, words: usize) -> Option<ProductSizes> {
         let (queries, rows) = (self.query_bytes(words), 2 * self.row_bytes(words));
         let pairs = if self.pairs > self.queries { 2 * self.pair_bytes() } else { 0 };
         let queries = if self.queries > TILE { queries } else { 0 };
@@ -88,9 +88,9 @@ impl Room {
         let largest = queries.max(rows).max(pairs);
         let smaller = match largest {
             0 => return None,
-            _ if largest == pairs => Room { pairs: half(self.pairs), ..*self },
-            _ if largest == rows => Room { rows: half(self.rows), ..*self },
-            _ => Room { queries: half(self.queries), ..*self },
+            _ if largest == pairs => ProductSizes { pairs: half(self.pairs), ..*self },
+            _ if largest == rows => ProductSizes { rows: half(self.rows), ..*self },
+            _ => ProductSizes { queries: half(self.queries), ..*self },
         };
         Some(smaller.clamped())
     }
@@ -103,12 +103,12 @@ mod tests {
     #[test]
     fn sizes_shrink_to_a_tile() {
         for (queries, rows, pairs) in [(10_000, 100_000, 4_000_000), (5, 1_000_000, 0), (70_000, 3, 1)] {
-            let (mut room, mut steps) = (Room { queries, rows, pairs }.clamped(), 0);
-            while let Some(smaller) = room.smaller(32) {
-                assert!(smaller.bytes(32) < room.bytes(32), "{room:?}");
-                (room, steps) = (smaller, steps + 1);
+            let (mut sizes, mut steps) = (ProductSizes { queries, rows, pairs }.clamped(), 0);
+            while let Some(smaller) = sizes.smaller(32) {
+                assert!(smaller.bytes(32) < sizes.bytes(32), "{sizes:?}");
+                (sizes, steps) = (smaller, steps + 1);
             }
-            assert!(room.queries <= TILE && room.rows <= TILE && room.pairs == room.queries, "{room:?}");
+            assert!(sizes.queries <= TILE && sizes.rows <= TILE && sizes.pairs == sizes.queries, "{sizes:?}");
             assert!(steps < 80);
         }
     }

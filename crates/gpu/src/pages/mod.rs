@@ -152,7 +152,7 @@ pub struct Hop<'a> {
 
 /// Response to a query.
 #[derive(Debug, Default)]
-pub struct Answer {
+pub struct PageResponse {
     /// Pages to read next, the nearest first.
     pub pages: Vec<u32>,
     /// The nearest pivots, if the query has start_pivots with this request.
@@ -172,7 +172,7 @@ pub struct Slot {
 
 impl Slot {
     /// Returns the maximum number of links and ends of pages in one request.
-    pub fn room(&self) -> usize {
+    pub fn max_ids(&self) -> usize {
         self.ids as usize
     }
 
@@ -208,7 +208,7 @@ impl Slot {
     /// # Panics
     /// If a link has no place, or the links do not match their ends or exceed the limit, which is a bug of
     /// the caller: the card would read invalid memory.
-    pub fn ask(&mut self, hop: &Hop<'_>, waker: TaskWaker) {
+    pub fn submit(&mut self, hop: &Hop<'_>, waker: TaskWaker) {
         let Hop { links, ends, continues, slack, width } = *hop;
         let inside = links.iter().all(|link| *link < self.vectors) && ends.is_sorted();
         let ended = ends.last().map_or(0, |end| *end as usize) == links.len();
@@ -226,15 +226,15 @@ impl Slot {
         self.slot.submit(waker);
     }
 
-    /// Writes the response to `answer`. Returns `None` if there is none yet.
+    /// Writes the response to `response`. Returns `None` if there is none yet.
     ///
     /// # Errors
     /// [`GpuError`] if the request has failed.
-    pub fn answer(&mut self, answer: &mut Answer) -> Option<Result<(), GpuError>> {
+    pub fn take_response(&mut self, response: &mut PageResponse) -> Option<Result<(), GpuError>> {
         self.slot.take_response(|request| {
-            answer.pages.clone_from(&request.next);
-            answer.starts.clone_from(&request.start_pivots);
-            answer.scored = request.scored;
+            response.pages.clone_from(&request.next);
+            response.starts.clone_from(&request.start_pivots);
+            response.scored = request.scored;
         })
     }
 }

@@ -229,7 +229,7 @@ impl Scans {
     }
 
     /// Returns true if the card computes exact distances.
-    pub fn compares(&self) -> bool {
+    pub fn computes_exact_distances(&self) -> bool {
         self.exact.is_some()
     }
 
@@ -276,7 +276,7 @@ pub struct Slot {
 
 impl Slot {
     /// Returns true if the card computes exact distances.
-    pub fn compares(&self) -> bool {
+    pub fn computes_exact_distances(&self) -> bool {
         self.exact.is_some()
     }
 
@@ -289,7 +289,7 @@ impl Slot {
     /// # Panics
     /// If a group does not exist or holds too many codes, the tables are of other codes, or a vector is
     /// missing or unexpected, which is a bug of the caller: the card would read invalid memory.
-    pub fn ask(
+    pub fn submit(
         &mut self,
         tables: &Tables<'_>,
         groups: impl Iterator<Item = Group>,
@@ -348,15 +348,15 @@ impl Slot {
     ///
     /// # Errors
     /// [`GpuError`] if the request has failed.
-    pub fn answer(&mut self, mut each: impl FnMut(f32, u32)) -> Option<Result<u32, GpuError>> {
+    pub fn take_response(&mut self, mut each: impl FnMut(f32, u32)) -> Option<Result<u32, GpuError>> {
         let mut found = 0;
-        let answered = self.slot.take_response(|request| {
+        let result = self.slot.take_response(|request| {
             found = request.found;
             request.keys.iter().for_each(|key| {
                 let (distance, number) = split_key(*key);
                 each(distance, number);
             });
         });
-        answered.map(|answered| answered.map(|()| found))
+        result.map(|result| result.map(|()| found))
     }
 }

@@ -1,10 +1,10 @@
 //! Launches that execute the walks of many queries.
 
 use super::args::{Args, Work};
-use super::{Counts, HEADER_WORDS, walk_bytes};
+use super::{HEADER_WORDS, WalkCounters, walk_bytes};
 use crate::error::GpuError;
 use crate::graph::{Codes, Navigation, THREADS};
-use crate::hops::Asks;
+use crate::hops::GraphSearchParameters;
 use crate::service::{Batch, BatchLaunch, LaunchParameters};
 
 /// Request of a query for a walk, with the response.
@@ -12,9 +12,9 @@ use crate::service::{Batch, BatchLaunch, LaunchParameters};
 pub(super) struct WalkRequest {
     /// The query for the codes, then its vector.
     pub(super) query: Vec<u8>,
-    pub(super) asks: Asks,
+    pub(super) parameters: GraphSearchParameters,
     pub(super) wanted: u32,
-    pub(super) counts: Counts,
+    pub(super) counters: WalkCounters,
     /// Keys of the results, in order.
     pub(super) keys: Vec<u64>,
 }
@@ -47,7 +47,8 @@ impl BatchLaunch for WalkLaunch {
 
     fn add(&mut self, _slot: u32, request: &mut WalkRequest) {
         let [staged, work] = &mut self.batch.packed;
-        let (Asks { list, width, starts, step }, wanted) = (request.asks, request.wanted);
+        let (GraphSearchParameters { list, width, starts, step }, wanted) =
+            (request.parameters, request.wanted);
         Work { query: staged.len() as u32, list, width, starts, step, wanted }.append(work);
         staged.extend_from_slice(&request.query);
         let list_room = &mut self.args.graph_numbers[Navigation::LIST_ROOM];
@@ -73,8 +74,8 @@ impl BatchLaunch for WalkLaunch {
         let number =
             |i: usize| self.batch.output_of(at).get(i).map_or(0, |number| u64::from_le_bytes(*number));
         let (walked, scored) = (number(0), number(1));
-        request.counts =
-            Counts { hops: (walked >> 32) as u32, expanded: walked as u32, scored: scored as u32 };
+        request.counters =
+            WalkCounters { hops: (walked >> 32) as u32, expanded: walked as u32, scored: scored as u32 };
         request.keys.clear();
         request.keys.extend(self.keys(at));
     }

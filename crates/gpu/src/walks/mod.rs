@@ -8,7 +8,7 @@ use crate::card::{Card, CardMemory, CardQueue, Kernel};
 use crate::error::GpuError;
 use crate::exact::{Vectors, split_key};
 use crate::graph::{Codes, NONE, Navigation, check_shared};
-use crate::hops::Asks;
+use crate::hops::GraphSearchParameters;
 use crate::service::{Batch, CardCounters, Service, ServiceLimits, ServiceSlot, launches};
 use args::{Args, Work};
 use bathyal_tier::TaskWaker;
@@ -100,7 +100,7 @@ impl LinkUpload {
 
 /// Counters of a walk.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Counts {
+pub struct WalkCounters {
     /// Number of hops.
     pub hops: u32,
     /// Vectors that were expanded, whose exact distances were computed.
@@ -228,19 +228,19 @@ impl Slot {
     ///
     /// # Panics
     /// If the vector has another length, which is a bug of the caller: the card would read invalid memory.
-    pub fn ask(
+    pub fn submit(
         &mut self,
-        asks: Asks,
+        parameters: GraphSearchParameters,
         write: impl FnOnce(&mut Vec<u8>),
         (vector, wanted): (&[u8], u32),
         waker: TaskWaker,
     ) -> Result<(), GpuError> {
         assert!(vector.len().next_multiple_of(4) == self.vector_bytes, "a vector of another length");
-        if asks.list > self.list || wanted > asks.list || asks.width > MOST_WIDTH {
+        if parameters.list > self.list || wanted > parameters.list || parameters.width > MOST_WIDTH {
             return Err(GpuError::Unsuited(format!(
                 "a graphics card cannot search with {wanted} results of {} candidates, {} expanded at a time: the limits are {} \
                  and {MOST_WIDTH}; choose smaller values, or leave --device gpu out",
-                asks.list, asks.width, self.list
+                parameters.list, parameters.width, self.list
             )));
         }
         self.slot.write(|request| {
@@ -248,7 +248,7 @@ impl Slot {
             let end = request.query.len() + self.vector_bytes;
             request.query.extend_from_slice(vector);
             request.query.resize(end, 0);
-            request.asks = Asks { step: asks.step.max(1), ..asks };
+            request.parameters = GraphSearchParameters { step: parameters.step.max(1), ..parameters };
             request.wanted = wanted.max(1);
         });
         self.slot.submit(waker);
@@ -260,15 +260,18 @@ impl Slot {
     ///
     /// # Errors
     /// [`GpuError`] if the request has failed.
-    pub fn answer(&mut self, mut each: impl FnMut(f32, u32)) -> Option<Result<Counts, GpuError>> {
-        let mut counts = Counts::default();
-        let answered = self.slot.take_response(|request| {
-            counts = request.counts;
+    pub fn take_response(
+        &mut self,
+        mut each: impl FnMut(f32, u32),
+    ) -> Option<Result<WalkCounters, GpuError>> {
+        let mut counters = WalkCounters::default();
+        let result = self.slot.take_response(|request| {
+            counters = request.counters;
             request.keys.iter().for_each(|key| {
                 let (distance, id) = split_key(*key);
                 each(distance, id);
             });
         });
-        answered.map(|answered| answered.map(|()| counts))
+        result.map(|result| result.map(|()| counters))
     }
 }
