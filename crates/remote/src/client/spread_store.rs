@@ -47,8 +47,8 @@ impl SpreadStore {
         let node = |(url, options): (RemoteUrl, &RemoteOptions), mark| {
             NodeStore::with_scratch(scratch.clone(), &url, options.clone(), mark)
         };
-        let mut each = url.each().zip(options);
-        let first = each.next().map(|one| node(one, mark)).ok_or_else(wrong_options)??;
+        let mut targets = url.each().zip(options);
+        let first = targets.next().map(|one| node(one, mark)).ok_or_else(wrong_options)??;
         let nodes = url.each().zip(options).map(|one| node(one, NODES_NAME)).collect::<Result<_, _>>()?;
         let addresses = url.each().map(|url| url.node_address().display().to_string()).collect();
         let striping = Striping::over_stores(addresses, DEFAULT_STRIPE_BYTES, &[])?;

@@ -190,8 +190,8 @@ fn reads_from_a_restarted_node_fail() {
     let address = node.address();
     let first = TestNode { server: node, folder };
     first.put("index", &content());
-    let with = [("transport", "tcp"), ("timeout", "1")];
-    let before = first.store(&with).open("index").unwrap();
+    let store_options = [("transport", "tcp"), ("timeout", "1")];
+    let before = first.store(&store_options).open("index").unwrap();
     let mut queue = tier(before.as_ref()).open(64).unwrap();
     let TestNode { server: node, folder } = first;
     drop(node);
@@ -205,7 +205,7 @@ fn reads_from_a_restarted_node_fail() {
     second.put("index", &content());
     let done = read_parts(queue.as_mut(), 50, &mut vec![0; 200_000]);
     assert!(done.iter().all(|done| done.result.unwrap_err().kind == FaultKind::Changed), "{done:?}");
-    let again = store(address, &credentials, &with, second.folder.path()).open("index").unwrap();
+    let again = store(address, &credentials, &store_options, second.folder.path()).open("index").unwrap();
     assert!(bytes(again.as_ref()) == content());
 }
 
@@ -221,8 +221,8 @@ fn waiting_reads_continue_when_the_node_holds_the_same_generation_again() {
         let first = TestNode { server: node, folder };
         first.put("index", &content());
         let seconds = if same { "20" } else { "0.8" };
-        let with = [("transport", "tcp"), ("timeout", "1"), ("wait", seconds)];
-        let before = first.store(&with).open("index").unwrap();
+        let store_options = [("transport", "tcp"), ("timeout", "1"), ("wait", seconds)];
+        let before = first.store(&store_options).open("index").unwrap();
         let mut queue = tier(before.as_ref()).open(64).unwrap();
         let TestNode { server: node, folder } = first;
         drop(node);
