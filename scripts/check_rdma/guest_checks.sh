@@ -52,7 +52,7 @@ doorbells_answer_alike() {
     for doorbell in 1 5 1024; do
         same_as_dram graph $by_verbs --store-option "doorbell=$doorbell" || return
     done
-    fails_saying "doorbell: is of RDMA alone" same_as_dram graph --store-option doorbell=5
+    fails_saying "doorbell: requires transport=verbs" same_as_dram graph --store-option doorbell=5
 }
 
 # Another user cannot map the node's memory.
@@ -67,7 +67,7 @@ little_locked_memory_is_enough() {
         || return
     su reader -c ". /data/searches.sh; method='$method'; ulimit -l 2200; same_as_dram cluster && same_as_dram graph" || return
     su reader -c ". /data/searches.sh; method=TCP; ulimit -l 1024; same_as_dram cluster" || return
-    fails_saying "may lock too little memory: raise .ulimit -l" \
+    fails_saying "may not lock enough memory: raise .ulimit -l" \
         su reader -c ". /data/searches.sh; ulimit -l 1024; search cluster $remote /run/none.ibin $by_verbs"
 }
 

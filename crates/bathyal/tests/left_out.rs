@@ -29,8 +29,7 @@ fn addresses_of_other_machines_name_the_feature_that_reaches_them() {
         ("remote://127.0.0.1:4000/index", "`remote`"),
     ] {
         let opened = refusal(Index::open(address, &OpenOptions::default()));
-        let built =
-            refusal(bathyal::build(&vectors(), address.as_ref(), &BuildOptions::default(), &Silent));
+        let built = refusal(bathyal::build(&vectors(), address.as_ref(), &BuildOptions::default(), &Silent));
         for message in [opened, built] {
             assert!(message.contains(feature) && message.contains(address), "{address}: {message}");
         }

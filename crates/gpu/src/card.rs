@@ -1,4 +1,4 @@
-//! What a card offers: memory, and queues of copies and launches.
+//! The interface of a card: memory, and queues of copies and launches.
 
 use crate::error::GpuError;
 use std::fmt::{self, Debug};
@@ -6,23 +6,26 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A card that does not answer for so long is taken for lost. A launch takes milliseconds, or some more where others use the card, too.
+/// A card that does not respond within this time counts as lost. A launch takes milliseconds, or somewhat
+/// more if others use the card, too.
 pub const LAUNCH_LIMIT: Duration = Duration::from_secs(30);
 
-/// What searches an index. As text: `cpu`, `gpu`, or `gpu:N` for the driver's card number N, and `gpu,cpu` or `gpu:N,cpu`.
+/// The device that searches an index. As text: `cpu`, `gpu`, `gpu:N` for the driver's card number N,
+/// `gpu,cpu` or `gpu:N,cpu`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum DeviceChoice {
-    /// This processor.
+    /// The processor.
     #[default]
     Cpu,
-    /// The graphics card of this number, where the index is one that cards search.
+    /// The graphics card of this number. Indexes that a card cannot search are an error.
     Gpu(u32),
-    /// The same, and this processor where the card does not: where there is none, where it does not suit, where it fails.
+    /// The graphics card of this number; the processor if there is no card, it cannot search the index, or it
+    /// fails.
     GpuElseCpu(u32),
 }
 
 impl DeviceChoice {
-    /// The card, where one was chosen.
+    /// Opens the card, if one was chosen.
     ///
     /// # Errors
     /// As [`open`].
@@ -33,14 +36,14 @@ impl DeviceChoice {
         }
     }
 
-    /// The same for work that does not go on without a card that it has begun with.
+    /// Opens the card for work that cannot continue on the processor if the card fails.
     ///
     /// # Errors
-    /// As [`open`]; [`GpuError::Unsuited`] where the processor was to go on.
+    /// As [`open`]; [`GpuError::Unsuited`] for [`DeviceChoice::GpuElseCpu`].
     pub fn card_alone(self) -> Result<Option<Arc<dyn Card>>, GpuError> {
         if let DeviceChoice::GpuElseCpu(_) = self {
-            let text = "builds and exact search do not go on without the graphics card that they began with, as searches do: take \
-                        either gpu or cpu for the device";
+            let text = "builds and exact search cannot continue on the processor if the graphics card fails, as searches can: \
+                        choose either gpu or cpu for the device";
             return Err(GpuError::Unsuited(text.into()));
         }
         self.card()
@@ -53,18 +56,19 @@ impl FromStr for DeviceChoice {
     fn from_str(text: &str) -> Result<DeviceChoice, String> {
         let unknown = || {
             format!(
-                "unknown device '{text}': it is one of cpu, gpu, gpu:N (the card number N), or gpu,cpu and gpu:N,cpu (this processor where \
-                 the card does not)"
+                "unknown device '{text}': it is one of cpu, gpu, gpu:N (the card number N), or gpu,cpu and gpu:N,cpu (the processor if \
+                 the card cannot search)"
             )
         };
-        let (first, then) = text.split_once(',').map_or((text, None), |(first, then)| (first, Some(then)));
+        let (first, fallback) =
+            text.split_once(',').map_or((text, None), |(first, fallback)| (first, Some(fallback)));
         let card = match first.split_once(':') {
             Some(("gpu", number)) => number.parse().map(Some).map_err(|_| unknown())?,
             None if first == "gpu" => Some(0),
             None if first == "cpu" => None,
             _ => return Err(unknown()),
         };
-        match (card, then) {
+        match (card, fallback) {
             (None, None) => Ok(DeviceChoice::Cpu),
             (Some(card), None) => Ok(DeviceChoice::Gpu(card)),
             (Some(card), Some("cpu")) => Ok(DeviceChoice::GpuElseCpu(card)),
@@ -84,7 +88,7 @@ impl fmt::Display for DeviceChoice {
     }
 }
 
-/// A kernel: a function of `kernels/`.
+/// A kernel: a function in `kernels/`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Kernel {
@@ -105,7 +109,7 @@ pub enum Kernel {
 }
 
 impl Kernel {
-    /// All of them.
+    /// All kernels.
     pub const ALL: [Kernel; 7] = [
         Kernel::Hop,
         Kernel::Pages,
@@ -116,7 +120,7 @@ impl Kernel {
         Kernel::Loss,
     ];
 
-    /// The name of the function.
+    /// Returns the name of the function.
     pub fn name(self) -> &'static str {
         match self {
             Kernel::Hop => "hop",
@@ -129,7 +133,7 @@ impl Kernel {
         }
     }
 
-    /// What was made of its source, for the driver.
+    /// Returns the PTX compiled from its source, for the driver.
     pub fn ptx(self) -> &'static str {
         match self {
             Kernel::Hop => include_str!("../kernels/hop.ptx"),
@@ -143,62 +147,64 @@ impl Kernel {
     }
 }
 
-/// What is known of a card.
+/// Properties of a card.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CardProfile {
-    /// As its maker calls it; "emulated" in tests.
+    /// Name that the maker gives it; "emulated" in tests.
     pub name: String,
     /// Bytes of memory.
     pub memory_bytes: u64,
-    /// Bytes that the threads of a block may share.
+    /// Maximum bytes of shared memory of a block.
     pub shared_bytes: u32,
 }
 
 /// A launch of blocks of threads.
 #[derive(Debug, Clone, Copy)]
 pub struct Launch<'a> {
-    /// What runs.
+    /// The kernel.
     pub kernel: Kernel,
-    /// Blocks.
+    /// Number of blocks.
     pub blocks: u32,
-    /// Threads of each.
+    /// Threads of each block.
     pub threads: u32,
-    /// Bytes that these share.
+    /// Bytes of shared memory of each block.
     pub shared_bytes: u32,
-    /// The kernel's one argument, as it lies in memory.
+    /// The kernel's single argument, with its layout in memory.
     pub argument: &'a [u8],
 }
 
-/// Memory of a card, given back when this is dropped.
+/// Memory of a card, freed when this is dropped.
 pub trait CardMemory: Debug + Send + Sync {
-    /// Where it begins, for kernels: a multiple of 256.
+    /// Returns its address for kernels, a multiple of 256.
     fn address(&self) -> u64;
 
-    /// Its bytes.
+    /// Returns its length in bytes.
     fn bytes(&self) -> u64;
 }
 
-/// A queue: what it is given happens in that order. Of one thread.
+/// A queue of a card, for one thread. Operations are executed in the order in which they are queued.
 pub trait CardQueue: Debug + Send {
-    /// Copies `bytes` to `to`, from byte `offset` on. They may be changed as soon as this returns.
+    /// Queues a copy of `bytes` to `to`, from byte `offset` on. The caller may change `bytes` as soon as this
+    /// returns.
     ///
     /// # Errors
-    /// [`GpuError`]; also of what was queued before.
+    /// [`GpuError`], of this operation or an earlier one.
     fn write(&mut self, to: &dyn CardMemory, offset: u64, bytes: &[u8]) -> Result<(), GpuError>;
 
-    /// Has a kernel run.
+    /// Queues a launch of a kernel.
     ///
     /// # Errors
     /// As [`CardQueue::write`].
     fn launch(&mut self, launch: &Launch<'_>) -> Result<(), GpuError>;
 
-    /// Waits for all that was queued, for [`LAUNCH_LIMIT`] at most.
+    /// Waits for all queued operations, for at most [`LAUNCH_LIMIT`].
     ///
     /// # Errors
     /// As [`CardQueue::write`]; [`GpuError::Stuck`].
     fn finish(&mut self) -> Result<(), GpuError>;
 
-    /// Waits likewise for all that was queued, and copies what lies in `from` from byte `offset` on.
+    /// Waits for all queued operations, as [`CardQueue::finish`] does, and copies bytes of `from`, from byte
+    /// `offset` on, to `out`.
     ///
     /// # Errors
     /// As [`CardQueue::finish`].
@@ -207,13 +213,13 @@ pub trait CardQueue: Debug + Send {
 
 /// A graphics card.
 pub trait Card: Debug + Send + Sync {
-    /// What is known of it.
+    /// Returns the properties of the card.
     fn profile(&self) -> &CardProfile;
 
-    /// Bytes of its memory that are free, about: others may take some at any time.
+    /// Returns the approximate bytes of free memory, which other programs may take at any time.
     fn free_bytes(&self) -> u64;
 
-    /// Takes `bytes` bytes of its memory for `what`.
+    /// Allocates `bytes` bytes of memory. `what` names its purpose in errors.
     ///
     /// # Errors
     /// [`GpuError::Memory`].
@@ -226,10 +232,11 @@ pub trait Card: Debug + Send + Sync {
     fn queue(&self) -> Result<Box<dyn CardQueue>, GpuError>;
 }
 
-/// The card of this number that the driver has.
+/// Opens the driver's card number `ordinal`.
 ///
 /// # Errors
-/// [`GpuError::NoDriver`], [`GpuError::NoCard`], [`GpuError::Driver`]; [`GpuError::LeftOut`] without the feature `driver`.
+/// [`GpuError::NoDriver`], [`GpuError::NoCard`], [`GpuError::Driver`]; [`GpuError::LeftOut`] without the
+/// feature `driver`.
 #[cfg_attr(not(feature = "driver"), allow(unused_variables))]
 pub fn open(ordinal: u32) -> Result<Arc<dyn Card>, GpuError> {
     #[cfg(feature = "driver")]
@@ -238,10 +245,10 @@ pub fn open(ordinal: u32) -> Result<Arc<dyn Card>, GpuError> {
     return Err(GpuError::LeftOut);
 }
 
-/// Checks that `part`, from byte `offset` on, lies within `memory`.
+/// Checks that `part` bytes from byte `offset` on are within `memory`.
 ///
 /// # Errors
-/// [`GpuError::Driver`]: a defect of the caller.
+/// [`GpuError::Driver`] if they are not, which is a bug of the caller.
 pub fn check_within(memory: &dyn CardMemory, offset: u64, part: usize) -> Result<(), GpuError> {
     let end = offset.checked_add(part as u64);
     if end.is_some_and(|end| end <= memory.bytes()) {
@@ -256,7 +263,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_device_is_named_as_it_is_written() {
+    fn devices_are_parsed_and_formatted_alike() {
         for text in ["cpu", "gpu", "gpu:3", "gpu,cpu", "gpu:2,cpu"] {
             assert_eq!(text.parse::<DeviceChoice>().map(|device| device.to_string()), Ok(text.into()));
         }
@@ -278,7 +285,7 @@ mod tests {
         }
     }
 
-    /// As `kernels/compile.py` reckons it.
+    /// Computes the fingerprint of sources, as `kernels/compile.py` does.
     fn fingerprint(sources: &[&[u8]]) -> u64 {
         let bytes = sources.iter().copied().flatten();
         bytes.fold(0xcbf2_9ce4_8422_2325, |value, byte| {
@@ -287,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_driver_gets_was_made_of_the_sources() {
+    fn the_ptx_was_compiled_from_the_present_sources() {
         let kernels = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("kernels");
         let mut headers: Vec<_> = std::fs::read_dir(&kernels).expect("kernels").flatten().collect();
         headers.retain(|entry| entry.path().extension().is_some_and(|extension| extension == "h"));
@@ -302,20 +309,21 @@ mod tests {
             assert_eq!(ptx.lines().next(), Some(&*expected), "{name}: run crates/gpu/kernels/compile.py");
             assert!(ptx.contains(&format!(".visible .entry {name}(")), "{name}");
             assert!(!ptx.contains(".extern .func"), "{name}");
-            // A sum of a product rounds twice, as a processor's does; but for what a processor measures again.
+            // Products and sums are rounded separately, as on a processor. `nearest` may fuse them, because a
+            // processor computes its distances again.
             assert_eq!(ptx.contains("fma."), kernel == Kernel::Nearest, "{name}");
         }
     }
 
     #[test]
-    fn what_does_not_go_on_is_told_one_device() {
+    fn work_that_cannot_continue_on_the_processor_accepts_one_device_only() {
         let error = DeviceChoice::GpuElseCpu(0).card_alone().expect_err("two devices").to_string();
         assert!(error.contains("either gpu or cpu"), "{error}");
         assert!(DeviceChoice::Cpu.card_alone().is_ok_and(|card| card.is_none()));
     }
 
     #[test]
-    fn where_no_card_is_that_is_said() {
+    fn opening_a_missing_card_is_an_error() {
         match DeviceChoice::Gpu(99).card() {
             Err(error @ (GpuError::NoDriver | GpuError::NoCard { .. } | GpuError::Driver { .. })) => {
                 assert!(!error.to_string().is_empty());

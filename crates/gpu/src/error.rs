@@ -1,67 +1,67 @@
-//! What goes wrong with cards.
+//! Errors of cards.
 
-/// Why a card does not do what it should.
+/// An error of a graphics card.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum GpuError {
-    /// There is no driver.
+    /// The driver is not installed.
     #[error(
-        "no driver for a graphics card: the library libcuda.so.1 is not there. Install NVIDIA's driver, or leave --device gpu out"
+        "there is no driver for a graphics card: the library libcuda.so.1 was not found. Install NVIDIA's driver, or leave --device gpu out"
     )]
     NoDriver,
-    /// The program was compiled without what reaches cards.
+    /// The program was compiled without support for cards.
     #[error(
-        "this program was compiled without graphics cards: compile the crate with its feature `gpu`, or leave --device gpu out"
+        "this program was compiled without support for graphics cards: compile the crate with its feature `gpu`, or leave --device gpu out"
     )]
     LeftOut,
-    /// There is no card of this number.
+    /// The driver has no card of this number.
     #[error("there is no graphics card {ordinal}; the driver has {count}")]
     NoCard {
-        /// Its number.
+        /// The number of the card.
         ordinal: u32,
-        /// How many there are.
+        /// Number of cards that the driver has.
         count: u32,
     },
-    /// The memory of the card does not hold what it should.
+    /// The card has not enough free memory.
     #[error(
-        "the graphics card has {free} bytes free, {what} takes {needed}: take smaller codes (--code-bytes at the build), fewer queries at once (--in-flight), or leave --device gpu out"
+        "the graphics card has {free} bytes free, but {needed} are needed for {what}: build with smaller codes (--code-bytes), search with fewer queries at once (--in-flight), or leave --device gpu out"
     )]
     Memory {
-        /// What should be there.
+        /// Purpose of the memory.
         what: &'static str,
-        /// Bytes of it.
+        /// Bytes that are needed.
         needed: u64,
         /// Bytes that are free.
         free: u64,
     },
-    /// The index is not one that a card searches.
+    /// The card cannot do what was requested; the text says why.
     #[error("{0}")]
     Unsuited(String),
-    /// The driver has refused.
+    /// An operation of the driver failed.
     #[error("the driver of the graphics card could not {operation}: {reason}")]
     Driver {
-        /// What it was asked for.
+        /// The operation.
         operation: &'static str,
-        /// What it says.
+        /// The driver's message.
         reason: String,
     },
-    /// A kernel did what it may not.
+    /// A kernel returned an invalid result.
     #[error("the kernel {kernel}: {reason}")]
     Kernel {
-        /// Its name.
+        /// Name of the kernel.
         kernel: &'static str,
-        /// What it did.
+        /// What is invalid.
         reason: String,
     },
-    /// A kernel does not end.
+    /// A kernel did not end in time.
     #[error(
-        "the graphics card has not answered for {seconds} s and is taken for lost: `nvidia-smi` may say what it is busy with, and a new \
-         process may reach it again"
+        "the graphics card has not answered for {seconds} s and counts as lost: `nvidia-smi` may show what occupies it, and a \
+         new process may be able to use it again"
     )]
     Stuck {
-        /// How long it was waited for.
+        /// Time that was waited, in seconds.
         seconds: u64,
     },
-    /// Nothing answers any more.
-    #[error("the graphics card is not used any more, since it failed before: {0}")]
+    /// The card failed before and is not used any more.
+    #[error("the graphics card is not used any more, because it failed before: {0}")]
     Lost(String),
 }

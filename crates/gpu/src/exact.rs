@@ -1,45 +1,45 @@
-//! Whole vectors in the memory of a card, where searches compare them exactly and no disk is read: `kernels/exact.h`.
+//! Full vectors in the memory of a card, for exact distances without reads from a disk: `kernels/exact.h`.
 
 use crate::card::{Card, CardMemory, CardQueue};
 use crate::error::GpuError;
 use bathyal_kernels::{Element, Metric};
 
-/// Of so many bytes a sum of squares fits 32 bits.
+/// Maximum number of dimensions: a sum of this many squares of bytes fits 32 bits.
 const MOST_DIM: u32 = 1 << 16;
-/// Bytes of vectors that are copied at a time.
+/// Bytes of vectors in one copy.
 const COPY_BYTES: usize = 1 << 20;
-/// Numbers of `Exact`.
+/// Number of words of the kernel's `Exact`.
 pub(crate) const EXACT_WORDS: usize = 8;
 
-/// How vectors are compared: a distance is `shift + scale * metric`.
+/// Parameters of exact distances: a distance is `shift + scale * metric`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Exact {
-    /// What the metric compares.
+    /// The metric.
     pub metric: Metric,
-    /// Components of stored vectors.
+    /// Element of stored vectors.
     pub row: Element,
-    /// Components of queries: those of vectors, or f32.
+    /// Element of queries: the same, or f32.
     pub query: Element,
-    /// Dimensions.
+    /// Number of dimensions.
     pub dim: u32,
-    /// By what a distance is multiplied.
+    /// Factor of the metric.
     pub scale: f32,
-    /// What is added then.
+    /// Summand.
     pub shift: f32,
 }
 
 impl Exact {
-    /// Bytes of a stored vector on the card: whole words.
+    /// Returns the bytes of a stored vector on the card, a multiple of 4.
     pub(crate) fn row_bytes(&self) -> u32 {
         (self.row.row_bytes(self.dim as usize) as u32).next_multiple_of(4)
     }
 
-    /// Bytes of a query on the card.
+    /// Returns the bytes of a query on the card.
     pub(crate) fn query_bytes(&self) -> usize {
         self.query.row_bytes(self.dim as usize).next_multiple_of(4)
     }
 
-    /// `Exact`, as the kernel knows it.
+    /// Returns the words of the kernel's `Exact`.
     pub(crate) fn words(&self) -> [u32; EXACT_WORDS] {
         let component = match self.row {
             Element::F32 => 0,
@@ -54,13 +54,13 @@ impl Exact {
             Metric::InnerProduct => 1,
             Metric::Cosine => 2,
         };
-        let of_floats = u32::from(self.query == Element::F32);
+        let has_f32_query = u32::from(self.query == Element::F32);
         let (scale, shift) = (self.scale.to_bits(), self.shift.to_bits());
-        [self.dim, self.row_bytes(), component, of_floats, metric, scale, shift, 0]
+        [self.dim, self.row_bytes(), component, has_f32_query, metric, scale, shift, 0]
     }
 }
 
-/// Vectors and their ids that are being copied to a card, in the order of their places.
+/// Upload of vectors and ids to a card, in the order of their places.
 #[derive(Debug)]
 pub struct VectorUpload {
     queue: Box<dyn CardQueue>,
@@ -68,20 +68,21 @@ pub struct VectorUpload {
     ids: Box<dyn CardMemory>,
     exact: Exact,
     places: u64,
-    /// What is copied next: rows, and ids.
+    /// Rows to copy next.
     rows: Vec<u8>,
+    /// Ids to copy next.
     numbers: Vec<u8>,
     copied: u64,
 }
 
 impl VectorUpload {
-    /// Makes room on `card` for vectors at `places` places.
+    /// Allocates memory of `card` for `places` vectors.
     ///
     /// # Errors
     /// [`GpuError::Memory`] where they do not fit, [`GpuError::Unsuited`], [`GpuError::Driver`].
     pub fn begin(card: &dyn Card, exact: Exact, places: u64) -> Result<VectorUpload, GpuError> {
         if exact.dim > MOST_DIM {
-            let text = format!("vectors of {} dimensions are not compared on a graphics card", exact.dim);
+            let text = format!("a graphics card cannot compare vectors of {} dimensions", exact.dim);
             return Err(GpuError::Unsuited(text));
         }
         let what = "the vectors of the index (--tier gpu)";
@@ -97,7 +98,7 @@ impl VectorUpload {
         })
     }
 
-    /// Takes the vector of the next place, and its id; any bytes where there is none.
+    /// Appends the vector of the next place and its id. A place without a vector takes any bytes.
     ///
     /// # Errors
     /// [`GpuError::Driver`].
@@ -118,15 +119,15 @@ impl VectorUpload {
         Ok(())
     }
 
-    /// Once all are there.
+    /// Finishes the upload.
     ///
     /// # Errors
-    /// [`GpuError::Driver`]; also of fewer vectors than there are places.
+    /// [`GpuError::Driver`], also if there were fewer vectors than places.
     pub fn finish(mut self) -> Result<Vectors, GpuError> {
         self.copy()?;
         if self.copied != self.places {
-            let reason = format!("{} vectors, {} were to come", self.copied, self.places);
-            return Err(GpuError::Driver { operation: "take the vectors", reason });
+            let reason = format!("{} of {} vectors were appended", self.copied, self.places);
+            return Err(GpuError::Driver { operation: "upload the vectors", reason });
         }
         self.queue.finish()?;
         Ok(Vectors { vectors: self.vectors, ids: self.ids, exact: self.exact, places: self.places })
@@ -142,8 +143,8 @@ pub struct Vectors {
     pub(crate) places: u64,
 }
 
-/// An answer of a card, of its key: how far a vector is, and its number.
-pub(crate) fn of_key(key: u64) -> (f32, u32) {
+/// Splits a key of a card into the distance of a vector and its number.
+pub(crate) fn split_key(key: u64) -> (f32, u32) {
     let ordered = (key >> 32) as u32;
     let bits = if ordered >> 31 == 1 { ordered ^ 1 << 31 } else { !ordered };
     (f32::from_bits(bits), key as u32)

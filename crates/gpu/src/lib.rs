@@ -1,11 +1,10 @@
-//! Graphics cards: what searches do on them ([`hops`], [`pages`], [`walks`], [`scans`]), exact ones too ([`nearest`]), what builds do there
-//! ([`losses`]), and how they are reached ([`card`]).
+//! Graphics cards: parts of searches ([`hops`], [`pages`], [`walks`], [`scans`]), exact search ([`nearest`]),
+//! a step of builds ([`losses`]), and access to cards ([`card`]).
 //!
-//! A card is met as a device is: a query hands it what has arrived, suspends, and goes on when the card has answered; what many
-//! queries have handed over meanwhile is one launch. Kernels are CUDA C++ in `kernels/`, with the PTX that was made of them
-//! beside them; nothing of CUDA is needed to build this, and the driver is opened when a card is asked for. Tests run the same
-//! sources without a card: `crates/simt`.
-
+//! A query uses a card like an I/O device: it submits a request, suspends, and continues when the card has
+//! responded. One launch serves all requests that were submitted in the meantime. The kernels are CUDA C++ in
+//! `kernels/`, beside the PTX that was compiled from them. The build needs nothing of CUDA, and the driver is
+//! opened when a card is used. Tests run the same sources without a card: `crates/simt`.
 pub mod card;
 #[cfg(feature = "driver")]
 mod cuda;

@@ -1,7 +1,7 @@
 //! Exact neighbours, with a graphics card where there is one: it screens the pairs, and this processor measures those that may be near.
 
 use crate::error::IndexError;
-use bathyal_gpu::nearest::{Cells, Nearest, Room};
+use bathyal_gpu::nearest::{Cells, Nearest, ProductSizes};
 use bathyal_gpu::{Card, GpuError};
 use bathyal_kernels::{Element, Metric};
 use bathyal_vectors::groundtruth::{
@@ -57,7 +57,8 @@ impl Screener for CardScreener<'_> {
             Element::B1 => (Cells::Bits, 0),
         };
         let ScreenCapacity { queries, rows, pairs } = wanted;
-        let nearest = Nearest::new(self.0, cells, element.row_bytes(dim), Room { queries, rows, pairs })?;
+        let nearest =
+            Nearest::new(self.0, cells, element.row_bytes(dim), ProductSizes { queries, rows, pairs })?;
         Ok(Box::new(CardScreening { nearest, roundings }))
     }
 }
@@ -74,7 +75,7 @@ fn rows(block: RowBlock<'_>) -> impl ExactSizeIterator<Item = &[u8]> {
 
 impl Screening for CardScreening {
     fn capacity(&self) -> ScreenCapacity {
-        let Room { queries, rows, pairs } = self.nearest.room();
+        let ProductSizes { queries, rows, pairs } = self.nearest.sizes();
         ScreenCapacity { queries, rows, pairs }
     }
 

@@ -1,7 +1,9 @@
-//! Reads from a memory node on this machine: how many a second, and how much of each side's processor each takes; how
-//! long one takes alone. By TCP over the loopback, by shared memory, and by RDMA where there is a device.
+//! Measures reads from a memory node on this machine: reads per second, processor time of the client and of
+//! the node, and the latency of a single read. The transports are TCP over the loopback, shared memory, and
+//! RDMA where there is a device.
 //!
-//! `cargo bench -p bathyal-remote --bench reads`; `BATHYAL_BENCH_SECONDS` is how long each measurement takes.
+//! Run `cargo bench -p bathyal-remote --bench reads`. `BATHYAL_BENCH_SECONDS` sets the time of each
+//! measurement.
 
 use bathyal_remote::{Identity, Node, NodeOptions, NodeStore, RemoteOptions, RemoteUrl};
 use bathyal_store::{DraftExt, Generation, Replace, Store};
@@ -15,10 +17,10 @@ use std::time::{Duration, Instant};
 const BYTES: u64 = 256 << 20;
 const REPEATS: usize = 5;
 
-/// Processor time of the whole process so far.
+/// Returns the processor time of the whole process so far, in nanoseconds.
 fn process_ns() -> u64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: the clock exists on every Unix that is supported, and the result has room.
+    // SAFETY: the clock exists on every supported Unix, and `time` has room for the result.
     unsafe { libc::clock_gettime(libc::CLOCK_PROCESS_CPUTIME_ID, &raw mut time) };
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
@@ -28,15 +30,15 @@ fn median(mut values: Vec<f64>) -> f64 {
     values[values.len() / 2]
 }
 
-/// What one measurement came to.
+/// Result of one measurement.
 struct Measured {
     reads_per_s: f64,
-    /// Nanoseconds of processor a read: of the one who reads, and of the node.
+    /// Processor time for each read, in nanoseconds: of the client's thread, and of the node's threads.
     reader_ns: f64,
     node_ns: f64,
 }
 
-/// Keeps `depth` reads of `len` bytes at random places in flight.
+/// Measures with `depth` reads of `len` bytes at random offsets in flight.
 fn measure(tier: &dyn Tier, depth: u32, len: u32, time: Duration) -> Measured {
     let mut queue = tier.open(depth).unwrap();
     let mut buffers = vec![0_u8; depth as usize * len as usize];
@@ -61,7 +63,8 @@ fn measure(tier: &dyn Tier, depth: u32, len: u32, time: Duration) -> Measured {
                     }
                 })
                 .collect();
-            // SAFETY: each read has its own part of the buffers, which nobody touches until the queue is dropped.
+            // SAFETY: each read has its own part of the buffers, which nothing else touches until the queue
+            // is dropped.
             assert_eq!(unsafe { queue.submit(&batch) }.unwrap(), batch.len());
         }
         queue.reap(&mut done, Some(Duration::from_secs(1))).unwrap();
@@ -73,8 +76,12 @@ fn measure(tier: &dyn Tier, depth: u32, len: u32, time: Duration) -> Measured {
     }
     let seconds = began.elapsed().as_secs_f64();
     let (reader, all) = (thread_ns() - reader, process_ns() - all);
-    let each = |ns: u64| ns as f64 / reads as f64;
-    Measured { reads_per_s: reads as f64 / seconds, reader_ns: each(reader), node_ns: each(all - reader) }
+    let per_read = |ns: u64| ns as f64 / reads as f64;
+    Measured {
+        reads_per_s: reads as f64 / seconds,
+        reader_ns: per_read(reader),
+        node_ns: per_read(all - reader),
+    }
 }
 
 fn main() {
@@ -87,13 +94,13 @@ fn main() {
     let store = |transport: &str| -> NodeStore {
         let url = RemoteUrl::parse(Path::new(&format!("remote://{}/x", node.address()))).unwrap();
         let credentials = node.credentials();
-        let said = [
+        let options = [
             ("token", credentials.token.as_str()),
             ("peer_key", credentials.peer_key.as_str()),
             ("transport", transport),
             ("scratch", scratch.path().to_str().unwrap()),
         ];
-        NodeStore::new(&url, RemoteOptions::new(said).unwrap(), "mark").unwrap()
+        NodeStore::new(&url, RemoteOptions::new(options).unwrap(), "mark").unwrap()
     };
     let draft = store("tcp").begin("x", Replace::Never).unwrap();
     draft.put("data", &vec![1; BYTES as usize]).unwrap();
@@ -115,8 +122,9 @@ fn main() {
         let tier = object.tier(FileOptions::default()).unwrap();
         for (len, depth) in [(512, 1), (512, 16), (512, 128), (4096, 128), (1 << 20, 4)] {
             let all: Vec<Measured> = (0..REPEATS).map(|_| measure(tier.as_ref(), depth, len, time)).collect();
-            let of = |f: fn(&Measured) -> f64| median(all.iter().map(f).collect());
-            let (rate, reader, node) = (of(|m| m.reads_per_s), of(|m| m.reader_ns), of(|m| m.node_ns));
+            let median_of = |f: fn(&Measured) -> f64| median(all.iter().map(f).collect());
+            let (rate, reader, node) =
+                (median_of(|m| m.reads_per_s), median_of(|m| m.reader_ns), median_of(|m| m.node_ns));
             let core = 1e9 / reader.max(node);
             println!("| {transport} | {len} | {depth} | {rate:.0} | {reader:.0} | {node:.0} | {core:.0} |");
         }

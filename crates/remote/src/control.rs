@@ -1,5 +1,7 @@
-//! What is said on a control connection, which is TLS: a question at a time, and its answer, each a length of four bytes
-//! (big-endian) and so much JSON.
+//! Messages of a control connection, which uses TLS. The client sends one request at a time, and the node
+//! replies. Each message is a length of four bytes (big-endian) and that many bytes of JSON.
+//!
+//! The names of the variants and fields are part of the protocol.
 
 use crate::verbs::Endpoint;
 use serde::de::DeserializeOwned;
@@ -7,44 +9,46 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
 
-/// The version of the protocol, control and data.
+/// Version of the protocol, for control and data connections.
 pub(crate) const VERSION: u32 = 1;
-/// Bytes of a message at most.
-const MOST_BYTES: usize = 1 << 20;
+/// Maximum length of a message, in bytes.
+const MAX_BYTES: usize = 1 << 20;
 
-/// What a peer asks of a node.
+/// A request of a client to a node.
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) enum Question {
-    /// Always the first one.
+pub(crate) enum ControlRequest {
+    /// The first request of every connection.
     Hello {
         version: u32,
         token: String,
-        /// Whether anything is to be changed.
+        /// True if the session may change anything.
         write: bool,
     },
-    /// Which generations there are.
+    /// Lists the published generations.
     List,
-    /// A generation; its regions are held as long as the connection.
+    /// Opens a generation. The session holds its regions until the connection ends.
     Open { name: String },
-    /// Whether a generation could be put under a name.
+    /// Checks that a generation may be published under `name`.
     Check { name: String, replace: bool },
-    /// Begins a generation; it goes with the connection unless it is published.
+    /// Begins a draft of a generation. The node drops it with the connection unless it is published.
     Begin { name: String, replace: bool },
-    /// Takes memory for an object of a draft, all zeros.
+    /// Allocates zeroed memory for an object of a draft.
     Allocate { draft: u64, object: String, bytes: u64 },
-    /// Makes the objects of a draft with these names, and no others, the generation of its name; with the CRC-32C of each.
+    /// Publishes the listed objects of a draft, and no others, under the draft's name. Each comes with the
+    /// CRC-32C of its bytes.
     Publish { draft: u64, objects: BTreeMap<String, u32> },
-    /// Gives a draft up.
+    /// Drops a draft.
     Abandon { draft: u64 },
     /// Removes a generation.
     Delete { name: String },
-    /// Where on its own machine a region's memory is found.
+    /// Asks where the memory of a region is found on the node's machine.
     Share { region: u64 },
-    /// Connects by RDMA to an end of the peer's; connections of before that are over end here, too.
+    /// Connects a new queue pair of the node to the client's `endpoint`. The node also destroys its queue
+    /// pairs numbered in `over`, which the client has ended.
     Pair { endpoint: Endpoint, over: Vec<u32> },
-    /// By what a region is reached over RDMA connections of this session.
+    /// Registers a region for the RDMA connections of this session.
     Expose { region: u64 },
-    /// Which sessions may still be changing something.
+    /// Lists the sessions that may still change something.
     Writers,
 }
 
@@ -53,56 +57,56 @@ pub(crate) enum Question {
 pub(crate) struct ObjectEntry {
     pub(crate) name: String,
     pub(crate) bytes: u64,
-    /// 0 of one without bytes.
+    /// Key of its region; 0 for an empty object.
     pub(crate) region: u64,
-    /// CRC-32C of its bytes, as the one who wrote it says.
+    /// CRC-32C of its bytes, as computed by its writer.
     pub(crate) crc32c: u32,
 }
 
-/// Memory of a process of this machine.
+/// Location of a region's memory: a file descriptor of the node's process.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct SharedMemory {
-    /// The process that has it, and by which descriptor.
+    /// Process id of the node.
     pub(crate) process: u32,
     pub(crate) descriptor: i32,
-    /// What tells it from what another process has by such a number.
+    /// Device and inode of the file: another machine may have a process and descriptor with the same numbers.
     pub(crate) device: u64,
     pub(crate) inode: u64,
 }
 
-/// Memory that RDMA connections of a session reach.
+/// A region registered for the RDMA connections of a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct ExposedMemory {
-    /// The address of its first byte, for the node's device.
+    /// Address of its first byte in the node's process.
     pub(crate) address: u64,
-    /// What the device knows it by.
+    /// Remote key of the registration.
     pub(crate) key: u32,
 }
 
-/// Why a node does not do what it was asked.
+/// Reason for which a node refuses a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Refusal {
     /// A wrong token, or no permission to write.
     Denied,
-    /// Nothing has this name or number.
+    /// There is no item of this name or number.
     Missing,
-    /// Something has this name.
+    /// The name is taken.
     Exists,
-    /// There is not so much memory.
+    /// Not enough memory is left.
     Capacity,
-    /// The question makes no sense.
+    /// The request is invalid.
     Bad,
 }
 
-/// What a node answers.
+/// A node's reply to a request.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum Reply {
     Welcome {
-        /// A number that another start of the node does not have.
+        /// A random number of this run of the node.
         start: u64,
-        /// What data connections of this session are known by, in hexadecimal digits.
+        /// The session's ticket, in hexadecimal digits: its data connections begin with it.
         ticket: String,
-        /// What others know the session by: no other one has the number, of this start or another.
+        /// Number of the session, which no other session has, of this or another run of the node.
         session: u64,
         capacity_bytes: u64,
         used_bytes: u64,
@@ -128,8 +132,9 @@ pub(crate) enum Reply {
 /// Sends a message.
 pub(crate) fn send(to: &mut impl Write, message: &impl Serialize) -> io::Result<()> {
     let bytes = serde_json::to_vec(message)?;
-    let len = u32::try_from(bytes.len()).ok().filter(|len| *len as usize <= MOST_BYTES);
-    let len = len.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "a message of over 1 MiB"))?;
+    let len = u32::try_from(bytes.len()).ok().filter(|len| *len as usize <= MAX_BYTES);
+    let len =
+        len.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "the message is longer than 1 MiB"))?;
     to.write_all(&[&len.to_be_bytes()[..], &bytes].concat())?;
     to.flush()
 }
@@ -141,11 +146,11 @@ pub(crate) fn receive<M: DeserializeOwned>(from: &mut impl Read) -> io::Result<M
     receive_rest(from, len)
 }
 
-/// Receives what follows a message's length.
+/// Receives the rest of a message, whose length prefix is `len`.
 pub(crate) fn receive_rest<M: DeserializeOwned>(from: &mut impl Read, len: [u8; 4]) -> io::Result<M> {
     let len = u32::from_be_bytes(len) as usize;
-    if len > MOST_BYTES {
-        return Err(io::Error::new(io::ErrorKind::InvalidData, "a message of over 1 MiB"));
+    if len > MAX_BYTES {
+        return Err(io::Error::new(io::ErrorKind::InvalidData, "the message is longer than 1 MiB"));
     }
     let mut bytes = vec![0; len];
     from.read_exact(&mut bytes)?;

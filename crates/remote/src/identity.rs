@@ -1,7 +1,7 @@
-//! Who a node is, and who may speak to it: the key that its peers know it by, and the token that it knows them by.
+//! The identity of a node: the key pair that clients verify, and the token that authorizes clients.
 //!
-//! There is no authority: a peer is told the SHA-256 of the node's public key and takes no other. What stands in the
-//! certificate, its dates too, is not looked at.
+//! There is no certificate authority: a client is given the SHA-256 of the node's public key and accepts no
+//! other key. The other content of the certificate, such as its dates, is not checked.
 
 use bathyal_store::StoreError;
 use ring::digest::{SHA256, digest};
@@ -17,22 +17,23 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use subtle::ConstantTimeEq;
 
-/// Characters that a token has at least.
-pub const LEAST_TOKEN_CHARS: usize = 16;
-/// The name in certificates, which nobody looks at.
+/// Minimum length of a token, in characters.
+pub const MIN_TOKEN_CHARS: usize = 16;
+/// Name in certificates, which is not checked.
 const NAME: &str = "bathyal-memory-node";
-/// A node's own secrets, in its folder.
+/// File with the node's secrets, in its folder.
 const NODE_FILE: &str = "node.json";
-/// What its peers are given, beside it.
+/// File with the credentials for clients, in the same folder.
 const CLIENT_FILE: &str = "client.json";
 
-/// What a peer has to have to speak to a node: the content of the file that a node writes for its peers.
+/// Credentials of a client of a node: the content of the file that the node writes for its
+/// clients.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Credentials {
-    /// What the node knows its peers by.
+    /// Secret that authorizes clients.
     pub token: String,
-    /// What its peers know the node by: `sha256:` and 64 hexadecimal digits.
+    /// Fingerprint of the node's public key: `sha256:` and 64 hexadecimal digits.
     pub peer_key: String,
 }
 
@@ -43,10 +44,10 @@ impl fmt::Debug for Credentials {
 }
 
 impl Credentials {
-    /// Those in a file that a node wrote.
+    /// Reads the credentials in a file that a node wrote.
     ///
     /// # Errors
-    /// [`StoreError::Address`] if there is no such file, or no credentials in it.
+    /// [`StoreError::Address`] if the file cannot be read or holds no credentials.
     pub fn from_file(path: &Path) -> Result<Credentials, StoreError> {
         let refuse = |what: String| {
             StoreError::Address(format!(
@@ -55,12 +56,12 @@ impl Credentials {
             ))
         };
         let text = std::fs::read_to_string(path).map_err(|e| refuse(format!("cannot be read: {e}")))?;
-        // Nothing of the file is repeated: it holds a secret.
-        serde_json::from_str(&text).map_err(|_| refuse("has no token and peer_key in it".into()))
+        // The message quotes nothing of the file, because it holds a secret.
+        serde_json::from_str(&text).map_err(|_| refuse("holds no token and peer_key".into()))
     }
 }
 
-/// A node's secrets.
+/// The secrets of a node: token, certificate and private key.
 pub struct Identity {
     credentials: Credentials,
     certificate: Vec<u8>,
@@ -75,61 +76,62 @@ impl fmt::Debug for Identity {
 
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Kept {
+struct NodeSecrets {
     token: String,
     certificate: String,
     private_key: String,
 }
 
 impl Identity {
-    /// A new one.
+    /// Generates a new identity.
     ///
     /// # Errors
-    /// [`io::Error`] without random numbers.
+    /// [`io::Error`] if the system provides no random numbers.
     pub fn new() -> io::Result<Identity> {
         let failed = |e: rcgen::Error| io::Error::other(e.to_string());
         let key = rcgen::KeyPair::generate_for(&rcgen::PKCS_ED25519).map_err(failed)?;
         let parameters = rcgen::CertificateParams::new(vec![NAME.to_owned()]).map_err(failed)?;
         let certificate = parameters.self_signed(&key).map_err(failed)?.der().to_vec();
-        Identity::of(hex(&random::<16>()?), certificate, key.serialize_der())
+        Identity::from_parts(hex(&random::<16>()?), certificate, key.serialize_der())
     }
 
-    fn of(token: String, certificate: Vec<u8>, private_key: Vec<u8>) -> io::Result<Identity> {
+    fn from_parts(token: String, certificate: Vec<u8>, private_key: Vec<u8>) -> io::Result<Identity> {
         let peer_key = fingerprint(&certificate)
             .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "its certificate cannot be read"))?;
         Ok(Identity { credentials: Credentials { token, peer_key }, certificate, private_key })
     }
 
-    /// The one in `folder`, or a new one that is put there, readable by this user alone, with the file for its peers.
+    /// Reads the identity in `folder`, or generates one and writes it there, readable by this user only. Also
+    /// writes the file with the credentials for clients if it is missing or differs.
     ///
     /// # Errors
-    /// [`io::Error`] for files that cannot be read or written, or hold something else.
+    /// [`io::Error`] for files that cannot be read or written, or hold no identity.
     pub fn in_folder(folder: &Path) -> io::Result<Identity> {
         let path = folder.join(NODE_FILE);
         let invalid =
             |what: &str| io::Error::new(io::ErrorKind::InvalidData, format!("{}: {what}", path.display()));
         let identity = match std::fs::read_to_string(&path) {
             Ok(text) => {
-                let kept: Kept =
+                let secrets: NodeSecrets =
                     serde_json::from_str(&text).map_err(|_| invalid("is no identity of a memory node"))?;
-                let (certificate, key) = (unhex(&kept.certificate), unhex(&kept.private_key));
+                let (certificate, key) = (unhex(&secrets.certificate), unhex(&secrets.private_key));
                 let (Some(certificate), Some(key)) = (certificate, key) else {
                     return Err(invalid("is no identity of a memory node"));
                 };
-                if kept.token.chars().count() < LEAST_TOKEN_CHARS {
+                if secrets.token.chars().count() < MIN_TOKEN_CHARS {
                     return Err(invalid("has a token of fewer than 16 characters"));
                 }
-                Identity::of(kept.token, certificate, key)?
+                Identity::from_parts(secrets.token, certificate, key)?
             }
             Err(e) if e.kind() == io::ErrorKind::NotFound => {
                 let identity = Identity::new()?;
                 std::fs::create_dir_all(folder)?;
-                let kept = Kept {
+                let secrets = NodeSecrets {
                     token: identity.credentials.token.clone(),
                     certificate: hex(&identity.certificate),
                     private_key: hex(&identity.private_key),
                 };
-                write_private(&path, &serde_json::to_vec_pretty(&kept)?)?;
+                write_private(&path, &serde_json::to_vec_pretty(&secrets)?)?;
                 identity
             }
             Err(e) => return Err(io::Error::new(e.kind(), format!("{}: {e}", path.display()))),
@@ -141,17 +143,17 @@ impl Identity {
         Ok(identity)
     }
 
-    /// What its peers are given.
+    /// Returns the credentials for clients.
     pub fn credentials(&self) -> &Credentials {
         &self.credentials
     }
 
-    /// Whether `token` is the one that peers are known by; takes as long whatever it is.
+    /// Returns true if `token` is the node's token. The comparison takes constant time.
     pub(crate) fn admits(&self, token: &str) -> bool {
         self.credentials.token.as_bytes().ct_eq(token.as_bytes()).into()
     }
 
-    pub(crate) fn server(&self) -> io::Result<ServerConfig> {
+    pub(crate) fn server_config(&self) -> io::Result<ServerConfig> {
         let key = PrivateKeyDer::try_from(self.private_key.clone())
             .map_err(|e| io::Error::new(io::ErrorKind::InvalidData, e))?;
         ServerConfig::builder_with_provider(provider())
@@ -163,58 +165,64 @@ impl Identity {
     }
 }
 
-/// Where a node's identity is if nothing else is said, and where its peers on the same machine look.
+/// Returns the folder with this user's node identity, which is used unless another one is given. Clients on
+/// the same machine look for credentials there.
 ///
 /// # Errors
-/// [`StoreError::Address`] without a home.
+/// [`StoreError::Address`] if the environment names no home folder.
 pub fn keys_folder() -> Result<PathBuf, StoreError> {
     let set = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
     let folder = set("XDG_CONFIG_HOME").or_else(|| Some(set("HOME")?.join(".config")));
     let folder = folder.ok_or_else(|| {
-        StoreError::Address("there is no folder of this user's for keys: set HOME, or name a folder".into())
+        StoreError::Address("this user has no folder for keys: set HOME, or name a folder".into())
     })?;
     Ok(folder.join("bathyal/memory-node"))
 }
 
-/// The file for peers in a node's folder.
+/// Returns the path of the file with the credentials for clients in a node's folder.
 pub fn client_file(folder: &Path) -> PathBuf {
     folder.join(CLIENT_FILE)
 }
 
-/// What a peer speaks to a node by. The key that the node showed is found in `seen`, whether it was the right one or not.
-pub(crate) fn client(peer_key: &str) -> io::Result<(ClientConfig, Arc<Pin>)> {
-    let pin = Arc::new(Pin { wanted: peer_key.to_owned(), seen: Mutex::default(), provider: provider() });
+/// Returns a TLS configuration that accepts the node with this key only, and its verifier, which records the
+/// key that the node presented.
+pub(crate) fn client_config(peer_key: &str) -> io::Result<(ClientConfig, Arc<PinnedKeyVerifier>)> {
+    let verifier = Arc::new(PinnedKeyVerifier {
+        expected: peer_key.to_owned(),
+        seen: Mutex::default(),
+        provider: provider(),
+    });
     let config = ClientConfig::builder_with_provider(provider())
         .with_protocol_versions(&[&rustls::version::TLS13])
         .map_err(io::Error::other)?
         .dangerous()
-        .with_custom_certificate_verifier(pin.clone())
+        .with_custom_certificate_verifier(verifier.clone())
         .with_no_client_auth();
-    Ok((config, pin))
+    Ok((config, verifier))
 }
 
-/// The name that is asked for, which nobody looks at.
+/// Returns the server name for the TLS handshake, which is not checked.
 pub(crate) fn server_name() -> io::Result<ServerName<'static>> {
     ServerName::try_from(NAME).map_err(io::Error::other)
 }
 
-/// Takes one key and no other.
+/// Certificate verifier that accepts one public key only.
 #[derive(Debug)]
-pub(crate) struct Pin {
-    wanted: String,
+pub(crate) struct PinnedKeyVerifier {
+    expected: String,
     seen: Mutex<Option<String>>,
     provider: Arc<CryptoProvider>,
 }
 
-impl Pin {
-    /// The key that was shown, if it is not the one that was wanted.
-    pub(crate) fn other(&self) -> Option<String> {
+impl PinnedKeyVerifier {
+    /// Returns the key that the node presented, if it is not the expected one.
+    pub(crate) fn unexpected_key(&self) -> Option<String> {
         let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        seen.filter(|seen| *seen != self.wanted)
+        seen.filter(|seen| *seen != self.expected)
     }
 }
 
-impl ServerCertVerifier for Pin {
+impl ServerCertVerifier for PinnedKeyVerifier {
     fn verify_server_cert(
         &self,
         end_entity: &CertificateDer<'_>,
@@ -224,9 +232,9 @@ impl ServerCertVerifier for Pin {
         _now: UnixTime,
     ) -> Result<ServerCertVerified, rustls::Error> {
         let seen = fingerprint(end_entity);
-        let right = seen.as_deref() == Some(self.wanted.as_str());
+        let is_expected = seen.as_deref() == Some(self.expected.as_str());
         *self.seen.lock().unwrap_or_else(PoisonError::into_inner) = seen;
-        if right {
+        if is_expected {
             Ok(ServerCertVerified::assertion())
         } else {
             Err(rustls::CertificateError::ApplicationVerificationFailure.into())
@@ -261,14 +269,14 @@ fn provider() -> Arc<CryptoProvider> {
     Arc::new(rustls::crypto::ring::default_provider())
 }
 
-/// What a certificate's key is known by: its SHA-256.
+/// Returns the fingerprint of a certificate's public key: its SHA-256.
 fn fingerprint(certificate: &[u8]) -> Option<String> {
     let certificate = CertificateDer::from(certificate);
     let key = rustls::server::ParsedCertificate::try_from(&certificate).ok()?.subject_public_key_info();
     Some(format!("sha256:{}", hex(digest(&SHA256, &key).as_ref())))
 }
 
-/// Whether a text may be a key's name.
+/// Returns true if `text` has the form of a fingerprint.
 pub(crate) fn is_peer_key(text: &str) -> bool {
     text.strip_prefix("sha256:").and_then(unhex).is_some_and(|bytes| bytes.len() == 32)
 }
@@ -276,7 +284,7 @@ pub(crate) fn is_peer_key(text: &str) -> bool {
 pub(crate) fn random<const N: usize>() -> io::Result<[u8; N]> {
     let mut bytes = [0; N];
     let filled = SystemRandom::new().fill(&mut bytes);
-    filled.map_err(|_| io::Error::other("the system has no random numbers"))?;
+    filled.map_err(|_| io::Error::other("the system provides no random numbers"))?;
     Ok(bytes)
 }
 
@@ -290,21 +298,21 @@ pub(crate) fn unhex(text: &str) -> Option<Vec<u8>> {
     Some(digits.chunks_exact(2).map(|pair| (pair[0] * 16 + pair[1]) as u8).collect())
 }
 
-/// Puts `bytes` at `path` at once, readable by this user alone.
+/// Writes `bytes` to `path` atomically, readable by this user only.
 fn write_private(path: &Path, bytes: &[u8]) -> io::Result<()> {
     use std::io::Write;
-    let half = path.with_extension("new");
+    let temporary = path.with_extension("new");
     let named = |e: io::Error| io::Error::new(e.kind(), format!("cannot write {}: {e}", path.display()));
-    // One that a kill left has whatever permissions it has.
-    let _ = std::fs::remove_file(&half);
+    // A file left by a killed process may have other permissions.
+    let _ = std::fs::remove_file(&temporary);
     let mut options = std::fs::File::options();
     options.write(true).create_new(true);
-    // Elsewhere what lies in a user's folder is that user's by what the folder says.
+    // On other systems, the folder's permissions protect the file.
     #[cfg(unix)]
     std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-    let mut file = options.open(&half).map_err(named)?;
+    let mut file = options.open(&temporary).map_err(named)?;
     file.write_all(bytes).and_then(|()| file.sync_all()).map_err(named)?;
-    std::fs::rename(&half, path).map_err(named)
+    std::fs::rename(&temporary, path).map_err(named)
 }
 
 #[cfg(test)]
@@ -313,9 +321,9 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     #[test]
-    fn an_identity_stays_and_is_nobody_elses_to_read() {
-        let place = tempfile::tempdir().unwrap();
-        let folder = place.path().join("keys");
+    fn an_identity_is_kept_and_readable_by_its_owner_only() {
+        let parent = tempfile::tempdir().unwrap();
+        let folder = parent.path().join("keys");
         let first = Identity::in_folder(&folder).unwrap();
         let again = Identity::in_folder(&folder).unwrap();
         assert_eq!(first.credentials(), again.credentials());
@@ -335,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn digits_are_read_as_they_are_written() {
+    fn hexadecimal_digits_decode_to_the_encoded_bytes() {
         assert_eq!(unhex(&hex(&[0, 1, 0xff])), Some(vec![0, 1, 0xff]));
         for text in ["0", "zz", "+1", "é"] {
             assert!(unhex(text).is_none_or(|bytes| hex(&bytes) == text), "{text}");

@@ -1,14 +1,16 @@
-//! Memory of other machines: a node that serves it and is passive from then on, and the tier and store that reach it.
+//! Memory of other machines: a passive node that serves it, and the tiers and stores that access it.
 //!
-//! The design is that of d-HNSW (section 3.2) and of second-tier-memory's RDMA tier: all work is done by those who search, who
-//! read and change bytes of a region by its key, and numbers of 8 bytes as one step. Three transports have one contract: RDMA
-//! by verbs; TCP, where one thread of the node does what a network card would; and memory that is shared within a machine.
+//! The design follows d-HNSW (section 3.2) and the RDMA tier of second-tier-memory: the clients that search
+//! do all the work. They read and write bytes of a region by its key, and change 8-byte numbers atomically.
+//! Three transports implement one contract: RDMA verbs; TCP, where one thread of the node takes the role of
+//! the network card; and memory shared within a machine.
 //!
-//! A node is known by its key and knows its peers by a token; both are said on a control connection, which is TLS. Data
-//! connections are not encrypted, as those of RDMA are not: they belong on a network whose machines are trusted.
+//! Clients identify a node by its public key, and the node authenticates clients by a token. Both are
+//! exchanged on a control connection, which uses TLS. Data connections are not encrypted, like those of RDMA:
+//! use them on a network of trusted machines only.
 //!
-//! An index that one node has not the memory for lies over several ([`SpreadStore`]), in parts as striped over disks.
-
+//! An index that does not fit one node is striped over several nodes ([`SpreadStore`]), as a local index is
+//! over several disks.
 mod client;
 mod control;
 mod identity;
@@ -17,5 +19,5 @@ mod verbs;
 pub mod wire;
 
 pub use client::{DEFAULT_PORT, NodeStore, RemoteOptions, RemoteUrl, SpreadStore, Transport};
-pub use identity::{Credentials, Identity, LEAST_TOKEN_CHARS, client_file, keys_folder};
+pub use identity::{Credentials, Identity, MIN_TOKEN_CHARS, client_file, keys_folder};
 pub use node::{Node, NodeOptions, NodeStatus};

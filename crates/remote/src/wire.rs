@@ -1,40 +1,42 @@
-//! What goes over a data connection: a hello, then operations, and their answers in the same order.
+//! Format of a data connection: the client sends a hello, then operations. The node responds to the
+//! operations in their order.
 //!
-//! All numbers are little-endian. An operation is a head of [`HEAD_BYTES`], and behind that of a write, its bytes. An
-//! answer is a head of [`ANSWER_BYTES`], and behind that of a read, the bytes that there are.
+//! All numbers are little-endian. An operation is a head of [`OPERATION_HEAD_BYTES`]; a write's bytes follow
+//! it. A response is a head of [`RESPONSE_HEAD_BYTES`]; the bytes of a read follow it, which are fewer than
+//! requested at the end of a region.
 
 use bathyal_tier::{FaultKind, ReadFault};
 
-/// The first bytes of a data connection, before the ticket; the last of them is the protocol's version.
+/// First bytes of a data connection, before the ticket. The last byte is the version of the protocol.
 pub const MAGIC: [u8; 8] = *b"BTHYMEM\x01";
-/// Bytes of a ticket: what a session's data connections are known by.
+/// Bytes of a ticket, which tells the node the session that a data connection belongs to.
 pub const TICKET_BYTES: usize = 16;
-/// Bytes of the hello.
+/// Bytes of the hello: magic and ticket.
 pub const HELLO_BYTES: usize = MAGIC.len() + TICKET_BYTES;
-/// What is answered to a hello that is welcome.
+/// Byte with which the node accepts a hello.
 pub const WELCOME: u8 = 1;
 /// Bytes of an operation's head.
-pub const HEAD_BYTES: usize = 40;
-/// Bytes of an answer's head.
-pub const ANSWER_BYTES: usize = 16;
+pub const OPERATION_HEAD_BYTES: usize = 40;
+/// Bytes of a response's head.
+pub const RESPONSE_HEAD_BYTES: usize = 16;
 
-/// What is done at an address.
+/// Kind of an operation on a region.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verb {
-    /// Sends the bytes there.
+    /// Reads bytes.
     Read,
-    /// Puts the bytes that follow there.
+    /// Writes the bytes that follow the head.
     Write,
-    /// Replaces a number if it is the expected one.
+    /// Replaces an 8-byte number if it has the expected value.
     CompareAndSwap {
-        /// What has to be there.
+        /// Value that the number must have.
         expected: u64,
-        /// What comes in its place.
+        /// Value that replaces it.
         new: u64,
     },
-    /// Adds to a number.
+    /// Adds to an 8-byte number, modulo 2^64.
     FetchAndAdd {
-        /// What is added.
+        /// Value to add.
         by: u64,
     },
 }
@@ -50,29 +52,29 @@ impl Verb {
     }
 }
 
-/// An operation without its bytes.
+/// Head of an operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Head {
-    /// What is done.
+pub struct OperationHead {
+    /// Kind of the operation.
     pub verb: Verb,
-    /// The next operation is done if this one was.
+    /// True if the next operation is executed only after this one succeeds.
     pub linked: bool,
-    /// Bytes that it moves: 8 of a number.
+    /// Bytes to read or write; 8 for an operation on a number.
     pub len: u32,
-    /// Which region.
+    /// Key of the region.
     pub region: u64,
-    /// The first byte in the region.
+    /// Offset of the first byte in the region.
     pub offset: u64,
 }
 
-/// Bytes that are no operation: the connection cannot go on.
+/// Error for bytes that are not a valid head: the connection must be closed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Garbled;
+pub struct MalformedHead;
 
-impl Head {
-    /// The bytes of the head.
-    pub fn encode(&self) -> [u8; HEAD_BYTES] {
-        let mut bytes = [0; HEAD_BYTES];
+impl OperationHead {
+    /// Encodes the head.
+    pub fn encode(&self) -> [u8; OPERATION_HEAD_BYTES] {
+        let mut bytes = [0; OPERATION_HEAD_BYTES];
         bytes[0] = self.verb.code();
         bytes[1] = u8::from(self.linked);
         let (first, second) = match self.verb {
@@ -87,12 +89,12 @@ impl Head {
         bytes
     }
 
-    /// The operation that the bytes are.
+    /// Decodes a head.
     ///
     /// # Errors
-    /// [`Garbled`] for bytes that no peer sends: another verb, a length of 0, a number that is not of 8 bytes, or anything
-    /// in the gaps.
-    pub fn decode(bytes: &[u8; HEAD_BYTES]) -> Result<Head, Garbled> {
+    /// [`MalformedHead`] for an unknown verb, a length of 0, a number whose length is not 8, or a nonzero
+    /// byte in a gap.
+    pub fn decode(bytes: &[u8; OPERATION_HEAD_BYTES]) -> Result<OperationHead, MalformedHead> {
         let number = |at: usize| u64::from_le_bytes(std::array::from_fn(|i| bytes[at + i]));
         let len = u32::from_le_bytes(std::array::from_fn(|i| bytes[4 + i]));
         let (first, second) = (number(24), number(32));
@@ -101,30 +103,30 @@ impl Head {
             2 => Verb::Write,
             3 => Verb::CompareAndSwap { expected: first, new: second },
             4 => Verb::FetchAndAdd { by: first },
-            _ => return Err(Garbled),
+            _ => return Err(MalformedHead),
         };
-        let head = Head { verb, linked: bytes[1] == 1, len, region: number(8), offset: number(16) };
+        let head = OperationHead { verb, linked: bytes[1] == 1, len, region: number(8), offset: number(16) };
         let numbers = matches!(verb, Verb::CompareAndSwap { .. } | Verb::FetchAndAdd { .. });
         let fits = if numbers { len == 8 } else { len > 0 };
-        // Whatever it would not have written itself is no head.
-        if fits && head.encode() == *bytes { Ok(head) } else { Err(Garbled) }
+        // Re-encoding finds nonzero bytes in the gaps.
+        if fits && head.encode() == *bytes { Ok(head) } else { Err(MalformedHead) }
     }
 }
 
-/// How an operation ended.
+/// Result of an operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
-    /// So many bytes were moved; of a read, they follow.
+    /// This many bytes were read or written. The bytes of a read follow.
     Done(u32),
-    /// It lies outside the region, or a number not at a multiple of 8.
+    /// The bytes lie outside the region, or a number's offset is not a multiple of 8.
     Outside,
-    /// The session holds no such region.
+    /// The session does not hold the region.
     Unknown,
-    /// The session did not ask to write.
+    /// The session may not write.
     Denied,
-    /// One that it was linked to failed.
+    /// A preceding operation of the chain failed.
     Skipped,
-    /// The memory is gone.
+    /// The memory of the region is gone.
     Gone,
 }
 
@@ -140,7 +142,7 @@ impl Outcome {
         }
     }
 
-    /// The same as a reader is told.
+    /// Converts the outcome to the result of a completion.
     pub fn result(self) -> Result<u32, ReadFault> {
         match self {
             Outcome::Done(len) => Ok(len),
@@ -152,8 +154,8 @@ impl Outcome {
         }
     }
 
-    /// What became of an operation on memory.
-    pub fn of(result: Result<u32, ReadFault>) -> Outcome {
+    /// Converts the result of an operation on a region's memory.
+    pub fn from_result(result: Result<u32, ReadFault>) -> Outcome {
         match result {
             Ok(len) => Outcome::Done(len),
             Err(fault) if fault.kind == FaultKind::Gone => Outcome::Gone,
@@ -163,19 +165,19 @@ impl Outcome {
     }
 }
 
-/// The head of an answer.
+/// Head of a response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Answer {
-    /// How the operation ended.
+pub struct ResponseHead {
+    /// Result of the operation.
     pub outcome: Outcome,
-    /// The number that was there before, of an operation on one.
+    /// Previous value of the number, for an operation on one; otherwise 0.
     pub old: u64,
 }
 
-impl Answer {
-    /// The bytes of the head.
-    pub fn encode(&self) -> [u8; ANSWER_BYTES] {
-        let mut bytes = [0; ANSWER_BYTES];
+impl ResponseHead {
+    /// Encodes the head.
+    pub fn encode(&self) -> [u8; RESPONSE_HEAD_BYTES] {
+        let mut bytes = [0; RESPONSE_HEAD_BYTES];
         bytes[0] = self.outcome.code();
         if let Outcome::Done(len) = self.outcome {
             bytes[4..8].copy_from_slice(&len.to_le_bytes());
@@ -184,11 +186,11 @@ impl Answer {
         bytes
     }
 
-    /// The answer that the bytes are.
+    /// Decodes a head.
     ///
     /// # Errors
-    /// [`Garbled`] for bytes that no node sends.
-    pub fn decode(bytes: &[u8; ANSWER_BYTES]) -> Result<Answer, Garbled> {
+    /// [`MalformedHead`] for an unknown outcome, or a nonzero byte in a gap.
+    pub fn decode(bytes: &[u8; RESPONSE_HEAD_BYTES]) -> Result<ResponseHead, MalformedHead> {
         let len = u32::from_le_bytes(std::array::from_fn(|i| bytes[4 + i]));
         let old = u64::from_le_bytes(std::array::from_fn(|i| bytes[8 + i]));
         let outcome = match bytes[0] {
@@ -198,10 +200,10 @@ impl Answer {
             3 => Outcome::Denied,
             4 => Outcome::Skipped,
             5 => Outcome::Gone,
-            _ => return Err(Garbled),
+            _ => return Err(MalformedHead),
         };
-        let answer = Answer { outcome, old };
-        if answer.encode() == *bytes { Ok(answer) } else { Err(Garbled) }
+        let head = ResponseHead { outcome, old };
+        if head.encode() == *bytes { Ok(head) } else { Err(MalformedHead) }
     }
 }
 
@@ -210,7 +212,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn heads_and_answers_come_back_as_they_went() {
+    fn encoded_heads_decode_to_the_same_heads() {
         let verbs = [
             Verb::Read,
             Verb::Write,
@@ -219,8 +221,8 @@ mod tests {
         ];
         for verb in verbs {
             for linked in [false, true] {
-                let head = Head { verb, linked, len: 8, region: u64::MAX - 1, offset: 1 << 50 };
-                assert_eq!(Head::decode(&head.encode()), Ok(head));
+                let head = OperationHead { verb, linked, len: 8, region: u64::MAX - 1, offset: 1 << 50 };
+                assert_eq!(OperationHead::decode(&head.encode()), Ok(head));
             }
         }
         let outcomes = [
@@ -232,35 +234,37 @@ mod tests {
             Outcome::Gone,
         ];
         for outcome in outcomes {
-            let answer = Answer { outcome, old: 77 };
-            assert_eq!(Answer::decode(&answer.encode()), Ok(answer));
+            let response = ResponseHead { outcome, old: 77 };
+            assert_eq!(ResponseHead::decode(&response.encode()), Ok(response));
         }
     }
 
-    /// Of every head that one byte makes another, what is decoded is written as it was read, and the rest is refused.
+    /// Changes each byte of a head to every value: the result is either refused, or encodes to the same bytes
+    /// again.
     #[test]
-    fn no_byte_is_ignored() {
+    fn decoding_checks_every_byte() {
         let head =
-            Head { verb: Verb::FetchAndAdd { by: 5 }, linked: true, len: 8, region: 1, offset: 2 }.encode();
-        let answer = Answer { outcome: Outcome::Outside, old: 0 }.encode();
-        for (at, value) in (0..HEAD_BYTES).flat_map(|at| (0..=255).map(move |value| (at, value))) {
+            OperationHead { verb: Verb::FetchAndAdd { by: 5 }, linked: true, len: 8, region: 1, offset: 2 }
+                .encode();
+        let response = ResponseHead { outcome: Outcome::Outside, old: 0 }.encode();
+        for (at, value) in (0..OPERATION_HEAD_BYTES).flat_map(|at| (0..=255).map(move |value| (at, value))) {
             let mut bytes = head;
             bytes[at] = value;
-            if let Ok(head) = Head::decode(&bytes) {
+            if let Ok(head) = OperationHead::decode(&bytes) {
                 assert_eq!(head.encode(), bytes, "byte {at} as {value}");
             }
-            if at < ANSWER_BYTES {
-                let mut bytes = answer;
+            if at < RESPONSE_HEAD_BYTES {
+                let mut bytes = response;
                 bytes[at] = value;
-                if let Ok(answer) = Answer::decode(&bytes) {
-                    assert_eq!(answer.encode(), bytes, "byte {at} as {value}");
+                if let Ok(response) = ResponseHead::decode(&bytes) {
+                    assert_eq!(response.encode(), bytes, "byte {at} as {value}");
                 }
             }
         }
-        // An operation on a number takes 8 bytes, and none takes nothing.
+        // Numbers have 8 bytes, and reads and writes at least one.
         for (verb, len) in [(Verb::Read, 0), (Verb::Write, 0), (Verb::FetchAndAdd { by: 1 }, 4)] {
-            let head = Head { verb, linked: false, len, region: 1, offset: 0 };
-            assert_eq!(Head::decode(&head.encode()), Err(Garbled));
+            let head = OperationHead { verb, linked: false, len, region: 1, offset: 0 };
+            assert_eq!(OperationHead::decode(&head.encode()), Err(MalformedHead));
         }
     }
 }

@@ -1,35 +1,37 @@
-//! What the kernel is told, as it lies in memory: `HopArgs` in `kernels/slots.h`, `Work` in `kernels/hop.cu`.
+//! The kernel's argument, with its layout in memory: `HopArgs` in `kernels/slots.h`, `Work` in
+//! `kernels/hop.cu`.
 
 use super::Shape;
-use crate::graph::{Navigation, Words};
+use crate::graph::{Navigation, NavigationWords};
 
 /// `HopArgs`.
 #[derive(Debug)]
 pub(crate) struct Args {
     /// codes, planes, pivots.
     pub(super) graph: [u64; 3],
-    /// Those of [`Navigation::words`].
+    /// The words of [`Navigation::words`].
     pub(super) graph_numbers: [u32; Navigation::NUMBERS],
     /// staged, work, ids, queries, lists, next.
     pub(super) addresses: [u64; 6],
-    /// The most that a query of the launch expands next.
+    /// Maximum number of vectors that a query of the launch expands next.
     pub(crate) width_room: u32,
     pub(super) list_stride: u32,
 }
 
 impl Args {
-    /// Of what [`Navigation::words`] says, and of staged, work, ids, queries, lists, next.
-    pub(crate) fn new(words: Words, addresses: [u64; 6], shape: &Shape) -> Args {
+    /// Creates the argument from [`Navigation::words`] and the addresses of staged, work, ids, queries,
+    /// lists, next.
+    pub(crate) fn new(words: NavigationWords, addresses: [u64; 6], shape: &Shape) -> Args {
         let (graph, graph_numbers) = words;
         Args { graph, graph_numbers, addresses, width_room: shape.width, list_stride: shape.list }
     }
 
-    /// The longest list of the launch.
+    /// Returns the length of the longest list of the launch.
     pub(crate) fn list_room(&mut self) -> &mut u32 {
         &mut self.graph_numbers[Navigation::LIST_ROOM]
     }
 
-    /// As the kernel's parameter lies in memory.
+    /// Returns the bytes of the kernel's parameter.
     pub(crate) fn bytes(&self) -> Vec<u8> {
         let graph = self.graph.iter().flat_map(|address| address.to_le_bytes());
         let numbers = self.graph_numbers.iter().flat_map(|number| number.to_le_bytes());
@@ -44,7 +46,8 @@ pub(super) struct Work {
     pub(super) slot: u32,
     pub(super) first: u32,
     pub(super) count: u32,
-    /// Where the query lies among those that begin, in bytes; [`NONE`](crate::graph::NONE).
+    /// Offset in bytes of the query among those that begin; [`NONE`](crate::graph::NONE) if it has begun
+    /// before.
     pub(super) query: u32,
     pub(super) list: u32,
     pub(super) width: u32,
@@ -55,7 +58,7 @@ pub(super) struct Work {
 impl Work {
     pub(super) const BYTES: usize = 32;
 
-    /// Appends it as it lies in memory.
+    /// Appends its bytes.
     pub(super) fn append(&self, out: &mut Vec<u8>) {
         let Work { slot, first, count, query, list, width, starts, step } = *self;
         for number in [slot, first, count, query, list, width, starts, step] {

@@ -1,4 +1,4 @@
-//! What the kernel is told, as it lies in memory: `LossArgs` in `kernels/loss.cu`.
+//! The kernel's argument, with its layout in memory: `LossArgs` in `kernels/loss.cu`.
 
 /// `LossArgs`.
 #[derive(Debug)]
@@ -10,7 +10,7 @@ pub(super) struct Args {
 }
 
 impl Args {
-    /// As the kernel's parameter lies in memory.
+    /// Returns the bytes of the kernel's parameter.
     pub(super) fn bytes(&self) -> Vec<u8> {
         let addresses = self.addresses.iter().flat_map(|address| address.to_le_bytes());
         addresses.chain(self.numbers.iter().flat_map(|number| number.to_le_bytes())).collect()

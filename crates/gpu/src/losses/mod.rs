@@ -1,8 +1,9 @@
-//! What the members of groups lose by going to the groups near theirs, on a card: the step of a clustering that takes time, bit for bit as
-//! a processor does it.
+//! Losses of members that move to a group near theirs, on a card. This is the slow step of a clustering. The
+//! results equal a processor's bit for bit.
 //!
-//! The points lie in the card's memory where all of them fit; else those of a few groups at a time are copied there, in every round.
-//! There are two blocks of groups, each with a queue of its own: what is read of one overlaps with what the other is waited for.
+//! The card holds all points if they fit; otherwise those of a few groups at a time are copied there, in
+//! every round. There are two blocks of groups, each with a queue of its own, so that reading the results of
+//! one overlaps with the work of the other.
 
 mod args;
 
@@ -11,31 +12,32 @@ use crate::error::GpuError;
 use args::Args;
 use std::ops::Range;
 
-/// Other groups that a group's members may go to, at most; `OTHERS` in `kernels/loss.cu`.
+/// Maximum number of other groups to which a group's members may move; `OTHERS` in `kernels/loss.cu`.
 pub const MOST_OTHERS: usize = 32;
-/// Blocks of groups that are under way.
+/// Number of blocks of groups in flight.
 pub const BLOCKS: usize = 2;
-/// Threads of a block.
+/// Threads of a block of threads.
 const THREADS: u32 = 128;
-/// Members of a group that a block of threads has.
+/// Members of a group for each block of threads.
 const MEMBERS: usize = 64;
-/// Bytes that its threads share: 32 coordinates of 65 members and of 33 others, and 32 squares.
+/// Bytes of shared memory of a block of threads: 32 coordinates of 65 members and of 33 others, and 32
+/// squares.
 const SHARED_BYTES: u32 = 4 * (32 * 65 + 32 * 33 + 32);
-/// Members of a block of groups, or those of one group if it has more.
+/// Maximum number of members of a block of groups, unless a single group has more.
 const BLOCK_MEMBERS: usize = 1 << 16;
-/// Bytes of the points of a block, where not all points are there.
+/// Maximum bytes of the points of a block, if the card does not hold all points.
 const BLOCK_BYTES: usize = 8 << 20;
 
-/// What is grouped.
+/// Sizes of a clustering.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Shape {
-    /// Coordinates of a point.
+    /// Number of coordinates of a point.
     pub dim: usize,
-    /// Points.
+    /// Number of points.
     pub points: usize,
-    /// Members of a group; the last may have fewer.
+    /// Number of members of a group; the last group may have fewer.
     pub unit: usize,
-    /// Other groups that its members may go to.
+    /// Number of other groups to which a group's members may move.
     pub others: usize,
 }
 
@@ -49,47 +51,47 @@ impl Shape {
     }
 }
 
-/// The card's half of a clustering.
+/// The card's part of a clustering.
 #[derive(Debug)]
 pub struct Losses {
     shape: Shape,
-    /// Groups of a block.
+    /// Maximum number of groups of a block.
     block_groups: usize,
-    /// All points, where they fit.
+    /// All points, if they fit.
     points: Option<Box<dyn CardMemory>>,
     written: u64,
     means: Box<dyn CardMemory>,
     blocks: [Block; BLOCKS],
 }
 
-/// Groups that are looked at together.
+/// A block of groups that are processed together.
 #[derive(Debug)]
 struct Block {
     queue: Box<dyn CardQueue>,
-    /// Their points, where not all are there.
+    /// Their points, if the card does not hold all points.
     points: Option<Box<dyn CardMemory>>,
     members: Box<dyn CardMemory>,
     near: Box<dyn CardMemory>,
     losses: Box<dyn CardMemory>,
-    /// Members that are looked at.
+    /// Number of members.
     count: usize,
     read: Vec<u8>,
 }
 
 impl Losses {
-    /// Takes memory of `card`.
+    /// Allocates memory of `card`.
     ///
     /// # Errors
-    /// [`GpuError::Unsuited`] where not even one group fits, [`GpuError::Driver`].
+    /// [`GpuError::Unsuited`] if not even one group fits, [`GpuError::Driver`].
     ///
     /// # Panics
-    /// If the shape says that there is nothing, or more others than [`MOST_OTHERS`], which are a caller's bugs.
+    /// If the shape is empty, or has more others than [`MOST_OTHERS`], which is a bug of the caller.
     pub fn new(card: &dyn Card, shape: Shape) -> Result<Losses, GpuError> {
         let Shape { dim, points, unit, others } = shape;
         assert!(dim > 0 && points > 0 && unit > 0 && (1..=MOST_OTHERS).contains(&others), "{shape:?}");
         let (mut resident, mut block_groups) = (true, (BLOCK_MEMBERS / unit).clamp(1, shape.groups()));
         loop {
-            match Losses::of_room(card, shape, block_groups, resident) {
+            match Losses::allocate(card, shape, block_groups, resident) {
                 Err(GpuError::Memory { free, .. }) => match (resident, block_groups) {
                     (true, groups) => {
                         let fitting = BLOCK_BYTES / (4 * dim * unit);
@@ -97,7 +99,7 @@ impl Losses {
                     }
                     (false, 1) => {
                         return Err(GpuError::Unsuited(format!(
-                            "the graphics card has {free} bytes free, which is too little for the means of {} groups: stop what else uses \
+                            "the graphics card has {free} bytes free, which is too little for the means of {} groups: stop other programs that use \
                              the card, or leave --device gpu out",
                             shape.groups()
                         )));
@@ -109,7 +111,7 @@ impl Losses {
         }
     }
 
-    fn of_room(
+    fn allocate(
         card: &dyn Card,
         shape: Shape,
         block_groups: usize,
@@ -117,11 +119,11 @@ impl Losses {
     ) -> Result<Losses, GpuError> {
         let what = "the points that are grouped";
         let members = (block_groups * shape.unit).min(shape.points) as u64;
-        let room = |points: u64| card.allocate(what, points * shape.point_bytes());
+        let allocate_points = |points: u64| card.allocate(what, points * shape.point_bytes());
         let block = || {
             Ok(Block {
                 queue: card.queue()?,
-                points: (!resident).then(|| room(members)).transpose()?,
+                points: (!resident).then(|| allocate_points(members)).transpose()?,
                 members: card.allocate(what, 4 * members)?,
                 near: card.allocate(what, 4 * (block_groups * MOST_OTHERS) as u64)?,
                 losses: card.allocate(what, 4 * members * shape.others as u64)?,
@@ -129,26 +131,27 @@ impl Losses {
                 read: Vec::new(),
             })
         };
-        let points = resident.then(|| room(shape.points as u64)).transpose()?;
-        let means = room(shape.groups() as u64)?;
+        let points = resident.then(|| allocate_points(shape.points as u64)).transpose()?;
+        let means = allocate_points(shape.groups() as u64)?;
         let blocks = [block()?, block()?];
         Ok(Losses { shape, block_groups, points, written: 0, means, blocks })
     }
 
-    /// Whether all points are to be copied once, by [`Losses::append`]; else those of a block at a time.
+    /// Returns true if the card holds all points, which [`Losses::append`] copies once; otherwise the points
+    /// of each block are copied.
     pub fn is_resident(&self) -> bool {
         self.points.is_some()
     }
 
-    /// Groups of a block, at most.
+    /// Returns the maximum number of groups of a block.
     pub fn block_groups(&self) -> usize {
         self.block_groups
     }
 
-    /// Copies the points that come next, row-major.
+    /// Copies the next points, row-major.
     ///
     /// # Errors
-    /// [`GpuError`]; also of more than there are.
+    /// [`GpuError`], also for more points than the shape has.
     pub fn append(&mut self, points: &[f32]) -> Result<(), GpuError> {
         if let Some(memory) = &self.points {
             write(&mut *self.blocks[0].queue, &**memory, self.written, points)?;
@@ -157,25 +160,28 @@ impl Losses {
         Ok(())
     }
 
-    /// Sets the means of all groups, row-major, for the blocks that are begun from now on; none is under way.
+    /// Sets the means of all groups, row-major, for the blocks that begin from now on. No block may be in
+    /// flight.
     ///
     /// # Errors
     /// [`GpuError`].
     pub fn set_means(&mut self, means: &[f32]) -> Result<(), GpuError> {
         let queue = &mut self.blocks[0].queue;
         write(&mut **queue, &*self.means, 0, means)?;
-        // The other queue begins when they are there, and all points.
+        // Wait for the copies, because the other queue uses the means and points, too.
         queue.read(&*self.means, 0, &mut [0; 4])
     }
 
-    /// Begins to look at `groups`, by block 0 or 1: their `members` one group behind the other, and of each group those near it.
-    /// `points` are the members' own, row-major, where not all points are there. Whoever calls goes on meanwhile.
+    /// Launches the losses of `groups` in block 0 or 1. `members` has the members of the groups, one group
+    /// after another, and `near` the groups near each group. `points` are the members' points, row-major, if
+    /// the card does not hold all points. Does not wait for the launch.
     ///
     /// # Errors
     /// [`GpuError`].
     ///
     /// # Panics
-    /// If there are no such groups, members or points, which are a caller's bugs: the card would read what is not there.
+    /// If the groups, members or points do not match the shape, which is a bug of the caller: the card would
+    /// read invalid memory.
     pub fn begin(
         &mut self,
         block: usize,
@@ -185,14 +191,14 @@ impl Losses {
         points: &[f32],
     ) -> Result<(), GpuError> {
         let (shape, all, means) = (self.shape, &self.points, &self.means);
-        let known = |near: &[u32; MOST_OTHERS]| {
+        let are_valid = |near: &[u32; MOST_OTHERS]| {
             near[..shape.others].iter().all(|group| (*group as usize) < shape.groups())
         };
         let first = groups.start * shape.unit;
         assert!(
             groups.len() <= self.block_groups
                 && near.len() == groups.len()
-                && near.iter().all(known)
+                && near.iter().all(are_valid)
                 && members.len() == shape.points.min(groups.end * shape.unit) - first
                 && members.iter().all(|id| (*id as usize) < shape.points)
                 && points.len() == if all.is_some() { 0 } else { members.len() * shape.dim },
@@ -205,15 +211,15 @@ impl Losses {
                 block.queue.write(&*block.members, 0, &words(members))?;
                 all
             }
-            (None, Some(own)) => {
-                write(&mut *block.queue, &**own, 0, points)?;
+            (None, Some(block_points)) => {
+                write(&mut *block.queue, &**block_points, 0, points)?;
                 block.queue.write(&*block.members, 0, &words(&Vec::from_iter(0..members.len() as u32)))?;
-                own
+                block_points
             }
             (None, None) => {
                 return Err(GpuError::Driver {
                     operation: "group points",
-                    reason: "they lie nowhere".into(),
+                    reason: "the card has no memory for them".into(),
                 });
             }
         };
@@ -234,7 +240,8 @@ impl Losses {
         })
     }
 
-    /// Waits for what was begun last by a block: of each member its losses, one for each other group.
+    /// Waits for the last launch of a block. Writes the losses of each member to `losses`, one for each other
+    /// group.
     ///
     /// # Errors
     /// [`GpuError`].
@@ -248,7 +255,7 @@ impl Losses {
     }
 }
 
-/// Copies numbers piece by piece, so that few of them are here twice.
+/// Copies numbers in pieces, so that only few of them are in memory twice.
 fn write(
     queue: &mut dyn CardQueue,
     to: &dyn CardMemory,

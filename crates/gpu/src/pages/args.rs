@@ -1,27 +1,27 @@
-//! What the kernel is told, as it lies in memory: `PageArgs` and `PageWork` in `kernels/pages.cu`.
+//! The kernel's argument, with its layout in memory: `PageArgs` and `PageWork` in `kernels/pages.cu`.
 
 use crate::hops;
 
 /// `PageArgs`.
 #[derive(Debug)]
 pub(super) struct Args {
-    /// What hops have, too.
+    /// The fields that hops have, too.
     pub(super) hop: hops::Args,
-    /// Where the work lies.
+    /// Address of the work.
     pub(super) work: u64,
-    /// Vectors of a page.
+    /// Number of vectors of a page.
     pub(super) records: u32,
     pub(super) vectors: u32,
-    /// Words of an answer of this launch.
-    pub(super) answer_words: u32,
+    /// Words of a query's output in this launch.
+    pub(super) output_words: u32,
 }
 
 impl Args {
-    /// As the kernel's parameter lies in memory.
+    /// Returns the bytes of the kernel's parameter.
     pub(super) fn bytes(&self) -> Vec<u8> {
         let mut bytes = self.hop.bytes();
         bytes.extend(self.work.to_le_bytes());
-        for number in [self.records, self.vectors, self.answer_words, 0] {
+        for number in [self.records, self.vectors, self.output_words, 0] {
             bytes.extend(number.to_le_bytes());
         }
         bytes
@@ -34,7 +34,8 @@ pub(super) struct Work {
     pub(super) first: u32,
     pub(super) pages: u32,
     pub(super) continues: u32,
-    /// Where the query lies among those that begin, in bytes; none.
+    /// Offset in bytes of the query among those that begin; [`NONE`](crate::graph::NONE) if it has begun
+    /// before.
     pub(super) query: u32,
     pub(super) list: u32,
     pub(super) width: u32,
@@ -45,7 +46,7 @@ pub(super) struct Work {
 impl Work {
     pub(super) const BYTES: usize = 40;
 
-    /// Appends it as it lies in memory.
+    /// Appends its bytes.
     pub(super) fn append(&self, out: &mut Vec<u8>) {
         let Work { slot, first, pages, continues, query, list, width, starts, slack } = *self;
         for number in [slot, first, pages, continues, query, list, width, starts, slack.to_bits(), 0] {

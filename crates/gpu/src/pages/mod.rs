@@ -1,75 +1,78 @@
-//! Hops of graph searches through pages that hold many vectors and link as a whole: a query hands over the links of the pages that have
-//! arrived, page by page, parks, and gets the pages to open next. The codes lie on the card as those of [`hops`] do.
+//! Hops of graph searches through pages that hold many vectors each and share their links. A query submits
+//! the links of the pages that have arrived, page by page, suspends, and receives the pages to read next. The
+//! card holds the codes, as for [`hops`].
 
 mod args;
+mod launch;
 mod parts;
-mod wave;
 
 pub use parts::{Part, Parts};
 
 use crate::card::{Card, CardMemory, Kernel};
 use crate::error::GpuError;
 use crate::graph::{Codes, Navigation, THREADS, check_shared};
-use crate::hops::{self, Kept, Shape};
-use crate::service::{Batch, CardCounters, Place, Service, Terms, launches};
+use crate::hops::{self, ResidentGraph, Shape};
+use crate::service::{Batch, CardCounters, Service, ServiceLimits, ServiceSlot, launches};
 use args::{Args, Work};
 use bathyal_tier::TaskWaker;
+use launch::{PageLaunch, PageRequest};
 use std::sync::Arc;
-use wave::{Letter, Paging};
 
-/// Pivots that a query begins with at most.
+/// Maximum number of pivots at which a query begins.
 pub const MOST_STARTS: u32 = THREADS - 1;
-/// Bytes that are sent with every hop beside its ids.
+/// Bytes copied to the card for each hop, in addition to the ids.
 pub const WORK_BYTES: usize = Work::BYTES;
 
-/// Bytes that a query under way takes on the card, of such codes.
+/// Returns the bytes that a slot takes on the card.
 pub fn slot_bytes(shape: &Shape, codes: &Codes) -> u64 {
-    let kept = codes.query_bytes() + 8 * (1 + shape.list as usize);
-    let moved = Work::BYTES + 4 * shape.ids as usize + codes.query_bytes() + 4 * answer_words(shape) as usize;
-    (kept + moved) as u64
+    let resident_bytes = codes.query_bytes() + 8 * (1 + shape.list as usize);
+    let transferred_bytes =
+        Work::BYTES + 4 * shape.ids as usize + codes.query_bytes() + 4 * output_words(shape) as usize;
+    (resident_bytes + transferred_bytes) as u64
 }
 
-/// Words of the longest answer.
-fn answer_words(shape: &Shape) -> u32 {
+/// Returns the words of the longest output.
+fn output_words(shape: &Shape) -> u32 {
     1 + shape.width + MOST_STARTS
 }
 
-/// Bytes that the threads of a block share, with lists of so many candidates.
+/// Returns the bytes of shared memory of a block, for candidate lists of length `list`.
 fn shared_bytes(codes: &Codes, list: u32) -> u64 {
-    // What pages are near lies behind the planes, at a multiple of 4.
+    // The nearest pages follow the planes, at a multiple of 4.
     codes.shared_bytes(list) + 2 * (codes.planes.len() as u64 % 2) + 4 * u64::from(THREADS)
 }
 
-/// What a launch of up to `room` queries takes besides what is `kept`, and how many bytes that are.
-fn wave(
+/// Allocates a batch of up to `launch_queries` queries. Returns it with its bytes, without those of
+/// `resident`.
+fn new_batch(
     card: &dyn Card,
     shape: &Shape,
-    (codes, room): (&Codes, u32),
-    kept: Arc<[Box<dyn CardMemory>]>,
+    (codes, launch_queries): (&Codes, u32),
+    resident: Arc<[Box<dyn CardMemory>]>,
 ) -> Result<(Batch<3>, u64), GpuError> {
-    let (room, what) = (u64::from(room), "the queries under way");
-    let staged = card.allocate(what, room * codes.query_bytes() as u64)?;
-    let work = card.allocate(what, room * Work::BYTES as u64)?;
-    let ids = card.allocate(what, room * 4 * u64::from(shape.ids))?;
-    let answers = card.allocate(what, room * 4 * u64::from(answer_words(shape)))?;
-    let bytes = [&staged, &work, &ids, &answers].iter().map(|memory| memory.bytes()).sum();
-    Ok((Batch::new(Kernel::Pages, card.queue()?, [staged, work, ids], answers, kept), bytes))
+    let (queries, what) = (u64::from(launch_queries), "the queries in flight");
+    let staged = card.allocate(what, queries * codes.query_bytes() as u64)?;
+    let work = card.allocate(what, queries * Work::BYTES as u64)?;
+    let ids = card.allocate(what, queries * 4 * u64::from(shape.ids))?;
+    let outputs = card.allocate(what, queries * 4 * u64::from(output_words(shape)))?;
+    let bytes = [&staged, &work, &ids, &outputs].iter().map(|memory| memory.bytes()).sum();
+    Ok((Batch::new(Kernel::Pages, card.queue()?, [staged, work, ids], outputs, resident), bytes))
 }
 
-/// The hops of an index on a card.
+/// Service for the hops of an index on a card.
 #[derive(Debug)]
 pub struct Pages {
     shape: Shape,
     codes: Codes,
-    service: Service<Paging>,
+    service: Service<PageLaunch>,
     vectors: u32,
     resident_bytes: u64,
 }
 
 impl Pages {
-    /// Begins to serve queries that go from page to page, of `records` vectors each: [`Shape::width`] are pages then, and
-    /// [`Shape::ids`] links and ends of pages, at least 2. With `mini_batch` a launch waits until so many queries have asked, or all that
-    /// are under way.
+    /// Starts the service for pages of `records` vectors each. [`Shape::width`] counts pages, and
+    /// [`Shape::ids`] links and ends of pages, at least 2. With `mini_batch`, a launch waits for this many
+    /// queries, or for all with a slot.
     ///
     /// # Errors
     /// [`GpuError::Memory`] where the slots do not fit, [`GpuError::Unsuited`], [`GpuError::Driver`].
@@ -82,97 +85,103 @@ impl Pages {
     ) -> Result<Pages, GpuError> {
         let list = shape.list.max(MOST_STARTS);
         check_shared(card.profile(), shape.list, shared_bytes(&graph.codes, list))?;
-        let Kept { codes, vectors, memory, words, own } = Kept::new(card, graph, &shape)?;
+        let ResidentGraph { codes, vectors, memory, words, query_addresses } =
+            ResidentGraph::new(card, graph, &shape)?;
         let mut resident_bytes = memory.iter().map(|memory| memory.bytes()).sum();
         let (records, vectors) = (records.max(1), vectors as u32);
-        let (room, launches) = launches(shape.slots);
-        let mut waves = Vec::new();
-        for _ in 0..launches {
-            let (batch, bytes) = wave(card, &shape, (&codes, room), memory.clone())?;
-            let [staged, work, ids] = batch.given();
-            let hop = hops::Args::new(words, [staged, 0, ids, own[0], own[1], batch.returned()], &shape);
-            let args = Args { hop, work, records, vectors, answer_words: 1 };
-            waves.push(Paging { batch, args, codes: codes.clone(), starts: 0 });
+        let (launch_queries, launch_count) = launches(shape.slots);
+        let mut launches = Vec::new();
+        for _ in 0..launch_count {
+            let (batch, bytes) = new_batch(card, &shape, (&codes, launch_queries), memory.clone())?;
+            let [staged, work, ids] = batch.input_addresses();
+            let hop = hops::Args::new(
+                words,
+                [staged, 0, ids, query_addresses[0], query_addresses[1], batch.output_address()],
+                &shape,
+            );
+            let args = Args { hop, work, records, vectors, output_words: 1 };
+            launches.push(PageLaunch { batch, args, codes: codes.clone(), starts: 0 });
             resident_bytes += bytes;
         }
-        let service = Service::start(Terms { slots: shape.slots, room, mini_batch }, waves)?;
+        let service =
+            Service::start(ServiceLimits { slots: shape.slots, launch_queries, mini_batch }, launches)?;
         Ok(Pages { shape, codes, service, vectors, resident_bytes })
     }
 
-    /// What codes are like.
+    /// Returns the layout of the codes.
     pub fn codes(&self) -> &Codes {
         &self.codes
     }
 
-    /// A place for a query, until it is dropped; `None` while as many are under way as there may be, in which case `waker` is woken when
-    /// one is free.
+    /// Takes a slot for a query. Returns `None` if all are taken; then `waker` is woken when one is free.
     pub fn slot(&self, waker: TaskWaker) -> Option<Slot> {
-        let place = Place::take(self.service.shared(), Some(waker))?;
-        Some(Slot { place, vectors: self.vectors, ids: self.shape.ids })
+        let slot = ServiceSlot::acquire(self.service.shared(), Some(waker))?;
+        Some(Slot { slot, vectors: self.vectors, ids: self.shape.ids })
     }
 
-    /// What hops are like.
+    /// Returns the limits of queries.
     pub fn shape(&self) -> &Shape {
         &self.shape
     }
 
-    /// Bytes of the card's memory that are taken.
+    /// Returns the bytes of the card's memory that the service takes.
     pub fn resident_bytes(&self) -> u64 {
         self.resident_bytes
     }
 
-    /// What was done so far.
+    /// Returns the counters.
     pub fn counters(&self) -> CardCounters {
         self.service.counters()
     }
 }
 
-/// What a query hands over.
+/// Links that a query submits.
 #[derive(Debug, Clone, Copy)]
 pub struct Hop<'a> {
-    /// The links of pages, one after the other.
+    /// Links of the pages, one page after another.
     pub links: &'a [u32],
-    /// Where those of each page end.
+    /// End of the links of each page in `links`.
     pub ends: &'a [u32],
-    /// Whether the first of these pages had links in what was handed over before.
+    /// True if the first of these pages had links in the previous request.
     pub continues: bool,
-    /// How much farther than the worst candidate a linked vector may be whose page is looked at.
+    /// How much farther than the worst candidate a linked vector may be for its page to be considered.
     pub slack: f32,
-    /// Pages that it opens next at most; none as long as more links of this hop are to come.
+    /// Maximum number of pages to read next; 0 as long as more links of this hop follow.
     pub width: u32,
 }
 
-/// What a query gets.
+/// Response to a query.
 #[derive(Debug, Default)]
-pub struct Answer {
-    /// The pages to open next, the nearest first.
+pub struct PageResponse {
+    /// Pages to read next, the nearest first.
     pub pages: Vec<u32>,
-    /// The nearest pivots, if it has begun.
+    /// The nearest pivots, if the query has start_pivots with this request.
     pub starts: Vec<u32>,
-    /// Codes that were scored.
+    /// Number of codes that were scored.
     pub scored: u32,
 }
 
-/// A place for a query on the card.
+/// A slot for a query on the card, freed when this is dropped.
 #[derive(Debug)]
 pub struct Slot {
-    place: Place<Letter>,
+    slot: ServiceSlot<PageRequest>,
     vectors: u32,
-    /// Ids that may be handed over at a time.
+    /// Maximum number of ids at a time.
     ids: u32,
 }
 
 impl Slot {
-    /// Links and ends of pages that may be handed over at a time.
-    pub fn room(&self) -> usize {
+    /// Returns the maximum number of links and ends of pages in one request.
+    pub fn max_ids(&self) -> usize {
         self.ids as usize
     }
 
-    /// Begins a query with `list` candidates at the pages of the `starts` nearest pivots and of the place `entry`; `width` pages are opened
-    /// next. `write` writes the query, by [`write_query`](crate::graph::write_query).
+    /// Begins a query with `list` candidates, at the pages of the `starts` nearest pivots and of the place
+    /// `entry`. The response has up to `width` pages. `write` writes the query, by
+    /// [`write_query`](crate::graph::write_query).
     ///
     /// # Panics
-    /// When there is no such place, or starts are more than [`MOST_STARTS`], which are a caller's bugs.
+    /// If the place does not exist, or `starts` exceeds [`MOST_STARTS`], which is a bug of the caller.
     pub fn begin(
         &mut self,
         (list, starts, width): (u32, u32, u32),
@@ -182,50 +191,50 @@ impl Slot {
     ) {
         assert!(
             entry < self.vectors && starts <= MOST_STARTS,
-            "a place beyond the codes, or too many starts"
+            "a place without a vector, or too many starts"
         );
-        self.place.write(|letter| {
-            write(&mut letter.query);
-            (letter.list, letter.starts, letter.width, letter.pages) = (list, starts, width, 0);
-            (letter.continues, letter.slack) = (false, 0.0);
-            letter.ids.clear();
-            letter.ids.push(entry);
+        self.slot.write(|request| {
+            write(&mut request.query);
+            (request.list, request.starts, request.width, request.pages) = (list, starts, width, 0);
+            (request.continues, request.slack) = (false, 0.0);
+            request.ids.clear();
+            request.ids.push(entry);
         });
-        self.place.send(waker);
+        self.slot.submit(waker);
     }
 
-    /// Hands over links; `waker` is woken when the answer is there.
+    /// Submits links. `waker` is woken when there is a response.
     ///
     /// # Panics
-    /// When there is no place of a link, links are more than ends say or than there is room for, which are a caller's bugs: the card would
-    /// read what is not there.
-    pub fn ask(&mut self, hop: &Hop<'_>, waker: TaskWaker) {
+    /// If a link has no place, or the links do not match their ends or exceed the limit, which is a bug of
+    /// the caller: the card would read invalid memory.
+    pub fn submit(&mut self, hop: &Hop<'_>, waker: TaskWaker) {
         let Hop { links, ends, continues, slack, width } = *hop;
         let inside = links.iter().all(|link| *link < self.vectors) && ends.is_sorted();
         let ended = ends.last().map_or(0, |end| *end as usize) == links.len();
         assert!(
             inside && ended && ends.len() + links.len() <= self.ids as usize,
-            "links beyond the codes, or too many"
+            "links to no vector, or too many"
         );
-        self.place.write(|letter| {
-            (letter.pages, letter.continues, letter.slack, letter.width) =
+        self.slot.write(|request| {
+            (request.pages, request.continues, request.slack, request.width) =
                 (ends.len() as u32, continues, slack, width);
-            letter.ids.clear();
-            letter.ids.extend_from_slice(ends);
-            letter.ids.extend_from_slice(links);
+            request.ids.clear();
+            request.ids.extend_from_slice(ends);
+            request.ids.extend_from_slice(links);
         });
-        self.place.send(waker);
+        self.slot.submit(waker);
     }
 
-    /// Writes the answer to `answer`, once it is there; `None` before.
+    /// Writes the response to `response`. Returns `None` if there is none yet.
     ///
     /// # Errors
-    /// [`GpuError`].
-    pub fn answer(&mut self, answer: &mut Answer) -> Option<Result<(), GpuError>> {
-        self.place.answer(|letter| {
-            answer.pages.clone_from(&letter.next);
-            answer.starts.clone_from(&letter.begun);
-            answer.scored = letter.scored;
+    /// [`GpuError`] if the request has failed.
+    pub fn take_response(&mut self, response: &mut PageResponse) -> Option<Result<(), GpuError>> {
+        self.slot.take_response(|request| {
+            response.pages.clone_from(&request.next);
+            response.starts.clone_from(&request.start_pivots);
+            response.scored = request.scored;
         })
     }
 }

@@ -1,19 +1,19 @@
-//! The links of many pages in parts that a launch has room for.
+//! Splits the links of many pages into parts that fit a request.
 
 use std::ops::Range;
 
 /// A part of the links of a hop.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Part {
-    /// Which of all.
+    /// Range of the part in all links.
     pub links: Range<usize>,
-    /// Whether its first page had links in the part before.
+    /// True if its first page had links in the previous part.
     pub continues: bool,
-    /// Whether it is the last.
+    /// True for the last part.
     pub is_last: bool,
 }
 
-/// Divides links of pages, of which each ends at one of `ends`.
+/// Iterator over the parts of the links of pages, whose ends are `ends`.
 #[derive(Debug)]
 pub struct Parts<'a> {
     ends: &'a [u32],
@@ -24,12 +24,12 @@ pub struct Parts<'a> {
 }
 
 impl<'a> Parts<'a> {
-    /// Into parts of up to `room` links and ends of pages, at least 2.
+    /// Creates the iterator with parts of up to `room` links and ends of pages, at least 2.
     pub fn new(ends: &'a [u32], room: usize) -> Parts<'a> {
         Parts { ends, room: room.max(2), page: 0, first: 0, continues: false }
     }
 
-    /// The next part, of whose pages `ends` gets the ends: counted from its own first link on.
+    /// Returns the next part. Writes the ends of its pages to `ends`, relative to its first link.
     pub fn next(&mut self, ends: &mut Vec<u32>) -> Part {
         ends.clear();
         let (start, continues) = (self.first, std::mem::take(&mut self.continues));
@@ -55,20 +55,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn parts_have_all_links_of_all_pages_in_order() {
+    fn parts_cover_all_links_of_all_pages_in_order() {
         for ends in [&[][..], &[0], &[5], &[3, 3, 10, 11, 40], &[1, 2, 3, 4, 5, 6, 7], &[100, 100]] {
             for room in 2..50 {
-                let (mut parts, mut own, mut page, mut link) = (Parts::new(ends, room), Vec::new(), 0, 0);
+                let (mut parts, mut part_ends, mut page, mut link) =
+                    (Parts::new(ends, room), Vec::new(), 0, 0);
                 for number in 0.. {
-                    let part = parts.next(&mut own);
-                    assert!(own.len() + part.links.len() <= room, "{ends:?}, {room}: {part:?}");
-                    assert!(part.links.start == link && (number == 0 || !own.is_empty()));
-                    // Each of its pages ends where it does, but for the last, which the next part may continue.
-                    for (at, end) in own.iter().enumerate() {
+                    let part = parts.next(&mut part_ends);
+                    assert!(part_ends.len() + part.links.len() <= room, "{ends:?}, {room}: {part:?}");
+                    assert!(part.links.start == link && (number == 0 || !part_ends.is_empty()));
+                    // Each page of the part ends where it does in all links, except for a last page that the
+                    // next part continues.
+                    for (at, end) in part_ends.iter().enumerate() {
                         link = part.links.start + *end as usize;
                         assert!(link <= ends[page] as usize);
                         page += usize::from(
-                            link == ends[page] as usize && !(part_is_cut(&parts) && at + 1 == own.len()),
+                            link == ends[page] as usize
+                                && !(part_is_cut(&parts) && at + 1 == part_ends.len()),
                         );
                     }
                     assert_eq!(link, part.links.end);

@@ -1,9 +1,9 @@
-//! What the kernels are told, as it lies in memory: `ScanArgs`, `ScanWork` and `ScanGroup` in `kernels/groups.h`, `RerankArgs` in
-//! `kernels/rerank.cu`.
+//! The kernels' arguments, with their layout in memory: `ScanArgs`, `ScanWork` and `ScanGroup` in
+//! `kernels/groups.h`, `RerankArgs` in `kernels/rerank.cu`.
 
 use crate::exact::EXACT_WORDS;
 
-/// Which of the numbers is of a launch.
+/// Index of the number that each launch sets: the length of the longest list.
 pub(super) const LIST_ROOM: usize = 6;
 
 /// `ScanArgs`.
@@ -16,25 +16,25 @@ pub(super) struct Args {
 }
 
 impl Args {
-    /// As the kernel's parameter lies in memory.
+    /// Returns the bytes of the kernel's parameter.
     pub(super) fn bytes(&self) -> Vec<u8> {
         let addresses = self.addresses.iter().flat_map(|address| address.to_le_bytes());
         addresses.chain(self.numbers.iter().flat_map(|number| number.to_le_bytes())).collect()
     }
 }
 
-/// What `RerankArgs` has behind `ScanArgs`.
+/// The fields of `RerankArgs` after those of `ScanArgs`.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct RerankArgs {
     /// vectors, ids.
     pub(super) addresses: [u64; 2],
     pub(super) exact: [u32; EXACT_WORDS],
-    /// The most answers of a query of the launch.
+    /// Maximum number of results of a query of the launch.
     pub(super) best_room: u32,
 }
 
 impl RerankArgs {
-    /// As the rest of the kernel's parameter lies in memory.
+    /// Returns the bytes of the rest of the kernel's parameter.
     pub(super) fn bytes(&self) -> impl Iterator<Item = u8> {
         let addresses = self.addresses.into_iter().flat_map(u64::to_le_bytes);
         let numbers = self.exact.into_iter().chain([self.best_room, 0]);
@@ -44,7 +44,7 @@ impl RerankArgs {
 
 /// `ScanWork`.
 pub(super) struct Work {
-    /// Where the query lies among all, in bytes.
+    /// Offset in bytes of the query among all.
     pub(super) query: u32,
     pub(super) first: u32,
     pub(super) count: u32,
@@ -54,7 +54,7 @@ pub(super) struct Work {
 impl Work {
     pub(super) const BYTES: usize = 16;
 
-    /// Appends it as it lies in memory.
+    /// Appends its bytes.
     pub(super) fn append(&self, out: &mut Vec<u8>) {
         for number in [self.query, self.first, self.count, self.list] {
             out.extend(number.to_le_bytes());
@@ -65,18 +65,18 @@ impl Work {
 /// A group to scan: `ScanGroup`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Group {
-    /// Its number.
+    /// Number of the group.
     pub number: u32,
-    /// Codes that it holds.
+    /// Number of codes that it holds.
     pub held: u32,
-    /// The distance of the query to its centroid.
+    /// Distance of the query to its centroid.
     pub distance: f32,
 }
 
 impl Group {
     pub(super) const BYTES: usize = 12;
 
-    /// Appends it as it lies in memory.
+    /// Appends its bytes.
     pub(super) fn append(&self, out: &mut Vec<u8>) {
         out.extend(self.number.to_le_bytes());
         out.extend(self.held.to_le_bytes());

@@ -1,120 +1,126 @@
-//! How queries and a card meet: a query writes a letter and parks, and the card's threads answer whatever was written while they were
-//! busy by one launch. A query goes on when its own page is there, and launches grow with the load. Mini-batches of queries that wait
-//! for each other (GustANN, section 4.1.3) are there for whoever wants to compare.
+//! The service of a card for queries. A query submits a request and suspends; the worker threads of the card
+//! serve all requests that were submitted while they were busy with one launch. A query continues as soon as
+//! its own data has arrived, and launches grow with the load. Mini-batches, in which queries wait for each
+//! other (GustANN, section 4.1.3), are an option for comparisons.
 
 mod batch;
-mod conductor;
 mod slot;
+mod worker;
 
-pub(crate) use batch::{Batch, Blocks};
-pub(crate) use conductor::Wave;
-pub(crate) use slot::{Place, Shared, Terms};
+pub(crate) use batch::{Batch, LaunchParameters};
+pub(crate) use slot::{ServiceLimits, ServiceSlot, ServiceState};
+pub(crate) use worker::BatchLaunch;
 
 use crate::card::CardProfile;
 use crate::error::GpuError;
-use conductor::Conductor;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
+use worker::Worker;
 
-/// Queries under way at least.
+/// Minimum number of slots.
 const LEAST_SLOTS: u32 = 1 << 12;
-/// And at most: an H100 answers 4,000 in 2 ms, so that more would only wait for each other.
+/// Maximum number of slots: an H100 serves 4,000 queries in 2 ms, so more would only wait for each other.
 const MOST_SLOTS: u32 = 1 << 14;
-/// Share of a card's memory that queries under way may take: one part in so many.
+/// The slots take at most one part in this many of the card's memory.
 const SLOT_SHARE: u64 = 32;
-/// Queries of a mini-batch at most: as many as a launch has room for on any card.
+/// Maximum number of queries of a mini-batch: a launch has room for them on any card.
 pub const MOST_MINI_BATCH: u32 = LEAST_SLOTS / LAUNCHES;
-/// Launches under way at most: while the card works at one, the other is packed.
+/// Maximum number of launches at a time: while the card runs one, the other is packed.
 const LAUNCHES: u32 = 2;
-/// How long a launch that is under way is waited for at the end. One takes a thousandth of that; one that takes longer is given up.
-const PATIENCE: Duration = Duration::from_secs(2);
-/// Between two looks whether it is over.
-const LOOK: Duration = Duration::from_micros(100);
+/// Time to wait for the running launches when the service stops. A launch takes about a thousandth of it; one
+/// that takes longer is abandoned.
+const STOP_TIME: Duration = Duration::from_secs(2);
+/// Interval between checks for the end of a thread.
+const STOP_CHECK: Duration = Duration::from_micros(100);
 
-/// Queries of each launch at most where `slots` are under way at most, and how many launches: together they hold all.
+/// Returns the maximum number of queries of a launch, and the number of launches, for `slots` slots. Together
+/// the launches have room for all slots.
 pub(crate) fn launches(slots: u32) -> (u32, u32) {
     let launches = LAUNCHES.min(slots).max(1);
     (slots.div_ceil(launches), launches)
 }
 
-/// Queries that may be under way on a card, each of which takes `bytes` of its memory; more wait.
+/// Returns the number of queries that may have a slot on a card at a time, if each takes `bytes` of its
+/// memory. Further queries wait.
 pub fn slots(profile: &CardProfile, bytes: u64) -> u32 {
     let fit = profile.memory_bytes / SLOT_SHARE / bytes.max(1);
     u32::try_from(fit).unwrap_or(u32::MAX).clamp(LEAST_SLOTS, MOST_SLOTS)
 }
 
-/// What a card has done for searches.
+/// Counters of a card's work for searches.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct CardCounters {
-    /// Launches.
+    /// Number of launches.
     pub launches: u64,
-    /// What queries have asked for, of which a launch answers many.
+    /// Number of requests. One launch serves many of them.
     pub asked: u64,
-    /// Bytes that were copied to the card for that.
+    /// Bytes copied to the card.
     pub bytes: u64,
 }
 
-/// A card's threads, and what they share with queries.
+/// The worker threads of a card, and the state that they share with queries.
 #[derive(Debug)]
-pub(crate) struct Service<W: Wave> {
-    shared: Arc<Shared<W::Letter>>,
+pub(crate) struct Service<B: BatchLaunch> {
+    shared: Arc<ServiceState<B::Request>>,
     threads: Vec<JoinHandle<()>>,
 }
 
-impl<W: Wave> Service<W> {
-    /// Begins to serve queries on `terms`, by as many launches under way as there are `waves`.
+impl<B: BatchLaunch> Service<B> {
+    /// Starts to serve queries within `limits`, with one worker thread for each of `launches`.
     ///
     /// # Errors
-    /// [`GpuError::Unsuited`] for a mini-batch of none or of more than a launch has room for; [`GpuError::Driver`].
-    pub(crate) fn start(terms: Terms, waves: Vec<W>) -> Result<Service<W>, GpuError> {
-        if let Some(batch) = terms.mini_batch.filter(|batch| !(1..=terms.room).contains(batch)) {
+    /// [`GpuError::Unsuited`] for a mini-batch of 0 queries, or of more than a launch has room for;
+    /// [`GpuError::Driver`] if a thread cannot be started.
+    pub(crate) fn start(limits: ServiceLimits, launches: Vec<B>) -> Result<Service<B>, GpuError> {
+        if let Some(batch) = limits.mini_batch.filter(|batch| !(1..=limits.launch_queries).contains(batch)) {
             return Err(GpuError::Unsuited(format!(
-                "a mini-batch of {batch} queries: it is of 1 to {} on a graphics card",
-                terms.room
+                "a mini-batch of {batch} queries is not possible: on a graphics card it must have 1 to {}",
+                limits.launch_queries
             )));
         }
-        let shared = Arc::new(Shared::new(terms));
-        // Dropped with those that have begun where one does not.
+        let shared = Arc::new(ServiceState::new(limits));
+        // If a thread cannot be started, dropping this stops the others.
         let mut service = Service { shared: shared.clone(), threads: Vec::new() };
-        for wave in waves {
-            let conductor = Conductor::new(shared.clone(), wave);
-            let thread = std::thread::Builder::new().name("bathyal-card".into()).spawn(|| conductor.run());
-            let refused =
+        for launch in launches {
+            let worker = Worker::new(shared.clone(), launch);
+            let thread = std::thread::Builder::new().name("bathyal-card".into()).spawn(|| worker.run());
+            let failed =
                 |e: std::io::Error| GpuError::Driver { operation: "start its thread", reason: e.to_string() };
-            service.threads.push(thread.map_err(refused)?);
+            service.threads.push(thread.map_err(failed)?);
         }
         Ok(service)
     }
 
-    /// What both sides share.
-    pub(crate) fn shared(&self) -> &Arc<Shared<W::Letter>> {
+    /// Returns the state shared with queries.
+    pub(crate) fn shared(&self) -> &Arc<ServiceState<B::Request>> {
         &self.shared
     }
 
-    /// What was done so far.
+    /// Returns the counters.
     pub(crate) fn counters(&self) -> CardCounters {
-        let counted = &self.shared.counted;
+        let counters = &self.shared.counters;
         CardCounters {
-            launches: counted[0].load(Ordering::Relaxed),
-            asked: counted[1].load(Ordering::Relaxed),
-            bytes: counted[2].load(Ordering::Relaxed),
+            launches: counters[0].load(Ordering::Relaxed),
+            asked: counters[1].load(Ordering::Relaxed),
+            bytes: counters[2].load(Ordering::Relaxed),
         }
     }
 }
 
-impl<W: Wave> Drop for Service<W> {
+impl<B: BatchLaunch> Drop for Service<B> {
     fn drop(&mut self) {
-        self.shared.end();
-        let until = Instant::now() + PATIENCE;
+        self.shared.stop();
+        let until = Instant::now() + STOP_TIME;
         for thread in self.threads.drain(..) {
             while !thread.is_finished() && Instant::now() < until {
-                std::thread::park_timeout(LOOK);
+                std::thread::park_timeout(STOP_CHECK);
             }
-            // One that waits for the card still has all that it needs, and frees it when the card answers.
+            // A thread that still waits for the card owns all that it needs, and frees it when the card
+            // responds.
             if thread.is_finished() {
-                // What it has panicked of was said.
+                // The panic has been reported already.
                 let _ = thread.join();
             }
         }

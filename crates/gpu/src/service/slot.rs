@@ -1,203 +1,210 @@
-//! The places of queries, and the letters that they and the card's threads exchange.
+//! The slots of queries, through which queries and the worker threads of a card exchange requests and
+//! responses.
 
 use crate::error::GpuError;
 use bathyal_tier::TaskWaker;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
-/// Where a letter is.
+/// State of a slot's request.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) enum State {
-    /// With the query.
+pub(crate) enum RequestState {
+    /// The query writes it.
     #[default]
-    Own,
-    /// With the card; the query is gone if so.
-    Asked { abandoned: bool },
-    /// It has been answered.
-    Answered(Result<(), GpuError>),
+    Idle,
+    /// It is queued or part of a launch. `abandoned`: the query has been dropped.
+    Submitted { abandoned: bool },
+    /// The response has been written, or the request has failed.
+    Done(Result<(), GpuError>),
 }
 
-/// What a query hands over and gets back. Its memory is reused.
+/// Content of a slot. The memory of the request is reused.
 #[derive(Default)]
-pub(crate) struct Letter<L> {
-    pub(super) state: State,
+pub(crate) struct SlotEntry<R> {
+    pub(super) state: RequestState,
     pub(super) waker: Option<TaskWaker>,
-    /// What is written there.
-    pub(crate) content: L,
+    /// The request, with the response.
+    pub(crate) request: R,
 }
 
-/// How queries meet.
+/// Limits of a service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Terms {
-    /// Queries under way at most.
+pub(crate) struct ServiceLimits {
+    /// Maximum number of queries with a slot.
     pub(crate) slots: u32,
-    /// Queries of a launch at most.
-    pub(crate) room: u32,
-    /// Queries that a launch waits for, of those that are under way; `None` waits for none.
+    /// Maximum number of queries of a launch.
+    pub(crate) launch_queries: u32,
+    /// Queries that a launch waits for, or all with a slot if those are fewer; `None` does not wait.
     pub(crate) mini_batch: Option<u32>,
 }
 
-impl Terms {
-    /// Queries of a launch at most.
-    pub(super) fn launched(&self) -> usize {
-        self.mini_batch.unwrap_or(self.room).min(self.room) as usize
+impl ServiceLimits {
+    /// Returns the maximum number of queries of a launch, which a mini-batch may reduce.
+    pub(super) fn launch_size(&self) -> usize {
+        self.mini_batch.unwrap_or(self.launch_queries).min(self.launch_queries) as usize
     }
 }
 
-/// Who waits.
+/// Submitted requests, free slots, and queries that wait for a slot.
 #[derive(Default)]
-pub(super) struct Line {
-    /// The slots whose letters are to be answered.
-    pub(super) asked: Vec<u32>,
-    pub(super) free: Vec<u32>,
-    /// Who waits for a slot.
-    pub(super) waiting: Vec<TaskWaker>,
-    pub(super) ended: bool,
-    /// Why nothing is answered any more.
+pub(super) struct RequestQueue {
+    /// Slots whose requests no launch has taken yet.
+    pub(super) submitted: Vec<u32>,
+    pub(super) free_slots: Vec<u32>,
+    /// Wakers of the queries that wait for a slot.
+    pub(super) slot_waiters: Vec<TaskWaker>,
+    /// Set when the service stops.
+    pub(super) stopping: bool,
+    /// The error after which every request fails.
     pub(super) failed: Option<GpuError>,
 }
 
-/// What queries and the card's threads share.
-pub(crate) struct Shared<L> {
-    pub(super) terms: Terms,
-    line: Mutex<Line>,
-    pub(super) bell: Condvar,
-    letters: Vec<Mutex<Letter<L>>>,
-    /// Launches, what was asked, bytes.
-    pub(super) counted: [AtomicU64; 3],
+/// State shared by queries and worker threads.
+pub(crate) struct ServiceState<R> {
+    pub(super) limits: ServiceLimits,
+    queue: Mutex<RequestQueue>,
+    /// Wakes workers when a launch may be possible.
+    pub(super) work_available: Condvar,
+    slots: Vec<Mutex<SlotEntry<R>>>,
+    /// Number of launches, of requests, and of bytes copied to the card.
+    pub(super) counters: [AtomicU64; 3],
 }
 
-impl<L> std::fmt::Debug for Shared<L> {
+impl<R> std::fmt::Debug for ServiceState<R> {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.debug_struct("Shared").field("slots", &self.letters.len()).finish_non_exhaustive()
+        formatter.debug_struct("ServiceState").field("slots", &self.slots.len()).finish_non_exhaustive()
     }
 }
 
-impl<L: Default> Shared<L> {
-    pub(super) fn new(terms: Terms) -> Shared<L> {
-        Shared {
-            terms,
-            line: Mutex::new(Line { free: (0..terms.slots).rev().collect(), ..Line::default() }),
-            bell: Condvar::new(),
-            letters: (0..terms.slots).map(|_| Mutex::default()).collect(),
-            counted: Default::default(),
+impl<R: Default> ServiceState<R> {
+    pub(super) fn new(limits: ServiceLimits) -> ServiceState<R> {
+        ServiceState {
+            limits,
+            queue: Mutex::new(RequestQueue {
+                free_slots: (0..limits.slots).rev().collect(),
+                ..RequestQueue::default()
+            }),
+            work_available: Condvar::new(),
+            slots: (0..limits.slots).map(|_| Mutex::default()).collect(),
+            counters: Default::default(),
         }
     }
 }
 
-impl<L> Shared<L> {
-    pub(super) fn line(&self) -> MutexGuard<'_, Line> {
-        self.line.lock().unwrap_or_else(PoisonError::into_inner)
+impl<R> ServiceState<R> {
+    pub(super) fn queue(&self) -> MutexGuard<'_, RequestQueue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn letter(&self, slot: u32) -> MutexGuard<'_, Letter<L>> {
-        self.letters[slot as usize].lock().unwrap_or_else(PoisonError::into_inner)
+    pub(super) fn slot(&self, slot: u32) -> MutexGuard<'_, SlotEntry<R>> {
+        self.slots[slot as usize].lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether there is a launch to be made. Where queries are waited for, those of another launch and those that read pages are among
-    /// them, for they will ask again or give their places back.
-    pub(super) fn is_ready(&self, line: &Line) -> bool {
-        let (asked, under_way) = (line.asked.len(), self.letters.len() - line.free.len());
-        let enough = self.terms.mini_batch.is_none() || asked >= self.terms.launched() || asked >= under_way;
-        asked > 0 && (enough || line.ended)
+    /// Returns true if a launch can be made. A mini-batch also waits for queries of another launch and for
+    /// those that read pages: they will submit again or free their slots.
+    pub(super) fn is_ready(&self, queue: &RequestQueue) -> bool {
+        let (submitted, held) = (queue.submitted.len(), self.slots.len() - queue.free_slots.len());
+        let enough =
+            self.limits.mini_batch.is_none() || submitted >= self.limits.launch_size() || submitted >= held;
+        submitted > 0 && (enough || queue.stopping)
     }
 
-    /// Tells the card's threads to end.
-    pub(super) fn end(&self) {
-        self.line().ended = true;
-        self.bell.notify_all();
+    /// Tells the workers to stop.
+    pub(super) fn stop(&self) {
+        self.queue().stopping = true;
+        self.work_available.notify_all();
     }
 
-    /// Gives a slot to whoever wants one next.
-    pub(super) fn give_back(&self, slot: u32) {
-        let mut line = self.line();
-        line.free.push(slot);
-        // All: one who was woken for something else has asked twice, or is gone, and whoever it was that he was woken instead of would wait
-        // for ever. Who comes too late waits again.
-        let waiting = std::mem::take(&mut line.waiting);
-        // All others may have asked.
-        let ready = self.is_ready(&line);
-        drop(line);
+    /// Frees a slot.
+    pub(super) fn free_slot(&self, slot: u32) {
+        let mut queue = self.queue();
+        queue.free_slots.push(slot);
+        // Wake every waiter: a single wake could reach a query that no longer needs a slot, and the one that
+        // does would sleep forever. A query that finds no free slot waits again.
+        let waiting = std::mem::take(&mut queue.slot_waiters);
+        // All other queries may have submitted, so a mini-batch may be complete now.
+        let ready = self.is_ready(&queue);
+        drop(queue);
         if ready {
-            self.bell.notify_one();
+            self.work_available.notify_one();
         }
         waiting.iter().for_each(TaskWaker::wake);
     }
 }
 
-/// A place for a query on the card.
+/// A slot, held by one query. Dropping it frees the slot.
 #[derive(Debug)]
-pub(crate) struct Place<L> {
-    shared: Arc<Shared<L>>,
+pub(crate) struct ServiceSlot<R> {
+    shared: Arc<ServiceState<R>>,
     number: u32,
 }
 
-impl<L> Place<L> {
-    /// A free place; `None` while as many are taken as there are, in which case `waker` is woken when one is free.
-    pub(crate) fn take(shared: &Arc<Shared<L>>, waker: Option<TaskWaker>) -> Option<Place<L>> {
-        let mut line = shared.line();
-        let Some(number) = line.free.pop() else {
-            line.waiting.extend(waker);
+impl<R> ServiceSlot<R> {
+    /// Takes a free slot. Returns `None` if there is none; then `waker` is woken when a slot is freed.
+    pub(crate) fn acquire(shared: &Arc<ServiceState<R>>, waker: Option<TaskWaker>) -> Option<ServiceSlot<R>> {
+        let mut queue = shared.queue();
+        let Some(number) = queue.free_slots.pop() else {
+            queue.slot_waiters.extend(waker);
             return None;
         };
-        Some(Place { shared: shared.clone(), number })
+        Some(ServiceSlot { shared: shared.clone(), number })
     }
 
-    /// Writes the letter that is sent next.
-    pub(crate) fn write(&mut self, write: impl FnOnce(&mut L)) {
-        write(&mut self.shared.letter(self.number).content);
+    /// Writes the next request.
+    pub(crate) fn write(&mut self, write: impl FnOnce(&mut R)) {
+        write(&mut self.shared.slot(self.number).request);
     }
 
-    /// Sends the letter; `waker` is woken when its answer is there.
-    pub(crate) fn send(&mut self, waker: TaskWaker) {
-        let mut letter = self.shared.letter(self.number);
-        letter.waker = Some(waker);
-        letter.state = State::Asked { abandoned: false };
-        drop(letter);
-        let mut line = self.shared.line();
-        if let Some(error) = &line.failed {
+    /// Submits the request. `waker` is woken when there is a response.
+    pub(crate) fn submit(&mut self, waker: TaskWaker) {
+        let mut entry = self.shared.slot(self.number);
+        entry.waker = Some(waker);
+        entry.state = RequestState::Submitted { abandoned: false };
+        drop(entry);
+        let mut queue = self.shared.queue();
+        if let Some(error) = &queue.failed {
             let lost = GpuError::Lost(error.to_string());
-            drop(line);
-            let mut letter = self.shared.letter(self.number);
-            letter.state = State::Answered(Err(lost));
-            if let Some(waker) = letter.waker.take() {
+            drop(queue);
+            let mut entry = self.shared.slot(self.number);
+            entry.state = RequestState::Done(Err(lost));
+            if let Some(waker) = entry.waker.take() {
                 waker.wake();
             }
             return;
         }
-        line.asked.push(self.number);
-        drop(line);
-        self.shared.bell.notify_one();
+        queue.submitted.push(self.number);
+        drop(queue);
+        self.shared.work_available.notify_one();
     }
 
-    /// Lets `read` look at the answer, once it is there; `None` before.
+    /// Calls `read` with the response. Returns `None` if there is none yet.
     ///
     /// # Errors
-    /// [`GpuError`].
-    pub(crate) fn answer(&mut self, read: impl FnOnce(&L)) -> Option<Result<(), GpuError>> {
-        let mut letter = self.shared.letter(self.number);
-        if !matches!(letter.state, State::Answered(_)) {
+    /// [`GpuError`] if the request has failed.
+    pub(crate) fn take_response(&mut self, read: impl FnOnce(&R)) -> Option<Result<(), GpuError>> {
+        let mut entry = self.shared.slot(self.number);
+        if !matches!(entry.state, RequestState::Done(_)) {
             return None;
         }
-        let State::Answered(answered) = std::mem::take(&mut letter.state) else { return None };
-        if answered.is_ok() {
-            read(&letter.content);
+        let RequestState::Done(result) = std::mem::take(&mut entry.state) else { return None };
+        if result.is_ok() {
+            read(&entry.request);
         }
-        Some(answered)
+        Some(result)
     }
 }
 
-impl<L> Drop for Place<L> {
+impl<R> Drop for ServiceSlot<R> {
     fn drop(&mut self) {
-        let mut letter = self.shared.letter(self.number);
-        if let State::Asked { abandoned } = &mut letter.state {
-            // The card may be at it: its thread gives the place back.
+        let mut entry = self.shared.slot(self.number);
+        if let RequestState::Submitted { abandoned } = &mut entry.state {
+            // A launch may use the slot: the worker will free it.
             *abandoned = true;
-            letter.waker = None;
+            entry.waker = None;
             return;
         }
-        letter.state = State::Own;
-        drop(letter);
-        self.shared.give_back(self.number);
+        entry.state = RequestState::Idle;
+        drop(entry);
+        self.shared.free_slot(self.number);
     }
 }

@@ -1,41 +1,41 @@
-//! Queries, launches and what goes wrong with them, of a card that doubles numbers.
+//! Tests of queries, launches and failures, with a kernel that doubles numbers.
 
 use super::*;
 use bathyal_tier::backend::dram::DramTier;
 use bathyal_tier::{Control, Cx, Engine, EngineOptions};
 use std::sync::{Condvar, Mutex};
 
-/// What launches of all conductors have in common.
+/// Records of the launches of all workers.
 #[derive(Default)]
-struct Seen {
-    /// How many numbers each launch had.
+struct LaunchRecords {
+    /// Number of requests of each launch.
     sizes: Mutex<Vec<usize>>,
-    /// Launches that have begun, and whoever waits for another.
+    /// Number of launches that have begun, and a condition that signals another.
     begun: Mutex<usize>,
     another: Condvar,
 }
 
-/// Doubles numbers, many at once; what it makes of the number 13 is a defect, and of 14 an error. A launch with the number 15 lasts until
-/// another is under way as well, and one with 16 for a second.
+/// Doubles numbers. The number 13 causes a panic, and 14 an error. A launch with the number 15 lasts until
+/// another launch has begun, and one with 16 lasts a second.
 #[derive(Default)]
-struct Doubling {
+struct DoublingLaunch {
     numbers: Vec<u32>,
-    seen: Arc<Seen>,
+    records: Arc<LaunchRecords>,
 }
 
-impl Wave for Doubling {
-    type Letter = u32;
+impl BatchLaunch for DoublingLaunch {
+    type Request = u32;
 
-    fn begin(&mut self) {
+    fn clear(&mut self) {
         self.numbers.clear();
     }
 
-    fn take(&mut self, _: u32, letter: &mut u32) {
-        self.numbers.push(*letter);
+    fn add(&mut self, _: u32, request: &mut u32) {
+        self.numbers.push(*request);
     }
 
-    fn launch(&mut self) -> Result<u64, GpuError> {
-        let Seen { sizes, begun, another } = &*self.seen;
+    fn run(&mut self) -> Result<u64, GpuError> {
+        let LaunchRecords { sizes, begun, another } = &*self.records;
         sizes.lock().expect("no panic").push(self.numbers.len());
         let mut now = begun.lock().expect("no panic");
         *now += 1;
@@ -43,7 +43,7 @@ impl Wave for Doubling {
         if self.numbers.contains(&15) {
             let limit = Duration::from_secs(20);
             let (met, waited) = another.wait_timeout_while(now, limit, |now| *now < 2).expect("no panic");
-            assert!(!waited.timed_out(), "no other launch is under way");
+            assert!(!waited.timed_out(), "no other launch has begun");
             now = met;
         }
         drop(now);
@@ -58,50 +58,51 @@ impl Wave for Doubling {
         Ok(4 * self.numbers.len() as u64)
     }
 
-    fn answer(&mut self, at: usize, letter: &mut u32) {
-        *letter = self.numbers[at];
+    fn write_response(&mut self, at: usize, request: &mut u32) {
+        *request = self.numbers[at];
     }
 }
 
-/// A service of so many places, and what is seen of its launches.
-fn service(slots: u32, mini_batch: Option<u32>) -> (Service<Doubling>, Arc<Seen>) {
-    let seen = Arc::<Seen>::default();
-    let (room, launches) = launches(slots);
-    let waves = (0..launches).map(|_| Doubling { numbers: Vec::new(), seen: seen.clone() }).collect();
-    (Service::start(Terms { slots, room, mini_batch }, waves).expect("threads"), seen)
+/// Starts a service with this many slots. Returns it with the records of its launches.
+fn service(slots: u32, mini_batch: Option<u32>) -> (Service<DoublingLaunch>, Arc<LaunchRecords>) {
+    let records = Arc::<LaunchRecords>::default();
+    let (launch_queries, launches) = launches(slots);
+    let launches =
+        (0..launches).map(|_| DoublingLaunch { numbers: Vec::new(), records: records.clone() }).collect();
+    (Service::start(ServiceLimits { slots, launch_queries, mini_batch }, launches).expect("threads"), records)
 }
 
 fn engine() -> Engine {
     Engine::new(Arc::new(DramTier::new(vec![0; 64])), EngineOptions::default()).expect("an engine")
 }
 
-async fn taken(service: &Service<Doubling>, cx: &Cx) -> Place<u32> {
+async fn acquired(service: &Service<DoublingLaunch>, cx: &Cx) -> ServiceSlot<u32> {
     loop {
-        match Place::take(service.shared(), Some(cx.task_waker())) {
-            Some(place) => return place,
+        match ServiceSlot::acquire(service.shared(), Some(cx.task_waker())) {
+            Some(slot) => return slot,
             None => cx.parked().await,
         }
     }
 }
 
-fn ask(place: &mut Place<u32>, number: u32, cx: &Cx) {
-    place.write(|letter| *letter = number);
-    place.send(cx.task_waker());
+fn submit(slot: &mut ServiceSlot<u32>, number: u32, cx: &Cx) {
+    slot.write(|request| *request = number);
+    slot.submit(cx.task_waker());
 }
 
-async fn answered(place: &mut Place<u32>, cx: &Cx) -> Result<u32, GpuError> {
-    let mut answer = 0;
+async fn response_of(slot: &mut ServiceSlot<u32>, cx: &Cx) -> Result<u32, GpuError> {
+    let mut response = 0;
     loop {
-        match place.answer(|letter| answer = *letter) {
-            Some(outcome) => return outcome.map(|()| answer),
+        match slot.take_response(|request| response = *request) {
+            Some(outcome) => return outcome.map(|()| response),
             None => cx.parked().await,
         }
     }
 }
 
-/// Asks for these numbers, `in_flight` queries at a time.
+/// Doubles `numbers`, with `in_flight` queries at a time. Returns each number with its result.
 fn doubled(
-    service: &Service<Doubling>,
+    service: &Service<DoublingLaunch>,
     numbers: &[u32],
     in_flight: usize,
 ) -> Vec<(u32, Result<u32, GpuError>)> {
@@ -109,9 +110,9 @@ fn doubled(
     let next = |cx: &Cx| {
         let (number, cx) = (numbers.next()?, cx.clone());
         Some(async move {
-            let mut place = taken(service, &cx).await;
-            ask(&mut place, number, &cx);
-            (number, answered(&mut place, &cx).await)
+            let mut slot = acquired(service, &cx).await;
+            submit(&mut slot, number, &cx);
+            (number, response_of(&mut slot, &cx).await)
         })
     };
     engine().run(in_flight, next, |one| all.push(one), Control::default()).expect("a run");
@@ -123,7 +124,7 @@ fn all_doubled(all: &[(u32, Result<u32, GpuError>)]) -> bool {
 }
 
 #[test]
-fn a_large_card_has_thousands_of_queries_under_way() {
+fn a_large_card_has_thousands_of_slots() {
     let slots = |memory_bytes, bytes| {
         slots(&CardProfile { name: "some".into(), memory_bytes, shared_bytes: 48 << 10 }, bytes)
     };
@@ -133,25 +134,28 @@ fn a_large_card_has_thousands_of_queries_under_way() {
 }
 
 #[test]
-fn what_was_asked_meanwhile_is_one_launch() {
+fn requests_that_arrive_during_a_launch_share_the_next_one() {
     let (service, _) = service(2, None);
     let numbers: Vec<u32> = (100..400).collect();
     let all = doubled(&service, &numbers, 4);
     assert!(all.len() == numbers.len() && all_doubled(&all));
-    let counted = service.counters();
-    assert!(counted.asked == 300 && counted.bytes == 1200 && counted.launches <= 300, "{counted:?}");
+    let counters = service.counters();
+    assert!(counters.asked == 300 && counters.bytes == 1200 && counters.launches <= 300, "{counters:?}");
 }
 
 #[test]
-fn while_a_launch_is_under_way_another_begins() {
-    let (service, seen) = service(4, None);
+fn two_launches_run_at_a_time() {
+    let (service, records) = service(4, None);
     let all = doubled(&service, &[15, 20, 21, 22], 4);
     assert!(all.len() == 4 && all_doubled(&all), "{all:?}");
-    assert!(seen.sizes.lock().expect("no panic").iter().all(|size| *size <= 2), "a launch has room for half");
+    assert!(
+        records.sizes.lock().expect("no panic").iter().all(|size| *size <= 2),
+        "a launch has room for half"
+    );
 }
 
 #[test]
-fn what_goes_wrong_is_an_answer_and_nobody_waits_for_ever() {
+fn failures_reach_every_query_and_none_waits_forever() {
     for (bad, mini_batch) in [(13, None), (14, None), (13, Some(2)), (14, Some(2))] {
         let (service, _) = service(4, mini_batch);
         let all = doubled(&service, &[1, 2, bad, 3, 4, 5], 4);
@@ -163,8 +167,8 @@ fn what_goes_wrong_is_an_answer_and_nobody_waits_for_ever() {
 }
 
 #[test]
-fn a_launch_that_fails_takes_no_answers_of_another() {
-    // The one that meets 15 is under way while the other fails.
+fn a_failed_launch_does_not_affect_another_one() {
+    // The launch with 15 runs while the other one fails.
     for bad in [13, 14] {
         for _ in 0..20 {
             let (service, _) = service(2, None);
@@ -176,125 +180,127 @@ fn a_launch_that_fails_takes_no_answers_of_another() {
 }
 
 #[test]
-fn a_query_that_is_given_up_gives_its_place_back() {
+fn an_abandoned_query_frees_its_slot() {
     for mini_batch in [None, Some(1)] {
         let (service, _) = service(1, mini_batch);
-        // None that is a defect or an error.
+        // Numbers that cause no panic or error.
         for number in 100..150 {
-            let given_up = |cx: &Cx| {
-                let place = Place::take(service.shared(), None);
+            let abandoned = |cx: &Cx| {
+                let slot = ServiceSlot::acquire(service.shared(), None);
                 let cx = cx.clone();
                 async move {
-                    if let Some(mut place) = place {
-                        ask(&mut place, number, &cx);
+                    if let Some(mut slot) = slot {
+                        submit(&mut slot, number, &cx);
                     }
                 }
             };
-            engine().run_one(given_up, Control::default()).expect("a run");
+            engine().run_one(abandoned, Control::default()).expect("a run");
         }
         assert!(all_doubled(&doubled(&service, &[7, 8, 9], 2)));
     }
 }
 
 #[test]
-fn one_that_is_woken_in_vain_takes_nobodys_turn() {
+fn spurious_wakeups_do_not_starve_other_queries() {
     let (service, _) = service(1, None);
     let mut left = (0..4_u32).rev();
     let next = |cx: &Cx| {
         let (number, cx, service) = (left.next()?, cx.clone(), &service);
         Some(async move {
-            // The first three look for a place over and over, as they do that are woken for something else.
-            let mut vain = if number == 0 { 0 } else { 3 };
-            let mut place = loop {
-                match Place::take(service.shared(), Some(cx.task_waker())) {
-                    Some(place) => break place,
-                    None if vain > 0 => {
-                        vain -= 1;
+            // The first three poll for a slot repeatedly, like queries that are woken for another reason.
+            let mut spurious = if number == 0 { 0 } else { 3 };
+            let mut slot = loop {
+                match ServiceSlot::acquire(service.shared(), Some(cx.task_waker())) {
+                    Some(slot) => break slot,
+                    None if spurious > 0 => {
+                        spurious -= 1;
                         cx.task_waker().wake();
                         cx.parked().await;
                     }
                     None => cx.parked().await,
                 }
             };
-            ask(&mut place, number, &cx);
-            answered(&mut place, &cx).await
+            submit(&mut slot, number, &cx);
+            response_of(&mut slot, &cx).await
         })
     };
     let until = Instant::now() + Duration::from_secs(20);
     let control = Control { cancel: None, deadline: Some(until) };
     let mut ended = 0;
-    engine().run(4, next, |_| ended += 1, control).expect("nobody waits for ever");
+    engine().run(4, next, |_| ended += 1, control).expect("no query waits forever");
     assert_eq!(ended, 4);
 }
 
 #[test]
-fn a_mini_batch_waits_until_it_is_full_or_all_have_asked() {
-    let (service, seen) = service(12, Some(4));
-    let sizes = || seen.sizes.lock().expect("no panic").clone();
+fn a_mini_batch_waits_until_it_is_full_or_all_queries_have_submitted() {
+    let (service, records) = service(12, Some(4));
+    let sizes = || records.sizes.lock().expect("no panic").clone();
     let quiet = || std::thread::sleep(Duration::from_millis(30));
     let run = |cx: &Cx| {
         let cx = cx.clone();
         let service = &service;
         async move {
-            let mut places = Vec::new();
+            let mut held = Vec::new();
             for _ in 0..7 {
-                places.push(taken(service, &cx).await);
+                held.push(acquired(service, &cx).await);
             }
-            for (number, place) in places.iter_mut().enumerate().take(3) {
-                ask(place, number as u32, &cx);
+            for (number, slot) in held.iter_mut().enumerate().take(3) {
+                submit(slot, number as u32, &cx);
             }
             quiet();
-            assert!(sizes().is_empty(), "three of seven are not enough");
-            ask(&mut places[3], 3, &cx);
-            for (number, place) in places.iter_mut().enumerate().take(4) {
-                assert_eq!(answered(place, &cx).await, Ok(2 * number as u32));
+            assert!(sizes().is_empty(), "three of seven must not start a launch");
+            submit(&mut held[3], 3, &cx);
+            for (number, slot) in held.iter_mut().enumerate().take(4) {
+                assert_eq!(response_of(slot, &cx).await, Ok(2 * number as u32));
             }
-            // Two ask and one of them is given up; others end: nobody waits for those.
-            ask(&mut places[4], 4, &cx);
-            ask(&mut places[5], 5, &cx);
+            // Two submit and one of them is abandoned; others end: the launch does not wait for those.
+            submit(&mut held[4], 4, &cx);
+            submit(&mut held[5], 5, &cx);
             quiet();
             assert_eq!(sizes(), [4]);
-            drop(places.remove(5));
-            drop(places.remove(5));
-            drop(places.drain(..4));
-            assert_eq!(answered(&mut places[0], &cx).await, Ok(8));
+            drop(held.remove(5));
+            drop(held.remove(5));
+            drop(held.drain(..4));
+            assert_eq!(response_of(&mut held[0], &cx).await, Ok(8));
             assert_eq!(sizes(), [4, 2]);
         }
     };
     engine().run_one(run, Control::default()).expect("a run");
-    // A launch takes no more than a mini-batch.
+    // A launch serves at most a mini-batch.
     assert!(all_doubled(&doubled(&service, &(20..60).collect::<Vec<u32>>(), 12)));
     assert!(sizes().iter().all(|size| *size <= 4), "{:?}", sizes());
 }
 
 #[test]
-fn a_mini_batch_has_to_fit_a_launch() {
+fn a_mini_batch_must_fit_a_launch() {
     for batch in [0, 7] {
-        let waves = vec![Doubling::default()];
-        let terms = Terms { slots: 12, room: 6, mini_batch: Some(batch) };
-        let error = Service::start(terms, waves).map(drop).expect_err("a batch that does not fit");
+        let launches = vec![DoublingLaunch::default()];
+        let limits = ServiceLimits { slots: 12, launch_queries: 6, mini_batch: Some(batch) };
+        let error = Service::start(limits, launches).map(drop).expect_err("a batch that does not fit");
         assert_eq!(
             error.to_string(),
-            format!("a mini-batch of {batch} queries: it is of 1 to 6 on a graphics card")
+            format!(
+                "a mini-batch of {batch} queries is not possible: on a graphics card it must have 1 to 6"
+            )
         );
     }
 }
 
 #[test]
-fn the_end_waits_for_a_launch_and_not_for_ever() {
+fn stopping_waits_for_a_launch_but_not_forever() {
     let (service, _) = service(2, None);
-    let given_up = |cx: &Cx| {
+    let abandoned = |cx: &Cx| {
         let cx = cx.clone();
-        let place = Place::take(service.shared(), None);
+        let slot = ServiceSlot::acquire(service.shared(), None);
         async move {
-            if let Some(mut place) = place {
-                ask(&mut place, 16, &cx);
+            if let Some(mut slot) = slot {
+                submit(&mut slot, 16, &cx);
             }
         }
     };
-    engine().run_one(given_up, Control::default()).expect("a run");
+    engine().run_one(abandoned, Control::default()).expect("a run");
     let began = Instant::now();
     drop(service);
     assert!(began.elapsed() >= Duration::from_millis(500), "{:?}", began.elapsed());
-    assert!(began.elapsed() < PATIENCE, "{:?}", began.elapsed());
+    assert!(began.elapsed() < STOP_TIME, "{:?}", began.elapsed());
 }

@@ -1,4 +1,4 @@
-//! What the kernel is told, as it lies in memory: `WalkArgs` and `WalkWork` in `kernels/walk.cu`.
+//! The kernel's argument, with its layout in memory: `WalkArgs` and `WalkWork` in `kernels/walk.cu`.
 
 use crate::exact::EXACT_WORDS;
 use crate::graph::Navigation;
@@ -8,18 +8,18 @@ use crate::graph::Navigation;
 pub(super) struct Args {
     /// codes, planes, pivots.
     pub(super) graph: [u64; 3],
-    /// Those of [`Navigation::words`].
+    /// The words of [`Navigation::words`].
     pub(super) graph_numbers: [u32; Navigation::NUMBERS],
     /// staged, work, vectors, links, ids, found.
     pub(super) addresses: [u64; 6],
     pub(super) exact: [u32; EXACT_WORDS],
     pub(super) degree: u32,
-    /// The most answers of a query of the launch.
+    /// Maximum number of results of a query of the launch.
     pub(super) best_room: u32,
 }
 
 impl Args {
-    /// As the kernel's parameter lies in memory.
+    /// Returns the bytes of the kernel's parameter.
     pub(super) fn bytes(&self) -> Vec<u8> {
         let graph = self.graph.iter().flat_map(|address| address.to_le_bytes());
         let graph_numbers = self.graph_numbers.iter().flat_map(|number| number.to_le_bytes());
@@ -31,7 +31,7 @@ impl Args {
 
 /// `WalkWork`.
 pub(super) struct Work {
-    /// Where the query lies among all, in bytes.
+    /// Offset in bytes of the query among all.
     pub(super) query: u32,
     pub(super) list: u32,
     pub(super) width: u32,
@@ -43,7 +43,7 @@ pub(super) struct Work {
 impl Work {
     pub(super) const BYTES: usize = 24;
 
-    /// Appends it as it lies in memory.
+    /// Appends its bytes.
     pub(super) fn append(&self, out: &mut Vec<u8>) {
         let Work { query, list, width, starts, step, wanted } = *self;
         for number in [query, list, width, starts, step, wanted] {

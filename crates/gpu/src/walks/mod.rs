@@ -1,50 +1,50 @@
-//! Searches of graphs that are on a card as a whole (codes, links, vectors), a launch each: nothing is read and nobody is asked between
-//! two hops.
+//! Searches of graphs whose codes, links and vectors are all on a card. One launch executes a whole search,
+//! without reads or requests between hops.
 
 mod args;
-mod wave;
+mod launch;
 
 use crate::card::{Card, CardMemory, CardQueue, Kernel};
 use crate::error::GpuError;
-use crate::exact::{Vectors, of_key};
+use crate::exact::{Vectors, split_key};
 use crate::graph::{Codes, NONE, Navigation, check_shared};
-use crate::hops::Asks;
-use crate::service::{Batch, CardCounters, Place, Service, Terms, launches};
+use crate::hops::GraphSearchParameters;
+use crate::service::{Batch, CardCounters, Service, ServiceLimits, ServiceSlot, launches};
 use args::{Args, Work};
 use bathyal_tier::TaskWaker;
+use launch::{WalkLaunch, WalkRequest};
 use std::sync::Arc;
-use wave::{Letter, Walking};
 
-/// Vectors that a query expands at a time at most; `MOST_WIDTH` in `kernels/walk.cu`.
+/// Maximum number of vectors that a query expands at a time; `MOST_WIDTH` in `kernels/walk.cu`.
 pub const MOST_WIDTH: u32 = 16;
-/// Numbers before the keys of an answer.
-const BEFORE: usize = 2;
-/// Bytes of links that are copied at a time.
+/// Counters before the keys of an output.
+const HEADER_WORDS: usize = 2;
+/// Bytes of links in one copy.
 const COPY_BYTES: usize = 1 << 20;
 
-/// The largest of queries, and how many there may be.
+/// Limits of queries, and their number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Shape {
-    /// Most candidates of a query, and answers.
+    /// Maximum number of candidates, and of results, of a query.
     pub list: u32,
-    /// Queries under way at most.
+    /// Maximum number of queries with a slot.
     pub slots: u32,
 }
 
 impl Shape {
-    /// Bytes that a query under way takes on the card, of such codes and vectors.
+    /// Returns the bytes that a slot takes on the card.
     pub fn slot_bytes(&self, codes: &Codes, vectors: &Vectors) -> u64 {
         let query = codes.query_bytes() + vectors.exact.query_bytes();
-        (query + Work::BYTES + 8 * (BEFORE + self.list as usize)) as u64
+        (query + Work::BYTES + 8 * (HEADER_WORDS + self.list as usize)) as u64
     }
 }
 
-/// Bytes that the threads of a block share.
+/// Returns the bytes of shared memory of a block.
 fn walk_bytes(codes: &Codes, list: u32, wanted: u32) -> u64 {
     codes.shared_bytes(list) + 8 * u64::from(wanted) + 4 * u64::from(MOST_WIDTH)
 }
 
-/// Links that are being copied to a card, in the order of the vectors' places.
+/// Upload of links to a card, in the order of the vectors' places.
 #[derive(Debug)]
 pub struct LinkUpload {
     queue: Box<dyn CardQueue>,
@@ -56,7 +56,7 @@ pub struct LinkUpload {
 }
 
 impl LinkUpload {
-    /// Makes room on `card` for up to `degree` links of each of `vectors` vectors.
+    /// Allocates memory of `card` for up to `degree` links of each of `vectors` vectors.
     ///
     /// # Errors
     /// [`GpuError::Memory`] where they do not fit, [`GpuError::Driver`].
@@ -66,14 +66,14 @@ impl LinkUpload {
         Ok(LinkUpload { queue, links, degree, vectors, staged: Vec::new(), copied: 0 })
     }
 
-    /// Takes the links of the next vector.
+    /// Appends the links of the next vector.
     ///
     /// # Errors
-    /// [`GpuError::Driver`]; also of more than there may be, or of a vector that there is not.
+    /// [`GpuError::Driver`], also for more than `degree` links, or a link to no vector.
     pub fn append(&mut self, links: &[u32]) -> Result<(), GpuError> {
         if links.len() > self.degree || links.iter().any(|link| u64::from(*link) >= self.vectors) {
-            let reason = format!("{} links, or one to no vector", links.len());
-            return Err(GpuError::Driver { operation: "take the links", reason });
+            let reason = format!("{} links, or a link to no vector", links.len());
+            return Err(GpuError::Driver { operation: "upload the links", reason });
         }
         let rest = std::iter::repeat_n(&NONE, self.degree - links.len());
         links.iter().chain(rest).for_each(|link| self.staged.extend(link.to_le_bytes()));
@@ -91,55 +91,56 @@ impl LinkUpload {
         self.copy()?;
         self.queue.finish()?;
         if self.copied != self.links.bytes() {
-            let reason = format!("{} bytes of links, {} were to come", self.copied, self.links.bytes());
-            return Err(GpuError::Driver { operation: "take the links", reason });
+            let reason = format!("{} of {} bytes of links were appended", self.copied, self.links.bytes());
+            return Err(GpuError::Driver { operation: "upload the links", reason });
         }
         Ok(self.links)
     }
 }
 
-/// What a walk has done.
+/// Counters of a walk.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Counts {
-    /// Hops.
+pub struct WalkCounters {
+    /// Number of hops.
     pub hops: u32,
-    /// Vectors that were expanded, and so compared exactly.
+    /// Vectors that were expanded, whose exact distances were computed.
     pub expanded: u32,
-    /// Codes that were scored, again where several records link to a vector.
+    /// Codes that were scored. A vector counts once for each record that links to it.
     pub scored: u32,
 }
 
-/// What a launch of up to `room` queries takes besides what is `kept`, and how many bytes that are.
-fn wave(
+/// Allocates a batch of up to `launch_queries` queries. Returns it with its bytes, without those of
+/// `resident`.
+fn new_batch(
     card: &dyn Card,
     shape: &Shape,
-    (query_bytes, room): (usize, u32),
-    kept: Arc<[Box<dyn CardMemory>]>,
+    (query_bytes, launch_queries): (usize, u32),
+    resident: Arc<[Box<dyn CardMemory>]>,
 ) -> Result<(Batch<2>, u64), GpuError> {
-    let (room, what) = (u64::from(room), "the queries under way");
-    let staged = card.allocate(what, room * query_bytes as u64)?;
-    let work = card.allocate(what, room * Work::BYTES as u64)?;
-    let found = card.allocate(what, room * 8 * (BEFORE as u64 + u64::from(shape.list)))?;
+    let (queries, what) = (u64::from(launch_queries), "the queries in flight");
+    let staged = card.allocate(what, queries * query_bytes as u64)?;
+    let work = card.allocate(what, queries * Work::BYTES as u64)?;
+    let found = card.allocate(what, queries * 8 * (HEADER_WORDS as u64 + u64::from(shape.list)))?;
     let bytes = [&staged, &work, &found].iter().map(|memory| memory.bytes()).sum();
-    Ok((Batch::new(Kernel::Walk, card.queue()?, [staged, work], found, kept), bytes))
+    Ok((Batch::new(Kernel::Walk, card.queue()?, [staged, work], found, resident), bytes))
 }
 
-/// The walks of an index on a card.
+/// Service for the walks of an index on a card.
 #[derive(Debug)]
 pub struct Walks {
     shape: Shape,
     codes: Codes,
     vector_bytes: usize,
-    service: Service<Walking>,
+    service: Service<WalkLaunch>,
     resident_bytes: u64,
 }
 
 impl Walks {
-    /// Begins to serve; with `mini_batch` a launch waits until so many queries have asked, or all that are under way.
+    /// Starts the service. With `mini_batch`, a launch waits for this many queries, or for all with a slot.
     ///
     /// # Errors
-    /// [`GpuError::Memory`] where the slots do not fit, [`GpuError::Unsuited`], [`GpuError::Driver`]; also of links and vectors that are
-    /// not those of the codes.
+    /// [`GpuError::Memory`] if the slots do not fit, [`GpuError::Unsuited`]; [`GpuError::Driver`], also if
+    /// links or vectors are not those of the codes.
     pub fn start(
         card: &dyn Card,
         graph: Navigation,
@@ -149,124 +150,128 @@ impl Walks {
     ) -> Result<Walks, GpuError> {
         check_shared(card.profile(), shape.list, walk_bytes(&graph.codes, shape.list, shape.list))?;
         if graph.vectors != vectors.places || links.vectors != vectors.places {
-            let reason = format!("codes of {} vectors, {} of them", graph.vectors, vectors.places);
-            return Err(GpuError::Driver { operation: "take the vectors", reason });
+            let reason =
+                format!("there are codes of {} vectors, and {} vectors", graph.vectors, vectors.places);
+            return Err(GpuError::Driver { operation: "upload the vectors", reason });
         }
         let (degree, links) = (links.degree as u32, links.finish()?);
         let (exact, ids_end) = (vectors.exact, vectors.places);
-        let whole = [vectors.vectors.address(), links.address(), vectors.ids.address()];
+        let graph_addresses = [vectors.vectors.address(), links.address(), vectors.ids.address()];
         let graph_words = graph.words();
         let Navigation { codes, memory, .. } = graph;
-        let kept: Arc<[_]> = memory.into_iter().chain([links, vectors.vectors, vectors.ids]).collect();
-        let mut resident_bytes = kept.iter().map(|memory| memory.bytes()).sum();
-        let (room, launches) = launches(shape.slots);
-        let mut waves = Vec::new();
-        for _ in 0..launches {
+        let resident: Arc<[_]> = memory.into_iter().chain([links, vectors.vectors, vectors.ids]).collect();
+        let mut resident_bytes = resident.iter().map(|memory| memory.bytes()).sum();
+        let (launch_queries, launch_count) = launches(shape.slots);
+        let mut launches = Vec::new();
+        for _ in 0..launch_count {
             let query_bytes = codes.query_bytes() + exact.query_bytes();
-            let (batch, bytes) = wave(card, &shape, (query_bytes, room), kept.clone())?;
-            let ([staged, work], [vectors, links, ids]) = (batch.given(), whole);
+            let (batch, bytes) = new_batch(card, &shape, (query_bytes, launch_queries), resident.clone())?;
+            let ([staged, work], [vectors, links, ids]) = (batch.input_addresses(), graph_addresses);
             let args = Args {
                 graph: graph_words.0,
                 graph_numbers: graph_words.1,
-                addresses: [staged, work, vectors, links, ids, batch.returned()],
+                addresses: [staged, work, vectors, links, ids, batch.output_address()],
                 exact: exact.words(),
                 degree,
                 best_room: shape.list,
             };
-            waves.push(Walking { batch, args, codes: codes.clone(), ids_end });
+            launches.push(WalkLaunch { batch, args, codes: codes.clone(), ids_end });
             resident_bytes += bytes;
         }
-        let service = Service::start(Terms { slots: shape.slots, room, mini_batch }, waves)?;
+        let service =
+            Service::start(ServiceLimits { slots: shape.slots, launch_queries, mini_batch }, launches)?;
         Ok(Walks { shape, codes, vector_bytes: exact.query_bytes(), service, resident_bytes })
     }
 
-    /// A place for a query, until it is dropped; `None` while as many are under way as there may be, in which case `waker` is woken when
-    /// one is free.
+    /// Takes a slot for a query. Returns `None` if all are taken; then `waker` is woken when one is free.
     pub fn slot(&self, waker: TaskWaker) -> Option<Slot> {
-        let place = Place::take(self.service.shared(), Some(waker))?;
-        Some(Slot { place, vector_bytes: self.vector_bytes, list: self.shape.list })
+        let slot = ServiceSlot::acquire(self.service.shared(), Some(waker))?;
+        Some(Slot { slot, vector_bytes: self.vector_bytes, list: self.shape.list })
     }
 
-    /// The largest of queries.
+    /// Returns the limits of queries.
     pub fn shape(&self) -> &Shape {
         &self.shape
     }
 
-    /// What codes are like.
+    /// Returns the layout of the codes.
     pub fn codes(&self) -> &Codes {
         &self.codes
     }
 
-    /// Bytes of the card's memory that are taken.
+    /// Returns the bytes of the card's memory that the service takes.
     pub fn resident_bytes(&self) -> u64 {
         self.resident_bytes
     }
 
-    /// What was done so far.
+    /// Returns the counters.
     pub fn counters(&self) -> CardCounters {
         self.service.counters()
     }
 }
 
-/// A place for a query on the card.
+/// A slot for a query on the card, freed when this is dropped.
 #[derive(Debug)]
 pub struct Slot {
-    place: Place<Letter>,
+    slot: ServiceSlot<WalkRequest>,
     vector_bytes: usize,
     list: u32,
 }
 
 impl Slot {
-    /// Asks for the nearest `wanted` vectors; `write` writes the query for the codes, by
-    /// [`write_query`](crate::graph::write_query), and `vector` is what vectors are compared with. `waker` is woken when the answer is
-    /// there.
+    /// Requests the nearest `wanted` vectors. `write` writes the query for the codes, by
+    /// [`write_query`](crate::graph::write_query); `vector` is the query for exact distances. `waker` is
+    /// woken when there is a response.
     ///
     /// # Errors
-    /// [`GpuError::Unsuited`] where that is more than the shape says.
+    /// [`GpuError::Unsuited`] if the parameters exceed the limits of the shape.
     ///
     /// # Panics
-    /// When the vector is one of another length, a caller's bug: the card would read what is not there.
-    pub fn ask(
+    /// If the vector has another length, which is a bug of the caller: the card would read invalid memory.
+    pub fn submit(
         &mut self,
-        asks: Asks,
+        parameters: GraphSearchParameters,
         write: impl FnOnce(&mut Vec<u8>),
         (vector, wanted): (&[u8], u32),
         waker: TaskWaker,
     ) -> Result<(), GpuError> {
         assert!(vector.len().next_multiple_of(4) == self.vector_bytes, "a vector of another length");
-        if asks.list > self.list || wanted > asks.list || asks.width > MOST_WIDTH {
+        if parameters.list > self.list || wanted > parameters.list || parameters.width > MOST_WIDTH {
             return Err(GpuError::Unsuited(format!(
-                "{wanted} answers of {} candidates, {} expanded at a time, are more than a graphics card takes of a query, which is {} \
-                 and {MOST_WIDTH}: ask for less, or leave --device gpu out",
-                asks.list, asks.width, self.list
+                "a graphics card cannot search with {wanted} results of {} candidates, {} expanded at a time: the limits are {} \
+                 and {MOST_WIDTH}; choose smaller values, or leave --device gpu out",
+                parameters.list, parameters.width, self.list
             )));
         }
-        self.place.write(|letter| {
-            write(&mut letter.query);
-            let end = letter.query.len() + self.vector_bytes;
-            letter.query.extend_from_slice(vector);
-            letter.query.resize(end, 0);
-            letter.asks = Asks { step: asks.step.max(1), ..asks };
-            letter.wanted = wanted.max(1);
+        self.slot.write(|request| {
+            write(&mut request.query);
+            let end = request.query.len() + self.vector_bytes;
+            request.query.extend_from_slice(vector);
+            request.query.resize(end, 0);
+            request.parameters = GraphSearchParameters { step: parameters.step.max(1), ..parameters };
+            request.wanted = wanted.max(1);
         });
-        self.place.send(waker);
+        self.slot.submit(waker);
         Ok(())
     }
 
-    /// Tells `each` of the answers, in order, once they are there: how far each vector is, and its id; and returns what it took. `None`
-    /// before.
+    /// Calls `each` with the distance and the id of each result, in order. Returns the counters of the walk;
+    /// `None` if there is no response yet.
     ///
     /// # Errors
-    /// [`GpuError`].
-    pub fn answer(&mut self, mut each: impl FnMut(f32, u32)) -> Option<Result<Counts, GpuError>> {
-        let mut counts = Counts::default();
-        let answered = self.place.answer(|letter| {
-            counts = letter.counts;
-            letter.keys.iter().for_each(|key| {
-                let (distance, id) = of_key(*key);
+    /// [`GpuError`] if the request has failed.
+    pub fn take_response(
+        &mut self,
+        mut each: impl FnMut(f32, u32),
+    ) -> Option<Result<WalkCounters, GpuError>> {
+        let mut counters = WalkCounters::default();
+        let result = self.slot.take_response(|request| {
+            counters = request.counters;
+            request.keys.iter().for_each(|key| {
+                let (distance, id) = split_key(*key);
                 each(distance, id);
             });
         });
-        answered.map(|answered| answered.map(|()| counts))
+        result.map(|result| result.map(|()| counters))
     }
 }

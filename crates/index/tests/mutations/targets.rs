@@ -36,7 +36,7 @@ use bathyal_index::format::pages::PageLayout;
 use bathyal_index::format::positions;
 use bathyal_kernels::quantize::{CodeKind, CodeQuery, Codec, EncodeScratch};
 use bathyal_kernels::{Element, Isa, Metric};
-use bathyal_remote::wire::{Answer, Head, Outcome, Verb};
+use bathyal_remote::wire::{OperationHead, Outcome, ResponseHead, Verb};
 use bathyal_vectors::{FileFormat, IdFile, IdFormat, VectorFile};
 use serde::Serialize;
 
@@ -128,22 +128,22 @@ fn vectors(format: FileFormat, bytes: &[u8]) {
 fn wire() -> Vec<Vec<u8>> {
     let verbs =
         [Verb::Read, Verb::Write, Verb::CompareAndSwap { expected: 1, new: 2 }, Verb::FetchAndAdd { by: 3 }];
-    let heads =
-        verbs.map(|verb| Head { verb, linked: true, len: 8, region: 77, offset: 4096 }.encode().to_vec());
+    let heads = verbs
+        .map(|verb| OperationHead { verb, linked: true, len: 8, region: 77, offset: 4096 }.encode().to_vec());
     let outcomes = [Outcome::Done(8), Outcome::Outside, Outcome::Unknown, Outcome::Denied, Outcome::Skipped];
-    let answers = outcomes.map(|outcome| Answer { outcome, old: 5 }.encode().to_vec());
+    let answers = outcomes.map(|outcome| ResponseHead { outcome, old: 5 }.encode().to_vec());
     heads.into_iter().chain(answers).collect()
 }
 
 /// What is taken for an operation or an answer is written the same.
 fn operations(bytes: &[u8]) {
     if let Some(head) = bytes.first_chunk()
-        && let Ok(decoded) = Head::decode(head)
+        && let Ok(decoded) = OperationHead::decode(head)
     {
         assert!(decoded.len > 0 && decoded.encode() == *head);
     }
     if let Some(answer) = bytes.first_chunk()
-        && let Ok(decoded) = Answer::decode(answer)
+        && let Ok(decoded) = ResponseHead::decode(answer)
     {
         assert!(decoded.encode() == *answer);
     }

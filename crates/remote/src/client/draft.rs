@@ -1,59 +1,59 @@
-//! A draft of a generation on a node: it lies in a folder of this machine until it is whole, and is then pushed into the
-//! node's memory and given its name.
+//! A draft of a generation on a node. Its objects are in a local folder until they are complete; then they
+//! are pushed into the node's memory and published.
 
 use super::object::NodeObject;
-use super::session::{Peer, Session};
-use super::source::Source;
+use super::session::{NodeTarget, Session};
+use super::source::RegionSource;
 use crate::control::ObjectEntry;
 use bathyal_store::{Append, Draft, Generation, Object, ProgressFn, Replace, StoreError, check_name};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Bytes that are pushed at once, by a connection of their own.
-pub(super) const LEAST_PIECE_BYTES: usize = 4 << 20;
+/// Minimum bytes of a piece. Each piece is pushed over a connection of its own.
+pub(super) const MIN_PIECE_BYTES: usize = 4 << 20;
 
-/// See the module's description.
+/// A draft of the generation `name`, at `path`.
 #[derive(Debug)]
 pub(super) struct NodeDraft {
-    peer: Peer,
+    target: NodeTarget,
     path: PathBuf,
     name: String,
-    /// The object that a generation is known by.
+    /// Name of the object that every generation has.
     mark: &'static str,
     replace: Replace,
-    /// Gone once it is left.
+    /// The local draft. `None` after [`Draft::leave`].
     local: Option<Box<dyn Draft>>,
-    pushed: Mutex<Pushed>,
+    pushed: Mutex<PushedObjects>,
     sealed: Option<String>,
 }
 
-/// What of a draft is in the node's memory.
+/// The part of a draft that is in the node's memory.
 #[derive(Debug, Default)]
-struct Pushed {
-    /// The session that holds them, and its number of the draft; `None` before anything was pushed, and after all was published.
-    held: Option<Held>,
+struct PushedObjects {
+    /// The node's draft. `None` before the first push and after publishing.
+    remote: Option<NodeSideDraft>,
     objects: BTreeMap<String, ObjectEntry>,
 }
 
-/// Where a draft is in a node's memory.
+/// A draft in a node's memory: the session that holds it, and its number.
 #[derive(Debug, Clone)]
-struct Held {
+struct NodeSideDraft {
     session: Arc<Session>,
-    source: Arc<Source>,
+    source: Arc<RegionSource>,
     number: u64,
 }
 
-/// An object that is being written into the node's memory.
+/// Writer of one object into the node's memory, from front to back.
 #[derive(Debug)]
-pub(super) struct Placing {
+pub(super) struct ObjectWriter {
     object: NodeObject,
     entry: ObjectEntry,
     at: u64,
 }
 
-impl Placing {
-    /// Writes what follows.
+impl ObjectWriter {
+    /// Writes the next bytes.
     pub(super) fn append(&mut self, bytes: &[u8]) -> Result<(), StoreError> {
         self.object.write_at(self.at, bytes)?;
         self.entry.crc32c = crc32c::crc32c_append(self.entry.crc32c, bytes);
@@ -63,9 +63,9 @@ impl Placing {
 }
 
 impl NodeDraft {
-    /// On what lies in `local`.
+    /// Creates a draft whose objects are in `local`.
     pub(super) fn new(
-        peer: Peer,
+        target: NodeTarget,
         path: PathBuf,
         (name, mark): (&str, &'static str),
         replace: Replace,
@@ -73,7 +73,7 @@ impl NodeDraft {
     ) -> NodeDraft {
         let sealed = local.publication_note().map(str::to_owned);
         NodeDraft {
-            peer,
+            target,
             path,
             name: name.to_owned(),
             mark,
@@ -89,11 +89,11 @@ impl NodeDraft {
         self.local.as_deref().ok_or_else(gone)
     }
 
-    fn pushed(&self) -> MutexGuard<'_, Pushed> {
+    fn pushed(&self) -> MutexGuard<'_, PushedObjects> {
         self.pushed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Brings those of the objects `names` of `from` that are not there yet into the node's memory.
+    /// Pushes the objects `names` of `from` into the node's memory, except for those that are there already.
     fn push(&self, from: &dyn Generation, names: &[&str], attend: &ProgressFn<'_>) -> Result<(), StoreError> {
         let mut objects = Vec::new();
         for name in names {
@@ -101,12 +101,12 @@ impl NodeDraft {
                 objects.push((*name, from.get(name)?));
             }
         }
-        let all = objects.iter().map(|(_, object)| object.len()).sum();
+        let total = objects.iter().map(|(_, object)| object.len()).sum();
         let mut done = 0;
         for (name, object) in objects {
             self.push_one(name, object.as_ref(), &mut |bytes| {
                 done += bytes;
-                attend(done, all)
+                attend(done, total)
             })?;
         }
         Ok(())
@@ -119,49 +119,50 @@ impl NodeDraft {
         attend: &mut dyn FnMut(u64) -> bool,
     ) -> Result<(), StoreError> {
         let bytes = from.len();
-        let mut placing = self.place(name, bytes)?;
-        let mut piece = vec![0; from.piece_bytes().max(LEAST_PIECE_BYTES).min(bytes as usize)];
-        while placing.at < bytes {
-            let now = (bytes - placing.at).min(piece.len() as u64);
+        let mut writer = self.allocate(name, bytes)?;
+        let mut piece = vec![0; from.piece_bytes().max(MIN_PIECE_BYTES).min(bytes as usize)];
+        while writer.at < bytes {
+            let now = (bytes - writer.at).min(piece.len() as u64);
             let part = &mut piece[..now as usize];
-            from.read_at(placing.at, part)?;
-            placing.append(part)?;
+            from.read_at(writer.at, part)?;
+            writer.append(part)?;
             if !attend(now) {
                 return Err(StoreError::Cancelled);
             }
         }
-        self.placed(placing);
+        self.record_pushed(writer);
         Ok(())
     }
 
-    /// Takes memory for an object of so many bytes, which are then written from front to back.
-    pub(super) fn place(&self, name: &str, bytes: u64) -> Result<Placing, StoreError> {
+    /// Allocates memory for an object of `bytes` bytes. Returns the writer that fills it.
+    pub(super) fn allocate(&self, name: &str, bytes: u64) -> Result<ObjectWriter, StoreError> {
         let path = self.path.join(name);
-        let held = self.held()?;
-        let region = held.session.allocate(held.number, name, bytes).map_err(|e| e.at("write", &path))?;
+        let remote = self.remote()?;
+        let region = remote.session.allocate(remote.number, name, bytes).map_err(|e| e.at("write", &path))?;
         let entry = ObjectEntry { name: name.to_owned(), bytes, region, crc32c: 0 };
-        let object = NodeObject::new(path, held.source, &entry, true)?;
-        Ok(Placing { object, entry, at: 0 })
+        let object = NodeObject::new(path, remote.source, &entry, true)?;
+        Ok(ObjectWriter { object, entry, at: 0 })
     }
 
-    /// Counts an object of which all bytes were written among those that are there.
-    pub(super) fn placed(&self, whole: Placing) {
-        self.pushed().objects.insert(whole.entry.name.clone(), whole.entry);
+    /// Records an object as pushed, after all its bytes were written.
+    pub(super) fn record_pushed(&self, written: ObjectWriter) {
+        self.pushed().objects.insert(written.entry.name.clone(), written.entry);
     }
 
-    /// Where it is in the node's memory: from when something is pushed on, which may be hours after it was begun.
-    fn held(&self) -> Result<Held, StoreError> {
+    /// Returns the draft in the node's memory. Begins it at the first call, because a build may take hours
+    /// before the first push.
+    fn remote(&self) -> Result<NodeSideDraft, StoreError> {
         let mut pushed = self.pushed();
-        if let Some(held) = &pushed.held {
-            return Ok(held.clone());
+        if let Some(remote) = &pushed.remote {
+            return Ok(remote.clone());
         }
-        let session = self.peer.begin(true)?;
+        let session = self.target.connect(true)?;
         let begun = session.begin_draft(&self.name, self.replace == Replace::Generation);
         let number = begun.map_err(|e| e.at("write", &self.path))?;
-        let source = Arc::new(Source::of_drafts(session.clone()));
-        let held = Held { session, source, number };
-        pushed.held = Some(held.clone());
-        Ok(held)
+        let source = Arc::new(RegionSource::of_draft(session.clone()));
+        let remote = NodeSideDraft { session, source, number };
+        pushed.remote = Some(remote.clone());
+        Ok(remote)
     }
 }
 
@@ -179,7 +180,7 @@ impl Generation for NodeDraft {
         let pushed = self.pushed().objects.get(name).cloned();
         match (self.local()?.get(name), pushed) {
             (Err(StoreError::Missing { .. }), Some(entry)) => {
-                let source = self.held()?.source;
+                let source = self.remote()?.source;
                 Ok(Arc::new(NodeObject::new(self.path.join(name), source, &entry, false)?))
             }
             (found, _) => found,
@@ -230,28 +231,29 @@ impl Draft for NodeDraft {
             return Err(StoreError::Missing { what: "file", path: self.path.join(self.mark) });
         }
         self.push(self.local()?, names, &|_, _| true)?;
-        let held = self.held()?;
+        let remote = self.remote()?;
         let objects = self.pushed().objects.clone().into_iter();
-        let named = objects.filter(|(name, _)| names.contains(&name.as_str()));
-        let named = named.map(|(name, entry)| (name, entry.crc32c)).collect();
-        let published = held.session.publish(held.number, named).map_err(|e| e.at("publish", &self.path));
+        let checksums = objects.filter(|(name, _)| names.contains(&name.as_str()));
+        let checksums = checksums.map(|(name, entry)| (name, entry.crc32c)).collect();
+        let published =
+            remote.session.publish(remote.number, checksums).map_err(|e| e.at("publish", &self.path));
         if published.is_ok() {
-            self.pushed().held = None;
+            self.pushed().remote = None;
         }
         published
     }
 
     fn leave(mut self: Box<Self>) -> Result<(), StoreError> {
-        // What was pushed goes with the connection.
+        // The node frees the pushed objects when the connection ends.
         self.local.take().map_or(Ok(()), Draft::leave)
     }
 }
 
 impl Drop for NodeDraft {
     fn drop(&mut self) {
-        if let Some(held) = self.pushed().held.take() {
-            // Nobody will publish it; without an answer it goes with the connection.
-            let _ = held.session.abandon(held.number);
+        if let Some(remote) = self.pushed().remote.take() {
+            // It will not be published. If this fails, the node drops it when the connection ends.
+            let _ = remote.session.abandon(remote.number);
         }
     }
 }

@@ -1,74 +1,77 @@
-//! The way from this process to a node by RDMA: a device here, connections to the node's, and what they reach there.
+//! RDMA connection of this process to a node: the local device, and queue pairs to the node's device.
 
-use super::session::{Failed, Session};
-use super::source::Source;
+use super::session::{RequestError, Session};
+use super::source::RegionSource;
 use crate::control::ExposedMemory;
 use crate::identity::random;
 use crate::verbs::{
-    Access, Device, Domain, Finished, Patience, QueuePair, Registration, Wanted, Work, WorkRequest,
+    Access, AckTimeout, Device, DeviceQuery, Domain, FinishedRequest, QueuePair, Registration, Work,
+    WorkRequest,
 };
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Memory that this user has to be allowed to lock: what a queue that moves whole objects has under way.
-const LEAST_LOCKED_BYTES: usize = 2 << 20;
-/// Operations that the connection has under way which shows that there is one.
+/// Bytes of memory that this user must be allowed to lock: those in flight when a queue transfers whole
+/// objects.
+const MIN_LOCKED_BYTES: usize = 2 << 20;
+/// Depth of the connection that tests whether the devices reach each other.
 const FIRST_DEPTH: u32 = 8;
-/// How long the first read may take: devices that reach each other answer within microseconds, emulated ones within
-/// milliseconds.
+/// Time limit of the first read. Devices that reach each other respond within microseconds, and emulated ones
+/// within milliseconds.
 const FIRST_TIME: Duration = Duration::from_secs(3);
-/// How often the first read's end is looked for.
-const LOOK: Duration = Duration::from_micros(100);
-/// Connections that are kept for the next queue: what reads whole objects opens one queue after the other.
-const MOST_IDLE: usize = 4;
+/// Interval between polls for the first read.
+const POLL_INTERVAL: Duration = Duration::from_micros(100);
+/// Maximum number of idle connections that are kept for reuse: reads of whole objects open one queue after
+/// another.
+const MAX_IDLE: usize = 4;
 
-/// See the module's description.
+/// The RDMA connection to a node.
 #[derive(Debug)]
 pub(super) struct Fabric {
     domain: Arc<Domain>,
-    most_inline: u32,
-    /// Connections on which nothing is under way.
+    max_inline: u32,
+    /// Connections with no operation in flight.
     idle: Mutex<Vec<Link>>,
 }
 
-/// A connection of a session.
+/// A queue pair of a session.
 #[derive(Debug)]
 pub(super) struct Link {
     pub(super) session: Arc<Session>,
     pub(super) pair: QueuePair,
-    /// The number of the node's end.
-    theirs: u32,
+    /// Number of the node's queue pair.
+    node_pair: u32,
 }
 
 impl Drop for Link {
     fn drop(&mut self) {
-        self.session.end_pair(self.theirs);
+        self.session.end_pair(self.node_pair);
     }
 }
 
 impl Fabric {
-    /// The way to the node of `source`, over which the first bytes of a region have come.
+    /// Connects to the node of `source`, and reads the first bytes of a region to verify the connection.
     ///
     /// # Errors
-    /// What is missing, here or there.
-    pub(super) fn new(source: &Source, region: u64, len: u64) -> Result<Fabric, String> {
+    /// A message that says what is missing, on this machine or on the node's.
+    pub(super) fn new(source: &RegionSource, region: u64, len: u64) -> Result<Fabric, String> {
         let session = source.session();
-        let wanted = Wanted { known: session.local_ip(), peer: None };
-        let here = |why: String| format!("RDMA on this machine: {why}");
-        let device = Device::open(wanted).map_err(here)?;
+        let query = DeviceQuery { local_ip: session.local_ip(), peer: None };
+        let local_error = |why: String| format!("RDMA on this machine: {why}");
+        let device = Device::open(query).map_err(local_error)?;
         let name = device.describe();
-        let domain = Arc::new(Domain::new(device).map_err(|e| here(e.to_string()))?);
-        let mut fabric = Fabric { domain, most_inline: 0, idle: Mutex::default() };
-        let mut bytes = vec![0; LEAST_LOCKED_BYTES];
-        // SAFETY: the bytes outlive the registration, and nobody looks at them.
-        let room =
-            unsafe { Registration::new(&fabric.domain, bytes.as_mut_ptr(), bytes.len(), Access::Filled) };
-        let room = room.map_err(|e| here(e.to_string()))?;
+        let domain = Arc::new(Domain::new(device).map_err(|e| local_error(e.to_string()))?);
+        let mut fabric = Fabric { domain, max_inline: 0, idle: Mutex::default() };
+        let mut bytes = vec![0; MIN_LOCKED_BYTES];
+        // SAFETY: the bytes outlive the registration, and nothing else accesses them.
+        let buffer =
+            unsafe { Registration::new(&fabric.domain, bytes.as_mut_ptr(), bytes.len(), Access::LocalWrite) };
+        let buffer = buffer.map_err(|e| local_error(e.to_string()))?;
         let link = fabric.link(&session, FIRST_DEPTH).map_err(|e| e.to_string())?;
-        fabric.most_inline = link.pair.most_inline();
+        fabric.max_inline = link.pair.max_inline();
         let memory = session.expose(region, len).map_err(|failed| io::Error::from(failed).to_string())?;
-        let link = read_first(link, &room, memory, len.min(8) as u32).map_err(|why| {
+        let link = probe(link, &buffer, memory, len.min(8) as u32).map_err(|why| {
             format!("the node's RDMA device is not reached from {name} of this machine: {why}")
         })?;
         fabric.keep(link);
@@ -79,12 +82,12 @@ impl Fabric {
         &self.domain
     }
 
-    /// Bytes of a write that may travel within its work request.
-    pub(super) fn most_inline(&self) -> u32 {
-        self.most_inline
+    /// Returns the maximum length of inline data, in bytes.
+    pub(super) fn max_inline(&self) -> u32 {
+        self.max_inline
     }
 
-    /// A connection that takes `depth` work requests: one that is idle, or a new one.
+    /// Returns a connection that takes `depth` work requests: an idle one, or a new one.
     pub(super) fn link(&self, session: &Arc<Session>, depth: u32) -> io::Result<Link> {
         {
             let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
@@ -96,65 +99,66 @@ impl Fabric {
         }
         let pair = QueuePair::new(&self.domain, depth, None, u32::from_le_bytes(random()?))?;
         let peer = session.pair(pair.endpoint())?;
-        let link = Link { session: session.clone(), pair, theirs: peer.queue_pair };
-        link.pair.connect(&peer, Some(Patience::within(session.timeout())))?;
+        let link = Link { session: session.clone(), pair, node_pair: peer.queue_pair };
+        link.pair.connect(&peer, Some(AckTimeout::within(session.timeout())))?;
         Ok(link)
     }
 
-    /// Keeps a connection on which nothing is under way for the next who wants one.
+    /// Keeps a connection with no operation in flight for reuse.
     pub(super) fn keep(&self, link: Link) {
         let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
-        if idle.len() < MOST_IDLE {
+        if idle.len() < MAX_IDLE {
             idle.push(link);
         }
     }
 }
 
-/// Reads the first bytes of a region into registered ones of here. A connection over which they do not come is gone when this
-/// returns.
-fn read_first(mut link: Link, room: &Registration, memory: ExposedMemory, len: u32) -> io::Result<Link> {
+/// Reads the first bytes of a region into the registered memory `buffer`. Drops the connection if the read
+/// fails.
+fn probe(mut link: Link, buffer: &Registration, memory: ExposedMemory, len: u32) -> io::Result<Link> {
     let read = WorkRequest {
         id: 0,
         work: Work::Read,
         fenced: false,
-        local: room.start(),
-        local_key: room.local_key(),
+        local: buffer.start(),
+        local_key: buffer.local_key(),
         len,
         remote: memory.address,
         remote_key: memory.key,
     };
     let end = Instant::now() + FIRST_TIME.min(link.session.timeout());
-    // SAFETY: registered bytes that outlive the connection, or the read if that is well.
+    // SAFETY: the registered bytes outlive the read: it has ended, or its connection is dropped, before this
+    // function returns.
     unsafe { link.pair.post([read].into_iter())? };
-    let mut finished: Vec<Finished> = Vec::new();
+    let mut finished: Vec<FinishedRequest> = Vec::new();
     while finished.is_empty() {
         link.pair.poll(&mut finished)?;
         if finished.is_empty() && Instant::now() >= end {
-            return Err(io::Error::new(io::ErrorKind::TimedOut, "a read does not come back"));
+            return Err(io::Error::new(io::ErrorKind::TimedOut, "a read is not completed"));
         }
-        std::thread::sleep(LOOK);
+        std::thread::sleep(POLL_INTERVAL);
     }
     let refused = |fault: bathyal_tier::ReadFault| io::Error::other(fault.kind.words());
     finished.iter().try_for_each(|one| one.result.map_err(refused))?;
     Ok(link)
 }
 
-impl From<Failed> for io::Error {
-    fn from(failed: Failed) -> io::Error {
+impl From<RequestError> for io::Error {
+    fn from(failed: RequestError) -> io::Error {
         match failed {
-            Failed::Refused(_, reason) => io::Error::other(reason),
-            Failed::Lost(e) => e,
+            RequestError::Refused(_, reason) => io::Error::other(reason),
+            RequestError::Lost(e) => e,
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    //! Peers that ask the node's device for what they may not have, as no queue does.
+    //! Clients that request invalid accesses from the node's device, as no queue does.
 
     use super::*;
     use crate::client::options::{RemoteOptions, RemoteUrl};
-    use crate::client::session::Peer;
+    use crate::client::session::NodeTarget;
     use crate::client::store::NodeStore;
     use crate::node::{Node, NodeOptions};
     use crate::{Credentials, Identity};
@@ -164,25 +168,25 @@ mod tests {
 
     const BYTES: usize = 8192;
 
-    /// A node with one index, of one object of [`BYTES`] bytes.
-    struct Place {
+    /// A node with one index that has one object of [`BYTES`] bytes.
+    struct TestNode {
         node: Node,
         folder: tempfile::TempDir,
     }
 
-    /// One who has opened the index.
-    struct Reader {
+    /// A client that has opened the index.
+    struct TestClient {
         fabric: Fabric,
         link: Link,
         memory: ExposedMemory,
         bytes: Vec<u8>,
         registration: Registration,
-        _source: Source,
+        _source: RegionSource,
     }
 
-    impl Place {
-        /// `None` where no device is promised.
-        fn new() -> Option<Place> {
+    impl TestNode {
+        /// Returns `None` if the tests are not required to have a device.
+        fn new() -> Option<TestNode> {
             if std::env::var_os("BATHYAL_REQUIRE_RDMA").is_none_or(|value| value != "1") {
                 println!(
                     "skipped: wants an RDMA device; BATHYAL_REQUIRE_RDMA=1 runs it, as make check-rdma does"
@@ -191,13 +195,13 @@ mod tests {
             }
             let options = NodeOptions { listen: ([127, 0, 0, 1], 0).into(), capacity_bytes: 64 << 20 };
             let node = Node::start(&options, Identity::new().unwrap()).unwrap();
-            let place = Place { node, folder: tempfile::tempdir().unwrap() };
-            let store = NodeStore::new(&place.url(), place.options(), "mark").unwrap();
+            let test_node = TestNode { node, folder: tempfile::tempdir().unwrap() };
+            let store = NodeStore::new(&test_node.url(), test_node.options(), "mark").unwrap();
             let draft = store.begin("index", Replace::Never).unwrap();
             draft.put("data", &vec![5; BYTES]).unwrap();
             draft.put("mark", b"{}").unwrap();
             draft.publish(&["data", "mark"], "").unwrap();
-            Some(place)
+            Some(test_node)
         }
 
         fn url(&self) -> RemoteUrl {
@@ -211,25 +215,28 @@ mod tests {
             RemoteOptions::new(pairs).unwrap()
         }
 
-        fn open(&self, write: bool) -> Reader {
+        fn open(&self, write: bool) -> TestClient {
             let url = self.url();
-            let peer =
-                Peer { host: url.hosts[0].clone(), path: PathBuf::from("index"), options: self.options() };
-            let (source, objects) = Source::open(peer.begin(write).unwrap(), &url).unwrap();
+            let target = NodeTarget {
+                host: url.hosts[0].clone(),
+                path: PathBuf::from("index"),
+                options: self.options(),
+            };
+            let (source, objects) = RegionSource::open(target.connect(write).unwrap(), &url).unwrap();
             let data = objects.iter().find(|object| object.name == "data").unwrap();
             let fabric = Fabric::new(&source, data.region, data.bytes).unwrap();
             let link = fabric.link(&source.session(), 8).unwrap();
             let memory = source.session().expose(data.region, data.bytes).unwrap();
             let mut bytes = vec![9; BYTES];
-            // SAFETY: the bytes outlive the registration, in a field behind it or before this returns.
+            // SAFETY: the bytes outlive the registration: they are in a later field, or dropped after it.
             let registration = unsafe {
-                Registration::new(&fabric.domain, bytes.as_mut_ptr(), BYTES, Access::Filled).unwrap()
+                Registration::new(&fabric.domain, bytes.as_mut_ptr(), BYTES, Access::LocalWrite).unwrap()
             };
-            Reader { fabric, link, memory, bytes, registration, _source: source }
+            TestClient { fabric, link, memory, bytes, registration, _source: source }
         }
     }
 
-    impl Reader {
+    impl TestClient {
         fn request(&self, id: u64, work: Work, offset: u64, len: u32) -> WorkRequest {
             WorkRequest {
                 id,
@@ -243,12 +250,12 @@ mod tests {
             }
         }
 
-        /// Posts a list and waits for what the device says: all that finished until one failed or the last was done.
-        fn carry_out(&mut self, list: Vec<WorkRequest>) -> Vec<(u64, Option<ReadFault>)> {
+        /// Posts a list. Returns all completions until a request has failed or the last has ended.
+        fn complete(&mut self, list: Vec<WorkRequest>) -> Vec<(u64, Option<ReadFault>)> {
             let last = list.last().unwrap().id;
-            // SAFETY: within registered bytes, which outlive the connection or are waited for.
+            // SAFETY: the bytes are registered, and outlive the connection or the requests.
             unsafe { self.link.pair.post(list.into_iter()).unwrap() };
-            let (mut finished, began): (Vec<Finished>, _) = (Vec::new(), Instant::now());
+            let (mut finished, began): (Vec<FinishedRequest>, _) = (Vec::new(), Instant::now());
             while !finished.iter().any(|one| one.id == last) {
                 assert!(began.elapsed() < Duration::from_secs(30), "{finished:?}");
                 self.link.pair.poll(&mut finished).unwrap();
@@ -256,71 +263,74 @@ mod tests {
             finished.iter().map(|one| (one.id, one.result.err())).collect()
         }
 
-        /// What the device says of one request that it is to refuse.
-        fn refusal(mut self, work: Work, offset: u64, len: u32) -> ReadFault {
+        /// Returns the fault of a request that the device must refuse.
+        fn refused_fault(mut self, work: Work, offset: u64, len: u32) -> ReadFault {
             let request = self.request(1, work, offset, len);
-            self.carry_out(vec![request])[0].1.expect("refused")
+            self.complete(vec![request])[0].1.expect("refused")
         }
     }
 
     #[test]
-    fn who_opened_an_index_to_read_it_changes_nothing() {
-        let Some(place) = Place::new() else { return };
+    fn a_session_that_only_reads_cannot_change_anything() {
+        let Some(node) = TestNode::new() else { return };
         let write = Work::Write { inline: false };
         for work in [write, Work::FetchAndAdd { by: 1 }, Work::CompareAndSwap { expected: 5, new: 6 }] {
-            let refused = place.open(false).refusal(work, 0, 8);
+            let refused = node.open(false).refused_fault(work, 0, 8);
             assert_eq!((refused.kind, refused.errno), (FaultKind::Denied, libc::EACCES), "{work:?}");
         }
-        let mut reader = place.open(false);
+        let mut reader = node.open(false);
         let read = reader.request(7, Work::Read, 0, BYTES as u32);
-        assert_eq!(reader.carry_out(vec![read]), [(7, None)]);
+        assert_eq!(reader.complete(vec![read]), [(7, None)]);
         assert!(reader.bytes == vec![5; BYTES]);
-        let mut writer = place.open(true);
+        let mut writer = node.open(true);
         let write = writer.request(1, write, 8, 16);
-        assert_eq!(writer.carry_out(vec![write]), [(1, None)]);
+        assert_eq!(writer.complete(vec![write]), [(1, None)]);
     }
 
     #[test]
-    fn nothing_is_reached_outside_a_region() {
-        let Some(place) = Place::new() else { return };
+    fn accesses_outside_a_region_are_refused() {
+        let Some(node) = TestNode::new() else { return };
         let len = BYTES as u64;
         for (offset, bytes) in [(len, 1), (len - 7, 8), (u64::MAX - 7, 8), (1 << 40, 64)] {
             for (work, write) in [(Work::Read, false), (Work::Write { inline: false }, true)] {
-                let refused = place.open(write).refusal(work, offset, bytes);
+                let refused = node.open(write).refused_fault(work, offset, bytes);
                 assert_eq!(refused.kind, FaultKind::Denied, "{work:?} of {bytes} at {offset}: {refused:?}");
             }
         }
     }
 
     #[test]
-    fn keys_of_one_session_are_worth_nothing_in_another() {
-        let Some(place) = Place::new() else { return };
-        let (one, mut other) = (place.open(true), place.open(true));
+    fn remote_keys_of_one_session_are_refused_in_another() {
+        let Some(node) = TestNode::new() else { return };
+        let (one, mut other) = (node.open(true), node.open(true));
         let right = other.memory;
         other.memory = one.memory;
         assert_ne!(right.key, one.memory.key);
-        assert_eq!(other.refusal(Work::Read, 0, 64).kind, FaultKind::Denied);
-        // And nothing once the session is over.
-        let mut late = place.open(false);
+        assert_eq!(other.refused_fault(Work::Read, 0, 64).kind, FaultKind::Denied);
+        // They are refused, too, after their session has ended.
+        let mut late = node.open(false);
         late.memory = one.memory;
         drop(one);
-        assert_eq!(late.refusal(Work::Read, 0, 64).kind, FaultKind::Denied);
+        assert_eq!(late.refused_fault(Work::Read, 0, 64).kind, FaultKind::Denied);
     }
 
     #[test]
-    fn what_was_posted_behind_a_refusal_is_not_done() {
-        let Some(place) = Place::new() else { return };
-        let mut writer = place.open(true);
+    fn requests_posted_after_a_refused_one_are_not_executed() {
+        let Some(node) = TestNode::new() else { return };
+        let mut writer = node.open(true);
         let write = Work::Write { inline: false };
         let list = [(1, 0), (2, 64), (3, BYTES as u64), (4, 128), (5, 192)];
         let list = list.map(|(id, offset)| writer.request(id, write, offset, 8)).to_vec();
-        let told = writer.carry_out(list);
-        let (first, refused) = told[0];
-        assert_eq!((first, refused.unwrap().kind), (3, FaultKind::Denied), "{told:?}");
-        assert!(told[1..].iter().all(|(_, fault)| fault.unwrap().kind == FaultKind::LostPeer), "{told:?}");
-        let mut reader = place.open(false);
+        let completions = writer.complete(list);
+        let (first, refused) = completions[0];
+        assert_eq!((first, refused.unwrap().kind), (3, FaultKind::Denied), "{completions:?}");
+        assert!(
+            completions[1..].iter().all(|(_, fault)| fault.unwrap().kind == FaultKind::LostPeer),
+            "{completions:?}"
+        );
+        let mut reader = node.open(false);
         let read = reader.request(1, Work::Read, 0, 256);
-        reader.carry_out(vec![read]);
+        reader.complete(vec![read]);
         let mut expected = vec![5; 256];
         expected[..8].fill(9);
         expected[64..72].fill(9);

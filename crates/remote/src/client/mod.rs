@@ -1,14 +1,14 @@
-//! The side of a node's peers: addresses, the control connection, the queue over TCP, and the node's memory as a store.
+//! The client side: addresses, control connections, queues over TCP and RDMA, and the memory of nodes as a
+//! store.
 
+mod cancellable;
 mod draft;
 mod fabric;
-mod nodes;
+mod node_table;
 mod object;
 mod options;
-mod patient;
-mod queue;
 mod rdma_queue;
-mod reaching;
+mod reconnector;
 mod session;
 mod sockets;
 mod source;
@@ -16,6 +16,7 @@ mod spread_draft;
 mod spread_object;
 mod spread_store;
 mod store;
+mod tcp_queue;
 mod tier;
 mod transfer;
 

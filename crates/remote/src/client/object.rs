@@ -1,6 +1,6 @@
 //! An object in a node's memory.
 
-use super::source::Source;
+use super::source::RegionSource;
 use super::tier::RemoteTier;
 use super::transfer;
 use crate::control::ObjectEntry;
@@ -11,19 +11,19 @@ use bathyal_tier::backend::file::FileOptions;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// See the module's description.
+/// An object in a node's memory, at `path`.
 #[derive(Debug)]
 pub(super) struct NodeObject {
     path: PathBuf,
     len: u64,
-    /// `None` of one without bytes.
+    /// `None` if the object is empty.
     tier: Option<Arc<RemoteTier>>,
 }
 
 impl NodeObject {
     pub(super) fn new(
         path: PathBuf,
-        source: Arc<Source>,
+        source: Arc<RegionSource>,
         entry: &ObjectEntry,
         changeable: bool,
     ) -> Result<NodeObject, StoreError> {
@@ -34,7 +34,7 @@ impl NodeObject {
         Ok(NodeObject { path, len: entry.bytes, tier })
     }
 
-    /// Puts `bytes` at `offset`, if it may be changed.
+    /// Writes `bytes` at `offset`. Does nothing if the object may not be changed.
     pub(super) fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<(), StoreError> {
         let Some(tier) = self.tier.as_ref().and_then(|tier| tier.writable()) else { return Ok(()) };
         transfer::write(tier, offset, bytes).map_err(|e| self.failed("write", &e))

@@ -1,4 +1,4 @@
-//! Addresses of indexes in the memory of other machines, and how a node is reached as far as those do not say.
+//! Addresses of indexes in the memory of nodes, and options for reaching a node.
 
 use crate::identity::{Credentials, client_file, is_peer_key, keys_folder};
 use bathyal_store::StoreError;
@@ -7,51 +7,52 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// What addresses begin with.
+/// Prefix of addresses.
 const SCHEME: &str = "remote://";
-/// The port of a node if none is named.
+/// Port of a node if the address has none.
 pub const DEFAULT_PORT: u16 = 7730;
-/// The keys whose values may differ from node to node.
+/// Option keys whose values may differ from node to node.
 const SECRETS: [&str; 3] = ["keys", "token", "peer_key"];
-/// The file with a node's credentials, in the environment.
+/// Environment variable with the path of the file with a node's credentials.
 const KEYS_VARIABLE: &str = "BATHYAL_NODE_KEYS";
-/// RDMA operations that a device is told of at once: from some 16 on, what it costs to tell it is a small part of each; and none
-/// of them is known to be done before all are, so that more would make the first wait.
-const USUAL_DOORBELL: u32 = 16;
-/// More than any queue is deep.
-const MOST_DOORBELL: u32 = 1024;
-/// Time after which a node that says nothing counts as lost.
-const USUAL_TIMEOUT: Duration = Duration::from_secs(10);
+/// RDMA operations in one doorbell. With 16, the cost of a doorbell is a small part of each operation.
+/// Completions are reported for a whole doorbell, so a larger value would delay the first.
+const DEFAULT_DOORBELL: u32 = 16;
+/// Maximum number of operations in one doorbell, greater than the depth of any queue.
+const MAX_DOORBELL: u32 = 1024;
+/// Time after which a silent node counts as lost.
+const DEFAULT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Where an index is: `remote://HOST:PORT/NAME`, or over several nodes `remote://HOST1:PORT1,HOST2:PORT2/NAME`.
+/// Address of an index: `remote://HOST:PORT/NAME`, or over several nodes
+/// `remote://HOST1:PORT1,HOST2:PORT2/NAME`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RemoteUrl {
     /// Host and port of each node, in the order of the parts.
     pub hosts: Vec<String>,
-    /// The index.
+    /// Name of the index.
     pub name: String,
 }
 
 impl RemoteUrl {
-    /// Whether a path is meant as such an address.
+    /// Returns true if the path has the form of such an address.
     pub fn is_url(path: &Path) -> bool {
         path.to_str().is_some_and(|text| text.starts_with(SCHEME))
     }
 
-    /// Reads an address.
+    /// Parses an address.
     ///
     /// # Errors
-    /// [`StoreError::Address`] for one that is none.
+    /// [`StoreError::Address`] for an invalid address.
     pub fn parse(path: &Path) -> Result<RemoteUrl, StoreError> {
         let refuse =
             |what: &str| StoreError::Address(format!("{}: {what}: {SCHEME}HOST:PORT/NAME", path.display()));
         let rest = path.to_str().and_then(|text| text.strip_prefix(SCHEME));
-        let rest = rest.ok_or_else(|| refuse("is no address of a memory node"))?;
+        let rest = rest.ok_or_else(|| refuse("is not an address of a memory node"))?;
         let (hosts, name) = rest.split_once('/').unwrap_or((rest, ""));
         if hosts.contains('@') {
-            // Not repeated: what stands there may be a secret.
+            // The message does not quote the address, which may contain a secret.
             return Err(StoreError::Address(format!(
-                "{SCHEME}: an address has no credentials in it; name the node's file of keys as the store option keys=FILE"
+                "{SCHEME}: an address must have no credentials in it; name the node's file of keys with the store option keys=FILE"
             )));
         }
         let hosts = hosts.split(',').map(host_and_port).collect::<Result<Vec<_>, _>>().map_err(refuse)?;
@@ -63,7 +64,7 @@ impl RemoteUrl {
             return Err(refuse("a node has no folders; the name of an index begins with no dot"));
         }
         if (1..hosts.len()).any(|later| hosts[..later].contains(&hosts[later])) {
-            return Err(refuse("names a node twice; each part of an index needs one of its own"));
+            return Err(refuse("names a node twice; each part of an index needs a node of its own"));
         }
         if hosts.len() > MOST_PARTS {
             return Err(refuse("names more than 64 nodes"));
@@ -71,12 +72,12 @@ impl RemoteUrl {
         Ok(RemoteUrl { hosts, name: name.to_owned() })
     }
 
-    /// The node, or the nodes, as they are typed.
+    /// Returns the address without the index: the node, or the nodes.
     pub fn node_address(&self) -> PathBuf {
         PathBuf::from(format!("{SCHEME}{}", self.hosts.join(",")))
     }
 
-    /// The same index's address, of each node alone.
+    /// Returns one address for each node, with the name of the index.
     pub(crate) fn each(&self) -> impl Iterator<Item = RemoteUrl> {
         self.hosts.iter().map(|host| RemoteUrl { hosts: vec![host.clone()], name: self.name.clone() })
     }
@@ -88,49 +89,50 @@ impl fmt::Display for RemoteUrl {
     }
 }
 
-/// A host with its port, the usual one if none is named, or why it is none.
+/// Returns a host with its port, the default one if there is none, or why the host is invalid.
 fn host_and_port(host: &str) -> Result<String, &'static str> {
     if host.is_empty() {
         return Err("names no host");
     }
     let (before, port) = host.rsplit_once(':').unwrap_or((host, ""));
-    // The colons of a bare IPv6 address are not those of a port.
+    // A bare IPv6 address contains colons that do not begin a port.
     let has_port = !before.ends_with(':') && (!before.contains(':') || before.ends_with(']'));
     match (has_port && host.contains(':'), port.parse::<u16>()) {
         (true, Ok(1..)) => Ok(host.to_owned()),
-        (true, _) => Err("the port is no number from 1 to 65535"),
+        (true, _) => Err("the port must be a number from 1 to 65535"),
         (false, _) if host.contains(':') && !host.starts_with('[') => Ok(format!("[{host}]:{DEFAULT_PORT}")),
         (false, _) => Ok(format!("{host}:{DEFAULT_PORT}")),
     }
 }
 
-/// How the bytes of a node's memory come here.
+/// Transport of a node's bytes to this machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Transport {
-    /// By shared memory from a node of this machine that this user runs; by RDMA from one whose device this machine's reaches;
-    /// by TCP from any other.
+    /// Shared memory if this user runs the node on this machine; otherwise RDMA if the devices of both
+    /// machines reach each other; otherwise TCP.
     #[default]
     Auto,
-    /// By TCP.
+    /// TCP.
     Tcp,
-    /// By mapping the memory of a node of this machine.
+    /// Mapped memory of a node on this machine.
     Shared,
-    /// By RDMA, with the verbs of `libibverbs`.
+    /// RDMA, with the verbs of `libibverbs`.
     Verbs,
 }
 
-/// How a node is reached. The keys of [`RemoteOptions::new`], and of [`RemoteOptions::each`] for several:
+/// Options for reaching a node. [`RemoteOptions::new`], and [`RemoteOptions::each`] for several nodes, take
+/// these keys:
 ///
 /// | key | value |
 /// |---|---|
-/// | `keys` | the file `client.json` that the node wrote; default the one of this user's own node, or what `BATHYAL_NODE_KEYS` names |
+/// | `keys` | the file `client.json` that the node wrote; default: the file named by `BATHYAL_NODE_KEYS`, or that of this user's own node |
 /// | `token` | the node's token, instead of the one in the file |
 /// | `peer_key` | the node's key, `sha256:` and 64 digits, instead of the one in the file |
 /// | `transport` | `auto` (default), `tcp`, `shm` or `verbs` |
-/// | `doorbell` | of `verbs`: operations that the device is told of at once, 1 to 1024; default 16 |
-/// | `timeout` | seconds after which a node that says nothing counts as lost, 0.001 to 3600; default 10 |
-/// | `wait` | seconds that a query waits for a node that was started anew, or cannot be reached, to hold the same index again, 0 to 3600; default 0: it ends with an error |
-/// | `scratch` | the folder in which an index lies while it is built, before it is pushed |
+/// | `doorbell` | with `verbs`: operations in one doorbell, 1 to 1024; default 16 |
+/// | `timeout` | seconds after which a silent node counts as lost, 0.001 to 3600; default 10 |
+/// | `wait` | seconds that a query waits for a restarted or unreachable node to hold the same index again, 0 to 3600; default 0: the query fails |
+/// | `scratch` | the local folder of an index while it is built, before it is pushed |
 #[derive(Clone, PartialEq)]
 pub struct RemoteOptions {
     pub(crate) credentials: Credentials,
@@ -148,27 +150,27 @@ impl fmt::Debug for RemoteOptions {
 }
 
 impl RemoteOptions {
-    /// Options from pairs of a key and a value.
+    /// Parses options from pairs of a key and a value.
     ///
     /// # Errors
-    /// [`StoreError::Address`] for other keys, values that make no sense, or without credentials.
+    /// [`StoreError::Address`] for an unknown key, an invalid value, or missing credentials.
     pub fn new<'p>(pairs: impl IntoIterator<Item = (&'p str, &'p str)>) -> Result<RemoteOptions, StoreError> {
         RemoteOptions::of_one(pairs, |_, value| Ok(value))
     }
 
-    /// The options of each of `nodes` nodes. What `keys`, `token`, `peer_key` and `BATHYAL_NODE_KEYS` say is one value for all
-    /// nodes, or as many as there are nodes, in their order, with commas between them.
+    /// Parses the options of each of `nodes` nodes. `keys`, `token`, `peer_key` and `BATHYAL_NODE_KEYS` have
+    /// one value for all nodes, or one for each node in their order, separated by commas.
     ///
     /// # Errors
     /// As [`RemoteOptions::new`], and for another number of values.
     pub fn each(pairs: &[(&str, &str)], nodes: usize) -> Result<Vec<RemoteOptions>, StoreError> {
-        let of = |node| {
+        let options_of = |node| {
             RemoteOptions::of_one(pairs.iter().copied(), |key, value| value_of(node, nodes, key, value))
         };
-        (0..nodes).map(of).collect()
+        (0..nodes).map(options_of).collect()
     }
 
-    /// The options of the node whose value `choose` takes from those of a key.
+    /// Parses the options of one node. `choose` selects its value from the values of a key.
     fn of_one<'p>(
         pairs: impl IntoIterator<Item = (&'p str, &'p str)>,
         choose: impl for<'v> Fn(&str, &'v str) -> Result<&'v str, StoreError>,
@@ -176,7 +178,7 @@ impl RemoteOptions {
         let (mut keys, mut token, mut peer_key) = (None, None, None);
         let (mut transport, mut scratch) = (Transport::Auto, None);
         let mut doorbell = None;
-        let (mut timeout, mut wait) = (USUAL_TIMEOUT, Duration::ZERO);
+        let (mut timeout, mut wait) = (DEFAULT_TIMEOUT, Duration::ZERO);
         for (key, value) in pairs {
             let refuse = |what: &str| Err(StoreError::Address(format!("store option {key}: {what}")));
             let value = if SECRETS.contains(&key) { choose(key, value)? } else { value };
@@ -184,46 +186,47 @@ impl RemoteOptions {
                 "keys" => keys = Some(PathBuf::from(value)),
                 "token" => token = Some(value.to_owned()),
                 "peer_key" if is_peer_key(value) => peer_key = Some(value.to_ascii_lowercase()),
-                "peer_key" => return refuse("is sha256: and 64 hexadecimal digits, as the node prints it"),
+                "peer_key" => {
+                    return refuse("must be sha256: and 64 hexadecimal digits, as the node prints it");
+                }
                 "transport" => {
                     transport = match value {
                         "auto" => Transport::Auto,
                         "tcp" => Transport::Tcp,
                         "shm" => Transport::Shared,
                         "verbs" => Transport::Verbs,
-                        _ => return refuse("is one of auto, tcp, shm, verbs"),
+                        _ => return refuse("must be one of auto, tcp, shm, verbs"),
                     }
                 }
                 "doorbell" => match value.parse() {
-                    Ok(count @ 1..=MOST_DOORBELL) => doorbell = Some(count),
-                    _ => return refuse("is a number of operations from 1 to 1024"),
+                    Ok(count @ 1..=MAX_DOORBELL) => doorbell = Some(count),
+                    _ => return refuse("must be a number of operations from 1 to 1024"),
                 },
                 "timeout" => match value.parse() {
                     Ok(seconds @ 0.001..=3600.0) => timeout = Duration::from_secs_f64(seconds),
-                    _ => return refuse("is a number of seconds from 0.001 to 3600"),
+                    _ => return refuse("must be a number of seconds from 0.001 to 3600"),
                 },
                 "wait" => match value.parse() {
                     Ok(seconds @ 0.0..=3600.0) => wait = Duration::from_secs_f64(seconds),
-                    _ => return refuse("is a number of seconds from 0 to 3600"),
+                    _ => return refuse("must be a number of seconds from 0 to 3600"),
                 },
                 "scratch" => scratch = Some(PathBuf::from(value)),
                 _ => {
                     return refuse(
-                        "a memory node takes keys, token, peer_key, transport, doorbell, timeout, wait and scratch",
+                        "is not an option of a memory node; the options are keys, token, peer_key, transport, doorbell, timeout, wait and scratch",
                     );
                 }
             }
         }
         if doorbell.is_some() && transport != Transport::Verbs {
-            let what =
-                "store option doorbell: is of RDMA alone; say transport=verbs as well, or leave it out";
+            let what = "store option doorbell: requires transport=verbs; add that, or leave doorbell out";
             return Err(StoreError::Address(what.into()));
         }
-        let doorbell = doorbell.unwrap_or(USUAL_DOORBELL);
+        let doorbell = doorbell.unwrap_or(DEFAULT_DOORBELL);
         let credentials = match (token, peer_key) {
             (Some(token), Some(peer_key)) => Credentials { token, peer_key },
             (token, peer_key) => {
-                let found = found_credentials(keys, choose)?;
+                let found = read_credentials(keys, choose)?;
                 Credentials {
                     token: token.unwrap_or(found.token),
                     peer_key: peer_key.unwrap_or(found.peer_key),
@@ -234,7 +237,7 @@ impl RemoteOptions {
     }
 }
 
-/// The value of a key for node number `node` of `nodes`.
+/// Returns the value of a key for node number `node` of `nodes`.
 fn value_of<'v>(node: usize, nodes: usize, key: &str, value: &'v str) -> Result<&'v str, StoreError> {
     let values: Vec<&str> = value.split(',').collect();
     match values.len() {
@@ -247,29 +250,30 @@ fn value_of<'v>(node: usize, nodes: usize, key: &str, value: &'v str) -> Result<
     }
 }
 
-/// The credentials in the file that is named, or the usual one; `choose` takes the node's from what the environment says.
-fn found_credentials(
+/// Reads the credentials in the file `keys`, in the file that the environment names, or in the default file.
+/// `choose` selects the node's path from those in the environment.
+fn read_credentials(
     keys: Option<PathBuf>,
     choose: impl for<'v> Fn(&str, &'v str) -> Result<&'v str, StoreError>,
 ) -> Result<Credentials, StoreError> {
-    let said = std::env::var_os(KEYS_VARIABLE);
-    let named = match (keys, said.as_ref().map(|said| said.to_str().ok_or(said))) {
+    let variable = std::env::var_os(KEYS_VARIABLE);
+    let named = match (keys, variable.as_ref().map(|value| value.to_str().ok_or(value))) {
         (Some(keys), _) => Some(keys),
         (None, Some(Ok(text))) => Some(PathBuf::from(choose(KEYS_VARIABLE, text)?)),
-        (None, Some(Err(said))) => Some(PathBuf::from(said)),
+        (None, Some(Err(value))) => Some(PathBuf::from(value)),
         (None, None) => None,
     };
     if let Some(named) = named {
         return Credentials::from_file(&named);
     }
-    let usual = client_file(&keys_folder()?);
-    if !usual.exists() {
+    let default_file = client_file(&keys_folder()?);
+    if !default_file.exists() {
         return Err(StoreError::Address(format!(
-            "a memory node wants a token and is known by its key: copy the file client.json that it wrote (`bathyal \
-             memory-node` says where), and name it as the store option keys=FILE or in {KEYS_VARIABLE}"
+            "a memory node requires a token, and is identified by its key: copy the file client.json that it wrote (`bathyal \
+             memory-node` prints its path), and name it with the store option keys=FILE or in {KEYS_VARIABLE}"
         )));
     }
-    Credentials::from_file(&usual)
+    Credentials::from_file(&default_file)
 }
 
 #[cfg(test)]
@@ -277,7 +281,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_are_read_and_written_alike() {
+    fn addresses_are_parsed_and_formatted_alike() {
         for (text, hosts, name) in [
             ("remote://node:7000/my.index", "node:7000", "my.index"),
             ("remote://node/my.index/", "node:7730", "my.index"),
@@ -311,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn nodes_have_values_of_their_own_or_one_for_all() {
+    fn secrets_have_one_value_for_all_nodes_or_one_for_each() {
         let [one, two] = ["ab", "cd"].map(|digits| format!("sha256:{}", digits.repeat(32)));
         let both = format!("{one},{two}");
         let pairs = [("token", "a secret of theirs"), ("peer_key", both.as_str()), ("timeout", "3")];
@@ -322,13 +326,13 @@ mod tests {
             let refused = RemoteOptions::each(&pairs, nodes).unwrap_err().to_string();
             assert!(refused.contains("peer_key: ") && !refused.contains("secret"), "{refused}");
         }
-        // Of one node a comma is a comma.
+        // With a single node, a comma is part of the value.
         let pairs = [("token", "a secret, of theirs"), ("peer_key", one.as_str())];
         assert_eq!(RemoteOptions::new(pairs).unwrap().credentials.token, "a secret, of theirs");
     }
 
     #[test]
-    fn options_are_checked() {
+    fn invalid_options_are_refused_by_name() {
         let key = format!("sha256:{}", "ab".repeat(32));
         let pairs = [("token", "a secret of theirs"), ("peer_key", key.as_str()), ("transport", "tcp")];
         let options = RemoteOptions::new(pairs).unwrap();

@@ -1,15 +1,15 @@
-//! The queue of one thread over RDMA: operations are posted in lists, each of which the device is told of once and tells of
-//! once.
+//! The queue of one thread over RDMA. It posts operations in lists, each with one doorbell and one
+//! completion.
 //!
-//! A device may write into a caller's buffer until the operation has finished or the connection is gone, so whoever gives
-//! operations up ends the connection first.
+//! A device may write to a caller's buffer until the operation has finished or the connection is destroyed.
+//! The queue therefore destroys the connection before it gives up operations.
 
 use super::fabric::{Fabric, Link};
-use super::reaching::Reaching;
+use super::reconnector::Reconnector;
 use super::session::Session;
-use super::source::Source;
+use super::source::RegionSource;
 use crate::control::ExposedMemory;
-use crate::verbs::{Access, Finished, Registration, Work, WorkRequest};
+use crate::verbs::{Access, FinishedRequest, Registration, Work, WorkRequest};
 use bathyal_tier::contract::{Action, Operation, WriteQueue};
 use bathyal_tier::{Completion, FaultKind, Queue, Read, ReadFault, Span, TierError};
 use std::collections::VecDeque;
@@ -19,71 +19,71 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::{Wake, Waker};
 use std::time::{Duration, Instant};
 
-/// How long a wait asks the device without a pause, which is what an answer of a good network takes several times over.
-const SPINNING: Duration = Duration::from_micros(20);
-/// How long it then lets others have the processor between two looks, before it sleeps.
-const YIELDING: Duration = Duration::from_millis(1);
-/// How long it sleeps between two looks.
+/// Time for which a wait polls the device without a pause: several times the response time of a good network.
+const SPIN_TIME: Duration = Duration::from_micros(20);
+/// Time for which it then yields the processor between polls, before it sleeps.
+const YIELD_TIME: Duration = Duration::from_millis(1);
+/// Sleep between polls.
 const SLEEP: Duration = Duration::from_micros(50);
-/// How often a wait looks whether the node has hung up.
-const HANG_UP_LOOK: Duration = Duration::from_millis(10);
+/// Interval at which a wait checks whether the node has ended the session.
+const HANG_UP_CHECK: Duration = Duration::from_millis(10);
 
 /// An operation that has not ended.
 #[derive(Debug)]
-struct Awaited {
-    /// Its length is that of the bytes that there are.
+struct PendingOperation {
+    /// The operation. The length of a read is cut at the end of the tier.
     operation: Operation,
-    /// Whether it is one of several that are linked.
-    chained: bool,
-    /// Whether reads and atomics before it have to have ended.
+    /// True if it is one of several linked operations.
+    is_linked: bool,
+    /// True if it must begin after the reads and atomic operations before it have ended.
     fenced: bool,
     inline: bool,
-    /// The key of the registration that its bytes of here lie in.
+    /// Key of the registration that contains its local bytes.
     key: u32,
-    /// That registration, if it is for this operation alone.
+    /// The registration, if it serves this operation alone.
     _own: Option<Registration>,
 }
 
-impl Awaited {
-    /// Whether it does the same when it is done twice.
+impl PendingOperation {
+    /// Returns true if it may be sent again after a lost connection.
     fn is_repeatable(&self) -> bool {
-        matches!(self.operation.action, Action::Read { .. }) && !self.chained
+        matches!(self.operation.action, Action::Read { .. }) && !self.is_linked
     }
 }
 
-/// A connection, and the region over it.
+/// A connection, and the region as registered for it.
 pub(super) struct Connection {
     link: Link,
     memory: ExposedMemory,
 }
 
-/// Ends a wait.
+/// Flag that ends a wait.
 #[derive(Default)]
-struct Call(AtomicBool);
+struct WakeFlag(AtomicBool);
 
-impl Wake for Call {
+impl Wake for WakeFlag {
     fn wake(self: Arc<Self>) {
         self.0.store(true, Ordering::Release);
     }
 }
 
-/// Where a device puts the numbers that were there before.
-struct Numbers {
+/// Buffers into which the device writes the old values of atomic operations.
+struct OldValues {
     registration: Registration,
     words: Box<[AtomicU64]>,
 }
 
-/// What a queue is of.
+/// A region of a node, and the RDMA connection to it.
 #[derive(Clone)]
-pub(super) struct Place {
-    pub(super) source: Arc<Source>,
+pub(super) struct RdmaRegion {
+    pub(super) source: Arc<RegionSource>,
     pub(super) fabric: Arc<Fabric>,
-    /// The region's key when its generation was opened.
+    /// Key of the region when its generation was opened.
     pub(super) opened: u64,
     pub(super) len: u64,
 }
 
-impl Place {
+impl RdmaRegion {
     fn connect(&self, depth: u32) -> Result<Connection, ReadFault> {
         self.source.connect(self.opened, |session: &Arc<Session>, key| {
             let link = self.fabric.link(session, depth)?;
@@ -93,130 +93,136 @@ impl Place {
     }
 }
 
-/// See the module's description.
+/// A queue for one region of a node.
 pub(super) struct RdmaQueue {
-    /// `None` when it was lost and nothing has been asked since. Before what it may write to: it ends first.
+    /// `None` before the first operation, and after the connection was lost. It is the first field, because
+    /// it must be dropped before the memory that the device may write.
     connection: Option<Connection>,
-    /// In the order in which they are posted; of them, how many the device has, and the number of the first.
-    awaited: VecDeque<Awaited>,
+    /// Operations in the order in which they are posted.
+    pending: VecDeque<PendingOperation>,
+    /// Number of `pending` operations, from the front, that the device has.
     posted: usize,
+    /// Number of the first `pending` operation.
     first: u64,
-    /// What is over without the device.
+    /// Completions of operations that ended without the device.
     ended: Vec<Completion>,
-    finished: Vec<Finished>,
+    finished: Vec<FinishedRequest>,
     regions: Vec<Registration>,
-    numbers: Option<Numbers>,
-    place: Place,
+    old_values: Option<OldValues>,
+    region: RdmaRegion,
     depth: usize,
-    /// Work requests that are posted as one list.
+    /// Maximum number of work requests in one list.
     doorbell: usize,
-    reaching: Reaching<Connection>,
-    /// When anything last finished, or was first posted.
-    heard: Instant,
-    /// Whether all that is awaited was asked a second time, and nothing has come since.
-    repeated: bool,
+    reconnector: Reconnector<Connection>,
+    /// Time at which an operation last finished, or the queue stopped being idle.
+    last_progress: Instant,
+    /// True if all pending operations have been posted a second time, and none has finished since.
+    was_repeated: bool,
     timeout: Duration,
-    call: Arc<Call>,
+    wake_flag: Arc<WakeFlag>,
 }
 
-// SAFETY: addresses. Who may touch what lies there is the contract of [`Queue::submit`], whichever thread holds the queue.
+// SAFETY: the pointers are plain addresses. The contract of [`Queue::submit`] says who may access the memory,
+// whichever thread holds the queue.
 unsafe impl Send for RdmaQueue {}
 
 impl RdmaQueue {
-    /// One that connects when it is first used.
-    pub(super) fn new(place: Place, depth: u32, doorbell: u32) -> RdmaQueue {
-        let depth = depth.clamp(1, place.fabric.domain().device().most_work_requests()) as usize;
+    /// Creates a queue that connects when it is first used.
+    pub(super) fn new(region: RdmaRegion, depth: u32, doorbell: u32) -> RdmaQueue {
+        let depth = depth.clamp(1, region.fabric.domain().device().max_work_requests()) as usize;
         RdmaQueue {
             connection: None,
-            awaited: VecDeque::new(),
+            pending: VecDeque::new(),
             posted: 0,
             first: 0,
             ended: Vec::new(),
             finished: Vec::new(),
             regions: Vec::new(),
-            numbers: None,
+            old_values: None,
             depth,
             doorbell: doorbell.max(1) as usize,
-            reaching: Reaching::new(place.source.clone()),
-            heard: Instant::now(),
-            repeated: false,
-            timeout: place.source.session().timeout(),
-            call: Arc::default(),
-            place,
+            reconnector: Reconnector::new(region.source.clone()),
+            last_progress: Instant::now(),
+            was_repeated: false,
+            timeout: region.source.session().timeout(),
+            wake_flag: Arc::default(),
+            region,
         }
     }
 
-    /// One that is connected, for whoever changes something.
-    pub(super) fn for_writing(place: Place, depth: u32, doorbell: u32) -> Result<RdmaQueue, TierError> {
-        let mut queue = RdmaQueue::new(place, depth, doorbell);
-        let node = queue.place.source.session().path().display().to_string();
+    /// Creates a connected queue for writing.
+    pub(super) fn for_writing(region: RdmaRegion, depth: u32, doorbell: u32) -> Result<RdmaQueue, TierError> {
+        let mut queue = RdmaQueue::new(region, depth, doorbell);
+        let node = queue.region.source.session().path().display().to_string();
         let refused = |why: &str| TierError::Parameter(format!("{node}: there is no RDMA connection: {why}"));
         let words: Box<[AtomicU64]> = (0..queue.depth).map(|_| AtomicU64::new(0)).collect();
         let (start, bytes) = (words.as_ptr().cast_mut().cast(), size_of_val(&*words));
-        // SAFETY: the words are dropped behind the registration, and are atomic: the device changes them.
+        // SAFETY: the words are dropped after the registration, and are atomic, because the device changes
+        // them.
         let registration =
-            unsafe { Registration::new(queue.place.fabric.domain(), start, bytes, Access::Filled) };
+            unsafe { Registration::new(queue.region.fabric.domain(), start, bytes, Access::LocalWrite) };
         let registration = registration.map_err(|e| refused(&e.to_string()))?;
-        queue.numbers = Some(Numbers { registration, words });
-        let connection = queue.place.connect(queue.depth as u32);
-        queue.take(connection.map_err(|fault| refused(fault.kind.words()))?);
+        queue.old_values = Some(OldValues { registration, words });
+        let connection = queue.region.connect(queue.depth as u32);
+        queue.set_connection(connection.map_err(|fault| refused(fault.kind.words()))?);
         Ok(queue)
     }
 
-    fn take(&mut self, connection: Connection) {
+    fn set_connection(&mut self, connection: Connection) {
         self.connection = Some(connection);
-        self.reaching.forget();
-        self.heard = Instant::now();
+        self.reconnector.reset();
+        self.last_progress = Instant::now();
     }
 
-    /// Takes a chain: each operation is noted to be posted, or has ended already. Not where memory that is locked is short, and
-    /// what is under way will give some back: whether it was taken.
-    fn note(&mut self, chain: &[Operation]) -> bool {
-        let (mut broken, mut reads, mut noted) = (false, false, 0);
+    /// Adds a chain of linked operations. Each one becomes pending, or ends with a completion. Returns false,
+    /// and adds nothing, if too little memory can be locked and pending operations will release some.
+    fn add_chain(&mut self, chain: &[Operation]) -> bool {
+        let (mut chain_failed, mut after_read, mut added) = (false, false, 0);
         for operation in chain {
             let (id, skipped) = (operation.id, ReadFault::of(FaultKind::Skipped));
-            if broken {
+            if chain_failed {
                 self.ended.push(Completion { id, result: Err(skipped) });
                 continue;
             }
-            match self.prepare(operation, chain.len() > 1, reads) {
-                Ok(Some(awaited)) => {
-                    if self.awaited.is_empty() {
-                        (self.heard, self.repeated) = (Instant::now(), false);
+            match self.prepare(operation, chain.len() > 1, after_read) {
+                Ok(Some(pending)) => {
+                    if self.pending.is_empty() {
+                        (self.last_progress, self.was_repeated) = (Instant::now(), false);
                     }
-                    self.awaited.push_back(awaited);
-                    noted += 1;
+                    self.pending.push_back(pending);
+                    added += 1;
                 }
                 Ok(None) => self.ended.push(Completion { id, result: Ok(0) }),
-                Err(fault) if noted == 0 && fault.errno == libc::ENOMEM && !self.awaited.is_empty() => {
+                Err(fault) if added == 0 && fault.errno == libc::ENOMEM && !self.pending.is_empty() => {
                     return false;
                 }
                 Err(fault) => {
                     self.ended.push(Completion { id, result: Err(fault) });
-                    broken = true;
+                    chain_failed = true;
                 }
             }
-            reads = !matches!(operation.action, Action::Write { .. });
+            after_read = !matches!(operation.action, Action::Write { .. });
         }
-        // What is noted next does not follow it.
-        if let (1.., Some(last)) = (noted, self.awaited.back_mut()) {
+        // The next chain is not linked to this one.
+        if let (1.., Some(last)) = (added, self.pending.back_mut()) {
             last.operation.linked = false;
         }
         true
     }
 
-    /// Finds what a device needs for an operation; `None` for a read where the tier has no bytes any more.
+    /// Prepares an operation for the device. Returns `None` for a read past the end of the tier.
     ///
-    /// What the node's device would refuse is refused here: there, it would end the connection.
+    /// Operations that the node's device would refuse are refused here, because its refusal ends the
+    /// connection.
     fn prepare(
         &self,
         operation: &Operation,
-        chained: bool,
+        is_linked: bool,
         fenced: bool,
-    ) -> Result<Option<Awaited>, ReadFault> {
+    ) -> Result<Option<PendingOperation>, ReadFault> {
         let mut operation = *operation;
         let (outside, len) = (ReadFault::system(libc::EINVAL), u64::from(operation.action.len()));
-        let left = self.place.len.saturating_sub(operation.offset);
+        let left = self.region.len.saturating_sub(operation.offset);
         match &mut operation.action {
             Action::Read { len, .. } => *len = left.min(u64::from(*len)) as u32,
             Action::Write { .. } if len > left => return Err(outside),
@@ -228,27 +234,30 @@ impl RdmaQueue {
         if len == 0 {
             return Ok(None);
         }
-        if len > self.place.fabric.domain().device().most_message_bytes() {
+        if len > self.region.fabric.domain().device().max_message_bytes() {
             return Err(ReadFault::system(libc::EMSGSIZE));
         }
         let (mut inline, mut own) = (false, None);
         let key = match operation.action {
-            Action::Read { into, .. } => self.key(into, len, Access::Filled, &mut own)?,
-            Action::Write { .. } if len <= self.place.fabric.most_inline() => {
+            Action::Read { into, .. } => self.local_key_of(into, len, Access::LocalWrite, &mut own)?,
+            Action::Write { .. } if len <= self.region.fabric.max_inline() => {
                 inline = true;
                 0
             }
-            Action::Write { from, .. } => self.key(from.cast_mut(), len, Access::Sent, &mut own)?,
+            Action::Write { from, .. } => {
+                self.local_key_of(from.cast_mut(), len, Access::LocalRead, &mut own)?
+            }
             _ => {
-                let numbers = self.numbers.as_ref().ok_or(ReadFault::of(FaultKind::Denied))?;
-                numbers.registration.local_key()
+                let old_values = self.old_values.as_ref().ok_or(ReadFault::of(FaultKind::Denied))?;
+                old_values.registration.local_key()
             }
         };
-        Ok(Some(Awaited { operation, chained, fenced, inline, key, _own: own }))
+        Ok(Some(PendingOperation { operation, is_linked, fenced, inline, key, _own: own }))
     }
 
-    /// The key of bytes of here: of a region that they lie in, or of a registration of their `own`.
-    fn key(
+    /// Returns the key of local bytes: of a registered region that contains them, or of a new registration,
+    /// which is stored in `own`.
+    fn local_key_of(
         &self,
         start: *mut u8,
         len: u32,
@@ -259,8 +268,8 @@ impl RdmaQueue {
         if let Some(region) = self.regions.iter().find(|region| region.holds(start, len)) {
             return Ok(region.local_key());
         }
-        // SAFETY: the bytes are the operation's until it has ended, by the contract of `Queue::submit`.
-        let registration = unsafe { Registration::new(self.place.fabric.domain(), start, len, access) };
+        // SAFETY: the bytes belong to the operation until it has ended, by the contract of `Queue::submit`.
+        let registration = unsafe { Registration::new(self.region.fabric.domain(), start, len, access) };
         let registration = registration.map_err(|e| match e.kind() {
             ErrorKind::OutOfMemory => ReadFault::system(libc::ENOMEM),
             _ => ReadFault::system(libc::EFAULT),
@@ -268,94 +277,97 @@ impl RdmaQueue {
         Ok(own.insert(registration).local_key())
     }
 
-    /// Sees that there is a connection, or will be, and that it has all that is awaited. Without one, all that is awaited has
-    /// failed, or waits for the node to come back. Nobody waits here.
+    /// Posts all pending operations. Without a connection, takes one that the background thread has made, or
+    /// starts one that makes it; the operations fail if there will be none. Does not block.
     fn post(&mut self) {
-        if self.connection.is_none() && !self.awaited.is_empty() {
-            let (place, depth, call) = (self.place.clone(), self.depth as u32, self.call.clone());
-            let connect = move |_: &Source| place.connect(depth);
-            match self.reaching.look(connect, || Some(Waker::from(call))) {
-                Some(Ok(connection)) => self.take(connection),
+        if self.connection.is_none() && !self.pending.is_empty() {
+            let (region, depth, wake_flag) = (self.region.clone(), self.depth as u32, self.wake_flag.clone());
+            let connect = move |_: &RegionSource| region.connect(depth);
+            match self.reconnector.poll(connect, || Some(Waker::from(wake_flag))) {
+                Some(Ok(connection)) => self.set_connection(connection),
                 Some(Err(fault)) => self.fail(fault),
                 None => {}
             }
         }
         while let Some(connection) = &mut self.connection
-            && self.posted < self.awaited.len()
+            && self.posted < self.pending.len()
         {
-            let to = self.awaited.len().min(self.posted + self.doorbell);
-            let (first, numbers, memory) = (self.first, self.numbers.as_ref(), connection.memory);
-            let list = self.awaited.range(self.posted..to).enumerate();
+            let to = self.pending.len().min(self.posted + self.doorbell);
+            let (first, old_values, memory) = (self.first, self.old_values.as_ref(), connection.memory);
+            let list = self.pending.range(self.posted..to).enumerate();
             let posted = self.posted;
             let list =
-                list.map(|(at, awaited)| request(awaited, first + (posted + at) as u64, memory, numbers));
-            // SAFETY: keys of registrations that this queue or the operation has; the bytes are the device's by the contract
-            // of `Queue::submit`, and the queue is no deeper than the connection.
+                list.map(|(at, pending)| request(pending, first + (posted + at) as u64, memory, old_values));
+            // SAFETY: the keys are of registrations that this queue or the operation holds. The bytes belong
+            // to the device by the contract of `Queue::submit`, and the queue is no deeper than the
+            // connection.
             let taken = unsafe { connection.link.pair.post(list) };
             self.posted = to;
             if let Err(error) = taken {
-                self.lose(error.raw_os_error().unwrap_or(libc::EIO));
+                self.handle_loss(error.raw_os_error().unwrap_or(libc::EIO));
             }
         }
     }
 
-    /// Takes what has finished, without waiting.
-    fn pump(&mut self, done: &mut Vec<Completion>) {
+    /// Takes the finished operations, without waiting.
+    fn advance(&mut self, done: &mut Vec<Completion>) {
         self.post();
         let mut finished = std::mem::take(&mut self.finished);
         let polled = self.connection.as_mut().map(|connection| connection.link.pair.poll(&mut finished));
-        for Finished { id, result } in finished.drain(..) {
-            self.heard = Instant::now();
-            // Those before it were posted before it, and have not failed.
-            self.retire(id, done);
+        for FinishedRequest { id, result } in finished.drain(..) {
+            self.last_progress = Instant::now();
+            // The operations before it have ended without an error.
+            self.complete_before(id, done);
             match result {
-                Ok(()) => self.retire(id + 1, done),
+                Ok(()) => self.complete_before(id + 1, done),
                 Err(fault) => {
-                    self.refuse(fault);
+                    self.handle_failure(fault);
                     break;
                 }
             }
         }
         self.finished = finished;
         if let Some(Err(error)) = polled {
-            self.lose(error.raw_os_error().unwrap_or(libc::EIO));
-        } else if self.posted > 0 && self.heard.elapsed() > self.timeout {
-            self.lose(libc::ETIMEDOUT);
+            self.handle_loss(error.raw_os_error().unwrap_or(libc::EIO));
+        } else if self.posted > 0 && self.last_progress.elapsed() > self.timeout {
+            self.handle_loss(libc::ETIMEDOUT);
         }
         done.append(&mut self.ended);
     }
 
-    /// Ends all before the one with the number `end`: they are done.
-    fn retire(&mut self, end: u64, done: &mut Vec<Completion>) {
+    /// Completes all operations with numbers before `end`.
+    fn complete_before(&mut self, end: u64, done: &mut Vec<Completion>) {
         while self.first < end && self.posted > 0 {
-            let Some(Awaited { operation, .. }) = self.awaited.pop_front() else { break };
+            let Some(PendingOperation { operation, .. }) = self.pending.pop_front() else { break };
             if let Action::CompareAndSwap { old, .. } | Action::FetchAndAdd { old, .. } = operation.action
-                && let Some(numbers) = &self.numbers
+                && let Some(old_values) = &self.old_values
             {
-                let number = numbers.words[slot(self.first, &numbers.words)].load(Ordering::Acquire);
-                // SAFETY: room for the old number by the contract of `WriteQueue::submit_operations`.
+                let number =
+                    old_values.words[word_index(self.first, &old_values.words)].load(Ordering::Acquire);
+                // SAFETY: `old` has room for a number by the contract of `WriteQueue::submit_operations`.
                 unsafe { old.write_unaligned(number) };
             }
             done.push(Completion { id: operation.id, result: Ok(operation.action.len()) });
             self.first += 1;
             self.posted -= 1;
-            self.repeated = false;
+            self.was_repeated = false;
         }
     }
 
-    /// The first of what is awaited has failed, and with it the connection.
+    /// Handles the failure of the first pending operation, with which the connection has ended.
     ///
-    /// The device of a node that ends refuses what it is asked before it falls silent. So a read that is refused is asked again
-    /// once, as one that is lost: the node says whether it is there.
-    fn refuse(&mut self, fault: ReadFault) {
-        let may_be_lost = self.awaited.front().is_some_and(Awaited::is_repeatable) && !self.repeated;
+    /// The device of a stopping node refuses operations before it falls silent. So a read that is refused is
+    /// posted once more over a new connection, like after a loss: the node tells whether it is there.
+    fn handle_failure(&mut self, fault: ReadFault) {
+        let may_be_lost =
+            self.pending.front().is_some_and(PendingOperation::is_repeatable) && !self.was_repeated;
         if fault.kind == FaultKind::LostPeer || may_be_lost || self.has_hung_up() {
-            self.lose(if fault.kind == FaultKind::LostPeer { fault.errno } else { libc::ECONNRESET });
+            self.handle_loss(if fault.kind == FaultKind::LostPeer { fault.errno } else { libc::ECONNRESET });
             return;
         }
         self.end_connection();
         let mut result = fault;
-        while let Some(Awaited { operation, .. }) = self.awaited.pop_front() {
+        while let Some(PendingOperation { operation, .. }) = self.pending.pop_front() {
             self.first += 1;
             self.ended.push(Completion { id: operation.id, result: Err(result) });
             if !operation.linked {
@@ -363,48 +375,52 @@ impl RdmaQueue {
             }
             result = ReadFault::of(FaultKind::Skipped);
         }
-        self.repeated = false;
-        self.sort_out(libc::ECONNRESET);
+        self.was_repeated = false;
+        self.keep_repeatable(libc::ECONNRESET);
     }
 
-    /// The connection is lost: what can be asked again is, once, by another one.
-    fn lose(&mut self, errno: i32) {
-        if std::mem::replace(&mut self.repeated, true) {
+    /// Handles a lost connection: reads are posted again once over another one, and the other operations
+    /// fail.
+    fn handle_loss(&mut self, errno: i32) {
+        if std::mem::replace(&mut self.was_repeated, true) {
             self.fail(ReadFault { kind: FaultKind::LostPeer, errno });
             return;
         }
         self.end_connection();
-        self.sort_out(errno);
+        self.keep_repeatable(errno);
     }
 
-    /// Of what is awaited without a connection, keeps what can be asked again; of the rest is not known whether it was done.
-    fn sort_out(&mut self, errno: i32) {
+    /// Keeps the pending operations that may be posted again after a loss. Fails the others, because it is
+    /// not known whether they were executed.
+    fn keep_repeatable(&mut self, errno: i32) {
         let lost = ReadFault { kind: FaultKind::LostPeer, errno };
-        let (again, over): (Vec<_>, Vec<_>) = self.awaited.drain(..).partition(Awaited::is_repeatable);
-        let failed = |awaited: Awaited| Completion { id: awaited.operation.id, result: Err(lost) };
-        self.ended.extend(over.into_iter().map(failed));
-        self.awaited.extend(again);
+        let (repeatable, failed): (Vec<_>, Vec<_>) =
+            self.pending.drain(..).partition(PendingOperation::is_repeatable);
+        let to_completion =
+            |pending: PendingOperation| Completion { id: pending.operation.id, result: Err(lost) };
+        self.ended.extend(failed.into_iter().map(to_completion));
+        self.pending.extend(repeatable);
     }
 
-    /// Ends all that is awaited.
+    /// Fails all pending operations.
     fn fail(&mut self, fault: ReadFault) {
         self.end_connection();
-        self.repeated = false;
-        let failed = |awaited: Awaited| Completion { id: awaited.operation.id, result: Err(fault) };
-        self.ended.extend(self.awaited.drain(..).map(failed));
+        self.was_repeated = false;
+        let failed = |pending: PendingOperation| Completion { id: pending.operation.id, result: Err(fault) };
+        self.ended.extend(self.pending.drain(..).map(failed));
     }
 
-    /// From here on no device touches what is awaited.
+    /// Destroys the connection. After this the device does not access the bytes of pending operations.
     fn end_connection(&mut self) {
         self.connection = None;
         self.posted = 0;
     }
 
-    /// Lets time pass in a wait that began so long ago.
+    /// Pauses between polls, depending on how long the wait has lasted.
     fn pause(&self, waited: Duration) {
-        if waited < SPINNING {
+        if waited < SPIN_TIME {
             std::hint::spin_loop();
-        } else if waited < YIELDING && self.connection.is_some() {
+        } else if waited < YIELD_TIME && self.connection.is_some() {
             std::thread::yield_now();
         } else {
             std::thread::sleep(SLEEP);
@@ -416,41 +432,47 @@ impl RdmaQueue {
     }
 }
 
-/// Where the old number of the operation with this number goes: no two that are posted have the same place.
-fn slot(number: u64, words: &[AtomicU64]) -> usize {
+/// Returns the index of the word for the old value of operation number `number`. Operations that are posted
+/// at the same time have different words.
+fn word_index(number: u64, words: &[AtomicU64]) -> usize {
     (number % words.len() as u64) as usize
 }
 
-/// What the device is asked for.
-fn request(awaited: &Awaited, id: u64, memory: ExposedMemory, numbers: Option<&Numbers>) -> WorkRequest {
-    let number = numbers.map_or(0, |numbers| {
-        numbers.registration.start() + (slot(id, &numbers.words) * size_of::<u64>()) as u64
+/// Builds the work request of an operation.
+fn request(
+    pending: &PendingOperation,
+    id: u64,
+    memory: ExposedMemory,
+    old_values: Option<&OldValues>,
+) -> WorkRequest {
+    let number = old_values.map_or(0, |old_values| {
+        old_values.registration.start() + (word_index(id, &old_values.words) * size_of::<u64>()) as u64
     });
-    let (work, local) = match awaited.operation.action {
+    let (work, local) = match pending.operation.action {
         Action::Read { into, .. } => (Work::Read, into as u64),
-        Action::Write { from, .. } => (Work::Write { inline: awaited.inline }, from as u64),
+        Action::Write { from, .. } => (Work::Write { inline: pending.inline }, from as u64),
         Action::CompareAndSwap { expected, new, .. } => (Work::CompareAndSwap { expected, new }, number),
         Action::FetchAndAdd { by, .. } => (Work::FetchAndAdd { by }, number),
     };
     WorkRequest {
         id,
         work,
-        fenced: awaited.fenced,
+        fenced: pending.fenced,
         local,
-        local_key: awaited.key,
-        len: awaited.operation.action.len(),
-        remote: memory.address.wrapping_add(awaited.operation.offset),
+        local_key: pending.key,
+        len: pending.operation.action.len(),
+        remote: memory.address.wrapping_add(pending.operation.offset),
         remote_key: memory.key,
     }
 }
 
 impl Queue for RdmaQueue {
     unsafe fn submit(&mut self, reads: &[Read]) -> Result<usize, TierError> {
-        let room = self.depth - self.in_flight();
+        let free = self.depth - self.in_flight();
         let mut taken = 0;
-        for Read { id, offset, len, buffer, .. } in reads.iter().take(room) {
+        for Read { id, offset, len, buffer, .. } in reads.iter().take(free) {
             let action = Action::Read { into: *buffer, len: *len };
-            if !self.note(&[Operation { id: *id, offset: *offset, action, linked: false }]) {
+            if !self.add_chain(&[Operation { id: *id, offset: *offset, action, linked: false }]) {
                 break;
             }
             taken += 1;
@@ -461,23 +483,23 @@ impl Queue for RdmaQueue {
 
     fn reap(&mut self, done: &mut Vec<Completion>, wait: Option<Duration>) -> Result<(), TierError> {
         let before = done.len();
-        self.pump(done);
+        self.advance(done);
         let Some(wait) = wait else { return Ok(()) };
         let began = Instant::now();
-        let mut next_look = HANG_UP_LOOK;
-        while done.len() == before && !self.awaited.is_empty() {
+        let mut next_check = HANG_UP_CHECK;
+        while done.len() == before && !self.pending.is_empty() {
             let waited = began.elapsed();
-            if waited >= wait || self.call.0.swap(false, Ordering::Acquire) {
+            if waited >= wait || self.wake_flag.0.swap(false, Ordering::Acquire) {
                 break;
             }
-            if waited >= next_look {
-                next_look = waited + HANG_UP_LOOK;
+            if waited >= next_check {
+                next_check = waited + HANG_UP_CHECK;
                 if self.has_hung_up() {
-                    self.lose(libc::ECONNRESET);
+                    self.handle_loss(libc::ECONNRESET);
                 }
             }
             self.pause(waited);
-            self.pump(done);
+            self.advance(done);
         }
         Ok(())
     }
@@ -486,7 +508,7 @@ impl Queue for RdmaQueue {
         None
     }
 
-    /// None: what lies elsewhere is read into buffers.
+    /// Returns `None`: bytes of another machine are always read into buffers.
     fn lend(&self) -> Option<&[u8]> {
         None
     }
@@ -494,34 +516,34 @@ impl Queue for RdmaQueue {
     unsafe fn register(&mut self, region: *mut u8, len: usize) -> Result<(), TierError> {
         // SAFETY: the caller keeps the region allocated until this queue is dropped.
         let registered =
-            unsafe { Registration::new(self.place.fabric.domain(), region, len, Access::Filled) };
-        // Without, each operation registers its own bytes, or says why it cannot.
+            unsafe { Registration::new(self.region.fabric.domain(), region, len, Access::LocalWrite) };
+        // If this fails, each operation registers its own bytes, or reports why it cannot.
         self.regions.extend(registered);
         Ok(())
     }
 
     fn in_flight(&self) -> usize {
-        self.awaited.len() + self.ended.len()
+        self.pending.len() + self.ended.len()
     }
 
     fn give_up(&mut self) {
         self.fail(ReadFault::of(FaultKind::LostPeer));
-        self.reaching.forget();
+        self.reconnector.reset();
     }
 
     fn waker(&mut self) -> Option<Waker> {
-        Some(Waker::from(self.call.clone()))
+        Some(Waker::from(self.wake_flag.clone()))
     }
 }
 
 impl WriteQueue for RdmaQueue {
     unsafe fn submit_operations(&mut self, operations: &[Operation]) -> Result<usize, TierError> {
-        // Whoever changes something waits for the connection.
+        // Operations that change something may block until there is a connection.
         if self.connection.is_none()
-            && self.awaited.is_empty()
-            && let Ok(connection) = self.place.connect(self.depth as u32)
+            && self.pending.is_empty()
+            && let Ok(connection) = self.region.connect(self.depth as u32)
         {
-            self.take(connection);
+            self.set_connection(connection);
         }
         let mut taken = 0;
         for chain in operations.chunk_by(|before, _| before.linked) {
@@ -536,10 +558,11 @@ impl WriteQueue for RdmaQueue {
                 break;
             }
             if self.connection.is_none() {
-                // Changes wait for nobody: what is there when the node comes back is not known.
+                // Changes do not wait for a lost node, because its content may have changed when it comes
+                // back.
                 let lost = ReadFault::of(FaultKind::LostPeer);
                 self.ended.extend(chain.iter().map(|one| Completion { id: one.id, result: Err(lost) }));
-            } else if !self.note(chain) {
+            } else if !self.add_chain(chain) {
                 break;
             }
             taken += chain.len();
@@ -552,8 +575,8 @@ impl WriteQueue for RdmaQueue {
 impl Drop for RdmaQueue {
     fn drop(&mut self) {
         match self.connection.take() {
-            Some(Connection { link, .. }) if self.posted == 0 => self.place.fabric.keep(link),
-            // Ends with what is under way, before the registrations do.
+            Some(Connection { link, .. }) if self.posted == 0 => self.region.fabric.keep(link),
+            // Destroy the connection, with the operations in flight, before the registrations.
             lost => drop(lost),
         }
     }

@@ -1,4 +1,5 @@
-//! Waiting for sockets and receiving into memory that is not initialised: calls that each system has under other names.
+//! System calls that wait for sockets and receive into uninitialized memory, with one interface for Unix and
+//! Windows.
 
 use std::io;
 use std::net::TcpStream;
@@ -15,43 +16,44 @@ use windows_sys::Win32::Networking::WinSock::{
     POLLERR, POLLHUP, POLLIN, POLLOUT, SOCKET, WSAPOLLFD as pollfd, WSAPoll,
 };
 
-/// A socket that is waited for, and what happened to it.
-pub(super) struct Watched(pollfd);
+/// An entry of a poll call: a socket, the events to wait for, and the events that occurred.
+pub(super) struct PolledSocket(pollfd);
 
-impl Watched {
-    /// Nothing, which is never ready.
-    pub(super) fn none() -> Watched {
+impl PolledSocket {
+    /// Returns an entry without a socket, which is never ready.
+    pub(super) fn none() -> PolledSocket {
         #[cfg(unix)]
         let fd = -1;
         #[cfg(windows)]
         let fd = SOCKET::MAX;
-        Watched(pollfd { fd, events: 0, revents: 0 })
+        PolledSocket(pollfd { fd, events: 0, revents: 0 })
     }
 
-    /// A socket whose end is waited for, with what it can be read or written for.
-    pub(super) fn of(socket: &impl AsSocket, reads: bool, writes: bool) -> Watched {
+    /// Returns an entry that waits for the end of the connection, and for readable or writable bytes as
+    /// requested.
+    pub(super) fn new(socket: &impl AsSocket, reads: bool, writes: bool) -> PolledSocket {
         #[cfg(unix)]
         let fd = socket.as_raw_fd();
         #[cfg(windows)]
         let fd = socket.as_raw_socket() as SOCKET;
         let events = if reads { POLLIN } else { 0 } | if writes { POLLOUT } else { 0 };
-        Watched(pollfd { fd, events, revents: 0 })
+        PolledSocket(pollfd { fd, events, revents: 0 })
     }
 
-    /// The same, which waits for the other end to stop sending, too, where the system can.
-    pub(super) fn or_half_ended(self) -> Watched {
+    /// Also waits for the other end to stop sending, where the system supports it.
+    pub(super) fn or_half_ended(self) -> PolledSocket {
         #[cfg(target_os = "linux")]
-        return Watched(pollfd { events: self.0.events | libc::POLLRDHUP, ..self.0 });
+        return PolledSocket(pollfd { events: self.0.events | libc::POLLRDHUP, ..self.0 });
         #[cfg(not(target_os = "linux"))]
         self
     }
 
-    /// Whether anything happened in the last wait.
+    /// Returns true if an event occurred in the last wait.
     pub(super) fn is_ready(&self) -> bool {
         self.0.revents != 0
     }
 
-    /// Whether it ended, or will say no more.
+    /// Returns true if the connection has ended, or the other end has stopped sending.
     pub(super) fn has_ended(&self) -> bool {
         #[cfg(target_os = "linux")]
         let half = libc::POLLRDHUP;
@@ -61,33 +63,33 @@ impl Watched {
     }
 }
 
-/// Waits until something happens to one of `places`, for `most`, and says whether it did.
-pub(super) fn wait<const N: usize>(places: &mut [Watched; N], most: Duration) -> bool {
-    // Rounded up: a wait of a part of a millisecond is none else.
-    let millis = most.as_nanos().div_ceil(1_000_000).min(i32::MAX as u128) as i32;
-    let mut all = places.each_ref().map(|place| place.0);
-    // SAFETY: as many places as are said.
+/// Waits for at most `timeout` until an event occurs on one of `sockets`. Returns true if one did.
+pub(super) fn wait<const N: usize>(sockets: &mut [PolledSocket; N], timeout: Duration) -> bool {
+    // Round up: a fraction of a millisecond would become a wait of zero.
+    let millis = timeout.as_nanos().div_ceil(1_000_000).min(i32::MAX as u128) as i32;
+    let mut all = sockets.each_ref().map(|socket| socket.0);
+    // SAFETY: the array has `N` entries.
     #[cfg(unix)]
     let found = unsafe { libc::poll(all.as_mut_ptr(), N as libc::nfds_t, millis) };
     // SAFETY: as above.
     #[cfg(windows)]
     let found = unsafe { WSAPoll(all.as_mut_ptr(), N as u32, millis) };
-    for (place, after) in places.iter_mut().zip(all) {
-        place.0.revents = if found > 0 { after.revents } else { 0 };
+    for (socket, after) in sockets.iter_mut().zip(all) {
+        socket.0.revents = if found > 0 { after.revents } else { 0 };
     }
     found > 0
 }
 
-/// Receives at most `len` bytes to where `into` points.
+/// Receives at most `len` bytes into the memory at `into`.
 ///
 /// # Safety
-/// `into` is valid for writes of `len` bytes, which nobody else uses meanwhile.
+/// `into` is valid for writes of `len` bytes, and nothing else accesses them during the call.
 pub(super) unsafe fn receive(stream: &TcpStream, into: *mut u8, len: usize) -> io::Result<usize> {
     #[cfg(unix)]
-    // SAFETY: an open socket, and the caller's word for the memory.
+    // SAFETY: the socket is open, and the caller vouches for the memory.
     let got = unsafe { libc::recv(stream.as_raw_fd(), into.cast(), len, 0) };
     #[cfg(windows)]
-    // SAFETY: as above; one call takes no more than a length of 31 bits.
+    // SAFETY: as above; the length is limited to the 31 bits of one call.
     let got = unsafe {
         let most = len.min(i32::MAX as usize) as i32;
         windows_sys::Win32::Networking::WinSock::recv(stream.as_raw_socket() as SOCKET, into, most, 0)
@@ -102,30 +104,30 @@ mod tests {
     use std::io::Write;
 
     #[test]
-    fn bells_are_heard_once_they_ring_and_their_end_is_seen() {
+    fn a_wait_reports_readable_and_ended_sockets() {
         let (bell, mut rope) = wake_sockets().unwrap();
-        let mut places = [Watched::none(), Watched::of(&bell, true, false)];
-        assert!(!wait(&mut places, Duration::from_millis(1)));
-        assert!(!places[0].is_ready() && !places[1].is_ready());
+        let mut sockets = [PolledSocket::none(), PolledSocket::new(&bell, true, false)];
+        assert!(!wait(&mut sockets, Duration::from_millis(1)));
+        assert!(!sockets[0].is_ready() && !sockets[1].is_ready());
         rope.write_all(b"!").unwrap();
-        assert!(wait(&mut places, Duration::from_secs(60)));
-        assert!(!places[0].is_ready() && places[1].is_ready());
+        assert!(wait(&mut sockets, Duration::from_secs(60)));
+        assert!(!sockets[0].is_ready() && sockets[1].is_ready());
         drop(rope);
-        let mut ended = [Watched::of(&bell, false, false).or_half_ended()];
+        let mut ended = [PolledSocket::new(&bell, false, false).or_half_ended()];
         assert!(wait(&mut ended, Duration::from_secs(60)) && ended[0].has_ended());
     }
 
     #[test]
-    fn bytes_are_received_where_they_belong() {
-        let meeting = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
-        let mut there = TcpStream::connect(meeting.local_addr().unwrap()).unwrap();
-        let (here, _) = meeting.accept().unwrap();
-        there.write_all(b"direct").unwrap();
+    fn received_bytes_are_written_at_the_given_address() {
+        let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
+        let mut sender = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (receiver, _) = listener.accept().unwrap();
+        sender.write_all(b"direct").unwrap();
         let mut out = [0; 16];
         let mut got = 0;
         while got < 6 {
-            // SAFETY: the rest of an array that is ours.
-            got += unsafe { receive(&here, out[got..].as_mut_ptr(), out.len() - got) }.unwrap();
+            // SAFETY: the pointer and length are the rest of `out`, which is not used otherwise.
+            got += unsafe { receive(&receiver, out[got..].as_mut_ptr(), out.len() - got) }.unwrap();
         }
         assert_eq!(&out[..got], b"direct");
     }

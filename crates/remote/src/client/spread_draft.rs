@@ -1,9 +1,10 @@
-//! A draft of a generation over several nodes: a draft on each for the parts, and one on the first for all else. The parts are
-//! published before what says where they are, so that nobody sees a generation that is not whole.
+//! A draft of a generation over several nodes: one draft on each node for the parts of striped objects, and
+//! one more on the first node for all other objects. The parts are published before the table that refers to
+//! them, so no incomplete generation is ever visible.
 
-use super::draft::{LEAST_PIECE_BYTES, NodeDraft};
-use super::nodes::NODES_NAME;
-use super::spread_object::{MOST_AT_ONCE, SpreadObject};
+use super::draft::{MIN_PIECE_BYTES, NodeDraft};
+use super::node_table::NODES_NAME;
+use super::spread_object::{MAX_AT_ONCE, SpreadObject};
 use super::spread_store::SpreadStore;
 use bathyal_store::stripe::{HEADER_BYTES, Parts, StripeLayout, Table};
 use bathyal_store::{Append, Draft, Generation, Object, ProgressFn, Replace, StoreError, check_name};
@@ -12,31 +13,31 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// See the module's description.
+/// A draft of a generation over several nodes, at `path`.
 #[derive(Debug)]
 pub(super) struct SpreadDraft {
     store: SpreadStore,
     path: PathBuf,
     replace: Replace,
     table: Table,
-    /// Removed before the draft that says what they are.
+    /// Drafts of the parts. Dropped before the draft with the table that refers to them.
     parts: Vec<NodeDraft>,
     first: NodeDraft,
-    written: Arc<Mutex<BTreeMap<String, Written>>>,
+    written: Arc<Mutex<BTreeMap<String, WrittenObject>>>,
 }
 
-/// What is known of a striped object from writing it.
+/// Lengths and checksums of a striped object, known from writing it.
 #[derive(Debug, Clone, Default)]
-struct Written {
+struct WrittenObject {
     len: u64,
-    /// Of all its bytes, if they were taken over from another generation.
+    /// CRC-32C of all its bytes, if they were copied from another generation.
     crc32c: Option<u32>,
-    /// Of what each part holds.
+    /// CRC-32C of the bytes in each part.
     parts: Vec<u32>,
 }
 
 impl SpreadDraft {
-    /// A draft at `path` of these drafts, which are to be as `table` says.
+    /// Creates a draft at `path` from the drafts of its parts, which are to be laid out as in `table`.
     pub(super) fn new(
         store: SpreadStore,
         path: PathBuf,
@@ -47,11 +48,11 @@ impl SpreadDraft {
         SpreadDraft { store, path, replace, table, parts, first, written: Arc::default() }
     }
 
-    fn written(&self) -> MutexGuard<'_, BTreeMap<String, Written>> {
+    fn written(&self) -> MutexGuard<'_, BTreeMap<String, WrittenObject>> {
         self.written.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The parts of the striped object `name`.
+    /// Returns the parts of the striped object `name`.
     fn parts_of(&self, name: &str) -> Result<Parts, StoreError> {
         let path = self.path.join(name);
         let objects = self.parts.iter().map(|part| part.get(name)).collect::<Result<Vec<_>, _>>();
@@ -66,7 +67,7 @@ impl SpreadDraft {
         })
     }
 
-    /// Deals a whole object out into the memory of the nodes. Returns the CRC-32C of its bytes.
+    /// Splits an object over the memory of the nodes. Returns the CRC-32C of its bytes.
     fn adopt_striped(
         &self,
         name: &str,
@@ -79,35 +80,35 @@ impl SpreadDraft {
         let (deal, len) = (self.table.layout(), from.len());
         let mut parts = Vec::new();
         for (number, draft) in self.parts.iter().enumerate() {
-            parts.push(draft.place(name, HEADER_BYTES + deal.share(len, number))?);
+            parts.push(draft.allocate(name, HEADER_BYTES + deal.share(len, number))?);
         }
         for (number, part) in parts.iter_mut().enumerate() {
             part.append(&self.table.header_bytes(name, number))?;
         }
-        let mut dealer = Dealer::new(deal, 0, vec![0; deal.parts()]);
+        let mut splitter = PartSplitter::new(deal, 0, vec![0; deal.parts()]);
         let mut crc32c = 0;
-        let most = from.piece_bytes().max(LEAST_PIECE_BYTES * parts.len().min(MOST_AT_ONCE));
-        let mut piece = vec![0; most.min(len as usize)];
-        while dealer.at < len {
-            let left = usize::try_from(len - dealer.at).unwrap_or(usize::MAX);
-            let now = &mut piece[..left.min(most)];
-            from.read_at(dealer.at, now)?;
-            crc32c = crc32c::crc32c_append(crc32c, now);
-            dealer.deal(now, |number, own| parts[number].append(own))?;
-            if !attend(now.len() as u64) {
+        let piece_bytes = from.piece_bytes().max(MIN_PIECE_BYTES * parts.len().min(MAX_AT_ONCE));
+        let mut piece = vec![0; piece_bytes.min(len as usize)];
+        while splitter.at < len {
+            let left = usize::try_from(len - splitter.at).unwrap_or(usize::MAX);
+            let piece_out = &mut piece[..left.min(piece_bytes)];
+            from.read_at(splitter.at, piece_out)?;
+            crc32c = crc32c::crc32c_append(crc32c, piece_out);
+            splitter.split(piece_out, |number, part| parts[number].append(part))?;
+            if !attend(piece_out.len() as u64) {
                 return Err(StoreError::Cancelled);
             }
         }
-        self.parts.iter().zip(parts).for_each(|(draft, part)| draft.placed(part));
-        let written = Written { len, crc32c: Some(crc32c), parts: dealer.checksums };
+        self.parts.iter().zip(parts).for_each(|(draft, part)| draft.record_pushed(part));
+        let written = WrittenObject { len, crc32c: Some(crc32c), parts: splitter.checksums };
         self.written().insert(name.to_owned(), written);
         Ok(crc32c)
     }
 
-    /// All that is done before a generation is seen: brings every object to its node.
+    /// Pushes every object to its node, which is all work before publishing.
     fn push(&self, names: &[&str], note: &str, attend: &ProgressFn<'_>) -> Result<(), StoreError> {
         let total = names.iter().map(|name| Ok(self.get(name)?.len())).sum::<Result<u64, StoreError>>()?;
-        let (of_parts, of_first) = self.divided(names);
+        let (of_parts, of_first) = self.split_names(names);
         let mut before = 0;
         let drafts = self.parts.iter().map(|part| (part, &of_parts)).chain([(&self.first, &of_first)]);
         for (draft, names) in drafts {
@@ -121,8 +122,9 @@ impl SpreadDraft {
         Ok(())
     }
 
-    /// Names of objects that each part has, and of those that only the first node has.
-    fn divided<'n>(&self, names: &[&'n str]) -> (Vec<&'n str>, Vec<&'n str>) {
+    /// Splits `names` into the objects that each part has and those that only the first node has. Both
+    /// include the table.
+    fn split_names<'n>(&self, names: &[&'n str]) -> (Vec<&'n str>, Vec<&'n str>) {
         let (mut of_parts, mut of_first): (Vec<&str>, Vec<&str>) =
             names.iter().partition(|name| self.table.is_striped(name));
         of_parts.push(NODES_NAME);
@@ -131,7 +133,7 @@ impl SpreadDraft {
     }
 }
 
-/// Refuses names that are paths, and the one of the table.
+/// Refuses names that are paths, and the name of the table.
 pub(super) fn check_object(name: &str) -> Result<(), StoreError> {
     if name == NODES_NAME {
         return Err(StoreError::Name { name: name.to_owned() });
@@ -182,21 +184,21 @@ impl Draft for SpreadDraft {
         }
         let mut parts = Vec::new();
         for (number, draft) in self.parts.iter().enumerate() {
-            let behind = if from > 0 { HEADER_BYTES + deal.share(from, number) } else { 0 };
-            let mut part = draft.append(name, behind)?;
-            if behind == 0 {
+            let part_offset = if from > 0 { HEADER_BYTES + deal.share(from, number) } else { 0 };
+            let mut part = draft.append(name, part_offset)?;
+            if part_offset == 0 {
                 part.append(&self.table.header_bytes(name, number))?;
             }
             parts.push(part);
         }
-        let (dealer, name) = (Dealer::new(deal, from, checksums), name.to_owned());
-        Ok(Box::new(SpreadAppend { parts, dealer, name, written: self.written.clone() }))
+        let (splitter, name) = (PartSplitter::new(deal, from, checksums), name.to_owned());
+        Ok(Box::new(SpreadAppend { parts, splitter, name, written: self.written.clone() }))
     }
 
     fn replace(&self, name: &str, bytes: &[u8]) -> Result<(), StoreError> {
         check_object(name)?;
         if self.table.is_striped(name) {
-            let reason = "lies in parts, so it is written from front to back".into();
+            let reason = "is striped, so it can only be appended to".into();
             return Err(StoreError::Irregular { path: self.path.join(name), reason });
         }
         self.first.replace(name, bytes)
@@ -242,24 +244,27 @@ impl Draft for SpreadDraft {
 
     fn publish(self: Box<Self>, names: &[&str], note: &str) -> Result<(), StoreError> {
         self.push(names, note, &|_, _| true)?;
-        let (of_parts, of_first) = self.divided(names);
+        let (of_parts, of_first) = self.split_names(names);
         let SpreadDraft { store, replace, table, parts, first, .. } = *self;
-        // From here on there is nothing to do but to give names.
-        let replaced = if replace == Replace::Generation { store.standing(table.name())? } else { None };
+        // Everything is pushed: what remains is to publish the drafts.
+        let replaced =
+            if replace == Replace::Generation { store.published_table(table.name())? } else { None };
         let published = parts
             .into_iter()
             .try_for_each(|part| Box::new(part).publish(&of_parts, note))
             .and_then(|()| Box::new(first).publish(&of_first, note));
-        let over = match &published {
+        let obsolete = match &published {
             Ok(()) => replaced,
-            // An answer that was lost may have been a good one.
-            Err(_) => {
-                store.standing(table.name()).ok().filter(|now| now.as_ref() != Some(&table)).map(|_| table)
-            }
+            // If the reply was lost, the generation may have been published.
+            Err(_) => store
+                .published_table(table.name())
+                .ok()
+                .filter(|now| now.as_ref() != Some(&table))
+                .map(|_| table),
         };
-        if let Some(over) = over {
-            // What cannot be removed now is removed by the next build.
-            let _ = store.remove_parts(&over);
+        if let Some(obsolete) = obsolete {
+            // Parts that cannot be removed now are removed by the next build.
+            let _ = store.remove_parts(&obsolete);
         }
         published
     }
@@ -270,56 +275,57 @@ impl Draft for SpreadDraft {
     }
 }
 
-/// Deals bytes out to parts, and notes their checksums.
+/// Splits bytes into parts, and computes the checksums of the parts.
 #[derive(Debug)]
-struct Dealer {
+struct PartSplitter {
     deal: StripeLayout,
     at: u64,
     checksums: Vec<u32>,
 }
 
-impl Dealer {
-    fn new(deal: StripeLayout, at: u64, checksums: Vec<u32>) -> Dealer {
-        Dealer { deal, at, checksums }
+impl PartSplitter {
+    fn new(deal: StripeLayout, at: u64, checksums: Vec<u32>) -> PartSplitter {
+        PartSplitter { deal, at, checksums }
     }
 
-    /// Gives each part what it has of `bytes`, all of it at once.
-    fn deal(
+    /// Calls `write` with the number of each part and all its bytes of `bytes`, if it has any.
+    fn split(
         &mut self,
         bytes: &[u8],
-        mut give: impl FnMut(usize, &[u8]) -> Result<(), StoreError>,
+        mut write: impl FnMut(usize, &[u8]) -> Result<(), StoreError>,
     ) -> Result<(), StoreError> {
-        let mut own = vec![Vec::new(); self.deal.parts()];
+        let mut part_bytes = vec![Vec::new(); self.deal.parts()];
         for (number, range) in self.deal.runs(self.at, bytes.len()) {
-            own[number].extend_from_slice(&bytes[range]);
+            part_bytes[number].extend_from_slice(&bytes[range]);
         }
-        for (number, own) in own.iter().enumerate().filter(|(_, own)| !own.is_empty()) {
-            give(number, own)?;
-            self.checksums[number] = crc32c::crc32c_append(self.checksums[number], own);
+        for (number, part) in part_bytes.iter().enumerate().filter(|(_, part)| !part.is_empty()) {
+            write(number, part)?;
+            self.checksums[number] = crc32c::crc32c_append(self.checksums[number], part);
         }
         self.at += bytes.len() as u64;
         Ok(())
     }
 }
 
-/// Parts that are being written.
+/// Writer of a striped object.
 #[derive(Debug)]
 struct SpreadAppend {
     parts: Vec<Box<dyn Append>>,
-    dealer: Dealer,
+    splitter: PartSplitter,
     name: String,
-    written: Arc<Mutex<BTreeMap<String, Written>>>,
+    written: Arc<Mutex<BTreeMap<String, WrittenObject>>>,
 }
 
 impl Append for SpreadAppend {
     fn append(&mut self, bytes: &[u8]) -> Result<(), StoreError> {
-        let SpreadAppend { parts, dealer, .. } = self;
-        dealer.deal(bytes, |number, own| parts[number].append(own))
+        let SpreadAppend { parts, splitter, .. } = self;
+        splitter.split(bytes, |number, part| parts[number].append(part))
     }
 
     fn sync(&self) -> Result<(), StoreError> {
         self.parts.iter().try_for_each(|part| part.sync())?;
-        let written = Written { len: self.dealer.at, crc32c: None, parts: self.dealer.checksums.clone() };
+        let written =
+            WrittenObject { len: self.splitter.at, crc32c: None, parts: self.splitter.checksums.clone() };
         self.written.lock().unwrap_or_else(PoisonError::into_inner).insert(self.name.clone(), written);
         Ok(())
     }

@@ -1,7 +1,7 @@
-//! An object that lies in parts on several nodes.
+//! A striped object, with parts on several nodes.
 
-use super::draft::LEAST_PIECE_BYTES;
-use super::nodes::ADVICE;
+use super::draft::MIN_PIECE_BYTES;
+use super::node_table::ADVICE;
 use bathyal_store::stripe::{HEADER_BYTES, PartBytes, Parts, Table};
 use bathyal_store::{Backing, Object, StoreError};
 use bathyal_tier::Tier;
@@ -9,13 +9,13 @@ use bathyal_tier::backend::file::FileOptions;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Parts of which as much is read at once as of an object that lies on one node; more take more memory than they are worth.
-pub(super) const MOST_AT_ONCE: usize = 4;
+/// Maximum number of parts that count for the piece size, because more take more memory than they are worth.
+pub(super) const MAX_AT_ONCE: usize = 4;
 
-/// See the module's description.
+/// A striped object.
 #[derive(Debug)]
 pub(super) struct SpreadObject {
-    /// Where it would be if it lay on one node.
+    /// Address that it would have on a single node.
     path: PathBuf,
     parts: Parts,
 }
@@ -25,10 +25,11 @@ impl SpreadObject {
         SpreadObject { path, parts }
     }
 
-    /// The parts of the object `name` at `path`, which are these, found to be what `table` says.
+    /// Checks that `objects` are the parts of the object `name` at `path`, as `table` describes them, and
+    /// returns them as such.
     ///
     /// # Errors
-    /// [`StoreError::Part`] that names the first that is not.
+    /// [`StoreError::Part`] for the first object that is not the expected part.
     pub(super) fn parts(
         table: &Table,
         name: &str,
@@ -39,18 +40,18 @@ impl SpreadObject {
         Parts::from_stores(table, name, path.to_path_buf(), bytes, ADVICE)
     }
 
-    /// Fills `out` from `offset` on with one read of each part.
+    /// Reads the bytes from `offset` on into `out`, with one read of each part.
     fn gather(&self, offset: u64, out: &mut [u8]) -> Result<(), StoreError> {
         let (deal, end) = (self.parts.layout(), offset + out.len() as u64);
-        let mut own = Vec::new();
+        let mut part_bytes = Vec::new();
         for (number, part) in self.parts.parts().enumerate() {
             let (from, to) = (deal.share(offset, number), deal.share(end, number));
             let mut bytes = vec![0; (to - from) as usize];
             part.read_at(HEADER_BYTES + from, &mut bytes)?;
-            own.push((bytes, 0));
+            part_bytes.push((bytes, 0));
         }
         for (number, range) in deal.runs(offset, out.len()) {
-            let (bytes, taken) = &mut own[number];
+            let (bytes, taken) = &mut part_bytes[number];
             let len = range.len();
             out[range].copy_from_slice(&bytes[*taken..][..len]);
             *taken += len;
@@ -69,7 +70,7 @@ impl Object for SpreadObject {
     }
 
     fn piece_bytes(&self) -> usize {
-        LEAST_PIECE_BYTES * self.parts.parts().len().min(MOST_AT_ONCE)
+        MIN_PIECE_BYTES * self.parts.parts().len().min(MAX_AT_ONCE)
     }
 
     fn read_at(&self, offset: u64, out: &mut [u8]) -> Result<(), StoreError> {

@@ -2,90 +2,90 @@
 
 use super::fabric::Fabric;
 use super::options::Transport;
-use super::queue::RemoteQueue;
-use super::rdma_queue::{Place, RdmaQueue};
-use super::session::Failed;
-use super::source::Source;
+use super::rdma_queue::{RdmaQueue, RdmaRegion};
+use super::session::RequestError;
+use super::source::RegionSource;
+use super::tcp_queue::TcpQueue;
 use bathyal_store::StoreError;
 use bathyal_tier::backend::writable::WritableTier;
 use bathyal_tier::contract::WriteQueue;
 use bathyal_tier::{Queue, Tier, TierError, TierProfile, WriteTier};
 use std::sync::Arc;
 
-/// What a backend is called in profiles.
+/// Kind of the backend in profiles.
 const KIND: &str = "remote";
 
-/// A region that this machine reads, and changes if its session asked to.
+/// A region of a node. It can be written if its session may write.
 #[derive(Debug)]
 pub(crate) struct RemoteTier {
-    source: Arc<Source>,
+    source: Arc<RegionSource>,
     region: u64,
     len: u64,
     changeable: bool,
     profile: TierProfile,
-    way: Way,
+    route: Route,
 }
 
-/// How its bytes come here.
+/// Route of its bytes to this machine.
 #[derive(Debug)]
-enum Way {
+enum Route {
     Tcp,
     Mapped(WritableTier),
     Rdma(Arc<Fabric>),
 }
 
-impl Way {
-    /// The one that a region is to be reached by, or what is in the way.
-    fn find(source: &Source, region: u64, len: u64, changeable: bool) -> Result<Way, String> {
-        let shared = || map(source, region, len, changeable).map(Way::Mapped);
-        let rdma = || source.fabric(region, len).map(Way::Rdma);
+impl Route {
+    /// Chooses the route to a region by the transport option, or returns why it is not available.
+    fn find(source: &RegionSource, region: u64, len: u64, changeable: bool) -> Result<Route, String> {
+        let shared = || map(source, region, len, changeable).map(Route::Mapped);
+        let rdma = || source.fabric(region, len).map(Route::Rdma);
         match source.session().transport() {
-            Transport::Tcp => Ok(Way::Tcp),
-            Transport::Auto => Ok(shared().or_else(|_| rdma()).unwrap_or(Way::Tcp)),
+            Transport::Tcp => Ok(Route::Tcp),
+            Transport::Auto => Ok(shared().or_else(|_| rdma()).unwrap_or(Route::Tcp)),
             Transport::Shared => shared().map_err(|why| {
                 format!(
-                    "{why}; shared memory wants a node of this machine that this user runs: leave out the store option \
+                    "{why}; shared memory requires a node on this machine that this user runs: leave out the store option \
                      transport, or set it to tcp"
                 )
             }),
             Transport::Verbs => rdma().map_err(|why| {
                 format!(
-                    "{why}; transport=verbs wants an RDMA device on both machines: leave out the store option transport, or set \
+                    "{why}; transport=verbs requires an RDMA device on both machines: leave out the store option transport, or set \
                      it to tcp"
                 )
             }),
         }
     }
 
-    /// For profiles.
+    /// Returns the description for profiles.
     fn method(&self) -> String {
         match self {
-            Way::Tcp => "TCP".into(),
-            Way::Mapped(_) => "shared memory of this machine".into(),
-            Way::Rdma(fabric) => format!("RDMA by {}", fabric.domain().device().describe()),
+            Route::Tcp => "TCP".into(),
+            Route::Mapped(_) => "shared memory of this machine".into(),
+            Route::Rdma(fabric) => format!("RDMA by {}", fabric.domain().device().describe()),
         }
     }
 }
 
 impl RemoteTier {
-    /// The region of `len` bytes, which `path` is in.
+    /// Creates a tier over the region of `len` bytes that holds the object at `path`.
     pub(crate) fn new(
-        source: Arc<Source>,
+        source: Arc<RegionSource>,
         region: u64,
         len: u64,
         changeable: bool,
         path: &std::path::Path,
     ) -> Result<RemoteTier, StoreError> {
         let failed = |reason| StoreError::Remote { operation: "reach", path: path.into(), reason };
-        let way = Way::find(&source, region, len, changeable).map_err(failed)?;
-        let profile = match &way {
-            Way::Mapped(mapped) => {
-                TierProfile { kind: KIND.into(), method: way.method(), ..mapped.profile().clone() }
+        let route = Route::find(&source, region, len, changeable).map_err(failed)?;
+        let profile = match &route {
+            Route::Mapped(mapped) => {
+                TierProfile { kind: KIND.into(), method: route.method(), ..mapped.profile().clone() }
             }
-            Way::Tcp | Way::Rdma(_) => TierProfile {
+            Route::Tcp | Route::Rdma(_) => TierProfile {
                 kind: KIND.into(),
-                method: way.method(),
-                // Of a cache line: a byte more is no packet more.
+                method: route.method(),
+                // A cache line, because the size of a packet does not depend on a few bytes.
                 granularity: 64,
                 alignment: 1,
                 addressable: false,
@@ -96,20 +96,20 @@ impl RemoteTier {
                 issue_ns: 0,
             },
         };
-        Ok(RemoteTier { source, region, len, changeable, profile, way })
+        Ok(RemoteTier { source, region, len, changeable, profile, route })
     }
 
-    /// The same region for changing it, by a session of its own.
+    /// Returns a tier over the same region with a session of its own that may write.
     ///
     /// # Errors
-    /// [`StoreError::Replaced`] if the region is not part of what stands under the name any more.
+    /// [`StoreError::Replaced`] if the region is not part of the published generation any more.
     pub(crate) fn for_writing(&self, path: &std::path::Path) -> Result<RemoteTier, StoreError> {
         RemoteTier::new(Arc::new(self.source.for_writing(path)?), self.region, self.len, true, path)
     }
 
-    /// What its queues are of, by RDMA.
-    fn place(&self, fabric: &Arc<Fabric>) -> Place {
-        Place { source: self.source.clone(), fabric: fabric.clone(), opened: self.region, len: self.len }
+    /// Returns the description of the region for RDMA queues.
+    fn rdma_region(&self, fabric: &Arc<Fabric>) -> RdmaRegion {
+        RdmaRegion { source: self.source.clone(), fabric: fabric.clone(), opened: self.region, len: self.len }
     }
 
     fn doorbell(&self) -> u32 {
@@ -119,26 +119,27 @@ impl RemoteTier {
 
 /// Maps a region of a node of this machine.
 #[cfg(target_os = "linux")]
-fn map(source: &Source, region: u64, len: u64, changeable: bool) -> Result<WritableTier, String> {
+fn map(source: &RegionSource, region: u64, len: u64, changeable: bool) -> Result<WritableTier, String> {
     use bathyal_tier::backend::mapped::MappedFile;
     use std::os::unix::fs::MetadataExt;
     let shared = source.session().share(region).map_err(|failed| match failed {
-        Failed::Refused(_, reason) => reason,
-        Failed::Lost(e) => e.to_string(),
+        RequestError::Refused(_, reason) => reason,
+        RequestError::Lost(e) => e.to_string(),
     })?;
-    let place = std::path::PathBuf::from(format!("/proc/{}/fd/{}", shared.process, shared.descriptor));
-    let about = std::fs::metadata(&place).map_err(|e| format!("the node's memory is not to be had: {e}"))?;
-    if (about.dev(), about.ino()) != (shared.device, shared.inode) {
-        return Err("the node is not of this machine".into());
+    let path = std::path::PathBuf::from(format!("/proc/{}/fd/{}", shared.process, shared.descriptor));
+    let metadata =
+        std::fs::metadata(&path).map_err(|e| format!("the node's memory cannot be mapped: {e}"))?;
+    if (metadata.dev(), metadata.ino()) != (shared.device, shared.inode) {
+        return Err("the node is not on this machine".into());
     }
-    let file = MappedFile { path: place, len: Some(len), writable: changeable };
-    file.map().map_err(|e| format!("the node's memory is not to be had: {e}"))
+    let file = MappedFile { path, len: Some(len), writable: changeable };
+    file.map().map_err(|e| format!("the node's memory cannot be mapped: {e}"))
 }
 
-/// The memory of a process is found by its descriptors, which only Linux shows.
+/// Fails: only Linux provides the memory of a process by its descriptors.
 #[cfg(not(target_os = "linux"))]
-fn map(_source: &Source, _region: u64, _len: u64, _changeable: bool) -> Result<WritableTier, String> {
-    Err("memory is shared with a node of the same machine on Linux only".into())
+fn map(_source: &RegionSource, _region: u64, _len: u64, _changeable: bool) -> Result<WritableTier, String> {
+    Err("shared memory with a node is available on Linux only".into())
 }
 
 impl Tier for RemoteTier {
@@ -151,10 +152,12 @@ impl Tier for RemoteTier {
     }
 
     fn open(&self, depth: u32) -> Result<Box<dyn Queue>, TierError> {
-        match &self.way {
-            Way::Mapped(mapped) => mapped.open(depth),
-            Way::Rdma(fabric) => Ok(Box::new(RdmaQueue::new(self.place(fabric), depth, self.doorbell()))),
-            Way::Tcp => Ok(Box::new(RemoteQueue::new(self.source.clone(), self.region, depth))),
+        match &self.route {
+            Route::Mapped(mapped) => mapped.open(depth),
+            Route::Rdma(fabric) => {
+                Ok(Box::new(RdmaQueue::new(self.rdma_region(fabric), depth, self.doorbell())))
+            }
+            Route::Tcp => Ok(Box::new(TcpQueue::new(self.source.clone(), self.region, depth))),
         }
     }
 
@@ -169,12 +172,12 @@ impl Tier for RemoteTier {
 
 impl WriteTier for RemoteTier {
     fn open_write(&self, depth: u32) -> Result<Box<dyn WriteQueue>, TierError> {
-        match &self.way {
-            Way::Mapped(mapped) => mapped.open_write(depth),
-            Way::Rdma(fabric) => {
-                Ok(Box::new(RdmaQueue::for_writing(self.place(fabric), depth, self.doorbell())?))
+        match &self.route {
+            Route::Mapped(mapped) => mapped.open_write(depth),
+            Route::Rdma(fabric) => {
+                Ok(Box::new(RdmaQueue::for_writing(self.rdma_region(fabric), depth, self.doorbell())?))
             }
-            Way::Tcp => Ok(Box::new(RemoteQueue::for_writing(self.source.clone(), self.region, depth)?)),
+            Route::Tcp => Ok(Box::new(TcpQueue::for_writing(self.source.clone(), self.region, depth)?)),
         }
     }
 
@@ -184,12 +187,12 @@ impl WriteTier for RemoteTier {
 
     fn holders(&self) -> Result<Option<Vec<u64>>, TierError> {
         let writers = self.source.session().writers();
-        let lost = |failed: Failed| match failed {
-            Failed::Refused(_, reason) => std::io::Error::other(reason),
-            Failed::Lost(e) => e,
+        let lost = |failed: RequestError| match failed {
+            RequestError::Refused(_, reason) => std::io::Error::other(reason),
+            RequestError::Lost(e) => e,
         };
         writers
             .map(Some)
-            .map_err(|failed| TierError::io("ask who changes", "the memory of a node", lost(failed)))
+            .map_err(|failed| TierError::io("list the writers of", "the memory of a node", lost(failed)))
     }
 }

@@ -1,25 +1,25 @@
-//! Long runs of bytes from a tier and to it, in pieces of which several are under way.
+//! Transfers of long byte ranges from and to a tier, in pieces of which several are in flight.
 
-use super::patient::cancelled;
+use super::cancellable::cancelled;
 use bathyal_store::CancelScope;
 use bathyal_tier::contract::{Action, Operation, WriteQueue};
 use bathyal_tier::{Completion, Queue, Read, ReadFault, Tier, TierError, WriteTier};
 use std::io;
 use std::time::Duration;
 
-/// Bytes of a piece.
+/// Maximum bytes of a piece.
 const PIECE_BYTES: usize = 256 << 10;
-/// Pieces under way at once.
-const AT_ONCE: u32 = 8;
-/// How often is looked whether the thread was cancelled.
-const WAIT: Duration = Duration::from_millis(50);
+/// Pieces in flight.
+const IN_FLIGHT: u32 = 8;
+/// Interval between checks for cancellation of the thread.
+const CANCEL_CHECK: Duration = Duration::from_millis(50);
 
-/// Fills `out` from `offset` on.
+/// Reads bytes from `offset` on into `out`, which is filled completely.
 pub(super) fn read(tier: &dyn Tier, offset: u64, out: &mut [u8]) -> io::Result<()> {
-    let mut queue = tier.open(AT_ONCE).map_err(other)?;
-    let wanted = pieces(out.len());
+    let mut queue = tier.open(IN_FLIGHT).map_err(io_error)?;
+    let pieces = pieces_of(out.len());
     let start = out.as_mut_ptr();
-    let reads: Vec<Read> = wanted
+    let reads: Vec<Read> = pieces
         .iter()
         .map(|(at, len)| Read {
             id: *at as u64,
@@ -30,75 +30,77 @@ pub(super) fn read(tier: &dyn Tier, offset: u64, out: &mut [u8]) -> io::Result<(
         })
         .collect();
     let submit = |queue: &mut (dyn Queue + 'static), from: usize| {
-        // SAFETY: each has its own part of `out`, which nobody touches until the queue is dropped, below.
+        // SAFETY: each read has its own part of `out`, which nothing else touches until the queue is dropped,
+        // below.
         unsafe { queue.submit(&reads[from..]) }
     };
-    let expected = |id: u64| wanted.iter().find(|(at, _)| *at as u64 == id).map_or(0, |(_, len)| *len);
-    carry_out(queue.as_mut(), reads.len(), submit, expected)
+    let expected = |id: u64| pieces.iter().find(|(at, _)| *at as u64 == id).map_or(0, |(_, len)| *len);
+    complete_all(queue.as_mut(), reads.len(), submit, expected)
 }
 
-/// Puts `bytes` at `offset`.
+/// Writes `bytes` at `offset`.
 pub(super) fn write(tier: &dyn WriteTier, offset: u64, bytes: &[u8]) -> io::Result<()> {
-    let mut queue = tier.open_write(AT_ONCE).map_err(other)?;
-    let wanted = pieces(bytes.len());
+    let mut queue = tier.open_write(IN_FLIGHT).map_err(io_error)?;
+    let pieces = pieces_of(bytes.len());
     let operation = |(at, len): &(usize, usize)| Operation {
         id: *at as u64,
         offset: offset + *at as u64,
         action: Action::Write { from: bytes[*at..].as_ptr(), len: *len as u32 },
         linked: false,
     };
-    let operations: Vec<Operation> = wanted.iter().map(operation).collect();
+    let operations: Vec<Operation> = pieces.iter().map(operation).collect();
     let submit = |queue: &mut (dyn WriteQueue + 'static), from: usize| {
-        // SAFETY: `bytes` is there, and nobody changes it, until the queue is dropped, below.
+        // SAFETY: `bytes` is borrowed, so it stays valid and unchanged until the queue is dropped, below.
         unsafe { queue.submit_operations(&operations[from..]) }
     };
-    let expected = |id: u64| wanted.iter().find(|(at, _)| *at as u64 == id).map_or(0, |(_, len)| *len);
-    carry_out(queue.as_mut(), operations.len(), submit, expected)
+    let expected = |id: u64| pieces.iter().find(|(at, _)| *at as u64 == id).map_or(0, |(_, len)| *len);
+    complete_all(queue.as_mut(), operations.len(), submit, expected)
 }
 
-/// Places and lengths of the pieces of so many bytes.
-fn pieces(len: usize) -> Vec<(usize, usize)> {
+/// Returns the offsets and lengths of the pieces of `len` bytes.
+fn pieces_of(len: usize) -> Vec<(usize, usize)> {
     (0..len).step_by(PIECE_BYTES).map(|at| (at, PIECE_BYTES.min(len - at))).collect()
 }
 
-/// Submits `count` pieces and waits for all of them; each moves as many bytes as `expected` of its id.
-fn carry_out<Q: Queue + ?Sized>(
+/// Submits `count` pieces and waits for all of them. Fails if a piece moves fewer bytes than `expected`
+/// returns for its id.
+fn complete_all<Q: Queue + ?Sized>(
     queue: &mut Q,
     count: usize,
     mut submit: impl FnMut(&mut Q, usize) -> Result<usize, TierError>,
     expected: impl Fn(u64) -> usize,
 ) -> io::Result<()> {
-    let (mut next, mut over) = (0, 0);
+    let (mut next, mut ended) = (0, 0);
     let mut done: Vec<Completion> = Vec::new();
     let mut failed = None;
-    while over < count {
+    while ended < count {
         if next < count && failed.is_none() {
-            next += submit(queue, next).map_err(other)?;
+            next += submit(queue, next).map_err(io_error)?;
         }
-        queue.reap(&mut done, Some(WAIT)).map_err(other)?;
+        queue.reap(&mut done, Some(CANCEL_CHECK)).map_err(io_error)?;
         if CancelScope::is_cancelled() {
             return Err(cancelled());
         }
-        over += done.len();
+        ended += done.len();
         for Completion { id, result } in done.drain(..) {
             match result {
                 Ok(moved) if moved as usize == expected(id) => {}
                 Ok(_) => failed = failed.or(Some(io::Error::from(io::ErrorKind::UnexpectedEof))),
-                Err(fault) => failed = failed.or(Some(of(fault))),
+                Err(fault) => failed = failed.or(Some(fault_error(fault))),
             }
         }
-        if failed.is_some() && over == next {
+        if failed.is_some() && ended == next {
             break;
         }
     }
     failed.map_or(Ok(()), Err)
 }
 
-fn other(error: TierError) -> io::Error {
+fn io_error(error: TierError) -> io::Error {
     io::Error::other(error)
 }
 
-fn of(fault: ReadFault) -> io::Error {
+fn fault_error(fault: ReadFault) -> io::Error {
     let words = fault.kind.words();
     match fault.errno {
         0 => io::Error::other(words),

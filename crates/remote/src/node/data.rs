@@ -1,69 +1,70 @@
-//! A data connection of the node: operations in, answers out, in the same order, with no more memory than two buffers
-//! whatever is asked.
+//! A data connection of the node. It executes operations in order and responds in the same order. Its memory
+//! is two buffers of fixed size, whatever the client requests.
 
-use super::Counts;
+use super::NodeCounters;
 use super::memory::Region;
-use super::regions::Held;
+use super::regions::RegionMap;
 use super::session::Session;
-use crate::wire::{ANSWER_BYTES, Answer, HEAD_BYTES, Head, Outcome, Verb};
+use crate::wire::{OPERATION_HEAD_BYTES, OperationHead, Outcome, RESPONSE_HEAD_BYTES, ResponseHead, Verb};
 use std::io::{ErrorKind, Read, Write};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 /// Bytes of each of the two buffers of a connection.
 const BUFFER_BYTES: usize = 256 << 10;
-/// Rounds after which the other connections have their turn.
+/// Rounds of receiving, executing and sending before other connections get their turn.
 const ROUNDS: usize = 16;
 
-/// What becomes of a connection.
+/// Result of advancing a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Next {
-    /// It waits for its peer.
+pub(super) enum NextStep {
+    /// The connection waits for its client.
     Wait,
-    /// There is more to do at once.
+    /// There is more to do without waiting.
     Again,
-    /// It is over.
+    /// The connection must be closed.
     Close,
 }
 
-/// An operation that is under way.
-enum Doing {
-    /// Sends `left` bytes from `offset` on.
+/// An operation in progress.
+enum OperationInProgress {
+    /// A read that sends `left` more bytes, from `offset` on.
     Reading { region: Arc<Region>, offset: u64, left: u32 },
-    /// Takes `left` bytes from the peer: to where they belong, or to nowhere if the write ends with `outcome` already; then
-    /// `offset` may be anything.
+    /// A write that receives `left` more bytes. They are written at `offset`, or discarded if `outcome` is a
+    /// failure already; `offset` may be anything then.
     Writing { region: Option<Arc<Region>>, offset: u64, left: u32, outcome: Outcome },
 }
 
-/// See the module's description.
-pub(super) struct Data<S> {
+/// State of a data connection.
+pub(super) struct DataConnection<S> {
     stream: S,
     session: Arc<Session>,
-    /// What the session held when it was last looked at.
-    regions: Held,
+    /// Regions of the session when they were last fetched.
+    regions: RegionMap,
+    /// The value of [`Session::changes`] at that time.
     seen_changes: u64,
-    /// The region that was asked for last.
+    /// Region of the last operation.
     last: Option<Arc<Region>>,
     input: Box<[u8]>,
-    /// Bytes of the input that are there and not used.
+    /// Range of the received bytes in `input` that have not been used.
     from: usize,
     to: usize,
     output: Box<[u8]>,
-    /// Bytes of the output that are there and not sent.
+    /// Number of sent bytes, and of all bytes, in `output`.
     sent: usize,
     filled: usize,
-    doing: Option<Doing>,
-    /// Whether the operation before was linked to this one, and failed.
-    broken: bool,
+    in_progress: Option<OperationInProgress>,
+    /// True if the previous operation failed and this one is linked to it.
+    chain_failed: bool,
 }
 
-impl<S: Read + Write> Data<S> {
-    pub(super) fn new(stream: S, session: Arc<Session>) -> Data<S> {
+impl<S: Read + Write> DataConnection<S> {
+    pub(super) fn new(stream: S, session: Arc<Session>) -> DataConnection<S> {
         let buffer = || vec![0; BUFFER_BYTES].into_boxed_slice();
-        Data {
+        DataConnection {
             stream,
             session,
-            regions: Held::new(),
+            regions: RegionMap::new(),
             seen_changes: 0,
             last: None,
             input: buffer(),
@@ -72,8 +73,8 @@ impl<S: Read + Write> Data<S> {
             output: buffer(),
             sent: 0,
             filled: 0,
-            doing: None,
-            broken: false,
+            in_progress: None,
+            chain_failed: false,
         }
     }
 
@@ -85,8 +86,8 @@ impl<S: Read + Write> Data<S> {
         self.session.is_closed()
     }
 
-    /// Lets go of regions that the session has let go of.
-    pub(super) fn look(&mut self) {
+    /// Fetches the session's regions if they have changed.
+    pub(super) fn refresh_regions(&mut self) {
         let changes = self.session.changes();
         if changes != self.seen_changes {
             self.seen_changes = changes;
@@ -95,35 +96,35 @@ impl<S: Read + Write> Data<S> {
         }
     }
 
-    /// Puts bytes into the output, which has room for them.
-    fn put(&mut self, bytes: &[u8]) {
+    /// Appends bytes to the output, which must have room for them.
+    fn push_output(&mut self, bytes: &[u8]) {
         self.output[self.filled..][..bytes.len()].copy_from_slice(bytes);
         self.filled += bytes.len();
     }
 
-    /// Does what can be done without waiting.
-    pub(super) fn advance(&mut self, counts: &Counts) -> Next {
+    /// Receives, executes and sends as far as possible without waiting.
+    pub(super) fn advance(&mut self, counters: &NodeCounters) -> NextStep {
         for _ in 0..ROUNDS {
-            let took = match self.take_in() {
-                Ok(took) => took,
-                Err(()) => return Next::Close,
+            let received = match self.receive() {
+                Ok(received) => received,
+                Err(()) => return NextStep::Close,
             };
             let before = (self.from, self.filled);
-            if self.work(counts).is_err() {
-                return Next::Close;
+            if self.execute(counters).is_err() {
+                return NextStep::Close;
             }
-            let worked = before != (self.from, self.filled);
-            match self.send_out() {
-                Ok(sent) if !took && !worked && !sent => return Next::Wait,
+            let executed = before != (self.from, self.filled);
+            match self.send() {
+                Ok(sent) if !received && !executed && !sent => return NextStep::Wait,
                 Ok(_) => {}
-                Err(()) => return Next::Close,
+                Err(()) => return NextStep::Close,
             }
         }
-        Next::Again
+        NextStep::Again
     }
 
-    /// Receives what is there and has room; whether anything was.
-    fn take_in(&mut self) -> Result<bool, ()> {
+    /// Receives what fits the input buffer. Returns true if anything arrived.
+    fn receive(&mut self) -> Result<bool, ()> {
         if self.from == self.to {
             (self.from, self.to) = (0, 0);
         } else if self.from > 0 && self.to == self.input.len() {
@@ -144,8 +145,8 @@ impl<S: Read + Write> Data<S> {
         }
     }
 
-    /// Sends what is to be sent; whether anything was.
-    fn send_out(&mut self) -> Result<bool, ()> {
+    /// Sends bytes of the output buffer. Returns true if any were sent.
+    fn send(&mut self) -> Result<bool, ()> {
         if self.sent == self.filled {
             return Ok(false);
         }
@@ -163,41 +164,44 @@ impl<S: Read + Write> Data<S> {
         }
     }
 
-    /// Carries out operations as far as they are there and their answers have room.
-    fn work(&mut self, counts: &Counts) -> Result<(), ()> {
+    /// Executes the received operations as far as the output buffer has room for the responses.
+    fn execute(&mut self, counters: &NodeCounters) -> Result<(), ()> {
         loop {
-            match self.doing.take() {
-                Some(Doing::Reading { region, offset, left }) => {
+            match self.in_progress.take() {
+                Some(OperationInProgress::Reading { region, offset, left }) => {
                     let room = self.output.len() - self.filled;
                     let now = room.min(left as usize);
                     let part = &mut self.output[self.filled..][..now];
                     let read = region.tier().map(|tier| tier.read(offset, part));
                     if now > 0 && read != Some(Ok(now as u32)) {
-                        // The head has promised more.
+                        // The response's head has announced more bytes.
                         return Err(());
                     }
                     self.filled += now;
                     let left = left - now as u32;
                     if left > 0 {
-                        self.doing =
-                            Some(Doing::Reading { region, offset: offset.wrapping_add(now as u64), left });
+                        self.in_progress = Some(OperationInProgress::Reading {
+                            region,
+                            offset: offset.wrapping_add(now as u64),
+                            left,
+                        });
                         return Ok(());
                     }
                 }
-                Some(Doing::Writing { region, offset, left, mut outcome }) => {
+                Some(OperationInProgress::Writing { region, offset, left, mut outcome }) => {
                     let now = (self.to - self.from).min(left as usize);
                     let part = &self.input[self.from..][..now];
-                    let whole = matches!(outcome, Outcome::Done(_));
+                    let has_succeeded = matches!(outcome, Outcome::Done(_));
                     if let Some(tier) =
-                        region.as_ref().and_then(|region| region.tier()).filter(|_| whole && now > 0)
+                        region.as_ref().and_then(|region| region.tier()).filter(|_| has_succeeded && now > 0)
                         && let Err(fault) = tier.write(offset, part)
                     {
-                        outcome = Outcome::of(Err(fault));
+                        outcome = Outcome::from_result(Err(fault));
                     }
                     self.from += now;
                     let left = left - now as u32;
-                    if left > 0 || self.output.len() - self.filled < ANSWER_BYTES {
-                        self.doing = Some(Doing::Writing {
+                    if left > 0 || self.output.len() - self.filled < RESPONSE_HEAD_BYTES {
+                        self.in_progress = Some(OperationInProgress::Writing {
                             region,
                             offset: offset.wrapping_add(now as u64),
                             left,
@@ -205,68 +209,76 @@ impl<S: Read + Write> Data<S> {
                         });
                         return Ok(());
                     }
-                    self.answer(Answer { outcome, old: 0 });
+                    self.respond(ResponseHead { outcome, old: 0 });
                 }
                 None => {
-                    let there = self.to - self.from;
-                    if there < HEAD_BYTES || self.output.len() - self.filled < ANSWER_BYTES {
+                    let available = self.to - self.from;
+                    if available < OPERATION_HEAD_BYTES
+                        || self.output.len() - self.filled < RESPONSE_HEAD_BYTES
+                    {
                         return Ok(());
                     }
-                    let bytes: &[u8; HEAD_BYTES] =
-                        self.input[self.from..][..HEAD_BYTES].try_into().map_err(|_| ())?;
-                    let head = Head::decode(bytes).map_err(|_| ())?;
-                    self.from += HEAD_BYTES;
-                    self.begin(&head, counts);
+                    let bytes: &[u8; OPERATION_HEAD_BYTES] =
+                        self.input[self.from..][..OPERATION_HEAD_BYTES].try_into().map_err(|_| ())?;
+                    let head = OperationHead::decode(bytes).map_err(|_| ())?;
+                    self.from += OPERATION_HEAD_BYTES;
+                    self.begin(&head, counters);
                 }
             }
         }
     }
 
-    /// Sends the head of an answer, and notes whether what is linked to the operation is done.
-    fn answer(&mut self, answer: Answer) {
-        self.put(&answer.encode());
-        self.broken = self.broken && !matches!(answer.outcome, Outcome::Done(_));
+    /// Appends a response's head to the output. Clears `chain_failed` if the operation succeeded.
+    fn respond(&mut self, response: ResponseHead) {
+        self.push_output(&response.encode());
+        self.chain_failed = self.chain_failed && !matches!(response.outcome, Outcome::Done(_));
     }
 
-    fn begin(&mut self, head: &Head, counts: &Counts) {
-        counts.operations.fetch_add(1, Relaxed);
-        let skipped = std::mem::take(&mut self.broken);
-        // Of what this one is linked to; an answer of success takes it back.
-        self.broken = head.linked;
-        let region = if skipped { Err(Outcome::Skipped) } else { self.find(head) };
+    fn begin(&mut self, head: &OperationHead, counters: &NodeCounters) {
+        counters.operations.fetch_add(1, Relaxed);
+        let skipped = std::mem::take(&mut self.chain_failed);
+        // Assume that a linked operation fails; a successful response clears this.
+        self.chain_failed = head.linked;
+        let region = if skipped { Err(Outcome::Skipped) } else { self.checked_region(head) };
         match head.verb {
             Verb::Read => match region {
                 Ok(region) => {
                     let left = region.bytes.saturating_sub(head.offset).min(u64::from(head.len)) as u32;
-                    self.answer(Answer { outcome: Outcome::Done(left), old: 0 });
-                    counts.sent_bytes.fetch_add(u64::from(left), Relaxed);
+                    self.respond(ResponseHead { outcome: Outcome::Done(left), old: 0 });
+                    counters.sent_bytes.fetch_add(u64::from(left), Relaxed);
                     if left > 0 {
-                        self.doing = Some(Doing::Reading { region, offset: head.offset, left });
+                        self.in_progress =
+                            Some(OperationInProgress::Reading { region, offset: head.offset, left });
                     }
                 }
-                Err(outcome) => self.answer(Answer { outcome, old: 0 }),
+                Err(outcome) => self.respond(ResponseHead { outcome, old: 0 }),
             },
             Verb::Write => {
-                counts.received_bytes.fetch_add(u64::from(head.len), Relaxed);
+                counters.received_bytes.fetch_add(u64::from(head.len), Relaxed);
                 let (region, outcome) = match region {
                     Ok(region) => (Some(region), Outcome::Done(head.len)),
                     Err(outcome) => (None, outcome),
                 };
-                self.doing = Some(Doing::Writing { region, offset: head.offset, left: head.len, outcome });
+                self.in_progress = Some(OperationInProgress::Writing {
+                    region,
+                    offset: head.offset,
+                    left: head.len,
+                    outcome,
+                });
             }
             Verb::CompareAndSwap { .. } | Verb::FetchAndAdd { .. } => {
-                let answer = match region {
-                    Ok(region) => change(&region, head),
-                    Err(outcome) => Answer { outcome, old: 0 },
+                let response = match region {
+                    Ok(region) => execute_atomic(&region, head),
+                    Err(outcome) => ResponseHead { outcome, old: 0 },
                 };
-                self.answer(answer);
+                self.respond(response);
             }
         }
     }
 
-    /// The region of an operation that may be done on it.
-    fn find(&mut self, head: &Head) -> Result<Arc<Region>, Outcome> {
-        self.look();
+    /// Returns the region of an operation, after checking that the session may execute it.
+    fn checked_region(&mut self, head: &OperationHead) -> Result<Arc<Region>, Outcome> {
+        self.refresh_regions();
         if self.last.as_ref().is_none_or(|last| last.key != head.region) {
             self.last = self.regions.get(&head.region).cloned();
         }
@@ -282,17 +294,17 @@ impl<S: Read + Write> Data<S> {
     }
 }
 
-/// Changes a number.
-fn change(region: &Region, head: &Head) -> Answer {
-    let Some(tier) = region.tier() else { return Answer { outcome: Outcome::Outside, old: 0 } };
-    if region.is_of_devices() {
-        return Answer { outcome: Outcome::Denied, old: 0 };
+/// Executes an atomic operation.
+fn execute_atomic(region: &Region, head: &OperationHead) -> ResponseHead {
+    let Some(tier) = region.tier() else { return ResponseHead { outcome: Outcome::Outside, old: 0 } };
+    if region.has_device_atomics() {
+        return ResponseHead { outcome: Outcome::Denied, old: 0 };
     }
     let changed = match head.verb {
         Verb::CompareAndSwap { expected, new } => tier.compare_and_swap(head.offset, expected, new),
         Verb::FetchAndAdd { by } => tier.fetch_and_add(head.offset, by),
-        Verb::Read | Verb::Write => return Answer { outcome: Outcome::Outside, old: 0 },
+        Verb::Read | Verb::Write => return ResponseHead { outcome: Outcome::Outside, old: 0 },
     };
-    let outcome = Outcome::of(changed.map(|_| 8));
-    Answer { outcome, old: changed.unwrap_or(0) }
+    let outcome = Outcome::from_result(changed.map(|_| 8));
+    ResponseHead { outcome, old: changed.unwrap_or(0) }
 }

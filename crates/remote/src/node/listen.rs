@@ -1,8 +1,8 @@
-//! The one thread that takes connections and serves those for data.
+//! The node's listening thread: accepts all connections, and serves the data connections.
 
-use super::data::{Data, Next};
-use super::session::Ticket;
-use super::{Control, Shared, control};
+use super::data::{DataConnection, NextStep};
+use super::session::SessionTicket;
+use super::{ControlConnection, NodeState, control};
 use crate::wire::{HELLO_BYTES, MAGIC, WELCOME};
 use mio::net::{TcpListener, TcpStream};
 use mio::{Events, Interest, Poll, Token, Waker};
@@ -16,49 +16,50 @@ use std::time::{Duration, Instant};
 const LISTENER: Token = Token(0);
 const WAKER: Token = Token(1);
 const FIRST: usize = 2;
-/// Connections at most, of all kinds.
-const MOST_CONNECTIONS: usize = 4096;
-/// Time for a peer to say who it is.
-const GREETING_TIME: Duration = Duration::from_secs(10);
-/// How often closed sessions and silent peers are looked for.
+/// Maximum number of connections of all kinds.
+const MAX_CONNECTIONS: usize = 4096;
+/// Time within which a client must have sent its hello.
+const HELLO_TIME: Duration = Duration::from_secs(10);
+/// Interval between checks for closed sessions and silent clients.
 const TICK: Duration = Duration::from_secs(1);
-/// Bytes of a question after the node's health at most.
-const MOST_HTTP_BYTES: usize = 4096;
-/// What TLS begins with.
+/// Maximum length of a health request, in bytes.
+const MAX_HTTP_BYTES: usize = 4096;
+/// First byte of a TLS connection.
 const TLS_HANDSHAKE: u8 = 0x16;
 
-/// A connection of which something is known already, or nothing.
-enum Kind {
-    /// Nothing was read yet.
+/// Protocol of a connection, as far as it is known, and what has been received.
+enum ConnectionState {
+    /// Nothing has been received.
     Unknown(TcpStream),
-    /// A hello, as far as it has come.
-    Greeting(TcpStream, Vec<u8>),
-    /// A question after the node's health, as far as it has come.
+    /// The received part of a data connection's hello.
+    Hello(TcpStream, Vec<u8>),
+    /// The received part of a health request.
     Health(TcpStream, Vec<u8>),
-    Data(Box<Data<TcpStream>>),
+    /// A data connection.
+    Data(Box<DataConnection<TcpStream>>),
 }
 
 struct Connection {
-    kind: Kind,
+    state: ConnectionState,
     began: Instant,
 }
 
 /// See the module's description.
-pub(super) struct Listening {
+pub(super) struct ListenThread {
     poll: Poll,
     listener: TcpListener,
     connections: HashMap<Token, Connection>,
     next: usize,
 }
 
-impl Listening {
-    pub(super) fn new(listen: SocketAddr) -> io::Result<(Listening, Waker)> {
+impl ListenThread {
+    pub(super) fn new(listen: SocketAddr) -> io::Result<(ListenThread, Waker)> {
         let named = |e: io::Error| io::Error::new(e.kind(), format!("cannot listen on {listen}: {e}"));
         let poll = Poll::new()?;
         let mut listener = TcpListener::bind(listen).map_err(named)?;
         poll.registry().register(&mut listener, LISTENER, Interest::READABLE)?;
         let waker = Waker::new(poll.registry(), WAKER)?;
-        Ok((Listening { poll, listener, connections: HashMap::new(), next: FIRST }, waker))
+        Ok((ListenThread { poll, listener, connections: HashMap::new(), next: FIRST }, waker))
     }
 
     pub(super) fn address(&self) -> io::Result<SocketAddr> {
@@ -66,9 +67,9 @@ impl Listening {
     }
 
     /// Serves until the node stops.
-    pub(super) fn run(mut self, shared: &Arc<Shared>) {
+    pub(super) fn run(mut self, shared: &Arc<NodeState>) {
         let mut events = Events::with_capacity(1024);
-        // Connections that have more to do than was done in their turn.
+        // Connections that had more to do when their turn ended.
         let mut again: Vec<Token> = Vec::new();
         let mut ticked = Instant::now();
         while !shared.stopping.load(Ordering::Acquire) {
@@ -87,7 +88,7 @@ impl Listening {
                 }
             }
             for token in ready {
-                if self.serve(token, shared) == Next::Again {
+                if self.serve(token, shared) == NextStep::Again {
                     again.push(token);
                 }
             }
@@ -99,9 +100,9 @@ impl Listening {
     }
 
     fn accept(&mut self) {
-        // Until there is none left, or none can be taken: those that wait then are taken at the next one's coming.
+        // Accept until none is pending or accepting fails: the rest is accepted with the next connection.
         while let Ok((mut stream, _)) = self.listener.accept() {
-            if self.connections.len() >= MOST_CONNECTIONS {
+            if self.connections.len() >= MAX_CONNECTIONS {
                 continue;
             }
             let token = Token(self.next);
@@ -109,61 +110,63 @@ impl Listening {
             let _ = stream.set_nodelay(true);
             let interest = Interest::READABLE | Interest::WRITABLE;
             if self.poll.registry().register(&mut stream, token, interest).is_ok() {
-                let connection = Connection { kind: Kind::Unknown(stream), began: Instant::now() };
+                let connection =
+                    Connection { state: ConnectionState::Unknown(stream), began: Instant::now() };
                 self.connections.insert(token, connection);
             }
         }
     }
 
-    /// Closes connections of sessions that are over, and of peers that say nothing; lets go of regions that nobody holds.
-    fn sweep(&mut self, shared: &Shared) {
-        // However slowly they say it.
-        let is_late = |control: &Control| {
-            !control.is_known.load(Ordering::Acquire) && control.began.elapsed() >= GREETING_TIME
+    /// Closes connections of ended sessions and of silent clients, and releases regions that nothing refers
+    /// to.
+    fn sweep(&mut self, shared: &NodeState) {
+        // The limit also holds for clients that send their hello byte by byte.
+        let is_overdue = |control: &ControlConnection| {
+            !control.is_authenticated.load(Ordering::Acquire) && control.began.elapsed() >= HELLO_TIME
         };
-        shared.end_controls(is_late);
-        self.connections.retain(|_, connection| match &mut connection.kind {
-            Kind::Data(data) => {
-                data.look();
+        shared.end_controls(is_overdue);
+        self.connections.retain(|_, connection| match &mut connection.state {
+            ConnectionState::Data(data) => {
+                data.refresh_regions();
                 !data.is_closed()
             }
-            _ => connection.began.elapsed() < GREETING_TIME,
+            _ => connection.began.elapsed() < HELLO_TIME,
         });
     }
 
-    /// Does for a connection what can be done now.
-    fn serve(&mut self, token: Token, shared: &Arc<Shared>) -> Next {
-        // It may have been closed by another event of the same round.
-        let Some(mut connection) = self.connections.remove(&token) else { return Next::Close };
+    /// Serves a connection as far as possible without waiting.
+    fn serve(&mut self, token: Token, shared: &Arc<NodeState>) -> NextStep {
+        // Another event of the same round may have closed it.
+        let Some(mut connection) = self.connections.remove(&token) else { return NextStep::Close };
         loop {
-            let (kind, next) = match connection.kind {
-                Kind::Data(mut data) => {
-                    let next = data.advance(&shared.counts);
-                    (Kind::Data(data), next)
+            let (state, next) = match connection.state {
+                ConnectionState::Data(mut data) => {
+                    let next = data.advance(&shared.counters);
+                    (ConnectionState::Data(data), next)
                 }
-                Kind::Unknown(stream) => match self.recognise(stream, shared) {
+                ConnectionState::Unknown(stream) => match self.identify(stream, shared) {
                     Some(known) => known,
-                    None => return Next::Close,
+                    None => return NextStep::Close,
                 },
-                Kind::Greeting(stream, hello) => match greet(stream, hello, shared) {
+                ConnectionState::Hello(stream, hello) => match continue_hello(stream, hello, shared) {
                     Some(known) => known,
-                    None => return Next::Close,
+                    None => return NextStep::Close,
                 },
-                Kind::Health(stream, question) => match health(stream, question) {
-                    Some(stream) => (stream, Next::Wait),
-                    None => return Next::Close,
+                ConnectionState::Health(stream, request) => match continue_health_request(stream, request) {
+                    Some(stream) => (stream, NextStep::Wait),
+                    None => return NextStep::Close,
                 },
             };
-            connection.kind = kind;
+            connection.state = state;
             match next {
-                Next::Close => {
-                    if let Kind::Data(data) = &mut connection.kind {
+                NextStep::Close => {
+                    if let ConnectionState::Data(data) = &mut connection.state {
                         let _ = self.poll.registry().deregister(data.stream());
                     }
-                    return Next::Close;
+                    return NextStep::Close;
                 }
-                // What it is now has not been served yet.
-                Next::Again if !matches!(connection.kind, Kind::Data(_)) => {}
+                // The connection has changed its state; serve it in the new one.
+                NextStep::Again if !matches!(connection.state, ConnectionState::Data(_)) => {}
                 next => {
                     self.connections.insert(token, connection);
                     return next;
@@ -172,28 +175,36 @@ impl Listening {
         }
     }
 
-    /// What a connection is by its first byte; `None` if it is over for this thread.
-    fn recognise(&mut self, mut stream: TcpStream, shared: &Arc<Shared>) -> Option<(Kind, Next)> {
+    /// Identifies a connection by its first byte. Returns `None` if this thread has nothing more to do with
+    /// it.
+    fn identify(
+        &mut self,
+        mut stream: TcpStream,
+        shared: &Arc<NodeState>,
+    ) -> Option<(ConnectionState, NextStep)> {
         let mut first = [0];
         match stream.peek(&mut first) {
             Ok(1) => {}
-            Err(e) if e.kind() == ErrorKind::WouldBlock => return Some((Kind::Unknown(stream), Next::Wait)),
+            Err(e) if e.kind() == ErrorKind::WouldBlock => {
+                return Some((ConnectionState::Unknown(stream), NextStep::Wait));
+            }
             _ => return None,
         }
         match first[0] {
             TLS_HANDSHAKE => {
                 self.poll.registry().deregister(&mut stream).ok()?;
-                control::begin(std::net::TcpStream::from(stream), shared);
+                control::spawn(std::net::TcpStream::from(stream), shared);
                 None
             }
-            byte if byte == MAGIC[0] => Some((Kind::Greeting(stream, Vec::new()), Next::Again)),
-            b'G' => Some((Kind::Health(stream, Vec::new()), Next::Again)),
+            byte if byte == MAGIC[0] => Some((ConnectionState::Hello(stream, Vec::new()), NextStep::Again)),
+            b'G' => Some((ConnectionState::Health(stream, Vec::new()), NextStep::Again)),
             _ => None,
         }
     }
 }
 
-/// Reads on until `bytes` are as many as wanted; whether the peer has said its last. `None` if the connection is broken.
+/// Reads until `bytes` has `wanted` bytes. Returns true if the client has stopped sending, and `None` if the
+/// connection failed.
 fn read_until(stream: &mut TcpStream, bytes: &mut Vec<u8>, wanted: usize) -> Option<bool> {
     let mut part = [0; 512];
     while bytes.len() < wanted {
@@ -209,29 +220,33 @@ fn read_until(stream: &mut TcpStream, bytes: &mut Vec<u8>, wanted: usize) -> Opt
     Some(false)
 }
 
-/// Goes on with a hello.
-fn greet(mut stream: TcpStream, mut hello: Vec<u8>, shared: &Shared) -> Option<(Kind, Next)> {
-    let over = read_until(&mut stream, &mut hello, HELLO_BYTES)?;
-    if hello.len() < HELLO_BYTES && !over {
-        return Some((Kind::Greeting(stream, hello), Next::Wait));
+/// Continues to receive a hello.
+fn continue_hello(
+    mut stream: TcpStream,
+    mut hello: Vec<u8>,
+    shared: &NodeState,
+) -> Option<(ConnectionState, NextStep)> {
+    let has_ended = read_until(&mut stream, &mut hello, HELLO_BYTES)?;
+    if hello.len() < HELLO_BYTES && !has_ended {
+        return Some((ConnectionState::Hello(stream, hello), NextStep::Wait));
     }
-    let ticket: Ticket = hello.strip_prefix(&MAGIC[..])?.try_into().ok()?;
+    let ticket: SessionTicket = hello.strip_prefix(&MAGIC[..])?.try_into().ok()?;
     let session = shared.sessions().get(&ticket).cloned()?;
-    // Fits into the buffer of a connection on which nothing was sent.
+    // Nothing was sent before, so the byte fits the socket's buffer.
     stream.write_all(&[WELCOME]).ok()?;
-    Some((Kind::Data(Box::new(Data::new(stream, session))), Next::Again))
+    Some((ConnectionState::Data(Box::new(DataConnection::new(stream, session))), NextStep::Again))
 }
 
-/// Goes on with a question after the node's health.
-fn health(mut stream: TcpStream, mut question: Vec<u8>) -> Option<Kind> {
-    let over = read_until(&mut stream, &mut question, MOST_HTTP_BYTES)?;
-    let whole = question.windows(4).any(|end| end == b"\r\n\r\n");
-    if !whole && !over && question.len() < MOST_HTTP_BYTES {
-        return Some(Kind::Health(stream, question));
+/// Continues to receive a health request. Answers it when it is complete.
+fn continue_health_request(mut stream: TcpStream, mut request: Vec<u8>) -> Option<ConnectionState> {
+    let has_ended = read_until(&mut stream, &mut request, MAX_HTTP_BYTES)?;
+    let is_complete = request.windows(4).any(|end| end == b"\r\n\r\n");
+    if !is_complete && !has_ended && request.len() < MAX_HTTP_BYTES {
+        return Some(ConnectionState::Health(stream, request));
     }
-    let found = question.starts_with(b"GET /health ");
+    let is_health = request.starts_with(b"GET /health ");
     let (status, text) =
-        if found { ("200 OK", "ok\n") } else { ("404 Not Found", "only /health is told without TLS\n") };
+        if is_health { ("200 OK", "ok\n") } else { ("404 Not Found", "without TLS there is only /health\n") };
     let _ = stream.write_all(control::http(status, text).as_bytes());
     let _ = stream.shutdown(std::net::Shutdown::Write);
     None

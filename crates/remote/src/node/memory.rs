@@ -1,4 +1,5 @@
-//! The memory of a region: pages that other processes of the machine may map, taken when the region is made.
+//! Memory of a region: pages that are allocated when the region is created, and that other processes of the
+//! machine may map.
 
 #[cfg(target_os = "linux")]
 use bathyal_tier::backend::mapped::MappedFile;
@@ -15,40 +16,43 @@ use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
 /// Bytes of a huge page.
 const HUGE: u64 = 2 << 20;
-/// Bytes that memory is taken in where no huge page is to be had.
+/// Allocation unit in bytes where huge pages are not available.
 const PAGE: u64 = 4096;
 
-/// Memory under a key.
+/// Memory of a node with a key.
 #[derive(Debug)]
 pub(super) struct Region {
-    /// What it is asked for by.
+    /// Key of the region in operations and requests.
     pub(super) key: u64,
     pub(super) bytes: u64,
-    /// `None` of one without bytes.
+    /// `None` if the region is empty.
     memory: Option<Memory>,
-    /// Claims on its numbers: of devices above zero, of processors below.
+    /// Number of claims on its atomic operations: positive if devices execute them, negative if processors
+    /// do.
     claims: AtomicI64,
-    /// What is taken by all regions.
+    /// Bytes that all regions of the node take.
     used: Arc<AtomicU64>,
 }
 
-/// Who changes a number as one step: for all others of its kind, but not for the other kind, as devices are.
+/// Executor of atomic operations. Operations are atomic among devices and among processors, but not between a
+/// device and a processor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Changer {
-    /// An RDMA device, for peers that it connects.
+pub(super) enum AtomicsExecutor {
+    /// RDMA devices, for clients connected by RDMA.
     Device,
-    /// A processor of this machine: the node's for peers by TCP, and that of a peer with which memory is shared.
+    /// Processors of this machine: the node's, for clients connected by TCP, and those of clients that map
+    /// the memory.
     Processor,
 }
 
-/// For as long as it is there, numbers of a region are changed by one kind alone.
+/// Restricts the atomic operations of a region to one kind of executor until it is dropped.
 #[derive(Debug)]
-pub(super) struct Claim {
+pub(super) struct AtomicsClaim {
     region: Arc<Region>,
     step: i64,
 }
 
-impl Drop for Claim {
+impl Drop for AtomicsClaim {
     fn drop(&mut self) {
         self.region.claims.fetch_sub(self.step, Ordering::AcqRel);
     }
@@ -61,14 +65,23 @@ struct Memory {
     file: File,
 }
 
+/// The file that holds a region: its descriptor in this process, and its device and inode.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct RegionFile {
+    pub(super) descriptor: i32,
+    pub(super) device: u64,
+    pub(super) inode: u64,
+}
+
 impl Region {
-    /// Bytes of memory that one of so many bytes takes.
-    pub(super) fn taken_bytes(bytes: u64) -> u64 {
+    /// Returns the bytes of memory that a region of `bytes` bytes takes.
+    pub(super) fn allocated_bytes(bytes: u64) -> u64 {
         let unit = if bytes >= HUGE { HUGE } else { PAGE };
         bytes.checked_next_multiple_of(unit).unwrap_or(u64::MAX)
     }
 
-    /// Takes its memory, which is counted in `used` already, and is counted no more when it cannot be had.
+    /// Allocates a region. The caller has added its bytes to `used`; they are subtracted again if the
+    /// allocation fails.
     pub(super) fn new(key: u64, bytes: u64, used: Arc<AtomicU64>) -> io::Result<Region> {
         let mut region = Region { key, bytes, memory: None, claims: AtomicI64::new(0), used };
         if bytes > 0 {
@@ -77,61 +90,62 @@ impl Region {
         Ok(region)
     }
 
-    /// Its bytes; `None` of one without.
+    /// Returns its bytes; `None` if it is empty.
     pub(super) fn tier(&self) -> Option<&WritableTier> {
         self.memory.as_ref().map(|memory| &memory.tier)
     }
 
-    /// Lets those of one kind alone change numbers in it; `None` while the other kind may.
-    pub(super) fn claim(self: &Arc<Region>, by: Changer) -> Option<Claim> {
-        let step = match by {
-            Changer::Device => 1,
-            Changer::Processor => -1,
+    /// Restricts atomic operations to `executor`. Returns `None` while the other kind has a claim.
+    pub(super) fn claim(self: &Arc<Region>, executor: AtomicsExecutor) -> Option<AtomicsClaim> {
+        let step = match executor {
+            AtomicsExecutor::Device => 1,
+            AtomicsExecutor::Processor => -1,
         };
-        let more = |claims: i64| (claims * step >= 0).then_some(claims + step);
-        let claimed = self.claims.fetch_update(Ordering::AcqRel, Ordering::Acquire, more);
-        claimed.ok().map(|_| Claim { region: self.clone(), step })
+        let next_claims = |claims: i64| (claims * step >= 0).then_some(claims + step);
+        let claimed = self.claims.fetch_update(Ordering::AcqRel, Ordering::Acquire, next_claims);
+        claimed.ok().map(|_| AtomicsClaim { region: self.clone(), step })
     }
 
-    /// Whether devices may change numbers in it, and processors must not.
-    pub(super) fn is_of_devices(&self) -> bool {
+    /// Returns true if devices execute the atomic operations of this region, so that processors must not.
+    pub(super) fn has_device_atomics(&self) -> bool {
         self.claims.load(Ordering::Acquire) > 0
     }
 
-    /// By which descriptor this process has it, and what that leads to: device and inode. `None` where others cannot have it.
+    /// Returns the file that holds the region. `None` if the region is empty.
     #[cfg(target_os = "linux")]
-    pub(super) fn shared(&self) -> io::Result<Option<(i32, u64, u64)>> {
+    pub(super) fn file(&self) -> io::Result<Option<RegionFile>> {
         use std::os::unix::fs::MetadataExt;
         let Some(memory) = &self.memory else { return Ok(None) };
-        let about = memory.file.metadata()?;
-        Ok(Some((memory.file.as_raw_fd(), about.dev(), about.ino())))
+        let metadata = memory.file.metadata()?;
+        let descriptor = memory.file.as_raw_fd();
+        Ok(Some(RegionFile { descriptor, device: metadata.dev(), inode: metadata.ino() }))
     }
 
-    /// None: memory of other processes is not to be had.
+    /// Returns `None`: other processes can map the memory on Linux only.
     #[cfg(not(target_os = "linux"))]
-    pub(super) fn shared(&self) -> io::Result<Option<(i32, u64, u64)>> {
+    pub(super) fn file(&self) -> io::Result<Option<RegionFile>> {
         Ok(None)
     }
 }
 
 impl Drop for Region {
     fn drop(&mut self) {
-        // Given back before it is counted as free.
+        // Free the memory before counting it as free.
         self.memory = None;
-        self.used.fetch_sub(Region::taken_bytes(self.bytes), Ordering::Relaxed);
+        self.used.fetch_sub(Region::allocated_bytes(self.bytes), Ordering::Relaxed);
     }
 }
 
 #[cfg(target_os = "linux")]
 impl Memory {
     fn new(bytes: u64) -> io::Result<Memory> {
-        let huge = (bytes >= HUGE).then(|| take(bytes, libc::MFD_HUGETLB | libc::MFD_HUGE_2MB));
+        let huge = (bytes >= HUGE).then(|| allocate(bytes, libc::MFD_HUGETLB | libc::MFD_HUGE_2MB));
         let file = match huge {
             Some(Ok(file)) => file,
-            _ => take(bytes, 0)?,
+            _ => allocate(bytes, 0)?,
         };
-        let place = format!("/proc/self/fd/{}", file.as_raw_fd());
-        let mapped = MappedFile { len: Some(bytes), ..MappedFile::at(place).for_writing() };
+        let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+        let mapped = MappedFile { len: Some(bytes), ..MappedFile::at(path).for_writing() };
         let tier = mapped.map().map_err(io::Error::other)?;
         Ok(Memory { tier, file })
     }
@@ -146,17 +160,18 @@ impl Memory {
     }
 }
 
-/// A file in memory whose pages are there, or an error instead of a process that is killed when it touches them.
+/// Creates a file in memory and allocates its pages, so that a lack of memory is an error here and does not
+/// kill the process at the first access.
 #[cfg(target_os = "linux")]
-fn take(bytes: u64, flags: libc::c_uint) -> io::Result<File> {
+fn allocate(bytes: u64, flags: libc::c_uint) -> io::Result<File> {
     // SAFETY: a name that ends in a zero, and flags.
     let descriptor = unsafe { libc::memfd_create(c"bathyal-region".as_ptr(), libc::MFD_CLOEXEC | flags) };
     if descriptor < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: open, and nobody else's.
+    // SAFETY: the descriptor is open, and nothing else owns it.
     let file = unsafe { File::from_raw_fd(descriptor) };
-    let len = if flags == 0 { bytes } else { Region::taken_bytes(bytes) };
+    let len = if flags == 0 { bytes } else { Region::allocated_bytes(bytes) };
     file.set_len(len)?;
     let len = libc::off_t::try_from(len).map_err(|_| io::Error::from_raw_os_error(libc::EFBIG))?;
     // SAFETY: a descriptor and numbers.
@@ -171,17 +186,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_are_changed_by_one_kind_at_a_time() {
+    fn atomic_operations_have_one_kind_of_executor_at_a_time() {
         let region = Arc::new(Region::new(1, 0, Arc::new(AtomicU64::new(0))).unwrap());
-        let first = region.claim(Changer::Device).unwrap();
-        let second = region.claim(Changer::Device).unwrap();
-        assert!(region.is_of_devices() && region.claim(Changer::Processor).is_none());
+        let first = region.claim(AtomicsExecutor::Device).unwrap();
+        let second = region.claim(AtomicsExecutor::Device).unwrap();
+        assert!(region.has_device_atomics() && region.claim(AtomicsExecutor::Processor).is_none());
         drop(first);
-        assert!(region.claim(Changer::Processor).is_none());
+        assert!(region.claim(AtomicsExecutor::Processor).is_none());
         drop(second);
-        let shared = region.claim(Changer::Processor).unwrap();
-        assert!(!region.is_of_devices() && region.claim(Changer::Device).is_none());
+        let shared = region.claim(AtomicsExecutor::Processor).unwrap();
+        assert!(!region.has_device_atomics() && region.claim(AtomicsExecutor::Device).is_none());
         drop(shared);
-        assert!(region.claim(Changer::Device).is_some());
+        assert!(region.claim(AtomicsExecutor::Device).is_some());
     }
 }

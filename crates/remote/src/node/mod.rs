@@ -1,7 +1,9 @@
-//! A memory node: regions of memory, and the one thread that moves their bytes where the network card does not.
+//! A memory node: regions of memory, and the one thread that transfers their bytes for transports without
+//! RDMA.
 //!
-//! One port takes everything, told apart by the first byte: TLS is a control connection (or asks for metrics), the hello of
-//! [`crate::wire`] a data connection, and `GET` asks after the node's health. Everything else is closed.
+//! The node listens on one port. The first byte of a connection tells its protocol: TLS for a control
+//! connection or a request for metrics, the hello of [`crate::wire`] for a data connection, and `GET` for a
+//! health request. Other connections are closed.
 
 mod control;
 mod data;
@@ -14,10 +16,10 @@ mod regions;
 mod session;
 
 use crate::identity::Identity;
-use listen::Listening;
+use listen::ListenThread;
 use regions::Regions;
 use serde::Serialize;
-use session::{Session, Ticket};
+use session::{Session, SessionTicket};
 use std::collections::HashMap;
 use std::io;
 use std::net::{SocketAddr, TcpStream};
@@ -26,93 +28,95 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread::JoinHandle;
 use std::time::Instant;
 
-/// What a node is started with.
+/// Options of [`Node::start`].
 #[derive(Debug, Clone)]
 pub struct NodeOptions {
-    /// Where it listens; port 0 is one that is free.
+    /// Address to listen on. Port 0 chooses a free port.
     pub listen: SocketAddr,
-    /// Bytes of memory for regions at most.
+    /// Maximum bytes of memory for regions.
     pub capacity_bytes: u64,
 }
 
-/// What a node is doing.
+/// State and counters of a node.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct NodeStatus {
-    /// Bytes of memory for regions at most.
+    /// Maximum bytes of memory for regions.
     pub capacity_bytes: u64,
-    /// Bytes of memory taken.
+    /// Bytes of memory that regions take.
     pub used_bytes: u64,
-    /// The indexes that stand there.
+    /// Names of the published indexes.
     pub indexes: Vec<String>,
-    /// Peers that are connected.
+    /// Number of clients with a control connection.
     pub sessions: u64,
-    /// RDMA connections of peers.
+    /// Number of RDMA connections.
     pub queue_pairs: u64,
-    /// Operations on data connections so far; those of shared memory and RDMA are not seen.
+    /// Operations on data connections so far. Those by shared memory and RDMA are not counted.
     pub operations: u64,
     /// Bytes sent on data connections so far.
     pub sent_bytes: u64,
     /// Bytes received on data connections so far.
     pub received_bytes: u64,
-    /// Control connections that were refused so far: no TLS, or the wrong token.
+    /// ControlConnection connections refused so far, for lack of TLS or a wrong token.
     pub refused: u64,
 }
 
-/// Counts of what went over data connections.
+/// Counters of a node, for [`NodeStatus`].
 #[derive(Debug, Default)]
-struct Counts {
+struct NodeCounters {
     operations: AtomicU64,
     sent_bytes: AtomicU64,
     received_bytes: AtomicU64,
     refused: AtomicU64,
 }
 
-/// A control connection, to be ended when the node stops, or when its peer takes too long to say who it is.
-struct Control {
+/// A control connection, kept in order to end it when the node stops or the client does not authenticate in
+/// time.
+struct ControlConnection {
     stream: TcpStream,
     began: Instant,
-    is_known: Arc<AtomicBool>,
+    /// Set when the client has sent the token.
+    is_authenticated: Arc<AtomicBool>,
 }
 
-/// What the threads of a node share.
-struct Shared {
+/// State that the threads of a node share.
+struct NodeState {
     regions: Regions,
     identity: Identity,
     tls: Arc<rustls::ServerConfig>,
-    sessions: Mutex<HashMap<Ticket, Arc<Session>>>,
-    /// Those that may change something, until nothing of them is left.
+    sessions: Mutex<HashMap<SessionTicket, Arc<Session>>>,
+    /// Sessions that may write, until all their connections have ended.
     writers: Mutex<Vec<Weak<Session>>>,
-    /// Control connections, by a number each.
-    controls: Mutex<HashMap<u64, Control>>,
-    counts: Counts,
+    /// ControlConnection connections by number.
+    controls: Mutex<HashMap<u64, ControlConnection>>,
+    counters: NodeCounters,
     stopping: AtomicBool,
-    /// Wakes the thread that listens.
+    /// Wakes the listening thread.
     waker: mio::Waker,
 }
 
-impl Shared {
+impl NodeState {
     fn writers(&self) -> MutexGuard<'_, Vec<Weak<Session>>> {
         self.writers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn sessions(&self) -> MutexGuard<'_, HashMap<Ticket, Arc<Session>>> {
+    fn sessions(&self) -> MutexGuard<'_, HashMap<SessionTicket, Arc<Session>>> {
         self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn controls(&self) -> MutexGuard<'_, HashMap<u64, Control>> {
+    fn controls(&self) -> MutexGuard<'_, HashMap<u64, ControlConnection>> {
         self.controls.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Lets the thread that listens look at what has changed.
+    /// Makes the listening thread check for changes now.
     fn wake(&self) {
-        // One that cannot be woken looks once a second.
+        // If the wakeup fails, the thread still checks once a second.
         let _ = self.waker.wake();
     }
 
-    /// Ends the control connections of which `is_over` is true.
-    fn end_controls(&self, is_over: impl Fn(&Control) -> bool) {
-        for control in self.controls().values().filter(|control| is_over(control)) {
-            // One that is closed already is over.
+    /// Ends the control connections that match.
+    fn end_controls(&self, selects: impl Fn(&ControlConnection) -> bool) {
+        for control in self.controls().values().filter(|control| selects(control)) {
+            // An error means that the connection is closed already.
             let _ = control.stream.shutdown(std::net::Shutdown::Both);
         }
     }
@@ -129,66 +133,67 @@ impl Shared {
             indexes: self.regions.names(),
             sessions,
             queue_pairs,
-            operations: count(&self.counts.operations),
-            sent_bytes: count(&self.counts.sent_bytes),
-            received_bytes: count(&self.counts.received_bytes),
-            refused: count(&self.counts.refused),
+            operations: count(&self.counters.operations),
+            sent_bytes: count(&self.counters.sent_bytes),
+            received_bytes: count(&self.counters.received_bytes),
+            refused: count(&self.counters.refused),
         }
     }
 }
 
-/// A node that runs until it is dropped.
+/// A running memory node. Dropping it stops the node.
 pub struct Node {
-    shared: Arc<Shared>,
+    shared: Arc<NodeState>,
     address: SocketAddr,
-    listening: Option<JoinHandle<()>>,
+    listen_thread: Option<JoinHandle<()>>,
 }
 
 impl Node {
     /// Starts a node.
     ///
     /// # Errors
-    /// [`io::Error`] for an address that is taken or is not this machine's, or without random numbers.
+    /// [`io::Error`] if the address is in use or not one of this machine, or if the system provides no random
+    /// numbers.
     pub fn start(options: &NodeOptions, identity: Identity) -> io::Result<Node> {
-        let tls = Arc::new(identity.server()?);
-        let (listening, waker) = Listening::new(options.listen)?;
-        let address = listening.address()?;
-        let shared = Arc::new(Shared {
+        let tls = Arc::new(identity.server_config()?);
+        let (listen_thread, waker) = ListenThread::new(options.listen)?;
+        let address = listen_thread.address()?;
+        let shared = Arc::new(NodeState {
             regions: Regions::new(options.capacity_bytes)?,
             identity,
             tls,
             sessions: Mutex::default(),
             writers: Mutex::default(),
             controls: Mutex::default(),
-            counts: Counts::default(),
+            counters: NodeCounters::default(),
             stopping: AtomicBool::new(false),
             waker,
         });
         let for_thread = shared.clone();
-        let listening = std::thread::Builder::new()
+        let listen_thread = std::thread::Builder::new()
             .name("memory-node".into())
-            .spawn(move || listening.run(&for_thread))?;
-        Ok(Node { shared, address, listening: Some(listening) })
+            .spawn(move || listen_thread.run(&for_thread))?;
+        Ok(Node { shared, address, listen_thread: Some(listen_thread) })
     }
 
-    /// Where it listens.
+    /// Returns the address that the node listens on.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// What its peers are given.
+    /// Returns the credentials for clients.
     pub fn credentials(&self) -> &crate::Credentials {
         self.shared.identity.credentials()
     }
 
-    /// What it is doing.
+    /// Returns the state and the counters of the node.
     pub fn status(&self) -> NodeStatus {
         self.shared.status()
     }
 
-    /// Whether its thread has ended by itself, which it never should.
+    /// Returns true if the listening thread has ended unexpectedly.
     pub fn has_failed(&self) -> bool {
-        self.listening.as_ref().is_none_or(JoinHandle::is_finished)
+        self.listen_thread.as_ref().is_none_or(JoinHandle::is_finished)
     }
 }
 
@@ -197,8 +202,8 @@ impl Drop for Node {
         self.shared.stopping.store(true, Ordering::Release);
         self.shared.wake();
         self.shared.end_controls(|_| true);
-        if let Some(listening) = self.listening.take() {
-            let _ = listening.join();
+        if let Some(listen_thread) = self.listen_thread.take() {
+            let _ = listen_thread.join();
         }
     }
 }

@@ -1,58 +1,63 @@
-//! What the peer of a session reaches by RDMA: regions registered in a protection domain of the session's own, so that what
-//! it is given to name them by is worth nothing on a connection of anybody else.
+//! RDMA access of a session: queue pairs and registered regions. Each session has its own protection domain,
+//! so that its remote keys are of no use on connections of other sessions.
 
-use super::memory::{Changer, Claim, Region};
-use super::regions::Refused;
+use super::memory::{AtomicsClaim, AtomicsExecutor, Region};
+use super::regions::RefusedRequest;
 use crate::control::Refusal;
 use crate::identity::random;
-use crate::verbs::{Access, Device, Domain, Endpoint, QueuePair, Registration, Wanted};
+use crate::verbs::{Access, Device, DeviceQuery, Domain, Endpoint, QueuePair, Registration};
 use bathyal_tier::Tier;
 use std::collections::HashMap;
 use std::io;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-/// Connections of a session at most: one for each search thread of each index that it has open.
-const MOST_PAIRS: usize = 1024;
+/// Maximum number of connections of a session, which opens one for each search thread of each index.
+const MAX_PAIRS: usize = 1024;
 
-/// See the module's description. Its parts end in this order: connections, registrations, the memory, the domain.
+/// RDMA access of a session. The fields are dropped in this order: connections, registrations with their
+/// memory, the domain.
 #[derive(Debug)]
-pub(super) struct Reach {
+pub(super) struct RdmaAccess {
     pairs: HashMap<u32, QueuePair>,
-    exposed: HashMap<u64, Exposed>,
+    registered: HashMap<u64, RegisteredRegion>,
     domain: Arc<Domain>,
     access: Access,
 }
 
 #[derive(Debug)]
-struct Exposed {
+struct RegisteredRegion {
     registration: Registration,
-    /// Of who may change it.
-    _claim: Option<Claim>,
-    /// Holds the memory for as long as the device reaches it.
+    /// Keeps processors from executing atomic operations. `None` if the session only reads.
+    _claim: Option<AtomicsClaim>,
+    /// Keeps the memory mapped while the device can access it.
     _region: Arc<Region>,
 }
 
-impl Reach {
-    /// By the device that most likely reaches `peer`, who spoke to this machine at `local`; to `write`, or to read alone.
-    pub(super) fn new(local: Option<IpAddr>, peer: &Endpoint, write: bool) -> Result<Reach, Refused> {
+impl RdmaAccess {
+    /// Opens the device that most likely reaches `peer`, whose control connection ends at `local` on this
+    /// machine. `write`: the session may change regions.
+    pub(super) fn new(
+        local: Option<IpAddr>,
+        peer: &Endpoint,
+        write: bool,
+    ) -> Result<RdmaAccess, RefusedRequest> {
         let refused = |why: String| (Refusal::Bad, format!("RDMA on the node's machine: {why}"));
-        let device = Device::open(Wanted { known: local, peer: Some((peer.gid, peer.is_ethernet)) })
+        let device = Device::open(DeviceQuery { local_ip: local, peer: Some((peer.gid, peer.is_ethernet)) })
             .map_err(refused)?;
         if write && !device.has_atomics() {
-            let what =
-                format!("{} does not change numbers as one step; use transport=tcp", device.describe());
+            let what = format!("{} has no atomic operations; use transport=tcp", device.describe());
             return Err(refused(what));
         }
         let domain = Arc::new(Domain::new(device).map_err(|e| refused(e.to_string()))?);
-        let access = if write { Access::Changed } else { Access::Read };
-        Ok(Reach { pairs: HashMap::new(), exposed: HashMap::new(), domain, access })
+        let access = if write { Access::RemoteWrite } else { Access::RemoteRead };
+        Ok(RdmaAccess { pairs: HashMap::new(), registered: HashMap::new(), domain, access })
     }
 
-    /// Connects to an end of the peer's; the end here.
-    pub(super) fn pair(&mut self, peer: &Endpoint) -> Result<Endpoint, Refused> {
-        if self.pairs.len() >= MOST_PAIRS {
-            return Err((Refusal::Bad, format!("a peer has {MOST_PAIRS} RDMA connections at most")));
+    /// Connects a new queue pair to the client's endpoint `peer`. Returns the node's endpoint.
+    pub(super) fn pair(&mut self, peer: &Endpoint) -> Result<Endpoint, RefusedRequest> {
+        if self.pairs.len() >= MAX_PAIRS {
+            return Err((Refusal::Bad, format!("a session has at most {MAX_PAIRS} RDMA connections")));
         }
         let pair = self.connect(peer).map_err(|e| {
             (Refusal::Bad, format!("the node's RDMA device {}: {e}", self.domain.device().describe()))
@@ -63,13 +68,13 @@ impl Reach {
     }
 
     fn connect(&self, peer: &Endpoint) -> io::Result<QueuePair> {
-        // The node sends nothing by itself: it has room for one, because devices do not make less.
+        // The node posts no work requests, but devices create no queue pair without room for one.
         let pair = QueuePair::new(&self.domain, 1, Some(self.access), u32::from_le_bytes(random()?))?;
         pair.connect(peer, None)?;
         Ok(pair)
     }
 
-    /// Ends a connection.
+    /// Destroys a queue pair.
     pub(super) fn end(&mut self, pair: u32) {
         self.pairs.remove(&pair);
     }
@@ -78,34 +83,35 @@ impl Reach {
         self.pairs.len()
     }
 
-    /// Registers a region; its address and key for the peer.
-    pub(super) fn expose(&mut self, region: &Arc<Region>) -> Result<(u64, u32), Refused> {
-        if let Some(exposed) = self.exposed.get(&region.key) {
-            return Ok((exposed.registration.start(), exposed.registration.remote_key()));
+    /// Registers a region. Returns its address and remote key.
+    pub(super) fn expose(&mut self, region: &Arc<Region>) -> Result<(u64, u32), RefusedRequest> {
+        if let Some(registered) = self.registered.get(&region.key) {
+            return Ok((registered.registration.start(), registered.registration.remote_key()));
         }
         let Some(memory) = region.tier() else {
             return Err((Refusal::Bad, "the region has no bytes".into()));
         };
         let claim = match self.access {
-            Access::Changed => Some(region.claim(Changer::Device).ok_or_else(|| {
-                let what = "processes of the node's machine may change the index, and what they change as one step is none for an \
-                            RDMA device: use transport=tcp";
+            Access::RemoteWrite => Some(region.claim(AtomicsExecutor::Device).ok_or_else(|| {
+                let what = "processes of the node's machine may change the index, and their atomic operations are not atomic \
+                            for an RDMA device: use transport=tcp";
                 (Refusal::Bad, what.to_owned())
             })?),
             _ => None,
         };
         let len = usize::try_from(memory.len()).map_err(|e| (Refusal::Bad, e.to_string()))?;
-        // SAFETY: the memory is mapped as long as its region, which is held beside the registration and ends after it. It is
-        // touched by atomic accesses alone, whoever else changes it.
+        // SAFETY: the memory is mapped as long as its region exists. The region is held beside the
+        // registration and dropped after it. All processors access the memory by atomic operations only.
         let registration = unsafe { Registration::new(&self.domain, memory.address(), len, self.access) };
         let registration = registration.map_err(|e| (Refusal::Capacity, format!("the node's {e}")))?;
-        let told = (registration.start(), registration.remote_key());
-        self.exposed.insert(region.key, Exposed { registration, _claim: claim, _region: region.clone() });
-        Ok(told)
+        let address_and_key = (registration.start(), registration.remote_key());
+        self.registered
+            .insert(region.key, RegisteredRegion { registration, _claim: claim, _region: region.clone() });
+        Ok(address_and_key)
     }
 
-    /// Lets go of a region: what asks for it from now on is refused by the device.
-    pub(super) fn conceal(&mut self, key: u64) {
-        self.exposed.remove(&key);
+    /// Ends the registration of a region: the device refuses later accesses to it.
+    pub(super) fn unregister(&mut self, key: u64) {
+        self.registered.remove(&key);
     }
 }

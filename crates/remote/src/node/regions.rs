@@ -1,7 +1,6 @@
-//! The memory of a node: regions, the generations that they make up, and who holds them.
+//! The memory of a node: regions, and the generations that consist of them.
 //!
-//! A region's memory is given back when nobody holds it any more: neither a generation that stands under a name, nor a
-//! session that has opened it.
+//! A region is freed when neither a published generation nor a session refers to it any more.
 
 use super::memory::Region;
 use crate::control::{ObjectEntry, Refusal};
@@ -12,21 +11,21 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Regions by their keys.
-pub(super) type Held = HashMap<u64, Arc<Region>>;
+pub(super) type RegionMap = HashMap<u64, Arc<Region>>;
 
-/// Why something is not done, and what to do.
-pub(super) type Refused = (Refusal, String);
+/// A refused request: the kind of refusal, and a message that says what to do.
+pub(super) type RefusedRequest = (Refusal, String);
 
-/// Objects that stand under a name.
+/// The objects published under a name.
 #[derive(Debug)]
 pub(super) struct Generation {
     pub(super) id: u64,
-    /// Each with what its writer says is the CRC-32C of its bytes.
+    /// Region of each object, and the CRC-32C of its bytes as computed by its writer.
     pub(super) objects: BTreeMap<String, (Arc<Region>, u32)>,
 }
 
 impl Generation {
-    /// What its openers are told of it.
+    /// Returns the description of the objects for clients.
     pub(super) fn entries(&self) -> Vec<ObjectEntry> {
         let entry = |(name, (region, crc32c)): (&String, &(Arc<Region>, u32))| ObjectEntry {
             name: name.clone(),
@@ -47,90 +46,91 @@ pub(super) struct Draft {
 }
 
 impl Draft {
-    /// The keys of its regions.
+    /// Returns the keys of its regions.
     pub(super) fn keys(&self) -> Vec<u64> {
         self.objects.values().map(|region| region.key).collect()
     }
 
-    /// Gives an object up; the key that it had.
+    /// Removes an object. Returns the key of its region.
     pub(super) fn drop_object(&mut self, object: &str) -> Option<u64> {
         Some(self.objects.remove(object)?.key)
     }
 }
 
-/// See the module's description.
+/// All regions and generations of a node.
 #[derive(Debug)]
 pub(super) struct Regions {
-    /// What another start of the node does not have.
+    /// A random number of this run of the node.
     pub(super) start: u64,
     pub(super) capacity: u64,
     used: Arc<AtomicU64>,
-    /// Begins somewhere else at each start, so that a key of before is none.
+    /// Next number. It starts at random in each run, so that keys of an earlier run are unknown in this one.
     next: AtomicU64,
-    standing: Mutex<BTreeMap<String, Arc<Generation>>>,
+    /// Published generations by name.
+    published: Mutex<BTreeMap<String, Arc<Generation>>>,
 }
 
 impl Regions {
     pub(super) fn new(capacity: u64) -> io::Result<Regions> {
         let start = u64::from_le_bytes(random::<8>()?);
         let next = AtomicU64::new(u64::from_le_bytes(random::<8>()?) & !0xFFFF_FFFF | 1);
-        Ok(Regions { start, capacity, used: Arc::default(), next, standing: Mutex::default() })
+        Ok(Regions { start, capacity, used: Arc::default(), next, published: Mutex::default() })
     }
 
-    /// Bytes of memory taken.
+    /// Returns the bytes of memory that regions take.
     pub(super) fn used(&self) -> u64 {
         self.used.load(Ordering::Relaxed)
     }
 
-    fn standing(&self) -> MutexGuard<'_, BTreeMap<String, Arc<Generation>>> {
-        self.standing.lock().unwrap_or_else(PoisonError::into_inner)
+    fn published(&self) -> MutexGuard<'_, BTreeMap<String, Arc<Generation>>> {
+        self.published.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A number that nothing else has, of this start or another.
+    /// Returns a number that nothing else has, of this or another run of the node.
     pub(super) fn number(&self) -> u64 {
         self.next.fetch_add(1, Ordering::Relaxed)
     }
 
     pub(super) fn names(&self) -> Vec<String> {
-        self.standing().keys().cloned().collect()
+        self.published().keys().cloned().collect()
     }
 
     pub(super) fn open(&self, name: &str) -> Option<Arc<Generation>> {
-        self.standing().get(name).cloned()
+        self.published().get(name).cloned()
     }
 
-    /// Refuses what could not be published.
-    pub(super) fn check(&self, name: &str, replace: bool) -> Result<(), Refused> {
+    /// Checks that a draft may be published under `name`.
+    pub(super) fn check(&self, name: &str, replace: bool) -> Result<(), RefusedRequest> {
         if !is_name(name) {
             return Err((Refusal::Bad, format!("'{name}' cannot be the name of an index")));
         }
-        if !replace && self.standing().contains_key(name) {
+        if !replace && self.published().contains_key(name) {
             return Err((Refusal::Exists, format!("{name}: already exists")));
         }
         Ok(())
     }
 
-    pub(super) fn begin(&self, name: &str, replace: bool) -> Result<(u64, Draft), Refused> {
+    pub(super) fn begin(&self, name: &str, replace: bool) -> Result<(u64, Draft), RefusedRequest> {
         self.check(name, replace)?;
         Ok((self.number(), Draft { name: name.to_owned(), replace, objects: BTreeMap::new() }))
     }
 
-    /// Takes memory for an object of a draft.
+    /// Allocates memory for an object of a draft.
     pub(super) fn allocate(
         &self,
         draft: &mut Draft,
         object: &str,
         bytes: u64,
-    ) -> Result<Arc<Region>, Refused> {
+    ) -> Result<Arc<Region>, RefusedRequest> {
         if !is_name(object) {
             return Err((Refusal::Bad, format!("'{object}' cannot be the name of an object")));
         }
-        let taken = Region::taken_bytes(bytes);
-        let room = |used: u64| used.checked_add(taken).filter(|sum| *sum <= self.capacity);
-        if let Err(used) = self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, room) {
+        let allocated = Region::allocated_bytes(bytes);
+        let add_region = |used: u64| used.checked_add(allocated).filter(|sum| *sum <= self.capacity);
+        if let Err(used) = self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add_region) {
             let left = self.capacity.saturating_sub(used);
             let what = format!(
-                "{object} takes {taken} bytes of memory, the node has {left} left of {}; delete an index there, or start it with \
+                "{object} needs {allocated} bytes of memory, and the node has {left} left of {}; delete an index there, or start it with \
                  a larger --capacity",
                 self.capacity
             );
@@ -138,15 +138,19 @@ impl Regions {
         }
         let region = Region::new(self.number(), bytes, self.used.clone());
         let region = Arc::new(region.map_err(|e| {
-            (Refusal::Capacity, format!("the node's system gives it no {taken} bytes of memory: {e}"))
+            (Refusal::Capacity, format!("the node's system cannot allocate {allocated} bytes: {e}"))
         })?);
         draft.objects.insert(object.to_owned(), region.clone());
         Ok(region)
     }
 
-    /// Makes a draft what stands under its name; what stood there, if it was replaced, stays for those who hold it.
-    /// Of its objects there are those of these names, with their checksums.
-    pub(super) fn publish(&self, mut draft: Draft, names: BTreeMap<String, u32>) -> Result<(), Refused> {
+    /// Publishes the objects of a draft that are in `names`, which gives the checksum of each. A generation
+    /// that is replaced stays valid for the sessions that hold its regions.
+    pub(super) fn publish(
+        &self,
+        mut draft: Draft,
+        names: BTreeMap<String, u32>,
+    ) -> Result<(), RefusedRequest> {
         let mut objects = BTreeMap::new();
         for (name, crc32c) in names {
             let Some(region) = draft.objects.remove(&name) else {
@@ -154,25 +158,25 @@ impl Regions {
             };
             objects.insert(name, (region, crc32c));
         }
-        let mut standing = self.standing();
-        if !draft.replace && standing.contains_key(&draft.name) {
+        let mut published = self.published();
+        if !draft.replace && published.contains_key(&draft.name) {
             return Err((Refusal::Exists, format!("{}: already exists", draft.name)));
         }
         let generation = Generation { id: self.number(), objects };
-        let replaced = standing.insert(draft.name, Arc::new(generation));
-        drop(standing);
-        // Outside the lock: to give gigabytes back takes a while.
+        let replaced = published.insert(draft.name, Arc::new(generation));
+        drop(published);
+        // Dropped outside the lock: freeing gigabytes takes a while.
         drop(replaced);
         Ok(())
     }
 
-    pub(super) fn delete(&self, name: &str) -> Result<(), Refused> {
-        let removed = self.standing().remove(name);
-        removed.map(drop).ok_or_else(|| (Refusal::Missing, format!("{name}: there is no such index")))
+    pub(super) fn delete(&self, name: &str) -> Result<(), RefusedRequest> {
+        let removed = self.published().remove(name);
+        removed.map(drop).ok_or_else(|| (Refusal::Missing, format!("{name}: the node has no such index")))
     }
 }
 
-/// Whether a text can be a name: of an index or an object.
+/// Returns true if `name` is valid for an index or an object.
 fn is_name(name: &str) -> bool {
     !name.is_empty() && name.len() <= 255 && !name.starts_with('.') && !name.contains(['/', '\0'])
 }

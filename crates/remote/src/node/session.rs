@@ -1,8 +1,8 @@
-//! A peer that has said the token, for as long as its control connection is there.
+//! Sessions of clients that have sent the token. A session lasts as long as its control connection.
 
-use super::memory::{Changer, Claim, Region};
-use super::rdma::Reach;
-use super::regions::{Generation, Held, Refused};
+use super::memory::{AtomicsClaim, AtomicsExecutor, Region};
+use super::rdma::RdmaAccess;
+use super::regions::{Generation, RefusedRequest, RegionMap};
 use crate::control::Refusal;
 use crate::verbs::Endpoint;
 use crate::wire::TICKET_BYTES;
@@ -11,57 +11,57 @@ use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// What data connections of a session are known by.
-pub(super) type Ticket = [u8; TICKET_BYTES];
+/// Secret with which the data connections of a session begin.
+pub(super) type SessionTicket = [u8; TICKET_BYTES];
 
-/// See the module's description.
+/// A client's session.
 #[derive(Debug)]
 pub(super) struct Session {
-    pub(super) ticket: Ticket,
-    /// What peers know it by.
+    pub(super) ticket: SessionTicket,
+    /// Number of the session, by which other clients identify it.
     pub(super) number: u64,
-    /// Whether it may change anything.
+    /// True if the session may change anything.
     pub(super) write: bool,
-    /// Regions that it may ask for.
-    held: Mutex<Held>,
-    /// What is reached by RDMA, from the first connection on.
-    reach: Mutex<Option<Reach>>,
+    /// Regions that the session may access.
+    held: Mutex<RegionMap>,
+    /// Regions and connections for RDMA. Created with the first connection.
+    rdma: Mutex<Option<RdmaAccess>>,
     queue_pairs: AtomicU64,
-    /// Regions whose memory the peer may change by itself.
-    shared: Mutex<HashMap<u64, Claim>>,
-    /// Rises with each change of what is held.
+    /// Claims on regions whose memory the client maps and may change.
+    shared_claims: Mutex<HashMap<u64, AtomicsClaim>>,
+    /// Incremented by each change of `held`.
     changes: AtomicU64,
     closed: AtomicBool,
 }
 
 impl Session {
-    pub(super) fn new(ticket: Ticket, number: u64, write: bool) -> Session {
+    pub(super) fn new(ticket: SessionTicket, number: u64, write: bool) -> Session {
         Session {
             ticket,
             number,
             write,
             held: Mutex::default(),
-            reach: Mutex::default(),
+            rdma: Mutex::default(),
             queue_pairs: AtomicU64::new(0),
-            shared: Mutex::default(),
+            shared_claims: Mutex::default(),
             changes: AtomicU64::new(1),
             closed: AtomicBool::new(false),
         }
     }
 
-    fn held(&self) -> MutexGuard<'_, Held> {
+    fn held(&self) -> MutexGuard<'_, RegionMap> {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn reach(&self) -> MutexGuard<'_, Option<Reach>> {
-        self.reach.lock().unwrap_or_else(PoisonError::into_inner)
+    fn rdma(&self) -> MutexGuard<'_, Option<RdmaAccess>> {
+        self.rdma.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn shared(&self) -> MutexGuard<'_, HashMap<u64, Claim>> {
-        self.shared.lock().unwrap_or_else(PoisonError::into_inner)
+    fn shared_claims(&self) -> MutexGuard<'_, HashMap<u64, AtomicsClaim>> {
+        self.shared_claims.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Becomes able to ask for a region.
+    /// Gives the session access to a region.
     pub(super) fn hold(&self, region: &Arc<Region>) {
         self.held().insert(region.key, region.clone());
         self.changes.fetch_add(1, Ordering::Release);
@@ -71,76 +71,78 @@ impl Session {
         generation.objects.values().for_each(|(region, _)| self.hold(region));
     }
 
-    /// Lets go of a region.
+    /// Removes a region from the session.
     pub(super) fn release(&self, key: u64) {
-        if let Some(reach) = self.reach().as_mut() {
-            reach.conceal(key);
+        if let Some(rdma) = self.rdma().as_mut() {
+            rdma.unregister(key);
         }
-        self.shared().remove(&key);
+        self.shared_claims().remove(&key);
         let released = self.held().remove(&key);
-        // Outside the lock: to give gigabytes back takes a while.
+        // Dropped outside the lock: freeing gigabytes takes a while.
         drop(released);
         self.changes.fetch_add(1, Ordering::Release);
     }
 
-    /// Connects the peer, who speaks to this machine at `local`, by RDMA; connections that are `over` end.
+    /// Connects a new queue pair to the client, whose control connection ends at `local` on this machine.
+    /// Destroys the queue pairs in `ended`.
     pub(super) fn pair(
         &self,
         local: Option<IpAddr>,
         peer: &Endpoint,
-        over: &[u32],
-    ) -> Result<Endpoint, Refused> {
-        let mut reach = self.reach();
-        let reach = match reach.as_mut() {
-            Some(reach) => reach,
-            None => reach.insert(Reach::new(local, peer, self.write)?),
+        ended: &[u32],
+    ) -> Result<Endpoint, RefusedRequest> {
+        let mut rdma = self.rdma();
+        let rdma = match rdma.as_mut() {
+            Some(rdma) => rdma,
+            None => rdma.insert(RdmaAccess::new(local, peer, self.write)?),
         };
-        over.iter().for_each(|pair| reach.end(*pair));
-        let paired = reach.pair(peer);
-        self.queue_pairs.store(reach.pairs() as u64, Ordering::Relaxed);
+        ended.iter().for_each(|pair| rdma.end(*pair));
+        let paired = rdma.pair(peer);
+        self.queue_pairs.store(rdma.pairs() as u64, Ordering::Relaxed);
         paired
     }
 
-    /// A region whose memory the peer is to have by itself, as a process of this machine.
-    pub(super) fn share(&self, key: u64) -> Result<Arc<Region>, Refused> {
+    /// Returns a region that the client maps as a process of this machine. Claims its atomic operations for
+    /// processors if the session may write.
+    pub(super) fn share(&self, key: u64) -> Result<Arc<Region>, RefusedRequest> {
         let region = self.get(key).ok_or_else(no_region)?;
-        let mut shared = self.shared();
-        if self.write && !shared.contains_key(&key) {
-            let claim = region.claim(Changer::Processor).ok_or_else(|| {
-                let what = "peers may change the index by RDMA, and what their devices change as one step is none for a processor";
+        let mut claims = self.shared_claims();
+        if self.write && !claims.contains_key(&key) {
+            let claim = region.claim(AtomicsExecutor::Processor).ok_or_else(|| {
+                let what = "peers may change the index by RDMA, and atomic operations of their devices are not atomic for processors";
                 (Refusal::Bad, what.to_owned())
             })?;
-            shared.insert(key, claim);
+            claims.insert(key, claim);
         }
         Ok(region)
     }
 
-    /// RDMA connections of its peer.
+    /// Returns the number of RDMA connections.
     pub(super) fn queue_pairs(&self) -> u64 {
         self.queue_pairs.load(Ordering::Relaxed)
     }
 
-    /// Lets the peer reach a region by RDMA; by which address and key.
-    pub(super) fn expose(&self, key: u64) -> Result<(u64, u32), Refused> {
+    /// Registers a region for RDMA. Returns its address and remote key.
+    pub(super) fn expose(&self, key: u64) -> Result<(u64, u32), RefusedRequest> {
         let region = self.get(key).ok_or_else(no_region)?;
-        // One way or the other: whoever is far away has asked for the memory itself in vain.
-        self.shared().remove(&key);
-        let mut reach = self.reach();
-        let reach = reach.as_mut();
-        reach.ok_or_else(|| (Refusal::Bad, "there is no RDMA connection".to_owned()))?.expose(&region)
+        // The client uses one transport: one that asks for RDMA did not manage to map the memory.
+        self.shared_claims().remove(&key);
+        let mut rdma = self.rdma();
+        let rdma = rdma.as_mut();
+        rdma.ok_or_else(|| (Refusal::Bad, "there is no RDMA connection".to_owned()))?.expose(&region)
     }
 
     pub(super) fn get(&self, key: u64) -> Option<Arc<Region>> {
         self.held().get(&key).cloned()
     }
 
-    /// What tells whether [`Session::regions`] is still true.
+    /// Returns a number that changes whenever the result of [`Session::regions`] does.
     pub(super) fn changes(&self) -> u64 {
         self.changes.load(Ordering::Acquire)
     }
 
-    /// All regions that it may ask for.
-    pub(super) fn regions(&self) -> Held {
+    /// Returns all regions that the session may access.
+    pub(super) fn regions(&self) -> RegionMap {
         self.held().clone()
     }
 
@@ -150,15 +152,15 @@ impl Session {
 
     pub(super) fn close(&self) {
         self.closed.store(true, Ordering::Release);
-        let reach = self.reach().take();
-        // Outside the lock: devices take their time.
-        drop(reach);
-        self.shared().clear();
+        let rdma = self.rdma().take();
+        // Dropped outside the lock: the device may take a while.
+        drop(rdma);
+        self.shared_claims().clear();
         self.held().clear();
         self.changes.fetch_add(1, Ordering::Release);
     }
 }
 
-fn no_region() -> Refused {
-    (Refusal::Missing, "there is no such region".into())
+fn no_region() -> RefusedRequest {
+    (Refusal::Missing, "the session holds no such region".into())
 }

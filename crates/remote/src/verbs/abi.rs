@@ -1,14 +1,16 @@
-//! The structures of `libibverbs` that are passed to it or read from it, and its numbers.
+//! The structures and constants of `libibverbs`.
 //!
-//! Layouts and values are those of `infiniband/verbs.h` of rdma-core (version 1.1 of the library's interface, unchanged since
-//! 2014), named by what they are for here. What is only handed around is an opaque [`Handle`].
+//! Layouts and values are those of `infiniband/verbs.h` of rdma-core (version 1.1 of the library's interface,
+//! unchanged since 2014). Fields have descriptive names here. Structures that are only passed on are an
+//! opaque [`Handle`].
 
 use std::ffi::{c_int, c_uint, c_void};
 
-/// Something of the library's that only its address is known of.
+/// Pointer to an opaque structure of the library.
 pub(super) type Handle = *mut c_void;
 
-/// `struct ibv_context`, as far as it is looked at: an open device, and what it does without a call into the library.
+/// The leading fields of `struct ibv_context`: an open device, and the table of operations that bypass the
+/// library.
 #[repr(C)]
 pub(super) struct Context {
     device: Handle,
@@ -16,19 +18,22 @@ pub(super) struct Context {
     operations: [Option<unsafe extern "C" fn()>; 32],
 }
 
-/// Of `struct ibv_context_ops`: where `poll_cq` and `post_send` are, which the header's inline functions call.
+/// Indexes of `poll_cq` and `post_send` in `struct ibv_context_ops`, which the header's inline functions
+/// call.
 const POLL_CQ: usize = 11;
 const POST_SEND: usize = 25;
 
-/// `ibv_poll_cq`: a completion queue, room for so many, where they go; how many came, below zero for an error.
+/// `ibv_poll_cq`: takes a completion queue, the capacity of the array, and the array. Returns the number of
+/// completions, negative for an error.
 pub(super) type PollCq = unsafe extern "C" fn(Handle, c_int, *mut WorkCompletion) -> c_int;
-/// `ibv_post_send`: the first of a list, and where the first goes that was not taken; an error number.
+/// `ibv_post_send`: takes a queue pair, the first request of a list, and an output for the first request that
+/// was not accepted. Returns an error number.
 pub(super) type PostSend =
     unsafe extern "C" fn(*mut QueuePair, *mut SendRequest, *mut *mut SendRequest) -> c_int;
 
 impl Context {
     pub(super) fn poll_cq(&self) -> Option<PollCq> {
-        // SAFETY: this place of the table holds a function of this type.
+        // SAFETY: this entry of the table holds a function of this type.
         self.operations[POLL_CQ]
             .map(|function| unsafe { std::mem::transmute::<unsafe extern "C" fn(), PollCq>(function) })
     }
@@ -58,11 +63,11 @@ pub(super) struct DeviceAttributes {
     pub(super) max_cqe: c_int,
     max_mr: c_int,
     max_pd: c_int,
-    /// Reads and atomics of a peer that a connection serves at once.
+    /// Maximum number of a peer's reads and atomic operations in flight on a connection.
     pub(super) max_qp_rd_atom: c_int,
     max_ee_rd_atom: c_int,
     max_res_rd_atom: c_int,
-    /// Reads and atomics that a connection has under way at once.
+    /// Maximum number of reads and atomic operations in flight on a connection.
     pub(super) max_qp_init_rd_atom: c_int,
     max_ee_init_rd_atom: c_int,
     pub(super) atomic_cap: c_int,
@@ -72,10 +77,10 @@ pub(super) struct DeviceAttributes {
     pub(super) phys_port_cnt: u8,
 }
 
-/// [`DeviceAttributes::atomic_cap`] of a device without atomics.
+/// Value of [`DeviceAttributes::atomic_cap`] without atomic operations.
 pub(super) const ATOMIC_NONE: c_int = 0;
 
-/// `struct ibv_port_attr` as far as the library's function fills it, and room for more.
+/// The fields of `struct ibv_port_attr` that the library's function fills, and room for more.
 #[repr(C)]
 pub(super) struct PortAttributes {
     pub(super) state: c_int,
@@ -100,9 +105,9 @@ pub(super) struct PortAttributes {
     reserved: [u8; 81],
 }
 
-/// [`PortAttributes::state`] of a port that works.
+/// Value of [`PortAttributes::state`] for an active port.
 pub(super) const PORT_ACTIVE: c_int = 4;
-/// [`PortAttributes::link_layer`] of RoCE.
+/// Value of [`PortAttributes::link_layer`] for RoCE.
 pub(super) const LINK_ETHERNET: u8 = 2;
 
 /// `struct ibv_mr`.
@@ -146,10 +151,10 @@ pub(super) struct QueuePairInit {
     pub(super) signal_all: c_int,
 }
 
-/// [`QueuePairInit::kind`] of a reliable connection.
+/// Value of [`QueuePairInit::kind`] for a reliable connection.
 pub(super) const RELIABLE_CONNECTION: c_int = 2;
 
-/// `struct ibv_qp`, as far as it is looked at.
+/// The leading fields of `struct ibv_qp`.
 #[repr(C)]
 pub(super) struct QueuePair {
     context: Handle,
@@ -233,29 +238,29 @@ pub(super) const SET_SQ_PSN: c_int = 1 << 16;
 pub(super) const SET_MAX_DEST_RD_ATOMIC: c_int = 1 << 17;
 pub(super) const SET_DEST_QP: c_int = 1 << 20;
 
-/// `struct ibv_sge`: bytes of this process.
+/// `struct ibv_sge`: bytes in this process.
 #[repr(C)]
 #[derive(Clone, Copy)]
-pub(super) struct Piece {
+pub(super) struct ScatterEntry {
     pub(super) address: u64,
     pub(super) length: u32,
     pub(super) lkey: u32,
 }
 
-/// The bytes of a peer that an `ibv_send_wr` reads or writes.
+/// The peer's bytes that an `ibv_send_wr` reads or writes.
 #[repr(C)]
 #[derive(Clone, Copy)]
-pub(super) struct Bytes {
+pub(super) struct RemoteBytes {
     pub(super) remote_address: u64,
     pub(super) rkey: u32,
 }
 
-/// The number of a peer that an `ibv_send_wr` changes.
+/// The peer's number that an `ibv_send_wr` changes.
 #[repr(C)]
 #[derive(Clone, Copy)]
-pub(super) struct Number {
+pub(super) struct RemoteNumber {
     pub(super) remote_address: u64,
-    /// What is compared with, or added.
+    /// Value to compare with, or to add.
     pub(super) compare_add: u64,
     pub(super) swap: u64,
     pub(super) rkey: u32,
@@ -265,8 +270,8 @@ pub(super) struct Number {
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub(super) union Target {
-    pub(super) bytes: Bytes,
-    pub(super) number: Number,
+    pub(super) bytes: RemoteBytes,
+    pub(super) number: RemoteNumber,
 }
 
 /// `struct ibv_send_wr`.
@@ -275,13 +280,13 @@ pub(super) union Target {
 pub(super) struct SendRequest {
     pub(super) id: u64,
     pub(super) next: *mut SendRequest,
-    pub(super) pieces: *mut Piece,
-    pub(super) piece_count: c_int,
+    pub(super) entries: *mut ScatterEntry,
+    pub(super) entry_count: c_int,
     pub(super) opcode: c_int,
     pub(super) flags: c_uint,
     pub(super) immediate: u32,
     pub(super) target: Target,
-    /// Of other kinds of connections and operations.
+    /// Fields of other kinds of connections and operations.
     pub(super) unused: [u64; 7],
 }
 
@@ -315,7 +320,7 @@ pub(super) struct WorkCompletion {
     dlid_path_bits: u8,
 }
 
-/// `enum ibv_wc_status`, as far as they are told apart.
+/// The values of `enum ibv_wc_status` that are distinguished.
 pub(super) const STATUS_SUCCESS: c_int = 0;
 pub(super) const STATUS_LOCAL_PROTECTION: c_int = 4;
 pub(super) const STATUS_REMOTE_INVALID_REQUEST: c_int = 9;
@@ -325,7 +330,7 @@ pub(super) const STATUS_FLUSHED: c_int = 5;
 pub(super) const STATUS_RETRIES_EXCEEDED: c_int = 12;
 pub(super) const STATUS_NOT_READY: c_int = 13;
 
-// What the C compiler makes of the header on 64-bit machines.
+// Sizes and offsets that the C compiler computes from the header on 64-bit machines.
 #[cfg(target_pointer_width = "64")]
 const _: () = {
     use std::mem::{offset_of, size_of};
@@ -343,7 +348,7 @@ const _: () = {
     assert!(
         offset_of!(QueuePairAttributes, address) == 56 && offset_of!(QueuePairAttributes, timeout) == 130
     );
-    assert!(size_of::<Piece>() == 16 && size_of::<Target>() == 32);
+    assert!(size_of::<ScatterEntry>() == 16 && size_of::<Target>() == 32);
     assert!(size_of::<SendRequest>() == 128 && offset_of!(SendRequest, target) == 40);
     assert!(size_of::<WorkCompletion>() == 48);
 };

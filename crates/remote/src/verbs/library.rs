@@ -10,27 +10,27 @@ use std::ffi::{c_char, c_int};
 use std::io;
 use std::sync::OnceLock;
 
-/// What the library is called: the version of its interface is in the name.
+/// File name of the library, which contains the version of its interface.
 #[cfg(unix)]
 const FILE: &CStr = c"libibverbs.so.1";
-/// What to do where it is missing.
+/// Advice for a system without the library.
 #[cfg(unix)]
 const ADVICE: &str =
     "install libibverbs1 and ibverbs-providers (Debian, Ubuntu) or rdma-core (Fedora, RHEL, SUSE)";
 
-/// Declares the functions that are used, and how they are found.
+/// Declares the library's functions that are used, and how they are looked up.
 macro_rules! functions {
     ($($name:ident: fn($($argument:ty),*) -> $result:ty;)*) => {
-        /// The library's functions. Each is called as rdma-core's manual page of its name says.
+        /// The library's functions. Each is documented by the manual page of its name in rdma-core.
         pub(super) struct Library { $(pub(super) $name: unsafe extern "C" fn($($argument),*) -> $result,)* }
 
         impl Library {
-            /// Finds every function in an open library.
+            /// Looks up every function in an open library.
             #[cfg(unix)]
             fn find(library: Handle) -> Result<Library, String> {
                 Ok(Library { $($name: {
                     let found = symbol(library, stringify!($name))?;
-                    // SAFETY: the symbol of this name is a function of this type since version 1.1 of the interface.
+                    // SAFETY: the function of this name has had this type since version 1.1 of the interface.
                     unsafe { std::mem::transmute::<Handle, unsafe extern "C" fn($($argument),*) -> $result>(found) }
                 },)* })
             }
@@ -60,30 +60,30 @@ functions! {
 
 #[cfg(unix)]
 fn symbol(library: Handle, name: &str) -> Result<Handle, String> {
-    let missing = || format!("{} has no {name}: a newer one is wanted; {ADVICE}", FILE.to_string_lossy());
+    let missing = || format!("{} has no {name}: a newer version is needed; {ADVICE}", FILE.to_string_lossy());
     let name = CString::new(name).map_err(|_| missing())?;
-    // SAFETY: an open library, and a name that ends in a zero.
+    // SAFETY: the library is open, and the name ends in a zero.
     let found = unsafe { libc::dlsym(library, name.as_ptr()) };
     if found.is_null() { Err(missing()) } else { Ok(found) }
 }
 
-/// What the system says of the last call to its loader.
+/// Returns the loader's message for its last error on this thread.
 #[cfg(unix)]
 fn loader_error() -> String {
-    // SAFETY: the text is this thread's until its next call to the loader.
-    let said = unsafe { libc::dlerror() };
-    if said.is_null() {
-        return "the loader does not say why".into();
+    // SAFETY: the text belongs to this thread until its next call to the loader.
+    let message = unsafe { libc::dlerror() };
+    if message.is_null() {
+        return "the loader gives no reason".into();
     }
-    // SAFETY: a text that ends in a zero.
-    unsafe { CStr::from_ptr(said) }.to_string_lossy().into_owned()
+    // SAFETY: the text ends in a zero.
+    unsafe { CStr::from_ptr(message) }.to_string_lossy().into_owned()
 }
 
 impl Library {
-    /// The library, opened by whoever asks first and never closed.
+    /// Returns the library, which is opened by the first call and never closed.
     ///
     /// # Errors
-    /// What is missing, and what to do.
+    /// A message that says what is missing and what to do.
     pub(super) fn get() -> Result<&'static Library, String> {
         static OPENED: OnceLock<Result<Library, String>> = OnceLock::new();
         OPENED.get_or_init(Library::open).as_ref().map_err(String::clone)
@@ -91,20 +91,24 @@ impl Library {
 
     #[cfg(not(unix))]
     fn open() -> Result<Library, String> {
-        Err("RDMA devices are reached by libibverbs, which is had on Linux only".into())
+        Err("RDMA needs libibverbs, which exists on Linux only".into())
     }
 
     #[cfg(unix)]
     fn open() -> Result<Library, String> {
         if cfg!(target_feature = "crt-static") {
             return Err(
-                "this program is linked statically and cannot open libraries: use one that is not".into()
+                "this program is linked statically and cannot open libraries: use a dynamically linked build"
+                    .into(),
             );
         }
         if cfg!(target_endian = "big") {
-            return Err("RDMA changes numbers in the order of the processor's bytes, which here is not that of indexes".into());
+            return Err(
+                "RDMA needs a little-endian processor, because the numbers of indexes are little-endian"
+                    .into(),
+            );
         }
-        // SAFETY: a name that ends in a zero. What the library does when it is loaded is rdma-core's to answer for.
+        // SAFETY: the name ends in a zero. Loading runs the initializers of rdma-core, which is trusted.
         let library = unsafe { libc::dlopen(FILE.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
         if library.is_null() {
             return Err(format!("libibverbs cannot be opened ({}): {ADVICE}", loader_error()));
@@ -113,16 +117,16 @@ impl Library {
     }
 }
 
-/// Why a call that says so by the system's error number has failed.
+/// Returns the system's last error, with `what` in front.
 pub(super) fn failed(what: &str) -> io::Error {
     explained(what, io::Error::last_os_error())
 }
 
-/// The same of a call that returns the number; `Ok` for 0.
+/// Converts a call's return value: 0 is success, a positive value is the error number.
 pub(super) fn checked(what: &str, code: c_int) -> io::Result<()> {
     match code {
         0 => Ok(()),
-        // Some calls return -1 and set the system's number.
+        // Some calls return -1 and set `errno`.
         ..0 => Err(failed(what)),
         code => Err(explained(what, io::Error::from_raw_os_error(code))),
     }
@@ -136,9 +140,9 @@ fn explained(what: &str, error: io::Error) -> io::Error {
 mod tests {
     use super::*;
 
-    /// Where there is a library it is whole, and where there is none it is said what to install.
+    /// A library that is found has all functions; without one, the error says what to install.
     #[test]
-    fn what_is_missing_is_said() {
+    fn errors_name_what_is_missing() {
         if let Err(why) = Library::get() {
             assert!(why.contains("install libibverbs1") || why.contains("statically"), "{why}");
         }

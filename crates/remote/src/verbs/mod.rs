@@ -1,7 +1,7 @@
-//! RDMA verbs: devices, protection domains, memory that a device may reach, and reliable connections.
+//! RDMA verbs: devices, protection domains, memory that a device may access, and reliable connections.
 //!
-//! `libibverbs` is opened when it is first wanted, so that neither a build nor a machine without such a device needs it.
-//! What is here wraps it and frees what it made; it knows nothing of nodes and their peers.
+//! `libibverbs` is opened at its first use, so neither a build nor a machine without an RDMA device needs it.
+//! These types wrap the library and free what they create. They are independent of nodes and clients.
 
 mod abi;
 mod device;
@@ -9,6 +9,6 @@ mod domain;
 mod library;
 mod queue_pair;
 
-pub(crate) use device::{Device, Wanted};
+pub(crate) use device::{Device, DeviceQuery};
 pub(crate) use domain::{Access, Domain, Registration};
-pub(crate) use queue_pair::{Endpoint, Finished, Patience, QueuePair, Work, WorkRequest};
+pub(crate) use queue_pair::{AckTimeout, Endpoint, FinishedRequest, QueuePair, Work, WorkRequest};

@@ -1,7 +1,7 @@
 //! Reliable connections between two devices.
 
 use super::abi;
-use super::device::{Gid, Place, numbers_of};
+use super::device::{Gid, PortAddress, numbers_of};
 use super::domain::{Access, Domain};
 use super::library::{checked, failed};
 use bathyal_tier::{FaultKind, ReadFault};
@@ -12,89 +12,90 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Bytes of a write that travel within its work request, if the device has room for so many: more make every work request of
-/// a connection larger.
+/// Maximum length of inline data, the bytes of a write that travel within its work request, where the device
+/// supports it. A larger value makes every work request of a connection larger.
 const INLINE_BYTES: u32 = 128;
-/// How often a packet is sent again; 7 is the most that there is.
+/// Number of times that a packet is sent again; 7 is the maximum.
 const RETRIES: u8 = 7;
-/// The least and the most of [`Patience`]: half a millisecond and half a second for each try. A device that is emulated needs
-/// some, and a packet that was lost at the end of a message is sent again after so long.
+/// Range of [`AckTimeout`]: half a millisecond to half a second for each try. An emulated device needs some
+/// time, and a packet lost at the end of a message is sent again only after this time.
 const TIMEOUTS: std::ops::RangeInclusive<u8> = 7..=17;
-/// The unit of a device's timeouts, in nanoseconds: one of `t` is 2 to the power of `t` times this.
+/// Unit of a device's timeouts, in nanoseconds: the value `t` means 2 to the power of `t` times this.
 const TIMEOUT_UNIT_NS: u128 = 4096;
-/// Routers that a packet may pass.
-const HOPS: u8 = 64;
-/// Numbers of packets have so many bits.
+/// Maximum number of routers on a packet's way.
+const HOP_LIMIT: u8 = 64;
+/// Bits of a packet's sequence number.
 const PACKET_BITS: u32 = 24;
-/// Completions that are taken at once.
-const TAKEN: usize = 32;
+/// Maximum number of completions taken by one poll.
+const POLL_BATCH: usize = 32;
 
-/// One end of a connection, as the other end has to know it.
+/// Description of one end of a connection, which the other end needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Endpoint {
-    /// The number of the queue pair.
+    /// Number of the queue pair.
     pub(crate) queue_pair: u32,
-    /// The number of the first packet that is sent.
+    /// Sequence number of the first packet that it sends.
     first_packet: u32,
     pub(crate) gid: Gid,
-    /// The port's number in its subnet, of InfiniBand.
+    /// Number of the port in its subnet; used by InfiniBand.
     lid: u16,
     pub(crate) is_ethernet: bool,
-    /// Bytes of a packet at most: 1 is 256, 5 is 4,096.
+    /// Maximum bytes of a packet: 1 means 256, 5 means 4,096.
     mtu: u8,
-    /// Reads and atomics that are served at once.
+    /// Maximum number of the other end's reads and atomic operations in flight.
     reads: u8,
 }
 
-/// How long one packet is waited for.
+/// Time to wait for the acknowledgement of a packet, as an exponent for [`TIMEOUT_UNIT_NS`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Patience(u8);
+pub(crate) struct AckTimeout(u8);
 
-impl Patience {
-    /// The one that finds a peer lost within half of `timeout`, by all tries together.
-    pub(crate) fn within(timeout: Duration) -> Patience {
-        let each = timeout.as_nanos() / 2 / u128::from(RETRIES + 1) / TIMEOUT_UNIT_NS;
-        let exponent = each.max(1).ilog2() as u8;
-        Patience(exponent.clamp(*TIMEOUTS.start(), *TIMEOUTS.end()))
+impl AckTimeout {
+    /// Returns the value with which all tries together detect a lost peer within half of `timeout`.
+    pub(crate) fn within(timeout: Duration) -> AckTimeout {
+        let try_units = timeout.as_nanos() / 2 / u128::from(RETRIES + 1) / TIMEOUT_UNIT_NS;
+        let exponent = try_units.max(1).ilog2() as u8;
+        AckTimeout(exponent.clamp(*TIMEOUTS.start(), *TIMEOUTS.end()))
     }
 }
 
-/// What a work request does.
+/// Operation of a work request.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Work {
-    /// Fills bytes here with the peer's.
+    /// Reads the peer's bytes into local memory.
     Read,
-    /// Puts bytes of here to the peer; `inline`: they are copied when it is posted, and need no key.
+    /// Writes local bytes to the peer's memory. `inline`: they are copied when the request is posted, and
+    /// need no registration.
     Write { inline: bool },
-    /// Replaces the peer's number if it is the expected one; here comes what it was.
+    /// Replaces the peer's number if it has the expected value. Stores its old value in local memory.
     CompareAndSwap { expected: u64, new: u64 },
-    /// Adds to the peer's number; here comes what it was.
+    /// Adds to the peer's number. Stores its old value in local memory.
     FetchAndAdd { by: u64 },
 }
 
-/// One operation that a device is asked for.
+/// A work request for a device.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct WorkRequest {
-    /// What its completion is known by.
+    /// Identifies its completion.
     pub(crate) id: u64,
     pub(crate) work: Work,
-    /// It begins when all reads and atomics before it have ended.
+    /// True if it begins only after all reads and atomic operations before it have ended.
     pub(crate) fenced: bool,
-    /// Bytes of here, and the key of the registration that they lie in.
+    /// Address of the local bytes, and the key of the registration that contains them.
     pub(crate) local: u64,
     pub(crate) local_key: u32,
     pub(crate) len: u32,
-    /// The same of the peer.
+    /// Address of the peer's bytes, and the remote key of their registration.
     pub(crate) remote: u64,
     pub(crate) remote_key: u32,
 }
 
-/// A work request that has ended, and with it all that were posted before it.
+/// A work request that has ended. All requests posted before it have ended, too.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Finished {
+pub(crate) struct FinishedRequest {
     pub(crate) id: u64,
-    /// `Err`: the connection takes nothing any more, and what was posted later is not done.
+    /// If this is an error, the connection accepts no more work, and requests posted later are not executed.
     pub(crate) result: Result<(), ReadFault>,
 }
 
@@ -108,13 +109,13 @@ pub(crate) struct QueuePair {
     number: u32,
     first_packet: u32,
     depth: u32,
-    most_inline: u32,
-    /// Room for what is posted together.
+    max_inline: u32,
+    /// Buffers for a list of requests.
     requests: Vec<abi::SendRequest>,
-    pieces: Vec<abi::Piece>,
+    entries: Vec<abi::ScatterEntry>,
 }
 
-// SAFETY: the library's functions may be called by any thread; what is made here is freed once.
+// SAFETY: the library's functions may be called by any thread, and each object is freed once.
 unsafe impl Send for QueuePair {}
 
 impl std::fmt::Debug for QueuePair {
@@ -123,10 +124,10 @@ impl std::fmt::Debug for QueuePair {
     }
 }
 
-/// Frees a completion queue unless a queue pair takes it over.
-struct Completions<'d>(&'d Domain, NonNull<c_void>);
+/// Guard that frees a completion queue unless a queue pair takes it over.
+struct CompletionQueueGuard<'d>(&'d Domain, NonNull<c_void>);
 
-impl Drop for Completions<'_> {
+impl Drop for CompletionQueueGuard<'_> {
     fn drop(&mut self) {
         // SAFETY: no queue pair uses it.
         unsafe { (self.0.device().library.ibv_destroy_cq)(self.1.as_ptr()) };
@@ -134,7 +135,8 @@ impl Drop for Completions<'_> {
 }
 
 impl QueuePair {
-    /// One that takes up to `depth` work requests at once, and whose peer may do `access` to registered memory.
+    /// Creates a queue pair that takes up to `depth` work requests at once. Its peer has `access` to
+    /// registered memory.
     pub(crate) fn new(
         domain: &Arc<Domain>,
         depth: u32,
@@ -142,23 +144,23 @@ impl QueuePair {
         first_packet: u32,
     ) -> io::Result<QueuePair> {
         let (library, context) = (domain.device().library, domain.device().context());
-        // SAFETY: the context of an open device, which its domain keeps open.
+        // SAFETY: the context is of an open device, which its domain keeps open.
         let (poll, post) = unsafe { ((*context).poll_cq(), (*context).post_send()) };
         let (poll, post) = poll.zip(post).ok_or_else(|| io::Error::other("the device cannot be polled"))?;
         let entries = c_int::try_from(depth).map_err(io::Error::other)?;
         let null = std::ptr::null_mut();
-        // SAFETY: an open device; no channel for events.
+        // SAFETY: the device is open, and there is no event channel.
         let completions = NonNull::new(unsafe { (library.ibv_create_cq)(context, entries, null, null, 0) });
-        let completions = completions.ok_or_else(|| failed("no completion queue is to be had"))?;
-        let completions = Completions(domain, completions);
+        let completions = completions.ok_or_else(|| failed("no completion queue can be created"))?;
+        let completions = CompletionQueueGuard(domain, completions);
         let raw = create(domain, completions.1, depth, INLINE_BYTES)
             .or_else(|_| create(domain, completions.1, depth, 0));
-        let (raw, most_inline) = raw?;
+        let (raw, max_inline) = raw?;
         let completions = std::mem::ManuallyDrop::new(completions).1;
-        // SAFETY: the library has made it.
+        // SAFETY: the library has returned a valid queue pair.
         let number = unsafe { raw.as_ref().number };
         let first_packet = first_packet & ((1 << PACKET_BITS) - 1);
-        let (requests, pieces) = (Vec::new(), Vec::new());
+        let (requests, entries) = (Vec::new(), Vec::new());
         let domain = domain.clone();
         let pair = QueuePair {
             domain,
@@ -169,35 +171,35 @@ impl QueuePair {
             number,
             first_packet,
             depth,
-            most_inline,
+            max_inline,
             requests,
-            pieces,
+            entries,
         };
-        let begun = abi::QueuePairAttributes {
+        let initial = abi::QueuePairAttributes {
             state: abi::STATE_INIT,
-            port: pair.place().port,
+            port: pair.port_address().port,
             access: access.map_or(0, Access::flags) as u32,
             ..Default::default()
         };
         let set = abi::SET_STATE | abi::SET_PKEY_INDEX | abi::SET_PORT | abi::SET_ACCESS;
-        pair.modify("a connection cannot be begun", begun, set)?;
+        pair.modify("a queue pair cannot be initialized", initial, set)?;
         Ok(pair)
     }
 
-    fn place(&self) -> &Place {
-        &self.domain.device().place
+    fn port_address(&self) -> &PortAddress {
+        &self.domain.device().port_address
     }
 
     fn modify(&self, what: &str, mut to: abi::QueuePairAttributes, set: c_int) -> io::Result<()> {
         let library = self.domain.device().library;
-        // SAFETY: a queue pair, and attributes of which those of the mask are set.
+        // SAFETY: the queue pair is valid, and the attributes in the mask are set.
         checked(what, unsafe { (library.ibv_modify_qp)(self.raw.as_ptr(), &raw mut to, set) })
     }
 
-    /// What the other end has to know.
+    /// Returns the description of this end, for the other end.
     pub(crate) fn endpoint(&self) -> Endpoint {
-        let Place { gid, lid, is_ethernet, mtu, .. } = *self.place();
-        let reads = self.domain.device().limits.reads_served;
+        let PortAddress { gid, lid, is_ethernet, mtu, .. } = *self.port_address();
+        let reads = self.domain.device().limits.served_reads;
         Endpoint {
             queue_pair: self.number,
             first_packet: self.first_packet,
@@ -209,28 +211,28 @@ impl QueuePair {
         }
     }
 
-    /// Takes what `peer` sends; with `patience` also sends to it.
-    pub(crate) fn connect(&self, peer: &Endpoint, patience: Option<Patience>) -> io::Result<()> {
-        let (place, limits) = (self.place(), self.domain.device().limits);
-        if place.is_ethernet != peer.is_ethernet {
-            return Err(io::Error::other("one device is of Ethernet, the other of InfiniBand"));
+    /// Connects to `peer` for receiving; with `ack_timeout` also for sending.
+    pub(crate) fn connect(&self, peer: &Endpoint, ack_timeout: Option<AckTimeout>) -> io::Result<()> {
+        let (port_address, limits) = (self.port_address(), self.domain.device().limits);
+        if port_address.is_ethernet != peer.is_ethernet {
+            return Err(io::Error::other("one device uses Ethernet, and the other InfiniBand"));
         }
         let address = abi::Address {
             gid: numbers_of(peer.gid),
-            sgid_index: place.gid_index,
-            hop_limit: HOPS,
+            sgid_index: port_address.gid_index,
+            hop_limit: HOP_LIMIT,
             dlid: peer.lid,
-            is_global: u8::from(place.is_ethernet || peer.lid == 0),
-            port: place.port,
+            is_global: u8::from(port_address.is_ethernet || peer.lid == 0),
+            port: port_address.port,
             ..Default::default()
         };
         let receiving = abi::QueuePairAttributes {
             state: abi::STATE_READY_TO_RECEIVE,
-            path_mtu: c_int::from(place.mtu.min(peer.mtu).max(1)),
+            path_mtu: c_int::from(port_address.mtu.min(peer.mtu).max(1)),
             dest_qp_num: peer.queue_pair,
             rq_psn: peer.first_packet,
-            max_dest_rd_atomic: limits.reads_served,
-            // 0.64 ms; for receives, of which there are none.
+            max_dest_rd_atomic: limits.served_reads,
+            // 0.64 ms. It concerns receive requests, which are not used.
             min_rnr_timer: 12,
             address,
             ..Default::default()
@@ -243,14 +245,14 @@ impl QueuePair {
             | abi::SET_MAX_DEST_RD_ATOMIC
             | abi::SET_MIN_RNR_TIMER;
         self.modify("the peer's device cannot be addressed", receiving, set)?;
-        let Some(Patience(timeout)) = patience else { return Ok(()) };
+        let Some(AckTimeout(timeout)) = ack_timeout else { return Ok(()) };
         let sending = abi::QueuePairAttributes {
             state: abi::STATE_READY_TO_SEND,
             timeout,
             retry_cnt: RETRIES,
             rnr_retry: RETRIES,
             sq_psn: self.first_packet,
-            max_rd_atomic: limits.reads_asked.min(peer.reads).max(1),
+            max_rd_atomic: limits.initiated_reads.min(peer.reads).max(1),
             ..Default::default()
         };
         let set = abi::SET_STATE
@@ -262,42 +264,47 @@ impl QueuePair {
         self.modify("the connection cannot be used", sending, set)
     }
 
-    /// Work requests that it takes at once.
+    /// Returns the maximum number of work requests in flight.
     pub(crate) fn depth(&self) -> u32 {
         self.depth
     }
 
-    /// Bytes of a write that may travel within its work request.
-    pub(crate) fn most_inline(&self) -> u32 {
-        self.most_inline
+    /// Returns the maximum length of inline data, in bytes.
+    pub(crate) fn max_inline(&self) -> u32 {
+        self.max_inline
     }
 
-    /// Hands `work` over as one list, for which the device is told once and tells once, when the last has ended or any has failed.
+    /// Posts `work` as one list with one doorbell. One completion reports the end of the last request, or the
+    /// first failure.
     ///
     /// # Errors
-    /// [`io::Error`]; some of them may have been taken.
+    /// [`io::Error`]; the device may have accepted some of the requests.
     ///
     /// # Safety
-    /// The bytes of here that the requests name are registered in this domain by the keys that they name (but for writes
-    /// inline), and belong to the device until the request has [`Finished`] or this is dropped. There is room for them: those
-    /// posted and not finished are [`QueuePair::depth`] at most.
+    /// The local bytes of each request are registered in this domain by the given key, except for inline
+    /// writes. They belong to the device until the request has [`FinishedRequest`] or the queue pair is
+    /// dropped. At most [`QueuePair::depth`] requests are in flight, including these.
     pub(crate) unsafe fn post(&mut self, work: impl ExactSizeIterator<Item = WorkRequest>) -> io::Result<()> {
         self.requests.clear();
-        self.pieces.clear();
+        self.entries.clear();
         let count = work.len();
         if count == 0 {
             return Ok(());
         }
-        // The addresses of their elements are taken below.
-        self.pieces.reserve(count);
+        // The vectors must not move later, because the addresses of their elements are taken below.
+        self.entries.reserve(count);
         self.requests.reserve(count);
-        for one in work {
-            self.pieces.push(abi::Piece { address: one.local, length: one.len, lkey: one.local_key });
-            self.requests.push(request(&one));
+        for request in work {
+            self.entries.push(abi::ScatterEntry {
+                address: request.local,
+                length: request.len,
+                lkey: request.local_key,
+            });
+            self.requests.push(to_send_request(&request));
         }
-        let (first, pieces) = (self.requests.as_mut_ptr(), self.pieces.as_mut_ptr());
+        let (first, entries) = (self.requests.as_mut_ptr(), self.entries.as_mut_ptr());
         for (at, request) in self.requests.iter_mut().enumerate() {
-            request.pieces = pieces.wrapping_add(at);
+            request.entries = entries.wrapping_add(at);
             request.next = first.wrapping_add(at + 1);
         }
         if let Some(last) = self.requests.last_mut() {
@@ -305,22 +312,25 @@ impl QueuePair {
             last.flags |= abi::SIGNALED;
         }
         let mut refused = std::ptr::null_mut();
-        // SAFETY: a list that ends, whose parts stay where they are during the call; their bytes are as the caller says.
+        // SAFETY: the list ends in a null pointer and stays where it is during the call; the caller vouches
+        // for the bytes.
         let code = unsafe { (self.post)(self.raw.as_ptr(), first, &raw mut refused) };
-        checked("the device takes no work", code)
+        checked("the device accepts no work requests", code)
     }
 
-    /// Appends what has finished.
-    pub(crate) fn poll(&mut self, finished: &mut Vec<Finished>) -> io::Result<()> {
-        let mut taken = [abi::WorkCompletion::default(); TAKEN];
+    /// Appends the finished requests to `finished`.
+    pub(crate) fn poll(&mut self, finished: &mut Vec<FinishedRequest>) -> io::Result<()> {
+        let mut batch = [abi::WorkCompletion::default(); POLL_BATCH];
         loop {
-            // SAFETY: a completion queue, and room for so many.
-            let count = unsafe { (self.poll)(self.completions.as_ptr(), TAKEN as c_int, taken.as_mut_ptr()) };
+            // SAFETY: the completion queue is valid, and the array has room for this many completions.
+            let count =
+                unsafe { (self.poll)(self.completions.as_ptr(), POLL_BATCH as c_int, batch.as_mut_ptr()) };
             let count =
                 usize::try_from(count).map_err(|_| io::Error::other("the device cannot be polled"))?;
-            let each = |one: &abi::WorkCompletion| Finished { id: one.id, result: outcome(one.status) };
-            finished.extend(taken.iter().take(count).map(each));
-            if count < TAKEN {
+            let to_finished =
+                |one: &abi::WorkCompletion| FinishedRequest { id: one.id, result: outcome(one.status) };
+            finished.extend(batch.iter().take(count).map(to_finished));
+            if count < POLL_BATCH {
                 return Ok(());
             }
         }
@@ -328,10 +338,10 @@ impl QueuePair {
 }
 
 impl Drop for QueuePair {
-    /// From here on the device touches nothing that was posted.
+    /// Destroys the queue pair. After this the device does not access the bytes of posted requests.
     fn drop(&mut self) {
         let library = self.domain.device().library;
-        // SAFETY: each once, the queue pair before the completion queue that it uses.
+        // SAFETY: each is freed once, the queue pair before the completion queue that it uses.
         unsafe {
             (library.ibv_destroy_qp)(self.raw.as_ptr());
             (library.ibv_destroy_cq)(self.completions.as_ptr());
@@ -339,7 +349,7 @@ impl Drop for QueuePair {
     }
 }
 
-/// A queue pair, and the bytes that may travel within its work requests.
+/// Creates a queue pair. Returns it with its maximum length of inline data.
 fn create(
     domain: &Domain,
     completions: NonNull<c_void>,
@@ -353,7 +363,7 @@ fn create(
         max_recv_sge: 1,
         max_inline_data: inline,
     };
-    let mut about = abi::QueuePairInit {
+    let mut init = abi::QueuePairInit {
         context: std::ptr::null_mut(),
         send_cq: completions.as_ptr(),
         recv_cq: completions.as_ptr(),
@@ -362,18 +372,18 @@ fn create(
         kind: abi::RELIABLE_CONNECTION,
         signal_all: 0,
     };
-    // SAFETY: a domain and a completion queue of one device.
-    let made = unsafe { (domain.device().library.ibv_create_qp)(domain.raw(), &raw mut about) };
-    let made = NonNull::new(made).ok_or_else(|| failed("no connection is to be had"))?;
-    // What was asked for is what is used: devices round up.
-    Ok((made, about.capacity.max_inline_data.min(inline)))
+    // SAFETY: the domain and the completion queue are valid and of one device.
+    let pair = unsafe { (domain.device().library.ibv_create_qp)(domain.raw(), &raw mut init) };
+    let pair = NonNull::new(pair).ok_or_else(|| failed("no queue pair can be created"))?;
+    // Devices round up; use no more than was requested.
+    Ok((pair, init.capacity.max_inline_data.min(inline)))
 }
 
-/// A work request without its neighbours.
-fn request(one: &WorkRequest) -> abi::SendRequest {
-    let bytes = abi::Target { bytes: abi::Bytes { remote_address: one.remote, rkey: one.remote_key } };
+/// Converts a work request to the library's form, without the links of its list.
+fn to_send_request(one: &WorkRequest) -> abi::SendRequest {
+    let bytes = abi::Target { bytes: abi::RemoteBytes { remote_address: one.remote, rkey: one.remote_key } };
     let number = |compare_add, swap| abi::Target {
-        number: abi::Number { remote_address: one.remote, compare_add, swap, rkey: one.remote_key },
+        number: abi::RemoteNumber { remote_address: one.remote, compare_add, swap, rkey: one.remote_key },
     };
     let (opcode, target) = match one.work {
         Work::Read => (abi::RDMA_READ, bytes),
@@ -388,8 +398,8 @@ fn request(one: &WorkRequest) -> abi::SendRequest {
     abi::SendRequest {
         id: one.id,
         next: std::ptr::null_mut(),
-        pieces: std::ptr::null_mut(),
-        piece_count: 1,
+        entries: std::ptr::null_mut(),
+        entry_count: 1,
         opcode,
         flags,
         immediate: 0,
@@ -398,12 +408,12 @@ fn request(one: &WorkRequest) -> abi::SendRequest {
     }
 }
 
-/// What became of a work request, by the status of its completion.
+/// Converts the status of a completion to the result of its request.
 fn outcome(status: c_int) -> Result<(), ReadFault> {
     let lost = |errno| Err(ReadFault { kind: FaultKind::LostPeer, errno });
     match status {
         abi::STATUS_SUCCESS => Ok(()),
-        // The peer's device refuses: the key, the bounds or the right to do this.
+        // The peer's device refuses the key, the bounds or the access.
         abi::STATUS_REMOTE_ACCESS | abi::STATUS_REMOTE_INVALID_REQUEST => {
             Err(ReadFault { kind: FaultKind::Denied, errno: libc::EACCES })
         }
@@ -420,9 +430,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_peer_is_lost_within_the_time_that_it_has() {
+    fn all_tries_together_fit_half_of_the_timeout() {
         for (millis, exponent) in [(1, 7), (10, 7), (1000, 13), (10_000, 17), (3_600_000, 17)] {
-            let Patience(found) = Patience::within(Duration::from_millis(millis));
+            let AckTimeout(found) = AckTimeout::within(Duration::from_millis(millis));
             assert_eq!(found, exponent, "{millis}");
             let all = (u128::from(RETRIES + 1) * TIMEOUT_UNIT_NS) << found;
             assert!(all <= u128::from(millis) * 1_000_000 || found == *TIMEOUTS.start(), "{millis}: {all}");
@@ -430,7 +440,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_peer_refuses_is_no_lost_connection() {
+    fn refused_access_is_no_lost_connection() {
         let kind = |status| outcome(status).unwrap_err().kind;
         assert_eq!(kind(10), FaultKind::Denied);
         assert_eq!(kind(9), FaultKind::Denied);
@@ -441,7 +451,7 @@ mod tests {
     }
 
     #[test]
-    fn an_endpoint_comes_back_as_it_went() {
+    fn an_endpoint_survives_serialization() {
         let gid = "::ffff:10.0.0.7".parse().unwrap();
         let endpoint = Endpoint {
             queue_pair: 17,

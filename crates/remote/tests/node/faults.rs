@@ -1,6 +1,6 @@
-//! Connections that break, nodes that are started anew, and those that say nothing.
+//! Broken connections, restarted nodes, and silent nodes.
 
-use crate::place::{Place, bytes, store, tier};
+use crate::test_node::{TestNode, bytes, store, tier};
 use bathyal_remote::{Credentials, Identity, Node, NodeOptions};
 use bathyal_store::{GenerationExt, Store};
 use bathyal_tier::{Completion, FaultKind, Queue, Read};
@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-/// What stands between a peer and a node, and can break connections or swallow what the node says.
+/// A relay between a client and a node. It can break connections, and drop what the node sends.
 struct Relay {
     address: SocketAddr,
     streams: Arc<Mutex<Vec<TcpStream>>>,
@@ -78,7 +78,7 @@ impl Relay {
     }
 }
 
-/// Reads `count` parts of 4,000 bytes, and how each ended.
+/// Reads `count` parts of 4,000 bytes. Returns the completions in the order of the parts.
 pub fn read_parts(queue: &mut dyn Queue, count: usize, out: &mut [u8]) -> Vec<Completion> {
     let start = out.as_mut_ptr();
     let reads: Vec<Read> = (0..count)
@@ -90,7 +90,7 @@ pub fn read_parts(queue: &mut dyn Queue, count: usize, out: &mut [u8]) -> Vec<Co
             round: 0,
         })
         .collect();
-    // SAFETY: each has its own part of `out`, and all are waited for.
+    // SAFETY: each read has its own part of `out`, and all have completed before this returns.
     let taken = unsafe { queue.submit(&reads).unwrap() };
     assert_eq!(taken, count);
     let mut done = Vec::new();
@@ -109,14 +109,14 @@ pub fn content() -> Vec<u8> {
 }
 
 #[test]
-fn reads_whose_connection_breaks_in_the_middle_are_asked_again() {
-    let place = Place::new(64 << 20);
-    place.put("index", &content());
-    let relay = Relay::new(place.node.address());
-    let store = store(relay.address, place.node.credentials(), &[("transport", "tcp")], place.folder.path());
+fn reads_are_sent_again_when_their_connection_breaks() {
+    let node = TestNode::new(64 << 20);
+    node.put("index", &content());
+    let relay = Relay::new(node.server.address());
+    let store = store(relay.address, node.server.credentials(), &[("transport", "tcp")], node.folder.path());
     let generation = store.open("index").unwrap();
     let mut queue = tier(generation.as_ref()).open(64).unwrap();
-    // In the head of an answer, between two, in the bytes of one, and behind all but the last byte.
+    // Break in the head of a response, between two responses, in the bytes of one, and before the last byte.
     for after in [1, 16, 4016, 4020, 39_999, 50 * 4016 - 1] {
         relay.break_after.store(after, Ordering::SeqCst);
         let mut out = vec![0; 200_000];
@@ -124,7 +124,7 @@ fn reads_whose_connection_breaks_in_the_middle_are_asked_again() {
         assert!(done.iter().all(|done| done.result == Ok(4000)), "after {after}: {done:?}");
         assert!(out == content(), "after {after}");
     }
-    // The control connection too: the session is begun again.
+    // Break the control connection, too: the client begins a new session.
     relay.break_all();
     let mut out = vec![0; 200_000];
     let done = read_parts(queue.as_mut(), 50, &mut out);
@@ -132,12 +132,12 @@ fn reads_whose_connection_breaks_in_the_middle_are_asked_again() {
 }
 
 #[test]
-fn changes_whose_connection_breaks_are_told_and_not_done_twice() {
-    let place = Place::new(64 << 20);
-    place.put("index", &[0; 4096]);
-    let relay = Relay::new(place.node.address());
+fn changes_fail_when_their_connection_breaks_and_are_not_repeated() {
+    let node = TestNode::new(64 << 20);
+    node.put("index", &[0; 4096]);
+    let relay = Relay::new(node.server.address());
     let options = [("transport", "tcp"), ("timeout", "0.5")];
-    let store = store(relay.address, place.node.credentials(), &options, place.folder.path()).for_writing();
+    let store = store(relay.address, node.server.credentials(), &options, node.folder.path()).for_writing();
     let generation = store.open("index").unwrap();
     let tier = tier(generation.as_ref());
     let mut queue = tier.writable().unwrap().open_write(8).unwrap();
@@ -145,7 +145,7 @@ fn changes_whose_connection_breaks_are_told_and_not_done_twice() {
     let mut old = 0_u64;
     let action = bathyal_tier::Action::FetchAndAdd { by: 1, old: &raw mut old };
     let add = bathyal_tier::Operation { id: 5, offset: 8, action, linked: false };
-    // SAFETY: the number outlives the queue's use of it: the completion is waited for.
+    // SAFETY: the number outlives the operation, which has completed before it is read.
     unsafe { queue.submit_operations(&[add]).unwrap() };
     let mut done: Vec<Completion> = Vec::new();
     let began = Instant::now();
@@ -154,17 +154,17 @@ fn changes_whose_connection_breaks_are_told_and_not_done_twice() {
     }
     assert_eq!(done[0].result.unwrap_err().kind, FaultKind::LostPeer);
     assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
-    let now = place.store(&[]).open("index").unwrap();
-    assert_eq!(now.read(crate::place::DATA).unwrap()[8], 1);
+    let now = node.store(&[]).open("index").unwrap();
+    assert_eq!(now.read(crate::test_node::DATA).unwrap()[8], 1);
 }
 
 #[test]
-fn a_node_that_says_nothing_is_told_in_time() {
-    let place = Place::new(64 << 20);
-    place.put("index", &content());
-    let relay = Relay::new(place.node.address());
+fn reads_from_a_silent_node_fail_in_time() {
+    let node = TestNode::new(64 << 20);
+    node.put("index", &content());
+    let relay = Relay::new(node.server.address());
     let options = [("transport", "tcp"), ("timeout", "0.3")];
-    let store = store(relay.address, place.node.credentials(), &options, place.folder.path());
+    let store = store(relay.address, node.server.credentials(), &options, node.folder.path());
     let generation = store.open("index").unwrap();
     let mut queue = tier(generation.as_ref()).open(64).unwrap();
     relay.silent.store(true, Ordering::SeqCst);
@@ -172,7 +172,7 @@ fn a_node_that_says_nothing_is_told_in_time() {
     let done = read_parts(queue.as_mut(), 50, &mut vec![0; 200_000]);
     assert!(done.iter().all(|done| done.result.unwrap_err().kind == FaultKind::LostPeer), "{done:?}");
     assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
-    // Once it speaks again, so does the queue.
+    // The queue works again once the node responds.
     relay.silent.store(false, Ordering::SeqCst);
     let mut out = vec![0; 200_000];
     let done = read_parts(queue.as_mut(), 50, &mut out);
@@ -180,7 +180,7 @@ fn a_node_that_says_nothing_is_told_in_time() {
 }
 
 #[test]
-fn a_node_that_was_started_anew_is_told_apart_from_the_one_before() {
+fn reads_from_a_restarted_node_fail() {
     let folder = tempfile::tempdir().unwrap();
     let keys = folder.path().join("keys");
     let listen = SocketAddr::from(([127, 0, 0, 1], 0));
@@ -188,28 +188,29 @@ fn a_node_that_was_started_anew_is_told_apart_from_the_one_before() {
     let node = Node::start(&options, Identity::in_folder(&keys).unwrap()).unwrap();
     let credentials: Credentials = node.credentials().clone();
     let address = node.address();
-    let first = Place { node, folder };
+    let first = TestNode { server: node, folder };
     first.put("index", &content());
-    let with = [("transport", "tcp"), ("timeout", "1")];
-    let before = first.store(&with).open("index").unwrap();
+    let store_options = [("transport", "tcp"), ("timeout", "1")];
+    let before = first.store(&store_options).open("index").unwrap();
     let mut queue = tier(before.as_ref()).open(64).unwrap();
-    let Place { node, folder } = first;
+    let TestNode { server: node, folder } = first;
     drop(node);
     let done = read_parts(queue.as_mut(), 50, &mut vec![0; 200_000]);
     assert!(done.iter().all(|done| done.result.unwrap_err().kind == FaultKind::LostPeer), "{done:?}");
-    // The same port, the same name and the same bytes; but who opened it did not ask for this one.
+    // The port, the name and the bytes are the same, but the generation is another one than the client
+    // opened.
     let options = NodeOptions { listen: address, ..options };
     let node = Node::start(&options, Identity::in_folder(&keys).unwrap()).unwrap();
-    let second = Place { node, folder };
+    let second = TestNode { server: node, folder };
     second.put("index", &content());
     let done = read_parts(queue.as_mut(), 50, &mut vec![0; 200_000]);
     assert!(done.iter().all(|done| done.result.unwrap_err().kind == FaultKind::Changed), "{done:?}");
-    let again = store(address, &credentials, &with, second.folder.path()).open("index").unwrap();
+    let again = store(address, &credentials, &store_options, second.folder.path()).open("index").unwrap();
     assert!(bytes(again.as_ref()) == content());
 }
 
 #[test]
-fn queries_that_wait_go_on_when_the_node_holds_the_same_again() {
+fn waiting_reads_continue_when_the_node_holds_the_same_generation_again() {
     for same in [true, false] {
         let folder = tempfile::tempdir().unwrap();
         let keys = folder.path().join("keys");
@@ -217,20 +218,20 @@ fn queries_that_wait_go_on_when_the_node_holds_the_same_again() {
         let options = NodeOptions { listen, capacity_bytes: 64 << 20 };
         let node = Node::start(&options, Identity::in_folder(&keys).unwrap()).unwrap();
         let address = node.address();
-        let first = Place { node, folder };
+        let first = TestNode { server: node, folder };
         first.put("index", &content());
         let seconds = if same { "20" } else { "0.8" };
-        let with = [("transport", "tcp"), ("timeout", "1"), ("wait", seconds)];
-        let before = first.store(&with).open("index").unwrap();
+        let store_options = [("transport", "tcp"), ("timeout", "1"), ("wait", seconds)];
+        let before = first.store(&store_options).open("index").unwrap();
         let mut queue = tier(before.as_ref()).open(64).unwrap();
-        let Place { node, folder } = first;
+        let TestNode { server: node, folder } = first;
         drop(node);
         let options = NodeOptions { listen: address, ..options };
         let starting = std::thread::spawn(move || {
             std::thread::sleep(Duration::from_millis(500));
             let node = Node::start(&options, Identity::in_folder(&keys).unwrap()).unwrap();
-            let second = Place { node, folder };
-            // Its keys are others, and where they begin.
+            let second = TestNode { server: node, folder };
+            // Another generation first, so that the keys differ.
             second.put("other", &[1; 100]);
             let mut now = content();
             now[199_999] ^= u8::from(!same);
@@ -242,7 +243,7 @@ fn queries_that_wait_go_on_when_the_node_holds_the_same_again() {
         let second = starting.join().unwrap();
         if same {
             assert!(done.iter().all(|done| done.result == Ok(4000)) && out == content(), "{done:?}");
-            // And so does what is asked later.
+            // Later reads work, too.
             let done = read_parts(queue.as_mut(), 50, &mut out);
             assert!(done.iter().all(|done| done.result == Ok(4000)) && out == content(), "{done:?}");
         } else {
@@ -254,12 +255,12 @@ fn queries_that_wait_go_on_when_the_node_holds_the_same_again() {
 }
 
 #[test]
-fn what_nobody_wants_any_more_ends_at_once() {
-    let place = Place::new(64 << 20);
-    place.put("index", &content());
-    let relay = Relay::new(place.node.address());
+fn operations_that_are_given_up_end_at_once() {
+    let node = TestNode::new(64 << 20);
+    node.put("index", &content());
+    let relay = Relay::new(node.server.address());
     let options = [("transport", "tcp"), ("wait", "100")];
-    let store = store(relay.address, place.node.credentials(), &options, place.folder.path());
+    let store = store(relay.address, node.server.credentials(), &options, node.folder.path());
     let generation = store.open("index").unwrap();
     let mut queue = tier(generation.as_ref()).open(64).unwrap();
     relay.silent.store(true, Ordering::SeqCst);
@@ -274,7 +275,7 @@ fn what_nobody_wants_any_more_ends_at_once() {
     queue.reap(&mut done, None).unwrap();
     assert_eq!((done.len(), queue.in_flight()), (1, 0));
     assert_eq!(done[0].result.unwrap_err().kind, FaultKind::LostPeer);
-    // And the queue can be used again.
+    // The queue can be used again.
     relay.silent.store(false, Ordering::SeqCst);
     let mut out = vec![0; 200_000];
     let done = read_parts(queue.as_mut(), 50, &mut out);

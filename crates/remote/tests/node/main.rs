@@ -1,9 +1,9 @@
-//! A node and its peers, over real connections on the loopback.
+//! Tests of a node and its clients, over real connections on the loopback.
 
 mod conformance;
 mod faults;
 mod hostile;
-mod place;
 mod rdma;
 mod spread;
 mod stores;
+mod test_node;

@@ -1,9 +1,9 @@
-//! RDMA, where there is a device: `make check-rdma` runs these in a guest that has one, with `BATHYAL_REQUIRE_RDMA=1`. And what
-//! is said where there is none.
+//! RDMA. `make check-rdma` runs these tests in a guest with a device and `BATHYAL_REQUIRE_RDMA=1`. One test
+//! checks the errors on a machine without a device.
 
 use crate::conformance::{CAPACITY, check_store, check_tiers};
 use crate::faults::{content, read_parts};
-use crate::place::{Place, store, tier};
+use crate::test_node::{TestNode, store, tier};
 use bathyal_remote::{Identity, Node, NodeOptions};
 use bathyal_store::Store;
 use bathyal_tier::contract::{Action, Operation};
@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 const VERBS: (&str, &str) = ("transport", "verbs");
 
-/// Whether tests that need a device are to run.
+/// Returns true if tests that need a device must run.
 fn is_required() -> bool {
     let required = std::env::var_os("BATHYAL_REQUIRE_RDMA").is_some_and(|value| value == "1");
     if !required {
@@ -23,45 +23,46 @@ fn is_required() -> bool {
 }
 
 #[test]
-fn without_a_device_verbs_is_an_error_and_auto_another_transport() {
+fn without_a_device_verbs_fails_and_auto_uses_another_transport() {
     if std::env::var_os("BATHYAL_REQUIRE_RDMA").is_some() {
         return;
     }
-    let place = Place::new(CAPACITY);
-    place.put("index", &content());
-    let opened = place.store(&[VERBS]).open("index").unwrap();
-    let Err(refused) = opened.get(crate::place::DATA) else {
+    let node = TestNode::new(CAPACITY);
+    node.put("index", &content());
+    let opened = node.store(&[VERBS]).open("index").unwrap();
+    let Err(refused) = opened.get(crate::test_node::DATA) else {
         println!("skipped: this machine has an RDMA device");
         return;
     };
     let refused = refused.to_string();
-    assert!(refused.contains("transport=verbs wants an RDMA device on both machines"), "{refused}");
+    assert!(refused.contains("transport=verbs requires an RDMA device on both machines"), "{refused}");
     assert!(refused.contains("RDMA on this machine: "), "{refused}");
     let missing = ["install libibverbs1", "rdma link add", "ib_uverbs", "can be used"];
     assert!(missing.iter().any(|what| refused.contains(what)), "{refused}");
-    let opened = place.store(&[]).open("index").unwrap();
+    let opened = node.store(&[]).open("index").unwrap();
     assert_ne!(tier(opened.as_ref()).profile().method, "TCP", "shared memory comes first");
-    // Of another machine's node no memory is shared, as of one behind a door that shows no processes; TCP is what is left.
-    let opened = place.store(&[("transport", "tcp")]).open("index").unwrap();
+    // A node on another machine shares no memory, like one whose processes are not visible; TCP
+    // remains.
+    let opened = node.store(&[("transport", "tcp")]).open("index").unwrap();
     assert_eq!(tier(opened.as_ref()).profile().method, "TCP");
 }
 
 #[test]
-fn conformance() {
+fn tiers_over_rdma_conform() {
     if is_required() {
         check_tiers(&[VERBS], false);
     }
 }
 
 #[test]
-fn conformance_of_what_can_be_changed() {
+fn writable_tiers_over_rdma_conform() {
     if is_required() {
         check_tiers(&[VERBS], true);
     }
 }
 
 #[test]
-fn conformance_with_small_doorbells() {
+fn tiers_with_small_doorbells_conform() {
     if is_required() {
         check_tiers(&[VERBS, ("doorbell", "1")], false);
         check_tiers(&[VERBS, ("doorbell", "3")], true);
@@ -69,7 +70,7 @@ fn conformance_with_small_doorbells() {
 }
 
 #[test]
-fn the_store() {
+fn stores_over_rdma_conform() {
     if is_required() {
         check_store("verbs");
     }
@@ -80,29 +81,29 @@ fn profiles_name_the_device() {
     if !is_required() {
         return;
     }
-    let place = Place::new(CAPACITY);
-    place.put("index", &content());
-    let opened = place.store(&[VERBS]).open("index").unwrap();
+    let node = TestNode::new(CAPACITY);
+    node.put("index", &content());
+    let opened = node.store(&[VERBS]).open("index").unwrap();
     let profile = tier(opened.as_ref()).profile().clone();
     assert!(profile.method.starts_with("RDMA by "), "{profile:?}");
-    assert_eq!((profile.kind.as_str(), place.node.status().queue_pairs), ("remote", 1));
+    assert_eq!((profile.kind.as_str(), node.server.status().queue_pairs), ("remote", 1));
     drop(opened);
     let began = Instant::now();
-    while place.node.status().queue_pairs > 0 {
-        assert!(began.elapsed() < Duration::from_secs(20), "the session's connections outlive it");
+    while node.server.status().queue_pairs > 0 {
+        assert!(began.elapsed() < Duration::from_secs(20), "the session's connections must end with it");
         std::thread::sleep(Duration::from_millis(10));
     }
 }
 
 #[test]
-fn numbers_are_changed_by_devices_or_by_processors() {
+fn atomic_operations_are_executed_by_devices_or_by_processors() {
     if !is_required() {
         return;
     }
-    let place = Place::new(CAPACITY);
-    place.put("index", &[0; 4096]);
-    let open = |transport| place.store(&[("transport", transport)]).for_writing().open("index").unwrap();
-    let refused = |transport| match open(transport).get(crate::place::DATA) {
+    let node = TestNode::new(CAPACITY);
+    node.put("index", &[0; 4096]);
+    let open = |transport| node.store(&[("transport", transport)]).for_writing().open("index").unwrap();
+    let refused = |transport| match open(transport).get(crate::test_node::DATA) {
         Ok(_) => panic!("{transport} is not refused"),
         Err(why) => why.to_string(),
     };
@@ -113,7 +114,7 @@ fn numbers_are_changed_by_devices_or_by_processors() {
     let tcp = tier(by_tcp.as_ref());
     let mut old = 0_u64;
     let add = Action::FetchAndAdd { by: 1, old: &raw mut old };
-    let ended = |tier: &dyn Tier| {
+    let result_of_add = |tier: &dyn Tier| {
         let mut queue = tier.writable().unwrap().open_write(8).unwrap();
         let mut done: Vec<Completion> = Vec::new();
         // SAFETY: the number outlives the queue.
@@ -125,24 +126,27 @@ fn numbers_are_changed_by_devices_or_by_processors() {
         }
         done[0].result.map_err(|fault| fault.kind)
     };
-    assert_eq!((ended(device.as_ref()), ended(tcp.as_ref())), (Ok(8), Err(FaultKind::Denied)));
-    // Each for as long as the other is there.
+    assert_eq!(
+        (result_of_add(device.as_ref()), result_of_add(tcp.as_ref())),
+        (Ok(8), Err(FaultKind::Denied))
+    );
+    // The claim of the devices lasts as long as their session.
     drop((device, by_device));
     let began = Instant::now();
-    while ended(tcp.as_ref()) != Ok(8) {
+    while result_of_add(tcp.as_ref()) != Ok(8) {
         assert!(
             began.elapsed() < Duration::from_secs(20),
-            "the node does not let go of what a session has ended"
+            "the node must release the regions of an ended session"
         );
     }
     let shared = open("shm");
     let memory = tier(shared.as_ref());
-    assert_eq!(ended(memory.as_ref()), Ok(8));
+    assert_eq!(result_of_add(memory.as_ref()), Ok(8));
     assert!(refused("verbs").contains("use transport=tcp"), "{}", refused("verbs"));
 }
 
 #[test]
-fn a_node_that_ends_in_the_middle_is_told_at_once_and_one_that_comes_back_is_another() {
+fn reads_fail_soon_after_a_node_stops_and_a_restarted_node_is_not_the_same() {
     if !is_required() {
         return;
     }
@@ -153,15 +157,15 @@ fn a_node_that_ends_in_the_middle_is_told_at_once_and_one_that_comes_back_is_ano
     let node = Node::start(&options, Identity::in_folder(&keys).unwrap()).unwrap();
     let address = node.address();
     let credentials = node.credentials().clone();
-    let first = Place { node, folder };
+    let first = TestNode { server: node, folder };
     first.put("index", &content());
     let before = first.store(&[VERBS, ("timeout", "20")]).open("index").unwrap();
     let mut queue = tier(before.as_ref()).open(64).unwrap();
     let mut out = vec![0; 200_000];
     let done = read_parts(queue.as_mut(), 50, &mut out);
     assert!(done.iter().all(|done| done.result == Ok(4000)) && out == content(), "{done:?}");
-    let Place { node, folder } = first;
-    // Some of these are done by then, or none, or all: each is told, and what is told to be there is.
+    let TestNode { server: node, folder } = first;
+    // Some of these reads may succeed. Each one completes, and has its bytes if it succeeds.
     let (mut out, mut done) = (vec![0; 200_000], Vec::new());
     let start = out.as_mut_ptr();
     let part = |id: u64| Read {
@@ -171,14 +175,14 @@ fn a_node_that_ends_in_the_middle_is_told_at_once_and_one_that_comes_back_is_ano
         buffer: start.wrapping_add(id as usize * 4000),
         round: 0,
     };
-    // SAFETY: each has its own part of `out`, and all are waited for.
+    // SAFETY: each read has its own part of `out`, and all have completed before it is dropped.
     let taken = unsafe { queue.submit(&(0..50).map(part).collect::<Vec<_>>()).unwrap() };
     drop(node);
     let began = Instant::now();
     while done.len() < taken {
         queue.reap(&mut done, Some(Duration::from_millis(100))).unwrap();
     }
-    // Not after the timeout: the control connection has ended.
+    // The end of the control connection ends the reads before the timeout.
     assert!(began.elapsed() < Duration::from_secs(15), "{:?}", began.elapsed());
     for Completion { id, result } in done {
         let at = id as usize * 4000;
@@ -191,16 +195,16 @@ fn a_node_that_ends_in_the_middle_is_told_at_once_and_one_that_comes_back_is_ano
     assert!(done.iter().all(|done| done.result.unwrap_err().kind == FaultKind::LostPeer), "{done:?}");
     let options = NodeOptions { listen: address, ..options };
     let node = Node::start(&options, Identity::in_folder(&keys).unwrap()).unwrap();
-    let second = Place { node, folder };
+    let second = TestNode { server: node, folder };
     second.put("index", &content());
     let done = read_parts(queue.as_mut(), 50, &mut vec![0; 200_000]);
     assert!(done.iter().all(|done| done.result.unwrap_err().kind == FaultKind::Changed), "{done:?}");
     let again = store(address, &credentials, &[VERBS], second.folder.path()).open("index").unwrap();
-    assert!(crate::place::bytes(again.as_ref()) == content());
+    assert!(crate::test_node::bytes(again.as_ref()) == content());
 }
 
 #[test]
-fn queries_that_wait_go_on_when_the_node_holds_the_same_again() {
+fn waiting_reads_continue_when_the_node_holds_the_same_generation_again() {
     if !is_required() {
         return;
     }
@@ -210,16 +214,16 @@ fn queries_that_wait_go_on_when_the_node_holds_the_same_again() {
     let options = NodeOptions { listen, capacity_bytes: CAPACITY };
     let node = Node::start(&options, Identity::in_folder(&keys).unwrap()).unwrap();
     let options = NodeOptions { listen: node.address(), ..options };
-    let first = Place { node, folder };
+    let first = TestNode { server: node, folder };
     first.put("index", &content());
     let before = first.store(&[VERBS, ("timeout", "5"), ("wait", "60")]).open("index").unwrap();
     let mut queue = tier(before.as_ref()).open(64).unwrap();
-    let Place { node, folder } = first;
+    let TestNode { server: node, folder } = first;
     drop(node);
     let starting = std::thread::spawn(move || {
         std::thread::sleep(Duration::from_millis(500));
         let node = Node::start(&options, Identity::in_folder(&keys).unwrap()).unwrap();
-        let second = Place { node, folder };
+        let second = TestNode { server: node, folder };
         second.put("index", &content());
         second
     });
@@ -230,13 +234,13 @@ fn queries_that_wait_go_on_when_the_node_holds_the_same_again() {
 }
 
 #[test]
-fn changes_that_the_node_does_not_answer_are_told_and_reads_are_refused_alone() {
+fn unanswered_changes_fail_and_an_invalid_one_fails_alone() {
     if !is_required() {
         return;
     }
-    let place = Place::new(CAPACITY);
-    place.put("index", &[7; 4096]);
-    let store = place.store(&[VERBS]).for_writing();
+    let node = TestNode::new(CAPACITY);
+    node.put("index", &[7; 4096]);
+    let store = node.store(&[VERBS]).for_writing();
     let opened = store.open("index").unwrap();
     let tier = tier(opened.as_ref());
     let mut queue = tier.writable().unwrap().open_write(8).unwrap();
@@ -246,7 +250,7 @@ fn changes_that_the_node_does_not_answer_are_told_and_reads_are_refused_alone() 
     let outside = Operation { id: 1, offset: 4096, action: add, linked: false };
     let inside = Operation { id: 2, offset: 8, action: add, linked: false };
     let after = Operation { id: 3, offset: 64, action: read, linked: false };
-    // SAFETY: what they point to outlives the queue's use of it: the completions are waited for.
+    // SAFETY: the buffers outlive the operations, which have completed before they are used.
     unsafe { queue.submit_operations(&[outside, inside, after]).unwrap() };
     let mut done: Vec<Completion> = Vec::new();
     while done.len() < 3 {
@@ -256,7 +260,7 @@ fn changes_that_the_node_does_not_answer_are_told_and_reads_are_refused_alone() 
     assert_eq!(done[0].result.unwrap_err().errno, libc::EINVAL);
     assert_eq!((done[1].result, done[2].result, old), (Ok(8), Ok(64), 0x0707_0707_0707_0707));
     assert_eq!(bytes, [7; 64]);
-    drop(place.node);
+    drop(node.server);
     let began = Instant::now();
     done.clear();
     // SAFETY: as above.
@@ -268,23 +272,23 @@ fn changes_that_the_node_does_not_answer_are_told_and_reads_are_refused_alone() 
 }
 
 #[test]
-fn bytes_that_no_region_holds_are_read_like_those_of_one() {
+fn reads_into_unregistered_buffers_match_reads_into_registered_ones() {
     if !is_required() {
         return;
     }
-    let place = Place::new(CAPACITY);
-    place.put("index", &content());
-    let opened = place.store(&[VERBS]).open("index").unwrap();
+    let node = TestNode::new(CAPACITY);
+    node.put("index", &content());
+    let opened = node.store(&[VERBS]).open("index").unwrap();
     let mut queue = tier(opened.as_ref()).open(16).unwrap();
     let (mut registered, mut other) = (vec![0_u8; 8192], vec![0_u8; 8192]);
-    // SAFETY: it outlives the queue.
+    // SAFETY: the buffer outlives the queue.
     unsafe { queue.register(registered.as_mut_ptr(), registered.len()).unwrap() };
     let reads: Vec<Read> = [registered.as_mut_ptr(), other.as_mut_ptr()]
         .into_iter()
         .zip(0..)
         .map(|(buffer, id)| Read { id, offset: 1001, len: 8192, buffer, round: 0 })
         .collect();
-    // SAFETY: each has its own buffer, and all are waited for.
+    // SAFETY: each read has its own buffer, and all have completed before they are used.
     unsafe { queue.submit(&reads).unwrap() };
     let mut done = Vec::new();
     while done.len() < 2 {

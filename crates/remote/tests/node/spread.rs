@@ -1,8 +1,8 @@
-//! Generations that lie over several nodes: what stands where, what is published at once, and what is refused.
+//! Generations over several nodes: the node of each object, atomic publishing, and refused operations.
 
 use crate::conformance::CAPACITY;
 use crate::faults::{content, read_parts};
-use crate::place::{DATA, MARK, Place, bytes, spread, tier};
+use crate::test_node::{DATA, MARK, TestNode, bytes, spread, tier};
 use bathyal_remote::{Identity, Node, NodeOptions, SpreadStore};
 use bathyal_store::{Backing, Draft, DraftExt, Replace, Store, StoreError, StoreExt};
 use bathyal_tier::FaultKind;
@@ -12,13 +12,13 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-fn places(count: usize) -> Vec<Place> {
-    (0..count).map(|_| Place::new(CAPACITY)).collect()
+fn start_nodes(count: usize) -> Vec<TestNode> {
+    (0..count).map(|_| TestNode::new(CAPACITY)).collect()
 }
 
-/// The store over all of these.
-fn over(places: &[Place]) -> SpreadStore {
-    spread(&places.iter().collect::<Vec<_>>(), &[])
+/// Returns the store over all of `nodes`.
+fn store_over(nodes: &[TestNode]) -> SpreadStore {
+    spread(&nodes.iter().collect::<Vec<_>>(), &[])
 }
 
 fn write(store: &SpreadStore, name: &str, bytes: &[u8]) -> Box<dyn Draft> {
@@ -32,46 +32,46 @@ fn put(store: &SpreadStore, name: &str, bytes: &[u8]) {
     write(store, name, bytes).publish(&[DATA, MARK], "").unwrap();
 }
 
-fn opened(store: &SpreadStore, name: &str) -> Result<Vec<u8>, StoreError> {
+fn read_data(store: &SpreadStore, name: &str) -> Result<Vec<u8>, StoreError> {
     Ok(bytes(store.open(name)?.as_ref()))
 }
 
-/// What stands on a node.
-fn standing(place: &Place) -> Vec<String> {
-    place.node.status().indexes
+/// Returns the names of the generations on a node.
+fn published(node: &TestNode) -> Vec<String> {
+    node.server.status().indexes
 }
 
-/// Opening is refused with all of `words`.
+/// Asserts that opening fails with a message that contains all of `words`.
 #[track_caller]
-fn refused(store: &dyn Store, name: &str, words: &[&str]) {
+fn assert_refused(store: &dyn Store, name: &str, words: &[&str]) {
     let error = store.open(name).map(drop).unwrap_err().to_string();
     assert!(words.iter().all(|word| error.contains(word)), "{words:?}: {error}");
 }
 
-fn wait_for_nothing_used(place: &Place) {
+fn wait_for_nothing_used(node: &TestNode) {
     let began = Instant::now();
-    while place.node.status().used_bytes > 0 {
-        assert!(began.elapsed() < Duration::from_secs(10), "{:?}", place.node.status());
+    while node.server.status().used_bytes > 0 {
+        assert!(began.elapsed() < Duration::from_secs(10), "{:?}", node.server.status());
         std::thread::sleep(Duration::from_millis(20));
     }
 }
 
 #[test]
-fn the_store() {
+fn stores_of_several_nodes_conform() {
     for transport in ["tcp", "shm"] {
-        let places = places(3);
-        let store = spread(&places.iter().collect::<Vec<_>>(), &[("transport", transport)]);
+        let nodes = start_nodes(3);
+        let store = spread(&nodes.iter().collect::<Vec<_>>(), &[("transport", transport)]);
         bathyal_store::conformance::check_unchangeable(&store, MARK);
-        assert!(places.iter().all(|place| standing(place).is_empty()), "no part is left");
-        places.iter().for_each(wait_for_nothing_used);
+        assert!(nodes.iter().all(|node| published(node).is_empty()), "parts are left");
+        nodes.iter().for_each(wait_for_nothing_used);
     }
 }
 
 #[test]
-fn tiers() {
+fn tiers_over_several_nodes_conform() {
     for transport in ["tcp", "shm"] {
-        let places = places(2);
-        let store = spread(&places.iter().collect::<Vec<_>>(), &[("transport", transport)]);
+        let nodes = start_nodes(2);
+        let store = spread(&nodes.iter().collect::<Vec<_>>(), &[("transport", transport)]);
         let made = AtomicU32::new(0);
         let make = |bytes: Vec<u8>| {
             let name = format!("tier-{}", made.fetch_add(1, Ordering::Relaxed));
@@ -85,11 +85,11 @@ fn tiers() {
 }
 
 #[test]
-fn parts_lie_on_all_nodes_and_a_copy_of_them_does_too() {
-    let places = places(3);
-    let store = over(&places);
+fn a_generation_and_its_copy_have_parts_on_all_nodes() {
+    let nodes = start_nodes(3);
+    let store = store_over(&nodes);
     put(&store, "index", &content());
-    let [first, second, third] = [0, 1, 2].map(|number| standing(&places[number]));
+    let [first, second, third] = [0, 1, 2].map(|number| published(&nodes[number]));
     assert_eq!((first.len(), second.len(), third.len()), (2, 1, 1), "{first:?} {second:?} {third:?}");
     assert!(first.contains(&"index".to_owned()) && third[0].starts_with("index-"), "{first:?} {third:?}");
     let found = store.open("index").unwrap();
@@ -103,40 +103,44 @@ fn parts_lie_on_all_nodes_and_a_copy_of_them_does_too() {
     assert_eq!(copied.checksums().unwrap(), parts.checksums().unwrap());
     assert_ne!(copied.key(), parts.key());
     draft.publish(&[DATA, MARK], "").unwrap();
-    assert!(opened(&store, "copy").unwrap() == content());
+    assert!(read_data(&store, "copy").unwrap() == content());
     assert_eq!(store.list().unwrap(), ["copy", "index"]);
 }
 
 #[test]
-fn a_generation_that_was_replaced_stays_for_those_who_have_it_and_goes_with_them() {
-    let places = places(2);
-    let store = over(&places);
+fn a_replaced_generation_stays_valid_for_its_readers_and_is_freed_after_them() {
+    let nodes = start_nodes(2);
+    let store = store_over(&nodes);
     put(&store, "index", &content());
     let before = store.open("index").unwrap();
     put(&store, "index", &[2; 9000]);
     assert!(bytes(before.as_ref()) == content());
-    assert!(opened(&store, "index").unwrap() == [2; 9000]);
-    assert_eq!((standing(&places[0]).len(), standing(&places[1]).len()), (2, 1));
+    assert!(read_data(&store, "index").unwrap() == [2; 9000]);
+    assert_eq!((published(&nodes[0]).len(), published(&nodes[1]).len()), (2, 1));
     drop(before);
     store.delete("index").unwrap();
-    places.iter().for_each(wait_for_nothing_used);
+    nodes.iter().for_each(wait_for_nothing_used);
 }
 
 #[test]
-fn the_nodes_are_named_as_they_were() {
-    let places = places(3);
-    put(&over(&places), "index", &content());
-    let [a, b, c] = [&places[0], &places[1], &places[2]];
-    let hosts = [a, b, c].map(|place| place.node.address().to_string());
+fn other_orders_or_sets_of_nodes_are_refused() {
+    let nodes = start_nodes(3);
+    put(&store_over(&nodes), "index", &content());
+    let [a, b, c] = [&nodes[0], &nodes[1], &nodes[2]];
+    let hosts = [a, b, c].map(|node| node.server.address().to_string());
     let all = hosts.join(",");
-    refused(&spread(&[b, a, c], &[]), "index", &["not on the first of these nodes but on", &hosts[0]]);
-    refused(&spread(&[a, c, b], &[]), "index", &["part 2 of 3", &hosts[1], "order of the parts", &all]);
-    refused(&spread(&[a, b], &[]), "index", &["lies over 3 nodes, and 2 are named", &all]);
-    refused(&a.store(&[]), "index", &["name all of them", &all]);
-    refused(&b.store(&[]), "index", &["no such index"]);
+    assert_refused(&spread(&[b, a, c], &[]), "index", &["not on the first of these nodes but on", &hosts[0]]);
+    assert_refused(
+        &spread(&[a, c, b], &[]),
+        "index",
+        &["part 2 of 3", &hosts[1], "order of the parts", &all],
+    );
+    assert_refused(&spread(&[a, b], &[]), "index", &["is on 3 nodes, and this address names 2", &all]);
+    assert_refused(&a.store(&[]), "index", &["name all of them", &all]);
+    assert_refused(&b.store(&[]), "index", &["no such index"]);
     a.put("whole", &[1; 100]);
-    refused(&spread(&[a, b], &[]), "whole", &["lies on one node"]);
-    // Nothing is replaced or deleted whose parts would be left.
+    assert_refused(&spread(&[a, b], &[]), "whole", &["is on one node"]);
+    // Replacing or deleting is refused if parts would be left over.
     for error in [
         a.store(&[]).delete("index").unwrap_err(),
         a.store(&[]).check("index", Replace::Generation).unwrap_err(),
@@ -147,39 +151,39 @@ fn the_nodes_are_named_as_they_were() {
             "{error}"
         );
     }
-    assert!(opened(&over(&places), "index").unwrap() == content());
+    assert!(read_data(&store_over(&nodes), "index").unwrap() == content());
 }
 
 #[test]
-fn parts_that_are_missing_or_of_another_index_are_named() {
-    let places = [Place::new(CAPACITY), lasting()];
-    let store = spread(&places.iter().collect::<Vec<_>>(), &[]);
+fn errors_name_missing_and_wrong_parts() {
+    let nodes = [TestNode::new(CAPACITY), restartable_node()];
+    let store = spread(&nodes.iter().collect::<Vec<_>>(), &[]);
     put(&store, "index", &content());
     put(&store, "other", &vec![7; content().len()]);
     let parts = ["index", "other"].map(|name| part_bytes(&store, name, 1));
-    let own = standing(&places[1]).into_iter().find(|name| name.starts_with("index-")).unwrap();
-    let [first, second] = places;
-    let second = restarted(second);
+    let part_name = published(&nodes[1]).into_iter().find(|name| name.starts_with("index-")).unwrap();
+    let [first, second] = nodes;
+    let second = restart(second);
     let store = spread(&[&first, &second], &[]);
-    let (host, node) = (second.node.address().to_string(), second.store(&[]));
-    refused(&store, "index", &["part 2 of 2 is not there", &own, &host, "build it again"]);
+    let (host, node) = (second.server.address().to_string(), second.store(&[]));
+    assert_refused(&store, "index", &["part 2 of 2 is not there", &part_name, &host, "build it again"]);
     for (bytes, word) in [
         (parts[1].clone(), "another index or of another build"),
         (vec![0; 5000], "is no part of a striped index"),
         (Vec::new(), "is no part of a striped index"),
     ] {
-        second.put(&own, &bytes);
+        second.put(&part_name, &bytes);
         let error = store.open("index").and_then(|found| found.get(DATA).map(drop)).unwrap_err().to_string();
-        assert!(error.contains(word) && error.contains(&host) && error.contains(&own), "{error}");
+        assert!(error.contains(word) && error.contains(&host) && error.contains(&part_name), "{error}");
     }
-    second.put(&own, &parts[0]);
-    assert!(opened(&store, "index").unwrap() == content());
-    node.delete(&own).unwrap();
+    second.put(&part_name, &parts[0]);
+    assert!(read_data(&store, "index").unwrap() == content());
+    node.delete(&part_name).unwrap();
     put(&store, "index", &[3; 10_000]);
-    assert!(opened(&store, "index").unwrap() == [3; 10_000]);
+    assert!(read_data(&store, "index").unwrap() == [3; 10_000]);
 }
 
-/// The bytes of a part, its header too.
+/// Returns the bytes of a part, including its header.
 fn part_bytes(store: &SpreadStore, name: &str, part: usize) -> Vec<u8> {
     let found = store.open(name).unwrap().get(DATA).unwrap();
     let Backing::Parts(parts) = found.backing().unwrap() else { panic!("is whole") };
@@ -189,70 +193,70 @@ fn part_bytes(store: &SpreadStore, name: &str, part: usize) -> Vec<u8> {
     bytes
 }
 
-/// A node that is the same again when it is started again.
-fn lasting() -> Place {
-    started(SocketAddr::from(([127, 0, 0, 1], 0)), tempfile::tempdir().unwrap())
+/// Starts a node with an identity that survives a restart.
+fn restartable_node() -> TestNode {
+    start_at(SocketAddr::from(([127, 0, 0, 1], 0)), tempfile::tempdir().unwrap())
 }
 
-fn started(listen: SocketAddr, folder: tempfile::TempDir) -> Place {
+fn start_at(listen: SocketAddr, folder: tempfile::TempDir) -> TestNode {
     let identity = Identity::in_folder(&folder.path().join("keys")).unwrap();
     let node = Node::start(&NodeOptions { listen, capacity_bytes: CAPACITY }, identity).unwrap();
-    Place { node, folder }
+    TestNode { server: node, folder }
 }
 
-/// The node after another start, with nothing in its memory.
-fn restarted(place: Place) -> Place {
-    let Place { node, folder } = place;
+/// Restarts the node at the same address, with nothing in its memory.
+fn restart(node: TestNode) -> TestNode {
+    let TestNode { server: node, folder } = node;
     let address = node.address();
     drop(node);
-    started(address, folder)
+    start_at(address, folder)
 }
 
 #[test]
-fn a_build_that_was_killed_leaves_nothing_that_opens_and_is_gone_on_with() {
-    let places = places(2);
-    let store = over(&places);
+fn a_killed_build_leaves_nothing_that_opens_and_can_be_resumed() {
+    let nodes = start_nodes(2);
+    let store = store_over(&nodes);
     write(&store, "index", &content()).leave().unwrap();
-    assert!(places.iter().all(|place| standing(place).is_empty()));
+    assert!(nodes.iter().all(|node| published(node).is_empty()));
     assert!(matches!(store.open("index"), Err(StoreError::Missing { .. })));
-    // One that is of other nodes is not gone on with.
-    let turned = spread(&[&places[1], &places[0]], &[]);
+    // A build for other nodes is not resumed.
+    let turned = spread(&[&nodes[1], &nodes[0]], &[]);
     assert!(turned.abandoned("index", Replace::Never).unwrap().is_empty());
-    let judge = |draft: &dyn Draft| Some(draft.get(DATA).ok()?.len());
-    let (draft, found) = store.resume("index", Replace::Never, judge).unwrap();
+    let data_len = |draft: &dyn Draft| Some(draft.get(DATA).ok()?.len());
+    let (draft, found) = store.resume("index", Replace::Never, data_len).unwrap();
     assert_eq!(found, Some(content().len() as u64));
     let mut object = draft.append(DATA, 150_000).unwrap();
     object.append(&content()[150_000..]).unwrap();
     object.sync().unwrap();
     draft.publish(&[DATA, MARK], "").unwrap();
-    assert!(opened(&store, "index").unwrap() == content());
+    assert!(read_data(&store, "index").unwrap() == content());
 }
 
 #[test]
-fn parts_that_nothing_names_any_more_are_removed_by_the_next_build() {
-    let places = [lasting(), Place::new(CAPACITY)];
-    let store = spread(&places.iter().collect::<Vec<_>>(), &[]);
+fn the_next_build_removes_unused_parts() {
+    let nodes = [restartable_node(), TestNode::new(CAPACITY)];
+    let store = spread(&nodes.iter().collect::<Vec<_>>(), &[]);
     put(&store, "index", &content());
     put(&store, "other", &content());
-    let [first, second] = places;
-    // As if a writer had been killed after he gave the parts their names.
-    let first = restarted(first);
+    let [first, second] = nodes;
+    // The state after a writer was killed between publishing the parts and the table.
+    let first = restart(first);
     let store = spread(&[&first, &second], &[]);
-    assert_eq!(standing(&second).len(), 2);
+    assert_eq!(published(&second).len(), 2);
     assert!(matches!(store.open("index"), Err(StoreError::Missing { .. })));
     let elsewhere = spread(&[&second, &first], &[]);
     drop(elsewhere.begin("index", Replace::Never).unwrap());
-    assert_eq!(standing(&second).len(), 2, "they are of an index of another address");
+    assert_eq!(published(&second).len(), 2, "parts of another address must stay");
     let draft = store.begin("index", Replace::Never).unwrap();
-    let left = standing(&second);
+    let left = published(&second);
     assert!(left.len() == 1 && left[0].starts_with("other-"), "{left:?}");
     draft.put(DATA, &content()).unwrap();
     draft.put(MARK, b"{}").unwrap();
     draft.publish(&[DATA, MARK], "").unwrap();
-    assert!(opened(&store, "index").unwrap() == content());
+    assert!(read_data(&store, "index").unwrap() == content());
 }
 
-/// Copies a folder and all in it.
+/// Copies a folder with its content.
 fn copy_folder(from: &Path, to: &Path) {
     std::fs::create_dir_all(to).unwrap();
     for entry in from.read_dir().unwrap().map(Result::unwrap) {
@@ -266,10 +270,10 @@ fn copy_folder(from: &Path, to: &Path) {
 }
 
 #[test]
-fn a_writer_that_was_killed_as_he_gave_names_is_followed_by_one_who_does_so() {
-    let places = [lasting(), Place::new(CAPACITY)];
+fn a_build_that_was_killed_while_publishing_can_be_resumed() {
+    let nodes = [restartable_node(), TestNode::new(CAPACITY)];
     let scratches = tempfile::tempdir().unwrap();
-    // What the writer who is killed leaves on his own disk.
+    // The local files that the killed writer leaves.
     let left = scratches.path().join("left");
     let scratch = |number: u32| {
         let folder = scratches.path().join(number.to_string());
@@ -278,74 +282,76 @@ fn a_writer_that_was_killed_as_he_gave_names_is_followed_by_one_who_does_so() {
         }
         folder.to_str().unwrap().to_owned()
     };
-    let judge = |draft: &dyn Draft| Some(draft.get(DATA).ok()?.len());
-    let store = spread(&[&places[0], &places[1]], &[("scratch", &scratch(0))]);
+    let data_len = |draft: &dyn Draft| Some(draft.get(DATA).ok()?.len());
+    let store = spread(&[&nodes[0], &nodes[1]], &[("scratch", &scratch(0))]);
     write(&store, "index", &content()).leave().unwrap();
     copy_folder(Path::new(&scratch(0)), &left);
-    let (draft, _) = store.resume("index", Replace::Never, judge).unwrap();
+    let (draft, _) = store.resume("index", Replace::Never, data_len).unwrap();
     draft.publish(&[DATA, MARK], "").unwrap();
 
-    // Killed after the last name was given: there is nothing to go on with, and what stands is not replaced by itself.
-    let store = spread(&[&places[0], &places[1]], &[("scratch", &scratch(1))]);
-    let (draft, found) = store.resume("index", Replace::Generation, judge).unwrap();
+    // Killed after publishing the table: there is nothing to resume, and the generation does not replace
+    // itself.
+    let store = spread(&[&nodes[0], &nodes[1]], &[("scratch", &scratch(1))]);
+    let (draft, found) = store.resume("index", Replace::Generation, data_len).unwrap();
     assert_eq!(found, None);
     drop(draft);
-    assert!(opened(&store, "index").unwrap() == content());
+    assert!(read_data(&store, "index").unwrap() == content());
 
-    // Killed before the last one: the parts of the same key make room for those that are brought again.
-    let [first, second] = places;
-    let first = restarted(first);
+    // Killed before publishing the table: the parts with the same key are removed before they are pushed
+    // again.
+    let [first, second] = nodes;
+    let first = restart(first);
     let store = spread(&[&first, &second], &[("scratch", &scratch(2))]);
-    let (draft, found) = store.resume("index", Replace::Never, judge).unwrap();
-    assert_eq!((found, standing(&second).len()), (Some(content().len() as u64), 0));
+    let (draft, found) = store.resume("index", Replace::Never, data_len).unwrap();
+    assert_eq!((found, published(&second).len()), (Some(content().len() as u64), 0));
     draft.publish(&[DATA, MARK], "").unwrap();
-    assert!(opened(&store, "index").unwrap() == content());
+    assert!(read_data(&store, "index").unwrap() == content());
 }
 
 #[test]
-fn a_node_that_is_too_small_refuses_and_leaves_nothing_on_the_others() {
-    let places = [Place::new(CAPACITY), Place::new(4 << 20)];
-    let store = over(&places);
+fn a_node_without_enough_memory_refuses_and_the_others_stay_unchanged() {
+    let nodes = [TestNode::new(CAPACITY), TestNode::new(4 << 20)];
+    let store = store_over(&nodes);
     put(&store, "index", &[1; 9000]);
-    let before = [0, 1].map(|number| standing(&places[number]));
+    let before = [0, 1].map(|number| published(&nodes[number]));
     let draft = write(&store, "index", &vec![1; 20 << 20]);
     let error = draft.publish(&[DATA, MARK], "").unwrap_err().to_string();
-    let host = places[1].node.address().to_string();
+    let host = nodes[1].server.address().to_string();
     assert!(
         error.contains(&host) && error.contains("--capacity") && error.contains("left of 4194304"),
         "{error}"
     );
-    assert_eq!([0, 1].map(|number| standing(&places[number])), before);
-    assert!(opened(&store, "index").unwrap() == [1; 9000]);
+    assert_eq!([0, 1].map(|number| published(&nodes[number])), before);
+    assert!(read_data(&store, "index").unwrap() == [1; 9000]);
 }
 
 #[test]
-fn a_node_that_is_down_is_named() {
-    let mut places = places(2);
-    let store = spread(&places.iter().collect::<Vec<_>>(), &[("timeout", "1")]);
+fn the_error_names_a_node_that_is_down() {
+    let mut nodes = start_nodes(2);
+    let store = spread(&nodes.iter().collect::<Vec<_>>(), &[("timeout", "1")]);
     put(&store, "index", &content());
-    let down = places.pop().unwrap();
-    let host = down.node.address().to_string();
+    let down = nodes.pop().unwrap();
+    let host = down.server.address().to_string();
     drop(down);
-    refused(&store, "index", &[&host, "does not answer", "running there"]);
+    assert_refused(&store, "index", &[&host, "does not answer", "running there"]);
     for error in [
         store.check("other", Replace::Never).unwrap_err().to_string(),
         store.delete("index").unwrap_err().to_string(),
     ] {
         assert!(error.contains(&host), "{error}");
     }
-    assert!(standing(&places[0]).contains(&"index".to_owned()), "nothing was deleted by half");
+    assert!(published(&nodes[0]).contains(&"index".to_owned()), "a failed delete must change nothing");
 }
 
 #[test]
-fn a_node_that_was_started_anew_is_told_apart_from_the_one_before() {
-    let (first, second) = (Place::new(CAPACITY), lasting());
+fn reads_from_a_restarted_node_fail() {
+    let (first, second) = (TestNode::new(CAPACITY), restartable_node());
     let store = spread(&[&first, &second], &[("transport", "tcp"), ("timeout", "1")]);
     put(&store, "index", &content());
     let found = store.open("index").unwrap();
     let mut queue = tier(found.as_ref()).open(64).unwrap();
-    let second = restarted(second);
-    let address = second.node.address();
+    let second = restart(second);
+    let address = second.server.address();
     let done = read_parts(queue.as_mut(), 50, &mut vec![0; 200_000]);
     let kinds = [FaultKind::Changed, FaultKind::LostPeer];
     let failed = done.iter().filter_map(|done| done.result.err());
@@ -353,8 +359,8 @@ fn a_node_that_was_started_anew_is_told_apart_from_the_one_before() {
         failed.clone().count() >= 25 && failed.clone().all(|fault| kinds.contains(&fault.kind)),
         "{done:?}"
     );
-    refused(&store, "index", &["part 2 of 2 is not there", &address.to_string(), "started anew"]);
+    assert_refused(&store, "index", &["part 2 of 2 is not there", &address.to_string(), "was restarted"]);
     let store = spread(&[&first, &second], &[]);
     put(&store, "index", &content());
-    assert!(opened(&store, "index").unwrap() == content());
+    assert!(read_data(&store, "index").unwrap() == content());
 }

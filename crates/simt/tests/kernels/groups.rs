@@ -143,10 +143,10 @@ impl Groups {
                 };
                 let groups = self.scanned(query).into_iter();
                 let vector = stored.map(|stored| (stored.query(query), self.wanted(query) as u32));
-                slot.ask(&tables, groups, self.list as u32, vector, cx.task_waker())?;
+                slot.submit(&tables, groups, self.list as u32, vector, cx.task_waker())?;
                 let mut hits = Vec::new();
                 loop {
-                    match slot.answer(|distance, id| hits.push(Neighbor { distance, id })) {
+                    match slot.take_response(|distance, id| hits.push(Neighbor { distance, id })) {
                         Some(answered) => return answered.map(|found| (query, found, hits)),
                         None => cx.parked().await,
                     }

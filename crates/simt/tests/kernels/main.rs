@@ -11,7 +11,7 @@ mod stored;
 mod walks;
 
 use bathyal_gpu::losses::Losses;
-use bathyal_gpu::nearest::{Cells, Nearest, Room};
+use bathyal_gpu::nearest::{Cells, Nearest, ProductSizes};
 use bathyal_kernels::{Element, Metric};
 use bathyal_simt::{EmulatedCard, EmulatedOptions};
 use groups::Groups;
@@ -212,10 +212,10 @@ fn losses_are_those_of_a_processor_in_any_order_of_threads_and_in_any_memory() {
 
 #[test]
 fn exact_search_takes_what_memory_there_is() {
-    let wanted = Room { queries: 1000, rows: 100_000, pairs: 1 << 20 };
+    let wanted = ProductSizes { queries: 1000, rows: 100_000, pairs: 1 << 20 };
     let room = |memory_bytes| {
         let card = EmulatedCard::new(EmulatedOptions { memory_bytes, ..EmulatedOptions::default() });
-        let nearest = Nearest::new(&card, Cells::Floats, 512, wanted).map(|nearest| nearest.room());
+        let nearest = Nearest::new(&card, Cells::Floats, 512, wanted).map(|nearest| nearest.sizes());
         assert_eq!(card.taken_bytes(), 0);
         nearest
     };
@@ -299,7 +299,7 @@ fn what_a_card_cannot_do_is_said() {
     let groups = Groups::new("axes", 32, 128, 93, 100, Metric::L2);
     let small = EmulatedCard::new(EmulatedOptions { memory_bytes: 10_000, ..EmulatedOptions::default() });
     let error = groups.check(&small).unwrap_err();
-    assert!(error.contains("the queries under way") || error.contains("the codes of the index"), "{error}");
+    assert!(error.contains("the queries in flight") || error.contains("the codes of the index"), "{error}");
     let error = groups.check(&narrow).unwrap_err();
     assert!(error.contains("--code-bytes"), "{error}");
     for fails_at in [1, 3] {

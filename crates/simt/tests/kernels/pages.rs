@@ -3,7 +3,7 @@
 use bathyal_gpu::Card;
 use bathyal_gpu::graph::{Codes, Upload, write_query};
 use bathyal_gpu::hops::Shape;
-use bathyal_gpu::pages::{Answer, Hop, Pages, Parts, Slot};
+use bathyal_gpu::pages::{Hop, PageResponse, Pages, Parts, Slot};
 use bathyal_kernels::quantize::{CodeKind, CodeQuery, Codec, EncodeScratch};
 use bathyal_kernels::{CandidateList, Metric, Neighbor};
 use bathyal_tier::backend::dram::DramTier;
@@ -156,9 +156,9 @@ impl Paged {
         }
     }
 
-    async fn answer(&self, cx: &Cx, slot: &mut Slot, answer: &mut Answer) -> Result<(), String> {
+    async fn answer(&self, cx: &Cx, slot: &mut Slot, answer: &mut PageResponse) -> Result<(), String> {
         loop {
-            match slot.answer(answer) {
+            match slot.take_response(answer) {
                 Some(answered) => return answered.map_err(|error| error.to_string()),
                 None => cx.parked().await,
             }
@@ -171,7 +171,7 @@ impl Paged {
         let high = if self.codec.plane_codes().is_some_and(|codes| codes.fine) { numbers.high } else { &[] };
         let asks = (self.list as u32, STARTS as u32, self.width(0) as u32);
         slot.begin(asks, ENTRY, |bytes| write_query(head, numbers.low, high, bytes), cx.task_waker());
-        let (mut answer, mut beams, mut own) = (Answer::default(), Vec::new(), Vec::new());
+        let (mut answer, mut beams, mut own) = (PageResponse::default(), Vec::new(), Vec::new());
         self.answer(&cx, &mut slot, &mut answer).await?;
         let (starts, slack) = self.starts(query);
         if answer.starts != starts {
@@ -190,12 +190,12 @@ impl Paged {
                 Some(*end)
             });
             let ends: Vec<u32> = ends.collect();
-            let mut parts = Parts::new(&ends, slot.room());
+            let mut parts = Parts::new(&ends, slot.max_ids());
             loop {
                 let part = parts.next(&mut own);
                 let width = if part.is_last { self.width(beams.len()) as u32 } else { 0 };
                 let (links, continues) = (&links[part.links], part.continues);
-                slot.ask(&Hop { links, ends: &own, continues, slack, width }, cx.task_waker());
+                slot.submit(&Hop { links, ends: &own, continues, slack, width }, cx.task_waker());
                 self.answer(&cx, &mut slot, &mut answer).await?;
                 if answer.scored == 0 && !links.is_empty() {
                     return Err("links that nobody has scored".into());

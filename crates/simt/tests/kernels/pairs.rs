@@ -1,7 +1,7 @@
 //! Queries and vectors of small whole numbers, whose sums are exact: the pairs that come back from a card are those that a processor
 //! counts.
 
-use bathyal_gpu::nearest::{Cells, Nearest, Room};
+use bathyal_gpu::nearest::{Cells, Nearest, ProductSizes};
 use bathyal_gpu::{Card, GpuError};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
@@ -101,10 +101,10 @@ impl Pairs {
         let (queries, rows) = (self.queries.len(), self.rows.len());
         let (all, part) = (self.expected(0..rows), self.expected(rows / 3..rows * 2 / 3));
         // Room for the part and not for the whole, so that what there is no room for is written nowhere.
-        let wanted = Room { queries, rows, pairs: (all.len() - 1).max(part.len()).max(queries) };
+        let wanted = ProductSizes { queries, rows, pairs: (all.len() - 1).max(part.len()).max(queries) };
         let row_bytes = self.queries[0].len();
         let mut nearest = Nearest::new(card, self.cells, row_bytes, wanted).map_err(said)?;
-        assert_eq!(nearest.room(), wanted);
+        assert_eq!(nearest.sizes(), wanted);
         fn slices(rows: &[Vec<u8>]) -> impl ExactSizeIterator<Item = &[u8]> {
             rows.iter().map(Vec::as_slice)
         }

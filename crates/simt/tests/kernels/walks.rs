@@ -2,8 +2,8 @@
 
 use super::stored::Stored;
 use bathyal_gpu::graph::{Codes, Navigation, Upload, write_query};
-use bathyal_gpu::hops::{Asks, Hops, Shape, Slot};
-use bathyal_gpu::walks::{self, Counts, LinkUpload};
+use bathyal_gpu::hops::{GraphSearchParameters, Hops, Shape, Slot};
+use bathyal_gpu::walks::{self, LinkUpload, WalkCounters};
 use bathyal_gpu::{Card, GpuError};
 use bathyal_kernels::quantize::{CodeKind, CodeQuery, Codec, EncodeScratch};
 use bathyal_kernels::{CandidateList, Element, Metric, Neighbor};
@@ -81,8 +81,13 @@ impl Walks {
     }
 
     /// What a query asks for: more than its list of pivots, of which there are more than a block has threads, or fewer.
-    fn asks(&self) -> Asks {
-        Asks { list: self.list as u32, width: self.width as u32, starts: 12, step: self.width as u32 }
+    fn asks(&self) -> GraphSearchParameters {
+        GraphSearchParameters {
+            list: self.list as u32,
+            width: self.width as u32,
+            starts: 12,
+            step: self.width as u32,
+        }
     }
 
     /// The beams of a walk, as a processor makes them.
@@ -111,7 +116,7 @@ impl Walks {
 
     /// The nearest pivots, and the entry point.
     fn starts(&self, query: &CodeQuery) -> Vec<u32> {
-        let Asks { starts, step, .. } = self.asks();
+        let GraphSearchParameters { starts, step, .. } = self.asks();
         let pivots: Vec<u32> = self.codes().pivots.into_iter().step_by(step as usize).collect();
         let mut scores = vec![0.0; pivots.len()];
         query.score(&self.codec, &self.codes, &pivots, &mut scores);
@@ -135,9 +140,9 @@ impl Walks {
         slot.begin(self.asks(), |bytes| self.write(query, bytes));
         let (mut ids, mut beams, mut next) = (vec![ENTRY], Vec::new(), Vec::new());
         loop {
-            slot.ask(&ids, cx.task_waker());
+            slot.submit(&ids, cx.task_waker());
             let answered = loop {
-                match slot.answer(&mut next) {
+                match slot.take_response(&mut next) {
                     Some(answered) => break answered,
                     None => cx.parked().await,
                 }
@@ -186,12 +191,12 @@ impl Walks {
             Some(async move {
                 let vector = (stored.query(query), wanted(query) as u32);
                 let write = |bytes: &mut Vec<u8>| self.write(&self.queries[query], bytes);
-                if let Err(error) = slot.ask(self.asks(), write, vector, cx.task_waker()) {
+                if let Err(error) = slot.submit(self.asks(), write, vector, cx.task_waker()) {
                     return (query, Err(error), Vec::new());
                 }
                 let mut found = Vec::new();
                 loop {
-                    match slot.answer(|distance, id| found.push((distance, id))) {
+                    match slot.take_response(|distance, id| found.push((distance, id))) {
                         Some(answered) => return (query, answered, found),
                         None => cx.parked().await,
                     }
@@ -200,7 +205,7 @@ impl Walks {
         };
         engine.run(SLOTS as usize, next, |one| all.push(one), Control::default()).unwrap();
         for (query, counts, found) in all {
-            let Counts { hops, expanded, .. } = counts.map_err(|error| error.to_string())?;
+            let WalkCounters { hops, expanded, .. } = counts.map_err(|error| error.to_string())?;
             let beams = self.expected(&self.queries[query]);
             let places: Vec<u32> = beams.concat();
             if (hops as usize, expanded as usize) != (beams.len() - 1, places.len()) {

@@ -170,8 +170,8 @@ impl Scratch {
         if groups.count() == 0 {
             return Ok(());
         }
-        let vector = slot.compares().then_some((&self.query.bytes[..], params.k as u32));
-        Ok(slot.ask(&tables, asked, params.wanted() as u32, vector, cx.task_waker())?)
+        let vector = slot.computes_exact_distances().then_some((&self.query.bytes[..], params.k as u32));
+        Ok(slot.submit(&tables, asked, params.wanted() as u32, vector, cx.task_waker())?)
     }
 
     /// Waits for the card: the best of its codes are candidates beside those that were found here; or, where it has all codes and the
@@ -187,13 +187,13 @@ impl Scratch {
         }
         let (before, hits) = (self.hits.len(), &mut self.hits);
         let found = loop {
-            match slot.answer(|distance, number| hits.push(Neighbor { distance, id: number })) {
+            match slot.take_response(|distance, number| hits.push(Neighbor { distance, id: number })) {
                 Some(answered) => break answered?,
                 None => cx.parked().await,
             }
         };
         self.query.clock.spent(Phase::Scan);
-        if !slot.compares() {
+        if !slot.computes_exact_distances() {
             return Ok(false);
         }
         // Where estimates are beyond what a number can say, vectors are read as ever.

@@ -81,7 +81,7 @@ impl Cluster {
             vector_bytes: self.pages.layout.vector_bytes() as u32,
             page_bytes: self.entry.page_bytes,
             // A card that has the vectors compares those of the best codes and no others.
-            lone: self.pages.lone() || self.card.as_ref().is_some_and(Scans::compares),
+            lone: self.pages.lone() || self.card.as_ref().is_some_and(Scans::computes_exact_distances),
             absent: 1.0 - (self.codes.len() as f64 + on_card) / all,
         }
     }

@@ -18,7 +18,7 @@ use crate::format::manifest::Manifest;
 use crate::format::walk::read_through;
 use crate::query::{SearchParams, spread};
 use bathyal_gpu::graph::{Codes, Navigation, Upload, write_query};
-use bathyal_gpu::hops::{Asks, Hops, MOST_CANDIDATES, Shape, Slot};
+use bathyal_gpu::hops::{GraphSearchParameters, Hops, MOST_CANDIDATES, Shape, Slot};
 use bathyal_gpu::pages::Pages;
 use bathyal_gpu::walks::Walks;
 use bathyal_gpu::{Card, CardCounters, GpuError, slots};
@@ -189,9 +189,9 @@ pub(super) fn load_codes(
 }
 
 /// What a query asks of a card.
-pub(super) fn asks(graph: &Graph, params: &SearchParams) -> Asks {
+pub(super) fn asks(graph: &Graph, params: &SearchParams) -> GraphSearchParameters {
     let (starts, step) = starts(&graph.layout, params.beam_width);
-    Asks {
+    GraphSearchParameters {
         list: params.search_list as u32,
         width: params.beam_width as u32,
         starts: starts as u32,
@@ -272,9 +272,9 @@ impl OnRecords {
 
     /// Makes candidates of `ids`; what is expanded next, the nearest first, is in `next` then.
     pub(super) async fn hop(&mut self, cx: &Cx, ids: &[u32], next: &mut Vec<u32>) -> Result<(), IndexError> {
-        self.slot.ask(ids, cx.task_waker());
+        self.slot.submit(ids, cx.task_waker());
         loop {
-            match self.slot.answer(next) {
+            match self.slot.take_response(next) {
                 Some(answered) => return Ok(answered?),
                 None => cx.parked().await,
             }

@@ -11,7 +11,7 @@ use super::search::{Graph, Scratch};
 use crate::error::IndexError;
 use crate::format::local::LocalLayout;
 use crate::query::SearchParams;
-use bathyal_gpu::pages::{Answer, Hop, Pages, Parts, Slot};
+use bathyal_gpu::pages::{Hop, PageResponse, Pages, Parts, Slot};
 use bathyal_tier::Cx;
 
 /// A query that opens pages.
@@ -22,7 +22,7 @@ pub(super) struct OnPages {
     starts: u32,
     /// Whether the card has the query.
     begun: bool,
-    answer: Answer,
+    answer: PageResponse,
     /// Pages that it has opened, rising.
     opened: Vec<u32>,
     /// The links of the pages of the last beam, one page after the other, and where those of each end.
@@ -51,7 +51,7 @@ impl OnPages {
             list: params.search_list as u32,
             starts: starts(layout, params.beam_width).0 as u32,
             begun: false,
-            answer: Answer::default(),
+            answer: PageResponse::default(),
             opened: Vec::new(),
             links: Vec::new(),
             ends: Vec::new(),
@@ -70,7 +70,7 @@ impl OnPages {
     /// Waits for the answer; the codes that were scored for it.
     async fn answered(&mut self, cx: &Cx) -> Result<u32, IndexError> {
         loop {
-            match self.slot.answer(&mut self.answer) {
+            match self.slot.take_response(&mut self.answer) {
                 Some(answered) => return Ok(answered.map(|()| self.answer.scored)?),
                 None => cx.parked().await,
             }
@@ -81,12 +81,12 @@ impl OnPages {
     async fn hop(&mut self, cx: &Cx, slack: f32, width: u32) -> Result<u32, IndexError> {
         let (links, ends, mut own) =
             (std::mem::take(&mut self.links), std::mem::take(&mut self.ends), std::mem::take(&mut self.own));
-        let (mut parts, mut scored) = (Parts::new(&ends, self.slot.room()), 0);
+        let (mut parts, mut scored) = (Parts::new(&ends, self.slot.max_ids()), 0);
         loop {
             let part = parts.next(&mut own);
             let (links, continues) = (&links[part.links], part.continues);
             let width = if part.is_last { width } else { 0 };
-            self.slot.ask(&Hop { links, ends: &own, continues, slack, width }, cx.task_waker());
+            self.slot.submit(&Hop { links, ends: &own, continues, slack, width }, cx.task_waker());
             scored += self.answered(cx).await?;
             if part.is_last {
                 break;

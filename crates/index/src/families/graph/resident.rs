@@ -125,13 +125,13 @@ impl Scratch {
         let code_query = &self.code_query;
         let write = |bytes: &mut Vec<u8>| write(code_query, walks.codes(), bytes);
         let vector = (&self.query.bytes[..], params.k.min(params.search_list) as u32);
-        slot.ask(asks(graph, params), write, vector, cx.task_waker())?;
+        slot.submit(asks(graph, params), write, vector, cx.task_waker())?;
         let walked = loop {
             let found = &mut self.query.found;
             let offer = |distance, id| {
                 found.push(id, distance);
             };
-            match slot.answer(offer) {
+            match slot.take_response(offer) {
                 Some(answered) => break answered?,
                 None => cx.parked().await,
             }

@@ -1,48 +1,49 @@
-//! Waiting that ends soon after its thread is cancelled: for a connection, and for what is said on one.
+//! Blocking connections whose connecting, reads and writes end soon after their thread is cancelled.
 
-use super::sockets::{self, Watched};
+use super::sockets::{self, PolledSocket};
 use bathyal_store::CancelScope;
 use socket2::{Domain, SockAddr, Socket, Type};
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::time::{Duration, Instant};
 
-/// How often is looked whether the thread was cancelled.
-const LOOK: Duration = Duration::from_millis(50);
-/// How long a connection is waited for at most, whatever answers are.
-const MOST_CONNECT_TIME: Duration = Duration::from_secs(10);
+/// Interval between checks for cancellation of the thread.
+const CANCEL_CHECK: Duration = Duration::from_millis(50);
+/// Maximum time to wait for a connection, whatever the timeout of replies is.
+const MAX_CONNECT_TIME: Duration = Duration::from_secs(10);
 
-/// Not `Interrupted`, after which others try again.
+/// Returns the error of a cancelled operation. Its kind is not `Interrupted`, after which callers would
+/// retry.
 pub(super) fn cancelled() -> io::Error {
     io::Error::other("cancelled")
 }
 
-/// A connection whose reads take `timeout` at most each.
+/// A connection whose reads end after `timeout`, or soon after their thread is cancelled.
 #[derive(Debug)]
-pub(super) struct Patient {
+pub(super) struct CancellableStream {
     stream: TcpStream,
     timeout: Duration,
 }
 
-impl Patient {
-    pub(super) fn new(stream: TcpStream, timeout: Duration) -> io::Result<Patient> {
-        stream.set_read_timeout(Some(LOOK.min(timeout)))?;
+impl CancellableStream {
+    pub(super) fn new(stream: TcpStream, timeout: Duration) -> io::Result<CancellableStream> {
+        stream.set_read_timeout(Some(CANCEL_CHECK.min(timeout)))?;
         stream.set_write_timeout(Some(timeout))?;
-        Ok(Patient { stream, timeout })
+        Ok(CancellableStream { stream, timeout })
     }
 
-    /// Sets how long a read takes at most.
-    pub(super) fn wait_for(&mut self, timeout: Duration) {
+    /// Sets the timeout of reads.
+    pub(super) fn set_timeout(&mut self, timeout: Duration) {
         self.timeout = timeout;
     }
 
-    /// The connection, which is not waited for any more.
+    /// Returns the plain connection.
     pub(super) fn into_stream(self) -> TcpStream {
         self.stream
     }
 }
 
-impl Read for Patient {
+impl Read for CancellableStream {
     fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
         let end = Instant::now() + self.timeout;
         loop {
@@ -60,7 +61,7 @@ impl Read for Patient {
     }
 }
 
-impl Write for Patient {
+impl Write for CancellableStream {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.stream.write(bytes)
     }
@@ -70,11 +71,11 @@ impl Write for Patient {
     }
 }
 
-/// Connects to the first of a host's addresses that takes it.
+/// Connects to the first of a host's addresses that accepts.
 pub(super) fn connect(host: &str, timeout: Duration) -> io::Result<TcpStream> {
     let mut failed = io::Error::new(ErrorKind::NotFound, "the host has no address");
     for address in host.to_socket_addrs()? {
-        match connect_to(address, timeout.min(MOST_CONNECT_TIME)) {
+        match connect_to(address, timeout.min(MAX_CONNECT_TIME)) {
             Ok(stream) => return Ok(stream),
             Err(_) if CancelScope::is_cancelled() => return Err(cancelled()),
             Err(e) => failed = e,
@@ -83,8 +84,8 @@ pub(super) fn connect(host: &str, timeout: Duration) -> io::Result<TcpStream> {
     Err(failed)
 }
 
-/// Whether a connection will be had later.
-fn is_under_way(error: &io::Error) -> bool {
+/// Returns true if the error says that connecting is in progress.
+fn is_in_progress(error: &io::Error) -> bool {
     #[cfg(unix)]
     if error.raw_os_error() == Some(libc::EINPROGRESS) {
         return true;
@@ -97,14 +98,14 @@ fn connect_to(address: SocketAddr, timeout: Duration) -> io::Result<TcpStream> {
     socket.set_tcp_nodelay(true)?;
     socket.set_nonblocking(true)?;
     match socket.connect(&SockAddr::from(address)) {
-        Err(e) if is_under_way(&e) => {}
+        Err(e) if is_in_progress(&e) => {}
         Err(e) => return Err(e),
         Ok(()) => {}
     }
     let end = Instant::now() + timeout;
-    let mut place = [Watched::of(&socket, false, true)];
-    let look = LOOK.min(timeout).max(Duration::from_millis(1));
-    while !sockets::wait(&mut place, look) {
+    let mut socket_entry = [PolledSocket::new(&socket, false, true)];
+    let interval = CANCEL_CHECK.min(timeout).max(Duration::from_millis(1));
+    while !sockets::wait(&mut socket_entry, interval) {
         if CancelScope::is_cancelled() {
             return Err(cancelled());
         }
