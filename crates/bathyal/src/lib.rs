@@ -29,7 +29,8 @@
 //! | task | items |
 //! |---|---|
 //! | build an index, within a memory budget, in one of several families | [`build()`], [`BuildOptions`], [`families`] |
-//! | open an index: in files or memory, within a budget, through your own layer | [`Index::open`], [`OpenOptions`], [`TierChoice`] |
+//! | open an index: in files or memory, within a budget, at an address | [`Index::open`], [`OpenOptions`], [`TierChoice`], [`StoreOptions`] |
+//! | read an index through a tier of your own | [`tier`], [`OpenOptions::wrap`], [`WrapTier`] |
 //! | compute memory and files of a build before it begins | [`plan_build`], [`BuildPlan`] |
 //! | search: a batch, single queries of many callers, asynchronously, within a distance, in several indexes at once | [`Index::search`], [`Index::search_async`], [`Index::range_search`], [`search_many`] |
 //! | search a subset of the rows, with the given recall within the subset | [`Index::search_within`], [`RowSet`], [`WithinPlan`] |
@@ -38,7 +39,9 @@
 //! | search on a graphics card, with this processor as a fallback, or build with one | [`OpenOptions::on`], [`BuildOptions::card`], [`DeviceChoice`], [`Index::card`] |
 //! | store f32 vectors in a smaller form, and measure the loss | [`BuildOptions::store_as`], [`StoreAs`], [`Loss`] |
 //! | distribute an index over several disks, or move it back to one | [`BuildOptions::stripe`], [`convert_stripes`] |
-//! | describe an index, or check it for damage | [`inspect`], [`verify`] |
+//! | insert and delete vectors, and merge the changes into the index | [`Index::insert`], [`Index::delete`], [`compact`] |
+//! | copy an index to another folder, store or node; list and delete indexes | [`copy`], [`store`] |
+//! | describe an index, check it for damage, or save what a damaged one still has | [`inspect`], [`verify`], [`salvage_vectors`] |
 //! | compute exact neighbours and recall | [`groundtruth`] |
 //! | keep indexes elsewhere than in folders | [`store`] |
 //! | keep rows with your own ids and metadata, which change, and search them with filters | [`collection`] |
@@ -71,14 +74,24 @@
 pub mod collection;
 
 pub use bathyal_gpu::{Card, DeviceChoice, GpuError};
+pub use bathyal_index::build::options::{FamilyOptions, GivenOptions, OptionDoc, StripeOptions};
 pub use bathyal_index::families;
+pub use bathyal_index::family::{
+    Arrival, Description, Fact, Family, HistogramBar, MemorySplit, VerifyReport,
+};
+pub use bathyal_index::open::{
+    CacheStats, CardStats, LatencyBar, MemoryPart, PartReport, PartStats, PhaseTime, Place, Predicted,
+    StoreShare, WrapTier,
+};
 pub use bathyal_index::{
-    BuildOptions, BuildPlan, BuildReport, Description, Effort, Explanation, FamilyOptions, Index,
-    IndexError as Error, IndexStats, InspectReport, Loss, ManyResult, MemoryPlan, MemorySplit, NO_ID, Numa,
-    OpenOptions, PlannedFile, PlannedStage, QueryStats, RangeOptions, RangeResult, RowSet, SearchMode,
-    SearchOptions, SearchResult, SearchTotals, Searching, StoreAs, StoredEntry, StoredVectors,
-    StripeConversion, StripeConversionOptions, StripeOptions, TierChoice, VerifyReport, WarmReport,
-    WithinPlan, build, convert_stripes, inspect, plan_build, search_many, verify,
+    BuildOptions, BuildPlan, BuildReport, ChangeCounts, CompactOptions, Compaction, Copied, CopyOptions,
+    Counter, Effort, Explanation, FillOptions, Filled, Index, IndexError as Error, IndexStats, InspectReport,
+    LayoutConversion, Loss, ManyResult, MemoryPlan, NO_ID, Numa, OpenOptions, OwnCosts, OwnTotals,
+    PlannedFile, PlannedStage, QueryStats, RangeOptions, RangeResult, RowSet, Salvaged, SearchMemory,
+    SearchMode, SearchOptions, SearchResult, SearchTotals, Searching, StoreAs, StoreOptions, StoredEntry,
+    StoredVectors, StripeConversion, StripeConversionOptions, TierChoice, WarmReport, WithinPlan, build,
+    compact, convert_layout, convert_stripes, copy, fill, inspect, plan_build, probe_store, salvage_vectors,
+    search_many, verify,
 };
 pub use bathyal_kernels::{Element, Metric};
 pub use bathyal_tier::Control;
@@ -125,11 +138,53 @@ pub mod groundtruth {
 /// # Ok(())
 /// # }
 /// ```
+///
+/// Indexes in folders and at addresses (`s3://`, `remote://`) are listed and deleted through the store that
+/// contains them:
+///
+/// ```
+/// use bathyal::store::within;
+/// use bathyal::{BuildOptions, Element, Silent, StoreOptions, VectorFile};
+///
+/// # fn main() -> Result<(), bathyal::Error> {
+/// # let folder = tempfile::tempdir().expect("a folder");
+/// # let folder = folder.path();
+/// let data = VectorFile::from_rows(Element::U8, 4, (0..=255).cycle().take(4 * 300).collect())?;
+/// bathyal::build(&data, &folder.join("mine"), &BuildOptions::default(), &Silent)?;
+/// let place = within(folder, &StoreOptions::default())?;
+/// assert_eq!(place.names()?, ["mine"]);
+/// place.store().delete("mine")?;
+/// assert!(place.names()?.is_empty());
+/// # Ok(())
+/// # }
+/// ```
 pub mod store {
-    pub use bathyal_index::{build_in, inspect_in, verify_in};
+    pub use bathyal_index::locate::within;
+    pub use bathyal_index::{
+        CacheStatus, Holding, PruneOptions, PruneReport, build_in, compact_in, convert_layout_in,
+        convert_stripes_in, find, holding, inspect_in, verify_in,
+    };
     pub use bathyal_store::local::LocalStore;
     pub use bathyal_store::memory::MemoryStore;
-    pub use bathyal_store::{Generation, Store, StoreError};
+    pub use bathyal_store::{
+        Append, Backing, CacheUse, Draft, Durability, Generation, Log, LogWriter, Object, ProgressFn,
+        Replace, Requests, Store, StoreError, Traffic,
+    };
+}
+
+/// Tiers: spans of bytes that searches read. [`OpenOptions::wrap`] puts a tier of your own in the place of an
+/// index's tier, or around it; the example `own_tier` does so.
+///
+/// Every tier must pass [`conformance`](tier::conformance), which tests can call.
+pub mod tier {
+    pub use bathyal_tier::backend;
+    pub use bathyal_tier::conformance;
+    pub use bathyal_tier::layer;
+    pub use bathyal_tier::probe;
+    pub use bathyal_tier::{
+        Action, Completion, FaultKind, Operation, Queue, Read, ReadError, ReadFault, RunError, Span, Tier,
+        TierError, TierProfile, WriteQueue, WriteTier,
+    };
 }
 
 /// Compiles the Rust code of the README as a documentation test.
