@@ -148,9 +148,9 @@ def size_bars(records: list[dict[str, Any]], section: Section, styles: dict[str,
         if held is not None:
             memory.append(Bar(sweep.system, styles[sweep.system], held / 1e6, megabytes(held)))
     drawn = [
-        bars("Index on disk", "down is better", sizes),
+        bars("Index on disk", "less is better", sizes),
         bars("Memory of a search", f"DRAM and page cache, at {middle} or at the most effort", memory),
-        bars("Build time", "down is better", seconds),
+        bars("Build time", "less is better", seconds),
         bars("Memory of the build", "the most that its process held", peaks),
     ]
     return f'<div class="plots">{"".join(f"<div>{one}</div>" for one in drawn)}</div>'

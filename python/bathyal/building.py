@@ -69,9 +69,9 @@ def build(
             ``scratch`` of ``store_options`` or that of temporary files.
         metric: ``"l2"``, ``"ip"`` (inner product), ``"cosine"``, or ``"hamming"``: of packed bits or booleans.
         family: ``"cluster"`` (the default: near vectors share pages, codes in memory: few reads, quick to build),
-            ``"graph"`` (Vamana, as in DiskANN), ``"spann"`` (posting lists with full vectors: hardly any memory),
-            ``"flat"`` (all vectors are compared: exact, for small sets), ``"lsh"`` (hash tables: E2LSH, with a
-            probability that is known beforehand). :func:`families` lists all.
+            ``"graph"`` (Vamana, as in DiskANN), ``"spann"`` (posting lists with full vectors: little memory with few
+            queries in flight), ``"flat"`` (every query is compared with every vector: exact, for small sets),
+            ``"lsh"`` (hash tables: E2LSH, with a probability that is known beforehand). :func:`families` lists all.
         key: the part of a file of HDF5 or Parquet that ``data`` is, as :func:`read_vectors` takes it.
         threads: 0 means all cores. One seed gives the same cluster index bit for bit; a graph needs 1, too.
         seed: of everything random; None takes a fixed one.

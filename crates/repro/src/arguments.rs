@@ -14,7 +14,7 @@ Exit codes:
   0    done
   1    failed: a missing file, bad data, a full disk; stderr says what and what to do
   2    the command line is wrong
-  3    an index is damaged, or is none
+  3    an index is damaged, or the path holds none
   130  stopped by Ctrl-C; the records of what was measured are kept";
 
 /// The figures of papers, measured on this machine: records, of which `make repro-report RECORDS=FOLDER` makes a report.

@@ -108,7 +108,10 @@ impl FaultKind {
             FaultKind::Gone => "what was to be read is gone",
             FaultKind::LostPeer => "the other side does not answer",
             FaultKind::Damaged => "the device says that the bytes are damaged",
-            FaultKind::Changed => "what was to be read was replaced by something else; open the index again",
+            FaultKind::Changed => {
+                "the index was replaced, or its memory node was restarted; open the index again, or open it with the \
+                 store option wait=60, which waits for the node"
+            }
             FaultKind::Denied => "access is denied: credentials have expired or do not reach so far",
             FaultKind::Skipped => "an operation that it follows has failed",
             FaultKind::Device => "the device failed",

@@ -77,6 +77,6 @@ impl NotCounted {
         let parts = parts.iter().filter(|(_, bytes)| *bytes > 0);
         let words: Vec<String> =
             parts.map(|(name, bytes)| format!("{name} {}", byte_size::format(*bytes))).collect();
-        format!("not limited      up to {} besides ({})", byte_size::format(self.total()), words.join(", "))
+        format!("outside --memory up to {} ({})", byte_size::format(self.total()), words.join(", "))
     }
 }
