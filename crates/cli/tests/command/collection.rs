@@ -280,6 +280,7 @@ fn commands_for_indexes_say_that_it_is_a_collection() {
         bathyal(here, line)
             .fails(3, &["c: is a collection, not an index", &format!("`bathyal collection {instead} c`")]);
     }
+    bathyal(here, "build c built --metric l2").fails(1, &["c: is a collection; export it first"]);
     // And the other way round.
     bathyal(shared(), "collection count idx").fails(3, &["idx: is not a collection"]);
 }
