@@ -57,10 +57,10 @@ pub const DEFAULT_GROUNDTRUTH_K: u32 = 100;
 const EXIT_CODES: &str = "\
 Exit codes:
   0    done
-  1    failed: a missing file, bad data, a full disk; stderr says what and what to do
+  1    failed, for example a missing file, bad data or a full disk; stderr has the reason
   2    the command line is wrong
   3    the index or collection is damaged, or the path holds neither
-  130  stopped by Ctrl-C; nothing half-made is left
+  130  stopped by Ctrl-C; no partial output is left
 With --json, a command that fails prints {\"error\": {\"kind\", \"message\", \"exit_code\"}}; docs/errors.md lists the kinds.
 
 Example, from nothing to a plot:

@@ -1,9 +1,10 @@
 //! The command `bathyal`, as a library: the binary and the Python package both call [`main`].
 //!
-//! * [`arguments`]: what can be typed, with its help.
-//! * [`command`]: one file a command.
+//! * [`arguments`]: the subcommands and options, with their help.
+//! * [`command`]: one file per command.
 //!
-//! Answers go to stdout (text, or with `--json` one object), everything else to stderr, by [`bathyal_console`].
+//! [`bathyal_console`] prints answers on stdout (text, or with `--json` one object) and everything else on
+//! stderr.
 
 pub mod arguments;
 pub mod command;
@@ -19,9 +20,9 @@ use clap::{ArgMatches, CommandFactory, Error, FromArgMatches};
 
 use arguments::Arguments;
 
-/// Runs the command that `arguments` (the program's name first) spell and returns its exit code, one of
-/// [`Code`](bathyal_console::Code). Answers go to stdout, messages and progress to stderr. SIGINT and SIGTERM are caught
-/// while it runs: the first ends the work within 100 ms, a second SIGINT ends the process.
+/// Runs the command line `arguments` (the program's name first) and returns the exit code, one of
+/// [`Code`](bathyal_console::Code). Answers go to stdout, messages and progress to stderr. SIGINT and SIGTERM
+/// are caught meanwhile: the first one ends the work within 100 ms, and a second SIGINT ends the process.
 pub fn main(arguments: impl Iterator<Item = OsString>) -> i32 {
     let line: Vec<OsString> = arguments.collect();
     let (arguments, matches) = match parse(&line) {
@@ -36,7 +37,7 @@ pub fn main(arguments: impl Iterator<Item = OsString>) -> i32 {
         typed::parameters(&matches).iter().for_each(|line| console.detail(line));
     }
     arguments.command.notes().iter().for_each(|note| console.remark(&format!("note: {note}")));
-    // What waits in a store that is elsewhere ends, too.
+    // Ctrl-C also ends waits for requests to object stores and memory nodes.
     let _cancelling = Cancelling::by(Some(console.interrupt().shared()));
     exit_code(command::run(&arguments.command, &console), &console)
 }
@@ -48,15 +49,15 @@ fn parse(line: &[OsString]) -> Result<(Arguments, ArgMatches), Error> {
     Ok((arguments, matches))
 }
 
-/// Says what is wrong with the command line, and what was asked for by `--help` and `--version`: both are errors to the parser.
-/// Returns the exit code.
+/// Prints the parser's error, which is also how the texts of `--help` and `--version` arrive. Returns the
+/// exit code.
 fn refuse(error: &Error, line: &[OsString]) -> i32 {
-    // A closed pipe is no reason to complain.
+    // A closed pipe is not an error.
     let _ = error.print();
-    let asked = matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion);
-    // What was typed makes no sense as a whole, so it is only looked for.
+    let is_text = matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion);
+    // The command line cannot be parsed, so `--json` is searched among its words.
     let options = line.iter().take_while(|argument| *argument != "--");
-    if !asked && options.into_iter().any(|argument| argument == "--json") {
+    if !is_text && options.into_iter().any(|argument| argument == "--json") {
         complain_in_json(&Failure::usage(typed::sentence(error)));
     }
     error.exit_code()

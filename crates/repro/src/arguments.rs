@@ -12,7 +12,7 @@ use crate::second_tier::arguments::SecondTier;
 const EXIT_CODES: &str = "\
 Exit codes:
   0    done
-  1    failed: a missing file, bad data, a full disk; stderr says what and what to do
+  1    failed, for example a missing file, bad data or a full disk; stderr has the reason
   2    the command line is wrong
   3    an index is damaged, or the path holds none
   130  stopped by Ctrl-C; the records of what was measured are kept";

@@ -44,7 +44,7 @@ fn folder() -> TempDir {
     let text: String = (0..40).map(line).collect();
     std::fs::write(folder.path().join("rows.jsonl"), text).unwrap();
     let said = run(folder.path(), &["add", "c", "rows.jsonl"]).good();
-    assert!(said.contains("c: 40 rows: 40 added") && said.contains("40 are there"), "{said}");
+    assert!(said.contains("c: 40 rows: 40 added") && said.contains("the collection has 40 rows"), "{said}");
     folder
 }
 
@@ -93,7 +93,7 @@ fn rows_are_written_found_changed_and_counted() {
         "{\"id\": \"r3\", \"year\": 1900}\n{\"id\": \"x\", \"lang\": \"xx\"}\n",
     )
     .good();
-    assert!(said.contains("2 rows: 1 replaced, 1 not there"), "{said}");
+    assert!(said.contains("2 rows: 1 replaced, 1 without a row to update"), "{said}");
     let got = run(here, &["get", "c", "r3", "--vectors"]).good();
     let expected = r#"{"id":"r3","year":1900,"lang":"en","tags":["t0"],"embedding":[3.0,0.0,1.0]}"#;
     assert_eq!(got.trim_end(), expected);
@@ -114,11 +114,11 @@ fn rows_are_written_found_changed_and_counted() {
         (&json!(2), &json!(1), &json!(39))
     );
     let said = run(here, &["delete", "c", "--filter", "year < 2010"]).good();
-    assert!(said.contains("7 rows deleted, 32 are left"), "{said}");
+    assert!(said.contains("7 rows deleted, 32 remain"), "{said}");
     run(here, &["delete", "c", "--filter", "{}"]).fails(1, &["an empty filter", "would delete all rows"]);
     run(here, &["delete", "c", "--filter", ""]).fails(2, &["--filter", "empty"]);
     std::fs::write(here.join("gone.txt"), "r20\nr21\n").unwrap();
-    assert!(run(here, &["delete", "c", "--ids", "gone.txt"]).good().contains("2 rows deleted, 30 are left"));
+    assert!(run(here, &["delete", "c", "--ids", "gone.txt"]).good().contains("2 rows deleted, 30 remain"));
 
     let told = run(here, &["inspect", "c", "--json"]).json();
     assert_eq!((&told["rows"], &told["schema"]["id"]), (&json!(30), &json!("string")));
@@ -181,7 +181,7 @@ fn what_many_queries_have_found_is_written_to_a_file() {
     run(here, &["add", "c", "base.fbin"]).good();
     run(here, &["compact", "c"]).good();
     let ran = run(here, &["search", "c", "queries.fbin", "-k", "5", "--output", "found.jsonl"]);
-    assert!(ran.good().contains("and 17 more queries, which the output has, too"));
+    assert!(ran.good().contains("and 17 more queries, which the output file has"));
     let text = std::fs::read_to_string(here.join("found.jsonl")).unwrap();
     let last: Value = serde_json::from_str(text.lines().last().unwrap()).unwrap();
     assert_eq!(
@@ -191,7 +191,7 @@ fn what_many_queries_have_found_is_written_to_a_file() {
     run(here, &["search", "c", "queries.fbin", "--output", "found.ibin"]).fails(2, &["found.ibin", ".jsonl"]);
     run(here, &["search", "c", "base.fbin", "-k", "1", "--filter", "id = 17", "--show", "1"]).says(&[]);
     run(here, &["get", "c", "17", "99999"]).fails_with_answer(1, &["there is no row with the id \"99999\""]);
-    run(here, &["get", "c", "seventeen"]).fails(2, &["\"seventeen\" is no number"]);
+    run(here, &["get", "c", "seventeen"]).fails(2, &["\"seventeen\" is not a whole number"]);
 }
 
 impl Ran {
@@ -214,7 +214,7 @@ fn mistakes_are_said_with_what_would_be_right() {
         (&["search", "c"], 2, &["QUERIES"]),
         (&["search", "c", "--vector", "1,2,3", "--filter", "year >="], 2, &["--filter"]),
         (&["search", "c", "--vector", "1,2,3", "--filter", "{\"year\": {\"$gtr\": 1}}"], 2, &["$gtr"]),
-        (&["search", "c", "--vector", "1,2,3", "--filter", "{\"year\": "], 2, &["is no JSON"]),
+        (&["search", "c", "--vector", "1,2,3", "--filter", "{\"year\": "], 2, &["is not valid JSON"]),
         (&["search", "c", "--vector", "1,2,3", "--filter", "yaer = 1"], 1, &["yaer", "year"]),
         (&["search", "c", "--vector", "1,2,3", "--filter", "year = 'x'"], 1, &["year"]),
         (

@@ -61,7 +61,7 @@ fn places_that_are_not_there_are_named() {
     search("mapped:/dev/dax77.7").fails(1, &["/dev/dax77.7: there is no such device"]);
     search("mapped:base.fbin").fails(1, &["base.fbin", "overwrite"]);
     bathyal(folder.path(), "verify idx").good();
-    bathyal(folder.path(), "probe --tier file").fails(2, &["only mapped memory"]);
+    bathyal(folder.path(), "probe --tier file").fails(2, &["mapped memory only"]);
 }
 
 #[test]

@@ -52,7 +52,7 @@ fn json_has_them_as_the_output_has() {
         assert!(distances.is_sorted() && distances.len() == 6);
     }
     let text = bathyal(shared(), &line.replace("--json", "")).good();
-    assert!(text.ends_with("and 22 more queries, which the output has, too\n"), "{text}");
+    assert!(text.ends_with("and 22 more queries, which the output file has\n"), "{text}");
 }
 
 #[test]

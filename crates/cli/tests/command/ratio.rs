@@ -120,7 +120,7 @@ fn where_there_is_no_ratio_the_answer_says_why() {
     let product = "ip queries.fbin -k 10 --search-list 40 --groundtruth ip.ibin";
     null(&search(folder.path(), product));
     let text = bathyal(folder.path(), &format!("search {product}")).good();
-    assert!(text.contains("\nratio@10         none: an inner product is no distance\n"), "{text}");
+    assert!(text.contains("\nratio@10         none: an inner product is not a distance\n"), "{text}");
 }
 
 #[test]

@@ -20,7 +20,7 @@ fn an_index_is_built_over_disks_and_says_what_each_serves() {
     disks(folder.path());
     let said = bathyal(folder.path(), &format!("{BUILD} --stripe a,b")).good();
     // All folders of a test lie on one disk.
-    assert!(said.contains("a and b lie on one device"), "{said}");
+    assert!(said.contains("a and b are on the same device"), "{said}");
     let parts = |name: &str| names(&folder.path().join(name)).len();
     assert_eq!((parts("a"), parts("b")), (2, 2), "vectors and codes");
 
