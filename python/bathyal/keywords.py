@@ -1,4 +1,4 @@
-"""Keyword arguments that nobody understands: refused by name, with the one that is meant."""
+"""Unknown keyword arguments: refused by name, with a suggestion."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ MEANT = {
     "delete_all": ("all", "deleteAll", "everything", "clear"),
     "score_threshold": ("threshold", "distance_threshold", "similarity_threshold"),
 }
-"""What other systems call arguments, by our names."""
+"""Names that other systems use for arguments, by Bathyal's names."""
 
 
 def refuse_unknown(taker: str, given: Iterable[str], accepted: Iterable[str]) -> None:
-    """Refuses the first argument that is not among the ``accepted``, in the order in which they are to be named.
+    """Refuses the first argument that is not in ``accepted``; the message lists ``accepted`` in its order.
 
     >>> refuse_unknown("delete()", {"filter": "year = 2020"}, ["ids", "filter"])
     >>> refuse_unknown("delete()", {"where": "year = 2020"}, ["ids", "filter"])
@@ -61,7 +61,7 @@ def _meant(name: str, known: list[str]) -> str | None:
 
 
 def taken(function: Callable[..., Any], *others: str) -> list[str]:
-    """The names of the arguments that a function or a method takes by keyword, without the ``others``.
+    """Returns the names of the keyword arguments of a function or a method, without the ``others``.
 
     >>> def find(self, query, *, k=10, **kwargs): ...
     >>> taken(find, "query")
@@ -75,6 +75,6 @@ def taken(function: Callable[..., Any], *others: str) -> list[str]:
 
 @functools.cache
 def of_families() -> tuple[str, ...]:
-    """The options of all families together, each once."""
+    """Returns the names of the options of all families, each once."""
     families: list[dict[str, Any]] = json.loads(_bathyal.list_families())
     return tuple(dict.fromkeys(option["name"] for family in families for option in family["options"]))

@@ -18,11 +18,11 @@ from bathyal.results import Costs, FoundMany, warned
 def search(indexes: Sequence[Index], request: Asked) -> FoundMany:
     """Finds the ``k`` nearest vectors of each query in several indexes, merged by distance.
 
-    Arguments are those of :meth:`Index.search`; ``timeout`` is for all indexes together. The indexes must agree in
-    dim, element and metric.
+    Arguments are those of :meth:`Index.search`; ``timeout`` applies to all indexes together. The indexes must
+    agree in dim, element and metric.
 
     Raises:
-        ValueError: no index, or indexes that do not agree (the message says in what).
+        ValueError: no index, or indexes that do not agree; the message names the difference.
 
     >>> import numpy as np, bathyal
     >>> line = np.arange(20, dtype=np.float32).reshape(20, 1)
@@ -45,15 +45,15 @@ def search(indexes: Sequence[Index], request: Asked) -> FoundMany:
 
 @asks(question)
 def search_many(collections: Sequence[Collection], request: Question) -> FoundInMany:
-    """Finds the ``k`` nearest rows of each query in several collections, merged by distance: in those of
-    several tenants, say, or of several months.
+    """Finds the ``k`` nearest rows of each query in several collections, merged by distance, for example in
+    one collection per customer or per month.
 
-    Arguments are those of :meth:`Collection.search`; ``timeout`` is for all collections together, and ``filter``
-    holds in each of them. The collections must agree in the kind of their ids, in dim, element and metric of the
-    field, and in the types of the columns that are asked for.
+    Arguments are those of :meth:`Collection.search`; ``timeout`` applies to all collections together, and
+    ``filter`` to each of them. The collections must agree in the kind of their ids, in dim, element and
+    metric of the field, and in the types of the requested columns.
 
     Raises:
-        ValueError: no collection, or collections that do not agree (the message says in what).
+        ValueError: no collection, or collections that do not agree; the message names the difference.
 
     >>> import numpy as np, bathyal
     >>> line = np.arange(20, dtype=np.float32).reshape(20, 1)
@@ -67,10 +67,10 @@ def search_many(collections: Sequence[Collection], request: Question) -> FoundIn
         raise ValueError("no collection to search; give at least one")
     first = collections[0]
     rows, single, arguments = first._asked(request)
-    numbers, ids, distances, held, vectors, matches, told = _bathyal.search_collections(
+    numbers, ids, distances, held, vectors, matches, report = _bathyal.search_collections(
         [collection._handle for collection in collections], rows, arguments
     )
-    text = json.loads(told)
+    text = json.loads(report)
     shape = (text["k"],) if single else (len(rows), text["k"])
     return FoundInMany(
         numbers.reshape(shape),
