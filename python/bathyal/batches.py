@@ -1,4 +1,4 @@
-"""Sets that come batch by batch: written to a file as they come, so that memory holds one batch at a time."""
+"""Vectors that arrive batch by batch: written to a file, so that memory holds one batch at a time."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ MOST_VECTORS = 2**32 - 1
 BLOCK_BYTES = 64 << 20
 """Bytes of a dataset that are read at once."""
 WHOLE = ("__array__", "__array_interface__", "__dlpack__", "__getitem__", "__buffer__")
-"""What only things have that hold all of their values."""
+"""Attributes that only objects have which hold all of their values."""
 
 
 class Goal(NamedTuple):
-    """What is built of the batches."""
+    """The index that is built from the batches."""
 
     target: str
     """Its path or address."""
     overwrite: bool
-    """Whether it may replace what is there."""
+    """True if it may replace an existing index."""
     scratch: str | None = None
-    """The folder in which an index for an address is built, where one is named."""
+    """The folder in which an index for an address is built, if one is given."""
 
     def folder(self) -> str | None:
-        """The folder that the index will be in, as far as it is there; None is that of temporary files."""
+        """Returns the nearest existing folder above the index; None for the folder of temporary files."""
         if "://" in self.target:
             return self.scratch
         folder = os.path.dirname(os.path.abspath(self.target))
@@ -47,26 +47,26 @@ class Goal(NamedTuple):
 
 @contextmanager
 def gathered(data: Any, goal: Goal, called: Called) -> Iterator[Path | NDArray[Any]]:
-    """``data`` as a path or an array; what comes in batches as the path of a file beside the index, which is there
-    as long as the block runs."""
+    """Yields ``data`` as a path or an array. Batches are written to a file beside the index, which exists
+    while the block runs."""
     if is_path(data) or not _comes_in_batches(data):
         yield path_or_vectors(data, called)
         return
     if not goal.overwrite and os.path.lexists(goal.target):
-        # An iterator is gone through once: what would be refused at the end is refused before.
+        # An iterator can be read only once, so refuse before what the build would refuse later.
         message = "already exists; choose another path, or replace it with overwrite=True"
         raise FileExistsError(errno.EEXIST, message, goal.target)
     handle, temporary = tempfile.mkstemp(prefix=".bathyal-", suffix=".batches", dir=goal.folder())
     try:
         with os.fdopen(handle, "wb") as file:
             element = _write(file, _batches(data), called)
-        # The suffix says what is in it.
+        # The suffix names the element.
         written = temporary.removesuffix(".batches") + ("." + element + "bin").replace("f32", "f")
         os.rename(temporary, written)
         temporary = written
         yield written
     except Exception as error:
-        # The file is nothing that the caller knows of.
+        # The caller does not know the temporary file, so the message names the argument.
         if isinstance(error, ValueError) and temporary in str(error):
             raise type(error)(str(error).replace(temporary, called.name)) from None
         raise
@@ -84,7 +84,7 @@ def _comes_in_batches(data: Any) -> bool:
 
 
 def _is_dataset(data: Any) -> bool:
-    """Whether ``data`` is a dataset of an open HDF5 file."""
+    """Returns True if ``data`` is a dataset of an open HDF5 file."""
     h5py = sys.modules.get("h5py")
     return h5py is not None and isinstance(data, h5py.Dataset) and data.ndim == 2
 
@@ -97,7 +97,7 @@ def _batches(data: Any) -> Iterator[Any]:
 
 
 def _write(file: BinaryIO, batches: Iterator[Any], called: Called) -> str:
-    """Writes all batches behind a header, and returns their element."""
+    """Writes a header and all batches; returns their element."""
     name = called.name
     file.write(bytes(8))
     first: NDArray[Any] | None = None
@@ -121,24 +121,25 @@ def _write(file: BinaryIO, batches: Iterator[Any], called: Called) -> str:
         count += len(rows)
         if count > MOST_VECTORS:
             raise ValueError(
-                f"{name}, batch {number}: more than {MOST_VECTORS} vectors, which no index holds"
+                f"{name}, batch {number}: more than {MOST_VECTORS} vectors, the most that an index holds"
             )
         file.write(rows.data)
     if first is None:
-        raise ValueError(f"{name} gave no vectors; an iterator that was used up before gives nothing again")
+        raise ValueError(f"{name} gave no vectors; an iterator can be read only once, so pass a new one")
     file.seek(0)
     file.write(struct.pack("<II", count, first.shape[1]))
     return next(element for element, dtype in DTYPES.items() if dtype == first.dtype)
 
 
 def _rows(batch: Any, called: Called) -> NDArray[Any] | None:
-    """The vectors of a batch, which may be a single one, as they are written; None of an empty batch."""
+    """Returns the vectors of a batch, which may be a single vector, as they are written; None for an empty
+    batch."""
     if is_path(batch):
         raise TypeError(
             f"{called.name}: it is the path {os.fspath(batch)!r}; expected an array of vectors x dim"
         )
     if isinstance(batch, list | tuple) and len(batch) == 1 and getattr(batch[0], "ndim", 0) == 2:
-        # A loader of PyTorch has a list of columns.
+        # A loader of PyTorch yields a list of columns.
         batch = batch[0]
     whole = batch if isinstance(batch, np.ndarray) else None
     if whole is None and hasattr(batch, "__len__") and len(batch) == 0:

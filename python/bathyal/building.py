@@ -147,7 +147,7 @@ def _check(options: Mapping[str, object], family: Family | None, calibrated: boo
     refuse_unknown("build()", options, [*of_families(), *taken(build)])
     if calibrated and family == "flat" and all(value is None for value in options.values()):
         raise ValueError(
-            "calibration: a flat index without codes compares all vectors and needs no calibration; leave "
+            "calibration: a flat index without codes compares all vectors, so there is nothing to calibrate; leave "
             "it out"
         )
 
@@ -197,7 +197,7 @@ def compact(
         progress: as :func:`build` takes it.
 
     Returns a dictionary: ``changed`` (as :attr:`Index.changed`), and of the build ``vectors``,
-        ``index_bytes`` and more; only ``changed`` if there were no changes.
+    ``index_bytes`` and more; only ``changed`` if there were no changes.
 
     Raises:
         BlockingIOError: another process, or an open index of this process, changes it.

@@ -1,4 +1,5 @@
-"""Columns and frames of pandas, Arrow and polars as arrays. None of these is imported: who passes one has it."""
+"""Columns and frames of pandas, Arrow and polars as arrays. None of these libraries is imported here, because
+a caller who passes such an object has imported it."""
 
 from __future__ import annotations
 
@@ -13,17 +14,17 @@ if TYPE_CHECKING:
 
 
 def array(value: Any, called: Called) -> NDArray[Any] | None:
-    """The vectors of a frame or a column; None of anything else."""
+    """Returns the vectors of a frame or a column; None for anything else."""
     for module, convert in (("pandas", _of_pandas), ("pyarrow", _of_arrow), ("polars", _of_polars)):
         library = sys.modules.get(module)
-        # A module that is being imported, or could not be, has none of its classes.
+        # A module whose import is not complete, or failed, lacks its classes.
         if library is not None and type(value).__module__.partition(".")[0] == module:
             return convert(library, value, called)
     return None
 
 
 def _one_column(columns: list[str], lists: list[str], called: Called, kind: str) -> str | None:
-    """The column of lists that is meant; None where all are columns of numbers."""
+    """Returns the column of lists to use; None if all columns are numbers."""
     if not lists:
         return None
     if len(columns) > 1:
@@ -52,7 +53,7 @@ def _of_pandas(pandas: Any, value: Any, called: Called) -> NDArray[Any] | None:
         if numbers.dtype == object and bool(missing.any()):
             raise _nulls(called, int(np.argmax(missing)))
         numeric = all(pandas.api.types.is_numeric_dtype(kind) for kind in value.dtypes)
-        # Whole numbers that could be missing are objects of numpy.
+        # numpy has nullable whole numbers as objects.
         return value.to_numpy(dtype=np.float64) if numbers.dtype == object and numeric else numbers
     if not isinstance(value, pandas.Series):
         return None
@@ -73,7 +74,7 @@ def _is_nan(one: Any) -> bool:
 
 
 def _is_list(pandas: Any, kind: Any) -> bool:
-    """Whether a dtype of pandas is that of an Arrow column of lists."""
+    """Returns True if a dtype of pandas is an Arrow list."""
     arrow = getattr(pandas, "ArrowDtype", None)
     if arrow is None or not isinstance(kind, arrow):
         return False
@@ -119,7 +120,8 @@ def _of_arrow(arrow: Any, value: Any, called: Called, first: int = 0) -> NDArray
 
 
 def of_lists(arrow: Any, column: Any, called: Called, first: int = 0) -> NDArray[Any]:
-    """A column of lists that are equally long; ``first`` is the number of its first row in messages."""
+    """Returns the vectors of a column of lists of equal length; ``first`` is the number of its first row in
+    messages."""
     if isinstance(column, arrow.ExtensionArray):
         column = column.storage
     if column.null_count:
@@ -153,7 +155,7 @@ def _numbers(arrow: Any, values: Any, called: Called) -> NDArray[Any]:
 def _of_polars(polars: Any, value: Any, called: Called) -> NDArray[Any] | None:
     if isinstance(value, polars.LazyFrame):
         raise TypeError(
-            f"{called.name} is a LazyFrame, which holds nothing yet: pass {called.name}.collect()"
+            f"{called.name} is a LazyFrame, which has no data yet: pass {called.name}.collect()"
         )
     if isinstance(value, polars.DataFrame):
         lists = [name for name, kind in value.schema.items() if kind.is_nested() or kind == polars.Object]

@@ -138,8 +138,8 @@ class Index:
         """Finds all vectors within ``radius`` of each query.
 
         The search is approximate: it finds about the share ``recall`` of the vectors within the radius, and
-            none outside it. It searches the k nearest of each query, and raises k until the k-th is beyond
-            the radius.
+        none outside it. It searches the k nearest of each query, and raises k until the k-th is beyond
+        the radius.
 
         Args:
             queries: as for :meth:`search`.

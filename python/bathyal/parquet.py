@@ -1,4 +1,4 @@
-"""Parquet files with a column of vectors: fixed-size lists, or lists that are all equally long."""
+"""Parquet files with a column of vectors: fixed-size lists, or lists of equal length."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ except ModuleNotFoundError as error:
     ) from error
 
 ROW_GROUP_VALUES = 1 << 22
-"""Components of a row group: some 16 MB, so that reading streams."""
+"""Components of a row group: some 16 MB, so that readers can stream."""
 
 
 def read_vectors(path: Path, key: str | None) -> NDArray[Any]:
-    """The column ``key``, or the only column of lists, as ``vectors x dim``: of numbers of any kind, converted as
-    arrays of them are."""
+    """Reads the column ``key``, or the only column of lists, as ``vectors x dim``. Numbers of any type are
+    converted as arrays are."""
     with open(path, "rb"):
         pass
     try:
         file = pq.ParquetFile(path)
     except pa.ArrowInvalid as error:
-        raise ValueError(f"{os.fspath(path)}: is no Parquet file, or a damaged one: {error}") from error
+        raise ValueError(f"{os.fspath(path)}: is not a Parquet file, or is damaged: {error}") from error
     with file:
         key = _column(file.schema_arrow, path, key)
         called = Called(f"{os.fspath(path)}: column {key!r}", "vector")
@@ -77,12 +77,12 @@ def _column(schema: Any, path: Path, key: str | None) -> str:
     columns = [field.name for field in schema if are_lists(pa, field.type)]
     if key is None:
         if len(columns) != 1:
-            told = (
+            problem = (
                 f"the columns of lists are {columns}: name one with key="
                 if columns
                 else "has no column of lists"
             )
-            raise ValueError(f"{os.fspath(path)}: {told}")
+            raise ValueError(f"{os.fspath(path)}: {problem}")
         return str(columns[0])
     if key not in columns:
         raise ValueError(f"{os.fspath(path)}: has no column {key!r} of lists, only {columns}")

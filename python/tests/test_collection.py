@@ -573,7 +573,7 @@ def test_arguments_that_mean_nothing_are_refused(path: pathlib.Path, tmp_path: p
     for file, given, message in [
         ("rows.parquet", {"first_id": 1000}, "a first id"),
         ("rows.parquet", {"ids": tmp_path / "ids.npy"}, "a file of ids"),
-        ("rows.parquet", {"key": "vector"}, "a key goes with .hdf5 files"),
+        ("rows.parquet", {"key": "vector"}, "key is for .hdf5 files"),
         ("rows.fbin", {"id_column": "id"}, "leave the column of ids"),
         ("rows.fbin", {"columns": ["year"]}, "leave the columns out"),
         ("rows.fbin", {"ids": tmp_path / "ids.npy", "first_id": 3}, "give one of them"),
@@ -581,7 +581,7 @@ def test_arguments_that_mean_nothing_are_refused(path: pathlib.Path, tmp_path: p
     ]:
         with pytest.raises(ValueError, match=message):
             docs.add_file(tmp_path / file, upsert=True, progress=False, **given)
-    with pytest.raises(ValueError, match="rows is 4, but an iterator's batches are written as they come"):
+    with pytest.raises(ValueError, match="rows is 4, but batches of an iterator are written as they are"):
         docs.add_batches(iter([]), rows=4)
     (version, *_) = docs.versions()
     docs.close()

@@ -55,7 +55,7 @@ def test_datasets_of_ann_benchmarks(tmp_path):
     with pytest.raises(ValueError, match="no dataset 'valid'"):
         bathyal.read_vectors(path, "valid")
     path.write_bytes(b"no HDF5")
-    with pytest.raises(ValueError, match="no HDF5 file"):
+    with pytest.raises(ValueError, match="not an HDF5 file"):
         bathyal.read_vectors(path)
     with pytest.raises(FileNotFoundError):
         bathyal.read_vectors(tmp_path / "missing.h5")
@@ -86,7 +86,7 @@ def test_parquet_columns(tmp_path):
     with pytest.raises(ValueError, match=r"column 'a' holds string, expected"):
         bathyal.read_vectors(path)
     path.write_bytes(b"no Parquet")
-    with pytest.raises(ValueError, match="no Parquet file"):
+    with pytest.raises(ValueError, match="not a Parquet file"):
         bathyal.read_vectors(path)
 
 
@@ -110,7 +110,7 @@ def test_ids_round_trip(extension, tmp_path):
     [
         (np.zeros((2, 3)), None, "whole numbers"),
         (np.zeros(3, np.uint32), None, "queries x k"),
-        (np.full((1, 1), -2), None, "-2 is no id; expected 0"),
+        (np.full((1, 1), -2), None, "-2 is not a valid id; expected 0"),
         (np.full((1, 1), 2**32), None, "from 0"),
         (np.zeros((2, 3), np.uint32), np.zeros((3, 2), np.float32), "same shape"),
     ],

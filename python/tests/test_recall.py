@@ -51,7 +51,7 @@ def test_ids_may_be_text_as_those_of_a_collection_are():
 @pytest.mark.parametrize(
     ("ids", "message"),
     [
-        ([[-2, 1]], "-2 is no id"),
+        ([[-2, 1]], "-2 is not a valid id"),
         ([[0.5, 1.0]], "float64"),
         ([[True, False]], "bool"),
         ([[1, 2, 3, 4]], "as many rows"),
