@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bathyal.arguments import DTYPES, Path
-from bathyal.inputs import Called, is_path, path_or_vectors, vectors
+from bathyal.inputs import ArgumentLabel, is_path, path_or_vectors, vectors
 
 MOST_VECTORS = 2**32 - 1
 BLOCK_BYTES = 64 << 20
@@ -25,7 +25,7 @@ WHOLE = ("__array__", "__array_interface__", "__dlpack__", "__getitem__", "__buf
 """Attributes that only objects have which hold all of their values."""
 
 
-class Goal(NamedTuple):
+class BuildTarget(NamedTuple):
     """The index that is built from the batches."""
 
     target: str
@@ -46,11 +46,11 @@ class Goal(NamedTuple):
 
 
 @contextmanager
-def gathered(data: Any, goal: Goal, called: Called) -> Iterator[Path | NDArray[Any]]:
+def path_or_array(data: Any, goal: BuildTarget, label: ArgumentLabel) -> Iterator[Path | NDArray[Any]]:
     """Yields ``data`` as a path or an array. Batches are written to a file beside the index, which exists
     while the block runs."""
     if is_path(data) or not _comes_in_batches(data):
-        yield path_or_vectors(data, called)
+        yield path_or_vectors(data, label)
         return
     if not goal.overwrite and os.path.lexists(goal.target):
         # An iterator can be read only once, so refuse before what the build would refuse later.
@@ -59,7 +59,7 @@ def gathered(data: Any, goal: Goal, called: Called) -> Iterator[Path | NDArray[A
     handle, temporary = tempfile.mkstemp(prefix=".bathyal-", suffix=".batches", dir=goal.folder())
     try:
         with os.fdopen(handle, "wb") as file:
-            element = _write(file, _batches(data), called)
+            element = _write(file, _batches(data), label)
         # The suffix names the element.
         written = temporary.removesuffix(".batches") + ("." + element + "bin").replace("f32", "f")
         os.rename(temporary, written)
@@ -68,7 +68,7 @@ def gathered(data: Any, goal: Goal, called: Called) -> Iterator[Path | NDArray[A
     except Exception as error:
         # The caller does not know the temporary file, so the message names the argument.
         if isinstance(error, ValueError) and temporary in str(error):
-            raise type(error)(str(error).replace(temporary, called.name)) from None
+            raise type(error)(str(error).replace(temporary, label.name)) from None
         raise
     finally:
         with contextlib.suppress(FileNotFoundError):
@@ -96,14 +96,14 @@ def _batches(data: Any) -> Iterator[Any]:
     return (data[start : start + rows] for start in range(0, data.shape[0], rows))
 
 
-def _write(file: BinaryIO, batches: Iterator[Any], called: Called) -> str:
+def _write(file: BinaryIO, batches: Iterator[Any], label: ArgumentLabel) -> str:
     """Writes a header and all batches; returns their element."""
-    name = called.name
+    name = label.name
     file.write(bytes(8))
     first: NDArray[Any] | None = None
     count = 0
     for number, batch in enumerate(batches):
-        rows = _rows(batch, called._replace(name=f"{name}, batch {number}"))
+        rows = _rows(batch, label._replace(name=f"{name}, batch {number}"))
         if rows is None:
             continue
         if first is None:
@@ -131,12 +131,12 @@ def _write(file: BinaryIO, batches: Iterator[Any], called: Called) -> str:
     return next(element for element, dtype in DTYPES.items() if dtype == first.dtype)
 
 
-def _rows(batch: Any, called: Called) -> NDArray[Any] | None:
+def _rows(batch: Any, label: ArgumentLabel) -> NDArray[Any] | None:
     """Returns the vectors of a batch, which may be a single vector, as they are written; None for an empty
     batch."""
     if is_path(batch):
         raise TypeError(
-            f"{called.name}: it is the path {os.fspath(batch)!r}; expected an array of vectors x dim"
+            f"{label.name}: it is the path {os.fspath(batch)!r}; expected an array of vectors x dim"
         )
     if isinstance(batch, list | tuple) and len(batch) == 1 and getattr(batch[0], "ndim", 0) == 2:
         # A loader of PyTorch yields a list of columns.
@@ -148,5 +148,5 @@ def _rows(batch: Any, called: Called) -> NDArray[Any] | None:
         return None
     if whole is not None and whole.ndim == 1 and whole.dtype != object:
         batch = whole.reshape(1, -1)
-    rows = vectors(batch, called)
+    rows = vectors(batch, label)
     return rows.astype(rows.dtype.newbyteorder("<"), copy=False)

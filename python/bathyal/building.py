@@ -21,15 +21,15 @@ from bathyal.arguments import (
     whole,
 )
 from bathyal.arguments import stripe_unit as unit_of_stripe
-from bathyal.batches import Goal, gathered
+from bathyal.batches import BuildTarget, path_or_array
 from bathyal.files import describe, read_vectors, source
 from bathyal.index import Index
-from bathyal.inputs import Called, is_path, rows
-from bathyal.keywords import of_families, refuse_unknown, taken
-from bathyal.progress import Receiver, shown
+from bathyal.inputs import ArgumentLabel, is_path, rows
+from bathyal.keywords import family_option_names, parameter_names, refuse_unknown
+from bathyal.progress import Receiver, progress_receiver
 
-DATA = Called("data", "vector")
-CALIBRATION = Called("calibration", "query", "the data")
+DATA = ArgumentLabel("data", "vector")
+CALIBRATION = ArgumentLabel("calibration", "query", "the data")
 
 StoreAs = Literal["f16", "i8"]
 Family = str
@@ -119,10 +119,10 @@ def build(
     budget, to, store = memory_bytes(memory), place(path), store_pairs(store_options)
     unit = unit_of_stripe(stripe_unit, stripe)
     _check(options, family, calibration is not None and store_as is None)
-    goal = Goal(str(to), bool(overwrite), dict(store).get("scratch"))
-    called = DATA._replace(bits=metric == "hamming")
-    with gathered(data, goal, called) as whole_data, shown(progress) as receiver:
-        base = source(whole_data, called, key)
+    goal = BuildTarget(str(to), bool(overwrite), dict(store).get("scratch"))
+    label = DATA._replace(bits=metric == "hamming")
+    with path_or_array(data, goal, label) as whole_data, progress_receiver(progress) as receiver:
+        base = source(whole_data, label, key)
         arguments: _bathyal._BuildArguments = {
             "metric": metric,
             "family": family,
@@ -132,19 +132,19 @@ def build(
             "memory": budget,
             "overwrite": bool(overwrite),
             "store_as": store_as,
-            "calibration": None if calibration is None else _calibration(calibration, base, called.bits),
+            "calibration": None if calibration is None else _calibration(calibration, base, label.bits),
             "stripe": folders(stripe),
             "stripe_unit": unit,
             "store": store,
             "device": device,
         }
         report = _bathyal.build(base, to, arguments, receiver)
-    return _opened((to, store, store_options), budget, report)
+    return _open_built((to, store, store_options), budget, report)
 
 
 def _check(options: Mapping[str, object], family: Family | None, calibrated: bool) -> None:
     """Refuses options that no family has, and calibration queries for a flat index without codes."""
-    refuse_unknown("build()", options, [*of_families(), *taken(build)])
+    refuse_unknown("build()", options, [*family_option_names(), *parameter_names(build)])
     if calibrated and family == "flat" and all(value is None for value in options.values()):
         raise ValueError(
             "calibration: a flat index without codes compares all vectors, so there is nothing to calibrate; leave "
@@ -152,7 +152,7 @@ def _check(options: Mapping[str, object], family: Family | None, calibrated: boo
         )
 
 
-def _opened(at: tuple[Path, list[tuple[str, str]], Any], budget: int | None, report: str) -> Index:
+def _open_built(at: tuple[Path, list[tuple[str, str]], Any], budget: int | None, report: str) -> Index:
     """Opens the built index."""
     to, store, store_options = at
     handle = _bathyal.IndexHandle.open(
@@ -207,7 +207,7 @@ def compact(
 
     See :meth:`Index.insert` for an example.
     """
-    with shown(progress) as receiver:
+    with progress_receiver(progress) as receiver:
         at = (place(index), store_pairs(store_options))
         text = _bathyal.compact(at, memory_bytes(memory), whole("threads", threads), receiver)
     report: dict[str, Any] = json.loads(text)
@@ -267,7 +267,7 @@ def convert_layout(
     >>> report["to"], report["index_bytes"] < report["index_bytes_before"]
     ('csr', True)
     """
-    with shown(progress) as receiver:
+    with progress_receiver(progress) as receiver:
         read = (place(index), store_pairs(from_store_options, "from_store_options"))
         written = (place(output), store_pairs(store_options))
         text = _bathyal.convert_layout(read, written, layout, whole("threads", threads), receiver)
@@ -313,7 +313,7 @@ def convert_stripes(
     >>> bathyal.convert_stripes("one.index", "two.index", ["first-disk", "second-disk"])["parts"]
     2
     """
-    with shown(progress) as receiver:
+    with progress_receiver(progress) as receiver:
         disks = (folders(stripe), unit_of_stripe(stripe_unit, stripe))
         read = (place(index), folders(from_stripe))
         text = _bathyal.convert_stripes(read, place(output), disks, bool(overwrite), receiver)

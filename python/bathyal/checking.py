@@ -8,7 +8,7 @@ from typing import Any
 
 from bathyal import _bathyal
 from bathyal.arguments import Path, folders, place, store_pairs
-from bathyal.progress import Receiver, shown
+from bathyal.progress import Receiver, progress_receiver
 
 
 def verify(
@@ -38,7 +38,7 @@ def verify(
     >>> bathyal.verify("sound.index")["sound"]
     True
     """
-    with shown(progress) as receiver:
+    with progress_receiver(progress) as receiver:
         at = (place(path), folders(stripe), store_pairs(store_options))
         report: dict[str, Any] = json.loads(_bathyal.verify(at, receiver))
     return report
@@ -69,7 +69,7 @@ def inspect(
     >>> bathyal.inspect("described.index")["data_bytes"]
     256
     """
-    with shown(progress) as receiver:
+    with progress_receiver(progress) as receiver:
         at = (place(path), folders(stripe), store_pairs(store_options))
         report: dict[str, Any] = json.loads(_bathyal.inspect(at, receiver))
     return report

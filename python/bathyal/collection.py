@@ -13,10 +13,10 @@ from bathyal import _bathyal, awaiting
 from bathyal.arguments import Metric, Path, columns, memory_bytes, place, store_pairs, whole
 from bathyal.files import read_here, with_ids
 from bathyal.found_rows import Written
-from bathyal.progress import Receiver, shown
+from bathyal.progress import Receiver, progress_receiver
 from bathyal.reading import Filter, Reading, Snapshot
 from bathyal.schema import Element, Field, IdKind, schema
-from bathyal.tables import condition, given, is_frame, names, plain, plain_columns
+from bathyal.tables import condition, is_frame, names, plain, plain_columns, split_rows
 
 Durability = Literal["disk", "system"]
 
@@ -48,7 +48,7 @@ class Collection(Reading):
     def __init__(self, handle: _bathyal.CollectionHandle, path: Path) -> None:
         self._handle = handle
         self._path = os.fspath(path)
-        self._know(handle.schema())
+        self._keep_schema(handle.schema())
 
     @classmethod
     def create(
@@ -249,7 +249,7 @@ class Collection(Reading):
         )
         target = (place(to), store_pairs(to_store_options))
         file = None if lost_ids is None else place(lost_ids)
-        with shown(progress) as receiver:
+        with progress_receiver(progress) as receiver:
             report: dict[str, Any] = json.loads(
                 _bathyal.CollectionHandle.repair(
                     place(path), target, bool(keep_uncertain), file, arguments, receiver
@@ -310,7 +310,7 @@ class Collection(Reading):
         return self._write(ids, vectors, metadata, True)
 
     def _write(self, ids: Any, vectors: Any, metadata: Any, upsert: bool) -> Written:
-        rows = given(self._shape, ids, vectors, metadata)
+        rows = split_rows(self._shape, ids, vectors, metadata)
         return Written(*self._handle.write(rows.ids, rows.vectors, rows.metadata, upsert))
 
     def update(self, ids: Any, metadata: Any) -> Written:
@@ -407,7 +407,7 @@ class Collection(Reading):
         expected = _length(batches) if total is None else total
         added = replaced = 0
         # A bar without a known end is of no use.
-        with shown(progress if callable(progress) or expected else False) as receiver:
+        with progress_receiver(progress if callable(progress) or expected else False) as receiver:
             for batch in self._batches_of(batches, most):
                 try:
                     written = self._write(batch, None, None, upsert)
@@ -480,7 +480,7 @@ class Collection(Reading):
                     )
             return self._add_vectors(file, key, ids, first or 0, upsert, progress)
         chosen = None if columns is None else names("columns", columns, ())
-        with shown(progress) as receiver:
+        with progress_receiver(progress) as receiver:
             text = self._handle.import_file(
                 file,
                 {
@@ -531,7 +531,7 @@ class Collection(Reading):
         """
         chosen = None if columns is None else names("columns", columns, ())
         fields = None if vectors is None else names("vectors", vectors, ())
-        with shown(progress) as receiver:
+        with progress_receiver(progress) as receiver:
             text = self._handle.export_file(file, condition(filter), chosen, fields, receiver)
         report: dict[str, Any] = json.loads(text)
         return report
@@ -548,7 +548,7 @@ class Collection(Reading):
         Returns ``segments_before``, ``segments_after``, ``rows_written``, ``rows_resumed`` (those of them
         that an interrupted merge had written before), ``bytes_before``, ``bytes_after`` and ``seconds``.
         """
-        with shown(progress) as receiver:
+        with progress_receiver(progress) as receiver:
             report: dict[str, Any] = json.loads(self._handle.compact(bool(full), receiver))
         return report
 
@@ -561,7 +561,7 @@ class Collection(Reading):
     ) -> dict[str, Any]:
         """Copies the collection as it is now to ``path``, where nothing exists, while writes continue. Call
         it again to continue an interrupted copy. Returns ``rows``, ``segments`` and ``bytes``."""
-        with shown(progress) as receiver:
+        with progress_receiver(progress) as receiver:
             target = (place(path), store_pairs(store_options))
             report: dict[str, Any] = json.loads(self._handle.copy_to(target, receiver))
         return report
@@ -580,7 +580,7 @@ class Collection(Reading):
     def verify(self, progress: bool | Receiver = True) -> dict[str, Any]:
         """Checks every byte of every segment against its checksums. Returns ``sound`` (bool), ``fault_count``
         and ``faults`` (sentences)."""
-        with shown(progress) as receiver:
+        with progress_receiver(progress) as receiver:
             faults = self._handle.verify(receiver)
         return {"sound": not faults, "fault_count": len(faults), "faults": faults}
 

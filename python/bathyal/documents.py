@@ -49,17 +49,17 @@ def from_json(text: str | None) -> dict[str, Any]:
     return held
 
 
-def typed(metadata: Mapping[str, Any], columns: Mapping[str, str]) -> dict[str, Any]:
+def column_values(metadata: Mapping[str, Any], columns: Mapping[str, str]) -> dict[str, Any]:
     """Returns the values of the metadata whose keys are also columns.
 
-    >>> typed({"year": 2020, "by": "Ada"}, {"year": "int64", "lang": "string"})
+    >>> column_values({"year": 2020, "by": "Ada"}, {"year": "int64", "lang": "string"})
     {'year': 2020}
     """
     return {name: metadata[name] for name in columns if name in metadata}
 
 
 @contextlib.contextmanager
-def refused_with_advice() -> Iterator[None]:
+def filter_advice() -> Iterator[None]:
     """Adds advice to the error of a filter on keys that are not columns."""
     try:
         yield
@@ -73,12 +73,12 @@ def refused_with_advice() -> Iterator[None]:
         ) from None
 
 
-def listed(name: str, ids: Any, what: str = "ids") -> list[Any]:
+def as_list(name: str, ids: Any, what: str = "ids") -> list[Any]:
     """Returns ``ids`` as a list. Text is refused, because ``list()`` would split it into letters.
 
-    >>> listed("ids", ("a", "b"))
+    >>> as_list("ids", ("a", "b"))
     ['a', 'b']
-    >>> listed("ids", "abc")
+    >>> as_list("ids", "abc")
     Traceback (most recent call last):
     TypeError: ids is the text 'abc'; expected a list of ids: ['abc']
     """
@@ -91,7 +91,7 @@ def listed(name: str, ids: Any, what: str = "ids") -> list[Any]:
         raise TypeError(f"{name} is of type {kind}; expected a list of {what}") from None
 
 
-def opened(open: Callable[[], _Store], create: Callable[[], _Store]) -> _Store:
+def open_or_create(open: Callable[[], _Store], create: Callable[[], _Store]) -> _Store:
     """Opens a store, or creates it if there is none."""
     try:
         return open()

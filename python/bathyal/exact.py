@@ -12,11 +12,11 @@ from numpy.typing import ArrayLike, NDArray
 from bathyal import _bathyal
 from bathyal.arguments import Data, Metric, whole
 from bathyal.files import describe, read_vectors, source
-from bathyal.ids import numbered
-from bathyal.inputs import QUERIES, Called, is_path, rows
-from bathyal.progress import Receiver, shown
+from bathyal.ids import as_numbers
+from bathyal.inputs import QUERIES, ArgumentLabel, is_path, rows
+from bathyal.progress import Receiver, progress_receiver
 
-BASE = Called("base", "vector")
+BASE = ArgumentLabel("base", "vector")
 
 
 def groundtruth(
@@ -68,7 +68,7 @@ def groundtruth(
         if not prepared.size:
             return np.empty((0, k), np.uint32), np.empty((0, k), np.float32)
         prepared = np.atleast_2d(prepared)
-    with shown(progress) as receiver:
+    with progress_receiver(progress) as receiver:
         ids, distances = _bathyal.groundtruth(
             from_base,
             prepared,
@@ -120,7 +120,7 @@ def recall(
         raise ValueError(
             f"the truth is {true.shape} at distances {far.shape}; expected a distance for each id"
         )
-    numbers, true_numbers = numbered(found, true)
+    numbers, true_numbers = as_numbers(found, true)
     mean: float | None = _bathyal.recall(numbers, true_numbers, far, wanted)
     if mean is None:
         raise ValueError(
@@ -171,7 +171,9 @@ def overall_ratio(
     OverallRatio(mean=1.25, p99=1.25, left_out=0)
     """
     if true_distances is None:
-        raise ValueError("the truth has no distances, from which the ratio is computed; give those of `groundtruth`")
+        raise ValueError(
+            "the truth has no distances, from which the ratio is computed; give those of `groundtruth`"
+        )
     ids, truth = np.atleast_2d(ids), np.atleast_2d(truth)
     distances, exact = (np.atleast_2d(one).astype(np.float32) for one in (distances, true_distances))
     fits = ids.shape == distances.shape and truth.shape == exact.shape
@@ -180,7 +182,7 @@ def overall_ratio(
             f"ids are {ids.shape} at distances {distances.shape}, the truth is {truth.shape} at {exact.shape}: "
             "expected as many rows, k or more, and a distance for each id"
         )
-    numbers, true_numbers = numbered(ids, truth)
+    numbers, true_numbers = as_numbers(ids, truth)
     ratio = _bathyal.overall_ratio(numbers, distances, true_numbers, exact, metric)
     if ratio is None:
         raise ValueError(

@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from bathyal import _bathyal
 from bathyal.arguments import DTYPES, Data, Path, columns, whole
 from bathyal.ids import MOST_ID, narrow_ids
-from bathyal.inputs import VECTORS, Called, is_path, path_or_vectors, rows
+from bathyal.inputs import VECTORS, ArgumentLabel, is_path, path_or_vectors, rows
 from bathyal.inputs import vectors as vectors_of
-from bathyal.progress import Receiver, shown
+from bathyal.progress import Receiver, progress_receiver
 
 BIN_HEADER_BYTES = 8
 ROW_PREFIX_BYTES = 4
@@ -48,22 +48,22 @@ def extension(path: Path) -> str:
     return pathlib.Path(path).suffix.lower()
 
 
-def source(data: Any, called: Called, key: str | None = None) -> Data:
+def source(data: Any, label: ArgumentLabel, key: str | None = None) -> Data:
     """Returns ``data`` as the compiled module takes it: the path of a file that it reads itself, or else an
     array. ``key`` names a part of a file, as for :func:`read_vectors`."""
     if not is_path(data):
         if key is not None:
-            raise ValueError(f"key is {key!r}, which names a part of a file, but {called.name} is not a path")
-        return path_or_vectors(data, called)
+            raise ValueError(f"key is {key!r}, which names a part of a file, but {label.name} is not a path")
+        return path_or_vectors(data, label)
     if extension(data) in HDF5 + PARQUET or key is not None:
         return read_vectors(data, key)
     other = _other_npy(data)
-    return path_or_vectors(data, called) if other is None else vectors_of(other, _named(called, data))
+    return path_or_vectors(data, label) if other is None else vectors_of(other, _named(label, data))
 
 
-def _named(called: Called, path: Path) -> Called:
-    """Returns ``called`` with the path of the file as its name."""
-    return called._replace(name=os.fspath(path))
+def _named(label: ArgumentLabel, path: Path) -> ArgumentLabel:
+    """Returns ``label`` with the path of the file as its name."""
+    return label._replace(name=os.fspath(path))
 
 
 def _other_npy(path: Path) -> NDArray[Any] | None:
@@ -261,9 +261,7 @@ def with_ids(
     """Returns the vectors of a file that is :func:`read_here`, and their ids: those of the file ``ids`` (text
     if ``named``), or numbers from ``first_id`` on."""
     if extension(path) in PARQUET:
-        raise ValueError(
-            f"{os.fspath(path)}: its columns are taken by their names; key is for .hdf5 files"
-        )
+        raise ValueError(f"{os.fspath(path)}: its columns are taken by their names; key is for .hdf5 files")
     vectors = read_vectors(path, key)
     if ids is None and named:
         raise ValueError(
@@ -315,7 +313,7 @@ def convert(
     if here or key is not None or _other_npy(input) is not None:
         return _convert_here(input, output, element, rows, key)
     span = None if rows is None else (whole("rows", rows[0]), whole("rows", rows[1]))
-    with shown(progress) as receiver:
+    with progress_receiver(progress) as receiver:
         return Converted(*_bathyal.convert(input, output, element, span, receiver))
 
 
@@ -327,7 +325,9 @@ def _convert_here(
     if rows is not None:
         start, end = whole("rows", rows[0]), whole("rows", rows[1])
         if not start < end <= len(vectors):
-            raise ValueError(f"{os.fspath(input)}: rows {start} to {end} were requested, and there are {len(vectors)}")
+            raise ValueError(
+                f"{os.fspath(input)}: rows {start} to {end} were requested, and there are {len(vectors)}"
+            )
         vectors = vectors[start:end]
     name = element or FIXED.get(extension(output))
     if name == "b1":

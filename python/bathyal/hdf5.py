@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from bathyal.arguments import DTYPES, Path
 from bathyal.ids import narrow_ids
-from bathyal.inputs import Called
+from bathyal.inputs import ArgumentLabel
 from bathyal.inputs import vectors as vectors_of
-from bathyal.replace import beside
+from bathyal.replace import replacing
 
 try:
     import h5py
@@ -42,7 +42,7 @@ def read_vectors(path: Path, key: str | None) -> NDArray[Any]:
                 f"numbers; {_others(file)}"
             )
         if dtype.newbyteorder("=") not in DTYPES.values():
-            return _converted(dataset, Called(f"{os.fspath(path)}: dataset {key!r}", "vector"))
+            return _converted(dataset, ArgumentLabel(f"{os.fspath(path)}: dataset {key!r}", "vector"))
         holder, offset = _holder(dataset), dataset.id.get_offset()
         if dtype.isnative and holder is not None and offset is not None and dataset.size > 0:
             return np.memmap(holder, dtype, "r", offset=offset, shape=dataset.shape)
@@ -50,12 +50,12 @@ def read_vectors(path: Path, key: str | None) -> NDArray[Any]:
         return loaded
 
 
-def _converted(dataset: Any, called: Called) -> NDArray[Any]:
+def _converted(dataset: Any, label: ArgumentLabel) -> NDArray[Any]:
     """Reads and converts a dataset of other numbers, some rows at a time."""
     rows = max(1, BLOCK_BYTES // max(1, dataset.shape[1] * dataset.dtype.itemsize))
     held = np.empty(dataset.shape, np.float32)
     for start in range(0, len(dataset), rows):
-        held[start : start + rows] = vectors_of(dataset[start : start + rows], called, start)
+        held[start : start + rows] = vectors_of(dataset[start : start + rows], label, start)
     return held
 
 
@@ -83,7 +83,7 @@ def read_ids(path: Path) -> tuple[NDArray[np.uint32], NDArray[np.float32] | None
 
 def write(path: Path, datasets: dict[str, NDArray[Any]]) -> None:
     """Writes ``datasets``, and keeps the others of the file. The file is replaced in one step at the end."""
-    with beside(path) as temporary:
+    with replacing(path) as temporary:
         if os.path.exists(path):
             shutil.copyfile(path, temporary)
         with h5py.File(temporary, "a" if os.path.getsize(temporary) else "w") as file:

@@ -44,7 +44,7 @@ def narrow_ids(ids: NDArray[Any], name: str) -> NDArray[np.uint32]:
     return np.where(missing, MOST_ID, plain).astype(np.uint32)
 
 
-def numbered(ids: NDArray[Any], truth: NDArray[Any]) -> list[NDArray[np.uint32]]:
+def as_numbers(ids: NDArray[Any], truth: NDArray[Any]) -> list[NDArray[np.uint32]]:
     """Replaces the ids of both arrays by 32-bit numbers; equal ids get equal numbers."""
     both = [_narrow(one, name) for one, name in ((ids, "ids"), (truth, "truth"))]
     if all(one.dtype.kind in "iu" for one in both):

@@ -13,13 +13,13 @@ from numpy.typing import ArrayLike, NDArray
 
 from bathyal import _bathyal, awaiting
 from bathyal.arguments import Path, columns, whole
-from bathyal.asking import Asked, Mode, asked, asks
-from bathyal.asking import rows as rows_of
 from bathyal.checking import inspect
-from bathyal.inputs import VECTORS, Called
-from bathyal.results import Costs, Found, FoundRanges, SearchStats, warned
+from bathyal.inputs import VECTORS, ArgumentLabel
+from bathyal.results import Costs, Found, FoundRanges, SearchStats, raise_warnings
+from bathyal.search_request import Mode, SearchRequest, search_request, takes_request
+from bathyal.search_request import rows as rows_of
 
-QUERY = Called("query", "query")
+QUERY = ArgumentLabel("query", "query")
 
 
 class Index:
@@ -50,8 +50,8 @@ class Index:
         self._options = dict(options)
         self._report = report
 
-    @asks(asked)
-    def search(self, request: Asked) -> Found:
+    @takes_request(search_request)
+    def search(self, request: SearchRequest) -> Found:
         """Finds the ``k`` nearest vectors of each query.
 
         Args:
@@ -104,8 +104,8 @@ class Index:
         rows, single = request.rows(self._element, self._dim)
         return _found(self._handle.search(rows, request.arguments), single)
 
-    @asks(asked)
-    async def search_async(self, request: Asked) -> Found:
+    @takes_request(search_request)
+    async def search_async(self, request: SearchRequest) -> Found:
         """:meth:`search`, awaited under asyncio: the event loop continues meanwhile, and any number of
         searches may be awaited at once. Arguments, answers and exceptions are the same. Cancelling the task
         stops the search.
@@ -156,7 +156,7 @@ class Index:
         >>> [sorted(found[query][0].tolist()) for query in range(len(found))]
         [[1, 2, 3, 4, 5], [97, 98, 99], []]
         """
-        request = asked(
+        request = search_request(
             queries, recall=recall, threads=threads, mode=mode, timeout=timeout, in_flight=in_flight
         )
         rows, _ = request.rows(self._element, self._dim)
@@ -164,7 +164,7 @@ class Index:
         offsets, ids, distances, notes, costs = _bathyal.range_search(
             self._handle, rows, float(radius), most, request.arguments
         )
-        return FoundRanges(offsets, ids, distances, Costs(costs), warned(notes))
+        return FoundRanges(offsets, ids, distances, Costs(costs), raise_warnings(notes))
 
     def search_file(
         self,
@@ -199,7 +199,7 @@ class Index:
         >>> ids[:4, 0].tolist()
         [0, 1, 2, 3]
         """
-        request = asked(
+        request = search_request(
             queries,
             k,
             recall,
@@ -213,7 +213,7 @@ class Index:
         most = whole("block", block, least=1)
         text = _bathyal.search_file(self._handle, queries, output, most, request.arguments)
         report: dict[str, Any] = json.loads(text)
-        report["notes"] = list(warned(report["notes"]))
+        report["notes"] = list(raise_warnings(report["notes"]))
         return report
 
     def warm(
@@ -230,7 +230,7 @@ class Index:
         >>> index.warm(threads=1)["queries"] > 0
         True
         """
-        request = asked((), k, recall, threads=threads, in_flight=in_flight)
+        request = search_request((), k, recall, threads=threads, in_flight=in_flight)
         report: dict[str, Any] = json.loads(_bathyal.warm(self._handle, request.arguments))
         return report
 
@@ -265,7 +265,7 @@ class Index:
         >>> report["ids"][0], [phase["phase"] for phase in report["phases"]]
         (7, ['navigate', 'scan', 'read', 'rerank'])
         """
-        request = asked(
+        request = search_request(
             query,
             k,
             recall,
@@ -612,4 +612,4 @@ def _found(answers: _bathyal._Answers, single: bool) -> Found:
     stats = SearchStats(costs, ids.shape[0], ids.shape[1], search_list, dram_bytes)
     if single:
         ids, distances = ids[0], distances[0]
-    return Found(ids, distances, stats, warned(notes, above=3) if notes else ())
+    return Found(ids, distances, stats, raise_warnings(notes, above=3) if notes else ())

@@ -6,16 +6,16 @@ import json
 from collections.abc import Sequence
 
 from bathyal import _bathyal
-from bathyal.asking import Asked, asked, asks
 from bathyal.collection import Collection
 from bathyal.found_rows import FoundInMany, Metadata
 from bathyal.index import Index
-from bathyal.reading import Question, question, values
-from bathyal.results import Costs, FoundMany, warned
+from bathyal.reading import CollectionRequest, collection_request, values
+from bathyal.results import Costs, FoundMany, raise_warnings
+from bathyal.search_request import SearchRequest, search_request, takes_request
 
 
-@asks(asked)
-def search(indexes: Sequence[Index], request: Asked) -> FoundMany:
+@takes_request(search_request)
+def search(indexes: Sequence[Index], request: SearchRequest) -> FoundMany:
     """Finds the ``k`` nearest vectors of each query in several indexes, merged by distance.
 
     Arguments are those of :meth:`Index.search`; ``timeout`` applies to all indexes together. The indexes must
@@ -40,11 +40,11 @@ def search(indexes: Sequence[Index], request: Asked) -> FoundMany:
     )
     if single:
         numbers, ids, distances = numbers[0], ids[0], distances[0]
-    return FoundMany(numbers, ids, distances, Costs(costs), warned(notes, above=2))
+    return FoundMany(numbers, ids, distances, Costs(costs), raise_warnings(notes, above=2))
 
 
-@asks(question)
-def search_many(collections: Sequence[Collection], request: Question) -> FoundInMany:
+@takes_request(collection_request)
+def search_many(collections: Sequence[Collection], request: CollectionRequest) -> FoundInMany:
     """Finds the ``k`` nearest rows of each query in several collections, merged by distance, for example in
     one collection per customer or per month.
 
@@ -66,7 +66,7 @@ def search_many(collections: Sequence[Collection], request: Question) -> FoundIn
     if not collections:
         raise ValueError("no collection to search; give at least one")
     first = collections[0]
-    rows, single, arguments = first._asked(request)
+    rows, single, arguments = first._arguments(request)
     numbers, ids, distances, held, vectors, matches, report = _bathyal.search_collections(
         [collection._handle for collection in collections], rows, arguments
     )
@@ -79,6 +79,6 @@ def search_many(collections: Sequence[Collection], request: Question) -> FoundIn
         Metadata(held, shape),
         None if vectors is None else values(vectors, shape),
         matches,
-        warned(text["notes"], above=2),
+        raise_warnings(text["notes"], above=2),
         first._field(request),
     )

@@ -8,7 +8,7 @@ from typing import Any
 from bathyal import _bathyal
 from bathyal.arguments import Path, folders, memory_bytes, place, store_pairs
 from bathyal.index import Index
-from bathyal.progress import Receiver, shown
+from bathyal.progress import Receiver, progress_receiver
 
 Tier = str
 
@@ -105,7 +105,7 @@ def open(
     budget, at = memory_bytes(memory), (place(path), folders(stripe), store_pairs(store_options))
     options: dict[str, Any] = dict(tier=tier, memory=budget, delay=delay, profile=profile, stripe=stripe)
     options |= dict(numa=numa, device=device, mini_batch=mini_batch, wait=wait, store_options=store_options)
-    with shown(progress) as receiver:
+    with progress_receiver(progress) as receiver:
         handle = _bathyal.IndexHandle.open(
             at, (tier, numa, bool(wait), (device, mini_batch)), budget, receiver, delay, profile
         )

@@ -81,7 +81,7 @@ def _size(stream: TextIO) -> tuple[int, int] | tuple[None, None]:
 
 
 @contextmanager
-def shown(progress: bool | Receiver) -> Iterator[Receiver | None]:
+def progress_receiver(progress: bool | Receiver) -> Iterator[Receiver | None]:
     """Yields the receiver for ``progress``: True draws a bar if stderr is a terminal or a notebook, False
     shows nothing."""
     if callable(progress):

@@ -11,18 +11,18 @@ from numpy.typing import ArrayLike, NDArray
 
 from bathyal import _bathyal, awaiting
 from bathyal.arguments import Path, columns, whole
-from bathyal.asking import asks, recall_of
-from bathyal.asking import rows as rows_of
 from bathyal.found_rows import FoundRows, Metadata, Rows, Vectors
-from bathyal.inputs import Called
-from bathyal.results import warned
+from bathyal.inputs import ArgumentLabel
+from bathyal.results import raise_warnings
+from bathyal.search_request import recall_of, takes_request
+from bathyal.search_request import rows as rows_of
 from bathyal.tables import Shape, condition, names, plain
 
 Filter = str | Mapping[str, Any]
-QUERIES = Called("queries", "query", "the collection")
+QUERIES = ArgumentLabel("queries", "query", "the collection")
 
 
-class Question(NamedTuple):
+class CollectionRequest(NamedTuple):
     """Queries of a search in a collection, with its arguments."""
 
     queries: ArrayLike | Path
@@ -31,7 +31,7 @@ class Question(NamedTuple):
     """Checked as far as possible without the collection; the columns are added later."""
 
 
-def question(
+def collection_request(
     queries: ArrayLike | Path,
     k: int = 10,
     recall: float | None = None,
@@ -43,10 +43,10 @@ def question(
     search_list: int | None = None,
     threads: int = 0,
     timeout: float | None = None,
-) -> Question:
+) -> CollectionRequest:
     """Returns the request of a search in a collection; :meth:`bathyal.Collection.search` documents the
     arguments."""
-    return Question(
+    return CollectionRequest(
         queries,
         columns,
         {
@@ -69,7 +69,7 @@ class Reading:
     _schema: dict[str, Any]
     _shape: Shape
 
-    def _know(self, schema: str) -> None:
+    def _keep_schema(self, schema: str) -> None:
         """Keeps the schema, as JSON."""
         self._schema = json.loads(schema)
         fields = self._schema["vectors"]
@@ -86,8 +86,8 @@ class Reading:
         schema: dict[str, Any] = json.loads(json.dumps(self._schema))
         return schema
 
-    @asks(question)
-    def search(self, request: Question) -> FoundRows:
+    @takes_request(collection_request)
+    def search(self, request: CollectionRequest) -> FoundRows:
         """Finds the ``k`` nearest rows of each query, among all rows or those that match a filter.
 
         Args:
@@ -123,11 +123,11 @@ class Reading:
         >>> grid[found.ids].tolist(), found.distances.tolist(), found.matches
         ([[2.0, 4.0], [4.0, 4.0], [2.0, 3.0]], [1.0, 1.0, 2.0], 200)
         """
-        rows, single, arguments = self._asked(request)
+        rows, single, arguments = self._arguments(request)
         return _found(self._source().search(rows, arguments, None), single, len(rows), self._field(request))
 
-    @asks(question)
-    async def search_async(self, request: Question) -> FoundRows:
+    @takes_request(collection_request)
+    async def search_async(self, request: CollectionRequest) -> FoundRows:
         """:meth:`search`, awaited under asyncio: the event loop continues meanwhile. Cancelling the task
         stops the search.
 
@@ -137,24 +137,26 @@ class Reading:
         >>> asyncio.run(docs.search_async(np.eye(8, dtype=np.float32)[3], k=1)).ids
         array([3], dtype=uint64)
         """
-        rows, single, arguments = self._asked(request)
+        rows, single, arguments = self._arguments(request)
         source, cancel = self._source(), _bathyal.Cancel()
         answers = await awaiting.in_thread(lambda: source.search(rows, arguments, cancel), cancel)
         return _found(answers, single, len(rows), self._field(request))
 
-    def _asked(self, request: Question) -> tuple[NDArray[Any], bool, _bathyal._QuestionArguments]:
+    def _arguments(
+        self, request: CollectionRequest
+    ) -> tuple[NDArray[Any], bool, _bathyal._QuestionArguments]:
         field = request.arguments["field"]
         shape = next((shape for shape in self._shape.fields if shape[0] == field), self._shape.fields[0])
         if field is None and len(self._shape.fields) > 1:
             all_fields = ", ".join(self._shape.names)
             raise ValueError(
-                f"the collection has several vector fields; name one with field=: {all_fields}"
+                f"the collection has several fields of vectors; name one with field=: {all_fields}"
             )
         rows, single = rows_of(request.queries, shape[1], shape[2], QUERIES)
         chosen = names("columns", request.columns, self._columns())
         return rows, single, {**request.arguments, "columns": chosen}
 
-    def _field(self, request: Question) -> str:
+    def _field(self, request: CollectionRequest) -> str:
         return request.arguments["field"] or self._shape.names[0]
 
     def _columns(self) -> list[str]:
@@ -285,7 +287,7 @@ class Snapshot(Reading):
 
     def __init__(self, handle: _bathyal.SnapshotHandle, schema: str) -> None:
         self._handle: _bathyal.SnapshotHandle | None = handle
-        self._know(schema)
+        self._keep_schema(schema)
 
     def _source(self) -> _bathyal.SnapshotHandle:
         if self._handle is None:
@@ -335,6 +337,6 @@ def _found(answers: _bathyal._FoundRows, single: bool, queries: int, field: str)
         matches,
         plans,
         {**text["totals"], "seconds": text["seconds"]},
-        warned(notes, above=3) if notes else (),
+        raise_warnings(notes, above=3) if notes else (),
         field,
     )

@@ -11,7 +11,7 @@ from bathyal.arguments import Path
 
 
 @contextmanager
-def beside(path: Path) -> Iterator[str]:
+def replacing(path: Path) -> Iterator[str]:
     """Yields a temporary file in the folder of ``path``, which replaces ``path`` unless the block raises."""
     folder, name = os.path.split(os.path.abspath(path))
     handle, temporary = tempfile.mkstemp(prefix=".bathyal-", suffix=os.path.splitext(name)[1], dir=folder)

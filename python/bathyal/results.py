@@ -126,7 +126,9 @@ class SearchStats(Costs):
     dram_bytes: int
     """Memory of the open index during the search."""
 
-    def __init__(self, costs: _bathyal.Costs, queries: int, k: int, search_list: int, dram_bytes: int) -> None:
+    def __init__(
+        self, costs: _bathyal.Costs, queries: int, k: int, search_list: int, dram_bytes: int
+    ) -> None:
         self._costs = costs
         self.queries = queries
         self.k = k
@@ -347,7 +349,7 @@ class FoundMany(_Neighbors):
         return self.indexes, self.ids, self.distances
 
 
-def warned(notes: list[str], above: int = 1) -> tuple[str, ...]:
+def raise_warnings(notes: list[str], above: int = 1) -> tuple[str, ...]:
     """Raises each note as a :class:`SearchWarning` for the user's call, which is ``above`` calls above the
     caller of this function; returns the notes."""
     for note in notes:

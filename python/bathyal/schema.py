@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 from bathyal.arguments import Metric, family_options, whole
-from bathyal.keywords import of_families, refuse_unknown, taken
+from bathyal.keywords import family_option_names, parameter_names, refuse_unknown
 
 IdKind = Literal["string", "u64"]
 Element = Literal["f32", "f16", "bf16", "u8", "i8", "b1"]
@@ -35,12 +35,12 @@ def schema(
     [('f16', 'ip'), ('u8', 'ip'), ('f16', 'ip')]
     >>> schema((None, "l2", "f32"), None, "u64", None, {})
     Traceback (most recent call last):
-    TypeError: neither dim nor vectors is given; dim=384 is one vector field, vectors={...} are several
+    TypeError: neither dim nor vectors is given; dim=384 is one field of vectors, vectors={...} are several
     """
     dim, metric, element = shape
     if (dim is None) == (vectors is None):
         both = "neither dim nor vectors is given" if dim is None else "dim and vectors are both given"
-        raise TypeError(f"{both}; dim=384 is one vector field, vectors={{...}} are several")
+        raise TypeError(f"{both}; dim=384 is one field of vectors, vectors={{...}} are several")
     if dim is not None:
         fields = [field(ONLY_FIELD, dim, element, metric, **options)]
     else:
@@ -73,7 +73,7 @@ def field(
     >>> field("title", 64, metric="hamming")
     {'name': 'title', 'dim': 64, 'element': 'b1', 'metric': 'l2', 'options': {}}
     """
-    refuse_unknown(f"field {name!r}", options, [*of_families(), *taken(field, "name")])
+    refuse_unknown(f"field {name!r}", options, [*family_option_names(), *parameter_names(field, "name")])
     if metric == "hamming":
         # Hamming applies to bits only, so the default element is then b1.
         element, metric = ("b1" if element == "f32" else element), "l2"

@@ -8,7 +8,7 @@ from typing import Any
 
 from bathyal import _bathyal
 from bathyal.arguments import Path, place, store_pairs, whole
-from bathyal.progress import Receiver, shown
+from bathyal.progress import Receiver, progress_receiver
 
 
 def copy(
@@ -49,7 +49,7 @@ def copy(
     >>> bathyal.open("memory://there.index").search([1, 0, 0, 0, 0, 0, 0, 0], k=1).ids.tolist()
     [0]
     """
-    with shown(progress) as receiver:
+    with progress_receiver(progress) as receiver:
         read = (place(source), store_pairs(from_store_options, "from_store_options"))
         written = (place(target), store_pairs(store_options))
         text = _bathyal.copy(read, written, bool(overwrite), receiver)

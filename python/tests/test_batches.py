@@ -150,8 +150,8 @@ def batches():
         yield numpy.random.default_rng(number).integers(0, 256, (2000, dim), dtype=numpy.uint8)
 resident = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 before = resident()
-goal, called = bathyal.batches.Goal(folder + "/i", False), bathyal.inputs.Called("data", "vector")
-with bathyal.batches.gathered(batches(), goal, called) as path:
+goal, name = bathyal.batches.BuildTarget(folder + "/i", False), bathyal.inputs.ArgumentLabel("data", "vector")
+with bathyal.batches.path_or_array(batches(), goal, name) as path:
     print(resident() - before, bathyal.read_vectors(path).shape)
 """
 

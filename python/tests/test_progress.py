@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import bathyal
-from bathyal.progress import Bar, shown
+from bathyal.progress import Bar, progress_receiver
 
 
 class Terminal(io.StringIO):
@@ -56,22 +56,22 @@ def test_where_nothing_overwrites_a_line_there_is_one_a_stage():
 
 def test_who_sees_a_bar(monkeypatch):
     monkeypatch.setattr(sys, "stderr", Terminal())
-    with shown(True) as bar:
+    with progress_receiver(True) as bar:
         assert isinstance(bar, Bar)
-    with shown(False) as nobody:
+    with progress_receiver(False) as nobody:
         assert nobody is None
-    with shown(print) as receiver:
+    with progress_receiver(print) as receiver:
         assert receiver is print
     for stream in (io.StringIO(), None):
         monkeypatch.setattr(sys, "stderr", stream)
-        with shown(True) as nobody:
+        with progress_receiver(True) as nobody:
             assert nobody is None
 
 
 def test_a_bar_that_is_interrupted_ends_its_line(monkeypatch):
     stream = Terminal()
     monkeypatch.setattr(sys, "stderr", stream)
-    with pytest.raises(KeyboardInterrupt), shown(True) as bar:
+    with pytest.raises(KeyboardInterrupt), progress_receiver(True) as bar:
         bar("half", 0, 10)
         bar("half", 5, 10)
         raise KeyboardInterrupt
