@@ -1,4 +1,4 @@
-"""The blocks of a page of the documentation, run as a reader runs them: in order, in one folder.
+"""Runs the blocks of a page of the documentation as a reader does: in order, in one folder.
 
 A page says what the reader knows and a test does not, in comments that nobody sees:
 
@@ -34,13 +34,13 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs" / "guide").glob("*.md"))]
 RUN = ("sh", "python")
 COMPILED = "rust"
 SHOWN = ("text",)
-"""What a program prints. All other languages are mistakes."""
+"""The language of printed output. Other languages are errors."""
 
 WHOLE = "BATHYAL_WHOLE_PAGES" in os.environ
-"""Whether sizes are left as they are. Read once: the blocks have an environment of their own."""
+"""True if sizes are not replaced. Read once, because the blocks have their own environment."""
 
 SECONDS = 300
-"""A block that takes longer does not end."""
+"""Seconds after which a block counts as hanging."""
 
 FENCE = re.compile(r"^```(\S*)$")
 COMMENT = re.compile(r"^<!-- (not run|continues|bucket|port|smaller): (.+) -->$")
@@ -49,7 +49,7 @@ SMALLER = re.compile(r"^([\d_]+) as ([\d_]+)$")
 
 
 class PageError(Exception):
-    """A page that is not written as a page is, or a block of it that failed."""
+    """A badly written page, or a block that failed."""
 
 
 @dataclass(frozen=True)
@@ -58,37 +58,37 @@ class Block:
 
     page: pathlib.Path
     line: int
-    """The number of its first line of code, from 1."""
+    """The number of its first line of code, counted from 1."""
     language: str
     code: str
     not_run: str | None
-    """Why, if a test cannot run it."""
+    """The reason for which no test runs it, if there is one."""
 
     @property
     def place(self) -> str:
-        """Where it is, as editors understand it."""
+        """Returns its file and line, in the form that editors understand."""
         return f"{self.page.relative_to(ROOT) if self.page.is_relative_to(ROOT) else self.page}:{self.line}"
 
 
 @dataclass
 class Page:
-    """The blocks of one file, and what it says about itself."""
+    """The blocks of one file, and its settings."""
 
     path: pathlib.Path
     blocks: list[Block] = field(default_factory=list)
     settings: dict[str, str] = field(default_factory=dict)
     smaller: dict[str, str] = field(default_factory=dict)
-    """Sizes that a test replaces, and by what."""
+    """Sizes that a test replaces, with their replacements."""
 
     def shortened(self, code: str) -> str:
-        """Code of a block with the sizes of a test."""
+        """Returns the code of a block with the sizes for tests."""
         if WHOLE:
             return code
         return SIZE.sub(lambda size: self.smaller.get(size[0], size[0]), code)
 
 
 def read(path: pathlib.Path, text: str | None = None) -> Page:
-    """The page at ``path``."""
+    """Reads the page at ``path``."""
     page, reason, begun = Page(path), None, None
     code: list[str] = []
     lines = (path.read_text(encoding="utf-8") if text is None else text).splitlines()
@@ -133,7 +133,7 @@ def _language(path: pathlib.Path, number: int, named: str) -> str:
 
 
 class Reader:
-    """Somebody who types all blocks of a page, with one shell and one Python."""
+    """Runs all blocks of a page with one shell and one Python."""
 
     def __init__(self, folder: pathlib.Path, environment: Mapping[str, str]) -> None:
         self.folder = folder
@@ -153,7 +153,7 @@ class Reader:
                 continue
 
     def run(self, page: Page) -> int:
-        """Runs what can be run of ``page``; how many blocks that were."""
+        """Runs the blocks of ``page`` that can run; returns their number."""
         count = 0
         port = page.settings.get("port")
         # The environment may have it from a page before this one.
@@ -226,7 +226,7 @@ def _wait_for(port: int, block: Block) -> None:
 
 
 def commands(code: str) -> Iterator[tuple[str, set[str]]]:
-    """Each call of ``bathyal`` in a shell block: its command and the long options that it names."""
+    """Yields each call of ``bathyal`` in a shell block: its command and its long options."""
     joined = code.replace("\\\n", " ")
     for line in joined.splitlines():
         call = re.match(r"bathyal ([a-z-]+)(.*)", line.split(" #")[0])

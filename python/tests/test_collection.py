@@ -1,4 +1,4 @@
-"""Collections: what is written is found, in every form in which callers have rows."""
+"""Collections: written rows are found, for every form of rows."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def nearest(query: np.ndarray, rows: np.ndarray, k: int) -> list[int]:
 
 
 @pytest.mark.parametrize("flushed", [False, True])
-def test_what_is_written_is_found(docs: Collection, path: pathlib.Path, flushed: bool) -> None:
+def test_written_rows_are_found(docs: Collection, path: pathlib.Path, flushed: bool) -> None:
     if flushed:
         docs.flush()
         assert docs.inspect()["rows_in_memory"] == 0
@@ -77,7 +77,7 @@ def test_what_is_written_is_found(docs: Collection, path: pathlib.Path, flushed:
 
 
 def nested(depth: int) -> dict[str, object]:
-    """A filter within so many others."""
+    """A filter nested in so many others."""
     filter: dict[str, object] = {"year": 1}
     for _ in range(depth):
         filter = {"$not": filter}
@@ -164,7 +164,7 @@ def test_rows_are_changed_and_deleted(docs: Collection) -> None:
     assert docs.delete(filter="true").deleted == left
 
 
-def test_arguments_that_nobody_understands_are_refused(docs: Collection) -> None:
+def test_unknown_arguments_are_refused(docs: Collection) -> None:
     for given, meant in [("nprobe", None), ("filters", "filter"), ("top_k", "k"), ("time_out", "timeout")]:
         told = f"search() has no argument {given!r}; " + (
             f"did you mean {meant!r}?" if meant else "it takes: "
@@ -182,7 +182,7 @@ def test_arguments_that_nobody_understands_are_refused(docs: Collection) -> None
         Collection.create("memory://unknown", vectors={"title": {"dim": 8, "metrik": "ip"}})
 
 
-def test_rows_come_back_in_the_order_asked_for(docs: Collection) -> None:
+def test_rows_are_returned_in_the_order_of_the_ids(docs: Collection) -> None:
     rows = docs.get(["r0009", "nobody", "r0003", "r0009"], columns=["weight"], vectors=True)
     assert rows.ids.tolist() == ["r0009", "r0003", "r0009"] and rows.places.tolist() == [0, 2, 3]
     assert rows.metadata["weight"].dtype == np.float64
@@ -198,7 +198,7 @@ def test_rows_come_back_in_the_order_asked_for(docs: Collection) -> None:
         docs.get(["r0001"], vectors="nothing")
 
 
-def test_batches_are_what_another_collection_takes(docs: Collection, tmp_path: pathlib.Path) -> None:
+def test_another_collection_takes_batches(docs: Collection, tmp_path: pathlib.Path) -> None:
     docs.flush()
     docs.delete(["r0007"])
     docs.upsert(named(10, 295), ROWS[295:305], metadata(10, 295))
@@ -326,7 +326,7 @@ ALL_TYPES = {
 
 
 @pytest.mark.parametrize("flushed", [False, True])
-def test_values_of_all_types_come_back(path: pathlib.Path, flushed: bool) -> None:
+def test_values_of_all_types_are_returned(path: pathlib.Path, flushed: bool) -> None:
     columns = {name.replace("<", "_").strip(">"): name for name in ALL_TYPES}
     values = {name: ALL_TYPES[kind] for name, kind in columns.items()}
     with Collection.create(path, dim=12, columns=columns) as docs:
@@ -396,7 +396,7 @@ def test_arrays_of_numpy_are_columns(path: pathlib.Path) -> None:
         assert docs.get("g").metadata["at"].tolist() == [NOON]
 
 
-def test_what_is_written_may_be_changed_afterwards(path: pathlib.Path) -> None:
+def test_arguments_may_be_changed_after_a_write(path: pathlib.Path) -> None:
     arrow = needed("pyarrow")
     vectors, years = ROWS[:3].copy(), np.array([1, 2, 3])
     with Collection.create(path, dim=12, columns={"year": "int64"}) as docs:
@@ -406,7 +406,7 @@ def test_what_is_written_may_be_changed_afterwards(path: pathlib.Path) -> None:
         assert rows.metadata["year"].tolist() == [1, 2, 3] and np.array_equal(rows.vectors, ROWS[:3])
 
 
-def test_metadata_that_does_not_fit(docs: Collection) -> None:
+def test_metadata_that_does_not_fit_is_refused(docs: Collection) -> None:
     for given, kind, words in [
         ({"nothing": [1]}, ValueError, 'no column "nothing"; there is year, lang'),
         ({"year": ["x"]}, ValueError, "column \"year\", row 0: 'x' is of type str; expected a whole number"),
@@ -452,7 +452,7 @@ def test_metadata_that_does_not_fit(docs: Collection) -> None:
     assert len(docs) == 300
 
 
-def test_schemas_that_no_collection_has(tmp_path: pathlib.Path) -> None:
+def test_invalid_schemas_are_refused(tmp_path: pathlib.Path) -> None:
     for given, kind, words in [
         ({}, TypeError, "neither dim nor vectors"),
         ({"dim": 8, "vectors": {"a": (8,)}}, TypeError, "both given"),
@@ -534,7 +534,7 @@ def test_a_damaged_collection_is_repaired_into_a_new_one(tmp_path):
     assert (told["complete"], told["rows"], told["lost_rows"]) == (True, 20, 0)
     with pytest.raises(FileExistsError):
         bathyal.Collection.repair(tmp_path / "old", tmp_path / "whole", progress=False)
-    # What is appended to last is lost, and with it what was added last.
+    # The latest log is lost, with the rows that were added last.
     shutil.rmtree(sorted((tmp_path / "old").glob("l-*"))[-1])
     with pytest.raises(bathyal.DamagedIndexError, match="repair"):
         bathyal.Collection.open(tmp_path / "old")
@@ -544,7 +544,7 @@ def test_a_damaged_collection_is_repaired_into_a_new_one(tmp_path):
         assert len(early) == 10 and early.get([7], vectors=True).vectors.tolist() == vectors[7:8].tolist()
 
 
-def test_efforts_do_not_depend_on_what_rows_are_in(path: pathlib.Path) -> None:
+def test_efforts_do_not_depend_on_the_kind_of_segment(path: pathlib.Path) -> None:
     vectors = np.random.default_rng(3).standard_normal((400, 8), dtype=np.float32)
     docs = Collection.create(path, dim=8, id="u64", flat_below=300, compact=False)
     for until, flush in [(0, False), (100, False), (100, True), (390, True), (400, False)]:
@@ -564,7 +564,7 @@ def test_efforts_do_not_depend_on_what_rows_are_in(path: pathlib.Path) -> None:
     docs.close()
 
 
-def test_arguments_that_mean_nothing_are_refused(path: pathlib.Path, tmp_path: pathlib.Path) -> None:
+def test_arguments_without_a_meaning_are_refused(path: pathlib.Path, tmp_path: pathlib.Path) -> None:
     docs = Collection.create(path, dim=8, id="u64", columns={"year": "int64"}, keep_versions=3)
     docs.add(range(20), np.eye(20, 8), {"year": 1})
     docs.flush()
@@ -590,7 +590,7 @@ def test_arguments_that_mean_nothing_are_refused(path: pathlib.Path, tmp_path: p
             Collection.open(path, version=version, **{name: 10_000_000})
 
 
-def test_the_least_memory_that_is_named_is_enough(path: pathlib.Path) -> None:
+def test_the_memory_that_a_refusal_names_is_enough(path: pathlib.Path) -> None:
     for name in ("write_memory", "build_memory", "compact_memory"):
         with pytest.raises(MemoryError) as refused:
             Collection.create(path, dim=8, **{name: "900kB"})

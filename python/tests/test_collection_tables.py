@@ -66,7 +66,7 @@ def test_arrow(docs: Collection) -> None:
     for table in (whole, whole.to_batches()[0], whole.set_column(7, "vector", uneven), whole.to_reader()):
         assert docs.add(table).added == 3
         check(docs, ids)
-    # Of a slice, no more than its rows.
+    # A slice is read without the rest of its table.
     twice = arrow.concat_tables([whole, whole]).combine_chunks()
     assert docs.add(twice.slice(3)).added == 3
     check(docs, ids)

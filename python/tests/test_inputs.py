@@ -1,4 +1,4 @@
-"""Vectors as callers have them: what is converted, how it is said, and what is refused."""
+"""Callers' vectors: conversions, warnings and refusals."""
 
 import array
 import subprocess
@@ -22,7 +22,7 @@ def nothing_said(monkeypatch):
 
 @pytest.fixture
 def silence():
-    """What happens in the test warns of nothing."""
+    """The test raises no warning."""
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         yield
@@ -95,7 +95,7 @@ SAME = {
 
 
 @pytest.mark.parametrize("kind", SAME)
-def test_what_holds_the_same_numbers_finds_the_same(built, kind, silence):
+def test_equal_numbers_in_any_container_find_the_same(built, kind, silence):
     expected = built.search(ROWS[:7], k=3)
     given = SAME[kind](ROWS[:7].copy())
     assert built.search(given, k=3) == expected
@@ -107,10 +107,10 @@ def test_what_holds_the_same_numbers_finds_the_same(built, kind, silence):
 
 
 @pytest.mark.parametrize("kind", SAME)
-def test_what_holds_the_same_numbers_builds_the_same(kind, tmp_path):
+def test_equal_numbers_in_any_container_build_the_same(kind, tmp_path):
     given = SAME[kind](ROWS.copy())
     with warnings.catch_warnings():
-        # Whole numbers become float32: that is said.
+        # Whole numbers become float32, with a warning.
         warnings.simplefilter("ignore" if kind in ("int64", "uint16") else "error")
         index = bathyal.build(given, tmp_path / "i", family="flat")
         truth = bathyal.groundtruth(given, given, k=3)
@@ -123,13 +123,13 @@ def test_what_holds_the_same_numbers_builds_the_same(kind, tmp_path):
 
 
 @pytest.mark.parametrize("kind", SAME)
-def test_what_holds_the_same_numbers_is_inserted(kind, tmp_path, silence):
+def test_equal_numbers_in_any_container_are_inserted(kind, tmp_path, silence):
     with bathyal.build(ROWS, tmp_path / "i", family="lsh") as index:
         assert index.insert(SAME[kind](ROWS[:5].copy())) == range(60, 65)
         assert np.array_equal(index.vectors(range(60, 65)), ROWS[:5])
 
 
-def test_digits_that_are_lost_are_said_once(built, tmp_path):
+def test_a_loss_of_digits_warns_once(built, tmp_path):
     fine = np.full((2, 4), 0.1)
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
@@ -142,7 +142,7 @@ def test_digits_that_are_lost_are_said_once(built, tmp_path):
         "copy"
     ]
     assert said[0].filename == __file__
-    # Numbers of Python have no other precision that could have been meant.
+    # Numbers of Python have no dtype, so there is no warning.
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         inputs._said.clear()
@@ -150,7 +150,7 @@ def test_digits_that_are_lost_are_said_once(built, tmp_path):
             built.search(fine.tolist())
 
 
-def test_whole_numbers_of_a_build_are_said_to_be_float32(tmp_path):
+def test_a_build_of_whole_numbers_as_float32_warns(tmp_path):
     with pytest.warns(
         UserWarning, match="data holds int64, which is stored as float32; uint8 or int8 take a byte"
     ):
@@ -158,7 +158,7 @@ def test_whole_numbers_of_a_build_are_said_to_be_float32(tmp_path):
     assert index.element == "f32"
 
 
-def test_float16_asks_an_index_of_float32(tmp_path, silence):
+def test_float16_queries_search_an_index_of_float32(tmp_path, silence):
     rows = np.random.default_rng(1).random((50, 4), dtype=np.float32)
     with bathyal.build(rows, tmp_path / "i", family="flat") as index:
         half = rows[:5].astype(np.float16)
@@ -175,7 +175,7 @@ def test_float16_asks_an_index_of_float32(tmp_path, silence):
         (np.inf, "is inf"),
     ],
 )
-def test_what_bytes_do_not_hold_is_refused(tmp_path, value, message):
+def test_values_that_bytes_cannot_hold_are_refused(tmp_path, value, message):
     with bathyal.build(ROWS.astype(np.uint8), tmp_path / "i", family="flat") as index:
         queries = np.ones((3, 4), np.int64 if isinstance(value, int) else np.float64)
         queries[1, 2] = value
@@ -194,7 +194,7 @@ def test_what_bytes_do_not_hold_is_refused(tmp_path, value, message):
             bathyal.build(ROWS.astype(np.uint8), tmp_path / "other", calibration=queries)
 
 
-def test_what_is_too_large_for_a_float_is_refused(built, tmp_path):
+def test_values_too_large_for_a_float_are_refused(built, tmp_path):
     large = np.full((2, 4), 1e300)
     with pytest.raises(ValueError, match=r"queries: row 0, dimension 0 is 1e\+300"):
         built.search(large)
@@ -227,7 +227,9 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("value", "kind", "message"), REFUSED)
-def test_what_is_no_vectors_is_refused_by_its_name(built, tmp_path, value, kind, message):
+def test_other_values_than_vectors_are_refused_with_the_name_of_the_argument(
+    built, tmp_path, value, kind, message
+):
     with pytest.raises(kind, match="^queries.*" + message):
         built.search(value)
     with pytest.raises(kind, match="^queries.*" + message):
@@ -249,7 +251,7 @@ def test_what_is_no_vectors_is_refused_by_its_name(built, tmp_path, value, kind,
     assert not any(tmp_path.iterdir())
 
 
-def test_the_library_calls_vectors_by_their_argument(built):
+def test_messages_of_the_library_name_the_argument(built):
     for ask in (
         lambda rows: built.search(rows),
         lambda rows: built.range_search(rows, 1.0),

@@ -1,4 +1,4 @@
-"""Vectors of other numbers than an index holds: every door takes them, by a path as well as in an array."""
+"""Vectors of other dtypes than an index holds: every function takes them, from a path and from an array."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ WRITERS = {
 
 @pytest.mark.parametrize("writer", WRITERS.values(), ids=WRITERS)
 @pytest.mark.parametrize("dtype", ["f8", "f4", "i4", "i8", "u2", ">f4", "f2"])
-def test_every_door_takes_them(writer: Writer, dtype: str, tmp_path: pathlib.Path) -> None:
+def test_every_function_takes_other_numbers(writer: Writer, dtype: str, tmp_path: pathlib.Path) -> None:
     if dtype == ">f4" and writer in (
         WRITERS["parquet list"],
         WRITERS["parquet large_list"],
@@ -105,7 +105,7 @@ def test_every_door_takes_them(writer: Writer, dtype: str, tmp_path: pathlib.Pat
 
 
 @pytest.mark.parametrize("writer", WRITERS.values(), ids=WRITERS)
-def test_what_overflows_is_refused_by_its_row(writer: Writer, tmp_path: pathlib.Path) -> None:
+def test_values_that_overflow_are_refused_with_their_row(writer: Writer, tmp_path: pathlib.Path) -> None:
     rows = ROWS.astype("f8")
     rows[37, 2] = 1e300
     path = writer(tmp_path, rows)

@@ -1,4 +1,4 @@
-"""Bars on terminals, and what is passed on to others."""
+"""Progress bars on terminals, and calls of receivers."""
 
 import io
 import os
@@ -44,7 +44,7 @@ def test_a_stage_that_begins_again_has_a_line_of_its_own():
     assert stream.getvalue().count("\n") == 2
 
 
-def test_where_nothing_overwrites_a_line_there_is_one_a_stage():
+def test_without_a_terminal_each_stage_gets_one_line():
     stream = io.StringIO()
     bar = Bar(stream, lively=False)
     for done in (0, 5, 10):
@@ -54,7 +54,7 @@ def test_where_nothing_overwrites_a_line_there_is_one_a_stage():
     assert stream.getvalue().count("\n") == 1 and "\r" not in stream.getvalue()
 
 
-def test_who_sees_a_bar(monkeypatch):
+def test_a_bar_is_drawn_only_on_terminals_and_in_notebooks(monkeypatch):
     monkeypatch.setattr(sys, "stderr", Terminal())
     with progress_receiver(True) as bar:
         assert isinstance(bar, Bar)
@@ -111,7 +111,7 @@ def test_ctrl_c_leaves_the_line_clean(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_receiver_is_told_of_every_stage(tmp_path):
+def test_a_receiver_is_called_for_every_stage(tmp_path):
     told = []
     rows = np.random.default_rng(1).random((500, 8), dtype=np.float32)
     bathyal.build(rows, tmp_path / "i", progress=lambda *step: told.append(step)).close()

@@ -12,7 +12,7 @@ from conftest import FAMILIES, clustered, distances, small
 
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("metric", ["l2", "ip", "cosine"])
-def test_ranges_are_what_brute_force_finds(family, metric, tmp_path):
+def test_range_searches_agree_with_brute_force(family, metric, tmp_path):
     base, queries = clustered("f32", 1500, 24, 1), clustered("f32", 30, 24, 2)
     exact = distances(metric, base, queries)
     with bathyal.build(base, tmp_path / "i", metric=metric, **small(family)) as index:
@@ -114,7 +114,7 @@ def test_a_family_shows_the_counters_that_it_has(family, vectors, queries, tmp_p
         assert set(copied.own) == set(counters) and copied.queries == len(queries)
 
 
-def test_hash_tables_are_asked_for_a_ratio(tmp_path: pathlib.Path) -> None:
+def test_lsh_searches_aim_for_a_ratio(tmp_path: pathlib.Path) -> None:
     rows = np.random.default_rng(3).standard_normal((900, 12), dtype=np.float32)
     queries = np.random.default_rng(4).standard_normal((40, 12), dtype=np.float32)
     truth, distances = bathyal.groundtruth(rows, queries, k=5, metric="l2")
@@ -133,7 +133,7 @@ def test_hash_tables_are_asked_for_a_ratio(tmp_path: pathlib.Path) -> None:
         groups.search(queries, ratio=1.05)
 
 
-def test_hash_tables_are_looked_at_in_further_places(tmp_path: pathlib.Path) -> None:
+def test_lsh_searches_read_additional_buckets(tmp_path: pathlib.Path) -> None:
     rows = np.random.default_rng(3).standard_normal((900, 12), dtype=np.float32)
     queries = np.random.default_rng(4).standard_normal((40, 12), dtype=np.float32)
     truth, _ = bathyal.groundtruth(rows, queries, k=5, metric="l2")
