@@ -194,8 +194,8 @@ class Reader:
                 process.wait()
                 status = None
         if status != 0:
-            said = shown.read_text(errors="replace")[-4000:]
-            raise PageError(f"{block.place}: the shell ended with {status}\n{block.code}\n{said}")
+            message = shown.read_text(errors="replace")[-4000:]
+            raise PageError(f"{block.place}: the shell ended with {status}\n{block.code}\n{message}")
         entries = left.read_text(errors="surrogateescape").split("\0")
         self.environment = dict(entry.split("=", 1) for entry in entries if "=" in entry)
 

@@ -158,10 +158,10 @@ with bathyal.batches.path_or_array(batches(), goal, name) as path:
 
 @pytest.mark.skipif(not hasattr(resource, "RUSAGE_SELF"), reason="no measure of memory")
 def test_memory_holds_one_batch_at_a_time(tmp_path):
-    told = subprocess.run(
+    ran = subprocess.run(
         [sys.executable, "-c", PROGRAM, str(tmp_path)], capture_output=True, text=True, check=True
     )
-    kilobytes, shape = told.stdout.split(maxsplit=1)
+    kilobytes, shape = ran.stdout.split(maxsplit=1)
     assert shape.strip() == "(200000, 128)"
     # The set has 25 MB.
     assert int(kilobytes) < 10_000

@@ -88,9 +88,11 @@ def nested(depth: int) -> dict[str, object]:
 def test_filters(docs: Collection, flushed: bool) -> None:
     if flushed:
         docs.flush()
-    told = metadata(300)
+    values = metadata(300)
     rows = [
-        row for row in range(300) if (told["year"][row] or 0) >= 2020 and told["lang"][row] in ("de", "en")
+        row
+        for row in range(300)
+        if (values["year"][row] or 0) >= 2020 and values["lang"][row] in ("de", "en")
     ]
     words = "year >= 2020 and lang in ('de', 'en')"
     for filter in (
@@ -166,10 +168,10 @@ def test_rows_are_changed_and_deleted(docs: Collection) -> None:
 
 def test_unknown_arguments_are_refused(docs: Collection) -> None:
     for given, meant in [("nprobe", None), ("filters", "filter"), ("top_k", "k"), ("time_out", "timeout")]:
-        told = f"search() has no argument {given!r}; " + (
+        message = f"search() has no argument {given!r}; " + (
             f"did you mean {meant!r}?" if meant else "it takes: "
         )
-        with pytest.raises(TypeError, match=re.escape(told)):
+        with pytest.raises(TypeError, match=re.escape(message)):
             docs.search(ROWS[0], **{given: 3})
     with pytest.raises(TypeError, match=r"search_async\(\) has no argument 'where'; did you mean 'filter'\?"):
         asyncio.run(docs.search_async(ROWS[0], where="year = 2001"))
@@ -224,10 +226,10 @@ def test_a_batch_that_fails_leaves_those_before_it(docs: Collection) -> None:
         yield ["x3"], ROWS[:1], {"year": [1]}
         yield ["x4", "x4"], ROWS[:2]
 
-    told: list[tuple[str, int, int]] = []
+    steps: list[tuple[str, int, int]] = []
     with pytest.raises(bathyal.DuplicateIdError) as caught:
-        docs.add_batches(batches(), total=5, progress=lambda *now: told.append(now))
-    assert told == [("writing", 2, 5), ("writing", 3, 5)]
+        docs.add_batches(batches(), total=5, progress=lambda *now: steps.append(now))
+    assert steps == [("writing", 2, 5), ("writing", 3, 5)]
     if sys.version_info >= (3, 11):
         assert caught.value.__notes__ == ["3 rows of earlier batches were written"]
     assert len(docs) == 303 and "x3" in docs and "x4" not in docs
@@ -530,16 +532,16 @@ def test_a_damaged_collection_is_repaired_into_a_new_one(tmp_path):
         old.add(range(10), vectors[:10], {"year": list(range(10))})
         old.flush()
         old.add(range(10, 20), vectors[10:], {"year": None})
-    told = bathyal.Collection.repair(tmp_path / "old", tmp_path / "whole", progress=False)
-    assert (told["complete"], told["rows"], told["lost_rows"]) == (True, 20, 0)
+    report = bathyal.Collection.repair(tmp_path / "old", tmp_path / "whole", progress=False)
+    assert (report["complete"], report["rows"], report["lost_rows"]) == (True, 20, 0)
     with pytest.raises(FileExistsError):
         bathyal.Collection.repair(tmp_path / "old", tmp_path / "whole", progress=False)
     # The latest log is lost, with the rows that were added last.
     shutil.rmtree(sorted((tmp_path / "old").glob("l-*"))[-1])
     with pytest.raises(bathyal.DamagedIndexError, match="repair"):
         bathyal.Collection.open(tmp_path / "old")
-    told = bathyal.Collection.repair(tmp_path / "old", tmp_path / "early", progress=False)
-    assert (told["complete"], told["lost_log"], told["rows"]) == (False, True, 10)
+    report = bathyal.Collection.repair(tmp_path / "old", tmp_path / "early", progress=False)
+    assert (report["complete"], report["lost_log"], report["rows"]) == (False, True, 10)
     with bathyal.Collection.open(tmp_path / "early") as early:
         assert len(early) == 10 and early.get([7], vectors=True).vectors.tolist() == vectors[7:8].tolist()
 
@@ -594,8 +596,8 @@ def test_the_memory_that_a_refusal_names_is_enough(path: pathlib.Path) -> None:
     for name in ("write_memory", "build_memory", "compact_memory"):
         with pytest.raises(MemoryError) as refused:
             Collection.create(path, dim=8, **{name: "900kB"})
-        told = re.search(r"needs (\d+) bytes \(([^)]+)\)", str(refused.value))
-        assert told is not None
-        for number, given in enumerate((int(told[1]), told[2])):
+        needed = re.search(r"needs (\d+) bytes \(([^)]+)\)", str(refused.value))
+        assert needed is not None
+        for number, given in enumerate((int(needed[1]), needed[2])):
             Collection.create(path.with_name(f"{name}{number}"), dim=8, **{name: given}).close()
     Collection.create(path, dim=8, write_memory="1MB").close()

@@ -227,8 +227,8 @@ def test_a_call_may_pass_more_rows_than_the_memory_for_writes_holds(path: pathli
         assert docs.upsert(range(3000), rows, {"n": list(range(3000))}).replaced == 1
         assert docs.update(range(3000), {"n": [7] * 3000}).replaced == 3000
         assert docs.count("n = 7") == 3000
-        told = docs.inspect()
-        assert told["rows_in_memory"] == 0 and told["written"]["segments"] > 2 * rows.nbytes
+        result = docs.inspect()
+        assert result["rows_in_memory"] == 0 and result["written"]["segments"] > 2 * rows.nbytes
         with Collection.open(path) as reader:
             assert reader.search(rows[::100], k=1, recall=1.0).ids.ravel().tolist() == list(
                 range(0, 3000, 100)
@@ -243,8 +243,8 @@ def test_batches_keep_to_the_memory_for_writes(path: pathlib.Path) -> None:
         vectors = arrow.FixedSizeListArray.from_arrays(arrow.array(rows.ravel()), 256)
         table = arrow.table({"id": arrow.array(range(3000), arrow.uint64()), "vector": vectors})
         assert docs.add_batches(table, progress=False).added == 3000
-        told = docs.inspect()
-        assert told["memory_bytes"] <= 1 << 20 and len(told["segments"]) > 1
+        result = docs.inspect()
+        assert result["memory_bytes"] <= 1 << 20 and len(result["segments"]) > 1
         assert docs.search(rows[::100], k=1, recall=1.0).ids.ravel().tolist() == list(range(0, 3000, 100))
         steps: list[str] = []
         report = docs.compact(full=True, progress=lambda stage, done, total: steps.append(stage))
@@ -342,14 +342,14 @@ def test_a_writer_that_is_killed_loses_nothing(path: pathlib.Path) -> None:
         process.send_signal(signal.SIGKILL)
         lines += process.stdout.readlines()
         process.wait()
-        told = [int(line) for line in lines if line.endswith("\n")]
+        acknowledged = [int(line) for line in lines if line.endswith("\n")]
         with Collection.open(path) as docs:
-            batches = checked(docs, told[-1])
+            batches = checked(docs, acknowledged[-1])
             if batches >= 2:
                 docs.delete([(batches - 1) * 20 - 1])
             assert docs.verify(progress=False)["sound"]
         reader.refresh()
-        checked(reader, told[-1])
+        checked(reader, acknowledged[-1])
     reader.close()
 
 

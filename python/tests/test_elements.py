@@ -56,8 +56,8 @@ def test_bits_are_compared_exactly(tmp_path: Path) -> None:
     assert np.array_equal(bathyal.read_vectors(tmp_path / "base.b1bin"), np.packbits(base, axis=1))
     again, _ = bathyal.groundtruth(tmp_path / "base.b1bin", queries, metric="hamming", k=K)
     assert np.array_equal(again, ids)
-    told = bathyal.convert(tmp_path / "base.b1bin", tmp_path / "base.u8bin")
-    assert (told.columns, told.element) == (256, "u8")
+    converted = bathyal.convert(tmp_path / "base.b1bin", tmp_path / "base.u8bin")
+    assert (converted.columns, converted.element) == (256, "u8")
     assert np.array_equal(bathyal.read_vectors(tmp_path / "base.u8bin"), base)
 
 

@@ -268,10 +268,10 @@ def test_reports(index, index_path, vectors):
 
 def test_progress_reaches_a_callable(vectors, tmp_path):
     heard = []
-    for family, told in (("graph", {"first pass", "second pass"}), ("cluster", {"grouping", "encoding"})):
+    for family, stages in (("graph", {"first pass", "second pass"}), ("cluster", {"grouping", "encoding"})):
         path, hear = tmp_path / family, lambda *news: heard.append(news)
         bathyal.build(vectors, path, progress=hear, **small(family)).close()
-        assert told <= {stage for stage, _, _ in heard}
+        assert stages <= {stage for stage, _, _ in heard}
     assert all(0 <= done <= total for _, done, total in heard)
 
 
@@ -298,8 +298,11 @@ def test_the_profile_of_a_device_is_read_from_a_file(index_path, queries, tmp_pa
     }
     measured = device | {"latency_ns": 90_000, "iops": 250e3, "bandwidth_bytes_per_s": 2e9, "depth": 64}
     (tmp_path / "disk.json").write_text(json.dumps(measured))
-    with bathyal.open(index_path) as plain, bathyal.open(index_path, profile=tmp_path / "disk.json") as told:
-        found = [index.search(queries, k=5, search_list=60) for index in (plain, told)]
+    with (
+        bathyal.open(index_path) as plain,
+        bathyal.open(index_path, profile=tmp_path / "disk.json") as profiled,
+    ):
+        found = [index.search(queries, k=5, search_list=60) for index in (plain, profiled)]
         np.testing.assert_array_equal(found[0].ids, found[1].ids)
     for text, reason in (("{}", "no profile"), (json.dumps(measured | {"iops": -1}), "iops")):
         (tmp_path / "wrong.json").write_text(text)

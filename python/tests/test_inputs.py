@@ -131,17 +131,17 @@ def test_equal_numbers_in_any_container_are_inserted(kind, tmp_path, silence):
 
 def test_a_loss_of_digits_warns_once(built, tmp_path):
     fine = np.full((2, 4), 0.1)
-    with warnings.catch_warnings(record=True) as said:
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         for _ in range(3):
             bathyal.build(np.random.default_rng(1).random((50, 4)), tmp_path / "i", overwrite=True).close()
             if built.element == "f32":
                 built.search(fine)
-    assert [str(one.message) for one in said] == [
+    assert [str(one.message) for one in caught] == [
         "data holds float64, which is rounded to float32; pass data.astype('float32') to say so, and to save the "
         "copy"
     ]
-    assert said[0].filename == __file__
+    assert caught[0].filename == __file__
     # Numbers of Python have no dtype, so there is no warning.
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -303,10 +303,10 @@ def test_no_library_is_imported_for_what_a_caller_did_not_pass():
         "index.search([[1, 2, 3, 4]]);"
         "print([name for name in ('torch', 'pandas', 'pyarrow', 'polars', 'h5py', 'tqdm') if name in sys.modules])"
     )
-    told = subprocess.run(
+    ran = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", program], capture_output=True, text=True, check=True
     )
-    assert told.stdout.strip() == "[]"
+    assert ran.stdout.strip() == "[]"
 
 
 def test_memory_is_a_whole_number_of_whatever_kind(tmp_path):

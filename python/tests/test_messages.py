@@ -110,11 +110,11 @@ def test_no_message_names_options_of_the_command():
         ):
             continue
         found += 1
-        told = _bathyal.told_in_python(message)
-        typed = re.findall(r"`bathyal ([a-z-]+)[^`]*`", told)
-        assert set(typed) <= COMMANDS, f"{file.name}: {told}"
-        rest = re.sub(r"`[^`]*`", "", told)
-        assert not re.search(r"(?<![\w-])--[a-z]|(?<!\w)-k\b", rest), f"{file.name}: {told}"
+        translated = _bathyal.told_in_python(message)
+        typed = re.findall(r"`bathyal ([a-z-]+)[^`]*`", translated)
+        assert set(typed) <= COMMANDS, f"{file.name}: {translated}"
+        rest = re.sub(r"`[^`]*`", "", translated)
+        assert not re.search(r"(?<![\w-])--[a-z]|(?<!\w)-k\b", rest), f"{file.name}: {translated}"
     assert found > 10, "the library has such messages"
 
 

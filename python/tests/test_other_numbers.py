@@ -92,13 +92,13 @@ def test_every_function_takes_other_numbers(writer: Writer, dtype: str, tmp_path
     assert bathyal.convert(path, tmp_path / "c.npy", progress=False).rows == 60
     assert np.array_equal(bathyal.read_vectors(tmp_path / "c.npy"), expected)
     docs = bathyal.Collection.create(tmp_path / "c", dim=4, id="u64")
-    told = (
+    report = (
         docs.add_file(path, first_id=5, progress=False)
         if path.suffix != ".parquet"
         else docs.add_file(path, id_column="name", columns=[], progress=False)
     )
     first = 0 if path.suffix == ".parquet" else 5
-    assert told["added"] == told["rows"] == 60 and next(iter(docs)) == first
+    assert report["added"] == report["rows"] == 60 and next(iter(docs)) == first
     assert np.array_equal(docs.get([first + 9], vectors=True).vectors, expected[9:10].astype("f4"))
     assert docs.search(path, k=1).ids[:, 0].tolist() == list(range(first, first + 60))
     docs.close()

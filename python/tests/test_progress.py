@@ -112,7 +112,7 @@ def test_ctrl_c_leaves_the_line_clean(tmp_path):
 
 
 def test_a_receiver_is_called_for_every_stage(tmp_path):
-    told = []
+    steps = []
     rows = np.random.default_rng(1).random((500, 8), dtype=np.float32)
-    bathyal.build(rows, tmp_path / "i", progress=lambda *step: told.append(step)).close()
-    assert told and all(0 <= done <= total for _, done, total in told)
+    bathyal.build(rows, tmp_path / "i", progress=lambda *step: steps.append(step)).close()
+    assert steps and all(0 <= done <= total for _, done, total in steps)

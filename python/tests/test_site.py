@@ -82,10 +82,10 @@ def test_a_folder_in_the_navigation_includes_its_other_pages() -> None:
 def test_the_reference_has_every_command_and_every_name() -> None:
     import bathyal
 
-    told = site_hooks.command_reference()
+    report = site_hooks.command_reference()
     for name in ("build", "search", "collection create"):
-        assert f"bathyal {name}\n\n```text" in told
-    assert "\n## bathyal\n" in told and "--search-list" in told
+        assert f"bathyal {name}\n\n```text" in report
+    assert "\n## bathyal\n" in report and "--search-list" in report
     names = set(site_hooks.python_reference().split("::: bathyal.")[1:])
     assert {name.strip() for name in names} == set(bathyal.__all__) - {"__version__"}
 

@@ -97,15 +97,15 @@ def test_a_cache_is_counted_by_kind_and_by_round(address: str) -> None:
     bathyal.build(ROWS, address, threads=1, progress=False).close()
     # Background loading would be counted, too.
     with bathyal.open(address, wait=True, store_options={"cache_memory": "64MiB"}) as index:
-        told = index.explain(QUERIES[0], k=5)
-        store = told["store"]
+        result = index.explain(QUERIES[0], k=5)
+        store = result["store"]
         assert set(store["first"]) == COUNTS and store["first"]["requests"] > 0
         assert store["again"]["requests"] == 0
-        assert len(store["cache_rounds"]) == told["hops"]
+        assert len(store["cache_rounds"]) == result["hops"]
         of_rounds = sum(used["hits"] + used["misses"] for used in store["cache_rounds"])
         assert 0 < of_rounds == sum(used["hits"] + used["misses"] for used in store["cache"].values())
         stats = index.stats()
-        assert len(stats["store_cache_rounds"]) == told["hops"]
+        assert len(stats["store_cache_rounds"]) == result["hops"]
         assert set(store["cache"]) <= set(stats["store_cache"])
         assert 'round="1",from="memory"' in index.prometheus()
     with bathyal.open(address) as index:
@@ -180,7 +180,7 @@ def test_listing_returns_indexes_and_collections(address: str, tmp_path: pathlib
         bathyal.build(ROWS, one, family="flat", progress=False).close()
         bathyal.Collection.create(other, dim=24, id="u64").close()
         found = bathyal.listing(place)
-        assert [(told["name"], told["kind"]) for told in found] == [
+        assert [(result["name"], result["kind"]) for result in found] == [
             ("one.index", "index"),
             ("rows", "collection"),
         ]
