@@ -39,7 +39,7 @@ def narrow_ids(ids: NDArray[Any], name: str) -> NDArray[np.uint32]:
     largest = int(plain[~missing].max(initial=0))
     if largest > MOST_ID:
         raise ValueError(
-            f"{name}: {largest} is not a 32-bit id; expected 0 to {MOST_ID - 1}, or -1 for a missing one"
+            f"{name}: {largest} is not a 32-bit id; expected from 0 to {MOST_ID - 1}, or -1 for a missing one"
         )
     return np.where(missing, MOST_ID, plain).astype(np.uint32)
 

@@ -261,7 +261,7 @@ def test_numbers_as_ids(path: pathlib.Path) -> None:
         ]:
             with pytest.raises(ValueError, match=words):
                 docs.add(ids, ROWS[:1])
-        with pytest.raises(TypeError, match="truth value"):
+        with pytest.raises(TypeError, match="ids is a boolean"):
             docs.delete(True)
 
 

@@ -17,7 +17,7 @@ ROWS = np.random.default_rng(1).integers(0, 100, (60, 4)).astype(np.float32)
 
 @pytest.fixture(autouse=True)
 def nothing_said(monkeypatch):
-    monkeypatch.setattr(inputs, "_said", set())
+    monkeypatch.setattr(inputs, "_warned", set())
 
 
 @pytest.fixture
@@ -138,21 +138,21 @@ def test_a_loss_of_digits_warns_once(built, tmp_path):
             if built.element == "f32":
                 built.search(fine)
     assert [str(one.message) for one in caught] == [
-        "data holds float64, which is rounded to float32; pass data.astype('float32') to say so, and to save the "
+        "data holds float64, which is rounded to float32; pass data.astype('float32') to say so, and to avoid the "
         "copy"
     ]
     assert caught[0].filename == __file__
     # Numbers of Python have no dtype, so there is no warning.
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        inputs._said.clear()
+        inputs._warned.clear()
         if built.element == "f32":
             built.search(fine.tolist())
 
 
 def test_a_build_of_whole_numbers_as_float32_warns(tmp_path):
     with pytest.warns(
-        UserWarning, match="data holds int64, which is stored as float32; uint8 or int8 take a byte"
+        UserWarning, match="data holds int64, which is stored as float32; uint8 or int8 take one byte"
     ):
         index = bathyal.build(ROWS.astype(np.int64), tmp_path / "i")
     assert index.element == "f32"

@@ -30,7 +30,7 @@ def test_missing_files_and_indexes(monkeypatch, tmp_path):
             call()
         assert (caught.value.errno, caught.value.filename) == (errno.ENOENT, "nope")
         assert str(caught.value) in (
-            "[Errno 2] no index is there, and nothing else; check the path: 'nope'",
+            "[Errno 2] the path does not exist; check it: 'nope'",
             "[Errno 2] there is no such index: 'nope'",
         )
     with pytest.raises(FileNotFoundError) as caught:
@@ -110,7 +110,7 @@ def test_no_message_names_options_of_the_command():
         ):
             continue
         found += 1
-        translated = _bathyal.told_in_python(message)
+        translated = _bathyal.message_in_python(message)
         typed = re.findall(r"`bathyal ([a-z-]+)[^`]*`", translated)
         assert set(typed) <= COMMANDS, f"{file.name}: {translated}"
         rest = re.sub(r"`[^`]*`", "", translated)
@@ -120,4 +120,4 @@ def test_no_message_names_options_of_the_command():
 
 def test_other_messages_are_not_changed():
     for message in ("a--b: no such file", "/data/x --y/v.fbin: row 3 is NaN", "-1 is below 0"):
-        assert _bathyal.told_in_python(message) == message
+        assert _bathyal.message_in_python(message) == message

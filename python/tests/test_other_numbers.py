@@ -157,7 +157,9 @@ def test_a_key_names_a_part_wherever_a_message_says_so(tmp_path: pathlib.Path) -
     docs.close()
     with pytest.raises(ValueError, match="has no dataset 'layers'; name one of"):
         bathyal.read_vectors(path, "layers")
-    with pytest.raises(ValueError, match="key is 'train', which names a part of a file, but data is no path"):
+    with pytest.raises(
+        ValueError, match="key is 'train', which names a part of a file, but data is not a path"
+    ):
         bathyal.build(ROWS, tmp_path / "k", key="train", progress=False)
     bathyal.write_vectors(tmp_path / "v.fbin", ROWS)
     with pytest.raises(ValueError, match=r"a key names a part of .hdf5 and .parquet files"):
