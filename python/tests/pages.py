@@ -1,14 +1,14 @@
 """Runs the blocks of a page of the documentation as a reader does: in order, in one folder.
 
-A page says what the reader knows and a test does not, in comments that nobody sees:
+Comments that readers do not see hold the settings of a page for its test:
 
-``<!-- not run: REASON -->``      before a block: it wants what a test does not have. It is checked and counted. The
-                                  reason says what is missing, and what runs the block or would make it run
-``<!-- continues: PAGE -->``      the reader is in the folder that another page has left, beside this one
-``<!-- bucket: NAME -->``         a store with such a bucket is there, and the environment leads to it
-``<!-- port: NUMBER -->``         a port that a program listens at; the test takes a free one in its place
-``<!-- smaller: SIZE as SIZE -->`` a size that proves nothing; the test takes the second one in its place, but not
-                                  where ``BATHYAL_WHOLE_PAGES`` is set, as `make soak` does
+``<!-- not run: REASON -->``      before a block that needs something that a test lacks. The block is checked and
+                                  counted; the reason names what is missing, and what runs the block or could run it
+``<!-- continues: PAGE -->``      the page starts in the folder that another page, in the same folder, has left
+``<!-- bucket: NAME -->``         a store with this bucket runs, and environment variables lead to it
+``<!-- port: NUMBER -->``         a port at which a program listens; the test replaces it by a free one
+``<!-- smaller: SIZE as SIZE -->`` the test replaces the first size by the second one, unless
+                                  ``BATHYAL_WHOLE_PAGES`` is set, as in `make soak`
 """
 
 from __future__ import annotations

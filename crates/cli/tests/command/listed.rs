@@ -61,7 +61,10 @@ fn places_that_cannot_be_listed_are_refused() {
     let here = folder.path();
     fs::create_dir(here.join("empty")).unwrap();
     assert_eq!(bathyal(here, "list empty").good().trim_end(), "empty: holds no index and no collection");
-    assert_eq!(bathyal(here, "list memory://").good().trim_end(), "memory://: holds no index and no collection");
+    assert_eq!(
+        bathyal(here, "list memory://").good().trim_end(),
+        "memory://: holds no index and no collection"
+    );
     bathyal(here, "list idx").fails(1, &["idx: is an index itself", "bathyal inspect idx"]);
     bathyal(here, "collection create rows --id u64 --vector embedding:3").good();
     bathyal(here, "list rows").fails(1, &["is a collection itself", "bathyal collection inspect rows"]);

@@ -72,7 +72,10 @@ fn an_option_without_a_meaning_for_its_input_is_refused() {
         ("search idx queries.fbin --radius 1 --probes 3", cannot),
         ("search spann.idx queries.fbin --radius 1 --prune 0.1", cannot),
         ("search idx queries.fbin --radius 1 --block 3", cannot),
-        ("search lsh.idx queries.fbin --radius 1 --multi-probe 3", "--multi-probe is not an option of a range"),
+        (
+            "search lsh.idx queries.fbin --radius 1 --multi-probe 3",
+            "--multi-probe is not an option of a range",
+        ),
         ("search idx queries.fbin --explain --groundtruth gt.ibin", cannot),
         ("search idx queries.fbin --explain --threads 2", cannot),
         ("search idx queries.fbin --explain --in-flight 2", cannot),
