@@ -13,7 +13,7 @@ mod typed;
 
 use std::ffi::OsString;
 
-use bathyal_console::{Console, Failure, complain_in_json, exit_code};
+use bathyal_console::{Console, Failure, exit_code, report_as_json};
 use bathyal_store::Cancelling;
 use clap::error::ErrorKind;
 use clap::{ArgMatches, CommandFactory, Error, FromArgMatches};
@@ -31,12 +31,12 @@ pub fn main(arguments: impl Iterator<Item = OsString>) -> i32 {
     };
     let console = Console::new(&arguments.output);
     if let Err(failure) = arguments.output.check() {
-        return console.complain(&failure);
+        return console.report(&failure);
     }
     if arguments.output.verbose {
         typed::parameters(&matches).iter().for_each(|line| console.detail(line));
     }
-    arguments.command.notes().iter().for_each(|note| console.remark(&format!("note: {note}")));
+    arguments.command.notes().iter().for_each(|note| console.note(&format!("note: {note}")));
     // Ctrl-C also ends waits for requests to object stores and memory nodes.
     let _cancelling = Cancelling::by(Some(console.interrupt().shared()));
     exit_code(command::run(&arguments.command, &console), &console)
@@ -58,7 +58,7 @@ fn refuse(error: &Error, line: &[OsString]) -> i32 {
     // The command line cannot be parsed, so `--json` is searched among its words.
     let options = line.iter().take_while(|argument| *argument != "--");
     if !is_text && options.into_iter().any(|argument| argument == "--json") {
-        complain_in_json(&Failure::usage(typed::sentence(error)));
+        report_as_json(&Failure::usage(typed::sentence(error)));
     }
     error.exit_code()
 }

@@ -124,7 +124,7 @@ impl Console {
     }
 
     /// Prints a note on stderr, unless the user asked for quiet.
-    pub fn remark(&self, text: &str) {
+    pub fn note(&self, text: &str) {
         if !self.options.quiet {
             print_on_stderr(text);
         }
@@ -155,17 +155,17 @@ impl Console {
 
     /// Prints the failure of a command: on stderr as a sentence, and with `--json` on stdout as an object,
     /// unless an object was printed already. Returns the exit code.
-    pub fn complain(&self, failure: &Failure) -> i32 {
+    pub fn report(&self, failure: &Failure) -> i32 {
         print_on_stderr(&format!("bathyal: {failure}"));
         if self.options.json && !self.answered.load(Ordering::Relaxed) {
-            complain_in_json(failure);
+            report_as_json(failure);
         }
         failure.code as i32
     }
 }
 
 /// Prints the object of `--json` for a command line that cannot be parsed, before there is a [`Console`].
-pub fn complain_in_json(failure: &Failure) {
+pub fn report_as_json(failure: &Failure) {
     // Nothing is left to do if stdout is closed.
     let _ = writeln!(std::io::stdout(), "{}", json!({ "error": failure.json() }));
 }
@@ -183,6 +183,6 @@ fn unwritable(reason: &impl std::fmt::Display) -> String {
 pub fn exit_code(outcome: Result<(), Failure>, console: &Console) -> i32 {
     match outcome {
         Ok(()) => Code::Success as i32,
-        Err(failure) => console.complain(&failure),
+        Err(failure) => console.report(&failure),
     }
 }

@@ -37,7 +37,7 @@ impl Interrupt {
     }
 
     /// Returns true once the user has asked to stop.
-    pub fn asked(&self) -> bool {
+    pub fn requested(&self) -> bool {
         self.requested.load(Ordering::Relaxed)
     }
 

@@ -17,7 +17,7 @@ pub mod process_time;
 mod progress_bar;
 pub mod typed;
 
-pub use answers::{Console, OutputOptions, complain_in_json, exit_code};
+pub use answers::{Console, OutputOptions, exit_code, report_as_json};
 pub use failure::{Code, Failure};
 pub use interrupt::Interrupt;
 pub use kind::Kind;

@@ -189,7 +189,7 @@ impl Progress for StageProgress {
     }
 
     fn cancelled(&self) -> bool {
-        self.interrupt.asked()
+        self.interrupt.requested()
     }
 }
 

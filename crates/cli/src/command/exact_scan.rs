@@ -68,7 +68,7 @@ impl ExactScan {
         let seconds = began.elapsed().as_secs_f64();
         let mut alone = Vec::with_capacity(ALONE);
         for row in (0..ALONE).map(|row| row % batch) {
-            if console.interrupt().asked() {
+            if console.interrupt().requested() {
                 return Err(GroundTruthError::Cancelled.into());
             }
             let began = Instant::now();

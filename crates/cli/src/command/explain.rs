@@ -20,7 +20,7 @@ pub(super) fn run(arguments: &SearchArguments, console: &Console) -> Result<(), 
     warm(arguments, &index, &options, control)?;
     let explanation = index.explain(&queries, row, &options, control)?;
     for note in &explanation.notes {
-        console.remark(&format!("note: {note}"));
+        console.note(&format!("note: {note}"));
     }
     console.answer(&explanation, &text(row, &explanation))
 }

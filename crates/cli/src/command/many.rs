@@ -83,7 +83,7 @@ pub(super) fn run(arguments: &SearchArguments, console: &Console) -> Result<(), 
         write_ids(output, &IdFile::from_parts(found.k, ids, Some(found.distances.clone()))?)?;
     }
     for note in &found.notes {
-        console.remark(&format!("note: {note}"));
+        console.note(&format!("note: {note}"));
     }
     let names = paths().map(|path| path.display().to_string()).collect();
     let first_neighbors = first.into_found();
@@ -151,7 +151,7 @@ fn text(answer: &ManyOutput<'_>) -> String {
         answer.distance_computations_per_query,
         own_counters(&answer.own_per_query),
     );
-    text += &super::measurement::remark_on_emulation(answer.emulated.as_deref());
+    text += &super::measurement::emulation_note(answer.emulated.as_deref());
     for (index, first) in answer.indexes.iter().zip(answer.first_ids) {
         text += &format!("\nids from {first:<8} {index}");
     }

@@ -287,7 +287,7 @@ pub(super) fn emulating(device: DelayProfile) -> WrapTier {
 }
 
 /// Returns a line that names the emulated device; empty without one.
-pub(super) fn remark_on_emulation(device: Option<&str>) -> String {
+pub(super) fn emulation_note(device: Option<&str>) -> String {
     device.map_or(String::new(), |device| format!("\nemulated         {device}: {EMULATION}"))
 }
 

@@ -37,7 +37,7 @@ pub(super) fn run(arguments: &MemoryNodeArguments, console: &Console) -> Result<
     let identity = Identity::in_folder(&folder).map_err(failed)?;
     let node =
         Node::start(&NodeOptions { listen: *listen, capacity_bytes: *capacity }, identity).map_err(failed)?;
-    console.remark(&format!(
+    console.note(&format!(
         "memory node: {} of memory at remote://{}, identified by {}; copy {} to its clients",
         byte_size::format(*capacity),
         node.address(),
@@ -55,14 +55,14 @@ pub(super) fn run(arguments: &MemoryNodeArguments, console: &Console) -> Result<
         let progress = console.progress();
         let copied = copy(path, &target, &CopyOptions { from, to, overwrite: false }, &progress)?;
         drop(progress);
-        console.remark(&format!(
+        console.note(&format!(
             "memory node: {} holds {} vectors, {}",
             path.display(),
             copied.vectors,
             byte_size::format(copied.index_bytes)
         ));
     }
-    while !console.interrupt().asked() {
+    while !console.interrupt().requested() {
         if node.has_failed() {
             return Err(Failure::new("memory node: it cannot accept connections any more; start it again"));
         }

@@ -8,7 +8,7 @@ use bathyal_tier::Control;
 use bathyal_vectors::{check_range_path, write_ranges};
 use serde::Serialize;
 
-use super::measurement::{Latency, open, own_counters, own_per_query, remark_on_emulation, search_options};
+use super::measurement::{Latency, open, own_counters, own_per_query, emulation_note, search_options};
 use super::neighbors::{FirstNeighbors, QueryNeighbors, table};
 use super::search::warm;
 use crate::arguments::{DEFAULT_RECALL, SearchArguments};
@@ -72,7 +72,7 @@ pub(super) fn run(arguments: &SearchArguments, console: &Console) -> Result<(), 
         write_ranges(output, &found.offsets, &found.ids, &found.distances)?;
     }
     for note in &found.notes {
-        console.remark(&format!("note: {note}"));
+        console.note(&format!("note: {note}"));
     }
     let mut first = FirstNeighbors::of(arguments.show);
     first.take(0..queries.count(), &found.ids, &found.distances, |query| {
@@ -141,5 +141,5 @@ fn text(answer: &RangeOutput<'_>) -> String {
         answer.hops_per_query,
         answer.distance_computations_per_query,
         own_counters(&answer.own_per_query),
-    ) + &remark_on_emulation(answer.emulated.as_deref())
+    ) + &emulation_note(answer.emulated.as_deref())
 }

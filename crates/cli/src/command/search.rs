@@ -11,7 +11,7 @@ use bathyal_tier::Control;
 use bathyal_vectors::{IdFormat, IdWriter};
 
 use super::exact::{self, Judge, Quality};
-use super::measurement::{Measurement, Spent, open, own_counters, remark_on_emulation, search_options};
+use super::measurement::{Measurement, Spent, open, own_counters, emulation_note, search_options};
 use super::neighbors::{FirstNeighbors, table};
 use super::not_counted::NotCounted;
 use super::stripes::lines;
@@ -78,7 +78,7 @@ pub(super) fn run(arguments: &SearchArguments, console: &Console) -> Result<(), 
         ..Measurement::of(&index, settings, effort, &found, quality, spent, not_counted)
     };
     for note in &measured.notes {
-        console.remark(&format!("note: {note}"));
+        console.note(&format!("note: {note}"));
     }
     console.detail(&parameters_line(&measured));
     let shown = table(&measured.first_neighbors, measured.queries, arguments.output.is_some());
@@ -322,7 +322,7 @@ fn text(measured: &Measurement) -> String {
         + &requests(measured)
         + &store_cache(measured)
         + &lines(&measured.parts)
-        + &remark_on_emulation(measured.emulated.as_deref())
+        + &emulation_note(measured.emulated.as_deref())
 }
 
 #[cfg(test)]

@@ -115,7 +115,7 @@ impl Lab<'_> {
         progress.stage(&format!("{}: beginnings", set.name), asked.len() as u64);
         let mut all = Vec::new();
         for (begin, pivots, of) in asked {
-            if self.console.interrupt().asked() {
+            if self.console.interrupt().requested() {
                 return Err(Failure::cancelled());
             }
             let beginnings = begin.beginnings(vectors, pivots);

@@ -71,7 +71,7 @@ pub(super) fn writing<T>(collection: &Collection, console: &Console, work: impl 
     std::thread::scope(|scope| {
         let watcher = scope.spawn(|| {
             while !done.load(Ordering::Relaxed) {
-                if console.interrupt().asked() {
+                if console.interrupt().requested() {
                     return collection.stop();
                 }
                 std::thread::park_timeout(POLL_INTERVAL);

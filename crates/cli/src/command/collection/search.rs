@@ -60,7 +60,7 @@ pub(super) fn run(arguments: &CollectionSearchArguments, console: &Console) -> R
     let control = Control { cancel: Some(console.interrupt().flag()), deadline: None };
     let mut found = collection.search(&queries, &question, control)?;
     for note in &found.notes {
-        console.remark(&format!("note: {note}"));
+        console.note(&format!("note: {note}"));
     }
     let field = schema.field(arguments.field.as_deref())?;
     let vectors = found.vectors.take().map(|vectors| (schema.vectors[field].name.clone(), vectors));
