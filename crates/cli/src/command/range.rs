@@ -8,7 +8,7 @@ use bathyal_tier::Control;
 use bathyal_vectors::{check_range_path, write_ranges};
 use serde::Serialize;
 
-use super::measurement::{Latency, open, own_counters, own_per_query, emulation_note, search_options};
+use super::measurement::{Latency, emulation_note, open, own_counters, own_per_query, search_options};
 use super::neighbors::{FirstNeighbors, QueryNeighbors, table};
 use super::search::warm;
 use crate::arguments::{DEFAULT_RECALL, SearchArguments};

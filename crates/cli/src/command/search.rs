@@ -11,7 +11,7 @@ use bathyal_tier::Control;
 use bathyal_vectors::{IdFormat, IdWriter};
 
 use super::exact::{self, Judge, Quality};
-use super::measurement::{Measurement, Spent, open, own_counters, emulation_note, search_options};
+use super::measurement::{Measurement, Spent, emulation_note, open, own_counters, search_options};
 use super::neighbors::{FirstNeighbors, table};
 use super::not_counted::NotCounted;
 use super::stripes::lines;
