@@ -1,6 +1,6 @@
 """Vector search for indexes that do not fit in DRAM.
 
-Build an index over a file of vectors or a numpy array, open it, and ask for neighbours at a recall:
+Build an index over a file of vectors or a numpy array, open it, and search it with a target recall:
 
 >>> import numpy as np
 >>> import bathyal
@@ -12,12 +12,12 @@ Build an index over a file of vectors or a numpy array, open it, and ask for nei
 >>> found.ids[:, 0].tolist()
 [0, 1, 2]
 
-The index stays on disk, or in an object store (``bathyal.open("s3://bucket/my.index")``); memory holds a code of a
-few bytes a vector. Ids are the row numbers of the vectors.
-Metrics are distances, the smaller the nearer: ``"l2"`` is squared, ``"ip"`` is the negated inner product,
-``"cosine"`` is one minus the cosine. Elements are float32, float16, uint8 and int8.
+The index stays on disk, or in an object store (``bathyal.open("s3://bucket/my.index")``); memory holds a code
+of a few bytes per vector. Ids are the row numbers of the vectors. Metrics are distances; smaller is nearer:
+``"l2"`` is squared, ``"ip"`` is the negated inner product, ``"cosine"`` is one minus the cosine. Elements are
+float32, float16, uint8 and int8.
 
-Rows with ids of your own and metadata, which change all the time, are in a :class:`Collection`:
+A :class:`Collection` holds rows with your own ids and metadata, which can change at any time:
 
 >>> docs = bathyal.Collection.create("docs.collection", dim=16, columns={"year": "int64"})
 >>> docs.add(["a", "b"], vectors[:2], {"year": [1999, 2024]}).added
@@ -29,7 +29,7 @@ Vectors and queries may be arrays of any numbers, lists, tensors of PyTorch, or 
 and polars; :func:`build` takes iterators of batches, too. A C-contiguous array of one of these elements is not
 copied, so it must not be changed while the call runs.
 
-Long work lets other threads run, shows its progress, and stops at Ctrl-C leaving nothing behind.
+Long calls let other threads run, show progress, and stop at Ctrl-C without leaving partial output.
 """
 
 from bathyal._bathyal import DamagedIndexError, DuplicateIdError, Error, __version__

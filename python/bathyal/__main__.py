@@ -7,8 +7,8 @@ from bathyal import _bathyal
 
 
 def main() -> None:
-    """Runs the command that ``sys.argv`` spells and exits with its code."""
-    # The command listens for Ctrl-C itself and ends in order; Python would raise KeyboardInterrupt after it.
+    """Runs the command line ``sys.argv`` and exits with its code."""
+    # The command handles Ctrl-C itself; Python would raise KeyboardInterrupt in addition.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     sys.exit(_bathyal.run_command(["bathyal", *sys.argv[1:]]))
 

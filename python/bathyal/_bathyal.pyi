@@ -1,4 +1,5 @@
-"""The compiled half of the package: private, nothing may be left out; the package checks what it passes."""
+"""The compiled module of the package. It is private: every argument must be given, and the package checks
+them."""
 
 from collections.abc import Callable
 from os import PathLike
@@ -53,7 +54,7 @@ _Counts = NDArray[np.uint64]
 
 @final
 class Costs:
-    """Its arrays are made when they are first asked for, and the same from then on."""
+    """Its arrays are created when they are first read, and kept."""
 
     @property
     def seconds(self) -> float: ...

@@ -1,4 +1,4 @@
-"""What callers pass, checked and brought into the one form that the compiled half takes."""
+"""Checks of arguments, and conversions to the form that the compiled module takes."""
 
 from __future__ import annotations
 
@@ -25,24 +25,24 @@ DTYPES: dict[str, np.dtype[Any]] = {
 }
 """The dtype of each element that numpy has. Bits are packed in bytes: see :func:`columns`."""
 
-# numpy has no such dtype of its own; where the package is not, arrays of it cannot be, either.
+# numpy has no bfloat16 of its own; without ml_dtypes there can be no arrays of it.
 with contextlib.suppress(ImportError):
     import ml_dtypes
 
     DTYPES["bf16"] = np.dtype(ml_dtypes.bfloat16)
 
 UNITS = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12, "pb": 10**15}
-"""Bytes of each unit, as the command has them. A letter alone is binary: ``M`` is ``MiB``."""
+"""Bytes of each unit, as for the command. A single letter is binary: ``M`` is ``MiB``."""
 UNITS |= {
     f"{letter}{rest}": 2 ** (10 * power) for power, letter in enumerate("kmgt", 1) for rest in ("", "ib")
 }
 
 _LOST_SLASH = re.compile(r"((?:s3a?|gs|az|abfss?|azure|adl|memory|file):)/(?!/)")
-"""What a :class:`pathlib.Path` makes of an address."""
+"""Matches an address that has lost a slash in a :class:`pathlib.Path`."""
 
 
 def columns(element: str, dim: int) -> tuple[np.dtype[Any], int]:
-    """The dtype and the columns of an array of vectors of ``dim`` components.
+    """Returns the dtype and the number of columns of an array of vectors with ``dim`` components.
 
     >>> columns("f32", 24), columns("b1", 24)
     ((dtype('float32'), 24), (dtype('uint8'), 3))
@@ -50,12 +50,12 @@ def columns(element: str, dim: int) -> tuple[np.dtype[Any], int]:
     if element == "b1":
         return DTYPES["u8"], dim // 8
     if element not in DTYPES:
-        raise ValueError(f"numpy has no {element} of its own; install ml_dtypes, which brings it along")
+        raise ValueError(f"numpy has no {element} of its own; install ml_dtypes, which provides it")
     return DTYPES[element], dim
 
 
 def memory_bytes(memory: float | str | None) -> int | None:
-    """A budget in bytes: a whole number, or text with a unit ("2GB", "512 MiB").
+    """Returns a budget in bytes, from a whole number or text with a unit ("2GB", "512 MiB").
 
     >>> memory_bytes("2GB"), memory_bytes("1.5 MiB"), memory_bytes(4096), memory_bytes(1e9), memory_bytes(None)
     (2000000000, 1572864, 4096, 1000000000, None)
@@ -74,12 +74,12 @@ def memory_bytes(memory: float | str | None) -> int | None:
 
 
 def _whole_float(value: Any) -> Any:
-    """A float that is a whole number as an ``int``, as which 1e9 is meant; anything else as it is."""
+    """Returns a float that is a whole number, such as 1e9, as an ``int``; anything else unchanged."""
     return int(value) if isinstance(value, float | np.floating) and float(value).is_integer() else value
 
 
 def folders(stripe: Sequence[Path] | None) -> list[Path]:
-    """Folders of the parts of a striped index: a sequence of paths; None is none.
+    """Returns the folders of the parts of a striped index as a list; empty for None.
 
     >>> folders(["/mnt/a", "/mnt/b"]), folders(None)
     (['/mnt/a', '/mnt/b'], [])
@@ -93,7 +93,7 @@ def folders(stripe: Sequence[Path] | None) -> list[Path]:
 
 
 def place(index: Path) -> Path:
-    """Where an index is: a folder, or an address in an object store, which has to be text.
+    """Returns the place of an index: a folder, or an address, which must be text.
 
     >>> import pathlib
     >>> place("s3://bucket/my.index"), place(pathlib.Path("my.index"))
@@ -114,8 +114,8 @@ def place(index: Path) -> Path:
 
 
 def store_pairs(options: Mapping[str, str] | None, name: str = "store_options") -> list[tuple[str, str]]:
-    """Keys and values of the options of a store; ``name`` is for the message. Values may be secrets: no message
-    repeats them.
+    """Returns the keys and values of the options of a store; ``name`` is for messages. Values may be secrets,
+    so no message contains them.
 
     >>> store_pairs({"region": "eu-central-1"}), store_pairs(None)
     ([('region', 'eu-central-1')], [])
@@ -138,7 +138,7 @@ def store_pairs(options: Mapping[str, str] | None, name: str = "store_options") 
 
 
 def stripe_unit(unit: float | str | None, stripe: Sequence[Path] | None) -> int | None:
-    """Bytes of a unit, which only what is striped has.
+    """Returns the bytes of a stripe unit; refused without ``stripe``.
 
     >>> stripe_unit("64KiB", ["/mnt/a", "/mnt/b"])
     65536
@@ -152,7 +152,7 @@ def stripe_unit(unit: float | str | None, stripe: Sequence[Path] | None) -> int 
 
 
 def whole(name: str, value: Any, least: int = 0, most: int = 2**32 - 1) -> int:
-    """``value`` as an ``int`` between ``least`` and ``most``; ``name`` is for the message.
+    """Returns ``value`` as an ``int`` from ``least`` to ``most``; ``name`` is for messages.
 
     >>> whole("k", np.int64(10))
     10
@@ -171,7 +171,7 @@ def whole(name: str, value: Any, least: int = 0, most: int = 2**32 - 1) -> int:
 
 
 def family_options(options: Mapping[str, object]) -> dict[str, int | float | str]:
-    """What only a family is told, as values that can be written as JSON; those that are None are left out.
+    """Returns the options of a family as values that JSON can hold; options that are None are left out.
 
     >>> family_options({"max_degree": np.int64(32), "alpha": np.float32(1.5), "layout": "csr", "code_kind": None})
     {'max_degree': 32, 'alpha': 1.5, 'layout': 'csr'}

@@ -1,4 +1,5 @@
-"""Work under asyncio: threads for what waits, and one socket an event loop that tells which searches have ended."""
+"""Work under asyncio: threads for blocking calls, and a socket per event loop for the searches that have
+ended."""
 
 from __future__ import annotations
 
@@ -15,7 +16,8 @@ _Answer = TypeVar("_Answer")
 
 
 async def in_thread(work: Callable[[], _Answer], cancel: _bathyal.Cancel | None = None) -> _Answer:
-    """What ``work`` comes to in a thread of the running event loop; ``cancel`` gives it up where nobody waits."""
+    """Runs ``work`` in a thread of the running event loop and returns its result. If the task is cancelled,
+    ``cancel`` is set."""
     try:
         return await asyncio.get_running_loop().run_in_executor(None, work)
     except asyncio.CancelledError:
@@ -25,7 +27,7 @@ async def in_thread(work: Callable[[], _Answer], cancel: _bathyal.Cancel | None 
 
 
 class _Searches:
-    """What one event loop awaits."""
+    """The searches that one event loop awaits."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._awaited = _bathyal.Awaited()
@@ -61,7 +63,7 @@ _LOOPS: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _Searches] = weakre
 async def search(
     handle: _bathyal.IndexHandle, rows: NDArray[Any], arguments: _bathyal._SearchArguments
 ) -> _bathyal._Answers:
-    """The answers of a search, awaited on the running event loop."""
+    """Returns the answers of a search, awaited on the running event loop."""
     loop = asyncio.get_running_loop()
     searches = _LOOPS.get(loop)
     if searches is None:

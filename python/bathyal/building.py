@@ -21,15 +21,15 @@ from bathyal.arguments import (
     whole,
 )
 from bathyal.arguments import stripe_unit as unit_of_stripe
-from bathyal.batches import Goal, gathered
+from bathyal.batches import BuildTarget, path_or_array
 from bathyal.files import describe, read_vectors, source
 from bathyal.index import Index
-from bathyal.inputs import Called, is_path, rows
-from bathyal.keywords import of_families, refuse_unknown, taken
-from bathyal.progress import Receiver, shown
+from bathyal.inputs import ArgumentLabel, is_path, rows
+from bathyal.keywords import family_option_names, parameter_names, refuse_unknown
+from bathyal.progress import Receiver, progress_receiver
 
-DATA = Called("data", "vector")
-CALIBRATION = Called("calibration", "query", "the data")
+DATA = ArgumentLabel("data", "vector")
+CALIBRATION = ArgumentLabel("calibration", "query", "the data")
 
 StoreAs = Literal["f16", "i8"]
 Family = str
@@ -55,48 +55,57 @@ def build(
     progress: bool | Receiver = True,
     **options: int | float | str | None,
 ) -> Index:
-    """Builds an index over ``data`` in the new directory ``path``, or at an address (``s3://...``), and opens it.
+    """Builds an index over ``data`` in the new folder ``path``, or at an address (``s3://...``), and opens
+    it.
 
-    Nothing appears at ``path`` before the index is complete; an error or Ctrl-C leaves nothing behind.
+    The index appears at ``path`` only when it is complete; an error or Ctrl-C leaves nothing there.
 
     Args:
-        data: the path of a file of vectors (see :func:`read_vectors`), or vectors in memory, ``vectors x dim``: an
-            array, a list, a tensor of PyTorch, a frame or column of pandas, Arrow or polars, or anything else that
-            numpy makes an array of. A C-contiguous array of float32, float16, uint8 or int8 is not copied and must
-            not be changed meanwhile. Other numbers become float32, with a warning the first time if digits are
-            lost. An iterator of such batches of one dtype and dim, a loader of PyTorch or a dataset of an open HDF5
-            file may be larger than memory: it goes through a file beside ``path``, for an address in the folder
-            ``scratch`` of ``store_options`` or that of temporary files.
-        metric: ``"l2"``, ``"ip"`` (inner product), ``"cosine"``, or ``"hamming"``: of packed bits or booleans.
-        family: ``"cluster"`` (the default: near vectors share pages, codes in memory: few reads, quick to build),
-            ``"graph"`` (Vamana, as in DiskANN), ``"spann"`` (posting lists with full vectors: hardly any memory),
-            ``"flat"`` (all vectors are compared: exact, for small sets), ``"lsh"`` (hash tables: E2LSH, with a
-            probability that is known beforehand). :func:`families` lists all.
-        key: the part of a file of HDF5 or Parquet that ``data`` is, as :func:`read_vectors` takes it.
-        threads: 0 means all cores. One seed gives the same cluster index bit for bit; a graph needs 1, too.
-        seed: of everything random; None takes a fixed one.
-        memory: budget of the build in bytes, or text such as ``"2GB"``; None means no limit. It counts what the
-            library takes with 24 MB for the library itself, but neither Python nor an array that is ``data``.
+        data: the path of a file of vectors (see :func:`read_vectors`), or vectors in memory, ``vectors x
+            dim``: an array, a list, a tensor of PyTorch, a frame or column of pandas, Arrow or polars, or
+            anything else that numpy makes an array of. A C-contiguous array of float32, float16, uint8 or
+            int8 is not copied and must not be changed meanwhile. Other numbers are converted to float32, with
+            a warning the first time if digits are lost. An iterator of such batches of one dtype and dim, a
+            loader of PyTorch or a dataset of an open HDF5 file may be larger than memory: its vectors are
+            first written to a file beside ``path``, or, for an address, to one in the folder ``scratch`` of
+            ``store_options`` or the folder of temporary files.
+        metric: ``"l2"``, ``"ip"`` (inner product), ``"cosine"``, or ``"hamming"`` for packed bits or
+            booleans.
+        family: ``"cluster"`` (the default; near vectors share pages, codes are in memory: few reads, quick to
+            build), ``"graph"`` (Vamana, as in DiskANN), ``"spann"`` (posting lists with full vectors: little
+            memory with few queries in flight), ``"flat"`` (every query is compared with every vector: exact,
+            for small sets), ``"lsh"`` (hash tables: E2LSH, with a known probability of finding near vectors).
+            :func:`families` lists all.
+        key: the part of the HDF5 or Parquet file ``data`` to read, as for :func:`read_vectors`.
+        threads: 0 means all cores. With the same seed, a cluster index is the same bit for bit; a graph only
+            with 1 thread.
+        seed: seed of all random choices; None is a fixed seed.
+        memory: budget of the build in bytes, or text such as ``"2GB"``; None means no limit. It counts the
+            memory of the library, with 24 MB for its code, but neither Python nor an array passed as
+            ``data``.
         overwrite: replace an index that is already there.
         store_as: ``"f16"`` or ``"i8"`` stores vectors of float32 in half or a quarter of the bytes. Queries stay
             float32, and so do distances in the units of ``data``; recall is calibrated by ``data`` as it is.
-            :attr:`Index.stored` says what that loses. None stores vectors as they are given.
-        calibration: queries like those to come, to measure recall with; None holds out vectors of ``data``.
-        stripe: folders, each on a disk of its own, that the file which searches read is striped over, unit after
-            unit. They have to be there. None keeps all files in ``path``.
+            :attr:`Index.stored` has the loss. None stores vectors as they are given.
+        calibration: queries like those to come, with which recall is calibrated; None holds out vectors of
+            ``data``.
+        stripe: existing folders, each on its own disk, over which the file that searches read is striped unit
+            by unit. None keeps all files in ``path``.
         stripe_unit: bytes of a unit, or text such as ``"64KiB"``: a multiple of 4 KiB. None takes 256 KiB.
-        store_options: how the object store at an address is reached, as :func:`open` takes it.
-        device: as :func:`open` takes it. A graphics card helps: the index is the same, a graph as good a one.
+        store_options: options of the store of an address, as for :func:`open`.
+        device: as for :func:`open`. With the help of a graphics card, the index is the same, except that a
+            graph differs and is as good.
         progress: True draws a bar on a terminal, False shows nothing, a callable gets ``(stage, done, total)``.
-        options: what only the family is told, by name; None is the same as leaving it out: ``group_vectors`` of
-            ``cluster``, ``max_degree`` of ``graph``, and so on. :func:`families` lists them.
+        options: options of the family, by name; None is the same as leaving an option out: ``group_vectors``
+            of ``cluster``, ``max_degree`` of ``graph``, and so on. :func:`families` lists them.
 
     Raises:
         FileNotFoundError, PermissionError, OSError: ``data`` cannot be read or ``path`` cannot be written.
-        FileExistsError: something is at ``path`` and ``overwrite`` is False.
+        FileExistsError: ``path`` exists and ``overwrite`` is False.
         MemoryError: ``memory`` is too small; the message says how much is needed.
-        TypeError: an option that no family has; the message lists them.
-        ValueError: bad parameters, NaN or infinity, zero vectors under cosine (rows are named); no such store.
+        TypeError: an option that no family has; the message lists the options.
+        ValueError: bad parameters, NaN or infinity, zero vectors under cosine (the message names rows); an
+            invalid address.
 
     >>> import numpy as np, bathyal
     >>> vectors = np.random.default_rng(1).standard_normal((300, 10), dtype=np.float32)
@@ -110,11 +119,11 @@ def build(
     budget, to, store = memory_bytes(memory), place(path), store_pairs(store_options)
     unit = unit_of_stripe(stripe_unit, stripe)
     _check(options, family, calibration is not None and store_as is None)
-    goal = Goal(str(to), bool(overwrite), dict(store).get("scratch"))
-    called = DATA._replace(bits=metric == "hamming")
-    with gathered(data, goal, called) as whole_data, shown(progress) as receiver:
-        base = source(whole_data, called, key)
-        told: _bathyal._BuildArguments = {
+    goal = BuildTarget(str(to), bool(overwrite), dict(store).get("scratch"))
+    label = DATA._replace(bits=metric == "hamming")
+    with path_or_array(data, goal, label) as whole_data, progress_receiver(progress) as receiver:
+        base = source(whole_data, label, key)
+        arguments: _bathyal._BuildArguments = {
             "metric": metric,
             "family": family,
             "options": json.dumps(family_options(options)),
@@ -123,19 +132,19 @@ def build(
             "memory": budget,
             "overwrite": bool(overwrite),
             "store_as": store_as,
-            "calibration": None if calibration is None else _calibration(calibration, base, called.bits),
+            "calibration": None if calibration is None else _calibration(calibration, base, label.bits),
             "stripe": folders(stripe),
             "stripe_unit": unit,
             "store": store,
             "device": device,
         }
-        report = _bathyal.build(base, to, told, receiver)
-    return _opened((to, store, store_options), budget, report)
+        report = _bathyal.build(base, to, arguments, receiver)
+    return _open_built((to, store, store_options), budget, report)
 
 
 def _check(options: Mapping[str, object], family: Family | None, calibrated: bool) -> None:
-    """Refuses options that no family has, and queries to calibrate a flat index with that has no codes."""
-    refuse_unknown("build()", options, [*of_families(), *taken(build)])
+    """Refuses options that no family has, and calibration queries for a flat index without codes."""
+    refuse_unknown("build()", options, [*family_option_names(), *parameter_names(build)])
     if calibrated and family == "flat" and all(value is None for value in options.values()):
         raise ValueError(
             "calibration: a flat index without codes compares all vectors, so there is nothing to calibrate; leave "
@@ -143,8 +152,8 @@ def _check(options: Mapping[str, object], family: Family | None, calibrated: boo
         )
 
 
-def _opened(at: tuple[Path, list[tuple[str, str]], Any], budget: int | None, report: str) -> Index:
-    """The index that was built."""
+def _open_built(at: tuple[Path, list[tuple[str, str]], Any], budget: int | None, report: str) -> Index:
+    """Opens the built index."""
     to, store, store_options = at
     handle = _bathyal.IndexHandle.open(
         (to, [], store), ("file", None, False, ("cpu", None)), budget, None, None, None
@@ -153,17 +162,17 @@ def _opened(at: tuple[Path, list[tuple[str, str]], Any], budget: int | None, rep
 
 
 def _calibration(queries: Any, base: Data, bits: bool) -> Data:
-    """Queries to measure with, of the element of what is built."""
+    """Returns the calibration queries in the element of ``base``."""
     element, _, dim = describe(base)
     if is_path(queries):
         given = source(queries, CALIBRATION)
         if describe(given)[0] == element:
             return given
         queries = read_vectors(queries)
-    asked, _ = rows(queries, element, CALIBRATION._replace(bits=bits), dim)
-    if not asked.size:
-        raise ValueError("calibration holds no queries; leave it out, then vectors of the data are held out")
-    return np.atleast_2d(asked)
+    converted, _ = rows(queries, element, CALIBRATION._replace(bits=bits), dim)
+    if not converted.size:
+        raise ValueError("calibration holds no queries; leave it out to calibrate with vectors of the data")
+    return np.atleast_2d(converted)
 
 
 def compact(
@@ -174,29 +183,31 @@ def compact(
     store_options: Mapping[str, str] | None = None,
     progress: bool | Receiver = True,
 ) -> dict[str, Any]:
-    """Makes what was inserted into an index and deleted from it part of what it is: builds it again, in its place.
+    """Merges inserted and deleted vectors into an index and frees their space, by building it again in its
+    place.
 
-    Ids stay. Searches of an index that is open go on meanwhile, in the old one; changes have to wait, and whoever
-    changes it has to close it first. Killed or stopped, the index is what it was.
+    Ids do not change. Searches of an open index continue meanwhile, in the old index. Inserts and deletes
+    wait, and a process that has changed the index must close it first. If the call is killed or stopped, the
+    index is unchanged.
 
     Args:
-        memory: bytes that it may take, or text such as ``"2GB"``; None for no limit.
+        memory: bytes that the compaction may take, or text such as ``"2GB"``; None means no limit.
         threads: 0 means all cores.
-        store_options: how the object store of an address is reached, as :func:`open` takes it.
+        store_options: options of the store of an address, as for :func:`open`.
         progress: as :func:`build` takes it.
 
-    Returns a dictionary: ``changed`` (as :attr:`Index.changed`), and of the build ``vectors``, ``index_bytes`` and
-    more; without these where nothing had changed.
+    Returns a dictionary: ``changed`` (as :attr:`Index.changed`), and of the build ``vectors``,
+    ``index_bytes`` and more; only ``changed`` if there were no changes.
 
     Raises:
-        BlockingIOError: another process, or an open index of this one, changes it.
+        BlockingIOError: another process, or an open index of this process, changes it.
         FileNotFoundError: nothing is at ``index``.
         OSError: the disk is full; a store refused or did not answer.
-        ValueError: an index whose family does not change, or of which everything was deleted.
+        ValueError: the family of the index does not change after the build, or all vectors were deleted.
 
     See :meth:`Index.insert` for an example.
     """
-    with shown(progress) as receiver:
+    with progress_receiver(progress) as receiver:
         at = (place(index), store_pairs(store_options))
         text = _bathyal.compact(at, memory_bytes(memory), whole("threads", threads), receiver)
     report: dict[str, Any] = json.loads(text)
@@ -204,8 +215,8 @@ def compact(
 
 
 def families() -> dict[str, dict[str, Any]]:
-    """The index families: what each is (``about``), the ``options`` of a build with what they do, and the
-    ``counters`` that its searches have besides those of all.
+    """Returns the index families: a description (``about``), the ``options`` of a build with their help, and
+    the ``counters`` that only its searches have.
 
     >>> import bathyal
     >>> list(bathyal.families()["cluster"]["options"])
@@ -236,18 +247,18 @@ def convert_layout(
 ) -> dict[str, Any]:
     """Copies a graph index to another layout: the same links, codes and calibration, not a rebuild.
 
-    ``"csr"`` is the smallest, for memory; ``"padded"`` suits disks. ``page_local`` has no links of single vectors,
-    so it is neither read nor written here. Returns a dictionary: ``from``, ``to``, ``vectors``, ``links``,
+    ``"csr"`` is the smallest, for memory; ``"padded"`` suits disks. ``page_local`` keeps no links of single
+    vectors, so it cannot be converted. Returns a dictionary: ``from``, ``to``, ``vectors``, ``links``,
     ``index_bytes``, ``index_bytes_before``, ``amplification``.
 
-    ``store_options`` say how the object store of ``output`` is reached, ``from_store_options`` that of ``index``,
-    each as :func:`open` takes them.
+    ``store_options`` are the options of the store of ``output``, ``from_store_options`` those of ``index``,
+    as for :func:`open`.
 
     Raises:
-        FileExistsError: something is at ``output``.
+        FileExistsError: ``output`` exists.
         FileNotFoundError: nothing is at ``index``.
         OSError: the disk is full; a store refused or did not answer.
-        ValueError: the index is no graph, or has that layout already.
+        ValueError: the index is not a graph, or has that layout already.
 
     >>> import numpy as np, bathyal
     >>> rows = np.random.default_rng(1).standard_normal((300, 10), dtype=np.float32)
@@ -256,7 +267,7 @@ def convert_layout(
     >>> report["to"], report["index_bytes"] < report["index_bytes_before"]
     ('csr', True)
     """
-    with shown(progress) as receiver:
+    with progress_receiver(progress) as receiver:
         read = (place(index), store_pairs(from_store_options, "from_store_options"))
         written = (place(output), store_pairs(store_options))
         text = _bathyal.convert_layout(read, written, layout, whole("threads", threads), receiver)
@@ -274,24 +285,25 @@ def convert_stripes(
     overwrite: bool = False,
     progress: bool | Receiver = True,
 ) -> dict[str, Any]:
-    """Copies an index over other disks: from one to several, from several to one, or over another number of them.
+    """Copies an index onto other disks: from one to several, from several to one, or to another number.
 
-    Every file is the same byte for byte, so answers are the same. With ``overwrite``, ``output`` may be ``index``.
+    Every file is copied byte for byte, so answers stay the same. With ``overwrite``, ``output`` may be
+    ``index``.
 
     Args:
-        stripe: folders, each on a disk of its own, that the copy is striped over; None keeps all its files in
+        stripe: folders, each on its own disk, over which the copy is striped; None keeps all its files in
             ``output``.
         stripe_unit: bytes of a unit, as :func:`build` takes it.
-        from_stripe: folders in which the parts of ``index`` are, where they were moved, in any order.
+        from_stripe: folders to which the parts of ``index`` were moved, in any order.
         overwrite: replace an index that is already at ``output``.
         progress: as :func:`build` takes it.
 
     Returns a dictionary: ``vectors``, ``index_bytes``, ``parts_before``, ``parts``.
 
     Raises:
-        FileExistsError: something is at ``output`` and ``overwrite`` is False.
-        FileNotFoundError: a part of ``index`` is not where it was put, nor in ``from_stripe``.
-        ValueError: folders that nothing can be striped over.
+        FileExistsError: ``output`` exists and ``overwrite`` is False.
+        FileNotFoundError: a part of ``index`` is neither in its original folder nor in ``from_stripe``.
+        ValueError: invalid stripe folders.
 
     >>> import os, numpy as np, bathyal
     >>> rows = np.random.default_rng(1).standard_normal((300, 10), dtype=np.float32)
@@ -301,7 +313,7 @@ def convert_stripes(
     >>> bathyal.convert_stripes("one.index", "two.index", ["first-disk", "second-disk"])["parts"]
     2
     """
-    with shown(progress) as receiver:
+    with progress_receiver(progress) as receiver:
         disks = (folders(stripe), unit_of_stripe(stripe_unit, stripe))
         read = (place(index), folders(from_stripe))
         text = _bathyal.convert_stripes(read, place(output), disks, bool(overwrite), receiver)

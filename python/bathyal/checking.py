@@ -1,4 +1,4 @@
-"""Checking an index and looking at it, without opening it."""
+"""Verifying and describing an index without opening it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from bathyal import _bathyal
 from bathyal.arguments import Path, folders, place, store_pairs
-from bathyal.progress import Receiver, shown
+from bathyal.progress import Receiver, progress_receiver
 
 
 def verify(
@@ -20,26 +20,25 @@ def verify(
 ) -> dict[str, Any]:
     """Checks every byte of an index against its checksums, and every link of a graph or place of a group.
 
-    ``stripe`` names the folders in which the parts of a striped index are, where they were moved.
-    ``store_options`` say how the object store of an address is reached, as :func:`open` takes them; the whole index
-    is read once from there.
+    ``stripe`` names the folders to which the parts of a striped index were moved. ``store_options`` are the
+    options of the store of an address, as for :func:`open`; the whole index is read from it once.
 
     Returns a dictionary: ``sound`` (bool), ``fault_count``, ``faults`` (the first, in words), ``vectors``,
-    ``links``, ``bytes``, ``unlinked``. ``encoded_keys`` is there only if the index lies in a bucket under keys
-    that are not the names of its address, because an earlier version encoded them; it is the address of these
-    keys, and no fault.
+    ``links``, ``bytes``, ``unlinked``. ``encoded_keys`` is present only if an index in a bucket has keys that
+    an earlier version encoded, and which differ from its address; it is the address of these keys. This is
+    not a fault.
 
     Raises:
         FileNotFoundError: nothing is at ``path``, or a part is missing.
-        OSError: a file cannot be read; a store refused or did not answer.
-        ValueError: an address or options that no store is reached by.
+        OSError: a file cannot be read; a store refused a request or did not answer.
+        ValueError: an invalid address, or invalid options of a store.
 
     >>> import numpy as np, bathyal
     >>> bathyal.build(np.eye(8, dtype=np.float32), "sound.index").close()
     >>> bathyal.verify("sound.index")["sound"]
     True
     """
-    with shown(progress) as receiver:
+    with progress_receiver(progress) as receiver:
         at = (place(path), folders(stripe), store_pairs(store_options))
         report: dict[str, Any] = json.loads(_bathyal.verify(at, receiver))
     return report
@@ -53,23 +52,24 @@ def inspect(
     store_options: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
     """Describes an index: ``manifest``, ``index_bytes``, ``data_bytes``, ``amplification``, ``groups`` or
-    ``degree_histogram``, and more; of a striped index ``parts``: which ``file``, its number, where, its ``bytes``.
+    ``degree_histogram``, and more; for a striped index also ``parts``: the ``file``, number, path and
+    ``bytes`` of each.
 
-    ``stripe`` names the folders in which the parts of a striped index are, where they were moved.
-    ``store_options`` say how the object store of an address is reached, as :func:`open` takes them.
+    ``stripe`` names the folders to which the parts of a striped index were moved. ``store_options`` are the
+    options of the store of an address, as for :func:`open`.
 
     Raises:
         FileNotFoundError: nothing is at ``path``, or a part is missing.
-        DamagedIndexError: a record that cannot be read; :func:`verify` says more.
-        OSError: a file cannot be read; a store refused or did not answer.
-        ValueError: an address or options that no store is reached by.
+        DamagedIndexError: a record cannot be read; :func:`verify` reports more.
+        OSError: a file cannot be read; a store refused a request or did not answer.
+        ValueError: an invalid address, or invalid options of a store.
 
     >>> import numpy as np, bathyal
     >>> bathyal.build(np.eye(8, dtype=np.float32), "described.index").close()
     >>> bathyal.inspect("described.index")["data_bytes"]
     256
     """
-    with shown(progress) as receiver:
+    with progress_receiver(progress) as receiver:
         at = (place(path), folders(stripe), store_pairs(store_options))
         report: dict[str, Any] = json.loads(_bathyal.inspect(at, receiver))
     return report

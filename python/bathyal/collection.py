@@ -1,4 +1,4 @@
-"""Collections: rows with ids of the user's own, vectors and metadata, which change all the time."""
+"""Collections: rows with the user's ids, vectors and metadata, which can change at any time."""
 
 from __future__ import annotations
 
@@ -13,23 +13,24 @@ from bathyal import _bathyal, awaiting
 from bathyal.arguments import Metric, Path, columns, memory_bytes, place, store_pairs, whole
 from bathyal.files import read_here, with_ids
 from bathyal.found_rows import Written
-from bathyal.progress import Receiver, shown
+from bathyal.progress import Receiver, progress_receiver
 from bathyal.reading import Filter, Reading, Snapshot
 from bathyal.schema import Element, Field, IdKind, schema
-from bathyal.tables import condition, given, is_frame, names, plain, plain_columns
+from bathyal.tables import condition, is_frame, names, plain, plain_columns, split_rows
 
 Durability = Literal["disk", "system"]
 
 ROWS_A_BATCH = 8192
-"""Rows of a stream of Arrow data that are written at once: waiting for the disk then takes little of the time."""
+"""Rows per batch when a stream of Arrow data is written: enough that waiting for the disk takes a small share
+of the time."""
 
 
 class Collection(Reading):
     """An open collection: rows with an id, vectors and metadata, in a folder or a bucket.
 
-    Made by :meth:`create` and :meth:`open`. Rows are found from the moment on at which the call that wrote them has
-    returned, and outlive a crash from then on. It may be used from several threads. Any number of processes may
-    read a collection, and one at a time writes: the first to do so, until it closes the collection.
+    Returned by :meth:`create` and :meth:`open`. Once a write has returned, searches find its rows, and they
+    survive a crash. Several threads may use a collection. Any number of processes may read it, and one at a
+    time may write: the first to do so, until it closes the collection.
 
     >>> import numpy as np, bathyal
     >>> vectors = np.random.default_rng(1).standard_normal((3, 16), dtype=np.float32)
@@ -47,7 +48,7 @@ class Collection(Reading):
     def __init__(self, handle: _bathyal.CollectionHandle, path: Path) -> None:
         self._handle = handle
         self._path = os.fspath(path)
-        self._know(handle.schema())
+        self._keep_schema(handle.schema())
 
     @classmethod
     def create(
@@ -75,27 +76,27 @@ class Collection(Reading):
         tier: str = "file",
         store_options: Mapping[str, str] | None = None,
     ) -> Collection:
-        """Creates a collection at ``path``, a folder that is not there or is empty, or an address (``s3://...``),
-        and opens it.
+        """Creates a collection at ``path``, a folder that does not exist or is empty, or an address
+        (``s3://...``), and opens it.
 
         Args:
-            dim: components of the vectors, where every row has one; the field is called ``"vector"``.
+            dim: components of the vectors, if every row has one vector; the field is called ``"vector"``.
             metric: as for :func:`build`.
             element: of the vectors: ``"f32"``, ``"f16"``, ``"bf16"``, ``"u8"``, ``"i8"`` or ``"b1"`` (a bit).
-            vectors: the fields of vectors, where every row has several: ``{"title": (384, "f32", "cosine")}``, or
-                ``{"title": {"dim": 384, "metric": "cosine", "family": "graph"}}``. Those that do not say their
-                element or metric have ``element`` and ``metric``.
-            id: what ids are: ``"string"`` or ``"u64"``.
+            vectors: the vector fields, if every row has several vectors: ``{"title": (384, "f32",
+                "cosine")}``, or ``{"title": {"dim": 384, "metric": "cosine", "family": "graph"}}``. Fields
+                that name no element or metric have ``element`` and ``metric``.
+            id: kind of ids: ``"string"`` or ``"u64"``.
             columns: the columns of metadata and their types: ``"bool"``, ``"int8"`` to ``"int64"``, ``"uint8"`` to
                 ``"uint64"``, ``"float32"``, ``"float64"``, ``"string"``, ``"date"``, ``"timestamp"`` (to the
                 microsecond, in UTC), or lists of them: ``"list<string>"``. Every value may be missing.
-            options: how large segments are indexed: ``family``, ``store_as`` and what only the family is told, as
-                :func:`build` takes them.
+            options: the index of large segments: ``family``, ``store_as`` and the options of the family, as
+                for :func:`build`.
             memory, ...: as for :meth:`open`.
 
         Raises:
             FileExistsError: something is at ``path``.
-            ValueError: a schema that no collection can have.
+            ValueError: an invalid schema.
 
         >>> import bathyal
         >>> docs = bathyal.Collection.create(
@@ -145,32 +146,32 @@ class Collection(Reading):
         """Opens the collection at ``path``.
 
         Args:
-            version: one of the versions that were kept (:meth:`versions`), as it was when it was published; it is
-                not written to. None means the latest, with all that was written since.
+            version: one of the kept versions (:meth:`versions`), as it was when it was published; it cannot
+                be written to. None means the latest version, with all later writes.
             memory: most bytes that the indexes of its segments may hold, or text such as ``"1GB"``; None means no
                 limit.
-            write_memory: bytes for rows that are not in segments yet; None takes 128 MiB. Larger batches than one
-                eighth of it are written as a segment at once.
+            write_memory: bytes for rows that are not in segments yet; None is 128 MiB. A batch larger than
+                one eighth of it is written as a segment at once.
             build_memory: bytes that building the index of a segment may take; None means no limit.
-            compact_memory: the same where segments are merged, which happens beside the writes; None means
+            compact_memory: bytes that merging segments may take, which runs beside the writes; None means
                 ``build_memory``.
-            compact_speed: bytes of rows that merging reads a second at most; None or 0 means as many as it can.
+            compact_speed: most bytes of rows that merging reads per second; None or 0 means no limit.
             threads: of builds; 0 means all cores.
-            durability: what rows that were written outlive when the call returns: ``"disk"``, a loss of power;
-                ``"system"``, the end of the process alone, which is faster.
-            compact: whether segments are merged without being asked to.
-            background: whether segments are written and merged by a thread of their own; False leaves that to the
-                call that fills the memory.
+            durability: what written rows survive once the call has returned: ``"disk"``, a power failure;
+                ``"system"``, only the end of the process, which is faster.
+            compact: True merges segments automatically.
+            background: True writes and merges segments in a background thread; False does so in the call that
+                fills the memory.
             flat_below: segments with fewer rows are searched without codes or groups; None takes 10,000.
-            keep_versions: versions that are kept beside the latest.
-            tier: as for :func:`bathyal.open`, of the indexes of segments.
+            keep_versions: number of versions to keep besides the latest.
+            tier: as for :func:`bathyal.open`, for the indexes of segments.
             store_options: as for :func:`bathyal.open`.
 
         Raises:
             FileNotFoundError: nothing is at ``path``.
-            Error: what is there is no collection, or one of a later version.
-            DamagedIndexError: it is not what was written.
-            ValueError: there is no such version.
+            Error: ``path`` holds something else than a collection, or a collection of a later version.
+            DamagedIndexError: bytes of the collection are not those that were written.
+            ValueError: the version does not exist.
             OSError: a store refused or did not answer.
         """
         arguments = _opening(
@@ -210,17 +211,17 @@ class Collection(Reading):
         to_store_options: Mapping[str, str] | None = None,
         progress: bool | Receiver = True,
     ) -> dict[str, Any]:
-        """Puts all that is whole of the damaged collection at ``path`` into a new one at ``to``, where nothing is,
-        and says what is lost. The damaged one is only read; nobody should write to it meanwhile.
+        """Saves all undamaged parts of the damaged collection at ``path`` into a new one at ``to``, where
+        nothing exists, and reports what is lost. The damaged collection is only read; no process should write
+        to it meanwhile.
 
         Args:
-            keep_uncertain: keep rows of which it is not known whether they were deleted or replaced: of segments
-                whose list of deleted rows is damaged, of those that only versions name which cannot be read (such
-                as a large batch), and of all where no version can be read.
-            lost_ids: a file that takes the ids of rows that are lost, as far as they are known: JSON lines,
-                ``{"id": ...}`` on each.
-            build_memory, threads: as for :meth:`open`, of the indexes that are built anew.
-            store_options, to_store_options: as for :func:`bathyal.open`, of each of the two places.
+            keep_uncertain: keep rows that may have been deleted or replaced: rows of segments whose list of
+                deleted rows is damaged, of segments that only unreadable versions name (such as a large
+                batch), and of all segments if no version can be read.
+            lost_ids: a file for the known ids of lost rows: JSON lines, each ``{"id": ...}``.
+            build_memory, threads: as for :meth:`open`, for the indexes that are built anew.
+            store_options, to_store_options: as for :func:`bathyal.open`, for ``path`` and for ``to``.
 
         Returns ``complete`` (bool: nothing is lost), ``rows``, ``lost_rows``, ``unknown_rows`` (those whose
         ids are not known), ``uncertain_rows``, ``version``, ``unreadable_versions``, ``segments``, ``batches``,
@@ -248,7 +249,7 @@ class Collection(Reading):
         )
         target = (place(to), store_pairs(to_store_options))
         file = None if lost_ids is None else place(lost_ids)
-        with shown(progress) as receiver:
+        with progress_receiver(progress) as receiver:
             report: dict[str, Any] = json.loads(
                 _bathyal.CollectionHandle.repair(
                     place(path), target, bool(keep_uncertain), file, arguments, receiver
@@ -260,30 +261,32 @@ class Collection(Reading):
         return self._handle.reading()
 
     def snapshot(self) -> Snapshot:
-        """What the collection holds now, for as long as it is kept, whatever is written. It is read as the
-        collection is."""
+        """Returns a snapshot: the collection as it is now, whatever is written later. It is read like the
+        collection."""
         return Snapshot(self._handle.snapshot(), json.dumps(self._schema))
 
     def add(self, ids: Any, vectors: Any = None, metadata: Any = None) -> Written:
-        """Adds rows whose ids are not there: all of them, or none.
+        """Adds rows with new ids: all of them, or none.
 
         Args:
-            ids: a list, an array, a column of pandas, Arrow or polars; or a single one. Without ``vectors`` a table
-                with all of it: of pandas, Arrow, polars, duckdb, a dictionary of columns, or :class:`Rows`. Its
-                columns are ``id``, one of lists for each field of vectors (``vector``), and those of the metadata.
-            vectors: ``rows x dim``, converted as :meth:`Index.search` converts queries; of several fields a
-                dictionary of them.
-            metadata: a dictionary of columns (a single value is that of all rows), a list with a dictionary for
-                each row, or a table of pandas, Arrow or polars. What is not given is missing. Times without a zone
-                are in UTC. Values of another type are converted where nothing is lost.
+            ids: a list, an array, a column of pandas, Arrow or polars; or a single id. Without ``vectors``, a
+                table with everything: of pandas, Arrow, polars, duckdb, a dictionary of columns, or
+                :class:`Rows`. Its columns are ``id``, a column of lists for each vector field (``vector``),
+                and those of the metadata.
+            vectors: ``rows x dim``, converted as :meth:`Index.search` converts queries; with several fields,
+                a dictionary of arrays by field.
+            metadata: a dictionary of columns (a single value applies to all rows), a list with a dictionary
+                for each row, or a table of pandas, Arrow or polars. Values that are not given are missing.
+                Times without a zone are in UTC. Values of another type are converted if nothing is lost.
 
-        Returns how many rows were ``added``. What is passed may be changed afterwards.
+        Returns the number of rows ``added``. The arguments may be changed afterwards.
 
         Raises:
-            DuplicateIdError: an id is there already, or twice among the rows (a ValueError).
+            DuplicateIdError: an id exists already, or is twice among the rows (a ValueError).
             ValueError: rows that do not fit the collection, or each other.
             BlockingIOError: another process, or another open collection, writes to it.
-            OSError: the disk is full, a store refused or did not answer, or another process has taken over.
+            OSError: the disk is full, a store refused a request or did not answer, or another process has
+                taken over the writing.
 
         >>> import numpy as np, bathyal
         >>> columns = {"year": "int64", "tags": "list<string>"}
@@ -300,20 +303,20 @@ class Collection(Reading):
         return self._write(ids, vectors, metadata, False)
 
     def upsert(self, ids: Any, vectors: Any = None, metadata: Any = None) -> Written:
-        """Puts rows in the place of those with their ids, or beside all others. Arguments are those of :meth:`add`.
+        """Replaces the rows with these ids, and adds the others. Arguments are those of :meth:`add`.
 
-        The whole row is replaced: metadata that is not given is missing afterwards.
+        A row is replaced as a whole: metadata that is not given is missing afterwards.
         """
         return self._write(ids, vectors, metadata, True)
 
     def _write(self, ids: Any, vectors: Any, metadata: Any, upsert: bool) -> Written:
-        rows = given(self._shape, ids, vectors, metadata)
+        rows = split_rows(self._shape, ids, vectors, metadata)
         return Written(*self._handle.write(rows.ids, rows.vectors, rows.metadata, upsert))
 
     def update(self, ids: Any, metadata: Any) -> Written:
-        """Changes the metadata of the rows with these ids: the columns that are given, and no others.
+        """Changes the given columns of the metadata of the rows with these ids.
 
-        Returns how many rows were ``replaced``, and of how many ids there is none (``missing``).
+        Returns the number of rows ``replaced``, and of ids without a row (``missing``).
 
         >>> import bathyal
         >>> columns = {"year": "int64", "seen": "bool"}
@@ -329,20 +332,20 @@ class Collection(Reading):
     def delete(self, ids: Any = None, *, filter: Filter | None = None) -> Written:
         """Deletes the rows with these ids, or those that match ``filter``.
 
-        The filter ``"true"`` deletes all rows. One with ``{}`` in it is refused.
+        The filter ``"true"`` deletes all rows. A filter that contains ``{}`` is refused.
 
-        Returns how many were ``deleted``, and of how many ids there was none (``missing``).
+        Returns the number of rows ``deleted``, and of ids without a row (``missing``).
         """
         if (ids is None) == (filter is None):
-            raise TypeError("delete() takes ids or a filter: one of them")
-        told = condition(filter)
-        if told is not None:
-            return Written(*self._handle.delete_matching(told))
+            raise TypeError("delete() takes ids or a filter; give one of them")
+        matching = condition(filter)
+        if matching is not None:
+            return Written(*self._handle.delete_matching(matching))
         return Written(*self._handle.delete(plain(ids)))
 
     async def add_async(self, ids: Any, vectors: Any = None, metadata: Any = None) -> Written:
-        """:meth:`add`, awaited under asyncio. Many that are awaited at once share one wait for the disk. One that
-        is cancelled may have been written all the same.
+        """:meth:`add`, awaited under asyncio. Calls that are awaited at once share one wait for the disk. A
+        cancelled call may have written its rows all the same.
 
         >>> import asyncio, bathyal
         >>> docs = bathyal.Collection.create("memory://added_async", dim=2, id="u64")
@@ -375,15 +378,16 @@ class Collection(Reading):
         total: int | None = None,
         progress: bool | Receiver = True,
     ) -> Written:
-        """Adds rows that come batch by batch, so that they may be larger than memory. Each batch is written whole
-        or not at all; after an error those before it are there.
+        """Adds rows batch by batch, so that they may be larger than memory. Each batch is written whole or
+        not at all; after an error, the batches before it are in the collection.
 
         Args:
-            batches: an iterator of what :meth:`add` takes: tables, :class:`Rows`, or tuples of ids, vectors and
-                metadata; or Arrow data, which is written ``rows`` at a time: a table, a reader, a result of duckdb.
+            batches: an iterator of tables, :class:`Rows`, or tuples of ids, vectors and metadata, as
+                :meth:`add` takes them; or Arrow data, which is written ``rows`` at a time: a table, a reader,
+                a result of duckdb.
             upsert: whether rows take the place of those with their ids (:meth:`upsert`).
-            rows: of Arrow data and frames, rows that are written at once; None takes 8,192.
-            total: how many rows will come, where that is known, for the progress.
+            rows: rows per batch of Arrow data and frames; None is 8,192.
+            total: number of all rows, if known, for the progress.
             progress: as :func:`build` takes it.
 
         >>> import numpy as np, bathyal
@@ -397,13 +401,13 @@ class Collection(Reading):
         arrow = hasattr(batches, "__arrow_c_stream__") or hasattr(batches, "__arrow_c_array__")
         if rows is not None and not (arrow or is_frame(batches)):
             raise ValueError(
-                f"rows is {rows}, but an iterator's batches are written as they come; leave it out"
+                f"rows is {rows}, but batches of an iterator are written as they are; leave it out"
             )
         most = ROWS_A_BATCH if rows is None else whole("rows", rows, least=1)
         expected = _length(batches) if total is None else total
         added = replaced = 0
-        # A bar that does not know where it ends says nothing.
-        with shown(progress if callable(progress) or expected else False) as receiver:
+        # A bar without a known end is of no use.
+        with progress_receiver(progress if callable(progress) or expected else False) as receiver:
             for batch in self._batches_of(batches, most):
                 try:
                     written = self._write(batch, None, None, upsert)
@@ -425,7 +429,7 @@ class Collection(Reading):
             return
         shapes = [columns(element, dim) for _, element, dim in self._shape.fields]
         row = sum(dtype.itemsize * width for dtype, width in shapes)
-        # Half of the bytes for the vectors, the rest for all else.
+        # Half of the bytes are for the vectors, the rest for everything else.
         most = max(1, min(rows, self._handle.largest_batch_bytes // (2 * row)))
         reader = _bathyal.BatchReader(batches, most)
         while (batch := reader.next()) is not None:
@@ -443,21 +447,21 @@ class Collection(Reading):
         key: str | None = None,
         progress: bool | Receiver = True,
     ) -> dict[str, Any]:
-        """Adds the rows of a file, batch by batch: memory holds a few megabytes of it.
+        """Adds the rows of a file batch by batch, with a few megabytes in memory.
 
         Args:
             file: Parquet, Arrow IPC (``.arrow``, ``.feather``), JSON lines (``.jsonl``), or a file of vectors (see
-                :func:`read_vectors`). Its columns or keys are the fields of vectors and the metadata, by name.
+                :func:`read_vectors`). Its columns or keys are the vector fields and the metadata, by name.
             upsert: whether rows take the place of those with their ids (:meth:`upsert`).
             id_column: the column of ids; None means ``"id"``.
-            columns: the columns of metadata that are taken; None means all that the file has.
-            ids: of a file of vectors, the file of their ids: ``.npy``, or text with an id a line. None numbers them
-                from ``first_id`` on, or 0.
-            key: of a file of HDF5, the dataset of vectors, as :func:`read_vectors` takes it.
+            columns: columns of metadata to take; None means all that the file has.
+            ids: for a file of vectors, the file of their ids: ``.npy``, or text with an id per line. None
+                numbers them from ``first_id`` on, or from 0.
+            key: for an HDF5 file, the dataset of vectors, as :func:`read_vectors` takes it.
             progress: as :func:`build` takes it.
 
-        Returns ``rows``, ``added``, ``replaced``, ``batches`` and ``seconds``. After an error, batches that were
-        written stay: a note of the exception says how many rows.
+        Returns ``rows``, ``added``, ``replaced``, ``batches`` and ``seconds``. After an error, the batches
+        written before stay; a note of the exception has the number of their rows.
 
         >>> import numpy as np, bathyal
         >>> bathyal.write_vectors("rows.fbin", np.eye(8, dtype=np.float32))
@@ -472,11 +476,11 @@ class Collection(Reading):
             for name, value in {"id_column": id_column, "columns": columns}.items():
                 if value is not None:
                     raise ValueError(
-                        f"{os.fspath(file)}: holds vectors alone and no columns; leave {name} out"
+                        f"{os.fspath(file)}: holds only vectors and no columns; leave {name} out"
                     )
             return self._add_vectors(file, key, ids, first or 0, upsert, progress)
         chosen = None if columns is None else names("columns", columns, ())
-        with shown(progress) as receiver:
+        with progress_receiver(progress) as receiver:
             text = self._handle.import_file(
                 file,
                 {
@@ -500,11 +504,11 @@ class Collection(Reading):
         upsert: bool,
         progress: bool | Receiver,
     ) -> dict[str, Any]:
-        """:meth:`add_file` of vectors alone, in a file that only Python reads."""
+        """:meth:`add_file` for a file of only vectors that only Python reads."""
         began = time.monotonic()
-        vectors, told = with_ids(file, key, ids, first_id, self._schema["id"] == "string")
+        vectors, all_ids = with_ids(file, key, ids, first_id, self._schema["id"] == "string")
         starts = range(0, len(vectors), ROWS_A_BATCH)
-        batches = ((told[at : at + ROWS_A_BATCH], vectors[at : at + ROWS_A_BATCH]) for at in starts)
+        batches = ((all_ids[at : at + ROWS_A_BATCH], vectors[at : at + ROWS_A_BATCH]) for at in starts)
         written = self.add_batches(batches, upsert=upsert, total=len(vectors), progress=progress)
         counts = {"rows": len(vectors), "added": written.added, "replaced": written.replaced}
         return {**counts, "batches": len(starts), "seconds": time.monotonic() - began}
@@ -519,31 +523,32 @@ class Collection(Reading):
         progress: bool | Receiver = True,
     ) -> dict[str, Any]:
         """Writes all rows, or those that match ``filter``, to a file that :meth:`add_file` reads, in the order of
-        their ids: ``.parquet``, ``.arrow``, ``.jsonl``, or vectors alone (the ids go to a file beside it).
+        their ids: ``.parquet``, ``.arrow``, ``.jsonl``, or a file of only vectors (their ids go to a file
+            beside it).
 
-        ``columns`` and ``vectors`` name what is written; None means all. Returns ``rows``, ``output``, ``ids`` and
-        ``seconds``.
+        ``columns`` and ``vectors`` name the columns and fields to write; None means all. Returns ``rows``,
+        ``output``, ``ids`` and ``seconds``.
         """
         chosen = None if columns is None else names("columns", columns, ())
         fields = None if vectors is None else names("vectors", vectors, ())
-        with shown(progress) as receiver:
+        with progress_receiver(progress) as receiver:
             text = self._handle.export_file(file, condition(filter), chosen, fields, receiver)
         report: dict[str, Any] = json.loads(text)
         return report
 
     def flush(self) -> None:
-        """Writes the rows in memory as a segment. Nobody has to: it makes what comes next quicker, such as opening
-        the collection."""
+        """Writes the rows in memory as a segment. This is never necessary; it makes opening the collection
+        quicker."""
         self._handle.flush()
 
     def compact(self, full: bool = False, progress: bool | Receiver = True) -> dict[str, Any]:
-        """Merges segments, and gives the space of deleted rows back, as a collection does by itself now and then;
-        ``full`` makes one segment of all. Reads and writes go on meanwhile.
+        """Merges segments and frees the space of deleted rows, as a collection does automatically from time
+        to time; ``full`` merges all into one segment. Reads and writes continue meanwhile.
 
-        Returns ``segments_before``, ``segments_after``, ``rows_written``, ``rows_resumed`` (those of them that were
-        on the disk, because a merge was stopped), ``bytes_before``, ``bytes_after`` and ``seconds``.
+        Returns ``segments_before``, ``segments_after``, ``rows_written``, ``rows_resumed`` (those of them
+        that an interrupted merge had written before), ``bytes_before``, ``bytes_after`` and ``seconds``.
         """
-        with shown(progress) as receiver:
+        with progress_receiver(progress) as receiver:
             report: dict[str, Any] = json.loads(self._handle.compact(bool(full), receiver))
         return report
 
@@ -554,33 +559,33 @@ class Collection(Reading):
         store_options: Mapping[str, str] | None = None,
         progress: bool | Receiver = True,
     ) -> dict[str, Any]:
-        """Copies what the collection holds now to ``path``, where none is, while writes go on. A copy that was
-        broken off is gone on with. Returns ``rows``, ``segments`` and ``bytes``."""
-        with shown(progress) as receiver:
+        """Copies the collection as it is now to ``path``, where nothing exists, while writes continue. Call
+        it again to continue an interrupted copy. Returns ``rows``, ``segments`` and ``bytes``."""
+        with progress_receiver(progress) as receiver:
             target = (place(path), store_pairs(store_options))
             report: dict[str, Any] = json.loads(self._handle.copy_to(target, receiver))
         return report
 
     def refresh(self) -> bool:
-        """Sees what other processes have written since the collection was opened, or since the last time; returns
-        whether there was anything. The process that writes sees its own writes at once."""
+        """Reads what other processes have written since the collection was opened or last refreshed; returns
+        True if there was anything. A process sees its own writes at once."""
         return self._handle.refresh()
 
     def inspect(self) -> dict[str, Any]:
-        """What it is made of: ``version``, ``sequence`` (batches so far), ``rows``, ``rows_in_memory``,
+        """Describes the collection: ``version``, ``sequence`` (batches so far), ``rows``, ``rows_in_memory``,
         ``memory_bytes``, ``bytes``, ``space_amplification``, ``segments``, ``schema`` and ``path``."""
         report: dict[str, Any] = json.loads(self._handle.describe())
         return report
 
     def verify(self, progress: bool | Receiver = True) -> dict[str, Any]:
-        """Checks every byte of every segment against its checksums. Returns ``sound`` (bool), ``fault_count`` and
-        ``faults``, in words."""
-        with shown(progress) as receiver:
+        """Checks every byte of every segment against its checksums. Returns ``sound`` (bool), ``fault_count``
+        and ``faults`` (sentences)."""
+        with progress_receiver(progress) as receiver:
             faults = self._handle.verify(receiver)
         return {"sound": not faults, "fault_count": len(faults), "faults": faults}
 
     def versions(self) -> list[int]:
-        """The versions that are kept: see ``keep_versions`` and ``version`` of :meth:`open`."""
+        """The kept versions: see ``keep_versions`` and ``version`` of :meth:`open`."""
         return self._handle.versions()
 
     @property
@@ -590,12 +595,12 @@ class Collection(Reading):
 
     @property
     def closed(self) -> bool:
-        """Whether :meth:`close` was called."""
+        """True after :meth:`close`."""
         return self._handle.closed
 
     def close(self) -> None:
-        """Gives back files, memory and threads, and lets others write. Calls that run in other threads are finished
-        first."""
+        """Releases files, memory and threads, and lets other processes write, after calls in other threads
+        have finished."""
         self._handle.close()
 
     def __enter__(self) -> Collection:
@@ -632,7 +637,7 @@ def _opening(
     tier: str,
     store_options: Mapping[str, str] | None,
 ) -> _bathyal._CollectionArguments:
-    """How a collection is opened, checked."""
+    """Returns the checked arguments for opening a collection."""
     return {
         "store": store_pairs(store_options),
         "tier": tier,
@@ -651,7 +656,7 @@ def _opening(
 
 
 def _length(batches: Any) -> int:
-    """How many rows a table has; 0 of what does not say."""
+    """Returns the number of rows of a table; 0 if unknown."""
     if hasattr(batches, "__arrow_c_stream__") or is_frame(batches):
         rows = getattr(batches, "num_rows", None)
         return rows if isinstance(rows, int) else len(batches) if hasattr(batches, "__len__") else 0

@@ -1,7 +1,7 @@
 """``python -m bathyal.demo [WORD ...]``: 50,000 real word vectors, indexed and searched on this disk.
 
-Run it in a clone of the repository, whose ``testdata/glove-words`` it reads. The index stays in ``demo-index``
-and is used again by the next run.
+Run it in a clone of the repository: it reads ``testdata/glove-words``. The index stays in ``demo-index``, and
+the next run uses it again.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ INDEX = pathlib.Path("demo-index")
 METRIC: Final = "cosine"
 
 HELD_OUT = 1000
-"""Words that are not indexed, to search with: recall over 10,000 neighbours is known to some 0.3 points."""
+"""Words that are queries and not indexed: recall over 10,000 neighbours has an error of some 0.3 points."""
 SEED = 1
 SHOWN = ["ocean", "guitar", "einstein", "bread", "lisbon", "tuesday", "angry", "python"]
-"""Words that are always held out, so that their neighbours can be judged by eye."""
+"""Words that are always held out, so that readers can judge their neighbours."""
 NEIGHBORS_SHOWN = 8
 RECALLS = [0.80, 0.90, 0.95, 0.98, 0.99]
 K = 10
@@ -40,7 +40,7 @@ Vectors = NDArray[np.float16]
 
 
 def main() -> None:
-    """Runs the demo; exits with a sentence where it cannot."""
+    """Runs the demo; exits with a message if it fails."""
     parser = argparse.ArgumentParser(
         prog="python -m bathyal.demo", description="Search real word vectors on disk."
     )
@@ -51,7 +51,7 @@ def main() -> None:
     parser.add_argument("--index", type=pathlib.Path, default=INDEX, help=f"default: {INDEX}")
     arguments = parser.parse_args()
     if isinstance(sys.stdout, io.TextIOWrapper):
-        # A terminal that knows no lines still shows the words.
+        # A terminal without line-drawing characters still shows the words.
         sys.stdout.reconfigure(errors="replace")
     try:
         run(arguments.data, arguments.index, arguments.words)
@@ -60,24 +60,22 @@ def main() -> None:
     except (OSError, bathyal.Error) as error:
         sys.exit(str(error))
     except KeyboardInterrupt:
-        sys.exit("\nstopped; nothing half-built is left")
+        sys.exit("\nstopped; no partial index is left")
 
 
-def run(data: pathlib.Path, path: pathlib.Path, asked: list[str]) -> None:
-    """The whole demo."""
+def run(data: pathlib.Path, path: pathlib.Path, chosen_words: list[str]) -> None:
+    """Runs the whole demo."""
     began = time.monotonic()
     vectors: Vectors = bathyal.read_vectors(data / "vectors.f16bin")
     words = (data / "words.txt").read_text(encoding="utf-8").splitlines()
     held_out = choose(words)
     indexed = np.setdiff1d(np.arange(len(words)), held_out)
     print(f"Bathyal {bathyal.__version__}: vector search for indexes that do not fit in DRAM")
-    print(
-        f"GloVe vectors of {len(words):,} words: {len(indexed):,} are indexed, {HELD_OUT:,} are held out to ask.\n"
-    )
+    print(f"GloVe vectors of {len(words):,} words: {len(indexed):,} are indexed, {HELD_OUT:,} are queries.\n")
     index = opened(vectors[indexed], path)
     show_sizes(index, vectors[indexed])
     show_costs(index, vectors[indexed], vectors[held_out])
-    show_words(index, vectors, words, indexed, asked)
+    show_words(index, vectors, words, indexed, chosen_words)
     index.close()
     print(
         f"\n{time.monotonic() - began:.1f} s in all. The index stays in {path}; the next run uses it again."
@@ -85,7 +83,7 @@ def run(data: pathlib.Path, path: pathlib.Path, asked: list[str]) -> None:
 
 
 def choose(words: list[str]) -> NDArray[np.int64]:
-    """The rows of the words that are held out: the same ones in every run."""
+    """Returns the rows of the held-out words, the same in every run."""
     shown = [row for row, word in enumerate(words) if word in SHOWN]
     others = np.random.default_rng(SEED).permutation(len(words))
     others = others[~np.isin(others, shown)][: HELD_OUT - len(shown)]
@@ -93,19 +91,19 @@ def choose(words: list[str]) -> NDArray[np.int64]:
 
 
 def opened(base: Vectors, path: pathlib.Path) -> bathyal.Index:
-    """The index at ``path`` if it is the demo's, else a new one."""
+    """Opens the index at ``path`` if it is the demo's, else builds it."""
     heading("Index")
     damaged = False
     try:
         index = bathyal.open(path)
         if (len(index), index.dim, index.metric) != (*base.shape, METRIC):
             sys.exit(f"{path} holds another index; remove it, or name another place with --index.")
-        print(f"  {path} is there already: it is used again (remove it to see it built)")
+        print(f"  {path} exists already and is used again (remove it to see the build)")
         return index
     except FileNotFoundError:
         pass
     except bathyal.DamagedIndexError as error:
-        print(f"  {error}\n  it is built again")
+        print(f"  {error}\n  the index is built again")
         damaged = True
     bar = Bar(sys.stdout, lively=sys.stdout.isatty())
     index = bathyal.build(base, path, metric=METRIC, overwrite=damaged, progress=bar)
@@ -120,7 +118,7 @@ def opened(base: Vectors, path: pathlib.Path) -> bathyal.Index:
 
 
 def show_sizes(index: bathyal.Index, base: Vectors) -> None:
-    """What lies on disk and what in memory."""
+    """Prints the sizes on disk and in memory."""
     about = index.inspect()
     if about["manifest"]["family"] == "cluster":
         shape = f"vectors in {about['groups']:,} groups of up to {about['group_vectors']}, and their codes"
@@ -131,19 +129,19 @@ def show_sizes(index: bathyal.Index, base: Vectors) -> None:
     _, _, free = shutil.disk_usage(index.path)
     print(f"  data     {size(base.nbytes)}   {len(index):,} x {index.dim} {index.element}, {index.metric}")
     print(f"  on disk  {size(about['index_bytes'])}   {about['amplification']:.2f} x the data: {shape}")
-    print(f"  in DRAM  {size(index.dram_bytes)}   {share:.0f}% of the data: codes to find the way with")
+    print(f"  in DRAM  {size(index.dram_bytes)}   {share:.0f}% of the data: codes")
     print(f"           {size(free)}   free on this disk\n")
 
 
 def show_costs(index: bathyal.Index, base: Vectors, queries: Vectors) -> None:
-    """Recall that was asked for, recall that came, and what it cost."""
+    """Prints target recall, measured recall and costs."""
     heading(
-        f"Search: {len(queries):,} held-out words, {K} neighbours each, read from disk past the page cache"
+        f"Search: {len(queries):,} held-out words, {K} neighbours each, read from disk without the page cache"
     )
     truth, _ = bathyal.groundtruth(base, queries, METRIC, k=K, progress=False)
     index.search(queries[:50], k=K, recall=RECALLS[0])
     print("  recall    recall     search    queries      latency, ms       reads      KiB     distances")
-    print("   asked  measured       list   a second     mean      p99    a query  a query     a query")
+    print("  target  measured       list   a second     mean      p99    a query  a query     a query")
     for recall in RECALLS:
         found = index.search(queries, k=K, recall=recall)
         stats, latency = found.stats, found.stats.latency_us
@@ -154,7 +152,7 @@ def show_costs(index: bathyal.Index, base: Vectors, queries: Vectors) -> None:
             f" {stats.bytes_per_query / 1024:8.0f} {stats.distance_computations_per_query:11,.0f}"
         )
     print(
-        f"  {stats.threads} threads, many queries interleaved on each, so that the disk is never waited for."
+        f"  {stats.threads} threads, many queries interleaved on each, so that no thread waits for the disk."
     )
     alone = np.array(
         [index.search(query, k=K, recall=0.95).stats.latencies_ns[0] for query in queries[:ALONE]]
@@ -165,18 +163,18 @@ def show_costs(index: bathyal.Index, base: Vectors, queries: Vectors) -> None:
 
 
 def show_words(
-    index: bathyal.Index, vectors: Vectors, words: list[str], indexed: NDArray[Any], asked: list[str]
+    index: bathyal.Index, vectors: Vectors, words: list[str], indexed: NDArray[Any], chosen_words: list[str]
 ) -> None:
-    """The neighbours of some words, nearest first."""
+    """Prints the neighbours of some words, nearest first."""
     rows = {word: row for row, word in enumerate(words)}
-    unknown = [word for word in asked if word not in rows]
-    chosen = [word for word in asked or SHOWN if word in rows]
-    heading("Nearest words" + ("" if asked else " of held-out words (the index has never seen these)"))
+    unknown = [word for word in chosen_words if word not in rows]
+    chosen = [word for word in chosen_words or SHOWN if word in rows]
+    heading("Nearest words" + ("" if chosen_words else " of held-out words (which are not in the index)"))
     if unknown:
         print(f"  not among the {len(words):,} words: {', '.join(unknown)}")
     if not chosen:
         return
-    # One more, since a word that is indexed finds itself.
+    # One more, because an indexed word finds itself.
     found = index.search(vectors[[rows[word] for word in chosen]], k=NEIGHBORS_SHOWN + 1, recall=0.99)
     for word, ids in zip(chosen, found.ids, strict=True):
         near = [words[indexed[id]] for id in ids if words[indexed[id]] != word][:NEIGHBORS_SHOWN]
@@ -184,12 +182,12 @@ def show_words(
 
 
 def heading(text: str) -> None:
-    """A line that begins a part."""
+    """Prints the heading of a part."""
     print(f"{text}\n{'─' * len(text)}")
 
 
 def size(bytes: int) -> str:
-    """``bytes`` in MB or GB, in eight columns."""
+    """Formats ``bytes`` in MB or GB, in eight columns."""
     return f"{bytes / 1e6:5.1f} MB" if bytes < 1e9 else f"{bytes / 1e9:5.1f} GB"
 
 

@@ -1,4 +1,5 @@
-"""What the vector stores of frameworks share: metadata of any keys beside the columns of a collection."""
+"""Helpers that the vector stores of frameworks share: metadata with any keys beside the columns of a
+collection."""
 
 from __future__ import annotations
 
@@ -11,11 +12,11 @@ from typing import Any, TypeVar
 _Store = TypeVar("_Store")
 
 NO_COLUMN = re.compile(r'there is no column "(.*?)"')
-"""How a collection says that a filter names what it does not have."""
+"""Matches the message of a collection about a filter on an unknown column."""
 
 
 def as_json(metadata: Mapping[str, Any]) -> str:
-    """Metadata as text.
+    """Returns metadata as JSON text.
 
     >>> as_json({"year": 2020, "by": ["Ada"]})
     '{"year": 2020, "by": ["Ada"]}'
@@ -39,7 +40,7 @@ def as_json(metadata: Mapping[str, Any]) -> str:
 
 
 def from_json(text: str | None) -> dict[str, Any]:
-    """The metadata that a row has; a row that was written by others may have none.
+    """Returns the metadata of a row, which may have none if another program wrote it.
 
     >>> from_json('{"year": 2020}'), from_json(None)
     ({'year': 2020}, {})
@@ -48,18 +49,18 @@ def from_json(text: str | None) -> dict[str, Any]:
     return held
 
 
-def typed(metadata: Mapping[str, Any], columns: Mapping[str, str]) -> dict[str, Any]:
-    """The values of the metadata that are columns, too.
+def column_values(metadata: Mapping[str, Any], columns: Mapping[str, str]) -> dict[str, Any]:
+    """Returns the values of the metadata whose keys are also columns.
 
-    >>> typed({"year": 2020, "by": "Ada"}, {"year": "int64", "lang": "string"})
+    >>> column_values({"year": 2020, "by": "Ada"}, {"year": "int64", "lang": "string"})
     {'year': 2020}
     """
     return {name: metadata[name] for name in columns if name in metadata}
 
 
 @contextlib.contextmanager
-def refused_with_advice() -> Iterator[None]:
-    """Says of a filter over keys that are no columns how to make them columns."""
+def filter_advice() -> Iterator[None]:
+    """Adds advice to the error of a filter on keys that are not columns."""
     try:
         yield
     except ValueError as error:
@@ -67,18 +68,17 @@ def refused_with_advice() -> Iterator[None]:
         if unknown is None:
             raise
         raise ValueError(
-            f"{error}. Only keys of the metadata that were declared as columns when the collection was made can be "
-            f'filtered by: columns={{"{unknown[1]}": "string"}}'
+            f"{error}. A filter can use only keys of the metadata that were declared as columns when the "
+            f'collection was created: columns={{"{unknown[1]}": "string"}}'
         ) from None
 
 
-def listed(name: str, ids: Any, what: str = "ids") -> list[Any]:
-    """``ids``, which are several even where they are one: text is none of them, though Python makes a list of its
-    letters.
+def as_list(name: str, ids: Any, what: str = "ids") -> list[Any]:
+    """Returns ``ids`` as a list. Text is refused, because ``list()`` would split it into letters.
 
-    >>> listed("ids", ("a", "b"))
+    >>> as_list("ids", ("a", "b"))
     ['a', 'b']
-    >>> listed("ids", "abc")
+    >>> as_list("ids", "abc")
     Traceback (most recent call last):
     TypeError: ids is the text 'abc'; expected a list of ids: ['abc']
     """
@@ -91,8 +91,8 @@ def listed(name: str, ids: Any, what: str = "ids") -> list[Any]:
         raise TypeError(f"{name} is of type {kind}; expected a list of {what}") from None
 
 
-def opened(open: Callable[[], _Store], create: Callable[[], _Store]) -> _Store:
-    """What is there, or what is made where nothing is."""
+def open_or_create(open: Callable[[], _Store], create: Callable[[], _Store]) -> _Store:
+    """Opens a store, or creates it if there is none."""
     try:
         return open()
     except FileNotFoundError:

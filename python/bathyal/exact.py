@@ -1,4 +1,4 @@
-"""Exact neighbours, and how near an answer comes to them."""
+"""Exact neighbours, and the quality of answers compared with them."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from numpy.typing import ArrayLike, NDArray
 from bathyal import _bathyal
 from bathyal.arguments import Data, Metric, whole
 from bathyal.files import describe, read_vectors, source
-from bathyal.ids import numbered
-from bathyal.inputs import QUERIES, Called, is_path, rows
-from bathyal.progress import Receiver, shown
+from bathyal.ids import as_numbers
+from bathyal.inputs import QUERIES, ArgumentLabel, is_path, rows
+from bathyal.progress import Receiver, progress_receiver
 
-BASE = Called("base", "vector")
+BASE = ArgumentLabel("base", "vector")
 
 
 def groundtruth(
@@ -30,23 +30,23 @@ def groundtruth(
     *,
     key: str | None = None,
 ) -> tuple[NDArray[np.uint32], NDArray[np.float32]]:
-    """The exact ``k`` nearest of ``base`` for each of ``queries``, by measuring every pair.
+    """Finds the exact ``k`` nearest vectors of ``base`` for each query, by computing every distance.
 
     Args:
         base: ``vectors x dim``, an array or the path of a file, as for :func:`bathyal.build`.
         queries: ``queries x dim`` or one query of ``dim``, converted to the element of ``base`` as
             :meth:`Index.search` converts queries; or the path of a file of the same element.
         metric: ``"l2"`` (squared), ``"ip"`` (negated) or ``"cosine"`` (one minus it).
-        k: neighbours of each query, at most the number of vectors.
+        k: neighbours per query, at most the number of vectors.
         threads: 0 means all cores. The answer does not depend on it.
-        device: what compares: ``"cpu"``, ``"gpu"``, or ``"gpu:1"`` for the graphics card of that number. The answer
-            does not depend on it.
-        key: the part of a file of HDF5 or Parquet that ``base`` is, as :func:`read_vectors` takes it. Of queries in
-            such a file pass the array that :func:`read_vectors` reads.
+        device: the device that compares: ``"cpu"``, ``"gpu"``, or ``"gpu:1"`` for the graphics card of that
+            number. The answer does not depend on it.
+        key: the part of the HDF5 or Parquet file ``base`` to read, as for :func:`read_vectors`. For queries
+            in such a file, pass the array that :func:`read_vectors` returns.
 
     Returns:
-        ``(ids, distances)``, both ``queries x k`` (``k`` for a single query), nearest first, equal distances in
-        order of id.
+        ``(ids, distances)``, both ``queries x k`` (``k`` for a single query), nearest first; equal distances
+        are in the order of ids.
 
     >>> import numpy as np, bathyal
     >>> base = np.array([[0], [10], [20], [30]], dtype=np.uint8)
@@ -59,19 +59,19 @@ def groundtruth(
     element, _, dim = describe(from_base)
     single = False
     if is_path(queries):
-        asked: Data = source(queries, QUERIES)
-        if describe(asked)[0] != element:
+        prepared: Data = source(queries, QUERIES)
+        if describe(prepared)[0] != element:
             queries_of_file = QUERIES._replace(name=os.fspath(queries), holder="the base", bits=bits)
-            asked, _ = rows(read_vectors(queries), element, queries_of_file, dim)
+            prepared, _ = rows(read_vectors(queries), element, queries_of_file, dim)
     else:
-        asked, single = rows(queries, element, QUERIES._replace(holder="the base", bits=bits), dim)
-        if not asked.size:
+        prepared, single = rows(queries, element, QUERIES._replace(holder="the base", bits=bits), dim)
+        if not prepared.size:
             return np.empty((0, k), np.uint32), np.empty((0, k), np.float32)
-        asked = np.atleast_2d(asked)
-    with shown(progress) as receiver:
+        prepared = np.atleast_2d(prepared)
+    with progress_receiver(progress) as receiver:
         ids, distances = _bathyal.groundtruth(
             from_base,
-            asked,
+            prepared,
             metric,
             k,
             (whole("threads", threads, most=4096), device),
@@ -84,19 +84,20 @@ def groundtruth(
 def recall(
     ids: ArrayLike, truth: ArrayLike, true_distances: ArrayLike | None = None, k: int | None = None
 ) -> float:
-    """Mean share of the true neighbours of each query that were found.
+    """Returns the mean share of the true neighbours of each query that were found.
 
-    ``docs/guide/recall.md`` has the rule and its odd cases. An id is missing if it is -1, which as 32 or 64 bits
-    without a sign is the largest number (None among text), and counts for nothing on either side. An id that is
-    repeated counts once. A query is to find as many as ``truth`` names, but ``k`` at most. A query of which
-    ``truth`` names none is left out of the mean.
+    ``docs/guide/recall.md`` has the rule and its special cases. An id is missing if it is -1, or the largest
+    unsigned number of 32 or 64 bits (None among text); missing ids count on neither side. A repeated id
+    counts once. A query should find as many neighbours as ``truth`` names, but at most ``k``. A query for
+    which ``truth`` names no neighbour is left out of the mean.
 
     Args:
-        ids: ``queries x k`` as a search found them: numbers, or text, as the ids of a collection are.
+        ids: ``queries x k`` ids that a search found: numbers, or text as in a collection.
         truth: ids of the exact neighbours, ``queries x k`` or more, nearest first.
-        true_distances: theirs, as :func:`groundtruth` tells them. With them every id of ``truth`` that is as near
-            as the ``k``-th is right; without them the first ``k`` alone are.
-        k: how many of ``ids`` count, and are to be found; None means all of ``ids``.
+        true_distances: the distances of ``truth``, as :func:`groundtruth` returns them. With distances, every
+            id of ``truth`` that is as near as the ``k``-th counts as found; without them, only the first
+            ``k`` count.
+        k: number of ``ids`` per query that count, and of neighbours to find; None means all of ``ids``.
 
     Raises:
         ValueError: shapes that do not agree, ids below -1, or no query with a true neighbour.
@@ -119,7 +120,7 @@ def recall(
         raise ValueError(
             f"the truth is {true.shape} at distances {far.shape}; expected a distance for each id"
         )
-    numbers, true_numbers = numbered(found, true)
+    numbers, true_numbers = as_numbers(found, true)
     mean: float | None = _bathyal.recall(numbers, true_numbers, far, wanted)
     if mean is None:
         raise ValueError(
@@ -130,14 +131,15 @@ def recall(
 
 @dataclass(frozen=True)
 class OverallRatio:
-    """How many times as far away as the true neighbours what was found lies; at best 1."""
+    """The overall ratio: how many times as far away the found neighbours are as the true ones; the best value
+    is 1."""
 
     mean: float | None
-    """Over the queries that have a ratio; None if none has."""
+    """The mean over the queries that have a ratio; None if none has."""
     p99: float | None
     """The 99th percentile over these queries, by nearest rank."""
     left_out: int
-    """Queries that have none: with fewer than ``k`` answers, or a true distance of 0 to what was not found."""
+    """Queries without a ratio: they have fewer than ``k`` answers, or miss a true neighbour at distance 0."""
 
 
 def overall_ratio(
@@ -147,19 +149,21 @@ def overall_ratio(
     true_distances: NDArray[Any] | None,
     metric: Metric = "l2",
 ) -> OverallRatio:
-    """How bad the misses are, of which :func:`recall` only says how many there are.
+    """Returns the overall ratio: how far away the found neighbours are, where :func:`recall` only counts the
+    missed ones.
 
-    Of a query it is the mean over i of the distance of the i-th nearest that was found by that of the true i-th
-    nearest (Nakanishi et al., EDBT 2023, section 3.2). Distances in it are Euclidean: the roots of ours under l2,
-    and under cosine those of the vectors brought to length 1. No term is below 1. Where ``truth`` names an id, its
-    distance there counts, since that of a search is rounded.
+    The ratio of a query is the mean over i of the distance of the i-th found neighbour divided by that of the
+    i-th true neighbour (Nakanishi et al., EDBT 2023, section 3.2). Its distances are Euclidean: under l2 the
+    square roots of Bathyal's, and under cosine those between vectors scaled to length 1. A term below 1
+    counts as 1. If ``truth`` has an id, its distance in ``true_distances`` counts, because the distance of a
+    search is rounded.
 
     Args:
-        ids: ``queries x k`` as a search found them; an id that is missing (-1) or repeated leaves its query out.
-        distances: theirs, as a search tells them (l2: squared).
+        ids: ``queries x k`` ids that a search found; a query with a missing (-1) or repeated id is left out.
+        distances: their distances, as a search returns them (squared for l2).
         truth: ids of the exact neighbours, ``queries x k`` or more, nearest first.
-        true_distances: theirs, as :func:`groundtruth` tells them (l2: squared).
-        metric: ``"l2"`` or ``"cosine"``: an inner product is no distance.
+        true_distances: their distances, as :func:`groundtruth` returns them (squared for l2).
+        metric: ``"l2"`` or ``"cosine"``; an inner product is not a distance.
 
     >>> import numpy as np, bathyal
     >>> truth, exact = np.array([[0, 1, 2]]), np.array([[1.0, 4.0, 9.0]])
@@ -167,7 +171,9 @@ def overall_ratio(
     OverallRatio(mean=1.25, p99=1.25, left_out=0)
     """
     if true_distances is None:
-        raise ValueError("the truth has no distances, which the ratio is of; give those of `groundtruth`")
+        raise ValueError(
+            "the truth has no distances, from which the ratio is computed; give those of `groundtruth`"
+        )
     ids, truth = np.atleast_2d(ids), np.atleast_2d(truth)
     distances, exact = (np.atleast_2d(one).astype(np.float32) for one in (distances, true_distances))
     fits = ids.shape == distances.shape and truth.shape == exact.shape
@@ -176,10 +182,10 @@ def overall_ratio(
             f"ids are {ids.shape} at distances {distances.shape}, the truth is {truth.shape} at {exact.shape}: "
             "expected as many rows, k or more, and a distance for each id"
         )
-    numbers, true_numbers = numbered(ids, truth)
-    told = _bathyal.overall_ratio(numbers, distances, true_numbers, exact, metric)
-    if told is None:
+    numbers, true_numbers = as_numbers(ids, truth)
+    ratio = _bathyal.overall_ratio(numbers, distances, true_numbers, exact, metric)
+    if ratio is None:
         raise ValueError(
             f"metric is {metric!r}, under which there is no ratio: an inner product is no distance"
         )
-    return OverallRatio(*told)
+    return OverallRatio(*ratio)

@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from bathyal import _bathyal
 from bathyal.arguments import DTYPES, Data, Path, columns, whole
 from bathyal.ids import MOST_ID, narrow_ids
-from bathyal.inputs import VECTORS, Called, is_path, path_or_vectors, rows
+from bathyal.inputs import VECTORS, ArgumentLabel, is_path, path_or_vectors, rows
 from bathyal.inputs import vectors as vectors_of
-from bathyal.progress import Receiver, shown
+from bathyal.progress import Receiver, progress_receiver
 
 BIN_HEADER_BYTES = 8
 ROW_PREFIX_BYTES = 4
@@ -30,12 +30,12 @@ FIXED = {
     ".fvecs": "f32",
     ".bvecs": "u8",
 }
-"""The element of the formats that have one."""
+"""The element of the formats that have only one."""
 ELEMENTS = ("f32", "f16", "bf16", "u8", "i8", "b1")
 
 
 class Converted(NamedTuple):
-    """What :func:`convert` has written."""
+    """The shape and element of the file that :func:`convert` has written."""
 
     rows: int
     columns: int
@@ -44,37 +44,37 @@ class Converted(NamedTuple):
 
 
 def extension(path: Path) -> str:
-    """The extension of ``path`` in lower case, with its dot."""
+    """Returns the extension of ``path`` in lower case, with its dot."""
     return pathlib.Path(path).suffix.lower()
 
 
-def source(data: Any, called: Called, key: str | None = None) -> Data:
-    """What the compiled half reads itself: the path of a file, or an array of what is read here. ``key`` names a
-    part of a file, as :func:`read_vectors` takes it."""
+def source(data: Any, label: ArgumentLabel, key: str | None = None) -> Data:
+    """Returns ``data`` as the compiled module takes it: the path of a file that it reads itself, or else an
+    array. ``key`` names a part of a file, as for :func:`read_vectors`."""
     if not is_path(data):
         if key is not None:
-            raise ValueError(f"key is {key!r}, which names a part of a file, but {called.name} is no path")
-        return path_or_vectors(data, called)
+            raise ValueError(f"key is {key!r}, which names a part of a file, but {label.name} is not a path")
+        return path_or_vectors(data, label)
     if extension(data) in HDF5 + PARQUET or key is not None:
         return read_vectors(data, key)
     other = _other_npy(data)
-    return path_or_vectors(data, called) if other is None else vectors_of(other, _named(called, data))
+    return path_or_vectors(data, label) if other is None else vectors_of(other, _named(label, data))
 
 
-def _named(called: Called, path: Path) -> Called:
-    """An argument by the name of the file that it is."""
-    return called._replace(name=os.fspath(path))
+def _named(label: ArgumentLabel, path: Path) -> ArgumentLabel:
+    """Returns ``label`` with the path of the file as its name."""
+    return label._replace(name=os.fspath(path))
 
 
 def _other_npy(path: Path) -> NDArray[Any] | None:
-    """The array of a ``.npy`` that the compiled half does not read, and arrays of which are converted: of float64,
-    say, or in Fortran's order. None of all other files."""
+    """Returns the array of a ``.npy`` file that the compiled module does not read, for example of float64 or
+    in Fortran order. None for all other files."""
     if extension(path) != ".npy":
         return None
     try:
         loaded: NDArray[Any] = np.load(path, mmap_mode="r")
     except (OSError, ValueError, EOFError):
-        # The compiled half says better what is wrong.
+        # The compiled module has better messages.
         return None
     if loaded.dtype.kind == "V" or (loaded.dtype in DTYPES.values() and loaded.flags.c_contiguous):
         return None
@@ -82,7 +82,7 @@ def _other_npy(path: Path) -> NDArray[Any] | None:
 
 
 def describe(data: Data) -> tuple[str, int, int]:
-    """The element, the number and the dim of vectors."""
+    """Returns the element, the number and the dim of vectors."""
     if not isinstance(data, np.ndarray):
         return _bathyal.describe_vectors(data)
     element = next(element for element, dtype in DTYPES.items() if dtype == data.dtype)
@@ -93,25 +93,25 @@ def read_vectors(path: Path, key: str | None = None) -> NDArray[Any]:
     """Reads a file of vectors into an array of ``vectors x dim``.
 
     * ``.fbin`` ``.f16bin`` ``.u8bin`` ``.i8bin`` ``.npy``: mapped, read-only
-    * ``.bf16bin``: the same, as the bfloat16 of ``ml_dtypes``, which has to be installed
-    * ``.b1bin``: the same, as uint8 of eight bits each
+    * ``.bf16bin``: the same, as bfloat16 of ``ml_dtypes``, which must be installed
+    * ``.b1bin``: the same, as uint8 with eight bits each
     * ``.fvecs`` ``.bvecs``: mapped, read-only, rows not C-contiguous
     * ``.hdf5`` ``.h5`` ``.h5ad``: mapped if the dataset is contiguous, else in memory
     * ``.parquet`` ``.pq``: in memory; lists of any numbers, all equally long
 
-    Numbers of other kinds (float64, int32) become float32 in memory, as :func:`bathyal.build` converts arrays of
-    them.
-    A mapped file takes address space and no memory of its own. It must not be cut while it is mapped.
+    Numbers of other types (float64, int32) are converted to float32 in memory, as :func:`bathyal.build`
+    converts arrays. A mapped file takes address space but no memory of its own. It must not be truncated
+    while it is mapped.
 
     Args:
-        key: the dataset of an HDF5 file (``"train"`` if None, as in ann-benchmarks; of ``.h5ad`` ``"X"``, and
-            others are such as ``"obsm/X_pca"``), or the column of a Parquet file (its only column of lists if
-            None). HDF5 needs ``pip install bathyal[hdf5]``, Parquet
-            ``pip install bathyal[parquet]``.
+        key: the dataset of an HDF5 file (``"train"`` if None, as in ann-benchmarks; ``"X"`` for ``.h5ad``,
+            whose other datasets have names such as ``"obsm/X_pca"``), or the column of a Parquet file (its
+            only column of lists if None). HDF5 requires ``pip install bathyal[hdf5]``, Parquet ``pip install
+            bathyal[parquet]``.
 
     Raises:
         FileNotFoundError, PermissionError, OSError: the file cannot be read.
-        ValueError: an unknown extension, or a file that is not what its extension says.
+        ValueError: an unknown extension, or a file that is not of that format.
 
     >>> import numpy as np, bathyal
     >>> bathyal.write_vectors("four.u8bin", np.arange(12, dtype=np.uint8).reshape(4, 3))
@@ -144,16 +144,17 @@ def read_vectors(path: Path, key: str | None = None) -> NDArray[Any]:
 
 
 def write_vectors(path: Path, vectors: Any, key: str | None = None) -> None:
-    """Writes ``vectors x dim`` (float32, float16, uint8 or int8) to a file whose extension says the format.
+    """Writes ``vectors x dim`` (float32, float16, uint8 or int8) to a file, in the format of its extension.
 
-    What was at ``path`` is replaced in one step at the end; an error or Ctrl-C leaves it as it was. An array
-    that is not C-contiguous is copied first.
+    An existing file is replaced in one step at the end; an error or Ctrl-C leaves it unchanged. An array that
+    is not C-contiguous is copied first.
 
     Args:
-        vectors: an array, or whatever else :func:`bathyal.build` takes but batches. Numbers of another dtype
-            (float64, int64) become those of the format if it holds them, and float32 where it holds several.
-        key: the dataset of an HDF5 file (``"train"`` if None; the other datasets of the file stay), or the
-            column of a Parquet file (``"vector"`` if None).
+        vectors: an array, or anything else that :func:`bathyal.build` takes except batches. Numbers of
+            another dtype (float64, int64) are converted to the element of the format, or to float32 if the
+            format has several elements.
+        key: the dataset of an HDF5 file (``"train"`` if None; the other datasets of the file are kept), or
+            the column of a Parquet file (``"vector"`` if None).
 
     Raises:
         OSError: the file cannot be written (a full disk, no permission).
@@ -182,7 +183,8 @@ def write_vectors(path: Path, vectors: Any, key: str | None = None) -> None:
 
 
 def _to_write(vectors: Any, element: str | None) -> NDArray[Any]:
-    """The array that is written: as ``element`` where a format has one and the array none of its own."""
+    """Returns the array to write, converted to ``element`` if the format has only one and the array has no
+    element of Bathyal's."""
     own = getattr(vectors, "dtype", None)
     if element is None or (isinstance(own, np.dtype) and own.newbyteorder("=") in DTYPES.values()):
         return vectors_of(vectors, VECTORS)
@@ -197,11 +199,11 @@ def read_ids(path: Path) -> tuple[NDArray[np.uint32], NDArray[np.float32] | None
     """Reads the ids of neighbours (``.ibin``, ``.ivecs``, and ``neighbors`` of ``.hdf5``).
 
     Returns:
-        ``(ids, distances)``, both ``queries x k``; distances are None where the file has none. A missing id, -1 in
-        the file, is 4294967295.
+        ``(ids, distances)``, both ``queries x k``; distances are None if the file has none. A missing id (-1
+        in the file) becomes 4294967295.
 
     Raises:
-        ValueError: ids that are no row numbers: below -1, or beyond 32 bits.
+        ValueError: ids that are not row numbers: below -1, or beyond 32 bits.
 
     >>> import numpy as np, bathyal
     >>> bathyal.write_ids("truth.ibin", np.array([[3, 1], [2, 0]]))
@@ -217,13 +219,14 @@ def read_ids(path: Path) -> tuple[NDArray[np.uint32], NDArray[np.float32] | None
 
 
 def write_ids(path: Path, ids: NDArray[Any], distances: NDArray[Any] | None = None) -> None:
-    """Writes ids, and distances unless the format is ``.ivecs``, both ``queries x k``, all or nothing.
+    """Writes ids, and distances unless the format is ``.ivecs``, both ``queries x k``. The file appears only
+    when it is complete.
 
-    An id that is -1, or 4294967295, is a missing one: where a query has fewer than ``k`` neighbours. In ``.ivecs``
-    and ``.hdf5`` it is -1, in ``.ibin``, whose ids have no sign, 4294967295.
+    An id of -1 or 4294967295 marks a missing neighbour, if a query has fewer than ``k``. It is written as -1
+    to ``.ivecs`` and ``.hdf5``, and as 4294967295 to ``.ibin``, whose ids are unsigned.
 
     Raises:
-        ValueError: an unknown extension, shapes that do not agree, ids that 32 bits do not hold, or 31 in
+        ValueError: an unknown extension, shapes that do not agree, ids beyond 32 bits, or 31 bits in
             ``.ivecs``.
     """
     whole_ids = np.asarray(ids)
@@ -238,7 +241,7 @@ def write_ids(path: Path, ids: NDArray[Any], distances: NDArray[Any] | None = No
     if extension(path) in HDF5:
         from bathyal import hdf5
 
-        # Other programs know a missing id as -1.
+        # Other programs expect -1 for a missing id.
         missing = small == MOST_ID
         signed = np.where(missing, -1, small.astype(np.int64)) if missing.any() else small
         parts: dict[str, NDArray[Any]] = {"neighbors": signed}
@@ -248,37 +251,35 @@ def write_ids(path: Path, ids: NDArray[Any], distances: NDArray[Any] | None = No
 
 
 def read_here(path: Path, key: str | None) -> bool:
-    """Whether vectors of a file are read by this half of the package alone."""
+    """Returns True if only Python, and not the compiled module, reads the vectors of a file."""
     return extension(path) in HDF5 or key is not None or _other_npy(path) is not None
 
 
 def with_ids(
     path: Path, key: str | None, ids: Path | None, first_id: int, named: bool
 ) -> tuple[NDArray[Any], Any]:
-    """The vectors of a file that is :func:`read_here`, and their ids: those of the file ``ids``, which are text
-    where they are ``named``, or numbers from ``first_id`` on."""
+    """Returns the vectors of a file that is :func:`read_here`, and their ids: those of the file ``ids`` (text
+    if ``named``), or numbers from ``first_id`` on."""
     if extension(path) in PARQUET:
-        raise ValueError(
-            f"{os.fspath(path)}: its columns are taken by their names; a key goes with .hdf5 files"
-        )
+        raise ValueError(f"{os.fspath(path)}: its columns are taken by their names; key is for .hdf5 files")
     vectors = read_vectors(path, key)
     if ids is None and named:
         raise ValueError(
-            f"{os.fspath(path)}: holds no ids, and those of the collection are strings: give a text file with an "
+            f"{os.fspath(path)}: holds no ids, and the ids of the collection are strings: give a text file with an "
             "id on each line, too"
         )
     if ids is None:
         return vectors, np.arange(first_id, first_id + len(vectors), dtype=np.uint64)
     if extension(ids) == ".npy":
-        told: Any = np.load(ids, mmap_mode="r")
+        all_ids: Any = np.load(ids, mmap_mode="r")
     else:
         lines = pathlib.Path(ids).read_text(encoding="utf-8").splitlines()
-        told = lines if named else [int(line) for line in lines]
-    if len(told) != len(vectors):
+        all_ids = lines if named else [int(line) for line in lines]
+    if len(all_ids) != len(vectors):
         raise ValueError(
-            f"{os.fspath(ids)}: has {len(told)} ids for the {len(vectors)} vectors of {os.fspath(path)}"
+            f"{os.fspath(ids)}: has {len(all_ids)} ids for the {len(vectors)} vectors of {os.fspath(path)}"
         )
-    return vectors, told
+    return vectors, all_ids
 
 
 def convert(
@@ -290,16 +291,16 @@ def convert(
     *,
     key: str | None = None,
 ) -> Converted:
-    """Copies a file of vectors, or of ids, to another format, as a stream.
+    """Copies a file of vectors or of ids to another format, in a stream.
 
-    f32 becomes f16 by rounding; to become 8-bit, values have to be whole and in range. What :func:`read_vectors`
-    reads into memory is converted there.
+    f32 is rounded to f16; values for 8-bit elements must be whole numbers in range. Files that
+    :func:`read_vectors` reads into memory are converted in memory.
 
     Args:
-        element: what the output shall hold, ``"f32"``, ``"f16"``, ``"bf16"``, ``"u8"``, ``"i8"`` or ``"b1"``; None
-            takes what its format says, else that of the input.
+        element: the element of the output: ``"f32"``, ``"f16"``, ``"bf16"``, ``"u8"``, ``"i8"`` or ``"b1"``;
+            None takes that of its format, else that of the input.
         rows: ``(start, end)``, the rows to copy; None copies all.
-        key: the part of the input, as :func:`read_vectors` takes it.
+        key: the part of the input, as for :func:`read_vectors`.
 
     >>> import numpy as np, bathyal
     >>> bathyal.write_vectors("rows.fbin", np.arange(20, dtype=np.float32).reshape(10, 2))
@@ -312,23 +313,25 @@ def convert(
     if here or key is not None or _other_npy(input) is not None:
         return _convert_here(input, output, element, rows, key)
     span = None if rows is None else (whole("rows", rows[0]), whole("rows", rows[1]))
-    with shown(progress) as receiver:
+    with progress_receiver(progress) as receiver:
         return Converted(*_bathyal.convert(input, output, element, span, receiver))
 
 
 def _convert_here(
     input: Path, output: Path, element: str | None, rows: tuple[int, int] | None, key: str | None
 ) -> Converted:
-    """A conversion from or to a format that only Python reads."""
+    """Converts from or to a format that only Python reads."""
     vectors = read_vectors(input, key)
     if rows is not None:
         start, end = whole("rows", rows[0]), whole("rows", rows[1])
         if not start < end <= len(vectors):
-            raise ValueError(f"{os.fspath(input)}: rows {start} to {end} of {len(vectors)} were asked for")
+            raise ValueError(
+                f"{os.fspath(input)}: rows {start} to {end} were requested, and there are {len(vectors)}"
+            )
         vectors = vectors[start:end]
     name = element or FIXED.get(extension(output))
     if name == "b1":
-        raise ValueError(f"{os.fspath(input)}: bits are made of files of vectors alone: write a .fbin first")
+        raise ValueError(f"{os.fspath(input)}: this format cannot be converted to bits; write a .fbin first")
     if name is not None and vectors.dtype != DTYPES[name]:
         with np.errstate(over="ignore", invalid="ignore"):
             changed = vectors.astype(DTYPES[name])

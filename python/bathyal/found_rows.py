@@ -1,4 +1,4 @@
-"""Rows of a collection, and what a search in one gives back."""
+"""Rows of a collection, and the results of searches in collections."""
 
 from __future__ import annotations
 
@@ -13,13 +13,12 @@ from numpy.typing import NDArray
 from bathyal import _bathyal
 
 Vectors = NDArray[Any] | dict[str, NDArray[Any]] | None
-"""Vectors of rows: an array of a collection with one field, an array a field of one with several; None where they
-were not asked for."""
+"""Vectors of rows: an array if the collection has one field, a dictionary of arrays if it has several; None
+if they were not requested."""
 
 
 class Written(NamedTuple):
-    """What a change of a collection came to: rows that are new, took the place of others with their ids, or are
-    gone, and ids of which there was no row."""
+    """The result of a write: the numbers of rows added, replaced and deleted, and of ids without a row."""
 
     added: int = 0
     replaced: int = 0
@@ -28,17 +27,17 @@ class Written(NamedTuple):
 
 
 class Metadata(Mapping[str, NDArray[Any]]):
-    """Columns of metadata by their names, as arrays of the shape of the ids beside them.
+    """Columns of metadata by their names, as arrays with the shape of the ids.
 
-    Numbers and truth values have their own dtype where no value is missing; dates are ``datetime64[D]`` and times
-    ``datetime64[us]`` (in UTC), NaT where missing. All else are arrays of objects: text, lists, and None for what
-    is missing. An array is made when it is first asked for.
+    Numbers and booleans have their own dtype if no value is missing; dates are ``datetime64[D]`` and times
+    ``datetime64[us]`` (in UTC), with NaT for missing values. Other columns are arrays of objects: text,
+    lists, and None for missing values. An array is created when it is first read.
 
-    It offers Arrow data (``__arrow_c_stream__``): pyarrow, polars, duckdb and others take it as it is.
+    It offers Arrow data (``__arrow_c_stream__``), which pyarrow, polars, duckdb and others read.
     """
 
     __slots__ = ("_columns", "_made", "_shape")
-    # Columns are arrays, which have no hash.
+    # Arrays have no hash.
     __hash__ = None  # type: ignore[assignment]
 
     def __init__(self, columns: _bathyal.Columns, shape: tuple[int, ...]) -> None:
@@ -66,15 +65,15 @@ class Metadata(Mapping[str, NDArray[Any]]):
         return f"Metadata({', '.join(self)})"
 
     def to_list(self) -> list[dict[str, Any]]:
-        """A dictionary for each row, one row after the other."""
+        """Returns a dictionary for each row, in order."""
         return self._columns.rows()
 
     def to_pandas(self) -> Any:
-        """A DataFrame with one row a row. Needs pandas."""
+        """Returns a DataFrame with these columns. Requires pandas."""
         return _frame({name: self[name].reshape(-1) for name in self})
 
     def to_arrow(self) -> Any:
-        """A Table of Arrow. Needs pyarrow."""
+        """Returns an Arrow Table. Requires pyarrow."""
         return _arrow_table(self)
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
@@ -82,27 +81,27 @@ class Metadata(Mapping[str, NDArray[Any]]):
 
 
 class _Table:
-    """What is a table of rows, too."""
+    """Conversions to tables, for results that consist of rows."""
 
     __slots__ = ()
-    # Results are arrays, which have no hash.
+    # Arrays have no hash.
     __hash__ = None  # type: ignore[assignment]
 
     def _named(self) -> dict[str, NDArray[Any]]:
-        """The columns that stand before those of the metadata."""
+        """Returns the columns before those of the metadata."""
         raise NotImplementedError
 
     def _metadata(self) -> Metadata:
         raise NotImplementedError
 
     def to_pandas(self) -> Any:
-        """A DataFrame with the columns of :meth:`to_arrow`; vectors are arrays. Needs pandas."""
+        """Returns a DataFrame with the columns of :meth:`to_arrow`; vectors are arrays. Requires pandas."""
         named = {name: values if values.ndim == 1 else list(values) for name, values in self._named().items()}
         metadata = self._metadata()
         return _frame({**named, **{name: metadata[name].reshape(-1) for name in metadata}})
 
     def to_arrow(self) -> Any:
-        """A Table of Arrow: one row a row, with all that is here as its columns. Needs pyarrow."""
+        """Returns an Arrow Table with all columns, including ids and vectors. Requires pyarrow."""
         return _arrow_table(self)
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
@@ -112,21 +111,22 @@ class _Table:
 
 @dataclass(frozen=True, eq=False)
 class Rows(_Table):
-    """Rows of a collection. What :meth:`Collection.add` takes as it is.
+    """Rows of a collection. :meth:`Collection.add` takes them as they are.
 
-    It offers Arrow data (``__arrow_c_stream__``), with a column ``id``, one a field of vectors, and the metadata.
+    It offers Arrow data (``__arrow_c_stream__``), with the column ``id``, a column per vector field, and the
+    metadata.
     """
 
     ids: NDArray[Any]
-    """Their ids: uint64, or objects that are text."""
+    """Ids: uint64, or objects that are text."""
     metadata: Metadata
-    """Their metadata: the columns that were asked for."""
+    """The requested columns of metadata."""
     vectors: Vectors = None
-    """Their vectors, ``rows x dim``, of each field by its name where there are several; None unless asked for."""
+    """Vectors, ``rows x dim``; a dictionary by field if there are several fields; None unless requested."""
     places: NDArray[np.uint32] | None = None
-    """Where each of them stands among the ids that were asked for; None where no ids were."""
+    """The position of each row among the requested ids; None if the rows were not requested by ids."""
     fields: tuple[str, ...] = dataclasses.field(default=(), repr=False)
-    """The fields that the vectors are of."""
+    """The fields of the vectors."""
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -149,34 +149,35 @@ class Rows(_Table):
 class FoundRows(_Table):
     """The neighbours of each query, nearest first.
 
-    It offers Arrow data (``__arrow_c_stream__``): a row a neighbour, with ``query``, ``rank`` (0 is the nearest),
-    ``id``, ``distance``, and what was asked for beside. Where the collection has a column of such a name, it is
-    ``query_`` or ``rank_``.
+    It offers Arrow data (``__arrow_c_stream__``): a row per neighbour, with ``query``, ``rank`` (0 is the
+    nearest), ``id``, ``distance``, and the requested columns and vectors. If the collection has a column
+    ``query`` or ``rank``, these are named ``query_`` and ``rank_``.
     """
 
     ids: NDArray[Any]
-    """``queries x k`` ids (``k`` of a single query): uint64, or objects that are text."""
+    """``queries x k`` ids (``k`` for a single query): uint64, or objects that are text."""
     distances: NDArray[np.float32]
-    """``queries x k`` distances (``k`` of a single query): l2 is squared, ip negated, cosine one minus it."""
+    """``queries x k`` distances (``k`` for a single query): squared for l2, negated products for ip, one
+    minus cosine."""
     metadata: Metadata
-    """The columns that were asked for, of each neighbour."""
+    """The requested columns of each neighbour."""
     vectors: NDArray[Any] | None = dataclasses.field(repr=False)
-    """``queries x k x dim`` (``k x dim`` of a single query); None unless asked for."""
+    """``queries x k x dim`` (``k x dim`` for a single query); None unless requested."""
     matches: int
-    """Rows that are there and match the filter."""
+    """Number of rows that match the filter; of all rows without a filter."""
     plans: tuple[dict[str, Any], ...] = dataclasses.field(repr=False)
-    """How each part of the collection was searched: ``part``, ``family``, ``rows``, ``matches``, ``plan`` and the
-    ``reason`` for it, ``search_list``."""
+    """How each part of the collection was searched: ``part``, ``family``, ``rows``, ``matches``, ``plan`` and
+    the ``reason`` for it, ``search_list``."""
     costs: dict[str, Any] = dataclasses.field(repr=False)
-    """What all queries cost together: ``reads``, ``bytes``, ``hops``, ``code_distances``, ``full_distances``,
-    ``seconds``, ..."""
+    """The costs of all queries together: ``reads``, ``bytes``, ``hops``, ``code_distances``,
+    ``full_distances``, ``seconds``, ..."""
     notes: tuple[str, ...] = ()
-    """What was also raised as a :class:`SearchWarning`."""
+    """Notes, which were also raised as :class:`SearchWarning`."""
     field: str = dataclasses.field(default="vector", repr=False)
-    """The field of vectors that was searched."""
+    """The vector field that was searched."""
 
     def __eq__(self, other: object) -> bool:
-        """Whether the answers are the same: how they were found, and what they cost, does not count."""
+        """Compares the answers; plans and costs do not count."""
         if not isinstance(other, FoundRows):
             return NotImplemented
         mine, theirs = self._named(), other._named()
@@ -199,21 +200,23 @@ class FoundInMany(_Table):
     """
 
     collections: NDArray[np.uint32]
-    """``queries x k`` numbers of the collections, in the order of the call (``k`` of a single query)."""
+    """``queries x k`` numbers of collections, counted in the order of the call (``k`` for a single query)."""
     ids: NDArray[Any]
-    """``queries x k`` ids in those collections (``k`` of a single query): uint64, or objects that are text."""
+    """``queries x k`` ids in those collections (``k`` for a single query): uint64, or objects that are
+    text."""
     distances: NDArray[np.float32]
-    """``queries x k`` distances (``k`` of a single query): l2 is squared, ip negated, cosine one minus it."""
+    """``queries x k`` distances (``k`` for a single query): squared for l2, negated products for ip, one
+    minus cosine."""
     metadata: Metadata
-    """The columns that were asked for, of each neighbour."""
+    """The requested columns of each neighbour."""
     vectors: NDArray[Any] | None = dataclasses.field(repr=False)
-    """``queries x k x dim`` (``k x dim`` of a single query); None unless asked for."""
+    """``queries x k x dim`` (``k x dim`` for a single query); None unless requested."""
     matches: int
-    """Rows that are there and match the filter, in all of them."""
+    """Number of rows that match the filter in all collections together."""
     notes: tuple[str, ...] = ()
-    """What was also raised as a :class:`SearchWarning`."""
+    """Notes, which were also raised as :class:`SearchWarning`."""
     field: str = dataclasses.field(default="vector", repr=False)
-    """The field of vectors that was searched."""
+    """The vector field that was searched."""
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, FoundInMany):
@@ -233,10 +236,11 @@ class FoundInMany(_Table):
 def _of_queries(
     beside: dict[str, NDArray[Any]], vectors: NDArray[Any] | None, taken: set[str], field: str
 ) -> dict[str, NDArray[Any]]:
-    """A row a neighbour: the query, its rank, and what stands ``beside``, of which all have one shape."""
+    """Returns columns with a row per neighbour: the query, its rank, and the columns of ``beside``, which
+    have one shape."""
     query, rank = np.indices(np.atleast_2d(beside["id"]).shape).reshape(2, -1)
     named = {"query": query, "rank": rank, **beside}
-    # A column or a field of the collection may have one of these names.
+    # A column or a field of the collection may have one of these names already.
     named = {f"{name}_" if name in taken else name: one.reshape(-1) for name, one in named.items()}
     if vectors is not None:
         named[field] = vectors.reshape(query.size, vectors.shape[-1])

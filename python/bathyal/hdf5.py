@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from bathyal.arguments import DTYPES, Path
 from bathyal.ids import narrow_ids
-from bathyal.inputs import Called
+from bathyal.inputs import ArgumentLabel
 from bathyal.inputs import vectors as vectors_of
-from bathyal.replace import beside
+from bathyal.replace import replacing
 
 try:
     import h5py
@@ -30,8 +30,8 @@ BLOCK_BYTES = 64 << 20
 
 
 def read_vectors(path: Path, key: str | None) -> NDArray[Any]:
-    """The dataset ``key``, mapped where its bytes lie in the file as one piece and are of an element of ours; other
-    numbers are converted as arrays of them are. None is ``train``, or ``X`` of AnnData."""
+    """Reads the dataset ``key`` (``train`` if None, or ``X`` for AnnData). It is mapped if it is contiguous
+    in the file and of an element of Bathyal's; other numbers are converted as arrays are."""
     with _opened(path) as file:
         key = key or (ANNDATA_KEY if os.fspath(path).lower().endswith(ANNDATA) else VECTORS_KEY)
         dataset = _dataset(file, path, key)
@@ -42,7 +42,7 @@ def read_vectors(path: Path, key: str | None) -> NDArray[Any]:
                 f"numbers; {_others(file)}"
             )
         if dtype.newbyteorder("=") not in DTYPES.values():
-            return _converted(dataset, Called(f"{os.fspath(path)}: dataset {key!r}", "vector"))
+            return _converted(dataset, ArgumentLabel(f"{os.fspath(path)}: dataset {key!r}", "vector"))
         holder, offset = _holder(dataset), dataset.id.get_offset()
         if dtype.isnative and holder is not None and offset is not None and dataset.size > 0:
             return np.memmap(holder, dtype, "r", offset=offset, shape=dataset.shape)
@@ -50,17 +50,17 @@ def read_vectors(path: Path, key: str | None) -> NDArray[Any]:
         return loaded
 
 
-def _converted(dataset: Any, called: Called) -> NDArray[Any]:
-    """A dataset of another kind of numbers, some rows after the others."""
+def _converted(dataset: Any, label: ArgumentLabel) -> NDArray[Any]:
+    """Reads and converts a dataset of other numbers, some rows at a time."""
     rows = max(1, BLOCK_BYTES // max(1, dataset.shape[1] * dataset.dtype.itemsize))
     held = np.empty(dataset.shape, np.float32)
     for start in range(0, len(dataset), rows):
-        held[start : start + rows] = vectors_of(dataset[start : start + rows], called, start)
+        held[start : start + rows] = vectors_of(dataset[start : start + rows], label, start)
     return held
 
 
 def _others(file: Any) -> str:
-    """What can be named instead."""
+    """Returns a sentence with the datasets that can be named instead."""
     found: list[str] = []
 
     def note(name: str, held: Any) -> None:
@@ -72,7 +72,7 @@ def _others(file: Any) -> str:
 
 
 def read_ids(path: Path) -> tuple[NDArray[np.uint32], NDArray[np.float32] | None]:
-    """The datasets ``neighbors`` and, if there, ``distances``."""
+    """Reads the dataset ``neighbors``, and ``distances`` if present."""
     with _opened(path) as file:
         ids = _dataset(file, path, "neighbors")[:]
         if ids.ndim != 2 or ids.dtype.kind not in "iu":
@@ -82,8 +82,8 @@ def read_ids(path: Path) -> tuple[NDArray[np.uint32], NDArray[np.float32] | None
 
 
 def write(path: Path, datasets: dict[str, NDArray[Any]]) -> None:
-    """Writes ``datasets``; others that the file has stay. The file is replaced in one step at the end."""
-    with beside(path) as temporary:
+    """Writes ``datasets``, and keeps the others of the file. The file is replaced in one step at the end."""
+    with replacing(path) as temporary:
         if os.path.exists(path):
             shutil.copyfile(path, temporary)
         with h5py.File(temporary, "a" if os.path.getsize(temporary) else "w") as file:
@@ -94,18 +94,18 @@ def write(path: Path, datasets: dict[str, NDArray[Any]]) -> None:
 
 
 def _opened(path: Path) -> Any:
-    # h5py's own errors do not tell a missing file from a bad one.
+    # The errors of h5py do not distinguish a missing file from a bad one.
     with open(path, "rb"):
         pass
     try:
         return h5py.File(path, "r")
     except OSError as error:
-        raise ValueError(f"{os.fspath(path)}: is no HDF5 file, or a damaged one: {error}") from error
+        raise ValueError(f"{os.fspath(path)}: is not an HDF5 file, or is damaged: {error}") from error
 
 
 def _holder(dataset: Any) -> str | None:
-    """The file that a dataset's bytes lie in: of an external link another one than that which was opened. None
-    where they lie in several, or where HDF5 alone knows."""
+    """Returns the file with the bytes of a dataset, which for an external link is not the file that was
+    opened. None if the bytes are in several files, or if only HDF5 can locate them."""
     if dataset.is_virtual or dataset.external or dataset.chunks is not None:
         return None
     name = dataset.file.filename

@@ -13,17 +13,17 @@ from numpy.typing import ArrayLike, NDArray
 
 from bathyal import _bathyal, awaiting
 from bathyal.arguments import Path, columns, whole
-from bathyal.asking import Asked, Mode, asked, asks
-from bathyal.asking import rows as rows_of
 from bathyal.checking import inspect
-from bathyal.inputs import VECTORS, Called
-from bathyal.results import Costs, Found, FoundRanges, SearchStats, warned
+from bathyal.inputs import VECTORS, ArgumentLabel
+from bathyal.results import Costs, Found, FoundRanges, SearchStats, raise_warnings
+from bathyal.search_request import Mode, SearchRequest, search_request, takes_request
+from bathyal.search_request import rows as rows_of
 
-QUERY = Called("query", "query")
+QUERY = ArgumentLabel("query", "query")
 
 
 class Index:
-    """An open index. Made by :func:`build` and :func:`open`; may be searched from several threads.
+    """An open index. Returned by :func:`build` and :func:`open`; several threads may search it.
 
     >>> import numpy as np, bathyal
     >>> vectors = np.random.default_rng(1).integers(0, 256, (500, 8), dtype=np.uint8)
@@ -50,41 +50,44 @@ class Index:
         self._options = dict(options)
         self._report = report
 
-    @asks(asked)
-    def search(self, request: Asked) -> Found:
+    @takes_request(search_request)
+    def search(self, request: SearchRequest) -> Found:
         """Finds the ``k`` nearest vectors of each query.
 
         Args:
             queries: ``queries x dim``, or one query of ``dim`` (then the answer has one dimension, too), or the
                 path of a file of vectors. An array, a list, a tensor of PyTorch, a DataFrame or a column of pandas,
-                Arrow or polars, or anything else that numpy makes an array of. What is not of the element of the
-                index, or not C-contiguous, is copied: in silence where that loses nothing, with a warning the
-                first time where floats lose digits; values that the element cannot hold are refused.
-            k: neighbours wanted; fewer come back, with a warning, if the index holds fewer.
+                Arrow or polars, or anything else that numpy makes an array of. Queries of another element
+                than the index's, or that are not C-contiguous, are copied: silently if that loses nothing,
+                with a warning the first time if floats lose digits. Values that the element cannot hold are
+                refused.
+            k: neighbours per query; fewer are returned, with a warning, if the index holds fewer vectors.
             recall: share of the true ``k`` nearest that should be found, above 0 and at most 1. The
-                calibration of the index turns it into a size of the candidate list. None is 0.95.
-            search_list: that size itself (L in DiskANN), at least ``k``, in place of ``recall``.
-            probes: groups that a cluster index scans, or posting lists at most; None chooses by the calibration: of
-                groups an average, more for queries that need them.
+                calibration of the index converts it to a length of the candidate list. None is 0.95.
+            search_list: that length itself (L in DiskANN), at least ``k``, in place of ``recall``.
+            probes: groups that a query of a cluster index scans, or the most posting lists that it reads;
+                None takes the number from the calibration: for groups an average, more for queries that need
+                them.
             beam_width: reads of one hop of a graph (W in DiskANN), 1 to 128; None is 4.
             threads: 0 means all cores.
-            mode: of a graph or posting lists: ``"batched"`` gives the same answers on every tier;
-                ``"pipelined"`` goes on with whatever read arrives first, for lower latency. None is batched, but of
-                a graph in an object store pipelined.
+            mode: for a graph or posting lists: ``"batched"`` gives the same answers on every tier;
+                ``"pipelined"`` continues with the read that arrives first, for lower latency. None is
+                batched, but pipelined for a graph in an object store.
             timeout: seconds after which the search gives up.
-            prune: posting lists more than ``1 + prune`` times as far as the nearest are left out, none at 0; None
-                chooses by the calibration.
-            in_flight: queries interleaved on each thread; None suits the tier. More take more memory.
-            multi_probe: further places that are looked at in each hash table, up to 64, each with as many blocks as
-                the query's own (T in multi-probe LSH); None is 0. Of the family ``lsh``. Nothing is promised of
-                what they add, and ``recall`` and ``ratio`` are aimed for without them.
-            ratio: overall ratio to aim for instead of a recall, at least 1: answers lie that many times as far away
-                as the true nearest, in the mean (see :class:`bathyal.OverallRatio`). Of the family ``lsh``, under
-                ``"l2"`` and ``"cosine"``, in place of ``recall``.
+            prune: leave out posting lists more than ``1 + prune`` times as far as the nearest one; 0 leaves
+                none out. None takes the value from the calibration.
+            in_flight: queries interleaved on each thread; None chooses a number for the tier. More queries
+                take more memory.
+            multi_probe: additional buckets that a query reads in each hash table, up to 64, each with as many
+                blocks as its own bucket (T in multi-probe LSH); None is 0. Only for the family ``lsh``. The
+                promise does not cover them, and ``recall`` and ``ratio`` are calibrated without them.
+            ratio: overall ratio to aim for in place of ``recall``, at least 1: on average, the neighbours
+                found are so many times as far away as the true ones (see :class:`bathyal.OverallRatio`). Only
+                for the family ``lsh``, under ``"l2"`` and ``"cosine"``.
 
         Raises:
-            ValueError: queries that do not fit the index, an effort that its family has no use for, NaN or infinity
-                (the row is named).
+            ValueError: queries that do not fit the index, an effort that its family does not have, NaN or
+                infinity (the message names the row).
             TimeoutError: ``timeout`` passed; nothing is answered.
             DamagedIndexError: bytes of the index are not those that were written.
             OSError: the device failed.
@@ -101,10 +104,11 @@ class Index:
         rows, single = request.rows(self._element, self._dim)
         return _found(self._handle.search(rows, request.arguments), single)
 
-    @asks(asked)
-    async def search_async(self, request: Asked) -> Found:
-        """:meth:`search`, awaited under asyncio: the event loop goes on meanwhile, and any number of searches
-        may be awaited at once. Arguments, answers and exceptions are the same. What is cancelled is given up.
+    @takes_request(search_request)
+    async def search_async(self, request: SearchRequest) -> Found:
+        """:meth:`search`, awaited under asyncio: the event loop continues meanwhile, and any number of
+        searches may be awaited at once. Arguments, answers and exceptions are the same. Cancelling the task
+        stops the search.
 
         >>> import asyncio, numpy as np, bathyal
         >>> vectors = np.random.default_rng(1).standard_normal((500, 8), dtype=np.float32)
@@ -133,15 +137,16 @@ class Index:
     ) -> FoundRanges:
         """Finds all vectors within ``radius`` of each query.
 
-        Approximate, as every search is: about ``recall`` of the vectors within the radius are found, and none
-        outside it. Each query is searched for its k nearest, with k rising until the k-th lies beyond the radius.
+        The search is approximate: it finds about the share ``recall`` of the vectors within the radius, and
+        none outside it. It searches the k nearest of each query, and raises k until the k-th is beyond
+        the radius.
 
         Args:
             queries: as for :meth:`search`.
-            radius: largest distance, as answers give it: l2 is squared (none is below 0), ip negated, cosine
-                one minus it.
+            radius: largest distance, in the unit of answers: squared for l2 (never negative), the negated
+                inner product for ip, one minus the cosine for cosine.
             recall: share of the vectors within the radius that should be found.
-            limit: most neighbours of a query; the nearest are kept. None means all that the index holds.
+            limit: most neighbours of a query: the nearest ones. None means no limit.
             threads, mode, timeout, in_flight: as for :meth:`search`.
 
         >>> import numpy as np, bathyal
@@ -151,7 +156,7 @@ class Index:
         >>> [sorted(found[query][0].tolist()) for query in range(len(found))]
         [[1, 2, 3, 4, 5], [97, 98, 99], []]
         """
-        request = asked(
+        request = search_request(
             queries, recall=recall, threads=threads, mode=mode, timeout=timeout, in_flight=in_flight
         )
         rows, _ = request.rows(self._element, self._dim)
@@ -159,7 +164,7 @@ class Index:
         offsets, ids, distances, notes, costs = _bathyal.range_search(
             self._handle, rows, float(radius), most, request.arguments
         )
-        return FoundRanges(offsets, ids, distances, Costs(costs), warned(notes))
+        return FoundRanges(offsets, ids, distances, Costs(costs), raise_warnings(notes))
 
     def search_file(
         self,
@@ -175,14 +180,14 @@ class Index:
         ratio: float | None = None,
         multi_probe: int | None = None,
     ) -> dict[str, Any]:
-        """Finds the ``k`` nearest of each query of a file and writes them to another: ``.ibin`` (with distances) or
-        ``.ivecs``.
+        """Finds the ``k`` nearest vectors of each query in a file, and writes them to another file: ``.ibin``
+        (with distances) or ``.ivecs``.
 
-        Queries and answers are in memory for ``block`` queries at a time, so both files may be larger than memory.
-        Nothing is at ``output`` before it is complete. Returns ``queries``, ``k``, ``seconds``, ``reads``,
-        ``bytes``, ``hops``, ``code_distances``, ``full_distances``, what only the family counts (``counters`` of
-        :func:`families`: ``lists`` and ``small_reads`` of ``spann``), all of them totals, ``requests`` (as
-        :attr:`Costs.requests`), and ``notes``.
+        Memory holds the queries and answers of ``block`` queries at a time, so both files may be larger than
+        memory. ``output`` appears only when it is complete. Returns ``queries``, ``k``, ``seconds``,
+        ``reads``, ``bytes``, ``hops``, ``code_distances``, ``full_distances``, counters that only the family
+        has (``counters`` of :func:`families`, such as ``lists`` and ``small_reads`` of ``spann``), all of
+        them totals, ``requests`` (as :attr:`Costs.requests`), and ``notes``.
 
         >>> import numpy as np, bathyal
         >>> vectors = np.random.default_rng(1).standard_normal((500, 8), dtype=np.float32)
@@ -194,7 +199,7 @@ class Index:
         >>> ids[:4, 0].tolist()
         [0, 1, 2, 3]
         """
-        request = asked(
+        request = search_request(
             queries,
             k,
             recall,
@@ -208,23 +213,24 @@ class Index:
         most = whole("block", block, least=1)
         text = _bathyal.search_file(self._handle, queries, output, most, request.arguments)
         report: dict[str, Any] = json.loads(text)
-        report["notes"] = list(warned(report["notes"]))
+        report["notes"] = list(raise_warnings(report["notes"]))
         return report
 
     def warm(
         self, k: int = 10, recall: float = 0.95, threads: int = 0, in_flight: int | None = None
     ) -> dict[str, Any]:
-        """Starts search threads, grows their buffers and fills caches, so that the first queries wait for nothing.
+        """Starts search threads, grows their buffers and fills caches, so that the first queries do not wait
+        for that.
 
-        The arguments are those of the searches to come. Returns ``queries`` (made up from the index and answered),
-        ``reads``, ``bytes`` and ``seconds``.
+        Pass the arguments of the searches that follow. Returns ``queries`` (the number of generated queries
+        that it has searched), ``reads``, ``bytes`` and ``seconds``.
 
         >>> import numpy as np, bathyal
         >>> index = bathyal.build(np.eye(300, 8, dtype=np.float32), "warm.index")
         >>> index.warm(threads=1)["queries"] > 0
         True
         """
-        request = asked((), k, recall, threads=threads, in_flight=in_flight)
+        request = search_request((), k, recall, threads=threads, in_flight=in_flight)
         report: dict[str, Any] = json.loads(_bathyal.warm(self._handle, request.arguments))
         return report
 
@@ -241,25 +247,25 @@ class Index:
         ratio: float | None = None,
         multi_probe: int | None = None,
     ) -> dict[str, Any]:
-        """Answers one query alone and says what it took.
+        """Answers a single query and returns its costs.
 
         Returns ``hops``, ``reads``, ``bytes``, ``code_distances``, ``full_distances``, ``small_reads``,
-        ``groups_scanned`` (None of a graph), ``probes`` and ``prune`` (the effort that led to as many),
-        ``total_ns`` and ``phases`` (where the time went: navigate, scan, read, rerank), ``memory`` (what the
-        open index keeps), ``search_list``, ``ids``, ``distances`` and ``notes``. Of an index in an object store
-        also ``store``: the query is answered twice and the second answer is told, ``first`` and ``again`` say
-        what the store was asked until each was there, as :attr:`Costs.requests` says it, what is loaded on the
-        side included; ``cache`` (by kind of file) and ``cache_rounds`` (by round of reads) say where the blocks
-        were that were looked for until the first.
+        ``groups_scanned`` (None for a graph), ``probes`` and ``prune`` (the effort that determines it),
+        ``total_ns`` and ``phases`` (time by phase: navigate, scan, read, rerank), ``memory`` (the memory of
+        the open index, by part), ``search_list``, ``ids``, ``distances`` and ``notes``. For an index in an
+        object store also ``store``: the query is then answered twice, and the report is of the second answer.
+        ``first`` and ``again`` are the requests until each answer, as in :attr:`Costs.requests`, including
+        background loading; ``cache`` (by kind of file) and ``cache_rounds`` (by round of reads) are the
+        lookups of the cache until the first answer.
 
         >>> import numpy as np, bathyal
         >>> vectors = np.random.default_rng(1).standard_normal((500, 8), dtype=np.float32)
         >>> index = bathyal.build(vectors, "explained.index")
-        >>> told = index.explain(vectors[7], k=3)
-        >>> told["ids"][0], [phase["phase"] for phase in told["phases"]]
+        >>> report = index.explain(vectors[7], k=3)
+        >>> report["ids"][0], [phase["phase"] for phase in report["phases"]]
         (7, ['navigate', 'scan', 'read', 'rerank'])
         """
-        request = asked(
+        request = search_request(
             query,
             k,
             recall,
@@ -273,21 +279,21 @@ class Index:
             multi_probe=multi_probe,
         )
         rows, _ = rows_of(query, self._element, self._dim, QUERY)
-        told: dict[str, Any] = json.loads(
+        report: dict[str, Any] = json.loads(
             _bathyal.explain(self._handle, np.atleast_2d(rows)[:1], 0, request.arguments)
         )
-        return told
+        return report
 
     def insert(self, vectors: ArrayLike | Path) -> range:
-        """Inserts vectors into an index of the family ``lsh``, and returns the ids that they have.
+        """Inserts vectors into an index of the family ``lsh``, and returns their ids.
 
-        Every search that begins after this finds them, and when it returns they outlive a crash: all of them are
-        inserted or none. One process at a time changes an index, the first to do so until it closes the index;
-        others see what it did when they open the index or :meth:`refresh`.
+        Inserts all vectors or none. Every search that begins afterwards finds them, and they survive a crash.
+            One process at a time may change an index: the first to do so, until it closes the index. Other
+            processes see the changes when they open the index or call :meth:`refresh`.
 
-        An index of the family ``partitioned`` that was built with ``growth`` takes inserts in the memory of a node
-        (``remote://``), from any number of machines at once: all searches see them from then on, whatever machine
-        they are of. They are gone with the node's memory.
+        An index of the family ``partitioned`` that was built with ``growth`` takes inserts in the memory of a
+        node (``remote://``), from any number of machines at once. Searches on all machines see them at once.
+        They are lost when the node stops.
 
         Args:
             vectors: ``vectors x dim``, or one vector of ``dim``, or the path of a file, converted as
@@ -295,10 +301,11 @@ class Index:
 
         Raises:
             ValueError: vectors that do not fit the index, or an index whose family does not change.
-            MemoryError: the index has to be compacted first (:func:`bathyal.compact`).
+            MemoryError: the index must be compacted first (:func:`bathyal.compact`).
             BlockingIOError: another process, or another open index, changes it.
-            OSError: the disk is full, a store refused or did not answer, or the index was replaced; nothing was
-                inserted. If a store did not answer it may have been done all the same: :meth:`refresh` shows it.
+            OSError: the disk is full, a store refused a request or did not answer, or the index was replaced;
+                nothing was inserted. If a store did not answer, the vectors may be inserted all the same:
+                :meth:`refresh` shows it.
 
         >>> import numpy as np, bathyal
         >>> vectors = np.random.default_rng(1).standard_normal((600, 16), dtype=np.float32)
@@ -318,11 +325,11 @@ class Index:
         return range(*self._handle.insert(rows))
 
     def delete(self, ids: ArrayLike) -> int:
-        """Deletes vectors from an index that takes inserts (see :meth:`insert`) by their ids, and returns how many
-        there were.
+        """Deletes vectors by their ids from an index that takes inserts (see :meth:`insert`), and returns the
+        number of vectors deleted.
 
-        No search that begins after this finds them. Ids are not given again; those that were deleted before are
-        passed over. The space comes back with :func:`bathyal.compact`.
+        No search that begins afterwards finds them. Deleted ids are never given to other vectors, and ids
+        that were deleted before are ignored. :func:`bathyal.compact` frees the space.
 
         Raises:
             ValueError: an id that no vector ever had (then nothing is deleted), or an index whose family does not
@@ -332,20 +339,21 @@ class Index:
         return self._handle.delete(_ids(ids).ravel().tolist())
 
     def vectors(self, ids: ArrayLike) -> NDArray[Any]:
-        """The vectors of ``ids``, an array of any shape, as an array of that shape and one more dimension; of a
-        single id its vector alone. An id may be there more than once.
+        """Returns the vectors of ``ids``, an array of any shape, as an array with one more dimension; for a
+        single id its vector. Ids may repeat.
 
-        They come as they were given, of the element of the index: under cosine those of f32 have length 1, as
-        which they are stored, and with ``store_as`` what the smaller element has left of them.
+        Vectors are as they were given, in the element of the index, with two exceptions: under cosine, f32
+            vectors are scaled to length 1, as they are stored, and with ``store_as`` they have the precision
+            of the smaller element.
 
         Of the families ``cluster``, ``flat``, ``lsh``, ``graph`` (layout ``padded``) and ``spann`` (layout
-        ``decoupled``) only what is wanted is read. Others, and cluster indexes without the file
-        ``positions.bin``, which older versions have built, are read once as a whole, the first time; from then on
-        the index knows where each vector lies, in 4 bytes a vector, if its ``memory`` allows that. Where it does
-        not, each call reads all: ask for many at once then.
+        ``decoupled``) only the requested vectors are read. Other indexes, and cluster indexes of older
+        versions without the file ``positions.bin``, are read as a whole at the first call; afterwards the
+        index keeps the position of each vector, in 4 bytes per vector, if its ``memory`` allows it. If not,
+        each call reads the whole index, so pass many ids at once.
 
         Raises:
-            ValueError: an id that no vector has, or whose vector was deleted: it is named.
+            ValueError: an id without a vector, or of a deleted vector; the message names it.
             DamagedIndexError, OSError: as :meth:`search`.
 
         >>> import numpy as np, bathyal
@@ -367,10 +375,11 @@ class Index:
         return held.view(dtype).reshape(len(ids), width)
 
     def batches(self, rows: int = 4096) -> Iterator[tuple[NDArray[np.uint32], NDArray[Any]]]:
-        """All ids and their vectors, as :meth:`vectors` gives them, ``rows`` at a time in the order of the ids.
+        """Yields all ids and their vectors, as :meth:`vectors` returns them, ``rows`` at a time in the order
+        of the ids.
 
-        Memory holds one batch, so a set may be larger than that; :func:`build` takes the vectors of them. What
-        others insert meanwhile is left out.
+        Memory holds one batch, so the index may be larger than memory; :func:`build` takes such batches of
+        vectors. Vectors inserted meanwhile are left out.
 
         >>> import numpy as np, bathyal
         >>> index = bathyal.build(np.eye(300, 8, dtype=np.float32), "walked.index")
@@ -397,12 +406,12 @@ class Index:
             yield ids, self._vectors(ids)
 
     def __iter__(self) -> Iterator[NDArray[Any]]:
-        """The vectors in the order of their ids, read in batches: see :meth:`batches`."""
+        """Yields the vectors in the order of their ids, read in batches: see :meth:`batches`."""
         for _, vectors in self.batches():
             yield from vectors
 
     def refresh(self) -> bool:
-        """Sees what others have changed since the index was opened; returns whether there was anything.
+        """Reads the changes of other processes since the index was opened; returns True if there were any.
 
         Raises:
             OSError: the index was replaced, as by :func:`bathyal.compact`: open it again.
@@ -411,16 +420,16 @@ class Index:
 
     @property
     def changed(self) -> dict[str, int]:
-        """How far it has changed since it was built or compacted: ``inserted`` and ``deleted`` vectors, and what
-        this takes, ``memory_bytes`` and ``log_bytes``."""
+        """The changes since the index was built or compacted: ``inserted`` and ``deleted`` vectors, and their
+        ``memory_bytes`` and ``log_bytes``."""
         changed: dict[str, int] = json.loads(self._handle.changed())
         return changed
 
     def stats(self) -> dict[str, Any]:
-        """What this index has done since it was opened: ``queries``, ``errors`` (batches that failed), ``reads``,
-        ``bytes``, ``hops``, ``latency_seconds``, ``latency_histogram``, ``cache`` (hits and misses; None
-        without one), ``requests`` (what the object store was asked, as :attr:`Costs.requests` says it; None of an
-        index that is here), ``store_cache`` (where blocks came from that lie behind a cache of this machine, by
+        """Counters of this index since it was opened: ``queries``, ``errors`` (batches that failed),
+        ``reads``, ``bytes``, ``hops``, ``latency_seconds``, ``latency_histogram``, ``cache`` (hits and
+        misses; None without one), ``requests`` (requests to the object store, as in :attr:`Costs.requests`;
+        None for an index on this machine), ``store_cache`` (lookups of the cache in front of the store, by
         kind of file), ``store_cache_rounds`` (the same by round of reads: the first 12 one by one, then all
         later ones together) and more. See :meth:`prometheus`.
 
@@ -443,28 +452,28 @@ class Index:
         """
         return _bathyal.stats(self._handle)[1]
 
-    # `in` would compare whole vectors, one after the other; ids are asked for by :meth:`vectors`.
+    # `in` would compare whole vectors one by one; use :meth:`vectors` for ids.
     __contains__ = None
 
     def __len__(self) -> int:
         return self._handle.len
 
     def __bool__(self) -> bool:
-        """True, as of other things that are opened, whatever is in it."""
+        """Always True, also for an empty index."""
         return True
 
     def __copy__(self) -> Index:
-        """Another hold of the same open index: it is closed when all its copies are."""
+        """Another handle of the same open index, which is closed when all its copies are."""
         return type(self)(self._handle.share(), self._path, self._options, self._report)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Index:
         return self.__copy__()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """What opens it again, from the same path with the same options: those of its store are among them, which
-        may be secrets. One that was closed is not opened again."""
+        """Pickles the path and the options, with which the index is opened again. The options of its store
+        may be secrets. A closed index cannot be pickled."""
         if self.closed:
-            raise ValueError(f"{self._path}: the index is closed; only an open one is pickled")
+            raise ValueError(f"{self._path}: the index is closed; only an open index can be pickled")
         here = "://" not in self._path
         return _opened, (os.path.abspath(self._path) if here else self._path, self._options)
 
@@ -480,7 +489,7 @@ class Index:
 
     @property
     def metric(self) -> str:
-        """``"l2"``, ``"ip"`` or ``"cosine"``; of bits ``"hamming"`` in place of ``"l2"``."""
+        """``"l2"``, ``"ip"`` or ``"cosine"``; for bits ``"hamming"`` in place of ``"l2"``."""
         return self._handle.metric
 
     @property
@@ -490,8 +499,8 @@ class Index:
 
     @property
     def opening_requests(self) -> dict[str, Any] | None:
-        """What the object store was asked to open the index, as :attr:`Costs.requests` says it; None of one that is
-        here.
+        """The requests to the object store for opening the index, as in :attr:`Costs.requests`; None for an
+        index on this machine.
 
         >>> import numpy as np, bathyal
         >>> index = bathyal.build(np.eye(8, dtype=np.float32), "memory://opened.index")
@@ -502,9 +511,9 @@ class Index:
 
     @property
     def arrival(self) -> dict[str, Any] | None:
-        """How much has come of what the index keeps in memory, of one in an object store that was opened without
-        ``wait``: bytes that are ``here``, bytes of ``all``, and why no more of them come (``failed``), or None.
-        None where all was waited for.
+        """For an index in an object store that was opened without ``wait``, how much of its memory has
+        arrived: the bytes that are ``here``, the bytes of ``all``, and the error (``failed``) if loading has
+        ended early. None if opening has waited for everything.
 
         >>> import numpy as np, bathyal
         >>> bathyal.build(np.eye(8, dtype=np.float32), "memory://arriving.index").close()
@@ -521,12 +530,13 @@ class Index:
 
     @property
     def stored(self) -> dict[str, Any] | None:
-        """How the vectors are stored where not as they were given (``store_as`` of :func:`build`), else None.
+        """The stored form of the vectors, if they are not stored as they were given (``store_as`` of
+        :func:`build`), else None.
 
-        ``element`` (``"f16"`` or ``"i8"``), ``scale`` (what a stored component of 1 stands for), and, measured
-        when the index was built, ``loss``: ``recall``, the share of the true ``k`` nearest that exact search of
-        what is stored finds, over ``queries``, and ``distance_error``, the mean error of their distances by their
-        mean distance.
+        ``element`` (``"f16"`` or ``"i8"``), ``scale`` (the value of a stored component of 1), and ``loss``,
+        measured when the index was built: ``recall``, the share of the true ``k`` nearest that exact search
+        of the stored vectors finds, over ``queries``, and ``distance_error``, the mean error of their
+        distances relative to their mean distance.
 
         >>> import numpy as np, bathyal
         >>> vectors = np.random.default_rng(1).standard_normal((1000, 32), dtype=np.float32)
@@ -539,13 +549,13 @@ class Index:
 
     @property
     def manifest(self) -> dict[str, Any]:
-        """What the index says about itself: parameters, files, calibration."""
+        """The manifest of the index: parameters, files, calibration."""
         manifest: dict[str, Any] = json.loads(self._handle.manifest())
         return manifest
 
     @property
     def build_report(self) -> dict[str, Any] | None:
-        """What the build came to (seconds, bytes, stages); None for an index that was opened."""
+        """The report of the build (seconds, bytes, stages); None for an index that was opened."""
         return self._report
 
     def inspect(self) -> dict[str, Any]:
@@ -554,12 +564,12 @@ class Index:
 
     @property
     def closed(self) -> bool:
-        """Whether :meth:`close` was called."""
+        """True after :meth:`close`."""
         return self._handle.closed
 
     def close(self) -> None:
-        """Gives back files, memory and threads. Searches that run in other threads are finished first. Copies
-        (``copy.copy``) stay open, and hold what they share with it."""
+        """Releases files, memory and threads, after searches in other threads have finished. Copies
+        (``copy.copy``) stay open, and keep what they share with it."""
         self._handle.close()
 
     def __enter__(self) -> Index:
@@ -579,7 +589,7 @@ class Index:
 
 
 def _opened(path: str, options: dict[str, Any]) -> Index:
-    """An index that was pickled, in the process that wants it."""
+    """Opens a pickled index."""
     from bathyal.opening import open
 
     return open(path, progress=False, **options)
@@ -589,7 +599,7 @@ def _ids(ids: ArrayLike) -> NDArray[np.uint32]:
     try:
         array = np.asarray(ids)
     except ValueError as error:
-        raise ValueError(f"ids are not equally many in each row: {error}") from error
+        raise ValueError(f"ids have rows of different lengths: {error}") from error
     if array.size and array.dtype.kind not in "iu":
         raise TypeError(f"ids hold {array.dtype}; expected whole numbers")
     if array.size and not 0 <= array.min() <= array.max() < 2**32:
@@ -602,4 +612,4 @@ def _found(answers: _bathyal._Answers, single: bool) -> Found:
     stats = SearchStats(costs, ids.shape[0], ids.shape[1], search_list, dram_bytes)
     if single:
         ids, distances = ids[0], distances[0]
-    return Found(ids, distances, stats, warned(notes, above=3) if notes else ())
+    return Found(ids, distances, stats, raise_warnings(notes, above=3) if notes else ())

@@ -1,4 +1,4 @@
-"""Keyword arguments that nobody understands: refused by name, with the one that is meant."""
+"""Unknown keyword arguments: refused by name, with a suggestion."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 from bathyal import _bathyal
 
-MEANT = {
+SYNONYMS = {
     "filter": ("filters", "where", "predicate", "expr", "condition", "pre_filter", "metadata_filter"),
     "filters": ("filter", "where", "predicate", "expr", "condition", "metadata_filters"),
     "ids": ("id", "keys", "uuids", "node_ids", "document_ids"),
@@ -29,11 +29,11 @@ MEANT = {
     "delete_all": ("all", "deleteAll", "everything", "clear"),
     "score_threshold": ("threshold", "distance_threshold", "similarity_threshold"),
 }
-"""What other systems call arguments, by our names."""
+"""Names that other systems use for arguments, by Bathyal's names."""
 
 
 def refuse_unknown(taker: str, given: Iterable[str], accepted: Iterable[str]) -> None:
-    """Refuses the first argument that is not among the ``accepted``, in the order in which they are to be named.
+    """Refuses the first argument that is not in ``accepted``; the message lists ``accepted`` in its order.
 
     >>> refuse_unknown("delete()", {"filter": "year = 2020"}, ["ids", "filter"])
     >>> refuse_unknown("delete()", {"where": "year = 2020"}, ["ids", "filter"])
@@ -46,25 +46,25 @@ def refuse_unknown(taker: str, given: Iterable[str], accepted: Iterable[str]) ->
     known = list(accepted)
     for name in given:
         if name not in known:
-            near = _meant(name, known)
+            near = _suggestion(name, known)
             it = "It" if near else "it"
             asked = f"did you mean {near!r}? " if near else ""
             takes = f"takes: {', '.join(known)}" if known else "takes no others"
             raise TypeError(f"{taker} has no argument {name!r}; {asked}{it} {takes}")
 
 
-def _meant(name: str, known: list[str]) -> str | None:
-    for ours, theirs in MEANT.items():
+def _suggestion(name: str, known: list[str]) -> str | None:
+    for ours, theirs in SYNONYMS.items():
         if ours in known and name in theirs:
             return ours
     return next(iter(difflib.get_close_matches(name, known, 1, 0.75)), None)
 
 
-def taken(function: Callable[..., Any], *others: str) -> list[str]:
-    """The names of the arguments that a function or a method takes by keyword, without the ``others``.
+def parameter_names(function: Callable[..., Any], *others: str) -> list[str]:
+    """Returns the names of the keyword arguments of a function or a method, without the ``others``.
 
     >>> def find(self, query, *, k=10, **kwargs): ...
-    >>> taken(find, "query")
+    >>> parameter_names(find, "query")
     ['k']
     """
     parameters = signature(function).parameters.values()
@@ -74,7 +74,7 @@ def taken(function: Callable[..., Any], *others: str) -> list[str]:
 
 
 @functools.cache
-def of_families() -> tuple[str, ...]:
-    """The options of all families together, each once."""
+def family_option_names() -> tuple[str, ...]:
+    """Returns the names of the options of all families, each once."""
     families: list[dict[str, Any]] = json.loads(_bathyal.list_families())
     return tuple(dict.fromkeys(option["name"] for family in families for option in family["options"]))

@@ -21,23 +21,23 @@ except ModuleNotFoundError as error:
 from bathyal import awaiting
 from bathyal.arguments import Metric, Path, whole
 from bathyal.collection import Collection
-from bathyal.documents import as_json, from_json, listed, opened, refused_with_advice, typed
+from bathyal.documents import as_json, as_list, column_values, filter_advice, from_json, open_or_create
 from bathyal.found_rows import FoundRows, Metadata
-from bathyal.keywords import refuse_unknown, taken
+from bathyal.keywords import parameter_names, refuse_unknown
 from bathyal.reading import Filter
 
 TEXT = "text"
 """The column of the texts."""
 METADATA = "metadata"
-"""The column of all metadata of a document, as JSON."""
+"""The column of a document's metadata, as JSON."""
 
-OPENING = taken(Collection.open, "path")
-CREATING = taken(Collection.create, "path", "dim", "metric", "columns", "vectors", "id")
-"""The options that are passed on to collections. What else a collection is told, the store tells it."""
+OPENING = parameter_names(Collection.open, "path")
+CREATING = parameter_names(Collection.create, "path", "dim", "metric", "columns", "vectors", "id")
+"""The options that are passed to collections. The store sets their other options itself."""
 SEARCHING = ["filter", "recall", "search_list", "threads", "timeout"]
 """The options of every search."""
 RETRIEVING = ["k", "fetch_k", "lambda_mult", "score_threshold", *SEARCHING]
-"""Those of a retriever's searches, of one type or another."""
+"""The options of a retriever's searches, of any type."""
 ADDING = ["metadatas", "ids", "batch_size"]
 DELETING = ["ids", "filter", "delete_all"]
 FIELDS = VectorStoreRetriever.model_fields
@@ -46,15 +46,15 @@ FIELDS = VectorStoreRetriever.model_fields
 class BathyalVectorStore(VectorStore):
     """Documents of LangChain in a :class:`Collection`.
 
-    The text of a document is in the column ``text``, and all its metadata is in the column ``metadata``, as JSON.
-    Keys of the metadata that are columns of the collection, too, can be filtered by; declare them when the
-    collection is made. Scores are distances: the smaller the nearer.
+    The text of a document is in the column ``text``, and all its metadata is in the column ``metadata``, as
+    JSON. Filters can use those keys of the metadata that are also columns of the collection; declare them
+    when the collection is created. Scores are distances; smaller is nearer.
 
     Args:
         collection: an open collection whose ids are strings, with the columns ``text`` and ``metadata`` of type
-            ``string`` and one field of vectors. It stays the caller's to close.
-        embedding: makes vectors of texts.
-        recall: share of the true nearest, of those that match, that a search should find.
+            ``string`` and one field of vectors. The caller closes it.
+        embedding: computes the vectors of texts.
+        recall: share of the true nearest among the matching documents that a search should find.
 
     >>> from langchain_core.embeddings import DeterministicFakeEmbedding
     >>> embedding = DeterministicFakeEmbedding(size=64)
@@ -67,9 +67,9 @@ class BathyalVectorStore(VectorStore):
     {'year': 2019, 'by': 'Ada'}
     >>> store.similarity_search("two", filter={"by": "Ada"})
     Traceback (most recent call last):
-    ValueError: the filter: there is no column "by"; there is text, metadata, year, and the ids are "id". Only keys
-    of the metadata that were declared as columns when the collection was made can be filtered by:
-    columns={"by": "string"}
+    ValueError: the filter: there is no column "by"; there is text, metadata, year, and the ids are "id". A
+        filter can use only keys of the metadata that were declared as columns when the collection was
+        created: columns={"by": "string"}
     >>> store.collection.close()
     """
 
@@ -79,8 +79,8 @@ class BathyalVectorStore(VectorStore):
         missing = [name for name in (TEXT, METADATA) if kinds.get(name) != "string"]
         if schema["id"] != "string" or len(schema["vectors"]) != 1 or missing:
             raise ValueError(
-                f"{collection.path}: a vector store of LangChain wants ids that are strings, one field of vectors, "
-                f"and the columns {TEXT!r} and {METADATA!r} of type string; make one with "
+                f"{collection.path}: a vector store of LangChain requires ids that are strings, one vector field, "
+                f"and the columns {TEXT!r} and {METADATA!r} of type string; create one with "
                 "BathyalVectorStore.create"
             )
         self.collection = collection
@@ -104,23 +104,21 @@ class BathyalVectorStore(VectorStore):
         """Creates a collection for documents at ``path``.
 
         Args:
-            columns: keys of the metadata that can be filtered by, and their types, as :meth:`Collection.create`
-                takes them.
-            dim: components of the vectors; None asks ``embedding`` for one vector.
+            columns: keys of the metadata that filters can use, and their types, as for
+                :meth:`Collection.create`.
+            dim: components of the vectors; None takes those of a vector that ``embedding`` computes.
             options: those of :meth:`Collection.create`.
 
         Raises:
-            FileExistsError: something is at ``path``.
+            FileExistsError: ``path`` exists.
             TypeError: an option that a collection does not have.
-            ValueError: a schema that no collection can have.
+            ValueError: an invalid schema.
         """
-        refuse_unknown("create()", options, [*taken(cls.create, "path", "embedding"), *CREATING])
+        refuse_unknown("create()", options, [*parameter_names(cls.create, "path", "embedding"), *CREATING])
         made = {TEXT: "string", METADATA: "string"}
         kept = made.keys() & (columns or {}).keys()
         if kept:
-            raise ValueError(
-                f"columns: {min(kept)!r} is taken: it is where the {min(kept)} of a document is kept"
-            )
+            raise ValueError(f"columns: {min(kept)!r} is reserved for the {min(kept)} of a document")
         width = len(embedding.embed_query("dim")) if dim is None else dim
         all_columns = {**made, **(columns or {})}
         collection = Collection.create(path, width, metric, columns=all_columns, **options)
@@ -149,24 +147,24 @@ class BathyalVectorStore(VectorStore):
         recall: float = 0.95,
         **options: Any,
     ) -> BathyalVectorStore:
-        """Adds texts to the collection at ``path``, which is created where none is there.
+        """Adds texts to the collection at ``path``, which is created if it does not exist.
 
         Args:
             path: a folder or an address. None keeps the documents in memory, for as long as the process runs.
-            columns, dim, metric: as for :meth:`create`. A collection that is there has to have them.
+            columns, dim, metric: as for :meth:`create`. An existing collection must have them.
             options: those of :meth:`Collection.open`.
 
         Raises:
             TypeError: an option that a collection does not have.
-            ValueError: a collection is there, and has no such column, or another dim or metric.
+            ValueError: an existing collection lacks a column, or has another dim or metric.
         """
         accepted = [
-            *taken(cls.from_texts, "texts", "embedding"),
+            *parameter_names(cls.from_texts, "texts", "embedding"),
             *(name for name in OPENING if name != "version"),
         ]
         refuse_unknown("from_texts()", options, accepted)
         place = f"memory://langchain/{uuid.uuid4()}" if path is None else path
-        store = opened(
+        store = open_or_create(
             lambda: cls.open(place, embedding, recall=recall, **options)._suits(columns, dim, metric),
             lambda: cls.create(
                 place,
@@ -184,7 +182,7 @@ class BathyalVectorStore(VectorStore):
     def _suits(
         self, columns: dict[str, str] | None, dim: int | None, metric: Metric | None
     ) -> BathyalVectorStore:
-        """This store, where its collection is what was asked for."""
+        """Returns this store if its collection has these columns, this dim and this metric."""
         (field,) = self.collection.schema["vectors"]
         asked: dict[str, tuple[Any, Any]] = {}
         for name, value in {"dim": dim, "metric": metric}.items():
@@ -196,14 +194,14 @@ class BathyalVectorStore(VectorStore):
             if wanted != found:
                 self.collection.close()
                 raise ValueError(
-                    f"{self.collection.path}: {name} is {wanted!r}, and the collection that is there has "
+                    f"{self.collection.path}: {name} is {wanted!r}, and the existing collection has "
                     f"{'none' if found is None else repr(found)}; leave it out, or choose another path"
                 )
         return self
 
     @property
     def embeddings(self) -> Embeddings:
-        """What makes vectors of texts."""
+        """The object that computes the vectors of texts."""
         return self._embedding
 
     def add_texts(
@@ -215,18 +213,18 @@ class BathyalVectorStore(VectorStore):
         batch_size: int | None = None,
         **kwargs: Any,
     ) -> list[str]:
-        """Adds texts, or puts them in the place of those with their ids: all of them, or none.
+        """Adds texts, and replaces those with the same ids: all of them, or none.
 
         Args:
-            ids: their ids; one that is None is made up.
-            batch_size: texts that the embedding is given at a time; None gives it all. All are written at once.
+            ids: their ids; for None, a new id is generated.
+            batch_size: texts per call of the embedding; None passes all. All are written at once.
 
         Raises:
-            ValueError: other numbers of texts, metadata and ids; a value that does not suit its column.
-            TypeError: metadata that JSON cannot hold; an argument that is not named here.
+            ValueError: different numbers of texts, metadata and ids; a value that its column cannot hold.
+            TypeError: metadata that JSON cannot hold; an unknown argument.
         """
         refuse_unknown("add_texts()", kwargs, ADDING)
-        all_texts = listed("texts", texts, "texts")
+        all_texts = as_list("texts", texts, "texts")
         made, rows = _ids(all_texts, ids), self._rows(all_texts, metadatas)
         vectors: list[list[float]] = []
         for batch in _batches(all_texts, batch_size):
@@ -246,7 +244,7 @@ class BathyalVectorStore(VectorStore):
     ) -> list[str]:
         """:meth:`add_texts`, awaited."""
         refuse_unknown("aadd_texts()", kwargs, ADDING)
-        all_texts = listed("texts", texts, "texts")
+        all_texts = as_list("texts", texts, "texts")
         made, rows = _ids(all_texts, ids), self._rows(all_texts, metadatas)
         vectors: list[list[float]] = []
         for batch in _batches(all_texts, batch_size):
@@ -256,14 +254,14 @@ class BathyalVectorStore(VectorStore):
         return made
 
     def _rows(self, texts: list[str], metadatas: list[dict[str, Any]] | None) -> list[dict[str, Any]]:
-        """The columns of each document."""
+        """Returns the columns of each document."""
         given: list[dict[str, Any]] = metadatas or [{}] * len(texts)
         if isinstance(given, Mapping) or not all(isinstance(metadata, Mapping) for metadata in given):
             raise TypeError("metadatas: expected a list with a dictionary for each text")
         if len(given) != len(texts):
             raise ValueError(f"there are {len(given)} metadatas for {len(texts)} texts")
         return [
-            {TEXT: text, METADATA: as_json(metadata), **typed(metadata, self._typed)}
+            {TEXT: text, METADATA: as_json(metadata), **column_values(metadata, self._typed)}
             for text, metadata in zip(texts, given, strict=True)
         ]
 
@@ -275,24 +273,26 @@ class BathyalVectorStore(VectorStore):
         delete_all: bool = False,
         **kwargs: Any,
     ) -> bool:
-        """Deletes the documents with these ids, those that match ``filter``, or all: one of the three.
+        """Deletes the documents with these ids, those that match ``filter``, or all; pass one of the three
+        arguments.
 
-        LangChain leaves open what no ids mean: all, by its base class; nothing, by its store in memory. Here all
-        documents are deleted only where ``delete_all`` says so. Returns True; ids that are not there are no error.
+        In LangChain, a call without ids means all documents in the base class, and none in the store in
+        memory. Here, all documents are deleted only with ``delete_all=True``. Returns True; unknown ids are
+        not an error.
 
         Raises:
-            TypeError: none of the three or several of them; an argument that is not named here.
-            ValueError: a filter that is empty, or over keys that are no columns.
+            TypeError: none or several of the three arguments; an unknown argument.
+            ValueError: an empty filter, or a filter on keys that are not columns.
         """
         refuse_unknown("delete()", kwargs, DELETING)
         if not isinstance(delete_all, bool):
             raise TypeError(f"delete_all is {delete_all!r}; expected True or False")
         if (ids is not None) + (filter is not None) + delete_all != 1:
-            raise TypeError("delete() takes ids, filter= or delete_all=True: one of them")
-        with refused_with_advice():
+            raise TypeError("delete() takes ids, filter= or delete_all=True; give one of them")
+        with filter_advice():
             if ids is None:
                 self.collection.delete(filter="true" if filter is None else filter)
-            elif chosen := listed("ids", ids):
+            elif chosen := as_list("ids", ids):
                 self.collection.delete(chosen)
         return True
 
@@ -309,15 +309,17 @@ class BathyalVectorStore(VectorStore):
         return await awaiting.in_thread(lambda: self.delete(ids, filter=filter, delete_all=delete_all))
 
     def get_by_ids(self, ids: Sequence[str], /) -> list[Document]:
-        """The documents with these ids, in their order; those that are not there are left out."""
-        rows = self.collection.get(listed("ids", ids))
+        """Returns the documents with these ids, in the order of the ids; unknown ids are left out."""
+        rows = self.collection.get(as_list("ids", ids))
         return _documents(rows.ids, rows.metadata)
 
     def as_retriever(self, **kwargs: Any) -> VectorStoreRetriever:
-        """A retriever. It takes ``search_type``, ``search_kwargs`` and what else LangChain has for retrievers.
+        """Returns a retriever. It takes ``search_type``, ``search_kwargs`` and the other arguments of
+        LangChain's retrievers.
 
         Raises:
-            TypeError: an argument that a retriever does not have, or one in ``search_kwargs`` that no search takes.
+            TypeError: an argument that retrievers do not have, or one in ``search_kwargs`` that searches do
+                not have.
         """
         refuse_unknown("as_retriever()", kwargs, [name for name in FIELDS if name != "vectorstore"])
         refuse_unknown("search_kwargs of as_retriever()", kwargs.get("search_kwargs") or {}, RETRIEVING)
@@ -326,8 +328,8 @@ class BathyalVectorStore(VectorStore):
     def similarity_search(
         self, query: str, k: int = 4, *, filter: Filter | None = None, **kwargs: Any
     ) -> list[Document]:
-        """The ``k`` documents nearest to ``query``, of those that match ``filter``: a condition in words or a
-        dictionary, over the columns that were declared, as :meth:`Collection.search` takes it."""
+        """Returns the ``k`` documents nearest to ``query`` among those that match ``filter``: a condition in
+        words or a dictionary, on the declared columns, as for :meth:`Collection.search`."""
         return self.similarity_search_by_vector(
             self._embedding.embed_query(query), k, filter=filter, **kwargs
         )
@@ -342,7 +344,7 @@ class BathyalVectorStore(VectorStore):
     def similarity_search_by_vector(
         self, embedding: list[float], k: int = 4, *, filter: Filter | None = None, **kwargs: Any
     ) -> list[Document]:
-        """The ``k`` documents nearest to a vector."""
+        """Returns the ``k`` documents nearest to a vector."""
         found = self._find(embedding, k, False, filter=filter, **kwargs)
         return _documents(found.ids, found.metadata)
 
@@ -356,7 +358,8 @@ class BathyalVectorStore(VectorStore):
     def similarity_search_with_score(
         self, query: str, k: int = 4, *, filter: Filter | None = None, **kwargs: Any
     ) -> list[tuple[Document, float]]:
-        """The ``k`` nearest documents and their distances: cosine is one minus it, l2 is squared, ip negated."""
+        """Returns the ``k`` nearest documents and their distances: one minus cosine, squared for l2, negated
+        products for ip."""
         return _scored(self._find(self._embedding.embed_query(query), k, False, filter=filter, **kwargs))
 
     async def asimilarity_search_with_score(
@@ -376,7 +379,8 @@ class BathyalVectorStore(VectorStore):
         filter: Filter | None = None,
         **kwargs: Any,
     ) -> list[Document]:
-        """``k`` of the ``fetch_k`` nearest documents: such that are near the query and differ from each other."""
+        """Returns ``k`` of the ``fetch_k`` nearest documents that are near the query and differ from each
+        other."""
         vector = self._embedding.embed_query(query)
         return self.max_marginal_relevance_search_by_vector(
             vector, k, fetch_k, lambda_mult, filter=filter, **kwargs
@@ -412,11 +416,11 @@ class BathyalVectorStore(VectorStore):
         return _diverse(embedding, found, k, lambda_mult)
 
     def _find(self, vector: list[float], k: int, vectors: bool, /, **options: Any) -> FoundRows:
-        with refused_with_advice():
+        with filter_advice():
             return self.collection.search(vector, k, vectors=vectors, **self._options(options))
 
     async def _find_async(self, vector: list[float], k: int, vectors: bool, /, **options: Any) -> FoundRows:
-        with refused_with_advice():
+        with filter_advice():
             return await self.collection.search_async(vector, k, vectors=vectors, **self._options(options))
 
     def _options(self, options: dict[str, Any]) -> dict[str, Any]:
@@ -425,7 +429,7 @@ class BathyalVectorStore(VectorStore):
         return {**effort, "columns": [TEXT, METADATA], **options}
 
     def _select_relevance_score_fn(self) -> Callable[[float], float]:
-        """Distances as scores of which 1 is the best: of vectors of length 1."""
+        """Returns a function from distances to scores, where 1 is the best score, for vectors of length 1."""
         if self._metric == "cosine":
             return lambda distance: 1.0 - distance
         if self._metric == "ip":
@@ -434,15 +438,15 @@ class BathyalVectorStore(VectorStore):
 
 
 def _ids(texts: list[str], ids: Sequence[str | None] | None) -> list[str]:
-    """The ids of the texts, where they have any, and others."""
-    given = [None] * len(texts) if ids is None else listed("ids", ids)
+    """Returns the ids of the texts; for missing ids, new ones."""
+    given = [None] * len(texts) if ids is None else as_list("ids", ids)
     if len(given) != len(texts):
         raise ValueError(f"there are {len(given)} ids for {len(texts)} texts")
     return [str(uuid.uuid4()) if one is None else one for one in given]
 
 
 def _batches(texts: list[str], size: int | None) -> Iterator[list[str]]:
-    """The texts, ``size`` at a time."""
+    """Yields the texts, ``size`` at a time."""
     most = len(texts) if size is None else whole("batch_size", size, least=1)
     return (texts[at : at + most] for at in range(0, len(texts), max(most, 1)))
 

@@ -28,13 +28,13 @@ except ModuleNotFoundError as error:
 from bathyal import awaiting
 from bathyal.arguments import Metric, Path
 from bathyal.collection import Collection
-from bathyal.documents import listed, refused_with_advice, typed
+from bathyal.documents import as_list, column_values, filter_advice
 from bathyal.found_rows import FoundRows, Metadata
-from bathyal.keywords import refuse_unknown, taken
+from bathyal.keywords import parameter_names, refuse_unknown
 
 TEXT, NODE, KIND, DOCUMENT = "text", "node", "node_type", "ref_doc_id"
 KEPT = {TEXT: "string", NODE: "string", KIND: "string", DOCUMENT: "string"}
-"""The columns of a node: its text, all else of it as JSON, its class, and the document that it is of."""
+"""The columns of a node: its text, the rest of it as JSON, its class, and its document."""
 
 COMPARISONS = {
     FilterOperator.EQ: "$eq",
@@ -48,33 +48,34 @@ COMPARISONS = {
     FilterOperator.ALL: "$containsAll",
 }
 NEGATIONS = {FilterOperator.NE: "$ne", FilterOperator.NIN: "$nin"}
-"""What rows without a value match, too, in LlamaIndex."""
+"""In LlamaIndex, rows without a value match these operators, too."""
 
 MMR_PREFETCH = 4
-"""Neighbours that maximal marginal relevance chooses from, for each that is wanted: as other stores have it."""
+"""Neighbours from which maximal marginal relevance chooses, per node wanted; as in other stores."""
 
-OPENING = taken(Collection.open, "path")
-CREATING = taken(Collection.create, "path", "dim", "metric", "columns", "vectors", "id")
-"""The options that are passed on to collections. What else a collection is told, the store tells it."""
+OPENING = parameter_names(Collection.open, "path")
+CREATING = parameter_names(Collection.create, "path", "dim", "metric", "columns", "vectors", "id")
+"""The options that are passed to collections. The store sets their other options itself."""
 SEARCHING = ["recall", "search_list", "threads", "timeout"]
 """The options of every query."""
 DIVERSE = ["mmr_threshold", "mmr_prefetch_factor"]
-"""Those of the mode ``mmr``."""
+"""The options of the mode ``mmr``."""
 HYBRID = ("alpha", "sparse_top_k", "hybrid_top_k", "embedding_field", "output_fields")
-"""What a query may hold that no mode of a collection looks at."""
+"""Attributes of a query that no mode of a collection uses."""
 
 
 class BathyalVectorStore(BasePydanticVectorStore):
     """Nodes of LlamaIndex in a :class:`Collection`.
 
-    The text of a node is in the column ``text``, and all else of it in the column ``node``, as JSON. Keys of the
-    metadata that are columns of the collection, too, can be filtered by; declare them when the collection is made.
-    All operators of ``MetadataFilters`` work but ``TEXT_MATCH``: collections do not search within texts.
+    The text of a node is in the column ``text``, and the rest of it in the column ``node``, as JSON. Filters
+    can use those keys of the metadata that are also columns of the collection; declare them when the
+    collection is created. All operators of ``MetadataFilters`` work except ``TEXT_MATCH``: collections do not
+    search within texts.
     Similarities: cosine, the inner product, or ``1 / (1 + distance)`` under l2.
 
     Args:
-        collection: an open collection, made by :meth:`create`. It stays the caller's to close.
-        recall: share of the true nearest, of those that match, that a query should find.
+        collection: an open collection, created by :meth:`create`. The caller closes it.
+        recall: share of the true nearest among the matching nodes that a query should find.
 
     >>> from llama_index.core.schema import TextNode
     >>> from llama_index.core.vector_stores.types import MetadataFilters, VectorStoreQuery
@@ -104,8 +105,8 @@ class BathyalVectorStore(BasePydanticVectorStore):
         missing = [name for name, kind in KEPT.items() if kinds.get(name) != kind]
         if schema["id"] != "string" or len(schema["vectors"]) != 1 or missing:
             raise ValueError(
-                f"{collection.path}: a vector store of LlamaIndex wants ids that are strings, one field of "
-                f"vectors, and the columns {', '.join(KEPT)} of type string; make one with "
+                f"{collection.path}: a vector store of LlamaIndex requires ids that are strings, one vector "
+                f"field, and the columns {', '.join(KEPT)} of type string; create one with "
                 "BathyalVectorStore.create"
             )
         super().__init__(stores_text=True)
@@ -116,7 +117,7 @@ class BathyalVectorStore(BasePydanticVectorStore):
 
     @classmethod
     def class_name(cls) -> str:
-        """The name of the class, by which LlamaIndex knows it."""
+        """The name of the class for LlamaIndex."""
         return "BathyalVectorStore"
 
     @classmethod
@@ -134,21 +135,19 @@ class BathyalVectorStore(BasePydanticVectorStore):
 
         Args:
             dim: components of the embeddings.
-            columns: keys of the metadata that can be filtered by, and their types, as :meth:`Collection.create`
-                takes them.
+            columns: keys of the metadata that filters can use, and their types, as for
+                :meth:`Collection.create`.
             options: those of :meth:`Collection.create`.
 
         Raises:
-            FileExistsError: something is at ``path``.
+            FileExistsError: ``path`` exists.
             TypeError: an option that a collection does not have.
-            ValueError: a schema that no collection can have.
+            ValueError: an invalid schema.
         """
-        refuse_unknown("create()", options, [*taken(cls.create, "path", "dim"), *CREATING])
+        refuse_unknown("create()", options, [*parameter_names(cls.create, "path", "dim"), *CREATING])
         kept = KEPT.keys() & (columns or {}).keys()
         if kept:
-            raise ValueError(
-                f"columns: {min(kept)!r} is taken: it is where the {min(kept)} of a node is kept"
-            )
+            raise ValueError(f"columns: {min(kept)!r} is reserved for the {min(kept)} of a node")
         all_columns = {**KEPT, **(columns or {})}
         collection = Collection.create(path, dim, metric, columns=all_columns, **options)
         return cls(collection, recall=recall)
@@ -165,11 +164,11 @@ class BathyalVectorStore(BasePydanticVectorStore):
         return self._collection
 
     def add(self, nodes: Sequence[BaseNode], **kwargs: Any) -> list[str]:
-        """Adds nodes with embeddings, or puts them in the place of those with their ids: all of them, or none.
+        """Adds nodes with embeddings, and replaces those with the same ids: all of them, or none.
 
         Raises:
-            TypeError: an argument beside the nodes.
-            ValueError: a node without an embedding; a value that does not suit its column.
+            TypeError: an unknown argument.
+            ValueError: a node without an embedding; a value that its column cannot hold.
         """
         refuse_unknown("add()", kwargs, ["nodes"])
         if nodes:
@@ -184,27 +183,27 @@ class BathyalVectorStore(BasePydanticVectorStore):
         return [node.node_id for node in nodes]
 
     def _rows(self, nodes: Sequence[BaseNode]) -> tuple[list[str], list[list[float]], list[dict[str, Any]]]:
-        """Ids, vectors and columns of nodes."""
+        """Returns the ids, vectors and columns of nodes."""
         ids = [node.node_id for node in nodes]
         return ids, [node.get_embedding() for node in nodes], [self._row(node) for node in nodes]
 
     def _row(self, node: BaseNode) -> dict[str, Any]:
         kept = node_to_metadata_dict(node, remove_text=True, flat_metadata=False)
-        # Of lists, LlamaIndex takes empty ones and missing ones for the same; so do columns, then.
+        # LlamaIndex treats empty lists as missing values, so columns do, too.
         values = {name: None if value == [] else value for name, value in node.metadata.items()}
         return {
             TEXT: node.get_content(metadata_mode=MetadataMode.NONE),
             NODE: kept["_node_content"],
             KIND: kept["_node_type"],
             DOCUMENT: node.ref_doc_id,
-            **typed(values, self._typed),
+            **column_values(values, self._typed),
         }
 
     def delete(self, ref_doc_id: str, **delete_kwargs: Any) -> None:
         """Deletes the nodes of a document.
 
         Raises:
-            TypeError: an id that is not text, such as None; an argument beside it.
+            TypeError: an id that is not text, such as None; an unknown argument.
         """
         refuse_unknown("delete()", delete_kwargs, ["ref_doc_id"])
         if not isinstance(ref_doc_id, str):
@@ -223,19 +222,19 @@ class BathyalVectorStore(BasePydanticVectorStore):
         filters: MetadataFilters | None = None,
         **delete_kwargs: Any,
     ) -> None:
-        """Deletes the nodes with these ids, those that match ``filters``, or of the former those that match.
-        :meth:`clear` deletes all nodes.
+        """Deletes the nodes with these ids, those that match ``filters``, or, with both, those with these ids
+        that match. :meth:`clear` deletes all nodes.
 
         Raises:
-            TypeError: neither ``node_ids`` nor ``filters``; an argument that is not named here.
-            ValueError: filters that are empty, which would match all nodes, or over keys that are no columns.
+            TypeError: neither ``node_ids`` nor ``filters``; an unknown argument.
+            ValueError: empty filters, which would match all nodes, or filters on keys that are not columns.
         """
         refuse_unknown("delete_nodes()", delete_kwargs, ["node_ids", "filters"])
         if node_ids is None and filters is None:
             raise TypeError("delete_nodes() takes node_ids, filters or both; clear() deletes all nodes")
         if node_ids is None and _is_empty(filters):
             raise ValueError("filters are empty, or contain some that are; clear() deletes all nodes")
-        with refused_with_advice():
+        with filter_advice():
             self._collection.delete(filter=_all_of(_ids(node_ids), condition(filters, self._typed)))
 
     async def adelete_nodes(
@@ -256,11 +255,11 @@ class BathyalVectorStore(BasePydanticVectorStore):
         await awaiting.in_thread(self.clear)
 
     def persist(self, persist_path: str, fs: Any = None) -> None:
-        """Does nothing where the collection is in a folder or a bucket: nodes are there once they are added, and
-        not at ``persist_path``.
+        """Does nothing if the collection is in a folder or a bucket: added nodes are already stored there,
+        and not at ``persist_path``.
 
         Raises:
-            ValueError: the collection is in the memory of this process, and ends with it.
+            ValueError: the collection is in the memory of this process, and is lost with it.
         """
         if self._collection.path.startswith("memory://"):
             raise ValueError(
@@ -271,11 +270,11 @@ class BathyalVectorStore(BasePydanticVectorStore):
     def get_nodes(
         self, node_ids: list[str] | None = None, filters: MetadataFilters | None = None
     ) -> list[BaseNode]:
-        """The nodes with these ids that match ``filters``, in the order of their ids; all, where neither is
-        given."""
-        with refused_with_advice():
-            told = _all_of(_ids(node_ids), condition(filters, self._typed))
-            batches = self._collection.batches(filter=told, columns=[TEXT, NODE, KIND])
+        """Returns the nodes with these ids that match ``filters``, in the order of their ids; all if neither
+        is given."""
+        with filter_advice():
+            matching = _all_of(_ids(node_ids), condition(filters, self._typed))
+            batches = self._collection.batches(filter=matching, columns=[TEXT, NODE, KIND])
             return [node for batch in batches for node in _nodes(batch.metadata)]
 
     async def aget_nodes(
@@ -285,47 +284,48 @@ class BathyalVectorStore(BasePydanticVectorStore):
         return await awaiting.in_thread(lambda: self.get_nodes(node_ids, filters))
 
     def query(self, query: VectorStoreQuery, **kwargs: Any) -> VectorStoreQueryResult:
-        """The nodes nearest to an embedding, or such that differ from each other (``MMR``), of those that match.
+        """Returns the matching nodes nearest to an embedding, or with the mode ``MMR`` near ones that differ
+        from each other.
 
-        ``kwargs`` are ``recall``, ``search_list``, ``threads`` and ``timeout``, as :meth:`Collection.search` takes
-        them, and in the mode ``MMR`` ``mmr_threshold`` and ``mmr_prefetch_factor``.
+        ``kwargs`` are ``recall``, ``search_list``, ``threads`` and ``timeout``, as for
+        :meth:`Collection.search`, and in the mode ``MMR`` also ``mmr_threshold`` and ``mmr_prefetch_factor``.
 
         Raises:
             TypeError: an argument that the mode does not have.
-            ValueError: another mode; filters over keys that are no columns; ``TEXT_MATCH``; what only a hybrid
-                query has, such as ``alpha``.
+            ValueError: another mode; filters on keys that are not columns; ``TEXT_MATCH``; an attribute that
+                only hybrid queries use, such as ``alpha``.
         """
-        vector, options = self._asked(query, kwargs)
-        with refused_with_advice():
+        vector, options = self._search_options(query, kwargs)
+        with filter_advice():
             found = self._collection.search(vector, **options)
         return self._result(query, found, kwargs)
 
     async def aquery(self, query: VectorStoreQuery, **kwargs: Any) -> VectorStoreQueryResult:
         """:meth:`query`, awaited."""
-        vector, options = self._asked(query, kwargs)
-        with refused_with_advice():
+        vector, options = self._search_options(query, kwargs)
+        with filter_advice():
             found = await self._collection.search_async(vector, **options)
         return self._result(query, found, kwargs)
 
-    def _asked(self, query: VectorStoreQuery, kwargs: dict[str, Any]) -> tuple[list[float], dict[str, Any]]:
-        """What the collection is asked."""
+    def _search_options(
+        self, query: VectorStoreQuery, kwargs: dict[str, Any]
+    ) -> tuple[list[float], dict[str, Any]]:
+        """Returns the vector and the options of the search in the collection."""
         if query.mode not in (VectorStoreQueryMode.DEFAULT, VectorStoreQueryMode.MMR):
-            raise ValueError(
-                f"query mode {query.mode.value!r} is not supported; a collection is asked by 'default' or 'mmr'"
-            )
+            raise ValueError(f"query mode {query.mode.value!r} is not supported; expected 'default' or 'mmr'")
         diverse = query.mode == VectorStoreQueryMode.MMR
         accepted = [*SEARCHING, *(DIVERSE if diverse else [])]
         refuse_unknown(f"a query in the mode {query.mode.value!r}", kwargs, accepted)
         for name in HYBRID if diverse else (*HYBRID, "mmr_threshold"):
             if getattr(query, name) is not None:
                 raise ValueError(
-                    f"the query has {name}={getattr(query, name)!r}, which a collection that is asked in the mode "
-                    f"{query.mode.value!r} does not look at; leave it out"
+                    f"the query has {name}={getattr(query, name)!r}, which a collection in the mode "
+                    f"{query.mode.value!r} does not use; leave it out"
                 )
         if query.query_embedding is None:
-            raise ValueError("the query has no embedding; a collection is asked by vectors")
-        documents = None if query.doc_ids is None else {DOCUMENT: {"$in": listed("doc_ids", query.doc_ids)}}
-        # An index whose nodes are all in the store names none of them, and means all.
+            raise ValueError("the query has no embedding, by which a collection is searched")
+        documents = None if query.doc_ids is None else {DOCUMENT: {"$in": as_list("doc_ids", query.doc_ids)}}
+        # An index whose nodes are all in the store passes an empty list for all nodes.
         named = _ids(query.node_ids or None)
         options: dict[str, Any] = {
             "k": query.similarity_top_k * (kwargs.get("mmr_prefetch_factor", MMR_PREFETCH) if diverse else 1),
@@ -363,10 +363,10 @@ class BathyalVectorStore(BasePydanticVectorStore):
 
 
 def condition(filters: MetadataFilters | None, columns: Mapping[str, str]) -> dict[str, Any] | None:
-    """Filters of LlamaIndex as a filter of a collection with these ``columns``.
+    """Converts filters of LlamaIndex to a filter of a collection with these ``columns``.
 
-    LlamaIndex knows no unknown: a node without the key matches ``NE`` and ``NIN``, and no other operator, and
-    ``NOT`` matches where none of its filters does.
+    LlamaIndex has no third truth value: a node without the key matches ``NE`` and ``NIN`` and no other
+    operator, and ``NOT`` matches if none of its filters does.
 
     >>> from llama_index.core.vector_stores.types import MetadataFilters
     >>> condition(MetadataFilters.from_dicts([{"key": "year", "value": 2020, "operator": ">="}]), {})
@@ -383,7 +383,7 @@ def condition(filters: MetadataFilters | None, columns: Mapping[str, str]) -> di
 
 
 def _is_empty(filters: MetadataFilters | None) -> bool:
-    """Whether there are none, or some within them are none: they match what nobody named."""
+    """Returns True if filters, or filters nested in them, are empty and so match all nodes."""
     if filters is None or not filters.filters:
         return True
     return any(isinstance(one, MetadataFilters) and _is_empty(one) for one in filters.filters)
@@ -402,8 +402,8 @@ def _one(filter: MetadataFilter | MetadataFilters, columns: Mapping[str, str]) -
     if operator in NEGATIONS:
         return {"$or": [{key: {NEGATIONS[operator]: value}}, {key: None}]}
     raise ValueError(
-        f"the filter: {key!r} is compared by {operator.value!r}, which collections do not have: they do not search "
-        "within texts. Declare a column of lists of words, and use 'contains', 'any' or 'all'"
+        f"the filter: {key!r} has the operator {operator.value!r}, which collections do not have: they do not "
+        "search within texts. Declare a column of lists of words, and use 'contains', 'any' or 'all'"
     )
 
 
@@ -412,7 +412,7 @@ def _joined(word: str, parts: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _ids(ids: list[str] | None) -> dict[str, Any] | None:
-    return None if ids is None else {"id": {"$in": listed("node_ids", ids)}}
+    return None if ids is None else {"id": {"$in": as_list("node_ids", ids)}}
 
 
 def _all_of(*conditions: dict[str, Any] | None) -> dict[str, Any] | None:

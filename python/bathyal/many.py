@@ -6,23 +6,23 @@ import json
 from collections.abc import Sequence
 
 from bathyal import _bathyal
-from bathyal.asking import Asked, asked, asks
 from bathyal.collection import Collection
 from bathyal.found_rows import FoundInMany, Metadata
 from bathyal.index import Index
-from bathyal.reading import Question, question, values
-from bathyal.results import Costs, FoundMany, warned
+from bathyal.reading import CollectionRequest, collection_request, values
+from bathyal.results import Costs, FoundMany, raise_warnings
+from bathyal.search_request import SearchRequest, search_request, takes_request
 
 
-@asks(asked)
-def search(indexes: Sequence[Index], request: Asked) -> FoundMany:
+@takes_request(search_request)
+def search(indexes: Sequence[Index], request: SearchRequest) -> FoundMany:
     """Finds the ``k`` nearest vectors of each query in several indexes, merged by distance.
 
-    Arguments are those of :meth:`Index.search`; ``timeout`` is for all indexes together. The indexes must agree in
-    dim, element and metric.
+    Arguments are those of :meth:`Index.search`; ``timeout`` applies to all indexes together. The indexes must
+    agree in dim, element and metric.
 
     Raises:
-        ValueError: no index, or indexes that do not agree (the message says in what).
+        ValueError: no index, or indexes that do not agree; the message names the difference.
 
     >>> import numpy as np, bathyal
     >>> line = np.arange(20, dtype=np.float32).reshape(20, 1)
@@ -40,20 +40,20 @@ def search(indexes: Sequence[Index], request: Asked) -> FoundMany:
     )
     if single:
         numbers, ids, distances = numbers[0], ids[0], distances[0]
-    return FoundMany(numbers, ids, distances, Costs(costs), warned(notes, above=2))
+    return FoundMany(numbers, ids, distances, Costs(costs), raise_warnings(notes, above=2))
 
 
-@asks(question)
-def search_many(collections: Sequence[Collection], request: Question) -> FoundInMany:
-    """Finds the ``k`` nearest rows of each query in several collections, merged by distance: in those of
-    several tenants, say, or of several months.
+@takes_request(collection_request)
+def search_many(collections: Sequence[Collection], request: CollectionRequest) -> FoundInMany:
+    """Finds the ``k`` nearest rows of each query in several collections, merged by distance, for example in
+    one collection per customer or per month.
 
-    Arguments are those of :meth:`Collection.search`; ``timeout`` is for all collections together, and ``filter``
-    holds in each of them. The collections must agree in the kind of their ids, in dim, element and metric of the
-    field, and in the types of the columns that are asked for.
+    Arguments are those of :meth:`Collection.search`; ``timeout`` applies to all collections together, and
+    ``filter`` to each of them. The collections must agree in the kind of their ids, in dim, element and
+    metric of the field, and in the types of the requested columns.
 
     Raises:
-        ValueError: no collection, or collections that do not agree (the message says in what).
+        ValueError: no collection, or collections that do not agree; the message names the difference.
 
     >>> import numpy as np, bathyal
     >>> line = np.arange(20, dtype=np.float32).reshape(20, 1)
@@ -66,11 +66,11 @@ def search_many(collections: Sequence[Collection], request: Question) -> FoundIn
     if not collections:
         raise ValueError("no collection to search; give at least one")
     first = collections[0]
-    rows, single, arguments = first._asked(request)
-    numbers, ids, distances, held, vectors, matches, told = _bathyal.search_collections(
+    rows, single, arguments = first._arguments(request)
+    numbers, ids, distances, held, vectors, matches, report = _bathyal.search_collections(
         [collection._handle for collection in collections], rows, arguments
     )
-    text = json.loads(told)
+    text = json.loads(report)
     shape = (text["k"],) if single else (len(rows), text["k"])
     return FoundInMany(
         numbers.reshape(shape),
@@ -79,6 +79,6 @@ def search_many(collections: Sequence[Collection], request: Question) -> FoundIn
         Metadata(held, shape),
         None if vectors is None else values(vectors, shape),
         matches,
-        warned(text["notes"], above=2),
+        raise_warnings(text["notes"], above=2),
         first._field(request),
     )

@@ -1,4 +1,4 @@
-"""Progress on the terminal or in a notebook: a bar of tqdm a stage."""
+"""Progress on the terminal or in a notebook: a bar of tqdm per stage."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from contextlib import contextmanager
 from typing import Any, TextIO
 
 Receiver = Callable[[str, int, int], object]
-"""Called with the stage's name, the steps done, and the steps in all; an exception in it stops the work."""
+"""Called with the name of the stage, the steps done and all steps; an exception in it stops the work."""
 
 STAGE_WIDTH = 22
 USUAL_SIZE = (80, 24)
 LEAST_SECONDS = 0.05
-"""Between two looks of a bar."""
+"""Seconds between two updates of a bar."""
 FORMAT = "  {desc} {bar:30} {percentage:3.0f}% {elapsed}"
 
 
 class Bar:
-    """Draws a bar a stage that overwrites itself, or writes a line at the end of each."""
+    """Draws a bar for each stage, or writes a line at the end of each stage if not ``lively``."""
 
     def __init__(self, stream: TextIO, lively: bool = True) -> None:
         self._stream = stream
@@ -37,11 +37,11 @@ class Bar:
             if self._lively:
                 self._bar = _bar(self._stream, stage, total)
         if self._bar is not None:
-            # A stage of no steps is over at once.
+            # A stage without steps is complete at once.
             self._bar.update(self._bar.total - self._bar.n if total == 0 else done - self._bar.n)
 
     def finish(self) -> None:
-        """Ends the present line."""
+        """Ends the current bar or line."""
         if self._bar is not None:
             self._bar.close()
         elif self._stage is not None:
@@ -53,7 +53,7 @@ class Bar:
 
 def _bar(stream: TextIO, stage: str, total: int) -> Any:
     with warnings.catch_warnings():
-        # Without widgets a notebook gets a bar of text, which is as good.
+        # Without widgets a notebook gets a bar of text; the warning is not needed.
         warnings.simplefilter("ignore")
         from tqdm.auto import tqdm
     columns, lines = _size(stream)
@@ -69,7 +69,8 @@ def _bar(stream: TextIO, stage: str, total: int) -> Any:
 
 
 def _size(stream: TextIO) -> tuple[int, int] | tuple[None, None]:
-    """Columns and lines of a terminal, also where it does not say how many; None of what is none."""
+    """Returns the columns and lines of a terminal, with defaults if it does not report them; None for other
+    streams."""
     if not stream.isatty():
         return None, None
     try:
@@ -80,11 +81,12 @@ def _size(stream: TextIO) -> tuple[int, int] | tuple[None, None]:
 
 
 @contextmanager
-def shown(progress: bool | Receiver) -> Iterator[Receiver | None]:
-    """The receiver for ``progress``: True draws a bar if stderr is seen as it is written, False shows nothing."""
+def progress_receiver(progress: bool | Receiver) -> Iterator[Receiver | None]:
+    """Yields the receiver for ``progress``: True draws a bar if stderr is a terminal or a notebook, False
+    shows nothing."""
     if callable(progress):
         yield progress
-    # A notebook's stderr is no terminal and overwrites a line all the same.
+    # The stderr of a notebook is not a terminal, but can overwrite a line.
     elif not progress or sys.stderr is None or not (sys.stderr.isatty() or "ipykernel" in sys.modules):
         yield None
     else:

@@ -1,4 +1,4 @@
-"""Reading a collection: search, rows by their ids, counts, and all rows batch by batch."""
+"""Reading a collection: searches, rows by their ids, counts, and all rows batch by batch."""
 
 from __future__ import annotations
 
@@ -11,27 +11,27 @@ from numpy.typing import ArrayLike, NDArray
 
 from bathyal import _bathyal, awaiting
 from bathyal.arguments import Path, columns, whole
-from bathyal.asking import asks, recall_of
-from bathyal.asking import rows as rows_of
 from bathyal.found_rows import FoundRows, Metadata, Rows, Vectors
-from bathyal.inputs import Called
-from bathyal.results import warned
+from bathyal.inputs import ArgumentLabel
+from bathyal.results import raise_warnings
+from bathyal.search_request import recall_of, takes_request
+from bathyal.search_request import rows as rows_of
 from bathyal.tables import Shape, condition, names, plain
 
 Filter = str | Mapping[str, Any]
-QUERIES = Called("queries", "query", "the collection")
+QUERIES = ArgumentLabel("queries", "query", "the collection")
 
 
-class Question(NamedTuple):
-    """Queries, and which neighbours of theirs are to be found."""
+class CollectionRequest(NamedTuple):
+    """Queries of a search in a collection, with its arguments."""
 
     queries: ArrayLike | Path
     columns: bool | str | Sequence[str]
     arguments: _bathyal._QuestionArguments
-    """Checked as far as can be without the collection; the columns are not in it yet."""
+    """Checked as far as possible without the collection; the columns are added later."""
 
 
-def question(
+def collection_request(
     queries: ArrayLike | Path,
     k: int = 10,
     recall: float | None = None,
@@ -43,9 +43,10 @@ def question(
     search_list: int | None = None,
     threads: int = 0,
     timeout: float | None = None,
-) -> Question:
-    """What a search in a collection is asked; :meth:`bathyal.Collection.search` says what the arguments mean."""
-    return Question(
+) -> CollectionRequest:
+    """Returns the request of a search in a collection; :meth:`bathyal.Collection.search` documents the
+    arguments."""
+    return CollectionRequest(
         queries,
         columns,
         {
@@ -63,55 +64,55 @@ def question(
 
 
 class Reading:
-    """What an open collection and a snapshot have in common: they are read."""
+    """The reading methods of open collections and snapshots."""
 
     _schema: dict[str, Any]
     _shape: Shape
 
-    def _know(self, schema: str) -> None:
-        """Notes what every row has."""
+    def _keep_schema(self, schema: str) -> None:
+        """Keeps the schema, as JSON."""
         self._schema = json.loads(schema)
         fields = self._schema["vectors"]
         self._shape = Shape(tuple((field["name"], field["element"], field["dim"]) for field in fields))
 
     def _source(self) -> _bathyal.SnapshotHandle:
-        """What is read."""
+        """Returns the handle to read from."""
         raise NotImplementedError
 
     @property
     def schema(self) -> dict[str, Any]:
-        """What every row has: ``id`` (``"string"`` or ``"u64"``), ``vectors`` (``name``, ``dim``, ``element``,
-        ``metric``, ``family``, ...), and ``columns`` (``name`` and ``type``)."""
+        """The schema of the rows: ``id`` (``"string"`` or ``"u64"``), ``vectors`` (``name``, ``dim``,
+        ``element``, ``metric``, ``family``, ...), and ``columns`` (``name`` and ``type``)."""
         schema: dict[str, Any] = json.loads(json.dumps(self._schema))
         return schema
 
-    @asks(question)
-    def search(self, request: Question) -> FoundRows:
-        """Finds the ``k`` nearest rows of each query, among all or those that match a filter.
+    @takes_request(collection_request)
+    def search(self, request: CollectionRequest) -> FoundRows:
+        """Finds the ``k`` nearest rows of each query, among all rows or those that match a filter.
 
         Args:
             queries: ``queries x dim``, or one query of ``dim`` (then the answer has one dimension, too), or the
                 path of a file of vectors; as :meth:`Index.search` takes them.
-            k: neighbours wanted; fewer come back, with a warning, if fewer rows match.
-            recall: share of the true ``k`` nearest, of those that match, that should be found, above 0 and at
-                most 1. None is 0.95.
-            filter: which rows may be found: a condition in words, such as
+            k: neighbours per query; fewer are returned, with a warning, if fewer rows match.
+            recall: share of the true ``k`` nearest among the matching rows that should be found, above 0 and
+                at most 1. None is 0.95.
+            filter: only rows that match are found: a condition in words, such as
                 ``"year >= 2020 and lang in ('de', 'en') and not archived"``, or a dictionary, such as
                 ``{"year": {"$gte": 2020}}``. None means all.
-            columns: the columns of metadata that come back with the neighbours: names, or True for all.
-            vectors: whether their vectors come back, too.
-            field: the field of vectors that is searched, where there are several.
-            search_list: size of the candidate list of each segment in place of ``recall``, at least ``k``. Rows in
-                memory and small segments are compared one by one, whatever it is.
+            columns: columns of metadata to return with the neighbours: names, or True for all.
+            vectors: True returns their vectors, too.
+            field: the vector field to search, if there are several.
+            search_list: length of the candidate list in each segment, in place of ``recall``; at least ``k``.
+                Rows in memory and small segments are always compared one by one.
             threads: 0 means all cores.
             timeout: seconds after which the search gives up.
 
         Raises:
-            ValueError: queries that do not fit, a filter that cannot be understood (the place is shown) or names no
-                column, NaN or infinity.
+            ValueError: queries that do not fit the field, an invalid filter (the message shows the position)
+                or one with an unknown column, NaN or infinity.
             TimeoutError: ``timeout`` passed; nothing is answered.
             DamagedIndexError: bytes of the collection are not those that were written.
-            OSError: the device failed; a store refused or did not answer.
+            OSError: the device failed; a store refused a request or did not answer.
 
         >>> import numpy as np, bathyal
         >>> grid = np.stack(np.meshgrid(np.arange(20), np.arange(20)), -1).reshape(400, 2).astype(np.float32)
@@ -122,12 +123,13 @@ class Reading:
         >>> grid[found.ids].tolist(), found.distances.tolist(), found.matches
         ([[2.0, 4.0], [4.0, 4.0], [2.0, 3.0]], [1.0, 1.0, 2.0], 200)
         """
-        rows, single, arguments = self._asked(request)
+        rows, single, arguments = self._arguments(request)
         return _found(self._source().search(rows, arguments, None), single, len(rows), self._field(request))
 
-    @asks(question)
-    async def search_async(self, request: Question) -> FoundRows:
-        """:meth:`search`, awaited under asyncio: the event loop goes on meanwhile. What is cancelled is given up.
+    @takes_request(collection_request)
+    async def search_async(self, request: CollectionRequest) -> FoundRows:
+        """:meth:`search`, awaited under asyncio: the event loop continues meanwhile. Cancelling the task
+        stops the search.
 
         >>> import asyncio, numpy as np, bathyal
         >>> docs = bathyal.Collection.create("memory://awaited", dim=8, id="u64")
@@ -135,12 +137,14 @@ class Reading:
         >>> asyncio.run(docs.search_async(np.eye(8, dtype=np.float32)[3], k=1)).ids
         array([3], dtype=uint64)
         """
-        rows, single, arguments = self._asked(request)
+        rows, single, arguments = self._arguments(request)
         source, cancel = self._source(), _bathyal.Cancel()
         answers = await awaiting.in_thread(lambda: source.search(rows, arguments, cancel), cancel)
         return _found(answers, single, len(rows), self._field(request))
 
-    def _asked(self, request: Question) -> tuple[NDArray[Any], bool, _bathyal._QuestionArguments]:
+    def _arguments(
+        self, request: CollectionRequest
+    ) -> tuple[NDArray[Any], bool, _bathyal._QuestionArguments]:
         field = request.arguments["field"]
         shape = next((shape for shape in self._shape.fields if shape[0] == field), self._shape.fields[0])
         if field is None and len(self._shape.fields) > 1:
@@ -152,7 +156,7 @@ class Reading:
         chosen = names("columns", request.columns, self._columns())
         return rows, single, {**request.arguments, "columns": chosen}
 
-    def _field(self, request: Question) -> str:
+    def _field(self, request: CollectionRequest) -> str:
         return request.arguments["field"] or self._shape.names[0]
 
     def _columns(self) -> list[str]:
@@ -165,14 +169,14 @@ class Reading:
         columns: bool | str | Sequence[str] = True,
         vectors: bool | str | Sequence[str] = False,
     ) -> Rows:
-        """The rows with these ids, in their order; ids of which there is no row are left out (see
+        """Returns the rows with these ids, in the order of the ids; ids without a row are left out (see
         :attr:`Rows.places`).
 
         Args:
-            ids: a list, an array, a column of pandas, Arrow or polars; or a single one.
-            columns: which columns of metadata: names, True for all, False for none.
-            vectors: whether vectors come back, too; of several fields, names choose. They come as they were given,
-                but under cosine those of f32 have length 1.
+            ids: a list, an array, a column of pandas, Arrow or polars; or a single id.
+            columns: columns of metadata to return: names, True for all, False for none.
+            vectors: True returns the vectors, too; with several fields, names select fields. Vectors are as
+                they were given, except that under cosine f32 vectors are scaled to length 1.
 
         >>> import numpy as np, bathyal
         >>> docs = bathyal.Collection.create("memory://gotten", dim=2, columns={"year": "int64"})
@@ -211,13 +215,13 @@ class Reading:
     ) -> Rows:
         ids, held, vectors = part
         arrays = {name: values(one, (len(ids),)) for name, one in zip(fields, vectors, strict=True)}
-        told: Vectors = arrays or None
+        by_field: Vectors = arrays or None
         if arrays and len(self._shape.fields) == 1:
-            told = arrays[self._shape.names[0]]
-        return Rows(ids, Metadata(held, ids.shape), told, places, tuple(fields))
+            by_field = arrays[self._shape.names[0]]
+        return Rows(ids, Metadata(held, ids.shape), by_field, places, tuple(fields))
 
     def count(self, filter: Filter | None = None) -> int:
-        """How many rows there are, or match ``filter``."""
+        """Returns the number of rows, or of rows that match ``filter``."""
         return self._source().count(condition(filter), None)
 
     def batches(
@@ -228,10 +232,9 @@ class Reading:
         vectors: bool | str | Sequence[str] = False,
         rows: int = 4096,
     ) -> Iterator[Rows]:
-        """All rows, or those that match ``filter``, in the order of their ids, ``rows`` at a time.
+        """Yields all rows, or those that match ``filter``, in the order of their ids, ``rows`` at a time.
 
-        What is written meanwhile is left out. ``columns`` and ``vectors`` choose as for :meth:`get`. Memory holds
-        one batch.
+        Later writes are left out. ``columns`` and ``vectors`` are as for :meth:`get`. Memory holds one batch.
 
         >>> import numpy as np, bathyal
         >>> docs = bathyal.Collection.create("memory://walked", dim=2, id="u64")
@@ -242,7 +245,7 @@ class Reading:
         most = whole("rows", rows, least=1)
         fields = names("vectors", vectors, self._shape.names)
         chosen = names("columns", columns, self._columns())
-        # Begun here, so that it holds what there is at the time of the call, whenever the first batch is asked for.
+        # The scan begins here, so that it holds the rows at the time of the call and not of the first batch.
         scan = self._source().scan(condition(filter), chosen, fields)
         return (self._rows(part, fields) for part in iter(lambda: scan.next(most), None))
 
@@ -250,28 +253,28 @@ class Reading:
         return self._source().count(None, None)
 
     def __bool__(self) -> bool:
-        """True, as of other things that are opened, whatever is in it."""
+        """Always True, also for an empty collection."""
         return True
 
     def __contains__(self, id: object) -> bool:
-        """Whether there is a row with this id."""
+        """Returns True if there is a row with this id."""
         suits = isinstance(id, str) if self._schema["id"] == "string" else isinstance(id, int | np.integer)
         if not suits or isinstance(id, bool):
             return False
         try:
             return len(self._get([id], False, False, None)) == 1
         except ValueError:
-            # It can be no id: negative, empty, or too long.
+            # Not a valid id: negative, empty, or too long.
             return False
 
     def __iter__(self) -> Iterator[Any]:
-        """The ids, rising: see :meth:`batches`."""
+        """Yields the ids in ascending order: see :meth:`batches`."""
         for batch in self.batches(columns=False):
             yield from batch.ids.tolist()
 
 
 class Snapshot(Reading):
-    """A collection as it was at a moment, whatever is written since: see :meth:`Collection.snapshot`.
+    """A collection as it was at a moment, unaffected by later writes: see :meth:`Collection.snapshot`.
 
     >>> import numpy as np, bathyal
     >>> docs = bathyal.Collection.create("memory://pinned", dim=2)
@@ -284,21 +287,21 @@ class Snapshot(Reading):
 
     def __init__(self, handle: _bathyal.SnapshotHandle, schema: str) -> None:
         self._handle: _bathyal.SnapshotHandle | None = handle
-        self._know(schema)
+        self._keep_schema(schema)
 
     def _source(self) -> _bathyal.SnapshotHandle:
         if self._handle is None:
-            raise ValueError("the snapshot is closed; make another one")
+            raise ValueError("the snapshot is closed; create another one")
         return self._handle
 
     @property
     def sequence(self) -> int:
-        """Rises with every batch that is written: of two snapshots that have the same, nothing was written between
-        them."""
+        """A number that rises with every written batch. If two snapshots have the same number, nothing was
+        written between them."""
         return self._source().sequence
 
     def close(self) -> None:
-        """Lets go of what it holds: segments that others have replaced are removed."""
+        """Releases the snapshot: segments that only it needed are removed."""
         self._handle = None
 
     def __enter__(self) -> Snapshot:
@@ -314,15 +317,15 @@ class Snapshot(Reading):
 
 
 def values(held: _bathyal._Bytes, shape: tuple[int, ...]) -> NDArray[Any]:
-    """Vectors as an array of this shape, with one dimension more."""
+    """Returns vectors as an array of this shape plus one dimension."""
     element, dim, stored = held
     dtype, width = columns(element, dim)
     return stored.view(dtype).reshape(*shape, width)
 
 
 def _found(answers: _bathyal._FoundRows, single: bool, queries: int, field: str) -> FoundRows:
-    ids, distances, held, vectors, matches, told = answers
-    text: dict[str, Any] = json.loads(told)
+    ids, distances, held, vectors, matches, report = answers
+    text: dict[str, Any] = json.loads(report)
     shape = (text["k"],) if single else (queries, text["k"])
     back = None if vectors is None else values(vectors, shape)
     notes, plans = text["notes"], tuple(text["plans"])
@@ -334,6 +337,6 @@ def _found(answers: _bathyal._FoundRows, single: bool, queries: int, field: str)
         matches,
         plans,
         {**text["totals"], "seconds": text["seconds"]},
-        warned(notes, above=3) if notes else (),
+        raise_warnings(notes, above=3) if notes else (),
         field,
     )

@@ -1,4 +1,4 @@
-"""Files that appear under their name complete or not at all."""
+"""Files that appear under their name only when they are complete."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from bathyal.arguments import Path
 
 
 @contextmanager
-def beside(path: Path) -> Iterator[str]:
-    """A temporary file in the folder of ``path`` that replaces it unless the block raises."""
+def replacing(path: Path) -> Iterator[str]:
+    """Yields a temporary file in the folder of ``path``, which replaces ``path`` unless the block raises."""
     folder, name = os.path.split(os.path.abspath(path))
     handle, temporary = tempfile.mkstemp(prefix=".bathyal-", suffix=os.path.splitext(name)[1], dir=folder)
     os.close(handle)

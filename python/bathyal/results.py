@@ -1,4 +1,4 @@
-"""What a search gives back."""
+"""The results of searches."""
 
 from __future__ import annotations
 
@@ -13,121 +13,123 @@ from numpy.typing import NDArray
 from bathyal import _bathyal
 
 NO_ID = 2**32 - 1
-"""In place of a neighbour that there is none of."""
+"""Marks a missing neighbour in arrays of ids."""
 
 
 class SearchWarning(UserWarning):
-    """Something that the caller should know about an answer: fewer neighbours, a recall out of reach."""
+    """A note on an answer, such as fewer neighbours than requested or a recall that cannot be reached."""
 
 
 class Costs:
-    """What each query of a batch cost. Arrays have one entry a query, in the order of the queries.
+    """The costs of each query of a batch. Arrays have one entry per query, in the order of the queries.
 
-    Each is made when it is first asked for.
+    An array is created when it is first read.
     """
 
-    __slots__ = ("_told",)
+    __slots__ = ("_costs",)
 
-    def __init__(self, told: _bathyal.Costs) -> None:
-        self._told = told
+    def __init__(self, costs: _bathyal.Costs) -> None:
+        self._costs = costs
 
     @property
     def seconds(self) -> float:
-        """From the first query's start to the last one's end."""
-        return self._told.seconds
+        """Seconds from the start of the first query to the end of the last one."""
+        return self._costs.seconds
 
     @property
     def threads(self) -> int:
-        """Threads used."""
-        return self._told.threads
+        """Number of threads used."""
+        return self._costs.threads
 
     @property
     def latencies_ns(self) -> NDArray[np.uint64]:
         """Nanoseconds from each query's start to its answer."""
-        return self._told.latencies_ns
+        return self._costs.latencies_ns
 
     @property
     def hops(self) -> NDArray[np.uint64]:
         """Dependent rounds of reads."""
-        return self._told.hops
+        return self._costs.hops
 
     @property
     def reads(self) -> NDArray[np.uint64]:
         """Reads."""
-        return self._told.reads
+        return self._costs.reads
 
     @property
     def bytes(self) -> NDArray[np.uint64]:
         """Bytes read."""
-        return self._told.bytes
+        return self._costs.bytes
 
     @property
     def code_distances(self) -> NDArray[np.uint64]:
         """Distances estimated from codes."""
-        return self._told.code_distances
+        return self._costs.code_distances
 
     @property
     def full_distances(self) -> NDArray[np.uint64]:
         """Distances computed from full vectors."""
-        return self._told.full_distances
+        return self._costs.full_distances
 
     @property
     def requests(self) -> dict[str, Any] | None:
-        """What the object store was asked for the whole batch; None of indexes that are here.
+        """The requests to the object store for the whole batch; None for an index on this machine.
 
-        ``reads`` and ``wanted_bytes`` of the queries; ``requests`` that were sent for them and ``received_bytes``:
-        near reads are one request, and each ``retries`` (sent again after a failure) and ``hedges`` (sent a second
-        time because the first was late; ``hedges_won`` answered first) is one more; ``throttled``, answers that
-        asked for fewer requests; ``dollars``, by the prices that the index was opened with; ``cache``, the blocks
-        (``hits``, ``disk_hits``, ``misses``) and bytes that came from a cache in front. Searches of an index at the
-        same time share its requests, and each counts all.
+        ``reads`` and ``wanted_bytes`` of the queries; the ``requests`` sent for them and their
+        ``received_bytes``: near reads share a request, and each of ``retries`` (sent again after a failure)
+        and ``hedges`` (sent a second time because the first was late; of these, ``hedges_won`` answered
+        first) is one more; ``throttled``, refusals by the store; ``dollars``, by the prices given to
+        :func:`open`; ``cache``, the blocks (``hits``, ``disk_hits``, ``misses``) and bytes looked up in the
+        cache in front. Searches of an index at the same time share its requests, and each counts all of them.
         """
-        return self._told.requests
+        return self._costs.requests
 
     @property
     def own(self) -> dict[str, NDArray[np.uint64]]:
-        """What only the index's family counts, by name: see ``counters`` of :func:`bathyal.families`. Each is an
-        attribute, too: ``lists`` and ``small_reads`` of ``spann``."""
-        return self._told.own
+        """Counters that only the index's family has, by name: see ``counters`` of :func:`bathyal.families`.
+        Each is also an attribute, such as ``lists`` and ``small_reads`` of ``spann``."""
+        return self._costs.own
 
     def __getattr__(self, name: str) -> NDArray[np.uint64]:
-        # What is being copied or unpickled has no attributes yet.
-        own = {} if name == "_told" else self.own
+        # An object that is being copied or unpickled has no attributes yet.
+        own = {} if name == "_costs" else self.own
         if name in own:
             return own[name]
-        counters = f"; this family counts {', '.join(own)} besides" if own else ""
+        counters = f"; the counters of this family are {', '.join(own)}" if own else ""
         raise AttributeError(f"{type(self).__name__!r} has no {name!r}{counters}", name=name, obj=self)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in _TOLD}
+        return {name: getattr(self, name) for name in _COST_NAMES}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self._told = cast(_bathyal.Costs, SimpleNamespace(**{name: state[name] for name in _TOLD}))
+        self._costs = cast(_bathyal.Costs, SimpleNamespace(**{name: state[name] for name in _COST_NAMES}))
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(seconds={self.seconds!r}, threads={self.threads!r})"
 
 
-_TOLD = tuple(name for name, value in vars(Costs).items() if isinstance(value, property))
-"""What the compiled half tells of a batch: what a copy of it has to hold."""
+_COST_NAMES = tuple(name for name, value in vars(Costs).items() if isinstance(value, property))
+"""The properties of the compiled object, which a copy must hold."""
 
 
 class SearchStats(Costs):
-    """What a batch of queries cost. Arrays have one entry a query, in the order of the queries."""
+    """The costs of a batch of queries. Arrays have one entry per query, in the order of the queries."""
 
     __slots__ = ("dram_bytes", "k", "queries", "search_list")
 
     queries: int
     """Number of queries."""
     k: int
-    """Neighbours found for each."""
+    """Neighbours per query."""
     search_list: int
-    """Size of the candidate list (L in DiskANN): what was given, or what the recall took."""
+    """Length of the candidate list (L in DiskANN): as given, or as the recall required."""
     dram_bytes: int
     """Memory of the open index during the search."""
 
-    def __init__(self, told: _bathyal.Costs, queries: int, k: int, search_list: int, dram_bytes: int) -> None:
-        self._told = told
+    def __init__(
+        self, costs: _bathyal.Costs, queries: int, k: int, search_list: int, dram_bytes: int
+    ) -> None:
+        self._costs = costs
         self.queries = queries
         self.k = k
         self.search_list = search_list
@@ -135,12 +137,12 @@ class SearchStats(Costs):
 
     @property
     def qps(self) -> float:
-        """Queries answered a second."""
+        """Queries per second."""
         return self.queries / self.seconds if self.seconds else float("inf" if self.queries else 0)
 
     @property
     def latency_us(self) -> dict[str, float]:
-        """Microseconds a query: ``mean``, ``p50``, ``p95``, ``p99``."""
+        """Microseconds per query: ``mean``, ``p50``, ``p95``, ``p99``."""
         if not self.queries:
             return dict.fromkeys(("mean", "p50", "p95", "p99"), 0.0)
         taken = self.latencies_ns / 1000
@@ -168,15 +170,15 @@ class SearchStats(Costs):
         return _mean(self.code_distances + self.full_distances)
 
     def as_dict(self) -> dict[str, Any]:
-        """The means and totals under the names that ``bathyal search --json`` gives them."""
+        """Returns the means and totals under their names in ``bathyal search --json``."""
         names = (
             "queries k threads search_list qps latency_us reads_per_query bytes_per_query hops_per_query "
             "distance_computations_per_query dram_bytes seconds"
         )
-        told = {name: getattr(self, name) for name in names.split()}
+        figures = {name: getattr(self, name) for name in names.split()}
         if self.requests is not None:
-            told["requests"] = self.requests
-        return told | {f"{name}_per_query": _mean(counts) for name, counts in self.own.items()}
+            figures["requests"] = self.requests
+        return figures | {f"{name}_per_query": _mean(counts) for name, counts in self.own.items()}
 
     def __getstate__(self) -> dict[str, Any]:
         return {**super().__getstate__(), **{name: getattr(self, name) for name in SearchStats.__slots__}}
@@ -196,30 +198,31 @@ def _mean(counts: NDArray[Any]) -> float:
 
 
 class _Neighbors:
-    """What all results have in common: neighbours, one after the other."""
+    """The methods that all results share."""
 
     __slots__ = ()
-    # Answers are arrays, which have no hash.
+    # Arrays have no hash.
     __hash__ = None  # type: ignore[assignment]
 
     def _columns(self) -> dict[str, NDArray[Any]]:
-        """One entry a neighbour, each column by its name."""
+        """Returns columns by their names, with one entry per neighbour."""
         raise NotImplementedError
 
     def _answers(self) -> tuple[NDArray[Any], ...]:
-        """What two results have to agree in."""
+        """Returns the arrays by which results are compared."""
         raise NotImplementedError
 
     def __eq__(self, other: object) -> bool:
-        """Whether the answers are the same: what they cost, and warnings, do not count."""
+        """Compares the answers; costs and warnings do not count."""
         if type(self) is not type(other) or not isinstance(other, _Neighbors):
             return NotImplemented
         pairs = zip(self._answers(), other._answers(), strict=True)
         return all(np.array_equal(mine, theirs) for mine, theirs in pairs)
 
     def to_pandas(self) -> Any:
-        """A DataFrame with one row a neighbour, in the order of the queries and of their ranks: ``query``, ``rank``
-        (0 is the nearest), ``id`` and ``distance``; of several indexes ``index`` before the id. Needs pandas."""
+        """Returns a DataFrame with one row per neighbour, in the order of queries and ranks: ``query``,
+        ``rank`` (0 is the nearest), ``id`` and ``distance``; for several indexes also ``index``, before the
+        id. Requires pandas."""
         try:
             import pandas
         except ModuleNotFoundError as error:
@@ -229,7 +232,7 @@ class _Neighbors:
         return pandas.DataFrame(self._columns())
 
     def to_arrow(self) -> Any:
-        """The same as a Table of Arrow. Needs pyarrow."""
+        """Returns the same as an Arrow Table. Requires pyarrow."""
         try:
             import pyarrow
         except ModuleNotFoundError as error:
@@ -241,7 +244,7 @@ class _Neighbors:
 def _of_matrix(
     ids: NDArray[np.uint32], distances: NDArray[np.float32], indexes: NDArray[np.uint32] | None = None
 ) -> dict[str, NDArray[Any]]:
-    """The columns of ``queries x k`` neighbours, without those that are none."""
+    """Returns the columns of ``queries x k`` neighbours, without missing ones."""
     whole = np.atleast_2d(ids)
     held = whole != NO_ID
     query, rank = np.nonzero(held)
@@ -253,13 +256,13 @@ def _of_matrix(
 
 @dataclass(frozen=True, eq=False)
 class Found(_Neighbors):
-    """The neighbours of each query, nearest first, equal distances in order of id.
+    """The neighbours of each query, nearest first; equal distances are in the order of ids.
 
-    Two are equal if their ids and distances are.
+    Two results are equal if their ids and distances are.
 
     >>> import numpy as np, bathyal
     >>> line = np.arange(100, dtype=np.float32).reshape(100, 1)
-    >>> index = bathyal.build(line, "told.index")
+    >>> index = bathyal.build(line, "result.index")
     >>> found = index.search([[3.0], [70.0]], k=2)
     >>> found == index.search([[3.0], [70.0]], k=2), found == index.search([[3.0], [71.0]], k=2)
     (True, False)
@@ -274,11 +277,12 @@ class Found(_Neighbors):
     ids: NDArray[np.uint32]
     """``queries x k`` row numbers (``k`` for a single query)."""
     distances: NDArray[np.float32]
-    """``queries x k`` distances (``k`` for a single query): l2 is squared, ip negated, cosine one minus it."""
+    """``queries x k`` distances (``k`` for a single query): squared for l2, negated products for ip, one
+    minus cosine."""
     stats: SearchStats = field(repr=False)
-    """What it cost."""
+    """The costs."""
     notes: tuple[str, ...] = ()
-    """What was also raised as a :class:`SearchWarning`."""
+    """Notes, which were also raised as :class:`SearchWarning`."""
 
     def _columns(self) -> dict[str, NDArray[Any]]:
         return _of_matrix(self.ids, self.distances)
@@ -289,19 +293,20 @@ class Found(_Neighbors):
 
 @dataclass(frozen=True, eq=False)
 class FoundRanges(_Neighbors):
-    """The vectors within the radius of each query: a ragged array. ``found[q]`` are the ids and distances of query
-    ``q``."""
+    """The vectors within the radius of each query, as a ragged array: ``found[q]`` are the ids and distances
+    of query ``q``."""
 
     offsets: NDArray[np.int64]
-    """The neighbours of query ``q`` are ``ids[offsets[q]:offsets[q + 1]]``; one entry more than queries."""
+    """The neighbours of query ``q`` are ``ids[offsets[q]:offsets[q + 1]]``; there is one offset more than
+    queries."""
     ids: NDArray[np.uint32]
-    """Row numbers, for each query the nearest first."""
+    """Row numbers, nearest first for each query."""
     distances: NDArray[np.float32]
-    """Their distances, none above the radius: l2 is squared, ip negated, cosine one minus it."""
+    """Their distances, none above the radius: squared for l2, negated products for ip, one minus cosine."""
     costs: Costs = field(repr=False)
-    """What it cost, all rounds of a query together."""
+    """The costs, for all rounds of a query together."""
     notes: tuple[str, ...] = ()
-    """What was also raised as a :class:`SearchWarning`."""
+    """Notes, which were also raised as :class:`SearchWarning`."""
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
@@ -326,15 +331,16 @@ class FoundMany(_Neighbors):
     """The neighbours of each query in several indexes, nearest first."""
 
     indexes: NDArray[np.uint32]
-    """``queries x k`` numbers of the indexes, in the order of the call (``k`` for a single query)."""
+    """``queries x k`` numbers of indexes, counted in the order of the call (``k`` for a single query)."""
     ids: NDArray[np.uint32]
     """``queries x k`` row numbers in those indexes (``k`` for a single query)."""
     distances: NDArray[np.float32]
-    """``queries x k`` distances (``k`` for a single query): l2 is squared, ip negated, cosine one minus it."""
+    """``queries x k`` distances (``k`` for a single query): squared for l2, negated products for ip, one
+    minus cosine."""
     costs: Costs = field(repr=False)
-    """What it cost, all indexes together."""
+    """The costs, for all indexes together."""
     notes: tuple[str, ...] = ()
-    """What was also raised as a :class:`SearchWarning`."""
+    """Notes, which were also raised as :class:`SearchWarning`."""
 
     def _columns(self) -> dict[str, NDArray[Any]]:
         return _of_matrix(self.ids, self.distances, self.indexes)
@@ -343,8 +349,9 @@ class FoundMany(_Neighbors):
         return self.indexes, self.ids, self.distances
 
 
-def warned(notes: list[str], above: int = 1) -> tuple[str, ...]:
-    """Notes, of which the caller of the caller has been warned; ``above`` calls lie between that one and this."""
+def raise_warnings(notes: list[str], above: int = 1) -> tuple[str, ...]:
+    """Raises each note as a :class:`SearchWarning` for the user's call, which is ``above`` calls above the
+    caller of this function; returns the notes."""
     for note in notes:
         warnings.warn(note, SearchWarning, stacklevel=above + 2)
     return tuple(notes)

@@ -1,4 +1,4 @@
-"""What every row of a collection has: an id, vectors, and columns of metadata."""
+"""Schemas of collections: the kind of ids, the vector fields, and the columns of metadata."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 from bathyal.arguments import Metric, family_options, whole
-from bathyal.keywords import of_families, refuse_unknown, taken
+from bathyal.keywords import family_option_names, parameter_names, refuse_unknown
 
 IdKind = Literal["string", "u64"]
 Element = Literal["f32", "f16", "bf16", "u8", "i8", "b1"]
 Field = tuple[int] | tuple[int, str] | tuple[int, str, str] | Mapping[str, Any]
-"""A field of vectors: ``(dim, element, metric)``, or a dictionary of what :func:`field` takes."""
+"""A vector field: ``(dim, element, metric)``, or a dictionary with the arguments of :func:`field`."""
 
 ONLY_FIELD = "vector"
-"""The name of the field where there is one and nobody names it."""
+"""The name of the only field if it is not given."""
 
 
 def schema(
@@ -25,13 +25,13 @@ def schema(
     columns: Mapping[str, str] | None,
     options: Mapping[str, Any],
 ) -> str:
-    """A schema as JSON: of one field that has the ``shape`` (dim, metric, element) and ``options``, or of the
-    fields ``vectors``.
+    """Returns a schema as JSON: with one field of ``shape`` (dim, metric, element) and ``options``, or with
+    the fields ``vectors``.
 
     >>> json.loads(schema((8, "l2", "f32"), None, "string", {"year": "int64"}, {}))["vectors"]
     [{'name': 'vector', 'dim': 8, 'element': 'f32', 'metric': 'l2', 'options': {}}]
-    >>> told = schema((None, "ip", "f16"), {"a": (8,), "b": (8, "u8"), "c": {"dim": 8}}, "u64", None, {})
-    >>> [(field["element"], field["metric"]) for field in json.loads(told)["vectors"]]
+    >>> text = schema((None, "ip", "f16"), {"a": (8,), "b": (8, "u8"), "c": {"dim": 8}}, "u64", None, {})
+    >>> [(field["element"], field["metric"]) for field in json.loads(text)["vectors"]]
     [('f16', 'ip'), ('u8', 'ip'), ('f16', 'ip')]
     >>> schema((None, "l2", "f32"), None, "u64", None, {})
     Traceback (most recent call last):
@@ -68,14 +68,14 @@ def field(
     store_as: str | None = None,
     **options: Any,
 ) -> dict[str, Any]:
-    """A field of vectors as a schema has it; ``options`` are those of its family.
+    """Returns a vector field as in a schema; ``options`` are those of its family.
 
     >>> field("title", 64, metric="hamming")
     {'name': 'title', 'dim': 64, 'element': 'b1', 'metric': 'l2', 'options': {}}
     """
-    refuse_unknown(f"field {name!r}", options, [*of_families(), *taken(field, "name")])
+    refuse_unknown(f"field {name!r}", options, [*family_option_names(), *parameter_names(field, "name")])
     if metric == "hamming":
-        # Of floats nobody asks for it: what is not said is meant.
+        # Hamming applies to bits only, so the default element is then b1.
         element, metric = ("b1" if element == "f32" else element), "l2"
     made = {"name": name, "dim": whole("dim", dim), "element": element, "metric": metric}
     if family is not None:
@@ -85,13 +85,13 @@ def field(
     return {**made, "options": family_options(options)}
 
 
-def _named(name: str, given: Field, unsaid: tuple[str, str], options: Mapping[str, Any]) -> dict[str, Any]:
-    """A field; ``unsaid`` are the element and the metric of one that does not say them."""
-    element, metric = unsaid
+def _named(name: str, given: Field, defaults: tuple[str, str], options: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns a field; ``defaults`` are the element and the metric of fields that name none."""
+    element, metric = defaults
     if isinstance(given, Mapping):
         return field(name, **{"element": element, "metric": metric, **options, **given})
     if not isinstance(given, tuple) or not 1 <= len(given) <= 3:
         raise TypeError(
             f"vectors: {name!r} is {given!r}; expected (dim, element, metric), or a dictionary with 'dim'"
         )
-    return field(name, *given, *unsaid[len(given) - 1 :], **options)
+    return field(name, *given, *defaults[len(given) - 1 :], **options)

@@ -1,4 +1,4 @@
-"""Indexes in object stores: what is there, copies from place to place, and removal of what is left over."""
+"""Indexes in object stores: listing, copying, and removal of leftovers."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from bathyal import _bathyal
 from bathyal.arguments import Path, place, store_pairs, whole
-from bathyal.progress import Receiver, shown
+from bathyal.progress import Receiver, progress_receiver
 
 
 def copy(
@@ -20,27 +20,27 @@ def copy(
     from_store_options: Mapping[str, str] | None = None,
     progress: bool | Receiver = True,
 ) -> dict[str, int]:
-    """Copies an index from any place to any other: a folder of this machine, or an address in an object store.
+    """Copies an index between any two places: a folder on this machine, or an address.
 
-    Every file is the same byte for byte, and is compared with the checksums of the index on its way. Nothing
-    appears at ``target`` before all is complete; a copy that was killed goes on where it was when it is called
-    again.
+    Every file is copied byte for byte and compared with the checksums of the index. The copy appears at
+    ``target`` only when it is complete; after a kill, the same call continues it.
 
     Args:
-        overwrite: replace an index that is already at ``target``. Who reads it goes on with the old one.
-        store_options: how the object store of ``target`` is reached, as :func:`open` takes it.
-        from_store_options: how that of ``source`` is reached.
+        overwrite: replace an index that is already at ``target``. Processes that have opened it continue with
+            the old one.
+        store_options: options of the store of ``target``, as for :func:`open`.
+        from_store_options: options of the store of ``source``.
         progress: as :func:`build` takes it.
 
     Returns a dictionary: ``vectors``, ``index_bytes``.
 
     Raises:
-        FileExistsError: something is at ``target`` and ``overwrite`` is False.
+        FileExistsError: ``target`` exists and ``overwrite`` is False.
         FileNotFoundError: nothing is at ``source``.
         DamagedIndexError: a file of ``source`` does not match its checksum.
-        OSError: the disk is full; a store refused or did not answer.
-        ValueError: an index that was changed and not compacted (:func:`compact`); an address or options that no
-            store is reached by.
+        OSError: the disk is full; a store refused a request or did not answer.
+        ValueError: an index with changes that were not compacted (:func:`compact`); an invalid address, or
+            invalid options of a store.
 
     >>> import numpy as np, bathyal
     >>> bathyal.build(np.eye(8, dtype=np.float32), "here.index").close()
@@ -49,7 +49,7 @@ def copy(
     >>> bathyal.open("memory://there.index").search([1, 0, 0, 0, 0, 0, 0, 0], k=1).ids.tolist()
     [0]
     """
-    with shown(progress) as receiver:
+    with progress_receiver(progress) as receiver:
         read = (place(source), store_pairs(from_store_options, "from_store_options"))
         written = (place(target), store_pairs(store_options))
         text = _bathyal.copy(read, written, bool(overwrite), receiver)
@@ -58,24 +58,26 @@ def copy(
 
 
 def listing(where: Path = ".", *, store_options: Mapping[str, str] | None = None) -> list[dict[str, Any]]:
-    """The indexes and collections directly in a folder, a bucket, a folder of a bucket, or a memory node.
+    """Lists the indexes and collections directly in a folder, a bucket, a folder of a bucket, or a memory
+    node.
 
     Args:
-        where: a folder of this machine, or an address, such as ``s3://bucket`` or ``s3://bucket/folder``.
-        store_options: how the store is reached, as :func:`open` takes it.
+        where: a folder on this machine, or an address, such as ``s3://bucket`` or ``s3://bucket/folder``.
+        store_options: options of the store, as for :func:`open`.
 
-    Returns a list of dictionaries, in the order of names: ``name``; ``path``, what :func:`open` takes; ``kind``. An
-    ``index`` has ``family``, ``vectors``, ``dim``, ``element``, ``metric`` and ``index_bytes``, too. A
-    ``collection`` has nothing more. Of what is ``unreadable``, ``reason`` says why.
+    Returns a list of dictionaries, in the order of names: ``name``; ``path``, which :func:`open` takes;
+    ``kind``. The kind ``index`` also has ``family``, ``vectors``, ``dim``, ``element``, ``metric`` and
+    ``index_bytes``; ``collection`` has nothing more; ``unreadable`` has the ``reason``.
 
     Raises:
-        OSError: the folder cannot be read (``FileNotFoundError``: it is not there), the store refused or did not
-            answer.
-        ValueError: ``where`` is an index or a collection itself; an address or options that no store is reached by.
+        OSError: the folder cannot be read (``FileNotFoundError`` if it does not exist); the store refused a
+            request or did not answer.
+        ValueError: ``where`` is itself an index or a collection; an invalid address, or invalid options of a
+            store.
 
     >>> import numpy as np, bathyal
-    >>> bathyal.build(np.eye(8, dtype=np.float32), "memory://shelf/eight.index").close()
-    >>> [(one["name"], one["kind"], one["vectors"]) for one in bathyal.listing("memory://shelf")]
+    >>> bathyal.build(np.eye(8, dtype=np.float32), "memory://indexes/eight.index").close()
+    >>> [(one["name"], one["kind"], one["vectors"]) for one in bathyal.listing("memory://indexes")]
     [('eight.index', 'index', 8)]
     """
     found: list[dict[str, Any]] = json.loads(_bathyal.listing((place(where), store_pairs(store_options))))
@@ -89,31 +91,32 @@ def prune(
     dry_run: bool = False,
     store_options: Mapping[str, str] | None = None,
 ) -> dict[str, int]:
-    """Removes from an object store what of an index was replaced, deleted, or never finished.
+    """Removes leftovers of an index from an object store: replaced, deleted or unfinished parts.
 
-    A store does not know who reads from it, so what was replaced stays for a while: those who opened it before that
-    and did not open it again are told that it is gone (``OSError``).
+    A store cannot tell which processes read from it, so leftovers stay for ``kept_hours``. Searches of a
+    process that has had a replaced index open for longer fail with ``OSError``.
 
     Args:
         index: an address.
-        kept_hours: hours for which what was replaced, deleted or left unfinished stays.
-        dry_run: say what would be removed, and remove nothing.
-        store_options: how the store is reached, as :func:`open` takes it.
+        kept_hours: hours for which replaced, deleted and unfinished parts stay.
+        dry_run: report what would be removed, and remove nothing.
+        store_options: options of the store, as for :func:`open`.
 
-    Returns a dictionary: ``generations`` (that were replaced or deleted) and ``unfinished`` (uploads that were
-    never published) that were removed, their ``objects`` and ``bytes``; ``kept``, those that are not old enough.
+    Returns a dictionary: the numbers of removed ``generations`` (replaced or deleted) and ``unfinished``
+    uploads (never published), their ``objects`` and ``bytes``; and ``kept``, the number of those that are
+    not old enough.
 
     Raises:
-        FileNotFoundError: nothing was ever at ``index``.
-        OSError: the store refused or did not answer.
-        ValueError: a folder of this machine, where nothing is left over; an address or options that no store is
-            reached by.
+        FileNotFoundError: there never was an index at ``index``.
+        OSError: the store refused a request or did not answer.
+        ValueError: a folder on this machine, which has no leftovers; an invalid address, or invalid options of a
+            store.
 
     >>> import numpy as np, bathyal
     >>> bathyal.build(np.eye(8, dtype=np.float32), "memory://twice.index").close()
     >>> bathyal.build(np.eye(8, dtype=np.float32), "memory://twice.index", overwrite=True).close()
-    >>> told = bathyal.prune("memory://twice.index")
-    >>> told["generations"], told["kept"]
+    >>> report = bathyal.prune("memory://twice.index")
+    >>> report["generations"], report["kept"]
     (0, 1)
     """
     at = (place(index), store_pairs(store_options))

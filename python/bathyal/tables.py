@@ -1,4 +1,4 @@
-"""Rows as callers have them: ids, vectors and metadata apart, or tables with all of it."""
+"""Conversion of callers' rows: separate ids, vectors and metadata, or tables with all of them."""
 
 from __future__ import annotations
 
@@ -11,42 +11,42 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bathyal import _bathyal
-from bathyal.asking import rows as vectors_of
 from bathyal.found_rows import Rows
-from bathyal.inputs import Called
+from bathyal.inputs import ArgumentLabel
+from bathyal.search_request import rows as vectors_of
 
 ID = "id"
 """The column of ids in tables."""
 
 
 class Shape(NamedTuple):
-    """What is known of a collection's fields of vectors: the name, the element and the dim of each."""
+    """The vector fields of a collection: the name, the element and the dim of each."""
 
     fields: tuple[tuple[str, str, int], ...]
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Their names."""
+        """The names of the fields."""
         return tuple(name for name, _, _ in self.fields)
 
 
-class Given(NamedTuple):
-    """Rows in the form that the compiled half takes."""
+class SplitRows(NamedTuple):
+    """Rows in the form that the compiled module takes."""
 
     ids: Any
     vectors: list[NDArray[Any]]
     metadata: Any
 
 
-def given(shape: Shape, ids: Any, vectors: Any, metadata: Any) -> Given:
-    """Rows from ids, vectors and metadata, or from one table, in ``ids``, with all of it."""
+def split_rows(shape: Shape, ids: Any, vectors: Any, metadata: Any) -> SplitRows:
+    """Returns rows from ids, vectors and metadata, or from a table in ``ids`` with all of them."""
     if vectors is None and metadata is None:
         ids, vectors, metadata = _divided(shape, ids)
-    return Given(plain(ids), _of_fields(shape, vectors), plain_columns(metadata))
+    return SplitRows(plain(ids), _of_fields(shape, vectors), plain_columns(metadata))
 
 
 def _divided(shape: Shape, table: Any) -> tuple[Any, Any, Any]:
-    """Ids, vectors and metadata of a table."""
+    """Returns the ids, vectors and metadata of a table."""
     if isinstance(table, tuple) and 2 <= len(table) <= 3:
         return (*table, None) if len(table) == 2 else table
     if isinstance(table, Rows):
@@ -60,8 +60,8 @@ def _divided(shape: Shape, table: Any) -> tuple[Any, Any, Any]:
     held = table if isinstance(table, _bathyal.Columns) else _bathyal.Columns.of(table)
     if held is None:
         raise TypeError(
-            f"vectors are not given, and what is, is of type {type(table).__name__}; expected ids and vectors, or "
-            f"a table with the columns {', '.join((ID, *shape.names))} and those of the metadata"
+            f"vectors are not given, and the first argument is of type {type(table).__name__}; expected ids and "
+            f"vectors, or a table with the columns {', '.join((ID, *shape.names))} and those of the metadata"
         )
     _complete(shape, held.names())
     others = [name for name in held.names() if name not in (ID, *shape.names)]
@@ -79,7 +79,7 @@ def _complete(shape: Shape, names: list[str]) -> None:
 
 
 def _of_fields(shape: Shape, vectors: Any) -> list[NDArray[Any]]:
-    """The vectors of each field, in the order of the schema."""
+    """Returns the vectors of each field, in the order of the schema."""
     if not isinstance(vectors, Mapping):
         if len(shape.fields) > 1:
             raise TypeError(
@@ -103,13 +103,13 @@ def _of_fields(shape: Shape, vectors: Any) -> list[NDArray[Any]]:
 
 
 def _of_field(vectors: Any, name: str, element: str, dim: int, several: bool) -> NDArray[Any]:
-    called = Called(f"vectors[{name!r}]" if several else "vectors", "vector", "the collection")
-    rows, single = vectors_of(vectors, element, dim, called)
+    label = ArgumentLabel(f"vectors[{name!r}]" if several else "vectors", "vector", "the collection")
+    rows, single = vectors_of(vectors, element, dim, label)
     return rows.reshape(1, -1) if single else rows
 
 
 def plain_columns(metadata: Any) -> Any:
-    """Metadata without what only pandas knows."""
+    """Returns metadata with columns of pandas converted."""
     if is_frame(metadata):
         return {name: plain(metadata[name]) for name in metadata.columns}
     if isinstance(metadata, Mapping) and not hasattr(metadata, "__arrow_c_stream__"):
@@ -118,14 +118,14 @@ def plain_columns(metadata: Any) -> Any:
 
 
 def is_frame(value: Any) -> bool:
-    """Whether ``value`` is a DataFrame of pandas."""
+    """Returns True if ``value`` is a DataFrame of pandas."""
     pandas = sys.modules.get("pandas")
     return pandas is not None and isinstance(value, pandas.DataFrame)
 
 
 def plain(values: Any) -> Any:
-    """A column or an index of pandas as Arrow data or an array of numpy, in which what is missing is masked or
-    None; everything else as it is."""
+    """Converts a column or an index of pandas to Arrow data or a numpy array, with missing values masked or
+    None; returns everything else unchanged."""
     pandas = sys.modules.get("pandas")
     if pandas is None or not isinstance(values, pandas.Series | pandas.Index):
         return values
@@ -145,7 +145,7 @@ def plain(values: Any) -> Any:
 
 
 def condition(filter: str | Mapping[str, Any] | None) -> tuple[bool, str] | None:
-    """A filter: whether it is JSON, and its text.
+    """Returns a filter as ``(is_json, text)``.
 
     >>> condition("year >= 2020"), condition({"year": {"$gte": np.int64(2020)}}), condition(None)
     ((False, 'year >= 2020'), (True, '{"year": {"$gte": 2020}}'), None)
@@ -167,7 +167,7 @@ def condition(filter: str | Mapping[str, Any] | None) -> tuple[bool, str] | None
 
 
 def _as_json(value: Any) -> Any:
-    """Numbers of numpy, arrays, dates and sets in a filter, as JSON has them."""
+    """Converts numbers of numpy, arrays, dates and sets in a filter to JSON."""
     if isinstance(value, np.ndarray | np.generic):
         return (value.astype(str) if value.dtype.kind == "M" else value).tolist()
     if hasattr(value, "isoformat"):
@@ -178,7 +178,7 @@ def _as_json(value: Any) -> Any:
 
 
 def names(name: str, wanted: bool | str | Sequence[str], known: Sequence[str]) -> list[str]:
-    """The columns or fields that are wanted: all of the ``known``, none, or these.
+    """Returns the wanted columns or fields: all of ``known`` (True), none (False), or the given names.
 
     >>> names("columns", True, ["year", "lang"]), names("columns", "year", []), names("columns", False, ["year"])
     (['year', 'lang'], ['year'], [])

@@ -1,4 +1,4 @@
-"""Small data that every test may use."""
+"""Small data sets for all tests."""
 
 import os
 
@@ -12,7 +12,7 @@ DTYPES = {"f32": np.float32, "f16": np.float16, "u8": np.uint8, "i8": np.int8}
 
 
 def clustered(element, count, dim, seed):
-    """Vectors around 20 centres, which depend on ``dim`` alone: queries then lie where the data lies."""
+    """Returns vectors around 20 centres, which depend only on ``dim``, so that queries are near the data."""
     centres = np.random.default_rng(dim).normal(0, 30, (20, dim))
     random = np.random.default_rng(seed)
     values = centres[random.integers(0, 20, count)] + random.normal(0, 10, (count, dim))
@@ -24,7 +24,7 @@ def clustered(element, count, dim, seed):
 
 
 def distances(metric, base, queries):
-    """All distances in 64 bits, by numpy."""
+    """Computes all distances in 64 bits with numpy."""
     base, queries = base.astype(np.float64), queries.astype(np.float64)
     products = queries @ base.T
     if metric == "ip":
@@ -38,11 +38,12 @@ ELSEWHERE = {
     "llama_index.core": "`make check-frameworks` runs this; so does pip install 'bathyal[llama-index]'",
     "torch": "pip install torch, of 200 MB and more, and this runs",
 }
-"""What `scripts/dev-requirements.txt` does not bring: what would make the tests of it run."""
+"""Modules that `scripts/dev-requirements.txt` does not install, and the commands that make their tests
+run."""
 
 
 def needed(name):
-    """The module ``name``; without it the test is skipped, and says what would make it run."""
+    """Imports the module ``name``; without it the test is skipped, with the command that makes it run."""
     how = ELSEWHERE.get(name, "`make test-python` installs it, and this runs")
     return pytest.importorskip(name, reason=f"there is no {name}: {how}")
 
@@ -61,7 +62,7 @@ FAMILIES = ["cluster", "graph"]
 
 
 def small(family):
-    """The options of a family that make a test quick."""
+    """Returns the options of a family that make a test quick."""
     graph = {"max_degree": 24, "search_list": 50}
     return {"family": family, **(graph if family == "graph" else {})}
 

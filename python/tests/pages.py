@@ -1,14 +1,14 @@
-"""The blocks of a page of the documentation, run as a reader runs them: in order, in one folder.
+"""Runs the blocks of a page of the documentation as a reader does: in order, in one folder.
 
-A page says what the reader knows and a test does not, in comments that nobody sees:
+Comments that readers do not see hold the settings of a page for its test:
 
-``<!-- not run: REASON -->``      before a block: it wants what a test does not have. It is checked and counted. The
-                                  reason says what is missing, and what runs the block or would make it run
-``<!-- continues: PAGE -->``      the reader is in the folder that another page has left, beside this one
-``<!-- bucket: NAME -->``         a store with such a bucket is there, and the environment leads to it
-``<!-- port: NUMBER -->``         a port that a program listens at; the test takes a free one in its place
-``<!-- smaller: SIZE as SIZE -->`` a size that proves nothing; the test takes the second one in its place, but not
-                                  where ``BATHYAL_WHOLE_PAGES`` is set, as `make soak` does
+``<!-- not run: REASON -->``      before a block that needs something that a test lacks. The block is checked and
+                                  counted; the reason names what is missing, and what runs the block or could run it
+``<!-- continues: PAGE -->``      the page starts in the folder that another page, in the same folder, has left
+``<!-- bucket: NAME -->``         a store with this bucket runs, and environment variables lead to it
+``<!-- port: NUMBER -->``         a port at which a program listens; the test replaces it by a free one
+``<!-- smaller: SIZE as SIZE -->`` the test replaces the first size by the second one, unless
+                                  ``BATHYAL_WHOLE_PAGES`` is set, as in `make soak`
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs" / "guide").glob("*.md"))]
 RUN = ("sh", "python")
 COMPILED = "rust"
 SHOWN = ("text",)
-"""What a program prints. All other languages are mistakes."""
+"""The language of printed output. Other languages are errors."""
 
 WHOLE = "BATHYAL_WHOLE_PAGES" in os.environ
-"""Whether sizes are left as they are. Read once: the blocks have an environment of their own."""
+"""True if sizes are not replaced. Read once, because the blocks have their own environment."""
 
 SECONDS = 300
-"""A block that takes longer does not end."""
+"""Seconds after which a block counts as hanging."""
 
 FENCE = re.compile(r"^```(\S*)$")
 COMMENT = re.compile(r"^<!-- (not run|continues|bucket|port|smaller): (.+) -->$")
@@ -49,7 +49,7 @@ SMALLER = re.compile(r"^([\d_]+) as ([\d_]+)$")
 
 
 class PageError(Exception):
-    """A page that is not written as a page is, or a block of it that failed."""
+    """A badly written page, or a block that failed."""
 
 
 @dataclass(frozen=True)
@@ -58,37 +58,37 @@ class Block:
 
     page: pathlib.Path
     line: int
-    """The number of its first line of code, from 1."""
+    """The number of its first line of code, counted from 1."""
     language: str
     code: str
     not_run: str | None
-    """Why, if a test cannot run it."""
+    """The reason for which no test runs it, if there is one."""
 
     @property
     def place(self) -> str:
-        """Where it is, as editors understand it."""
+        """Returns its file and line, in the form that editors understand."""
         return f"{self.page.relative_to(ROOT) if self.page.is_relative_to(ROOT) else self.page}:{self.line}"
 
 
 @dataclass
 class Page:
-    """The blocks of one file, and what it says about itself."""
+    """The blocks of one file, and its settings."""
 
     path: pathlib.Path
     blocks: list[Block] = field(default_factory=list)
     settings: dict[str, str] = field(default_factory=dict)
     smaller: dict[str, str] = field(default_factory=dict)
-    """Sizes that a test replaces, and by what."""
+    """Sizes that a test replaces, with their replacements."""
 
     def shortened(self, code: str) -> str:
-        """Code of a block with the sizes of a test."""
+        """Returns the code of a block with the sizes for tests."""
         if WHOLE:
             return code
         return SIZE.sub(lambda size: self.smaller.get(size[0], size[0]), code)
 
 
 def read(path: pathlib.Path, text: str | None = None) -> Page:
-    """The page at ``path``."""
+    """Reads the page at ``path``."""
     page, reason, begun = Page(path), None, None
     code: list[str] = []
     lines = (path.read_text(encoding="utf-8") if text is None else text).splitlines()
@@ -133,7 +133,7 @@ def _language(path: pathlib.Path, number: int, named: str) -> str:
 
 
 class Reader:
-    """Somebody who types all blocks of a page, with one shell and one Python."""
+    """Runs all blocks of a page with one shell and one Python."""
 
     def __init__(self, folder: pathlib.Path, environment: Mapping[str, str]) -> None:
         self.folder = folder
@@ -153,7 +153,7 @@ class Reader:
                 continue
 
     def run(self, page: Page) -> int:
-        """Runs what can be run of ``page``; how many blocks that were."""
+        """Runs the blocks of ``page`` that can run; returns their number."""
         count = 0
         port = page.settings.get("port")
         # The environment may have it from a page before this one.
@@ -194,8 +194,8 @@ class Reader:
                 process.wait()
                 status = None
         if status != 0:
-            said = shown.read_text(errors="replace")[-4000:]
-            raise PageError(f"{block.place}: the shell ended with {status}\n{block.code}\n{said}")
+            message = shown.read_text(errors="replace")[-4000:]
+            raise PageError(f"{block.place}: the shell ended with {status}\n{block.code}\n{message}")
         entries = left.read_text(errors="surrogateescape").split("\0")
         self.environment = dict(entry.split("=", 1) for entry in entries if "=" in entry)
 
@@ -226,7 +226,7 @@ def _wait_for(port: int, block: Block) -> None:
 
 
 def commands(code: str) -> Iterator[tuple[str, set[str]]]:
-    """Each call of ``bathyal`` in a shell block: its command and the long options that it names."""
+    """Yields each call of ``bathyal`` in a shell block: its command and its long options."""
     joined = code.replace("\\\n", " ")
     for line in joined.splitlines():
         call = re.match(r"bathyal ([a-z-]+)(.*)", line.split(" #")[0])

@@ -7,14 +7,15 @@ import random
 import re
 import socket
 
-# Below the ports that Linux gives to those who do not choose one: nobody takes one between its choice and its use.
+# Below the ports that Linux assigns automatically, so that no other program takes one between its choice and
+# its use.
 FIRST, ABOVE = 12_000, 10_000
 EACH = 600
-"""Ports of a process of tests; so many fit 16 times below ``FIRST + ABOVE``."""
+"""Ports per test process; 16 times as many fit below ``FIRST + ABOVE``."""
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports such that neither they nor those 10,000 above, which SeaweedFS takes for its own, are taken."""
+    """Returns free ports, of which the ports 10,000 above, which SeaweedFS uses, are free, too."""
     worker = int(re.sub(r"\D", "", os.environ.get("PYTEST_XDIST_WORKER", "")) or 0) % 16
     first = FIRST + worker * EACH
     found: list[int] = []

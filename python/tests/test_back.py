@@ -1,4 +1,4 @@
-"""Vectors back by their ids, and indexes that are gone through."""
+"""Vectors by their ids, and iteration over indexes."""
 
 import numpy as np
 import pytest
@@ -23,7 +23,7 @@ FAMILIES = {
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_every_family_gives_its_vectors_back(tmp_path, family):
+def test_every_family_returns_its_vectors(tmp_path, family):
     ids = np.array([[3, 699], [0, 3], [350, 351]])
     with bathyal.build(ROWS, tmp_path / "i", **FAMILIES[family]) as index:
         found = index.vectors(ids)
@@ -41,7 +41,7 @@ def test_every_family_gives_its_vectors_back(tmp_path, family):
                 assert np.array_equal(other.vectors(ids), ROWS[ids])
 
 
-def test_ids_that_are_none(tmp_path):
+def test_invalid_ids_are_refused(tmp_path):
     with bathyal.build(ROWS, tmp_path / "i", family="lsh") as index:
         index.insert(ROWS[:50])
         index.delete([5, 720])
@@ -70,7 +70,7 @@ def test_ids_that_are_none(tmp_path):
         index.vectors(0)
 
 
-def test_what_is_stored_smaller_comes_back_as_float32(tmp_path):
+def test_vectors_stored_smaller_are_returned_as_float32(tmp_path):
     rows = np.random.default_rng(1).standard_normal((500, 16), dtype=np.float32)
     for store_as, off in (("f16", 2e-3), ("i8", 2e-2)):
         with bathyal.build(rows, tmp_path / store_as, store_as=store_as) as index:

@@ -1,4 +1,4 @@
-"""What cannot be done is refused with the exception of its kind and a message that says what was wrong."""
+"""Bad input is refused with the right exception and a message that names the fault."""
 
 import os
 import stat
@@ -32,7 +32,7 @@ def with_value(value):
         ("vectors.xyz", ValueError, "xyz"),
     ],
 )
-def test_data_that_cannot_be_built(data, kind, message, tmp_path):
+def test_bad_data_is_refused(data, kind, message, tmp_path):
     with pytest.raises(kind, match=message):
         bathyal.build(data, tmp_path / "i")
     assert list(tmp_path.iterdir()) == []
@@ -74,13 +74,13 @@ def test_data_that_cannot_be_built(data, kind, message, tmp_path):
         ({"calibration": np.ones((3, 5), np.float32)}, ValueError, "calibration"),
     ],
 )
-def test_options_that_cannot_be_built_with(options, kind, message, tmp_path):
+def test_bad_options_of_builds_are_refused(options, kind, message, tmp_path):
     with pytest.raises(kind, match=message):
         bathyal.build(TEN, tmp_path / "i", **options)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_zero_vectors_under_cosine(tmp_path):
+def test_zero_vectors_are_refused_under_cosine(tmp_path):
     with pytest.raises(ValueError, match=r"rows \[0\]"):
         bathyal.build(
             with_value(0) * (np.arange(10) > 0)[:, None].astype(np.float32), tmp_path / "i", metric="cosine"
@@ -122,13 +122,13 @@ def test_an_index_is_replaced_only_on_request(tmp_path):
         (None, {"timeout": 0}, TimeoutError, "deadline"),
     ],
 )
-def test_searches_that_cannot_be_done(index, queries, options, kind, message):
+def test_bad_searches_are_refused(index, queries, options, kind, message):
     queries = np.ones((2, 24), np.float32) if queries is None else queries
     with pytest.raises(kind, match=message):
         index.search(queries, **options)
 
 
-def test_paths_that_are_no_index(index_path, tmp_path):
+def test_paths_without_an_index_are_refused(index_path, tmp_path):
     with pytest.raises(FileNotFoundError):
         bathyal.open(tmp_path / "nothing")
     with pytest.raises(bathyal.Error, match="not a Bathyal index"):
@@ -139,10 +139,10 @@ def test_paths_that_are_no_index(index_path, tmp_path):
         bathyal.open(index_path, memory=100)
 
 
-def test_a_graphics_card_that_there_is_not(index_path):
+def test_a_missing_graphics_card_is_an_error(index_path):
     with pytest.raises(ValueError, match="unknown device 'tpu': it is one of cpu, gpu"):
         bathyal.open(index_path, device="tpu")
-    # Machines have a hundred cards at most: there is no driver, or no such card.
+    # No machine has card number 100: there is no driver, or no such card.
     with pytest.raises(ValueError, match="the tier gpu"):
         bathyal.open(index_path, tier="gpu")
     with pytest.raises(OSError, match="graphics card"):
@@ -163,7 +163,7 @@ def test_a_graphics_card_that_there_is_not(index_path):
     assert not new.exists()
 
 
-def test_the_processor_goes_on_where_there_is_no_graphics_card(index_path, queries):
+def test_the_processor_searches_if_there_is_no_graphics_card(index_path, queries):
     with bathyal.open(index_path) as index:
         expected = index.search(queries)
     with bathyal.open(index_path, device="gpu:100,cpu", mini_batch=8) as index:
@@ -175,7 +175,7 @@ def test_the_processor_goes_on_where_there_is_no_graphics_card(index_path, queri
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_damage_is_found_and_nothing_is_answered(family, vectors, tmp_path):
+def test_no_search_answers_from_damaged_files(family, vectors, tmp_path):
     bathyal.build(vectors, tmp_path / "i", **small(family)).close()
     for file in sorted((tmp_path / "i").iterdir()):
         if file.name == "manifest.json":
@@ -185,7 +185,7 @@ def test_damage_is_found_and_nothing_is_answered(family, vectors, tmp_path):
         for at in range(0, len(damaged), 997):
             damaged[at] ^= 0x10
         file.write_bytes(damaged)
-        # Who reads vectors alone, from the memory of another machine, reads places; who asks for ids, positions.
+        # Searches that read single vectors use places, and `vectors` uses positions.
         if file.name not in ("places.bin", "positions.bin"):
             with pytest.raises(bathyal.DamagedIndexError, match=file.name):
                 bathyal.open(tmp_path / "i").search(vectors[:20], search_list=200)
@@ -195,7 +195,7 @@ def test_damage_is_found_and_nothing_is_answered(family, vectors, tmp_path):
     assert issubclass(bathyal.DamagedIndexError, bathyal.Error)
 
 
-def test_files_that_lie(tmp_path):
+def test_files_with_wrong_headers_are_refused(tmp_path):
     path = tmp_path / "v.fbin"
     bathyal.write_vectors(path, TEN)
     whole = path.read_bytes()
@@ -215,7 +215,7 @@ def test_files_that_lie(tmp_path):
 
 @pytest.fixture
 def ordinary_user():
-    """Root may write everywhere: be nobody for a while."""
+    """Root may write everywhere, so the test runs as the user nobody."""
     root = os.geteuid() == 0
     if root:
         os.seteuid(65534)
@@ -224,7 +224,7 @@ def ordinary_user():
         os.seteuid(0)
 
 
-def test_folders_that_cannot_be_written(tmp_path, ordinary_user):
+def test_folders_that_cannot_be_written_are_errors(tmp_path, ordinary_user):
     folder = tmp_path / "locked"
     if os.access(tmp_path, os.W_OK, effective_ids=True):
         folder.mkdir()

@@ -1,4 +1,4 @@
-"""Sets that come batch by batch."""
+"""Data that arrives batch by batch."""
 
 import os
 import resource
@@ -19,7 +19,7 @@ def batches(rows, size=64):
 
 
 class Loader:
-    """Can be gone through, and no more is known of it."""
+    """An object that only supports iteration."""
 
     def __init__(self, rows):
         self.rows = rows
@@ -29,7 +29,7 @@ class Loader:
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float16, np.uint8, np.int8])
-def test_batches_build_what_an_array_does(tmp_path, dtype):
+def test_batches_build_the_same_index_as_an_array(tmp_path, dtype):
     rows = (ROWS * 100).astype(dtype)
     expected = bathyal.build(rows, tmp_path / "whole", threads=1, seed=7)
     for number, data in enumerate(
@@ -92,7 +92,7 @@ def test_batches_that_do_not_fit_leave_nothing(tmp_path, data, kind, message):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_is_there_is_refused_before_anything_is_taken(tmp_path):
+def test_an_existing_target_is_refused_before_the_first_batch_is_read(tmp_path):
     bathyal.build(ROWS, tmp_path / "i").close()
     data = batches(ROWS)
     with pytest.raises(FileExistsError, match="overwrite=True") as caught:
@@ -104,7 +104,7 @@ def test_what_is_there_is_refused_before_anything_is_taken(tmp_path):
         assert len(index) == 1000
 
 
-def test_only_a_build_takes_batches(tmp_path):
+def test_only_builds_take_batches(tmp_path):
     index = bathyal.build(ROWS, tmp_path / "i", family="lsh")
     for ask, name in (
         (index.search, "queries"),
@@ -150,18 +150,18 @@ def batches():
         yield numpy.random.default_rng(number).integers(0, 256, (2000, dim), dtype=numpy.uint8)
 resident = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 before = resident()
-goal, called = bathyal.batches.Goal(folder + "/i", False), bathyal.inputs.Called("data", "vector")
-with bathyal.batches.gathered(batches(), goal, called) as path:
+goal, name = bathyal.batches.BuildTarget(folder + "/i", False), bathyal.inputs.ArgumentLabel("data", "vector")
+with bathyal.batches.path_or_array(batches(), goal, name) as path:
     print(resident() - before, bathyal.read_vectors(path).shape)
 """
 
 
 @pytest.mark.skipif(not hasattr(resource, "RUSAGE_SELF"), reason="no measure of memory")
-def test_memory_holds_a_batch_at_a_time(tmp_path):
-    told = subprocess.run(
+def test_memory_holds_one_batch_at_a_time(tmp_path):
+    ran = subprocess.run(
         [sys.executable, "-c", PROGRAM, str(tmp_path)], capture_output=True, text=True, check=True
     )
-    kilobytes, shape = told.stdout.split(maxsplit=1)
+    kilobytes, shape = ran.stdout.split(maxsplit=1)
     assert shape.strip() == "(200000, 128)"
     # The set has 25 MB.
     assert int(kilobytes) < 10_000

@@ -1,4 +1,4 @@
-"""Searches that are awaited, and an index in a child made by fork."""
+"""Awaited searches, and an index in a forked child."""
 
 import asyncio
 import os
@@ -10,14 +10,14 @@ import pytest
 import bathyal
 
 
-def test_awaited_searches_answer_as_others_do(index, queries):
+def test_awaited_searches_give_the_same_answers(index, queries):
     expected = index.search(queries, k=5)
 
     async def ask():
         alone = await asyncio.gather(*(index.search_async(query, k=5) for query in queries))
         return alone, await index.search_async(queries, k=5)
 
-    # Event loops come and go.
+    # Several event loops, one after the other.
     for _ in range(2):
         alone, together = asyncio.run(ask())
         assert np.array_equal(together.ids, expected.ids)
@@ -26,7 +26,7 @@ def test_awaited_searches_answer_as_others_do(index, queries):
         assert [found.stats.reads[0] for found in alone] == expected.stats.reads.tolist()
 
 
-def test_awaited_searches_fail_as_others_do(index, queries):
+def test_awaited_searches_raise_the_same_errors(index, queries):
     async def ask(**arguments):
         return await index.search_async(queries, **arguments)
 
@@ -40,7 +40,7 @@ def test_awaited_searches_fail_as_others_do(index, queries):
         asyncio.run(ask(k=5000))
 
 
-def test_a_cancelled_search_is_given_up(index, queries):
+def test_a_cancelled_search_stops(index, queries):
     many = np.repeat(queries, 5000, axis=0)
 
     async def ask():
@@ -55,7 +55,7 @@ def test_a_cancelled_search_is_given_up(index, queries):
 
 
 def child(index, path, queries):
-    """What a child made by fork finds; 0 if all is as it should be."""
+    """Runs the checks in a forked child; returns 0 if all hold."""
     for ask in (
         lambda: index.search(queries),
         lambda: index.search(queries[0]),
@@ -74,7 +74,7 @@ def child(index, path, queries):
 
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 @pytest.mark.parametrize("tier", ["file", "dram"])
-def test_a_child_made_by_fork_has_to_open_the_index_again(index_path, queries, tier):
+def test_a_forked_child_must_open_the_index_again(index_path, queries, tier):
     with bathyal.open(index_path, tier=tier) as index:
         index.search(queries)
         index.search(queries[0])

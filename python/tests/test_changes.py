@@ -25,7 +25,7 @@ def nearest(index: bathyal.Index, row: int) -> int:
     return int(index.search(ROWS[row], k=1, probes=1000, search_list=700).ids[0])
 
 
-def test_what_is_inserted_is_found(path: pathlib.Path) -> None:
+def test_inserted_vectors_are_found(path: pathlib.Path) -> None:
     with bathyal.open(path) as index:
         assert index.insert(ROWS[500:600]) == range(500, 600)
         assert index.insert(ROWS[600]) == range(600, 601)
@@ -54,7 +54,7 @@ def test_a_file_is_inserted(path: pathlib.Path, tmp_path: pathlib.Path) -> None:
         assert index.insert(tmp_path / "more.fbin") == range(500, 520)
 
 
-def test_others_see_it_when_they_look(path: pathlib.Path) -> None:
+def test_other_handles_see_changes_after_a_refresh(path: pathlib.Path) -> None:
     with bathyal.open(path) as reader, bathyal.open(path) as writer:
         writer.insert(ROWS[500:510])
         assert len(reader) == 500
@@ -72,7 +72,7 @@ def test_others_see_it_when_they_look(path: pathlib.Path) -> None:
             reader.refresh()
 
 
-def test_what_does_not_fit_is_refused(path: pathlib.Path, tmp_path: pathlib.Path) -> None:
+def test_bad_inserts_and_deletes_are_refused(path: pathlib.Path, tmp_path: pathlib.Path) -> None:
     with bathyal.open(path) as index:
         for vectors, error, words in [
             (ROWS[:, :5], ValueError, "the vectors have 5 dimensions, the index has 12"),
@@ -103,7 +103,7 @@ def test_what_does_not_fit_is_refused(path: pathlib.Path, tmp_path: pathlib.Path
         bathyal.compact(tmp_path / "nothing", progress=False)
 
 
-def test_searches_go_on_while_it_changes(path: pathlib.Path) -> None:
+def test_searches_continue_during_changes(path: pathlib.Path) -> None:
     failed: list[str] = []
     with bathyal.open(path) as index:
         stop = threading.Event()

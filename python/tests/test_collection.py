@@ -1,4 +1,4 @@
-"""Collections: what is written is found, in every form in which callers have rows."""
+"""Collections: written rows are found, for every form of rows."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def nearest(query: np.ndarray, rows: np.ndarray, k: int) -> list[int]:
 
 
 @pytest.mark.parametrize("flushed", [False, True])
-def test_what_is_written_is_found(docs: Collection, path: pathlib.Path, flushed: bool) -> None:
+def test_written_rows_are_found(docs: Collection, path: pathlib.Path, flushed: bool) -> None:
     if flushed:
         docs.flush()
         assert docs.inspect()["rows_in_memory"] == 0
@@ -77,7 +77,7 @@ def test_what_is_written_is_found(docs: Collection, path: pathlib.Path, flushed:
 
 
 def nested(depth: int) -> dict[str, object]:
-    """A filter within so many others."""
+    """A filter nested in so many others."""
     filter: dict[str, object] = {"year": 1}
     for _ in range(depth):
         filter = {"$not": filter}
@@ -88,9 +88,11 @@ def nested(depth: int) -> dict[str, object]:
 def test_filters(docs: Collection, flushed: bool) -> None:
     if flushed:
         docs.flush()
-    told = metadata(300)
+    values = metadata(300)
     rows = [
-        row for row in range(300) if (told["year"][row] or 0) >= 2020 and told["lang"][row] in ("de", "en")
+        row
+        for row in range(300)
+        if (values["year"][row] or 0) >= 2020 and values["lang"][row] in ("de", "en")
     ]
     words = "year >= 2020 and lang in ('de', 'en')"
     for filter in (
@@ -164,12 +166,12 @@ def test_rows_are_changed_and_deleted(docs: Collection) -> None:
     assert docs.delete(filter="true").deleted == left
 
 
-def test_arguments_that_nobody_understands_are_refused(docs: Collection) -> None:
+def test_unknown_arguments_are_refused(docs: Collection) -> None:
     for given, meant in [("nprobe", None), ("filters", "filter"), ("top_k", "k"), ("time_out", "timeout")]:
-        told = f"search() has no argument {given!r}; " + (
+        message = f"search() has no argument {given!r}; " + (
             f"did you mean {meant!r}?" if meant else "it takes: "
         )
-        with pytest.raises(TypeError, match=re.escape(told)):
+        with pytest.raises(TypeError, match=re.escape(message)):
             docs.search(ROWS[0], **{given: 3})
     with pytest.raises(TypeError, match=r"search_async\(\) has no argument 'where'; did you mean 'filter'\?"):
         asyncio.run(docs.search_async(ROWS[0], where="year = 2001"))
@@ -182,7 +184,7 @@ def test_arguments_that_nobody_understands_are_refused(docs: Collection) -> None
         Collection.create("memory://unknown", vectors={"title": {"dim": 8, "metrik": "ip"}})
 
 
-def test_rows_come_back_in_the_order_asked_for(docs: Collection) -> None:
+def test_rows_are_returned_in_the_order_of_the_ids(docs: Collection) -> None:
     rows = docs.get(["r0009", "nobody", "r0003", "r0009"], columns=["weight"], vectors=True)
     assert rows.ids.tolist() == ["r0009", "r0003", "r0009"] and rows.places.tolist() == [0, 2, 3]
     assert rows.metadata["weight"].dtype == np.float64
@@ -198,7 +200,7 @@ def test_rows_come_back_in_the_order_asked_for(docs: Collection) -> None:
         docs.get(["r0001"], vectors="nothing")
 
 
-def test_batches_are_what_another_collection_takes(docs: Collection, tmp_path: pathlib.Path) -> None:
+def test_another_collection_takes_batches(docs: Collection, tmp_path: pathlib.Path) -> None:
     docs.flush()
     docs.delete(["r0007"])
     docs.upsert(named(10, 295), ROWS[295:305], metadata(10, 295))
@@ -224,10 +226,10 @@ def test_a_batch_that_fails_leaves_those_before_it(docs: Collection) -> None:
         yield ["x3"], ROWS[:1], {"year": [1]}
         yield ["x4", "x4"], ROWS[:2]
 
-    told: list[tuple[str, int, int]] = []
+    steps: list[tuple[str, int, int]] = []
     with pytest.raises(bathyal.DuplicateIdError) as caught:
-        docs.add_batches(batches(), total=5, progress=lambda *now: told.append(now))
-    assert told == [("writing", 2, 5), ("writing", 3, 5)]
+        docs.add_batches(batches(), total=5, progress=lambda *now: steps.append(now))
+    assert steps == [("writing", 2, 5), ("writing", 3, 5)]
     if sys.version_info >= (3, 11):
         assert caught.value.__notes__ == ["3 rows of earlier batches were written"]
     assert len(docs) == 303 and "x3" in docs and "x4" not in docs
@@ -259,7 +261,7 @@ def test_numbers_as_ids(path: pathlib.Path) -> None:
         ]:
             with pytest.raises(ValueError, match=words):
                 docs.add(ids, ROWS[:1])
-        with pytest.raises(TypeError, match="truth value"):
+        with pytest.raises(TypeError, match="ids is a boolean"):
             docs.delete(True)
 
 
@@ -326,7 +328,7 @@ ALL_TYPES = {
 
 
 @pytest.mark.parametrize("flushed", [False, True])
-def test_values_of_all_types_come_back(path: pathlib.Path, flushed: bool) -> None:
+def test_values_of_all_types_are_returned(path: pathlib.Path, flushed: bool) -> None:
     columns = {name.replace("<", "_").strip(">"): name for name in ALL_TYPES}
     values = {name: ALL_TYPES[kind] for name, kind in columns.items()}
     with Collection.create(path, dim=12, columns=columns) as docs:
@@ -396,7 +398,7 @@ def test_arrays_of_numpy_are_columns(path: pathlib.Path) -> None:
         assert docs.get("g").metadata["at"].tolist() == [NOON]
 
 
-def test_what_is_written_may_be_changed_afterwards(path: pathlib.Path) -> None:
+def test_arguments_may_be_changed_after_a_write(path: pathlib.Path) -> None:
     arrow = needed("pyarrow")
     vectors, years = ROWS[:3].copy(), np.array([1, 2, 3])
     with Collection.create(path, dim=12, columns={"year": "int64"}) as docs:
@@ -406,7 +408,7 @@ def test_what_is_written_may_be_changed_afterwards(path: pathlib.Path) -> None:
         assert rows.metadata["year"].tolist() == [1, 2, 3] and np.array_equal(rows.vectors, ROWS[:3])
 
 
-def test_metadata_that_does_not_fit(docs: Collection) -> None:
+def test_metadata_that_does_not_fit_is_refused(docs: Collection) -> None:
     for given, kind, words in [
         ({"nothing": [1]}, ValueError, 'no column "nothing"; there is year, lang'),
         ({"year": ["x"]}, ValueError, "column \"year\", row 0: 'x' is of type str; expected a whole number"),
@@ -452,7 +454,7 @@ def test_metadata_that_does_not_fit(docs: Collection) -> None:
     assert len(docs) == 300
 
 
-def test_schemas_that_no_collection_has(tmp_path: pathlib.Path) -> None:
+def test_invalid_schemas_are_refused(tmp_path: pathlib.Path) -> None:
     for given, kind, words in [
         ({}, TypeError, "neither dim nor vectors"),
         ({"dim": 8, "vectors": {"a": (8,)}}, TypeError, "both given"),
@@ -530,21 +532,21 @@ def test_a_damaged_collection_is_repaired_into_a_new_one(tmp_path):
         old.add(range(10), vectors[:10], {"year": list(range(10))})
         old.flush()
         old.add(range(10, 20), vectors[10:], {"year": None})
-    told = bathyal.Collection.repair(tmp_path / "old", tmp_path / "whole", progress=False)
-    assert (told["complete"], told["rows"], told["lost_rows"]) == (True, 20, 0)
+    report = bathyal.Collection.repair(tmp_path / "old", tmp_path / "whole", progress=False)
+    assert (report["complete"], report["rows"], report["lost_rows"]) == (True, 20, 0)
     with pytest.raises(FileExistsError):
         bathyal.Collection.repair(tmp_path / "old", tmp_path / "whole", progress=False)
-    # What is appended to last is lost, and with it what was added last.
+    # The latest log is lost, with the rows that were added last.
     shutil.rmtree(sorted((tmp_path / "old").glob("l-*"))[-1])
     with pytest.raises(bathyal.DamagedIndexError, match="repair"):
         bathyal.Collection.open(tmp_path / "old")
-    told = bathyal.Collection.repair(tmp_path / "old", tmp_path / "early", progress=False)
-    assert (told["complete"], told["lost_log"], told["rows"]) == (False, True, 10)
+    report = bathyal.Collection.repair(tmp_path / "old", tmp_path / "early", progress=False)
+    assert (report["complete"], report["lost_log"], report["rows"]) == (False, True, 10)
     with bathyal.Collection.open(tmp_path / "early") as early:
         assert len(early) == 10 and early.get([7], vectors=True).vectors.tolist() == vectors[7:8].tolist()
 
 
-def test_efforts_do_not_depend_on_what_rows_are_in(path: pathlib.Path) -> None:
+def test_efforts_do_not_depend_on_the_kind_of_segment(path: pathlib.Path) -> None:
     vectors = np.random.default_rng(3).standard_normal((400, 8), dtype=np.float32)
     docs = Collection.create(path, dim=8, id="u64", flat_below=300, compact=False)
     for until, flush in [(0, False), (100, False), (100, True), (390, True), (400, False)]:
@@ -564,7 +566,7 @@ def test_efforts_do_not_depend_on_what_rows_are_in(path: pathlib.Path) -> None:
     docs.close()
 
 
-def test_arguments_that_mean_nothing_are_refused(path: pathlib.Path, tmp_path: pathlib.Path) -> None:
+def test_arguments_without_a_meaning_are_refused(path: pathlib.Path, tmp_path: pathlib.Path) -> None:
     docs = Collection.create(path, dim=8, id="u64", columns={"year": "int64"}, keep_versions=3)
     docs.add(range(20), np.eye(20, 8), {"year": 1})
     docs.flush()
@@ -573,7 +575,7 @@ def test_arguments_that_mean_nothing_are_refused(path: pathlib.Path, tmp_path: p
     for file, given, message in [
         ("rows.parquet", {"first_id": 1000}, "a first id"),
         ("rows.parquet", {"ids": tmp_path / "ids.npy"}, "a file of ids"),
-        ("rows.parquet", {"key": "vector"}, "a key goes with .hdf5 files"),
+        ("rows.parquet", {"key": "vector"}, "key is for .hdf5 files"),
         ("rows.fbin", {"id_column": "id"}, "leave the column of ids"),
         ("rows.fbin", {"columns": ["year"]}, "leave the columns out"),
         ("rows.fbin", {"ids": tmp_path / "ids.npy", "first_id": 3}, "give one of them"),
@@ -581,7 +583,7 @@ def test_arguments_that_mean_nothing_are_refused(path: pathlib.Path, tmp_path: p
     ]:
         with pytest.raises(ValueError, match=message):
             docs.add_file(tmp_path / file, upsert=True, progress=False, **given)
-    with pytest.raises(ValueError, match="rows is 4, but an iterator's batches are written as they come"):
+    with pytest.raises(ValueError, match="rows is 4, but batches of an iterator are written as they are"):
         docs.add_batches(iter([]), rows=4)
     (version, *_) = docs.versions()
     docs.close()
@@ -590,12 +592,12 @@ def test_arguments_that_mean_nothing_are_refused(path: pathlib.Path, tmp_path: p
             Collection.open(path, version=version, **{name: 10_000_000})
 
 
-def test_the_least_memory_that_is_named_is_enough(path: pathlib.Path) -> None:
+def test_the_memory_that_a_refusal_names_is_enough(path: pathlib.Path) -> None:
     for name in ("write_memory", "build_memory", "compact_memory"):
         with pytest.raises(MemoryError) as refused:
             Collection.create(path, dim=8, **{name: "900kB"})
-        told = re.search(r"needs (\d+) bytes \(([^)]+)\)", str(refused.value))
-        assert told is not None
-        for number, given in enumerate((int(told[1]), told[2])):
+        needed = re.search(r"needs (\d+) bytes \(([^)]+)\)", str(refused.value))
+        assert needed is not None
+        for number, given in enumerate((int(needed[1]), needed[2])):
             Collection.create(path.with_name(f"{name}{number}"), dim=8, **{name: given}).close()
     Collection.create(path, dim=8, write_memory="1MB").close()

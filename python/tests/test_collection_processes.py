@@ -54,7 +54,7 @@ def test_snapshots_stay_as_they_were(docs: Collection) -> None:
         len(before)
 
 
-def test_what_is_closed_says_so(docs: Collection, path: pathlib.Path) -> None:
+def test_a_closed_collection_raises_an_error(docs: Collection, path: pathlib.Path) -> None:
     snapshot = docs.snapshot()
     docs.close()
     docs.close()
@@ -77,7 +77,9 @@ def test_what_is_closed_says_so(docs: Collection, path: pathlib.Path) -> None:
         assert again.schema == docs.schema
 
 
-def test_places_that_are_no_collections(tmp_path: pathlib.Path, docs: Collection, path: pathlib.Path) -> None:
+def test_places_without_a_collection_are_refused(
+    tmp_path: pathlib.Path, docs: Collection, path: pathlib.Path
+) -> None:
     with pytest.raises(FileNotFoundError) as missing:
         Collection.open(tmp_path / "nothing")
     assert missing.value.filename == str(tmp_path / "nothing")
@@ -101,7 +103,7 @@ def test_places_that_are_no_collections(tmp_path: pathlib.Path, docs: Collection
         Collection.open("memory://nothing")
 
 
-def test_versions_that_are_kept(path: pathlib.Path) -> None:
+def test_kept_versions_can_be_opened(path: pathlib.Path) -> None:
     with Collection.create(path, dim=12, id="u64", keep_versions=5) as docs:
         docs.add(range(10), ROWS[:10])
         docs.flush()
@@ -132,7 +134,7 @@ def test_one_writes_and_others_read(docs: Collection, path: pathlib.Path) -> Non
         assert reader.add([301], ROWS[:1]).added == 1
 
 
-def test_awaited(docs: Collection) -> None:
+def test_awaited_calls_do_the_same(docs: Collection) -> None:
     async def work():
         added = await asyncio.gather(
             *(docs.add_async([300 + row], ROWS[300 + row], {"year": row}) for row in range(50))
@@ -157,7 +159,7 @@ def test_awaited(docs: Collection) -> None:
     assert len(docs) == 200 + 50 - 4
 
 
-def test_an_awaited_search_is_given_up(docs: Collection) -> None:
+def test_a_cancelled_search_stops(docs: Collection) -> None:
     async def work():
         task = asyncio.ensure_future(docs.search_async(np.repeat(ROWS, 2000, axis=0), k=100))
         await asyncio.sleep(0.05)
@@ -169,7 +171,7 @@ def test_an_awaited_search_is_given_up(docs: Collection) -> None:
     assert asyncio.run(work()).ids.tolist() == [0]
 
 
-def test_searches_go_on_while_it_changes(path: pathlib.Path) -> None:
+def test_searches_continue_during_changes(path: pathlib.Path) -> None:
     failed: list[str] = []
     stop = threading.Event()
     with Collection.create(path, dim=12, id="u64", columns={"year": "int64"}) as docs:
@@ -178,7 +180,7 @@ def test_searches_go_on_while_it_changes(path: pathlib.Path) -> None:
         def search() -> None:
             while not stop.is_set():
                 found = docs.search(ROWS[:5], k=100, filter="year = 1")
-                # Each batch takes one row and gives it back.
+                # Each batch deletes one row and adds it again.
                 if found.ids.shape != (5, 100) or len({*found.ids[0].tolist()}) != 100:
                     failed.append(str(found.ids.shape))
 
@@ -215,7 +217,7 @@ def test_many_threads_write(path: pathlib.Path) -> None:
         assert list(again) == expected
 
 
-def test_a_call_may_bring_more_than_memory_for_writes_holds(path: pathlib.Path) -> None:
+def test_a_call_may_pass_more_rows_than_the_memory_for_writes_holds(path: pathlib.Path) -> None:
     rows = np.random.default_rng(1).standard_normal((3000, 256), dtype=np.float32)
     with Collection.create(path, dim=256, id="u64", columns={"n": "int64"}, write_memory="1MiB") as docs:
         docs.add([5], rows[:1], {"n": [1]})
@@ -225,8 +227,8 @@ def test_a_call_may_bring_more_than_memory_for_writes_holds(path: pathlib.Path) 
         assert docs.upsert(range(3000), rows, {"n": list(range(3000))}).replaced == 1
         assert docs.update(range(3000), {"n": [7] * 3000}).replaced == 3000
         assert docs.count("n = 7") == 3000
-        told = docs.inspect()
-        assert told["rows_in_memory"] == 0 and told["written"]["segments"] > 2 * rows.nbytes
+        result = docs.inspect()
+        assert result["rows_in_memory"] == 0 and result["written"]["segments"] > 2 * rows.nbytes
         with Collection.open(path) as reader:
             assert reader.search(rows[::100], k=1, recall=1.0).ids.ravel().tolist() == list(
                 range(0, 3000, 100)
@@ -241,8 +243,8 @@ def test_batches_keep_to_the_memory_for_writes(path: pathlib.Path) -> None:
         vectors = arrow.FixedSizeListArray.from_arrays(arrow.array(rows.ravel()), 256)
         table = arrow.table({"id": arrow.array(range(3000), arrow.uint64()), "vector": vectors})
         assert docs.add_batches(table, progress=False).added == 3000
-        told = docs.inspect()
-        assert told["memory_bytes"] <= 1 << 20 and len(told["segments"]) > 1
+        result = docs.inspect()
+        assert result["memory_bytes"] <= 1 << 20 and len(result["segments"]) > 1
         assert docs.search(rows[::100], k=1, recall=1.0).ids.ravel().tolist() == list(range(0, 3000, 100))
         steps: list[str] = []
         report = docs.compact(full=True, progress=lambda stage, done, total: steps.append(stage))
@@ -301,8 +303,8 @@ while True:
 
 
 def checked(docs: Collection, acknowledged: int) -> int:
-    """Checks that all batches up to ``acknowledged`` are there, and what comes after them whole or not at all;
-    returns how many batches there are."""
+    """Checks that all batches up to ``acknowledged`` are in the collection, and later batches whole or not at
+    all; returns the number of batches."""
     counts: dict[int, list[int]] = {}
     for batch in docs.batches(vectors=True):
         for id, year, vector in zip(
@@ -340,14 +342,14 @@ def test_a_writer_that_is_killed_loses_nothing(path: pathlib.Path) -> None:
         process.send_signal(signal.SIGKILL)
         lines += process.stdout.readlines()
         process.wait()
-        told = [int(line) for line in lines if line.endswith("\n")]
+        acknowledged = [int(line) for line in lines if line.endswith("\n")]
         with Collection.open(path) as docs:
-            batches = checked(docs, told[-1])
+            batches = checked(docs, acknowledged[-1])
             if batches >= 2:
                 docs.delete([(batches - 1) * 20 - 1])
             assert docs.verify(progress=False)["sound"]
         reader.refresh()
-        checked(reader, told[-1])
+        checked(reader, acknowledged[-1])
     reader.close()
 
 

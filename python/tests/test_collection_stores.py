@@ -1,4 +1,5 @@
-"""Collections in an object store: a real server where its program is there, and what is told of those that fail."""
+"""Collections in an object store: a real server if its program is installed, and the errors of failing
+servers."""
 
 from __future__ import annotations
 
@@ -30,7 +31,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]
 
 @pytest.fixture(autouse=True)
 def user(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A user whose environment leads to no store, and who has nothing in caches."""
+    """A user without store settings in the environment, and with empty caches."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setenv("HOME", str(tmp_path))
     for name in [name for name in os.environ if name.startswith("AWS_")]:
@@ -44,7 +45,7 @@ def address(request: pytest.FixtureRequest) -> str:
 
 
 def environment(server: dict[str, str]) -> dict[str, str]:
-    """That of a process that reaches the server without being told by options."""
+    """The environment of a process that reaches the server without options."""
     return {**os.environ, **{f"AWS_{key.upper()}": value for key, value in server.items()}}
 
 
@@ -104,7 +105,7 @@ def test_processes_share_a_bucket(server: dict[str, str], address: str) -> None:
         print(file=other.stdin, flush=True)
         assert other.stdout.readline() == "198\n"
         assert other.stdout.readline() == "wrote\n"
-        # The other one writes now; this one is told, and nothing of it is lost.
+        # The other process writes now; this one gets an error, and none of its rows is lost.
         with pytest.raises(OSError, match="has taken over writing") as raised:
             docs.add([2000], ROWS[:1])
         assert SECRET not in str(raised.value)
@@ -117,7 +118,7 @@ def test_processes_share_a_bucket(server: dict[str, str], address: str) -> None:
         assert len(again) == 200
 
 
-def test_secrets_are_not_told(server: dict[str, str], address: str, tmp_path: pathlib.Path) -> None:
+def test_messages_contain_no_secrets(server: dict[str, str], address: str, tmp_path: pathlib.Path) -> None:
     created(address, server).close()
     wrong = {**server, "secret_access_key": SECRET[::-1]}
     here = Collection.create(tmp_path / "here", dim=3)
@@ -148,7 +149,7 @@ def test_secrets_are_not_told(server: dict[str, str], address: str, tmp_path: pa
     here.close()
 
 
-def test_the_command_reaches_a_bucket_and_tells_no_secret(
+def test_the_command_reaches_a_bucket_and_prints_no_secret(
     server: dict[str, str], address: str, tmp_path: pathlib.Path
 ) -> None:
     rows = [{"id": str(row), "vector": ROWS[row].tolist(), "year": row} for row in range(20)]
@@ -203,7 +204,7 @@ def test_a_collection_that_is_searched_from_a_cache(
 
 
 @pytest.mark.parametrize("name", ["café", "a~b", "100%", "a?region=x", "a#1", "a b", "日本"])
-def test_names_in_a_bucket_are_what_was_typed(server: dict[str, str], address: str, name: str) -> None:
+def test_names_in_a_bucket_are_as_given(server: dict[str, str], address: str, name: str) -> None:
     folder = f"{address.partition('[')[0]}/{name}"
     with created(f"{folder}/{name}", server):
         pass
@@ -217,7 +218,7 @@ def test_names_in_a_bucket_are_what_was_typed(server: dict[str, str], address: s
     )
 
 
-def test_what_an_earlier_version_encoded_is_found(server: dict[str, str], address: str) -> None:
+def test_names_that_an_earlier_version_encoded_are_found(server: dict[str, str], address: str) -> None:
     earlier, typed = f"{address}/caf%C3%A9/y%7E.index", f"{address}/café/y~.index"
     bathyal.build(ROWS, earlier, progress=False, store_options=server).close()
     with bathyal.open(typed, store_options=server) as index:

@@ -66,7 +66,7 @@ def test_arrow(docs: Collection) -> None:
     for table in (whole, whole.to_batches()[0], whole.set_column(7, "vector", uneven), whole.to_reader()):
         assert docs.add(table).added == 3
         check(docs, ids)
-    # Of a slice, no more than its rows.
+    # A slice is read without the rest of its table.
     twice = arrow.concat_tables([whole, whole]).combine_chunks()
     assert docs.add(twice.slice(3)).added == 3
     check(docs, ids)
@@ -97,9 +97,9 @@ def test_arrow_batch_by_batch(docs: Collection) -> None:
         "vector": arrow.FixedSizeListArray.from_arrays(arrow.array(ROWS.ravel()), 4),
         "year": arrow.array(range(40), arrow.int16()),
     })  # fmt: skip
-    told: list[tuple[str, int, int]] = []
-    assert docs.add_batches(table, rows=16, progress=lambda *now: told.append(now)).added == 40
-    assert told == [("writing", done, 40) for done in (16, 32, 40)]
+    steps: list[tuple[str, int, int]] = []
+    assert docs.add_batches(table, rows=16, progress=lambda *now: steps.append(now)).added == 40
+    assert steps == [("writing", done, 40) for done in (16, 32, 40)]
     assert docs.inspect()["sequence"] == 3
     assert docs.add_batches(table.to_reader(max_chunksize=7), upsert=True).replaced == 40
     assert docs.inspect()["sequence"] == 9
@@ -180,8 +180,8 @@ def test_duckdb(docs: Collection) -> None:
         assert rows.vectors.tolist() == [[7, 1, 2, 3]] and rows.metadata["tags"].tolist() == [["t7"]]
         found = docs.search([5, 1, 2, 3], k=3, filter="year > 2005", columns=["year"])
         assert found.metadata["year"].tolist() == [2006, 2007, 2008]
-        told = connection.sql("select id, year from found order by rank").fetchall()
-        assert told == [("r6", 2006), ("r7", 2007), ("r8", 2008)]
+        nearest = connection.sql("select id, year from found order by rank").fetchall()
+        assert nearest == [("r6", 2006), ("r7", 2007), ("r8", 2008)]
 
 
 def test_results_are_tables(docs: Collection) -> None:

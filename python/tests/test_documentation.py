@@ -1,4 +1,4 @@
-"""The examples in the package's own text run and say what they show."""
+"""The examples in the package's docstrings run and print what they show."""
 
 import doctest
 import importlib
@@ -28,7 +28,7 @@ def test_examples(name, tmp_path, monkeypatch):
     if name in OPTIONAL:
         needed(OPTIONAL[name])
     monkeypatch.chdir(tmp_path)
-    # What is built for an object store lies there until it is uploaded.
+    # An index for an object store is built in this folder before it is uploaded.
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     flags = doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS
     result = doctest.testmod(importlib.import_module(name), optionflags=flags)

@@ -1,4 +1,4 @@
-"""Elements that numpy does not have: bits, eight to a byte, and bfloat16."""
+"""Elements that numpy does not have: bits, eight per byte, and bfloat16."""
 
 from pathlib import Path
 
@@ -12,7 +12,7 @@ K = 10
 
 
 def bits_of(count: int, seed: int) -> np.ndarray:
-    """Truth values ``count x 256`` around a few patterns."""
+    """Returns booleans ``count x 256`` around a few patterns."""
     patterns = np.random.default_rng(17).random((20, 256)) < 0.5
     random = np.random.default_rng(seed)
     return patterns[random.integers(0, 20, count)] ^ (random.random((count, 256)) < 0.1)
@@ -22,7 +22,7 @@ def hamming(queries: np.ndarray, base: np.ndarray) -> np.ndarray:
     return (queries[:, None, :] != base[None, :, :]).sum(axis=2)
 
 
-def test_bits_are_searched_packed_or_as_truth_values(tmp_path: Path) -> None:
+def test_bits_are_searched_packed_or_as_booleans(tmp_path: Path) -> None:
     base, queries = bits_of(2000, 1), bits_of(30, 2)
     packed = np.packbits(base, axis=1)
     index = bathyal.build(packed, tmp_path / "packed.index", metric="hamming")
@@ -56,12 +56,12 @@ def test_bits_are_compared_exactly(tmp_path: Path) -> None:
     assert np.array_equal(bathyal.read_vectors(tmp_path / "base.b1bin"), np.packbits(base, axis=1))
     again, _ = bathyal.groundtruth(tmp_path / "base.b1bin", queries, metric="hamming", k=K)
     assert np.array_equal(again, ids)
-    told = bathyal.convert(tmp_path / "base.b1bin", tmp_path / "base.u8bin")
-    assert (told.columns, told.element) == (256, "u8")
+    converted = bathyal.convert(tmp_path / "base.b1bin", tmp_path / "base.u8bin")
+    assert (converted.columns, converted.element) == (256, "u8")
     assert np.array_equal(bathyal.read_vectors(tmp_path / "base.u8bin"), base)
 
 
-def test_what_is_no_bits_is_refused(tmp_path: Path) -> None:
+def test_other_values_than_bits_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "my.index"
     with pytest.raises(ValueError, match="holds f32, and the metric hamming compares bits: pack"):
         bathyal.build(np.zeros((9, 8), np.float32), path, metric="hamming")
@@ -76,7 +76,7 @@ def test_what_is_no_bits_is_refused(tmp_path: Path) -> None:
         index.search(np.full((2, 32), 0.5))
 
 
-def test_bfloat16_goes_in_and_comes_back(tmp_path: Path) -> None:
+def test_bfloat16_vectors_are_stored_and_returned(tmp_path: Path) -> None:
     random = np.random.default_rng(6)
     rows = random.standard_normal((800, 24)).astype(ml_dtypes.bfloat16)
     floats = rows.astype(np.float32)
@@ -98,7 +98,7 @@ def test_bfloat16_goes_in_and_comes_back(tmp_path: Path) -> None:
         bathyal.write_vectors(tmp_path / "rows.npy", rows)
 
 
-def test_metrics_are_known_by_their_other_names(tmp_path: Path) -> None:
+def test_metric_names_of_other_systems_are_understood(tmp_path: Path) -> None:
     rows = np.random.default_rng(7).standard_normal((200, 8)).astype(np.float32)
     for name, own in [("euclidean", "l2"), ("Dot", "ip"), ("angular", "cosine")]:
         with pytest.warns(UserWarning, match=f"'{name}' is called {own} here"):

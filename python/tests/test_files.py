@@ -55,7 +55,7 @@ def test_datasets_of_ann_benchmarks(tmp_path):
     with pytest.raises(ValueError, match="no dataset 'valid'"):
         bathyal.read_vectors(path, "valid")
     path.write_bytes(b"no HDF5")
-    with pytest.raises(ValueError, match="no HDF5 file"):
+    with pytest.raises(ValueError, match="not an HDF5 file"):
         bathyal.read_vectors(path)
     with pytest.raises(FileNotFoundError):
         bathyal.read_vectors(tmp_path / "missing.h5")
@@ -86,7 +86,7 @@ def test_parquet_columns(tmp_path):
     with pytest.raises(ValueError, match=r"column 'a' holds string, expected"):
         bathyal.read_vectors(path)
     path.write_bytes(b"no Parquet")
-    with pytest.raises(ValueError, match="no Parquet file"):
+    with pytest.raises(ValueError, match="not a Parquet file"):
         bathyal.read_vectors(path)
 
 
@@ -110,12 +110,12 @@ def test_ids_round_trip(extension, tmp_path):
     [
         (np.zeros((2, 3)), None, "whole numbers"),
         (np.zeros(3, np.uint32), None, "queries x k"),
-        (np.full((1, 1), -2), None, "-2 is no id; expected 0"),
+        (np.full((1, 1), -2), None, "-2 is not a valid id; expected 0"),
         (np.full((1, 1), 2**32), None, "from 0"),
         (np.zeros((2, 3), np.uint32), np.zeros((3, 2), np.float32), "same shape"),
     ],
 )
-def test_ids_that_cannot_be_written(ids, far, message, tmp_path):
+def test_bad_ids_are_refused(ids, far, message, tmp_path):
     with pytest.raises(ValueError, match=message):
         bathyal.write_ids(tmp_path / "ids.ibin", ids, far)
     assert list(tmp_path.iterdir()) == []
@@ -132,7 +132,7 @@ def test_groundtruth_is_brute_force(metric, element, tmp_path):
     np.testing.assert_array_equal(bathyal.groundtruth(base, queries, metric, k=7, threads=1)[0], ids)
 
 
-def test_groundtruth_refuses_what_does_not_fit():
+def test_groundtruth_refuses_bad_arguments():
     base = np.ones((3, 4), np.float32)
     for queries, k, message in (
         (np.ones((2, 5), np.float32), 1, "dimensions"),
@@ -146,7 +146,7 @@ def test_groundtruth_refuses_what_does_not_fit():
         bathyal.recall(np.zeros((2, 3)), np.zeros((2, 2)))
 
 
-def test_the_ratio_says_how_far_away_misses_are():
+def test_the_ratio_measures_the_distance_of_misses():
     base = np.array([[1.0], [2.0], [4.0], [9.0]], np.float32)
     truth, exact = bathyal.groundtruth(base, np.zeros((3, 1), np.float32), k=3)
     assert exact[0].tolist() == [1, 4, 16]
@@ -157,7 +157,7 @@ def test_the_ratio_says_how_far_away_misses_are():
     assert bathyal.overall_ratio(ids[1], base[ids[1], 0] ** 2, truth[1], exact[1]).mean == 1.5
 
 
-def test_the_ratio_leaves_out_what_has_none_and_counts_it():
+def test_queries_without_a_ratio_are_left_out_and_counted():
     truth, exact = np.array([[0, 1]] * 3), np.array([[0.0, 0.5]] * 3, np.float32)
     ids, distances = np.array([[0, 1], [0, -1], [7, 1]]), np.array([[0, 0.5], [0, 0], [0.5, 0.5]])
     for metric in ("l2", "cosine"):
@@ -167,7 +167,7 @@ def test_the_ratio_leaves_out_what_has_none_and_counts_it():
     assert nothing == bathyal.OverallRatio(mean=None, p99=None, left_out=2)
 
 
-def test_the_ratio_refuses_what_does_not_fit():
+def test_the_ratio_refuses_bad_arguments():
     ids, distances = np.array([[0, 1]]), np.array([[1.0, 2.0]])
     with pytest.raises(ValueError, match="inner product is no distance"):
         bathyal.overall_ratio(ids, distances, ids, distances, metric="ip")

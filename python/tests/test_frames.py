@@ -16,7 +16,7 @@ def built(tmp_path_factory):
 
 
 def check(built, tmp_path, of):
-    """What ``of`` makes of rows is searched and built as these are."""
+    """Checks that the rows converted by ``of`` are searched and built like the rows themselves."""
     assert built.search(of(ROWS[:7]), k=3) == built.search(ROWS[:7], k=3)
     with bathyal.build(of(ROWS), tmp_path / "new", family="flat", overwrite=True) as index:
         assert index.element == "f32" and np.array_equal(index.vectors(range(60)), ROWS)

@@ -1,4 +1,4 @@
-"""Datasets of HDF5 files whose bytes lie elsewhere, or not in one piece."""
+"""Datasets of HDF5 files whose bytes are in another file, or not contiguous."""
 
 import os
 import shutil
@@ -17,7 +17,7 @@ OTHERS = -ROWS - 1
 
 @pytest.fixture
 def folder(tmp_path):
-    """A file with rows of its own, and one with others in the same place."""
+    """A file with its own rows, and another file with other rows at the same place."""
     (tmp_path / "deep").mkdir()
     for name, rows in (("main.h5", ROWS), ("deep/other.h5", OTHERS)):
         with h5py.File(tmp_path / name, "w") as file:
@@ -69,7 +69,7 @@ def test_a_link_to_nothing_is_refused(folder):
         bathyal.read_vectors(folder / "main.h5", "nowhere")
 
 
-def test_an_index_is_built_of_what_a_link_leads_to(folder):
+def test_an_index_is_built_from_the_target_of_a_link(folder):
     with h5py.File(folder / "main.h5", "a") as file:
         del file["train"]
         file["train"] = h5py.ExternalLink("deep/other.h5", "/train")
@@ -77,7 +77,7 @@ def test_an_index_is_built_of_what_a_link_leads_to(folder):
         assert np.array_equal(index.vectors(range(100)), OTHERS)
 
 
-def test_bytes_that_lie_outside_are_read_there(folder):
+def test_external_bytes_are_read_from_their_file(folder):
     (folder / "raw.bin").write_bytes(b"\0" * 64 + OTHERS.tobytes())
     with h5py.File(folder / "main.h5", "a") as file:
         external = [(str(folder / "raw.bin"), 64, OTHERS.nbytes)]

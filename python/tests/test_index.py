@@ -26,7 +26,7 @@ def test_search_finds_what_brute_force_finds(family, metric, element, tmp_path):
     truth = np.argsort(exact, axis=1, kind="stable")[:, :10]
     assert found.ids.shape == found.distances.shape == (30, 10)
     assert found.ids.dtype == np.uint32 and found.distances.dtype == np.float32
-    # Ties are many among small integers: what counts is that no returned distance is too large.
+    # Small integers have many ties, so only distances are compared.
     reached = np.take_along_axis(exact, found.ids.astype(np.int64), 1)
     limit = np.take_along_axis(exact, truth, 1)[:, -1:]
     # Cosine normalises f16 vectors to f16, which moves a distance by some 1e-3.
@@ -40,7 +40,7 @@ def test_search_finds_what_brute_force_finds(family, metric, element, tmp_path):
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("metric", ["l2", "ip", "cosine"])
 @pytest.mark.parametrize("store_as", ["f16", "i8"])
-def test_smaller_vectors_are_searched_and_say_what_they_lose(family, metric, store_as, tmp_path):
+def test_smaller_vectors_are_searched_and_report_their_loss(family, metric, store_as, tmp_path):
     base, queries = clustered("f32", 1200, 24, 1), clustered("f32", 30, 24, 2)
     with bathyal.build(base, tmp_path / "i", metric=metric, store_as=store_as, **small(family)) as index:
         assert index.element == "f32" and index.stored["element"] == store_as
@@ -85,13 +85,14 @@ def test_tiers_and_repeats_agree(index, index_path, queries):
     with bathyal.open(index_path, tier="dram") as memory:
         assert memory.dram_bytes > index.dram_bytes
         loaded = memory.search(queries, k=7, search_list=60)
-    # In memory a cluster index reads its candidates alone, so that none is nearer than where it reads whole pages.
+    # In memory a cluster index reads only its candidates, so its answers may be farther than with whole
+    # pages.
     assert (found.distances <= loaded.distances).all()
 
 
 @pytest.mark.parametrize("numa", ["off", "interleave", "copy"])
 def test_numa_nodes_change_no_answer(index, index_path, queries, numa):
-    # On one node none of them does anything.
+    # With one node the options have no effect.
     with bathyal.open(index_path, numa=numa) as spread:
         np.testing.assert_array_equal(spread.search(queries).ids, index.search(queries).ids)
 
@@ -104,7 +105,7 @@ def test_an_unknown_use_of_numa_nodes_is_refused(index_path):
 def test_more_recall_takes_more_effort_and_reaches_it(index, vectors, queries):
     truth, _ = bathyal.groundtruth(vectors, queries, "l2", k=10)
     low, high = (index.search(queries, k=10, recall=recall) for recall in (0.8, 0.99))
-    # The shortest list of a small cluster index reads pages enough for any recall.
+    # In a small cluster index, even the shortest list reads enough pages for any recall.
     assert low.stats.search_list <= high.stats.search_list
     assert low.stats.reads.sum() <= high.stats.reads.sum()
     assert bathyal.recall(high.ids, truth) >= 0.97
@@ -128,7 +129,7 @@ def test_queries_may_come_from_a_file(index, queries, tmp_path):
     np.testing.assert_array_equal(index.search(tmp_path / "q.fvecs").ids, index.search(queries).ids)
 
 
-def test_whole_numbers_are_taken_for_8_bit_indexes_if_they_fit(tmp_path):
+def test_8_bit_indexes_take_whole_numbers_in_range(tmp_path):
     base = clustered("u8", 100, 8, 1)
     with bathyal.build(base, tmp_path / "i") as index:
         assert (
@@ -174,7 +175,7 @@ def test_awaited_searches_take_the_same_arguments(index):
 def test_pipelined_mode_finds_the_same_neighbours(index, vectors, queries):
     truth, _ = bathyal.groundtruth(vectors, queries, "l2", k=10)
     if index.manifest["family"] == "cluster":
-        # It reads once, so there is no order of arrival to choose.
+        # This family reads in one round, so the order of arrival has no effect.
         with pytest.raises(ValueError, match="cluster index knows no mode"):
             index.search(queries, search_list=100, mode="pipelined")
         return
@@ -182,7 +183,7 @@ def test_pipelined_mode_finds_the_same_neighbours(index, vectors, queries):
     assert bathyal.recall(found.ids, truth) >= 0.97
 
 
-def test_fewer_neighbours_than_asked_for_are_said(tmp_path):
+def test_fewer_neighbours_than_k_give_a_warning(tmp_path):
     with (
         bathyal.build(np.eye(4, dtype=np.float32), tmp_path / "i") as index,
         pytest.warns(bathyal.SearchWarning, match="holds only 4"),
@@ -243,7 +244,7 @@ def test_the_kind_of_code_may_be_chosen(family, code_kind, vectors, queries, tmp
         assert bathyal.recall(index.search(queries, search_list=200).ids, truth) >= 0.95
 
 
-def test_a_closed_index_says_so(index_path, queries):
+def test_a_closed_index_raises_an_error(index_path, queries):
     with bathyal.open(index_path) as index:
         assert "1500 x 24 f32, l2" in repr(index)
     assert index.closed and "closed" in repr(index)
@@ -267,10 +268,10 @@ def test_reports(index, index_path, vectors):
 
 def test_progress_reaches_a_callable(vectors, tmp_path):
     heard = []
-    for family, told in (("graph", {"first pass", "second pass"}), ("cluster", {"grouping", "encoding"})):
+    for family, stages in (("graph", {"first pass", "second pass"}), ("cluster", {"grouping", "encoding"})):
         path, hear = tmp_path / family, lambda *news: heard.append(news)
         bathyal.build(vectors, path, progress=hear, **small(family)).close()
-        assert told <= {stage for stage, _, _ in heard}
+        assert stages <= {stage for stage, _, _ in heard}
     assert all(0 <= done <= total for _, done, total in heard)
 
 
@@ -287,7 +288,7 @@ def test_an_emulated_device_answers_the_same_and_is_named(index_path, queries):
         bathyal.open(index_path, delay="tape")
 
 
-def test_what_was_measured_of_a_device_is_taken_from_a_file(index_path, queries, tmp_path):
+def test_the_profile_of_a_device_is_read_from_a_file(index_path, queries, tmp_path):
     device = {
         "kind": "file",
         "method": "io_uring",
@@ -297,8 +298,11 @@ def test_what_was_measured_of_a_device_is_taken_from_a_file(index_path, queries,
     }
     measured = device | {"latency_ns": 90_000, "iops": 250e3, "bandwidth_bytes_per_s": 2e9, "depth": 64}
     (tmp_path / "disk.json").write_text(json.dumps(measured))
-    with bathyal.open(index_path) as plain, bathyal.open(index_path, profile=tmp_path / "disk.json") as told:
-        found = [index.search(queries, k=5, search_list=60) for index in (plain, told)]
+    with (
+        bathyal.open(index_path) as plain,
+        bathyal.open(index_path, profile=tmp_path / "disk.json") as profiled,
+    ):
+        found = [index.search(queries, k=5, search_list=60) for index in (plain, profiled)]
         np.testing.assert_array_equal(found[0].ids, found[1].ids)
     for text, reason in (("{}", "no profile"), (json.dumps(measured | {"iops": -1}), "iops")):
         (tmp_path / "wrong.json").write_text(text)

@@ -1,4 +1,4 @@
-"""Vectors as callers have them: what is converted, how it is said, and what is refused."""
+"""Callers' vectors: conversions, warnings and refusals."""
 
 import array
 import subprocess
@@ -17,12 +17,12 @@ ROWS = np.random.default_rng(1).integers(0, 100, (60, 4)).astype(np.float32)
 
 @pytest.fixture(autouse=True)
 def nothing_said(monkeypatch):
-    monkeypatch.setattr(inputs, "_said", set())
+    monkeypatch.setattr(inputs, "_warned", set())
 
 
 @pytest.fixture
 def silence():
-    """What happens in the test warns of nothing."""
+    """The test raises no warning."""
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         yield
@@ -95,7 +95,7 @@ SAME = {
 
 
 @pytest.mark.parametrize("kind", SAME)
-def test_what_holds_the_same_numbers_finds_the_same(built, kind, silence):
+def test_equal_numbers_in_any_container_find_the_same(built, kind, silence):
     expected = built.search(ROWS[:7], k=3)
     given = SAME[kind](ROWS[:7].copy())
     assert built.search(given, k=3) == expected
@@ -107,10 +107,10 @@ def test_what_holds_the_same_numbers_finds_the_same(built, kind, silence):
 
 
 @pytest.mark.parametrize("kind", SAME)
-def test_what_holds_the_same_numbers_builds_the_same(kind, tmp_path):
+def test_equal_numbers_in_any_container_build_the_same(kind, tmp_path):
     given = SAME[kind](ROWS.copy())
     with warnings.catch_warnings():
-        # Whole numbers become float32: that is said.
+        # Whole numbers become float32, with a warning.
         warnings.simplefilter("ignore" if kind in ("int64", "uint16") else "error")
         index = bathyal.build(given, tmp_path / "i", family="flat")
         truth = bathyal.groundtruth(given, given, k=3)
@@ -123,42 +123,42 @@ def test_what_holds_the_same_numbers_builds_the_same(kind, tmp_path):
 
 
 @pytest.mark.parametrize("kind", SAME)
-def test_what_holds_the_same_numbers_is_inserted(kind, tmp_path, silence):
+def test_equal_numbers_in_any_container_are_inserted(kind, tmp_path, silence):
     with bathyal.build(ROWS, tmp_path / "i", family="lsh") as index:
         assert index.insert(SAME[kind](ROWS[:5].copy())) == range(60, 65)
         assert np.array_equal(index.vectors(range(60, 65)), ROWS[:5])
 
 
-def test_digits_that_are_lost_are_said_once(built, tmp_path):
+def test_a_loss_of_digits_warns_once(built, tmp_path):
     fine = np.full((2, 4), 0.1)
-    with warnings.catch_warnings(record=True) as said:
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         for _ in range(3):
             bathyal.build(np.random.default_rng(1).random((50, 4)), tmp_path / "i", overwrite=True).close()
             if built.element == "f32":
                 built.search(fine)
-    assert [str(one.message) for one in said] == [
-        "data holds float64, which is rounded to float32; pass data.astype('float32') to say so, and to save the "
+    assert [str(one.message) for one in caught] == [
+        "data holds float64, which is rounded to float32; pass data.astype('float32') to say so, and to avoid the "
         "copy"
     ]
-    assert said[0].filename == __file__
-    # Numbers of Python have no other precision that could have been meant.
+    assert caught[0].filename == __file__
+    # Numbers of Python have no dtype, so there is no warning.
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        inputs._said.clear()
+        inputs._warned.clear()
         if built.element == "f32":
             built.search(fine.tolist())
 
 
-def test_whole_numbers_of_a_build_are_said_to_be_float32(tmp_path):
+def test_a_build_of_whole_numbers_as_float32_warns(tmp_path):
     with pytest.warns(
-        UserWarning, match="data holds int64, which is stored as float32; uint8 or int8 take a byte"
+        UserWarning, match="data holds int64, which is stored as float32; uint8 or int8 take one byte"
     ):
         index = bathyal.build(ROWS.astype(np.int64), tmp_path / "i")
     assert index.element == "f32"
 
 
-def test_float16_asks_an_index_of_float32(tmp_path, silence):
+def test_float16_queries_search_an_index_of_float32(tmp_path, silence):
     rows = np.random.default_rng(1).random((50, 4), dtype=np.float32)
     with bathyal.build(rows, tmp_path / "i", family="flat") as index:
         half = rows[:5].astype(np.float16)
@@ -175,7 +175,7 @@ def test_float16_asks_an_index_of_float32(tmp_path, silence):
         (np.inf, "is inf"),
     ],
 )
-def test_what_bytes_do_not_hold_is_refused(tmp_path, value, message):
+def test_values_that_bytes_cannot_hold_are_refused(tmp_path, value, message):
     with bathyal.build(ROWS.astype(np.uint8), tmp_path / "i", family="flat") as index:
         queries = np.ones((3, 4), np.int64 if isinstance(value, int) else np.float64)
         queries[1, 2] = value
@@ -194,7 +194,7 @@ def test_what_bytes_do_not_hold_is_refused(tmp_path, value, message):
             bathyal.build(ROWS.astype(np.uint8), tmp_path / "other", calibration=queries)
 
 
-def test_what_is_too_large_for_a_float_is_refused(built, tmp_path):
+def test_values_too_large_for_a_float_are_refused(built, tmp_path):
     large = np.full((2, 4), 1e300)
     with pytest.raises(ValueError, match=r"queries: row 0, dimension 0 is 1e\+300"):
         built.search(large)
@@ -213,8 +213,8 @@ REFUSED = [
     ([np.ma.masked_equal(ROWS[0], 3)], ValueError, r"\[0\] is a masked array"),
     ([[1.0, 2.0, 3.0, 4.0], [1.0, 2.0]], ValueError, r"row 1 has another length \(2\) than row 0 \(4\)"),
     ([[1.0, 2.0, 3.0, 4.0], None], ValueError, r"row 1 is missing \(None\)"),
-    ([[1.0, 2.0, 3.0, None]], ValueError, "not all that it holds is a number"),
-    ([1.0, [2.0, 3.0]], ValueError, "not all that it holds is a number"),
+    ([[1.0, 2.0, 3.0, None]], ValueError, "it holds values that are not numbers"),
+    ([1.0, [2.0, 3.0]], ValueError, "it holds values that are not numbers"),
     ([["a", "b", "c", "d"]], ValueError, "text"),
     (np.ones((2, 2, 4), np.float32), ValueError, "3 dimensions"),
     ({1: 2}, TypeError, "is of type dict; expected an array"),
@@ -227,7 +227,9 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("value", "kind", "message"), REFUSED)
-def test_what_is_no_vectors_is_refused_by_its_name(built, tmp_path, value, kind, message):
+def test_other_values_than_vectors_are_refused_with_the_name_of_the_argument(
+    built, tmp_path, value, kind, message
+):
     with pytest.raises(kind, match="^queries.*" + message):
         built.search(value)
     with pytest.raises(kind, match="^queries.*" + message):
@@ -249,7 +251,7 @@ def test_what_is_no_vectors_is_refused_by_its_name(built, tmp_path, value, kind,
     assert not any(tmp_path.iterdir())
 
 
-def test_the_library_calls_vectors_by_their_argument(built):
+def test_messages_of_the_library_name_the_argument(built):
     for ask in (
         lambda rows: built.search(rows),
         lambda rows: built.range_search(rows, 1.0),
@@ -301,10 +303,10 @@ def test_no_library_is_imported_for_what_a_caller_did_not_pass():
         "index.search([[1, 2, 3, 4]]);"
         "print([name for name in ('torch', 'pandas', 'pyarrow', 'polars', 'h5py', 'tqdm') if name in sys.modules])"
     )
-    told = subprocess.run(
+    ran = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", program], capture_output=True, text=True, check=True
     )
-    assert told.stdout.strip() == "[]"
+    assert ran.stdout.strip() == "[]"
 
 
 def test_memory_is_a_whole_number_of_whatever_kind(tmp_path):

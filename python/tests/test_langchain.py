@@ -1,4 +1,4 @@
-"""What the vector store of LangChain must never do. `make check-frameworks` tests the rest by LangChain's suite."""
+"""Deletes of the vector store of LangChain. `make check-frameworks` tests the rest with LangChain's suite."""
 
 import asyncio
 
@@ -30,7 +30,7 @@ def store(tmp_path):
 
 
 @pytest.mark.parametrize(("given", "message"), REFUSED)
-def test_nothing_is_deleted_by_what_is_not_understood(store, given, message):
+def test_an_invalid_delete_deletes_nothing(store, given, message):
     with pytest.raises((TypeError, ValueError), match=message):
         store.delete(**given)
     with pytest.raises((TypeError, ValueError), match=message):
@@ -38,7 +38,7 @@ def test_nothing_is_deleted_by_what_is_not_understood(store, given, message):
     assert len(store.collection) == 2
 
 
-def test_all_is_deleted_where_it_is_said(store):
+def test_delete_all_deletes_all(store):
     assert store.delete([]) and len(store.collection) == 2
     assert store.delete(filter="year = 2019") and len(store.collection) == 1
     assert store.delete(delete_all=True) and len(store.collection) == 0

@@ -1,4 +1,4 @@
-"""Long work lets other threads run, and Ctrl-C ends it at once and leaves nothing behind."""
+"""Long calls let other threads run; Ctrl-C ends them at once without partial output."""
 
 import os
 import signal
@@ -14,7 +14,7 @@ import bathyal
 from conftest import clustered
 
 LONG = {"family": "graph", "max_degree": 64, "search_list": 400, "threads": 1}
-"""A build of the vectors below that takes many seconds: long enough to be met while it runs."""
+"""Options of a build that takes many seconds, so that tests can interrupt it."""
 COUNT = 20_000
 
 
@@ -117,7 +117,7 @@ def test_ctrl_c_ends_the_command(base, tmp_path):
     process = subprocess.Popen(
         [*command, *options], stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=tmp_path
     )
-    # The build begins by making a folder beside the target.
+    # The build begins by creating a folder beside the target.
     while not os.listdir(tmp_path):
         assert process.poll() is None
         time.sleep(0.01)

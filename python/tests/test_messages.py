@@ -1,4 +1,4 @@
-"""What exceptions say, and what they carry."""
+"""Messages and attributes of exceptions."""
 
 import errno
 import os
@@ -15,10 +15,10 @@ ROWS = np.arange(40, dtype=np.float32).reshape(20, 2)
 SOURCES = pathlib.Path(__file__).parents[2] / "crates"
 LIBRARIES = ("kernels", "tier", "store", "object", "remote", "gpu", "vectors", "index", "collection")
 COMMANDS = {"probe", "memory-node", "aws"}
-"""What Python has no function for: whoever wants it types the command."""
+"""Features that Python has no function for, so that messages may name the command."""
 
 
-def test_what_is_not_there(monkeypatch, tmp_path):
+def test_missing_files_and_indexes(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     for call in (
         lambda: bathyal.open("nope"),
@@ -30,7 +30,7 @@ def test_what_is_not_there(monkeypatch, tmp_path):
             call()
         assert (caught.value.errno, caught.value.filename) == (errno.ENOENT, "nope")
         assert str(caught.value) in (
-            "[Errno 2] no index is there, and nothing else; check the path: 'nope'",
+            "[Errno 2] the path does not exist; check it: 'nope'",
             "[Errno 2] there is no such index: 'nope'",
         )
     with pytest.raises(FileNotFoundError) as caught:
@@ -42,7 +42,7 @@ def test_what_is_not_there(monkeypatch, tmp_path):
     assert (caught.value.errno, caught.value.filename) == (errno.ENOENT, "memory://nope")
 
 
-def test_what_is_there_already(tmp_path):
+def test_existing_targets(tmp_path):
     bathyal.build(ROWS, tmp_path / "i").close()
     with pytest.raises(FileExistsError) as caught:
         bathyal.build(ROWS, tmp_path / "i")
@@ -55,7 +55,7 @@ def test_what_is_there_already(tmp_path):
     assert "--" not in str(other.value)
 
 
-def test_what_another_holds(tmp_path):
+def test_an_index_that_another_handle_changes(tmp_path):
     bathyal.build(ROWS, tmp_path / "i", family="lsh").close()
     with bathyal.open(tmp_path / "i") as one, bathyal.open(tmp_path / "i") as other:
         one.delete([0])
@@ -65,7 +65,7 @@ def test_what_another_holds(tmp_path):
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can be nobody for a while")
-def test_what_may_not_be_read(tmp_path):
+def test_files_without_permission(tmp_path):
     file = tmp_path / "v.fbin"
     bathyal.write_vectors(file, ROWS)
     file.chmod(0)
@@ -81,7 +81,7 @@ def test_what_may_not_be_read(tmp_path):
     assert (caught.value.errno, caught.value.filename) == (errno.EACCES, str(file))
 
 
-def test_damage_speaks_python(tmp_path):
+def test_messages_of_damage_name_python_functions(tmp_path):
     bathyal.build(ROWS, tmp_path / "i", family="flat").close()
     file = next(path for path in (tmp_path / "i").iterdir() if path.name == "vectors.bin")
     file.write_bytes(bytes(len(file.read_bytes())))
@@ -91,7 +91,7 @@ def test_damage_speaks_python(tmp_path):
 
 
 def strings():
-    """What sources of the library have in quotes, lines that are continued as one."""
+    """Yields the string literals in the sources of the library, with continued lines joined."""
     for crate in LIBRARIES:
         for file in (SOURCES / crate / "src").rglob("*.rs"):
             text = file.read_text().split("#[cfg(test)]")[0]
@@ -101,7 +101,7 @@ def strings():
 
 
 @pytest.mark.skipif(not SOURCES.is_dir(), reason="the package without its sources")
-def test_no_message_of_the_library_names_what_is_typed():
+def test_no_message_names_options_of_the_command():
     found = 0
     for file, message in strings():
         if (
@@ -110,14 +110,14 @@ def test_no_message_of_the_library_names_what_is_typed():
         ):
             continue
         found += 1
-        told = _bathyal.told_in_python(message)
-        typed = re.findall(r"`bathyal ([a-z-]+)[^`]*`", told)
-        assert set(typed) <= COMMANDS, f"{file.name}: {told}"
-        rest = re.sub(r"`[^`]*`", "", told)
-        assert not re.search(r"(?<![\w-])--[a-z]|(?<!\w)-k\b", rest), f"{file.name}: {told}"
+        translated = _bathyal.message_in_python(message)
+        typed = re.findall(r"`bathyal ([a-z-]+)[^`]*`", translated)
+        assert set(typed) <= COMMANDS, f"{file.name}: {translated}"
+        rest = re.sub(r"`[^`]*`", "", translated)
+        assert not re.search(r"(?<![\w-])--[a-z]|(?<!\w)-k\b", rest), f"{file.name}: {translated}"
     assert found > 10, "the library has such messages"
 
 
-def test_other_words_stay_as_they_are():
+def test_other_messages_are_not_changed():
     for message in ("a--b: no such file", "/data/x --y/v.fbin: row 3 is NaN", "-1 is below 0"):
-        assert _bathyal.told_in_python(message) == message
+        assert _bathyal.message_in_python(message) == message

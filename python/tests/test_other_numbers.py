@@ -1,4 +1,4 @@
-"""Vectors of other numbers than an index holds: every door takes them, by a path as well as in an array."""
+"""Vectors of other dtypes than an index holds: every function takes them, from a path and from an array."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ WRITERS = {
 
 @pytest.mark.parametrize("writer", WRITERS.values(), ids=WRITERS)
 @pytest.mark.parametrize("dtype", ["f8", "f4", "i4", "i8", "u2", ">f4", "f2"])
-def test_every_door_takes_them(writer: Writer, dtype: str, tmp_path: pathlib.Path) -> None:
+def test_every_function_takes_other_numbers(writer: Writer, dtype: str, tmp_path: pathlib.Path) -> None:
     if dtype == ">f4" and writer in (
         WRITERS["parquet list"],
         WRITERS["parquet large_list"],
@@ -92,20 +92,20 @@ def test_every_door_takes_them(writer: Writer, dtype: str, tmp_path: pathlib.Pat
     assert bathyal.convert(path, tmp_path / "c.npy", progress=False).rows == 60
     assert np.array_equal(bathyal.read_vectors(tmp_path / "c.npy"), expected)
     docs = bathyal.Collection.create(tmp_path / "c", dim=4, id="u64")
-    told = (
+    report = (
         docs.add_file(path, first_id=5, progress=False)
         if path.suffix != ".parquet"
         else docs.add_file(path, id_column="name", columns=[], progress=False)
     )
     first = 0 if path.suffix == ".parquet" else 5
-    assert told["added"] == told["rows"] == 60 and next(iter(docs)) == first
+    assert report["added"] == report["rows"] == 60 and next(iter(docs)) == first
     assert np.array_equal(docs.get([first + 9], vectors=True).vectors, expected[9:10].astype("f4"))
     assert docs.search(path, k=1).ids[:, 0].tolist() == list(range(first, first + 60))
     docs.close()
 
 
 @pytest.mark.parametrize("writer", WRITERS.values(), ids=WRITERS)
-def test_what_overflows_is_refused_by_its_row(writer: Writer, tmp_path: pathlib.Path) -> None:
+def test_values_that_overflow_are_refused_with_their_row(writer: Writer, tmp_path: pathlib.Path) -> None:
     rows = ROWS.astype("f8")
     rows[37, 2] = 1e300
     path = writer(tmp_path, rows)
@@ -157,7 +157,9 @@ def test_a_key_names_a_part_wherever_a_message_says_so(tmp_path: pathlib.Path) -
     docs.close()
     with pytest.raises(ValueError, match="has no dataset 'layers'; name one of"):
         bathyal.read_vectors(path, "layers")
-    with pytest.raises(ValueError, match="key is 'train', which names a part of a file, but data is no path"):
+    with pytest.raises(
+        ValueError, match="key is 'train', which names a part of a file, but data is not a path"
+    ):
         bathyal.build(ROWS, tmp_path / "k", key="train", progress=False)
     bathyal.write_vectors(tmp_path / "v.fbin", ROWS)
     with pytest.raises(ValueError, match=r"a key names a part of .hdf5 and .parquet files"):

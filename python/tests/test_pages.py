@@ -1,4 +1,5 @@
-"""The blocks of the pages run as they are written, or are sound and say why no test runs them."""
+"""The blocks of the pages run as written, or they are valid and name the reason for which no test runs
+them."""
 
 from __future__ import annotations
 
@@ -29,15 +30,16 @@ NOT_RUN = {
     "docs/guide/object-storage.md": 3,
     "docs/guide/remote-memory.md": 5,
 }
-"""How many blocks of a page no test runs. One more is a decision: it is written down here and explained there."""
+"""Number of blocks of each page that no test runs. A further one must be added here and explained on its
+page."""
 
 
 @pytest.fixture
 def environment(tmp_path, monkeypatch):
-    """That of a user with an empty home, whose shell finds the installed command."""
+    """The environment of a user with an empty home, whose shell finds the installed command."""
     scripts = pathlib.Path(sys.executable).parent
     assert (scripts / "bathyal").exists(), "the package is not installed in this environment"
-    # The environment as it is comes back after the test, whatever a page exports.
+    # The environment is restored after the test, whatever a page exports.
     for name, value in os.environ.items():
         monkeypatch.setenv(name, value)
     home = tmp_path / "home"
@@ -50,7 +52,7 @@ def environment(tmp_path, monkeypatch):
 
 @contextlib.contextmanager
 def with_bucket(page: Page, place: pathlib.Path) -> Iterator[dict[str, str]]:
-    """What leads to a store with the bucket that ``page`` speaks of, if it speaks of one."""
+    """Returns the variables for a store with the bucket that ``page`` names, if it names one."""
     if "bucket" not in page.settings:
         yield {}
         return
@@ -61,12 +63,12 @@ def with_bucket(page: Page, place: pathlib.Path) -> Iterator[dict[str, str]]:
 
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory):
-    """The folders that pages have left, by page, for those that continue them."""
+    """The folders that pages have left, by page, for pages that continue them."""
     return tmp_path_factory.mktemp("pages"), {}
 
 
 def run(page, place, environment):
-    """Runs ``page`` in the folder that is there, and counts the blocks."""
+    """Runs ``page`` in the given folder; returns the number of blocks."""
     os.chdir(place / "folder")
     before = set(os.environ)
     with with_bucket(page, place) as store, Reader(place / "folder", {**environment, **store}) as reader:
@@ -98,7 +100,7 @@ def test_blocks_run_as_they_are_written(path, tmp_path, environment, monkeypatch
 
 @functools.cache
 def shown_words(command):
-    """What the help of a command has, word by word."""
+    """Returns the words in the help of a command."""
     call = [sys.executable, "-m", "bathyal", command, "--help"]
     shown = subprocess.run(call, capture_output=True, text=True, check=True)
     return set(shown.stdout.replace(",", " ").replace("=", " ").split())
@@ -115,7 +117,7 @@ def test_blocks_that_no_test_runs_are_sound(block):
     assert re.search(r": (pip|make) |`make |by hand", block.not_run), f"{block.place}: what would run it?"
 
 
-def test_what_does_not_run_is_known():
+def test_blocks_that_do_not_run_are_listed():
     found: dict[str, int] = {}
     for block in BLOCKS:
         if block.not_run:
@@ -124,7 +126,7 @@ def test_what_does_not_run_is_known():
     assert found == NOT_RUN
 
 
-def test_rust_is_compiled_where_it_stands():
+def test_rust_blocks_are_compiled():
     library = (ROOT / "crates" / "bathyal" / "src" / "lib.rs").read_text(encoding="utf-8")
     for block in BLOCKS:
         if block.language == COMPILED:
@@ -147,7 +149,7 @@ def test_rust_is_compiled_where_it_stands():
         ("<!-- smaller: 100 as 10 -->\n```sh\nls 1000\n```\n", "no block has the size 100"),
     ],
 )
-def test_pages_that_would_be_skipped_in_silence(text, message):
+def test_badly_written_pages_are_errors(text, message):
     with pytest.raises(PageError, match=message):
         pages.read(pathlib.Path("page.md"), text)
 
@@ -161,14 +163,14 @@ def test_pages_that_would_be_skipped_in_silence(text, message):
         ("```python\nx = 1\n```\n\n```python\nassert x == 2\n```\n", "page.md:6: AssertionError"),
     ],
 )
-def test_blocks_that_fail(text, message, tmp_path, environment):
+def test_blocks_that_fail_are_errors(text, message, tmp_path, environment):
     folder = tmp_path / "folder"
     folder.mkdir()
     with Reader(folder, environment) as reader, pytest.raises(PageError, match=message):
         reader.run(pages.read(pathlib.Path("page.md"), text))
 
 
-def test_sizes_are_smaller_than_they_are_written(monkeypatch):
+def test_sizes_are_replaced_by_smaller_ones(monkeypatch):
     text = (
         "<!-- smaller: 10_000 as 20 -->\n```python\nx[10_000:], 0..10_000, 10_0000, 0.10_000, x10_000\n```\n"
     )

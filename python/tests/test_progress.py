@@ -1,4 +1,4 @@
-"""Bars on terminals, and what is passed on to others."""
+"""Progress bars on terminals, and calls of receivers."""
 
 import io
 import os
@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import bathyal
-from bathyal.progress import Bar, shown
+from bathyal.progress import Bar, progress_receiver
 
 
 class Terminal(io.StringIO):
@@ -44,7 +44,7 @@ def test_a_stage_that_begins_again_has_a_line_of_its_own():
     assert stream.getvalue().count("\n") == 2
 
 
-def test_where_nothing_overwrites_a_line_there_is_one_a_stage():
+def test_without_a_terminal_each_stage_gets_one_line():
     stream = io.StringIO()
     bar = Bar(stream, lively=False)
     for done in (0, 5, 10):
@@ -54,24 +54,24 @@ def test_where_nothing_overwrites_a_line_there_is_one_a_stage():
     assert stream.getvalue().count("\n") == 1 and "\r" not in stream.getvalue()
 
 
-def test_who_sees_a_bar(monkeypatch):
+def test_a_bar_is_drawn_only_on_terminals_and_in_notebooks(monkeypatch):
     monkeypatch.setattr(sys, "stderr", Terminal())
-    with shown(True) as bar:
+    with progress_receiver(True) as bar:
         assert isinstance(bar, Bar)
-    with shown(False) as nobody:
+    with progress_receiver(False) as nobody:
         assert nobody is None
-    with shown(print) as receiver:
+    with progress_receiver(print) as receiver:
         assert receiver is print
     for stream in (io.StringIO(), None):
         monkeypatch.setattr(sys, "stderr", stream)
-        with shown(True) as nobody:
+        with progress_receiver(True) as nobody:
             assert nobody is None
 
 
 def test_a_bar_that_is_interrupted_ends_its_line(monkeypatch):
     stream = Terminal()
     monkeypatch.setattr(sys, "stderr", stream)
-    with pytest.raises(KeyboardInterrupt), shown(True) as bar:
+    with pytest.raises(KeyboardInterrupt), progress_receiver(True) as bar:
         bar("half", 0, 10)
         bar("half", 5, 10)
         raise KeyboardInterrupt
@@ -111,8 +111,8 @@ def test_ctrl_c_leaves_the_line_clean(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_receiver_is_told_of_every_stage(tmp_path):
-    told = []
+def test_a_receiver_is_called_for_every_stage(tmp_path):
+    steps = []
     rows = np.random.default_rng(1).random((500, 8), dtype=np.float32)
-    bathyal.build(rows, tmp_path / "i", progress=lambda *step: told.append(step)).close()
-    assert told and all(0 <= done <= total for _, done, total in told)
+    bathyal.build(rows, tmp_path / "i", progress=lambda *step: steps.append(step)).close()
+    assert steps and all(0 <= done <= total for _, done, total in steps)

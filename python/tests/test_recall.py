@@ -1,4 +1,4 @@
-"""Recall, by the table of odd cases that Rust and the benchmarks are tested by, too."""
+"""Recall, tested with the table of special cases that Rust and the benchmarks also use."""
 
 import json
 import pathlib
@@ -15,7 +15,7 @@ TABLE = json.loads((pathlib.Path(__file__).parents[2] / "testdata/recall.json").
 
 
 @pytest.mark.parametrize("case", TABLE, ids=[case["name"] for case in TABLE])
-def test_recall_is_what_the_table_says(case):
+def test_recall_agrees_with_the_table(case):
     def counted():
         return bathyal.recall(case["found"], case["truth"], case.get("distances"), k=case["k"])
 
@@ -27,7 +27,7 @@ def test_recall_is_what_the_table_says(case):
 
 
 @pytest.mark.parametrize("kind", [np.int32, np.uint32, np.int64, np.uint64])
-def test_a_missing_id_is_known_with_and_without_a_sign(kind):
+def test_a_missing_id_may_be_signed_or_unsigned(kind):
     missing = np.array([[3, -1, -1]]).astype(kind)
     assert bathyal.recall(missing, np.array([[3, 7, -1]])) == 0.5
     assert bathyal.recall(np.array([[-1] * 10]), np.array([[3, 7, 9] + [-1] * 7]).astype(kind)) == 0.0
@@ -40,7 +40,7 @@ def test_ids_beyond_32_bits_are_counted_and_never_wrap():
     assert bathyal.recall(np.array([[2**32 + 5, -1]]), truth) == 0.5
 
 
-def test_ids_may_be_text_as_those_of_a_collection_are():
+def test_ids_may_be_text():
     truth = np.array([["a", "b", "c"]], object)
     assert bathyal.recall(np.array([["c", "x", "x"]]), truth) == pytest.approx(1 / 3)
     assert bathyal.recall(np.array([["a", None, None]], object), np.array([["a", None, None]], object)) == 1.0
@@ -51,13 +51,13 @@ def test_ids_may_be_text_as_those_of_a_collection_are():
 @pytest.mark.parametrize(
     ("ids", "message"),
     [
-        ([[-2, 1]], "-2 is no id"),
+        ([[-2, 1]], "-2 is not a valid id"),
         ([[0.5, 1.0]], "float64"),
         ([[True, False]], "bool"),
         ([[1, 2, 3, 4]], "as many rows"),
     ],
 )
-def test_what_is_no_id_is_refused(ids, message):
+def test_invalid_ids_are_refused(ids, message):
     with pytest.raises(ValueError, match=message):
         bathyal.recall(np.array(ids), np.array([[1, 2, 3]]))
     if message.startswith("-2"):
@@ -87,7 +87,7 @@ def test_missing_ids_stay_missing_in_files(tmp_path, extension):
     assert bathyal.read_ids(path)[0].tolist() == read.tolist(), "the file is as it was"
 
 
-def test_ids_of_hdf5_are_refused_where_32_bits_do_not_hold_them(tmp_path):
+def test_ids_of_hdf5_beyond_32_bits_are_refused(tmp_path):
     h5py = needed("h5py")
     for ids, message in ((np.array([[2**32 + 1]]), str(2**32 + 1)), (np.array([[-2]]), "-2")):
         with h5py.File(tmp_path / "truth.hdf5", "w") as file:

@@ -16,7 +16,7 @@ from conftest import clustered
 
 @pytest.fixture
 def node(tmp_path: pathlib.Path) -> Iterator[str]:
-    """The address of a node; its keys are in the folder ``keys`` of the test's own."""
+    """The address of a node, whose keys are in the test's folder ``keys``."""
     arguments = f"memory-node --capacity 64MB --listen 127.0.0.1:0 --keys {tmp_path / 'keys'}".split()
     command = [sys.executable, "-m", "bathyal", *arguments]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
@@ -37,7 +37,7 @@ def test_a_nodes_memory(node: str, tmp_path: pathlib.Path, transport: str) -> No
     }
     rows, queries = clustered("f32", 4000, 24, 1), clustered("f32", 20, 24, 2)
     bathyal.build(rows, tmp_path / "here", progress=False).close()
-    # A node's vectors are read alone, as those of this machine's memory.
+    # Vectors in a node's memory are read one by one, like those in this machine's memory.
     with bathyal.open(tmp_path / "here", tier="dram", progress=False) as here:
         expected = here.search(queries, k=5, search_list=50)
     address = f"{node}/my.index"

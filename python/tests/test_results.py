@@ -1,4 +1,4 @@
-"""Results that are compared, pickled, and become tables; indexes that are copied and pickled."""
+"""Results are compared, pickled and converted to tables; indexes are copied and pickled."""
 
 import copy
 import multiprocessing
@@ -77,7 +77,7 @@ def test_results_become_tables(opened):
         assert np.array_equal(table["id"].to_numpy(), found.ids.ravel())
 
 
-def test_neighbours_that_there_are_not_are_no_rows():
+def test_missing_neighbours_give_no_rows():
     needed("pandas")
     ids = np.array([[3, 2**32 - 1]], np.uint32)
     found = bathyal.Found(ids, np.array([[1.0, np.nan]], np.float32), stats=None)
@@ -100,13 +100,13 @@ def test_a_copy_that_is_closed_leaves_the_original_open(path, copied):
     third.close()
 
 
-def test_an_index_is_pickled_as_what_opens_it(path, monkeypatch, tmp_path):
+def test_an_index_is_pickled_as_its_path_and_options(path, monkeypatch, tmp_path):
     folder, name = os.path.split(path)
     monkeypatch.chdir(folder)
     options = {"tier": "dram", "memory": "1GB", "delay": "cxl", "numa": "off"}
     with bathyal.open(name, **options) as index:
         text = pickle.dumps(index)
-        # Wherever it is wanted.
+        # From any folder.
         monkeypatch.chdir(tmp_path)
         with pickle.loads(text) as again:
             assert "emulated cxl" in repr(again) and again._options == index._options
@@ -126,12 +126,12 @@ def nearest(index, query):
     return index.search(query, k=1).ids.tolist()
 
 
-def test_other_processes_open_what_they_are_sent(path):
+def test_other_processes_open_pickled_indexes(path):
     with bathyal.open(path) as index, multiprocessing.get_context("spawn").Pool(1) as pool:
         assert pool.starmap(nearest, [(index, LINE[5]), (index, LINE[150])]) == [[5], [150]]
 
 
-def test_an_index_is_true_however_little_is_in_it(tmp_path):
+def test_an_index_is_always_true(tmp_path):
     with bathyal.build(LINE, tmp_path / "i", family="lsh") as index:
         index.delete(range(200))
         assert len(index) == 0 and bool(index)

@@ -12,7 +12,7 @@ from conftest import FAMILIES, clustered, distances, small
 
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("metric", ["l2", "ip", "cosine"])
-def test_ranges_are_what_brute_force_finds(family, metric, tmp_path):
+def test_range_searches_agree_with_brute_force(family, metric, tmp_path):
     base, queries = clustered("f32", 1500, 24, 1), clustered("f32", 30, 24, 2)
     exact = distances(metric, base, queries)
     with bathyal.build(base, tmp_path / "i", metric=metric, **small(family)) as index:
@@ -74,11 +74,11 @@ def test_a_file_of_queries_is_answered_in_blocks(index, queries, tmp_path):
 
 def test_an_explanation_agrees_with_the_search(index, queries):
     found = index.search(queries[3], k=7, recall=0.9)
-    told = index.explain(queries[3], k=7, recall=0.9)
-    assert told["ids"] == found.ids.tolist()
-    assert told["reads"] == found.stats.reads[0] and told["hops"] == found.stats.hops[0]
-    assert 0 < sum(phase["ns"] for phase in told["phases"]) <= told["total_ns"]
-    assert sum(part["bytes"] for part in told["memory"]) > 0
+    result = index.explain(queries[3], k=7, recall=0.9)
+    assert result["ids"] == found.ids.tolist()
+    assert result["reads"] == found.stats.reads[0] and result["hops"] == found.stats.hops[0]
+    assert 0 < sum(phase["ns"] for phase in result["phases"]) <= result["total_ns"]
+    assert sum(part["bytes"] for part in result["memory"]) > 0
 
 
 def test_counters_and_warmth(index, queries):
@@ -114,7 +114,7 @@ def test_a_family_shows_the_counters_that_it_has(family, vectors, queries, tmp_p
         assert set(copied.own) == set(counters) and copied.queries == len(queries)
 
 
-def test_hash_tables_are_asked_for_a_ratio(tmp_path: pathlib.Path) -> None:
+def test_lsh_searches_aim_for_a_ratio(tmp_path: pathlib.Path) -> None:
     rows = np.random.default_rng(3).standard_normal((900, 12), dtype=np.float32)
     queries = np.random.default_rng(4).standard_normal((40, 12), dtype=np.float32)
     truth, distances = bathyal.groundtruth(rows, queries, k=5, metric="l2")
@@ -133,7 +133,7 @@ def test_hash_tables_are_asked_for_a_ratio(tmp_path: pathlib.Path) -> None:
         groups.search(queries, ratio=1.05)
 
 
-def test_hash_tables_are_looked_at_in_further_places(tmp_path: pathlib.Path) -> None:
+def test_lsh_searches_read_additional_buckets(tmp_path: pathlib.Path) -> None:
     rows = np.random.default_rng(3).standard_normal((900, 12), dtype=np.float32)
     queries = np.random.default_rng(4).standard_normal((40, 12), dtype=np.float32)
     truth, _ = bathyal.groundtruth(rows, queries, k=5, metric="l2")
@@ -148,8 +148,10 @@ def test_hash_tables_are_looked_at_in_further_places(tmp_path: pathlib.Path) -> 
         assert (same.ids == none.ids).all()
         assert index.explain(queries[0], **effort, multi_probe=4)["entries"] == found.stats.entries[0]
         bathyal.write_vectors(tmp_path / "queries.fbin", queries)
-        told = index.search_file(tmp_path / "queries.fbin", tmp_path / "found.ibin", **effort, multi_probe=4)
-        assert told["entries"] == found.stats.entries.sum()
+        result = index.search_file(
+            tmp_path / "queries.fbin", tmp_path / "found.ibin", **effort, multi_probe=4
+        )
+        assert result["entries"] == found.stats.entries.sum()
         with pytest.raises(ValueError, match="multi_probe is 65; it must be at most 64"):
             index.search(queries, multi_probe=65)
     groups = bathyal.build(rows, tmp_path / "groups", metric="l2")

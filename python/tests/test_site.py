@@ -1,4 +1,4 @@
-"""The hooks of the documentation's site. `make site` runs these, since it installs what they need."""
+"""The hooks of the documentation's site. `make site` runs these tests, because it installs what they need."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_sources_are_linked_where_they_can_be_had() -> None:
     assert found == "[LICENSE](https://example.org/bathyal/blob/main/LICENSE)"
 
 
-def test_a_folder_stands_for_its_pages_that_are_named_nowhere_else() -> None:
+def test_a_folder_in_the_navigation_includes_its_other_pages() -> None:
     config: Any = SimpleNamespace(nav=[{"Guide": ["guide/README.md", "guide/*"]}, "index.md"])
     (guide, index) = site_hooks.on_config(config).nav
     assert index == "index.md"
@@ -82,10 +82,10 @@ def test_a_folder_stands_for_its_pages_that_are_named_nowhere_else() -> None:
 def test_the_reference_has_every_command_and_every_name() -> None:
     import bathyal
 
-    told = site_hooks.command_reference()
+    report = site_hooks.command_reference()
     for name in ("build", "search", "collection create"):
-        assert f"bathyal {name}\n\n```text" in told
-    assert "\n## bathyal\n" in told and "--search-list" in told
+        assert f"bathyal {name}\n\n```text" in report
+    assert "\n## bathyal\n" in report and "--search-list" in report
     names = set(site_hooks.python_reference().split("::: bathyal.")[1:])
     assert {name.strip() for name in names} == set(bathyal.__all__) - {"__version__"}
 
@@ -132,7 +132,7 @@ def test_names_in_the_packages_own_text_are_links() -> None:
     assert site_hooks.on_page_content(roles, page) == roles
 
 
-def test_a_dead_end_stops_the_build(tmp_path: pathlib.Path) -> None:
+def test_a_broken_link_stops_the_build(tmp_path: pathlib.Path) -> None:
     (tmp_path / "docs").mkdir()
     (tmp_path / "docs" / "index.md").write_text("# A\n\n[gone](gone.md) and [nowhere](#nowhere)\n")
     text = (site_hooks.ROOT / "mkdocs.yml").read_text(encoding="utf-8")

@@ -1,4 +1,4 @@
-"""Indexes in object stores: the memory of this process, and a real server where its program is there."""
+"""Indexes in object stores: the memory of this process, and a real server if its program is installed."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ import bathyal
 from conftest import clustered
 from ports import free_ports
 
-# More than the record that is read when an index is opened holds of a file.
+# More bytes than the record read at opening holds of a file.
 ROWS = clustered("f32", 8000, 24, 1)
 QUERIES = clustered("f32", 40, 24, 2)
 SECRET = "a-secret-that-nobody-may-read"
@@ -45,7 +45,7 @@ COUNTS = {
 
 @pytest.fixture(autouse=True)
 def cache_folder(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is built lies in the user's cache folder until it is uploaded."""
+    """Indexes are built in the user's cache folder before they are uploaded."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
 
 
@@ -56,7 +56,7 @@ def address(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.mark.parametrize("family", ["cluster", "graph", "spann", "flat", "lsh"])
-def test_an_index_elsewhere_answers_as_one_that_is_here(
+def test_an_index_in_a_store_gives_the_same_answers(
     family: str, address: str, tmp_path: pathlib.Path
 ) -> None:
     options: dict[str, int] = {"max_degree": 16, "search_list": 40} if family == "graph" else {}
@@ -66,7 +66,7 @@ def test_an_index_elsewhere_answers_as_one_that_is_here(
     assert sorted(built.inspect()) == sorted(bathyal.inspect(tmp_path / "copy"))
     with bathyal.open(address) as there, bathyal.open(tmp_path / "copy") as here:
         effort = {"k": 5, "threads": 1}
-        # What a recall takes depends on how far away the store is.
+        # The effort for a recall depends on the latency of the store.
         if family == "graph":
             effort["search_list"] = 60
         elif family in ("cluster", "spann"):
@@ -93,19 +93,19 @@ def test_an_index_elsewhere_answers_as_one_that_is_here(
     assert bathyal.verify(address, progress=False)["sound"]
 
 
-def test_a_cache_is_told_by_kind_and_by_round(address: str) -> None:
+def test_a_cache_is_counted_by_kind_and_by_round(address: str) -> None:
     bathyal.build(ROWS, address, threads=1, progress=False).close()
-    # What is loaded beside a search would be counted, too.
+    # Background loading would be counted, too.
     with bathyal.open(address, wait=True, store_options={"cache_memory": "64MiB"}) as index:
-        told = index.explain(QUERIES[0], k=5)
-        store = told["store"]
+        result = index.explain(QUERIES[0], k=5)
+        store = result["store"]
         assert set(store["first"]) == COUNTS and store["first"]["requests"] > 0
         assert store["again"]["requests"] == 0
-        assert len(store["cache_rounds"]) == told["hops"]
+        assert len(store["cache_rounds"]) == result["hops"]
         of_rounds = sum(used["hits"] + used["misses"] for used in store["cache_rounds"])
         assert 0 < of_rounds == sum(used["hits"] + used["misses"] for used in store["cache"].values())
         stats = index.stats()
-        assert len(stats["store_cache_rounds"]) == told["hops"]
+        assert len(stats["store_cache_rounds"]) == result["hops"]
         assert set(store["cache"]) <= set(stats["store_cache"])
         assert 'round="1",from="memory"' in index.prometheus()
     with bathyal.open(address) as index:
@@ -113,14 +113,14 @@ def test_a_cache_is_told_by_kind_and_by_round(address: str) -> None:
         assert index.stats()["store_cache_rounds"] == []
 
 
-def test_a_file_of_queries_says_what_was_asked(address: str, tmp_path: pathlib.Path) -> None:
+def test_a_search_of_a_file_reports_its_requests(address: str, tmp_path: pathlib.Path) -> None:
     bathyal.write_vectors(tmp_path / "queries.fbin", QUERIES)
     with bathyal.build(ROWS, address, progress=False) as index:
         report = index.search_file(tmp_path / "queries.fbin", tmp_path / "found.ibin", k=3)
         assert set(report["requests"]) == COUNTS
 
 
-def test_copies_go_there_and_back(address: str, tmp_path: pathlib.Path) -> None:
+def test_an_index_is_copied_to_a_store_and_back(address: str, tmp_path: pathlib.Path) -> None:
     bathyal.build(ROWS, tmp_path / "first", progress=False).close()
     stages: list[str] = []
     bathyal.copy(tmp_path / "first", address, progress=lambda stage, done, total: stages.append(stage))
@@ -149,10 +149,10 @@ def test_layouts_are_converted_from_store_to_store(address: str) -> None:
     assert bathyal.verify(address + "-csr", progress=False)["sound"]
 
 
-def test_what_was_replaced_is_pruned(address: str) -> None:
+def test_replaced_generations_are_pruned(address: str) -> None:
     with pytest.raises(FileNotFoundError):
         bathyal.prune(address)
-    # More than fits into a record.
+    # More bytes than a record holds.
     rows = clustered("f32", 8000, 24, 1)
     reader = bathyal.build(rows, address, progress=False)
     with pytest.raises(FileExistsError):
@@ -171,7 +171,7 @@ def test_what_was_replaced_is_pruned(address: str) -> None:
         assert int(index.search(rows[0], k=1).ids[0]) == len(rows) - 1
 
 
-def test_what_lies_somewhere_is_told(address: str, tmp_path: pathlib.Path) -> None:
+def test_listing_returns_indexes_and_collections(address: str, tmp_path: pathlib.Path) -> None:
     for place in (address, tmp_path / "shelf"):
         if place != address:
             tmp_path.joinpath("shelf").mkdir()
@@ -180,7 +180,7 @@ def test_what_lies_somewhere_is_told(address: str, tmp_path: pathlib.Path) -> No
         bathyal.build(ROWS, one, family="flat", progress=False).close()
         bathyal.Collection.create(other, dim=24, id="u64").close()
         found = bathyal.listing(place)
-        assert [(told["name"], told["kind"]) for told in found] == [
+        assert [(result["name"], result["kind"]) for result in found] == [
             ("one.index", "index"),
             ("rows", "collection"),
         ]
@@ -196,7 +196,7 @@ def test_what_lies_somewhere_is_told(address: str, tmp_path: pathlib.Path) -> No
         bathyal.listing("s3://")
 
 
-def test_an_index_changes_where_it_is(address: str) -> None:
+def test_an_index_in_a_store_is_changed(address: str) -> None:
     bathyal.build(ROWS[:500], address, family="lsh", tables=4, progress=False).close()
     with bathyal.open(address) as index, bathyal.open(address) as other:
         assert index.insert(ROWS[500:600]) == range(500, 600)
@@ -236,7 +236,7 @@ def test_an_emulated_store_is_slow(address: str) -> None:
         (f"s3://key:{SECRET}@bucket/x", "cannot contain credentials or a port"),
     ],
 )
-def test_addresses_that_lead_nowhere(
+def test_invalid_addresses_are_refused(
     address: str | pathlib.PurePath, words: str, tmp_path: pathlib.Path
 ) -> None:
     bathyal.build(ROWS, tmp_path / "here", progress=False).close()
@@ -256,7 +256,7 @@ def test_addresses_that_lead_nowhere(
         assert SECRET not in str(raised.value)
 
 
-def test_nothing_is_there(address: str, tmp_path: pathlib.Path) -> None:
+def test_missing_indexes_are_errors(address: str, tmp_path: pathlib.Path) -> None:
     for use in (bathyal.open, bathyal.verify, bathyal.inspect, bathyal.compact):
         with pytest.raises(FileNotFoundError):
             use(address)
@@ -267,7 +267,7 @@ def test_nothing_is_there(address: str, tmp_path: pathlib.Path) -> None:
     assert list(tmp_path.glob("copy*")) == []
 
 
-def test_options_that_no_store_takes(address: str, tmp_path: pathlib.Path) -> None:
+def test_invalid_store_options_are_refused(address: str, tmp_path: pathlib.Path) -> None:
     bathyal.build(ROWS, address, progress=False).close()
     bathyal.copy(address, tmp_path / "here", progress=False)
     for options, kind, words in [
@@ -296,11 +296,11 @@ def test_options_that_no_store_takes(address: str, tmp_path: pathlib.Path) -> No
         bathyal.prune(address, kept_hours=-1)
 
 
-def test_a_store_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_store_that_does_not_answer_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         endpoint = f"http://127.0.0.1:{taken.getsockname()[1]}"
-        # Nobody listens there.
+        # No server listens there.
         for name in [name for name in os.environ if name.startswith("AWS_")]:
             monkeypatch.delenv(name)
         options = {
@@ -316,7 +316,7 @@ def test_a_store_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Denying(http.server.BaseHTTPRequestHandler):
-    """A store that lets nobody do anything."""
+    """A store that denies every request."""
 
     def do_GET(self) -> None:
         body = b"<Error><Code>ExpiredToken</Code><Message>Too late.</Message></Error>"
@@ -328,10 +328,10 @@ class Denying(http.server.BaseHTTPRequestHandler):
     do_HEAD = do_PUT = do_POST = do_DELETE = do_GET
 
     def log_message(self, format: str, *args: object) -> None:
-        """Says nothing."""
+        """Prints nothing."""
 
 
-def test_a_store_that_denies_access(tmp_path: pathlib.Path) -> None:
+def test_denied_access_is_an_error(tmp_path: pathlib.Path) -> None:
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Denying) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         options = {
@@ -356,19 +356,19 @@ def test_a_store_that_denies_access(tmp_path: pathlib.Path) -> None:
 
 
 def server_program() -> str | None:
-    """SeaweedFS, from the path or beside the interpreter."""
+    """Returns the program of SeaweedFS, from the path or beside the interpreter."""
     beside = pathlib.Path(sys.executable).parent / "weed"
     return shutil.which("weed") or (str(beside) if beside.exists() else None)
 
 
 def has_room(folder: pathlib.Path) -> bool:
-    """Whether a server takes what is written there: of a disk that is nearly full it waits for room."""
+    """Returns True if the disk of a server has enough space: on a nearly full disk it waits."""
     usage = shutil.disk_usage(folder)
     return usage.free > usage.total / 50
 
 
 def needed_server(folder: pathlib.Path) -> str:
-    """The server; without it, or without room for it in ``folder``, the test is skipped."""
+    """Returns the server; without it, or without space in ``folder``, the test is skipped."""
     program = server_program()
     if program is not None and has_room(folder):
         return program
@@ -380,13 +380,13 @@ def needed_server(folder: pathlib.Path) -> str:
 
 @contextlib.contextmanager
 def running_server(program: str, place: pathlib.Path, bucket: str = "tests") -> Iterator[dict[str, str]]:
-    """Options that reach a server with ``bucket``, which lies in the new folder ``place``."""
+    """Starts a server with ``bucket`` in the new folder ``place``; yields the options that reach it."""
     services = ("s3", "master", "filer", "volume", "webdav", "admin")
     ports = dict(zip(services, free_ports(len(services)), strict=True))
     folder = place / "server"
     folder.mkdir(parents=True)
     keys = {"AWS_ACCESS_KEY_ID": "lab", "AWS_SECRET_ACCESS_KEY": SECRET}
-    # What it writes beside its data, it leaves.
+    # The server leaves other files beside its data.
     environment = {**os.environ, **keys, "TMPDIR": str(place)}
     command = [program, "mini", f"-dir={folder}", f"-bucket={bucket}", "-ip=127.0.0.1", "-ip.bind=127.0.0.1"]
     command += ["-admin.ui=false", "-master.telemetry=false", "-s3.port.iceberg=0", "-s3.port.lance=0"]
@@ -406,17 +406,17 @@ def running_server(program: str, place: pathlib.Path, bucket: str = "tests") -> 
             wait_for_bucket(f"s3://{bucket}/nothing", options)
             yield options
         finally:
-            # Asked to end, it may wait for ever; nobody wants what it holds.
+            # It may never end after a request to end, and its data is not needed, so kill it.
             process.kill()
             for port in ports.values():
-                # It has these there whatever it is told.
+                # The server creates these there in any case.
                 for left in pathlib.Path("/tmp").glob(f"seaweedfs-*-{port + 10_000}.sock"):
                     left.unlink(missing_ok=True)
             sys.stderr.write((place / "server.log").read_text(errors="replace")[-5_000:])
 
 
 def wait_for(port: int, process: subprocess.Popen[bytes]) -> None:
-    """Returns once the server takes connections."""
+    """Waits until the server accepts connections."""
     end = time.monotonic() + 60
     while time.monotonic() < end:
         assert process.poll() is None, "the server ended"
@@ -429,7 +429,7 @@ def wait_for(port: int, process: subprocess.Popen[bytes]) -> None:
 
 
 def wait_for_bucket(nothing: str, options: dict[str, str]) -> None:
-    """Returns once the server has its bucket: it makes that after it takes connections."""
+    """Waits until the server has its bucket, which it creates after it accepts connections."""
     end = time.monotonic() + 60
     while time.monotonic() < end:
         try:
@@ -442,7 +442,7 @@ def wait_for_bucket(nothing: str, options: dict[str, str]) -> None:
 
 
 def is_alive(options: dict[str, str]) -> bool:
-    """Whether a server answers anything at all."""
+    """Returns True if a server answers at all."""
     try:
         urllib.request.urlopen(options["endpoint"], timeout=10).close()
     except urllib.error.HTTPError:
@@ -460,7 +460,7 @@ def test_a_real_server(tmp_path: pathlib.Path) -> None:
             try:
                 use_a_real_server(server, place)
             except (OSError, AssertionError):
-                # A server that stands still is no failure of ours: another one is asked.
+                # A server that hangs is not a failure of Bathyal; start another one.
                 if attempt == 2 or is_alive(server):
                     raise
             else:

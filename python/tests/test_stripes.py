@@ -1,4 +1,4 @@
-"""Indexes over several disks: built, opened where they are, converted; what is missing or wrong is named."""
+"""Indexes over several disks: builds, searches, conversions, and messages for missing or wrong parts."""
 
 import os
 import shutil
@@ -25,12 +25,12 @@ def striped(vectors, disks, tmp_path):
 
 
 def part(folder):
-    """The part of the vectors in a folder."""
+    """Returns the part of the vectors in a folder."""
     (found,) = folder.glob("*vectors.bin*")
     return found
 
 
-def test_striped_indexes_answer_as_whole_ones(vectors, queries, disks, tmp_path, striped):
+def test_striped_indexes_give_the_same_answers(vectors, queries, disks, tmp_path, striped):
     whole = bathyal.build(vectors, tmp_path / "whole.index", progress=False)
     with bathyal.open(striped) as index:
         expected, found = whole.search(queries, k=5), index.search(queries, k=5)
@@ -78,7 +78,7 @@ def test_missing_and_exchanged_disks_are_named(disks, striped, queries, tmp_path
         bathyal.open(striped)
 
 
-def test_conversions_lead_anywhere(disks, striped, queries, tmp_path):
+def test_an_index_is_converted_to_any_number_of_disks(disks, striped, queries, tmp_path):
     with bathyal.open(striped) as index:
         expected = index.search(queries, k=5).ids
     third = tmp_path / "c"
@@ -96,7 +96,7 @@ def test_conversions_lead_anywhere(disks, striped, queries, tmp_path):
         bathyal.open(tmp_path / "whole.index", stripe=disks)
 
 
-def test_folders_that_nothing_can_be_striped_over_are_refused(vectors, disks, tmp_path):
+def test_invalid_stripe_folders_are_refused(vectors, disks, tmp_path):
     def refused(message, **arguments):
         with pytest.raises(ValueError, match=message):
             bathyal.build(vectors, tmp_path / "new.index", progress=False, **arguments)

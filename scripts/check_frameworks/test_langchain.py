@@ -229,7 +229,7 @@ def test_an_existing_store_must_match_the_arguments(tmp_path):
     for given, message in [
         (
             {"columns": {"year": "int64"}},
-            "columns: 'year' is 'int64', and the collection that is there has none",
+            "columns: 'year' is 'int64', and the existing collection has none",
         ),
         ({"columns": {"lang": "int64"}}, "columns: 'lang' is 'int64', .* has 'string'"),
         ({"metric": "l2"}, "metric is 'l2', .* has 'cosine'"),
@@ -262,5 +262,5 @@ def test_other_collections_are_refused(tmp_path):
     bathyal.Collection.create(tmp_path / "other", dim=16).close()
     with pytest.raises(ValueError, match=r"BathyalVectorStore\.create"):
         BathyalVectorStore.open(tmp_path / "other", EMBEDDING)
-    with pytest.raises(ValueError, match="'text' is taken"):
+    with pytest.raises(ValueError, match="'text' is reserved"):
         BathyalVectorStore.create(tmp_path / "third", EMBEDDING, columns={"text": "string"})

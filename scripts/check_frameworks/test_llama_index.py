@@ -314,5 +314,5 @@ def test_other_collections_are_refused(tmp_path):
     bathyal.Collection.create(tmp_path / "other", dim=8).close()
     with pytest.raises(ValueError, match=r"BathyalVectorStore\.create"):
         BathyalVectorStore.open(tmp_path / "other")
-    with pytest.raises(ValueError, match="'node' is taken"):
+    with pytest.raises(ValueError, match="'node' is reserved"):
         BathyalVectorStore.create(tmp_path / "third", 8, columns={"node": "string"})

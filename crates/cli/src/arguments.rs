@@ -1,4 +1,4 @@
-//! What can be typed after `bathyal`.
+//! The command line of `bathyal`: subcommands, options and their help.
 
 mod collection;
 mod collection_change;
@@ -51,16 +51,16 @@ use bathyal_kernels::Element;
 use clap::builder::RangedU64ValueParser;
 use clap::{Args, Parser, Subcommand};
 
-/// Neighbours a query of a ground truth: enough for recall at any usual k.
+/// Neighbours per query of a ground truth: enough for recall at any usual k.
 pub const DEFAULT_GROUNDTRUTH_K: u32 = 100;
 
 const EXIT_CODES: &str = "\
 Exit codes:
   0    done
-  1    failed: a missing file, bad data, a full disk; stderr says what and what to do
+  1    failed, for example a missing file, bad data or a full disk; stderr has the reason
   2    the command line is wrong
-  3    the index or the collection is damaged, or is none
-  130  stopped by Ctrl-C; nothing half-made is left
+  3    the index or collection is damaged, or the path holds neither
+  130  stopped by Ctrl-C; no partial output is left
 With --json, a command that fails prints {\"error\": {\"kind\", \"message\", \"exit_code\"}}; docs/errors.md lists the kinds.
 
 Example, from nothing to a plot:
@@ -73,10 +73,10 @@ Example, from nothing to a plot:
 #[derive(Debug, Parser)]
 #[command(name = "bathyal", version, max_term_width = 100, after_help = EXIT_CODES)]
 pub struct Arguments {
-    /// What to do.
+    /// The subcommand.
     #[command(subcommand)]
     pub command: Command,
-    /// How to say it.
+    /// How answers and progress are shown.
     #[command(flatten)]
     pub output: OutputOptions,
 }
@@ -86,53 +86,53 @@ pub struct Arguments {
 pub enum Command {
     /// Build an index from a file of vectors
     Build(BuildArguments),
-    /// Search an index for the neighbours of a file of queries
+    /// Find the nearest neighbours of a file of queries
     Search(SearchArguments),
     /// Measure an index: recall against throughput over a sweep of effort
     Bench(BenchArguments),
-    /// Find the exact neighbours of a file of queries, by looking at every vector
+    /// Find the exact neighbours of a file of queries by comparing every vector
     Groundtruth(GroundtruthArguments),
     /// Convert a file of vectors or ids to another format or element
     Convert(ConvertArguments),
-    /// Copy a graph index to another layout, its links and calibration with it: not a rebuild
+    /// Copy a graph index to another layout with its links and calibration, without a rebuild
     ConvertLayout(ConvertLayoutArguments),
-    /// Copy an index over other disks: from one to several and back
+    /// Copy an index onto other disks: from one to several, or back
     ConvertStripes(ConvertStripesArguments),
-    /// Copy an index from one place to another: folders, object stores, memory nodes
+    /// Copy an index between folders, object stores and memory nodes
     Copy(CopyArguments),
-    /// Remove from an object store what of an index was replaced, deleted, or never finished
+    /// Remove leftovers of an index from an object store: replaced, deleted or unfinished parts
     Prune(PruneArguments),
-    /// Say which indexes and collections are in a folder, a bucket or a memory node
+    /// List the indexes and collections in a folder, a bucket or a memory node
     List(ListArguments),
     /// Read an index in an object store into the cache of this machine
     Warm(WarmArguments),
-    /// Serve the memory of this machine to others that search indexes in it
+    /// Lend memory of this machine: hold indexes that other machines search
     MemoryNode(MemoryNodeArguments),
-    /// Insert the vectors of a file into an index (of the family lsh)
+    /// Insert the vectors of a file into an index (family lsh, or partitioned on a memory node)
     Insert(InsertArguments),
-    /// Delete vectors from an index (of the family lsh) by their ids
+    /// Delete vectors from an index by their ids (family lsh, or partitioned on a memory node)
     Delete(DeleteArguments),
-    /// Give vectors of an index back by their ids
+    /// Get vectors of an index by their ids
     Get(GetArguments),
-    /// Make what was inserted and deleted part of what an index is: its log goes, and the space of what was deleted
+    /// Merge inserted and deleted vectors into the index, and free their space
     Compact(CompactArguments),
-    /// Say what an index holds: manifest, sizes, groups or degrees
+    /// Describe an index: manifest, sizes, groups or degrees
     Inspect(InspectArguments),
-    /// Read every byte of an index and say whether all is well
+    /// Read every byte of an index and report damage
     Verify(VerifyArguments),
-    /// Keep rows with ids, vectors and metadata that change at any time, and search them with filters
+    /// Create, change and search collections: rows with ids, vectors and metadata
     #[command(subcommand)]
     Collection(CollectionCommand),
     /// Measure the device under a folder, or memory: latency, IOPS, bandwidth
     Probe(ProbeArguments),
-    /// Print what a shell needs to complete commands and options
+    /// Print a script with which a shell completes commands and options
     Completions(CompletionsArguments),
-    /// Print a manual page, or write those of all commands
+    /// Print a manual page, or write the pages of all commands
     Man(ManArguments),
 }
 
 impl Command {
-    /// What is to be said of the words that were typed.
+    /// Returns notes for the user about the words that were typed, such as another system's name of a metric.
     pub fn notes(&self) -> Vec<String> {
         let metric = match self {
             Command::Build(arguments) => Some(&arguments.metric),
@@ -149,54 +149,59 @@ impl Command {
 #[command(after_help = "\
 Examples:
   bathyal build base.fbin my.index --metric l2
-  bathyal build words.f16bin words.index --metric cosine --family graph --max-degree 32 --overwrite
+  bathyal build words.f16bin words.index --metric cosine --family graph \\
+      --max-degree 32 --overwrite
   bathyal build base.u8bin my.index --metric l2 --memory 2GB --json
   bathyal build base.fbin my.index --metric l2 --stripe /mnt/a,/mnt/b")]
 pub struct BuildArguments {
     /// Vectors: .fbin .f16bin .bf16bin .u8bin .i8bin .b1bin .fvecs .bvecs .npy
     pub data: PathBuf,
-    /// The index: a folder, made by this command, or an address in an object store (s3://BUCKET/NAME) or in the memory of a node
-    /// (remote://HOST:PORT/NAME) or of several (remote://HOST1:PORT1,HOST2:PORT2/NAME)
+    /// The index: a folder that this command creates, or an address in an object store (s3://BUCKET/NAME), in
+    /// the memory of a node (remote://HOST:PORT/NAME) or of several nodes
+    /// (remote://HOST1:PORT1,HOST2:PORT2/NAME)
     pub index: PathBuf,
-    /// What near means: l2 (squared Euclidean), ip (inner product) or cosine; or hamming, of bits, eight in each byte of u8
-    /// vectors. Names of other systems are understood
+    /// Metric: l2 (squared Euclidean), ip (inner product), cosine, or hamming (of bits, eight in each byte of
+    /// u8 vectors). Names that other systems use are understood
     #[arg(long)]
     pub metric: MetricArgument,
-    /// Which index, and what only its family is told
+    /// The family of the index, and its options
     #[command(flatten)]
     pub family: FamilyArguments,
     /// Threads; 0 or auto means all cores
     #[arg(long, default_value = "0", value_parser = parse_threads)]
     pub threads: usize,
-    /// Seed of everything random: one seed gives one cluster index bit for bit; a graph wants one thread too
+    /// Seed of all random choices: a cluster index with the same seed is the same bit for bit; a graph only
+    /// with --threads 1
     #[arg(long, default_value_t = DEFAULT_SEED)]
     pub seed: u64,
-    /// Memory that the build may take, for example 2GB; refused at once if it needs more
+    /// Memory that the build may take, for example 2GB; a build that needs more fails before it starts
     #[arg(long, value_name = "SIZE", value_parser = byte_size::parse)]
     pub memory: Option<u64>,
-    /// Store vectors of f32 smaller, as f16 or i8 with a scale; what that loses is measured and said [default: as given]
+    /// Store f32 vectors smaller, as f16 or as i8 with a scale; the build measures and prints the loss
+    /// [default: as given]
     #[arg(long, value_name = "FORM")]
     pub store_as: Option<StoreAs>,
-    /// Queries like those to come, to calibrate recall with [default: vectors held out of the data]
+    /// File of queries like those to come, with which recall is calibrated [default: vectors held out of the
+    /// data]
     #[arg(long, value_name = "QUERIES")]
     pub calibration: Option<PathBuf>,
-    /// Where the index lies
+    /// The disks of the index
     #[command(flatten)]
     pub disks: StripeArguments,
     /// Replace an index that is already there
     #[arg(long)]
     pub overwrite: bool,
-    /// What builds: cpu, or gpu or gpu:N for a graphics card (of number N) that helps. The index is the same; a graph is another one,
-    /// which answers as well
+    /// Device that builds: cpu, or gpu or gpu:N for the help of a graphics card (number N). The index is the
+    /// same, except for a graph, which differs and is as good
     #[arg(long, value_name = "DEVICE", default_value_t = DeviceChoice::Cpu)]
     pub device: DeviceChoice,
     /// How the store is reached
     #[command(flatten)]
     pub store: StoreArguments,
-    /// Say what the build would take and make (memory, stages, files with their sizes), and stop
+    /// Print what the build would need and write (memory, stages, files with their sizes), and stop
     #[arg(long)]
     pub plan: bool,
-    /// What is typed instead
+    /// Hidden options with names from other systems
     #[command(flatten)]
     slips: BuildSlips,
 }
@@ -208,29 +213,29 @@ Examples:
   bathyal groundtruth base.fbin queries.fbin gt.ibin -k 100 --metric l2
   bathyal groundtruth words.npy queries.npy gt.ibin --metric cosine --threads 8
 
-Distances of the metric l2 are squared, those of ip negated, those of cosine 1 - cosine; ties go to the
-smaller id.")]
+Distances are squared under l2, negated inner products under ip, and 1 - cosine under cosine. \
+Of equal distances the smaller id comes first.")]
 pub struct GroundtruthArguments {
-    /// Vectors to search
+    /// File of vectors to search
     pub data: PathBuf,
-    /// Queries, with the same dim and element
+    /// File of queries, with the same dim and element
     pub queries: PathBuf,
     /// File to write: .ibin (with distances) or .ivecs
     pub output: PathBuf,
     /// Neighbours a query
     #[arg(short, long, default_value_t = DEFAULT_GROUNDTRUTH_K, value_parser = RangedU64ValueParser::<u32>::new().range(1..=MAX_K))]
     pub k: u32,
-    /// What near means: l2 (squared Euclidean), ip (inner product) or cosine; or hamming, of bits, eight in each byte of u8
-    /// vectors. Names of other systems are understood
+    /// Metric: l2 (squared Euclidean), ip (inner product), cosine, or hamming (of bits, eight in each byte of
+    /// u8 vectors). Names that other systems use are understood
     #[arg(long, default_value = "l2")]
     pub metric: MetricArgument,
     /// Threads; 0 or auto means all cores
     #[arg(long, default_value = "0", value_parser = parse_threads)]
     pub threads: usize,
-    /// What compares: cpu, gpu, or gpu:N for the card number N; the answer is the same
+    /// Device that compares: cpu, gpu, or gpu:N for card number N; the answer is the same
     #[arg(long, value_name = "DEVICE", default_value_t = DeviceChoice::Cpu)]
     pub device: DeviceChoice,
-    /// What is typed instead
+    /// Hidden options with names from other systems
     #[command(flatten)]
     slips: GroundtruthSlips,
 }
@@ -246,12 +251,13 @@ Examples:
 pub struct ConvertArguments {
     /// File to read: .fbin .f16bin .u8bin .i8bin .fvecs .bvecs .npy of vectors, or .ibin .ivecs of ids
     pub input: PathBuf,
-    /// File to write; its extension says the format, and what was there is replaced
+    /// File to write, in the format of its extension; an existing file is replaced
     pub output: PathBuf,
-    /// Element to write: f32, f16, u8 or i8 [default: what the output's format holds, else the input's]
+    /// Element to write: f32, f16, u8 or i8 [default: the element of the output's format, else that of the
+    /// input]
     #[arg(long)]
     pub element: Option<Element>,
-    /// Rows to take, the first included and the last not [default: all]
+    /// Rows to take: FIRST is included and LAST is not [default: all]
     #[arg(long, value_name = "FIRST..LAST", value_parser = parse_rows)]
     pub rows: Option<std::ops::Range<u64>>,
 }
@@ -259,15 +265,16 @@ pub struct ConvertArguments {
 /// `bathyal convert-layout`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-The graph is the same, so recall and reads are. page_local keeps no links of single vectors: build it.
+The graph stays the same, and so do recall and reads. The layout page_local keeps no links of single \
+vectors: build such an index anew.
 
 Examples:
   bathyal convert-layout my.index small.index --layout csr
   bathyal convert-layout small.index disk.index --layout padded")]
 pub struct ConvertLayoutArguments {
-    /// The index: a graph
+    /// The index, of the family graph
     pub index: PathBuf,
-    /// The copy: a folder, made by this command; what is there is never replaced
+    /// The copy: a folder that this command creates; an existing one is never replaced
     pub output: PathBuf,
     /// Layout of the copy: csr or padded
     #[arg(long, value_name = "LAYOUT")]
@@ -283,21 +290,23 @@ pub struct ConvertLayoutArguments {
 /// `bathyal convert-stripes`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Every file is copied byte for byte, so answers and recall are the same. The output may be the index itself, with --overwrite.
+Every file is copied byte for byte, so answers and recall stay the same. With --overwrite, the output may be \
+the index itself.
 
 Examples:
   bathyal convert-stripes my.index fast.index --stripe /mnt/a,/mnt/b
-  bathyal convert-stripes fast.index fast.index --stripe /mnt/a,/mnt/b,/mnt/c --overwrite
+  bathyal convert-stripes fast.index fast.index --overwrite \\
+      --stripe /mnt/a,/mnt/b,/mnt/c
   bathyal convert-stripes fast.index my.index")]
 pub struct ConvertStripesArguments {
     /// The index
     pub index: PathBuf,
-    /// The copy: a folder, made by this command
+    /// The copy: a folder that this command creates
     pub output: PathBuf,
-    /// Where the copy lies
+    /// The disks of the copy
     #[command(flatten)]
     pub disks: StripeArguments,
-    /// Folders in which the parts of the index are that is read, where they were moved, in any order
+    /// Folders to which the parts of the source index were moved, in any order
     #[arg(long, value_name = "FOLDER,FOLDER,...", value_delimiter = ',')]
     pub from_stripe: Vec<PathBuf>,
     /// Replace an index that is already there
@@ -313,14 +322,14 @@ Examples:
   bathyal copy s3://bucket/my.index my.index --overwrite
   bathyal copy s3://here/my.index gs://there/my.index
   bathyal copy my.index remote://10.0.0.7:7730/my.index
-  bathyal copy my.index remote://10.0.0.7,10.0.0.8/my.index --store-option keys=a.json,b.json
+  bathyal copy my.index remote://10.0.0.7,10.0.0.8/my.index \\
+      --store-option keys=a.json,b.json
 
-Every byte is compared with the checksums of the index. A copy that was killed goes on where it was when the same command is
-given again.")]
+Every byte is compared with the checksums of the index. After a kill, the same command continues the copy.")]
 pub struct CopyArguments {
-    /// The index that is read: a folder or an address
+    /// The index to copy: a folder or an address
     pub index: PathBuf,
-    /// Where the copy goes: a folder or an address
+    /// The copy: a folder or an address
     pub output: PathBuf,
     /// Replace an index that is already there
     #[arg(long)]
@@ -337,15 +346,15 @@ Examples:
   bathyal prune s3://bucket/my.index --dry-run
   bathyal prune s3://bucket/my.index --kept-hours 24
 
-What was replaced stays for a while, since others may still search it: those who opened it longer ago than --kept-hours, and did
-not open it again since it was replaced, are told that it is gone.")]
+Leftovers stay for --kept-hours, because other processes may still search a replaced index. Searches of a \
+process that has had it open for longer fail with an error that says that it is gone.")]
 pub struct PruneArguments {
     /// The index: an address in an object store
     pub index: PathBuf,
-    /// Hours for which what was replaced, deleted or left unfinished stays
+    /// Hours for which replaced, deleted and unfinished parts stay
     #[arg(long, value_name = "HOURS", default_value_t = 7 * 24)]
     pub kept_hours: u32,
-    /// Say what would be removed, and remove nothing
+    /// Print what would be removed, and remove nothing
     #[arg(long)]
     pub dry_run: bool,
     /// How the store is reached
@@ -356,19 +365,21 @@ pub struct PruneArguments {
 /// `bathyal insert`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Vectors get the ids that follow the last of the index, in the order of the file. They are found by every search that opens the
-index after that, and what was inserted outlives a crash. What does not fit into memory beside the index is compacted on the way.
-Stopped by Ctrl-C or killed, it has inserted the first vectors of the file: inspect says how many.
+Vectors get the ids that follow the last id of the index, in the order of the file. Every search that opens \
+the index afterwards finds them, and they survive a crash. Where the inserted vectors do not fit in memory, \
+the command compacts the index and continues. A command that was stopped or killed has inserted the first \
+vectors of the file; `bathyal inspect` prints how many.
 
 Examples:
   bathyal insert my.index more.fbin
   bathyal insert remote://10.0.0.7:7730/my.index more.fbin --json")]
 pub struct InsertArguments {
-    /// The index, of a family that changes after its build: lsh, or partitioned (with growth) in the memory of a node
+    /// The index, of a family that changes after its build: lsh, or partitioned (with growth) in the memory
+    /// of a node
     pub index: PathBuf,
     /// Vectors: .fbin .f16bin .bf16bin .u8bin .i8bin .b1bin .fvecs .bvecs .npy
     pub vectors: PathBuf,
-    /// How it is compacted where it has to be
+    /// How the index is compacted where it has to be
     #[command(flatten)]
     pub compaction: CompactionArguments,
     /// How the store is reached
@@ -379,18 +390,19 @@ pub struct InsertArguments {
 /// `bathyal delete`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Ids are not given again. Those whose vectors were deleted before are passed over.
+Deleted ids are never given to other vectors. Ids of vectors that were deleted before are ignored.
 
 Examples:
   bathyal delete my.index --ids 17,4,2023
   bathyal delete my.index --file gone.ibin")]
 pub struct DeleteArguments {
-    /// The index, of a family that changes after its build: lsh, or partitioned (with growth) in the memory of a node
+    /// The index, of a family that changes after its build: lsh, or partitioned (with growth) in the memory
+    /// of a node
     pub index: PathBuf,
-    /// The ids of the vectors
+    /// Ids of the vectors
     #[arg(long, value_name = "ID,ID,...", value_delimiter = ',', required_unless_present = "file")]
     pub ids: Vec<u32>,
-    /// A file of ids: .ibin .ivecs; all of them
+    /// File of ids to delete: .ibin .ivecs
     #[arg(long, value_name = "IDS")]
     pub file: Option<PathBuf>,
     /// How the store is reached
@@ -401,8 +413,8 @@ pub struct DeleteArguments {
 /// `bathyal compact`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Ids stay what they are. Searches go on meanwhile; changes wait. It takes the room of the new index and of the vectors on the disk
-until it is done. Stopped or killed, the index is what it was.
+Ids do not change. Searches continue meanwhile; inserts and deletes wait. Until it is done, a compaction \
+needs disk space for the new index and for all vectors. If it is stopped or killed, the index is unchanged.
 
 Examples:
   bathyal compact my.index
@@ -410,7 +422,7 @@ Examples:
 pub struct CompactArguments {
     /// The index, of a family that changes after its build: lsh
     pub index: PathBuf,
-    /// How
+    /// Threads and memory
     #[command(flatten)]
     pub compaction: CompactionArguments,
     /// How the store is reached
@@ -418,19 +430,19 @@ pub struct CompactArguments {
     pub store: StoreArguments,
 }
 
-/// What a compaction may take.
+/// Threads and memory of a compaction.
 #[derive(Debug, Args)]
 pub struct CompactionArguments {
     /// Threads; 0 or auto means all cores
     #[arg(long, default_value = "0", value_parser = parse_threads)]
     pub threads: usize,
-    /// Memory that it may take, for example 2GB; refused at once if it needs more
+    /// Memory that the compaction may take, for example 2GB; one that needs more fails before it starts
     #[arg(long, value_name = "SIZE", value_parser = byte_size::parse)]
     pub memory: Option<u64>,
 }
 
 impl CompactionArguments {
-    /// The same as the index is told.
+    /// Returns them as the library takes them.
     pub fn options(&self) -> CompactOptions {
         CompactOptions { threads: self.threads, memory_bytes: self.memory }
     }
@@ -442,10 +454,10 @@ impl CompactionArguments {
 pub struct InspectArguments {
     /// The index
     pub index: PathBuf,
-    /// Say everything: the curves of the calibration (with --json), histograms and files, too
+    /// Print everything: also the curves of the calibration (with --json), histograms and files
     #[arg(long)]
     pub full: bool,
-    /// Where its parts are
+    /// Where its parts are, and how its store is reached
     #[command(flatten)]
     pub parts: PartsArguments,
 }
@@ -453,14 +465,14 @@ pub struct InspectArguments {
 /// `bathyal verify`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Exits with 3 if anything is wrong.
+The exit code is 3 if anything is damaged.
 
 Example:
   bathyal verify my.index && echo all is well")]
 pub struct VerifyArguments {
     /// The index
     pub index: PathBuf,
-    /// Where its parts are
+    /// Where its parts are, and how its store is reached
     #[command(flatten)]
     pub parts: PartsArguments,
 }
@@ -468,9 +480,10 @@ pub struct VerifyArguments {
 /// `bathyal probe`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Makes a file in the folder, reads it at random past the page cache, and removes it. With --tier mapped it measures
-memory instead: the latency of dependent loads, the bandwidth of random reads by payload and reads in flight, and what
-small reads mixed in cost. What lies in a file or on a device is read and left as it is.
+Creates a file in the folder, reads it at random without the page cache, and removes it. With --tier mapped \
+it measures memory instead: the latency of dependent loads, the bandwidth of random reads by payload and \
+reads in flight, and the cost of small reads among large ones. A mapped file or device is read and not \
+changed.
 
 Examples:
   bathyal probe /mnt/nvme
@@ -478,7 +491,8 @@ Examples:
   bathyal probe --tier mapped:/dev/dax0.0 --size 4GB --output dax.json
   bathyal probe . --thorough --json")]
 pub struct ProbeArguments {
-    /// A folder on the device to measure, or an index in an object store (s3://BUCKET/NAME), by reads of which that is measured
+    /// A folder on the device to measure, or an index in an object store (s3://BUCKET/NAME): its reads
+    /// measure the store
     #[arg(required_unless_present = "tier", conflicts_with = "tier")]
     pub folder: Option<PathBuf>,
     /// Memory to measure instead: mapped, mapped:node=N or mapped:PATH
@@ -487,7 +501,7 @@ pub struct ProbeArguments {
     /// Bytes to spread the reads over [default: 1 GiB of a device, 512 MiB of memory; with --thorough 4 GiB]
     #[arg(long, value_name = "SIZE", value_parser = byte_size::parse)]
     pub size: Option<u64>,
-    /// Take tens of seconds instead of a few, for steadier figures
+    /// Take tens of seconds instead of a few, for steadier results
     #[arg(long)]
     pub thorough: bool,
     /// Write the profile of the device to this file, as JSON
@@ -514,13 +528,13 @@ mod tests {
 
     use super::*;
 
-    /// All long options of a command and of those below it.
+    /// Collects the long options of a command and of its subcommands.
     fn long_options(command: &Command, names: &mut BTreeSet<String>) {
         names.extend(command.get_arguments().filter_map(|argument| argument.get_long()).map(String::from));
         command.get_subcommands().for_each(|below| long_options(below, names));
     }
 
-    /// The lines with code of the files below `folder`, and of which file they are.
+    /// Collects `(file, line)` of all lines below `folder` that are not comments.
     fn lines_below(folder: &Path, lines: &mut Vec<(String, String)>) {
         for entry in std::fs::read_dir(folder).unwrap() {
             let path = entry.unwrap().path();
@@ -536,7 +550,7 @@ mod tests {
 
     #[test]
     fn messages_advise_options_that_exist() {
-        /// Options that messages name and the command does not have: that of a store, and those of another program.
+        /// Options that messages name and the command lacks: one of a store, and one of another program.
         const OTHERS: [&str; 2] = ["cache-memory", "format"];
         const ADVICE: [&str; 5] = ["lower ", "raise ", "smaller ", "larger ", "fewer "];
         let mut names = BTreeSet::new();
@@ -570,12 +584,12 @@ mod tests {
     }
 
     #[test]
-    fn the_grammar_is_sound() {
+    fn clap_accepts_the_definitions() {
         Arguments::command().debug_assert();
     }
 
     #[test]
-    fn rows_are_read() {
+    fn row_ranges_are_parsed() {
         assert_eq!(parse_rows("0..10"), Ok(0..10));
         for text in ["", "5", "5..5", "9..1", "..3", "a..b", "-1..4"] {
             assert!(parse_rows(text).is_err(), "{text}");

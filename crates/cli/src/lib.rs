@@ -1,9 +1,10 @@
 //! The command `bathyal`, as a library: the binary and the Python package both call [`main`].
 //!
-//! * [`arguments`]: what can be typed, with its help.
-//! * [`command`]: one file a command.
+//! * [`arguments`]: the subcommands and options, with their help.
+//! * [`command`]: one file per command.
 //!
-//! Answers go to stdout (text, or with `--json` one object), everything else to stderr, by [`bathyal_console`].
+//! [`bathyal_console`] prints answers on stdout (text, or with `--json` one object) and everything else on
+//! stderr.
 
 pub mod arguments;
 pub mod command;
@@ -12,16 +13,16 @@ mod typed;
 
 use std::ffi::OsString;
 
-use bathyal_console::{Console, Failure, complain_in_json, exit_code};
+use bathyal_console::{Console, Failure, exit_code, report_as_json};
 use bathyal_store::CancelScope;
 use clap::error::ErrorKind;
 use clap::{ArgMatches, CommandFactory, Error, FromArgMatches};
 
 use arguments::Arguments;
 
-/// Runs the command that `arguments` (the program's name first) spell and returns its exit code, one of
-/// [`Code`](bathyal_console::Code). Answers go to stdout, messages and progress to stderr. SIGINT and SIGTERM are caught
-/// while it runs: the first ends the work within 100 ms, a second SIGINT ends the process.
+/// Runs the command line `arguments` (the program's name first) and returns the exit code, one of
+/// [`Code`](bathyal_console::Code). Answers go to stdout, messages and progress to stderr. SIGINT and SIGTERM
+/// are caught meanwhile: the first one ends the work within 100 ms, and a second SIGINT ends the process.
 pub fn main(arguments: impl Iterator<Item = OsString>) -> i32 {
     let line: Vec<OsString> = arguments.collect();
     let (arguments, matches) = match parse(&line) {
@@ -30,13 +31,13 @@ pub fn main(arguments: impl Iterator<Item = OsString>) -> i32 {
     };
     let console = Console::new(&arguments.output);
     if let Err(failure) = arguments.output.check() {
-        return console.complain(&failure);
+        return console.report(&failure);
     }
     if arguments.output.verbose {
         typed::parameters(&matches).iter().for_each(|line| console.detail(line));
     }
-    arguments.command.notes().iter().for_each(|note| console.remark(&format!("note: {note}")));
-    // What waits in a store that is elsewhere ends, too.
+    arguments.command.notes().iter().for_each(|note| console.note(&format!("note: {note}")));
+    // Ctrl-C also ends waits for requests to object stores and memory nodes.
     let _cancelling = CancelScope::new(Some(console.interrupt().shared()));
     exit_code(command::run(&arguments.command, &console), &console)
 }
@@ -48,16 +49,16 @@ fn parse(line: &[OsString]) -> Result<(Arguments, ArgMatches), Error> {
     Ok((arguments, matches))
 }
 
-/// Says what is wrong with the command line, and what was asked for by `--help` and `--version`: both are errors to the parser.
-/// Returns the exit code.
+/// Prints the parser's error, which is also how the texts of `--help` and `--version` arrive. Returns the
+/// exit code.
 fn refuse(error: &Error, line: &[OsString]) -> i32 {
-    // A closed pipe is no reason to complain.
+    // A closed pipe is not an error.
     let _ = error.print();
-    let asked = matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion);
-    // What was typed makes no sense as a whole, so it is only looked for.
+    let is_text = matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion);
+    // The command line cannot be parsed, so `--json` is searched among its words.
     let options = line.iter().take_while(|argument| *argument != "--");
-    if !asked && options.into_iter().any(|argument| argument == "--json") {
-        complain_in_json(&Failure::usage(typed::sentence(error)));
+    if !is_text && options.into_iter().any(|argument| argument == "--json") {
+        report_as_json(&Failure::usage(typed::sentence(error)));
     }
     error.exit_code()
 }

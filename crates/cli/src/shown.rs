@@ -1,6 +1,6 @@
-//! Numbers as tables for people show them.
+//! Formatting of numbers in tables for people.
 
-/// A distance by the five digits that matter to an eye.
+/// Formats a distance with about five digits.
 pub(crate) fn short(distance: f32) -> String {
     let (size, exact) = (distance.abs(), distance.to_string());
     let digits = if size >= 10_000.0 {
@@ -11,7 +11,7 @@ pub(crate) fn short(distance: f32) -> String {
         4
     };
     let rounded = format!("{distance:.digits$}");
-    // Below, rounding would leave nothing.
+    // Smaller distances would be rounded to zero.
     if size > 0.0 && size < 0.001 {
         format!("{distance:.2e}")
     } else if exact.len() <= rounded.len() {

@@ -1,4 +1,4 @@
-//! What was typed, as it was understood.
+//! The parsed parameters, and the errors of the parser, as text.
 
 use clap::error::ErrorKind;
 use clap::parser::ValueSource;
@@ -6,10 +6,10 @@ use clap::{ArgMatches, CommandFactory, Error};
 
 use crate::arguments::Arguments;
 
-/// Options whose values may be secrets: only what is before the `=` is repeated.
-const SECRETIVE: [&str; 2] = ["store_options", "from_store_options"];
+/// Options whose values may be secrets: only the key before the `=` is printed.
+const SECRET: [&str; 2] = ["store_options", "from_store_options"];
 
-/// Every parameter of the command that was typed, a line each, with the value that it has and where that is from.
+/// Returns a line for each parameter of the command, with its value and the source of the value.
 pub(crate) fn parameters(matches: &ArgMatches) -> Vec<String> {
     let mut whole = Arguments::command();
     whole.build();
@@ -30,7 +30,7 @@ pub(crate) fn parameters(matches: &ArgMatches) -> Vec<String> {
             Some(ValueSource::EnvVariable) => "environment",
             _ => "given",
         };
-        // A switch that was not thrown.
+        // Flags that were not given are left out.
         if values != ["false"] {
             lines.push(format!("  {id:<18} {} ({from})", values.join(", ")));
         }
@@ -40,12 +40,12 @@ pub(crate) fn parameters(matches: &ArgMatches) -> Vec<String> {
 
 fn shown(id: &str, value: &str) -> String {
     match value.split_once('=') {
-        Some((key, _)) if SECRETIVE.contains(&id) => format!("{key}=..."),
+        Some((key, _)) if SECRET.contains(&id) => format!("{key}=..."),
         _ => value.to_owned(),
     }
 }
 
-/// What the parser complains of, without its colours and the usage that it adds: the first paragraphs.
+/// Returns the message of a parser's error: its first paragraphs, without colours and usage.
 pub(crate) fn sentence(error: &Error) -> String {
     if matches!(
         error.kind(),
@@ -64,13 +64,14 @@ pub(crate) fn sentence(error: &Error) -> String {
 mod tests {
     use super::*;
 
-    fn told(line: &str) -> Vec<String> {
+    fn lines_of(line: &str) -> Vec<String> {
         parameters(&Arguments::command().try_get_matches_from(line.split(' ')).unwrap())
     }
 
     #[test]
-    fn parameters_are_told_with_their_source_and_without_secrets() {
-        let lines = told("bathyal search s3://b/i q.fbin -k 7 --store-option secret_access_key=hush --warm");
+    fn parameters_are_printed_with_their_source_and_without_secrets() {
+        let lines =
+            lines_of("bathyal search s3://b/i q.fbin -k 7 --store-option secret_access_key=hush --warm");
         let has = |part: &str| lines.iter().any(|line| line.contains(part));
         assert!(has("search") && has("7 (given)") && has("file (default)"), "{lines:?}");
         assert!(has("secret_access_key=... (given)") && !has("hush"), "{lines:?}");
@@ -78,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn complaints_are_one_line() {
+    fn parser_errors_become_one_line() {
         let refused = |line: &str| {
             sentence(&Arguments::command().try_get_matches_from(line.split_whitespace()).unwrap_err())
         };

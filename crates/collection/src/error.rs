@@ -6,7 +6,7 @@ use bathyal_store::StoreError;
 use bathyal_store::size::{at_least, at_most};
 use bathyal_vectors::VectorError;
 use parquet::errors::ParquetError;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Why a collection could not be created, opened, changed or searched.
 #[derive(Debug, thiserror::Error)]
@@ -126,7 +126,7 @@ pub enum CollectionError {
         reason: String,
     },
     /// A file was not written to a collection to its end.
-    #[error("{source}; of {} {}", path.display(), rows_written(*.written))]
+    #[error("{source}; {}", rows_written(path, *.written))]
     Imported {
         /// The file.
         path: PathBuf,
@@ -146,12 +146,16 @@ pub enum CollectionError {
     Internal(String),
 }
 
-/// How much of a file was written, in words.
-fn rows_written(rows: u64) -> String {
+/// Says how much of the file `path` was written.
+fn rows_written(path: &Path, rows: u64) -> String {
+    let file = match path.to_str() {
+        Some("-") => "standard input".into(),
+        _ => path.display().to_string(),
+    };
     match rows {
-        0 => "nothing was written".into(),
-        1 => "the first row was written".into(),
-        rows => format!("the first {rows} rows were written"),
+        0 => format!("nothing from {file} was written"),
+        1 => format!("of {file} the first row was written"),
+        rows => format!("of {file} the first {rows} rows were written"),
     }
 }
 

@@ -1,4 +1,4 @@
-//! Where answers and messages go.
+//! Output of answers, notes and failures.
 
 use std::io::{ErrorKind, Write};
 use std::path::Path;
@@ -12,33 +12,34 @@ use serde_json::{Value, json};
 use crate::failure::{Code, Failure};
 use crate::interrupt::Interrupt;
 use crate::kind::Kind;
-use crate::progress_bar::{Shows, StageProgress};
+use crate::progress_bar::{ProgressOptions, StageProgress};
 
-/// How answers and progress are shown.
+/// The options for output that every command has.
 #[derive(Clone, Copy, Debug, Default, Args)]
 #[command(next_help_heading = "Output")]
 pub struct OutputOptions {
-    /// Print the answer as exactly one JSON object on stdout, with stable snake_case keys; of a command that fails, the object
-    /// has the key error, with kind, message and exit_code
+    /// Print exactly one JSON object on stdout, with stable snake_case keys; if the command fails, it has the
+    /// key error, with kind, message and exit_code
     #[arg(long, global = true)]
     pub json: bool,
-    /// Show progress on stderr even where that is not a terminal
+    /// Show progress on stderr even if stderr is not a terminal
     #[arg(long, global = true)]
     pub progress: bool,
-    /// Print nothing but the answer and why a command failed: no progress, no notes
+    /// Print only the answer, or the error if the command fails: no progress and no notes
     #[arg(short, long, global = true)]
     pub quiet: bool,
-    /// Say on stderr what is done: every parameter as it is understood, files opened, stages with the seconds that they took
+    /// Print details on stderr: the value of every parameter, files that are opened, and the seconds of each
+    /// stage
     #[arg(short, long, global = true)]
     pub verbose: bool,
 }
 
 impl OutputOptions {
-    /// Refuses options that contradict each other. The argument parser does not see it where one stands before the command
-    /// and one behind it.
+    /// Refuses options that contradict each other. The argument parser does not notice them if one is before
+    /// the subcommand and the other after it.
     ///
     /// # Errors
-    /// A usage error that names them.
+    /// A usage error that names both options.
     pub fn check(&self) -> Result<(), Failure> {
         let others = [("--verbose", self.verbose), ("--progress", self.progress)];
         match others.into_iter().find(|(_, given)| self.quiet && *given) {
@@ -50,7 +51,7 @@ impl OutputOptions {
     }
 }
 
-/// Answers on stdout, as text or as one JSON object; everything else on stderr.
+/// Prints answers on stdout, as text or as one JSON object, and everything else on stderr.
 #[derive(Debug)]
 pub struct Console {
     options: OutputOptions,
@@ -59,26 +60,29 @@ pub struct Console {
 }
 
 impl Console {
-    /// Begins to listen for Ctrl-C and answers as `options` say.
+    /// Creates a console with `options`, and begins to listen for Ctrl-C.
     pub fn new(options: &OutputOptions) -> Console {
         Console { options: *options, answered: AtomicBool::new(false), interrupt: Interrupt::listen() }
     }
 
-    /// Ctrl-C, for work that looks at it by itself.
+    /// Returns the interrupt, for work that polls it.
     pub fn interrupt(&self) -> &Interrupt {
         &self.interrupt
     }
 
-    /// A receiver of progress for one piece of long work.
+    /// Returns a new receiver of progress for one piece of long work.
     pub fn progress(&self) -> StageProgress {
         let OutputOptions { progress, quiet, verbose, .. } = self.options;
-        StageProgress::showing(Shows { forced: progress, quiet, verbose }, self.interrupt.clone())
+        StageProgress::with_options(
+            ProgressOptions { forced: progress, quiet, verbose },
+            self.interrupt.clone(),
+        )
     }
 
     /// Prints the answer: `object` as one JSON object with `--json`, else `text`.
     ///
     /// # Errors
-    /// If stdout cannot be written. A reader that has closed the pipe has what it wanted: that is no error.
+    /// If stdout cannot be written. A closed pipe is not an error: its reader needs no more.
     pub fn answer(&self, object: &impl Serialize, text: &str) -> Result<(), Failure> {
         if !self.options.json {
             return self.print(text.trim_end());
@@ -87,18 +91,18 @@ impl Console {
         self.print(&line)
     }
 
-    /// Prints an answer that says why the command fails, and returns that failure: with `--json` the object gets the key
-    /// `error`, so that there is one object, too.
+    /// Prints the answer of a command that fails, and returns `failure`. With `--json` the object gets the
+    /// key `error`, so that stdout holds one object.
     ///
     /// # Errors
-    /// Always: `failure`, or that stdout cannot be written.
+    /// Always: `failure`, or the error of writing to stdout.
     pub fn answer_and_fail(
         &self,
         object: &impl Serialize,
         text: &str,
         failure: Failure,
     ) -> Result<(), Failure> {
-        // Not `to_value`, which makes doubles of floats, with digits that nobody measured.
+        // Not `to_value`, which converts f32 to f64 and so prints digits that were not measured.
         let object = serde_json::to_string(object).and_then(|text| serde_json::from_str(&text));
         let mut object: Value = object.map_err(|e| Failure::of(Kind::Internal, unwritable(&e)))?;
         if let Value::Object(keys) = &mut object {
@@ -119,26 +123,26 @@ impl Console {
         }
     }
 
-    /// Prints a remark that is no part of the answer.
-    pub fn remark(&self, text: &str) {
+    /// Prints a note on stderr, unless the user asked for quiet.
+    pub fn note(&self, text: &str) {
         if !self.options.quiet {
-            say(text);
+            print_on_stderr(text);
         }
     }
 
-    /// Whether details are printed.
+    /// Returns true if details are printed.
     pub fn is_verbose(&self) -> bool {
         self.options.verbose
     }
 
-    /// Prints what is done, for those who want to know.
+    /// Prints a detail on stderr if the user asked for details.
     pub fn detail(&self, text: &str) {
         if self.options.verbose {
-            say(text);
+            print_on_stderr(text);
         }
     }
 
-    /// Opens a file of vectors, and says so to those who want to know.
+    /// Opens a file of vectors, and prints that as a detail.
     ///
     /// # Errors
     /// As [`VectorFile::open`].
@@ -149,24 +153,24 @@ impl Console {
         Ok(file)
     }
 
-    /// Prints why a command failed: always as a sentence on stderr, and with `--json` as the object on stdout, unless one is
-    /// there already. Returns the exit code.
-    pub fn complain(&self, failure: &Failure) -> i32 {
-        say(&format!("bathyal: {failure}"));
+    /// Prints the failure of a command: on stderr as a sentence, and with `--json` on stdout as an object,
+    /// unless an object was printed already. Returns the exit code.
+    pub fn report(&self, failure: &Failure) -> i32 {
+        print_on_stderr(&format!("bathyal: {failure}"));
         if self.options.json && !self.answered.load(Ordering::Relaxed) {
-            complain_in_json(failure);
+            report_as_json(failure);
         }
         failure.code as i32
     }
 }
 
-/// Prints the object of `--json` for a command that failed before there was a [`Console`]: what was typed makes no sense.
-pub fn complain_in_json(failure: &Failure) {
+/// Prints the object of `--json` for a command line that cannot be parsed, before there is a [`Console`].
+pub fn report_as_json(failure: &Failure) {
     // Nothing is left to do if stdout is closed.
     let _ = writeln!(std::io::stdout(), "{}", json!({ "error": failure.json() }));
 }
 
-fn say(text: &str) {
+fn print_on_stderr(text: &str) {
     // Nothing is left to do if stderr is closed.
     let _ = writeln!(std::io::stderr(), "{text}");
 }
@@ -175,10 +179,10 @@ fn unwritable(reason: &impl std::fmt::Display) -> String {
     format!("standard output: cannot write the answer: {reason}")
 }
 
-/// The exit code of a command: 0, or what `outcome` failed with, which is printed.
+/// Returns the exit code of a command: 0, or that of the failure in `outcome`, which it prints.
 pub fn exit_code(outcome: Result<(), Failure>, console: &Console) -> i32 {
     match outcome {
         Ok(()) => Code::Success as i32,
-        Err(failure) => console.complain(&failure),
+        Err(failure) => console.report(&failure),
     }
 }

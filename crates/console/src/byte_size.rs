@@ -1,3 +1,3 @@
-//! Sizes as people write them: see [`bathyal_store::size`].
+//! Parsing and formatting of sizes in bytes: see [`bathyal_store::size`].
 
 pub use bathyal_store::size::{at_least, at_most, format, parse};

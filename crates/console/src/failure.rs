@@ -1,4 +1,4 @@
-//! Why a command did not do what it was asked, and the exit code that says so.
+//! The failure of a command: its kind, its exit code and its message.
 
 use std::fmt;
 use std::io;
@@ -23,30 +23,30 @@ pub enum Code {
     Failure = 1,
     /// The command line itself is wrong.
     Usage = 2,
-    /// An index or a collection is damaged, or is none: `verify` found it, or `open` or `search` touched it.
+    /// An index or a collection is damaged (found by `verify`, or by a search), or the path holds neither.
     Damaged = 3,
-    /// Stopped by Ctrl-C or SIGTERM; nothing half-made is left.
+    /// Stopped by Ctrl-C or SIGTERM; no partial output is left.
     Cancelled = 130,
 }
 
-/// A failed command: its kind, its exit code, and a plain sentence saying what, where, what was expected, what to do.
+/// A failed command: its kind, its exit code, and a message that says what failed, where, and what to do.
 #[derive(Clone, Debug)]
 pub struct Failure {
-    /// What scripts tell it by.
+    /// The kind, by which scripts distinguish failures.
     pub kind: Kind,
-    /// What the process exits with.
+    /// The exit code of the process.
     pub code: Code,
-    /// What the user reads.
+    /// The message for the user.
     pub message: String,
 }
 
 impl Failure {
-    /// The command could not do its work, for a reason that only the message says.
+    /// A failure without a kind of its own; only the message gives the reason.
     pub fn new(message: impl Into<String>) -> Failure {
         Failure::of(Kind::Failed, message)
     }
 
-    /// The command could not do its work for a reason of this kind.
+    /// A failure of this kind, with the exit code that belongs to it.
     pub fn of(kind: Kind, message: impl Into<String>) -> Failure {
         let code = match kind {
             Kind::Damaged | Kind::NotAnIndex => Code::Damaged,
@@ -56,12 +56,12 @@ impl Failure {
         Failure { kind, code, message: message.into() }
     }
 
-    /// The system refused an operation, which the message names.
+    /// A failed system call; the message names the operation.
     pub fn system(reason: &io::Error, message: impl Into<String>) -> Failure {
         Failure::of(reason.into(), message)
     }
 
-    /// The command line asks for something that cannot be.
+    /// An error of the command line.
     pub fn usage(message: impl Into<String>) -> Failure {
         Failure { code: Code::Usage, ..Failure::of(Kind::InvalidArgument, message) }
     }
@@ -76,7 +76,7 @@ impl Failure {
         Failure::of(Kind::Cancelled, "cancelled")
     }
 
-    /// What `--json` prints under `error`.
+    /// Returns the object that `--json` prints under `error`.
     pub fn json(&self) -> Value {
         json!({ "kind": self.kind, "message": self.message, "exit_code": self.code as i32 })
     }
@@ -127,7 +127,7 @@ impl From<IndexError> for Failure {
     fn from(error: IndexError) -> Failure {
         let failure = Failure::of(Kind::from(&error), error.to_string());
         match error {
-            // An index that is not there is none: the code is the same for both.
+            // A missing index has the kind `not_found`, but the exit code of a path that is not an index.
             IndexError::NotAnIndex { .. } => Failure { code: Code::Damaged, ..failure },
             _ => failure,
         }

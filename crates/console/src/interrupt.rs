@@ -1,4 +1,4 @@
-//! Ctrl-C.
+//! Ctrl-C and SIGTERM.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -8,43 +8,46 @@ use signal_hook::flag;
 
 use crate::failure::Code;
 
-/// Says whether the user has asked to stop. Cloning shares the answer.
+/// A flag that Ctrl-C or SIGTERM sets. Clones share the flag.
 #[derive(Clone, Debug)]
 pub struct Interrupt {
-    asked: Arc<AtomicBool>,
+    requested: Arc<AtomicBool>,
 }
 
 impl Interrupt {
-    /// Begins to listen for SIGINT and SIGTERM, once a process however often it is called, and forgets what
-    /// an earlier command was told. A second SIGINT ends the process at once, for work that does not listen.
+    /// Begins to listen for SIGINT and SIGTERM, and clears the flag that an earlier command may have left
+    /// set. The handlers are registered once per process. A second SIGINT ends the process at once, for work
+    /// that does not poll the flag.
     ///
-    /// Where the system refuses (it never has), the signals keep their usual meaning.
+    /// If the handlers cannot be registered, the signals keep their default effect.
     pub fn listen() -> Interrupt {
-        static ASKED: OnceLock<Arc<AtomicBool>> = OnceLock::new();
-        let asked = ASKED.get_or_init(|| {
-            let asked = Arc::new(AtomicBool::new(false));
-            // The order matters: the first signal finds the flag down, passes the shutdown and raises it.
-            let _ = flag::register_conditional_shutdown(SIGINT, Code::Cancelled as i32, Arc::clone(&asked));
-            let _ = flag::register(SIGINT, Arc::clone(&asked));
-            let _ = flag::register(SIGTERM, Arc::clone(&asked));
-            asked
+        static REQUESTED: OnceLock<Arc<AtomicBool>> = OnceLock::new();
+        let requested = REQUESTED.get_or_init(|| {
+            let requested = Arc::new(AtomicBool::new(false));
+            // The order matters: at the first signal the flag is clear, so the conditional shutdown does
+            // nothing, and the next handler sets the flag.
+            let _ =
+                flag::register_conditional_shutdown(SIGINT, Code::Cancelled as i32, Arc::clone(&requested));
+            let _ = flag::register(SIGINT, Arc::clone(&requested));
+            let _ = flag::register(SIGTERM, Arc::clone(&requested));
+            requested
         });
-        asked.store(false, Ordering::Relaxed);
-        Interrupt { asked: Arc::clone(asked) }
+        requested.store(false, Ordering::Relaxed);
+        Interrupt { requested: Arc::clone(requested) }
     }
 
-    /// True once the user has asked to stop.
-    pub fn asked(&self) -> bool {
-        self.asked.load(Ordering::Relaxed)
+    /// Returns true once the user has asked to stop.
+    pub fn requested(&self) -> bool {
+        self.requested.load(Ordering::Relaxed)
     }
 
-    /// The flag itself, shared, for work that outlives this value.
+    /// Returns the flag for work that outlives this value.
     pub fn shared(&self) -> Arc<AtomicBool> {
-        Arc::clone(&self.asked)
+        Arc::clone(&self.requested)
     }
 
-    /// The flag itself, for work that takes one.
+    /// Returns the flag for work that borrows it.
     pub fn flag(&self) -> &AtomicBool {
-        &self.asked
+        &self.requested
     }
 }

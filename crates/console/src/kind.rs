@@ -1,4 +1,4 @@
-//! What kind of failure an error is: the one place where the errors of the libraries are told apart for scripts.
+//! Kinds of failures: maps every error of the libraries to a kind that scripts may rely on.
 
 use std::fmt;
 use std::io;
@@ -13,7 +13,7 @@ use bathyal_vectors::VectorError;
 use bathyal_vectors::groundtruth::GroundTruthError;
 use serde::Serialize;
 
-/// What kind of failure an error is. The names are stable: scripts may rely on them. `docs/errors.md` has them all.
+/// The kind of a failure. The names are stable: scripts may rely on them. `docs/errors.md` lists them all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
@@ -21,35 +21,35 @@ pub enum Kind {
     InvalidArgument,
     /// A file of vectors, ids or rows is malformed, or holds values that cannot be used.
     InvalidData,
-    /// A file, a folder, an index, a collection or a row is not there.
+    /// A file, a folder, an index, a collection or a row does not exist.
     NotFound,
-    /// Something is already where the output should go, or a row with an id that is to be added.
+    /// The path of the output exists already, or the collection has a row with an id that is to be added.
     Exists,
-    /// The path leads to something that is no index, or no collection.
+    /// The path holds something that is not an index, or not a collection.
     NotAnIndex,
     /// The bytes of an index or a collection are not those that were written.
     Damaged,
     /// The index or the collection was written by a later version of Bathyal.
     LaterVersion,
-    /// The memory that is allowed, or that there is, does not suffice.
+    /// The allowed memory, or the memory of the machine, is too small.
     Memory,
     /// The system or a store denies access.
     Permission,
     /// The disk is full, or a limit on the length of files is reached.
     NoSpace,
-    /// Another process is at work there; the same command may succeed later.
+    /// Another process is working there; the same command may succeed later.
     Busy,
     /// The system refused an operation on a file or a device for another reason.
     Io,
-    /// An object store or a memory node did not do what it was asked.
+    /// An object store or a memory node failed at a request.
     Store,
-    /// A graphics card is not there or did not do what it should.
+    /// A graphics card is missing, or failed.
     Device,
     /// A time limit passed.
     Timeout,
     /// Stopped by Ctrl-C or SIGTERM.
     Cancelled,
-    /// The work failed for a reason that only the message says.
+    /// The work failed for a reason that only the message gives.
     Failed,
     /// A defect of Bathyal itself.
     Internal,
@@ -78,7 +78,7 @@ impl Kind {
         Kind::Internal,
     ];
 
-    /// The name in JSON.
+    /// Returns the name in JSON.
     pub const fn name(self) -> &'static str {
         match self {
             Kind::InvalidArgument => "invalid_argument",
@@ -125,7 +125,7 @@ impl From<&io::Error> for Kind {
     }
 }
 
-// No `match` below ends in `_`, so that whoever adds an error is asked for its kind.
+// No `match` below ends in `_`, so that the compiler demands a kind for every new error.
 
 impl From<&VectorError> for Kind {
     fn from(error: &VectorError) -> Kind {
@@ -213,7 +213,7 @@ impl From<&ReadError> for Kind {
                 FaultKind::LostPeer => Kind::Store,
                 FaultKind::Changed | FaultKind::Damaged | FaultKind::Skipped | FaultKind::Device => Kind::Io,
             },
-            // Bytes that are missing, or an address that leads outside the file.
+            // Bytes are missing, or an address is outside the file.
             ReadError::Short { .. } | ReadError::OutOfRange { .. } => Kind::Damaged,
             ReadError::NoPlace { .. } => Kind::Internal,
             ReadError::Budget { .. } => Kind::Memory,
@@ -252,12 +252,12 @@ impl From<&IndexError> for Kind {
             IndexError::Vectors(error) => error.into(),
             IndexError::Tier(error) => error.into(),
             IndexError::Gpu(error) => error.into(),
-            // Of the two errors the processor's is the one that ended the work.
+            // Of the two errors, that of the processor ended the work.
             IndexError::WithoutCard { source, .. } => source.as_ref().into(),
             IndexError::Store(error) => error.into(),
             IndexError::Read { source, .. } => source.into(),
             IndexError::Damaged { .. } => Kind::Damaged,
-            // Of an address it was found that something is there.
+            // For an address, opening has found that something exists there.
             IndexError::NotAnIndex { path, .. } if is_absent(path) => Kind::NotFound,
             IndexError::NotAnIndex { .. } => Kind::NotAnIndex,
             IndexError::LaterVersion { .. } => Kind::LaterVersion,
@@ -272,7 +272,7 @@ impl From<&IndexError> for Kind {
     }
 }
 
-/// Whether nothing at all is at a path. Of an address that is known only where it leads to.
+/// Returns true if nothing exists at a path. False for an address, which only its store can look up.
 fn is_absent(path: &Path) -> bool {
     !path.to_string_lossy().contains("://") && !path.exists()
 }
@@ -310,12 +310,12 @@ mod tests {
 
     use super::*;
 
-    fn of(error: impl Into<IndexError>) -> Kind {
+    fn kind_of(error: impl Into<IndexError>) -> Kind {
         Kind::from(&error.into())
     }
 
     #[test]
-    fn names_are_those_of_json_and_none_is_there_twice() {
+    fn names_are_unique_and_those_of_json() {
         for (i, kind) in Kind::ALL.into_iter().enumerate() {
             assert_eq!(serde_json::to_value(kind).unwrap(), kind.name());
             assert_eq!(Kind::ALL.iter().position(|other| other.name() == kind.name()), Some(i));
@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn the_reasons_of_the_system_are_told_apart() {
+    fn system_errors_map_to_different_kinds() {
         let cases = [
             (io::ErrorKind::NotFound, Kind::NotFound),
             (io::ErrorKind::PermissionDenied, Kind::Permission),
@@ -335,15 +335,15 @@ mod tests {
         ];
         for (reason, kind) in cases {
             let path = PathBuf::from("x");
-            assert_eq!(of(TierError::io("open", &path, reason.into())), kind, "{reason}");
-            assert_eq!(of(StoreError::io("open", &path, reason.into())), kind, "{reason}");
+            assert_eq!(kind_of(TierError::io("open", &path, reason.into())), kind, "{reason}");
+            assert_eq!(kind_of(StoreError::io("open", &path, reason.into())), kind, "{reason}");
             let error = VectorError::Io { path, action: "open the file", source: reason.into() };
             assert_eq!(Kind::from(&GroundTruthError::Vectors(error)), kind, "{reason}");
         }
     }
 
     #[test]
-    fn failures_of_collections_have_the_kind_of_what_they_come_from() {
+    fn errors_of_collections_have_the_kind_of_their_cause() {
         let path = PathBuf::from("memory://bucket/x");
         let kind = |error: &CollectionError| Kind::from(error);
         assert_eq!(kind(&CollectionError::Fenced { path: path.clone() }), Kind::Busy);
@@ -358,28 +358,28 @@ mod tests {
     }
 
     #[test]
-    fn errors_that_no_test_of_the_command_can_bring_about_have_their_kinds() {
+    fn errors_that_no_command_test_can_cause_have_their_kinds() {
         let path = PathBuf::from("s3://bucket/x");
-        assert_eq!(of(IndexError::Deadline), Kind::Timeout);
-        assert_eq!(of(IndexError::Internal("x".into())), Kind::Internal);
-        assert_eq!(of(StoreError::Busy { path: path.clone() }), Kind::Busy);
-        assert_eq!(of(GpuError::Lost("x".into())), Kind::Device);
-        assert_eq!(of(GpuError::Unsuited("x".into())), Kind::InvalidArgument);
+        assert_eq!(kind_of(IndexError::Deadline), Kind::Timeout);
+        assert_eq!(kind_of(IndexError::Internal("x".into())), Kind::Internal);
+        assert_eq!(kind_of(StoreError::Busy { path: path.clone() }), Kind::Busy);
+        assert_eq!(kind_of(GpuError::Lost("x".into())), Kind::Device);
+        assert_eq!(kind_of(GpuError::Unsuited("x".into())), Kind::InvalidArgument);
         let screen = GroundTruthError::Screen(Box::new(GpuError::NoDriver));
         assert_eq!(Kind::from(&screen), Kind::Device);
-        // Nothing is said of an address by looking for it on this machine.
+        // An address is not looked for on this machine.
         assert_eq!(
-            of(StoreError::NoGeneration { path: path.clone(), reason: String::new() }),
+            kind_of(StoreError::NoGeneration { path: path.clone(), reason: String::new() }),
             Kind::NotAnIndex
         );
         let remote = StoreError::Remote { operation: "read", path: path.clone(), reason: String::new() };
-        assert_eq!(of(remote), Kind::Store);
+        assert_eq!(kind_of(remote), Kind::Store);
         let denied = StoreError::Denied { operation: "read", path: path.clone(), reason: String::new() };
-        assert_eq!(of(denied), Kind::Permission);
-        assert_eq!(of(IndexError::LaterVersion { path, found: 9, known: 2 }), Kind::LaterVersion);
+        assert_eq!(kind_of(denied), Kind::Permission);
+        assert_eq!(kind_of(IndexError::LaterVersion { path, found: 9, known: 2 }), Kind::LaterVersion);
         let source = Arc::new(IndexError::NoMemory { what: "codes", bytes: 1 });
-        assert_eq!(of(IndexError::WithoutCard { card: "lost".into(), source }), Kind::Memory);
+        assert_eq!(kind_of(IndexError::WithoutCard { card: "lost".into(), source }), Kind::Memory);
         let short = ReadError::Short { offset: 0, expected: 2, got: 1 };
-        assert_eq!(of(IndexError::Read { file: PathBuf::from("x"), source: short }), Kind::Damaged);
+        assert_eq!(kind_of(IndexError::Read { file: PathBuf::from("x"), source: short }), Kind::Damaged);
     }
 }

@@ -1,11 +1,11 @@
-//! What the programs of the project have in common, as users see it: the command `bathyal`, its reproductions and the
-//! suites of the bench.
+//! The command-line parts that the project's programs share: `bathyal`, `bathyal-repro` and the suites of the
+//! bench.
 //!
 //! * [`Console`]: answers on stdout (text, or with `--json` one object), everything else on stderr.
-//! * [`Failure`], [`Kind`]: exit codes, sentences, and names of kinds that scripts may rely on.
+//! * [`Failure`], [`Kind`]: exit codes, messages, and names of kinds that scripts may rely on.
 //! * [`Interrupt`]: listens for Ctrl-C.
-//! * [`byte_size`], [`typed`]: values as people type them.
-//! * [`process_memory`], [`process_time`]: what this process has taken.
+//! * [`byte_size`], [`typed`]: parsers of option values.
+//! * [`process_memory`], [`process_time`]: memory and processor time of this process.
 
 mod answers;
 pub mod byte_size;
@@ -17,8 +17,8 @@ pub mod process_time;
 mod progress_bar;
 pub mod typed;
 
-pub use answers::{Console, OutputOptions, complain_in_json, exit_code};
+pub use answers::{Console, OutputOptions, exit_code, report_as_json};
 pub use failure::{Code, Failure};
 pub use interrupt::Interrupt;
 pub use kind::Kind;
-pub use progress_bar::{Shows, StageProgress};
+pub use progress_bar::{ProgressOptions, StageProgress};

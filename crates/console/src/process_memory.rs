@@ -1,18 +1,19 @@
-//! How much memory this process has taken.
+//! The peak memory of this process.
 
-/// The most memory that this process has had resident so far, in bytes; `None` where the system does not say.
-/// Counts mapped files as far as they were touched.
+/// Returns the peak resident memory of this process so far, in bytes, including the touched pages of mapped
+/// files; `None` if the system does not report it.
 #[cfg(target_os = "linux")]
 pub fn peak_rss_bytes() -> Option<u64> {
-    // Not `getrusage`: its figure survives `exec`, so a small command started by a large process looks large.
+    // Not `getrusage`: its peak survives `exec`, so a small command that a large process starts would look
+    // large.
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
     let kibibytes: u64 = peak.trim().strip_suffix(" kB")?.parse().ok()?;
     Some(kibibytes << 10)
 }
 
-/// The most memory that this process has had resident so far, in bytes; `None` where the system does not say.
-/// Counts mapped files as far as they were touched.
+/// Returns the peak resident memory of this process so far, in bytes, including the touched pages of mapped
+/// files; `None` if the system does not report it.
 #[cfg(all(unix, not(target_os = "linux")))]
 pub fn peak_rss_bytes() -> Option<u64> {
     let mut usage = std::mem::MaybeUninit::<libc::rusage>::zeroed();
@@ -28,7 +29,7 @@ pub fn peak_rss_bytes() -> Option<u64> {
     u64::try_from(usage.ru_maxrss).ok().map(|peak| peak * unit)
 }
 
-/// The most memory that this process has had resident so far: this system is not asked.
+/// Returns `None`: not implemented on this system.
 #[cfg(not(unix))]
 pub fn peak_rss_bytes() -> Option<u64> {
     None
@@ -37,7 +38,7 @@ pub fn peak_rss_bytes() -> Option<u64> {
 #[cfg(test)]
 mod tests {
     #[test]
-    fn peak_covers_what_is_resident() {
+    fn the_peak_includes_resident_memory() {
         let block = vec![1u8; 64 << 20];
         assert!(super::peak_rss_bytes().unwrap() >= block.iter().map(|&b| u64::from(b)).sum::<u64>());
     }

@@ -1,13 +1,14 @@
-//! How much processor time this process has taken.
+//! The processor time of this process.
 
-/// Seconds of processor time of all threads of this process so far; `None` where the system does not say.
+/// Returns the processor time of all threads of this process so far, in seconds; `None` if the system does
+/// not report it.
 #[cfg(unix)]
 pub fn processor_seconds() -> Option<f64> {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
     Some(time.tv_sec as f64 + time.tv_nsec as f64 * 1e-9)
 }
 
-/// Seconds of processor time of this process: this system is not asked.
+/// Returns `None`: not implemented on this system.
 #[cfg(not(unix))]
 pub fn processor_seconds() -> Option<f64> {
     None

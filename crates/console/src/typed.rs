@@ -1,18 +1,18 @@
-//! Values that are typed in several commands, how they are read, and their defaults.
+//! Parsers and defaults of option values that several commands share.
 
 use bathyal_tier::TierProfile;
 use bathyal_tier::layer::delay::DelayProfile;
 
-/// Neighbours a query when `-k` is not given, as in the tables of the papers.
+/// Neighbours per query when `-k` is not given, as in the tables of the papers.
 pub const DEFAULT_K: u32 = 10;
 
-/// Most neighbours a query may ask for.
+/// Most neighbours per query.
 pub const MAX_K: u64 = 65_536;
 
-/// Reads a recall.
+/// Parses a recall.
 ///
 /// # Errors
-/// A sentence that says what would be right.
+/// A sentence that says which values are valid.
 pub fn parse_recall(text: &str) -> Result<f32, String> {
     match text.parse::<f32>() {
         Ok(recall) if recall > 0.0 && recall <= 1.0 => Ok(recall),
@@ -20,23 +20,23 @@ pub fn parse_recall(text: &str) -> Result<f32, String> {
     }
 }
 
-/// Reads an overall ratio to aim for.
+/// Parses an overall ratio to aim for.
 ///
 /// # Errors
-/// A sentence that says what would be right.
+/// A sentence that says which values are valid.
 pub fn parse_ratio(text: &str) -> Result<f32, String> {
     match text.parse::<f32>() {
         Ok(ratio) if ratio >= 1.0 && ratio.is_finite() => Ok(ratio),
-        _ => Err("an overall ratio is how many times as far as the nearest the answers lie in the mean, at least 1, for \
-                  example 1.05"
+        _ => Err("the overall ratio is the distance of the neighbours found relative to the true ones, on average: a number \
+                  of at least 1, for example 1.05"
             .to_owned()),
     }
 }
 
-/// Reads a number of threads; 0, `auto` and `all` mean all cores, which is 0.
+/// Parses a number of threads; 0, `auto` and `all` mean all cores, for which it returns 0.
 ///
 /// # Errors
-/// A sentence that says what would be right.
+/// A sentence that says which values are valid.
 pub fn parse_threads(text: &str) -> Result<usize, String> {
     match text.to_ascii_lowercase().as_str() {
         "auto" | "all" => Ok(0),
@@ -46,10 +46,10 @@ pub fn parse_threads(text: &str) -> Result<usize, String> {
     }
 }
 
-/// Reads the name of a device that can be emulated, or of a JSON file with its profile.
+/// Parses the name of a device that can be emulated, or reads a JSON file with its profile.
 ///
 /// # Errors
-/// A sentence that says which devices there are, or what is wrong with the file.
+/// A sentence that lists the devices, or names the fault of the file.
 pub fn parse_device(text: &str) -> Result<DelayProfile, String> {
     DelayProfile::named_or_file(text).map_err(|e| e.to_string())
 }
@@ -57,7 +57,7 @@ pub fn parse_device(text: &str) -> Result<DelayProfile, String> {
 /// Reads the profile of a device from the file that a probe wrote.
 ///
 /// # Errors
-/// A sentence that says what is wrong with the file.
+/// A sentence that names the fault of the file.
 pub fn parse_profile(path: &str) -> Result<TierProfile, String> {
     TierProfile::from_file(path).map_err(|e| e.to_string())
 }
@@ -67,14 +67,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn profiles_are_read_and_old_ones_too() {
+    fn profiles_of_earlier_versions_are_read() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("profile.json");
         let read = |text: &str| {
             std::fs::write(&path, text).unwrap();
             parse_profile(path.to_str().unwrap())
         };
-        // What a probe saved before it measured what issuing a read costs.
+        // A profile without the cost of issuing a read, as earlier versions saved it.
         let old = r#"{"kind": "file", "method": "io_uring", "granularity": 512, "alignment": 512, "addressable": false,
             "latency_ns": 90000, "iops": 250000.0, "bandwidth_bytes_per_s": 2e9, "depth": 64}"#;
         let profile = read(old).unwrap();
@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn threads_are_read() {
+    fn threads_are_parsed() {
         for (text, threads) in [("0", 0), ("auto", 0), ("ALL", 0), ("12", 12)] {
             assert_eq!(parse_threads(text), Ok(threads), "{text}");
         }
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn recall_is_read() {
+    fn recall_is_parsed() {
         assert_eq!(parse_recall("0.95"), Ok(0.95));
         for text in ["0", "1.01", "-1", "nan", "high", ""] {
             assert!(parse_recall(text).is_err(), "{text}");

@@ -1,4 +1,4 @@
-//! What searches give back: arrays for what every caller looks at, and counters that become arrays when they are asked for.
+//! Results of searches: arrays for ids and distances, and counters that become arrays when they are read.
 
 use crate::arrays::matrix;
 use crate::errors::Failure;
@@ -9,11 +9,11 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::PyDict;
 use serde_json::Value;
 
-/// Counters, one entry a query.
+/// A counter, with one entry per query.
 type Counts = PyArray1<u64>;
 
-/// What each query of a batch cost. An array is made when it is first asked for, since few callers ask for any: to make
-/// all of them takes longer than everything else between a search in memory and its caller.
+/// The costs of each query of a batch. An array is created when it is first read, because few callers read
+/// any: creating all of them takes longer than everything else between a search in memory and its caller.
 #[pyclass(frozen, module = "bathyal._bathyal")]
 pub(crate) struct Costs {
     #[pyo3(get)]
@@ -23,11 +23,11 @@ pub(crate) struct Costs {
     latencies_ns: Vec<u64>,
     per_query: Vec<QueryStats>,
     own: OwnCosts,
-    /// What the store was asked for all queries together, if it is elsewhere.
+    /// Requests to the store for all queries together; `None` for an index on this machine.
     requests: Option<Requests>,
-    /// Latencies, then counters in the order of the getters.
-    made: [PyOnceLock<Py<Counts>>; 6],
-    made_own: PyOnceLock<Py<PyDict>>,
+    /// The created arrays: latencies, then counters in the order of the getters.
+    arrays: [PyOnceLock<Py<Counts>>; 6],
+    own_arrays: PyOnceLock<Py<PyDict>>,
 }
 
 impl Costs {
@@ -46,8 +46,8 @@ impl Costs {
             per_query,
             own,
             requests,
-            made: std::array::from_fn(|_| PyOnceLock::new()),
-            made_own: PyOnceLock::new(),
+            arrays: std::array::from_fn(|_| PyOnceLock::new()),
+            own_arrays: PyOnceLock::new(),
         }
     }
 
@@ -57,8 +57,8 @@ impl Costs {
         at: usize,
         values: impl FnOnce() -> Vec<u64>,
     ) -> Bound<'py, Counts> {
-        let made = self.made[at].get_or_init(py, || PyArray1::from_vec(py, values()).unbind());
-        made.bind(py).clone()
+        let array = self.arrays[at].get_or_init(py, || PyArray1::from_vec(py, values()).unbind());
+        array.bind(py).clone()
     }
 
     fn count<'py>(&self, py: Python<'py>, at: usize, each: fn(&QueryStats) -> u64) -> Bound<'py, Counts> {
@@ -98,16 +98,16 @@ impl Costs {
         self.count(py, 5, |one| one.full_distances.into())
     }
 
-    /// What the store was asked for all queries together; None of indexes that are here.
+    /// Requests to the store for all queries together; None for an index on this machine.
     #[getter]
     fn requests<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyDict>>> {
         self.requests.as_ref().map(|asked| counts_of(py, asked)).transpose()
     }
 
-    /// What only the families of the searched indexes count, by name.
+    /// Counters that only the families of the searched indexes have, by name.
     #[getter]
     fn own<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let made = self.made_own.get_or_try_init(py, || {
+        let by_name = self.own_arrays.get_or_try_init(py, || {
             let by_name = PyDict::new(py);
             for (counter, counts) in self.own.columns() {
                 let counts = counts.iter().map(|count| u64::from(*count)).collect();
@@ -115,16 +115,16 @@ impl Costs {
             }
             Ok::<_, PyErr>(by_name.unbind())
         })?;
-        Ok(made.bind(py).clone())
+        Ok(by_name.bind(py).clone())
     }
 }
 
-/// What a store was asked, count by count.
+/// Converts the requests to a store to a dictionary.
 pub(crate) fn counts_of<'py>(py: Python<'py>, asked: &Requests) -> PyResult<Bound<'py, PyDict>> {
     counts(py, serde_json::to_value(asked).map_err(Failure::from)?)
 }
 
-/// Numbers by name, and what consists of such.
+/// Converts a JSON object of numbers, and of such objects, to a dictionary.
 fn counts(py: Python<'_>, value: Value) -> PyResult<Bound<'_, PyDict>> {
     let by_name = PyDict::new(py);
     let Value::Object(members) = value else { return Ok(by_name) };
@@ -138,11 +138,12 @@ fn counts(py: Python<'_>, value: Value) -> PyResult<Bound<'_, PyDict>> {
     Ok(by_name)
 }
 
-/// Ids and distances (`queries x k`), notes, costs, the candidate list's size and bytes of memory meanwhile.
+/// Ids and distances (`queries x k`), notes, costs, the length of the candidate list, and bytes of memory
+/// during the search.
 pub(crate) type Answers<'py> =
     (Bound<'py, PyArray2<u32>>, Bound<'py, PyArray2<f32>>, Vec<String>, Costs, u32, u64);
 
-/// What a search has found, with the memory that the open index held meanwhile.
+/// Returns the answers of a search, with the memory of the open index during it.
 pub(crate) fn answers(py: Python<'_>, found: SearchResult, dram_bytes: u64) -> PyResult<Answers<'_>> {
     let ids = matrix(py, found.ids, found.k)?;
     let distances = matrix(py, found.distances, found.k)?;
@@ -151,7 +152,7 @@ pub(crate) fn answers(py: Python<'_>, found: SearchResult, dram_bytes: u64) -> P
     Ok((ids, distances, found.notes, costs, found.search_list, dram_bytes))
 }
 
-/// What a search of no queries has found, whose options have to fit the index all the same.
+/// Returns the answers to no queries, after checking that the options fit the index.
 pub(crate) fn no_answers<'py>(
     py: Python<'py>,
     index: &Index,
@@ -163,7 +164,7 @@ pub(crate) fn no_answers<'py>(
     Ok((ids, distances, Vec::new(), no_costs(), 0, index.dram_bytes(0, 0, 0)))
 }
 
-/// What no queries cost.
+/// Returns the costs of no queries.
 pub(crate) fn no_costs() -> Costs {
     Costs::new(0.0, 0, Vec::new(), Vec::new(), OwnCosts::default(), None)
 }

@@ -1,4 +1,4 @@
-//! numpy arrays as vectors, without a copy, and back.
+//! Conversion of numpy arrays to vectors and back, without a copy.
 
 use crate::errors::Failure;
 use bathyal_index::IndexError;
@@ -11,7 +11,7 @@ use pyo3::prelude::*;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// The bytes of a numpy array, which lives as long as this does.
+/// The bytes of a numpy array, which stays alive as long as this value.
 struct Borrowed {
     start: *const u8,
     len: usize,
@@ -33,13 +33,14 @@ impl AsRef<[u8]> for Borrowed {
     }
 }
 
-/// The element of the array that is the argument `name`, if it is one that Bathyal knows in the byte order of this machine.
+/// Returns the element of the array, if it is one of Bathyal's in the byte order of this machine. `name` is
+/// the argument.
 fn element_of(array: &Bound<'_, PyUntypedArray>, name: &str) -> PyResult<Element> {
     let dtype = array.dtype();
     if dtype.is_native_byteorder() != Some(false) {
         match (dtype.kind(), dtype.itemsize()) {
             (b'f', 4) => return Ok(Element::F32),
-            // Of ml_dtypes: numpy has none of its own.
+            // bfloat16 of ml_dtypes; numpy has none of its own.
             (b'V' | b'f', 2) if dtype.getattr("name")?.extract::<String>()? == "bfloat16" => {
                 return Ok(Element::Bf16);
             }
@@ -54,7 +55,8 @@ fn element_of(array: &Bound<'_, PyUntypedArray>, name: &str) -> PyResult<Element
     )))
 }
 
-/// The vectors of the argument `name`: those of a two-dimensional C-contiguous array, borrowed, or of the file that a path names.
+/// Returns the vectors of the argument `name`: of a two-dimensional C-contiguous array, borrowed, or of the
+/// file at a path.
 pub(crate) fn vectors(data: &Bound<'_, PyAny>, name: &str) -> PyResult<VectorFile> {
     let Ok(array) = data.cast::<PyUntypedArray>() else {
         let path: PathBuf = data.extract().map_err(|_| {
@@ -69,24 +71,25 @@ pub(crate) fn vectors(data: &Bound<'_, PyAny>, name: &str) -> PyResult<VectorFil
             array.ndim()
         )));
     };
-    lend(array, count, dim, name)
+    borrow(array, count, dim, name)
 }
 
-/// The same of queries, which may also be a single one: an array of one dimension. `None` where there are none.
+/// Returns queries like [`vectors`]; an array of one dimension is a single query. `None` if there are no
+/// queries.
 pub(crate) fn queries(data: &Bound<'_, PyAny>, name: &str) -> PyResult<Option<VectorFile>> {
     match data.cast::<PyUntypedArray>() {
         Ok(array) if array.is_empty() => Ok(None),
-        Ok(array) if array.ndim() == 1 => lend(array, 1, array.len(), name).map(Some),
+        Ok(array) if array.ndim() == 1 => borrow(array, 1, array.len(), name).map(Some),
         _ => vectors(data, name).map(Some),
     }
 }
 
-/// The `count x dim` elements of an array.
-fn lend(array: &Bound<'_, PyUntypedArray>, count: usize, dim: usize, name: &str) -> PyResult<VectorFile> {
+/// Borrows the `count x dim` elements of an array.
+fn borrow(array: &Bound<'_, PyUntypedArray>, count: usize, dim: usize, name: &str) -> PyResult<VectorFile> {
     let element = element_of(array, name)?;
     if !array.is_c_contiguous() {
         return Err(PyValueError::new_err(format!(
-            "{name}: the rows of the array do not lie one after the other (it is a slice or transposed): pass \
+            "{name}: the array is not C-contiguous (it is a slice or transposed): pass \
              numpy.ascontiguousarray(array), which copies it",
         )));
     }
@@ -96,7 +99,7 @@ fn lend(array: &Bound<'_, PyUntypedArray>, count: usize, dim: usize, name: &str)
     Ok(VectorFile::from_lent_as(name, element, dim, Arc::new(borrowed)).map_err(Failure::from)?)
 }
 
-/// `values` as a `rows x columns` array, without a copy.
+/// Returns `values` as a `rows x columns` array, without a copy.
 pub(crate) fn matrix<T: numpy::Element>(
     py: Python<'_>,
     values: Vec<T>,

@@ -1,7 +1,8 @@
-//! Searches that an event loop awaits: begun here, carried out by the search threads, and taken when their socket says so.
+//! Searches that an event loop awaits: begun here, run by the search threads, and taken when their socket
+//! becomes readable.
 //!
-//! A search thread that has ended one takes no lock of the interpreter: it notes the search's number and writes a byte to
-//! the socket, which the event loop watches as it does all others.
+//! A search thread that has finished a search does not take the GIL: it notes the number of the search and
+//! writes a byte to the socket, which the event loop watches like any other.
 
 use crate::answers::{Answers, answers};
 use crate::arrays::queries as queries_of;
@@ -18,41 +19,41 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
 
-/// What search threads tell the event loop.
-struct Bell {
-    rung_for: Mutex<Vec<u64>>,
+/// The numbers of searches that can continue or have ended, and the socket that wakes the event loop.
+struct WakeQueue {
+    woken: Mutex<Vec<u64>>,
     socket: wake_socket::WakeSocket,
 }
 
-/// Tells that one search can go on or has ended.
-struct Call {
-    bell: Arc<Bell>,
+/// The waker of one search.
+struct SearchWaker {
+    wakes: Arc<WakeQueue>,
     number: u64,
 }
 
-impl Wake for Call {
+impl Wake for SearchWaker {
     fn wake(self: Arc<Self>) {
-        let mut rung_for = self.bell.rung_for.lock().unwrap_or_else(PoisonError::into_inner);
-        rung_for.push(self.number);
-        if rung_for.len() == 1 {
-            // Fails only where the socket is full or closed: somebody has been told, or nobody listens.
-            let _ = (&self.bell.socket).write(&[0]);
+        let mut woken = self.wakes.woken.lock().unwrap_or_else(PoisonError::into_inner);
+        woken.push(self.number);
+        if woken.len() == 1 {
+            // Fails only if the socket is full or closed: then a wake-up is pending, or no loop waits.
+            let _ = (&self.wakes.socket).write(&[0]);
         }
     }
 }
 
-/// A search on its way, and the index that it needs until then.
-struct Asked {
+/// A search in flight, with the index that it uses.
+struct PendingSearch {
     search: Pin<Box<Searching>>,
     waker: Waker,
     options: SearchOptions,
     index: Arc<Index>,
 }
 
-/// What was found, and the bytes of memory that the index held meanwhile; or why nothing was.
+/// The result of a search and the bytes of memory of the index during it, or the error.
 type Outcome = Result<(SearchResult, u64), IndexError>;
 
-impl Asked {
+impl PendingSearch {
     fn poll(&mut self) -> Option<Outcome> {
         match self.search.as_mut().poll(&mut Context::from_waker(&self.waker)) {
             Poll::Ready(outcome) => Some(outcome.map(|found| {
@@ -67,8 +68,8 @@ impl Asked {
 #[derive(Default)]
 struct Searches {
     begun: u64,
-    asked: HashMap<u64, Asked>,
-    /// Ended before the event loop came to look.
+    pending: HashMap<u64, PendingSearch>,
+    /// Searches that ended when they began.
     ended: Vec<(u64, Outcome)>,
 }
 
@@ -76,11 +77,11 @@ struct Searches {
 #[pyclass(frozen, module = "bathyal._bathyal")]
 pub(crate) struct Awaited {
     searches: Mutex<Searches>,
-    bell: Arc<Bell>,
+    wakes: Arc<WakeQueue>,
     socket: wake_socket::WakeSocket,
 }
 
-/// A search's number, and its answers or why there are none.
+/// The number of a search, and its answers or its error.
 type Ended<'py> = (u64, Option<Answers<'py>>, Option<PyErr>);
 
 impl Awaited {
@@ -89,22 +90,22 @@ impl Awaited {
     }
 
     fn waker(&self, number: u64) -> Waker {
-        Waker::from(Arc::new(Call { bell: self.bell.clone(), number }))
+        Waker::from(Arc::new(SearchWaker { wakes: self.wakes.clone(), number }))
     }
 
-    /// All that has ended since the last look.
+    /// Returns the searches that have ended since the last call.
     fn ended(&self) -> Vec<(u64, Outcome)> {
         let mut bytes = [0; 64];
         while (&self.socket).read(&mut bytes).is_ok_and(|read| read == bytes.len()) {}
         let numbers = {
-            let mut rung_for = self.bell.rung_for.lock().unwrap_or_else(PoisonError::into_inner);
-            std::mem::take(&mut *rung_for)
+            let mut woken = self.wakes.woken.lock().unwrap_or_else(PoisonError::into_inner);
+            std::mem::take(&mut *woken)
         };
         let mut searches = self.searches();
         let mut ended = std::mem::take(&mut searches.ended);
         for number in numbers {
-            if let Some(outcome) = searches.asked.get_mut(&number).and_then(Asked::poll) {
-                searches.asked.remove(&number);
+            if let Some(outcome) = searches.pending.get_mut(&number).and_then(PendingSearch::poll) {
+                searches.pending.remove(&number);
                 ended.push((number, outcome));
             }
         }
@@ -118,23 +119,23 @@ impl Awaited {
     fn new() -> PyResult<Awaited> {
         let (ours, theirs) = wake_socket::wake_sockets()
             .map_err(|e| PyOSError::new_err(format!("cannot make a socket: {e}")))?;
-        let bell = Arc::new(Bell { rung_for: Mutex::default(), socket: theirs });
-        Ok(Awaited { searches: Mutex::default(), bell, socket: ours })
+        let wakes = Arc::new(WakeQueue { woken: Mutex::default(), socket: theirs });
+        Ok(Awaited { searches: Mutex::default(), wakes, socket: ours })
     }
 
-    /// What the event loop watches for reading.
+    /// The descriptor that the event loop watches for reading.
     #[cfg(unix)]
     fn fileno(&self) -> i32 {
         std::os::fd::AsRawFd::as_raw_fd(&self.socket)
     }
 
-    /// What the event loop watches for reading.
+    /// The descriptor that the event loop watches for reading.
     #[cfg(windows)]
     fn fileno(&self) -> u64 {
         std::os::windows::io::AsRawSocket::as_raw_socket(&self.socket)
     }
 
-    /// Begins a search; the number that it will be told by.
+    /// Begins a search; returns its number.
     fn begin(
         &self,
         handle: &IndexHandle,
@@ -144,16 +145,16 @@ impl Awaited {
         let index = handle.index()?;
         let (options, deadline) = (arguments.options()?, arguments.deadline()?);
         let Some(queries) = queries_of(queries, "queries")? else {
-            return Err(PyValueError::new_err("queries: there are none, so there is nothing to wait for"));
+            return Err(PyValueError::new_err("queries: there are none, so there is no search to await"));
         };
         let search = index.search_async(&queries, &options, deadline);
         let mut searches = self.searches();
         searches.begun += 1;
         let number = searches.begun;
         let waker = self.waker(number);
-        let mut asked = Asked { search: Box::pin(search), waker: waker.clone(), options, index };
-        match asked.poll() {
-            None => drop(searches.asked.insert(number, asked)),
+        let mut pending = PendingSearch { search: Box::pin(search), waker: waker.clone(), options, index };
+        match pending.poll() {
+            None => drop(searches.pending.insert(number, pending)),
             Some(outcome) => {
                 searches.ended.push((number, outcome));
                 waker.wake();
@@ -162,24 +163,24 @@ impl Awaited {
         Ok(number)
     }
 
-    /// The searches that have ended since the last call.
+    /// Returns the searches that have ended since the last call.
     fn take<'py>(&self, py: Python<'py>) -> Vec<Ended<'py>> {
-        let tell = |(number, outcome): (u64, Outcome)| match outcome
+        let result = |(number, outcome): (u64, Outcome)| match outcome
             .map_err(|error| PyErr::from(Failure::from(error)))
             .and_then(|(found, dram_bytes)| answers(py, found, dram_bytes))
         {
             Ok(found) => (number, Some(found), None),
             Err(error) => (number, None, Some(error)),
         };
-        self.ended().into_iter().map(tell).collect()
+        self.ended().into_iter().map(result).collect()
     }
 
-    /// Gives a search up.
+    /// Drops a search that is no longer awaited.
     fn give_up(&self, number: u64) {
         let gone = {
             let mut searches = self.searches();
             searches.ended.retain(|(other, _)| *other != number);
-            searches.asked.remove(&number)
+            searches.pending.remove(&number)
         };
         drop(gone);
     }

@@ -1,9 +1,9 @@
-//! Collections: creating, opening, and everything that changes one.
+//! Collections: creating, opening and changing them.
 
 use crate::arrays::{matrix, queries as queries_of, vectors};
-use crate::attend::attend;
+use crate::detached::run_detached;
 use crate::errors::Failure;
-use crate::snapshot::{Bytes, QuestionArguments, SnapshotHandle, Source, attended, bytes, filter};
+use crate::snapshot::{Bytes, QuestionArguments, SnapshotHandle, Source, bytes, filter, run_controlled};
 use crate::stores::{Pairs, store_options};
 use crate::tables::{Columns, ids, ids_to_python, metadata};
 use bathyal_collection::exchange::{ExportOptions, ImportOptions, Importing, export, import};
@@ -21,7 +21,7 @@ use std::num::NonZeroU64;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// How a collection is opened, from a dictionary of the package.
+/// The options for opening a collection, from a dictionary of the package.
 #[derive(FromPyObject)]
 #[pyo3(from_item_all)]
 pub(crate) struct CollectionArguments {
@@ -72,20 +72,20 @@ impl CollectionArguments {
     }
 }
 
-/// What is wrong with a Parquet file that is read into a collection is no damage of the collection.
-fn of_users_file(error: CollectionError) -> CollectionError {
+/// Converts the error of a bad Parquet file of the user, which is not damage of the collection.
+fn as_file_error(error: CollectionError) -> CollectionError {
     match error {
         CollectionError::Parquet { path, source } => {
             CollectionError::File { path, reason: source.to_string() }
         }
         CollectionError::Imported { path, written, source } => {
-            CollectionError::Imported { path, written, source: Box::new(of_users_file(*source)) }
+            CollectionError::Imported { path, written, source: Box::new(as_file_error(*source)) }
         }
         error => error,
     }
 }
 
-/// How a file is read, from a dictionary of the package.
+/// The options for reading a file, from a dictionary of the package.
 #[derive(FromPyObject)]
 #[pyo3(from_item_all)]
 pub(crate) struct FileArguments {
@@ -96,7 +96,7 @@ pub(crate) struct FileArguments {
     first_id: Option<u64>,
 }
 
-/// Rows that are new, took the place of others, are gone, and were missing.
+/// Rows added, replaced and deleted, and ids without a row.
 type WrittenCounts = (u64, u64, u64, u64);
 
 fn counts(written: Written) -> WrittenCounts {
@@ -111,7 +111,7 @@ pub(crate) struct CollectionHandle {
 }
 
 impl CollectionHandle {
-    fn of(collection: Collection) -> CollectionHandle {
+    fn new(collection: Collection) -> CollectionHandle {
         let schema = Arc::new(collection.schema());
         CollectionHandle { collection: Mutex::new(Some(Arc::new(collection))), schema }
     }
@@ -121,23 +121,24 @@ impl CollectionHandle {
         collection.clone().ok_or_else(|| PyValueError::new_err("the collection is closed; open it again"))
     }
 
-    /// What `work` does with the collection, off the interpreter's lock. Where it is closed meanwhile, this lets go of it last,
-    /// which may take as long as a segment takes to be written.
+    /// Runs `work` on the collection without the GIL. If the collection is closed meanwhile, this call
+    /// releases it last, which may take as long as writing a segment.
     fn work<T: Send>(
         &self,
         py: Python<'_>,
         progress: Option<Py<PyAny>>,
-        work: impl FnOnce(&Collection, &crate::attend::Watch) -> Result<T, CollectionError> + Send,
+        work: impl FnOnce(&Collection, &crate::detached::Watch) -> Result<T, CollectionError> + Send,
     ) -> PyResult<T> {
         let collection = self.collection()?;
-        attend(py, progress, move |watch| work(&collection, watch).map_err(Failure::from))
+        run_detached(py, progress, move |watch| work(&collection, watch).map_err(Failure::from))
     }
 }
 
 impl Drop for CollectionHandle {
     fn drop(&mut self) {
         let held = self.collection.get_mut().unwrap_or_else(PoisonError::into_inner).take();
-        // Others need the interpreter's lock as long as a segment is being written. None is held where the interpreter ends.
+        // Release the GIL, because dropping may wait for a segment to be written. At the end of the
+        // interpreter there is no GIL to release.
         let mut held = Some(held);
         let _ = Python::try_attach(|py| py.detach(|| drop(held.take())));
     }
@@ -156,8 +157,9 @@ impl CollectionHandle {
         let schema: Schema = serde_json::from_str(schema)
             .map_err(|error| PyValueError::new_err(format!("the schema: {error}")))?;
         let options = arguments.options()?;
-        let made = attend(py, None, |_| Collection::create(path, schema, &options).map_err(Failure::from))?;
-        Ok(CollectionHandle::of(made))
+        let made =
+            run_detached(py, None, |_| Collection::create(path, schema, &options).map_err(Failure::from))?;
+        Ok(CollectionHandle::new(made))
     }
 
     /// Opens a collection, or a version of it that was kept.
@@ -170,17 +172,17 @@ impl CollectionHandle {
         arguments: CollectionArguments,
     ) -> PyResult<CollectionHandle> {
         let options = arguments.options()?;
-        let opened = attend(py, None, |_| {
+        let opened = run_detached(py, None, |_| {
             match version {
                 None => Collection::open(path, &options),
                 Some(version) => Collection::open_version(path, version, &options),
             }
             .map_err(Failure::from)
         })?;
-        Ok(CollectionHandle::of(opened))
+        Ok(CollectionHandle::new(opened))
     }
 
-    /// Puts all that is whole of a damaged collection into another place; returns the report as JSON.
+    /// Saves the undamaged parts of a damaged collection to another place; returns the report as JSON.
     #[staticmethod]
     #[pyo3(signature = (path, target, keep_uncertain, lost_ids, arguments, progress))]
     fn repair(
@@ -194,17 +196,17 @@ impl CollectionHandle {
     ) -> PyResult<String> {
         let (options, store) = (arguments.options()?, store_options(target.1)?);
         let what = RepairOptions { keep_uncertain, lost_ids };
-        let report = attend(py, progress, move |watch| {
+        let report = run_detached(py, progress, move |watch| {
             Collection::repair(path, &options, (target.0, &store), &what, watch).map_err(Failure::from)
         })?;
         Ok(serde_json::to_string(&report).map_err(Failure::from)?)
     }
 
-    /// Lets go of the collection: the last one to do so gives the writing up.
+    /// Releases the collection; the last handle releases the writer's lock.
     fn close(&self, py: Python<'_>) {
         py.detach(|| {
-            let held = self.collection.lock().unwrap_or_else(PoisonError::into_inner).take();
-            drop(held);
+            let collection = self.collection.lock().unwrap_or_else(PoisonError::into_inner).take();
+            drop(collection);
         });
     }
 
@@ -213,28 +215,28 @@ impl CollectionHandle {
         self.collection.lock().unwrap_or_else(PoisonError::into_inner).is_none()
     }
 
-    /// Bytes of a batch at most.
+    /// The most bytes of a batch.
     #[getter]
     fn largest_batch_bytes(&self) -> PyResult<u64> {
         Ok(self.collection()?.largest_batch_bytes())
     }
 
-    /// What every row has, as JSON.
+    /// The schema as JSON.
     fn schema(&self) -> PyResult<String> {
         Ok(serde_json::to_string(&*self.schema).map_err(Failure::from)?)
     }
 
-    /// What the collection holds whenever it is read.
+    /// Returns a handle that reads the collection as it is at each read.
     fn reading(&self) -> PyResult<SnapshotHandle> {
         Ok(SnapshotHandle::new(Source::Now(self.collection()?), self.schema.clone()))
     }
 
-    /// What the collection holds now.
+    /// Returns a snapshot of the collection.
     fn snapshot(&self) -> PyResult<SnapshotHandle> {
         Ok(SnapshotHandle::new(Source::Then(self.collection()?.snapshot()), self.schema.clone()))
     }
 
-    /// Copies what the collection holds now to another place; returns the report as JSON.
+    /// Copies the collection as it is now to another place; returns the report as JSON.
     fn copy_to(
         &self,
         py: Python<'_>,
@@ -247,7 +249,8 @@ impl CollectionHandle {
         Ok(serde_json::to_string(&report).map_err(Failure::from)?)
     }
 
-    /// Adds rows, or with `upsert` puts them in the place of those with their ids. `fields` are the vectors of each field.
+    /// Adds rows, or with `upsert` also replaces those with the same ids. `fields` are the vectors of each
+    /// field.
     #[pyo3(signature = (given, fields, columns, upsert))]
     fn write(
         &self,
@@ -282,7 +285,8 @@ impl CollectionHandle {
         Ok(counts(written))
     }
 
-    /// Adds the rows of a file, or with `upsert` puts them in the place of those with their ids; returns the report as JSON.
+    /// Adds the rows of a file, or with `upsert` also replaces those with the same ids; returns the report as
+    /// JSON.
     fn import_file(
         &self,
         py: Python<'_>,
@@ -294,7 +298,7 @@ impl CollectionHandle {
         let how = if upsert { Importing::Upsert } else { Importing::Add };
         let options = ImportOptions { how, batch_rows: None, id_column, columns, ids, first_id };
         let report = self.work(py, progress, move |collection, watch| {
-            import(collection, &file, &options, watch).map_err(of_users_file)
+            import(collection, &file, &options, watch).map_err(as_file_error)
         })?;
         Ok(serde_json::to_string(&report).map_err(Failure::from)?)
     }
@@ -327,7 +331,7 @@ impl CollectionHandle {
     ) -> PyResult<WrittenCounts> {
         let ids = ids(self.schema.id_kind, given)?;
         let Some(columns) = metadata(&self.schema, columns, ids.len(), true)? else {
-            return Err(PyValueError::new_err("metadata is None; give the columns that change"));
+            return Err(PyValueError::new_err("metadata is None; give the columns to change"));
         };
         let written = self.work(py, None, move |collection, _| collection.update(ids, columns))?;
         Ok(counts(written))
@@ -348,7 +352,7 @@ impl CollectionHandle {
         Ok(counts(deleted))
     }
 
-    /// Writes what is in memory as a segment.
+    /// Writes the rows in memory as a segment.
     fn flush(&self, py: Python<'_>) -> PyResult<()> {
         self.work(py, None, |collection, _| collection.flush())
     }
@@ -361,28 +365,29 @@ impl CollectionHandle {
         Ok(serde_json::to_string(&report).map_err(Failure::from)?)
     }
 
-    /// Sees what others have written.
+    /// Reads what other processes have written; returns true if there was anything.
     fn refresh(&self, py: Python<'_>) -> PyResult<bool> {
         self.work(py, None, |collection, _| collection.refresh())
     }
 
-    /// What it is made of, as JSON.
+    /// The description of the collection as JSON.
     fn describe(&self) -> PyResult<String> {
         Ok(serde_json::to_string(&self.collection()?.describe()).map_err(Failure::from)?)
     }
 
-    /// What is wrong with it, in sentences.
+    /// Returns the faults of the collection as sentences.
     fn verify(&self, py: Python<'_>, progress: Option<Py<PyAny>>) -> PyResult<Vec<String>> {
         self.work(py, progress, |collection, watch| collection.verify(watch))
     }
 
-    /// The versions that are kept.
+    /// The kept versions.
     fn versions(&self, py: Python<'_>) -> PyResult<Vec<u64>> {
         self.work(py, None, |collection, _| collection.versions())
     }
 }
 
-/// Numbers of collections (`queries x k`), ids, distances, columns, vectors, rows that match, and the rest as JSON.
+/// Numbers of collections (`queries x k`), ids, distances, columns, vectors, matching rows, and the rest as
+/// JSON.
 type ManyAnswers<'py> = (
     Bound<'py, PyArray2<u32>>,
     Bound<'py, PyAny>,
@@ -393,7 +398,7 @@ type ManyAnswers<'py> = (
     String,
 );
 
-/// Answers `queries` from several collections as if they were one.
+/// Searches several collections and merges their answers.
 #[pyfunction]
 pub(crate) fn search_collections<'py>(
     py: Python<'py>,
@@ -405,24 +410,24 @@ pub(crate) fn search_collections<'py>(
         handles.iter().map(|handle| handle.collection()).collect::<PyResult<_>>()?;
     let (question, deadline) = (arguments.question()?, arguments.deadline()?);
     let queries = queries_of(queries, "queries")?;
-    let found = attended(py, None, deadline, |control| match &queries {
+    let found = run_controlled(py, None, deadline, |control| match &queries {
         Some(queries) => {
             let collections: Vec<&Collection> = held.iter().map(|collection| &**collection).collect();
             search_many(&collections, queries, &question, control)
         }
-        None => nothing(&held, &question, control),
+        None => no_answers(&held, &question, control),
     })?;
-    let told = serde_json::to_string(&serde_json::json!({ "notes": found.notes, "k": found.k }));
+    let report = serde_json::to_string(&serde_json::json!({ "notes": found.notes, "k": found.k }));
     let (numbers, distances) =
         (matrix(py, found.collections, found.k)?, matrix(py, found.distances, found.k)?);
     let columns = Columns { batch: found.columns };
     let vectors = found.vectors.map(|vectors| bytes(py, vectors));
-    let told = told.map_err(Failure::from)?;
-    Ok((numbers, ids_to_python(py, &found.ids)?, distances, columns, vectors, found.matches, told))
+    let report = report.map_err(Failure::from)?;
+    Ok((numbers, ids_to_python(py, &found.ids)?, distances, columns, vectors, found.matches, report))
 }
 
-/// What no queries find in several collections, which the question has to fit all the same.
-fn nothing(
+/// Returns the answers to no queries, after checking that the question fits the collections.
+fn no_answers(
     collections: &[Arc<Collection>],
     question: &Question,
     control: Control<'_>,
@@ -430,7 +435,7 @@ fn nothing(
     let mut together: Option<FoundInMany> = None;
     for collection in collections {
         let handle = SnapshotHandle::new(Source::Now(collection.clone()), Arc::new(collection.schema()));
-        let found = handle.nothing(question, control)?;
+        let found = handle.no_answers(question, control)?;
         let sum = together.get_or_insert_with(|| FoundInMany {
             k: 0,
             collections: Vec::new(),

@@ -1,4 +1,4 @@
-//! Errors of the library as the exceptions that a Python user expects.
+//! Conversion of the library's errors to Python exceptions.
 
 use arrow_schema::ArrowError;
 use bathyal_collection::CollectionError;
@@ -19,7 +19,7 @@ pyo3::create_exception!(
     bathyal,
     Error,
     PyException,
-    "What only Bathyal can get wrong: a path that is no index, an index of a later version, a defect."
+    "An error of Bathyal itself: a path without an index, an index of a later version, a defect."
 );
 pyo3::create_exception!(
     bathyal,
@@ -32,12 +32,12 @@ pyo3::create_exception!(
     bathyal,
     DuplicateIdError,
     PyValueError,
-    "Rows that are to be added have ids that are there already, or the same id twice; nothing was written."
+    "Rows to be added have ids that exist already, or the same id twice; nothing was written."
 );
 
-/// What the library says to those who type a command, and what it is in Python.
+/// Phrases in messages of the library that name the command or its options, and their replacements in Python.
 ///
-/// One of several words goes before what it begins with.
+/// A longer phrase precedes its own beginning.
 const IN_PYTHON: &[(&str, &str)] = &[
     ("replace it with --overwrite (overwrite=True)", "replace it with overwrite=True"),
     ("so --overwrite will not delete it", "so overwrite=True will not delete it"),
@@ -74,22 +74,22 @@ const IN_PYTHON: &[(&str, &str)] = &[
     ("`bathyal groundtruth` writes it", "bathyal.write_ids() writes it"),
 ];
 
-/// A message of the library as Python says it.
+/// Returns a message of the library with the phrases for Python.
 fn in_python(message: String) -> String {
-    let told = |message: String, (typed, called): &(&str, &str)| match message.contains(typed) {
+    let replaced = |message: String, (typed, called): &(&str, &str)| match message.contains(typed) {
         true => message.replace(typed, called),
         false => message,
     };
-    IN_PYTHON.iter().fold(message, told)
+    IN_PYTHON.iter().fold(message, replaced)
 }
 
-/// A message of the library as the exceptions of this module have it.
+/// Returns a message of the library as the exceptions of this module contain it.
 #[pyfunction]
-pub(crate) fn told_in_python(message: String) -> String {
+pub(crate) fn message_in_python(message: String) -> String {
     in_python(message)
 }
 
-/// An error of the library on its way to Python.
+/// An error of the library, converted to an exception.
 pub(crate) struct Failure(PyErr);
 
 impl From<Failure> for PyErr {
@@ -99,7 +99,7 @@ impl From<Failure> for PyErr {
 }
 
 impl Failure {
-    /// An index was to be opened, and a collection is there.
+    /// The error if the path of an index is a collection.
     pub(crate) fn is_collection(path: &Path) -> Failure {
         let path = path.display();
         Failure(Error::new_err(format!(
@@ -123,9 +123,9 @@ impl From<IndexError> for Failure {
             IndexError::Store(error) => store(&error, message),
             IndexError::Read { file, source } => read(&source, message, &file),
             IndexError::Damaged { .. } => DamagedIndexError::new_err(message),
-            // Of an address it was found that something is there.
+            // For an address, opening has found that something exists there.
             IndexError::NotAnIndex { path, .. } if !is_address(&path) && !path.exists() => {
-                let message = "no index is there, and nothing else; check the path".into();
+                let message = "the path does not exist; check it".into();
                 of_file(libc::ENOENT, message, &path)
             }
             IndexError::NotAnIndex { .. }
@@ -141,7 +141,7 @@ impl From<IndexError> for Failure {
             IndexError::Memory { .. } | IndexError::NoMemory { .. } => PyMemoryError::new_err(message),
             IndexError::Cancelled => PyKeyboardInterrupt::new_err(message),
             IndexError::Deadline => PyTimeoutError::new_err(message),
-            // Whatever else there is was wrong before any work began.
+            // All other errors are bad arguments, found before any work began.
             _ => PyValueError::new_err(message),
         })
     }
@@ -159,7 +159,7 @@ impl From<CollectionError> for Failure {
             CollectionError::Duplicate { .. } => DuplicateIdError::new_err(message),
             CollectionError::NotACollection { path, .. } if is_address(&path) || !path.exists() => {
                 let message =
-                    "no collection is there; check the path, or create one with bathyal.Collection.create()"
+                    "there is no collection; check the path, or create one with bathyal.Collection.create()"
                         .into();
                 of_file(libc::ENOENT, message, &path)
             }
@@ -184,11 +184,11 @@ impl From<CollectionError> for Failure {
     }
 }
 
-/// Why a file was not written to its end: what stopped it, with a note of how much was written.
+/// Returns the error that interrupted an import, with a note of how many rows were written.
 fn imported(source: CollectionError, message: String) -> Failure {
     let Failure(error) = source.into();
     Python::attach(|py| {
-        // Notes are of Python 3.11 and later.
+        // Python 3.11 and later have notes.
         let value = error.value(py);
         let _ = value.call_method1("add_note", (message,));
     });
@@ -243,12 +243,12 @@ impl From<StoreError> for Failure {
     }
 }
 
-/// Whether a path leads to a store that is elsewhere.
+/// Returns true if a path is an address of a store.
 fn is_address(path: &Path) -> bool {
     path.to_string_lossy().contains("://")
 }
 
-/// Whether an error is that there is too little memory.
+/// Returns true if an error is a lack of memory.
 fn is_memory(error: &IndexError) -> bool {
     matches!(error, IndexError::Memory { .. } | IndexError::NoMemory { .. })
 }
@@ -295,28 +295,29 @@ fn read(error: &ReadError, message: String, file: &Path) -> PyErr {
         ReadError::Device { errno: 0, .. } => PyOSError::new_err(message),
         ReadError::Device { errno, .. } => of_file(*errno, message, file),
         ReadError::Budget { .. } => PyMemoryError::new_err(message),
-        // Bytes that are missing, or an address that leads outside the file.
+        // Bytes are missing, or an address is outside the file.
         _ => DamagedIndexError::new_err(message),
     }
 }
 
-/// `OSError(errno, message, filename)`, which makes itself the subclass that belongs to the number, and says the name itself.
+/// Returns `OSError(errno, message, filename)`, which Python turns into the subclass of that number. Its text
+/// contains the file name, so the message must not.
 fn of_file(errno: i32, message: String, path: &Path) -> PyErr {
     let named = format!("{}: ", path.display());
     let words = message.strip_prefix(&named).map_or_else(|| message.clone(), str::to_owned);
     PyOSError::new_err((errno, words, path.as_os_str().to_owned()))
 }
 
-/// What the system refused to do (a phrase) with a file, as far as that is known.
+/// Converts a failed system call; `file` is the path and the phrase for the operation, if known.
 fn system(error: &io::Error, message: String, file: Option<(&Path, &str)>) -> PyErr {
     let Some(errno) = error.raw_os_error() else { return io::Error::new(error.kind(), message).into() };
     let Some((path, doing)) = file else { return PyOSError::new_err((errno, message)) };
-    // The number is told beside.
+    // `OSError` prints the number itself.
     let why = error.to_string();
     let why = why.strip_suffix(&format!(" (os error {errno})")).unwrap_or(&why);
     let words = format!("{doing}: {why}");
     if cfg!(windows) {
-        // The number is one of Windows: Python knows which errno that is, whatever stands in its place.
+        // The number is a Windows error code, which Python converts to an errno, ignoring the first argument.
         return PyOSError::new_err((0, words, path.as_os_str().to_owned(), errno));
     }
     of_file(errno, words, path)

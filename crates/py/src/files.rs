@@ -1,7 +1,7 @@
 //! Files of vectors and ids, and exact neighbours.
 
 use crate::arrays::{matrix, vectors};
-use crate::attend::attend;
+use crate::detached::run_detached;
 use crate::errors::Failure;
 use crate::index::card;
 use bathyal_index::exact_neighbors_on;
@@ -17,43 +17,44 @@ use std::ffi::CString;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
-/// Bytes written between two looks at Ctrl-C.
+/// Bytes written between two checks for Ctrl-C.
 const BLOCK_BYTES: usize = 8 << 20;
 
-/// Ids, and distances where there are any, both `queries x k`.
+/// Ids, and distances if there are any, both `queries x k`.
 type Neighbors<'py> = (Bound<'py, PyArray2<u32>>, Option<Bound<'py, PyArray2<f32>>>);
 
-/// Mean and 99th percentile over the queries, where any has a ratio, and how many have none.
+/// The mean and the 99th percentile over the queries, if any has a ratio, and the number of queries without
+/// one.
 type Ratio = (Option<f64>, Option<f64>, usize);
 
-/// The metric of this name; whoever used that of another system is told what it is called here.
+/// Returns the metric of this name; warns with Bathyal's name if the name is another system's.
 pub(crate) fn metric(name: &str) -> PyResult<MetricName> {
     let metric = name.parse().map_err(|error| PyValueError::new_err(format!("{error}")))?;
     if let Some(note) = Metric::note_on(name) {
         let note = CString::new(note)?;
-        // Told to the caller of the package's function.
+        // The warning is for the caller of the package's function.
         Python::attach(|py| PyErr::warn(py, &py.get_type::<PyUserWarning>(), &note, 2))?;
     }
     Ok(metric)
 }
 
-/// The element, count and dim of a file of vectors; refuses what no reader should believe.
+/// Returns the element, count and dim of a file of vectors, after checking its header.
 #[pyfunction]
 pub(crate) fn describe_vectors(path: PathBuf) -> PyResult<(&'static str, usize, usize)> {
     let file = VectorFile::open(path).map_err(Failure::from)?;
     Ok((file.element().name(), file.count(), file.dim()))
 }
 
-/// Writes an array to a file whose extension says the format; all or nothing.
+/// Writes an array to a file in the format of its extension; the file appears only when it is complete.
 #[pyfunction]
 pub(crate) fn write_vectors(py: Python<'_>, path: PathBuf, array: &Bound<'_, PyAny>) -> PyResult<()> {
     let data = vectors(array, "vectors")?;
-    // Bits come packed in bytes.
+    // Bits are packed in bytes.
     let bits = matches!(FileFormat::from_path(&path), Ok(FileFormat::Bin(Element::B1)))
         .then(|| data.as_bits())
         .flatten();
     let data = bits.unwrap_or(data);
-    attend(py, None, |watch| -> Result<(), Failure> {
+    run_detached(py, None, |watch| -> Result<(), Failure> {
         let mut writer = VectorWriter::create(path, data.element(), data.dim())?;
         let block = (BLOCK_BYTES / data.row_bytes()).max(1);
         for start in (0..data.count()).step_by(block) {
@@ -68,14 +69,14 @@ pub(crate) fn write_vectors(py: Python<'_>, path: PathBuf, array: &Bound<'_, PyA
     })
 }
 
-/// The ids, and the distances if there are any, of a file of neighbours.
+/// Returns the ids, and the distances if there are any, of a file of neighbours.
 #[pyfunction]
 pub(crate) fn read_ids(py: Python<'_>, path: PathBuf) -> PyResult<Neighbors<'_>> {
     let found = IdFile::open(path).map_err(Failure::from)?;
     neighbors(py, &found)
 }
 
-/// Writes ids, and distances where given and kept by the format; all or nothing.
+/// Writes ids, and distances if given and if the format has them; the file appears only when it is complete.
 #[pyfunction]
 pub(crate) fn write_ids(
     path: PathBuf,
@@ -102,13 +103,14 @@ pub(crate) fn convert(
     let element: Option<Element> =
         element.map(str::parse).transpose().map_err(|error| PyValueError::new_err(format!("{error}")))?;
     let range = rows.map(|(start, end)| start..end);
-    let done = attend(py, progress, |watch| {
+    let done = run_detached(py, progress, |watch| {
         bathyal_vectors::convert(input, output, element, range, watch).map_err(Failure::from)
     })?;
     Ok((done.count, done.dim, done.element.map(Element::name)))
 }
 
-/// The exact nearest neighbours of each query, `by` so many threads, of which 0 means all cores, and a device.
+/// Finds the exact nearest neighbours of each query, `by` a number of threads (0 means all cores) and a
+/// device.
 #[pyfunction]
 pub(crate) fn groundtruth<'py>(
     py: Python<'py>,
@@ -123,14 +125,15 @@ pub(crate) fn groundtruth<'py>(
     let (base, metric) = vectors(base, "base")?.for_metric(name).map_err(Failure::from)?;
     let (queries, _) = vectors(queries, "queries")?.for_metric(name).map_err(Failure::from)?;
     let (threads, card) = (NonZeroUsize::new(by.0), card(by.1)?);
-    let found = attend(py, progress, |watch| {
+    let found = run_detached(py, progress, |watch| {
         exact_neighbors_on(card.as_ref(), &base, &queries, metric, k, threads, watch).map_err(Failure::from)
     })?;
     neighbors(py, &found)
 }
 
-/// The overall ratio of `queries x k` ids and distances to exact ones, `queries x k` or more: its mean and its 99th
-/// percentile over the queries, and how many of these have none. `None` under ip.
+/// Returns the overall ratio of `queries x k` ids and distances, compared with exact ones, `queries x k` or
+/// more: the mean and the 99th percentile over the queries, and the number of queries without a ratio. `None`
+/// under ip.
 #[pyfunction]
 pub(crate) fn overall_ratio(
     ids: PyReadonlyArray2<'_, u32>,
@@ -148,7 +151,7 @@ pub(crate) fn overall_ratio(
         Some(true_distances.as_array().iter().copied().collect()),
     );
     let exact = exact.map_err(Failure::from)?;
-    // The Hamming distance is the squared one of bits.
+    // The Hamming distance is the squared l2 distance of bits.
     let metric = match self::metric(metric)? {
         MetricName::Metric(metric) => metric,
         MetricName::Hamming => Metric::L2,
@@ -158,7 +161,8 @@ pub(crate) fn overall_ratio(
     Ok(Some((ratio.mean(), ratio.p99(), ratio.left_out())))
 }
 
-/// Mean recall at `k`; `None` if no query has a true neighbour. Rows of another number of ids are cut or filled up.
+/// Returns the mean recall at `k`; `None` if no query has a true neighbour. Rows of more or fewer ids are cut
+/// or filled up.
 #[pyfunction]
 pub(crate) fn recall(
     ids: PyReadonlyArray2<'_, u32>,

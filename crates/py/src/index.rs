@@ -1,8 +1,8 @@
-//! Building, opening, searching and looking at an index.
+//! Building, opening, searching and inspecting indexes.
 
 use crate::answers::{Answers, answers, counts_of, no_answers};
 use crate::arrays::{queries as queries_of, vectors};
-use crate::attend::{attend, attend_search};
+use crate::detached::{run_detached, search_detached};
 use crate::errors::Failure;
 use crate::files::metric;
 use crate::stores::{Pairs, store_options};
@@ -28,13 +28,13 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// What `build` is told, from a dictionary of the package.
+/// The options of `build`, from a dictionary of the package.
 #[derive(FromPyObject)]
 #[pyo3(from_item_all)]
 pub(crate) struct BuildArguments<'py> {
     metric: String,
     family: Option<String>,
-    /// What only the family is told, as JSON.
+    /// The options of the family, as JSON.
     options: String,
     threads: usize,
     seed: Option<u64>,
@@ -49,7 +49,7 @@ pub(crate) struct BuildArguments<'py> {
 }
 
 impl BuildArguments<'_> {
-    /// The options, and the vectors as the metric compares them.
+    /// Returns the options of the library, and the vectors in the element that the metric compares.
     fn options(self, data: &Bound<'_, PyAny>) -> PyResult<(BuildOptions, VectorFile)> {
         let name = metric(&self.metric)?;
         let under =
@@ -80,28 +80,28 @@ impl BuildArguments<'_> {
     }
 }
 
-/// The disks that an index is striped over; none are one.
+/// Returns the stripe options; `None` without folders.
 fn stripe_options(folders: Vec<PathBuf>, unit: Option<u64>) -> Option<StripeOptions> {
     let given = !folders.is_empty();
     let stripe = StripeOptions::over(folders);
-    // What is too long is refused with the others.
-    let long = |unit| u32::try_from(unit).unwrap_or(u32::MAX);
-    let stripe_bytes = unit.map_or(stripe.stripe_bytes, long);
+    // The library refuses a unit that is too long.
+    let clamped = |unit| u32::try_from(unit).unwrap_or(u32::MAX);
+    let stripe_bytes = unit.map_or(stripe.stripe_bytes, clamped);
     given.then_some(StripeOptions { stripe_bytes, ..stripe })
 }
 
-/// The graphics card of this name, where it is one, for work that does not go on without it.
+/// Returns the graphics card of this name, if it is one, for work that fails without it.
 pub(crate) fn card(device: &str) -> PyResult<Option<Arc<dyn Card>>> {
     let device: DeviceChoice = device.parse().map_err(PyValueError::new_err::<String>)?;
     Ok(device.card_alone().map_err(IndexError::from).map_err(Failure::from)?)
 }
 
-/// As what vectors are stored, by its name.
+/// Returns the stored form of this name.
 fn store_as(name: &str) -> PyResult<StoreAs> {
     name.parse().map_err(|what| Failure::from(IndexError::Parameter(what)).into())
 }
 
-/// The index families as JSON: name, what it is, the options of a build, and the counters of its own.
+/// Returns the index families as JSON: name, description, options of a build, and own counters.
 #[pyfunction]
 pub(crate) fn list_families() -> PyResult<String> {
     let option = |option: &OptionDoc| serde_json::json!({ "name": option.name, "help": option.help });
@@ -116,7 +116,7 @@ pub(crate) fn list_families() -> PyResult<String> {
     Ok(serde_json::to_string(&all).map_err(Failure::from)?)
 }
 
-/// Puts the emulation of a device on top of a tier.
+/// Returns a function that wraps a tier in an emulation of a device.
 fn emulation(device: &str) -> PyResult<WrapTier> {
     let device = DelayProfile::named_or_file(device).map_err(|e| PyValueError::new_err(e.to_string()))?;
     Ok(Arc::new(move |tier| Ok(Arc::new(DelayTier::new(tier, device.clone())) as Arc<dyn Tier>)))
@@ -132,19 +132,20 @@ pub(crate) fn build(
     progress: Option<Py<PyAny>>,
 ) -> PyResult<String> {
     let (options, data) = arguments.options(data)?;
-    attend(py, progress, |watch| -> Result<String, Failure> {
+    run_detached(py, progress, |watch| -> Result<String, Failure> {
         Ok(serde_json::to_string(&bathyal_index::build(&data, &path, &options, watch)?)?)
     })
 }
 
-/// Where an index is: its path or address, folders into which parts of it were moved, and how its store is reached.
+/// The place of an index: its path or address, the folders to which its parts were moved, and the options of
+/// its store.
 type Place = (PathBuf, Vec<PathBuf>, Pairs);
 
-/// Walks every block and link of an index; returns the report as JSON.
+/// Verifies every byte and link of an index; returns the report as JSON.
 #[pyfunction]
 pub(crate) fn verify(py: Python<'_>, place: Place, progress: Option<Py<PyAny>>) -> PyResult<String> {
     let (path, stripe, store) = (place.0, place.1, store_options(place.2)?);
-    attend(py, progress, |watch| -> Result<String, Failure> {
+    run_detached(py, progress, |watch| -> Result<String, Failure> {
         let found = find(&path, &stripe, &store)?;
         let mut report = verify_in(found.as_ref(), watch)?;
         report.encoded_keys = encoded_keys(&path, found.as_ref());
@@ -156,12 +157,12 @@ pub(crate) fn verify(py: Python<'_>, place: Place, progress: Option<Py<PyAny>>) 
 #[pyfunction]
 pub(crate) fn inspect(py: Python<'_>, place: Place, progress: Option<Py<PyAny>>) -> PyResult<String> {
     let (path, stripe, store) = (place.0, place.1, store_options(place.2)?);
-    attend(py, progress, |watch| -> Result<String, Failure> {
+    run_detached(py, progress, |watch| -> Result<String, Failure> {
         Ok(serde_json::to_string(&inspect_in(find(&path, &stripe, &store)?.as_ref(), watch)?)?)
     })
 }
 
-/// Builds an index again with all that was changed; returns the report as JSON.
+/// Builds an index again with all changes; returns the report as JSON.
 #[pyfunction]
 #[pyo3(signature = (index, memory, threads, progress))]
 pub(crate) fn compact(
@@ -173,7 +174,7 @@ pub(crate) fn compact(
 ) -> PyResult<String> {
     let options = CompactOptions { threads, memory_bytes: memory };
     let (index, store) = (index.0, store_options(index.1)?);
-    attend(py, progress, |watch| -> Result<String, Failure> {
+    run_detached(py, progress, |watch| -> Result<String, Failure> {
         let holding = holding(&index, &store)?;
         let (store, name, folder) = (holding.store(), &holding.name, Some(holding.folder()));
         Ok(serde_json::to_string(&compact_in(store, name, folder, &options, watch)?)?)
@@ -192,15 +193,15 @@ pub(crate) fn convert_layout(
 ) -> PyResult<String> {
     let layout = layout.parse().map_err(|what| Failure::from(IndexError::Parameter(what)))?;
     let (from, to) = (store_options(index.1)?, store_options(output.1)?);
-    attend(py, progress, |watch| -> Result<String, Failure> {
+    run_detached(py, progress, |watch| -> Result<String, Failure> {
         let (source, target) = (find(&index.0, &[], &from)?, holding(&output.0, &to)?);
         let (source, store, name) = (source.as_ref(), target.store(), &target.name);
         Ok(serde_json::to_string(&convert_layout_in(source, store, name, layout, threads, watch)?)?)
     })
 }
 
-/// Copies an index, of which parts may have been moved into folders, over other disks in units of so many bytes; returns the
-/// report as JSON.
+/// Copies an index, whose parts may have been moved to folders, onto other disks with a stripe unit; returns
+/// the report as JSON.
 #[pyfunction]
 #[pyo3(signature = (index, output, disks, overwrite, progress))]
 pub(crate) fn convert_stripes(
@@ -213,12 +214,12 @@ pub(crate) fn convert_stripes(
 ) -> PyResult<String> {
     let ((index, from), stripe) = (index, stripe_options(disks.0, disks.1));
     let options = StripeConversionOptions { stripe, from, overwrite };
-    attend(py, progress, |watch| -> Result<String, Failure> {
+    run_detached(py, progress, |watch| -> Result<String, Failure> {
         Ok(serde_json::to_string(&bathyal_index::convert_stripes(&index, &output, &options, watch)?)?)
     })
 }
 
-/// How to search, from a dictionary of the package.
+/// The options of a search, from a dictionary of the package.
 #[derive(FromPyObject)]
 #[pyo3(from_item_all)]
 pub(crate) struct SearchArguments {
@@ -237,7 +238,7 @@ pub(crate) struct SearchArguments {
 }
 
 impl SearchArguments {
-    /// The recall asked for.
+    /// Returns the target recall.
     pub(crate) fn recall(&self) -> f32 {
         self.recall
     }
@@ -331,7 +332,7 @@ impl IndexHandle {
             ..OpenOptions::default()
         };
         let options = options.on(device).map_err(IndexError::from).map_err(Failure::from)?;
-        let index = attend(py, progress, |watch| {
+        let index = run_detached(py, progress, |watch| {
             let opened = Index::open_attended(&path, &options, watch);
             opened.map_err(|error| match error {
                 IndexError::NotAnIndex { .. } if is_collection(&path, &options.store) => {
@@ -343,14 +344,14 @@ impl IndexHandle {
         Ok(IndexHandle { index: Mutex::new(Some(Arc::new(index))) })
     }
 
-    /// Gives back files, memory and threads.
+    /// Releases files, memory and threads.
     fn close(&self, py: Python<'_>) {
         let index = self.index.lock().unwrap_or_else(PoisonError::into_inner).take();
-        // Ends the search threads, which may take a moment.
+        // Dropping ends the search threads, which may take a moment.
         py.detach(|| drop(index));
     }
 
-    /// Another hold of the index, which is closed by itself.
+    /// Returns another handle of the index, which is closed separately.
     fn share(&self) -> PyResult<IndexHandle> {
         Ok(IndexHandle { index: Mutex::new(Some(self.index()?)) })
     }
@@ -387,12 +388,12 @@ impl IndexHandle {
         Ok(self.index()?.dram_bytes(0, 0, 0))
     }
 
-    /// What the store was asked to open it; None of one that is here.
+    /// Requests to the store for opening the index; None for an index on this machine.
     fn opening_requests<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyDict>>> {
         self.index()?.opening_requests().map(|asked| counts_of(py, &asked)).transpose()
     }
 
-    /// How much has come of what is kept in memory, as JSON; None where all was waited for.
+    /// Bytes of the index's memory that have arrived, as JSON; None if opening has waited for all.
     fn arrival(&self) -> PyResult<Option<String>> {
         let json = |arrival| serde_json::to_string(&arrival).map_err(Failure::from);
         Ok(self.index()?.arrival().map(json).transpose()?)
@@ -403,7 +404,7 @@ impl IndexHandle {
         Ok(serde_json::to_string(self.index()?.manifest()).map_err(Failure::from)?)
     }
 
-    /// Inserts an array of `vectors x dim`, or a single vector; returns the first id and the one behind the last.
+    /// Inserts an array of `vectors x dim`, or a single vector; returns the first id and one past the last.
     fn insert(&self, py: Python<'_>, vectors: &Bound<'_, PyAny>) -> PyResult<(u32, u32)> {
         let index = self.index()?;
         let Some(vectors) = queries_of(vectors, "vectors")? else {
@@ -413,13 +414,13 @@ impl IndexHandle {
         Ok((ids.start, ids.end))
     }
 
-    /// Deletes vectors; returns how many there were.
+    /// Deletes vectors; returns the number deleted.
     fn delete(&self, py: Python<'_>, ids: Vec<u32>) -> PyResult<u64> {
         let index = self.index()?;
         Ok(py.detach(|| index.delete(&ids)).map_err(Failure::from)?)
     }
 
-    /// The vectors of these ids, one after the other, as bytes, and the name of their element.
+    /// Returns the name of the element, and the vectors of these ids, in order, as bytes.
     fn vectors<'py>(
         &self,
         py: Python<'py>,
@@ -427,30 +428,30 @@ impl IndexHandle {
     ) -> PyResult<(&'static str, Bound<'py, PyArray1<u8>>)> {
         let index = self.index()?;
         let ids: Vec<u32> = ids.as_array().iter().copied().collect();
-        let found = attend(py, None, |watch| {
+        let found = run_detached(py, None, |watch| {
             let control = Control { cancel: Some(watch.cancel()), deadline: None };
             index.vectors(&ids, control).map_err(Failure::from)
         })?;
         Ok((found.element.name(), PyArray1::from_vec(py, found.bytes)))
     }
 
-    /// The ids that there are: ranges, each the first and the one behind the last.
+    /// Returns the existing ids as ranges: the first id and one past the last.
     fn ids(&self, py: Python<'_>) -> PyResult<Vec<(u32, u32)>> {
         let index = self.index()?;
-        let ids = attend(py, None, |watch| {
+        let ids = run_detached(py, None, |watch| {
             let control = Control { cancel: Some(watch.cancel()), deadline: None };
             index.ids(control).map_err(Failure::from)
         })?;
         Ok(ids.into_iter().map(|ids| (ids.start, ids.end)).collect())
     }
 
-    /// Sees what others have changed.
+    /// Reads the changes of other processes; returns true if there were any.
     fn refresh(&self, py: Python<'_>) -> PyResult<bool> {
         let index = self.index()?;
         Ok(py.detach(|| index.refresh()).map_err(Failure::from)?)
     }
 
-    /// How far it has changed, as JSON.
+    /// The changes since the build, as JSON.
     fn changed(&self) -> PyResult<String> {
         Ok(serde_json::to_string(&self.index()?.changed()).map_err(Failure::from)?)
     }
@@ -467,7 +468,7 @@ impl IndexHandle {
         let Some(queries) = queries_of(queries, "queries")? else {
             return no_answers(py, &index, &options);
         };
-        let found = attend_search(py, |cancel, look| {
+        let found = search_detached(py, |cancel, look| {
             let control = Control { cancel: Some(cancel), deadline };
             index.search_attended(&queries, &options, control, look).map_err(Failure::from)
         })?;
@@ -476,7 +477,7 @@ impl IndexHandle {
     }
 }
 
-/// Bytes of memory that the open index held during a search.
+/// Returns the bytes of memory of the open index during a search.
 pub(crate) fn memory_of(index: &Index, found: &SearchResult, options: &SearchOptions) -> u64 {
     index.dram_bytes_of(found, options)
 }

@@ -1,14 +1,15 @@
-//! The Python module `bathyal._bathyal`: converts arguments, releases the interpreter's lock, maps errors.
+//! The Python module `bathyal._bathyal`: converts arguments, releases the GIL (the interpreter's lock), maps
+//! errors.
 //!
-//! Everything here is private to the Python package in `python/bathyal`, which checks arguments, names them and
-//! documents them. What a family is told has its defaults in the family, and nowhere else.
+//! The module is private to the Python package in `python/bathyal`, which names, checks and documents all
+//! arguments. Options of a family have their defaults only in the family.
 
 mod answers;
 mod arrays;
-mod attend;
 mod awaited;
 mod collection;
 mod command;
+mod detached;
 mod errors;
 mod files;
 mod index;
@@ -22,7 +23,8 @@ use pyo3::prelude::*;
 #[pymodule]
 fn _bathyal(module: &Bound<'_, PyModule>) -> PyResult<()> {
     let py = module.py();
-    // Loads what arrays need of numpy now: at the first call a Ctrl-C could break the loading, which panics.
+    // Load the C API of numpy now: during the first call, Ctrl-C could interrupt the loading, which then
+    // panics.
     drop(numpy::PyArray1::<f32>::zeros(py, 0, false));
     module.add("Error", py.get_type::<errors::Error>())?;
     module.add("DamagedIndexError", py.get_type::<errors::DamagedIndexError>())?;
@@ -63,6 +65,6 @@ fn _bathyal(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(files::overall_ratio, module)?)?;
     module.add_function(wrap_pyfunction!(files::recall, module)?)?;
     module.add_function(wrap_pyfunction!(command::run_command, module)?)?;
-    module.add_function(wrap_pyfunction!(errors::told_in_python, module)?)?;
+    module.add_function(wrap_pyfunction!(errors::message_in_python, module)?)?;
     Ok(())
 }

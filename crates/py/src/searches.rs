@@ -1,9 +1,9 @@
-//! What an open index does besides the nearest k: ranges, several indexes, files of queries, warm-up, explanations,
+//! Other searches of open indexes: ranges, several indexes, files of queries, warm-up, explanations,
 //! counters.
 
 use crate::answers::{Costs, no_costs};
 use crate::arrays::{matrix, queries as queries_of, vectors};
-use crate::attend::attend;
+use crate::detached::run_detached;
 use crate::errors::Failure;
 use crate::index::{IndexHandle, SearchArguments};
 use bathyal_index::{Index, RangeOptions, Requests, SearchTotals};
@@ -16,7 +16,7 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// Where each query's neighbours begin, their ids and distances, notes, and costs.
+/// Offsets of each query's neighbours, their ids and distances, notes, and costs.
 type Ranges<'py> =
     (Bound<'py, PyArray1<i64>>, Bound<'py, PyArray1<u32>>, Bound<'py, PyArray1<f32>>, Vec<String>, Costs);
 
@@ -24,8 +24,9 @@ type Ranges<'py> =
 type ManyAnswers<'py> =
     (Bound<'py, PyArray2<u32>>, Bound<'py, PyArray2<u32>>, Bound<'py, PyArray2<f32>>, Vec<String>, Costs);
 
-/// What the stores of several indexes were asked since `before`, together; `None` if all are here.
-fn asked(indexes: &[&Index], before: &[Option<Requests>]) -> Option<Requests> {
+/// Returns the sum of the requests to the stores of several indexes since `before`; `None` if all are on this
+/// machine.
+fn requests_since(indexes: &[&Index], before: &[Option<Requests>]) -> Option<Requests> {
     let each = indexes.iter().zip(before);
     each.filter_map(|(index, before)| Some(index.requests()?.since(&(*before)?))).reduce(|a, b| a.and(&b))
 }
@@ -55,19 +56,19 @@ pub(crate) fn range_search<'py>(
         return Ok((none.0, none.1, PyArray1::from_vec(py, Vec::new()), Vec::new(), no_costs()));
     };
     let before = [index.requests()];
-    let found = attend(py, None, |watch| {
+    let found = run_detached(py, None, |watch| {
         let control = Control { cancel: Some(watch.cancel()), deadline };
         index.range_search(&queries, radius, &options, control).map_err(Failure::from)
     })?;
     let offsets = found.offsets.into_iter().map(|offset| offset as i64).collect();
     let (ids, distances) = (PyArray1::from_vec(py, found.ids), PyArray1::from_vec(py, found.distances));
-    let requests = asked(&[&index], &before);
+    let requests = requests_since(&[&index], &before);
     let costs =
         Costs::new(found.seconds, found.threads, found.latencies_ns, found.per_query, found.own, requests);
     Ok((PyArray1::from_vec(py, offsets), ids, distances, found.notes, costs))
 }
 
-/// Answers `queries` from several indexes as if they were one.
+/// Searches several indexes and merges their answers.
 #[pyfunction]
 pub(crate) fn search_many<'py>(
     py: Python<'py>,
@@ -87,20 +88,20 @@ pub(crate) fn search_many<'py>(
         return Ok((numbers, ids, matrix(py, Vec::new(), k)?, Vec::new(), no_costs()));
     };
     let before: Vec<_> = indexes.iter().map(|index| index.requests()).collect();
-    let found = attend(py, None, |watch| {
+    let found = run_detached(py, None, |watch| {
         let control = Control { cancel: Some(watch.cancel()), deadline };
         bathyal_index::search_many(&indexes, &queries, &options, control).map_err(Failure::from)
     })?;
     let (numbers, ids) = found.places.iter().map(|place| (place.index, place.id)).unzip();
     let (numbers, ids) = (matrix(py, numbers, found.k)?, matrix(py, ids, found.k)?);
     let distances = matrix(py, found.distances, found.k)?;
-    let requests = asked(&indexes, &before);
+    let requests = requests_since(&indexes, &before);
     let costs =
         Costs::new(found.seconds, found.threads, found.latencies_ns, found.per_query, found.own, requests);
     Ok((numbers, ids, distances, found.notes, costs))
 }
 
-/// Answers the queries of a file block by block into a file of ids; returns the figures as JSON.
+/// Answers the queries of a file block by block, and writes a file of ids; returns the report as JSON.
 #[pyfunction]
 pub(crate) fn search_file(
     py: Python<'_>,
@@ -112,7 +113,7 @@ pub(crate) fn search_file(
 ) -> PyResult<String> {
     let index = handle.index()?;
     let (options, deadline) = (arguments.options()?, arguments.deadline()?);
-    attend(py, None, |watch| -> Result<String, Failure> {
+    run_detached(py, None, |watch| -> Result<String, Failure> {
         let queries = VectorFile::open(queries)?;
         let k = options.k.min(index.len());
         let mut writer = IdWriter::create(output, k)?;
@@ -132,7 +133,7 @@ pub(crate) fn search_file(
             "k": k,
             "seconds": seconds,
             "notes": notes,
-            "requests": asked(&[&index], &before),
+            "requests": requests_since(&[&index], &before),
         });
         if let (Some(report), Value::Object(totals)) = (report.as_object_mut(), serde_json::to_value(totals)?)
         {
@@ -147,13 +148,13 @@ pub(crate) fn search_file(
 pub(crate) fn warm(py: Python<'_>, handle: &IndexHandle, arguments: SearchArguments) -> PyResult<String> {
     let index = handle.index()?;
     let (options, deadline) = (arguments.options()?, arguments.deadline()?);
-    attend(py, None, |watch| -> Result<String, Failure> {
+    run_detached(py, None, |watch| -> Result<String, Failure> {
         let control = Control { cancel: Some(watch.cancel()), deadline };
         Ok(serde_json::to_string(&index.warm(&options, control)?)?)
     })
 }
 
-/// Says as JSON what query number `row` of `queries` took.
+/// Returns the costs of query number `row` of `queries` as JSON.
 #[pyfunction]
 pub(crate) fn explain(
     py: Python<'_>,
@@ -165,13 +166,13 @@ pub(crate) fn explain(
     let index = handle.index()?;
     let (options, deadline) = (arguments.options()?, arguments.deadline()?);
     let queries = vectors(queries, "query")?;
-    attend(py, None, |watch| -> Result<String, Failure> {
+    run_detached(py, None, |watch| -> Result<String, Failure> {
         let control = Control { cancel: Some(watch.cancel()), deadline };
         Ok(serde_json::to_string(&index.explain(&queries, row, &options, control)?)?)
     })
 }
 
-/// What the index has done since it was opened: as JSON, and in the text format of Prometheus.
+/// Returns the counters of the index since it was opened: as JSON, and in the text format of Prometheus.
 #[pyfunction]
 pub(crate) fn stats(handle: &IndexHandle) -> PyResult<(String, String)> {
     let stats = handle.index()?.stats();

@@ -1,7 +1,7 @@
-//! Reading a collection: what it held at a moment is searched, counted, fetched and walked through.
+//! Reading a collection or a snapshot: searches, counts, rows by ids, and scans.
 
 use crate::arrays::{matrix, queries as queries_of};
-use crate::attend::attend;
+use crate::detached::run_detached;
 use crate::errors::Failure;
 use crate::tables::{Columns, ids, ids_to_python};
 use bathyal_collection::{
@@ -17,10 +17,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// A filter: whether it is JSON, and its text.
+/// A filter: true if it is JSON, and its text.
 type Condition<'a> = (bool, &'a str);
 
-/// A filter in words or in JSON.
+/// Parses a filter, in words or in JSON.
 pub(crate) fn filter((json, text): Condition<'_>) -> PyResult<Filter> {
     if !json {
         return Ok(Filter::parse(text).map_err(CollectionError::from).map_err(Failure::from)?);
@@ -30,7 +30,7 @@ pub(crate) fn filter((json, text): Condition<'_>) -> PyResult<Filter> {
     Ok(Filter::from_json(&value).map_err(CollectionError::from).map_err(Failure::from)?)
 }
 
-/// What is searched for, from a dictionary of the package.
+/// The options of a search in a collection, from a dictionary of the package.
 #[derive(FromPyObject)]
 #[pyo3(from_item_all)]
 pub(crate) struct QuestionArguments<'py> {
@@ -71,7 +71,7 @@ impl QuestionArguments<'_> {
     }
 }
 
-/// Gives up what a thread other than that of signals waits for.
+/// Cancels a call that runs on another thread than the one that receives signals.
 #[pyclass(frozen, module = "bathyal._bathyal")]
 pub(crate) struct Cancel {
     flag: AtomicBool,
@@ -84,21 +84,21 @@ impl Cancel {
         Cancel { flag: AtomicBool::new(false) }
     }
 
-    /// Stops what was given this.
+    /// Stops the call that was given this object.
     fn set(&self) {
         self.flag.store(true, Ordering::Relaxed);
     }
 }
 
-/// Ids, `queries x k` distances, columns, vectors, rows that match, and the rest as JSON.
+/// Ids, `queries x k` distances, columns, vectors, matching rows, and the rest as JSON.
 type Answers<'py> = (Bound<'py, PyAny>, Bound<'py, PyArray2<f32>>, Columns, Option<Bytes<'py>>, u64, String);
-/// The name of an element, a dim, and vectors of these one after the other.
+/// The name of the element, the dim, and the vectors in order.
 pub(crate) type Bytes<'py> = (&'static str, usize, Bound<'py, PyArray1<u8>>);
 /// Ids, columns, and the vectors of each field.
 type Part<'py> = (Bound<'py, PyAny>, Columns, Vec<Bytes<'py>>);
 
-/// Runs `work` off the interpreter's lock: until Ctrl-C, or until `cancel` says so.
-pub(crate) fn attended<T: Send>(
+/// Runs `work` without the GIL, until it ends, Ctrl-C, or `cancel` is set.
+pub(crate) fn run_controlled<T: Send>(
     py: Python<'_>,
     cancel: Option<&Cancel>,
     deadline: Option<Instant>,
@@ -108,7 +108,9 @@ pub(crate) fn attended<T: Send>(
         let flag = &cancel.flag;
         return Ok(py.detach(|| work(Control { cancel: Some(flag), deadline })).map_err(Failure::from)?);
     }
-    attend(py, None, |watch| work(Control { cancel: Some(watch.cancel()), deadline }).map_err(Failure::from))
+    run_detached(py, None, |watch| {
+        work(Control { cancel: Some(watch.cancel()), deadline }).map_err(Failure::from)
+    })
 }
 
 pub(crate) fn bytes(py: Python<'_>, vectors: StoredVectors) -> Bytes<'_> {
@@ -120,15 +122,15 @@ fn part(py: Python<'_>, fetched: Fetched) -> PyResult<Part<'_>> {
     Ok((ids_to_python(py, &fetched.ids)?, Columns { batch: fetched.columns }, vectors))
 }
 
-/// What is read.
+/// The source of reads.
 pub(crate) enum Source {
-    /// A collection as it is when it is read.
+    /// The collection as it is at each read.
     Now(Arc<Collection>),
-    /// A collection as it was.
+    /// The collection at a moment.
     Then(Snapshot),
 }
 
-/// What a collection holds when it is read, or held at a moment.
+/// A handle that reads a collection or a snapshot.
 #[pyclass(frozen, module = "bathyal._bathyal")]
 pub(crate) struct SnapshotHandle {
     source: Source,
@@ -166,8 +168,8 @@ impl SnapshotHandle {
         }
     }
 
-    /// What no queries find, whose question has to fit the collection all the same.
-    pub(crate) fn nothing(
+    /// Returns the answers to no queries, after checking that the question fits the collection.
+    pub(crate) fn no_answers(
         &self,
         question: &Question,
         control: Control<'_>,
@@ -196,7 +198,7 @@ impl SnapshotHandle {
 
 #[pymethods]
 impl SnapshotHandle {
-    /// Rises with every batch that is written.
+    /// A number that rises with every written batch.
     #[getter]
     fn sequence(&self) -> u64 {
         match &self.source {
@@ -215,25 +217,25 @@ impl SnapshotHandle {
     ) -> PyResult<Answers<'py>> {
         let (question, deadline) = (arguments.question()?, arguments.deadline()?);
         let queries = queries_of(queries, "queries")?;
-        let found = attended(py, cancel, deadline, |control| match &queries {
+        let found = run_controlled(py, cancel, deadline, |control| match &queries {
             Some(queries) => self.search_for(queries, &question, control),
-            None => self.nothing(&question, control),
+            None => self.no_answers(&question, control),
         })?;
-        let told = serde_json::json!({
+        let report = serde_json::json!({
             "plans": found.plans,
             "totals": found.totals,
             "seconds": found.seconds,
             "notes": found.notes,
             "k": found.k,
         });
-        let told = serde_json::to_string(&told).map_err(Failure::from)?;
+        let report = serde_json::to_string(&report).map_err(Failure::from)?;
         let distances = matrix(py, found.distances, found.k)?;
         let columns = Columns { batch: found.columns };
         let vectors = found.vectors.map(|vectors| bytes(py, vectors));
-        Ok((ids_to_python(py, &found.ids)?, distances, columns, vectors, found.matches, told))
+        Ok((ids_to_python(py, &found.ids)?, distances, columns, vectors, found.matches, report))
     }
 
-    /// The rows with these ids, and where among them each was found.
+    /// Returns the rows with these ids, and the position of each among the ids.
     fn get<'py>(
         &self,
         py: Python<'py>,
@@ -244,12 +246,12 @@ impl SnapshotHandle {
     ) -> PyResult<(Bound<'py, PyArray1<u32>>, Part<'py>)> {
         let ids = ids(self.schema.id_kind, given)?;
         let what = Fetch { columns, vectors };
-        let gotten = attended(py, cancel, None, |control| self.fetch(&ids, &what, control))?;
+        let gotten = run_controlled(py, cancel, None, |control| self.fetch(&ids, &what, control))?;
         let fetched = Fetched { ids: gotten.ids, columns: gotten.columns, vectors: gotten.vectors };
         Ok((PyArray1::from_vec(py, gotten.places), part(py, fetched)?))
     }
 
-    /// How many rows there are, or match.
+    /// Returns the number of rows, or of matching rows.
     fn count(
         &self,
         py: Python<'_>,
@@ -257,14 +259,14 @@ impl SnapshotHandle {
         cancel: Option<&Cancel>,
     ) -> PyResult<u64> {
         let Some(condition) = condition else {
-            // Known without a look at anything.
+            // Known without reading anything.
             return Ok(self.count_of(None, Control::default()).map_err(Failure::from)?);
         };
         let filter = filter(condition)?;
-        attended(py, cancel, None, |control| self.count_of(Some(&filter), control))
+        run_controlled(py, cancel, None, |control| self.count_of(Some(&filter), control))
     }
 
-    /// A walk over all rows, or those that match, in the order of their ids.
+    /// Returns a scan of all rows, or of matching rows, in the order of their ids.
     fn scan(
         &self,
         py: Python<'_>,
@@ -274,7 +276,7 @@ impl SnapshotHandle {
     ) -> PyResult<ScanHandle> {
         let filter = condition.map(filter).transpose()?;
         let what = Fetch { columns, vectors };
-        let scan = attended(py, None, None, |control| match &self.source {
+        let scan = run_controlled(py, None, None, |control| match &self.source {
             Source::Now(collection) => collection.scan(filter.as_ref(), &what, None, control),
             Source::Then(snapshot) => snapshot.scan(filter.as_ref(), &what, None, control),
         })?;
@@ -282,7 +284,7 @@ impl SnapshotHandle {
     }
 }
 
-/// A walk over rows.
+/// A scan of rows.
 #[pyclass(frozen, module = "bathyal._bathyal")]
 pub(crate) struct ScanHandle {
     scan: Mutex<Scan>,
@@ -290,9 +292,9 @@ pub(crate) struct ScanHandle {
 
 #[pymethods]
 impl ScanHandle {
-    /// Up to `most` further rows; None at the end.
+    /// Returns up to `most` further rows; None at the end.
     fn next<'py>(&self, py: Python<'py>, most: usize) -> PyResult<Option<Part<'py>>> {
-        let fetched = attended(py, None, None, |control| {
+        let fetched = run_controlled(py, None, None, |control| {
             self.scan.lock().unwrap_or_else(PoisonError::into_inner).next(most, control)
         })?;
         fetched.map(|fetched| part(py, fetched)).transpose()

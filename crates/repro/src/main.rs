@@ -16,7 +16,7 @@ mod second_tier;
 mod sets;
 mod workload;
 
-use bathyal_console::{Console, Failure, complain_in_json, exit_code};
+use bathyal_console::{Console, Failure, exit_code, report_as_json};
 use clap::error::ErrorKind;
 use clap::{Error, Parser};
 
@@ -34,7 +34,7 @@ fn main() {
 fn run_and_report(arguments: &Arguments) -> i32 {
     let console = Console::new(&arguments.output);
     if let Err(failure) = arguments.output.check() {
-        return console.complain(&failure);
+        return console.report(&failure);
     }
     exit_code(run(&arguments.paper, &console), &console)
 }
@@ -59,7 +59,7 @@ fn report_parse_error(error: &Error) -> i32 {
     if !is_help && std::env::args_os().any(|argument| argument == "--json") {
         let rendered = error.render().to_string();
         let first = rendered.lines().next().unwrap_or_default();
-        complain_in_json(&Failure::usage(first.strip_prefix("error: ").unwrap_or(first)));
+        report_as_json(&Failure::usage(first.strip_prefix("error: ").unwrap_or(first)));
     }
     error.exit_code()
 }

@@ -109,7 +109,10 @@ impl FaultKind {
             FaultKind::Gone => "the file, object or memory no longer exists",
             FaultKind::LostPeer => "the other side does not answer",
             FaultKind::Damaged => "the device reports damaged bytes",
-            FaultKind::Changed => "the bytes on the tier were replaced by others; open the index again",
+            FaultKind::Changed => {
+                "the index was replaced, or its memory node was restarted; open the index again, or open it with the \
+                 store option wait=60, which waits for the node"
+            }
             FaultKind::Denied => "access is denied: the credentials have expired or do not allow it",
             FaultKind::Skipped => "an earlier operation of the same chain has failed",
             FaultKind::Device => "the device failed",

@@ -1,4 +1,4 @@
-//! What changes a collection.
+//! The options of the subcommands that change a collection.
 
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
@@ -15,7 +15,8 @@ use super::store::StoreArguments;
 /// How a collection is written to.
 #[derive(Clone, Debug, Args)]
 pub struct WriteArguments {
-    /// What a written row outlives: a power failure (disk), or the end of the process alone (system), which is faster
+    /// What a written row survives: a power failure (disk), or only the end of the process (system), which is
+    /// faster
     #[arg(long, value_name = "WHAT", default_value = "disk",
           value_parser = PossibleValuesParser::new(["disk", "system"]).map(|name| parse_durability(&name)))]
     pub durability: Durability,
@@ -25,10 +26,10 @@ pub struct WriteArguments {
     /// Memory that building the indexes of a segment may take [default: no limit]
     #[arg(long, value_name = "SIZE", value_parser = byte_size::parse)]
     pub build_memory: Option<u64>,
-    /// The same where segments are merged, which happens beside the writes [default: that of --build-memory]
+    /// Memory that merging segments may take, which runs beside the writes [default: that of --build-memory]
     #[arg(long, value_name = "SIZE", value_parser = byte_size::parse)]
     pub compact_memory: Option<u64>,
-    /// Bytes of rows that merging reads a second at most, for example 50MB; 0 means as many as it can [default: 0]
+    /// Most bytes of rows that merging reads per second, for example 50MB; 0 means no limit [default: 0]
     #[arg(long, value_name = "SIZE", value_parser = byte_size::parse)]
     pub compact_speed: Option<u64>,
     /// Threads of builds; 0 or auto means all cores
@@ -46,11 +47,13 @@ fn parse_durability(name: &str) -> Durability {
 /// `bathyal collection add` and `upsert`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-A file has a column of ids, columns of vectors, and the columns of metadata, by name; where there is one field of vectors, its
-column may be called `vector`. In JSON lines every row is an object: {\"id\": \"a\", \"vector\": [0.1, 0.7], \"year\": 2021}. A file
-of vectors alone gets its ids from --ids, or numbers from --first-id on.
+A file has a column of ids, columns of vectors and columns of metadata, by name. If the collection has one \
+vector field, its column may be called `vector`. In JSON lines every row is an object: {\"id\": \"a\", \
+\"vector\": [0.1, 0.7], \"year\": 2021}. Rows of a file of vectors alone get their ids from --ids, or \
+numbers from --first-id on.
 
-Each batch of rows is there whole or not at all. A command that fails says how many of the first rows were written.
+A batch of rows is written whole or not at all. A command that fails prints how many of the first rows were \
+written.
 
 Examples:
   bathyal collection add my.collection rows.parquet
@@ -59,24 +62,25 @@ Examples:
 pub struct RowsArguments {
     /// The collection
     pub collection: PathBuf,
-    /// Rows: .parquet .arrow .feather .jsonl, or vectors alone: .fbin .npy and the others; - for JSON lines from standard input
+    /// File of rows: .parquet .arrow .feather .jsonl, or vectors alone: .fbin .npy and the other formats of
+    /// vectors; - for JSON lines from standard input
     pub rows: PathBuf,
-    /// The ids of a file of vectors: .npy of whole numbers, or a text file with an id on each line
+    /// File of ids for a file of vectors: .npy of whole numbers, or text with an id per line
     #[arg(long, value_name = "FILE", conflicts_with = "first_id")]
     pub ids: Option<PathBuf>,
-    /// The id of the first of a file of vectors; the others follow [default: 0]
+    /// Id of the first vector in a file of vectors; the others follow [default: 0]
     #[arg(long, value_name = "NUMBER")]
     pub first_id: Option<u64>,
-    /// The column that has the ids [default: id]
+    /// The column with the ids [default: id]
     #[arg(long, value_name = "COLUMN")]
     pub id_column: Option<String>,
-    /// The columns of metadata that are taken [default: all]
+    /// Columns of metadata to take [default: all]
     #[arg(long, value_name = "COLUMN,COLUMN,...", value_delimiter = ',')]
     pub columns: Option<Vec<String>>,
-    /// Rows that are written at once, at most [default: some megabytes of them]
+    /// Most rows in one batch [default: as many as make some megabytes]
     #[arg(long, value_name = "ROWS")]
     pub batch_rows: Option<NonZeroUsize>,
-    /// How they are written
+    /// How rows are written
     #[command(flatten)]
     pub write: WriteArguments,
 }
@@ -84,7 +88,7 @@ pub struct RowsArguments {
 /// `bathyal collection update`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Columns that the file does not have stay as they are, and so do vectors: `upsert` replaces whole rows.
+Columns that the file does not have are not changed, and neither are vectors: `upsert` replaces whole rows.
 
 Examples:
   bathyal collection update my.collection years.parquet
@@ -92,18 +96,19 @@ Examples:
 pub struct UpdateArguments {
     /// The collection
     pub collection: PathBuf,
-    /// A file with a column of ids, and columns of metadata: .parquet .arrow .feather .jsonl; - for JSON lines from standard input
+    /// File with a column of ids and columns of metadata: .parquet .arrow .feather .jsonl; - for JSON lines
+    /// from standard input
     pub rows: PathBuf,
-    /// The column that has the ids [default: id]
+    /// The column with the ids [default: id]
     #[arg(long, value_name = "COLUMN")]
     pub id_column: Option<String>,
-    /// The columns that are taken [default: all]
+    /// Columns to take [default: all]
     #[arg(long, value_name = "COLUMN,COLUMN,...", value_delimiter = ',')]
     pub columns: Option<Vec<String>>,
-    /// Rows that are written at once, at most [default: some megabytes of them]
+    /// Most rows in one batch [default: as many as make some megabytes]
     #[arg(long, value_name = "ROWS")]
     pub batch_rows: Option<NonZeroUsize>,
-    /// How they are written
+    /// How rows are written
     #[command(flatten)]
     pub write: WriteArguments,
 }
@@ -111,7 +116,7 @@ pub struct UpdateArguments {
 /// `bathyal collection delete`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-All of them are deleted, or none. Ids of which there is no row are counted, and are no error.
+The command deletes all of them or none. Ids without a row are counted; they are not an error.
 
 Examples:
   bathyal collection delete my.collection a b c
@@ -120,16 +125,17 @@ Examples:
 pub struct CollectionDeleteArguments {
     /// The collection
     pub collection: PathBuf,
-    /// The ids of the rows
+    /// Ids of the rows
     #[arg(value_name = "ID", required_unless_present_any = ["file", "filter"])]
     pub ids: Vec<String>,
-    /// A file of ids: .npy of whole numbers, or text with an id on each line; all of them, after those that are typed
+    /// File of ids, which follow those on the command line: .npy of whole numbers, or text with an id per
+    /// line
     #[arg(id = "file", long = "ids", value_name = "FILE")]
     pub file: Option<PathBuf>,
-    /// The rows that match this, in words or in JSON
+    /// Filter: delete the rows that match; in words or in JSON
     #[arg(long, value_name = "FILTER", value_parser = parse_filter, conflicts_with_all = ["ids", "file"])]
     pub filter: Option<Filter>,
-    /// How they are written
+    /// How rows are written
     #[command(flatten)]
     pub write: WriteArguments,
 }
@@ -137,18 +143,18 @@ pub struct CollectionDeleteArguments {
 /// `bathyal collection compact`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Searches and writes go on meanwhile. It takes the room of the new segment until it is done. Stopped or killed, the collection is
-what it was.
+Searches and writes continue meanwhile. Until it is done, a compaction needs disk space for the new segment. \
+If it is stopped or killed, the collection is unchanged.
 
 Example:
   bathyal collection compact my.collection --build-memory 2GB")]
 pub struct CollectionCompactArguments {
     /// The collection
     pub collection: PathBuf,
-    /// Merge only the segments that a collection merges by itself
+    /// Merge only the segments that the collection would merge by itself
     #[arg(long)]
     pub light: bool,
-    /// How it is written
+    /// How the collection is written
     #[command(flatten)]
     pub write: WriteArguments,
 }

@@ -1,4 +1,4 @@
-//! What reads a collection.
+//! The options of the subcommands that read a collection.
 
 use std::path::PathBuf;
 
@@ -16,20 +16,22 @@ use super::store::TwoStoresArguments;
 /// `bathyal collection search`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-The recall that is asked for is that of the rows that match: fewer than k are found only where fewer match.
+--recall is the recall among the rows that match. A query finds fewer than k rows only if fewer match.
 
 Examples:
-  bathyal collection search my.collection queries.fbin -k 10 --filter \"year >= 2020 and lang in ('de', 'en') and not archived\"
+  bathyal collection search my.collection queries.fbin -k 10 \\
+      --filter \"year >= 2020 and lang in ('de', 'en') and not archived\"
   bathyal collection search my.collection --vector 0.1,0.7,0.2 --columns year,lang
-  bathyal collection search my.collection queries.npy --filter '{\"year\": {\"$gte\": 2020}}' --output found.jsonl
+  bathyal collection search my.collection queries.npy --output found.jsonl \\
+      --filter '{\"year\": {\"$gte\": 2020}}'
   bathyal collection search my.collection queries.fbin --filter \"year = 2020\" --explain")]
 pub struct CollectionSearchArguments {
     /// The collection
     pub collection: PathBuf,
-    /// Queries: a file of vectors with the field's dim and element
+    /// File of queries, with the field's dim and element
     #[arg(required_unless_present = "vector")]
     pub queries: Option<PathBuf>,
-    /// A query, typed
+    /// One query, as numbers
     #[arg(
         long,
         value_name = "NUMBER,NUMBER,...",
@@ -38,43 +40,44 @@ pub struct CollectionSearchArguments {
         conflicts_with = "queries"
     )]
     pub vector: Option<Vec<f32>>,
-    /// The field of vectors that is searched [default: the only one]
+    /// Vector field to search [default: the only one]
     #[arg(long, value_name = "NAME")]
     pub field: Option<String>,
-    /// Neighbours a query
+    /// Neighbours per query
     #[arg(short, long, default_value_t = DEFAULT_K, value_parser = RangedU64ValueParser::<u32>::new().range(1..=MAX_K))]
     pub k: u32,
-    /// Which rows may be found, in words or in JSON [default: all]
+    /// Filter: only rows that match are found; in words or in JSON [default: all rows]
     #[arg(long, value_name = "FILTER", value_parser = parse_filter)]
     pub filter: Option<Filter>,
-    /// The columns that are wanted of what is found [default: all]
+    /// Columns to print for the rows found [default: all]
     #[arg(long, value_name = "COLUMN,COLUMN,...", value_delimiter = ',')]
     pub columns: Option<Vec<String>>,
-    /// Give the vectors of what is found, too
+    /// Print the vectors of the rows found, too
     #[arg(long)]
     pub vectors: bool,
-    /// Recall to aim for; the collection knows the effort that it takes [default: 0.95]
+    /// Recall to aim for; calibrations of the segments give the effort [default: 0.95]
     #[arg(long, conflicts_with = "search_list", value_parser = parse_recall)]
     pub recall: Option<f32>,
-    /// Effort instead of recall: size of the candidate list of each segment, at least k
+    /// Effort instead of recall: length of the candidate list in each segment, at least k
     #[arg(long, value_name = "L", value_parser = RangedU64ValueParser::<u32>::new().range(1..))]
     pub search_list: Option<u32>,
     /// Threads; 0 or auto means all cores
     #[arg(long, default_value = "0", value_parser = parse_threads)]
     pub threads: usize,
-    /// Say how each part of the collection is searched, and why
+    /// Print how each part of the collection is searched, and why
     #[arg(long)]
     pub explain: bool,
-    /// Queries, the first ones, whose neighbours are printed (with --json under results); --output writes all
+    /// Number of queries whose neighbours are printed, from the first (with --json under results); --output
+    /// writes those of all
     #[arg(long, value_name = "QUERIES", default_value_t = DEFAULT_SHOWN_QUERIES)]
     pub show: u32,
-    /// Write what is found to this file: .jsonl, an object for each query
+    /// Write the rows found to this file: .jsonl, with an object for each query
     #[arg(long, value_name = "FILE")]
     pub output: Option<PathBuf>,
-    /// How it is opened
+    /// How the collection is opened
     #[command(flatten)]
     pub open: OpenArguments,
-    /// What is typed instead
+    /// Hidden options with names from other systems
     #[command(flatten)]
     slips: CollectionSearchSlips,
 }
@@ -82,7 +85,7 @@ pub struct CollectionSearchArguments {
 /// `bathyal collection get`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Rows are printed as JSON, one on each line. An id of which there is no row makes it fail, after the others.
+Rows are printed as JSON, one per line. If an id has no row, the command prints the other rows and fails.
 
 Examples:
   bathyal collection get my.collection a b
@@ -90,19 +93,20 @@ Examples:
 pub struct CollectionGetArguments {
     /// The collection
     pub collection: PathBuf,
-    /// The ids of the rows
+    /// Ids of the rows
     #[arg(value_name = "ID", required_unless_present = "file")]
     pub ids: Vec<String>,
-    /// A file of ids: .npy of whole numbers, or text with an id on each line; all of them, after those that are typed
+    /// File of ids, which follow those on the command line: .npy of whole numbers, or text with an id per
+    /// line
     #[arg(id = "file", long = "ids", value_name = "FILE")]
     pub file: Option<PathBuf>,
-    /// The columns that are wanted [default: all]
+    /// Columns to print [default: all]
     #[arg(long, value_name = "COLUMN,COLUMN,...", value_delimiter = ',')]
     pub columns: Option<Vec<String>>,
-    /// Give the vectors, too
+    /// Print the vectors, too
     #[arg(long)]
     pub vectors: bool,
-    /// How it is opened
+    /// How the collection is opened
     #[command(flatten)]
     pub open: OpenArguments,
 }
@@ -116,10 +120,10 @@ Examples:
 pub struct CountArguments {
     /// The collection
     pub collection: PathBuf,
-    /// Which rows, in words or in JSON [default: all]
+    /// Filter: only rows that match; in words or in JSON [default: all rows]
     #[arg(long, value_name = "FILTER", value_parser = parse_filter)]
     pub filter: Option<Filter>,
-    /// How it is opened
+    /// How the collection is opened
     #[command(flatten)]
     pub open: OpenArguments,
 }
@@ -129,7 +133,7 @@ pub struct CountArguments {
 pub struct LookArguments {
     /// The collection
     pub collection: PathBuf,
-    /// How it is opened
+    /// How the collection is opened
     #[command(flatten)]
     pub open: OpenArguments,
 }
@@ -137,25 +141,28 @@ pub struct LookArguments {
 /// `bathyal collection export`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Rows are written as they are when it begins, in the order of their ids. `add` reads what it writes, and `create --like` makes a
-collection with the same schema. A file of vectors alone has the ids in a file beside it.
+The file holds the rows at the time when the export begins, in the order of their ids. `add` reads such a \
+file, and `create --like` creates a collection with its schema. The ids of a file of vectors alone go to a \
+second file beside it.
 
 Examples:
   bathyal collection export my.collection rows.parquet
-  bathyal collection export my.collection new.jsonl --filter \"year >= 2024\" --columns year,lang
+  bathyal collection export my.collection new.jsonl --columns year,lang \\
+      --filter \"year >= 2024\"
   bathyal collection export my.collection base.fbin --ids names.txt")]
 pub struct ExportArguments {
     /// The collection
     pub collection: PathBuf,
-    /// File to write: .parquet .arrow .jsonl, or vectors alone: .fbin .npy and the others; what was there is replaced
+    /// File to write: .parquet .arrow .jsonl, or vectors alone: .fbin .npy and the other formats of vectors;
+    /// an existing file is replaced
     pub output: PathBuf,
-    /// Which rows, in words or in JSON [default: all]
+    /// Filter: only rows that match; in words or in JSON [default: all rows]
     #[arg(long, value_name = "FILTER", value_parser = parse_filter)]
     pub filter: Option<Filter>,
-    /// The columns that are written [default: all]
+    /// Columns to write [default: all]
     #[arg(long, value_name = "COLUMN,COLUMN,...", value_delimiter = ',')]
     pub columns: Option<Vec<String>>,
-    /// The fields of vectors that are written [default: all]
+    /// Vector fields to write [default: all]
     #[arg(
         long = "fields",
         value_name = "FIELD,FIELD,...",
@@ -163,13 +170,14 @@ pub struct ExportArguments {
         conflicts_with = "no_vectors"
     )]
     pub fields: Option<Vec<String>>,
-    /// Leave vectors out
+    /// Write no vectors
     #[arg(long)]
     pub no_vectors: bool,
-    /// Where the ids go of a file of vectors alone: .npy, or text with an id on each line [default: beside it]
+    /// File for the ids that belong to a file of vectors alone: .npy, or text with an id per line [default:
+    /// beside it]
     #[arg(long, value_name = "FILE")]
     pub ids: Option<PathBuf>,
-    /// How it is opened
+    /// How the collection is opened
     #[command(flatten)]
     pub open: OpenArguments,
 }
@@ -177,15 +185,15 @@ pub struct ExportArguments {
 /// `bathyal collection copy`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-The copy holds what was there when it began. A copy that was killed goes on where it was when the same command is given again.
+The copy holds the rows at the time when it began. After a kill, the same command continues it.
 
 Examples:
   bathyal collection copy my.collection s3://bucket/my.collection
   bathyal collection copy s3://bucket/my.collection here.collection")]
 pub struct CollectionCopyArguments {
-    /// The collection that is read: a folder or an address
+    /// The collection to copy: a folder or an address
     pub collection: PathBuf,
-    /// Where the copy goes: a folder or an address where nothing is
+    /// The copy: a folder or an address where nothing exists
     pub output: PathBuf,
     /// How the stores are reached
     #[command(flatten)]
@@ -195,24 +203,27 @@ pub struct CollectionCopyArguments {
 /// `bathyal collection repair`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-All that is whole is put into a new collection; the damaged one is only read. Segments without a fault are copied, of others each row
-that is whole is written anew, and batches of the log are applied that are whole. The command says what is lost, and fails (exit code
-3) if anything is, although the new collection is there. Nobody should write to the damaged one meanwhile.
+All undamaged parts go into a new collection; the damaged one is only read. Undamaged segments are copied. \
+From damaged segments, the undamaged rows are written anew. The undamaged batches of the log are applied. \
+The command prints what is lost; if anything is lost, it fails (exit code 3) although the new collection \
+exists. No process should write to the damaged collection meanwhile.
 
 Examples:
   bathyal collection repair my.collection --to repaired.collection
-  bathyal collection repair my.collection --to repaired.collection --lost-ids lost.jsonl --json")]
+  bathyal collection repair my.collection --to repaired.collection \\
+      --lost-ids lost.jsonl --json")]
 pub struct CollectionRepairArguments {
     /// The damaged collection: a folder or an address
     pub collection: PathBuf,
-    /// Where the new one goes: a folder or an address where nothing is
+    /// The new collection: a folder or an address where nothing exists
     #[arg(long, value_name = "COLLECTION")]
     pub to: PathBuf,
-    /// Write the ids of rows that are lost, as far as they are known, to this file: JSON lines, `{"id": ...}` on each
+    /// Write the known ids of lost rows to this file: JSON lines, each `{"id": ...}`
     #[arg(long, value_name = "FILE")]
     pub lost_ids: Option<PathBuf>,
-    /// Keep rows of which it is not known whether they were deleted or replaced: of segments whose list of deleted rows is damaged, of
-    /// those that only versions name which cannot be read (such as a large batch), and of all where no version can be read
+    /// Keep rows that may have been deleted or replaced: rows of segments whose list of deleted rows is
+    /// damaged, of segments that only unreadable versions name (such as a large batch), and of all segments
+    /// if no version can be read
     #[arg(long)]
     pub keep_uncertain: bool,
     /// Memory that building the indexes of a segment may take [default: no limit]

@@ -1,4 +1,4 @@
-//! Which family to build, and the options of each: made from the registry, so that a new family is here at once.
+//! The option `--family` and the options of all families, generated from the registry of families.
 
 use bathyal_index::families::{self, FAMILIES};
 use bathyal_index::{FamilyOptions, GivenOptions};
@@ -6,19 +6,19 @@ use clap::builder::PossibleValuesParser;
 use clap::error::ErrorKind;
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, Error, FromArgMatches};
 
-/// The heading under which the options of families stand in the help.
+/// Heading of the options of families in the help.
 const HEADING: &str = "Options of families";
 
-/// The family to build with its options.
+/// The family to build, with its options.
 #[derive(Clone, Debug)]
 pub struct FamilyArguments {
-    /// As a build takes them.
+    /// The options as a build takes them.
     pub options: FamilyOptions,
-    /// As they were typed.
+    /// The options that were given, by name.
     pub given: GivenOptions,
 }
 
-/// The options of all families, each once, in the order of the registry.
+/// Returns the names of the options of all families, each once, in the order of the registry.
 fn names() -> Vec<&'static str> {
     let mut names: Vec<&'static str> = Vec::new();
     for option in FAMILIES.iter().flat_map(|family| family.options) {
@@ -29,14 +29,15 @@ fn names() -> Vec<&'static str> {
     names
 }
 
-/// What an option says of itself, family by family.
+/// Returns the help of the option `name`: the text of each family that has it, families with equal texts
+/// together.
 fn help(name: &str) -> String {
-    let of = FAMILIES.iter().filter_map(|family| {
+    let of_families = FAMILIES.iter().filter_map(|family| {
         let option = family.options.iter().find(|option| option.name == name)?;
         Some((family.name, option.help))
     });
     let mut texts: Vec<(String, &str)> = Vec::new();
-    for (family, help) in of {
+    for (family, help) in of_families {
         match texts.iter_mut().find(|(_, other)| *other == help) {
             Some((families, _)) => families.push_str(&format!(", {family}")),
             None => texts.push((family.to_owned(), help)),
@@ -46,7 +47,7 @@ fn help(name: &str) -> String {
     texts.join(". ")
 }
 
-/// A value as JSON: a number where it is one, else text.
+/// Converts a value to JSON: to a number if it is one, else to text.
 fn value(text: &str) -> serde_json::Value {
     serde_json::from_str::<serde_json::Number>(text).map_or_else(|_| text.into(), serde_json::Value::Number)
 }
@@ -61,7 +62,7 @@ impl Args for FamilyArguments {
             .value_parser(PossibleValuesParser::new(FAMILIES.iter().map(|family| family.name)))
             .hide_possible_values(true)
             .default_value(FAMILIES[0].name)
-            .help(format!("Which index: {}", abouts.join("; ")));
+            .help(format!("Family of the index: {}", abouts.join("; ")));
         names().into_iter().fold(command.arg(family), |command, name| {
             let value_name =
                 FAMILIES.iter().flat_map(|family| family.options).find(|option| option.name == name);

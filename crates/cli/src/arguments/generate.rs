@@ -13,7 +13,7 @@ Examples:
   bathyal completions zsh > ~/.zfunc/_bathyal
   bathyal completions fish > ~/.config/fish/completions/bathyal.fish")]
 pub struct CompletionsArguments {
-    /// The shell that they are for
+    /// The shell
     pub shell: Shell,
 }
 
@@ -24,10 +24,10 @@ Examples:
   bathyal man search | man -l -
   bathyal man --output ~/.local/share/man/man1")]
 pub struct ManArguments {
-    /// The command whose page is printed, such as search or \"collection create\" [default: of bathyal itself]
+    /// The command whose page is printed, such as search or "collection create" [default: bathyal itself]
     #[arg(value_name = "COMMAND", conflicts_with = "output")]
     pub of: Vec<String>,
-    /// Write the pages of all commands into this folder, which is made
+    /// Write the pages of all commands into this folder, which is created if missing
     #[arg(long, value_name = "FOLDER")]
     pub output: Option<PathBuf>,
 }

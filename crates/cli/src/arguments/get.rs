@@ -10,8 +10,9 @@ use super::stripe::PartsArguments;
 /// `bathyal get`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Vectors come as they were given, but for what an index does not keep: under cosine those of f32 have length 1, and with --store-as
-they have the digits of the smaller element. An id that no vector has, or whose vector was deleted, is an error.
+Vectors are as they were given, with two exceptions: under cosine, f32 vectors are scaled to length 1, and \
+with --store-as they have the precision of the smaller element. An id without a vector, or of a deleted \
+vector, is an error.
 
 Examples:
   bathyal get my.index 17 4 2023
@@ -19,14 +20,14 @@ Examples:
 pub struct GetArguments {
     /// The index
     pub index: PathBuf,
-    /// The ids of the vectors
+    /// Ids of the vectors
     #[arg(value_name = "ID", required_unless_present = "file")]
     pub ids: Vec<u32>,
-    /// A file of ids: .ibin .ivecs; all of them, row after row, after those that are typed
+    /// File of ids, row after row, which follow those on the command line: .ibin .ivecs
     #[arg(id = "file", long = "ids", value_name = "IDS")]
     pub file: Option<PathBuf>,
-    /// Write the vectors to this file, whose extension says the format: .fbin .f16bin .u8bin .i8bin .fvecs .bvecs .npy
-    /// [default: they are printed]
+    /// Write the vectors to this file, in the format of its extension: .fbin .f16bin .u8bin .i8bin .fvecs
+    /// .bvecs .npy [default: print them]
     #[arg(long, value_name = "VECTORS")]
     pub output: Option<PathBuf>,
     /// Memory that the index may take, for example 2GB [default: no limit]

@@ -15,9 +15,10 @@ Examples:
   bathyal list s3://bucket/indexes --json
   bathyal list remote://HOST:PORT --store-option keys=keys
 
-Of each index the manifest is read, which is small. Folders in folders are not looked into.")]
+The command reads the manifest of each index, which is small. It does not search subfolders.")]
 pub struct ListArguments {
-    /// A folder, an address of a bucket or of a folder in it, or of a memory node [default: the folder where the command runs]
+    /// A folder, or the address of a bucket, of a folder in it or of a memory node [default: the current
+    /// folder]
     #[arg(default_value = ".", hide_default_value = true)]
     pub place: PathBuf,
     /// How the store is reached

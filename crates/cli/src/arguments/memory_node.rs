@@ -11,26 +11,30 @@ use std::path::PathBuf;
 #[command(after_help = "\
 Examples:
   bathyal memory-node --capacity 64GB --listen 10.0.0.7:7730 --load my.index
-  bathyal copy my.index remote://10.0.0.7:7730/my.index --store-option keys=client.json
-  bathyal search remote://10.0.0.7:7730/my.index queries.fbin --store-option keys=client.json
+  bathyal copy my.index remote://10.0.0.7:7730/my.index \\
+      --store-option keys=client.json
+  bathyal search remote://10.0.0.7:7730/my.index queries.fbin \\
+      --store-option keys=client.json
 
-The node writes the file client.json, with its token and the key that it is known by: copy it to the machines that search, and
-name it there as keys=FILE or in BATHYAL_NODE_KEYS; on this machine it is found by itself. The token and all that is said about
-indexes are encrypted, the bytes of indexes are not: they belong on a network whose machines are trusted.
+The node writes the file client.json, which holds its token and the key that identifies it. Copy the file to \
+the machines that search, and name it there with --store-option keys=FILE or in BATHYAL_NODE_KEYS; on this \
+machine it is found without that. The token and all messages about indexes are encrypted. The bytes of \
+indexes are not: use a network whose machines you trust.
 
-http://HOST:PORT/health says that the node is there. https://HOST:PORT/metrics has numbers for Prometheus, for those who send the
-token (Authorization: Bearer TOKEN). Ctrl-C stops the node; what it holds is gone then.")]
+http://HOST:PORT/health answers while the node runs. https://HOST:PORT/metrics has numbers for Prometheus; \
+it needs the token (Authorization: Bearer TOKEN). Ctrl-C stops the node and discards the indexes in its \
+memory.")]
 pub struct MemoryNodeArguments {
-    /// Memory for indexes at most, for example 64GB; more is refused
+    /// Most memory for indexes, for example 64GB; an index that needs more is refused
     #[arg(long, value_name = "SIZE", value_parser = byte_size::parse)]
     pub capacity: u64,
-    /// Where to listen
+    /// Address and port to listen at
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:7730")]
     pub listen: SocketAddr,
-    /// An index to begin with: a folder or an address in an object store (may be repeated)
+    /// An index to load at the start: a folder or an address in an object store (may be repeated)
     #[arg(long = "load", value_name = "INDEX")]
     pub load: Vec<PathBuf>,
-    /// The folder with the node's keys, made anew where there are none [default: ~/.config/bathyal/memory-node]
+    /// Folder of the node's keys, which are created if it has none [default: ~/.config/bathyal/memory-node]
     #[arg(long, value_name = "FOLDER")]
     pub keys: Option<PathBuf>,
     /// How the stores of --load are reached

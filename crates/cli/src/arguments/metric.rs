@@ -1,16 +1,16 @@
-//! A metric as it was typed.
+//! A metric on the command line.
 
 use std::str::FromStr;
 
 use bathyal_kernels::metric::UnknownMetric;
 use bathyal_kernels::{Metric, MetricName};
 
-/// A metric, and what is to be said of the name that it was typed by.
+/// A metric, with a note about its name if another system's name was given.
 #[derive(Clone, Debug)]
 pub struct MetricArgument {
     /// The metric.
     pub name: MetricName,
-    /// What it is called here, where another system's name was typed.
+    /// A note that names the metric as Bathyal does, if another system's name was given.
     pub note: Option<String>,
 }
 

@@ -1,4 +1,4 @@
-//! `bathyal search` and `bathyal bench`: how an index is searched.
+//! The options of `bathyal search` and `bathyal bench`.
 
 use std::path::PathBuf;
 
@@ -17,21 +17,22 @@ use clap::{Args, ValueEnum};
 use super::slips::{BenchSlips, SearchSlips, SettingsSlips};
 use super::stripe::PartsArguments;
 
-/// Times that each effort is run in `bench`: the median of three shrugs off one disturbed run.
+/// Runs of each effort in `bench`: the median of three is not affected by one disturbed run.
 pub const DEFAULT_REPEATS: u32 = 3;
 
-/// Queries whose neighbours `search` prints: enough to see that the answers make sense, and few enough to see the figures above.
+/// Queries whose neighbours `search` prints: enough to see that the answers make sense, and few enough that
+/// the figures above them stay on the screen.
 pub const DEFAULT_SHOWN_QUERIES: u32 = 3;
 
-/// Recall when neither `--recall` nor `--search-list` is given: what most people mean by "good".
+/// Recall when neither `--recall` nor `--search-list` is given: what most people call good.
 pub const DEFAULT_RECALL: f32 = 0.95;
 
-/// When a query goes on with what it has read.
+/// When a query continues with the bytes that it has read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum ModeName {
-    /// When its whole beam has arrived: the same answers on every tier and in every run.
+    /// Once its whole beam has arrived: the same answers on every tier and in every run.
     Batched,
-    /// As soon as anything has arrived: faster on devices whose reads differ in latency.
+    /// Once any read has arrived: faster on devices whose reads differ in latency.
     Pipelined,
 }
 
@@ -45,7 +46,7 @@ impl From<SearchMode> for ModeName {
 }
 
 impl ModeName {
-    /// The name that is typed.
+    /// Returns the name on the command line.
     pub fn name(self) -> &'static str {
         match self {
             ModeName::Batched => "batched",
@@ -53,7 +54,7 @@ impl ModeName {
         }
     }
 
-    /// What the library calls it.
+    /// Returns the mode of the library.
     pub fn mode(self) -> SearchMode {
         match self {
             ModeName::Batched => SearchMode::Batched,
@@ -62,77 +63,80 @@ impl ModeName {
     }
 }
 
-/// How an index is searched, as far as `search` and `bench` have it in common.
+/// The search options that `search` and `bench` share.
 #[derive(Debug, Args)]
 pub struct SearchSettings {
-    /// Neighbours a query
+    /// Neighbours per query
     #[arg(short, long, default_value_t = DEFAULT_K, value_parser = RangedU64ValueParser::<u32>::new().range(1..=MAX_K))]
     pub k: u32,
     /// Threads; 0 or auto means all cores
     #[arg(long, default_value = "0", value_parser = parse_threads)]
     pub threads: usize,
-    /// Where the index is searched: file, dram, or mapped memory: mapped (huge pages), mapped:node=N (a NUMA node, such
-    /// as CXL memory), mapped:PATH (a DAX device, or a file or folder on a DAX file system or tmpfs); or gpu, the memory of the
-    /// card that --device names
+    /// Tier that holds the index while it is searched: file, dram, mapped (huge pages), mapped:node=N (a NUMA
+    /// node, such as CXL memory), mapped:PATH (a DAX device, or a file or folder on a DAX file system or
+    /// tmpfs), or gpu (the memory of the card that --device names)
     #[arg(long, value_name = "TIER", default_value_t = TierChoice::File)]
     pub tier: TierChoice,
-    /// What searches: cpu, gpu, or gpu:N for the card number N. A graphics card searches cluster indexes and graphs. gpu,cpu
-    /// (gpu:N,cpu) has this processor go on where there is no card, where the index does not suit it, and where it fails; a note
-    /// says so
+    /// Device that searches: cpu, gpu, or gpu:N for card number N. A graphics card searches cluster indexes
+    /// and graphs. With gpu,cpu (or gpu:N,cpu) this machine's processor searches, and a note says so, if
+    /// there is no card, if the card cannot search the index, or if the card fails
     #[arg(long, value_name = "DEVICE", default_value_t = DeviceChoice::Cpu)]
     pub device: DeviceChoice,
-    /// Queries that a launch on a graphics card waits for, or for all that are under way (mini-batches of GustANN, section 4.1.3)
-    /// [default: none, a query goes on when its own page is there]
+    /// Queries that a launch on a graphics card waits for, or all queries in flight if they are fewer (the
+    /// mini-batch of GustANN, section 4.1.3) [default: none; a query continues when its own page has arrived]
     #[arg(long, value_name = "QUERIES", value_parser = RangedU64ValueParser::<u32>::new().range(1..))]
     pub mini_batch: Option<u32>,
-    /// Where the index's parts are
+    /// Where the parts of a striped index are, and how a store is reached
     #[command(flatten)]
     pub parts: PartsArguments,
-    /// On a machine of several NUMA nodes: off, interleave what the index keeps in memory, or copy it to each of them
-    /// [default: interleave, as far as the system lets]
+    /// Placement of the index's memory on a machine with several NUMA nodes: off, interleave over the nodes,
+    /// or copy to each node [default: interleave, if the system allows it]
     #[arg(long, value_name = "WAY")]
     pub numa: Option<Numa>,
-    /// Emulate a slower device on top of the tier: cxl, nvm, rdma, connectx6, ssd, or a JSON file with its profile
+    /// Emulate a slower device on top of the tier: cxl, nvm, rdma, connectx6, ssd, or a JSON file with its
+    /// profile
     #[arg(long, value_name = "DEVICE", value_parser = parse_device)]
     pub delay: Option<DelayProfile>,
-    /// What `bathyal probe --output` measured of the device that the index lies on: efforts, reads and queries in flight follow
-    /// it
+    /// Profile of the index's device, from `bathyal probe --output`: efforts, reads and queries in flight are
+    /// chosen for it
     #[arg(long, value_name = "FILE", value_parser = parse_profile)]
     pub profile: Option<TierProfile>,
-    /// Whether a query of a graph or of posting lists waits for all that it reads at once (batched), or goes on with what has
-    /// arrived [default: batched, or pipelined of a graph in an object store]
+    /// How a query of a graph or of posting lists waits: for all reads of a round (batched), or for any of
+    /// them (pipelined) [default: batched; pipelined for a graph in an object store]
     #[arg(long, value_enum)]
     pub mode: Option<ModeName>,
-    /// Vectors that a query of a graph reads at once (W in DiskANN) [default: 4, or 16 in an object store]
+    /// Vectors that a query of a graph reads at once (W in DiskANN) [default: 4; 16 in an object store]
     #[arg(long, value_name = "W")]
     pub beam_width: Option<u32>,
-    /// Queries in flight on each thread [default: suits the tier]
+    /// Queries in flight on each thread [default: chosen for the tier]
     #[arg(long, value_name = "QUERIES", value_parser = RangedU64ValueParser::<u32>::new().range(1..))]
     pub in_flight: Option<u32>,
-    /// Groups that a cluster index scans, or posting lists at most [default: by the calibration]
+    /// Groups that a query of a cluster index scans, or the most posting lists that a query reads [default:
+    /// from the calibration]
     #[arg(long, value_name = "GROUPS", value_parser = RangedU64ValueParser::<u32>::new().range(1..))]
     pub probes: Option<u32>,
-    /// Posting lists that are more than 1 + SHARE times as far as the nearest are left out; 0 leaves none out [default:
-    /// by the calibration]
+    /// Leave out posting lists that are more than 1 + SHARE times as far as the nearest one; 0 leaves none
+    /// out [default: from the calibration]
     #[arg(long, value_name = "SHARE")]
     pub prune: Option<f32>,
-    /// Further places that a query looks at in each hash table (of `lsh`; T in multi-probe LSH), each with as many blocks as
-    /// its own: fewer tables, or shorter runs, then find as much [default: 0]
+    /// Additional buckets that a query reads in each hash table, each with as many blocks as its own bucket
+    /// (for `lsh`; T in multi-probe LSH): fewer tables or shorter runs then reach the same recall [default:
+    /// 0]
     #[arg(long, value_name = "PLACES")]
     pub multi_probe: Option<u32>,
-    /// Memory that the open index may take, with the searches that run in it, for example 1GB; refused if it needs more. It
-    /// does not count the program itself, the queries and answers of a block, the ground truth, and pages in mapped memory
-    /// other than --tier mapped: the answer says how much these are (not_counted)
+    /// Memory that the open index and its searches may take, for example 1GB; an index that needs more is not
+    /// opened. Outside this limit are the program itself, the queries and answers of a block, the ground
+    /// truth, and pages in mapped memory other than --tier mapped; the output lists them (not_counted)
     #[arg(long, value_name = "SIZE", value_parser = byte_size::parse)]
     pub memory: Option<u64>,
-    /// What is typed instead
+    /// Hidden options with names from other systems
     #[command(flatten)]
     slips: SettingsSlips,
 }
 
 impl SearchSettings {
-    /// The tier in words, which say so where a device is emulated on top of it; `kind` is what an index reads that is not
-    /// loaded, which lies in files or elsewhere.
+    /// Returns the name of the tier, with the device that is emulated on top of it if there is one. `kind` is
+    /// the name for an index that is not loaded, whose bytes are in files or in a store.
     pub fn tier_name(&self, kind: &str) -> String {
         match &self.delay {
             None if matches!(self.tier, TierChoice::File | TierChoice::Card) => kind.to_owned(),
@@ -141,7 +145,7 @@ impl SearchSettings {
         }
     }
 
-    /// The name of the device that is emulated, if any.
+    /// Returns the name of the emulated device, if there is one.
     pub fn emulated(&self) -> Option<String> {
         self.delay.as_ref().map(|device| device.name.clone())
     }
@@ -152,7 +156,7 @@ impl SearchSettings {
 #[command(after_help = "\
 Examples:
   bathyal search my.index queries.fbin -k 10 --recall 0.95
-  bathyal search my.index queries.fbin -k 10 --search-list 100 --groundtruth gt.ibin --json
+  bathyal search my.index queries.fbin --search-list 100 --groundtruth gt.ibin --json
   bathyal search my.index queries.fbin --output found.ibin --threads 4
   bathyal search my.index queries.fbin --radius 1.5 --output found.rbin
   bathyal search first.index queries.fbin --also second.index --also third.index
@@ -161,58 +165,63 @@ Examples:
 pub struct SearchArguments {
     /// The index
     pub index: PathBuf,
-    /// Queries: a file of vectors with the index's dim and element
+    /// File of queries, with the index's dim and element
     pub queries: PathBuf,
     /// How to search
     #[command(flatten)]
     pub settings: SearchSettings,
-    /// Recall to aim for; the index knows the effort that it takes [default: 0.95]
+    /// Recall to aim for; the index's calibration gives the effort [default: 0.95]
     #[arg(long, conflicts_with = "search_list", value_parser = parse_recall)]
     pub recall: Option<f32>,
-    /// Overall ratio to aim for instead of a recall, such as 1.05: answers lie 5% farther away than the nearest, in the mean
-    /// (of `lsh`, under l2 and cosine)
+    /// Overall ratio to aim for instead of a recall: at 1.05, the neighbours found are on average 5% farther
+    /// away than the true ones (only `lsh`, under l2 and cosine)
     #[arg(long, value_name = "RATIO", conflicts_with_all = ["recall", "search_list", "radius"], value_parser = parse_ratio)]
     pub ratio: Option<f32>,
-    /// Effort instead of recall: size of the candidate list (L in DiskANN), at least k; of posting lists of vectors their
-    /// number
+    /// Effort instead of recall: length of the candidate list (L in DiskANN), at least k; for posting lists
+    /// of vectors, the number of lists
     #[arg(long, value_name = "L", value_parser = RangedU64ValueParser::<u32>::new().range(1..))]
     pub search_list: Option<u32>,
-    /// Exact neighbours (.ibin .ivecs), to measure the recall that came out
+    /// File of exact neighbours (.ibin .ivecs), to measure recall with
     #[arg(long, value_name = "GT")]
     pub groundtruth: Option<PathBuf>,
     /// Write the neighbours found to this file: .ibin (with distances) or .ivecs; with --radius: .rbin
     #[arg(long, value_name = "FILE")]
     pub output: Option<PathBuf>,
-    /// Find all vectors within this distance (as answers give it: l2 squared) instead of the k nearest
+    /// Find all vectors within this distance, in the unit of answers (under l2 squared), instead of the k
+    /// nearest
     #[arg(long, value_name = "DISTANCE", allow_hyphen_values = true,
           conflicts_with_all = ["k", "search_list", "probes", "prune", "block", "groundtruth", "also", "explain"])]
     pub radius: Option<f32>,
-    /// Most neighbours of a query within the radius; the nearest are kept [default: no limit]
+    /// Most neighbours of a query within the radius: the nearest ones [default: no limit]
     #[arg(long, value_name = "NEIGHBOURS", requires = "radius", value_parser = RangedU64ValueParser::<u32>::new().range(1..))]
     pub limit: Option<u32>,
-    /// Search this index too (may be repeated) and merge by distance; its ids go on where those before end
+    /// Search this index, too, and merge the answers by distance (may be repeated); its ids begin after those
+    /// of the index before
     #[arg(long, value_name = "INDEX", conflicts_with_all = ["explain", "stripe"])]
     pub also: Vec<PathBuf>,
-    /// Answer one query, by its row (0 if none is given), and say what it took: pages, bytes, time by phase, memory
+    /// Answer one query, by its row (0 if none is given), and print what it took: pages, bytes, time by
+    /// phase, memory
     #[arg(long, value_name = "ROW", num_args = 0..=1, require_equals = true, default_missing_value = "0",
           conflicts_with_all = ["output", "groundtruth", "block", "threads", "in_flight"])]
     pub explain: Option<usize>,
-    /// Wait until all is there that an index in an object store keeps in memory, instead of answering before
+    /// Wait until everything that an index in an object store keeps in memory has arrived, instead of
+    /// answering earlier
     #[arg(long)]
     pub wait: bool,
-    /// Search made-up queries first, so that threads, buffers and caches are there
+    /// Search random queries first, so that threads, buffers and caches exist when the measurement begins
     #[arg(long)]
     pub warm: bool,
-    /// Time every query by phase, which costs a system call between two of them
+    /// Time every query by phase, which costs a system call between two phases
     #[arg(long, conflicts_with_all = ["radius", "also", "explain"])]
     pub phases: bool,
-    /// Queries that are in memory at once, with their answers: the others wait in their file
+    /// Queries that are in memory at once, with their answers
     #[arg(long, value_name = "QUERIES", default_value_t = DEFAULT_BLOCK_QUERIES as u32, value_parser = RangedU64ValueParser::<u32>::new().range(1..))]
     pub block: u32,
-    /// Queries, the first ones, whose neighbours are printed (with --json under first_neighbors); 0 prints none, --output writes all
+    /// Number of queries whose neighbours are printed, from the first (with --json under first_neighbors); 0
+    /// prints none, and --output writes those of all
     #[arg(long, value_name = "QUERIES", default_value_t = DEFAULT_SHOWN_QUERIES, conflicts_with = "explain")]
     pub show: u32,
-    /// What is typed instead
+    /// Hidden options with names from other systems
     #[command(flatten)]
     slips: SearchSlips,
 }
@@ -222,33 +231,36 @@ pub struct SearchArguments {
 #[command(after_help = "\
 Examples:
   bathyal bench my.index queries.fbin --groundtruth gt.ibin
-  bathyal bench my.index queries.fbin --groundtruth gt.ibin -k 100 --threads 8 --output results/k100
-  bathyal bench my.index queries.fbin --groundtruth gt.ibin --search-lists 20,50,100 --repeats 5")]
+  bathyal bench my.index queries.fbin --groundtruth gt.ibin -k 100 \\
+      --threads 8 --output results/k100
+  bathyal bench my.index queries.fbin --groundtruth gt.ibin \\
+      --search-lists 20,50,100 --repeats 5")]
 pub struct BenchArguments {
     /// The index
     pub index: PathBuf,
-    /// Queries: a file of vectors with the index's dim and element
+    /// File of queries, with the index's dim and element
     pub queries: PathBuf,
-    /// Exact neighbours (.ibin .ivecs), at least k a query
+    /// File of exact neighbours (.ibin .ivecs), at least k per query
     #[arg(long, value_name = "GT")]
     pub groundtruth: PathBuf,
     /// How to search
     #[command(flatten)]
     pub settings: SearchSettings,
-    /// Efforts to measure: sizes of the candidate list [default: from k up, each 1.4 times the last]
+    /// Efforts to measure: lengths of the candidate list [default: from k up, each 1.4 times the one before]
     #[arg(long, value_name = "L,L,...", value_delimiter = ',',
           value_parser = RangedU64ValueParser::<u32>::new().range(1..))]
     pub search_lists: Vec<u32>,
-    /// Times to run each effort; medians are reported
+    /// Runs of each effort; medians are reported
     #[arg(long, default_value_t = DEFAULT_REPEATS, value_parser = RangedU64ValueParser::<u32>::new().range(1..=1000))]
     pub repeats: u32,
-    /// The vectors that the index holds: what an exact scan of them takes in memory is measured, too, and printed beside
+    /// File of the vectors that the index holds: an exact scan of them in memory is measured and printed, too
     #[arg(long, value_name = "DATA")]
     pub data: Option<PathBuf>,
-    /// Where to write: FILE.jsonl gets a line an effort, FILE.svg the plot [default: INDEX-bench here]
+    /// Output files: FILE.jsonl with a line per effort, and FILE.svg with the plot [default: INDEX-bench in
+    /// the current folder]
     #[arg(long, value_name = "FILE")]
     pub output: Option<PathBuf>,
-    /// What is typed instead
+    /// Hidden options with names from other systems
     #[command(flatten)]
     slips: BenchSlips,
 }

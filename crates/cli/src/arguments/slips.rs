@@ -1,17 +1,17 @@
-//! What people type who come from other systems: refused, each with the word that is right here.
+//! Hidden options with names that other systems use. Each is refused with a hint at the right option.
 
 use clap::builder::UnknownArgumentValueParser;
 use clap::{Arg, ArgMatches, Args, Command, Error, FromArgMatches};
 
-/// Names of one meaning, and the answer to them.
+/// Names with the same meaning, and the hint for them.
 struct Slip {
-    /// Long names; those of one letter are short ones, too.
+    /// Long names; a name of one letter is also a short option.
     names: &'static [&'static str],
-    answer: Answer,
+    hint: Hint,
 }
 
-enum Answer {
-    /// The option that is meant.
+enum Hint {
+    /// The option to use instead.
     Option(&'static str),
     /// A sentence.
     Words(&'static str),
@@ -19,54 +19,58 @@ enum Answer {
 
 const THREADS: Slip = Slip {
     names: &["num-threads", "nthreads", "n-threads", "jobs", "j", "num-workers", "n-jobs"],
-    answer: Answer::Option("--threads"),
+    hint: Hint::Option("--threads"),
 };
 const MEMORY: Slip = Slip {
     names: &["mem", "ram", "max-memory", "memory-limit", "memory-budget"],
-    answer: Answer::Option("--memory"),
+    hint: Hint::Option("--memory"),
 };
 const NEIGHBORS: Slip = Slip {
     names: &["top-k", "topk", "top", "n-neighbors", "num-neighbors", "neighbors", "K"],
-    answer: Answer::Option("-k"),
+    hint: Hint::Option("-k"),
 };
 const METRIC: Slip = Slip {
     names: &["distance", "distance-metric", "dist-fn", "dist", "space", "similarity"],
-    answer: Answer::Option("--metric"),
+    hint: Hint::Option("--metric"),
 };
 
 const BUILD: &[Slip] = &[
     THREADS,
     MEMORY,
     METRIC,
-    Slip { names: &["index-type", "type", "algorithm", "method"], answer: Answer::Option("--family") },
-    Slip { names: &["force", "replace", "f"], answer: Answer::Option("--overwrite") },
+    Slip { names: &["index-type", "type", "algorithm", "method"], hint: Hint::Option("--family") },
+    Slip { names: &["force", "replace", "f"], hint: Hint::Option("--overwrite") },
     Slip {
         names: &["out", "output", "index", "index-path", "o"],
-        answer: Answer::Words("the index is the second argument: bathyal build DATA INDEX"),
+        hint: Hint::Words("the index is the second argument: bathyal build DATA INDEX"),
     },
     Slip {
         names: &["data", "input", "base", "data-path", "i"],
-        answer: Answer::Words("the data is the first argument: bathyal build DATA INDEX"),
+        hint: Hint::Words("the data is the first argument: bathyal build DATA INDEX"),
     },
-    Slip { names: &["R", "M", "m", "degree"], answer: Answer::Option("--max-degree") },
+    Slip { names: &["R", "M", "m", "degree"], hint: Hint::Option("--max-degree") },
     Slip {
         names: &["L", "ef", "ef-construction", "efconstruction", "efConstruction", "l-build", "build-list"],
-        answer: Answer::Option("--search-list"),
+        hint: Hint::Option("--search-list"),
     },
     Slip {
         names: &["nlist", "n-lists", "num-partitions"],
-        answer: Answer::Words(
-            "Bathyal is told the size of groups, not their number: --group-vectors of a cluster index, --centroid-share of \
-             spann, --partition-vectors of partitioned",
+        hint: Hint::Words(
+            "set the size of groups instead of their number: --group-vectors of cluster, --centroid-share of spann, \
+             --partition-vectors of partitioned",
         ),
     },
     Slip {
         names: &["dtype", "quantization", "quantize"],
-        answer: Answer::Words(
-            "--store-as f16 or i8 stores vectors smaller; --code-bytes says how long their codes in memory are",
+        hint: Hint::Words(
+            "--store-as f16 or i8 stores vectors smaller; --code-bytes sets the length of their codes in memory",
         ),
     },
-    Slip { names: &["dry-run", "estimate"], answer: Answer::Option("--plan") },
+    Slip { names: &["dry-run", "estimate"], hint: Hint::Option("--plan") },
+    Slip { names: &["probes"], hint: Hint::Words("--probes is an option of search") },
+    Slip { names: &["recall"], hint: Hint::Words("--recall is an option of search") },
+    Slip { names: &["in-flight"], hint: Hint::Words("--in-flight is an option of search") },
+    Slip { names: &["beam-width"], hint: Hint::Words("--beam-width is an option of search") },
 ];
 
 const SEARCH: &[Slip] = &[
@@ -75,20 +79,17 @@ const SEARCH: &[Slip] = &[
     NEIGHBORS,
     Slip {
         names: &["nprobe", "nprobes", "n-probe", "n-probes", "num-probes"],
-        answer: Answer::Option("--probes"),
+        hint: Hint::Option("--probes"),
     },
     Slip {
         names: &["metric", "distance", "distance-metric", "space"],
-        answer: Answer::Words("an index knows its metric: it is given once, to bathyal build"),
+        hint: Hint::Words("the metric belongs to the index: give it once, to bathyal build"),
     },
-    Slip { names: &["beamwidth", "W"], answer: Answer::Option("--beam-width") },
-    // What the library called it once.
-    Slip { names: &["width", "queue-depth", "qd"], answer: Answer::Option("--in-flight") },
-    Slip {
-        names: &["gt", "ground-truth", "truth", "groundtruth-file"],
-        answer: Answer::Option("--groundtruth"),
-    },
-    Slip { names: &["out", "o", "result", "results", "output-file"], answer: Answer::Option("--output") },
+    Slip { names: &["beamwidth", "W"], hint: Hint::Option("--beam-width") },
+    // The former name of the option.
+    Slip { names: &["width", "queue-depth", "qd"], hint: Hint::Option("--in-flight") },
+    Slip { names: &["gt", "ground-truth", "truth", "groundtruth-file"], hint: Hint::Option("--groundtruth") },
+    Slip { names: &["out", "o", "result", "results", "output-file"], hint: Hint::Option("--output") },
 ];
 
 const EFFORT: &[&str] = &["ef", "ef-search", "efsearch", "efSearch", "search-l", "L", "l-search"];
@@ -99,23 +100,23 @@ const GROUNDTRUTH: &[Slip] = &[
     METRIC,
     Slip {
         names: &["out", "output", "gt", "o"],
-        answer: Answer::Words(
+        hint: Hint::Words(
             "the output is the third argument: bathyal groundtruth DATA QUERIES OUTPUT, such as gt.ibin",
         ),
     },
 ];
 
-/// Adds the names to a command, unseen in its help.
-fn taught(command: Command, slips: &[Slip]) -> Command {
+/// Adds the names to a command as hidden options.
+fn with_slips(command: Command, slips: &[Slip]) -> Command {
     slips.iter().fold(command, |command, slip| {
-        slip.names.iter().fold(command, |command, name| command.arg(refused(name, &slip.answer)))
+        slip.names.iter().fold(command, |command, name| command.arg(refused(name, &slip.hint)))
     })
 }
 
-fn refused(name: &'static str, answer: &Answer) -> Arg {
-    let parser = match answer {
-        Answer::Option(option) => UnknownArgumentValueParser::suggest_arg(*option),
-        Answer::Words(words) => UnknownArgumentValueParser::suggest(*words),
+fn refused(name: &'static str, hint: &Hint) -> Arg {
+    let parser = match hint {
+        Hint::Option(option) => UnknownArgumentValueParser::suggest_arg(*option),
+        Hint::Words(words) => UnknownArgumentValueParser::suggest(*words),
     };
     // A switch in one system takes a value in another.
     let arg = Arg::new(format!("slip-{name}"))
@@ -131,7 +132,7 @@ fn refused(name: &'static str, answer: &Answer) -> Arg {
     }
 }
 
-/// Makes an argument group of nothing but slips.
+/// Defines a struct of arguments that adds only slips.
 macro_rules! slips {
     ($(#[$doc:meta])* $name:ident, $slips:expr) => {
         $(#[$doc])*
@@ -140,7 +141,7 @@ macro_rules! slips {
 
         impl Args for $name {
             fn augment_args(command: Command) -> Command {
-                taught(command, $slips)
+                with_slips(command, $slips)
             }
 
             fn augment_args_for_update(command: Command) -> Command {
@@ -166,14 +167,14 @@ slips!(
     BUILD
 );
 slips!(
-    /// Slips that `search` and `bench` have in common.
+    /// Slips that `search` and `bench` share.
     SettingsSlips,
     SEARCH
 );
 slips!(
     /// Slips of `search` alone.
     SearchSlips,
-    &[Slip { names: EFFORT, answer: Answer::Option("--search-list") }]
+    &[Slip { names: EFFORT, hint: Hint::Option("--search-list") }]
 );
 slips!(
     /// Slips of `collection search`.
@@ -182,19 +183,19 @@ slips!(
         THREADS,
         MEMORY,
         NEIGHBORS,
-        Slip { names: EFFORT, answer: Answer::Option("--search-list") },
-        Slip { names: &["where", "predicate", "filters"], answer: Answer::Option("--filter") },
-        Slip { names: &["select", "fields", "include"], answer: Answer::Option("--columns") },
+        Slip { names: EFFORT, hint: Hint::Option("--search-list") },
+        Slip { names: &["where", "predicate", "filters"], hint: Hint::Option("--filter") },
+        Slip { names: &["select", "fields", "include"], hint: Hint::Option("--columns") },
         Slip {
             names: &["metric", "distance", "space"],
-            answer: Answer::Words("a collection knows its metrics: they are given once, to bathyal collection create"),
+            hint: Hint::Words("the metrics belong to the collection: give them once, to bathyal collection create"),
         },
     ]
 );
 slips!(
     /// Slips of `bench` alone.
     BenchSlips,
-    &[Slip { names: EFFORT, answer: Answer::Option("--search-lists") }]
+    &[Slip { names: EFFORT, hint: Hint::Option("--search-lists") }]
 );
 slips!(
     /// Slips of `groundtruth`.

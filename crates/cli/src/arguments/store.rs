@@ -1,37 +1,38 @@
-//! How a store far away is reached.
+//! Options that say how object stores and memory nodes are reached.
 
 use bathyal_console::Failure;
 use bathyal_index::StoreOptions;
 use clap::Args;
 
-/// What is said of a store besides its address.
+/// The options of one store.
 #[derive(Clone, Debug, Default, Args)]
 pub struct StoreArguments {
-    /// How the store of s3://, gs:// or az:// is reached (may be repeated): region, endpoint, access_key_id and whatever else
-    /// the environment could say; max_requests, hedge, scratch, profile, price_reads, price_gigabyte, emulate; cache=FOLDER,
-    /// cache_memory=SIZE, cache_disk=SIZE, cache_policy to keep on this machine what was read; of remote://, keys, token,
-    /// peer_key (of several nodes one each, with commas between them), transport, doorbell, timeout, wait and scratch [default:
-    /// as the environment says]
+    /// Option of an object store or a memory node (may be repeated). For s3://, gs:// and az://: region,
+    /// endpoint, access_key_id and the other settings that environment variables can give; max_requests,
+    /// hedge, scratch, profile, price_reads, price_gigabyte, emulate; cache=FOLDER, cache_memory=SIZE,
+    /// cache_disk=SIZE and cache_policy for a cache on this machine. For remote://: keys, token and peer_key
+    /// (for several nodes, one value each, with commas between them), transport, doorbell, timeout, wait and
+    /// scratch [default: from environment variables]
     #[arg(long = "store-option", value_name = "KEY=VALUE")]
     pub store_options: Vec<String>,
 }
 
-/// The same of two stores: one that is read, and one that is written.
+/// The options of two stores: one that is read and one that is written.
 #[derive(Clone, Debug, Default, Args)]
 pub struct TwoStoresArguments {
-    /// How the store that is read is reached, as --store-option says it of the one that is written
+    /// Option of the store that is read (may be repeated); --store-option is for the store that is written
     #[arg(long = "from-store-option", value_name = "KEY=VALUE")]
     pub from_store_options: Vec<String>,
-    /// How the store that is written is reached
+    /// The options of the store that is written
     #[command(flatten)]
     pub to: StoreArguments,
 }
 
 impl TwoStoresArguments {
-    /// The options of the store that is read.
+    /// Returns the options of the store that is read.
     ///
     /// # Errors
-    /// A value that makes no sense.
+    /// An unknown key or an invalid value.
     pub fn from(&self) -> Result<StoreOptions, Failure> {
         parse(&self.from_store_options)
     }
@@ -42,10 +43,10 @@ fn parse(texts: &[String]) -> Result<StoreOptions, Failure> {
 }
 
 impl StoreArguments {
-    /// As the library is told.
+    /// Returns the options as the library takes them.
     ///
     /// # Errors
-    /// A value that makes no sense.
+    /// An unknown key or an invalid value.
     pub fn options(&self) -> Result<StoreOptions, Failure> {
         parse(&self.store_options)
     }

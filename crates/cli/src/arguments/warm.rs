@@ -11,17 +11,19 @@ use super::store::StoreArguments;
 #[command(after_help = "\
 Examples:
   bathyal warm s3://bucket/my.index --store-option cache=/mnt/nvme/blocks
-  bathyal warm s3://bucket/my.index --store-option cache=/mnt/nvme/blocks --store-option cache_disk=200GB --all
+  bathyal warm s3://bucket/my.index --all \\
+      --store-option cache=/mnt/nvme/blocks --store-option cache_disk=200GB
 
-Read are the files that are loaded when the index is opened (codes, centroids, ids, ...), and with --all the file of pages, too.
-Searches find them with the same store options. What is there already is not asked for again.")]
+The command reads the files that are loaded when the index is opened (codes, centroids, ids, ...), and with \
+--all also the file of pages. Searches with the same store options find them in the cache. Blocks that the \
+cache holds already are not requested again.")]
 pub struct WarmArguments {
     /// The index: an address in an object store
     pub index: PathBuf,
-    /// Read the file of pages, too
+    /// Also read the file of pages
     #[arg(long)]
     pub all: bool,
-    /// Read so many bytes at most, for example 20GB [default: what the cache has room for]
+    /// Most bytes to read, for example 20GB [default: as many as fit in the cache]
     #[arg(long, value_name = "SIZE", value_parser = bathyal_console::byte_size::parse)]
     pub limit: Option<u64>,
     /// How the store is reached, and the cache: cache=FOLDER, cache_disk=SIZE

@@ -19,22 +19,22 @@ use super::plot;
 use super::stripes::lines;
 use crate::arguments::BenchArguments;
 
-/// Each effort is this many times the one before: about seven points from recall 0.8 to 0.99.
+/// Factor between successive efforts: about seven points from recall 0.8 to 0.99.
 const EFFORT_STEP: f64 = 1.4;
 
-/// Efforts of a sweep that nobody has chosen: from k to about 30 k.
+/// Most efforts of the default sweep: from k to about 30 k.
 const EFFORTS: usize = 11;
 
-/// A sweep that nobody has chosen ends at this recall: beyond it effort buys nothing.
+/// The default sweep ends at this recall, beyond which more effort gains nothing.
 const ENOUGH_RECALL: f64 = 0.999;
 
 #[derive(Serialize)]
-struct Answer<'a> {
+struct BenchOutput<'a> {
     index: String,
     queries: String,
     repeats: u32,
     points: &'a [Measurement],
-    /// What all vectors take without an index; null without `--data`.
+    /// The exact scan without an index; null without `--data`.
     exact_scan: Option<ExactScan>,
     jsonl: String,
     plot: String,
@@ -52,7 +52,7 @@ pub(super) fn run(arguments: &BenchArguments, console: &Console) -> Result<(), F
     let efforts = efforts(&arguments.search_lists, settings.k);
     let jsonl = output(arguments, "jsonl");
     let plot_path = output(arguments, "svg");
-    // An output that cannot be written is better found before the work than after it.
+    // Find an output that cannot be written before the work.
     write(&jsonl, "")?;
 
     let scan = |data: &PathBuf| ExactScan::measure(data, &index, &queries, (k, settings.threads), console);
@@ -72,9 +72,9 @@ pub(super) fn run(arguments: &BenchArguments, console: &Console) -> Result<(), F
             let mut judge = Judge::new(&exact, index.metric());
             judge.add(0..queries.count(), &found.ids, &found.distances, found.k)?;
             let shape = (k, found.threads);
-            let besides =
+            let not_counted =
                 NotCounted::of(&index, &settings.tier, &queries, queries.count(), shape, Some(&exact));
-            runs.push(Measurement::of(&index, settings, effort, &found, judge.quality(), spent, besides));
+            runs.push(Measurement::of(&index, settings, effort, &found, judge.quality(), spent, not_counted));
             progress.advance(step as u64 * u64::from(arguments.repeats) + u64::from(repeat) + 1);
         }
         points.extend(median(runs));
@@ -88,7 +88,7 @@ pub(super) fn run(arguments: &BenchArguments, console: &Console) -> Result<(), F
     write(&jsonl, &json_lines(&points)?)?;
     let title = format!("{} ({})", arguments.index.display(), points[0].tier);
     plot::recall_against_throughput(&plot_path, &title, &points)?;
-    let answer = Answer {
+    let answer = BenchOutput {
         index: arguments.index.display().to_string(),
         queries: arguments.queries.display().to_string(),
         repeats: arguments.repeats,
@@ -110,10 +110,10 @@ pub(super) fn run(arguments: &BenchArguments, console: &Console) -> Result<(), F
     console.answer(&answer, &text)
 }
 
-/// The efforts to measure: those asked for, else a geometric sweep from `k` up.
-fn efforts(asked: &[u32], k: u32) -> Vec<u32> {
-    if !asked.is_empty() {
-        return asked.to_vec();
+/// Returns the efforts to measure: `given`, or if it is empty a geometric sweep from `k` up.
+fn efforts(given: &[u32], k: u32) -> Vec<u32> {
+    if !given.is_empty() {
+        return given.to_vec();
     }
     let sweep = (0..EFFORTS as i32).map(|step| (f64::from(k) * EFFORT_STEP.powi(step)).round() as u32);
     let mut efforts: Vec<u32> = sweep.collect();
@@ -121,20 +121,20 @@ fn efforts(asked: &[u32], k: u32) -> Vec<u32> {
     efforts
 }
 
-/// The run of median throughput.
+/// Returns the run of median throughput.
 fn median(mut runs: Vec<Measurement>) -> Option<Measurement> {
     runs.sort_by(|a, b| a.qps.total_cmp(&b.qps));
     let middle = runs.len() / 2;
     (!runs.is_empty()).then(|| runs.swap_remove(middle))
 }
 
-/// The output file with `extension`.
+/// Returns the path of the output file with `extension`.
 fn output(arguments: &BenchArguments, extension: &str) -> PathBuf {
     let base = arguments.output.clone().unwrap_or_else(|| {
         let name = arguments.index.file_name().map(|name| name.to_string_lossy().into_owned());
         PathBuf::from(format!("{}-bench", name.unwrap_or_else(|| "index".to_owned())))
     });
-    // Not `with_extension`, which would cut `run.2` down to `run`.
+    // Not `with_extension`, which would shorten `run.2` to `run`.
     let mut name = base.into_os_string();
     name.push(".");
     name.push(extension);

@@ -11,12 +11,13 @@ use super::stripes::shared_devices;
 use crate::arguments::{BuildArguments, FamilyArguments};
 
 #[derive(Serialize)]
-struct Answer {
+struct BuildOutput {
     index: String,
     #[serde(flatten)]
     report: BuildReport,
     peak_rss_bytes: Option<u64>,
-    /// Of this process: a build that went on where another was killed took that one's besides.
+    /// Processor time of this process. A build that continued a killed one does not count the time of that
+    /// one.
     processor_seconds: Option<f64>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     notes: Vec<String>,
@@ -28,14 +29,14 @@ pub(super) fn run(arguments: &BuildArguments, console: &Console) -> Result<(), F
     if arguments.plan {
         return super::build_plan::run(&data, &options, console);
     }
-    super::build_plan::tell(&data, &options, console)?;
+    super::build_plan::print_as_detail(&data, &options, console)?;
     let progress = console.progress();
     let report = bathyal_index::build(&data, &arguments.index, &options, &progress)?;
     drop(progress);
     let index = arguments.index.display().to_string();
     let notes = shared_devices(&arguments.disks.stripe);
     let (peak_rss_bytes, processor_seconds) = (peak_rss_bytes(), processor_seconds());
-    let answer = Answer { index, report, peak_rss_bytes, processor_seconds, notes };
+    let answer = BuildOutput { index, report, peak_rss_bytes, processor_seconds, notes };
     console.answer(&answer, &text(&answer))
 }
 
@@ -69,10 +70,10 @@ fn options(arguments: &BuildArguments, metric: Metric, console: &Console) -> Res
     })
 }
 
-fn text(answer: &Answer) -> String {
-    let Answer { index, report, peak_rss_bytes, processor_seconds, notes } = answer;
+fn text(answer: &BuildOutput) -> String {
+    let BuildOutput { index, report, peak_rss_bytes, processor_seconds, notes } = answer;
     let processor =
-        processor_seconds.map_or(String::new(), |seconds| format!(", {seconds:.1} s of processors"));
+        processor_seconds.map_or(String::new(), |seconds| format!(", {seconds:.1} s of processor time"));
     let stored = report.stored.map_or(String::new(), |stored| format!("\nstored as {stored}"));
     let remarks: String = report.remarks().map(|remark| format!("\n{remark}")).collect();
     let notes: String = notes.iter().map(|note| format!("\nnote: {note}")).collect();
@@ -88,7 +89,7 @@ fn text(answer: &Answer) -> String {
     )
 }
 
-/// The sizes of what was built, and the peak of the process, in a line.
+/// Returns a line with the sizes of the index and the data, and the peak memory of the process.
 pub(super) fn sizes(report: &BuildReport, peak_rss_bytes: Option<u64>) -> String {
     let peak = peak_rss_bytes.map_or("unknown".to_owned(), byte_size::format);
     let (index, data) = (byte_size::format(report.index_bytes), byte_size::format(report.data_bytes));

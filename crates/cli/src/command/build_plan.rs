@@ -1,4 +1,4 @@
-//! `bathyal build --plan`: what a build would take and make.
+//! `bathyal build --plan`: the memory, the files and the stages of a build.
 
 use std::fmt::Write;
 
@@ -11,8 +11,12 @@ pub(super) fn run(data: &VectorFile, options: &BuildOptions, console: &Console) 
     console.answer(&plan, &text(&plan))
 }
 
-/// Says the same to those who want to know what is done.
-pub(super) fn tell(data: &VectorFile, options: &BuildOptions, console: &Console) -> Result<(), Failure> {
+/// Prints the plan as a detail.
+pub(super) fn print_as_detail(
+    data: &VectorFile,
+    options: &BuildOptions,
+    console: &Console,
+) -> Result<(), Failure> {
     if console.is_verbose() {
         console.detail(&format!("planned: {}", text(&plan_build(data, options)?)));
     }
@@ -60,7 +64,7 @@ fn text(plan: &BuildPlan) -> String {
     text
 }
 
-/// Bytes that are known, or known within bounds.
+/// Formats a number of bytes that is known exactly or within bounds.
 fn range(least: u64, most: u64) -> String {
     let (from, to) = (byte_size::format(least), byte_size::format(most));
     if from == to { to } else { format!("{from} to {to}") }

@@ -9,7 +9,7 @@ use super::build::sizes;
 use crate::arguments::CompactArguments;
 
 #[derive(Serialize)]
-struct Answer {
+struct CompactOutput {
     index: String,
     #[serde(flatten)]
     done: Compaction,
@@ -22,11 +22,14 @@ pub(super) fn run(arguments: &CompactArguments, console: &Console) -> Result<(),
     let (store, name, folder) = (holding.store(), &holding.name, Some(holding.folder()));
     let done = compact_in(store, name, folder, &arguments.compaction.options(), &progress)?;
     drop(progress);
-    let answer =
-        Answer { index: arguments.index.display().to_string(), done, peak_rss_bytes: peak_rss_bytes() };
+    let answer = CompactOutput {
+        index: arguments.index.display().to_string(),
+        done,
+        peak_rss_bytes: peak_rss_bytes(),
+    };
     let Compaction { changed, build } = &answer.done;
     let text = match build {
-        None => format!("{}: had not changed, nothing was done", answer.index),
+        None => format!("{}: has no changes; nothing was done", answer.index),
         Some(built) => format!(
             "{}: {} vectors, with {} that were inserted and without {} that were deleted, in {:.1} s\n\
              {}",

@@ -7,7 +7,7 @@ use serde::Serialize;
 use crate::arguments::{Arguments, CompletionsArguments};
 
 #[derive(Serialize)]
-struct Answer {
+struct CompletionsOutput {
     shell: String,
     script: String,
 }
@@ -16,11 +16,11 @@ pub(super) fn run(arguments: &CompletionsArguments, console: &Console) -> Result
     let mut script = Vec::new();
     clap_complete::generate(arguments.shell, &mut visible(&Arguments::command()), "bathyal", &mut script);
     let script = String::from_utf8(script).map_err(|e| Failure::of(Kind::Internal, e.to_string()))?;
-    let answer = Answer { shell: arguments.shell.to_string(), script };
+    let answer = CompletionsOutput { shell: arguments.shell.to_string(), script };
     console.answer(&answer, &answer.script)
 }
 
-/// A command without its hidden options: the generators offer these, too, and nobody is to be taught a slip.
+/// Returns a command without its hidden options, which the generators would offer, too.
 fn visible(command: &Command) -> Command {
     let made = Command::new(command.get_name().to_owned())
         .args(command.get_arguments().filter(|arg| !arg.is_hide_set()).cloned())

@@ -6,7 +6,7 @@ use serde::Serialize;
 use crate::arguments::ConvertArguments;
 
 #[derive(Serialize)]
-struct Answer {
+struct ConvertOutput {
     output: String,
     count: u64,
     dim: usize,
@@ -19,7 +19,7 @@ pub(super) fn run(arguments: &ConvertArguments, console: &Console) -> Result<(),
     let (input, output) = (&arguments.input, &arguments.output);
     let made = bathyal_vectors::convert(input, output, arguments.element, arguments.rows.clone(), &progress)?;
     drop(progress);
-    let answer = Answer {
+    let answer = ConvertOutput {
         output: output.display().to_string(),
         count: made.count,
         dim: made.dim,

@@ -7,7 +7,7 @@ use serde::Serialize;
 use crate::arguments::ConvertLayoutArguments;
 
 #[derive(Serialize)]
-struct Answer {
+struct ConvertLayoutOutput {
     output: String,
     #[serde(flatten)]
     made: LayoutConversion,
@@ -21,7 +21,7 @@ pub(super) fn run(arguments: &ConvertLayoutArguments, console: &Console) -> Resu
     let (layout, threads) = (arguments.layout, arguments.threads);
     let made = convert_layout_in(source.as_ref(), target.store(), &target.name, layout, threads, &progress)?;
     drop(progress);
-    let answer = Answer { output: output.display().to_string(), made };
+    let answer = ConvertLayoutOutput { output: output.display().to_string(), made };
     let LayoutConversion { from, to, vectors, index_bytes, index_bytes_before, amplification, .. } =
         &answer.made;
     let text = format!(

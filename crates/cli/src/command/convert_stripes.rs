@@ -8,7 +8,7 @@ use super::stripes::shared_devices;
 use crate::arguments::ConvertStripesArguments;
 
 #[derive(Serialize)]
-struct Answer {
+struct ConvertStripesOutput {
     output: String,
     #[serde(flatten)]
     made: StripeConversion,
@@ -27,7 +27,7 @@ pub(super) fn run(arguments: &ConvertStripesArguments, console: &Console) -> Res
     let made = convert_stripes(index, output, &options, &progress)?;
     drop(progress);
     let notes = shared_devices(&arguments.disks.stripe);
-    let answer = Answer { output: output.display().to_string(), made, notes };
+    let answer = ConvertStripesOutput { output: output.display().to_string(), made, notes };
     let StripeConversion { vectors, index_bytes, parts_before, parts } = &answer.made;
     let size = byte_size::format(*index_bytes);
     let mut text =

@@ -7,7 +7,7 @@ use serde::Serialize;
 use crate::arguments::CopyArguments;
 
 #[derive(Serialize)]
-struct Answer {
+struct CopyOutput {
     output: String,
     #[serde(flatten)]
     copied: Copied,
@@ -23,7 +23,7 @@ pub(super) fn run(arguments: &CopyArguments, console: &Console) -> Result<(), Fa
     let progress = console.progress();
     let copied = copy(index, output, &options, &progress)?;
     drop(progress);
-    let answer = Answer { output: output.display().to_string(), copied };
+    let answer = CopyOutput { output: output.display().to_string(), copied };
     let Copied { vectors, index_bytes } = copied;
     let text = format!("{}: {vectors} vectors copied, {}", answer.output, byte_size::format(index_bytes));
     console.answer(&answer, &text)

@@ -6,14 +6,14 @@ use bathyal_vectors::IdFile;
 use serde::Serialize;
 use std::time::Instant;
 
-use super::measurement::tell_opened;
+use super::measurement::print_opened;
 use crate::arguments::DeleteArguments;
 
 #[derive(Serialize)]
-struct Answer {
+struct DeleteOutput {
     index: String,
     deleted: u64,
-    /// Vectors that are left.
+    /// Vectors that remain.
     vectors: usize,
 }
 
@@ -25,9 +25,9 @@ pub(super) fn run(arguments: &DeleteArguments, console: &Console) -> Result<(), 
     let options = OpenOptions { store: arguments.store.options()?, ..OpenOptions::default() };
     let began = Instant::now();
     let index = Index::open(&arguments.index, &options)?;
-    tell_opened(&arguments.index, &index, began, console);
+    print_opened(&arguments.index, &index, began, console);
     let deleted = index.delete(&ids)?;
-    let answer = Answer { index: arguments.index.display().to_string(), deleted, vectors: index.len() };
-    let text = format!("{}: {deleted} vectors deleted, {} are left", answer.index, answer.vectors);
+    let answer = DeleteOutput { index: arguments.index.display().to_string(), deleted, vectors: index.len() };
+    let text = format!("{}: {deleted} vectors deleted, {} remain", answer.index, answer.vectors);
     console.answer(&answer, &text)
 }

@@ -1,4 +1,4 @@
-//! The exact neighbours that a search is judged by: what it found of them, and how much farther away the rest lies.
+//! Comparison of answers with exact neighbours: recall and overall ratio.
 
 use std::ops::Range;
 use std::path::Path;
@@ -10,27 +10,28 @@ use bathyal_vectors::groundtruth::{GroundTruthError, MeanRecall, OverallRatio, c
 use bathyal_vectors::{IdFile, NO_ID};
 use serde::Serialize;
 
-/// How good answers were. The names of the fields are keys of `--json`: they are stable.
+/// The quality of answers. The names of the fields are keys of `--json`: they are stable.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(super) struct Quality {
     /// Mean recall@k; `None` without ground truth.
     pub recall: Option<f64>,
-    /// Queries that `recall` leaves out, since the ground truth names no neighbour of theirs; `None` without ground truth.
+    /// Queries that `recall` leaves out because the ground truth names no neighbour for them; `None` without
+    /// ground truth.
     pub recall_left_out: Option<usize>,
-    /// Mean overall ratio@k; `None` without ground truth, where that has no distances, under ip, and where every query was
-    /// left out.
+    /// Mean overall ratio@k; `None` without ground truth, if the ground truth has no distances, under ip, and
+    /// if every query is left out.
     pub ratio: Option<f64>,
     /// 99th percentile of the ratio over the queries.
     pub ratio_p99: Option<f64>,
-    /// Queries that `ratio` leaves out, since they have none; `None` where no query can have one.
+    /// Queries that `ratio` leaves out because they have no ratio; `None` if no query can have one.
     pub ratio_left_out: Option<usize>,
-    /// Why no query can have a ratio.
+    /// The reason for which no query can have a ratio.
     #[serde(skip)]
     without_ratio: Option<String>,
 }
 
 impl Quality {
-    /// The words that follow a recall: how many queries it leaves out; empty if there are none.
+    /// Returns words about the queries that the recall leaves out; empty if there are none.
     pub(super) fn left_out_text(&self) -> String {
         match self.recall_left_out {
             None | Some(0) => String::new(),
@@ -38,7 +39,7 @@ impl Quality {
         }
     }
 
-    /// A line of an answer's text about the ratio, with the end of the line before it; empty without ground truth.
+    /// Returns a line about the ratio, with a line break before it; empty without ground truth.
     pub(super) fn ratio_line(&self, k: usize) -> String {
         let label = format!("\n{:<17}", format!("ratio@{k}"));
         if let Some(reason) = &self.without_ratio {
@@ -54,7 +55,7 @@ impl Quality {
     }
 }
 
-/// Counts what blocks of queries have found.
+/// Accumulates the quality of blocks of answers.
 pub(super) struct Judge<'a> {
     exact: &'a IdFile,
     metric: Metric,
@@ -63,7 +64,7 @@ pub(super) struct Judge<'a> {
 }
 
 impl<'a> Judge<'a> {
-    /// Judges by `exact` what is found under `metric`.
+    /// Creates a judge that compares answers under `metric` with `exact`.
     pub(super) fn new(exact: &'a IdFile, metric: Metric) -> Judge<'a> {
         Judge { exact, metric, recall: MeanRecall::default(), ratio: OverallRatio::new(metric, exact) }
     }
@@ -71,7 +72,7 @@ impl<'a> Judge<'a> {
     /// Adds the answers to the queries `rows`: `rows x k` ids and distances.
     ///
     /// # Errors
-    /// What does not agree with the exact neighbours.
+    /// Answers whose shape does not agree with the exact neighbours.
     pub(super) fn add(
         &mut self,
         rows: Range<usize>,
@@ -88,11 +89,11 @@ impl<'a> Judge<'a> {
         Ok(())
     }
 
-    /// What it came to.
+    /// Returns the quality of all answers so far.
     pub(super) fn quality(&self) -> Quality {
         let ratio = self.ratio.as_ref();
         let without_ratio = || match self.metric {
-            Metric::InnerProduct => "an inner product is no distance".to_owned(),
+            Metric::InnerProduct => "an inner product is not a distance".to_owned(),
             _ => format!("{} holds no distances", self.exact.path().display()),
         };
         Quality {
@@ -106,10 +107,11 @@ impl<'a> Judge<'a> {
     }
 }
 
-/// Opens the exact neighbours `path` for a search of `index` for `k` neighbours of each of `queries` queries.
+/// Opens the file `path` of exact neighbours for a search of `index` for `k` neighbours of each of `queries`
+/// queries.
 ///
 /// # Errors
-/// What is wrong with the file, or what does not agree with the search.
+/// A bad file, or one that does not agree with the search.
 pub(super) fn open(path: &Path, index: &Index, k: usize, queries: usize) -> Result<IdFile, Failure> {
     let exact = IdFile::open(path)?;
     check_exact(&exact, k, queries)?;
@@ -117,10 +119,10 @@ pub(super) fn open(path: &Path, index: &Index, k: usize, queries: usize) -> Resu
     Ok(exact)
 }
 
-/// Whether `exact` names neighbours among `vectors` vectors, of one query at least.
+/// Checks that all ids of `exact` are below `vectors`, and that it names a neighbour for at least one query.
 ///
 /// # Errors
-/// Ids outside, or none at all.
+/// An id out of range, or no neighbour at all.
 pub(super) fn check_named(exact: &IdFile, vectors: usize, k: usize) -> Result<(), Failure> {
     exact.check_ids(vectors)?;
     if exact.all_ids().iter().all(|id| *id == NO_ID) {
@@ -135,7 +137,7 @@ mod tests {
     use super::*;
     use bathyal_console::Kind;
 
-    /// The line about one query with the exact distances 0 and 4, of which others were found.
+    /// Returns the ratio line for one query with the exact distances 0 and 4, for which other ids were found.
     fn line(metric: Metric, truth: Option<Vec<f32>>, distances: &[f32]) -> String {
         let exact = IdFile::from_parts(2, vec![0, 1], truth).unwrap();
         let mut judge = Judge::new(&exact, metric);
@@ -148,7 +150,7 @@ mod tests {
     fn queries_without_a_neighbour_are_left_out_and_counted() {
         let exact = IdFile::from_parts(2, vec![3, NO_ID, NO_ID, NO_ID], None).unwrap();
         check_named(&exact, 4, 2).unwrap();
-        assert!(check_named(&exact, 3, 2).is_err(), "3 is no vector of three");
+        assert!(check_named(&exact, 3, 2).is_err(), "id 3 is out of range for 3 vectors");
         let mut judge = Judge::new(&exact, Metric::L2);
         judge.add(0..1, &[3, 3], &[0.0; 2], 2).unwrap();
         judge.add(1..2, &[NO_ID; 2], &[0.0; 2], 2).unwrap();
@@ -173,7 +175,7 @@ mod tests {
         );
         assert_eq!(
             line(Metric::InnerProduct, truth, &[0.0, 9.0]),
-            "\nratio@2          none: an inner product is no distance"
+            "\nratio@2          none: an inner product is not a distance"
         );
         assert!(line(Metric::L2, None, &[0.0, 9.0]).ends_with("holds no distances"));
         assert_eq!(Quality::default().ratio_line(2), "");

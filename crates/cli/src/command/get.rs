@@ -14,25 +14,25 @@ use crate::arguments::GetArguments;
 /// Bytes of vectors that are written at once.
 const WRITE_BYTES: usize = 64 << 20;
 
-/// A vector that is printed.
+/// One printed vector.
 #[derive(Serialize)]
 struct Row {
     id: u32,
     vector: Vec<f32>,
 }
 
-/// What is printed.
+/// The output if vectors are printed.
 #[derive(Serialize)]
-struct Printed {
+struct PrintOutput {
     index: String,
     element: &'static str,
     dim: usize,
     vectors: Vec<Row>,
 }
 
-/// What is written to a file.
+/// The output if vectors are written to a file.
 #[derive(Serialize)]
-struct Written {
+struct FileOutput {
     index: String,
     element: &'static str,
     dim: usize,
@@ -73,7 +73,7 @@ fn print(index: &Index, ids: &[u32], control: Control<'_>, console: &Console) ->
     };
     let text = vectors.iter().map(line).collect::<Vec<_>>().join("\n");
     let index = index.path().display().to_string();
-    console.answer(&Printed { index, element: element.name(), dim, vectors }, &text)
+    console.answer(&PrintOutput { index, element: element.name(), dim, vectors }, &text)
 }
 
 fn write(
@@ -85,17 +85,18 @@ fn write(
 ) -> Result<(), Failure> {
     let (element, dim) = (index.element(), index.dim());
     let mut writer = VectorWriter::create(output, element, dim)?;
-    for some in ids.chunks((WRITE_BYTES / element.row_bytes(dim)).max(1)) {
-        writer.push_rows(&index.vectors(some, control)?.bytes)?;
+    for chunk in ids.chunks((WRITE_BYTES / element.row_bytes(dim)).max(1)) {
+        writer.push_rows(&index.vectors(chunk, control)?.bytes)?;
     }
     writer.finish()?;
-    let answer = Written {
+    let answer = FileOutput {
         index: index.path().display().to_string(),
         element: element.name(),
         dim,
         vectors: ids.len(),
         output: output.display().to_string(),
     };
-    let text = format!("{}: {} vectors of {}, {} x {}", answer.output, ids.len(), answer.index, dim, element);
+    let text =
+        format!("{}: {} vectors from {}, {} x {}", answer.output, ids.len(), answer.index, dim, element);
     console.answer(&answer, &text)
 }

@@ -11,7 +11,7 @@ use serde::Serialize;
 use crate::arguments::GroundtruthArguments;
 
 #[derive(Serialize)]
-struct Answer {
+struct GroundtruthOutput {
     output: String,
     queries: usize,
     k: usize,
@@ -22,7 +22,7 @@ struct Answer {
 }
 
 pub(super) fn run(arguments: &GroundtruthArguments, console: &Console) -> Result<(), Failure> {
-    // A wrong extension is better said before the work than after it.
+    // Refuse a wrong extension before the work.
     IdFormat::from_path(&arguments.output)?;
     let (data, metric) = console.open_vectors(&arguments.data)?.for_metric(arguments.metric.name)?;
     let (queries, _) = console.open_vectors(&arguments.queries)?.for_metric(arguments.metric.name)?;
@@ -34,7 +34,7 @@ pub(super) fn run(arguments: &GroundtruthArguments, console: &Console) -> Result
     let found = exact_neighbors_on(card.as_ref(), &data, &queries, metric, k, threads, &progress)?;
     drop(progress);
     write_ids(&arguments.output, &found)?;
-    let answer = Answer {
+    let answer = GroundtruthOutput {
         output: arguments.output.display().to_string(),
         queries: found.queries(),
         k: found.k(),
@@ -43,7 +43,7 @@ pub(super) fn run(arguments: &GroundtruthArguments, console: &Console) -> Result
         device: arguments.device.to_string(),
         seconds: began.elapsed().as_secs_f64(),
     };
-    let Answer { output, queries, k, vectors, metric, seconds, .. } = &answer;
+    let GroundtruthOutput { output, queries, k, vectors, metric, seconds, .. } = &answer;
     let text =
         format!("{output}: the {k} nearest of {vectors} for {queries} queries ({metric}), {seconds:.2} s");
     console.answer(&answer, &text)

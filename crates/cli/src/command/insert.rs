@@ -7,40 +7,40 @@ use bathyal_vectors::progress::Progress;
 use serde::Serialize;
 use std::time::{Duration, Instant};
 
-use super::measurement::tell_opened;
+use super::measurement::print_opened;
 use crate::arguments::InsertArguments;
 
-/// Bytes of vectors that are inserted at once, at first and at most: each time waits for the disk or for a node, and between two
-/// Ctrl-C is looked at.
+/// Bytes of vectors in the first call of an insert, and in a call at most. A call waits for the disk or for a
+/// node, and Ctrl-C is checked between calls.
 const FIRST_BYTES: usize = 64 << 10;
 const BATCH_BYTES: usize = 2 << 20;
-/// As long as that a call may take.
+/// Calls that take less than this are followed by larger ones.
 const BATCH_TIME: Duration = Duration::from_millis(40);
 
 #[derive(Serialize)]
-struct Answer {
+struct InsertOutput {
     index: String,
     inserted: usize,
-    /// The id of the first; the others follow, unless others insert at the same time.
+    /// The id of the first vector. The others follow, unless another process inserts at the same time.
     first_id: u32,
-    /// The ids of all, in the order of the file: first, and one past the last.
+    /// The ids of all vectors, in the order of the file: ranges of the first id and one past the last.
     ids: Vec<(u32, u32)>,
-    /// Vectors that the index holds now.
+    /// Vectors in the index now.
     vectors: usize,
-    /// Times that it was compacted on the way.
+    /// Number of compactions during the insert.
     compactions: usize,
 }
 
 pub(super) fn run(arguments: &InsertArguments, console: &Console) -> Result<(), Failure> {
     let data = console.open_vectors(&arguments.vectors)?;
-    // What is wrong with a row is found before any is inserted.
+    // Find bad rows before any row is inserted.
     data.check_finite()?;
     let progress = console.progress();
     let options = OpenOptions { store: arguments.store.options()?, ..OpenOptions::default() };
     let open = || -> Result<Index, IndexError> {
         let began = Instant::now();
         let index = Index::open(&arguments.index, &options)?;
-        tell_opened(&arguments.index, &index, began, console);
+        print_opened(&arguments.index, &index, began, console);
         Ok(index)
     };
     let mut index = open()?;
@@ -58,17 +58,17 @@ pub(super) fn run(arguments: &InsertArguments, console: &Console) -> Result<(), 
         let some = VectorFile::from_rows(data.element(), data.dim(), bytes)?;
         let started = Instant::now();
         match index.insert(&some) {
-            Ok(given) => {
+            Ok(new_ids) => {
                 match ids.last_mut() {
-                    Some(last) if last.1 == given.start => last.1 = given.end,
-                    _ => ids.push((given.start, given.end)),
+                    Some(last) if last.1 == new_ids.start => last.1 = new_ids.end,
+                    _ => ids.push((new_ids.start, new_ids.end)),
                 }
                 done = rows.end;
                 progress.advance(done as u64);
                 let quick = started.elapsed() < BATCH_TIME;
                 at_once = if quick { most.min(2 * at_once) } else { (at_once / 2).max(1) };
             }
-            // Full: what is there becomes part of the index, and there is room again.
+            // The memory for inserts is full: a compaction merges them into the index and frees it.
             Err(IndexError::Memory { .. }) if index.changed().inserted > 0 => {
                 drop(index);
                 let holding = holding(&arguments.index, &options.store)?;
@@ -82,7 +82,7 @@ pub(super) fn run(arguments: &InsertArguments, console: &Console) -> Result<(), 
         }
     }
     drop(progress);
-    let answer = Answer {
+    let answer = InsertOutput {
         index: arguments.index.display().to_string(),
         inserted: done,
         first_id: ids.first().map_or(0, |(first, _)| *first),
@@ -90,11 +90,11 @@ pub(super) fn run(arguments: &InsertArguments, console: &Console) -> Result<(), 
         vectors: index.len(),
         compactions,
     };
-    let Answer { ids, vectors, .. } = &answer;
+    let InsertOutput { ids, vectors, .. } = &answer;
     let named: Vec<String> = ids.iter().map(|(first, end)| format!("{first} to {}", end - 1)).collect();
     let compacted = if compactions > 0 { format!(", compacted {compactions} times") } else { String::new() };
     let text = format!(
-        "{}: {done} vectors inserted as {}, {vectors} are there{compacted}",
+        "{}: {done} vectors inserted with the ids {}; {vectors} in the index{compacted}",
         answer.index,
         named.join(", ")
     );

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::arguments::InspectArguments;
 
-/// What the manifest says of measurements: whole curves, of which the text has the ends.
+/// Keys of the manifest that hold whole curves; the text shows only their ends.
 const CURVES: [&str; 4] = ["calibration", "lone_curves", "shorter", "prunes"];
 /// Columns of the longest bar of the histogram.
 const BAR_COLUMNS: u64 = 40;
@@ -24,14 +24,14 @@ pub(super) fn run(arguments: &InspectArguments, console: &Console) -> Result<(),
     if arguments.full {
         return console.answer(&report, &text);
     }
-    // Not `to_value`, which makes doubles of floats, with digits that nobody measured.
-    let told = serde_json::to_string(&report).and_then(|text| serde_json::from_str(&text));
-    let told = told.map_err(|error| Failure::of(Kind::Internal, format!("the report as JSON: {error}")))?;
-    console.answer(&short(told), &text)
+    // Not `to_value`, which converts f32 to f64 and so prints digits that were not measured.
+    let value = serde_json::to_string(&report).and_then(|text| serde_json::from_str(&text));
+    let value = value.map_err(|error| Failure::of(Kind::Internal, format!("the report as JSON: {error}")))?;
+    console.answer(&without_long_parts(value), &text)
 }
 
-/// A report without its long parts, which it names instead.
-fn short(mut report: Value) -> Value {
+/// Returns the report without its long parts, and with their names under the key `left_out`.
+fn without_long_parts(mut report: Value) -> Value {
     let mut left_out = Vec::new();
     leave_out(&mut report["manifest"], "manifest", |key| key == "files", &mut left_out);
     let curves = |key: &str| CURVES.contains(&key);
@@ -41,7 +41,7 @@ fn short(mut report: Value) -> Value {
     report
 }
 
-/// Removes the keys of an object that `long` says, and adds them to `left_out`.
+/// Removes the keys of an object for which `long` returns true, and adds their paths to `left_out`.
 fn leave_out(object: &mut Value, path: &str, long: impl Fn(&str) -> bool, left_out: &mut Vec<String>) {
     let Value::Object(keys) = object else { return };
     keys.retain(|key, _| {
@@ -53,7 +53,7 @@ fn leave_out(object: &mut Value, path: &str, long: impl Fn(&str) -> bool, left_o
 }
 
 fn text(report: &InspectReport, full: bool) -> String {
-    let (manifest, told) = (&report.manifest, &report.description);
+    let (manifest, description) = (&report.manifest, &report.description);
     let size = byte_size::format;
     let mut text = format!(
         "{} {}, format {}, written by {}\n\
@@ -62,7 +62,7 @@ fn text(report: &InspectReport, full: bool) -> String {
          {}, {:.2} times the data, {:.1}% padding\n\
          built with    {}, seed {}, in {:.1} s\n",
         manifest.family,
-        told.kind,
+        description.kind,
         manifest.format_version,
         manifest.written_by,
         manifest.vectors,
@@ -74,8 +74,8 @@ fn text(report: &InspectReport, full: bool) -> String {
         size(report.data_bytes),
         paged(report),
         report.paged_amplification,
-        100.0 * told.padding_share,
-        told.built_with,
+        100.0 * description.padding_share,
+        description.built_with,
         manifest.seed,
         manifest.build_seconds,
     );
@@ -95,31 +95,31 @@ fn text(report: &InspectReport, full: bool) -> String {
         let bytes = report.unfinished_change_bytes;
         let _ = writeln!(
             text,
-            "unfinished    {bytes} bytes of a change of which nobody was told: its writer is at work, or was killed"
+            "unfinished    {bytes} bytes of an unfinished change: its writer is still working, or was killed"
         );
     }
     for part in &report.parts {
         let label = format!("part {}", part.part);
         let _ = writeln!(text, "{label:<13} of {}, {}: {}", part.file, size(part.bytes), part.path);
     }
-    for line in &told.calibration {
+    for line in &description.calibration {
         let _ = writeln!(text, "calibration   {line}");
     }
-    for (label, line) in &told.lines {
+    for (label, line) in &description.lines {
         let _ = writeln!(text, "{label:<13} {line}");
     }
     if full {
-        histogram(&mut text, &told.histogram);
+        histogram(&mut text, &description.histogram);
         for file in &manifest.files {
             let _ = writeln!(text, "file          {:<16} {:>12} bytes", file.name, file.bytes);
         }
-    } else if !told.histogram.is_empty() {
-        text += "              --full shows how they are distributed, and the files\n";
+    } else if !description.histogram.is_empty() {
+        text += "              --full shows their distribution, and the files\n";
     }
     text
 }
 
-/// Bars, a line each.
+/// Appends the bars of a histogram, a line each.
 fn histogram(text: &mut String, bars: &[HistogramBar]) {
     let most = bars.iter().map(|bar| bar.count).max().unwrap_or(0).max(1);
     for bar in bars {
@@ -129,7 +129,7 @@ fn histogram(text: &mut String, bars: &[HistogramBar]) {
     }
 }
 
-/// The file that searches read from a tier.
+/// Returns a line about the file that searches read from a tier.
 fn paged(report: &InspectReport) -> String {
     let bytes = byte_size::format(report.manifest.paged_file().bytes);
     let (records, read) = (report.description.records_per_page, report.description.read_bytes);

@@ -7,7 +7,7 @@ use serde::Serialize;
 use crate::arguments::ListArguments;
 
 #[derive(Serialize)]
-struct Answer {
+struct ListOutput {
     place: String,
     found: Vec<Listed>,
 }
@@ -15,21 +15,22 @@ struct Answer {
 pub(super) fn run(arguments: &ListArguments, console: &Console) -> Result<(), Failure> {
     let ListArguments { place, store } = arguments;
     let found = listing(place, &store.options()?)?;
-    let answer = Answer { place: place.display().to_string(), found };
+    let answer = ListOutput { place: place.display().to_string(), found };
     console.answer(&answer, &text(&answer))
 }
 
-fn text(answer: &Answer) -> String {
-    let Answer { place, found } = answer;
+fn text(answer: &ListOutput) -> String {
+    let ListOutput { place, found } = answer;
     if found.is_empty() {
-        return format!("{place}: no index and no collection");
+        return format!("{place}: holds no index and no collection");
     }
     let width = found.iter().map(|one| one.name.chars().count()).max().unwrap_or(0);
-    let lines = found.iter().map(|Listed { name, what, .. }| format!("{name:<width$}  {}", told(what)));
+    let lines =
+        found.iter().map(|Listed { name, what, .. }| format!("{name:<width$}  {}", description(what)));
     lines.collect::<Vec<_>>().join("\n")
 }
 
-fn told(what: &Contents) -> String {
+fn description(what: &Contents) -> String {
     match what {
         Contents::Index { family, vectors, dim, element, metric, index_bytes } => {
             format!(

@@ -10,26 +10,26 @@ use serde::Serialize;
 use crate::arguments::{Arguments, ManArguments};
 
 #[derive(Serialize)]
-struct Page {
+struct PageOutput {
     page: String,
     text: String,
 }
 
 #[derive(Serialize)]
-struct Written {
+struct PagesOutput {
     output: String,
     pages: Vec<String>,
 }
 
 pub(super) fn run(arguments: &ManArguments, console: &Console) -> Result<(), Failure> {
-    // The subcommand `help` has no page of its own: each page says what its help says.
+    // The subcommand `help` gets no page, because each page has the text of its help.
     let grammar = || Arguments::command().disable_help_subcommand(true);
     match &arguments.output {
         Some(folder) => {
             let pages = write(grammar(), folder).map_err(|error| {
                 Failure::system(&error, format!("{}: cannot write the pages: {error}", folder.display()))
             })?;
-            let answer = Written { output: folder.display().to_string(), pages };
+            let answer = PagesOutput { output: folder.display().to_string(), pages };
             let text = format!("{}: {} pages", answer.output, answer.pages.len());
             console.answer(&answer, &text)
         }
@@ -40,8 +40,8 @@ pub(super) fn run(arguments: &ManArguments, console: &Console) -> Result<(), Fai
     }
 }
 
-/// The page of the command that is named by `words`.
-fn page(mut grammar: Command, words: &[String]) -> Result<Page, Failure> {
+/// Returns the page of the command that `words` name.
+fn page(mut grammar: Command, words: &[String]) -> Result<PageOutput, Failure> {
     grammar.build();
     let mut command = &grammar;
     for word in words.iter().flat_map(|words| words.split_whitespace()) {
@@ -57,15 +57,15 @@ fn page(mut grammar: Command, words: &[String]) -> Result<Page, Failure> {
     let rendered = man.render(&mut text).map_err(|e| e.to_string());
     let text = rendered.and_then(|()| String::from_utf8(text).map_err(|e| e.to_string()));
     let text = text.map_err(|reason| Failure::of(Kind::Internal, reason))?;
-    Ok(Page { page: man.get_filename(), text })
+    Ok(PageOutput { page: man.get_filename(), text })
 }
 
-/// The page of a command, which says of which version it is.
+/// Returns the page of a command, with the version of the program.
 fn man(command: &Command) -> Man {
     Man::new(command.clone()).source(format!("bathyal {}", env!("CARGO_PKG_VERSION")))
 }
 
-/// Writes a page for each command into `folder`; returns their names.
+/// Writes a page for each command into `folder`; returns the names of the files.
 fn write(mut grammar: Command, folder: &Path) -> std::io::Result<Vec<String>> {
     std::fs::create_dir_all(folder)?;
     grammar.build();

@@ -1,4 +1,4 @@
-//! `bathyal search --also`: several indexes that answer as one.
+//! `bathyal search --also`: a search over several indexes with merged answers.
 
 use std::collections::BTreeMap;
 
@@ -11,13 +11,13 @@ use serde::Serialize;
 
 use super::exact::{Judge, Quality, check_named};
 use super::measurement::{Latency, open, own_counters, own_per_query, search_options};
-use super::neighbors::{FirstNeighbors, Found, table};
+use super::neighbors::{FirstNeighbors, QueryNeighbors, table};
 use super::search::{effort, warm};
 use crate::arguments::SearchArguments;
 
-/// The figures of a search over several indexes; the names are the keys of `--json`.
+/// The output of a search over several indexes; the names are the keys of `--json`.
 #[derive(Serialize)]
-struct Answer<'a> {
+struct ManyOutput<'a> {
     indexes: Vec<String>,
     first_ids: &'a [u64],
     emulated: Option<String>,
@@ -34,12 +34,12 @@ struct Answer<'a> {
     bytes_per_query: f64,
     hops_per_query: f64,
     distance_computations_per_query: f64,
-    /// What only some families count, each as `NAME_per_query`.
+    /// Counters that only some families have, each as `NAME_per_query`.
     #[serde(flatten)]
     own_per_query: BTreeMap<String, f64>,
-    /// What the first queries have found; absent in JSON where none was to be shown.
+    /// The neighbours of the first queries; absent in JSON if none are shown.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    first_neighbors: Vec<Found>,
+    first_neighbors: Vec<QueryNeighbors>,
     notes: &'a [String],
 }
 
@@ -54,7 +54,7 @@ pub(super) fn run(arguments: &SearchArguments, console: &Console) -> Result<(), 
         warm(arguments, index, &options, control)?;
     }
     let found = search_many(&indexes.iter().collect::<Vec<_>>(), &queries, &options, control)?;
-    // The last number of 32 bits is no id: where it stands for a missing one it stays that.
+    // `NO_ID`, the last number of 32 bits, is not a valid id: it may only mark a missing neighbour.
     let ids = found.places.iter().map(|place| match u32::try_from(found.id(*place)) {
         Ok(NO_ID) if place.id != NO_ID => None,
         id => id.ok(),
@@ -62,7 +62,7 @@ pub(super) fn run(arguments: &SearchArguments, console: &Console) -> Result<(), 
     let ids = ids.collect::<Option<Vec<u32>>>().ok_or_else(|| {
         Failure::of(
             Kind::InvalidArgument,
-            "the indexes hold more vectors together than 32-bit ids can name; search fewer at once",
+            "the indexes together hold more vectors than 32-bit ids can number; search fewer indexes at once",
         )
     })?;
     let quality = match &arguments.groundtruth {
@@ -83,20 +83,21 @@ pub(super) fn run(arguments: &SearchArguments, console: &Console) -> Result<(), 
         write_ids(output, &IdFile::from_parts(found.k, ids, Some(found.distances.clone()))?)?;
     }
     for note in &found.notes {
-        console.remark(&format!("note: {note}"));
+        console.note(&format!("note: {note}"));
     }
     let names = paths().map(|path| path.display().to_string()).collect();
     let first_neighbors = first.into_found();
-    let answer = Answer { emulated: settings.emulated(), first_neighbors, ..answer(names, quality, &found) };
+    let answer =
+        ManyOutput { emulated: settings.emulated(), first_neighbors, ..answer(names, quality, &found) };
     let shown = table(&answer.first_neighbors, answer.queries, arguments.output.is_some());
     console.answer(&answer, &(text(&answer) + &shown))
 }
 
-fn answer(indexes: Vec<String>, quality: Quality, found: &ManyResult) -> Answer<'_> {
+fn answer(indexes: Vec<String>, quality: Quality, found: &ManyResult) -> ManyOutput<'_> {
     let queries = found.latencies_ns.len();
     let mean = |total: u64| total as f64 / queries.max(1) as f64;
     let totals = &found.totals;
-    Answer {
+    ManyOutput {
         indexes,
         first_ids: &found.first_ids,
         emulated: None,
@@ -118,7 +119,7 @@ fn answer(indexes: Vec<String>, quality: Quality, found: &ManyResult) -> Answer<
     }
 }
 
-fn text(answer: &Answer<'_>) -> String {
+fn text(answer: &ManyOutput<'_>) -> String {
     let latency = &answer.latency_us;
     let left_out = answer.quality.left_out_text();
     let recall = answer
@@ -150,7 +151,7 @@ fn text(answer: &Answer<'_>) -> String {
         answer.distance_computations_per_query,
         own_counters(&answer.own_per_query),
     );
-    text += &super::measurement::remark_on_emulation(answer.emulated.as_deref());
+    text += &super::measurement::emulation_note(answer.emulated.as_deref());
     for (index, first) in answer.indexes.iter().zip(answer.first_ids) {
         text += &format!("\nids from {first:<8} {index}");
     }

@@ -1,4 +1,4 @@
-//! One search, measured: the figures that `search` prints and that `bench` sweeps.
+//! The measurements of one search, as `search` and `bench` print them.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -17,11 +17,11 @@ use bathyal_tier::layer::delay::{DelayProfile, DelayTier};
 use serde::Serialize;
 
 use super::exact::Quality;
-use super::neighbors::Found;
+use super::neighbors::QueryNeighbors;
 use super::not_counted::NotCounted;
 use crate::arguments::{ModeName, SearchSettings};
 
-/// What whoever reads a result must know about an emulated device.
+/// A note on results of emulated devices.
 const EMULATION: &str = "latency and bandwidth are injected, see docs/emulated-devices.md";
 
 /// Microseconds from the start of a query to its answer, over all queries.
@@ -48,27 +48,27 @@ impl Latency {
     }
 }
 
-/// What a batch of queries came to. The names of the fields are the keys of `--json`: they are stable.
+/// The measurements of a batch of queries. The names of the fields are the keys of `--json`: they are stable.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Measurement {
     #[serde(flatten)]
     pub quality: Quality,
-    /// The recall asked for; `None` if something else was.
+    /// The target recall; `None` if the effort was given in another way.
     pub recall_target: Option<f32>,
-    /// The overall ratio asked for; `None` if something else was.
+    /// The target overall ratio; `None` if the effort was given in another way.
     pub ratio_target: Option<f32>,
     pub queries: usize,
     pub k: usize,
     pub threads: usize,
     pub search_list: u32,
-    /// Groups, posting lists or blocks of each hash table; `None` of a family without.
+    /// Groups, posting lists or blocks of each hash table; `None` for families without them.
     pub probes: Option<u32>,
-    /// Further places of each hash table; `None` if none were asked for.
+    /// Additional buckets of each hash table; `None` if the option was not given.
     pub multi_probe: Option<u32>,
     pub beam_width: Option<u32>,
     pub mode: &'static str,
     pub tier: String,
-    /// The device that is emulated, if any: its latency and bandwidth are not those of this machine.
+    /// The emulated device, if any: its latency and bandwidth are not those of this machine.
     pub emulated: Option<String>,
     /// How the tier reaches its bytes.
     pub method: String,
@@ -76,71 +76,73 @@ pub(super) struct Measurement {
     pub seconds: f64,
     pub qps: f64,
     pub latency_us: Latency,
-    /// Seconds that the index took to open.
+    /// Seconds that opening the index took.
     pub open_seconds: f64,
-    /// Processor time of all threads, by queries; `None` where the system does not say.
+    /// Processor time of all threads, per query; `None` if the system does not report it.
     pub processor_us_per_query: Option<f64>,
-    /// Where the time of a query went, of `read` on the wall's clock and of the others of the processor; `None` unless that
-    /// was asked for. Queries that are in flight at once wait at the same time.
+    /// Time of a query by phase: wall-clock time for `read`, processor time for the other phases; `None`
+    /// without `--phases`. Queries in flight wait at the same time.
     pub phase_us_per_query: Option<BTreeMap<&'static str, f64>>,
     pub reads_per_query: f64,
     pub bytes_per_query: f64,
     pub hops_per_query: f64,
-    /// Estimated from codes and computed from full vectors together.
+    /// Distances estimated from codes and distances computed from full vectors, together.
     pub distance_computations_per_query: f64,
     pub code_distances_per_query: f64,
     pub full_distances_per_query: f64,
-    /// What only the index's family counts, each as `NAME_per_query`.
+    /// Counters that only the index's family has, each as `NAME_per_query`.
     #[serde(flatten)]
     pub own_per_query: BTreeMap<String, f64>,
-    /// What the open index is computed to hold while it is searched like this.
+    /// Computed bytes of memory of the open index during this search.
     pub dram_bytes: u64,
-    /// What a query that is under way is computed to hold at most.
+    /// Computed most bytes of memory of a query in flight.
     pub query_state_bytes: u64,
-    /// What `dram_bytes` is made of.
+    /// The parts of `dram_bytes`.
     pub memory_split: MemorySplit,
-    /// What the process holds besides, which `--memory` does not limit.
+    /// Memory of the process that `--memory` does not limit.
     pub not_counted: NotCounted,
-    /// Share of the pages that the cache answered; `None` without a cache.
+    /// Share of the pages that were in the cache; `None` without a cache.
     pub cache_hit_rate: Option<f64>,
     pub peak_rss_bytes: Option<u64>,
     pub index_bytes: u64,
     pub data_bytes: u64,
     /// `index_bytes / data_bytes`.
     pub amplification: f64,
-    /// The graphics card that searched, and what it did; absent in JSON where the processor searched alone.
+    /// The graphics card that searched, and its counters; absent in JSON if only the processor searched.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub card: Option<CardStats>,
-    /// Why the processor searched although a graphics card was wanted; absent in JSON where it did not.
+    /// The reason for which the processor searched in place of the card; absent in JSON otherwise.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub card_trouble: Option<String>,
-    /// What the store was asked for all queries together; absent in JSON of an index that is here.
+    /// Requests to the store for all queries together; absent in JSON for an index on this machine.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub requests: Option<Requests>,
-    /// What the store was asked to open the index.
+    /// Requests to the store while the index was opened.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub opening_requests: Option<Requests>,
-    /// What the cache in front of the store did since the index was opened, by kind of object; absent in JSON without a cache.
+    /// Counters of the cache in front of the store since the index was opened, by kind of object; absent in
+    /// JSON without a cache.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub store_cache: BTreeMap<String, CacheUse>,
-    /// The same of what searches read, by dependent round: the first 12 one by one, then all later ones together.
+    /// The same counters for reads of searches, by dependent round: the first 12 one by one, then all later
+    /// ones together.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub store_cache_rounds: Vec<CacheUse>,
-    /// Why that cache does without its disk.
+    /// The reason for which that cache does not use its disk.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub store_cache_trouble: Option<String>,
-    /// What each part of a striped index has served since it was opened; absent in JSON of others.
+    /// Counters of each part of a striped index since it was opened; absent in JSON for other indexes.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub parts: Vec<PartStats>,
-    /// What the first queries have found; absent in JSON where none was to be shown.
+    /// The neighbours of the first queries; absent in JSON if none are shown.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub first_neighbors: Vec<Found>,
-    /// What the user should know about the answer.
+    pub first_neighbors: Vec<QueryNeighbors>,
+    /// Notes for the user about the answer.
     pub notes: Vec<String>,
 }
 
 impl Measurement {
-    /// The figures of `found`, which `index` answered under `settings` and `effort`.
+    /// Collects the measurements of `found`, the answers of `index` under `settings` and `effort`.
     pub(super) fn of(
         index: &Index,
         settings: &SearchSettings,
@@ -208,29 +210,29 @@ impl Measurement {
     }
 }
 
-/// Time that a search took besides what its result says.
+/// Times of a search that its result does not hold.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Spent {
-    /// Seconds that the index took to open.
+    /// Seconds that opening the index took.
     pub open_seconds: f64,
     /// Processor time of all threads while queries were answered.
     pub processor_seconds: Option<f64>,
 }
 
-/// Mean microseconds by phase.
+/// Returns mean microseconds per query by phase.
 fn phases(found: &SearchResult, queries: usize) -> Option<BTreeMap<&'static str, f64>> {
     let mean = |ns: u64| ns as f64 / 1e3 / queries.max(1) as f64;
     let phases = found.phases.iter().map(|phase| (phase.phase, mean(phase.ns)));
     (!found.phases.is_empty()).then(|| phases.collect())
 }
 
-/// The means of what only some families count, each as `NAME_per_query`.
+/// Returns the means of the counters that only some families have, each as `NAME_per_query`.
 pub(super) fn own_per_query(totals: &SearchTotals, queries: usize) -> BTreeMap<String, f64> {
     let mean = |total: u64| total as f64 / queries.max(1) as f64;
     totals.own.iter().map(|(counter, total)| (format!("{}_per_query", counter.name), mean(total))).collect()
 }
 
-/// The same for people: the end of the line that says what a query cost.
+/// Returns the same counters as text: the end of the line with the costs of a query.
 pub(super) fn own_counters(per_query: &BTreeMap<String, f64>) -> String {
     let words = per_query.iter().map(|(name, mean)| {
         let name = name.trim_end_matches("_per_query").replace('_', " ");
@@ -239,16 +241,16 @@ pub(super) fn own_counters(per_query: &BTreeMap<String, f64>) -> String {
     words.collect()
 }
 
-/// Opens the index at `path` as `settings` want it, showing how it is loaded where that takes time.
+/// Opens the index at `path` with `settings`, and shows progress while it is loaded.
 pub(super) fn open(path: &Path, settings: &SearchSettings, console: &Console) -> Result<Index, Failure> {
     let began = Instant::now();
     let index = Index::open_attended(path, &open_options(settings)?, &console.progress())?;
-    tell_opened(path, &index, began, console);
+    print_opened(path, &index, began, console);
     Ok(index)
 }
 
-/// Says what was opened, to those who want to know.
-pub(super) fn tell_opened(path: &Path, index: &Index, began: Instant, console: &Console) {
+/// Prints the opened index as a detail.
+pub(super) fn print_opened(path: &Path, index: &Index, began: Instant, console: &Console) {
     let manifest = index.manifest();
     console.detail(&format!(
         "opened {}: {} index, {} vectors of {} {}, {}, in {:.2} s",
@@ -262,7 +264,7 @@ pub(super) fn tell_opened(path: &Path, index: &Index, began: Instant, console: &
     ));
 }
 
-/// How `settings` want the index opened.
+/// Returns the options with which `settings` open an index.
 fn open_options(settings: &SearchSettings) -> Result<OpenOptions, Failure> {
     let wrap = settings.delay.clone().map(emulating);
     let options = OpenOptions {
@@ -279,17 +281,17 @@ fn open_options(settings: &SearchSettings) -> Result<OpenOptions, Failure> {
     Ok(options.on(settings.device).map_err(IndexError::from)?)
 }
 
-/// Puts the emulation of `device` on top of a tier.
+/// Returns a function that wraps a tier in an emulation of `device`.
 pub(super) fn emulating(device: DelayProfile) -> WrapTier {
     Arc::new(move |tier| Ok(Arc::new(DelayTier::new(tier, device.clone())) as Arc<dyn Tier>))
 }
 
-/// A line that says which device is emulated; empty where none is.
-pub(super) fn remark_on_emulation(device: Option<&str>) -> String {
+/// Returns a line that names the emulated device; empty without one.
+pub(super) fn emulation_note(device: Option<&str>) -> String {
     device.map_or(String::new(), |device| format!("\nemulated         {device}: {EMULATION}"))
 }
 
-/// How `settings` and `effort` want it searched.
+/// Returns the search options of `settings`, with `effort`.
 pub(super) fn search_options(settings: &SearchSettings, effort: Effort) -> SearchOptions {
     SearchOptions {
         k: settings.k as usize,
@@ -310,7 +312,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn percentiles_are_those_of_nearest_rank() {
+    fn percentiles_use_the_nearest_rank() {
         let latency = Latency::of(&(1..=100).map(|us| us * 1000).rev().collect::<Vec<u64>>());
         assert_eq!((latency.p50, latency.p95, latency.p99, latency.mean), (50.0, 95.0, 99.0, 50.5));
         let one = Latency::of(&[2500]);

@@ -10,11 +10,11 @@ use std::time::Duration;
 
 use crate::arguments::MemoryNodeArguments;
 
-/// How often is looked whether the node is to stop.
-const LOOK: Duration = Duration::from_millis(50);
+/// Interval at which Ctrl-C and the state of the node are checked.
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 #[derive(Serialize)]
-struct Answer {
+struct MemoryNodeOutput {
     address: String,
     #[serde(flatten)]
     status: NodeStatus,
@@ -25,7 +25,7 @@ pub(super) fn run(arguments: &MemoryNodeArguments, console: &Console) -> Result<
     let options = store.options()?;
     if !options.is_empty() && !load.iter().any(|path| is_address(path)) {
         return Err(Failure::usage(
-            "--store-option says how the stores of --load are reached, and no --load is an address; leave it out",
+            "--store-option applies to addresses of --load, and no --load is an address; leave it out",
         ));
     }
     let names = load.iter().map(|path| name_of(path)).collect::<Result<Vec<_>, _>>()?;
@@ -37,15 +37,15 @@ pub(super) fn run(arguments: &MemoryNodeArguments, console: &Console) -> Result<
     let identity = Identity::in_folder(&folder).map_err(failed)?;
     let node =
         Node::start(&NodeOptions { listen: *listen, capacity_bytes: *capacity }, identity).map_err(failed)?;
-    console.remark(&format!(
-        "memory node: {} of memory at remote://{}, known by {}; its peers are given {}",
+    console.note(&format!(
+        "memory node: {} of memory at remote://{}, identified by {}; copy {} to its clients",
         byte_size::format(*capacity),
         node.address(),
         node.credentials().peer_key,
         client_file(&folder).display(),
     ));
     for (path, name) in load.iter().zip(&names) {
-        let target = format!("remote://{}/{name}", reached_at(node.address()));
+        let target = format!("remote://{}/{name}", local_address(node.address()));
         let to = [
             ("token", node.credentials().token.as_str()),
             ("peer_key", node.credentials().peer_key.as_str()),
@@ -55,20 +55,20 @@ pub(super) fn run(arguments: &MemoryNodeArguments, console: &Console) -> Result<
         let progress = console.progress();
         let copied = copy(path, &target, &CopyOptions { from, to, overwrite: false }, &progress)?;
         drop(progress);
-        console.remark(&format!(
+        console.note(&format!(
             "memory node: {} holds {} vectors, {}",
             path.display(),
             copied.vectors,
             byte_size::format(copied.index_bytes)
         ));
     }
-    while !console.interrupt().asked() {
+    while !console.interrupt().requested() {
         if node.has_failed() {
-            return Err(Failure::new("memory node: it cannot wait for connections any more"));
+            return Err(Failure::new("memory node: it cannot accept connections any more; start it again"));
         }
-        std::thread::sleep(LOOK);
+        std::thread::sleep(POLL_INTERVAL);
     }
-    let answer = Answer { address: node.address().to_string(), status: node.status() };
+    let answer = MemoryNodeOutput { address: node.address().to_string(), status: node.status() };
     drop(node);
     let NodeStatus { operations, sent_bytes, received_bytes, .. } = &answer.status;
     let text = format!(
@@ -79,10 +79,15 @@ pub(super) fn run(arguments: &MemoryNodeArguments, console: &Console) -> Result<
     console.answer(&answer, &text)
 }
 
-/// What an index is called on the node: the last name of its path.
+/// Returns the name of an index on the node: the last name of its path.
 fn name_of(path: &Path) -> Result<String, Failure> {
     let name = path.file_name().and_then(|name| name.to_str());
-    let name = name.ok_or_else(|| Failure::usage(format!("--load {}: ends in no name", path.display())))?;
+    let name = name.ok_or_else(|| {
+        Failure::usage(format!(
+            "--load {}: does not end in a name; give the path of an index",
+            path.display()
+        ))
+    })?;
     Ok(name.to_owned())
 }
 
@@ -90,8 +95,8 @@ fn is_address(path: &Path) -> bool {
     path.to_str().is_some_and(|text| text.contains("://"))
 }
 
-/// Where this machine reaches what listens at `address`.
-fn reached_at(address: SocketAddr) -> SocketAddr {
+/// Returns the address at which this machine reaches the node that listens at `address`.
+fn local_address(address: SocketAddr) -> SocketAddr {
     let ip = match address.ip() {
         IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
         IpAddr::V6(ip) if ip.is_unspecified() => Ipv6Addr::LOCALHOST.into(),

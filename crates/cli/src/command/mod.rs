@@ -1,4 +1,4 @@
-//! The commands, one file each. Each prints one answer through the [`Console`].
+//! The commands, one file each. Each prints one result through the [`Console`].
 
 mod bench;
 mod build;
@@ -36,19 +36,30 @@ mod verify;
 mod warm;
 
 use bathyal_console::{Console, Failure, Kind};
+use bathyal_index::StoreOptions;
 
 use crate::arguments::Command;
 
 /// Runs `command`.
 ///
 /// # Errors
-/// What went wrong, with the exit code that says so.
+/// The failure of the command, with its exit code.
 pub fn run(command: &Command, console: &Console) -> Result<(), Failure> {
-    dispatch(command, console).map_err(|failure| taken_for_an_index(command, failure))
+    dispatch(command, console).map_err(|failure| name_collection(command, failure))
 }
 
-/// Says of a command on an index that was given a collection which one is right.
-fn taken_for_an_index(command: &Command, failure: Failure) -> Failure {
+/// Replaces the message of a failure whose path is a collection: names the command to use instead.
+fn name_collection(command: &Command, failure: Failure) -> Failure {
+    if let Command::Build(arguments) = command
+        && arguments.data.is_dir()
+        && bathyal_collection::is_collection(&arguments.data, &StoreOptions::default())
+    {
+        let path = arguments.data.display();
+        let message = format!(
+            "{path}: is a collection; export it first: bathyal collection export {path} vectors.fbin"
+        );
+        return Failure { message, ..failure };
+    }
     if failure.kind != Kind::NotAnIndex {
         return failure;
     }

@@ -1,4 +1,4 @@
-//! The neighbours of the first queries, for those who look at an answer.
+//! The neighbours of the first queries, in the text and JSON output of a search.
 
 use std::fmt::Write;
 use std::ops::Range;
@@ -8,34 +8,35 @@ use serde::Serialize;
 
 use crate::shown::short;
 
-/// Neighbours of a query that fit on a line for people; all are in JSON.
+/// Neighbours per line of the text output; JSON has all.
 const SHOWN_NEIGHBORS: usize = 5;
 
-/// What a query has found. The names of the fields are keys of `--json`: they are stable.
+/// The neighbours of one query. The names of the fields are keys of `--json`: they are stable.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub(super) struct Found {
+pub(super) struct QueryNeighbors {
     /// The query's row.
     pub query: usize,
-    /// Nearest first.
+    /// Ids, nearest first.
     pub ids: Vec<u32>,
-    /// Beside them.
+    /// Distances, in the same order.
     pub distances: Vec<f32>,
 }
 
-/// What the first queries have found.
+/// The neighbours of the first queries.
 #[derive(Debug)]
 pub(super) struct FirstNeighbors {
     wanted: usize,
-    found: Vec<Found>,
+    found: Vec<QueryNeighbors>,
 }
 
 impl FirstNeighbors {
-    /// None yet, of so many queries.
+    /// Creates an empty collector for the first `wanted` queries.
     pub(super) fn of(wanted: u32) -> FirstNeighbors {
         FirstNeighbors { wanted: wanted as usize, found: Vec::new() }
     }
 
-    /// Takes those of a block of queries that are among the first; `range` says where in the block's answers a query's lie.
+    /// Adds the neighbours of those queries of a block that are among the first. `range` maps a query's
+    /// number within the block to the range of its answers in `ids` and `distances`.
     pub(super) fn take(
         &mut self,
         rows: Range<usize>,
@@ -45,22 +46,22 @@ impl FirstNeighbors {
     ) {
         let first = rows.start;
         for query in rows.take_while(|query| *query < self.wanted) {
-            // A query that found fewer has none at the end.
-            let some = range(query - first).filter(|at| ids[*at] != NO_ID);
-            let (ids, distances) = some.map(|at| (ids[at], distances[at])).unzip();
-            self.found.push(Found { query, ids, distances });
+            // `NO_ID` fills the end of a query that found fewer neighbours.
+            let positions = range(query - first).filter(|at| ids[*at] != NO_ID);
+            let (ids, distances) = positions.map(|at| (ids[at], distances[at])).unzip();
+            self.found.push(QueryNeighbors { query, ids, distances });
         }
     }
 
-    /// What was taken.
-    pub(super) fn into_found(self) -> Vec<Found> {
+    /// Returns the collected neighbours.
+    pub(super) fn into_found(self) -> Vec<QueryNeighbors> {
         self.found
     }
 }
 
-/// An aligned table of `found`, of `queries` in all, with the line break before it; empty if nothing is to be shown. `written`
-/// says whether all of them are in a file anyway.
-pub(super) fn table(found: &[Found], queries: usize, written: bool) -> String {
+/// Returns an aligned table of `found`, with a line break before it; empty if `found` is. `queries` is the
+/// number of all queries, and `written` is true if their neighbours were written to a file.
+pub(super) fn table(found: &[QueryNeighbors], queries: usize, written: bool) -> String {
     if found.is_empty() {
         return String::new();
     }
@@ -93,7 +94,7 @@ pub(super) fn table(found: &[Found], queries: usize, written: bool) -> String {
     match (others, written) {
         (0, _) => {}
         (_, true) => {
-            let _ = write!(text, "\n  and {others} more queries, which the output has, too");
+            let _ = write!(text, "\n  and {others} more queries, which the output file has");
         }
         (_, false) => {
             let _ = write!(text, "\n  and {others} more queries; --output FILE writes all");
@@ -106,12 +107,12 @@ pub(super) fn table(found: &[Found], queries: usize, written: bool) -> String {
 mod tests {
     use super::*;
 
-    fn found(query: usize, ids: &[u32], distances: &[f32]) -> Found {
-        Found { query, ids: ids.to_vec(), distances: distances.to_vec() }
+    fn found(query: usize, ids: &[u32], distances: &[f32]) -> QueryNeighbors {
+        QueryNeighbors { query, ids: ids.to_vec(), distances: distances.to_vec() }
     }
 
     #[test]
-    fn the_first_queries_are_taken_from_blocks() {
+    fn the_first_queries_are_collected_from_blocks() {
         let mut first = FirstNeighbors::of(3);
         let pairs = |at: usize| 2 * at..2 * at + 2;
         first.take(0..2, &[1, 2, 3, NO_ID], &[0.0, 1.0, 2.0, f32::INFINITY], pairs);
@@ -125,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn the_table_is_aligned_and_says_what_it_leaves_out() {
+    fn the_table_is_aligned_and_counts_what_it_leaves_out() {
         let rows = [
             found(0, &[7, 1234, 9, 10, 11, 12, 13], &[0.0, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0]),
             found(1, &[], &[]),
@@ -138,7 +139,7 @@ mod tests {
         );
         assert_eq!(lines[2], "  query 1        none");
         assert_eq!(lines[3], "  and 98 more queries; --output FILE writes all");
-        assert!(table(&rows, 100, true).ends_with("which the output has, too"));
+        assert!(table(&rows, 100, true).ends_with("which the output file has"));
         assert!(!table(&rows, 2, false).contains("more queries"));
         assert_eq!(table(&[], 100, false), "");
     }

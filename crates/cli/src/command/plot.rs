@@ -11,13 +11,14 @@ use super::measurement::Measurement;
 /// Width and height of the plot in pixels.
 const SIZE: (u32, u32) = (800, 500);
 
-/// Throughput is drawn this much beyond the lowest and the highest point.
+/// Factor by which the axis of throughput extends beyond the lowest and the highest point.
 const MARGIN: f64 = 1.3;
 
-/// Draws the recall of `points` against their queries a second (on a logarithmic axis) to the SVG file `path`.
+/// Draws the recall of `points` against their queries per second (on a logarithmic axis) to the SVG file
+/// `path`.
 ///
 /// # Errors
-/// A sentence naming the file, if it cannot be written.
+/// A message that names the file if it cannot be written.
 pub(super) fn recall_against_throughput(
     path: &Path,
     title: &str,

@@ -11,7 +11,7 @@ use bathyal_vectors::progress::Progress;
 
 use crate::arguments::ProbeArguments;
 
-/// Steps of the progress of a probe, which counts in shares.
+/// Steps of the progress of a probe, which reports its progress as a share.
 pub(super) const PROGRESS_STEPS: u64 = 1000;
 
 pub(super) fn run(arguments: &ProbeArguments, console: &Console) -> Result<(), Failure> {
@@ -24,7 +24,7 @@ pub(super) fn run(arguments: &ProbeArguments, console: &Console) -> Result<(), F
         (tier, _) => {
             let tier = tier.as_ref().map_or(String::new(), |tier| format!(" {tier}"));
             let what =
-                format!("--tier{tier}: only mapped memory is probed by tier; give a folder for a device");
+                format!("--tier{tier}: --tier probes mapped memory only; give a folder to probe a device");
             return Err(Failure::usage(what));
         }
     };
@@ -42,7 +42,7 @@ pub(super) fn run(arguments: &ProbeArguments, console: &Console) -> Result<(), F
         true => probe_store(folder, &store, &options, &go_on)?,
         false if !store.is_empty() => {
             return Err(Failure::usage(format!(
-                "{}: is a folder, which takes no store options",
+                "{}: is a folder, which takes no store options; leave them out",
                 folder.display()
             )));
         }
@@ -55,14 +55,14 @@ pub(super) fn run(arguments: &ProbeArguments, console: &Console) -> Result<(), F
     console.answer(&report, &text(folder, &report))
 }
 
-/// Writes the profile alone: what the cost models read.
+/// Writes only the profile, which cost models read.
 pub(super) fn save(path: &Path, profile: &TierProfile) -> Result<(), Failure> {
-    let told = |e: &dyn std::fmt::Display| format!("{}: cannot write the profile: {e}", path.display());
-    let json = serde_json::to_string_pretty(profile).map_err(|e| Failure::of(Kind::Internal, told(&e)))?;
-    std::fs::write(path, json + "\n").map_err(|e| Failure::system(&e, told(&e)))
+    let message = |e: &dyn std::fmt::Display| format!("{}: cannot write the profile: {e}", path.display());
+    let json = serde_json::to_string_pretty(profile).map_err(|e| Failure::of(Kind::Internal, message(&e)))?;
+    std::fs::write(path, json + "\n").map_err(|e| Failure::system(&e, message(&e)))
 }
 
-/// The summary, and a table of IOPS with a row a block size and a column a depth.
+/// Returns the summary, and a table of IOPS with a row per block size and a column per depth.
 fn text(folder: &Path, report: &ProbeReport) -> String {
     let profile = &report.profile;
     let mut text = format!(
@@ -100,7 +100,7 @@ fn text(folder: &Path, report: &ProbeReport) -> String {
         }
     }
     if !report.past_page_cache {
-        text += "\nnote: the file system does not allow reads past the page cache: these are reads of memory";
+        text += "\nnote: the file system does not allow reads without the page cache, so these are reads of memory";
     }
     text
 }

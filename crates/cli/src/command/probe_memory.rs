@@ -10,7 +10,7 @@ use bathyal_vectors::progress::Progress;
 use super::probe::{PROGRESS_STEPS, save};
 use crate::arguments::ProbeArguments;
 
-/// Less memory than this many times the cache is measured together with the cache.
+/// A measured size below this many times the last-level cache measures the cache, too.
 const TIMES_THE_CACHE: u64 = 4;
 
 pub(super) fn run(
@@ -35,7 +35,8 @@ pub(super) fn run(
     console.answer(&report, &text(&report))
 }
 
-/// The summary, figure 6 with a table a number of threads, and figure 7. Writing to a string does not fail.
+/// Returns the summary, the bandwidth tables (one per number of threads) and the slow-down by small reads.
+/// Writing to a string does not fail.
 fn text(report: &MemoryReport) -> String {
     let profile = &report.profile;
     let mut text = format!(
@@ -70,9 +71,9 @@ fn text(report: &MemoryReport) -> String {
         for payload in &payloads {
             let _ = write!(text, "\n{payload:>9}");
             for depth in &depths {
-                let place = (threads, *payload, *depth);
+                let shape = (threads, *payload, *depth);
                 let at = |cell: &&probe::MemoryCell| {
-                    (cell.threads as u64, u64::from(cell.payload_bytes), u64::from(cell.in_flight)) == place
+                    (cell.threads as u64, u64::from(cell.payload_bytes), u64::from(cell.in_flight)) == shape
                 };
                 let rate = cells.iter().find(at).map(|cell| cell.bandwidth_bytes_per_s / 1e9);
                 let rate = rate.map_or("-".to_owned(), |rate| format!("{rate:.2}"));
@@ -94,7 +95,7 @@ fn text(report: &MemoryReport) -> String {
     if let Some(cache) = report.cache_bytes.filter(|cache| report.bytes < TIMES_THE_CACHE * cache) {
         let _ = write!(
             text,
-            "note: the last-level cache has {}: measure more memory (--size) to see past it",
+            "note: the last-level cache has {}; measure more memory (--size) to exclude its effect",
             byte_size::format(cache)
         );
     }

@@ -9,7 +9,7 @@ use serde::Serialize;
 use crate::arguments::PruneArguments;
 
 #[derive(Serialize)]
-struct Answer {
+struct PruneOutput {
     index: String,
     dry_run: bool,
     #[serde(flatten)]
@@ -21,7 +21,7 @@ pub(super) fn run(arguments: &PruneArguments, console: &Console) -> Result<(), F
     let holding = holding(index, &store.options()?)?;
     let kept = Duration::from_secs(u64::from(*kept_hours) * 3600);
     let pruned = holding.prune(&PruneOptions { kept, dry_run: *dry_run })?;
-    let answer = Answer { index: index.display().to_string(), dry_run: *dry_run, pruned };
+    let answer = PruneOutput { index: index.display().to_string(), dry_run: *dry_run, pruned };
     let PruneReport { generations, unfinished, objects, bytes, kept } = pruned;
     let done = if *dry_run { "would be removed" } else { "removed" };
     let text = format!(

@@ -8,14 +8,14 @@ use bathyal_tier::Control;
 use bathyal_vectors::{check_range_path, write_ranges};
 use serde::Serialize;
 
-use super::measurement::{Latency, open, own_counters, own_per_query, remark_on_emulation, search_options};
-use super::neighbors::{FirstNeighbors, Found, table};
+use super::measurement::{Latency, emulation_note, open, own_counters, own_per_query, search_options};
+use super::neighbors::{FirstNeighbors, QueryNeighbors, table};
 use super::search::warm;
 use crate::arguments::{DEFAULT_RECALL, SearchArguments};
 
-/// The figures of a range search; the names are the keys of `--json`.
+/// The output of a range search; the names are the keys of `--json`.
 #[derive(Serialize)]
-struct Answer<'a> {
+struct RangeOutput<'a> {
     radius: f32,
     recall_target: f32,
     emulated: Option<String>,
@@ -32,23 +32,23 @@ struct Answer<'a> {
     bytes_per_query: f64,
     hops_per_query: f64,
     distance_computations_per_query: f64,
-    /// What only some families count, each as `NAME_per_query`.
+    /// Counters that only some families have, each as `NAME_per_query`.
     #[serde(flatten)]
     own_per_query: BTreeMap<String, f64>,
-    /// What the first queries have found; absent in JSON where none was to be shown.
+    /// The neighbours of the first queries; absent in JSON if none are shown.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    first_neighbors: Vec<Found>,
+    first_neighbors: Vec<QueryNeighbors>,
     notes: &'a [String],
 }
 
 pub(super) fn run(arguments: &SearchArguments, console: &Console) -> Result<(), Failure> {
     let settings = &arguments.settings;
     let (Some(radius), recall) = (arguments.radius, arguments.recall.unwrap_or(DEFAULT_RECALL)) else {
-        return Err(Failure::usage("a range search needs --radius"));
+        return Err(Failure::usage("a range search requires --radius"));
     };
     if settings.multi_probe.is_some() {
         return Err(Failure::usage(
-            "--multi-probe is for the k nearest; a range search follows its recall alone",
+            "--multi-probe is not an option of a range search, which takes its effort from the recall; leave it out",
         ));
     }
     if let Some(output) = &arguments.output {
@@ -72,13 +72,13 @@ pub(super) fn run(arguments: &SearchArguments, console: &Console) -> Result<(), 
         write_ranges(output, &found.offsets, &found.ids, &found.distances)?;
     }
     for note in &found.notes {
-        console.remark(&format!("note: {note}"));
+        console.note(&format!("note: {note}"));
     }
     let mut first = FirstNeighbors::of(arguments.show);
     first.take(0..queries.count(), &found.ids, &found.distances, |query| {
         found.offsets[query]..found.offsets[query + 1]
     });
-    let answer = Answer {
+    let answer = RangeOutput {
         emulated: settings.emulated(),
         first_neighbors: first.into_found(),
         ..answer(radius, recall, &found)
@@ -87,12 +87,12 @@ pub(super) fn run(arguments: &SearchArguments, console: &Console) -> Result<(), 
     console.answer(&answer, &(text(&answer) + &shown))
 }
 
-fn answer(radius: f32, recall_target: f32, found: &RangeResult) -> Answer<'_> {
+fn answer(radius: f32, recall_target: f32, found: &RangeResult) -> RangeOutput<'_> {
     let queries = found.latencies_ns.len();
     let mean = |total: u64| total as f64 / queries.max(1) as f64;
     let counts = || found.offsets.windows(2).map(|w| w[1] - w[0]);
     let totals = &found.totals;
-    Answer {
+    RangeOutput {
         radius,
         recall_target,
         emulated: None,
@@ -115,10 +115,10 @@ fn answer(radius: f32, recall_target: f32, found: &RangeResult) -> Answer<'_> {
     }
 }
 
-fn text(answer: &Answer<'_>) -> String {
+fn text(answer: &RangeOutput<'_>) -> String {
     let latency = &answer.latency_us;
     format!(
-        "{} queries, radius {}, {} threads, recall aimed for {}\n\
+        "{} queries, radius {}, {} threads, target recall {}\n\
          within           {} vectors, {:.1} a query, {} at most; {} queries have none\n\
          throughput       {:.0} queries/s\n\
          latency          mean {:.0}, p50 {:.0}, p95 {:.0}, p99 {:.0} us\n\
@@ -141,5 +141,5 @@ fn text(answer: &Answer<'_>) -> String {
         answer.hops_per_query,
         answer.distance_computations_per_query,
         own_counters(&answer.own_per_query),
-    ) + &remark_on_emulation(answer.emulated.as_deref())
+    ) + &emulation_note(answer.emulated.as_deref())
 }

@@ -11,7 +11,7 @@ use bathyal_tier::Control;
 use bathyal_vectors::{IdFormat, IdWriter};
 
 use super::exact::{self, Judge, Quality};
-use super::measurement::{Measurement, Spent, open, own_counters, remark_on_emulation, search_options};
+use super::measurement::{Measurement, Spent, emulation_note, open, own_counters, search_options};
 use super::neighbors::{FirstNeighbors, table};
 use super::not_counted::NotCounted;
 use super::stripes::lines;
@@ -22,16 +22,14 @@ pub(super) fn run(arguments: &SearchArguments, console: &Console) -> Result<(), 
         return super::range::run(arguments, console);
     }
     if arguments.limit.is_some() {
-        // The parser passes over what an option requires where that contradicts another one.
-        return Err(Failure::usage(
-            "--limit is of the neighbours within a --radius; give that, too, or leave it out",
-        ));
+        // The parser does not check `requires` of an option that conflicts with another one.
+        return Err(Failure::usage("--limit requires --radius; give both, or leave --limit out"));
     }
     if arguments.explain.is_some() {
         return super::explain::run(arguments, console);
     }
     if let Some(output) = &arguments.output {
-        // A wrong extension is better said before the work than after it.
+        // Refuse a wrong extension before the work.
         IdFormat::from_path(output)?;
     }
     if !arguments.also.is_empty() {
@@ -63,7 +61,7 @@ pub(super) fn run(arguments: &SearchArguments, console: &Console) -> Result<(), 
             output.push(&found.ids, &found.distances)?;
         }
         first.take(rows, &found.ids, &found.distances, |query| found.k * query..found.k * (query + 1));
-        join(&mut all, found);
+        add_block(&mut all, found);
         Ok(())
     })?;
     let processor_seconds = before.zip(processor_seconds()).map(|(before, after)| after - before);
@@ -74,21 +72,21 @@ pub(super) fn run(arguments: &SearchArguments, console: &Console) -> Result<(), 
     }
     let quality = judge.as_ref().map_or_else(Quality::default, Judge::quality);
     let (tier, shape) = (&settings.tier, (k, found.threads));
-    let besides = NotCounted::of(&index, tier, &queries, block.get(), shape, exact.as_ref());
+    let not_counted = NotCounted::of(&index, tier, &queries, block.get(), shape, exact.as_ref());
     let measured = Measurement {
         first_neighbors: first.into_found(),
-        ..Measurement::of(&index, settings, effort, &found, quality, spent, besides)
+        ..Measurement::of(&index, settings, effort, &found, quality, spent, not_counted)
     };
     for note in &measured.notes {
-        console.remark(&format!("note: {note}"));
+        console.note(&format!("note: {note}"));
     }
-    console.detail(&resolved(&measured));
+    console.detail(&parameters_line(&measured));
     let shown = table(&measured.first_neighbors, measured.queries, arguments.output.is_some());
     console.answer(&measured, &(text(&measured) + &shown))
 }
 
-/// What a search came down to, for those who want to know.
-fn resolved(measured: &Measurement) -> String {
+/// Returns a line with the parameters that the search used.
+fn parameters_line(measured: &Measurement) -> String {
     let Measurement { search_list, threads, mode, tier, method, .. } = measured;
     let probes = measured.probes.map_or(String::new(), |probes| format!(", probes {probes}"));
     format!(
@@ -96,7 +94,7 @@ fn resolved(measured: &Measurement) -> String {
     )
 }
 
-/// What `arguments` ask for, by recall, ratio or size of the list.
+/// Returns the effort of `arguments`: a recall, a ratio or the length of the candidate list.
 pub(super) fn effort(arguments: &SearchArguments) -> Effort {
     match (arguments.search_list, arguments.ratio) {
         (Some(search_list), _) => Effort::SearchList(search_list),
@@ -105,7 +103,7 @@ pub(super) fn effort(arguments: &SearchArguments) -> Effort {
     }
 }
 
-/// Waits for `index` and warms it up, if that was asked for.
+/// Waits for `index` to arrive and warms it up, as `arguments` say.
 pub(super) fn warm(
     arguments: &SearchArguments,
     index: &Index,
@@ -121,8 +119,8 @@ pub(super) fn warm(
     Ok(())
 }
 
-/// Adds the figures of a block to those before; its answers have been written and are dropped.
-fn join(all: &mut Option<SearchResult>, block: SearchResult) {
+/// Adds the counters of a block to those of the blocks before. Its answers have been written and are dropped.
+fn add_block(all: &mut Option<SearchResult>, block: SearchResult) {
     let block = SearchResult { ids: Vec::new(), distances: Vec::new(), per_query: Vec::new(), ..block };
     match all {
         None => *all = Some(block),
@@ -131,7 +129,7 @@ fn join(all: &mut Option<SearchResult>, block: SearchResult) {
             all.totals.merge(&block.totals);
             all.phases.iter_mut().zip(&block.phases).for_each(|(sum, phase)| sum.ns += phase.ns);
             all.seconds += block.seconds;
-            // Each is said once.
+            // Keep each note once.
             let new = block.notes.iter().filter(|note| !all.notes.contains(note)).cloned();
             let new: Vec<String> = new.collect();
             all.notes.extend(new);
@@ -140,8 +138,8 @@ fn join(all: &mut Option<SearchResult>, block: SearchResult) {
     }
 }
 
-/// What the memory is made of, in words: parts of no bytes are left out.
-fn split(measured: &Measurement) -> String {
+/// Returns the parts of the memory in words, without empty parts.
+fn memory_parts(measured: &Measurement) -> String {
     let split = &measured.memory_split;
     let parts = [
         ("codes", split.codes),
@@ -152,7 +150,7 @@ fn split(measured: &Measurement) -> String {
         ("copies on NUMA nodes", split.copies),
         ("cache", split.cache),
         ("inserted vectors", split.changes),
-        ("set aside for codes of the card", split.standby),
+        ("reserved for codes on the card", split.standby),
         ("searches", split.searches),
     ];
     let mut words: Vec<String> = parts
@@ -176,7 +174,7 @@ fn split(measured: &Measurement) -> String {
     format!(" ({})", words.join(", "))
 }
 
-/// The processor time of a query and where its time went, as far as that is known, on a line of its own.
+/// Returns a line with the processor time of a query and its time by phase; empty if neither is known.
 fn time(measured: &Measurement) -> String {
     let processor = measured.processor_us_per_query.map(|us| format!("processor {us:.0} us"));
     let phases =
@@ -185,7 +183,7 @@ fn time(measured: &Measurement) -> String {
     if words.is_empty() { String::new() } else { format!("\n                 {}", words.join(", ")) }
 }
 
-/// What the graphics card did, on a line of its own; empty without one.
+/// Returns a line with the counters of the graphics card; empty without one.
 fn card(measured: &Measurement) -> String {
     measured.card.as_ref().map_or(String::new(), |card| {
         format!(
@@ -199,37 +197,37 @@ fn card(measured: &Measurement) -> String {
     })
 }
 
-/// What the store was asked, on lines of their own; empty if the index is here.
+/// Returns lines with the requests to the store; empty for an index on this machine.
 fn requests(measured: &Measurement) -> String {
-    let (Some(asked), Some(opening)) = (&measured.requests, &measured.opening_requests) else {
+    let (Some(requests), Some(opening)) = (&measured.requests, &measured.opening_requests) else {
         return String::new();
     };
-    let each = |count: u64| count as f64 / measured.queries.max(1) as f64;
+    let per_query = |count: u64| count as f64 / measured.queries.max(1) as f64;
     format!(
         "\nthe store        {:.2} requests and {} a query, ${:.2} a million queries; {} retries, {} second requests \
          ({} won), {} refusals\n\
          opening it       {} requests, {}",
-        each(asked.requests),
-        byte_size::format(each(asked.received_bytes) as u64),
-        asked.dollars / measured.queries.max(1) as f64 * 1e6,
-        asked.retries,
-        asked.hedges,
-        asked.hedges_won,
-        asked.throttled,
+        per_query(requests.requests),
+        byte_size::format(per_query(requests.received_bytes) as u64),
+        requests.dollars / measured.queries.max(1) as f64 * 1e6,
+        requests.retries,
+        requests.hedges,
+        requests.hedges_won,
+        requests.throttled,
         opening.requests,
         byte_size::format(opening.received_bytes),
     )
 }
 
-/// What the cache in front of the store did, on lines of their own; empty without one.
+/// Returns lines with the counters of the cache in front of the store; empty without one.
 fn store_cache(measured: &Measurement) -> String {
-    let (Some(asked), false) = (&measured.requests, measured.store_cache.is_empty()) else {
+    let (Some(requests), false) = (&measured.requests, measured.store_cache.is_empty()) else {
         return String::new();
     };
-    let each = asked.cache.blocks() as f64 / measured.queries.max(1) as f64;
-    let mut text = format!("\nthe cache         {each:.2} blocks a query: {}", shares(&asked.cache));
+    let blocks = requests.cache.blocks() as f64 / measured.queries.max(1) as f64;
+    let mut text = format!("\nthe cache         {blocks:.2} blocks a query: {}", shares(&requests.cache));
     for (kind, used) in measured.store_cache.iter().filter(|(_, used)| used.blocks() > 0) {
-        let _ = write!(text, "\n                 {kind} since it was opened: {}", shares(used));
+        let _ = write!(text, "\n                 {kind} since the index was opened: {}", shares(used));
     }
     text += &by_round(&measured.store_cache_rounds);
     if let Some(trouble) = &measured.store_cache_trouble {
@@ -238,13 +236,13 @@ fn store_cache(measured: &Measurement) -> String {
     text
 }
 
-/// The rounds of a cache's counts by name, those that asked for anything.
+/// Returns the names and counters of the rounds of a cache that looked up blocks.
 pub(super) fn rounds(counts: &[CacheUse]) -> impl Iterator<Item = (String, &CacheUse)> {
     let rounds = counts.iter().enumerate().map(|(at, used)| (round_name(at), used));
     rounds.filter(|(_, used)| used.blocks() > 0)
 }
 
-/// What share of the blocks of each round was in the cache, on a line of its own; empty without a round.
+/// Returns a line with the share of blocks of each round that were in the cache; empty without rounds.
 fn by_round(counts: &[CacheUse]) -> String {
     let hits = |used: &CacheUse| 100.0 * (used.hits + used.disk_hits) as f64 / used.blocks() as f64;
     let shares: Vec<String> =
@@ -252,10 +250,13 @@ fn by_round(counts: &[CacheUse]) -> String {
     if shares.is_empty() {
         return String::new();
     }
-    format!("\n                 by round since it was opened, from memory or disk: {}", shares.join(", "))
+    format!(
+        "\n                 by round since the index was opened, from memory or disk: {}",
+        shares.join(", ")
+    )
 }
 
-/// Where blocks came from.
+/// Returns the shares of blocks from memory, from disk and from the store.
 pub(super) fn shares(used: &CacheUse) -> String {
     let share = |blocks: u64| 100.0 * blocks as f64 / used.blocks().max(1) as f64;
     let [hits, disk_hits, misses] = [used.hits, used.disk_hits, used.misses].map(share);
@@ -263,17 +264,17 @@ pub(super) fn shares(used: &CacheUse) -> String {
 }
 
 fn text(measured: &Measurement) -> String {
-    let asked = |target: Option<f32>| target.map_or(String::new(), |target| format!(", asked for {target}"));
-    let target = asked(measured.recall_target);
+    let wanted = |target: Option<f32>| target.map_or(String::new(), |target| format!(", asked for {target}"));
+    let target = wanted(measured.recall_target);
     let ratio = match measured.quality.ratio_line(measured.k) {
         line if line.is_empty() && measured.ratio_target.is_some() => {
             format!("\nratio@{:<11}unknown without --groundtruth", measured.k)
         }
         line => line,
-    } + &asked(measured.ratio_target);
-    let told =
+    } + &wanted(measured.ratio_target);
+    let parameter =
         |name: &str, count: Option<u32>| count.map_or(String::new(), |count| format!(", {name} {count}"));
-    let probes = told("probes", measured.probes) + &told("multi_probe", measured.multi_probe);
+    let probes = parameter("probes", measured.probes) + &parameter("multi_probe", measured.multi_probe);
     let recall = match measured.quality.recall {
         Some(recall) => format!("{recall:.4}{target}{}", measured.quality.left_out_text()),
         None => format!("unknown without --groundtruth{target}"),
@@ -312,7 +313,7 @@ fn text(measured: &Measurement) -> String {
         own_counters(&measured.own_per_query),
         time(measured),
         byte_size::format(measured.dram_bytes),
-        split(measured),
+        memory_parts(measured),
         measured.not_counted.text(),
         byte_size::format(measured.index_bytes),
         byte_size::format(measured.data_bytes),
@@ -321,7 +322,7 @@ fn text(measured: &Measurement) -> String {
         + &requests(measured)
         + &store_cache(measured)
         + &lines(&measured.parts)
-        + &remark_on_emulation(measured.emulated.as_deref())
+        + &emulation_note(measured.emulated.as_deref())
 }
 
 #[cfg(test)]
@@ -330,11 +331,11 @@ mod tests {
     use bathyal_index::COUNTED_ROUNDS;
 
     #[test]
-    fn rounds_are_told_on_one_line_without_those_that_asked_for_nothing() {
+    fn rounds_without_lookups_are_left_out_of_the_line() {
         let used = |hits, disk_hits, misses| CacheUse { hits, disk_hits, misses, ..CacheUse::default() };
         let mut counts = vec![used(3, 0, 1), CacheUse::default(), used(1, 1, 1)];
-        let told = by_round(&counts);
-        assert!(told.ends_with("from memory or disk: 1 75.0%, 3 66.7%"), "{told}");
+        let line = by_round(&counts);
+        assert!(line.ends_with("from memory or disk: 1 75.0%, 3 66.7%"), "{line}");
         counts.resize(COUNTED_ROUNDS, CacheUse::default());
         counts.push(used(0, 0, 5));
         assert!(by_round(&counts).ends_with("3 66.7%, later 0.0%"));

@@ -1,4 +1,4 @@
-//! What commands say of the parts of a striped index.
+//! Notes and lines about the parts of a striped index.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -6,7 +6,8 @@ use std::path::PathBuf;
 use bathyal_console::byte_size;
 use bathyal_index::open::PartStats;
 
-/// Says which of `folders` lie on one device: nothing is won by dividing reads between these.
+/// Returns a note for each of `folders` on the device of an earlier one: dividing reads between them gains
+/// nothing.
 pub(super) fn shared_devices(folders: &[PathBuf]) -> Vec<String> {
     #[cfg(unix)]
     let device =
@@ -20,12 +21,12 @@ pub(super) fn shared_devices(folders: &[PathBuf]) -> Vec<String> {
     let shared = |at: usize| {
         let before = folders[..at].iter().find(|other| device(other) == device(&folders[at]))?;
         let (one, other) = (before.display(), folders[at].display());
-        Some(format!("{one} and {other} lie on one device: that is not faster than one of them"))
+        Some(format!("{one} and {other} are on the same device, so striping over both is not faster"))
     };
     (0..folders.len()).filter_map(shared).collect()
 }
 
-/// What each part has served, a line each.
+/// Returns a line for each part, with its reads.
 pub(super) fn lines(parts: &[PartStats]) -> String {
     let mut text = String::new();
     for (number, part) in (1..).zip(parts) {

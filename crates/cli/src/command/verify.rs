@@ -37,7 +37,7 @@ fn text(path: &str, report: &VerifyReport) -> String {
     }
     if let Some(keys) = &report.encoded_keys {
         lines.push(format!(
-            "  its keys are {keys}: an earlier version encoded the name; another client can move them"
+            "  the keys of the index are {keys}: an earlier version encoded its name; another client can move them"
         ));
     }
     lines.join("\n")

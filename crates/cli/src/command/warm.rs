@@ -7,7 +7,7 @@ use serde::Serialize;
 use crate::arguments::WarmArguments;
 
 #[derive(Serialize)]
-struct Answer {
+struct WarmOutput {
     index: String,
     #[serde(flatten)]
     filled: Filled,
@@ -18,7 +18,7 @@ pub(super) fn run(arguments: &WarmArguments, console: &Console) -> Result<(), Fa
     let options = store.options()?;
     if options.cache().is_some_and(|cache| cache.disk_bytes == 0) {
         return Err(Failure::usage(
-            "a cache in memory ends with this command; name a folder of a disk: --store-option cache=FOLDER",
+            "a cache in memory would be lost when this command ends; name a folder on a disk: --store-option cache=FOLDER",
         ));
     }
     let progress = console.progress();
@@ -27,10 +27,10 @@ pub(super) fn run(arguments: &WarmArguments, console: &Console) -> Result<(), Fa
     if let Some(trouble) = &filled.cache.trouble {
         return Err(Failure::usage(trouble.clone()));
     }
-    let answer = Answer { index: index.display().to_string(), filled };
+    let answer = WarmOutput { index: index.display().to_string(), filled };
     let Filled { files, bytes, received_bytes, limited, cache, .. } = &answer.filled;
     let text = format!(
-        "{}: {files} files, {}{}; {} of these came from the store, {} are on disk, where {} may be",
+        "{}: {files} files, {}{}; {} came from the store; the cache on disk holds {} of at most {}",
         answer.index,
         byte_size::format(*bytes),
         if *limited { " (not all: the limit was reached)" } else { "" },

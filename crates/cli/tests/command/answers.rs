@@ -1,8 +1,8 @@
-//! What the commands print when all is well.
+//! The output of commands that succeed.
 
 use serde_json::Value;
 
-use crate::workshop::{DIM, INDEXES, QUERIES, VECTORS, bathyal, copy, names, shared, write_vectors};
+use crate::harness::{DIM, INDEXES, QUERIES, VECTORS, bathyal, copy, names, shared, write_vectors};
 
 fn has_keys(object: &Value, keys: &[&str]) {
     for key in keys {
@@ -38,7 +38,7 @@ const SEARCH_KEYS: [&str; 24] = [
 ];
 
 #[test]
-fn build_reports_what_it_cost() {
+fn build_reports_sizes_and_times() {
     let folder = tempfile::tempdir().unwrap();
     write_vectors(folder.path(), "base.fbin", VECTORS, DIM, 1);
     let built = bathyal(folder.path(), "build base.fbin idx --metric cosine --json").json();
@@ -56,12 +56,12 @@ fn build_reports_what_it_cost() {
 }
 
 #[test]
-fn phases_say_where_the_time_of_a_query_goes() {
+fn phases_divide_the_time_of_a_query() {
     for family in INDEXES {
         let search = format!("search {family} queries.fbin --search-list 40 --threads 1 --json");
         let plain = bathyal(shared(), &search).json();
         assert_eq!(plain["phase_us_per_query"], Value::Null, "{family}");
-        // Blocks add up.
+        // The times of all blocks are added.
         for block in [QUERIES, 7] {
             let timed = bathyal(shared(), &format!("{search} --phases --block {block}")).json();
             let us = |phase: &str| timed["phase_us_per_query"][phase].as_f64().unwrap();
@@ -75,19 +75,19 @@ fn phases_say_where_the_time_of_a_query_goes() {
 }
 
 #[test]
-fn smaller_vectors_say_what_they_lose() {
+fn the_loss_of_smaller_vectors_is_printed() {
     let folder = copy();
     for family in ["graph", "cluster", "spann"] {
         for form in ["f16", "i8"] {
             let name = format!("{family}-{form}");
             let line = format!("build base.fbin {name} --metric l2 --family {family} --store-as {form}");
-            let said = bathyal(folder.path(), &line).good();
+            let printed = bathyal(folder.path(), &line).good();
             let words = format!("stored as {form}; exact search of them finds ");
-            assert!(said.contains(&words) && said.contains(" of the 10 nearest"), "{said}");
+            assert!(printed.contains(&words) && printed.contains(" of the 10 nearest"), "{printed}");
             let shown = bathyal(folder.path(), &format!("inspect {name}")).good();
             assert!(shown.contains("stored as     ") && shown.contains("f32, l2"), "{shown}");
-            let told = bathyal(folder.path(), &format!("inspect {name} --json")).json();
-            let stored = &told["manifest"]["stored"];
+            let report = bathyal(folder.path(), &format!("inspect {name} --json")).json();
+            let stored = &report["manifest"]["stored"];
             assert_eq!((&stored["element"], &stored["loss"]["k"]), (&form.into(), &10.into()));
             let line = format!("search {name} queries.fbin --search-list 200 --groundtruth gt.ibin --json");
             let recall = bathyal(folder.path(), &line).json()["recall"].as_f64().unwrap();
@@ -185,7 +185,7 @@ fn a_full_search_list_finds_everything_on_every_tier() {
             let found = bathyal(shared(), &format!("{line} --mode {mode}"));
             if bathyal(shared(), &format!("inspect {index} --json")).json()["manifest"]["family"] == "cluster"
             {
-                // It reads once, so there is no order of arrival to choose.
+                // This family reads in one round, so the order of arrival has no effect.
                 found.fails(1, &["cluster index knows no mode", "search_list, probes"]);
                 assert_eq!(bathyal(shared(), &line).json()["recall"], 1.0, "{index} {tier}");
                 continue;
@@ -201,7 +201,7 @@ fn tiers_agree_on_answers_and_counters() {
     let folder = copy();
     for index in INDEXES {
         let mut seen = Vec::new();
-        // In DRAM groups read candidates alone.
+        // In DRAM, searches of groups read only the candidates.
         for tier in ["file", if index == "idx" { "mapped:region" } else { "dram" }] {
             let line = format!(
                 "search {index} queries.fbin --search-list 20 --tier {tier} --output found.ibin --json"
@@ -215,7 +215,7 @@ fn tiers_agree_on_answers_and_counters() {
 }
 
 #[test]
-fn blocks_change_no_answer() {
+fn the_size_of_blocks_changes_no_answer() {
     let folder = copy();
     let line = "search idx queries.fbin --search-list 40 --groundtruth gt.ibin --json --warm --output";
     let whole = bathyal(folder.path(), &format!("{line} whole.ibin")).json();
@@ -228,7 +228,7 @@ fn blocks_change_no_answer() {
 }
 
 #[test]
-fn ranges_hold_what_the_nearest_do() {
+fn range_searches_find_the_same_as_searches_for_the_nearest() {
     let folder = copy();
     for index in INDEXES {
         let line = format!("search {index} queries.fbin --radius 2.5 --output found.rbin --json");
@@ -244,7 +244,7 @@ fn ranges_hold_what_the_nearest_do() {
         assert!(numbers[2 + QUERIES + total..].iter().all(|bits| f32::from_bits(*bits) <= 2.5));
         let few = bathyal(folder.path(), &format!("search {index} queries.fbin --radius 100 --limit 3"));
         assert_eq!(few.code, Some(0), "{few:?}");
-        few.says(&["note:", "the limit"]);
+        few.mentions(&["note:", "the limit"]);
     }
     let text = bathyal(folder.path(), "search idx queries.fbin --radius 0").good();
     assert!(text.contains("25 queries have none"), "{text}");
@@ -277,9 +277,12 @@ fn several_indexes_are_searched_as_one() {
 #[test]
 fn a_query_is_explained() {
     for index in INDEXES {
-        let told = bathyal(shared(), &format!("search {index} queries.fbin --explain=3 --json")).json();
-        has_keys(&told, &["hops", "reads", "bytes", "code_distances", "phases", "memory", "ids", "total_ns"]);
-        assert_eq!(told["phases"].as_array().unwrap().len(), 4);
+        let report = bathyal(shared(), &format!("search {index} queries.fbin --explain=3 --json")).json();
+        has_keys(
+            &report,
+            &["hops", "reads", "bytes", "code_distances", "phases", "memory", "ids", "total_ns"],
+        );
+        assert_eq!(report["phases"].as_array().unwrap().len(), 4);
         let text = bathyal(shared(), &format!("search {index} queries.fbin --explain")).good();
         for word in ["query 0", "reads", "navigate", "scan", "rerank", "memory", "nearest"] {
             assert!(text.contains(word), "{word}: {text}");
@@ -289,13 +292,13 @@ fn a_query_is_explained() {
 }
 
 #[test]
-fn more_neighbours_than_vectors_is_said() {
+fn a_note_says_that_k_exceeds_the_number_of_vectors() {
     let folder = tempfile::tempdir().unwrap();
     write_vectors(folder.path(), "base.fbin", 7, 3, 1);
     bathyal(folder.path(), "build base.fbin idx --metric l2").good();
     let ran = bathyal(folder.path(), "search idx base.fbin -k 10 --search-list 10 --json");
     assert_eq!(ran.code, Some(0), "{ran:?}");
-    ran.says(&["note:", "10 neighbours", "only 7"]);
+    ran.mentions(&["note:", "10 neighbours", "only 7"]);
     let found: Value = serde_json::from_str(&ran.stdout).unwrap();
     assert_eq!(found["k"], 7);
 }
@@ -310,7 +313,7 @@ fn one_vector_and_equal_vectors_are_indexed() {
     assert_eq!(found["recall"], 1.0);
     bathyal(folder.path(), "verify one.idx").good();
 
-    let equal = crate::workshop::fbin(60, 4, &[0.5; 240]);
+    let equal = crate::harness::fbin(60, 4, &[0.5; 240]);
     std::fs::write(folder.path().join("equal.fbin"), equal).unwrap();
     bathyal(folder.path(), "build equal.fbin equal.idx --metric l2").good();
     bathyal(folder.path(), "groundtruth equal.fbin equal.fbin equal.ibin -k 60").good();
@@ -336,7 +339,7 @@ fn bench_writes_table_lines_and_plot() {
     assert_eq!(answer["points"].as_array().unwrap().len(), 2);
     assert_eq!((&answer["jsonl"], &answer["plot"]), (&"out.1.jsonl".into(), &"out.1.svg".into()));
     assert_eq!(answer["exact_scan"], Value::Null);
-    // The exact scan of the vectors, beside.
+    // With an exact scan of the vectors.
     let beside = format!("{line} --data base.fbin");
     let scan = &bathyal(folder.path(), &format!("{beside} --json")).json()["exact_scan"];
     has_keys(scan, &["vectors", "batch", "threads", "qps", "alone_ms"]);
@@ -363,7 +366,7 @@ fn groundtruth_is_exact() {
 }
 
 #[test]
-fn convert_goes_there_and_back() {
+fn a_file_is_the_same_after_two_conversions() {
     let folder = tempfile::tempdir().unwrap();
     write_vectors(folder.path(), "a.fbin", 9, 4, 1);
     for (from, to) in [("a.fbin", "b.fvecs"), ("b.fvecs", "c.npy"), ("c.npy", "d.fbin")] {
@@ -426,7 +429,7 @@ fn progress_is_shown_when_asked_for() {
     let folder = copy();
     let ran = bathyal(folder.path(), "groundtruth base.fbin queries.fbin gt2.ibin --progress");
     assert_eq!(ran.code, Some(0));
-    ran.says(&["100% after"]);
+    ran.mentions(&["100% after"]);
 }
 
 #[test]
@@ -459,12 +462,12 @@ fn an_emulated_device_changes_no_answer_and_is_named_in_all() {
     unknown.fails(2, &["tape", "no device of that name"]);
 }
 
-/// No machine has a hundred cards: the processor goes on, and says so.
+/// No machine has a hundred cards, so the processor searches, and a note says so.
 #[test]
 fn the_processor_goes_on_where_there_is_no_graphics_card() {
     let here = bathyal(shared(), "search idx queries.fbin -k 5 --json").json();
     let ran = bathyal(shared(), "search idx queries.fbin -k 5 --json --device gpu:100,cpu --mini-batch 8");
-    ran.says(&["note: this processor searches, and not a graphics card: "]);
+    ran.mentions(&["note: this processor searches, and not a graphics card: "]);
     assert_eq!(ran.code, Some(0));
     let there: Value = serde_json::from_str(&ran.stdout).expect("one JSON value");
     assert!(there["card_trouble"].as_str().is_some_and(|text| text.contains("graphics card")), "{there}");

@@ -1,23 +1,23 @@
-//! Indexes that are damaged, of another version, in the way, or cannot be written.
+//! Indexes that are damaged, of another version, in the way of an output, or cannot be written.
 
 use std::path::Path;
 
 use bathyal_index::format::manifest::Manifest;
 
-use crate::workshop::{INDEXES, Ran, bathyal, command, copy, index_files, names, shared, write_vectors};
+use crate::harness::{INDEXES, Outcome, bathyal, command, copy, index_files, names, shared, write_vectors};
 
 /// Bits that are flipped in each file, spread from its first to its last byte.
 const FLIPS: usize = 12;
 
 const SEARCH: &str = "search idx queries.fbin -k 10 --search-list 30 --output found.ibin";
 
-/// The same on another index.
+/// Returns the line of `SEARCH` for another index.
 fn search(index: &str) -> String {
     SEARCH.replace("idx", index)
 }
 
 #[test]
-fn a_flipped_bit_is_found_by_verify_and_never_answered_from() {
+fn verify_finds_a_flipped_bit_and_searches_never_answer_from_it() {
     INDEXES.iter().for_each(|index| find_flipped_bits(index));
 }
 
@@ -38,13 +38,13 @@ fn find_flipped_bits(index: &str) {
 
             let verified = bathyal(folder.path(), &verify);
             assert_eq!(verified.code, Some(3), "{place}: {verified:?}");
-            verified.says(&["damaged"]);
+            verified.mentions(&["damaged"]);
 
             std::fs::remove_file(&found).unwrap();
             let searched = bathyal(folder.path(), &search);
             match searched.code {
                 Some(0) => assert_eq!(std::fs::read(&found).unwrap(), right, "{place}: wrong in silence"),
-                Some(3) => searched.says(&["damaged"]),
+                Some(3) => searched.mentions(&["damaged"]),
                 _ => panic!("{place}: {searched:?}"),
             }
             std::fs::write(&file, &content).unwrap();
@@ -59,8 +59,8 @@ fn files_that_are_cut_or_missing_are_found() {
     INDEXES.iter().for_each(|index| find_cut_files(index));
 }
 
-/// Whether searches have no use for the file.
-fn is_beside(file: &Path) -> bool {
+/// Returns true if searches do not read the file.
+fn is_unused_by_searches(file: &Path) -> bool {
     ["places.bin", "positions.bin"].iter().any(|name| file.ends_with(name))
 }
 
@@ -71,24 +71,24 @@ fn find_cut_files(index: &str) {
         let content = std::fs::read(&file).unwrap();
         for length in [0, 1, content.len() / 2, content.len() - 1] {
             std::fs::write(&file, &content[..length]).unwrap();
-            // Who reads vectors alone looks at their places, and who verifies.
+            // Only `get` and `verify` read these files.
             let lines = [&search, &verify];
-            for line in &lines[usize::from(is_beside(&file))..] {
+            for line in &lines[usize::from(is_unused_by_searches(&file))..] {
                 let ran = bathyal(folder.path(), line);
                 assert_eq!(ran.code, Some(3), "{line}, {} cut to {length}: {ran:?}", file.display());
-                ran.says(&["idx"]);
+                ran.mentions(&["idx"]);
             }
         }
         std::fs::remove_file(&file).unwrap();
-        let ran = bathyal(folder.path(), if is_beside(&file) { &verify } else { &search });
+        let ran = bathyal(folder.path(), if is_unused_by_searches(&file) { &verify } else { &search });
         assert!(matches!(ran.code, Some(1 | 3)), "{} missing: {ran:?}", file.display());
-        ran.says(&["idx"]);
+        ran.mentions(&["idx"]);
         std::fs::write(&file, &content).unwrap();
     }
 }
 
 #[test]
-fn what_is_no_index_is_said_to_be_none() {
+fn a_path_without_an_index_is_refused() {
     let folder = copy();
     std::fs::create_dir(folder.path().join("empty")).unwrap();
     for command in ["inspect", "verify"] {
@@ -101,7 +101,7 @@ fn what_is_no_index_is_said_to_be_none() {
 }
 
 #[test]
-fn an_index_of_a_later_version_says_what_to_do() {
+fn an_index_of_a_later_version_is_refused_with_advice() {
     let folder = copy();
     let index = folder.path().join("idx");
     let mut manifest = Manifest::read(&index).unwrap();
@@ -125,13 +125,13 @@ fn an_existing_index_is_replaced_only_when_told() {
 }
 
 #[test]
-fn overwrite_does_not_delete_what_is_no_index() {
+fn overwrite_does_not_delete_other_folders() {
     let folder = copy();
     std::fs::create_dir(folder.path().join("photos")).unwrap();
     std::fs::write(folder.path().join("photos/one.jpg"), "picture").unwrap();
     let refused = bathyal(folder.path(), "build base.fbin photos --metric l2 --overwrite");
     assert_ne!(refused.code, Some(0));
-    refused.says(&["photos", "will not delete"]);
+    refused.mentions(&["photos", "will not delete"]);
     assert!(folder.path().join("photos/one.jpg").exists());
 }
 
@@ -148,19 +148,19 @@ fn a_folder_that_cannot_be_written_is_named() {
     bathyal(folder, "probe /proc").fails(1, &["/proc"]);
 }
 
-/// Runs `line` with files limited to `kilobytes`, as a disk that fills up: writes fail half-way.
+/// Runs `line` with a limit on the length of files, so that writes fail in the middle as on a full disk.
 #[cfg(target_os = "linux")]
-pub fn with_little_room(folder: &Path, kilobytes: u32, line: &str) -> Ran {
+pub fn with_little_room(folder: &Path, kilobytes: u32, line: &str) -> Outcome {
     let script = format!("trap '' XFSZ; ulimit -f {kilobytes}; exec \"$0\" {line}");
     let program = command::<&str>(folder, &[]).get_program().to_owned();
     let mut shell = std::process::Command::new("bash");
     shell.current_dir(folder).arg("-c").arg(script).arg(program);
-    Ran::of(shell.output().expect("bash starts"))
+    Outcome::of(shell.output().expect("bash starts"))
 }
 
 #[cfg(target_os = "linux")]
 #[test]
-fn a_write_that_fails_half_way_leaves_nothing_that_opens() {
+fn a_write_that_fails_in_the_middle_leaves_no_index() {
     let folder = tempfile::tempdir().unwrap();
     write_vectors(folder.path(), "base.fbin", 1000, 16, 1);
     // The graph alone takes more than 100 kB.
@@ -177,6 +177,6 @@ fn a_write_that_fails_half_way_leaves_nothing_that_opens() {
 fn an_answer_that_cannot_be_written_is_a_failure() {
     let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
     let mut command = command(shared(), &["inspect", "idx", "--json"]);
-    let ran = Ran::of(command.stdout(full).output().unwrap());
+    let ran = Outcome::of(command.stdout(full).output().unwrap());
     ran.fails(1, &["standard output", "No space left"]);
 }

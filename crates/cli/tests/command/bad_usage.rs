@@ -1,9 +1,9 @@
-//! Command lines that cannot be right: exit code 2, or a parameter that the library refuses: exit code 1.
+//! Invalid command lines (exit code 2), and parameters that the library refuses (exit code 1).
 
-use crate::workshop::{VECTORS, bathyal, shared};
+use crate::harness::{VECTORS, bathyal, shared};
 
 #[test]
-fn nonsense_is_a_usage_error() {
+fn an_invalid_command_line_is_a_usage_error() {
     let cases: [(&str, &[&str]); 22] = [
         ("", &["Usage: bathyal"]),
         ("polish idx", &["unrecognized subcommand 'polish'"]),
@@ -39,7 +39,7 @@ fn parameters_out_of_range_are_refused_with_the_range() {
     let cases: [(String, i32, &[&str]); 15] = [
         (format!("{search} --tier gpu"), 1, &["the tier gpu", "--device gpu"]),
         (format!("{search} --mini-batch 8"), 1, &["--mini-batch", "--device gpu"]),
-        // There is no driver, or no such card.
+        // The machine has no driver, or no such card.
         (format!("{search} --device gpu:100"), 1, &["graphics card"]),
         (format!("{graph} --device gpu:100"), 1, &["graphics card"]),
         ("groundtruth base.fbin queries.fbin x.ibin --device gpu:100".into(), 1, &["graphics card"]),

@@ -1,12 +1,12 @@
-//! Files of vectors and ids that are damaged, lie, or do not fit together.
+//! Files of vectors and ids that are damaged, have wrong headers, or do not fit together.
 
 use std::path::Path;
 
 use tempfile::TempDir;
 
-use crate::workshop::{DIM, VECTORS, bathyal, copy, fbin, names, numbers, shared, write_vectors};
+use crate::harness::{DIM, VECTORS, bathyal, copy, fbin, names, numbers, shared, write_vectors};
 
-/// Demands that every command that reads vectors refuses `name`, and that nothing is made.
+/// Checks that every command that reads vectors refuses the file `name` and writes nothing.
 #[track_caller]
 fn refused(folder: &Path, name: &str, parts: &[&str]) {
     let before = names(folder);
@@ -18,8 +18,8 @@ fn refused(folder: &Path, name: &str, parts: &[&str]) {
     ] {
         let ran = bathyal(folder, &line);
         assert_eq!((ran.code, ran.stdout.as_str()), (Some(1), ""), "{line}: {ran:?}");
-        ran.says(&[name]);
-        ran.says(parts);
+        ran.mentions(&[name]);
+        ran.mentions(parts);
     }
     assert_eq!(names(folder), before);
 }
@@ -32,7 +32,7 @@ fn folder_with(name: &str, content: &[u8]) -> TempDir {
 }
 
 #[test]
-fn headers_that_lie_are_refused() {
+fn wrong_headers_are_refused() {
     let values = numbers(24, 3);
     let cases: [(Vec<u8>, &[&str]); 9] = [
         (Vec::new(), &["holds no vectors"]),
@@ -69,7 +69,7 @@ fn other_formats_are_checked_too() {
 }
 
 #[test]
-fn unknown_extensions_are_refused_with_those_known() {
+fn unknown_extensions_are_refused_with_a_list_of_known_ones() {
     let folder = folder_with("data.csv", b"1,2,3\n");
     refused(folder.path(), "data.csv", &["the extension is \"csv\"", ".fbin"]);
     let cases: [(&str, &[&str]); 4] = [
@@ -155,7 +155,7 @@ fn ground_truth_that_does_not_fit_is_refused() {
     std::fs::write(folder.path().join("cut.ibin"), &content[..content.len() - 4]).unwrap();
     let cut = bathyal(folder.path(), "bench idx queries.fbin --groundtruth cut.ibin");
     cut.fails(1, &["cut.ibin", "truncated"]);
-    // Ids of other vectors: recall would be a number about nothing.
+    // The ids are out of range, so recall would mean nothing.
     let mut other = content;
     other[8..12].copy_from_slice(&(VECTORS as u32).to_le_bytes());
     std::fs::write(folder.path().join("other.ibin"), &other).unwrap();

@@ -1,6 +1,6 @@
 //! `insert`, `delete` and `compact`.
 
-use crate::workshop::{bathyal, write_vectors};
+use crate::harness::{bathyal, write_vectors};
 use serde_json::json;
 use tempfile::TempDir;
 
@@ -14,66 +14,70 @@ fn folder() -> TempDir {
 }
 
 #[test]
-fn a_build_says_what_it_promises() {
+fn a_build_prints_the_promise() {
     let folder = folder();
-    let told =
+    let report =
         bathyal(folder.path(), "build base.fbin second --metric l2 --family lsh --tables 4 --json").json();
-    let promises = told["promises"].as_array().unwrap();
+    let promises = report["promises"].as_array().unwrap();
     assert_eq!(promises.len(), 3);
-    assert_eq!(told["promises"], bathyal(folder.path(), "inspect second --json").json()["promises"]);
-    let said = bathyal(folder.path(), "build base.fbin third --metric cosine --family lsh --tables 4").good();
-    for part in ["promised: something within twice the nearest distance", "is at most", "vectors of length 1"]
+    assert_eq!(report["promises"], bathyal(folder.path(), "inspect second --json").json()["promises"]);
+    let printed =
+        bathyal(folder.path(), "build base.fbin third --metric cosine --family lsh --tables 4").good();
+    for part in ["promised: a vector within twice the nearest distance", "is at most", "vectors of length 1"]
     {
-        assert!(said.contains(part), "{said}");
+        assert!(printed.contains(part), "{printed}");
     }
 }
 
 #[test]
-fn what_is_inserted_deleted_and_compacted_is_said_and_found() {
+fn inserts_deletes_and_compactions_are_reported_and_searched() {
     let folder = folder();
     let run = |line: &str| bathyal(folder.path(), line);
-    let said = run("insert index more.fbin").good();
-    assert!(said.contains("500 vectors inserted as 2000 to 2499, 2500 are there"), "{said}");
+    let printed = run("insert index more.fbin").good();
+    assert!(
+        printed.contains("500 vectors inserted with the ids 2000 to 2499; 2500 in the index"),
+        "{printed}"
+    );
     let answer = run("insert index more.fbin --json").json();
     assert_eq!(
         (&answer["first_id"], &answer["vectors"], &answer["compactions"]),
         (&json!(2500), &json!(3000), &json!(0))
     );
-    // Each is there twice.
+    // Every inserted vector is in the index twice.
     let search = "search index more.fbin -k 2 --search-list 3000 --probes 1000 --json";
     run(&format!("{search} --output found.ibin")).good();
     let found = bathyal_vectors::IdFile::open(folder.path().join("found.ibin")).unwrap();
     assert_eq!((found.ids(0), found.ids(499)), (&[2000, 2500][..], &[2499, 2999][..]));
-    let said = run("delete index --ids 2000,5,17").good();
-    assert!(said.contains("3 vectors deleted, 2997 are left"), "{said}");
+    let printed = run("delete index --ids 2000,5,17").good();
+    assert!(printed.contains("3 vectors deleted, 2997 remain"), "{printed}");
     assert_eq!(run("delete index --ids 2000,6 --json").json()["deleted"], 1);
-    let told = run("inspect index").good();
-    assert!(told.contains("1000 vectors inserted, 4 deleted since"), "{told}");
+    let report = run("inspect index").good();
+    assert!(report.contains("1000 vectors inserted, 4 deleted since"), "{report}");
     assert_eq!(run("inspect index --json").json()["changed"]["deleted"], 4);
     assert!(run("verify index").good().contains("sound: 2996 vectors"));
-    // The log is a part of what is on the disk.
-    let of = |line: &str| run(line).json()["index_bytes"].as_u64().unwrap();
+    // The bytes on disk include the log.
+    let index_bytes = |line: &str| run(line).json()["index_bytes"].as_u64().unwrap();
     let log = run("inspect index --json").json()["changed"]["log_bytes"].as_u64().unwrap();
     let manifest = folder.path().join("index/manifest.json").metadata().unwrap().len();
-    assert_eq!(of("inspect index --json") - of(search), manifest);
+    assert_eq!(index_bytes("inspect index --json") - index_bytes(search), manifest);
     assert!(log > 1000 * 24 * 4, "{log}");
-    let said = run("compact index").good();
+    let printed = run("compact index").good();
     assert!(
-        said.contains("2996 vectors, with 1000 that were inserted and without 4 that were deleted"),
-        "{said}"
+        printed.contains("2996 vectors, with 1000 that were inserted and without 4 that were deleted"),
+        "{printed}"
     );
-    assert!(run("compact index").good().contains("had not changed"));
+    assert!(run("compact index").good().contains("has no changes"));
     assert!(run("compact index --json").json().get("build").is_none());
     run(&format!("{search} --output found.ibin")).good();
     let found = bathyal_vectors::IdFile::open(folder.path().join("found.ibin")).unwrap();
     assert_eq!((found.ids(0)[0], found.ids(499)), (2500, &[2499, 2999][..]), "ids stay");
-    // All that a file of ids names.
+    // Delete all ids of a file.
     let answer = run("delete index --file found.ibin --json").json();
     assert!(answer["deleted"].as_u64().unwrap() >= 999, "{answer}");
 }
 
 #[test]
-fn what_cannot_be_changed_is_refused() {
+fn changes_that_are_not_possible_are_refused() {
     let folder = folder();
     let run = |line: &str| bathyal(folder.path(), line);
     write_vectors(folder.path(), "short.fbin", 5, 8, 3);
@@ -109,12 +113,12 @@ fn a_compaction_stays_below_its_budget() {
     let build = "build base.fbin index --metric l2 --family lsh --threads 2 --calibration queries.fbin";
     bathyal(folder.path(), build).good();
     bathyal(folder.path(), "insert index more.fbin").good();
-    // What opens the index first, then what it is built in.
+    // The first refusal names the memory for opening the index, the second that for the build.
     let mut needed = 30_000_000;
     for _ in 0..2 {
         let refused = bathyal(folder.path(), &format!("compact index --threads 2 --memory {needed}"));
-        let said = refused.stderr.split(" needs ").nth(1).unwrap_or_else(|| panic!("{refused:?}"));
-        needed = said.split(' ').next().unwrap().parse().unwrap();
+        let printed = refused.stderr.split(" needs ").nth(1).unwrap_or_else(|| panic!("{refused:?}"));
+        needed = printed.split(' ').next().unwrap().parse().unwrap();
     }
     let done = bathyal(folder.path(), &format!("compact index --threads 2 --memory {needed} --json")).json();
     assert!(done["peak_rss_bytes"].as_u64().unwrap() <= needed, "{needed}: {done}");

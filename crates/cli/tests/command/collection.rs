@@ -1,4 +1,4 @@
-//! `bathyal collection`: rows from nothing to answers, what is said of mistakes, and what a kill leaves.
+//! `bathyal collection`: writes and searches of rows, messages for mistakes, and the state after a kill.
 
 use std::io::Write;
 use std::path::Path;
@@ -8,20 +8,20 @@ use bathyal_console::Kind;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::workshop::{Ran, bathyal, command, names, shared, write_vectors};
+use crate::harness::{Outcome, bathyal, command, names, shared, write_vectors};
 
-/// Runs the command with these arguments, of which some have spaces.
-fn run(folder: &Path, arguments: &[&str]) -> Ran {
-    Ran::of(command(folder, &[&["collection"], arguments].concat()).output().unwrap())
+/// Runs the command with arguments that may contain spaces.
+fn run(folder: &Path, arguments: &[&str]) -> Outcome {
+    Outcome::of(command(folder, &[&["collection"], arguments].concat()).output().unwrap())
 }
 
-/// The same with text on its standard input.
-fn feed(folder: &Path, arguments: &[&str], text: &str) -> Ran {
+/// Runs the command with `text` on its standard input.
+fn feed(folder: &Path, arguments: &[&str], text: &str) -> Outcome {
     let mut command = command(folder, &[&["collection"], arguments].concat());
     let command = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().unwrap();
     child.stdin.take().unwrap().write_all(text.as_bytes()).unwrap();
-    Ran::of(child.wait_with_output().unwrap())
+    Outcome::of(child.wait_with_output().unwrap())
 }
 
 /// A folder with a collection `c` of 40 rows: ids `r0` to `r39`, vectors on a line, years and languages.
@@ -43,8 +43,11 @@ fn folder() -> TempDir {
     };
     let text: String = (0..40).map(line).collect();
     std::fs::write(folder.path().join("rows.jsonl"), text).unwrap();
-    let said = run(folder.path(), &["add", "c", "rows.jsonl"]).good();
-    assert!(said.contains("c: 40 rows: 40 added") && said.contains("40 are there"), "{said}");
+    let printed = run(folder.path(), &["add", "c", "rows.jsonl"]).good();
+    assert!(
+        printed.contains("c: 40 rows: 40 added") && printed.contains("the collection has 40 rows"),
+        "{printed}"
+    );
     folder
 }
 
@@ -70,40 +73,40 @@ fn rows_are_written_found_changed_and_counted() {
     assert_eq!(answer["results"][0]["neighbors"][1]["embedding"], json!([13.0, 0.0, 1.0]));
     assert!(answer["results"][0]["neighbors"][1].get("year").is_none(), "{answer}");
     assert_eq!((&answer["matches"], &answer["plans"][0]["part"]), (&json!(15), &json!("memory")));
-    let said = run(here, &[&search[..], &filter, &["--explain"]].concat()).good();
+    let printed = run(here, &[&search[..], &filter, &["--explain"]].concat()).good();
     for part in
         ["1 queries, k 3: 15 rows match the filter", "part          memory", "id   distance", "lang", "r13"]
     {
-        assert!(said.contains(part), "no {part} in {said}");
+        assert!(printed.contains(part), "no {part} in {printed}");
     }
-    // In JSON the same.
+    // The JSON output has the same rows.
     let filter = ["--filter", r#"{"year": {"$gte": 2010}, "lang": {"$in": ["en", "de"]}}"#];
     assert_eq!(
         first(&run(here, &[&search[..], &filter, &["--json"]].concat()).json()),
         ["r11", "r13", "r15"]
     );
     assert_eq!(run(here, &["count", "c", "--filter", filter[1]]).good(), "15\n");
-    // Fewer match than are wanted.
+    // Fewer than k rows match.
     let ran = run(here, &[&search[..], &["--filter", "year > 2037"]].concat());
-    ran.says(&["asked for 3 neighbours, only 2 rows match"]);
+    ran.mentions(&["asked for 3 neighbours, only 2 rows match"]);
 
-    let said = feed(
+    let printed = feed(
         here,
         &["update", "c", "-"],
         "{\"id\": \"r3\", \"year\": 1900}\n{\"id\": \"x\", \"lang\": \"xx\"}\n",
     )
     .good();
-    assert!(said.contains("2 rows: 1 replaced, 1 not there"), "{said}");
+    assert!(printed.contains("2 rows: 1 replaced, 1 without a row to update"), "{printed}");
     let got = run(here, &["get", "c", "r3", "--vectors"]).good();
     let expected = r#"{"id":"r3","year":1900,"lang":"en","tags":["t0"],"embedding":[3.0,0.0,1.0]}"#;
     assert_eq!(got.trim_end(), expected);
-    let said = feed(
+    let printed = feed(
         here,
         &["upsert", "c", "-"],
         "{\"id\": \"r3\", \"vector\": [9, 9, 9]}\n{\"id\": \"new\", \"vector\": [1, 1, 1]}",
     )
     .good();
-    assert!(said.contains("1 added, 1 replaced"), "{said}");
+    assert!(printed.contains("1 added, 1 replaced"), "{printed}");
     assert_eq!(
         run(here, &["get", "c", "r3", "--columns", "lang"]).good().trim_end(),
         r#"{"id":"r3","lang":null}"#
@@ -113,25 +116,25 @@ fn rows_are_written_found_changed_and_counted() {
         (&answer["deleted"], &answer["missing"], &answer["total"]),
         (&json!(2), &json!(1), &json!(39))
     );
-    let said = run(here, &["delete", "c", "--filter", "year < 2010"]).good();
-    assert!(said.contains("7 rows deleted, 32 are left"), "{said}");
+    let printed = run(here, &["delete", "c", "--filter", "year < 2010"]).good();
+    assert!(printed.contains("7 rows deleted, 32 remain"), "{printed}");
     run(here, &["delete", "c", "--filter", "{}"]).fails(1, &["an empty filter", "would delete all rows"]);
     run(here, &["delete", "c", "--filter", ""]).fails(2, &["--filter", "empty"]);
     std::fs::write(here.join("gone.txt"), "r20\nr21\n").unwrap();
-    assert!(run(here, &["delete", "c", "--ids", "gone.txt"]).good().contains("2 rows deleted, 30 are left"));
+    assert!(run(here, &["delete", "c", "--ids", "gone.txt"]).good().contains("2 rows deleted, 30 remain"));
 
-    let told = run(here, &["inspect", "c", "--json"]).json();
-    assert_eq!((&told["rows"], &told["schema"]["id"]), (&json!(30), &json!("string")));
-    let said = run(here, &["compact", "c"]).good();
-    assert!(said.contains("0 segments became 1"), "{said}");
-    let said = run(here, &["inspect", "c"]).good();
+    let report = run(here, &["inspect", "c", "--json"]).json();
+    assert_eq!((&report["rows"], &report["schema"]["id"]), (&json!(30), &json!("string")));
+    let printed = run(here, &["compact", "c"]).good();
+    assert!(printed.contains("0 segments became 1"), "{printed}");
+    let printed = run(here, &["inspect", "c"]).good();
     for part in [
         "a collection of 30 rows",
         "embedding: 3 f32, l2, cluster",
         "tags: list<string>",
         "30 rows in 1 segments",
     ] {
-        assert!(said.contains(part), "no {part} in {said}");
+        assert!(printed.contains(part), "no {part} in {printed}");
     }
     assert!(run(here, &["verify", "c"]).good().contains("c: sound: 30 rows"));
     assert_eq!(first(&run(here, &[&search[..], &["--json"]].concat()).json())[0], "r10");
@@ -150,29 +153,29 @@ fn collections_move_through_files_and_are_copied() {
         let line = |collection: &str| run(here, &["get", collection, "r7", "r8", "--vectors"]).good();
         assert_eq!(line(&second), line("c"));
     }
-    let said = run(
+    let printed = run(
         here,
         &["export", "c", "some.jsonl", "--filter", "year < 2003", "--columns", "year", "--no-vectors"],
     )
     .good();
-    assert!(said.contains("some.jsonl: 3 rows of c"), "{said}");
+    assert!(printed.contains("some.jsonl: 3 rows of c"), "{printed}");
     let text = std::fs::read_to_string(here.join("some.jsonl")).unwrap();
     assert_eq!(text.lines().next(), Some(r#"{"id":"r0","year":2000}"#));
     run(here, &["export", "c", "base.fbin"]).good();
     assert_eq!(names(here).iter().filter(|name| name.starts_with("base")).count(), 2, "{:?}", names(here));
-    let told = run(here, &["inspect", "c", "--json"]).json();
-    std::fs::write(here.join("schema.json"), told.to_string()).unwrap();
+    let report = run(here, &["inspect", "c", "--json"]).json();
+    std::fs::write(here.join("schema.json"), report.to_string()).unwrap();
     run(here, &["create", "third", "--schema", "schema.json"]).good();
     run(here, &["add", "third", "base.fbin", "--ids", "base.ids.txt"]).good();
     assert_eq!(run(here, &["count", "third"]).good(), "40\n");
-    let said = run(here, &["copy", "c", "fourth"]).good();
-    assert!(said.contains("fourth: 40 rows in 1 segments"), "{said}");
+    let printed = run(here, &["copy", "c", "fourth"]).good();
+    assert!(printed.contains("fourth: 40 rows in 1 segments"), "{printed}");
     run(here, &["copy", "c", "fourth"]).fails(1, &["fourth: already exists"]);
     assert_eq!(run(here, &["count", "fourth", "--filter", "contains(tags, 't0')"]).good(), "14\n");
 }
 
 #[test]
-fn what_many_queries_have_found_is_written_to_a_file() {
+fn the_rows_found_by_many_queries_are_written_to_a_file() {
     let folder = TempDir::new().unwrap();
     let here = folder.path();
     write_vectors(here, "base.fbin", 3000, 12, 1);
@@ -181,7 +184,7 @@ fn what_many_queries_have_found_is_written_to_a_file() {
     run(here, &["add", "c", "base.fbin"]).good();
     run(here, &["compact", "c"]).good();
     let ran = run(here, &["search", "c", "queries.fbin", "-k", "5", "--output", "found.jsonl"]);
-    assert!(ran.good().contains("and 17 more queries, which the output has, too"));
+    assert!(ran.good().contains("and 17 more queries, which the output file has"));
     let text = std::fs::read_to_string(here.join("found.jsonl")).unwrap();
     let last: Value = serde_json::from_str(text.lines().last().unwrap()).unwrap();
     assert_eq!(
@@ -189,23 +192,23 @@ fn what_many_queries_have_found_is_written_to_a_file() {
         (20, &json!(19), 5)
     );
     run(here, &["search", "c", "queries.fbin", "--output", "found.ibin"]).fails(2, &["found.ibin", ".jsonl"]);
-    run(here, &["search", "c", "base.fbin", "-k", "1", "--filter", "id = 17", "--show", "1"]).says(&[]);
+    run(here, &["search", "c", "base.fbin", "-k", "1", "--filter", "id = 17", "--show", "1"]).mentions(&[]);
     run(here, &["get", "c", "17", "99999"]).fails_with_answer(1, &["there is no row with the id \"99999\""]);
-    run(here, &["get", "c", "seventeen"]).fails(2, &["\"seventeen\" is no number"]);
+    run(here, &["get", "c", "seventeen"]).fails(2, &["\"seventeen\" is not a whole number"]);
 }
 
-impl Ran {
-    /// As [`Ran::fails`], of a command that has an answer, too.
+impl Outcome {
+    /// As [`Outcome::fails`], for a command that also prints an answer.
     #[track_caller]
     fn fails_with_answer(self, code: i32, parts: &[&str]) {
         assert_eq!(self.code, Some(code), "{self:?}");
         assert!(!self.stdout.is_empty());
-        self.says(parts);
+        self.mentions(parts);
     }
 }
 
 #[test]
-fn mistakes_are_said_with_what_would_be_right() {
+fn messages_for_mistakes_name_what_is_valid() {
     let folder = folder();
     let here = folder.path();
     let cases: [(&[&str], i32, &[&str]); 22] = [
@@ -214,7 +217,7 @@ fn mistakes_are_said_with_what_would_be_right() {
         (&["search", "c"], 2, &["QUERIES"]),
         (&["search", "c", "--vector", "1,2,3", "--filter", "year >="], 2, &["--filter"]),
         (&["search", "c", "--vector", "1,2,3", "--filter", "{\"year\": {\"$gtr\": 1}}"], 2, &["$gtr"]),
-        (&["search", "c", "--vector", "1,2,3", "--filter", "{\"year\": "], 2, &["is no JSON"]),
+        (&["search", "c", "--vector", "1,2,3", "--filter", "{\"year\": "], 2, &["is not valid JSON"]),
         (&["search", "c", "--vector", "1,2,3", "--filter", "yaer = 1"], 1, &["yaer", "year"]),
         (&["search", "c", "--vector", "1,2,3", "--filter", "year = 'x'"], 1, &["year"]),
         (
@@ -243,9 +246,9 @@ fn mistakes_are_said_with_what_would_be_right() {
     for (arguments, code, parts) in cases {
         run(here, arguments).fails(code, parts);
         let ran = run(here, &[arguments, &["--json"]].concat());
-        let told: Value = serde_json::from_str(&ran.stdout).unwrap_or_else(|_| panic!("{ran:?}"));
-        let kind = told["error"]["kind"].as_str().unwrap();
-        assert!(Kind::ALL.iter().any(|known| known.name() == kind && *known != Kind::Internal), "{told}");
+        let report: Value = serde_json::from_str(&ran.stdout).unwrap_or_else(|_| panic!("{ran:?}"));
+        let kind = report["error"]["kind"].as_str().unwrap();
+        assert!(Kind::ALL.iter().any(|known| known.name() == kind && *known != Kind::Internal), "{report}");
     }
     assert!(!here.join("d").exists());
     assert_eq!(run(here, &["count", "c"]).good(), "40\n");
@@ -263,7 +266,7 @@ fn mistakes_are_said_with_what_would_be_right() {
 }
 
 #[test]
-fn commands_for_indexes_say_that_it_is_a_collection() {
+fn commands_for_indexes_name_the_command_for_a_collection() {
     let folder = folder();
     let here = folder.path();
     write_vectors(here, "queries.fbin", 3, 3, 1);
@@ -280,12 +283,13 @@ fn commands_for_indexes_say_that_it_is_a_collection() {
         bathyal(here, line)
             .fails(3, &["c: is a collection, not an index", &format!("`bathyal collection {instead} c`")]);
     }
-    // And the other way round.
+    bathyal(here, "build c built --metric l2").fails(1, &["c: is a collection; export it first"]);
+    // A command for collections on an index.
     bathyal(shared(), "collection count idx").fails(3, &["idx: is not a collection"]);
 }
 
 #[test]
-fn damage_is_found_and_an_exit_code_says_so() {
+fn damage_is_found_and_gives_exit_code_3() {
     let folder = folder();
     let here = folder.path();
     run(here, &["compact", "c"]).good();
@@ -296,17 +300,18 @@ fn damage_is_found_and_an_exit_code_says_so() {
     content[middle] ^= 1;
     std::fs::write(&file, content).unwrap();
     let ran = run(here, &["verify", "c", "--json"]);
-    let told: Value = serde_json::from_str(&ran.stdout).unwrap();
+    let report: Value = serde_json::from_str(&ran.stdout).unwrap();
     assert_eq!(
-        (ran.code, &told["sound"], &told["error"]["kind"]),
+        (ran.code, &report["sound"], &report["error"]["kind"]),
         (Some(3), &json!(false), &json!("damaged")),
-        "{told}"
+        "{report}"
     );
 }
 
-/// Starts an import of far more rows than memory for writes holds, sends a signal while it is at work, and returns how it ended.
+/// Starts an import of far more rows than the memory for writes holds, sends a signal meanwhile, and returns
+/// the outcome.
 #[cfg(unix)]
-fn interrupted(here: &Path, signal: i32) -> Ran {
+fn interrupted(here: &Path, signal: i32) -> Outcome {
     let arguments =
         ["collection", "add", "big", "base.fbin", "--progress", "--write-memory", "4MB", "--json"];
     let mut child = command(here, &arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
@@ -317,7 +322,7 @@ fn interrupted(here: &Path, signal: i32) -> Ran {
     assert_eq!(unsafe { libc::kill(child.id() as i32, signal) }, 0);
     let stderr: Vec<String> = lines.map(Result::unwrap).collect();
     let output = child.wait_with_output().unwrap();
-    Ran { stderr: stderr.join("\n"), ..Ran::of(output) }
+    Outcome { stderr: stderr.join("\n"), ..Outcome::of(output) }
 }
 
 #[cfg(unix)]
@@ -329,12 +334,13 @@ fn ctrl_c_and_a_kill_leave_whole_batches() {
     run(here, &["create", "big", "--like", "base.fbin"]).good();
     let ran = interrupted(here, libc::SIGINT);
     assert_eq!(ran.code, Some(130), "{ran:?}");
-    ran.says(&["cancelled; of base.fbin the first ", "rows were written"]);
+    ran.mentions(&["cancelled; of base.fbin the first ", "rows were written"]);
     let count = || run(here, &["count", "big"]).good().trim().parse::<u64>().unwrap();
-    let told: Value = serde_json::from_str(&ran.stdout).unwrap();
-    let message = told["error"]["message"].as_str().unwrap();
-    let said: u64 = message.split("the first ").nth(1).unwrap().split(' ').next().unwrap().parse().unwrap();
-    assert_eq!(count(), said);
+    let report: Value = serde_json::from_str(&ran.stdout).unwrap();
+    let message = report["error"]["message"].as_str().unwrap();
+    let printed: u64 =
+        message.split("the first ").nth(1).unwrap().split(' ').next().unwrap().parse().unwrap();
+    assert_eq!(count(), printed);
     run(here, &["delete", "big", "--filter", "id >= 0"]).good();
     let ran = interrupted(here, libc::SIGKILL);
     assert_eq!(ran.code, None, "{ran:?}");
@@ -348,7 +354,7 @@ fn ctrl_c_and_a_kill_leave_whole_batches() {
     );
 }
 
-/// The only folder of the collection `c` whose name begins and ends so.
+/// Returns the only folder of the collection `c` whose name begins with `begin` and ends with `end`.
 fn part(here: &Path, begin: &str, end: &str) -> std::path::PathBuf {
     let parts = std::fs::read_dir(here.join("c")).unwrap().map(|entry| entry.unwrap().path());
     let fits = |path: &std::path::PathBuf| {
@@ -361,18 +367,18 @@ fn part(here: &Path, begin: &str, end: &str) -> std::path::PathBuf {
 }
 
 #[test]
-fn a_damaged_collection_is_repaired_into_a_new_one_that_says_what_is_lost() {
+fn repair_saves_a_damaged_collection_and_prints_the_losses() {
     let folder = folder();
     let here = folder.path();
-    // Of a whole one all is kept.
-    let said = run(here, &["repair", "c", "--to", "whole"]).good();
-    assert!(said.contains("whole: 40 rows of c: nothing is lost"), "{said}");
+    // An undamaged collection is saved whole.
+    let printed = run(here, &["repair", "c", "--to", "whole"]).good();
+    assert!(printed.contains("whole: 40 rows of c: nothing is lost"), "{printed}");
     assert_eq!(run(here, &["count", "whole"]).good(), "40\n");
     run(here, &["repair", "c", "--to", "whole"]).fails(1, &["whole: already exists"]);
     run(here, &["compact", "c"]).good();
     let rows = "{\"id\": \"late\", \"vector\": [9, 9, 9]}\n{\"id\": \"later\", \"vector\": [8, 8, 8]}\n";
     feed(here, &["add", "c", "-"], rows).good();
-    // The metadata of a segment is lost, so its rows are; their ids are known.
+    // Without its metadata a segment loses its rows; their ids are known.
     let metadata = part(here, "s-", "-rows").join("rows.parquet");
     let bytes = std::fs::read(&metadata).unwrap();
     std::fs::write(&metadata, vec![0; bytes.len()]).unwrap();
@@ -380,13 +386,13 @@ fn a_damaged_collection_is_repaired_into_a_new_one_that_says_what_is_lost() {
     let ran = run(here, &repair);
     assert!(ran.stdout.contains("less: 2 rows of c: 40 rows are lost"), "{}", ran.stdout);
     assert_eq!(ran.code, Some(3));
-    ran.says(&["not all of c could be saved", "40 rows are lost"]);
+    ran.mentions(&["not all of c could be saved", "40 rows are lost"]);
     assert_eq!(run(here, &["count", "less"]).good(), "2\n");
     run(here, &["verify", "less"]).good();
     let lost = std::fs::read_to_string(here.join("lost.jsonl")).unwrap();
     assert!(lost.lines().count() == 40 && lost.contains("{\"id\":\"r39\"}"), "{lost}");
     std::fs::write(&metadata, bytes).unwrap();
-    // The log is lost that was appended to last: nobody takes what is left for all there was.
+    // The latest log is missing: the rest must not pass for the whole collection.
     std::fs::remove_dir_all(part(here, "l-", "")).unwrap();
     run(here, &["count", "c"]).fails(3, &["l-", "is not there", "repair"]);
     let ran = run(here, &["repair", "c", "--to", "early", "--json"]);
@@ -396,6 +402,6 @@ fn a_damaged_collection_is_repaired_into_a_new_one_that_says_what_is_lost() {
         (&json!(40), &json!(true), &json!(false))
     );
     assert_eq!(ran.code, Some(3));
-    ran.says(&["the newest log is missing"]);
+    ran.mentions(&["the newest log is missing"]);
     assert_eq!(run(here, &["count", "early"]).good(), "40\n");
 }

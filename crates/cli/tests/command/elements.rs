@@ -1,9 +1,9 @@
 //! Bits and bf16 through the command: files, metrics, answers.
 
-use crate::workshop::{bathyal, numbers};
+use crate::harness::{bathyal, numbers};
 use std::path::Path;
 
-/// Writes `count` rows of `bytes` bytes, as the format that the name says, with this dim.
+/// Writes `count` rows of `bytes` bytes with dim `dim`, in the format of the extension of `name`.
 fn write_bytes(folder: &Path, name: &str, count: usize, (dim, bytes): (u32, usize), seed: u64) {
     let rows = numbers(count * bytes, seed).into_iter().map(|value| (value * 127.0) as i8 as u8);
     let header = [count as u32, dim].into_iter().flat_map(u32::to_le_bytes);
@@ -11,7 +11,7 @@ fn write_bytes(folder: &Path, name: &str, count: usize, (dim, bytes): (u32, usiz
 }
 
 #[test]
-fn bytes_are_bits_under_hamming() {
+fn bytes_hold_bits_under_hamming() {
     let dir = tempfile::tempdir().unwrap();
     let folder = dir.path();
     write_bytes(folder, "base.u8bin", 600, (32, 32), 1);
@@ -30,7 +30,7 @@ fn bytes_are_bits_under_hamming() {
     assert!(measured["points"].as_array().unwrap().iter().all(|point| point["recall"].as_f64() > Some(0.5)));
     let about = bathyal(folder, "inspect idx --json").json();
     assert_eq!((&about["manifest"]["metric"], &about["data_bytes"]), (&"hamming".into(), &(600 * 32).into()));
-    // The same bits in a file of bits: the same index.
+    // A file of bits with the same bits gives the same index.
     let mut bits = std::fs::read(folder.join("base.u8bin")).unwrap();
     bits[4..8].copy_from_slice(&256_u32.to_le_bytes());
     std::fs::write(folder.join("base.b1bin"), bits).unwrap();
@@ -47,7 +47,7 @@ fn bytes_are_bits_under_hamming() {
 }
 
 #[test]
-fn what_is_no_bits_is_refused_under_hamming() {
+fn other_elements_are_refused_under_hamming() {
     let dir = tempfile::tempdir().unwrap();
     let folder = dir.path();
     write_bytes(folder, "base.i8bin", 60, (32, 32), 1);
@@ -62,11 +62,11 @@ fn what_is_no_bits_is_refused_under_hamming() {
 }
 
 #[test]
-fn brain_floats_are_built_and_searched() {
+fn bf16_vectors_are_built_and_searched() {
     let dir = tempfile::tempdir().unwrap();
     let folder = dir.path();
-    crate::workshop::write_vectors(folder, "base.fbin", 500, 24, 1);
-    crate::workshop::write_vectors(folder, "queries.fbin", 20, 24, 2);
+    crate::harness::write_vectors(folder, "base.fbin", 500, 24, 1);
+    crate::harness::write_vectors(folder, "queries.fbin", 20, 24, 2);
     for name in ["base", "queries"] {
         bathyal(folder, &format!("convert {name}.fbin {name}.bf16bin")).good();
     }

@@ -1,4 +1,4 @@
-//! `--json` of commands that fail: one object on stdout, whose kind scripts may rely on.
+//! `--json` for commands that fail: one object on stdout, with a kind that scripts may rely on.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpListener;
@@ -8,11 +8,12 @@ use bathyal_console::Kind;
 use bathyal_index::format::manifest::Manifest;
 use serde_json::Value;
 
-use crate::workshop::{Ran, bathyal, copy, shared, write_vectors};
+use crate::harness::{Outcome, bathyal, copy, shared, write_vectors};
 
-/// Demands one JSON object on stdout that says this kind and the exit code, and the same sentence on stderr; returns it.
+/// Checks that stdout holds one JSON object with this kind and exit code, and stderr the same message;
+/// returns the object.
 #[track_caller]
-fn demand(ran: &Ran, kind: Kind, code: i32) -> Value {
+fn check_error(ran: &Outcome, kind: Kind, code: i32) -> Value {
     assert_eq!(ran.code, Some(code), "{ran:?}");
     let object: Value = serde_json::from_str(&ran.stdout).unwrap_or_else(|_| panic!("{ran:?}"));
     let error = &object["error"];
@@ -21,17 +22,17 @@ fn demand(ran: &Ran, kind: Kind, code: i32) -> Value {
     assert!(!message.contains('\n') && !message.contains("\u{1b}"), "{message}");
     let words = ran.stderr.split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(words.contains(message), "'{message}' is not what stderr says: {words}");
-    ran.says(&[]);
+    ran.mentions(&[]);
     object
 }
 
 #[track_caller]
 fn fails(folder: &Path, line: &str, kind: Kind, code: i32) -> Value {
-    demand(&bathyal(folder, &format!("{line} --json")), kind, code)
+    check_error(&bathyal(folder, &format!("{line} --json")), kind, code)
 }
 
 #[test]
-fn command_lines_that_make_no_sense_have_a_kind() {
+fn invalid_command_lines_have_a_kind() {
     let cases = [
         "search idx queries.fbin -k 0",
         "search idx",
@@ -51,10 +52,10 @@ fn command_lines_that_make_no_sense_have_a_kind() {
     let object: Value = serde_json::from_str(&ran.stdout).unwrap();
     assert!(object["error"]["message"].as_str().unwrap().contains("no command"), "{object}");
     fails(shared(), "search idx queries.fbin -k 10 --search-list 5", Kind::InvalidArgument, 1);
-    // What is asked for is no error.
+    // --help and --version are not errors.
     assert!(bathyal(shared(), "search --help --json").good().contains("Usage"));
     assert!(bathyal(shared(), "--version --json").good().starts_with("bathyal "));
-    // Without --json, or with it as an operand, stdout stays empty.
+    // Without --json, or with it as an operand after `--`, stdout stays empty.
     bathyal(shared(), "search idx queries.fbin -k 0").fails(2, &["invalid value '0'"]);
     bathyal(shared(), "search -- idx queries.fbin --json").fails(2, &["unexpected argument"]);
 }
@@ -89,7 +90,7 @@ fn indexes_that_cannot_be_read_have_a_kind() {
     let mut content = std::fs::read(&vectors).unwrap();
     content[100] ^= 1;
     std::fs::write(&vectors, content).unwrap();
-    // The report is the answer, and it says why it fails.
+    // The report is printed together with the error.
     let report = fails(here, "verify idx", Kind::Damaged, 3);
     assert_eq!(report["sound"], false);
     assert!(report["fault_count"].as_u64().unwrap() > 0, "{report}");
@@ -105,17 +106,17 @@ fn indexes_that_cannot_be_read_have_a_kind() {
 
 #[cfg(target_os = "linux")]
 #[test]
-fn what_the_system_refuses_has_a_kind() {
+fn failed_system_calls_have_a_kind() {
     let folder = tempfile::tempdir().unwrap();
     write_vectors(folder.path(), "base.fbin", 1000, 16, 1);
     let ran = crate::bad_index::with_little_room(folder.path(), 20, "convert base.fbin made.fvecs --json");
-    demand(&ran, Kind::NoSpace, 1);
-    // Nobody makes files there, not even the superuser.
+    check_error(&ran, Kind::NoSpace, 1);
+    // Not even the superuser can create files there.
     fails(folder.path(), "convert base.fbin /sys/made.fvecs", Kind::Permission, 1);
 }
 
-/// The address of a store that denies everything, until the process ends.
-fn denying() -> String {
+/// Starts a server that denies every request until the process ends; returns its address.
+fn denying_server() -> String {
     let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
     let address = listener.local_addr().unwrap();
     std::thread::spawn(move || {
@@ -125,7 +126,7 @@ fn denying() -> String {
             let body = "<Error><Code>AccessDenied</Code><Message>Not you.</Message></Error>";
             let head = "HTTP/1.1 403 Forbidden\r\nConnection: close\r\nContent-Type: application/xml";
             let answer = format!("{head}\r\nContent-Length: {}\r\n\r\n{body}", body.len());
-            // Whoever asked may be gone.
+            // The client may have closed the connection.
             let _ = (&stream).write_all(answer.as_bytes());
         }
     });
@@ -133,10 +134,10 @@ fn denying() -> String {
 }
 
 #[test]
-fn what_a_store_denies_has_a_kind() {
+fn denied_requests_to_a_store_have_a_kind() {
     let folder = tempfile::tempdir().unwrap();
     write_vectors(folder.path(), "base.fbin", 100, 4, 1);
-    let endpoint = denying();
+    let endpoint = denying_server();
     let options = ["region=us-east-1", "access_key_id=key", "secret_access_key=hidden", "scratch=scratch"];
     let options = options.iter().map(|option| format!(" --store-option {option}")).collect::<String>();
     for command in [
@@ -145,12 +146,12 @@ fn what_a_store_denies_has_a_kind() {
         "collection inspect s3://bucket/c",
     ] {
         let line = format!("{command} --store-option endpoint={endpoint}{options}");
-        let said = fails(folder.path(), &line, Kind::Permission, 1);
-        let message = said["error"]["message"].as_str().unwrap();
+        let printed = fails(folder.path(), &line, Kind::Permission, 1);
+        let message = printed["error"]["message"].as_str().unwrap();
         for part in ["s3://bucket/", "access is denied", "403 AccessDenied: Not you.", "credentials"] {
             assert!(message.contains(part), "{command}: {part} is not in {message}");
         }
-        // It is not worth another try.
+        // Denied requests are not tried again.
         assert!(!message.contains("tries") && !message.contains("hidden"), "{message}");
     }
 }

@@ -1,8 +1,8 @@
-//! Completions, manual pages, and plans: what is made without an index.
+//! Completions, manual pages, and plans of builds.
 
 use std::process::Command;
 
-use crate::workshop::{bathyal, copy, names, shared};
+use crate::harness::{bathyal, copy, names, shared};
 
 #[test]
 fn every_shell_gets_completions() {
@@ -19,9 +19,9 @@ fn every_shell_gets_completions() {
             assert!(script.contains(part), "{shell}: no {part}");
         }
         assert!(!script.contains("nprobe") && !script.contains("ef-construction"), "{shell} teaches slips");
-        let told = bathyal(shared(), &format!("completions {shell} --json")).json();
+        let report = bathyal(shared(), &format!("completions {shell} --json")).json();
         assert_eq!(
-            (&told["shell"], told["script"].as_str().map(str::trim_end)),
+            (&report["shell"], report["script"].as_str().map(str::trim_end)),
             (&shell.into(), Some(script.trim_end()))
         );
     }
@@ -33,12 +33,12 @@ fn every_shell_gets_completions() {
 #[test]
 fn bash_understands_its_completions() {
     let script = bathyal(shared(), "completions bash").good();
-    // Longer than an argument of a process may be.
+    // The script is too long for an argument of a process.
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("bathyal.bash");
     std::fs::write(&file, script).unwrap();
     assert!(Command::new("bash").arg("-n").arg(&file).status().unwrap().success());
-    // And completes.
+    // Check that it completes commands.
     let asked = "source \"$1\"; COMP_WORDS=(bathyal sea); COMP_CWORD=1; _bathyal bathyal sea bathyal; \
                  echo \"${COMPREPLY[*]}\"";
     let ran = Command::new("bash").args(["-c", asked, "bash"]).arg(&file).output().unwrap();
@@ -48,9 +48,9 @@ fn bash_understands_its_completions() {
 #[test]
 fn every_command_has_a_manual_page() {
     let folder = tempfile::tempdir().unwrap();
-    let told = bathyal(folder.path(), "man --output pages/man1 --json").json();
+    let report = bathyal(folder.path(), "man --output pages/man1 --json").json();
     let pages = names(&folder.path().join("pages/man1"));
-    assert_eq!(told["pages"], serde_json::json!(pages));
+    assert_eq!(report["pages"], serde_json::json!(pages));
     let commands = [
         "build",
         "search",
@@ -96,7 +96,7 @@ fn every_command_has_a_manual_page() {
 }
 
 #[test]
-fn a_plan_says_what_the_build_then_takes_and_makes() {
+fn a_plan_agrees_with_the_build() {
     let folder = copy();
     let run = |line: &str| bathyal(folder.path(), line);
     for family in ["cluster", "graph", "spann", "flat", "lsh", "partitioned"] {
@@ -105,8 +105,8 @@ fn a_plan_says_what_the_build_then_takes_and_makes() {
         assert!(!folder.path().join(family).exists(), "{family} was built");
         let built = run(&line).json();
         assert_eq!(built["planned_memory_bytes"], plan["memory"]["planned_bytes"], "{family}");
-        let of = |key: &str| plan[key].as_u64().unwrap();
-        let bounds = of("least_index_bytes")..=of("most_index_bytes");
+        let number = |key: &str| plan[key].as_u64().unwrap();
+        let bounds = number("least_index_bytes")..=number("most_index_bytes");
         assert!(bounds.contains(&built["index_bytes"].as_u64().unwrap()), "{family}: {bounds:?}");
         assert_eq!((&plan["family"], &plan["vectors"]), (&family.into(), &400.into()));
     }
@@ -120,7 +120,7 @@ fn a_plan_says_what_the_build_then_takes_and_makes() {
     ] {
         assert!(text.contains(part), "no {part} in {text}");
     }
-    // Too little memory is an answer here, with what would help.
+    // A plan that needs more memory is printed with advice and is not an error.
     let small = run("build base.fbin other --metric l2 --plan --memory 1MB --json").json();
     assert_eq!(small["memory"]["fits"], false);
     assert!(small["memory"]["advice"].as_str().unwrap().contains("allow at least that much"));

@@ -1,6 +1,6 @@
-//! `get`.
+//! `bathyal get`.
 
-use crate::workshop::{bathyal, write_vectors};
+use crate::harness::{bathyal, write_vectors};
 use bathyal_vectors::{IdFile, VectorFile, write_ids};
 use serde_json::json;
 use tempfile::TempDir;
@@ -14,20 +14,20 @@ fn vectors_come_back_by_their_ids() {
     run("build base.fbin index --metric l2 --threads 2").good();
     let base = rows("base.fbin");
 
-    let said = run("get index 17 4").good();
+    let printed = run("get index 17 4").good();
     let value = f32::from_le_bytes(*base.row(17).first_chunk().unwrap());
-    assert!(said.starts_with(&format!("17: {value} ")) && said.contains("\n4: "), "{said}");
-    let told = run("get index 999 --json").json();
+    assert!(printed.starts_with(&format!("17: {value} ")) && printed.contains("\n4: "), "{printed}");
+    let report = run("get index 999 --json").json();
     assert_eq!(
-        (&told["dim"], &told["element"], &told["vectors"][0]["id"]),
+        (&report["dim"], &report["element"], &report["vectors"][0]["id"]),
         (&json!(8), &json!("f32"), &json!(999))
     );
-    assert_eq!(told["vectors"][0]["vector"].as_array().map(Vec::len), Some(8));
+    assert_eq!(report["vectors"][0]["vector"].as_array().map(Vec::len), Some(8));
 
     let ids = IdFile::from_parts(3, vec![5, 999, 5, 0, 1, 2], None).unwrap();
     write_ids(folder.path().join("wanted.ibin"), &ids).unwrap();
-    let told = run("get index 7 --ids wanted.ibin --output got.fbin --json").json();
-    assert_eq!(told["vectors"], 7);
+    let report = run("get index 7 --ids wanted.ibin --output got.fbin --json").json();
+    assert_eq!(report["vectors"], 7);
     let got = rows("got.fbin");
     for (row, id) in [7, 5, 999, 5, 0, 1, 2].into_iter().enumerate() {
         assert_eq!(got.row(row), base.row(id), "{id}");
@@ -35,7 +35,7 @@ fn vectors_come_back_by_their_ids() {
 }
 
 #[test]
-fn what_cannot_be_given_is_said() {
+fn vectors_that_cannot_be_read_are_named() {
     let folder = TempDir::new().unwrap();
     let run = |line: &str| bathyal(folder.path(), line);
     write_vectors(folder.path(), "base.fbin", 300, 8, 1);

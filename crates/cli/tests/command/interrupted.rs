@@ -3,9 +3,9 @@
 use std::io::{BufRead, BufReader};
 use std::process::Stdio;
 
-use crate::workshop::{command, names, write_vectors};
+use crate::harness::{command, names, write_vectors};
 
-/// Starts `arguments` with progress shown, sends SIGINT once progress is seen, and demands exit code 130.
+/// Runs the command with progress, sends SIGINT at the first line of progress, and checks the exit code 130.
 #[cfg(unix)]
 fn interrupt(folder: &std::path::Path, arguments: &[&str]) {
     let mut command = command(folder, arguments);
@@ -19,15 +19,15 @@ fn interrupt(folder: &std::path::Path, arguments: &[&str]) {
     let rest: Vec<String> = lines.map(Result::unwrap).collect();
     assert_eq!(child.wait().unwrap().code(), Some(130), "{rest:?}");
     assert!(rest.last().is_some_and(|line| line.contains("cancelled")), "{rest:?}");
-    let told: serde_json::Value = serde_json::from_reader(child.stdout.take().unwrap()).unwrap();
-    assert_eq!((&told["error"]["kind"], &told["error"]["exit_code"]), (&"cancelled".into(), &130.into()));
+    let report: serde_json::Value = serde_json::from_reader(child.stdout.take().unwrap()).unwrap();
+    assert_eq!((&report["error"]["kind"], &report["error"]["exit_code"]), (&"cancelled".into(), &130.into()));
 }
 
 #[cfg(unix)]
 #[test]
 fn ctrl_c_ends_long_work_and_leaves_nothing() {
     let folder = tempfile::tempdir().unwrap();
-    // Minutes of work each, if nobody stopped it.
+    // Each would take minutes.
     write_vectors(folder.path(), "base.fbin", 60_000, 64, 1);
     interrupt(folder.path(), &["build", "base.fbin", "idx", "--metric", "l2"]);
     interrupt(folder.path(), &["groundtruth", "base.fbin", "base.fbin", "gt.ibin"]);

@@ -1,24 +1,24 @@
-//! `bathyal list`: what is in a folder, and what is not told of.
+//! `bathyal list`: the entries of a folder.
 
-use crate::workshop::{DIM, INDEXES, VECTORS, bathyal, copy};
+use crate::harness::{DIM, INDEXES, VECTORS, bathyal, copy};
 use serde_json::{Value, json};
 use std::fs;
 
-/// Names and kinds, in the order in which they are told.
-fn kinds(told: &Value) -> Vec<(&str, &str)> {
-    let found = told["found"].as_array().unwrap().iter();
+/// Returns names and kinds in the order of the list.
+fn kinds(report: &Value) -> Vec<(&str, &str)> {
+    let found = report["found"].as_array().unwrap().iter();
     found.map(|one| (one["name"].as_str().unwrap(), one["kind"].as_str().unwrap())).collect()
 }
 
 #[test]
-fn indexes_and_collections_are_told_of_and_nothing_else() {
+fn only_indexes_and_collections_are_listed() {
     let folder = copy();
     let here = folder.path();
     bathyal(here, "collection create rows --id u64 --vector embedding:3").good();
     fs::create_dir_all(here.join("pictures/2024")).unwrap();
-    let told = bathyal(here, "list --json").json();
-    assert_eq!(kinds(&told), [("graph.idx", "index"), ("idx", "index"), ("rows", "collection")]);
-    let graph = &told["found"][0];
+    let report = bathyal(here, "list --json").json();
+    assert_eq!(kinds(&report), [("graph.idx", "index"), ("idx", "index"), ("rows", "collection")]);
+    let graph = &report["found"][0];
     let bytes = graph["index_bytes"].as_u64().unwrap();
     let expected = json!({
         "name": "graph.idx", "path": "./graph.idx", "kind": "index", "family": "graph", "vectors": VECTORS, "dim": DIM,
@@ -37,10 +37,10 @@ fn indexes_and_collections_are_told_of_and_nothing_else() {
 }
 
 #[test]
-fn what_cannot_be_read_hides_no_other() {
+fn an_unreadable_entry_hides_no_other() {
     let folder = copy();
     let here = folder.path();
-    // Of another program, or an index of which everything is wrong: who knows.
+    // A folder of another program, or an index without any valid file.
     fs::create_dir(here.join("website")).unwrap();
     fs::write(here.join("website/manifest.json"), r#"{"name": "a web application"}"#).unwrap();
     let manifest = here.join(INDEXES[0]).join("manifest.json");
@@ -48,20 +48,23 @@ fn what_cannot_be_read_hides_no_other() {
     let at = bytes.len() / 2;
     bytes[at] ^= 1;
     fs::write(&manifest, bytes).unwrap();
-    let told = bathyal(here, "list --json").json();
-    assert_eq!(kinds(&told), [("graph.idx", "index"), ("idx", "unreadable"), ("website", "unreadable")]);
-    let reason = told["found"][1]["reason"].as_str().unwrap();
+    let report = bathyal(here, "list --json").json();
+    assert_eq!(kinds(&report), [("graph.idx", "index"), ("idx", "unreadable"), ("website", "unreadable")]);
+    let reason = report["found"][1]["reason"].as_str().unwrap();
     assert!(reason.contains("manifest.json"), "{reason}");
     assert!(bathyal(here, "list").good().contains("\nidx        cannot be read: "));
 }
 
 #[test]
-fn places_that_are_none_are_refused() {
+fn places_that_cannot_be_listed_are_refused() {
     let folder = copy();
     let here = folder.path();
     fs::create_dir(here.join("empty")).unwrap();
-    assert_eq!(bathyal(here, "list empty").good().trim_end(), "empty: no index and no collection");
-    assert_eq!(bathyal(here, "list memory://").good().trim_end(), "memory://: no index and no collection");
+    assert_eq!(bathyal(here, "list empty").good().trim_end(), "empty: holds no index and no collection");
+    assert_eq!(
+        bathyal(here, "list memory://").good().trim_end(),
+        "memory://: holds no index and no collection"
+    );
     bathyal(here, "list idx").fails(1, &["idx: is an index itself", "bathyal inspect idx"]);
     bathyal(here, "collection create rows --id u64 --vector embedding:3").good();
     bathyal(here, "list rows").fails(1, &["is a collection itself", "bathyal collection inspect rows"]);

@@ -1,10 +1,10 @@
-//! Mapped memory, as it is typed: `--tier mapped:PLACE`.
+//! Mapped memory: `--tier mapped:PLACE`.
 
-use crate::workshop::{INDEXES, bathyal, command, copy, shared};
+use crate::harness::{INDEXES, bathyal, command, copy, shared};
 use serde_json::Value;
 use std::process::Stdio;
 
-/// The answers to the shared queries, as bytes of ids and distances.
+/// Returns the report and the answers to the shared queries, as bytes of ids and distances.
 fn answers(folder: &std::path::Path, index: &str, tier: &str) -> (Value, Vec<u8>) {
     let output = folder.join("found.ibin");
     let index = shared().join(index);
@@ -17,7 +17,7 @@ fn answers(folder: &std::path::Path, index: &str, tier: &str) -> (Value, Vec<u8>
 }
 
 #[test]
-fn every_place_answers_alike_and_says_where_it_is() {
+fn every_place_gives_the_same_answers_and_is_named() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::create_dir(folder.path().join("pmem")).unwrap();
     let mut places = vec![("mapped", "anonymous memory"), ("mapped:pmem", "pmem/bathyal-")];
@@ -28,7 +28,7 @@ fn every_place_answers_alike_and_says_where_it_is() {
     for index in INDEXES {
         let [dram, file] = ["dram", "file"].map(|tier| answers(folder.path(), index, tier).1);
         for (tier, method) in &places {
-            // Groups whose pages were checked when they were loaded are not read by the page.
+            // Pages were checked when they were loaded, so groups are not read page by page.
             let expected = if index == "idx" && *tier != "mapped" { &file } else { &dram };
             let (answer, found) = answers(folder.path(), index, tier);
             assert_eq!(answer["tier"], *tier);
@@ -39,7 +39,7 @@ fn every_place_answers_alike_and_says_where_it_is() {
 }
 
 #[test]
-fn commands_at_once_share_what_one_has_loaded() {
+fn concurrent_commands_share_loaded_memory() {
     let folder = copy();
     let arguments = ["search", "idx", "queries.fbin", "--tier", "mapped:shared.region"];
     let start = |_| command(folder.path(), &arguments).stdout(Stdio::null()).spawn().unwrap();
@@ -52,7 +52,7 @@ fn commands_at_once_share_what_one_has_loaded() {
 }
 
 #[test]
-fn places_that_are_not_there_are_named() {
+fn missing_places_are_named() {
     let folder = copy();
     let search = |tier: &str| bathyal(folder.path(), &format!("search idx queries.fbin --tier {tier}"));
     search("tape").fails(2, &["unknown tier 'tape'", "mapped:node=N"]);
@@ -61,14 +61,14 @@ fn places_that_are_not_there_are_named() {
     search("mapped:/dev/dax77.7").fails(1, &["/dev/dax77.7: there is no such device"]);
     search("mapped:base.fbin").fails(1, &["base.fbin", "overwrite"]);
     bathyal(folder.path(), "verify idx").good();
-    bathyal(folder.path(), "probe --tier file").fails(2, &["only mapped memory"]);
+    bathyal(folder.path(), "probe --tier file").fails(2, &["mapped memory only"]);
 }
 
 #[test]
 fn a_damaged_index_is_not_loaded() {
     let folder = copy();
     for index in INDEXES {
-        let pages = crate::workshop::index_files(&folder.path().join(index));
+        let pages = crate::harness::index_files(&folder.path().join(index));
         let largest = pages.iter().max_by_key(|path| path.metadata().unwrap().len()).unwrap();
         let mut bytes = std::fs::read(largest).unwrap();
         let middle = bytes.len() / 2;

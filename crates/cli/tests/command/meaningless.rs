@@ -1,8 +1,8 @@
-//! Options that say nothing of an input: none is passed over in silence.
+//! Options without a meaning for the given input are refused, never ignored.
 
 use std::path::Path;
 
-use crate::workshop::{Ran, bathyal, copy};
+use crate::harness::{Outcome, bathyal, copy};
 
 /// A folder with one index of each family, a collection, exports of it, and files of ids.
 fn folder() -> tempfile::TempDir {
@@ -26,19 +26,19 @@ fn folder() -> tempfile::TempDir {
 }
 
 fn refused(folder: &Path, line: &str, part: &str) {
-    let ran: Ran = bathyal(folder, line);
+    let ran: Outcome = bathyal(folder, line);
     assert!(matches!(ran.code, Some(1 | 2)), "{line}: {ran:?}");
     let text = ran.stderr.replace('\n', " ");
     assert!(text.contains(part), "{line}: '{part}' is missing in: {text}");
 }
 
 #[test]
-fn an_option_that_a_given_input_makes_meaningless_is_refused() {
+fn an_option_without_a_meaning_for_its_input_is_refused() {
     let folder = folder();
     let here = folder.path();
     let cannot = "cannot be used with";
     let cases: &[(&str, &str)] = &[
-        // Rows with all that belongs to them, and vectors alone.
+        // Files of rows, and files of vectors alone.
         ("collection add c rows.parquet --first-id 1000", "has its ids in it; a first id"),
         ("collection upsert c rows.arrow --first-id 1000", "has its ids in it; a first id"),
         ("collection upsert c rows.jsonl --first-id 0", "has its ids in it; a first id"),
@@ -52,18 +52,18 @@ fn an_option_that_a_given_input_makes_meaningless_is_refused() {
         ("collection export c x.jsonl --ids ids.npy", "has the ids in it"),
         ("collection export c x.fbin --columns year", "holds vectors of one field, and nothing else"),
         ("collection export c x.fbin --no-vectors", "holds vectors of one field, and nothing else"),
-        // What a schema says already.
+        // Options whose values the schema has already.
         ("collection create d --schema schema.json --metric ip", cannot),
         ("collection create d --schema schema.json --columns year", "--like"),
         ("collection create d --schema schema.json --id-column id", "--like"),
         ("collection create d --vector a:8 --columns year", "--like"),
-        ("collection create d --like rows.parquet --metric ip", "says the metric of each field (vector l2)"),
+        ("collection create d --like rows.parquet --metric ip", "names the metric of each field (vector l2)"),
         ("collection create d --like rows.parquet --id-column key", "whose ids are \"id\", not \"key\""),
         ("collection create d --like rows.parquet --columns month", "has no column \"month\""),
-        ("collection create d --vector a:8:f32:ip --metric cosine", "says the metric of each field (a ip)"),
+        ("collection create d --vector a:8:f32:ip --metric cosine", "names the metric of each field (a ip)"),
         ("collection create d --like base.fbin --id-column id", "holds vectors alone and no columns"),
         ("collection create d --like base.fbin --columns year", "holds vectors alone and no columns"),
-        // What one kind of search knows, and another does not.
+        // Options of one kind of search, given to another.
         ("search idx queries.fbin --radius 1 -k 3", cannot),
         ("search idx queries.fbin --limit 5", "--radius"),
         ("search idx queries.fbin --limit 5 -k 3", "--radius"),
@@ -72,14 +72,17 @@ fn an_option_that_a_given_input_makes_meaningless_is_refused() {
         ("search idx queries.fbin --radius 1 --probes 3", cannot),
         ("search spann.idx queries.fbin --radius 1 --prune 0.1", cannot),
         ("search idx queries.fbin --radius 1 --block 3", cannot),
-        ("search lsh.idx queries.fbin --radius 1 --multi-probe 3", "--multi-probe is for the k nearest"),
+        (
+            "search lsh.idx queries.fbin --radius 1 --multi-probe 3",
+            "--multi-probe is not an option of a range",
+        ),
         ("search idx queries.fbin --explain --groundtruth gt.ibin", cannot),
         ("search idx queries.fbin --explain --threads 2", cannot),
         ("search idx queries.fbin --explain --in-flight 2", cannot),
         ("search idx queries.fbin --explain --block 3", cannot),
         ("search idx queries.fbin --also graph.idx --beam-width 4", "knows no beam_width"),
         ("bench flat.idx queries.fbin --groundtruth gt.ibin --search-lists 20", "knows no search_list"),
-        // Where nothing is measured, striped, or far away.
+        // Options for measurements, stripes and remote stores that are not used.
         ("build base.fbin d --metric l2 --family flat --calibration queries.fbin", "nothing to calibrate"),
         ("build base.fbin d --metric l2 --stripe-unit 64KiB", "--stripe"),
         ("convert gt.ibin x.ivecs --element f32", "holds ids"),
@@ -105,7 +108,7 @@ fn an_option_that_a_given_input_makes_meaningless_is_refused() {
 }
 
 #[test]
-fn every_effort_is_refused_by_the_families_that_do_not_know_it() {
+fn families_refuse_efforts_that_they_do_not_have() {
     let folder = folder();
     let efforts = [
         ("--search-list 50", "idx graph.idx spann.idx lsh.idx partitioned.idx"),

@@ -1,6 +1,6 @@
-//! A stated budget holds: the peak of the whole process, measured by the system.
+//! Memory budgets hold for the peak of the whole process, as the system measures it.
 
-use crate::workshop::bathyal;
+use crate::harness::bathyal;
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -11,7 +11,7 @@ fn number(answer: &Value, key: &str) -> u64 {
 #[test]
 fn a_build_stays_below_its_budget_and_a_smaller_one_is_refused() {
     let folder = TempDir::new().unwrap();
-    crate::workshop::write_vectors(folder.path(), "base.fbin", 20_000, 256, 1);
+    crate::harness::write_vectors(folder.path(), "base.fbin", 20_000, 256, 1);
     let line = "build base.fbin index --metric l2 --json";
     let refused = bathyal(folder.path(), &format!("{line} --memory 1MB"));
     assert_eq!(refused.code, Some(1));
@@ -21,7 +21,7 @@ fn a_build_stays_below_its_budget_and_a_smaller_one_is_refused() {
     let answer = bathyal(folder.path(), &format!("{line} --memory {needed}")).json();
     assert!(number(&answer, "peak_rss_bytes") <= needed, "{answer}");
 
-    crate::workshop::write_vectors(folder.path(), "queries.fbin", 500, 256, 2);
+    crate::harness::write_vectors(folder.path(), "queries.fbin", 500, 256, 2);
     let budget = 64 << 20;
     let line = format!("search index queries.fbin -k 10 --search-list 100 --memory {budget} --json");
     let answer = bathyal(folder.path(), &line).json();
@@ -30,11 +30,11 @@ fn a_build_stays_below_its_budget_and_a_smaller_one_is_refused() {
 }
 
 #[test]
-fn a_set_is_built_in_less_memory_than_it_takes_to_hold() {
+fn a_build_takes_less_memory_than_the_data() {
     let folder = TempDir::new().unwrap();
-    crate::workshop::write_vectors(folder.path(), "base.fbin", 200_000, 64, 3);
-    // Few queries, since numbers without any structure take long to calibrate.
-    crate::workshop::write_vectors(folder.path(), "queries.fbin", 50, 64, 4);
+    crate::harness::write_vectors(folder.path(), "base.fbin", 200_000, 64, 3);
+    // Few queries, because random numbers take long to calibrate.
+    crate::harness::write_vectors(folder.path(), "queries.fbin", 50, 64, 4);
     let line = "build base.fbin index --metric l2 --threads 2 --calibration queries.fbin --json";
     let whole = bathyal(folder.path(), &format!("{line} --memory 1GB")).json();
     let refused = bathyal(folder.path(), &format!("{line} --overwrite --memory 1MB"));
@@ -48,40 +48,40 @@ fn a_set_is_built_in_less_memory_than_it_takes_to_hold() {
     bathyal(folder.path(), "verify index").good();
 }
 
-/// What an answer says that is held besides what a budget limits.
+/// Returns the bytes outside the budget, as an answer reports them.
 fn not_counted(answer: &Value) -> u64 {
     let parts = answer["not_counted"].as_object().unwrap_or_else(|| panic!("{answer}"));
     parts.values().map(|bytes| bytes.as_u64().unwrap()).sum()
 }
 
 #[test]
-fn a_search_says_what_its_budget_leaves_out() {
+fn a_search_reports_the_memory_outside_its_budget() {
     let folder = TempDir::new().unwrap();
-    crate::workshop::write_vectors(folder.path(), "base.fbin", 2000, 32, 12);
-    // Queries, answers and ground truth that are each larger than the index.
-    crate::workshop::write_vectors(folder.path(), "queries.fbin", 60_000, 32, 13);
+    crate::harness::write_vectors(folder.path(), "base.fbin", 2000, 32, 12);
+    // The queries, the answers and the ground truth are each larger than the index.
+    crate::harness::write_vectors(folder.path(), "queries.fbin", 60_000, 32, 13);
     bathyal(folder.path(), "groundtruth base.fbin queries.fbin gt.ibin -k 50").good();
     bathyal(folder.path(), "build base.fbin index --metric l2 --threads 2").good();
     let search = "search index queries.fbin -k 50 --search-list 50 --threads 2 --json";
-    // What opens the index first, then what it is searched in, too.
+    // The first refusal names the memory for opening the index, the second that for searching it, too.
     let mut enough = 1000;
     for _ in 0..2 {
         let ran = bathyal(folder.path(), &format!("{search} --memory {enough}"));
         enough = if ran.code == Some(0) { enough } else { needed(&ran) };
     }
-    let peak_and_besides = |options: &str| {
+    let bytes_outside = |options: &str| {
         let answer = bathyal(folder.path(), &format!("{search} --memory {enough} {options}")).json();
-        let besides = not_counted(&answer);
-        assert!(number(&answer, "peak_rss_bytes") <= enough + besides, "{options}: {answer}");
-        besides
+        let outside = not_counted(&answer);
+        assert!(number(&answer, "peak_rss_bytes") <= enough + outside, "{options}: {answer}");
+        outside
     };
-    let all = peak_and_besides("--groundtruth gt.ibin");
-    assert!(peak_and_besides("--groundtruth gt.ibin --block 1000") + (40 << 20) < all);
-    assert!(peak_and_besides("--block 1000") + (40 << 20) < all);
+    let all = bytes_outside("--groundtruth gt.ibin");
+    assert!(bytes_outside("--groundtruth gt.ibin --block 1000") + (40 << 20) < all);
+    assert!(bytes_outside("--block 1000") + (40 << 20) < all);
 }
 
-/// What a refusal names as enough.
-fn needed(refused: &crate::workshop::Ran) -> u64 {
+/// Returns the number of bytes that a refusal names as needed.
+fn needed(refused: &crate::harness::Outcome) -> u64 {
     assert_eq!(refused.code, Some(1), "{refused:?}");
     let number = refused.stderr.split(" needs ").nth(1).and_then(|rest| rest.split(' ').next());
     number.unwrap_or_else(|| panic!("{refused:?}")).parse().unwrap()
@@ -101,8 +101,8 @@ const KINDS: [&str; 10] = [
     "partitioned --replicas 2",
 ];
 
-/// Builds `base.fbin` in `folder` in the least memory that is said to be enough; many threads, each of which reads.
-fn builds_in_what_is_said_to_be_enough(folder: &std::path::Path, kind: &str) {
+/// Builds `base.fbin` in `folder` in the least memory that a refusal names, with many threads that read.
+fn check_build_in_needed_memory(folder: &std::path::Path, kind: &str) {
     let line = format!(
         "build base.fbin index --overwrite --metric l2 --threads 8 --calibration queries.fbin --family {kind} --json"
     );
@@ -114,32 +114,32 @@ fn builds_in_what_is_said_to_be_enough(folder: &std::path::Path, kind: &str) {
 }
 
 #[test]
-fn every_kind_is_built_in_what_is_said_to_be_enough() {
+fn every_kind_is_built_in_the_memory_that_a_refusal_names() {
     let folder = TempDir::new().unwrap();
-    crate::workshop::write_vectors(folder.path(), "base.fbin", 6000, 96, 7);
-    crate::workshop::write_vectors(folder.path(), "queries.fbin", 20, 96, 8);
-    KINDS.iter().for_each(|kind| builds_in_what_is_said_to_be_enough(folder.path(), kind));
+    crate::harness::write_vectors(folder.path(), "base.fbin", 6000, 96, 7);
+    crate::harness::write_vectors(folder.path(), "queries.fbin", 20, 96, 8);
+    KINDS.iter().for_each(|kind| check_build_in_needed_memory(folder.path(), kind));
 }
 
-/// `make check-budgets`: the same with more vectors than other tests can wait for, where `BATHYAL_LARGE_SETS` is set.
+/// `make check-budgets`: the same with more vectors, if `BATHYAL_LARGE_SETS` is set; takes long.
 #[test]
-fn large_sets_are_built_in_what_is_said_to_be_enough() {
+fn large_sets_are_built_in_the_memory_that_a_refusal_names() {
     if std::env::var_os("BATHYAL_LARGE_SETS").is_none() {
         return;
     }
     let folder = TempDir::new().unwrap();
     for (count, dim) in [(130_000, 768), (1_000_000, 96)] {
-        crate::workshop::write_vectors(folder.path(), "base.fbin", count, dim, 9);
-        crate::workshop::write_vectors(folder.path(), "queries.fbin", 20, dim, 10);
-        KINDS.iter().for_each(|kind| builds_in_what_is_said_to_be_enough(folder.path(), kind));
+        crate::harness::write_vectors(folder.path(), "base.fbin", count, dim, 9);
+        crate::harness::write_vectors(folder.path(), "queries.fbin", 20, dim, 10);
+        KINDS.iter().for_each(|kind| check_build_in_needed_memory(folder.path(), kind));
     }
 }
 
-/// What a refusal advises, with the options that it names changed.
+/// Builds with the options that a refusal advises.
 #[test]
-fn what_a_refusal_advises_helps() {
+fn the_advice_of_a_refusal_helps() {
     let folder = TempDir::new().unwrap();
-    crate::workshop::write_vectors(folder.path(), "base.fbin", 20_000, 64, 11);
+    crate::harness::write_vectors(folder.path(), "base.fbin", 20_000, 64, 11);
     let changed = |option: &str| match option {
         "fewer threads" => "--threads 1",
         "lower code_bytes" => "--code-bytes 8",
@@ -173,8 +173,8 @@ fn what_a_refusal_advises_helps() {
 #[test]
 fn posting_lists_are_built_and_searched_below_their_budgets() {
     let folder = TempDir::new().unwrap();
-    crate::workshop::write_vectors(folder.path(), "base.fbin", 40_000, 64, 5);
-    crate::workshop::write_vectors(folder.path(), "queries.fbin", 50, 64, 6);
+    crate::harness::write_vectors(folder.path(), "base.fbin", 40_000, 64, 5);
+    crate::harness::write_vectors(folder.path(), "queries.fbin", 50, 64, 6);
     let line =
         "build base.fbin index --metric l2 --family spann --threads 2 --calibration queries.fbin --json";
     let refused = bathyal(folder.path(), &format!("{line} --memory 1MB"));
@@ -198,13 +198,13 @@ fn posting_lists_are_built_and_searched_below_their_budgets() {
 #[test]
 fn partitions_are_searched_below_their_budgets() {
     let folder = TempDir::new().unwrap();
-    crate::workshop::write_vectors(folder.path(), "base.fbin", 60_000, 128, 5);
-    crate::workshop::write_vectors(folder.path(), "queries.fbin", 500, 128, 6);
+    crate::harness::write_vectors(folder.path(), "base.fbin", 60_000, 128, 5);
+    crate::harness::write_vectors(folder.path(), "queries.fbin", 500, 128, 6);
     let line = "build base.fbin index --metric l2 --family partitioned --partition-vectors 500 --json";
     assert_eq!(bathyal(folder.path(), line).code, Some(0));
     let search = "search index queries.fbin -k 10 --search-list 50 --probes 6 --threads 1 --json";
     let least = needed(&bathyal(folder.path(), &format!("{search} --memory 1MB")));
-    // What is kept, and queries under way at once, are few, some, and as many as there are.
+    // Kept sub-indexes and queries in flight: few, some, and all.
     for budget in [least, least + (3 << 20), least + (12 << 20)] {
         let answer = bathyal(folder.path(), &format!("{search} --memory {budget}")).json();
         assert!(number(&answer, "dram_bytes") <= budget, "{answer}");

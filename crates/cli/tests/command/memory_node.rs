@@ -1,13 +1,13 @@
-//! `bathyal memory-node`, and the other commands on what lies in its memory.
+//! `bathyal memory-node`, and other commands on indexes in its memory.
 
-use crate::workshop::{Ran, bathyal, command, copy, names, write_vectors};
+use crate::harness::{Outcome, bathyal, command, copy, names, write_vectors};
 use serde_json::Value;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
-/// A node that runs in a folder; its keys are in `keys` there.
+/// A node that runs in a folder, with its keys in the subfolder `keys`.
 struct Running {
     child: Child,
     address: String,
@@ -29,7 +29,7 @@ impl Running {
         Running { child, address, lines }
     }
 
-    /// Stops it as Ctrl-C does; what it says at last.
+    /// Stops the node as Ctrl-C does; returns its last output.
     fn stop(mut self) -> Value {
         let began = Instant::now();
         // SAFETY: sends a signal to a child of this process that nobody has waited for yet.
@@ -50,10 +50,10 @@ impl Drop for Running {
     }
 }
 
-/// What the process takes besides what it lends: the program itself, as tests are built, and connections.
+/// Memory of the process besides the capacity of the node: the program, as tests build it, and connections.
 const OWN_BYTES: u64 = 80 << 20;
 
-/// The most memory that a process has had.
+/// Returns the peak memory of a process.
 fn peak_bytes(process: u32) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
@@ -63,13 +63,13 @@ fn peak_bytes(process: u32) -> u64 {
 const KEYS: &str = "--store-option keys=keys/client.json --store-option scratch=scratch";
 
 #[test]
-fn indexes_in_a_nodes_memory_are_searched_like_others() {
+fn indexes_in_the_memory_of_a_node_are_searched_like_others() {
     let folder = copy();
     let folder = folder.path();
     let node = Running::new(folder, "--capacity 64MiB --load idx --load graph.idx", 3);
     let url = format!("remote://{}", node.address);
     let search = "queries.fbin -k 5 --search-list 40 --groundtruth gt.ibin --json";
-    // Of the memory of other machines clusters read vectors alone, as of this one's.
+    // From memory, of this machine or another, searches of clusters read single vectors.
     for (index, tier) in [("idx", "dram"), ("graph.idx", "file")] {
         let here = bathyal(folder, &format!("search {index} {search} --tier {tier}")).json();
         for transport in ["tcp", "shm", "auto"] {
@@ -106,11 +106,11 @@ fn indexes_in_a_nodes_memory_are_searched_like_others() {
 fn an_index_over_two_nodes_is_named_by_one_address() {
     let folder = copy();
     let folder = folder.path();
-    // Of one user, whose nodes are known by one key.
+    // Both nodes belong to one user and have the same keys.
     let nodes = [0, 1].map(|_| Running::new(folder, "--capacity 64MiB", 1));
     let url = format!("remote://{},{}/idx", nodes[0].address, nodes[1].address);
-    let said = bathyal(folder, &format!("copy idx {url} {KEYS} --json")).json();
-    assert!(said["index_bytes"].as_u64().unwrap() > 0, "{said}");
+    let printed = bathyal(folder, &format!("copy idx {url} {KEYS} --json")).json();
+    assert!(printed["index_bytes"].as_u64().unwrap() > 0, "{printed}");
     let search = "queries.fbin -k 5 --search-list 40 --groundtruth gt.ibin --json";
     let here = bathyal(folder, &format!("search idx {search} --tier dram")).json();
     let keys = "--store-option keys=keys/client.json,keys/client.json";
@@ -140,7 +140,7 @@ fn an_index_over_two_nodes_is_named_by_one_address() {
 }
 
 #[test]
-fn a_node_that_refuses_or_is_gone_has_a_kind() {
+fn failures_of_a_node_have_a_kind() {
     let folder = copy();
     let folder = folder.path();
     let node = Running::new(folder, "--capacity 64MiB", 1);
@@ -148,8 +148,8 @@ fn a_node_that_refuses_or_is_gone_has_a_kind() {
     let kind = |more: &str| {
         let ran = bathyal(folder, &format!("inspect remote://{address}/none {KEYS} {more} --json"));
         assert_eq!(ran.code, Some(1), "{ran:?}");
-        let told: Value = serde_json::from_str(&ran.stdout).unwrap();
-        told["error"]["kind"].clone()
+        let report: Value = serde_json::from_str(&ran.stdout).unwrap();
+        report["error"]["kind"].clone()
     };
     assert_eq!(kind(""), "not_found");
     assert_eq!(kind("--store-option token=0123456789abcdef0123456789abcdef"), "permission");
@@ -159,7 +159,7 @@ fn a_node_that_refuses_or_is_gone_has_a_kind() {
 }
 
 #[test]
-fn a_node_says_what_it_does_not_do() {
+fn a_node_refuses_invalid_options() {
     let folder = copy();
     let folder = folder.path();
     let run = |arguments: &str| bathyal(folder, &format!("memory-node --keys keys {arguments}"));
@@ -184,9 +184,9 @@ fn a_node_says_what_it_does_not_do() {
     assert!(names(folder).contains(&"keys".to_owned()));
 }
 
-/// What a caller is told by a text that is no JSON.
+/// The text output of a node.
 #[test]
-fn the_answer_in_words_says_how_much_went_over_the_network() {
+fn the_text_output_has_the_bytes_sent_and_received() {
     let folder = tempfile::tempdir().unwrap();
     let line = "memory-node --capacity 1MiB --listen 127.0.0.1:0 --keys keys";
     let mut child = command(folder.path(), &line.split_whitespace().collect::<Vec<_>>())
@@ -199,13 +199,14 @@ fn the_answer_in_words_says_how_much_went_over_the_network() {
     assert!(first.contains("sha256:") && first.contains("keys/client.json"), "{first}");
     // SAFETY: as above.
     assert_eq!(unsafe { libc::kill(child.id() as i32, libc::SIGTERM) }, 0);
-    let ran = Ran::of(child.wait_with_output().unwrap());
+    let ran = Outcome::of(child.wait_with_output().unwrap());
     assert!(ran.good().contains("stopped after 0 operations"));
 }
 
-/// A process that is killed in the middle of its inserts leaves nothing that others wait for, and nothing of a vector but all of it.
+/// After a process is killed during its inserts, no other process waits for it, and every vector is there
+/// whole or not at all.
 #[test]
-fn writers_that_are_killed_leave_an_index_that_others_change() {
+fn an_index_can_be_changed_after_its_writers_were_killed() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
     for (name, count, seed) in [("base.fbin", 1500, 1), ("more.fbin", 3000, 2), ("few.fbin", 40, 3)] {
@@ -229,7 +230,7 @@ fn writers_that_are_killed_leave_an_index_that_others_change() {
         let report = bathyal(folder, &format!("verify {url} {KEYS} --json")).json();
         assert_eq!(report["sound"], true, "{report}");
     }
-    // What was inserted six times is found six times.
+    // Vectors that were inserted six times are found six times.
     let search = "few.fbin -k 6 --search-list 100 --probes 1000 --output found.ibin --json";
     bathyal(folder, &format!("search {url} {search} {KEYS}")).json();
     let found = std::fs::read(folder.join("found.ibin")).unwrap();
@@ -244,7 +245,7 @@ fn writers_that_are_killed_leave_an_index_that_others_change() {
     assert_eq!(more["deleted"], 1);
     bathyal(folder, &format!("delete {url} --ids 4000000000 {KEYS}"))
         .fails(1, &["there is no vector 4000000000"]);
-    // A copy has all of it, and is what it says.
+    // A copy has all vectors, and it verifies.
     let copied = format!("copy {url} saved --from-store-option keys=keys/client.json --json");
     bathyal(folder, &copied).json();
     let report = bathyal(folder, "verify saved --json").json();

@@ -4,9 +4,9 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use crate::workshop::{QUERIES, VECTORS, bathyal, copy, fbin};
+use crate::harness::{QUERIES, VECTORS, bathyal, copy, fbin};
 
-/// Every family, as `build` is told of it.
+/// The options of `build` for every family.
 const FAMILIES: [&str; 5] = ["flat", "cluster", "graph", "spann --layout coupled", "spann --layout grouped"];
 
 fn search(folder: &Path, line: &str) -> Value {
@@ -17,8 +17,8 @@ fn number(answer: &Value, key: &str) -> f64 {
     answer[key].as_f64().unwrap_or_else(|| panic!("{key} of {answer}"))
 }
 
-/// The mean ratio of the answers in `found` to the exact neighbours in `exact`, told apart from the command: files of
-/// `queries x 10` and `queries x 20`, with squared distances.
+/// Computes the mean ratio of the answers in the file `found` (`queries x 10`) to the exact neighbours in the
+/// file `exact` (`queries x 20`), with squared distances, independently of the command.
 fn ratio_of_files(folder: &Path, found: &str, exact: &str) -> f64 {
     let distances = |name: &str, k: usize| -> Vec<f64> {
         let bytes = std::fs::read(folder.join(name)).unwrap();
@@ -31,7 +31,7 @@ fn ratio_of_files(folder: &Path, found: &str, exact: &str) -> f64 {
 }
 
 #[test]
-fn every_family_reports_how_far_away_its_misses_are() {
+fn every_family_reports_the_ratio() {
     let folder = copy();
     for metric in ["l2", "cosine"] {
         let exact = format!("groundtruth base.fbin queries.fbin {metric}.ibin -k 20 --metric {metric}");
@@ -39,7 +39,7 @@ fn every_family_reports_how_far_away_its_misses_are() {
         for family in FAMILIES {
             let build = format!("build base.fbin one --metric {metric} --family {family} --overwrite");
             bathyal(folder.path(), &build).good();
-            // An index without codes compares everything, and knows no effort.
+            // An index without codes compares all vectors and has no effort.
             let effort =
                 |list: usize| if family == "flat" { String::new() } else { format!("--search-list {list}") };
             let line = format!("one queries.fbin -k 10 --groundtruth {metric}.ibin");
@@ -53,7 +53,7 @@ fn every_family_reports_how_far_away_its_misses_are() {
             assert!((number(&few, "ratio") - expected).abs() < 1e-4, "{family} {metric}: {few} {expected}");
             assert_eq!(number(&few, "recall") == 1.0, number(&few, "ratio") == 1.0, "{family}: {few}");
             assert!(number(&few, "ratio_p99") >= number(&few, "ratio"), "{family}: {few}");
-            // Blocks of queries change nothing.
+            // The size of blocks changes nothing.
             let blocks = search(folder.path(), &format!("{line} {} --block 7", effort(10)));
             assert_eq!((&blocks["ratio"], &blocks["ratio_p99"]), (&few["ratio"], &few["ratio_p99"]));
         }
@@ -61,24 +61,24 @@ fn every_family_reports_how_far_away_its_misses_are() {
 }
 
 #[test]
-fn smaller_vectors_are_judged_by_the_vectors_as_given() {
+fn ratios_of_smaller_vectors_use_the_vectors_as_given() {
     let folder = copy();
     bathyal(folder.path(), "build base.fbin bytes --metric l2 --store-as i8").good();
     let line = format!("bytes queries.fbin -k 10 --search-list {VECTORS} --groundtruth gt.ibin");
     let found = search(folder.path(), &line);
     let (recall, ratio) = (number(&found, "recall"), number(&found, "ratio"));
-    // What is found instead of a neighbour is hardly farther away than it.
+    // The vectors found instead of neighbours are hardly farther away.
     assert!(recall > 0.9 && (1.0..1.005).contains(&ratio), "{found}");
 }
 
 #[test]
-fn queries_that_are_in_the_data_are_measured_where_they_are_found() {
+fn queries_that_are_in_the_data_have_a_ratio_if_they_are_found() {
     let folder = copy();
     bathyal(folder.path(), "groundtruth base.fbin base.fbin own.ibin -k 20").good();
     let line = format!("idx base.fbin -k 10 --search-list {VECTORS} --groundtruth own.ibin");
     let found = search(folder.path(), &line);
     assert_eq!((number(&found, "ratio"), number(&found, "ratio_left_out")), (1.0, 0.0));
-    // Distances of 0 to neighbours that the search does not find: no ratio says how bad that is.
+    // The search misses neighbours at distance 0: such queries have no ratio.
     let mut zeros = std::fs::read(folder.path().join("gt.ibin")).unwrap();
     let ids = 8..8 + QUERIES * 20 * 4;
     zeros[ids.end..].fill(0);
@@ -94,7 +94,7 @@ fn queries_that_are_in_the_data_are_measured_where_they_are_found() {
 }
 
 #[test]
-fn where_there_is_no_ratio_the_answer_says_why() {
+fn the_output_says_why_there_is_no_ratio() {
     let folder = copy();
     let null = |answer: &Value| {
         for key in ["ratio", "ratio_p99", "ratio_left_out"] {
@@ -120,13 +120,13 @@ fn where_there_is_no_ratio_the_answer_says_why() {
     let product = "ip queries.fbin -k 10 --search-list 40 --groundtruth ip.ibin";
     null(&search(folder.path(), product));
     let text = bathyal(folder.path(), &format!("search {product}")).good();
-    assert!(text.contains("\nratio@10         none: an inner product is no distance\n"), "{text}");
+    assert!(text.contains("\nratio@10         none: an inner product is not a distance\n"), "{text}");
 }
 
 #[test]
-fn the_ratio_is_that_of_distances_not_of_their_squares() {
+fn the_ratio_uses_distances_and_not_their_squares() {
     let folder = tempfile::tempdir().unwrap();
-    // One query at 0; the exact neighbours say 1 and 2, of which the index holds 1 and, in place of 2, what lies at 3.
+    // One query at 0. Its exact neighbours are at 1 and 2; the index holds vectors at 1 and 3.
     let write = |name: &str, rows: &[f32]| {
         std::fs::write(folder.path().join(name), fbin(rows.len() as u32, 1, rows)).unwrap();
     };
@@ -145,7 +145,7 @@ fn the_ratio_is_that_of_distances_not_of_their_squares() {
 }
 
 #[test]
-fn hash_tables_are_asked_for_a_ratio() {
+fn lsh_searches_aim_for_a_ratio() {
     let folder = copy();
     bathyal(folder.path(), "build base.fbin tables --metric l2 --family lsh").good();
     let line = "tables queries.fbin -k 10 --ratio 1.05 --groundtruth gt.ibin";
@@ -157,15 +157,15 @@ fn hash_tables_are_asked_for_a_ratio() {
     let blind = bathyal(folder.path(), "search tables queries.fbin -k 10 --ratio 1.05").good();
     assert!(blind.contains("\nratio@10         unknown without --groundtruth, asked for 1.05\n"), "{blind}");
     bathyal(folder.path(), "search idx queries.fbin --ratio 1.05").fails(1, &["knows no ratio"]);
-    for (wrong, told) in [("0.9", "at least 1"), ("nan", "at least 1"), ("1.05 --recall 0.9", "--recall")] {
+    for (wrong, part) in [("0.9", "at least 1"), ("nan", "at least 1"), ("1.05 --recall 0.9", "--recall")] {
         let line = format!("search tables queries.fbin --ratio {wrong}");
-        bathyal(folder.path(), &line).fails(2, &[told]);
+        bathyal(folder.path(), &line).fails(2, &[part]);
     }
     bathyal(folder.path(), "search tables queries.fbin --ratio 1.05 --explain=0").good();
 }
 
 #[test]
-fn hash_tables_are_looked_at_in_further_places() {
+fn lsh_searches_read_additional_buckets() {
     let folder = copy();
     bathyal(folder.path(), "build base.fbin tables --metric l2 --family lsh --tables 2 --block-bytes 128")
         .good();

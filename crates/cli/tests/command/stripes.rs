@@ -1,13 +1,13 @@
-//! Indexes over several disks, as the command makes, shows, searches and converts them.
+//! Indexes over several disks: build, inspect, search and convert.
 
 use std::fs;
 use std::path::Path;
 
 use serde_json::Value;
 
-use crate::workshop::{bathyal, copy, names};
+use crate::harness::{bathyal, copy, names};
 
-/// Folders that stand for disks.
+/// Creates folders in place of disks.
 fn disks(folder: &Path) {
     ["a", "b", "c"].iter().for_each(|name| fs::create_dir(folder.join(name)).unwrap());
 }
@@ -15,12 +15,12 @@ fn disks(folder: &Path) {
 const BUILD: &str = "build base.fbin striped --metric l2 --stripe-unit 4KiB --overwrite";
 
 #[test]
-fn an_index_is_built_over_disks_and_says_what_each_serves() {
+fn the_output_lists_the_reads_of_each_disk() {
     let folder = copy();
     disks(folder.path());
-    let said = bathyal(folder.path(), &format!("{BUILD} --stripe a,b")).good();
-    // All folders of a test lie on one disk.
-    assert!(said.contains("a and b lie on one device"), "{said}");
+    let printed = bathyal(folder.path(), &format!("{BUILD} --stripe a,b")).good();
+    // All folders of a test are on one device.
+    assert!(printed.contains("a and b are on the same device"), "{printed}");
     let parts = |name: &str| names(&folder.path().join(name)).len();
     assert_eq!((parts("a"), parts("b")), (2, 2), "vectors and codes");
 
@@ -42,12 +42,12 @@ fn an_index_is_built_over_disks_and_says_what_each_serves() {
     let asked = found["reads_per_query"].as_f64().unwrap() * found["queries"].as_f64().unwrap();
     assert!(served("reads").iter().sum::<u64>() as f64 >= asked - 0.5, "{found}");
     assert!(served("bytes").iter().chain(&served("p99_us")).all(|figure| *figure > 0), "{found}");
-    let said = bathyal(folder.path(), &format!("search striped {search}")).good();
-    assert!(said.contains("\npart 1 ") && said.contains(" reads, "), "{said}");
+    let printed = bathyal(folder.path(), &format!("search striped {search}")).good();
+    assert!(printed.contains("\npart 1 ") && printed.contains(" reads, "), "{printed}");
     let line =
         "bench striped queries.fbin --groundtruth gt.ibin --search-lists 50 --repeats 1 --output bench";
-    let said = bathyal(folder.path(), line).good();
-    assert!(said.contains("\npart 2 "), "{said}");
+    let printed = bathyal(folder.path(), line).good();
+    assert!(printed.contains("\npart 2 "), "{printed}");
     let point: Value =
         serde_json::from_str(&fs::read_to_string(folder.path().join("bench.jsonl")).unwrap()).unwrap();
     assert_eq!(point["parts"].as_array().unwrap().len(), 2);
@@ -82,15 +82,15 @@ fn disks_that_are_missing_or_exchanged_are_named() {
 }
 
 #[test]
-fn conversions_lead_from_one_disk_to_several_and_back() {
+fn an_index_is_converted_from_one_disk_to_several_and_back() {
     let folder = copy();
     disks(folder.path());
     let made = bathyal(folder.path(), "convert-stripes idx striped --stripe a,b --json").json();
     assert_eq!((&made["parts_before"], &made["parts"]), (&1.into(), &2.into()));
     let refused = bathyal(folder.path(), "convert-stripes idx striped --stripe a,b,c");
     refused.fails(1, &["striped: already exists", "--overwrite"]);
-    let said = bathyal(folder.path(), "convert-stripes striped striped --stripe a,b,c --overwrite").good();
-    assert!(said.contains("from 2 disks to 3"), "{said}");
+    let printed = bathyal(folder.path(), "convert-stripes striped striped --stripe a,b,c --overwrite").good();
+    assert!(printed.contains("from 2 disks to 3"), "{printed}");
     fs::rename(folder.path().join("c"), folder.path().join("d")).unwrap();
     bathyal(folder.path(), "convert-stripes striped whole --from-stripe d").good();
     for name in names(&folder.path().join("idx")) {
@@ -100,7 +100,7 @@ fn conversions_lead_from_one_disk_to_several_and_back() {
 }
 
 #[test]
-fn folders_that_nothing_can_be_striped_over_are_refused() {
+fn invalid_stripe_folders_are_refused() {
     let folder = copy();
     disks(folder.path());
     for (stripe, words) in [

@@ -1,9 +1,9 @@
-//! What people type who come from other systems, and how much they are told.
+//! Names from other systems, and how much the command prints.
 
-use crate::workshop::{bathyal, copy, shared};
+use crate::harness::{bathyal, copy, shared};
 
 #[test]
-fn metrics_of_other_systems_are_understood_and_named() {
+fn metric_names_of_other_systems_are_understood_with_a_note() {
     let folder = copy();
     let cases = [
         ("euclidean", "l2", "squared"),
@@ -14,25 +14,25 @@ fn metrics_of_other_systems_are_understood_and_named() {
     for (name, metric, words) in cases {
         let ran = bathyal(folder.path(), &format!("build base.fbin {name} --metric={name} --json"));
         assert_eq!(ran.code, Some(0), "{ran:?}");
-        ran.says(&[&format!("note: the metric '{name}' is called {metric} here"), words]);
+        ran.mentions(&[&format!("note: the metric '{name}' is called {metric} here"), words]);
         assert_eq!(ran.stderr.matches("note:").count(), 1, "{}", ran.stderr);
         let built: serde_json::Value = serde_json::from_str(&ran.stdout).unwrap();
         assert_eq!(built["metric"], metric);
     }
-    // No other name, and none that is to be remarked on.
+    // No note with --quiet, or for another spelling of the same name.
     bathyal(folder.path(), "build base.fbin plain --metric L2").good();
     bathyal(folder.path(), "build base.fbin quiet --metric euclidean --quiet").good();
     let ran = bathyal(folder.path(), "groundtruth base.fbin queries.fbin x.ibin --metric COS -k 3");
-    ran.says(&["the metric 'COS' is called cosine"]);
-    // The same index by either name.
-    let of = |index: &str| {
+    ran.mentions(&["the metric 'COS' is called cosine"]);
+    // Either name gives the same index.
+    let identity = |index: &str| {
         bathyal(folder.path(), &format!("inspect {index} --json")).json()["manifest"]["identity"].clone()
     };
-    assert_eq!(of("plain"), of("euclidean"));
+    assert_eq!(identity("plain"), identity("euclidean"));
 }
 
 #[test]
-fn slips_are_answered_with_the_right_word() {
+fn names_of_other_systems_are_refused_with_a_hint() {
     let (search, build) = ("search idx queries.fbin", "build base.fbin other --metric l2");
     let bench = "bench idx queries.fbin --groundtruth gt.ibin";
     let groundtruth = "groundtruth base.fbin queries.fbin x.ibin";
@@ -44,8 +44,8 @@ fn slips_are_answered_with_the_right_word() {
         (search, "--ef 100", "'--search-list'"),
         (search, "--efSearch 100", "'--search-list'"),
         (search, "-L 100", "'--search-list'"),
-        (search, "--metric euclidean", "an index knows its metric"),
-        (search, "--distance l2", "an index knows its metric"),
+        (search, "--metric euclidean", "the metric belongs to the index"),
+        (search, "--distance l2", "the metric belongs to the index"),
         (search, "--out x.ibin", "'--output'"),
         (search, "-o x.ibin", "'--output'"),
         (search, "--num-threads 4", "'--threads'"),
@@ -65,16 +65,17 @@ fn slips_are_answered_with_the_right_word() {
         (build, "--output other", "the index is the second argument"),
         (build, "--index-type hnsw", "'--family'"),
         (build, "--dtype i8", "--store-as"),
+        (build, "--probes 3", "--probes is an option of search"),
         (groundtruth, "--metrics l2", "'--metric'"),
         (groundtruth, "--space l2", "'--metric'"),
         (groundtruth, "--output y.ibin", "the output is the third argument"),
     ];
     for (line, slip, answer) in cases {
         let ran = bathyal(shared(), &format!("{line} {slip}"));
-        ran.says(&["unexpected argument", answer]);
+        ran.mentions(&["unexpected argument", answer]);
         assert_eq!((ran.code, ran.stdout.as_str()), (Some(2), ""), "{slip}: {ran:?}");
     }
-    // Nobody is confused by them in the help.
+    // The help does not show them.
     for command in ["search", "build", "bench", "groundtruth"] {
         let help = bathyal(shared(), &format!("{command} --help")).good();
         assert!(!help.contains("nprobe") && !help.contains("--force") && !help.contains("--gt "), "{help}");
@@ -82,7 +83,7 @@ fn slips_are_answered_with_the_right_word() {
 }
 
 #[test]
-fn what_means_the_same_is_taken() {
+fn equivalent_spellings_are_accepted() {
     let run = |more: &str| bathyal(shared(), &format!("search idx queries.fbin --json {more}")).json();
     for more in ["-k 4", "-k4", "--k 4", "--k=4"] {
         assert_eq!(run(more)["k"], 4, "{more}");
@@ -92,14 +93,14 @@ fn what_means_the_same_is_taken() {
 }
 
 #[test]
-fn quiet_says_nothing_but_the_answer() {
+fn quiet_prints_only_the_answer() {
     let folder = copy();
     let run = |line: &str| bathyal(folder.path(), line);
     let noisy = "search idx queries.fbin --device gpu:100,cpu";
     assert!(run(noisy).stderr.contains("note: "));
     assert!(run(&format!("{noisy} --quiet")).good().contains("recall@10"));
     assert!(run(&format!("-q {noisy}")).good().contains("recall@10"));
-    // Why a command failed is said all the same.
+    // The error of a failed command is printed all the same.
     run("search none queries.fbin -q").fails(1, &["bathyal: none"]);
     for line in ["search idx queries.fbin -qv", "verify idx --quiet --progress", "-q verify idx -v"] {
         run(line).fails(2, &["--quiet and --", "contradict each other"]);
@@ -109,7 +110,7 @@ fn quiet_says_nothing_but_the_answer() {
 }
 
 #[test]
-fn verbose_says_what_is_done() {
+fn verbose_prints_details() {
     let folder = copy();
     let run = |line: &str| {
         let ran = bathyal(folder.path(), line);
@@ -117,7 +118,7 @@ fn verbose_says_what_is_done() {
         ran
     };
     let built = run("build base.fbin told --metric euclidean -v --family graph --max-degree 8");
-    built.says(&[
+    built.mentions(&[
         "metric             euclidean (given)",
         "threads            0 (default)",
         "opened base.fbin: 400 vectors of 12 f32",
@@ -127,7 +128,7 @@ fn verbose_says_what_is_done() {
     ]);
     assert!(built.stdout.starts_with("told: 400 vectors"), "{}", built.stdout);
     let searched = run("search told queries.fbin -v --json");
-    searched.says(&[
+    searched.mentions(&[
         "opened told: graph index, 400 vectors of 12 f32, l2, in ",
         "opened queries.fbin: 25 ",
         "searched with search_list ",
@@ -143,8 +144,8 @@ fn verbose_says_what_is_done() {
         "bench told queries.fbin --groundtruth gt.ibin --search-lists 20 --repeats 1",
         "convert-layout told packed --layout csr",
     ] {
-        let told = run(&format!("{line} --verbose"));
+        let ran = run(&format!("{line} --verbose"));
         let command = line.split(' ').next().unwrap();
-        told.says(&[&format!("bathyal {} {command}\n", env!("CARGO_PKG_VERSION")), "(given)"]);
+        ran.mentions(&[&format!("bathyal {} {command}\n", env!("CARGO_PKG_VERSION")), "(given)"]);
     }
 }

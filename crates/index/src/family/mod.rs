@@ -178,7 +178,7 @@ pub(crate) trait Stored: Send + Sync {
     /// [`GpuError::Unsuited`].
     fn check_card(&self, manifest: &Manifest) -> Result<(), GpuError> {
         Err(GpuError::Unsuited(format!(
-            "an index of family {} is not searched on a graphics card, cluster and graph are; leave --device gpu (device) out",
+            "family {} cannot be searched on a graphics card; cluster and graph can: leave --device gpu (device) out",
             manifest.family
         )))
     }

@@ -1,4 +1,5 @@
-//! Arrow data of other libraries, and ours for them: the Arrow PyCapsule interface, which needs none of these libraries.
+//! Exchange of Arrow data with other libraries by the Arrow PyCapsule interface, without importing these
+//! libraries.
 
 use crate::errors::Failure;
 use arrow_array::ffi::{FFI_ArrowArray, FFI_ArrowSchema, from_ffi};
@@ -16,7 +17,7 @@ const STREAM: &CStr = c"arrow_array_stream";
 const ARRAY: &CStr = c"arrow_array";
 const SCHEMA: &CStr = c"arrow_schema";
 
-/// The arrays of a value that offers Arrow data, one after the other; `None` of a value that does not.
+/// Returns a reader of the arrays of a value that offers a stream of Arrow data; `None` for other values.
 pub(super) fn stream(value: &Bound<'_, PyAny>) -> PyResult<Option<ArrayStreamReader>> {
     if !value.hasattr("__arrow_c_stream__")? {
         return Ok(None);
@@ -24,13 +25,15 @@ pub(super) fn stream(value: &Bound<'_, PyAny>) -> PyResult<Option<ArrayStreamRea
     let offered = value.call_method0("__arrow_c_stream__")?;
     let capsule = offered.cast::<PyCapsule>()?;
     let pointer = capsule.pointer_checked(Some(STREAM))?.cast::<FFI_ArrowArrayStream>();
-    // SAFETY: a capsule of this name holds such a stream. What is moved out of it is marked as released in its place.
+    // SAFETY: a capsule of this name holds such a stream. `from_raw` moves it out, and leaves a released
+    // stream in its place.
     let reader = unsafe { ArrayStreamReader::from_raw(pointer.as_ptr()) };
     Ok(Some(reader.map_err(Failure::from)?))
 }
 
-/// All of a value that offers Arrow data as one array, in memory of its own: the caller may change what was offered, and a part
-/// of a large table would keep all of it. `None` of a value that offers none.
+/// Returns all Arrow data of a value as one array in its own memory, because the caller may change the
+/// original, and a slice of a large table would keep the whole table alive. `None` for a value without Arrow
+/// data.
 pub(super) fn whole(value: &Bound<'_, PyAny>) -> PyResult<Option<ArrayRef>> {
     let py = value.py();
     if let Some(reader) = stream(value)? {
@@ -52,14 +55,14 @@ pub(super) fn whole(value: &Bound<'_, PyAny>) -> PyResult<Option<ArrayRef>> {
         value.call_method0("__arrow_c_array__")?.extract()?;
     let schema = schema.pointer_checked(Some(SCHEMA))?.cast::<FFI_ArrowSchema>();
     let array = array.pointer_checked(Some(ARRAY))?.cast::<FFI_ArrowArray>();
-    // SAFETY: capsules of these names hold an array and its schema. The array is moved out of its capsule, which is marked as
-    // released; the schema stays in its own, which is alive.
+    // SAFETY: capsules of these names hold an array and its schema. The array is moved out of its capsule,
+    // which is marked as released; the schema stays in its own, which is alive.
     let data = unsafe { from_ffi(FFI_ArrowArray::from_raw(array.as_ptr()), schema.as_ref()) };
     let array = data.and_then(|data| checked(make_array(data))).and_then(|array| copied(&array));
     Ok(Some(array.map_err(Failure::from)?))
 }
 
-/// An array, if it is one: offsets within their values, text that is text.
+/// Validates an array: offsets are within the values, and text is UTF-8.
 pub(super) fn checked(array: ArrayRef) -> Result<ArrayRef, ArrowError> {
     array.to_data().validate_full()?;
     Ok(array)
@@ -72,18 +75,18 @@ fn copied(array: &ArrayRef) -> Result<ArrayRef, ArrowError> {
 
 const TOO_MANY: &str = "more than 2^32 rows at once; give them in batches";
 
-/// Offers rows to whoever takes Arrow data.
+/// Returns a capsule that offers rows as a stream of Arrow data.
 pub(super) fn offer<'py>(py: Python<'py>, batch: RecordBatch) -> PyResult<Bound<'py, PyCapsule>> {
     let schema = batch.schema();
     let reader = RecordBatchIterator::new([Ok(batch)], schema);
     PyCapsule::new_with_value(py, FFI_ArrowArrayStream::new(Box::new(reader)), STREAM)
 }
 
-/// The rows of an array of structures, as tables come.
+/// Converts an array of structures, the form in which tables arrive, to rows.
 pub(super) fn table(array: &ArrayRef, name: &str) -> PyResult<RecordBatch> {
     let rows = array.as_any().downcast_ref::<arrow_array::StructArray>().ok_or_else(|| {
         PyValueError::new_err(format!(
-            "{name}: it is a column of {}; expected a table, whose columns have names",
+            "{name}: it is a column of {}; expected a table with named columns",
             array.data_type()
         ))
     })?;

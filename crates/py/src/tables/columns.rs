@@ -1,8 +1,8 @@
-//! Columns of rows as the package hands them on, and Arrow data that comes batch by batch.
+//! Columns of rows for the package, and Arrow data that arrives batch by batch.
 
 use super::capsule::{checked, offer, stream, table, whole};
-use super::given::column;
-use super::told::{object, values};
+use super::from_python::column;
+use super::to_python::{object, values};
 use crate::errors::Failure;
 use arrow_array::cast::AsArray;
 use arrow_array::ffi_stream::ArrayStreamReader;
@@ -29,14 +29,15 @@ impl Columns {
 
 #[pymethods]
 impl Columns {
-    /// All rows of a value that offers Arrow data; None of one that does not.
+    /// Returns all rows of a value that offers Arrow data; None for other values.
     #[staticmethod]
     fn of(value: &Bound<'_, PyAny>) -> PyResult<Option<Columns>> {
         let array = whole(value)?;
         array.map(|array| Ok(Columns { batch: table(&array, "rows")? })).transpose()
     }
 
-    /// The same rows with further columns before: arrays of numbers, of vectors, or of objects that are text.
+    /// Returns the same rows with further columns in front: arrays of numbers, of vectors, or of objects that
+    /// are text.
     fn behind(&self, named: Vec<(String, Bound<'_, PyAny>)>) -> PyResult<Columns> {
         let rows = self.batch.num_rows();
         let (mut fields, mut arrays) = (Vec::new(), Vec::new());
@@ -56,23 +57,23 @@ impl Columns {
         self.batch.num_rows()
     }
 
-    /// The names of the columns.
+    /// Returns the names of the columns.
     fn names(&self) -> Vec<String> {
         self.batch.schema().fields().iter().map(|field| field.name().clone()).collect()
     }
 
-    /// The values of a column as an array of one dimension.
+    /// Returns the values of a column as an array of one dimension.
     fn values<'py>(&self, py: Python<'py>, name: &str) -> PyResult<Bound<'py, PyAny>> {
         values(py, self.column(name)?)
     }
 
-    /// A column of lists that are equally long, as an array of two dimensions.
+    /// Returns a column of lists of equal length as an array of two dimensions.
     fn matrix<'py>(&self, py: Python<'py>, name: &str) -> PyResult<Bound<'py, PyAny>> {
         let (flat, width) = flattened(name, self.column(name)?)?;
         values(py, &flat)?.call_method1("reshape", (self.batch.num_rows(), width))
     }
 
-    /// The same rows with these columns alone.
+    /// Returns the same rows with only these columns.
     fn select(&self, names: Vec<String>) -> PyResult<Columns> {
         let schema = self.batch.schema();
         let places = names.iter().map(|name| schema.index_of(name)).collect::<Result<Vec<_>, _>>();
@@ -80,7 +81,7 @@ impl Columns {
         Ok(Columns { batch })
     }
 
-    /// A dictionary for each row.
+    /// Returns a dictionary for each row.
     fn rows<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyDict>>> {
         let (schema, columns) = (self.batch.schema(), self.batch.columns());
         let row = |row: usize| {
@@ -93,7 +94,7 @@ impl Columns {
         (0..self.batch.num_rows()).map(row).collect()
     }
 
-    /// What these columns are made of again, in another process.
+    /// Pickles the columns as an Arrow IPC stream.
     fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<(Bound<'py, PyAny>, (Bound<'py, PyBytes>,))> {
         let mut bytes = Vec::new();
         let mut writer = StreamWriter::try_new(&mut bytes, &self.batch.schema()).map_err(Failure::from)?;
@@ -102,7 +103,7 @@ impl Columns {
         Ok((py.get_type::<Columns>().getattr("of_bytes")?, (PyBytes::new(py, &bytes),)))
     }
 
-    /// The columns that were written like that.
+    /// Reads columns from an Arrow IPC stream.
     #[staticmethod]
     fn of_bytes(bytes: &[u8]) -> PyResult<Columns> {
         let batch = StreamReader::try_new(bytes, None).and_then(|mut reader| {
@@ -111,20 +112,20 @@ impl Columns {
         Ok(Columns { batch: batch.map_err(Failure::from)? })
     }
 
-    /// Arrow data for whoever takes it.
+    /// Offers the rows as a stream of Arrow data.
     #[pyo3(signature = (requested_schema = None))]
     fn __arrow_c_stream__<'py>(
         &self,
         py: Python<'py>,
         requested_schema: Option<Bound<'py, PyAny>>,
     ) -> PyResult<Bound<'py, PyCapsule>> {
-        // What is asked for is a wish, and the library of whoever asks can convert.
+        // The requested schema is optional; the receiving library can convert.
         let _ = requested_schema;
         offer(py, self.batch.clone())
     }
 }
 
-/// The values of lists, one list after the other, and how long each list is.
+/// Returns the values of all lists in order, and the length of each list.
 fn flattened(name: &str, column: &ArrayRef) -> PyResult<(ArrayRef, usize)> {
     let refuse = |what: String| Err(PyValueError::new_err(format!("column {name:?}: {what}")));
     if column.null_count() > 0 {
@@ -165,7 +166,7 @@ fn even<O: arrow_array::OffsetSizeTrait>(
     Ok((lists.values().slice(first, lists.len() * width), width))
 }
 
-/// Arrow data that comes batch by batch.
+/// Arrow data that is read batch by batch.
 #[pyclass(frozen, module = "bathyal._bathyal")]
 pub(crate) struct BatchReader {
     reading: Mutex<Reading>,
@@ -174,13 +175,13 @@ pub(crate) struct BatchReader {
 
 struct Reading {
     reader: Option<ArrayStreamReader>,
-    /// Rows that came and were not handed on.
+    /// Rows that were read and not returned yet.
     left: Option<RecordBatch>,
 }
 
 #[pymethods]
 impl BatchReader {
-    /// Of a value that offers Arrow data; batches of more than `most` rows are divided.
+    /// Creates a reader of a value that offers Arrow data; batches of more than `most` rows are divided.
     #[new]
     fn new(value: &Bound<'_, PyAny>, most: usize) -> PyResult<BatchReader> {
         let reader = stream(value)?;
@@ -191,7 +192,7 @@ impl BatchReader {
         Ok(BatchReader { reading: Mutex::new(Reading { reader, left }), most: most.max(1) })
     }
 
-    /// The next rows; None at the end.
+    /// Returns the next rows; None at the end.
     fn next(&self, py: Python<'_>) -> PyResult<Option<Columns>> {
         py.detach(|| {
             let mut reading = self.reading.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,4 +1,4 @@
-//! Arrays of numpy as columns.
+//! Conversion of numpy arrays to columns.
 
 use arrow_array::types::{
     ArrowPrimitiveType, Float32Type, Float64Type, Int8Type, Int16Type, Int32Type, Int64Type, UInt8Type,
@@ -11,8 +11,8 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use std::sync::Arc;
 
-/// An array of numbers, truth values or dates as a column; one of two dimensions as a column of lists. `None` of other arrays, whose
-/// values have to be looked at one by one.
+/// Converts an array of numbers, booleans or dates to a column; an array of two dimensions becomes a column
+/// of lists. `None` for other arrays, whose values are converted one by one.
 pub(super) fn column(array: &Bound<'_, PyUntypedArray>, name: &str) -> PyResult<Option<ArrayRef>> {
     if array.ndim() == 2 {
         let width = i32::try_from(array.shape()[1])
@@ -25,7 +25,7 @@ pub(super) fn column(array: &Bound<'_, PyUntypedArray>, name: &str) -> PyResult<
     }
     if array.ndim() != 1 {
         return Err(PyValueError::new_err(format!(
-            "{name}: the array has {} dimensions; a column has 1, one of lists 2",
+            "{name}: the array has {} dimensions; expected 1, or 2 for a column of lists",
             array.ndim()
         )));
     }
@@ -54,7 +54,7 @@ pub(super) fn column(array: &Bound<'_, PyUntypedArray>, name: &str) -> PyResult<
         (b'O' | b'U' | b'T', _) => None,
         _ => {
             return Err(PyValueError::new_err(format!(
-                "{name}: the array holds {dtype}, which no column does"
+                "{name}: the array holds {dtype}, which columns cannot hold"
             )));
         }
     })
@@ -72,7 +72,7 @@ fn truth_values(array: &Bound<'_, PyUntypedArray>) -> PyResult<ArrayRef> {
     Ok(Arc::new(BooleanArray::from_iter(readable.as_array().iter().map(|value| Some(*value)))))
 }
 
-/// Dates and times of whatever unit, to the microsecond; those that are none are null.
+/// Converts dates and times of any unit to microseconds; NaT becomes null.
 fn times(array: &Bound<'_, PyUntypedArray>) -> PyResult<ArrayRef> {
     let counted = array.call_method1("astype", ("datetime64[us]",))?.call_method1("view", ("int64",))?;
     let readable = counted.cast::<PyArray1<i64>>()?.try_readonly()?;

@@ -1,4 +1,4 @@
-//! Values one by one, as those of lists are, as columns.
+//! Conversion of Python values, one by one, to columns.
 
 use crate::errors::Failure;
 use arrow_array::builder::StringBuilder;
@@ -18,7 +18,7 @@ use std::sync::Arc;
 pub(super) const EPOCH_ORDINAL: i64 = 719_163;
 const MICROSECONDS_A_DAY: i64 = 86_400_000_000;
 
-/// A column of type `kind`; `name` is for messages.
+/// Converts `items` to a column of type `kind`; `name` is for messages.
 pub(super) fn of(name: &str, kind: &DataType, items: &[Bound<'_, PyAny>]) -> PyResult<ArrayRef> {
     let whole = "a whole number";
     match kind {
@@ -49,11 +49,11 @@ pub(super) fn of(name: &str, kind: &DataType, items: &[Bound<'_, PyAny>]) -> PyR
             Ok(Arc::new(PrimitiveArray::<TimestampMicrosecondType>::from(values)))
         }
         DataType::List(item) => lists(name, item, items),
-        other => Err(PyValueError::new_err(format!("{name}: no values are made of type {other}"))),
+        other => Err(PyValueError::new_err(format!("{name}: values cannot be converted to type {other}"))),
     }
 }
 
-/// What `read` makes of each value, but for None, which is null.
+/// Converts each value with `read`; None becomes null.
 fn each<'py, T>(
     name: &str,
     items: &[Bound<'py, PyAny>],
@@ -77,7 +77,7 @@ fn refused(name: &str, row: usize, item: &Bound<'_, PyAny>, wanted: &str, error:
     PyValueError::new_err(if error.is_instance_of::<PyOverflowError>(item.py()) {
         format!("{name}, row {row}: {shown} is too large or too small for the column")
     } else if error.is_instance_of::<PyUnicodeEncodeError>(item.py()) {
-        format!("{name}, row {row}: {shown} has halves of characters, which no UTF-8 has")
+        format!("{name}, row {row}: {shown} has lone surrogates, which UTF-8 cannot encode")
     } else {
         format!("{name}, row {row}: {shown} is of type {kind}; expected {wanted}")
     })
@@ -114,7 +114,7 @@ fn texts(name: &str, items: &[Bound<'_, PyAny>]) -> PyResult<ArrayRef> {
     Ok(Arc::new(texts.finish()))
 }
 
-/// A number as f32, unless it is too large for one.
+/// Converts a number to f32, unless it is too large.
 fn narrow(item: &Bound<'_, PyAny>) -> PyResult<f32> {
     let value: f64 = item.extract()?;
     let narrow = value as f32;
@@ -124,12 +124,12 @@ fn narrow(item: &Bound<'_, PyAny>) -> PyResult<f32> {
     Ok(narrow)
 }
 
-/// Whether a value is a date or a time: only these count days like that.
+/// Returns true if a value is a date or a datetime: only these have `toordinal`.
 pub(super) fn is_date(item: &Bound<'_, PyAny>) -> PyResult<bool> {
     item.hasattr("toordinal")
 }
 
-/// What numpy counts, as Python does; everything else as it is.
+/// Converts a date or a time of numpy to Python's; returns other values unchanged.
 fn of_numpy<'py>(item: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
     if !is_date(item)? && item.hasattr("astype")? {
         return item.call_method1("astype", ("datetime64[us]",))?.call_method0("item");
@@ -137,7 +137,7 @@ fn of_numpy<'py>(item: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
     Ok(item.clone())
 }
 
-/// Days since 1970 of a date, or of a time that is midnight.
+/// Returns the days since 1970 of a date, or of a datetime at midnight.
 fn days(item: &Bound<'_, PyAny>) -> PyResult<i32> {
     let item = of_numpy(item)?;
     let ordinal: i64 = item.call_method0("toordinal")?.extract()?;
@@ -147,7 +147,8 @@ fn days(item: &Bound<'_, PyAny>) -> PyResult<i32> {
     Ok((ordinal - EPOCH_ORDINAL) as i32)
 }
 
-/// Microseconds since 1970 in UTC of a time, or of a date at midnight. A time without a zone is one in UTC.
+/// Returns the microseconds since 1970 in UTC of a datetime, or of a date at midnight. A datetime without a
+/// zone is in UTC.
 fn microseconds(item: &Bound<'_, PyAny>) -> PyResult<i64> {
     let item = of_numpy(item)?;
     let days = item.call_method0("toordinal")?.extract::<i64>()? - EPOCH_ORDINAL;
@@ -173,7 +174,7 @@ fn lists(name: &str, item: &FieldRef, rows: &[Bound<'_, PyAny>]) -> PyResult<Arr
         whole.push(!list.is_none());
         if !list.is_none() {
             let wanted = "a list";
-            // Text and dictionaries can be gone through, too, but are no lists of values.
+            // Text and dictionaries can be iterated, too, but are not lists of values.
             let other = list.is_instance_of::<PyString>()
                 || list.is_instance_of::<PyBytes>()
                 || list.is_instance_of::<PyDict>();

@@ -69,7 +69,7 @@ impl Extent {
         let mut point = vec![0.0; base.dim()];
         let mut largest = 0.0_f32;
         for row in 0..base.count() {
-            if row.is_multiple_of(CHECK_ROWS) && console.interrupt().asked() {
+            if row.is_multiple_of(CHECK_ROWS) && console.interrupt().requested() {
                 return Err(Failure::cancelled());
             }
             to_f32(base.element(), base.row(row), &mut point);
@@ -216,7 +216,7 @@ impl Experiment<'_> {
 
     /// Returns true, or an error after an interrupt.
     pub(super) fn check_interrupt(&self) -> Result<bool, Failure> {
-        match self.console.interrupt().asked() {
+        match self.console.interrupt().requested() {
             true => Err(Failure::cancelled()),
             false => Ok(true),
         }

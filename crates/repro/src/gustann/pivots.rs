@@ -120,7 +120,7 @@ impl Experiment<'_> {
         progress.stage(&format!("{}: start points", set.name), plan.len() as u64);
         let mut all = Vec::new();
         for (begin, pivots, walk_list) in plan {
-            if self.console.interrupt().asked() {
+            if self.console.interrupt().requested() {
                 return Err(Failure::cancelled());
             }
             let start_points = begin.start_points(vectors, pivots);

@@ -11,11 +11,11 @@ use super::open::{to_write, writing};
 use crate::arguments::{CollectionCompactArguments, CollectionDeleteArguments};
 
 #[derive(Serialize)]
-struct Deleted {
+struct DeleteOutput {
     collection: String,
     #[serde(flatten)]
     written: Written,
-    /// Rows that are left.
+    /// Rows that remain.
     total: u64,
 }
 
@@ -30,17 +30,17 @@ pub(super) fn delete(arguments: &CollectionDeleteArguments, console: &Console) -
         }
     };
     let total = collection.count(None, Control::default())?;
-    let answer = Deleted { collection: arguments.collection.display().to_string(), written, total };
+    let answer = DeleteOutput { collection: arguments.collection.display().to_string(), written, total };
     let missing = match written.missing {
         0 => String::new(),
-        missing => format!(", {missing} were not there"),
+        missing => format!(", {missing} ids had no row"),
     };
-    let text = format!("{}: {} rows deleted{missing}, {total} are left", answer.collection, written.deleted);
+    let text = format!("{}: {} rows deleted{missing}, {total} remain", answer.collection, written.deleted);
     console.answer(&answer, &text)
 }
 
 #[derive(Serialize)]
-struct Answer {
+struct CompactOutput {
     collection: String,
     #[serde(flatten)]
     compacted: Compacted,
@@ -54,7 +54,7 @@ pub(super) fn compact(arguments: &CollectionCompactArguments, console: &Console)
     let compacted = writing(&collection, console, || collection.compact(&options, &progress))?;
     drop(progress);
     let collection = arguments.collection.display().to_string();
-    let answer = Answer { collection, compacted, peak_rss_bytes: peak_rss_bytes() };
+    let answer = CompactOutput { collection, compacted, peak_rss_bytes: peak_rss_bytes() };
     let resumed = match compacted.rows_resumed {
         0 => String::new(),
         rows => format!(", of which an earlier merge had written {rows}"),

@@ -11,7 +11,7 @@ use serde::Serialize;
 use crate::arguments::CreateArguments;
 
 #[derive(Serialize)]
-struct Answer {
+struct CreateOutput {
     collection: String,
     schema: Schema,
 }
@@ -21,12 +21,12 @@ pub(super) fn run(arguments: &CreateArguments, console: &Console) -> Result<(), 
     let options = CollectionOptions { store: arguments.store.options()?, ..CollectionOptions::default() };
     let collection = Collection::create(&arguments.collection, schema, &options)?;
     let answer =
-        Answer { collection: arguments.collection.display().to_string(), schema: collection.schema() };
+        CreateOutput { collection: arguments.collection.display().to_string(), schema: collection.schema() };
     let text = format!("{}: an empty collection\n{}", answer.collection, lines(&answer.schema));
     console.answer(&answer, &text)
 }
 
-/// What every row has, a line each.
+/// Returns the id kind, the fields and the columns of a schema, a line each.
 pub(super) fn lines(schema: &Schema) -> String {
     let field = |field: &VectorField| {
         let stored = field.store_as.map_or(String::new(), |form| format!(", stored as {form}"));
@@ -44,9 +44,9 @@ pub(super) fn lines(schema: &Schema) -> String {
 
 fn schema(arguments: &CreateArguments) -> Result<Schema, Failure> {
     if arguments.like.is_none() && (arguments.id_column.is_some() || arguments.taken.is_some()) {
-        // The parser passes over what an option requires where that contradicts another one.
+        // The parser does not check `requires` of an option that conflicts with another one.
         return Err(Failure::usage(
-            "--id-column and --columns are of the file of --like; leave them out without it",
+            "--id-column and --columns apply to the file of --like; leave them out, or give --like",
         ));
     }
     let metric = match arguments.metric.as_ref().map(|metric| metric.name) {
@@ -54,7 +54,7 @@ fn schema(arguments: &CreateArguments) -> Result<Schema, Failure> {
         Some(MetricName::Metric(metric)) => metric,
         Some(MetricName::Hamming) => {
             return Err(Failure::usage(
-                "--metric hamming compares bits; say it of a field of bits: --vector NAME:DIM:b1:hamming",
+                "--metric hamming compares bits; name it in a field of bits: --vector NAME:DIM:b1:hamming",
             ));
         }
     };
@@ -67,15 +67,15 @@ fn schema(arguments: &CreateArguments) -> Result<Schema, Failure> {
         (None, None) => typed(arguments, metric),
     };
     if arguments.metric.is_some() && schema.vectors.iter().all(|field| field.metric != metric) {
-        let told: Vec<String> =
+        let metrics: Vec<String> =
             schema.vectors.iter().map(|field| format!("{} {}", field.name, field.metric)).collect();
         let from = arguments.like.as_ref().map_or("--vector".into(), |file| file.display().to_string());
-        let told = told.join(", ");
+        let metrics = metrics.join(", ");
         return Err(Failure::usage(format!(
-            "--metric {metric}: {from} says the metric of each field ({told}); leave --metric out"
+            "--metric {metric}: {from} names the metric of each field ({metrics}); leave --metric out"
         )));
     }
-    // An export says of which families its collection was.
+    // An exported schema names the families of its collection; options on the command line replace them.
     let family = &arguments.family;
     for field in &mut schema.vectors {
         if field.options.is_empty() || !family.given.is_empty() {
@@ -95,12 +95,14 @@ fn typed(arguments: &CreateArguments, metric: Metric) -> Schema {
     }
 }
 
-/// The schema in a JSON file, or under the key `schema` of what a command has printed.
+/// Reads a schema from a JSON file: the schema itself, or the output of a command, which has it under the key
+/// `schema`.
 fn read(path: &Path) -> Result<Schema, Failure> {
     let text = std::fs::read_to_string(path).map_err(|error| {
         Failure::system(&error, format!("{}: cannot read the schema: {error}", path.display()))
     })?;
-    let wrong = |error| Failure::of(Kind::InvalidData, format!("{}: is no schema: {error}", path.display()));
+    let wrong =
+        |error| Failure::of(Kind::InvalidData, format!("{}: is not a schema: {error}", path.display()));
     let mut value: serde_json::Value = serde_json::from_str(&text).map_err(wrong)?;
     let within = value.get_mut("schema").map(serde_json::Value::take);
     serde_json::from_value(within.unwrap_or(value)).map_err(wrong)

@@ -1,4 +1,4 @@
-//! Ids that are typed or in a file.
+//! Ids from the command line and from a file.
 
 use std::path::PathBuf;
 
@@ -6,15 +6,17 @@ use bathyal_collection::exchange::read_ids;
 use bathyal_collection::{Id, IdKind, Ids};
 use bathyal_console::Failure;
 
-/// The ids that are `typed`, and then those of a `file`.
+/// Returns the ids in `typed`, followed by those in `file`.
 pub(super) fn ids(kind: IdKind, typed: &[String], file: Option<&PathBuf>) -> Result<Ids, Failure> {
-    let id = |text: &String| match kind {
+    let id = |text: &String| {
+        match kind {
         IdKind::Text => Ok(Id::Text(text.clone())),
         IdKind::Number => text.parse().map(Id::Number).map_err(|_| {
             Failure::usage(format!(
-                "the id {text:?} is no number from 0 to 2^64 - 1, as those of the collection are"
+                "the id {text:?} is not a whole number from 0 to 2^64 - 1; the ids of this collection are such numbers"
             ))
         }),
+    }
     };
     let typed = typed.iter().map(id).collect::<Result<Vec<Id>, Failure>>()?;
     let typed = Ids::of(kind, &typed)?;

@@ -10,13 +10,13 @@ use super::create::lines;
 use super::open::to_read;
 use crate::arguments::LookArguments;
 
-/// Segments that are listed for people; all are in JSON.
+/// Most segments in the text output; JSON has all.
 const SHOWN_SEGMENTS: usize = 20;
-/// Faults that are listed for people.
+/// Most faults in the text output.
 const SHOWN_FAULTS: usize = 20;
 
 #[derive(Serialize)]
-struct Answer {
+struct InspectOutput {
     #[serde(flatten)]
     description: Description,
     /// The versions that are kept.
@@ -25,16 +25,16 @@ struct Answer {
 
 pub(super) fn run(arguments: &LookArguments, console: &Console) -> Result<(), Failure> {
     let collection = to_read(&arguments.collection, &arguments.open, console)?;
-    let answer = Answer { description: collection.describe(), versions: collection.versions()? };
+    let answer = InspectOutput { description: collection.describe(), versions: collection.versions()? };
     console.answer(&answer, &text(&answer))
 }
 
-fn text(answer: &Answer) -> String {
-    let told = &answer.description;
+fn text(answer: &InspectOutput) -> String {
+    let description = &answer.description;
     let size = byte_size::format;
-    let amplification = match told.segments.len() {
+    let amplification = match description.segments.len() {
         0 => String::new(),
-        _ => format!(", {:.2} times what is not deleted", told.space_amplification),
+        _ => format!(", {:.2} times the rows that are not deleted", description.space_amplification),
     };
     let mut text = format!(
         "{}: a collection of {} rows\n\
@@ -42,18 +42,18 @@ fn text(answer: &Answer) -> String {
          version       {}, {} batches so far\n\
          in segments   {} rows in {} segments, {}{amplification}\n\
          in memory     {} rows, {}, which are in the log",
-        told.path,
-        told.rows,
-        lines(&told.schema),
-        told.version,
-        told.sequence,
-        told.rows - told.rows_in_memory,
-        told.segments.len(),
-        size(told.bytes),
-        told.rows_in_memory,
-        size(told.memory_bytes),
+        description.path,
+        description.rows,
+        lines(&description.schema),
+        description.version,
+        description.sequence,
+        description.rows - description.rows_in_memory,
+        description.segments.len(),
+        size(description.bytes),
+        description.rows_in_memory,
+        size(description.memory_bytes),
     );
-    for segment in told.segments.iter().take(SHOWN_SEGMENTS) {
+    for segment in description.segments.iter().take(SHOWN_SEGMENTS) {
         let deleted =
             if segment.deleted > 0 { format!(", {} deleted", segment.deleted) } else { String::new() };
         // Writing to a string does not fail.
@@ -65,7 +65,7 @@ fn text(answer: &Answer) -> String {
             size(segment.bytes)
         );
     }
-    let more = told.segments.len().saturating_sub(SHOWN_SEGMENTS);
+    let more = description.segments.len().saturating_sub(SHOWN_SEGMENTS);
     if more > 0 {
         let _ = write!(text, "\n              and {more} more segments, which --json lists");
     }
@@ -73,7 +73,7 @@ fn text(answer: &Answer) -> String {
 }
 
 #[derive(Serialize)]
-struct Verified {
+struct VerifyOutput {
     collection: String,
     sound: bool,
     rows: u64,
@@ -86,13 +86,19 @@ pub(super) fn verify(arguments: &LookArguments, console: &Console) -> Result<(),
     let progress = console.progress();
     let faults = collection.verify(&progress)?;
     drop(progress);
-    let told = collection.describe();
+    let description = collection.describe();
     let path = arguments.collection.display().to_string();
-    let answer =
-        Verified { collection: path, sound: faults.is_empty(), rows: told.rows, bytes: told.bytes, faults };
+    let answer = VerifyOutput {
+        collection: path,
+        sound: faults.is_empty(),
+        rows: description.rows,
+        bytes: description.bytes,
+        faults,
+    };
     let verdict = if answer.sound { "sound" } else { "DAMAGED" };
-    let size = byte_size::format(told.bytes);
-    let mut lines = vec![format!("{}: {verdict}: {} rows, {size} in segments", answer.collection, told.rows)];
+    let size = byte_size::format(description.bytes);
+    let mut lines =
+        vec![format!("{}: {verdict}: {} rows, {size} in segments", answer.collection, description.rows)];
     lines.extend(answer.faults.iter().take(SHOWN_FAULTS).map(|fault| format!("  {fault}")));
     let more = answer.faults.len().saturating_sub(SHOWN_FAULTS);
     if more > 0 {
@@ -102,7 +108,7 @@ pub(super) fn verify(arguments: &LookArguments, console: &Console) -> Result<(),
         return console.answer(&answer, &lines.join("\n"));
     }
     let failure = Failure::damaged(format!(
-        "{}: damaged: {} faults; restore the collection from a copy, or save what is whole with `bathyal collection repair`",
+        "{}: damaged: {} faults; restore the collection from a copy, or save its undamaged parts with `bathyal collection repair`",
         answer.collection,
         answer.faults.len()
     ));

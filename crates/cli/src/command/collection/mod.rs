@@ -1,4 +1,4 @@
-//! `bathyal collection`: its commands, a file for those that belong together.
+//! The subcommands of `bathyal collection`; related ones share a file.
 
 mod change;
 mod create;

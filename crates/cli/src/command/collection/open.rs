@@ -1,4 +1,4 @@
-//! How a collection is opened, and how work on it ends when the user says so.
+//! Opening a collection, and stopping work on it at Ctrl-C.
 
 use std::num::NonZeroU64;
 use std::path::Path;
@@ -11,10 +11,10 @@ use bathyal_index::OpenOptions;
 
 use crate::arguments::{OpenArguments, WriteArguments};
 
-/// How often Ctrl-C is looked for while something is written, well within the 100 ms in which it has to end.
-const LOOK: Duration = Duration::from_millis(20);
+/// Interval at which Ctrl-C is checked during writes, well below the 100 ms within which a command must end.
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// Opens a collection to read it.
+/// Opens a collection for reading.
 pub(super) fn to_read(
     path: &Path,
     arguments: &OpenArguments,
@@ -26,7 +26,7 @@ pub(super) fn to_read(
     opened(path, &CollectionOptions { index, store, ..CollectionOptions::default() }, console)
 }
 
-/// Opens a collection to write to it.
+/// Opens a collection for writing.
 pub(super) fn to_write(
     path: &Path,
     arguments: &WriteArguments,
@@ -51,33 +51,35 @@ fn opened(path: &Path, options: &CollectionOptions, console: &Console) -> Result
     let began = Instant::now();
     let collection = Collection::open(path, options)?;
     if console.is_verbose() {
-        let told = collection.describe();
+        let description = collection.describe();
         console.detail(&format!(
             "opened {}: a collection of {} rows in {} segments and {} in memory, in {:.2} s",
             path.display(),
-            told.rows,
-            told.segments.len(),
-            told.rows_in_memory,
+            description.rows,
+            description.segments.len(),
+            description.rows_in_memory,
             began.elapsed().as_secs_f64()
         ));
     }
     Ok(collection)
 }
 
-/// Does what changes a collection, and waits for what is done beside it; Ctrl-C ends both.
+/// Runs `work`, which changes a collection, and waits for the background work that it starts; Ctrl-C ends
+/// both.
 pub(super) fn writing<T>(collection: &Collection, console: &Console, work: impl FnOnce() -> T) -> T {
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let watcher = scope.spawn(|| {
             while !done.load(Ordering::Relaxed) {
-                if console.interrupt().asked() {
+                if console.interrupt().requested() {
                     return collection.stop();
                 }
-                std::thread::park_timeout(LOOK);
+                std::thread::park_timeout(POLL_INTERVAL);
             }
         });
         let outcome = work();
-        // A process that ended at once would leave the segment that is being written to the next one, for ever.
+        // Without this wait, a process that ends at once would never finish a segment and leave it to the
+        // next process, which would do the same.
         collection.settle();
         done.store(true, Ordering::Relaxed);
         watcher.thread().unpark();

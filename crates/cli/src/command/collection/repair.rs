@@ -8,11 +8,11 @@ use serde::Serialize;
 
 use crate::arguments::CollectionRepairArguments;
 
-/// Faults, ids and places that are listed for people.
+/// Most faults, ids and gaps in the text output.
 const SHOWN: usize = 20;
 
 #[derive(Serialize)]
-struct Answer {
+struct RepairOutput {
     collection: String,
     output: String,
     #[serde(flatten)]
@@ -34,7 +34,7 @@ pub(super) fn run(arguments: &CollectionRepairArguments, console: &Console) -> R
     drop(progress);
     let (collection, output) =
         (arguments.collection.display().to_string(), arguments.to.display().to_string());
-    let answer = Answer { collection, output, repaired };
+    let answer = RepairOutput { collection, output, repaired };
     let text = text(&answer);
     if answer.repaired.complete {
         return console.answer(&answer, &text);
@@ -48,10 +48,10 @@ pub(super) fn run(arguments: &CollectionRepairArguments, console: &Console) -> R
     console.answer_and_fail(&answer, &text, failure)
 }
 
-/// What is lost, in a few words.
+/// Returns the losses in a few words.
 fn lost(repaired: &Repaired) -> String {
     let batches: u64 = repaired.lost_batches.iter().map(|lost| lost.last - lost.first + 1).sum();
-    // Rows of segments that no version names which can be read may have been deleted before.
+    // Rows of segments that only unreadable versions name may have been deleted before.
     let left_out = repaired.segments.iter().any(|segment| segment.outcome == "left out");
     let unsure = repaired.unknown_rows > 0 || left_out && !repaired.unreadable_versions.is_empty();
     let at_most = if unsure { "at most " } else { "" };
@@ -70,8 +70,8 @@ fn lost(repaired: &Repaired) -> String {
     if parts.is_empty() { "nothing is lost".into() } else { parts.join(", ") }
 }
 
-fn text(answer: &Answer) -> String {
-    let Answer { collection, output, repaired } = answer;
+fn text(answer: &RepairOutput) -> String {
+    let RepairOutput { collection, output, repaired } = answer;
     let copied = repaired.segments.iter().filter(|segment| segment.outcome == "copied").count();
     let others = repaired.segments.len() - copied;
     let mut text = format!(

@@ -11,14 +11,14 @@ use super::ids::ids;
 use super::open::to_read;
 use crate::arguments::{CollectionGetArguments, CountArguments};
 
-/// Ids that a message names.
+/// Most ids in a message.
 const NAMED: usize = 5;
 
 #[derive(Serialize)]
-struct Answer<'a> {
+struct RowsOutput<'a> {
     collection: String,
     rows: Vec<JsonRow<'a>>,
-    /// The ids of which there is no row.
+    /// The ids that have no row.
     missing: Vec<String>,
 }
 
@@ -34,7 +34,7 @@ pub(super) fn get(arguments: &CollectionGetArguments, console: &Console) -> Resu
     let missing = missing(&wanted, &places);
     let path = arguments.collection.display().to_string();
     let text = lines(rows.iter())?;
-    let answer = Answer { collection: path, rows: rows.iter().collect(), missing };
+    let answer = RowsOutput { collection: path, rows: rows.iter().collect(), missing };
     if answer.missing.is_empty() {
         return console.answer(&answer, &text);
     }
@@ -45,17 +45,17 @@ pub(super) fn get(arguments: &CollectionGetArguments, console: &Console) -> Resu
     console.answer_and_fail(&answer, &text, Failure::of(Kind::NotFound, message))
 }
 
-/// The names of all fields of vectors.
+/// Returns the names of all vector fields.
 pub(super) fn field_names(schema: &Schema) -> Vec<String> {
     schema.vectors.iter().map(|field| field.name.clone()).collect()
 }
 
-/// Vectors with the names of their fields.
+/// Pairs vectors with the names of their fields.
 pub(super) fn named(names: Vec<String>, vectors: Vec<StoredVectors>) -> Vec<(String, StoredVectors)> {
     names.into_iter().zip(vectors).collect()
 }
 
-/// Objects, a line each.
+/// Returns the rows as JSON objects, a line each.
 pub(super) fn lines(rows: impl Iterator<Item = impl Serialize>) -> Result<String, Failure> {
     let line = |row| serde_json::to_string(&row);
     let lines = rows.map(line).collect::<Result<Vec<_>, _>>();
@@ -64,14 +64,14 @@ pub(super) fn lines(rows: impl Iterator<Item = impl Serialize>) -> Result<String
         .map_err(|error| Failure::of(Kind::Internal, format!("rows as JSON: {error}")))
 }
 
-/// The ids that are not at these places, which rise.
+/// Returns the wanted ids whose positions are not in `places`, which are in ascending order.
 fn missing(wanted: &Ids, places: &[u32]) -> Vec<String> {
     let absent = (0..wanted.len()).filter(|at| places.binary_search(&(*at as u32)).is_err());
     absent.map(|at| wanted.get(at).to_string()).collect()
 }
 
 #[derive(Serialize)]
-struct Counted {
+struct CountOutput {
     collection: String,
     rows: u64,
 }
@@ -80,6 +80,6 @@ pub(super) fn count(arguments: &CountArguments, console: &Console) -> Result<(),
     let collection = to_read(&arguments.collection, &arguments.open, console)?;
     let control = Control { cancel: Some(console.interrupt().flag()), deadline: None };
     let rows = collection.snapshot().count(arguments.filter.as_ref(), control)?;
-    let answer = Counted { collection: arguments.collection.display().to_string(), rows };
+    let answer = CountOutput { collection: arguments.collection.display().to_string(), rows };
     console.answer(&answer, &rows.to_string())
 }

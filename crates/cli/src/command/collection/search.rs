@@ -16,23 +16,23 @@ use super::open::to_read;
 use crate::arguments::{CollectionSearchArguments, DEFAULT_RECALL};
 use crate::shown::short;
 
-/// Neighbours of a query that fit for people; all are in JSON.
+/// Most neighbours per query in the text output; JSON has all.
 const SHOWN_NEIGHBORS: usize = 10;
-/// Columns of a table, and characters of a value, that fit on a line for people.
+/// Most columns of a table, and most characters of a value, in the text output.
 const SHOWN_COLUMNS: usize = 8;
 const SHOWN_CHARACTERS: usize = 32;
 
 /// The names of the fields are keys of `--json`: they are stable.
 #[derive(Serialize)]
-struct Answer<'a> {
+struct SearchOutput<'a> {
     collection: String,
     queries: usize,
     k: usize,
-    /// Rows that are there and match.
+    /// Rows that match the filter; all rows without one.
     matches: u64,
-    /// What the first queries have found.
-    results: Vec<OfQuery<'a>>,
-    /// How each part was searched, where that was asked for.
+    /// The rows found by the first queries.
+    results: Vec<QueryRows<'a>>,
+    /// How each part was searched; only with `--explain`.
     #[serde(skip_serializing_if = "Option::is_none")]
     plans: Option<&'a [PartPlan]>,
     reads_per_query: f64,
@@ -40,17 +40,17 @@ struct Answer<'a> {
     notes: &'a [String],
 }
 
-/// What a query has found, the nearest first.
+/// The rows that one query has found, nearest first.
 #[derive(Serialize)]
-struct OfQuery<'a> {
+struct QueryRows<'a> {
     query: usize,
     neighbors: Vec<JsonRow<'a>>,
 }
 
 pub(super) fn run(arguments: &CollectionSearchArguments, console: &Console) -> Result<(), Failure> {
     if let Some(output) = arguments.output.as_ref().filter(|output| !is_lines(output)) {
-        // A wrong extension is better said before the work than after it.
-        let reason = "what is found is written as JSON lines: name a file that ends in .jsonl";
+        // Refuse a wrong extension before the work.
+        let reason = "the output is written as JSON lines; name a file that ends in .jsonl";
         return Err(Failure::usage(format!("{}: {reason}", output.display())));
     }
     let collection = to_read(&arguments.collection, &arguments.open, console)?;
@@ -60,25 +60,25 @@ pub(super) fn run(arguments: &CollectionSearchArguments, console: &Console) -> R
     let control = Control { cancel: Some(console.interrupt().flag()), deadline: None };
     let mut found = collection.search(&queries, &question, control)?;
     for note in &found.notes {
-        console.remark(&format!("note: {note}"));
+        console.note(&format!("note: {note}"));
     }
     let field = schema.field(arguments.field.as_deref())?;
     let vectors = found.vectors.take().map(|vectors| (schema.vectors[field].name.clone(), vectors));
     let rows = JsonRows::new(found.ids.clone(), &found.columns, vectors.into_iter().collect())?;
     let rows = rows.with_distances(std::mem::take(&mut found.distances));
-    let of = |query: usize| {
+    let of_query = |query: usize| {
         let neighbors = (query * found.k..(query + 1) * found.k).filter_map(|at| rows.row(at)).collect();
-        OfQuery { query, neighbors }
+        QueryRows { query, neighbors }
     };
     if let Some(output) = &arguments.output {
-        write(output, (0..queries.count()).map(of))?;
+        write(output, (0..queries.count()).map(of_query))?;
     }
-    let answer = Answer {
+    let answer = SearchOutput {
         collection: arguments.collection.display().to_string(),
         queries: queries.count(),
         k: found.k,
         matches: found.matches,
-        results: (0..queries.count().min(arguments.show as usize)).map(of).collect(),
+        results: (0..queries.count().min(arguments.show as usize)).map(of_query).collect(),
         plans: arguments.explain.then_some(&found.plans),
         reads_per_query: found.totals.reads as f64 / queries.count().max(1) as f64,
         seconds: found.seconds,
@@ -92,7 +92,7 @@ fn is_lines(path: &Path) -> bool {
     path.extension().is_some_and(|ending| ending == "jsonl" || ending == "ndjson")
 }
 
-/// The queries: those of a file, or the one that is typed.
+/// Returns the queries: those of a file, or the one of `--vector`.
 fn queries(
     arguments: &CollectionSearchArguments,
     schema: &Schema,
@@ -105,7 +105,7 @@ fn queries(
         (None, Some(numbers)) => {
             if numbers.len() != field.dim {
                 return Err(Failure::usage(format!(
-                    "--vector has {} numbers, vectors of {:?} have {}",
+                    "--vector has {} numbers; vectors of the field {:?} have {}",
                     numbers.len(),
                     field.name,
                     field.dim
@@ -115,13 +115,13 @@ fn queries(
             encode_row(field.element, numbers, &mut row).map_err(|(at, advice)| {
                 let element = field.element;
                 Failure::usage(format!(
-                    "--vector: {} is a component that {element} cannot hold: {advice}",
+                    "--vector: {element} cannot hold the component {}: {advice}",
                     numbers[at]
                 ))
             })?;
             Ok(VectorFile::from_rows(field.element, field.dim, row)?)
         }
-        (None, None) => Err(Failure::usage("there are no queries: give a file of them, or --vector")),
+        (None, None) => Err(Failure::usage("there are no queries; give a file of queries, or --vector")),
     }
 }
 
@@ -142,12 +142,13 @@ fn question(arguments: &CollectionSearchArguments, schema: &Schema) -> Question 
     }
 }
 
-/// Writes what all queries have found, a line each.
-fn write<'a>(output: &Path, found: impl Iterator<Item = OfQuery<'a>>) -> Result<(), Failure> {
+/// Writes the rows found by all queries, a line per query.
+fn write<'a>(output: &Path, found: impl Iterator<Item = QueryRows<'a>>) -> Result<(), Failure> {
     let mut file = AtomicFile::create(output)?;
     for found in found {
-        let line = serde_json::to_string(&found)
-            .map_err(|error| Failure::of(Kind::Internal, format!("what was found as JSON: {error}")))?;
+        let line = serde_json::to_string(&found).map_err(|error| {
+            Failure::of(Kind::Internal, format!("cannot convert the rows found to JSON: {error}"))
+        })?;
         writeln!(file, "{line}").map_err(|error| {
             Failure::system(&error, format!("{}: cannot write the file: {error}", output.display()))
         })?;
@@ -157,7 +158,7 @@ fn write<'a>(output: &Path, found: impl Iterator<Item = OfQuery<'a>>) -> Result<
 }
 
 fn text(
-    answer: &Answer<'_>,
+    answer: &SearchOutput<'_>,
     arguments: &CollectionSearchArguments,
     found: &Found,
 ) -> Result<String, Failure> {
@@ -181,7 +182,7 @@ fn text(
     match (others, arguments.output.is_some()) {
         (0, _) => {}
         (_, true) => {
-            let _ = write!(text, "\nand {others} more queries, which the output has, too");
+            let _ = write!(text, "\nand {others} more queries, which the output file has");
         }
         (_, false) => {
             let _ = write!(text, "\nand {others} more queries; --output FILE.jsonl writes all");
@@ -190,7 +191,7 @@ fn text(
     Ok(text)
 }
 
-/// How each part was searched.
+/// Appends how each part was searched.
 fn plans(text: &mut String, plans: &[PartPlan]) {
     for plan in plans {
         let name = serde_json::to_value(plan.plan).ok();
@@ -208,7 +209,7 @@ fn plans(text: &mut String, plans: &[PartPlan]) {
     }
 }
 
-/// A table of neighbours: their ids, distances and columns.
+/// Appends a table of neighbours: their ids, distances and columns.
 fn table(text: &mut String, neighbors: &[JsonRow<'_>]) -> Result<(), Failure> {
     let mut lines: Vec<Vec<String>> = Vec::new();
     for row in neighbors.iter().take(SHOWN_NEIGHBORS) {
@@ -242,7 +243,7 @@ fn table(text: &mut String, neighbors: &[JsonRow<'_>]) -> Result<(), Failure> {
     Ok(())
 }
 
-/// A value in few characters, on one line.
+/// Formats a value in few characters, on one line.
 fn cell(value: &serde_json::Value) -> String {
     let text = match value {
         serde_json::Value::Null => String::new(),

@@ -1,4 +1,4 @@
-//! What moves rows between a collection and files: `add`, `upsert`, `update`, `export`, `copy`.
+//! Moving rows between a collection and files: `add`, `upsert`, `update`, `export`, `copy`.
 
 use std::path::Path;
 
@@ -16,11 +16,11 @@ use crate::arguments::{
 };
 
 #[derive(Serialize)]
-struct Answer {
+struct ImportOutput {
     collection: String,
     #[serde(flatten)]
     imported: Imported,
-    /// Rows that the collection has now.
+    /// Rows in the collection now.
     total: u64,
 }
 
@@ -41,7 +41,7 @@ fn rows(arguments: &RowsArguments, how: Importing, console: &Console) -> Result<
         ids: arguments.ids.clone(),
         first_id: arguments.first_id,
     };
-    take(&arguments.collection, &arguments.rows, &options, &arguments.write, console)
+    import_rows(&arguments.collection, &arguments.rows, &options, &arguments.write, console)
 }
 
 pub(super) fn update(arguments: &UpdateArguments, console: &Console) -> Result<(), Failure> {
@@ -52,10 +52,10 @@ pub(super) fn update(arguments: &UpdateArguments, console: &Console) -> Result<(
         columns: arguments.columns.clone(),
         ..ImportOptions::default()
     };
-    take(&arguments.collection, &arguments.rows, &options, &arguments.write, console)
+    import_rows(&arguments.collection, &arguments.rows, &options, &arguments.write, console)
 }
 
-fn take(
+fn import_rows(
     path: &Path,
     rows: &Path,
     options: &ImportOptions,
@@ -67,18 +67,25 @@ fn take(
     let imported = writing(&collection, console, || import(&collection, rows, options, &progress))?;
     drop(progress);
     let total = collection.count(None, Control::default())?;
-    let answer = Answer { collection: path.display().to_string(), imported, total };
+    let answer = ImportOutput { collection: path.display().to_string(), imported, total };
     console.answer(&answer, &text(&answer))
 }
 
-fn text(answer: &Answer) -> String {
-    let Answer { collection, imported, total } = answer;
+fn text(answer: &ImportOutput) -> String {
+    let ImportOutput { collection, imported, total } = answer;
     let written = imported.written;
-    let parts = [("added", written.added), ("replaced", written.replaced), ("not there", written.missing)];
+    let parts = [
+        ("added", written.added),
+        ("replaced", written.replaced),
+        ("without a row to update", written.missing),
+    ];
     let parts: Vec<String> =
         parts.iter().filter(|(_, count)| *count > 0).map(|(what, count)| format!("{count} {what}")).collect();
     let parts = if parts.is_empty() { "none".into() } else { parts.join(", ") };
-    format!("{collection}: {} rows: {parts}, in {:.1} s; {total} are there", imported.rows, imported.seconds)
+    format!(
+        "{collection}: {} rows: {parts}, in {:.1} s; the collection has {total} rows",
+        imported.rows, imported.seconds
+    )
 }
 
 pub(super) fn export(arguments: &ExportArguments, console: &Console) -> Result<(), Failure> {
@@ -97,7 +104,7 @@ pub(super) fn export(arguments: &ExportArguments, console: &Console) -> Result<(
     let Exported { rows, output, ids, seconds } = &exported;
     let beside = ids.as_ref().map_or(String::new(), |ids| format!(", ids in {}", ids.display()));
     let text = format!(
-        "{}: {rows} rows of {}{beside}, in {seconds:.1} s",
+        "{}: {rows} rows from {}{beside}, in {seconds:.1} s",
         output.display(),
         arguments.collection.display()
     );
@@ -105,7 +112,7 @@ pub(super) fn export(arguments: &ExportArguments, console: &Console) -> Result<(
 }
 
 #[derive(Serialize)]
-struct Copied {
+struct CopyOutput {
     collection: String,
     output: String,
     #[serde(flatten)]
@@ -119,7 +126,7 @@ pub(super) fn copy(arguments: &CollectionCopyArguments, console: &Console) -> Re
     let copied = collection.copy_to(&arguments.output, &arguments.stores.to.options()?, &progress)?;
     drop(progress);
     let collection = arguments.collection.display().to_string();
-    let answer = Copied { collection, output: arguments.output.display().to_string(), copied };
+    let answer = CopyOutput { collection, output: arguments.output.display().to_string(), copied };
     let CopiedCollection { rows, segments, bytes } = answer.copied;
     let size = byte_size::format(bytes);
     let text = format!(

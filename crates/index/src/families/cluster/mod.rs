@@ -39,7 +39,7 @@ use bathyal_kernels::Metric;
 /// The family, for the registry.
 pub static FAMILY: Family = Family {
     name: section::NAME,
-    about: "groups of near vectors that share pages, their codes in memory: one round of few reads, quick to build",
+    about: "groups of near vectors that share pages, with codes in memory: one round of few reads, quick to build",
     options: options::DOCS,
     counters: &[],
     striped: section::STRIPED,

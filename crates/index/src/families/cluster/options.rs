@@ -32,16 +32,20 @@ impl Default for ClusterOptions {
 
 /// The same for people.
 pub(crate) const DOCS: &[OptionDoc] = &[
-    OptionDoc { name: "group_vectors", value: "VECTORS", help: "vectors of a group, about [default: 96]" },
+    OptionDoc {
+        name: "group_vectors",
+        value: "VECTORS",
+        help: "vectors per group, approximately [default: 96]",
+    },
     OptionDoc {
         name: "code_bytes",
         value: "BYTES",
-        help: "bytes of memory that each vector takes while searching, for its code [default: suits the dim and the kind]",
+        help: "bytes of memory per vector during searches, for its code [default: chosen by dim and code kind]",
     },
     OptionDoc {
         name: "code_kind",
         value: "KIND",
-        help: "kind of code: axes, or rabitq1 to rabitq8 [default: the best for the data and the size]",
+        help: "kind of code: axes, or rabitq1 to rabitq8 [default: the best for the data and the code size]",
     },
 ];
 

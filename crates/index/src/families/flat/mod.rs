@@ -24,7 +24,7 @@ use crate::family::Family;
 /// The family, for the registry.
 pub static FAMILY: Family = Family {
     name: section::NAME,
-    about: "no index: all vectors are compared, in one pass; exact, for small sets and as a yardstick",
+    about: "no index: every query is compared with every vector; exact, for small sets and as a reference",
     options: options::DOCS,
     counters: &[],
     striped: section::STRIPED,

@@ -22,13 +22,13 @@ pub(crate) const DOCS: &[OptionDoc] = &[
     OptionDoc {
         name: "code_bytes",
         value: "BYTES",
-        help: "bytes of memory that each vector takes while searching, for a code that lets searches stop early \
-               [default: no codes, or what suits the dim and the kind where one is given]",
+        help: "bytes of memory per vector during searches, for a code with which searches stop early \
+               [default: no codes; with code_kind, chosen by dim and code kind]",
     },
     OptionDoc {
         name: "code_kind",
         value: "KIND",
-        help: "kind of code: axes, or rabitq1 to rabitq8 [default: no codes, or the best where a size is given]",
+        help: "kind of code: axes, or rabitq1 to rabitq8 [default: no codes; with code_bytes, the best for the data]",
     },
 ];
 

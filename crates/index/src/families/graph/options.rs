@@ -100,7 +100,7 @@ pub(crate) const DOCS: &[OptionDoc] = &[
     OptionDoc {
         name: "layout",
         value: "LAYOUT",
-        help: "how the file that searches read is laid out: padded, page_local (a third to a half of the reads) or csr \
+        help: "layout of the file that searches read: padded, page_local (a third to a half of the reads) or csr \
                (the smallest, for memory) [default: padded]",
     },
     OptionDoc {
@@ -111,7 +111,7 @@ pub(crate) const DOCS: &[OptionDoc] = &[
     OptionDoc {
         name: "search_list",
         value: "L",
-        help: "candidates while building (L in DiskANN): more builds slower and better [default: 100]",
+        help: "candidates during the build (L in DiskANN): more build a better graph, more slowly [default: 100]",
     },
     OptionDoc {
         name: "alpha",
@@ -121,12 +121,12 @@ pub(crate) const DOCS: &[OptionDoc] = &[
     OptionDoc {
         name: "code_bytes",
         value: "BYTES",
-        help: "bytes of memory that each vector takes while searching, for its code [default: suits the dim and the kind]",
+        help: "bytes of memory per vector during searches, for its code [default: chosen by dim and code kind]",
     },
     OptionDoc {
         name: "code_kind",
         value: "KIND",
-        help: "kind of code: pq, pq4, axes, or rabitq1 to rabitq8 [default: the best for the data and the size]",
+        help: "kind of code: pq, pq4, axes, or rabitq1 to rabitq8 [default: the best for the data and the code size]",
     },
 ];
 

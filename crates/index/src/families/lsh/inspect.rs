@@ -72,25 +72,23 @@ impl Told {
     /// The sentence.
     pub(super) fn sentence(&self) -> String {
         let words = |(p, probes): &(f64, Option<u64>)| match probes {
-            Some(probes) => format!("{p:.1} with {probes} blocks of each table"),
-            None => format!("{p:.1} only with all blocks"),
+            Some(probes) => format!("{p:.1} or more with {probes} blocks a table"),
+            None => format!("{p:.1} or more with all blocks"),
         };
         let promised: Vec<String> = self.promises.iter().map(words).collect();
-        format!(
-            "something within twice the nearest distance is looked at with a probability of {}",
-            promised.join(", ")
-        )
+        let promised = promised.join(", ");
+        format!("a vector within twice the nearest distance is found with probability {promised}")
     }
 
     /// For which queries, under a metric.
     pub(super) fn limit(&self, metric: &str) -> String {
         // What is hashed is not what is compared.
         let of_points = match metric {
-            "cosine" => ", as vectors of length 1 are",
-            "ip" => ", as the points are that stand for inner products",
+            "cosine" => " (between vectors of length 1)",
+            "ip" => " (between the points that stand for inner products)",
             _ => "",
         };
-        format!("queries whose nearest is at most {:.4} away{of_points}", self.farthest)
+        format!("queries whose nearest vector is at most {:.4} away{of_points}", self.farthest)
     }
 }
 

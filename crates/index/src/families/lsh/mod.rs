@@ -32,7 +32,7 @@ use crate::query::Counter;
 /// The family, for the registry.
 pub static FAMILY: Family = Family {
     name: section::NAME,
-    about: "hash tables by locality (E2LSH): what is near is found with a probability that is known beforehand",
+    about: "locality-sensitive hash tables (E2LSH): near vectors are found with a known probability",
     options: options::DOCS,
     counters: &[
         Counter { name: "table_reads", about: "reads of hash tables" },

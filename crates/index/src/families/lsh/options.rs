@@ -53,12 +53,12 @@ pub(crate) const DOCS: &[OptionDoc] = &[
     OptionDoc {
         name: "tables",
         value: "L",
-        help: "hash tables (L in E2LSH): each is a read a query and 4 bytes a vector; more make answers surer [default: 16]",
+        help: "hash tables (L in E2LSH): more tables find more; each costs a read per query and 4 bytes per vector [default: 16]",
     },
     OptionDoc {
         name: "hashes",
         value: "M",
-        help: "values of a compound hash (m in E2LSH), up to 32: more make buckets smaller [default: 16]",
+        help: "values in a compound hash (m in E2LSH), up to 32: more values make smaller buckets [default: 16]",
     },
     OptionDoc {
         name: "block_bytes",
@@ -68,12 +68,12 @@ pub(crate) const DOCS: &[OptionDoc] = &[
     OptionDoc {
         name: "code_bytes",
         value: "BYTES",
-        help: "bytes of memory that each vector takes while searching, for its code [default: suits the dim and the kind]",
+        help: "bytes of memory per vector during searches, for its code [default: chosen by dim and code kind]",
     },
     OptionDoc {
         name: "code_kind",
         value: "KIND",
-        help: "kind of code: pq, pq4, axes, or rabitq1 to rabitq8 [default: the best for the data and the size]",
+        help: "kind of code: pq, pq4, axes, or rabitq1 to rabitq8 [default: the best for the data and the code size]",
     },
 ];
 

@@ -70,18 +70,18 @@ pub(crate) const DOCS: &[OptionDoc] = &[
     OptionDoc {
         name: "layout",
         value: "LAYOUT",
-        help: "how lists hold their vectors: coupled (copies), decoupled (addresses) or grouped (each vector once, beside \
+        help: "layout of the lists: coupled (copies of vectors), decoupled (addresses) or grouped (each vector once, beside \
                its group) [default: grouped]",
     },
     OptionDoc {
         name: "centroid_share",
         value: "SHARE",
-        help: "posting lists for each vector: 0.04 makes one for every 25 [default: 0.03]",
+        help: "posting lists per vector: 0.04 makes one for every 25 vectors [default: 0.03]",
     },
     OptionDoc {
         name: "replicas",
         value: "LISTS",
-        help: "most posting lists that a vector is in, 1 to 8 [default: 8 of coupled lists, 1 of others]",
+        help: "most posting lists that a vector is in, 1 to 8 [default: 8 for coupled lists, 1 for others]",
     },
     OptionDoc {
         name: "list_limit",
@@ -96,7 +96,7 @@ pub(crate) const DOCS: &[OptionDoc] = &[
     OptionDoc {
         name: "code_bytes",
         value: "BYTES",
-        help: "bytes of a code: of a centroid in little memory, of a vector in lists of codes [default: suits the dim and the kind]",
+        help: "bytes of a code: of centroids in little memory, of vectors in lists of codes [default: chosen by dim and code kind]",
     },
     OptionDoc {
         name: "code_kind",

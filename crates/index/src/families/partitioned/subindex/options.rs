@@ -108,7 +108,7 @@ pub(in super::super) const DOCS: &[OptionDoc] = &[
     OptionDoc {
         name: "partition_vectors",
         value: "VECTORS",
-        help: "vectors of a partition on average, which is read whole, 8 to 1,000,000 [default: 2000]",
+        help: "average vectors per partition, which is read whole, 8 to 1,000,000 [default: 2000]",
     },
     OptionDoc {
         name: "pivots",
@@ -129,19 +129,19 @@ pub(in super::super) const DOCS: &[OptionDoc] = &[
     OptionDoc {
         name: "construction_list",
         value: "CANDIDATES",
-        help: "candidates while an HNSW is grown (efConstruction), 8 to 4096 [default: 100]",
+        help: "candidates while an HNSW is built (efConstruction), 8 to 4096 [default: 100]",
     },
     OptionDoc {
         name: "growth",
         value: "TIMES",
-        help: "room for vectors that are inserted later, in the memory of a node: as many times those of the build, 0 to 100; \
-               the index then has room for itself and so many times itself, and a quarter [default: 0, no inserts]",
+        help: "room for later inserts in the memory of a node, as a multiple of the vectors of the build, 0 to 100; the index \
+               then takes (1 + TIMES) times its size, and a quarter more [default: 0, no inserts]",
     },
     OptionDoc {
         name: "overflow_vectors",
         value: "VECTORS",
-        help: "vectors that are inserted into two partitions before their graphs are made anew; read with either of them, \
-               wants growth [default: an eighth of the two]",
+        help: "most vectors inserted into two neighbouring partitions before their graphs are built anew; they are read with \
+               either partition; requires growth [default: an eighth of the two]",
     },
 ];
 

@@ -1,4 +1,4 @@
-//! Ids and metadata as callers have them.
+//! Conversion of ids and metadata from Python.
 
 use super::{capsule, numbers, values};
 use crate::errors::Failure;
@@ -12,11 +12,11 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyBytes, PyDict, PyFloat, PyInt, PyList, PyMapping, PyString, PyTuple};
 use std::sync::Arc;
 
-/// Ids of this kind: Arrow data, an array of numpy, anything that can be gone through, or a single one.
+/// Converts ids of this kind: Arrow data, a numpy array, an iterable, or a single id.
 pub(crate) fn ids(kind: IdKind, value: &Bound<'_, PyAny>) -> PyResult<Ids> {
-    // Numbers that are truth values are none that anyone means.
+    // Booleans are numbers in Python, but not meant as ids.
     if value.is_instance_of::<PyBool>() {
-        return Err(PyTypeError::new_err("ids is a truth value; expected ids"));
+        return Err(PyTypeError::new_err("ids is a boolean; expected ids"));
     }
     let mut array = column("ids", &kind.data_type(), value, 1)?;
     if let Some(table) = array.as_struct_opt().filter(|table| table.num_columns() == 1) {
@@ -25,8 +25,9 @@ pub(crate) fn ids(kind: IdKind, value: &Bound<'_, PyAny>) -> PyResult<Ids> {
     Ok(Ids::of_array(kind, &*array).map_err(Failure::from)?)
 }
 
-/// Columns of metadata for so many rows: an Arrow table, columns by their names, or a dictionary for each row. With `whole`, these
-/// dictionaries must all have the same keys: a value that is left out is not one that is missing.
+/// Converts columns of metadata for `rows` rows: an Arrow table, columns by their names, or a dictionary for
+/// each row. With `whole`, the dictionaries must all have the same keys, because an update does not change
+/// values that are left out.
 pub(crate) fn metadata(
     schema: &Schema,
     value: &Bound<'_, PyAny>,
@@ -56,7 +57,7 @@ pub(crate) fn metadata(
     Ok(Some(batch))
 }
 
-/// The column of this name; an error that says which there are.
+/// Returns the column of this name; the error lists the columns.
 fn known<'a>(schema: &'a Schema, name: &Bound<'_, PyAny>) -> PyResult<&'a Column> {
     let text = name.cast::<PyString>().map_err(|_| {
         PyTypeError::new_err(format!("metadata: {name} is the name of a column; expected text"))
@@ -69,7 +70,7 @@ fn of_columns(schema: &Schema, columns: &Bound<'_, PyMapping>, rows: usize) -> P
     for item in columns.items()? {
         let (name, value): (Bound<'_, PyAny>, Bound<'_, PyAny>) = item.extract()?;
         let known = known(schema, &name)?;
-        let array = column(&called(&known.name), known.kind.data_type(), &value, rows)?;
+        let array = column(&message_name(&known.name), known.kind.data_type(), &value, rows)?;
         if array.len() != rows {
             return Err(PyValueError::new_err(format!(
                 "column {:?} has {} values for {rows} ids",
@@ -91,7 +92,7 @@ fn of_rows(schema: &Schema, value: &Bound<'_, PyAny>, rows: usize, whole: bool) 
             PyTypeError::new_err(format!("metadata, row {row}: is of type {found}; expected a dictionary"))
         })?);
     }
-    // In the order of the schema, so that it is the same whatever the rows leave out.
+    // Columns are in the order of the schema, whatever the rows leave out.
     let mut seen = vec![0; schema.columns.len()];
     for dictionary in &dictionaries {
         for name in dictionary.keys() {
@@ -106,7 +107,8 @@ fn of_rows(schema: &Schema, value: &Bound<'_, PyAny>, rows: usize, whole: bool) 
         }
         if whole && seen < dictionaries.len() {
             return Err(PyValueError::new_err(format!(
-                "metadata: {seen} of {} rows have {:?}; give the same columns of all rows, or update these rows apart",
+                "metadata: {seen} of {} rows have {:?}; give the same columns for all rows, or update these rows \
+                 separately",
                 dictionaries.len(),
                 column.name
             )));
@@ -115,8 +117,10 @@ fn of_rows(schema: &Schema, value: &Bound<'_, PyAny>, rows: usize, whole: bool) 
             .iter()
             .map(|one| Ok(one.get_item(&column.name)?.unwrap_or_else(|| py.None().into_bound(py))));
         let own = own.collect::<PyResult<Vec<_>>>()?;
-        arrays
-            .push((column.name.as_str(), values::of(&called(&column.name), column.kind.data_type(), &own)?));
+        arrays.push((
+            column.name.as_str(),
+            values::of(&message_name(&column.name), column.kind.data_type(), &own)?,
+        ));
     }
     batch(arrays, dictionaries.len())
 }
@@ -129,12 +133,12 @@ fn batch(arrays: Vec<(&str, ArrayRef)>, rows: usize) -> PyResult<RecordBatch> {
     Ok(RecordBatch::try_new_with_options(schema, columns, &options).map_err(Failure::from)?)
 }
 
-/// What messages call a column.
-fn called(name: &str) -> String {
+/// Returns the name of a column in messages.
+fn message_name(name: &str) -> String {
     format!("column {name:?}")
 }
 
-/// A column from whatever holds its values; a single value is that of all `rows`.
+/// Converts a column from any object with its values; a single value applies to all `rows`.
 pub(super) fn column(
     name: &str,
     kind: &DataType,
@@ -166,7 +170,7 @@ pub(super) fn column(
     values::of(name, kind, &items.collect::<PyResult<Vec<_>>>()?)
 }
 
-/// An array of which some values are masked: these are null.
+/// Converts a masked array; masked values become null.
 fn masked(name: &str, kind: &DataType, value: &Bound<'_, PyAny>, rows: usize) -> PyResult<ArrayRef> {
     let masks = value.py().import("numpy.ma")?.call_method1("getmaskarray", (value,))?;
     if masks.cast::<PyUntypedArray>()?.ndim() != 1 {
@@ -175,7 +179,7 @@ fn masked(name: &str, kind: &DataType, value: &Bound<'_, PyAny>, rows: usize) ->
     let held = value.getattr("data")?;
     let objects = held.cast::<PyUntypedArray>().is_ok_and(|held| held.dtype().kind() == b'O');
     if objects {
-        // What is masked may be of any type.
+        // Masked values may be of any type.
         return column(name, kind, &value.call_method0("tolist")?, rows);
     }
     let array = column(name, kind, &held, rows)?;
@@ -184,7 +188,7 @@ fn masked(name: &str, kind: &DataType, value: &Bound<'_, PyAny>, rows: usize) ->
     Ok(arrow_select::nullif::nullif(&array, &masks).map_err(Failure::from)?)
 }
 
-/// Whether a value is one, and not several.
+/// Returns true if a value is a single value.
 fn is_single(value: &Bound<'_, PyAny>) -> PyResult<bool> {
     Ok(value.is_none()
         || value.is_instance_of::<PyString>()
@@ -192,6 +196,6 @@ fn is_single(value: &Bound<'_, PyAny>) -> PyResult<bool> {
         || value.is_instance_of::<PyInt>()
         || value.is_instance_of::<PyFloat>()
         || values::is_date(value)?
-        // A number of numpy.
+        // A numpy scalar.
         || value.hasattr("dtype")? && value.hasattr("item")? && !value.hasattr("__iter__")?)
 }

@@ -1,4 +1,4 @@
-//! Small generated files, an index over them, and runs of the command.
+//! Small generated files, indexes over them, and runs of the command.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -10,33 +10,33 @@ use tempfile::TempDir;
 
 /// Vectors of the shared index.
 pub const VECTORS: usize = 400;
-/// Their dim.
+/// The dim of all shared vectors.
 pub const DIM: usize = 12;
 /// Queries of the shared files.
 pub const QUERIES: usize = 25;
 
-/// A run of the command that has ended.
+/// The outcome of a run of the command.
 #[derive(Debug)]
-pub struct Ran {
+pub struct Outcome {
     pub code: Option<i32>,
     pub stdout: String,
     pub stderr: String,
 }
 
-impl Ran {
-    pub fn of(output: Output) -> Ran {
+impl Outcome {
+    pub fn of(output: Output) -> Outcome {
         let text = |bytes| String::from_utf8(bytes).expect("the command prints UTF-8");
-        Ran { code: output.status.code(), stdout: text(output.stdout), stderr: text(output.stderr) }
+        Outcome { code: output.status.code(), stdout: text(output.stdout), stderr: text(output.stderr) }
     }
 
-    /// Demands exit code 0 and nothing on stderr; returns stdout.
+    /// Checks for exit code 0 and an empty stderr; returns stdout.
     #[track_caller]
     pub fn good(self) -> String {
         assert_eq!((self.code, self.stderr.as_str()), (Some(0), ""), "{self:?}");
         self.stdout
     }
 
-    /// Demands exit code 0 and exactly one JSON object on stdout.
+    /// Checks for exit code 0 and exactly one JSON object on stdout; returns the object.
     #[track_caller]
     pub fn json(self) -> Value {
         let stdout = self.good();
@@ -45,21 +45,21 @@ impl Ran {
         value
     }
 
-    /// Demands `code`, nothing on stdout but what `--json` says of the failure, and a message that holds all of `parts` and is no
-    /// panic.
+    /// Checks for the exit code `code`, at most the error object of `--json` on stdout, and a message on
+    /// stderr that contains all `parts` and is not a panic.
     #[track_caller]
     pub fn fails(self, code: i32, parts: &[&str]) {
         assert_eq!(self.code, Some(code), "{self:?}");
         if !self.stdout.is_empty() {
-            let told: Value = serde_json::from_str(&self.stdout).unwrap_or_else(|_| panic!("{self:?}"));
-            assert_eq!(told["error"]["exit_code"], code, "{self:?}");
+            let report: Value = serde_json::from_str(&self.stdout).unwrap_or_else(|_| panic!("{self:?}"));
+            assert_eq!(report["error"]["exit_code"], code, "{self:?}");
         }
-        self.says(parts);
+        self.mentions(parts);
     }
 
-    /// Demands a message that holds all of `parts` and is no panic.
+    /// Checks for a message on stderr that contains all `parts` and is not a panic.
     #[track_caller]
-    pub fn says(&self, parts: &[&str]) {
+    pub fn mentions(&self, parts: &[&str]) {
         for part in parts {
             assert!(self.stderr.contains(part), "'{part}' is missing in: {}", self.stderr);
         }
@@ -68,7 +68,7 @@ impl Ran {
     }
 }
 
-/// The command, to be run in `folder` with `arguments`.
+/// Returns the command, to run in `folder` with `arguments`.
 pub fn command<S: AsRef<OsStr>>(folder: &Path, arguments: &[S]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_bathyal"));
     command.current_dir(folder).args(arguments);
@@ -76,12 +76,12 @@ pub fn command<S: AsRef<OsStr>>(folder: &Path, arguments: &[S]) -> Command {
 }
 
 /// Runs the command with `arguments`, split at spaces, in `folder`.
-pub fn bathyal(folder: &Path, arguments: &str) -> Ran {
+pub fn bathyal(folder: &Path, arguments: &str) -> Outcome {
     let arguments: Vec<&str> = arguments.split_whitespace().collect();
-    Ran::of(command(folder, &arguments).output().expect("the command starts"))
+    Outcome::of(command(folder, &arguments).output().expect("the command starts"))
 }
 
-/// A row of numbers that look random and are the same in every run, from -1 to 1.
+/// Returns `count` pseudo-random numbers from -1 to 1, the same in every run.
 pub fn numbers(count: usize, seed: u64) -> Vec<f32> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let mut next = || {
@@ -93,7 +93,7 @@ pub fn numbers(count: usize, seed: u64) -> Vec<f32> {
     (0..count).map(|_| next()).collect()
 }
 
-/// The bytes of an `.fbin` whose header says `count` and `dim`, whatever `values` hold.
+/// Returns the bytes of an `.fbin` with `count` and `dim` in its header, whatever the number of `values`.
 pub fn fbin(count: u32, dim: u32, values: &[f32]) -> Vec<u8> {
     let header = [count, dim].into_iter().flat_map(u32::to_le_bytes);
     header.chain(values.iter().flat_map(|value| value.to_le_bytes())).collect()
@@ -105,14 +105,14 @@ pub fn write_vectors(folder: &Path, name: &str, count: usize, dim: usize, seed: 
     std::fs::write(folder.join(name), content).unwrap();
 }
 
-/// The indexes of the shared folder: one of each family.
+/// The indexes of the shared folder: one of the family `cluster`, one of `graph`.
 pub const INDEXES: [&str; 2] = ["idx", "graph.idx"];
 
-/// A folder with `base.fbin`, `queries.fbin`, `gt.ibin` (k = 20), `idx` (of the family that is built unless another
-/// is named) and `graph.idx`, made once; not to be changed.
+/// Returns a folder with `base.fbin`, `queries.fbin`, `gt.ibin` (k = 20), `idx` (of the default family) and
+/// `graph.idx`, which is created once. Tests must not change it.
 pub fn shared() -> &'static Path {
     static SHARED: OnceLock<TempDir> = OnceLock::new();
-    // What is static is not dropped.
+    // Statics are not dropped, so the folder is removed at the end of the process.
     extern "C" fn remove() {
         let _ = SHARED.get().map(|folder| std::fs::remove_dir_all(folder.path()));
     }
@@ -133,7 +133,7 @@ pub fn shared() -> &'static Path {
         .path()
 }
 
-/// A fresh folder with a copy of everything in [`shared`].
+/// Returns a new folder with a copy of everything in [`shared`].
 pub fn copy() -> TempDir {
     let folder = tempfile::tempdir().unwrap();
     for name in ["base.fbin", "queries.fbin", "gt.ibin"] {
@@ -149,7 +149,7 @@ pub fn copy() -> TempDir {
     folder
 }
 
-/// The files of an index, in the order of their names.
+/// Returns the files of an index, in the order of their names.
 pub fn index_files(index: &Path) -> Vec<PathBuf> {
     let mut files: Vec<_> = index.read_dir().unwrap().map(|entry| entry.unwrap().path()).collect();
     files.sort();
@@ -157,7 +157,7 @@ pub fn index_files(index: &Path) -> Vec<PathBuf> {
     files
 }
 
-/// The names in `folder`, sorted.
+/// Returns the names in `folder`, sorted.
 pub fn names(folder: &Path) -> Vec<String> {
     let entries = folder.read_dir().unwrap();
     let mut names: Vec<_> =

@@ -1,4 +1,4 @@
-//! Ids and columns of metadata as Python has them.
+//! Conversion of ids and columns of metadata to Python.
 
 use super::values::EPOCH_ORDINAL;
 use arrow_array::cast::AsArray;
@@ -17,13 +17,14 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyList, PyString};
 use std::sync::Arc;
 
-/// Ids as an array: of uint64, or of objects that are text.
+/// Returns ids as an array: of uint64, or of objects that are text.
 pub(crate) fn ids<'py>(py: Python<'py>, ids: &Ids) -> PyResult<Bound<'py, PyAny>> {
     values(py, &ids.to_array())
 }
 
-/// The values of a column as an array. Numbers and truth values are of their own type where none is missing; dates and times where
-/// one is, too. All else are objects: text, lists, and None in place of what is missing.
+/// Returns the values of a column as an array. Numbers and booleans have their own dtype if no value is
+/// missing; dates and times always do. Other columns are arrays of objects: text, lists, and None for missing
+/// values.
 pub(super) fn values<'py>(py: Python<'py>, array: &ArrayRef) -> PyResult<Bound<'py, PyAny>> {
     match array.data_type() {
         DataType::Date32 => return times(py, "datetime64[D]", array.as_primitive::<Date32Type>()),
@@ -65,13 +66,13 @@ fn numbers<'py, T: ArrowPrimitiveType<Native: numpy::Element>>(
     PyArray1::from_slice(py, array.as_primitive::<T>().values()).into_any()
 }
 
-/// Dates or times in the unit of a dtype of numpy.
+/// Converts dates or times to the unit of a numpy dtype.
 fn times<'py, T: ArrowPrimitiveType<Native: Into<i64>>>(
     py: Python<'py>,
     dtype: &str,
     array: &arrow_array::PrimitiveArray<T>,
 ) -> PyResult<Bound<'py, PyAny>> {
-    // As numpy says that there is none.
+    // NaT in numpy.
     let counted = array.iter().map(|value| value.map_or(i64::MIN, Into::into)).collect();
     PyArray1::<i64>::from_vec(py, counted).call_method1("view", (dtype,))
 }
@@ -81,7 +82,7 @@ fn objects<'py>(py: Python<'py>, array: &ArrayRef) -> PyResult<Bound<'py, PyAny>
     Ok(PyArray1::from_vec(py, objects.collect::<PyResult<Vec<_>>>()?).into_any())
 }
 
-/// The value at a row, of the type that Python has for it.
+/// Returns the value at a row as a Python object.
 pub(super) fn object<'py>(py: Python<'py>, array: &ArrayRef, row: usize) -> PyResult<Bound<'py, PyAny>> {
     if array.is_null(row) {
         return Ok(py.None().into_bound(py));
@@ -114,7 +115,11 @@ pub(super) fn object<'py>(py: Python<'py>, array: &ArrayRef, row: usize) -> PyRe
             let items = (0..held.len()).map(|at| object(py, &held, at));
             PyList::new(py, items.collect::<PyResult<Vec<_>>>()?)?.into_any()
         }
-        other => return Err(PyValueError::new_err(format!("no value of Python is of type {other}"))),
+        other => {
+            return Err(PyValueError::new_err(format!(
+                "a column of type {other} cannot be converted to Python"
+            )));
+        }
     })
 }
 
@@ -127,7 +132,7 @@ fn number<'py, T: ArrowPrimitiveType<Native: IntoPyObject<'py>>>(
     Ok(value.into_any().into_bound())
 }
 
-/// The module of Python.
+/// Returns the module `datetime`.
 fn datetime(py: Python<'_>) -> PyResult<Bound<'_, PyModule>> {
     static MODULE: PyOnceLock<Py<PyModule>> = PyOnceLock::new();
     let module = MODULE.get_or_try_init(py, || py.import("datetime").map(Bound::unbind))?;

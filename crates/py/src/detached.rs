@@ -1,9 +1,9 @@
-//! Long work off the interpreter's lock, with an eye on Ctrl-C.
+//! Long work without the GIL (the interpreter's lock), with checks for Ctrl-C.
 //!
-//! The work runs on a thread of its own, but for a search, which has threads already and may be over before another
-//! one would have started. The calling thread, which is the only one that Python delivers
-//! signals to, wakes now and then to look for them and to pass progress on; between that, other Python
-//! threads run.
+//! The work runs on its own thread, except a search, which has threads already and may end before another
+//! thread would have started. Python delivers signals only to the main thread, which is usually the calling
+//! one. The calling thread wakes regularly to check for signals and to pass on progress; meanwhile other
+//! Python threads run.
 
 use bathyal_store::CancelScope;
 use bathyal_vectors::progress::Progress;
@@ -14,20 +14,21 @@ use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How often the calling thread looks up: with the library's own 100 ms, Ctrl-C is answered at once to a human.
-const LOOK_EVERY: Duration = Duration::from_millis(50);
+/// Interval at which the calling thread wakes: with the library's own 100 ms, short enough for Ctrl-C to seem
+/// instant.
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
-/// What the working thread and the calling thread know in common.
+/// State that the working thread and the calling thread share.
 #[derive(Default)]
 pub(crate) struct Watch {
     cancel: Arc<AtomicBool>,
     done: AtomicU64,
-    /// Stages begun and not yet told, with their totals.
+    /// Stages that have begun and are not reported yet, with their totals.
     begun: Mutex<Vec<(String, u64)>>,
 }
 
 impl Watch {
-    /// The flag that stops the work.
+    /// Returns the flag that stops the work.
     pub(crate) fn cancel(&self) -> &AtomicBool {
         &self.cancel
     }
@@ -49,15 +50,15 @@ impl Progress for Watch {
     }
 }
 
-/// Passes progress on to a Python callable, `(stage, done, total)`.
-struct Teller {
+/// Reports progress to a Python callable, `(stage, done, total)`.
+struct Reporter {
     receiver: Option<Py<PyAny>>,
     stage: Option<(String, u64)>,
-    told: u64,
+    reported_steps: u64,
 }
 
-impl Teller {
-    fn tell(&mut self, py: Python<'_>, watch: &Watch) -> PyResult<()> {
+impl Reporter {
+    fn report(&mut self, py: Python<'_>, watch: &Watch) -> PyResult<()> {
         py.check_signals()?;
         let Some(receiver) = &self.receiver else { return Ok(()) };
         let (begun, done) = {
@@ -66,25 +67,25 @@ impl Teller {
         };
         for (name, total) in begun {
             // The next stage has begun, so this one has ended.
-            if let Some((name, total)) = self.stage.take().filter(|(_, total)| self.told < *total) {
+            if let Some((name, total)) = self.stage.take().filter(|(_, total)| self.reported_steps < *total) {
                 receiver.call1(py, (name, total, total))?;
             }
             receiver.call1(py, (name.as_str(), 0, total))?;
-            (self.stage, self.told) = (Some((name, total)), 0);
+            (self.stage, self.reported_steps) = (Some((name, total)), 0);
         }
         if let Some((name, total)) = &self.stage
-            && done > self.told
+            && done > self.reported_steps
         {
-            self.told = done;
+            self.reported_steps = done;
             receiver.call1(py, (name.as_str(), done.min(*total), *total))?;
         }
         Ok(())
     }
 }
 
-/// Runs `work` without the interpreter's lock. Ctrl-C, or an exception in `receiver`, stops it through its
-/// [`Watch`] and is raised once it has ended.
-pub(crate) fn attend<T: Send, E: Send>(
+/// Runs `work` without the GIL. Ctrl-C, or an exception in `receiver`, stops it through its [`Watch`], and is
+/// raised once the work has ended.
+pub(crate) fn run_detached<T: Send, E: Send>(
     py: Python<'_>,
     receiver: Option<Py<PyAny>>,
     work: impl FnOnce(&Watch) -> Result<T, E> + Send,
@@ -93,13 +94,13 @@ where
     PyErr: From<E>,
 {
     let watch = Watch::default();
-    let mut teller = Teller { receiver, stage: None, told: 0 };
+    let mut reporter = Reporter { receiver, stage: None, reported_steps: 0 };
     let (outcome, interrupted) = py.detach(|| {
         std::thread::scope(|scope| {
             let (ending, ended) = channel::<()>();
             let shared = &watch;
             let worker = std::thread::Builder::new().name("bathyal".into()).spawn_scoped(scope, move || {
-                // Dropped with this closure, even by a panic: that is what the other side waits for.
+                // Dropped with this closure, even by a panic; the calling thread waits for that.
                 let _ending = ending;
                 let _cancelling = CancelScope::new(Some(shared.cancel.clone()));
                 work(shared)
@@ -109,9 +110,9 @@ where
                 Err(error) => return (None, Some(error.into())),
             };
             let mut interrupted = None;
-            while let Err(RecvTimeoutError::Timeout) = ended.recv_timeout(LOOK_EVERY) {
+            while let Err(RecvTimeoutError::Timeout) = ended.recv_timeout(POLL_INTERVAL) {
                 if interrupted.is_none()
-                    && let Err(error) = Python::attach(|py| teller.tell(py, &watch))
+                    && let Err(error) = Python::attach(|py| reporter.report(py, &watch))
                 {
                     watch.cancel.store(true, Ordering::Relaxed);
                     interrupted = Some(error);
@@ -126,7 +127,7 @@ where
     match (outcome, interrupted) {
         (_, Some(error)) => Err(error),
         (Some(Ok(value)), None) => {
-            teller.tell(py, &watch)?;
+            reporter.report(py, &watch)?;
             Ok(value)
         }
         (Some(Err(error)), None) => Err(PyErr::from(error)),
@@ -134,9 +135,10 @@ where
     }
 }
 
-/// Runs a search on the calling thread, without the interpreter's lock. `search` is given a cancel flag and what to
-/// call now and then while it waits: that looks for Ctrl-C, raises the flag, and is raised once the search has ended.
-pub(crate) fn attend_search<T: Send, E: Send>(
+/// Runs a search on the calling thread, without the GIL. `search` gets a cancel flag, and a function to call
+/// regularly while it waits, which checks for signals and sets the flag. The exception is raised once the
+/// search has ended.
+pub(crate) fn search_detached<T: Send, E: Send>(
     py: Python<'_>,
     search: impl FnOnce(&AtomicBool, &dyn Fn()) -> Result<T, E> + Send,
 ) -> PyResult<T>
@@ -145,19 +147,19 @@ where
 {
     let (outcome, interrupted) = py.detach(|| {
         let (cancel, interrupted) = (AtomicBool::new(false), RefCell::new(None));
-        let looked = Cell::new(Instant::now());
-        let look = || {
-            // To take the interpreter's lock disturbs the threads that have work for it.
-            if looked.get().elapsed() < LOOK_EVERY || cancel.load(Ordering::Relaxed) {
+        let last_poll = Cell::new(Instant::now());
+        let poll = || {
+            // Taking the GIL disturbs the threads that need it.
+            if last_poll.get().elapsed() < POLL_INTERVAL || cancel.load(Ordering::Relaxed) {
                 return;
             }
-            looked.set(Instant::now());
+            last_poll.set(Instant::now());
             if let Err(error) = Python::attach(|py| py.check_signals()) {
                 cancel.store(true, Ordering::Relaxed);
                 interrupted.replace(Some(error));
             }
         };
-        let outcome = search(&cancel, &look);
+        let outcome = search(&cancel, &poll);
         (outcome, interrupted.take())
     });
     match interrupted {
