@@ -1,6 +1,6 @@
 //! What a file of rows is, by the ending of its name.
 
-use crate::caught::caught;
+use crate::catch_panic::catch_panic;
 use crate::error::CollectionError;
 use bathyal_vectors::{FileFormat, VectorError};
 use std::fs::File;
@@ -61,7 +61,7 @@ pub(super) fn guarded<T>(
     path: &Path,
     read: impl FnOnce() -> Result<T, CollectionError>,
 ) -> Result<T, CollectionError> {
-    caught(read).unwrap_or_else(|| Err(bad(path, "is damaged, or no file of this kind")))
+    catch_panic(read).unwrap_or_else(|| Err(bad(path, "is damaged, or no file of this kind")))
 }
 
 /// Opens a file to read it.

@@ -1,4 +1,4 @@
-//! Files of rows: whatever is taken from one fits the schema.
+//! Files of rows: all imported rows fit the schema.
 
 use crate::exchange::{GuessOptions, ImportOptions, Importing, export, import, schema_of_file};
 use crate::{Collection, CollectionOptions, Column, Ids, Place, Rows, Schema, VectorField};
@@ -26,7 +26,7 @@ fn collection() -> Collection {
     Collection::create_in(place, schema(), &options).unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// A file of three rows, as an export writes it.
+/// Returns a file of three rows, as an export writes it.
 fn exported(name: &str) -> Vec<Vec<u8>> {
     let write = || {
         let (collection, folder) = (collection(), tempfile::tempdir()?);

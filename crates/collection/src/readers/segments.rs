@@ -48,7 +48,7 @@ fn a_version(segments: Vec<SegmentEntry>) -> Version {
     }
 }
 
-/// A place with a version that is this JSON, and this bitmap of deleted rows.
+/// Creates a location with a version of this JSON and a bitmap of deleted rows.
 fn place(json: &[u8], bitmap: &[u8]) -> Place {
     let place = Place::in_store(Arc::new(MemoryStore::new("version")));
     let text = [format!("{:08x}\n", crc32c::crc32c(json)).as_bytes(), json].concat();
@@ -72,9 +72,11 @@ pub(super) fn version(bytes: &[u8]) {
     let options = CollectionOptions { background: false, threads: 1, ..CollectionOptions::default() };
     match Collection::open_in(place(bytes, &[]), &options) {
         Ok(collection) => {
-            let told = collection.describe();
-            let rows: u64 = told.segments.iter().map(|segment| u64::from(segment.rows)).sum();
-            assert!(told.rows <= rows && collection.snapshot().count(None, Default::default()).is_ok());
+            let description = collection.describe();
+            let rows: u64 = description.segments.iter().map(|segment| u64::from(segment.rows)).sum();
+            assert!(
+                description.rows <= rows && collection.snapshot().count(None, Default::default()).is_ok()
+            );
         }
         Err(error) => assert!(!error.to_string().is_empty()),
     }
@@ -90,7 +92,7 @@ pub(super) fn bitmaps() -> Vec<Vec<u8>> {
     [few, many].iter().filter_map(seed).collect()
 }
 
-/// How many rows there are, and a bitmap of them.
+/// Reads a count of rows, and a bitmap of them.
 pub(super) fn bitmap(bytes: &[u8]) {
     let Some((count, bytes)) = bytes.split_first_chunk() else { return };
     let (count, place) = (u32::from_le_bytes(*count), place(b"{}", bytes));

@@ -43,7 +43,7 @@ impl Basis {
             let mut deleted = Vec::with_capacity(version.segments.len());
             for segment in &version.segments {
                 deleted.push(match segment.read_deleted(&*generation) {
-                    Ok(rows) => Some(RowBits::of_bitmap(&rows)),
+                    Ok(rows) => Some(RowBits::from_bitmap(&rows)),
                     Err(error) => faults.take(error).map(|()| None)?,
                 });
             }
@@ -155,7 +155,7 @@ pub(super) fn number_of(name: &str) -> u64 {
 
 fn segments_of(place: &Place) -> Result<Vec<String>, CollectionError> {
     let names = place.store().list()?.into_iter();
-    let segment = |name: String| match Part::of(&name) {
+    let segment = |name: String| match Part::parse(&name) {
         Some(Part::Segment(segment, _)) => Some(segment),
         _ => None,
     };

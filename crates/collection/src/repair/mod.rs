@@ -124,7 +124,7 @@ fn write_memory(
     progress: &dyn Progress,
 ) -> Result<Option<SegmentEntry>, CollectionError> {
     let mut rows: Vec<Located> = Vec::new();
-    for (part, memory) in (state.segments.len() as u32..).zip(&state.memories) {
+    for (part, memory) in (state.segments.len() as u32..).zip(&state.memtables) {
         rows.extend(memory.sorted()?.into_iter().map(|row| Located { part, row }));
     }
     if rows.is_empty() {
@@ -133,7 +133,7 @@ fn write_memory(
     let (schema, id) = (Arc::new(state.schema().clone()), &state.version.id);
     let columns: Vec<usize> = (0..schema.columns.len()).collect();
     let fields: Vec<usize> = (0..schema.vectors.len()).collect();
-    let mut writer = SegmentWriter::begin(to, schema, id, name, &options.of_writing())?;
+    let mut writer = SegmentWriter::begin(to, schema, id, name, &options.for_writing())?;
     for some in rows.chunks(ROWS_AT_ONCE) {
         if progress.cancelled() {
             return Err(CollectionError::Cancelled);

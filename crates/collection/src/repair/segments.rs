@@ -107,7 +107,7 @@ impl<'a> Segments<'a> {
             let segment = Segment::new(self.to, self.schema.clone(), entry.clone(), options.clone());
             SegmentState::new(Arc::new(segment), deleted.clone())
         };
-        Ok(State::of(self.version.clone(), self.kept.iter().map(segment).collect()))
+        Ok(State::from_version(self.version.clone(), self.kept.iter().map(segment).collect()))
     }
 
     pub(super) fn opened(&self, entry: &SegmentEntry) -> Segment {
@@ -219,7 +219,7 @@ impl<'a> Segments<'a> {
         let writer = match &mut rewriting.writer {
             Some(writer) => writer,
             none => {
-                let (schema, options) = (self.schema.clone(), self.options.of_writing());
+                let (schema, options) = (self.schema.clone(), self.options.for_writing());
                 let id = &self.version.id;
                 none.insert(SegmentWriter::begin(self.to, schema, id, name.into(), &options)?)
             }

@@ -103,7 +103,7 @@ impl Segment {
         entry: SegmentEntry,
         options: Arc<SegmentOptions>,
     ) -> Segment {
-        let parts = Arc::new(Parts::new(schema.vectors.len(), place.is_far()));
+        let parts = Arc::new(Parts::new(schema.vectors.len(), place.is_remote()));
         Segment { place: place.clone(), schema, entry, options, parts }
     }
 
@@ -123,8 +123,8 @@ impl Segment {
     }
 
     /// Whether each request to its store takes its time.
-    pub(crate) fn is_far(&self) -> bool {
-        self.place.is_far()
+    pub(crate) fn is_remote(&self) -> bool {
+        self.place.is_remote()
     }
 
     fn opened(&self) -> Result<Arc<Opened>, CollectionError> {
@@ -146,7 +146,7 @@ impl Segment {
             |parts| &parts.ids,
             || {
                 let opened = self.opened()?;
-                IdMap::open(&*opened.generation, &opened.manifest, self.place.is_far())
+                IdMap::open(&*opened.generation, &opened.manifest, self.place.is_remote())
             },
         )
     }
@@ -157,7 +157,7 @@ impl Segment {
             |parts| &parts.columns,
             || {
                 let (opened, schema) = (self.opened()?, self.schema.with_ids());
-                Columns::open(&*opened.generation, &opened.manifest, schema, self.place.is_far())
+                Columns::open(&*opened.generation, &opened.manifest, schema, self.place.is_remote())
             },
         )
     }

@@ -1,7 +1,7 @@
 //! What the reader of Parquet reads from: bytes that were read already for the pages it will ask for, or that are read ahead.
 
 use super::summed::SummedFile;
-use crate::caught::caught;
+use crate::catch_panic::catch_panic;
 use crate::error::CollectionError;
 use bathyal_index::ranges::Run;
 use bytes::{Buf, Bytes, buf::Reader};
@@ -72,7 +72,7 @@ impl Pages {
         &self,
         read: impl FnOnce() -> Result<T, E>,
     ) -> Result<T, CollectionError> {
-        match caught(read) {
+        match catch_panic(read) {
             Some(read) => read.map_err(|error| self.failure(&error)),
             None => Err(self.failure(&"they are none that Parquet can read")),
         }

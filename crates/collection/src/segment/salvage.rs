@@ -181,7 +181,7 @@ impl Segment {
         for (field, entry) in manifest.vectors.iter().enumerate() {
             vectors.push(self.found_vectors(field, &entry.identity, progress, faults)?);
         }
-        let far = self.place.is_far();
+        let far = self.place.is_remote();
         let columns = Columns::salvage(&*generation, &manifest, self.schema.with_ids(), far);
         let columns = faults.unless_lost(columns)?;
         let mut salvage =

@@ -193,7 +193,7 @@ fn read(draft: &dyn Generation) -> Option<(Note, Merged)> {
     for (name, len) in &note.merged {
         let (own, behind) = rest.split_at_checked(usize::try_from(*len).ok()?)?;
         let rows = RoaringBitmap::deserialize_from(own).ok()?;
-        merged.left_out.insert(name.clone(), RowBits::of_bitmap(&rows));
+        merged.left_out.insert(name.clone(), RowBits::from_bitmap(&rows));
         rest = behind;
     }
     Some((note, merged))

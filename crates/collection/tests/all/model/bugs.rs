@@ -231,11 +231,11 @@ fn a_publication_that_was_not_heard_of_counts() {
                     collection.compact(&FULL, &Silent).map(|_| ())
                 }];
             for work in work {
-                store.lose(step == lost);
+                store.lose_response(step == lost);
                 failed += usize::from(work().is_err());
                 step += 1;
             }
-            store.lose(false);
+            store.lose_response(false);
             collection.flush().unwrap();
             if holds(&case, &collection.snapshot()) == before {
                 truth = before;

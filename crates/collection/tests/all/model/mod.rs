@@ -10,12 +10,12 @@ mod large;
 mod processes;
 pub(crate) mod program;
 #[allow(dead_code)]
+#[path = "../../../src/log/tests/scheduler.rs"]
+mod scheduler;
+#[allow(dead_code)]
 #[path = "../../../src/log/tests/shared.rs"]
 mod shared;
 pub(crate) mod truth;
-#[allow(dead_code)]
-#[path = "../../../src/log/tests/turns.rs"]
-mod turns;
 
 use bathyal_collection::Place;
 use bathyal_store::Store;
