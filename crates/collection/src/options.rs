@@ -1,7 +1,7 @@
 //! Options of an open collection.
 
 use crate::segment::{
-    FLAT_BELOW_ROWS, SegmentOptions, SegmentPart, VectorMemory, WriteOptions, search_bytes,
+    FLAT_BELOW_ROWS, SegmentOptions, SegmentShare, VectorMemory, WriteOptions, search_bytes,
 };
 use bathyal_index::{OpenOptions, SearchMemory, StoreOptions, TierChoice};
 use bathyal_store::Durability;
@@ -92,10 +92,10 @@ impl CollectionOptions {
             .then(|| VectorMemory::new((self.write_memory_bytes / VECTOR_SHARE).min(MOST_VECTOR_BYTES)))
     }
 
-    /// Returns how to open the segment `part` of a collection; the segments share the memory for `vectors`.
-    pub(crate) fn for_segment(&self, part: SegmentPart, vectors: Option<VectorMemory>) -> SegmentOptions {
-        let memory_bytes = self.index.memory_bytes.map(|given| part.share_of(given));
-        SegmentOptions { index: self.index.clone(), memory_bytes, part, vectors }
+    /// Returns how to open a segment of a collection; the segments share the memory for `vectors`.
+    pub(crate) fn for_segment(&self, share: SegmentShare, vectors: Option<VectorMemory>) -> SegmentOptions {
+        let memory_bytes = self.index.memory_bytes.map(|given| share.share_of(given));
+        SegmentOptions { index: self.index.clone(), memory_bytes, share, vectors }
     }
 
     /// Returns how to write a segment that others are merged into.

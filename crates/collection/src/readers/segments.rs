@@ -5,7 +5,7 @@ use crate::ids::IdKind;
 use crate::options::CollectionOptions;
 use crate::place::{MARK, Part, Place};
 use crate::schema::{Schema, VectorField};
-use crate::segment::untrusted::{Whole, read_block, read_fence};
+use crate::segment::untrusted::{SampleSegment, read_block, read_fence};
 use crate::version::{FORMAT, IdEntry, SegmentEntry, Version, deleted_name};
 use bathyal_kernels::{Element, Metric};
 use bathyal_store::memory::MemoryStore;
@@ -106,23 +106,23 @@ pub(super) fn bitmap(bytes: &[u8]) {
 }
 
 pub(super) fn manifests() -> Vec<Vec<u8>> {
-    vec![Whole::get().manifest()]
+    vec![SampleSegment::get().manifest()]
 }
 
 pub(super) fn manifest(bytes: &[u8]) {
-    Whole::get().with_manifest(bytes);
+    SampleSegment::get().with_manifest(bytes);
 }
 
 pub(super) fn column_files() -> Vec<Vec<u8>> {
-    vec![Whole::get().columns()]
+    vec![SampleSegment::get().columns()]
 }
 
 pub(super) fn columns(bytes: &[u8]) {
-    Whole::get().with_columns(bytes);
+    SampleSegment::get().with_columns(bytes);
 }
 
 pub(super) fn blocks() -> Vec<Vec<u8>> {
-    Whole::get().blocks()
+    SampleSegment::get().blocks()
 }
 
 pub(super) fn block(bytes: &[u8]) {
@@ -130,7 +130,7 @@ pub(super) fn block(bytes: &[u8]) {
 }
 
 pub(super) fn fences() -> Vec<Vec<u8>> {
-    Whole::get().fences()
+    SampleSegment::get().fences()
 }
 
 pub(super) fn fence(bytes: &[u8]) {

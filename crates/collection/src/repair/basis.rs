@@ -5,7 +5,7 @@ use crate::error::CollectionError;
 use crate::log::logs;
 use crate::place::{Part, Place};
 use crate::schema::Schema;
-use crate::segment::{Alone, Faults};
+use crate::segment::{Faults, StandaloneSegment};
 use crate::version::{FORMAT, SegmentEntry, Version, now, numbers};
 use std::collections::BTreeSet;
 
@@ -18,7 +18,8 @@ pub(super) struct Basis {
     pub(super) unreadable: Vec<u64>,
     /// Of each segment what is deleted; `None` where that is not known.
     pub(super) deleted: Vec<Option<RowBits>>,
-    /// Segments that it does not name, and a later one may have, the newest last; none where all versions can be read.
+    /// Segments that it does not name, and a later one may have, the newest last; none where all versions can
+    /// be read.
     pub(super) unnamed: Vec<SegmentEntry>,
     pub(super) notes: Vec<String>,
 }
@@ -35,7 +36,7 @@ impl Basis {
             let (version, generation) = match Version::load(place, number) {
                 Ok(read) => read,
                 Err(error) => {
-                    faults.take(error)?;
+                    faults.record(error)?;
                     unreadable.push(number);
                     continue;
                 }
@@ -44,7 +45,7 @@ impl Basis {
             for segment in &version.segments {
                 deleted.push(match segment.read_deleted(&*generation) {
                     Ok(rows) => Some(RowBits::from_bitmap(&rows)),
-                    Err(error) => faults.take(error).map(|()| None)?,
+                    Err(error) => faults.record(error).map(|()| None)?,
                 });
             }
             let (mut unnamed, mut notes) = (Vec::new(), Vec::new());
@@ -116,12 +117,16 @@ impl Basis {
 }
 
 /// What segments say of themselves, the newest last, as far as their names say that.
-fn alone(place: &Place, names: Vec<String>, faults: &mut Faults) -> Result<Vec<Alone>, CollectionError> {
+fn alone(
+    place: &Place,
+    names: Vec<String>,
+    faults: &mut Faults,
+) -> Result<Vec<StandaloneSegment>, CollectionError> {
     let mut found = Vec::with_capacity(names.len());
     for name in names {
-        match Alone::read(place, &name) {
+        match StandaloneSegment::read(place, &name) {
             Ok(alone) => found.push(alone),
-            Err(error) => faults.take(error)?,
+            Err(error) => faults.record(error)?,
         }
     }
     found.sort_by_key(|alone| number_of(&alone.entry.name));
@@ -131,7 +136,7 @@ fn alone(place: &Place, names: Vec<String>, faults: &mut Faults) -> Result<Vec<A
 /// Those whose rows have what `schema` says, of the collection `id`.
 fn of_collection(
     place: &Place,
-    found: Vec<Alone>,
+    found: Vec<StandaloneSegment>,
     (id, schema): (&str, &Schema),
     faults: &mut Faults,
 ) -> Vec<SegmentEntry> {
@@ -139,7 +144,7 @@ fn of_collection(
         let fields = schema.vectors.iter().map(|f| (f.name.clone(), f.dim, f.element, f.metric));
         (schema.id_kind, schema.columns.clone(), fields.collect::<Vec<_>>())
     };
-    let (of_it, others): (Vec<Alone>, Vec<Alone>) =
+    let (of_it, others): (Vec<StandaloneSegment>, Vec<StandaloneSegment>) =
         found.into_iter().partition(|alone| alone.collection == id && shape(&alone.schema) == shape(schema));
     for other in others {
         faults.add(format!("{}: {} is of another collection", place.path().display(), other.entry.name));
@@ -147,8 +152,8 @@ fn of_collection(
     of_it.into_iter().map(|alone| alone.entry).collect()
 }
 
-/// The number in the name of a segment, which is [`Version::next_segment`] of the version that was the latest when it was begun: of two,
-/// the newer one has the larger, but for segments that were written side by side.
+/// The number in the name of a segment, which is [`Version::next_segment`] of the version that was the latest
+/// when it was begun: of two, the newer one has the larger, but for segments that were written side by side.
 pub(super) fn number_of(name: &str) -> u64 {
     name.split('-').nth(1).and_then(|number| number.parse().ok()).unwrap_or(0)
 }

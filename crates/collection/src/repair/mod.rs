@@ -1,8 +1,9 @@
-//! Repair: all that is whole of a damaged collection, as a new one in another place, and what is lost. The damaged one is only read.
+//! Repair: all that is whole of a damaged collection, as a new one in another place, and what is lost. The
+//! damaged one is only read.
 //!
-//! Segments without a fault are copied byte for byte. Of others the rows that are whole are written as a new segment, whose indexes
-//! are built anew. Then the records of the logs are applied that are whole, and the version is published: before, nothing is there
-//! that could be taken for a collection.
+//! Segments without a fault are copied byte for byte. Of others the rows that are whole are written as a new
+//! segment, whose indexes are built anew. Then the records of the logs are applied that are whole, and the
+//! version is published: before, nothing is there that could be taken for a collection.
 
 mod basis;
 mod lost;
@@ -31,8 +32,9 @@ const ROWS_AT_ONCE: usize = 4096;
 /// Puts all that is whole of the collection in `from` into `to`, where nothing is.
 ///
 /// # Errors
-/// [`CollectionError::Exists`]; [`CollectionError::NotACollection`]; [`CollectionError::Damaged`] if no version can be read;
-/// [`CollectionError::Cancelled`] by `progress`; [`CollectionError::Store`]. No collection is in `to` then.
+/// [`CollectionError::Exists`]; [`CollectionError::NotACollection`]; [`CollectionError::Damaged`] if no
+/// version can be read; [`CollectionError::Cancelled`] by `progress`; [`CollectionError::Store`]. No
+/// collection is in `to` then.
 pub(crate) fn repair(
     (from, to): (&Place, &Place),
     options: &CollectionOptions,

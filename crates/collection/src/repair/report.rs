@@ -8,11 +8,12 @@ use std::path::PathBuf;
 /// How a collection is repaired.
 #[derive(Debug, Clone, Default)]
 pub struct RepairOptions {
-    /// Keep rows of which it is not known whether they were deleted or replaced: those of a segment of which the list of deleted rows
-    /// is lost, those of segments that only versions name which cannot be read, and those of all segments where no version can be read.
-    /// Without, they are left out.
+    /// Keep rows of which it is not known whether they were deleted or replaced: those of a segment of which
+    /// the list of deleted rows is lost, those of segments that only versions name which cannot be read, and
+    /// those of all segments where no version can be read. Without, they are left out.
     pub keep_uncertain: bool,
-    /// A file that takes the ids of the rows that are lost, as far as they are known: JSON lines, `{"id": ...}` on each.
+    /// A file that takes the ids of the rows that are lost, as far as they are known: JSON lines, `{"id":
+    /// ...}` on each.
     pub lost_ids: Option<PathBuf>,
 }
 
@@ -23,7 +24,8 @@ pub struct Repaired {
     pub complete: bool,
     /// Rows that the new collection holds.
     pub rows: u64,
-    /// Rows that were there and are lost; at most so many where their ids are not known, or where segments were left out.
+    /// Rows that were there and are lost; at most so many where their ids are not known, or where segments
+    /// were left out.
     pub lost_rows: u64,
     /// Those of them whose ids are not known.
     pub unknown_rows: u64,
@@ -60,7 +62,8 @@ pub struct RepairedSegment {
     pub name: String,
     /// Rows of it that were not deleted.
     pub rows: u64,
-    /// Those of them that were brought into the new collection, where later ones with the same ids may take their place.
+    /// Those of them that were brought into the new collection, where later ones with the same ids may take
+    /// their place.
     pub kept: u64,
     /// What was done: `copied` byte for byte, `written` anew from what is whole, or `left out`.
     pub outcome: &'static str,

@@ -8,7 +8,7 @@ use crate::ids::Ids;
 use crate::options::CollectionOptions;
 use crate::place::Place;
 use crate::schema::Schema;
-use crate::segment::{Faults, Piece, Segment, SegmentOptions, SegmentPart, SegmentWriter};
+use crate::segment::{Faults, SalvagedRows, Segment, SegmentOptions, SegmentShare, SegmentWriter};
 use crate::state::{Located, SegmentState, State};
 use crate::version::{SegmentEntry, Version, random_digits};
 use crate::write::copy_segment;
@@ -48,8 +48,8 @@ struct Rewriting {
 pub(super) enum Taken {
     /// All.
     All,
-    /// Those whose ids no other row has, and those that take the place of a row of the first segments: of so many of those that are
-    /// kept.
+    /// Those whose ids no other row has, and those that take the place of a row of the first segments: of so
+    /// many of those that are kept.
     Instead(usize),
 }
 
@@ -115,7 +115,7 @@ impl<'a> Segments<'a> {
             index: self.options.index.clone(),
             memory_bytes: self.options.index.memory_bytes,
             // It is the only one that is open.
-            part: SegmentPart { bytes: entry.bytes, all_bytes: entry.bytes, segments: 1 },
+            share: SegmentShare { bytes: entry.bytes, all_bytes: entry.bytes, segments: 1 },
             vectors: None,
         };
         Segment::new(self.from, self.schema.clone(), entry.clone(), Arc::new(options))
@@ -162,19 +162,19 @@ impl<'a> Segments<'a> {
         let mut rewriting = Rewriting { writer: None, kept: 0, replaced: Vec::new() };
         let this = &*self;
         segment.salvage(&this.version.id, &deleted, this.progress, faults, &mut |piece| match piece {
-            Piece::Whole(ids, vectors, columns) => {
+            SalvagedRows::Complete(ids, vectors, columns) => {
                 let chosen =
                     others.as_ref().map(|(others, first)| Chosen::of(&ids, others, *first)).transpose()?;
                 this.push(&mut rewriting, &name, (ids, vectors, columns), chosen)
             }
-            Piece::Lost(ids) => {
+            SalvagedRows::Lost(ids) => {
                 lost.ids(match &others {
                     None => ids,
                     Some((others, _)) => ids.take(&Chosen::of(&ids, others, 0)?.places)?,
                 });
                 Ok(())
             }
-            Piece::Unknown { rows, after, before } => {
+            SalvagedRows::Unknown { rows, after, before } => {
                 let (after, before) = (after.map(LostId::from), before.map(LostId::from));
                 lost.gap(Gap { segment: entry.name.clone(), rows, after, before });
                 Ok(())
@@ -232,7 +232,8 @@ impl<'a> Segments<'a> {
 }
 
 impl Chosen {
-    /// Of rows with these ids: those whose ids no row of `others` has, and those whose ids rows of its first segments have.
+    /// Of rows with these ids: those whose ids no row of `others` has, and those whose ids rows of its first
+    /// segments have.
     pub(super) fn of(ids: &Ids, others: &State, first: usize) -> Result<Chosen, CollectionError> {
         let mut chosen = Chosen { places: Vec::new(), replaced: Vec::new() };
         for (place, found) in (0..).zip(others.find(ids)?) {

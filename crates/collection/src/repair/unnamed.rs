@@ -1,5 +1,6 @@
-//! Segments that a version may name which cannot be read: a large batch, which is in no log; what was flushed, whose logs may be gone; or
-//! segments merged. What has been replaced, or was never acknowledged, may be left there as well.
+//! Segments that a version may name which cannot be read: a large batch, which is in no log; what was
+//! flushed, whose logs may be gone; or segments merged. What has been replaced, or was never acknowledged,
+//! may be left there as well.
 
 use super::basis::number_of;
 use super::lost::Lost;
@@ -7,7 +8,7 @@ use super::report::{Gap, LostId, RepairOptions, RepairedSegment};
 use super::segments::{Chosen, Segments, Taken};
 use crate::bits::RowBits;
 use crate::error::CollectionError;
-use crate::segment::{Faults, Piece};
+use crate::segment::{Faults, SalvagedRows};
 use crate::version::SegmentEntry;
 
 /// What would be missing without a segment.
@@ -20,10 +21,11 @@ struct Missing {
 }
 
 impl Segments<'_> {
-    /// Brings them, the newest first, if that is wanted; otherwise says what is lost without them. Returns what is to be said of them.
+    /// Brings them, the newest first, if that is wanted; otherwise says what is lost without them. Returns
+    /// what is to be said of them.
     ///
-    /// A segment that was begun after the version that can be read has what was true later: its rows take the place of those that the
-    /// version has. Of an older one only those rows are taken whose ids no other has.
+    /// A segment that was begun after the version that can be read has what was true later: its rows take the
+    /// place of those that the version has. Of an older one only those rows are taken whose ids no other has.
     pub(super) fn unnamed(
         &mut self,
         all: Vec<SegmentEntry>,
@@ -76,14 +78,14 @@ impl Segments<'_> {
         let segment = self.opened(&entry);
         segment.salvage(&self.version.id, &RowBits::default(), self.progress, faults, &mut |piece| {
             match piece {
-                Piece::Whole(ids, ..) | Piece::Lost(ids) => {
+                SalvagedRows::Complete(ids, ..) | SalvagedRows::Lost(ids) => {
                     let free = Chosen::of(&ids, &others, 0)?.places;
                     missing.rows += free.len() as u64;
                     missing.newer += if later { (ids.len() - free.len()) as u64 } else { 0 };
                     lost.ids(ids.take(&free)?);
                     Ok(())
                 }
-                Piece::Unknown { rows, after, before } => {
+                SalvagedRows::Unknown { rows, after, before } => {
                     missing.rows += rows;
                     let (after, before) = (after.map(LostId::from), before.map(LostId::from));
                     lost.gap(Gap { segment: entry.name.clone(), rows, after, before });

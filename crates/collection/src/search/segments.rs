@@ -73,7 +73,8 @@ impl SegmentSearch<'_> {
         (part, set): &(u32, Arc<RowSet>),
     ) -> Result<(SearchResult, PartPlan), CollectionError> {
         let segment = &self.state.segments[*part as usize].segment;
-        let index = segment.searched(self.resolved.field).map_err(|error| self.with_memory_for_all(error))?;
+        let index =
+            segment.index_for_search(self.resolved.field).map_err(|error| self.with_memory_for_all(error))?;
         let effort = effort_in(&index, self.resolved.options.effort);
         let options = SearchOptions { k: k.min(set.count() as usize), effort, ..self.resolved.options };
         let found = index.search_within(&self.resolved.queries, &options, set, self.control)?;

@@ -79,7 +79,7 @@ impl Shared {
                 break;
             }
         }
-        // Merged segments are not in use any more, except by searches and snapshots.
+        // MergeSources segments are not in use any more, except by searches and snapshots.
         self.clean();
         let (segments_after, bytes_after) = sizes(&self.state());
         Ok(Compacted {

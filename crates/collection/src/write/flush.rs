@@ -7,7 +7,9 @@ use super::traffic::Traffic;
 use crate::error::CollectionError;
 use crate::memtable::MemTable;
 use crate::place::Place;
-use crate::segment::{Merged, Segment, SegmentPart, SegmentWriter, WriteOptions, stored_beside};
+use crate::segment::{
+    MergeSources, Segment, SegmentShare, SegmentWriter, WriteOptions, largest_segment_scales,
+};
 use crate::state::{Located, SegmentState, State};
 use crate::version::{SegmentEntry, random_digits};
 use bathyal_index::StoredBefore;
@@ -297,9 +299,9 @@ impl Shared {
     pub(super) fn open_segment(&self, state: &State, entry: &SegmentEntry) -> Arc<Segment> {
         let others: u64 = state.segments.iter().map(|segment| segment.segment.entry().bytes).sum();
         let (bytes, segments) = (entry.bytes, 1 + state.segments.len() as u64);
-        let part = SegmentPart { bytes, all_bytes: others + bytes, segments };
+        let share = SegmentShare { bytes, all_bytes: others + bytes, segments };
         let schema = Arc::new(state.schema().clone());
-        self.segments.segment(&self.place, (&self.options, part), &schema, entry)
+        self.segments.segment(&self.place, (&self.options, share), &schema, entry)
     }
 
     /// Returns a name for a new segment. Its number is only for people.
@@ -313,15 +315,15 @@ impl Shared {
         &self,
         (place, name, options): (&Place, String, &WriteOptions),
         state: &State,
-        (mut next, merged): (impl FnMut() -> Result<Vec<Located>, CollectionError>, Option<&Merged>),
+        (mut next, merged): (impl FnMut() -> Result<Vec<Located>, CollectionError>, Option<&MergeSources>),
         progress: &dyn Progress,
     ) -> Result<SegmentEntry, CollectionError> {
         let version = &state.version;
         let schema = Arc::new(version.schema.clone());
         let mut writer = SegmentWriter::begin(place, schema, &version.id, name, options)?;
         writer = match merged {
-            Some(merged) => writer.merging(merged.clone()),
-            None => writer.beside(self.stored_beside(&self.state())),
+            Some(merged) => writer.with_merge_sources(merged.clone()),
+            None => writer.with_largest_scales(self.largest_segment_scales(&self.state())),
         };
         let columns: Vec<usize> = (0..version.schema.columns.len()).collect();
         let fields: Vec<usize> = (0..version.schema.vectors.len()).collect();
@@ -341,10 +343,10 @@ impl Shared {
 
     /// Returns how the fields of the largest segment are stored. New rows use the same scales, because they
     /// will be merged with it.
-    pub(super) fn stored_beside(&self, state: &State) -> Vec<Option<StoredBefore>> {
+    pub(super) fn largest_segment_scales(&self, state: &State) -> Vec<Option<StoredBefore>> {
         let entries = state.segments.iter().map(|segment| segment.segment.entry());
         let largest = entries.max_by_key(|entry| entry.rows).map(|entry| entry.name.as_str());
-        stored_beside(&self.place, state.schema(), largest)
+        largest_segment_scales(&self.place, state.schema(), largest)
     }
 
     /// Writes all rows in memory as a segment, with `share` of the cores, and waits until it is published.

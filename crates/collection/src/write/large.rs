@@ -196,7 +196,7 @@ impl Shared {
                 let written = self.segments.begin(name.clone());
                 let id = &state.version.id;
                 let writer = SegmentWriter::begin(&self.place, schema.clone(), id, name, &options)?;
-                started = Some((writer.beside(self.stored_beside(state)), written));
+                started = Some((writer.with_largest_scales(self.largest_segment_scales(state)), written));
             }
             let Some((writer, _)) = &mut started else { continue };
             let vectors = rows.vectors().iter().map(|vectors| vectors.rows(0..vectors.count()));

@@ -6,7 +6,7 @@ use super::shared::Shared;
 use super::traffic::{RateLimiter, Traffic};
 use crate::bits::RowBits;
 use crate::error::CollectionError;
-use crate::segment::{Merged, Segment, WriteOptions};
+use crate::segment::{MergeSources, Segment, WriteOptions};
 use crate::state::{Cursor, SegmentState, State};
 use crate::version::SegmentEntry;
 use bathyal_index::RowSet;
@@ -86,7 +86,7 @@ impl Shared {
     /// none.
     fn write_merged(
         &self,
-        (state, merged): (&State, &Merged),
+        (state, merged): (&State, &MergeSources),
         (name, options): (String, &WriteOptions),
         progress: &dyn Progress,
     ) -> Result<Option<SegmentEntry>, CollectionError> {
@@ -140,7 +140,7 @@ impl Shared {
         let open = self.open_segment(state, entry);
         if self.options.index.memory_bytes.is_none() {
             let merged = state.segments.iter().map(|one| &one.segment);
-            open.open_as(merged.filter(|one| names.contains(&one.entry().name)));
+            open.open_like(merged.filter(|one| names.contains(&one.entry().name)));
         }
         open
     }
@@ -152,7 +152,7 @@ impl Shared {
         &self,
         names: &[String],
         entry: Option<SegmentEntry>,
-        (merged, epoch): (&Merged, u64),
+        (merged, epoch): (&MergeSources, u64),
     ) -> Result<bool, CollectionError> {
         let mut writing = self.writing();
         let state = self.state();
@@ -219,14 +219,14 @@ fn rows_in(
 }
 
 /// Describes a merge of the segments with these names: rows that the latest version deletes are left out.
-fn describe_merge(state: &State, names: &[String]) -> Merged {
+fn describe_merge(state: &State, names: &[String]) -> MergeSources {
     let some = state.segments.iter().map(|segment| (&segment.segment.entry().name, &segment.published));
     let some = some.filter(|(name, _)| names.contains(name));
-    Merged { left_out: some.map(|(name, published)| (name.clone(), published.clone())).collect() }
+    MergeSources { left_out: some.map(|(name, published)| (name.clone(), published.clone())).collect() }
 }
 
 /// Returns the average size on disk of a row of the merged segments.
-fn bytes_of_a_row(state: &State, merged: &Merged) -> f64 {
+fn bytes_of_a_row(state: &State, merged: &MergeSources) -> f64 {
     let entries = state.segments.iter().map(|segment| segment.segment.entry());
     let (bytes, rows) = entries
         .filter(|entry| merged.left_out.contains_key(&entry.name))

@@ -4,7 +4,7 @@
 use crate::options::CollectionOptions;
 use crate::place::Place;
 use crate::schema::Schema;
-use crate::segment::{Segment, SegmentPart, VectorMemory};
+use crate::segment::{Segment, SegmentShare, VectorMemory};
 use crate::version::SegmentEntry;
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -48,7 +48,7 @@ impl OpenSegments {
     pub(super) fn segment(
         &self,
         place: &Place,
-        (options, part): (&CollectionOptions, SegmentPart),
+        (options, share): (&CollectionOptions, SegmentShare),
         schema: &Arc<Schema>,
         entry: &SegmentEntry,
     ) -> Arc<Segment> {
@@ -56,7 +56,7 @@ impl OpenSegments {
         if let Some(segment) = open.get(&entry.name).and_then(Weak::upgrade) {
             return segment;
         }
-        let options = Arc::new(options.for_segment(part, self.vectors.clone()));
+        let options = Arc::new(options.for_segment(share, self.vectors.clone()));
         let segment = Arc::new(Segment::new(place, schema.clone(), entry.clone(), options));
         open.retain(|_, segment| segment.strong_count() > 0);
         open.insert(entry.name.clone(), Arc::downgrade(&segment));

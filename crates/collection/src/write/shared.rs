@@ -8,7 +8,7 @@ use crate::error::CollectionError;
 use crate::log::{Acquisition, LogReader, LogWriter, ReadOutcome};
 use crate::options::CollectionOptions;
 use crate::place::Place;
-use crate::segment::SegmentPart;
+use crate::segment::SegmentShare;
 use crate::state::{SegmentState, State};
 use crate::version::{self, Version};
 use roaring::RoaringBitmap;
@@ -255,8 +255,8 @@ fn with_segments(
     let all_bytes: u64 = version.segments.iter().map(|entry| entry.bytes).sum();
     let count = version.segments.len() as u64;
     let segment = |(entry, deleted): (&version::SegmentEntry, &RoaringBitmap)| {
-        let part = SegmentPart { bytes: entry.bytes, all_bytes, segments: count };
-        let segment = segments.segment(place, (options, part), &schema, entry);
+        let share = SegmentShare { bytes: entry.bytes, all_bytes, segments: count };
+        let segment = segments.segment(place, (options, share), &schema, entry);
         SegmentState::new(segment, RowBits::from_bitmap(deleted))
     };
     let segments = version.segments.iter().zip(deleted).map(segment).collect();

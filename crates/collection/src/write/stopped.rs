@@ -4,7 +4,7 @@
 use super::shared::Shared;
 use crate::error::CollectionError;
 use crate::place::Part;
-use crate::segment::Unfinished;
+use crate::segment::UnfinishedSegment;
 use crate::state::State;
 use bathyal_vectors::progress::Progress;
 use std::collections::BTreeSet;
@@ -19,8 +19,8 @@ impl Shared {
         let mut found = BTreeSet::new();
         for name in self.place.store().traces()? {
             let Some(Part::Segment(name, None)) = Part::parse(&name) else { continue };
-            if let Some(unfinished) = Unfinished::take(&self.place, &id, &name)? {
-                unfinished.leave()?;
+            if let Some(unfinished) = UnfinishedSegment::take_over(&self.place, &id, &name)? {
+                unfinished.keep_for_later()?;
                 found.insert(name);
             }
         }
@@ -37,7 +37,7 @@ impl Shared {
             match self.stopped_merge_into(&state, &name) {
                 Ok(Some(unfinished)) => {
                     let names = unfinished.merged().left_out.keys().cloned().collect();
-                    if unfinished.leave().is_ok() {
+                    if unfinished.keep_for_later().is_ok() {
                         found.get_or_insert(names);
                     }
                 }
@@ -58,13 +58,13 @@ impl Shared {
         state: &State,
         names: &[String],
         progress: &dyn Progress,
-    ) -> Result<Option<Unfinished>, CollectionError> {
+    ) -> Result<Option<UnfinishedSegment>, CollectionError> {
         for name in self.segments.stopped() {
             let Some(unfinished) = self.stopped_merge_into(state, &name)? else { continue };
             let left_out = &unfinished.merged().left_out;
             let common = names.iter().filter(|name| left_out.contains_key(*name)).count();
             if common == 0 {
-                unfinished.leave()?;
+                unfinished.keep_for_later()?;
                 continue;
             }
             if common != names.len() || common != left_out.len() {
@@ -72,11 +72,11 @@ impl Shared {
                 self.segments.forget_stopped(&name);
                 continue;
             }
-            match unfinished.is_whole(progress) {
+            match unfinished.is_intact(progress) {
                 Ok(true) => return Ok(Some(unfinished)),
                 Ok(false) => self.segments.forget_stopped(&name),
                 Err(error) => {
-                    unfinished.leave()?;
+                    unfinished.keep_for_later()?;
                     return Err(error);
                 }
             }
@@ -86,8 +86,12 @@ impl Shared {
 
     /// Returns the unfinished segment `name`, if the segments of its merge are in `state` and the rows that
     /// it left out are still deleted.
-    fn stopped_merge_into(&self, state: &State, name: &str) -> Result<Option<Unfinished>, CollectionError> {
-        let unfinished = Unfinished::take(&self.place, &state.version.id, name)?;
+    fn stopped_merge_into(
+        &self,
+        state: &State,
+        name: &str,
+    ) -> Result<Option<UnfinishedSegment>, CollectionError> {
+        let unfinished = UnfinishedSegment::take_over(&self.place, &state.version.id, name)?;
         let unfinished = unfinished.filter(|unfinished| {
             unfinished.merged().left_out.iter().all(|(name, rows)| {
                 let mut segments = state.segments.iter();

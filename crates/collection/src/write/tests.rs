@@ -154,10 +154,10 @@ fn add(ids: Range<u64>) -> Operation {
 }
 
 fn open(disk: Arc<dyn Disk>) -> Arc<Shared> {
-    open_as(disk, options())
+    open_like(disk, options())
 }
 
-fn open_as(disk: Arc<dyn Disk>, options: CollectionOptions) -> Arc<Shared> {
+fn open_like(disk: Arc<dyn Disk>, options: CollectionOptions) -> Arc<Shared> {
     let place = Place::in_store(Arc::new(LocalStore::on(disk, "/folder", Place::MARK)));
     Arc::new(Shared::open(place, options, None).unwrap())
 }
@@ -348,13 +348,13 @@ impl Progress for Stages {
 
 /// Stages of a merge: reading rows, and checking the rows of a stopped merge.
 const READING: &str = "reading rows";
-const CHECKING: &str = "checking what was merged";
+const CHECKING: &str = "checking merged rows";
 
 /// Returns a disk with a collection of three segments with the rows 0..60, of which 0..5 and 25 are deleted.
 fn segments() -> Platter {
     let disk = disk();
     disk.sync_folder(Path::new("/")).unwrap();
-    let writer = open_as(Arc::new(disk.clone()), without_merges());
+    let writer = open_like(Arc::new(disk.clone()), without_merges());
     writer.flush_all(None).unwrap();
     writer.write(add(30..60)).unwrap();
     writer.write(Operation::Delete(Ids::Numbers((0..5).chain([25]).collect::<Vec<u64>>().into()))).unwrap();
@@ -395,7 +395,7 @@ fn remaining_rows() -> impl Iterator<Item = u64> {
 
 /// Compacts as another process does that has written a little before.
 fn compact_by_another(disk: &Platter, full: bool, what: &str) -> Stages {
-    let (other, stages) = (open_as(Arc::new(disk.clone()), without_merges()), Stages::default());
+    let (other, stages) = (open_like(Arc::new(disk.clone()), without_merges()), Stages::default());
     other.write(Operation::Delete(Ids::Numbers(vec![24, 40].into()))).unwrap();
     other.compact(&CompactOptions { full }, &stages).unwrap();
     other.write(add(60..70)).unwrap();
@@ -416,7 +416,7 @@ fn a_killed_merge_is_continued() {
         for step in 0.. {
             let platter = segments();
             let faults = Faults::new(Arc::new(platter.clone()));
-            let handle = open_as(Arc::new(faults.clone()), without_merges());
+            let handle = open_like(Arc::new(faults.clone()), without_merges());
             handle.acquire(&mut handle.writing()).unwrap();
             faults.strike(step, Fault::Kill);
             let merged = merge(&handle, &Silent);
@@ -443,7 +443,7 @@ fn a_killed_merge_is_continued() {
 fn a_cancelled_merge_is_continued_unless_its_files_are_damaged() {
     for (last, resumes) in [(READING, false), ("checking vectors", true)] {
         let platter = segments();
-        let handle = open_as(Arc::new(platter.clone()), without_merges());
+        let handle = open_like(Arc::new(platter.clone()), without_merges());
         let ended = merge(&handle, &Stages { last: Some(last.into()), ..Stages::default() });
         assert!(matches!(ended, Err(CollectionError::Cancelled)), "{ended:?}");
         let left: Vec<String> =
@@ -465,7 +465,7 @@ fn a_cancelled_merge_is_continued_unless_its_files_are_damaged() {
         let copy = platter.copy();
         drop(handle);
         if resumes {
-            let again = open_as(Arc::new(copy.clone()), without_merges());
+            let again = open_like(Arc::new(copy.clone()), without_merges());
             let ended = again.compact(
                 &CompactOptions { full: true },
                 &Stages { last: Some(CHECKING.into()), ..Stages::default() },

@@ -275,7 +275,7 @@ fn a_file_that_goes_wrong_says_how_many_rows_were_written() {
     let options = ImportOptions { batch_rows: NonZeroUsize::new(4), ..ImportOptions::default() };
     let cases = [
         ("{\"id\": 99, \"vector\": [0, 1, 2]}", "row 8 has 3 numbers, vectors of the collection have 2"),
-        ("{\"id\": 99, \"vector\": [0, \"x\"]}", "line 9: \"vector\": \"x\" is no component"),
+        ("{\"id\": 99, \"vector\": [0, \"x\"]}", "line 9: \"vector\": \"x\" is not a component"),
         ("{\"id\": 99}", "is null; every row needs a vector"),
         ("{\"id\": -1, \"vector\": [0, 1]}", "line 9: \"id\": -1 is not a whole number from 0"),
         ("{\"vector\": [0, 1]}", "line 9: \"id\": every row needs an id"),

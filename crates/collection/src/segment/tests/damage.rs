@@ -143,8 +143,8 @@ proptest! {
         text in any::<bool>(), file in 0usize..4, at in any::<prop::sample::Index>(), bit in 0u8..8, how in 0u8..4,
     ) {
         use std::sync::OnceLock;
-        type Written = (Place, Arc<Schema>, SegmentEntry, Files, Answers);
-        static WRITTEN: [OnceLock<Written>; 2] = [const { OnceLock::new() }; 2];
+        type WrittenRows = (Place, Arc<Schema>, SegmentEntry, Files, Answers);
+        static WRITTEN: [OnceLock<WrittenRows>; 2] = [const { OnceLock::new() }; 2];
         let kind = if text { IdKind::Text } else { IdKind::Number };
         let (_, schema, entry, files, good) = WRITTEN[usize::from(text)].get_or_init(|| {
             let (place, schema, entry, files) = written(kind, "s-1-aa", COUNT);

@@ -2,10 +2,10 @@
 
 use super::super::block::key;
 use super::super::fence::Fence;
+use super::super::file_writer::FileEntry;
 use super::super::id_map::IdMap;
 use super::super::id_writer::IdWriter;
 use super::super::manifest::{IDS_NAME, Manifest, identity};
-use super::super::written::FileEntry;
 use super::*;
 use crate::ids::MAX_ID_BYTES;
 use bathyal_store::{Draft, Replace, Store};

@@ -1,4 +1,5 @@
-//! Writers that are killed, refused or out of space at every single operation, and machines that lose power there.
+//! Writers that are killed, refused or out of space at every single operation, and machines that lose power
+//! there.
 
 use super::super::manifest::{IDS_NAME, ROWS_NAME, SUMS_NAME};
 use super::*;
@@ -73,7 +74,8 @@ impl Bench {
     }
 }
 
-/// What a version would say of what is published, if the rows are: all but the manifest's checksum is always the same.
+/// What a version would say of what is published, if the rows are: all but the manifest's checksum is always
+/// the same.
 fn entry_of(bench: &Bench, usual: &SegmentEntry) -> Option<SegmentEntry> {
     let generation = bench.place.store().open(&bench.parts()[0]).ok()?;
     let text = generation.read(MARK).unwrap();
@@ -106,8 +108,8 @@ fn sweep(fault: Fault, power: Option<u64>) -> (usize, usize) {
             }
             None => {
                 assert!(written.is_err(), "{what}: it was acknowledged");
-                // Who goes on living takes back what it has begun. What is published may stay, where a full disk lets
-                // nothing be removed under its name.
+                // Who goes on living takes back what it has begun. What is published may stay, where a full
+                // disk lets nothing be removed under its name.
                 let drafts = bench.platter.paths().iter().filter(|path| path.contains(".building")).count();
                 assert!(fault != Fault::Full || drafts == 0, "{what}: {drafts} paths of drafts");
                 nothing += 1;

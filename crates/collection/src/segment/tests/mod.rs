@@ -3,9 +3,9 @@
 mod columns;
 mod damage;
 mod ids;
-mod in_memory;
 mod kills;
-mod places;
+mod stores;
+mod vector_memory;
 
 use super::{Segment, SegmentOptions, SegmentWriter, WriteOptions};
 use crate::error::CollectionError;

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::segment::VectorMemory;
-use crate::segment::kept::Parts;
+use crate::segment::open_parts::OpenParts;
 use bathyal_index::StoreOptions;
 use std::time::Duration;
 
@@ -35,22 +35,22 @@ fn vectors_are_in_memory_from_the_first_search_on_while_there_is_room() {
     let [first, second] = [0, 1].map(|at| open_with(&memory, (&place, &schema), &entries[at]));
     assert!(!first.index(0).unwrap().is_in_memory(), "who does not search reads a row or two");
     let (held, known) = (first.held_bytes(), first.index(0).unwrap());
-    assert!(first.searched(0).unwrap().is_in_memory() && first.index(0).unwrap().is_in_memory());
+    assert!(first.index_for_search(0).unwrap().is_in_memory() && first.index(0).unwrap().is_in_memory());
     assert!(first.held_bytes() - held >= vector_bytes);
     assert!(!known.is_in_memory(), "who has the other one keeps it");
-    assert!(!second.searched(0).unwrap().is_in_memory(), "there is room for one");
+    assert!(!second.index_for_search(0).unwrap().is_in_memory(), "there is room for one");
     // What somebody uses is not closed; a second search then finds room.
-    let used = first.searched(0).unwrap();
-    Parts::close_unused(u64::MAX, Duration::ZERO);
+    let used = first.index_for_search(0).unwrap();
+    OpenParts::close_unused(u64::MAX, Duration::ZERO);
     assert!(first.is_in_memory(0));
     drop((used, known));
-    Parts::close_unused(u64::MAX, Duration::ZERO);
+    OpenParts::close_unused(u64::MAX, Duration::ZERO);
     assert!(!first.is_in_memory(0));
-    assert!(second.searched(0).unwrap().is_in_memory());
-    assert!(!first.searched(0).unwrap().is_in_memory());
+    assert!(second.index_for_search(0).unwrap().is_in_memory());
+    assert!(!first.index_for_search(0).unwrap().is_in_memory());
     drop(second);
-    assert!(first.searched(0).unwrap().is_in_memory(), "what is dropped gives its room back");
-    assert!(matches!(first.searched(1).map(drop), Err(CollectionError::Parameter(_))));
+    assert!(first.index_for_search(0).unwrap().is_in_memory(), "what is dropped gives its room back");
+    assert!(matches!(first.index_for_search(1).map(drop), Err(CollectionError::Parameter(_))));
 }
 
 #[test]
@@ -59,8 +59,8 @@ fn of_other_families_vectors_stay_where_they_are() {
     let options = WriteOptions { flat_below_rows: 100, ..one_thread() };
     let (place, schema, entries) = written(folder.path(), &["s-1-aa"], &options);
     let segment = open_with(&VectorMemory::new(u64::MAX), (&place, &schema), &entries[0]);
-    let index = segment.searched(0).unwrap();
-    assert!(index.is_settled() && !index.is_in_memory());
+    let index = segment.index_for_search(0).unwrap();
+    assert!(index.placement_is_final() && !index.is_in_memory());
 }
 
 #[test]
@@ -76,7 +76,10 @@ fn vectors_that_are_damaged_are_found_so_where_they_are_read() {
     std::fs::write(&path, bytes).unwrap();
     let memory = VectorMemory::new(u64::MAX);
     let segment = open_with(&memory, (&place, &schema), &entries[0]);
-    let index = segment.searched(0).unwrap();
-    assert!(index.is_settled() && !index.is_in_memory(), "a search that does not read them is answered");
-    assert!(memory.take(u64::MAX >> 40).is_ok());
+    let index = segment.index_for_search(0).unwrap();
+    assert!(
+        index.placement_is_final() && !index.is_in_memory(),
+        "a search that does not read them is answered"
+    );
+    assert!(memory.reserve(u64::MAX >> 40).is_ok());
 }
