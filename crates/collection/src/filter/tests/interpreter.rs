@@ -1,4 +1,4 @@
-//! What filters mean, one row and one condition after the other.
+//! Reference implementation of filters: interprets one condition for one row at a time.
 
 use super::super::expression::{Comparison, Contains, Expression, Literal};
 use std::cmp::Ordering;
@@ -19,7 +19,7 @@ pub(super) enum Cell {
     List(Vec<Cell>),
 }
 
-/// Dates and times in words, and in nanoseconds since 1970.
+/// Dates and times as text, and in nanoseconds since 1970.
 pub(super) const TIMES: [(&str, i128); 9] = [
     ("1970-01-01", 0),
     ("1969-12-31", -86_400_000_000_000),
@@ -36,7 +36,7 @@ fn nanos(text: &str) -> i128 {
     TIMES.iter().find(|(words, _)| *words == text).unwrap().1
 }
 
-/// How a float lies to a whole number.
+/// Compares a float with a whole number.
 fn float_to_whole(float: f64, whole: i128) -> Option<Ordering> {
     if float.is_nan() {
         return None;
@@ -46,7 +46,7 @@ fn float_to_whole(float: f64, whole: i128) -> Option<Ordering> {
     Some((below as i128).cmp(&whole).then(part))
 }
 
-/// How a value lies to a literal; None for NaN.
+/// Compares a value with a literal; `None` for NaN.
 fn order(cell: &Cell, literal: &Literal) -> Option<Ordering> {
     match (cell, literal) {
         (Cell::Bool(one), Literal::Bool(two)) => Some(one.cmp(two)),
@@ -86,7 +86,7 @@ fn has(elements: &[Cell], literal: &Literal) -> bool {
     elements.iter().any(|element| *element != Cell::Null && compares(element, Comparison::Equal, literal))
 }
 
-/// Whether a row with these values matches; None where that is unknown.
+/// Returns whether a row with these values matches; `None` if that is unknown.
 pub(super) fn truth(expression: &Expression, row: &dyn Fn(&str) -> Cell) -> Option<bool> {
     let of = |name: &str, test: &dyn Fn(Cell) -> bool| match row(name) {
         Cell::Null => None,
