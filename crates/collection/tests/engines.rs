@@ -1,5 +1,5 @@
-//! Queries that come alone, over many segments: the engines that they read with are opened once. Alone in its program, since engines
-//! belong to the threads that search, which all tests of a process share.
+//! Single queries over many segments: the engines that they read with are opened once. This is a separate
+//! program, because engines belong to search threads, which all tests of a process share.
 
 #[path = "all/lone/counted.rs"]
 mod counted;
@@ -18,9 +18,9 @@ use std::sync::Arc;
 
 const DIM: usize = 16;
 const ROWS: u64 = 6_000;
-/// One row of so many is rare.
+/// One in this many rows is rare.
 const RARE: u64 = 600;
-/// More than a machine has lanes, as a rule.
+/// More than the lanes of most machines.
 const SEGMENTS: u64 = 9;
 
 fn vectors(ids: std::ops::Range<u64>) -> VectorFile {
@@ -30,7 +30,7 @@ fn vectors(ids: std::ops::Range<u64>) -> VectorFile {
 }
 
 #[test]
-fn a_query_alone_over_many_segments_opens_no_engine_that_was_open_before() {
+fn a_single_query_over_many_segments_reuses_open_engines() {
     let folder = tempfile::tempdir().unwrap();
     let schema = Schema {
         id_kind: IdKind::Number,
@@ -38,7 +38,7 @@ fn a_query_alone_over_many_segments_opens_no_engine_that_was_open_before() {
         columns: vec![Column { name: "rare".into(), kind: "int64".parse().unwrap() }],
     };
     let counts = Arc::new(Counts::default());
-    // No segment is flat: vectors of those stay in memory.
+    // No segment is flat, since vectors of flat segments stay in memory.
     let options = CollectionOptions {
         durability: Durability::System,
         background: false,
@@ -73,7 +73,7 @@ fn a_query_alone_over_many_segments_opens_no_engine_that_was_open_before() {
     assert!(counts.take() > 0, "vectors are on the device");
     assert_eq!(counts.take_opened(), 0);
 
-    // The first looks for where vectors lie, in all of them.
+    // The first query finds the positions of vectors in all segments.
     let scan = |id: u64| ask(id * RARE, &few, WithinPlan::Scan);
     scan(3);
     counts.take();

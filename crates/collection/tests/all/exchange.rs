@@ -1,4 +1,4 @@
-//! Rows from files and to files.
+//! Import and export of rows.
 
 use arrow_array::builder::{FixedSizeListBuilder, Float64Builder, ListBuilder, StringBuilder};
 use arrow_array::{ArrayRef, Int32Array, RecordBatch, StringArray, UInt64Array};
@@ -23,7 +23,7 @@ fn column(name: &str, kind: &str) -> Column {
     Column { name: name.into(), kind: kind.parse().unwrap() }
 }
 
-/// Two fields of vectors, and a column of every type.
+/// Returns a schema with two vector fields and a column of every type.
 fn rich() -> Schema {
     let kinds = [
         "bool",
@@ -54,7 +54,7 @@ fn rich() -> Schema {
     }
 }
 
-/// Lines of JSON that the schema of [`rich`] takes: row `row` of any number.
+/// Returns row `row` as JSON for the schema of [`rich`].
 fn line(row: u64) -> String {
     let cosine = [[1.0, 0.0, 0.0], [0.0, -1.0, 0.0], [0.6, 0.8, 0.0]][row as usize % 3];
     let bits = [row % 256, 255 - row % 256];
@@ -86,7 +86,7 @@ fn create(path: &Path, schema: Schema) -> Collection {
     Collection::create(path, schema, &options).unwrap()
 }
 
-/// Everything that a collection holds, as lines of JSON.
+/// Returns the whole content of a collection as lines of JSON.
 fn all(collection: &Collection) -> Vec<String> {
     let schema = collection.schema();
     let vectors: Vec<String> = schema.vectors.iter().map(|field| field.name.clone()).collect();
@@ -111,14 +111,14 @@ fn guess() -> GuessOptions {
 }
 
 #[test]
-fn what_is_exported_is_imported_as_it_was() {
+fn an_export_is_imported_without_a_change() {
     let folder = TempDir::new().unwrap();
     let here = folder.path();
     let first = create(&here.join("first"), rich());
     let options = ImportOptions { batch_rows: NonZeroUsize::new(7), ..ImportOptions::default() };
     let done = import(&first, &lines(here, 60), &options, &Silent).unwrap();
     assert_eq!((done.rows, done.written.added, done.batches), (60, 60, 9));
-    // Rows in a segment, deleted ones, and rows in memory.
+    // Rows in a segment, deleted rows, and rows in memory.
     first.flush().unwrap();
     first.delete(Ids::of(IdKind::Text, &[Id::Text("row 3\né".into())]).unwrap()).unwrap();
     let expected = all(&first);
@@ -141,7 +141,7 @@ fn what_is_exported_is_imported_as_it_was() {
 }
 
 #[test]
-fn exports_have_the_rows_columns_and_vectors_that_are_asked_for() {
+fn exports_have_the_requested_rows_columns_and_vectors() {
     let folder = TempDir::new().unwrap();
     let here = folder.path();
     let collection = create(&here.join("c"), rich());
@@ -172,7 +172,7 @@ fn exports_have_the_rows_columns_and_vectors_that_are_asked_for() {
 }
 
 #[test]
-fn files_of_vectors_have_their_ids_beside_them() {
+fn files_of_vectors_come_with_files_of_ids() {
     let folder = TempDir::new().unwrap();
     let here = folder.path();
     for (kind, ending, element) in [
@@ -187,7 +187,7 @@ fn files_of_vectors_have_their_ids_beside_them() {
         };
         let name = format!("{element}");
         let first = create(&here.join(format!("{name} first")), schema.clone());
-        // Whole numbers of f32, which every element holds.
+        // Whole numbers, which every element can hold.
         let mut writer = VectorWriter::create(here.join("base.fbin"), Element::F32, 4).unwrap();
         for row in 0..100_u32 {
             let values = [row, row + 1, 0, 7].map(|value| value as f32);
@@ -267,7 +267,7 @@ fn write(folder: &Path, text: &str) -> PathBuf {
 }
 
 #[test]
-fn a_file_that_goes_wrong_says_how_many_rows_were_written() {
+fn a_failed_import_reports_how_many_rows_were_written() {
     let folder = TempDir::new().unwrap();
     let here = folder.path();
     let collection = small(here);
@@ -302,7 +302,7 @@ fn a_file_that_goes_wrong_says_how_many_rows_were_written() {
         );
         collection.delete_matching(&Filter::parse("id >= 0").unwrap(), Control::default()).unwrap();
     }
-    // The same command goes on with upsert.
+    // The same command continues with upsert.
     import(&collection, &write(here, &good), &how(Importing::Upsert), &Silent).unwrap();
     let error = import(&collection, &write(here, &good), &how(Importing::Add), &Silent).unwrap_err();
     assert!(
@@ -323,7 +323,7 @@ fn a_file_that_goes_wrong_says_how_many_rows_were_written() {
 }
 
 #[test]
-fn the_last_of_rows_with_an_id_counts_and_updates_leave_the_rest() {
+fn the_last_row_with_an_id_counts_and_updates_keep_other_columns() {
     let folder = TempDir::new().unwrap();
     let here = folder.path();
     let collection = small(here);
@@ -333,7 +333,7 @@ fn the_last_of_rows_with_an_id_counts_and_updates_leave_the_rest() {
     assert!(error.to_string().contains("are there twice"), "{error}");
     let done = import(&collection, &write(here, text), &how(Importing::Upsert), &Silent).unwrap();
     assert_eq!((done.rows, done.written.added, done.written.replaced), (3, 2, 1));
-    // Keys that a line does not have are left as they are, also among others that have them.
+    // Columns that a line lacks are unchanged, even if other lines have them.
     let text = "{\"id\": 1, \"lang\": \"de\"}\n{\"id\": 2, \"year\": 9}\n{\"id\": 2, \"year\": null, \"lang\": \"en\"}\n{\"id\": 5, \"year\": 5}";
     let done = import(&collection, &write(here, text), &how(Importing::Update), &Silent).unwrap();
     assert_eq!((done.written.replaced, done.written.missing, done.batches), (3, 1, 4));
@@ -352,7 +352,8 @@ fn the_last_of_rows_with_an_id_counts_and_updates_leave_the_rest() {
     assert!(error.to_string().contains("vectors with upsert"), "{error}");
 }
 
-/// Lists of f64 under other names, an id in i32, and columns of other types than those of the collection.
+/// Returns a table with lists of f64 under other names, an id in i32, and other column types than the
+/// collection.
 fn table() -> RecordBatch {
     let mut fixed = FixedSizeListBuilder::new(Float64Builder::new(), 2);
     let mut free = ListBuilder::new(Float64Builder::new());
@@ -377,7 +378,7 @@ fn table() -> RecordBatch {
 }
 
 #[test]
-fn tables_of_others_are_read_and_their_schema_is_found() {
+fn tables_of_other_programs_are_read_and_their_schema_is_derived() {
     let folder = TempDir::new().unwrap();
     let here = folder.path();
     let table = table();
@@ -387,7 +388,7 @@ fn tables_of_others_are_read_and_their_schema_is_found() {
     writer.close().unwrap();
     let file = std::fs::File::create(here.join("t.arrow")).unwrap();
     let mut writer = arrow_ipc::writer::StreamWriter::try_new(file, &table.schema()).unwrap();
-    // A part of a larger array.
+    // A slice of a larger array.
     writer.write(&table.slice(0, 20)).unwrap();
     writer.write(&table.slice(20, 30)).unwrap();
     writer.finish().unwrap();
@@ -415,7 +416,7 @@ fn tables_of_others_are_read_and_their_schema_is_found() {
         let found = all(&collection);
         assert_eq!(found.len(), 50);
         assert_eq!(found[0], r#"{"id":0,"year":49,"lang":"l49","embedding":[49.0,0.5]}"#, "{name}");
-        // Nothing but years.
+        // Only years.
         import(&collection, &path, &ImportOptions { how: Importing::Update, ..takes(&["year"]) }, &Silent)
             .unwrap();
         let options = GuessOptions { id_column: Some("key".into()), ..guess() };
@@ -444,7 +445,7 @@ fn rows_of_much_text_are_written_in_small_batches() {
         ..CollectionOptions::default()
     };
     let collection = Collection::create(here.join("texts"), schema, &options).unwrap();
-    // Ten megabytes, of which an eighth of one may be written at once.
+    // Ten megabytes, with a limit of an eighth of a megabyte for one write.
     let table = RecordBatch::try_from_iter([
         ("id", Arc::new(UInt64Array::from_iter_values(0..1000)) as ArrayRef),
         (
@@ -474,7 +475,7 @@ fn rows_of_much_text_are_written_in_small_batches() {
 }
 
 #[test]
-fn a_wish_to_stop_is_heard_between_batches() {
+fn an_import_is_cancelled_between_batches() {
     struct Stop(AtomicU32);
     impl Progress for Stop {
         fn stage(&self, _name: &str, _total: u64) {}
@@ -512,7 +513,7 @@ fn a_wish_to_stop_is_heard_between_batches() {
 }
 
 #[test]
-fn an_empty_collection_is_a_file_without_rows() {
+fn an_empty_collection_is_exported_as_a_file_without_rows() {
     let folder = TempDir::new().unwrap();
     let here = folder.path();
     let collection = create(&here.join("c"), rich());
@@ -532,7 +533,7 @@ fn an_empty_collection_is_a_file_without_rows() {
 }
 
 #[test]
-fn files_of_ids_are_read_as_what_they_are() {
+fn files_of_ids_are_read_in_all_formats() {
     let folder = TempDir::new().unwrap();
     let path = |name: &str| folder.path().join(name);
     let npy = |name: &str, descr: &str, shape: &str, data: &[u8]| {
@@ -556,7 +557,7 @@ fn files_of_ids_are_read_as_what_they_are() {
     refused("d.npy", IdKind::Number, "has values of '<f8'");
     npy("e.npy", "<u8", "(1, 1)", &[0; 8]);
     refused("e.npy", IdKind::Number, "one dimension");
-    // A header that promises what is not there is no reason to take memory.
+    // A header that announces too much must not make the reader allocate memory.
     npy("f.npy", "<u8", "(18446744073709551615,)", &[0; 8]);
     refused("f.npy", IdKind::Number, "");
     refused("a.npy", IdKind::Text, "are strings");
@@ -568,7 +569,7 @@ fn files_of_ids_are_read_as_what_they_are() {
 }
 
 #[test]
-fn files_that_were_damaged_or_cut_are_errors_or_other_rows_and_nothing_worse() {
+fn damaged_files_give_an_error_or_other_rows() {
     let folder = TempDir::new().unwrap();
     let here = folder.path();
     let collection = create(&here.join("c"), rich());

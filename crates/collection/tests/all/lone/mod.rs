@@ -1,4 +1,4 @@
-//! Queries that come alone, over many segments: what they read.
+//! Reads of single queries over many segments.
 
 mod counted;
 mod vectors;
@@ -11,7 +11,7 @@ use bathyal_tier::Control;
 use bathyal_vectors::VectorFile;
 use std::path::Path;
 
-/// Rows of a segment, which is flat unless something else is said, and has no codes.
+/// Rows of a segment. By default it is flat and has no codes.
 const ROWS: u64 = 400;
 
 fn options() -> CollectionOptions {
@@ -34,7 +34,7 @@ fn rows(dim: usize, ids: impl Iterator<Item = u64> + Clone) -> VectorFile {
     VectorFile::from_rows(Element::F32, dim, numbers.flat_map(f32::to_le_bytes).collect()).unwrap()
 }
 
-/// A collection of so many segments, of vectors of `dim` dimensions, which is closed.
+/// Creates and closes a collection of some segments, of vectors of `dim` dimensions.
 fn written(path: &Path, segments: u64, dim: usize, options: &CollectionOptions) {
     let collection = Collection::create(path, schema(dim), options).unwrap();
     for first in (0..segments).map(|segment| segment * ROWS) {
@@ -46,7 +46,7 @@ fn written(path: &Path, segments: u64, dim: usize, options: &CollectionOptions) 
     assert_eq!(collection.describe().segments.len() as u64, segments);
 }
 
-/// The nearest of the row with this id, one query alone, on so many threads.
+/// Searches for the row with this id: a single query, with some threads.
 fn search(collection: &Collection, id: u64, threads: usize) -> Found {
     let dim = collection.schema().vectors[0].dim;
     let question = Question { k: 5, threads, ..Question::default() };

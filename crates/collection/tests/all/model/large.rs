@@ -1,4 +1,5 @@
-//! Batches that are larger than memory for writes takes: written as a segment at once, whole or not at all.
+//! Batches that exceed the memory for writes: they are written as a segment at once, completely or not at
+//! all.
 
 use crate::model::cases::{Case, Value};
 use crate::model::compare::check_all;
@@ -20,7 +21,7 @@ use std::sync::{Arc, Mutex};
 
 const FULL: CompactOptions = CompactOptions { full: true };
 
-/// Rows with the ids of a range.
+/// Returns rows with the ids of a range.
 fn numbered(
     case: &Case,
     range: std::ops::Range<u64>,
@@ -34,12 +35,12 @@ fn in_memory() -> Place {
 }
 
 #[test]
-fn batches_of_any_size_are_written_whole() {
+fn batches_of_any_size_are_written_completely() {
     let case = Case::numbers();
     let (place, options) = (in_memory(), case.options());
     let collection = Collection::create_in(place.clone(), case.schema.clone(), &options).unwrap();
     let (mut truth, mut random) = (Truth::default(), StdRng::seed_from_u64(1));
-    // Some in memory, and some in segments, that are replaced.
+    // Some of the replaced rows are in memory, and some in segments.
     let mut changes = vec![
         Change::Add(numbered(&case, 0..50, &mut random)),
         Change::Add(numbered(&case, 50..20_000, &mut random)),
@@ -56,7 +57,7 @@ fn batches_of_any_size_are_written_whole() {
     }
     let written = collection.describe().written;
     assert!(written.log < written.given / 4, "large batches are not in the log: {written:?}");
-    // An id that is there, and one that is there twice, are found in a large batch, too; nothing is left of it.
+    // Existing and duplicate ids are also found in large batches, and nothing of the batch is stored.
     let segments = collection.describe().segments.len();
     let mut twice = numbered(&case, 50_000..60_000, &mut random);
     twice[9_000].0 = Id::Number(50_000);
@@ -74,7 +75,7 @@ fn batches_of_any_size_are_written_whole() {
 }
 
 #[test]
-fn a_deletion_of_nothing_writes_nothing() {
+fn a_delete_without_matches_writes_nothing() {
     let case = Case::small();
     let options = CollectionOptions { direct_bytes: Some(0), ..case.options() };
     let collection = Collection::create_in(in_memory(), case.schema.clone(), &options).unwrap();
@@ -88,7 +89,7 @@ fn a_deletion_of_nothing_writes_nothing() {
     assert_eq!(collection.describe().version, before);
 }
 
-/// Small batches, large ones, deletions and merges at once.
+/// Small batches, large batches, deletes and merges at the same time.
 #[test]
 fn large_batches_are_written_beside_small_ones_and_merges() {
     let case = Case::numbers();
@@ -160,7 +161,7 @@ fn machines_that_take_over_from_each_other_lose_no_large_batch() {
         let mut after = truth.clone();
         let meant = after.apply(&change);
         match write(&case, &writers[writer], &change) {
-            // Nothing was written, by what the handle knows.
+            // The handle got an error; nothing may be written.
             Ok(Written { added: 0, replaced: 0, deleted: 0, .. })
             | Err(CollectionError::Duplicate { .. }) => {}
             Ok(written) => {
@@ -191,7 +192,7 @@ fn machines_that_take_over_from_each_other_lose_no_large_batch() {
 
 type Hook = Box<dyn FnOnce() + Send>;
 
-/// A store that does something at one of its operations.
+/// A store that runs a hook at one of its operations.
 #[derive(Clone)]
 struct Hooked {
     store: Arc<dyn Store>,
@@ -257,7 +258,7 @@ impl Store for Hooked {
     }
 }
 
-/// Whoever reads sees no batch without those before it, whatever is written between any two of its looks.
+/// A reader never sees a batch without the earlier ones, whatever is written between two of its operations.
 #[test]
 fn a_reader_sees_no_batch_without_the_large_one_before_it() {
     let case = Case::small();
@@ -303,13 +304,13 @@ fn a_reader_sees_no_batch_without_the_large_one_before_it() {
     }
 }
 
-/// Rows are replaced at random, again and again: the space that they take and the bytes that are written stay below what
-/// docs/decisions/collections.md states.
+/// Replaces random rows again and again. The space of the collection and the bytes written stay below the
+/// bounds in docs/decisions/collections.md.
 #[test]
 fn space_and_bytes_written_stay_bounded_while_rows_are_replaced() {
     let mut case = Case::numbers();
     case.schema.vectors[0].dim = 128;
-    // Graphs would take long to build.
+    // Building graphs would take long.
     case.flat_below_rows = usize::MAX;
     let (rows, batch, rounds) =
         (12_000_u64, 60, if std::env::var_os("BATHYAL_WHOLE").is_some() { 4 } else { 2 });
@@ -360,7 +361,7 @@ fn memory_that_is_too_small_for_any_segment_is_refused_when_a_collection_is_open
     assert!(needed <= 78 << 20, "docs/guide/collections.md says less than {needed}");
     let other = open(None, Some(needed - 1)).map(|_| ()).unwrap_err();
     assert!(matches!(other, CollectionError::Memory { .. }), "{other}");
-    // What is said to do does.
+    // The advice of the message works.
     let collection = open(Some(needed), Some(needed)).unwrap();
     let mut random = StdRng::seed_from_u64(3);
     for range in [0..1_500, 1_500..20_000] {

@@ -1,4 +1,4 @@
-//! Collections against a model of them: random programs, on disks that fail, in processes that are killed.
+//! Collections are compared with a model: random programs, disks that fail, processes that are killed.
 
 mod bugs;
 pub(crate) mod cases;
@@ -26,18 +26,19 @@ use compare::Recall;
 use program::Program;
 use std::sync::Arc;
 
-/// Steps of all programs of the run, where more are wanted than continuous integration has time for.
+/// Environment variable: steps of all programs together, for longer runs than in continuous integration.
 const STEPS: &str = "BATHYAL_COLLECTION_STEPS";
-/// Programs of each test that are left out, because an earlier run had them.
+/// Environment variable: number of programs of each test to skip, because an earlier run had them.
 const SKIPPED: &str = "BATHYAL_COLLECTION_SKIPPED";
-/// Steps of each of the five tests of random programs.
+/// Default for the steps of each of the five tests of random programs.
 const DEFAULT_STEPS: usize = 6000;
 const TESTS: usize = 5;
 /// Steps of one program.
 const PROGRAM_STEPS: usize = 2_000;
-/// Programs after which a long run says how far it is.
+/// Interval of progress messages of a long run, in programs.
 const SAID_EVERY: u64 = 50;
-/// What of the nearest rows is found at least where 0.9 are asked for: of few searches, in small segments.
+/// The least recall of searches that ask for 0.9; it is lower since there are few searches, in small
+/// segments.
 const LEAST_RECALL: f64 = 0.87;
 
 /// Runs programs over one kind of collection, each in a store of its own.

@@ -1,4 +1,4 @@
-//! Copies there and back, snapshots while others write, and what is said of places that are not reached.
+//! Copies in both directions, snapshots while others write, and errors for unreachable locations.
 
 use crate::model::compare::holds;
 use crate::server::batches::{after, batches, case, create, open, options, put, said};
@@ -10,7 +10,7 @@ use bathyal_vectors::progress::Silent;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 #[test]
-fn a_collection_is_copied_there_and_back_while_it_is_written() {
+fn a_collection_is_copied_in_both_directions_while_it_is_written() {
     let Some(service) = service() else { return };
     let (place, copied) = (service.place("origin"), service.place("copy"));
     let origin = create(service, &place);
@@ -44,7 +44,7 @@ fn a_collection_is_copied_there_and_back_while_it_is_written() {
     let exists = origin.copy_to(copied.address("docs"), &reached.store, &Silent).unwrap_err();
     assert!(matches!(exists, CollectionError::Exists { .. }), "{exists}");
 
-    // Back to a folder, and there again; each goes on as a collection of its own.
+    // Copies it back to a folder, and to the server again; each copy is an independent collection.
     let folder = tempfile::tempdir().unwrap();
     let back = folder.path().join("back");
     copy.copy_to(&back, &StoreOptions::default(), &Silent).unwrap();
@@ -58,7 +58,7 @@ fn a_collection_is_copied_there_and_back_while_it_is_written() {
 }
 
 #[test]
-fn a_snapshot_of_the_writer_stays_and_one_of_a_reader_says_that_it_is_gone() {
+fn a_snapshot_of_the_writer_stays_and_one_of_a_reader_gives_an_error() {
     let Some(service) = service() else { return };
     let place = service.place("snapshot");
     let writer = create(service, &place);
@@ -76,14 +76,14 @@ fn a_snapshot_of_the_writer_stays_and_one_of_a_reader_says_that_it_is_gone() {
         Ok(there) => assert!(there == after(&[3])),
         Err(error) => assert!(said(service, &error).contains("docs"), "{error}"),
     }
-    // The handle itself sees what there is now, once it has looked.
+    // The handle sees the new content after a refresh.
     reader.refresh().unwrap();
     assert_eq!(reader.count(None, Control::default()).unwrap(), after(&[7]).rows.len() as u64);
     assert!(holds(&case(), &reader.snapshot()) == after(&[7]));
 }
 
 #[test]
-fn what_is_said_of_a_place_that_is_not_reached_holds_no_secret() {
+fn errors_of_unreachable_locations_contain_no_secret() {
     let Some(service) = service() else { return };
     let place = service.place("strangers");
     drop(create(service, &place));

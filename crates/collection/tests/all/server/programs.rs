@@ -1,4 +1,4 @@
-//! Random programs, as they run in memory and in folders.
+//! Random programs, as in memory and in folders.
 
 use crate::model::cases::Case;
 use crate::model::program::Program;
@@ -6,11 +6,11 @@ use crate::server::batches::options;
 use crate::server::service::service;
 use bathyal_collection::Place;
 
-/// Steps of a program: each asks the server some times.
+/// Steps of a program; each sends several requests to the server.
 const STEPS: usize = 120;
 
 #[test]
-fn programs_do_what_they_do_elsewhere() {
+fn random_programs_work_on_a_server() {
     let Some(service) = service() else { return };
     for (seed, case) in [Case::numbers(), Case::texts()].iter().enumerate() {
         let place = service.place("program");
