@@ -3,16 +3,18 @@
 use crate::error::CollectionError;
 use crate::filter::Filter;
 use crate::ids::{Id, Ids};
+use crate::location::CollectionLocation;
 use crate::options::{CollectionOptions, LEAST_WRITE_MEMORY_BYTES};
-use crate::place::Place;
-use crate::repair::{RepairOptions, Repaired, repair};
+use crate::repair::{RepairOptions, RepairReport, repair};
 use crate::rows::Rows;
 use crate::schema::Schema;
-use crate::search::{Found, Question};
+use crate::search::{FoundRows, SearchRequest};
 use crate::segment::WriteOptions;
-use crate::snapshot::{Fetch, Gotten, Scan, Snapshot};
+use crate::snapshot::{Projection, RowsById, Scan, Snapshot};
 use crate::version::{FORMAT, Version, now, numbers, random_digits};
-use crate::write::{CompactOptions, Compacted, CopiedCollection, Operation, Shared, Written, WrittenBytes};
+use crate::write::{
+    CompactOptions, CompactionReport, CopiedCollection, Operation, Shared, Written, WrittenBytes,
+};
 use arrow_array::RecordBatch;
 use bathyal_index::StoreOptions;
 use bathyal_tier::Control;
@@ -84,7 +86,7 @@ impl Collection {
         schema: Schema,
         options: &CollectionOptions,
     ) -> Result<Collection, CollectionError> {
-        Collection::create_in(Place::at(path, &options.store)?, schema, options)
+        Collection::create_in(CollectionLocation::at(path, &options.store)?, schema, options)
     }
 
     /// Creates a collection at a location.
@@ -92,7 +94,7 @@ impl Collection {
     /// # Errors
     /// As [`Collection::create`].
     pub fn create_in(
-        place: Place,
+        place: CollectionLocation,
         schema: Schema,
         options: &CollectionOptions,
     ) -> Result<Collection, CollectionError> {
@@ -127,14 +129,17 @@ impl Collection {
     /// [`CollectionError::NotACollection`], [`CollectionError::LaterVersion`], [`CollectionError::Damaged`],
     /// [`CollectionError::Store`].
     pub fn open(path: impl AsRef<Path>, options: &CollectionOptions) -> Result<Collection, CollectionError> {
-        Collection::open_in(Place::at(path, &options.store)?, options)
+        Collection::open_in(CollectionLocation::at(path, &options.store)?, options)
     }
 
     /// Opens the collection at a location.
     ///
     /// # Errors
     /// As [`Collection::open`].
-    pub fn open_in(place: Place, options: &CollectionOptions) -> Result<Collection, CollectionError> {
+    pub fn open_in(
+        place: CollectionLocation,
+        options: &CollectionOptions,
+    ) -> Result<Collection, CollectionError> {
         check(options)?;
         Ok(Collection { shared: Arc::new(Shared::open(place, options.clone(), None)?) })
     }
@@ -150,7 +155,7 @@ impl Collection {
         options: &CollectionOptions,
     ) -> Result<Collection, CollectionError> {
         check(options)?;
-        let place = Place::at(path, &options.store)?;
+        let place = CollectionLocation::at(path, &options.store)?;
         Ok(Collection { shared: Arc::new(Shared::open(place, options.clone(), Some(number))?) })
     }
 
@@ -238,17 +243,22 @@ impl Collection {
     pub fn search(
         &self,
         queries: &VectorFile,
-        question: &Question,
+        request: &SearchRequest,
         control: Control<'_>,
-    ) -> Result<Found, CollectionError> {
-        self.read_current(|now| now.search(queries, question, control))
+    ) -> Result<FoundRows, CollectionError> {
+        self.read_current(|now| now.search(queries, request, control))
     }
 
     /// Returns the rows with these ids, in the order of `ids`; unknown ids are left out.
     ///
     /// # Errors
     /// As [`Snapshot::get`].
-    pub fn get(&self, ids: &Ids, what: &Fetch, control: Control<'_>) -> Result<Gotten, CollectionError> {
+    pub fn get(
+        &self,
+        ids: &Ids,
+        what: &Projection,
+        control: Control<'_>,
+    ) -> Result<RowsById, CollectionError> {
         self.read_current(|now| now.get(ids, what, control))
     }
 
@@ -268,7 +278,7 @@ impl Collection {
     pub fn scan(
         &self,
         filter: Option<&Filter>,
-        what: &Fetch,
+        what: &Projection,
         after: Option<&Id>,
         control: Control<'_>,
     ) -> Result<Scan, CollectionError> {
@@ -292,7 +302,7 @@ impl Collection {
         &self,
         options: &CompactOptions,
         progress: &dyn Progress,
-    ) -> Result<Compacted, CollectionError> {
+    ) -> Result<CompactionReport, CollectionError> {
         self.shared.compact(options, progress)
     }
 
@@ -347,7 +357,7 @@ impl Collection {
         store: &StoreOptions,
         progress: &dyn Progress,
     ) -> Result<CopiedCollection, CollectionError> {
-        self.shared.copy(&Place::at(path, store)?, progress)
+        self.shared.copy(&CollectionLocation::at(path, store)?, progress)
     }
 
     /// Copies all undamaged rows of the damaged collection at `path` to `to`, an empty folder or address.
@@ -366,8 +376,8 @@ impl Collection {
         (to, to_store): (impl AsRef<Path>, &StoreOptions),
         what: &RepairOptions,
         progress: &dyn Progress,
-    ) -> Result<Repaired, CollectionError> {
-        let places = (&Place::at(path, &options.store)?, &Place::at(to, to_store)?);
+    ) -> Result<RepairReport, CollectionError> {
+        let places = (&CollectionLocation::at(path, &options.store)?, &CollectionLocation::at(to, to_store)?);
         repair(places, options, what, progress)
     }
 
@@ -376,11 +386,11 @@ impl Collection {
     /// # Errors
     /// As [`Collection::repair`].
     pub fn repair_in(
-        places: (&Place, &Place),
+        places: (&CollectionLocation, &CollectionLocation),
         options: &CollectionOptions,
         what: &RepairOptions,
         progress: &dyn Progress,
-    ) -> Result<Repaired, CollectionError> {
+    ) -> Result<RepairReport, CollectionError> {
         repair(places, options, what, progress)
     }
 
@@ -431,7 +441,9 @@ impl Drop for Collection {
 
 /// Returns true if a collection is at `path`; false also if the store cannot be read.
 pub fn is_collection(path: impl AsRef<Path>, store: &StoreOptions) -> bool {
-    Place::at(path, store).and_then(|place| numbers(&place)).is_ok_and(|versions| !versions.is_empty())
+    CollectionLocation::at(path, store)
+        .and_then(|place| numbers(&place))
+        .is_ok_and(|versions| !versions.is_empty())
 }
 
 /// Checks the memory limits of the options.

@@ -74,7 +74,7 @@ impl Ids {
     ///
     /// # Errors
     /// [`CollectionError::Parameter`] for nulls, and for values that are not valid ids of this kind.
-    pub fn of_array(kind: IdKind, array: &dyn Array) -> Result<Ids, CollectionError> {
+    pub fn from_array(kind: IdKind, array: &dyn Array) -> Result<Ids, CollectionError> {
         let refuse = |reason: String| CollectionError::Parameter(format!("the ids: {reason}"));
         if array.null_count() > 0 {
             return Err(refuse(format!("{} of them are null", array.null_count())));
@@ -112,7 +112,7 @@ impl Ids {
     /// # Errors
     /// [`CollectionError::Parameter`] for an id of the other kind, an empty string or a string that is too
     /// long.
-    pub fn of(kind: IdKind, ids: &[Id]) -> Result<Ids, CollectionError> {
+    pub fn from_ids(kind: IdKind, ids: &[Id]) -> Result<Ids, CollectionError> {
         let wrong = || {
             CollectionError::Parameter("the ids are not of the collection's kind (numbers or strings)".into())
         };
@@ -284,18 +284,18 @@ mod tests {
 
     #[test]
     fn arrays_of_similar_types_are_converted_and_invalid_ids_are_refused() {
-        let numbers = Ids::of_array(IdKind::Number, &Int32Array::from(vec![7, 3])).unwrap();
+        let numbers = Ids::from_array(IdKind::Number, &Int32Array::from(vec![7, 3])).unwrap();
         assert_eq!(numbers, Ids::Numbers(vec![7, 3].into()));
         for bad in [Int32Array::from(vec![-1]), Int32Array::from(vec![Some(1), None])] {
-            assert!(Ids::of_array(IdKind::Number, &bad).is_err(), "{bad:?}");
+            assert!(Ids::from_array(IdKind::Number, &bad).is_err(), "{bad:?}");
         }
-        assert!(Ids::of_array(IdKind::Text, &Int32Array::from(vec![1])).is_err());
+        assert!(Ids::from_array(IdKind::Text, &Int32Array::from(vec![1])).is_err());
         let values = Arc::new(StringArray::from(vec![Some("a"), None]));
         let dictionary = DictionaryArray::new(Int32Array::from(vec![0, 1]), values);
-        assert!(Ids::of_array(IdKind::Text, &dictionary).is_err());
+        assert!(Ids::from_array(IdKind::Text, &dictionary).is_err());
         let long = "x".repeat(MAX_ID_BYTES + 1);
         for bad in ["", &long] {
-            assert!(Ids::of_array(IdKind::Text, &StringArray::from(vec!["a", bad])).is_err());
+            assert!(Ids::from_array(IdKind::Text, &StringArray::from(vec!["a", bad])).is_err());
         }
     }
 

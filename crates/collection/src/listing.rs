@@ -1,7 +1,7 @@
 //! Lists the indexes and collections in a folder, a bucket, or a memory node.
 
 use crate::error::CollectionError;
-use crate::place::Part;
+use crate::location::Part;
 use bathyal_index::format::manifest::{MANIFEST_NAME, Manifest};
 use bathyal_index::locate::{Holding, find, within};
 use bathyal_index::{IndexError, StoreOptions};
@@ -15,20 +15,20 @@ const INSPECTION_THREADS: usize = 16;
 
 /// An index or a collection in a listing.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Listed {
+pub struct ListingEntry {
     /// Its name in the listed folder.
     pub name: String,
     /// The path or address that opens it.
     pub path: PathBuf,
     /// What it is.
     #[serde(flatten)]
-    pub what: Contents,
+    pub what: EntryKind,
 }
 
 /// Kind of a listed entry.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
-pub enum Contents {
+pub enum EntryKind {
     /// An index.
     Index {
         /// The family.
@@ -60,7 +60,10 @@ pub enum Contents {
 /// # Errors
 /// [`CollectionError`] if the folder does not exist, if `place` is an index or a collection itself, if the
 /// address or the options are invalid, or if the store does not answer.
-pub fn listing(place: impl AsRef<Path>, options: &StoreOptions) -> Result<Vec<Listed>, CollectionError> {
+pub fn listing(
+    place: impl AsRef<Path>,
+    options: &StoreOptions,
+) -> Result<Vec<ListingEntry>, CollectionError> {
     let place = place.as_ref();
     let holding = within(place, options)?;
     let names = holding.names()?;
@@ -70,7 +73,7 @@ pub fn listing(place: impl AsRef<Path>, options: &StoreOptions) -> Result<Vec<Li
     let share = names.len().div_ceil(INSPECTION_THREADS).max(1);
     let inspect_all = |names: &[String]| {
         let found = names.iter().map(|name| inspect(&holding, place, name));
-        found.filter_map(Result::transpose).collect::<Result<Vec<Listed>, IndexError>>()
+        found.filter_map(Result::transpose).collect::<Result<Vec<ListingEntry>, IndexError>>()
     };
     let inspect_all = &inspect_all;
     let results: Vec<_> = thread::scope(|scope| {
@@ -92,28 +95,28 @@ pub fn listing(place: impl AsRef<Path>, options: &StoreOptions) -> Result<Vec<Li
 }
 
 /// Inspects the entry `name`; `None` if it is neither an index nor a collection.
-fn inspect(holding: &Holding, place: &Path, name: &str) -> Result<Option<Listed>, IndexError> {
+fn inspect(holding: &Holding, place: &Path, name: &str) -> Result<Option<ListingEntry>, IndexError> {
     let what = match index_at(holding, name) {
         Err(IndexError::NotAnIndex { .. } | IndexError::Store(StoreError::Missing { .. })) => {
             let is_collection =
                 holding.names_in(name).and_then(|names| holding.stands_in(Some(name), &versions(&names)));
-            is_collection.map(|is_collection| is_collection.then_some(Contents::Collection))
+            is_collection.map(|is_collection| is_collection.then_some(EntryKind::Collection))
         }
         found => found.map(Some),
     };
     let what = match what {
         Err(IndexError::Store(error)) if error.is_of_elsewhere() => return Err(error.into()),
-        Err(error) => Some(Contents::Unreadable { reason: error.to_string() }),
+        Err(error) => Some(EntryKind::Unreadable { reason: error.to_string() }),
         Ok(what) => what,
     };
-    Ok(what.map(|what| Listed { name: name.to_owned(), path: place.join(name), what }))
+    Ok(what.map(|what| ListingEntry { name: name.to_owned(), path: place.join(name), what }))
 }
 
 /// Reads the manifest of an index.
-fn index_at(holding: &Holding, name: &str) -> Result<Contents, IndexError> {
+fn index_at(holding: &Holding, name: &str) -> Result<EntryKind, IndexError> {
     let generation = holding.store().open(name)?;
     let manifest = Manifest::load(generation.as_ref())?;
-    Ok(Contents::Index {
+    Ok(EntryKind::Index {
         index_bytes: manifest.index_bytes() + generation.get(MANIFEST_NAME)?.len(),
         family: manifest.family,
         vectors: manifest.vectors,

@@ -4,7 +4,7 @@ use crate::collection::Collection;
 use crate::error::CollectionError;
 use crate::ids::Ids;
 use crate::parallel::{part_threads, run_parallel};
-use crate::search::{Found, Question};
+use crate::search::{FoundRows, SearchRequest};
 use arrow_array::{Array, RecordBatch, RecordBatchOptions};
 use bathyal_index::StoredVectors;
 use bathyal_tier::Control;
@@ -40,31 +40,32 @@ pub struct FoundInMany {
 pub fn search_many(
     collections: &[&Collection],
     queries: &VectorFile,
-    question: &Question,
+    request: &SearchRequest,
     control: Control<'_>,
 ) -> Result<FoundInMany, CollectionError> {
-    check(collections, question)?;
+    check(collections, request)?;
     let remote = collections.iter().any(|collection| collection.is_remote());
-    let results = run_parallel(collections.len(), part_threads(remote, question.threads), |number| {
-        collections[number].search(queries, question, control)
+    let results = run_parallel(collections.len(), part_threads(remote, request.threads), |number| {
+        collections[number].search(queries, request, control)
     })?;
     let mut notes = Vec::new();
     for (collection, found) in collections.iter().zip(&results) {
         let name = collection.path().display();
         // A user of several collections does not care that one of them has fewer rows than k.
-        let about = found.notes.iter().filter(|_| found.k == question.k);
+        let about = found.notes.iter().filter(|_| found.k == request.k);
         notes.extend(about.map(|note| format!("{name}: {note}")));
     }
     let matches: u64 = results.iter().map(|found| found.matches).sum();
-    let k = results.iter().map(|found| found.k).sum::<usize>().min(question.k);
-    if k < question.k {
-        notes.push(format!("asked for {} neighbours, only {matches} rows match", question.k));
+    let k = results.iter().map(|found| found.k).sum::<usize>().min(request.k);
+    if k < request.k {
+        notes.push(format!("asked for {} neighbours, only {matches} rows match", request.k));
     }
     let (positions, distances) = merged(&results, queries.count(), k);
     let ids: Vec<&dyn Array> = results.iter().map(|found| found.ids.as_array()).collect();
-    let ids = Ids::of_array(results[0].ids.kind(), &arrow_select::interleave::interleave(&ids, &positions)?)?;
+    let ids =
+        Ids::from_array(results[0].ids.kind(), &arrow_select::interleave::interleave(&ids, &positions)?)?;
     let batches: Vec<&RecordBatch> = results.iter().map(|found| &found.columns).collect();
-    let columns = match question.columns.is_empty() {
+    let columns = match request.columns.is_empty() {
         true => {
             let options = RecordBatchOptions::new().with_row_count(Some(positions.len()));
             RecordBatch::try_new_with_options(batches[0].schema(), Vec::new(), &options)?
@@ -85,7 +86,7 @@ pub fn search_many(
 
 /// Returns the `k` nearest rows of each query: the number of the collection with the position in its results,
 /// and the distance.
-fn merged(results: &[Found], queries: usize, k: usize) -> (Vec<(usize, usize)>, Vec<f32>) {
+fn merged(results: &[FoundRows], queries: usize, k: usize) -> (Vec<(usize, usize)>, Vec<f32>) {
     let (mut positions, mut distances) = (Vec::with_capacity(queries * k), Vec::with_capacity(queries * k));
     for query in 0..queries {
         let mut list: Vec<(f32, usize, usize)> = results
@@ -103,7 +104,7 @@ fn merged(results: &[Found], queries: usize, k: usize) -> (Vec<(usize, usize)>, 
     (positions, distances)
 }
 
-fn vectors(results: &[Found], positions: &[(usize, usize)]) -> Option<StoredVectors> {
+fn vectors(results: &[FoundRows], positions: &[(usize, usize)]) -> Option<StoredVectors> {
     let first = results.first()?.vectors.as_ref()?;
     let (element, dim) = (first.element, first.dim);
     let size = element.row_bytes(dim);
@@ -115,12 +116,12 @@ fn vectors(results: &[Found], positions: &[(usize, usize)]) -> Option<StoredVect
 }
 
 /// Checks that results of the collections can be compared and merged.
-fn check(collections: &[&Collection], question: &Question) -> Result<(), CollectionError> {
+fn check(collections: &[&Collection], request: &SearchRequest) -> Result<(), CollectionError> {
     let Some((first, others)) = collections.split_first() else {
         return Err(CollectionError::Parameter("no collection to search; give at least one".into()));
     };
     let ours = first.schema();
-    let field = &ours.vectors[ours.field(question.field.as_deref())?];
+    let field = &ours.vectors[ours.field(request.field.as_deref())?];
     for other in others {
         let theirs = other.schema();
         let refuse = |what: &str, ours: String, theirs: String| {
@@ -130,7 +131,7 @@ fn check(collections: &[&Collection], question: &Question) -> Result<(), Collect
                 first.path().display()
             )))
         };
-        let their_field = &theirs.vectors[theirs.field(question.field.as_deref())?];
+        let their_field = &theirs.vectors[theirs.field(request.field.as_deref())?];
         if their_field.dim != field.dim {
             return refuse("dim", field.dim.to_string(), their_field.dim.to_string());
         }
@@ -144,7 +145,7 @@ fn check(collections: &[&Collection], question: &Question) -> Result<(), Collect
             let name = |kind: crate::ids::IdKind| kind.data_type().to_string();
             return refuse("kind of ids", name(ours.id_kind), name(theirs.id_kind));
         }
-        for column in &question.columns {
+        for column in &request.columns {
             let (one, two) = (&ours.columns[ours.column(column)?], &theirs.columns[theirs.column(column)?]);
             if one.kind != two.kind {
                 return refuse(&format!("column {column:?}"), one.kind.to_string(), two.kind.to_string());

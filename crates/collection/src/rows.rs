@@ -80,7 +80,7 @@ impl Rows {
     /// [`CollectionError::Arrow`].
     pub(crate) fn copied(&self, vectors: Vec<VectorFile>) -> Result<Rows, CollectionError> {
         let numbers = UInt32Array::from_iter_values(0..self.len() as u32);
-        let ids = Ids::of_array(self.ids.kind(), &take(self.ids.as_array(), &numbers, None)?)?;
+        let ids = Ids::from_array(self.ids.kind(), &take(self.ids.as_array(), &numbers, None)?)?;
         Ok(Rows { ids, vectors, columns: take_record_batch(&self.columns, &numbers)? })
     }
 
@@ -96,7 +96,7 @@ impl Rows {
         };
         let vectors = self.vectors.iter().map(copy).collect::<Result<Vec<_>, _>>()?;
         let numbers = UInt32Array::from(positions.to_vec());
-        let ids = Ids::of_array(self.ids.kind(), &take(self.ids.as_array(), &numbers, None)?)?;
+        let ids = Ids::from_array(self.ids.kind(), &take(self.ids.as_array(), &numbers, None)?)?;
         Ok(Rows { ids, vectors, columns: take_record_batch(&self.columns, &numbers)? })
     }
 

@@ -115,7 +115,7 @@ impl ColumnKind {
     ///
     /// # Errors
     /// A sentence if no column can store this type.
-    pub fn of(data_type: &DataType) -> Result<ColumnKind, String> {
+    pub fn from_arrow(data_type: &DataType) -> Result<ColumnKind, String> {
         let scalar = |data_type: &DataType| match data_type {
             DataType::LargeUtf8 | DataType::Utf8View => Some(DataType::Utf8),
             DataType::Float16 => Some(DataType::Float32),

@@ -3,8 +3,8 @@
 use crate::error::CollectionError;
 use crate::filter::Filter;
 use crate::ids::{Id, Ids};
-use crate::search::{Found, Question};
-use crate::state::{Cursor, Fetched, Located, State};
+use crate::search::{FoundRows, SearchRequest};
+use crate::state::{Cursor, FetchedRows, Located, State};
 use arrow_array::RecordBatch;
 use bathyal_index::StoredVectors;
 use bathyal_tier::Control;
@@ -19,23 +19,23 @@ pub struct Snapshot {
 
 /// The columns and vectors to fetch for each row.
 #[derive(Debug, Clone, Default)]
-pub struct Fetch {
+pub struct Projection {
     /// Names of columns; `None` means all.
     pub columns: Option<Vec<String>>,
     /// Names of vector fields.
     pub vectors: Vec<String>,
 }
 
-/// A [`Fetch`] resolved to numbers of columns and fields.
+/// A [`Projection`] resolved to numbers of columns and fields.
 #[derive(Debug, Clone)]
-struct ResolvedFetch {
+struct ResolvedProjection {
     columns: Vec<usize>,
     fields: Vec<usize>,
 }
 
 /// Rows that were looked up by their ids.
 #[derive(Debug, Clone)]
-pub struct Gotten {
+pub struct RowsById {
     /// For each row, the position of its id among the requested ids.
     pub places: Vec<u32>,
     /// Ids of the rows.
@@ -50,7 +50,7 @@ pub struct Gotten {
 pub struct Scan {
     state: Arc<State>,
     cursor: Cursor,
-    resolved: ResolvedFetch,
+    resolved: ResolvedProjection,
 }
 
 impl Snapshot {
@@ -71,10 +71,10 @@ impl Snapshot {
     pub fn search(
         &self,
         queries: &VectorFile,
-        question: &Question,
+        request: &SearchRequest,
         control: Control<'_>,
-    ) -> Result<Found, CollectionError> {
-        self.state.search(queries, question, control)
+    ) -> Result<FoundRows, CollectionError> {
+        self.state.search(queries, request, control)
     }
 
     /// Returns the rows with these ids, in the order of `ids`; unknown ids are left out.
@@ -82,14 +82,19 @@ impl Snapshot {
     /// # Errors
     /// [`CollectionError::Parameter`] for ids of the wrong kind and for unknown columns or fields; damage and
     /// device errors; cancellation and deadline of `control`.
-    pub fn get(&self, ids: &Ids, what: &Fetch, control: Control<'_>) -> Result<Gotten, CollectionError> {
+    pub fn get(
+        &self,
+        ids: &Ids,
+        what: &Projection,
+        control: Control<'_>,
+    ) -> Result<RowsById, CollectionError> {
         let resolved = self.resolve(what)?;
         let found = self.state.find(ids)?;
         let places = (0..).zip(&found).filter(|(_, found)| found.is_some()).map(|(at, _)| at).collect();
         let rows: Vec<Located> = found.into_iter().flatten().collect();
-        let Fetched { ids, columns, vectors } =
+        let FetchedRows { ids, columns, vectors } =
             self.state.fetch(&rows, &resolved.columns, &resolved.fields, control)?;
-        Ok(Gotten { places, ids, columns, vectors })
+        Ok(RowsById { places, ids, columns, vectors })
     }
 
     /// Counts the rows, or those that match `filter`.
@@ -111,7 +116,7 @@ impl Snapshot {
     pub fn scan(
         &self,
         filter: Option<&Filter>,
-        what: &Fetch,
+        what: &Projection,
         after: Option<&Id>,
         control: Control<'_>,
     ) -> Result<Scan, CollectionError> {
@@ -122,14 +127,14 @@ impl Snapshot {
         Ok(Scan { state: self.state.clone(), cursor, resolved })
     }
 
-    fn resolve(&self, what: &Fetch) -> Result<ResolvedFetch, CollectionError> {
+    fn resolve(&self, what: &Projection) -> Result<ResolvedProjection, CollectionError> {
         let schema = self.state.schema();
         let columns = match &what.columns {
             None => (0..schema.columns.len()).collect(),
             Some(names) => names.iter().map(|name| schema.column(name)).collect::<Result<_, _>>()?,
         };
         let fields = what.vectors.iter().map(|name| schema.field(Some(name))).collect::<Result<_, _>>()?;
-        Ok(ResolvedFetch { columns, fields })
+        Ok(ResolvedProjection { columns, fields })
     }
 }
 
@@ -138,7 +143,11 @@ impl Scan {
     ///
     /// # Errors
     /// Damage and device errors; cancellation and deadline of `control`.
-    pub fn next(&mut self, most: usize, control: Control<'_>) -> Result<Option<Fetched>, CollectionError> {
+    pub fn next(
+        &mut self,
+        most: usize,
+        control: Control<'_>,
+    ) -> Result<Option<FetchedRows>, CollectionError> {
         let rows = self.cursor.next(&self.state, most.max(1))?;
         if rows.is_empty() {
             return Ok(None);

@@ -3,7 +3,7 @@
 
 use crate::error::CollectionError;
 use crate::ids::{Id, Ids};
-use crate::place::{MARK, Part, Place};
+use crate::location::{CollectionLocation, MARK, Part};
 use crate::schema::Schema;
 use crate::seal::{seal, unseal};
 use bathyal_store::{DraftExt, Generation, GenerationExt, Replace, StoreError};
@@ -138,7 +138,7 @@ const LIST_ATTEMPTS: usize = 3;
 /// Listing is not atomic in every store: it can miss versions that are removed while it runs, and also the
 /// versions that replace them. Any version in the list may be gone by now; then all earlier ones are gone,
 /// too.
-pub(crate) fn numbers(place: &Place) -> Result<Vec<u64>, CollectionError> {
+pub(crate) fn numbers(place: &CollectionLocation) -> Result<Vec<u64>, CollectionError> {
     let number = |name: String| match Part::parse(&name) {
         Some(Part::Version(number)) => Some(number),
         _ => None,
@@ -160,7 +160,10 @@ impl Version {
     /// # Errors
     /// [`CollectionError::Store`] if the version does not exist (any more), [`CollectionError::Damaged`],
     /// [`CollectionError::LaterVersion`].
-    pub(crate) fn read(place: &Place, number: u64) -> Result<(Version, Vec<RoaringBitmap>), CollectionError> {
+    pub(crate) fn read(
+        place: &CollectionLocation,
+        number: u64,
+    ) -> Result<(Version, Vec<RoaringBitmap>), CollectionError> {
         let (version, generation) = Version::load(place, number)?;
         let deleted = version.segments.iter().map(|segment| segment.read_deleted(&*generation));
         let deleted = deleted.collect::<Result<_, _>>()?;
@@ -172,7 +175,7 @@ impl Version {
     /// # Errors
     /// As [`Version::read`].
     pub(crate) fn load(
-        place: &Place,
+        place: &CollectionLocation,
         number: u64,
     ) -> Result<(Version, Arc<dyn Generation>), CollectionError> {
         let generation = place.store().open(&Part::Version(number).name())?;
@@ -208,7 +211,7 @@ impl Version {
     /// [`CollectionError::Store`], the version may or may not be published.
     pub(crate) fn publish(
         &mut self,
-        place: &Place,
+        place: &CollectionLocation,
         deleted: &[RoaringBitmap],
     ) -> Result<(), CollectionError> {
         let name = Part::Version(self.number).name();

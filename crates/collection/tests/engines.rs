@@ -6,7 +6,7 @@ mod counted;
 
 use arrow_array::{ArrayRef, Int64Array, RecordBatch};
 use bathyal_collection::{
-    Collection, CollectionOptions, Column, Durability, Filter, IdKind, Ids, Question, Rows, Schema,
+    Collection, CollectionOptions, Column, Durability, Filter, IdKind, Ids, Rows, Schema, SearchRequest,
     VectorField,
 };
 use bathyal_index::WithinPlan;
@@ -57,10 +57,10 @@ fn a_single_query_over_many_segments_reuses_open_engines() {
         collection.add(rows).unwrap();
         collection.flush().unwrap();
     }
-    let all = Question { k: 5, threads: 1, ..Question::default() };
-    let few = Question { filter: Some(Filter::parse("rare = 1").unwrap()), ..all.clone() };
-    let ask = |id: u64, question: &Question, plan: WithinPlan| {
-        let found = collection.search(&vectors(id..id + 1), question, Control::default()).unwrap();
+    let all = SearchRequest { k: 5, threads: 1, ..SearchRequest::default() };
+    let few = SearchRequest { filter: Some(Filter::parse("rare = 1").unwrap()), ..all.clone() };
+    let ask = |id: u64, request: &SearchRequest, plan: WithinPlan| {
+        let found = collection.search(&vectors(id..id + 1), request, Control::default()).unwrap();
         assert_eq!(found.distances[0], 0.0);
         assert!(found.plans.iter().all(|part| part.family == "cluster" && part.plan == plan), "{found:?}");
     };

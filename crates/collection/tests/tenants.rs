@@ -3,7 +3,7 @@
 
 use arrow_array::{ArrayRef, Int64Array, RecordBatch};
 use bathyal_collection::{
-    Collection, CollectionOptions, Column, Durability, Filter, IdKind, Ids, Question, Rows, Schema,
+    Collection, CollectionOptions, Column, Durability, Filter, IdKind, Ids, Rows, Schema, SearchRequest,
     VectorField, search_many,
 };
 use bathyal_kernels::{Element, Metric};
@@ -82,9 +82,9 @@ fn resources() -> (u64, u64, u64) {
     (entries("/proc/self/fd"), entries("/proc/self/task"), resident * 4096)
 }
 
-fn question() -> Question {
+fn request() -> SearchRequest {
     let filter = Some(Filter::parse("year >= 2003").unwrap());
-    Question { k: 3, filter, columns: vec!["year".into()], vectors: true, ..Question::default() }
+    SearchRequest { k: 3, filter, columns: vec!["year".into()], vectors: true, ..SearchRequest::default() }
 }
 
 #[test]
@@ -107,7 +107,7 @@ fn thousands_of_collections_are_open_in_a_process_that_may_open_a_thousand_files
 
     let query = vectors(13..14);
     for tenant in tenants.iter().chain(&tenants[..10]) {
-        let found = tenant.search(&query, &question(), Control::default()).unwrap();
+        let found = tenant.search(&query, &request(), Control::default()).unwrap();
         assert_eq!((found.ids.get(0), found.distances[0]), (bathyal_collection::Id::Number(13), 0.0));
     }
     let searched = resources();
@@ -132,7 +132,7 @@ fn thousands_of_collections_are_open_in_a_process_that_may_open_a_thousand_files
         assert_eq!(tenant.count(None, Control::default()).unwrap(), ROWS + 3);
     }
     let some: Vec<&Collection> = tenants[WRITTEN..].iter().step_by(20).collect();
-    let found = search_many(&some, &query, &question(), Control::default()).unwrap();
+    let found = search_many(&some, &query, &request(), Control::default()).unwrap();
     assert_eq!((found.collections, found.matches % 100), (vec![0, 1, 2], 0));
     // Other handles see the writes, although no handle was closed.
     assert_eq!(open(&paths[0]).count(None, Control::default()).unwrap(), ROWS + 3);

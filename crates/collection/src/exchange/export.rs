@@ -6,7 +6,7 @@ use crate::collection::Collection;
 use crate::error::CollectionError;
 use crate::filter::Filter;
 use crate::ids::IdKind;
-use crate::snapshot::Fetch;
+use crate::snapshot::Projection;
 use bathyal_tier::Control;
 use bathyal_vectors::progress::Progress;
 use serde::Serialize;
@@ -34,7 +34,7 @@ pub struct ExportOptions {
 
 /// Result of an export.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Exported {
+pub struct ExportReport {
     /// Number of exported rows; they are in the order of their ids.
     pub rows: u64,
     /// The file.
@@ -59,7 +59,7 @@ pub fn export(
     options: &ExportOptions,
     control: Control<'_>,
     progress: &dyn Progress,
-) -> Result<Exported, CollectionError> {
+) -> Result<ExportReport, CollectionError> {
     let started = Instant::now();
     let schema = collection.schema();
     let vectors_only = FileKind::from_path(output)? == FileKind::Vectors;
@@ -87,7 +87,7 @@ pub fn export(
     // Counting caches the matching rows for the scan, which cannot be cancelled while it evaluates the
     // filter.
     let total = collection.snapshot().count(filter, control)?;
-    let mut scan = collection.scan(filter, &Fetch { columns: Some(columns), vectors }, None, control)?;
+    let mut scan = collection.scan(filter, &Projection { columns: Some(columns), vectors }, None, control)?;
     let mut sink = Sink::create(output, &ids, &selection)?;
     progress.stage("exporting", total);
     let mut rows = 0;
@@ -101,5 +101,5 @@ pub fn export(
     }
     sink.finish()?;
     let seconds = started.elapsed().as_secs_f64();
-    Ok(Exported { rows, output: output.to_path_buf(), ids: vectors_only.then_some(ids), seconds })
+    Ok(ExportReport { rows, output: output.to_path_buf(), ids: vectors_only.then_some(ids), seconds })
 }

@@ -130,7 +130,7 @@ fn schema_of_columns(
         if options.columns.as_ref().is_some_and(|columns| !columns.contains(name)) {
             continue;
         }
-        let kind = ColumnKind::of(data_type).map_err(|reason| {
+        let kind = ColumnKind::from_arrow(data_type).map_err(|reason| {
             file_error(path, format!("column {name:?}: {reason}. To leave it out, name the columns to take"))
         })?;
         columns.push(Column { name: name.clone(), kind });

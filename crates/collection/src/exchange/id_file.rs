@@ -87,7 +87,7 @@ impl IdReader {
             });
             self.read += 1;
         }
-        Ids::of(self.kind, &ids).map_err(|error| file_error(&self.path, error))
+        Ids::from_ids(self.kind, &ids).map_err(|error| file_error(&self.path, error))
     }
 
     fn line(&mut self) -> Result<Id, CollectionError> {

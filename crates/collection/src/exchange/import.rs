@@ -24,7 +24,7 @@ const BATCH_ROWS: usize = 8192;
 
 /// The way in which the rows of a file are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Importing {
+pub enum ImportMode {
     /// Adds the rows; an id that exists already is an error.
     #[default]
     Add,
@@ -39,7 +39,7 @@ pub enum Importing {
 #[derive(Debug, Clone, Default)]
 pub struct ImportOptions {
     /// The way in which the rows are written.
-    pub how: Importing,
+    pub how: ImportMode,
     /// The most rows of a batch. A batch is written completely or not at all. `None` means some megabytes.
     pub batch_rows: Option<NonZeroUsize>,
     /// The column of ids; `None` means `id`.
@@ -55,7 +55,7 @@ pub struct ImportOptions {
 
 /// Result of an import.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub struct Imported {
+pub struct ImportReport {
     /// Number of rows in the file.
     pub rows: u64,
     /// Total of the writes.
@@ -78,14 +78,14 @@ pub fn import(
     path: &Path,
     options: &ImportOptions,
     progress: &dyn Progress,
-) -> Result<Imported, CollectionError> {
+) -> Result<ImportReport, CollectionError> {
     let started = Instant::now();
     let mut source = Source::open(path, &collection.schema(), options)?;
     let rows = options.batch_rows.map_or(BATCH_ROWS, NonZeroUsize::get);
     let bytes = BATCH_BYTES.min(collection.largest_batch_bytes() / 2).max(MIN_BATCH_BYTES) as usize;
     progress.stage("writing rows", source.total);
-    let mut imported = Imported { rows: 0, written: Written::default(), batches: 0, seconds: 0.0 };
-    let import_error = |imported: &Imported, error: CollectionError| CollectionError::Imported {
+    let mut imported = ImportReport { rows: 0, written: Written::default(), batches: 0, seconds: 0.0 };
+    let import_error = |imported: &ImportReport, error: CollectionError| CollectionError::Imported {
         path: path.to_path_buf(),
         written: imported.rows,
         source: Box::new(error),
@@ -94,7 +94,7 @@ pub fn import(
         if progress.cancelled() {
             return Err(import_error(&imported, CollectionError::Cancelled));
         }
-        let update = options.how == Importing::Update;
+        let update = options.how == ImportMode::Update;
         let batch = source
             .next(rows, bytes, imported.rows, update)
             .map_err(|error| import_error(&imported, error))?;
@@ -126,21 +126,21 @@ fn write(
     source: &Source,
     batch: SourceBatch,
     first: u64,
-    how: Importing,
+    how: ImportMode,
 ) -> Result<Written, CollectionError> {
     let mapping = &source.mapping;
     match (batch, how) {
-        (SourceBatch::Table(table), Importing::Add) => collection.add(mapping.rows(&table, first)?),
-        (SourceBatch::Rows(rows), Importing::Add) => collection.add(rows),
-        (SourceBatch::Table(table), Importing::Upsert) => {
+        (SourceBatch::Table(table), ImportMode::Add) => collection.add(mapping.rows(&table, first)?),
+        (SourceBatch::Rows(rows), ImportMode::Add) => collection.add(rows),
+        (SourceBatch::Table(table), ImportMode::Upsert) => {
             let ids = mapping.ids(&table)?;
             let (table, replaced_rows) = keep_last_of_each_id(table, &ids)?;
             let mut written = collection.upsert(mapping.rows(&table, first)?)?;
             written.replaced += replaced_rows;
             Ok(written)
         }
-        (SourceBatch::Rows(rows), Importing::Upsert) => collection.upsert(rows),
-        (SourceBatch::Table(table), Importing::Update) => {
+        (SourceBatch::Rows(rows), ImportMode::Upsert) => collection.upsert(rows),
+        (SourceBatch::Table(table), ImportMode::Update) => {
             let ids = mapping.ids(&table)?;
             let (table, replaced_rows) = keep_last_of_each_id(table, &ids)?;
             let metadata = mapping.metadata(&table)?;
@@ -154,7 +154,7 @@ fn write(
             written.replaced += replaced_rows;
             Ok(written)
         }
-        (SourceBatch::Rows(_), Importing::Update) => Err(file_error(
+        (SourceBatch::Rows(_), ImportMode::Update) => Err(file_error(
             &mapping.path,
             "holds vectors alone; an update changes only metadata, and upsert changes vectors",
         )),

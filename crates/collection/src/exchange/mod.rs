@@ -23,10 +23,10 @@ mod source;
 mod table;
 mod vectors;
 
-pub use export::{ExportOptions, Exported, export};
+pub use export::{ExportOptions, ExportReport, export};
 pub use guess::{GuessOptions, schema_of_file};
 pub use id_file::read_ids;
-pub use import::{ImportOptions, Imported, Importing, import};
+pub use import::{ImportMode, ImportOptions, ImportReport, import};
 pub use json_rows::{JsonRow, JsonRows};
 
 /// Key of a file's metadata under which an export stores the schema of the collection.

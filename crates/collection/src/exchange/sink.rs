@@ -7,7 +7,7 @@ use super::kind::{FileKind, file_error, io_error};
 use super::vectors::{arrow_field, to_lists};
 use crate::error::CollectionError;
 use crate::schema::{ID_COLUMN, Schema, VectorField};
-use crate::state::Fetched;
+use crate::state::FetchedRows;
 use arrow_array::{ArrayRef, RecordBatch};
 use arrow_ipc::writer::{FileWriter, StreamWriter};
 use arrow_schema::{ArrowError, Field, Schema as ArrowSchema, SchemaRef};
@@ -118,7 +118,7 @@ impl Sink {
     }
 
     /// Appends rows.
-    pub(super) fn push(&mut self, rows: Fetched) -> Result<(), CollectionError> {
+    pub(super) fn push(&mut self, rows: FetchedRows) -> Result<(), CollectionError> {
         match self {
             Sink::Parquet { path, writer, arrow_schema } => {
                 let convert_error = |error| parquet_error(path, error);
@@ -192,7 +192,7 @@ fn arrow_error(path: &Path, error: ArrowError) -> CollectionError {
     }
 }
 
-fn batch(arrow_schema: &SchemaRef, rows: Fetched) -> Result<RecordBatch, CollectionError> {
+fn batch(arrow_schema: &SchemaRef, rows: FetchedRows) -> Result<RecordBatch, CollectionError> {
     let mut columns: Vec<ArrayRef> = vec![rows.ids.to_array()];
     columns.extend(rows.columns.columns().iter().cloned());
     for vectors in rows.vectors {

@@ -265,7 +265,7 @@ impl VectorSource {
             IdSource::Numbered(start) => {
                 let id = |row: u64| start.checked_add(row).map(Id::Number);
                 let ids: Option<Vec<Id>> = (first..first + range.len() as u64).map(id).collect();
-                Ids::of(
+                Ids::from_ids(
                     IdKind::Number,
                     &ids.ok_or_else(|| file_error(&self.path, "has more rows than there are ids"))?,
                 )?

@@ -33,7 +33,7 @@ impl ColumnMapping {
                 format!("there is no column {:?} for the ids; there is {}", self.id, names(table)),
             )
         })?;
-        Ids::of_array(self.schema.id_kind, column).map_err(|error| file_error(&self.path, error))
+        Ids::from_array(self.schema.id_kind, column).map_err(|error| file_error(&self.path, error))
     }
 
     /// Converts a table to rows of the collection. `first` is the number of its first row in the file.

@@ -204,5 +204,5 @@ fn listed_ids(normal: &Normal, kind: IdKind) -> Result<Option<Ids>, CollectionEr
         }
         (Values::Numbers(_), None) => return Ok(None),
     }
-    Ids::of(kind, &ids).map(Some)
+    Ids::from_ids(kind, &ids).map(Some)
 }

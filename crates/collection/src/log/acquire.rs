@@ -16,7 +16,7 @@ use super::record::{Batch, Change, LogFormat};
 use super::writer::{LogWriter, begin_log, mark_next_log};
 use super::{LogReader, ReadOutcome, logs};
 use crate::error::CollectionError;
-use crate::place::{LOG, MARK, Part, Place};
+use crate::location::{CollectionLocation, LOG, MARK, Part};
 use crate::version::{self, Version, now, random_digits};
 use bathyal_store::{Durability, StoreError};
 use roaring::RoaringBitmap;
@@ -68,7 +68,7 @@ impl LogWriter {
     /// [`CollectionError::Busy`] if another writer holds a lock; [`CollectionError::NotACollection`];
     /// [`CollectionError::Damaged`]; [`CollectionError::Store`].
     pub(crate) fn acquire(
-        place: &Place,
+        place: &CollectionLocation,
         keep: usize,
         in_use: &dyn Fn() -> BTreeSet<String>,
     ) -> Result<Acquisition, CollectionError> {
@@ -98,7 +98,10 @@ fn ignore_lost_race(error: impl Into<CollectionError>) -> Result<(), CollectionE
 }
 
 /// Locks a log. Returns `None` if it is gone.
-fn lock(place: &Place, first: u64) -> Result<Option<Box<dyn bathyal_store::LogWriter>>, CollectionError> {
+fn lock(
+    place: &CollectionLocation,
+    first: u64,
+) -> Result<Option<Box<dyn bathyal_store::LogWriter>>, CollectionError> {
     let locked = place.store().open(&Part::Log(first).name()).and_then(|log| log.log(LOG)?.write());
     match locked {
         Ok(lock) => Ok(Some(lock)),
@@ -108,7 +111,7 @@ fn lock(place: &Place, first: u64) -> Result<Option<Box<dyn bathyal_store::LogWr
 }
 
 /// Does the first step: seals the last log. Returns `None` if another writer came first.
-fn seal_last_log(place: &Place) -> Result<Option<SealedCollection>, CollectionError> {
+fn seal_last_log(place: &CollectionLocation) -> Result<Option<SealedCollection>, CollectionError> {
     let Some(number) = version::numbers(place)?.pop() else {
         let reason = format!("it has no version: no folder v-NUMBER with a {MARK}");
         return Err(CollectionError::NotACollection { path: place.path().to_path_buf(), reason });
@@ -158,7 +161,7 @@ enum SealOutcome {
 
 /// Seals the log that `reader` has read; the last of `locks` is its lock.
 fn seal_log(
-    place: &Place,
+    place: &CollectionLocation,
     reader: &LogReader,
     newest: Option<u64>,
     locks: &mut Vec<Box<dyn bathyal_store::LogWriter>>,
@@ -220,7 +223,10 @@ fn seal_log(
 }
 
 /// Does the second step: publishes a version and begins a log. Returns `None` if another writer came first.
-fn begin_writing(place: &Place, sealed: SealedCollection) -> Result<Option<Acquisition>, CollectionError> {
+fn begin_writing(
+    place: &CollectionLocation,
+    sealed: SealedCollection,
+) -> Result<Option<Acquisition>, CollectionError> {
     let SealedCollection { mut version, deleted, changes, next, log: before, mut locks } = sealed;
     (version.number, version.writer) = (version.number + 1, random_digits(32));
     version.published = now();

@@ -25,10 +25,10 @@ pub(crate) use sweep::{ListedParts, remove};
 pub(crate) use writer::LogWriter;
 
 use crate::error::CollectionError;
-use crate::place::{Part, Place};
+use crate::location::{CollectionLocation, Part};
 
 /// Returns the numbers of the first records of the logs, in ascending order.
-pub(crate) fn logs(place: &Place) -> Result<Vec<u64>, CollectionError> {
+pub(crate) fn logs(place: &CollectionLocation) -> Result<Vec<u64>, CollectionError> {
     let first = |name: String| match Part::parse(&name) {
         Some(Part::Log(first)) => Some(first),
         _ => None,

@@ -3,7 +3,7 @@
 use super::logs;
 use super::record::{Change, LogEnd, LogFormat};
 use crate::error::CollectionError;
-use crate::place::{LOG, Part, Place};
+use crate::location::{CollectionLocation, LOG, Part};
 use crate::schema::Schema;
 use crate::version::{self, Version};
 use bathyal_store::{Log, StoreError};
@@ -23,7 +23,7 @@ pub(crate) enum ReadOutcome {
 /// Reads the log records that follow a version.
 #[derive(Debug)]
 pub(crate) struct LogReader {
-    place: Place,
+    place: CollectionLocation,
     id: String,
     schema: Schema,
     /// Sequence number of the last record that was read, or that the version holds.
@@ -55,7 +55,7 @@ type OnChange<'a> = dyn FnMut(u64, Change) -> Result<(), CollectionError> + 'a;
 
 impl LogReader {
     /// Creates a reader of the records that are not in the segments of `version`.
-    pub(crate) fn new(place: &Place, version: &Version) -> LogReader {
+    pub(crate) fn new(place: &CollectionLocation, version: &Version) -> LogReader {
         let (id, schema) = (version.id.clone(), version.schema.clone());
         let (last, named_log, version) = (version.through, version.log, version.number);
         LogReader {

@@ -544,7 +544,7 @@ fn decode(
     match header.kind {
         PUT => {
             let batch = read_columns(stream, &schema.with_ids(), header.rows)?;
-            let ids = Ids::of_array(schema.id_kind, batch.column(0)).map_err(|e| e.to_string())?;
+            let ids = Ids::from_array(schema.id_kind, batch.column(0)).map_err(|e| e.to_string())?;
             let rest: Vec<usize> = (1..batch.num_columns()).collect();
             let columns_of_rows = batch.project(&rest).map_err(|e| e.to_string())?;
             let vectors = vectors(schema, header.rows, log, payload, columns)?;
@@ -555,7 +555,7 @@ fn decode(
         DELETE if columns == payload.len() => {
             let id = Field::new(ID_COLUMN, schema.id_kind.data_type(), false);
             let batch = read_columns(stream, &Arc::new(ArrowSchema::new(vec![id])), header.rows)?;
-            Ids::of_array(schema.id_kind, batch.column(0)).map(Change::Delete).map_err(|e| e.to_string())
+            Ids::from_array(schema.id_kind, batch.column(0)).map(Change::Delete).map_err(|e| e.to_string())
         }
         DELETE => Err("bytes follow its ids".into()),
         kind => Err(format!("its kind {kind} is unknown")),

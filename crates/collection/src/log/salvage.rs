@@ -3,7 +3,7 @@
 use super::logs;
 use super::record::{Change, CompleteRecord, LogEnd, LogFormat};
 use crate::error::CollectionError;
-use crate::place::{LOG, Part, Place};
+use crate::location::{CollectionLocation, LOG, Part};
 use crate::version::Version;
 use bathyal_store::StoreError;
 use std::sync::Arc;
@@ -38,7 +38,7 @@ struct LogScan<'a> {
 }
 
 impl SalvagedLogs {
-    fn add_lost_log(&mut self, place: &Place, first: u64) {
+    fn add_lost_log(&mut self, place: &CollectionLocation, first: u64) {
         let (path, name) = (place.path().display(), Part::Log(first).name());
         self.faults.push(format!("{path}: the log {name} is missing; the records in it are lost"));
         self.lost_log = true;
@@ -55,7 +55,10 @@ impl SalvagedLogs {
     ///
     /// # Errors
     /// [`CollectionError::LaterVersion`]; [`CollectionError::Store`] if the store does not answer.
-    pub(crate) fn read(place: &Place, version: &Version) -> Result<SalvagedLogs, CollectionError> {
+    pub(crate) fn read(
+        place: &CollectionLocation,
+        version: &Version,
+    ) -> Result<SalvagedLogs, CollectionError> {
         let mut logs = logs(place)?;
         logs.extend(place.unmarked()?.iter().filter_map(|name| match Part::parse(name) {
             Some(Part::Log(first)) => Some(first),
@@ -119,12 +122,12 @@ impl SalvagedLogs {
 
 /// Returns the note that no log holds the next record. The last writer may have stopped just before it began
 /// that log.
-fn end_note(place: &Place, last: u64) -> String {
+fn end_note(place: &CollectionLocation, last: u64) -> String {
     let path = place.path().display();
     format!("{path}: no log has records beyond {last}; if more were written, they are lost")
 }
 
-fn read_log(place: &Place, first: u64) -> Result<Vec<u8>, StoreError> {
+fn read_log(place: &CollectionLocation, first: u64) -> Result<Vec<u8>, StoreError> {
     // The mark of a log is only for people, so it may be missing.
     place.open_damaged(&Part::Log(first).name(), &[LOG])?.log(LOG)?.read(0)
 }

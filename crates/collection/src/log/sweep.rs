@@ -2,7 +2,7 @@
 
 use super::writer::LogWriter;
 use crate::error::CollectionError;
-use crate::place::{Part, Place};
+use crate::location::{CollectionLocation, Part};
 use crate::version::Version;
 use std::collections::BTreeSet;
 
@@ -28,7 +28,7 @@ impl ListedParts {
     ///
     /// # Errors
     /// [`CollectionError::Store`].
-    pub(crate) fn list(place: &Place) -> Result<ListedParts, CollectionError> {
+    pub(crate) fn list(place: &CollectionLocation) -> Result<ListedParts, CollectionError> {
         let parts = |names: Vec<String>| names.iter().filter_map(|name| Part::parse(name)).collect();
         Ok(ListedParts { parts: parts(place.store().list()?), traces: parts(place.store().traces()?) })
     }
@@ -38,7 +38,7 @@ impl ListedParts {
 ///
 /// # Errors
 /// [`CollectionError::Store`].
-pub(crate) fn remove(place: &Place, unneeded: &[Part]) -> Result<(), CollectionError> {
+pub(crate) fn remove(place: &CollectionLocation, unneeded: &[Part]) -> Result<(), CollectionError> {
     Ok(unneeded.iter().try_for_each(|part| place.store().erase(&part.name()))?)
 }
 
@@ -108,7 +108,7 @@ fn first_of(part: &Part) -> Option<u64> {
 }
 
 fn needed(
-    place: &Place,
+    place: &CollectionLocation,
     (version, keep): (&Version, usize),
     in_use: &BTreeSet<String>,
     parts: &[Part],

@@ -2,7 +2,7 @@
 
 use super::record::{Batch, LogFormat};
 use crate::error::CollectionError;
-use crate::place::{LOG, MARK, Part, Place};
+use crate::location::{CollectionLocation, LOG, MARK, Part};
 use crate::version::{self, Version, now};
 use bathyal_store::{DraftExt, Durability, Replace, StoreError};
 use roaring::RoaringBitmap;
@@ -11,7 +11,7 @@ use std::io;
 /// Appends to the log of a collection and publishes its versions, until another writer takes over.
 #[derive(Debug)]
 pub(crate) struct LogWriter {
-    pub(super) place: Place,
+    pub(super) place: CollectionLocation,
     /// Identity of the collection.
     pub(super) id: String,
     /// Identity of this writer.
@@ -201,7 +201,7 @@ impl LogWriter {
 /// [`StoreError::Exists`] if another writer has begun it, [`StoreError::Busy`] if another writer writes to
 /// it; [`StoreError`].
 pub(super) fn begin_log(
-    place: &Place,
+    place: &CollectionLocation,
     id: &str,
     first: u64,
 ) -> Result<Box<dyn bathyal_store::LogWriter>, StoreError> {
@@ -219,7 +219,7 @@ pub(super) fn begin_log(
 /// [`StoreError::Busy`] if another writer has sealed it in the meantime. In a store without locks, an append
 /// at its begin would overwrite that seal.
 pub(super) fn lock_new_log(
-    place: &Place,
+    place: &CollectionLocation,
     first: u64,
 ) -> Result<Box<dyn bathyal_store::LogWriter>, StoreError> {
     let log = place.store().open(&Part::Log(first).name())?.log(LOG)?;
@@ -247,7 +247,7 @@ pub(super) fn mark_next_log(
 }
 
 /// Returns the error for a failed append: [`CollectionError::Fenced`] if another writer is the reason.
-fn append_error(place: &Place, error: StoreError) -> CollectionError {
+fn append_error(place: &CollectionLocation, error: StoreError) -> CollectionError {
     match error {
         StoreError::Busy { .. }
         | StoreError::Replaced { .. }

@@ -136,7 +136,7 @@ impl MemTable {
         };
         let arrays: Vec<_> = self.chunks.iter().map(|chunk| chunk.rows().ids().as_array()).collect();
         let taken = arrow_select::interleave::interleave(&arrays, &positions)?;
-        Ids::of_array(first.rows().ids().kind(), &taken)
+        Ids::from_array(first.rows().ids().kind(), &taken)
     }
 
     /// Returns columns of rows, in their order.

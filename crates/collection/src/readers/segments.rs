@@ -2,8 +2,8 @@
 
 use crate::collection::Collection;
 use crate::ids::IdKind;
+use crate::location::{CollectionLocation, MARK, Part};
 use crate::options::CollectionOptions;
-use crate::place::{MARK, Part, Place};
 use crate::schema::{Schema, VectorField};
 use crate::segment::untrusted::{SampleSegment, read_block, read_fence};
 use crate::version::{FORMAT, IdEntry, SegmentEntry, Version, deleted_name};
@@ -49,8 +49,8 @@ fn a_version(segments: Vec<SegmentEntry>) -> Version {
 }
 
 /// Creates a location with a version of this JSON and a bitmap of deleted rows.
-fn place(json: &[u8], bitmap: &[u8]) -> Place {
-    let place = Place::in_store(Arc::new(MemoryStore::new("version")));
+fn place(json: &[u8], bitmap: &[u8]) -> CollectionLocation {
+    let place = CollectionLocation::in_store(Arc::new(MemoryStore::new("version")));
     let text = [format!("{:08x}\n", crc32c::crc32c(json)).as_bytes(), json].concat();
     let (name, bitmap_name) = (Part::Version(1).name(), deleted_name(NAME));
     let put = || {

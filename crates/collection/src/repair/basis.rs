@@ -2,8 +2,8 @@
 
 use crate::bits::RowBits;
 use crate::error::CollectionError;
+use crate::location::{CollectionLocation, Part};
 use crate::log::logs;
-use crate::place::{Part, Place};
 use crate::schema::Schema;
 use crate::segment::{Faults, StandaloneSegment};
 use crate::version::{FORMAT, SegmentEntry, Version, now, numbers};
@@ -31,7 +31,7 @@ impl RepairBasis {
     /// [`CollectionError::NotACollection`]; [`CollectionError::Damaged`] if no version can be read;
     /// [`CollectionError::LaterVersion`]; [`CollectionError::Store`] if the store does not answer.
     pub(super) fn find(
-        place: &Place,
+        place: &CollectionLocation,
         allowed: bool,
         faults: &mut Faults,
     ) -> Result<RepairBasis, CollectionError> {
@@ -80,7 +80,7 @@ impl RepairBasis {
 
     /// Makes a basis of the segments alone.
     fn from_segments(
-        place: &Place,
+        place: &CollectionLocation,
         segments: Vec<String>,
         unreadable: Vec<u64>,
         faults: &mut Faults,
@@ -122,7 +122,7 @@ impl RepairBasis {
 
 /// Reads segments without a version, newest last by the numbers in their names.
 fn read_standalone(
-    place: &Place,
+    place: &CollectionLocation,
     names: Vec<String>,
     faults: &mut Faults,
 ) -> Result<Vec<StandaloneSegment>, CollectionError> {
@@ -139,7 +139,7 @@ fn read_standalone(
 
 /// Returns the entries of those segments that belong to the collection `id` and fit `schema`.
 fn entries_of_collection(
-    place: &Place,
+    place: &CollectionLocation,
     found: Vec<StandaloneSegment>,
     (id, schema): (&str, &Schema),
     faults: &mut Faults,
@@ -164,7 +164,7 @@ pub(super) fn number_of(name: &str) -> u64 {
     name.split('-').nth(1).and_then(|number| number.parse().ok()).unwrap_or(0)
 }
 
-fn segments_of(place: &Place) -> Result<Vec<String>, CollectionError> {
+fn segments_of(place: &CollectionLocation) -> Result<Vec<String>, CollectionError> {
     let names = place.store().list()?.into_iter();
     let segment = |name: String| match Part::parse(&name) {
         Some(Part::Segment(segment, _)) => Some(segment),

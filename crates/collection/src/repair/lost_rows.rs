@@ -1,6 +1,6 @@
 //! Collects the rows that a repair loses.
 
-use super::report::{Gap, LostId, Repaired};
+use super::report::{Gap, LostId, RepairReport};
 use crate::error::CollectionError;
 use crate::ids::{Id, Ids};
 use crate::version::IdEntry;
@@ -45,7 +45,11 @@ impl LostRows {
     }
 
     /// Adds everything to a report, and writes the ids to a file if one is given.
-    pub(super) fn report(self, file: Option<&Path>, report: &mut Repaired) -> Result<(), CollectionError> {
+    pub(super) fn report(
+        self,
+        file: Option<&Path>,
+        report: &mut RepairReport,
+    ) -> Result<(), CollectionError> {
         let all = self.ids.iter().flat_map(|ids| (0..ids.len()).map(|at| ids.get(at)));
         let lost = all.filter(|id| !self.touched.contains(id));
         let mut file = file.map(|path| AtomicFile::create(path).map(|file| (path, file))).transpose()?;

@@ -11,12 +11,12 @@ mod report;
 mod segments;
 mod unnamed;
 
-pub use report::{Gap, LostBatches, LostId, RepairOptions, Repaired, RepairedSegment};
+pub use report::{Gap, LostBatches, LostId, RepairOptions, RepairReport, RepairedSegment};
 
 use crate::error::CollectionError;
+use crate::location::CollectionLocation;
 use crate::log::{Change, SalvagedLogs, logs};
 use crate::options::CollectionOptions;
-use crate::place::Place;
 use crate::segment::{Faults, SegmentWriter};
 use crate::state::{Located, State};
 use crate::version::{SegmentEntry, Version, now, numbers, random_digits};
@@ -36,11 +36,11 @@ const ROWS_AT_ONCE: usize = 4096;
 /// version can be read; [`CollectionError::Cancelled`] by `progress`; [`CollectionError::Store`]. After an
 /// error, `to` holds no collection.
 pub(crate) fn repair(
-    (from, to): (&Place, &Place),
+    (from, to): (&CollectionLocation, &CollectionLocation),
     options: &CollectionOptions,
     what: &RepairOptions,
     progress: &dyn Progress,
-) -> Result<Repaired, CollectionError> {
+) -> Result<RepairReport, CollectionError> {
     if from.path() == to.path() {
         let reason = "a collection cannot be repaired in place; name an empty location";
         return Err(CollectionError::Parameter(format!("{}: {reason}", to.path().display())));
@@ -52,7 +52,7 @@ pub(crate) fn repair(
     let basis = RepairBasis::find(from, what.keep_uncertain, &mut faults)?;
     let RepairBasis { mut version, number, unreadable, deleted, unnamed, notes } = basis;
     let mut report =
-        Repaired { version: number, unreadable_versions: unreadable, notes, ..Repaired::default() };
+        RepairReport { version: number, unreadable_versions: unreadable, notes, ..RepairReport::default() };
     let salvaged = SalvagedLogs::read(from, &version)?;
     let mut lost = LostRows::default();
     let mut segments = SegmentRepair::new((from, to), &version, options, progress);
@@ -93,7 +93,7 @@ pub(crate) fn repair(
 
 /// Writes the rows in memory as a segment, and publishes the version.
 fn publish(
-    to: &Place,
+    to: &CollectionLocation,
     version: Version,
     state: &State,
     through: u64,
@@ -119,7 +119,7 @@ fn publish(
 
 /// Writes the rows in memory as a segment; `None` if there are none.
 fn write_memory(
-    to: &Place,
+    to: &CollectionLocation,
     name: String,
     state: &State,
     options: &CollectionOptions,

@@ -18,7 +18,7 @@ pub struct RepairOptions {
 
 /// Report of a repair.
 #[derive(Debug, Clone, Default, Serialize)]
-pub struct Repaired {
+pub struct RepairReport {
     /// True if nothing is lost.
     pub complete: bool,
     /// Rows of the new collection.

@@ -6,8 +6,8 @@ use super::report::{Gap, LostId, RepairOptions, RepairedSegment};
 use crate::bits::RowBits;
 use crate::error::CollectionError;
 use crate::ids::Ids;
+use crate::location::CollectionLocation;
 use crate::options::CollectionOptions;
-use crate::place::Place;
 use crate::schema::Schema;
 use crate::segment::{Faults, SalvagedRows, Segment, SegmentOptions, SegmentShare, SegmentWriter};
 use crate::state::{Located, SegmentState, State};
@@ -20,8 +20,8 @@ use std::sync::Arc;
 
 /// State of the repair of segments.
 pub(super) struct SegmentRepair<'a> {
-    from: &'a Place,
-    to: &'a Place,
+    from: &'a CollectionLocation,
+    to: &'a CollectionLocation,
     pub(super) version: Arc<Version>,
     schema: Arc<Schema>,
     options: &'a CollectionOptions,
@@ -62,7 +62,7 @@ pub(super) struct ChosenRows {
 
 impl<'a> SegmentRepair<'a> {
     pub(super) fn new(
-        (from, to): (&'a Place, &'a Place),
+        (from, to): (&'a CollectionLocation, &'a CollectionLocation),
         version: &Version,
         options: &'a CollectionOptions,
         progress: &'a dyn Progress,

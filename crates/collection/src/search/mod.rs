@@ -27,7 +27,7 @@ const RATIO_FAMILY: &str = "lsh";
 
 /// A search: what to look for, and what to return.
 #[derive(Debug, Clone)]
-pub struct Question {
+pub struct SearchRequest {
     /// Name of the vector field; `None` means the only one.
     pub field: Option<String>,
     /// Number of neighbours of each query; at least 1.
@@ -45,16 +45,16 @@ pub struct Question {
     pub threads: usize,
 }
 
-impl Default for Question {
-    fn default() -> Question {
+impl Default for SearchRequest {
+    fn default() -> SearchRequest {
         let SearchOptions { k, effort, threads, .. } = SearchOptions::default();
-        Question { field: None, k, effort, filter: None, columns: Vec::new(), vectors: false, threads }
+        SearchRequest { field: None, k, effort, filter: None, columns: Vec::new(), vectors: false, threads }
     }
 }
 
 /// Result of a search.
 #[derive(Debug, Clone)]
-pub struct Found {
+pub struct FoundRows {
     /// Neighbours of each query: the requested k, or the number of matching rows if that is smaller.
     pub k: usize,
     /// `queries x k` ids, nearest first.
@@ -93,16 +93,16 @@ impl<'a> ResolvedSearch<'a> {
     fn new(
         state: &State,
         queries: &'a VectorFile,
-        question: &Question,
+        request: &SearchRequest,
     ) -> Result<ResolvedSearch<'a>, CollectionError> {
         let schema = state.schema();
-        let field = schema.field(question.field.as_deref())?;
+        let field = schema.field(request.field.as_deref())?;
         let shape = &schema.vectors[field];
         let refuse = |reason: String| Err(CollectionError::Parameter(reason));
-        if question.k == 0 {
+        if request.k == 0 {
             return refuse("k is 0; ask for at least one neighbour".into());
         }
-        check_effort(question, shape)?;
+        check_effort(request, shape)?;
         let bits = if shape.element == Element::B1 { queries.as_bits() } else { None };
         let queries = bits.map_or(Cow::Borrowed(queries), Cow::Owned);
         if queries.dim() != shape.dim || queries.element() != shape.element {
@@ -116,12 +116,12 @@ impl<'a> ResolvedSearch<'a> {
             ));
         }
         bathyal_index::check_vectors(&queries, shape.metric)?;
-        let filter = question.filter.as_ref().map(|filter| filter.bind(schema)).transpose()?;
-        let columns = question.columns.iter().map(|name| schema.column(name)).collect::<Result<_, _>>()?;
+        let filter = request.filter.as_ref().map(|filter| filter.bind(schema)).transpose()?;
+        let columns = request.columns.iter().map(|name| schema.column(name)).collect::<Result<_, _>>()?;
         let options = SearchOptions {
-            k: question.k,
-            effort: question.effort,
-            threads: question.threads,
+            k: request.k,
+            effort: request.effort,
+            threads: request.threads,
             ..SearchOptions::default()
         };
         Ok(ResolvedSearch { field, queries, filter, columns, options })
@@ -129,9 +129,9 @@ impl<'a> ResolvedSearch<'a> {
 }
 
 /// Refuses an effort that the family and metric of the field can never use, whatever segments exist.
-fn check_effort(question: &Question, field: &VectorField) -> Result<(), CollectionError> {
-    let k = question.k;
-    let reason = match question.effort {
+fn check_effort(request: &SearchRequest, field: &VectorField) -> Result<(), CollectionError> {
+    let k = request.k;
+    let reason = match request.effort {
         Effort::Recall(recall) if !(recall > 0.0 && recall <= 1.0) => {
             format!("recall is {recall}; it must be above 0 and at most 1")
         }
@@ -161,18 +161,18 @@ impl State {
     pub(crate) fn search(
         &self,
         queries: &VectorFile,
-        question: &Question,
+        request: &SearchRequest,
         control: Control<'_>,
-    ) -> Result<Found, CollectionError> {
+    ) -> Result<FoundRows, CollectionError> {
         let started = Instant::now();
-        let resolved = ResolvedSearch::new(self, queries, question)?;
+        let resolved = ResolvedSearch::new(self, queries, request)?;
         let sets = self.matching(resolved.filter.as_ref(), &control)?;
         let matches: u64 = sets.iter().map(|set| u64::from(set.count())).sum();
-        let k = usize::try_from(matches).map_or(question.k, |matches| question.k.min(matches));
+        let k = usize::try_from(matches).map_or(request.k, |matches| request.k.min(matches));
         let mut notes = Vec::new();
-        if k < question.k {
-            let reason = if question.filter.is_some() { "rows match the filter" } else { "rows are there" };
-            notes.push(format!("asked for {} neighbours, only {matches} {reason}", question.k));
+        if k < request.k {
+            let reason = if request.filter.is_some() { "rows match the filter" } else { "rows are there" };
+            notes.push(format!("asked for {} neighbours, only {matches} {reason}", request.k));
         }
         let mut lists: Vec<Vec<LocatedNeighbor>> = vec![Vec::new(); resolved.queries.count()];
         let (mut segment_parts, mut memtables) = (Vec::new(), Vec::new());
@@ -198,10 +198,10 @@ impl State {
         plans.extend(memtable_plans);
         notes.extend(segment_notes);
         let (rows, distances) = merged(lists, k);
-        let fields: &[usize] = if question.vectors { &[resolved.field] } else { &[] };
+        let fields: &[usize] = if request.vectors { &[resolved.field] } else { &[] };
         let mut fetched = self.fetch(&rows, &resolved.columns, fields, control)?;
         notes.dedup();
-        Ok(Found {
+        Ok(FoundRows {
             k,
             ids: fetched.ids,
             distances,

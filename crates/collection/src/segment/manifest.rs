@@ -4,7 +4,7 @@ use super::file_writer::FileEntry;
 use super::id_writer::FenceEntry;
 use crate::error::CollectionError;
 use crate::ids::IdKind;
-use crate::place::{MARK, Place};
+use crate::location::{CollectionLocation, MARK};
 use crate::schema::{Column, Schema};
 use crate::seal::unseal;
 use crate::version::SegmentEntry;
@@ -65,7 +65,7 @@ impl Manifest {
     /// [`CollectionError::Damaged`], [`CollectionError::LaterVersion`], [`CollectionError::Store`].
     pub(super) fn load(
         generation: &dyn Generation,
-        place: &Place,
+        place: &CollectionLocation,
         schema: &Schema,
         entry: &SegmentEntry,
     ) -> Result<Manifest, CollectionError> {

@@ -38,7 +38,7 @@ pub(crate) use write::{FLAT_BELOW_ROWS, SegmentWriter, WriteOptions, largest_seg
 
 use crate::error::CollectionError;
 use crate::ids::{Id, Ids};
-use crate::place::{Part, Place};
+use crate::location::{CollectionLocation, Part};
 use crate::schema::Schema;
 use crate::version::{IdEntry, SegmentEntry};
 use arrow_array::RecordBatch;
@@ -74,7 +74,7 @@ pub(crate) struct SegmentOptions {
 
 /// A segment. Its parts are opened when they are needed, and may be closed while they are not in use.
 pub(crate) struct Segment {
-    place: Place,
+    place: CollectionLocation,
     schema: Arc<Schema>,
     entry: SegmentEntry,
     options: Arc<SegmentOptions>,
@@ -100,7 +100,7 @@ fn open_file(generation: &dyn Generation, file: &FileEntry) -> Result<Arc<dyn Ob
 impl Segment {
     /// Creates the segment of an entry in a version. Nothing is read yet.
     pub(crate) fn new(
-        place: &Place,
+        place: &CollectionLocation,
         schema: Arc<Schema>,
         entry: SegmentEntry,
         options: Arc<SegmentOptions>,
@@ -332,7 +332,7 @@ impl Segment {
                 error.to_string(),
             )
         };
-        let single = |id: &IdEntry| Ids::of(self.schema.id_kind, &[id.clone().into()]).map_err(wrong);
+        let single = |id: &IdEntry| Ids::from_ids(self.schema.id_kind, &[id.clone().into()]).map_err(wrong);
         let (first, last) = &self.entry.ids;
         Ok((single(first)?, single(last)?))
     }

@@ -10,7 +10,7 @@ use super::manifest::{IDS_NAME, Manifest, ROWS_NAME};
 use crate::bits::RowBits;
 use crate::error::CollectionError;
 use crate::ids::{Id, Ids};
-use crate::place::Part;
+use crate::location::Part;
 use arrow_array::{RecordBatch, RecordBatchOptions, UInt32Array};
 use arrow_select::take::take_record_batch;
 use bathyal_index::format::manifest::Manifest as IndexManifest;
@@ -314,7 +314,7 @@ impl SegmentSalvage<'_> {
             self.columns = columns;
             read?;
             for (rows, batch) in parts {
-                let ids = batch.map(|batch| Ids::of_array(self.segment.schema.id_kind, batch.column(0)));
+                let ids = batch.map(|batch| Ids::from_array(self.segment.schema.id_kind, batch.column(0)));
                 match ids.transpose().ok().flatten() {
                     Some(ids) => self.rows_with_ids(rows, &ids, on_rows)?,
                     None => self.unknown += rows.filter(|row| !self.deleted.has(*row)).count() as u64,

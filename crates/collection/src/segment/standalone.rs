@@ -2,7 +2,7 @@
 
 use super::manifest::Manifest;
 use crate::error::CollectionError;
-use crate::place::{MARK, Part, Place};
+use crate::location::{CollectionLocation, MARK, Part};
 use crate::schema::{Schema, VectorField};
 use crate::seal::unseal;
 use crate::version::{IdEntry, SegmentEntry};
@@ -24,7 +24,7 @@ impl StandaloneSegment {
     ///
     /// # Errors
     /// [`CollectionError::Damaged`], [`CollectionError::Store`], [`CollectionError::Index`].
-    pub(crate) fn read(place: &Place, name: &str) -> Result<StandaloneSegment, CollectionError> {
+    pub(crate) fn read(place: &CollectionLocation, name: &str) -> Result<StandaloneSegment, CollectionError> {
         let generation = place.store().open(&Part::Segment(name.into(), None).name())?;
         let damaged =
             |reason: String| CollectionError::damaged(generation.address().join(MARK), "its text", reason);

@@ -9,7 +9,7 @@ use super::spool::Spool;
 use super::write::{DraftSegment, WriteOptions, WrittenRows, build_indexes};
 use crate::bits::RowBits;
 use crate::error::CollectionError;
-use crate::place::{Part, Place};
+use crate::location::{CollectionLocation, Part};
 use crate::schema::Schema;
 use crate::seal::{seal, unseal};
 use crate::version::SegmentEntry;
@@ -93,7 +93,7 @@ pub(super) fn write_note(
 /// A segment whose writer was stopped. Dropping it removes it.
 #[derive(Debug)]
 pub(crate) struct UnfinishedSegment {
-    place: Place,
+    place: CollectionLocation,
     draft: Box<dyn Draft>,
     note: MergeNote,
     merged: MergeSources,
@@ -106,7 +106,7 @@ impl UnfinishedSegment {
     /// # Errors
     /// [`CollectionError::Store`].
     pub(crate) fn take_over(
-        place: &Place,
+        place: &CollectionLocation,
         collection: &str,
         name: &str,
     ) -> Result<Option<UnfinishedSegment>, CollectionError> {

@@ -10,7 +10,7 @@ use super::manifest::{IDS_NAME, Manifest, ROWS_NAME, SUMS_NAME, identity};
 use super::{Segment, SegmentOptions, SegmentWriter, WriteOptions};
 use crate::error::CollectionError;
 use crate::ids::{Id, IdKind, Ids};
-use crate::place::{MARK, Part, Place};
+use crate::location::{CollectionLocation, MARK, Part};
 use crate::schema::{Column, Schema, VectorField};
 use crate::seal::{seal, unseal};
 use crate::version::SegmentEntry;
@@ -40,7 +40,7 @@ fn create_sample() -> Result<SampleSegment, CollectionError> {
         vectors: vec![VectorField::new("v", 2, Element::F32, Metric::L2)],
         columns: [column("year", "int64"), column("tags", "list<string>")].into_iter().flatten().collect(),
     });
-    let place = Place::in_store(Arc::new(MemoryStore::new("segment")));
+    let place = CollectionLocation::in_store(Arc::new(MemoryStore::new("segment")));
     let options = WriteOptions { threads: 1, ..WriteOptions::default() };
     let mut writer = SegmentWriter::begin(&place, schema.clone(), COLLECTION, NAME.into(), &options)?;
     let ids: Vec<String> = (0..ROWS).map(|row| format!("row/{row:04}")).collect();
@@ -83,7 +83,7 @@ impl SampleSegment {
 
     /// Reads the whole segment, with `files` instead of its own.
     fn read(&self, files: &[(&str, Vec<u8>)]) -> Result<(), CollectionError> {
-        let place = Place::in_store(Arc::new(MemoryStore::new("segment")));
+        let place = CollectionLocation::in_store(Arc::new(MemoryStore::new("segment")));
         let draft = place.store().begin(&Part::Segment(NAME.into(), None).name(), Replace::Never)?;
         for (name, bytes) in &self.files {
             let other = files.iter().find(|(other, _)| other == name);

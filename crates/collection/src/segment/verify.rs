@@ -5,7 +5,7 @@ use super::id_map::IdMap;
 use super::manifest::ROWS_NAME;
 use crate::error::CollectionError;
 use crate::ids::Ids;
-use crate::place::Part;
+use crate::location::Part;
 use arrow_array::RecordBatch;
 use bathyal_index::verify_in;
 use bathyal_store::Object;
@@ -109,7 +109,7 @@ impl Segment {
         let damaged =
             |name: &str, reason: String| CollectionError::damaged(place().join(name), "its ids", reason);
         let ids = map.ids(first..first + batch.num_rows() as u32)?;
-        let column_ids = Ids::of_array(self.schema.id_kind, batch.column(0))
+        let column_ids = Ids::from_array(self.schema.id_kind, batch.column(0))
             .map_err(|error| damaged(ROWS_NAME, error.to_string()))?;
         if ids != column_ids {
             let at =

@@ -9,7 +9,7 @@ use super::spool::Spool;
 use super::unfinished::{self, MergeSources};
 use crate::error::CollectionError;
 use crate::ids::{Id, Ids};
-use crate::place::{MARK, Part, Place};
+use crate::location::{CollectionLocation, MARK, Part};
 use crate::schema::{Schema, VectorField};
 use crate::seal::{seal, unseal};
 use crate::version::{IdEntry, SegmentEntry};
@@ -114,7 +114,7 @@ impl WriteOptions {
 /// A segment that is being written. Dropping it removes everything that must not stay.
 #[derive(Debug)]
 pub(super) struct DraftSegment {
-    place: Place,
+    place: CollectionLocation,
     draft: Option<Box<dyn Draft>>,
     /// Generations that are published or may be, in the order of their removal.
     published: Vec<String>,
@@ -128,7 +128,7 @@ pub(super) struct DraftSegment {
 }
 
 impl DraftSegment {
-    pub(super) fn new(place: Place, draft: Box<dyn Draft>) -> DraftSegment {
+    pub(super) fn new(place: CollectionLocation, draft: Box<dyn Draft>) -> DraftSegment {
         DraftSegment {
             place,
             draft: Some(draft),
@@ -227,7 +227,7 @@ impl SegmentWriter {
     /// # Errors
     /// [`CollectionError::Store`].
     pub(crate) fn begin(
-        place: &Place,
+        place: &CollectionLocation,
         schema: Arc<Schema>,
         collection: &str,
         name: String,
@@ -307,7 +307,7 @@ impl SegmentWriter {
         }
         self.first.get_or_insert_with(|| ids.get(0));
         // A copy, since a slice would keep all ids in memory.
-        self.last = Some(Ids::of(ids.kind(), &[ids.get(count - 1)])?);
+        self.last = Some(Ids::from_ids(ids.kind(), &[ids.get(count - 1)])?);
         self.rows += count as u32;
         Ok(())
     }
@@ -475,7 +475,11 @@ fn build_all(
 }
 
 /// Reads the manifest of the index of a field of a segment.
-fn index_manifest(place: &Place, segment: &str, field: usize) -> Result<IndexManifest, CollectionError> {
+fn index_manifest(
+    place: &CollectionLocation,
+    segment: &str,
+    field: usize,
+) -> Result<IndexManifest, CollectionError> {
     let built = place.store().open(&Part::Segment(segment.into(), Some(field)).name())?;
     Ok(IndexManifest::load(&*built)?)
 }
@@ -485,7 +489,7 @@ fn index_manifest(place: &Place, segment: &str, field: usize) -> Result<IndexMan
 /// merge has removed the segment in the meantime: the new rows then get their own scale, and the merge rounds
 /// them once more.
 pub(crate) fn largest_segment_scales(
-    place: &Place,
+    place: &CollectionLocation,
     schema: &Schema,
     segment: Option<&str>,
 ) -> Vec<Option<StoredBefore>> {

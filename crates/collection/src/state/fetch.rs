@@ -15,7 +15,7 @@ const FEW_ROWS: usize = 1024;
 
 /// Fetched rows.
 #[derive(Debug, Clone)]
-pub struct Fetched {
+pub struct FetchedRows {
     /// Their ids.
     pub ids: Ids,
     /// The requested columns.
@@ -77,7 +77,7 @@ impl State {
             None => self.segments[part as usize].segment.ids_of(rows),
         })?;
         let arrays: Vec<&dyn Array> = ids.iter().map(Ids::as_array).collect();
-        Ids::of_array(kind, &arrow_select::interleave::interleave(&arrays, &by_part.positions)?)
+        Ids::from_array(kind, &arrow_select::interleave::interleave(&arrays, &by_part.positions)?)
     }
 
     /// Returns columns of rows, in their order.
@@ -138,9 +138,9 @@ impl State {
         columns: &[usize],
         fields: &[usize],
         control: Control<'_>,
-    ) -> Result<Fetched, CollectionError> {
+    ) -> Result<FetchedRows, CollectionError> {
         let vectors = fields.iter().map(|field| self.vectors_of(rows, *field, control));
-        Ok(Fetched {
+        Ok(FetchedRows {
             ids: self.ids_of(rows)?,
             columns: self.columns_of(rows, columns)?,
             vectors: vectors.collect::<Result<_, _>>()?,

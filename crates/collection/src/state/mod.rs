@@ -6,7 +6,7 @@ mod fetch;
 mod selection;
 
 pub(crate) use cursor::Cursor;
-pub use fetch::Fetched;
+pub use fetch::FetchedRows;
 
 use crate::bits::RowBits;
 use crate::error::CollectionError;

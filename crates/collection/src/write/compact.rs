@@ -30,7 +30,7 @@ pub struct CompactOptions {
 
 /// Result of a compaction.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
-pub struct Compacted {
+pub struct CompactionReport {
     /// Number of segments before.
     pub segments_before: usize,
     /// Number of segments after.
@@ -53,7 +53,7 @@ impl Shared {
         self: &Arc<Self>,
         options: &CompactOptions,
         progress: &dyn Progress,
-    ) -> Result<Compacted, CollectionError> {
+    ) -> Result<CompactionReport, CollectionError> {
         let started = Instant::now();
         let (segments_before, bytes_before) = sizes(&self.state());
         // No write waits for this flush.
@@ -82,7 +82,7 @@ impl Shared {
         // MergeSources segments are not in use any more, except by searches and snapshots.
         self.clean();
         let (segments_after, bytes_after) = sizes(&self.state());
-        Ok(Compacted {
+        Ok(CompactionReport {
             segments_before,
             segments_after,
             rows_written,

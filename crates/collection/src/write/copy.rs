@@ -3,7 +3,7 @@
 
 use super::shared::Shared;
 use crate::error::CollectionError;
-use crate::place::{Part, Place};
+use crate::location::{CollectionLocation, Part};
 use crate::schema::Schema;
 use crate::state::{Located, State};
 use crate::version::{SegmentEntry, Version, now};
@@ -28,7 +28,7 @@ impl Shared {
     /// copy, which this call continues.
     pub(crate) fn copy(
         &self,
-        to: &Place,
+        to: &CollectionLocation,
         progress: &dyn Progress,
     ) -> Result<CopiedCollection, CollectionError> {
         let state = self.state();
@@ -71,7 +71,7 @@ impl Shared {
     fn copy_memory(
         &self,
         state: &State,
-        to: &Place,
+        to: &CollectionLocation,
         progress: &dyn Progress,
     ) -> Result<Option<SegmentEntry>, CollectionError> {
         let mut memtable_state = State::from_version(state.version.clone(), Vec::new());
@@ -95,7 +95,7 @@ impl Shared {
 /// Copies a segment, except the parts that exist already. Returns the bytes copied. `before` are the bytes
 /// that count as progress already.
 pub(crate) fn copy_segment(
-    places: (&Place, &Place),
+    places: (&CollectionLocation, &CollectionLocation),
     segment: &str,
     schema: &Schema,
     (before, progress): (u64, &dyn Progress),
@@ -112,7 +112,7 @@ pub(crate) fn copy_segment(
 
 /// Copies a generation unless it exists already. Returns the bytes copied.
 fn copy_part(
-    (from, to): (&Place, &Place),
+    (from, to): (&CollectionLocation, &CollectionLocation),
     name: &str,
     (before, progress): (u64, &dyn Progress),
 ) -> Result<u64, CollectionError> {

@@ -5,8 +5,8 @@ use super::rank::{Priority, run_yielding};
 use super::shared::{Shared, WriterState};
 use super::traffic::Traffic;
 use crate::error::CollectionError;
+use crate::location::CollectionLocation;
 use crate::memtable::MemTable;
-use crate::place::Place;
 use crate::segment::{
     MergeSources, Segment, SegmentShare, SegmentWriter, WriteOptions, largest_segment_scales,
 };
@@ -313,7 +313,7 @@ impl Shared {
     /// describes the merge, if the segment is one, so that a later merge can continue it.
     pub(super) fn write_segment(
         &self,
-        (place, name, options): (&Place, String, &WriteOptions),
+        (place, name, options): (&CollectionLocation, String, &WriteOptions),
         state: &State,
         (mut next, merged): (impl FnMut() -> Result<Vec<Located>, CollectionError>, Option<&MergeSources>),
         progress: &dyn Progress,
@@ -401,7 +401,7 @@ mod tests {
         let ids = Ids::Numbers((0..10).collect::<Vec<u64>>().into());
         collection.add(Rows::new(&schema, ids, vec![vectors], None).unwrap()).unwrap();
         drop(collection);
-        let place = Place::at(folder.path().join("c"), &options.store).unwrap();
+        let place = CollectionLocation::at(folder.path().join("c"), &options.store).unwrap();
         let shared = Arc::new(Shared::open(place, options, None).unwrap());
         let frozen = {
             let mut writing = shared.writing();
@@ -433,7 +433,7 @@ mod tests {
         };
         let options = CollectionOptions::default();
         drop(Collection::create(folder.path().join("c"), schema.clone(), &options).unwrap());
-        let place = Place::at(folder.path().join("c"), &options.store).unwrap();
+        let place = CollectionLocation::at(folder.path().join("c"), &options.store).unwrap();
         let shared = Arc::new(Shared::open(place, options, None).unwrap());
         let (end, ends) = std::sync::mpsc::channel::<()>();
         assert!(shared.writing().spawn_background("merges", move || {

@@ -18,7 +18,7 @@ mod tests;
 mod traffic;
 mod writers;
 
-pub use compact::{CompactOptions, Compacted};
+pub use compact::{CompactOptions, CompactionReport};
 pub use copy::CopiedCollection;
 pub(crate) use copy::copy_segment;
 pub(crate) use operation::Operation;

@@ -1,8 +1,8 @@
 //! Segments that are in use although no version may name them: open segments, and segments that are being
 //! written.
 
+use crate::location::CollectionLocation;
 use crate::options::CollectionOptions;
-use crate::place::Place;
 use crate::schema::Schema;
 use crate::segment::{Segment, SegmentShare, VectorMemory};
 use crate::version::SegmentEntry;
@@ -47,7 +47,7 @@ impl OpenSegments {
     /// Returns the segment of an entry: the open one, or a new one. `part` is its part of the collection.
     pub(super) fn segment(
         &self,
-        place: &Place,
+        place: &CollectionLocation,
         (options, share): (&CollectionOptions, SegmentShare),
         schema: &Arc<Schema>,
         entry: &SegmentEntry,

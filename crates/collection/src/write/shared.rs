@@ -5,9 +5,9 @@ use super::segments::OpenSegments;
 use super::traffic::{Traffic, WrittenBytes};
 use crate::bits::RowBits;
 use crate::error::CollectionError;
+use crate::location::CollectionLocation;
 use crate::log::{Acquisition, LogReader, LogWriter, ReadOutcome};
 use crate::options::CollectionOptions;
-use crate::place::Place;
 use crate::segment::SegmentShare;
 use crate::state::{SegmentState, State};
 use crate::version::{self, Version};
@@ -21,7 +21,7 @@ const READ_ATTEMPTS: usize = 10;
 
 /// State of an open collection that all its handles and threads share.
 pub(crate) struct Shared {
-    pub(crate) place: Place,
+    pub(crate) place: CollectionLocation,
     pub(crate) options: CollectionOptions,
     state: RwLock<Arc<State>>,
     pub(super) segments: OpenSegments,
@@ -80,7 +80,7 @@ impl WriterState {
 impl Shared {
     /// Opens the latest version, or version `number`.
     pub(crate) fn open(
-        place: Place,
+        place: CollectionLocation,
         options: CollectionOptions,
         number: Option<u64>,
     ) -> Result<Shared, CollectionError> {
@@ -244,7 +244,7 @@ impl Shared {
 
 /// Returns the state that a version describes; segments that are open stay open.
 fn with_segments(
-    place: &Place,
+    place: &CollectionLocation,
     options: &CollectionOptions,
     segments: &OpenSegments,
     version: Version,
@@ -265,7 +265,7 @@ fn with_segments(
 
 /// Reads the latest version and the changes in the logs.
 fn latest(
-    place: &Place,
+    place: &CollectionLocation,
     options: &CollectionOptions,
     segments: &OpenSegments,
 ) -> Result<(State, LogReader), CollectionError> {
@@ -300,7 +300,7 @@ fn latest(
 
 /// Returns the state of a version, without later changes.
 fn fixed_version(
-    place: &Place,
+    place: &CollectionLocation,
     options: &CollectionOptions,
     segments: &OpenSegments,
     number: u64,

@@ -3,7 +3,7 @@
 
 use super::shared::Shared;
 use crate::error::CollectionError;
-use crate::place::Part;
+use crate::location::Part;
 use crate::segment::UnfinishedSegment;
 use crate::state::State;
 use bathyal_vectors::progress::Progress;

@@ -7,8 +7,8 @@ use crate::collection::Collection;
 use crate::error::CollectionError;
 use crate::filter::Filter;
 use crate::ids::{IdKind, Ids};
+use crate::location::CollectionLocation;
 use crate::options::CollectionOptions;
-use crate::place::Place;
 use crate::rows::Rows;
 use crate::schema::{Column, Schema, VectorField};
 use crate::segment::WriteOptions;
@@ -158,7 +158,8 @@ fn open(disk: Arc<dyn Disk>) -> Arc<Shared> {
 }
 
 fn open_like(disk: Arc<dyn Disk>, options: CollectionOptions) -> Arc<Shared> {
-    let place = Place::in_store(Arc::new(LocalStore::on(disk, "/folder", Place::MARK)));
+    let place =
+        CollectionLocation::in_store(Arc::new(LocalStore::on(disk, "/folder", CollectionLocation::MARK)));
     Arc::new(Shared::open(place, options, None).unwrap())
 }
 
@@ -166,7 +167,11 @@ fn open_like(disk: Arc<dyn Disk>, options: CollectionOptions) -> Arc<Shared> {
 fn disk() -> Platter {
     let disk = Platter::default();
     disk.create_folder(Path::new("/folder")).unwrap();
-    let place = Place::in_store(Arc::new(LocalStore::on(Arc::new(disk.clone()), "/folder", Place::MARK)));
+    let place = CollectionLocation::in_store(Arc::new(LocalStore::on(
+        Arc::new(disk.clone()),
+        "/folder",
+        CollectionLocation::MARK,
+    )));
     drop(Collection::create_in(place, schema(), &options()).unwrap());
     let writer = open(Arc::new(disk.clone()));
     writer.write(add(0..20)).unwrap();
@@ -382,7 +387,11 @@ fn merge(shared: &Shared, progress: &dyn Progress) -> Result<(), CollectionError
 fn is_tidy(disk: &Platter) -> bool {
     let (paths, place) = (
         disk.paths(),
-        Place::in_store(Arc::new(LocalStore::on(Arc::new(disk.clone()), "/folder", Place::MARK))),
+        CollectionLocation::in_store(Arc::new(LocalStore::on(
+            Arc::new(disk.clone()),
+            "/folder",
+            CollectionLocation::MARK,
+        ))),
     );
     let segments = place.store().list().unwrap().iter().filter(|name| name.ends_with("-rows")).count();
     segments == 1 && !paths.iter().any(|path| path.contains(".building"))
@@ -483,7 +492,7 @@ fn a_merge_that_is_cancelled_at_any_stage_is_continued_with_the_index_that_it_ha
     let options =
         || CollectionOptions { flat_below_rows: 100, write_memory_bytes: 4 << 20, ..without_merges() };
     let open = |name: &str| {
-        let place = Place::at(folder.path().join(name), &StoreOptions::default()).unwrap();
+        let place = CollectionLocation::at(folder.path().join(name), &StoreOptions::default()).unwrap();
         Arc::new(Shared::open(place, options(), None).unwrap())
     };
     let begin = |name: &str| {

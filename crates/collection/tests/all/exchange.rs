@@ -3,10 +3,11 @@
 use arrow_array::builder::{FixedSizeListBuilder, Float64Builder, ListBuilder, StringBuilder};
 use arrow_array::{ArrayRef, Int32Array, RecordBatch, StringArray, UInt64Array};
 use bathyal_collection::exchange::{
-    ExportOptions, GuessOptions, ImportOptions, Importing, JsonRows, export, import, read_ids, schema_of_file,
+    ExportOptions, GuessOptions, ImportMode, ImportOptions, JsonRows, export, import, read_ids,
+    schema_of_file,
 };
 use bathyal_collection::{
-    Collection, CollectionError, CollectionOptions, Column, Durability, Fetch, Filter, Id, IdKind, Ids,
+    Collection, CollectionError, CollectionOptions, Column, Durability, Filter, Id, IdKind, Ids, Projection,
     Schema, VectorField,
 };
 use bathyal_kernels::{Element, Metric};
@@ -91,7 +92,7 @@ fn all(collection: &Collection) -> Vec<String> {
     let schema = collection.schema();
     let vectors: Vec<String> = schema.vectors.iter().map(|field| field.name.clone()).collect();
     let mut scan = collection
-        .scan(None, &Fetch { columns: None, vectors: vectors.clone() }, None, Control::default())
+        .scan(None, &Projection { columns: None, vectors: vectors.clone() }, None, Control::default())
         .unwrap();
     let mut lines = Vec::new();
     while let Some(some) = scan.next(100, Control::default()).unwrap() {
@@ -102,7 +103,7 @@ fn all(collection: &Collection) -> Vec<String> {
     lines
 }
 
-fn how(how: Importing) -> ImportOptions {
+fn how(how: ImportMode) -> ImportOptions {
     ImportOptions { how, ..ImportOptions::default() }
 }
 
@@ -120,7 +121,7 @@ fn an_export_is_imported_without_a_change() {
     assert_eq!((done.rows, done.written.added, done.batches), (60, 60, 9));
     // Rows in a segment, deleted rows, and rows in memory.
     first.flush().unwrap();
-    first.delete(Ids::of(IdKind::Text, &[Id::Text("row 3\né".into())]).unwrap()).unwrap();
+    first.delete(Ids::from_ids(IdKind::Text, &[Id::Text("row 3\né".into())]).unwrap()).unwrap();
     let expected = all(&first);
     assert_eq!(expected.len(), 59);
     assert!(expected[0].contains(r#""c float32":0.1,"c float64":"NaN""#), "{}", expected[0]);
@@ -239,15 +240,15 @@ fn vectors_without_ids_have_numbers_and_other_dimensions_are_refused() {
     std::fs::write(here.join("few.txt"), "1\n2\n").unwrap();
     refused(
         &collection,
-        &ImportOptions { ids: Some(here.join("few.txt")), ..how(Importing::Add) },
+        &ImportOptions { ids: Some(here.join("few.txt")), ..how(ImportMode::Add) },
         "2 ids for the 5 vectors",
     );
-    refused(&collection, &how(Importing::Update), "holds vectors alone");
+    refused(&collection, &how(ImportMode::Update), "holds vectors alone");
     let text = Schema { id_kind: IdKind::Text, ..schema.clone() };
-    refused(&create(&here.join("text"), text), &how(Importing::Add), "text file with an id on each line");
+    refused(&create(&here.join("text"), text), &how(ImportMode::Add), "text file with an id on each line");
     let mut other = schema;
     other.vectors[0].dim = 3;
-    refused(&create(&here.join("other"), other), &how(Importing::Add), "2 dimensions, the collection of 3");
+    refused(&create(&here.join("other"), other), &how(ImportMode::Add), "2 dimensions, the collection of 3");
     assert_eq!(collection.count(None, Control::default()).unwrap(), 5);
 }
 
@@ -303,21 +304,21 @@ fn a_failed_import_reports_how_many_rows_were_written() {
         collection.delete_matching(&Filter::parse("id >= 0").unwrap(), Control::default()).unwrap();
     }
     // The same command continues with upsert.
-    import(&collection, &write(here, &good), &how(Importing::Upsert), &Silent).unwrap();
-    let error = import(&collection, &write(here, &good), &how(Importing::Add), &Silent).unwrap_err();
+    import(&collection, &write(here, &good), &how(ImportMode::Upsert), &Silent).unwrap();
+    let error = import(&collection, &write(here, &good), &how(ImportMode::Add), &Silent).unwrap_err();
     assert!(
         error.to_string().contains("10 of the ids are there already")
             && error.to_string().ends_with("nothing was written")
     );
-    let error = import(&collection, &here.join("none.jsonl"), &how(Importing::Add), &Silent).unwrap_err();
+    let error = import(&collection, &here.join("none.jsonl"), &how(ImportMode::Add), &Silent).unwrap_err();
     assert!(matches!(error, CollectionError::Vectors(_)), "{error}");
-    let error = import(&collection, &here.join("none.csv"), &how(Importing::Add), &Silent).unwrap_err();
+    let error = import(&collection, &here.join("none.csv"), &how(ImportMode::Add), &Silent).unwrap_err();
     assert!(error.to_string().contains("\"csv\""), "{error}");
     std::fs::write(here.join("bad.parquet"), "PAR1 this is no such file PAR1").unwrap();
     std::fs::write(here.join("bad.arrow"), "ARROW1 this is no such file").unwrap();
     std::fs::write(here.join("empty.arrow"), "").unwrap();
     for name in ["bad.parquet", "bad.arrow", "empty.arrow"] {
-        assert!(import(&collection, &here.join(name), &how(Importing::Add), &Silent).is_err(), "{name}");
+        assert!(import(&collection, &here.join(name), &how(ImportMode::Add), &Silent).is_err(), "{name}");
         assert!(schema_of_file(&here.join(name), &guess()).is_err(), "{name}");
     }
 }
@@ -329,13 +330,13 @@ fn the_last_row_with_an_id_counts_and_updates_keep_other_columns() {
     let collection = small(here);
     let text = "{\"id\": 1, \"embedding\": [1, 1], \"year\": 1}\n{\"id\": 2, \"embedding\": [2, 2]}\n\
                 {\"id\": 1, \"embedding\": [3, 3], \"year\": 3}\n";
-    let error = import(&collection, &write(here, text), &how(Importing::Add), &Silent).unwrap_err();
+    let error = import(&collection, &write(here, text), &how(ImportMode::Add), &Silent).unwrap_err();
     assert!(error.to_string().contains("are there twice"), "{error}");
-    let done = import(&collection, &write(here, text), &how(Importing::Upsert), &Silent).unwrap();
+    let done = import(&collection, &write(here, text), &how(ImportMode::Upsert), &Silent).unwrap();
     assert_eq!((done.rows, done.written.added, done.written.replaced), (3, 2, 1));
     // Columns that a line lacks are unchanged, even if other lines have them.
     let text = "{\"id\": 1, \"lang\": \"de\"}\n{\"id\": 2, \"year\": 9}\n{\"id\": 2, \"year\": null, \"lang\": \"en\"}\n{\"id\": 5, \"year\": 5}";
-    let done = import(&collection, &write(here, text), &how(Importing::Update), &Silent).unwrap();
+    let done = import(&collection, &write(here, text), &how(ImportMode::Update), &Silent).unwrap();
     assert_eq!((done.written.replaced, done.written.missing, done.batches), (3, 1, 4));
     assert_eq!(
         all(&collection),
@@ -345,10 +346,10 @@ fn the_last_row_with_an_id_counts_and_updates_keep_other_columns() {
         ]
     );
     let error =
-        import(&collection, &write(here, "{\"id\": 1}"), &how(Importing::Update), &Silent).unwrap_err();
+        import(&collection, &write(here, "{\"id\": 1}"), &how(ImportMode::Update), &Silent).unwrap_err();
     assert!(error.to_string().contains("no columns of metadata"), "{error}");
     let text = "{\"id\": 1, \"embedding\": [1, 1]}";
-    let error = import(&collection, &write(here, text), &how(Importing::Update), &Silent).unwrap_err();
+    let error = import(&collection, &write(here, text), &how(ImportMode::Update), &Silent).unwrap_err();
     assert!(error.to_string().contains("vectors with upsert"), "{error}");
 }
 
@@ -394,14 +395,14 @@ fn tables_of_other_programs_are_read_and_their_schema_is_derived() {
     writer.finish().unwrap();
     let collection = small(here);
     let takes = |columns: &[&str]| ImportOptions {
-        how: Importing::Upsert,
+        how: ImportMode::Upsert,
         id_column: Some("key".into()),
         columns: Some(columns.iter().map(|name| (*name).to_string()).collect()),
         ..ImportOptions::default()
     };
     for name in ["t.parquet", "t.arrow"] {
         let path = here.join(name);
-        let error = import(&collection, &path, &how(Importing::Add), &Silent).unwrap_err();
+        let error = import(&collection, &path, &how(ImportMode::Add), &Silent).unwrap_err();
         assert!(
             error.to_string().contains("no column \"id\" for the ids; there is key, embedding"),
             "{error}"
@@ -417,7 +418,7 @@ fn tables_of_other_programs_are_read_and_their_schema_is_derived() {
         assert_eq!(found.len(), 50);
         assert_eq!(found[0], r#"{"id":0,"year":49,"lang":"l49","embedding":[49.0,0.5]}"#, "{name}");
         // Only years.
-        import(&collection, &path, &ImportOptions { how: Importing::Update, ..takes(&["year"]) }, &Silent)
+        import(&collection, &path, &ImportOptions { how: ImportMode::Update, ..takes(&["year"]) }, &Silent)
             .unwrap();
         let options = GuessOptions { id_column: Some("key".into()), ..guess() };
         let schema = schema_of_file(&path, &options).unwrap();
@@ -466,7 +467,7 @@ fn rows_of_much_text_are_written_in_small_batches() {
     let mut writer = arrow_ipc::writer::FileWriter::try_new(file, &table.schema()).unwrap();
     writer.write(&table).unwrap();
     writer.finish().unwrap();
-    let done = import(&collection, &here.join("t.arrow"), &how(Importing::Add), &Silent).unwrap();
+    let done = import(&collection, &here.join("t.arrow"), &how(ImportMode::Add), &Silent).unwrap();
     assert!(done.rows == 1000 && done.batches > 80, "{done:?}");
     assert_eq!(
         collection.count(Some(&Filter::parse("text like '99%'").unwrap()), Control::default()).unwrap(),
@@ -525,7 +526,7 @@ fn an_empty_collection_is_exported_as_a_file_without_rows() {
             0
         );
         assert_eq!(
-            import(&collection, &here.join(name), &how(Importing::Add), &Silent).unwrap().rows,
+            import(&collection, &here.join(name), &how(ImportMode::Add), &Silent).unwrap().rows,
             0,
             "{name}"
         );
@@ -598,7 +599,7 @@ fn damaged_files_give_an_error_or_other_rows() {
             }
             std::fs::write(&path, bytes).unwrap();
             let _ = schema_of_file(&path, &guess());
-            let _ = import(&target, &path, &how(Importing::Upsert), &Silent);
+            let _ = import(&target, &path, &how(ImportMode::Upsert), &Silent);
         }
     }
     assert_eq!(all(&collection).len(), 20);

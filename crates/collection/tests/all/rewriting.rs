@@ -2,8 +2,8 @@
 
 use arrow_array::{ArrayRef, Int64Array, RecordBatch};
 use bathyal_collection::{
-    Collection, CollectionOptions, Column, CompactOptions, Fetch, IdKind, Ids, Question, Rows, Schema,
-    VectorField,
+    Collection, CollectionOptions, Column, CompactOptions, IdKind, Ids, Projection, Rows, Schema,
+    SearchRequest, VectorField,
 };
 use bathyal_index::{Effort, StoreAs};
 use bathyal_kernels::{Element, Metric};
@@ -79,7 +79,7 @@ fn compact(collection: &Collection) {
 /// Returns the vectors of the rows `0..count`.
 fn held(collection: &Collection, count: usize) -> Vec<f32> {
     let ids = numbers(0, count);
-    let fetch = Fetch { vectors: vec!["v".into()], ..Fetch::default() };
+    let fetch = Projection { vectors: vec!["v".into()], ..Projection::default() };
     let gotten = collection.get(&ids, &fetch, Control::default()).unwrap();
     gotten.vectors[0].bytes.as_chunks::<4>().0.iter().map(|value| f32::from_le_bytes(*value)).collect()
 }
@@ -94,8 +94,8 @@ fn root_mean_square(a: &[f32], b: &[f32]) -> f64 {
 fn exact_recall(collection: &Collection, all: &[f32], queries: &[f32], metric: Metric) -> f64 {
     let (data, queries) = (file(all), file(queries));
     let truth = exact_neighbors(&data, &queries, metric, 10, None, &Silent).unwrap();
-    let question = Question { k: 10, effort: Effort::Recall(1.0), ..Question::default() };
-    let found = collection.search(&queries, &question, Control::default()).unwrap();
+    let request = SearchRequest { k: 10, effort: Effort::Recall(1.0), ..SearchRequest::default() };
+    let found = collection.search(&queries, &request, Control::default()).unwrap();
     let Ids::Numbers(ids) = &found.ids else { panic!("numbers") };
     let ids: Vec<u32> = ids.values().iter().map(|id| *id as u32).collect();
     recall(&truth, &ids, 10, queries.count()).unwrap()

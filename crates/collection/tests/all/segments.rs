@@ -1,8 +1,8 @@
 //! Search over many segments: the total recall, wherever the neighbours are, and the shared memory.
 
 use bathyal_collection::{
-    Collection, CollectionError, CollectionOptions, CompactOptions, Durability, Filter, Found, Id, IdKind,
-    Ids, Question, Rows, Schema, VectorField,
+    Collection, CollectionError, CollectionOptions, CompactOptions, Durability, Filter, FoundRows, Id,
+    IdKind, Ids, Rows, Schema, SearchRequest, VectorField,
 };
 use bathyal_index::format::manifest::Manifest;
 use bathyal_index::{Effort, OpenOptions};
@@ -67,7 +67,7 @@ fn collection(path: &Path, rows: &[[f32; DIM]], order: &[usize], segments: usize
 }
 
 /// Returns the share of the true neighbours that were found.
-fn recall(found: &Found, rows: &[[f32; DIM]], queries: &[[f32; DIM]]) -> f64 {
+fn recall(found: &FoundRows, rows: &[[f32; DIM]], queries: &[[f32; DIM]]) -> f64 {
     let mut hits = 0;
     for (at, query) in queries.iter().enumerate() {
         let distance = |row: usize| -> f32 { (0..DIM).map(|at| (rows[row][at] - query[at]).powi(2)).sum() };
@@ -102,8 +102,9 @@ fn the_recall_holds_over_all_segments_wherever_neighbours_are() {
         collection(&path, &all, &order, SEGMENTS);
         let collection = Collection::open(&path, &options()).unwrap();
         for recall_wanted in [0.9, 0.95, 0.99] {
-            let question = Question { k: K, effort: Effort::Recall(recall_wanted), ..Question::default() };
-            let found = collection.search(&file(&queries), &question, Control::default()).unwrap();
+            let request =
+                SearchRequest { k: K, effort: Effort::Recall(recall_wanted), ..SearchRequest::default() };
+            let found = collection.search(&file(&queries), &request, Control::default()).unwrap();
             let reached = recall(&found, &all, &queries);
             println!("{name} {recall_wanted}: {reached:.3}, {:?}", found.totals);
             assert!(reached >= f64::from(recall_wanted) - 0.01, "{name} {recall_wanted}: {reached}");
@@ -119,13 +120,13 @@ fn a_query_has_the_same_results_alone_and_in_a_batch() {
     let order: Vec<usize> = (0..all.len()).collect();
     collection(folder.path().join("c").as_path(), &all, &order, 8);
     let collection = Collection::open(folder.path().join("c"), &options()).unwrap();
-    let question = Question { k: K, ..Question::default() };
+    let request = SearchRequest { k: K, ..SearchRequest::default() };
     let queries = &all[..100];
-    let batch = collection.search(&file(queries), &question, Control::default()).unwrap();
+    let batch = collection.search(&file(queries), &request, Control::default()).unwrap();
     for threads in [1, 3] {
         for (at, query) in queries.iter().enumerate().step_by(7) {
-            let question = Question { threads, ..question.clone() };
-            let alone = collection.search(&file(&[*query]), &question, Control::default()).unwrap();
+            let request = SearchRequest { threads, ..request.clone() };
+            let alone = collection.search(&file(&[*query]), &request, Control::default()).unwrap();
             for rank in 0..K {
                 let place = at * K + rank;
                 assert_eq!(alone.ids.get(rank), batch.ids.get(place), "{at} {rank}");
@@ -145,10 +146,10 @@ fn many_segments_share_a_small_budget_or_report_the_memory_they_need() {
     let search = |memory: Option<u64>| {
         let index = OpenOptions { memory_bytes: memory, ..OpenOptions::default() };
         let collection = Collection::open(&path, &CollectionOptions { index, ..options() })?;
-        let question = Question { k: K, threads: 2, ..Question::default() };
-        collection.search(&file(&all[..300]), &question, Control::default())
+        let request = SearchRequest { k: K, threads: 2, ..SearchRequest::default() };
+        collection.search(&file(&all[..300]), &request, Control::default())
     };
-    let good = |found: &Found| recall(found, &all, &all[..300]) >= 0.94;
+    let good = |found: &FoundRows| recall(found, &all, &all[..300]) >= 0.94;
     assert!(good(&search(None).unwrap()) && good(&search(Some(32 << 20)).unwrap()));
     let Err(CollectionError::Memory { needed, given, .. }) = search(Some(1 << 20)) else {
         panic!("a megabyte is too little for the buffers of a search thread");
@@ -242,8 +243,8 @@ fn every_effort_works_for_rows_in_memory_and_in_segments() {
             collection.add(rows).unwrap();
         };
         let search = |effort: Effort| {
-            let question = Question { k: K, effort, ..Question::default() };
-            collection.search(&file(&all[..7]), &question, Control::default())
+            let request = SearchRequest { k: K, effort, ..SearchRequest::default() };
+            collection.search(&file(&all[..7]), &request, Control::default())
         };
         let agrees = |when: &str| {
             let found =

@@ -9,8 +9,8 @@ use arrow_array::{
     TimestampMicrosecondArray,
 };
 use bathyal_collection::{
-    Collection, CollectionOptions, Column, CompactOptions, Fetch, Filter, Id, IdKind, Ids, Question, Rows,
-    Schema, VectorField,
+    Collection, CollectionOptions, Column, CompactOptions, Filter, Id, IdKind, Ids, Projection, Rows, Schema,
+    SearchRequest, VectorField,
 };
 use bathyal_kernels::{Element, Metric};
 use bathyal_tier::Control;
@@ -143,14 +143,14 @@ fn put(
     };
     let vectors = schema.vectors.iter().map(of).collect();
     let given = columns(&schema, &rows);
-    let ids_of = Ids::of(schema.id_kind, &ids).unwrap();
+    let ids_of = Ids::from_ids(schema.id_kind, &ids).unwrap();
     collection.upsert(Rows::new(&schema, ids_of, vectors, Some(&given)).unwrap()).unwrap();
     content.extend(ids.into_iter().zip(rows));
 }
 
 fn delete(collection: &Collection, shape: &str, numbers: impl Iterator<Item = u64>, content: &mut Content) {
     let ids: Vec<Id> = numbers.map(|number| id(shape, number)).collect();
-    collection.delete(Ids::of(schema(shape).id_kind, &ids).unwrap()).unwrap();
+    collection.delete(Ids::from_ids(schema(shape).id_kind, &ids).unwrap()).unwrap();
     ids.iter().for_each(|id| {
         content.remove(id);
     });
@@ -183,8 +183,9 @@ fn check(collection: &Collection, shape: &str, content: &Content) {
     let schema = schema(shape);
     assert_eq!(collection.schema(), schema, "{shape}");
     let names = schema.vectors.iter().map(|field| field.name.clone()).collect();
-    let mut scan =
-        collection.scan(None, &Fetch { columns: None, vectors: names }, None, Control::default()).unwrap();
+    let mut scan = collection
+        .scan(None, &Projection { columns: None, vectors: names }, None, Control::default())
+        .unwrap();
     let mut expected = content.iter();
     while let Some(some) = scan.next(64, Default::default()).unwrap() {
         let rows: Vec<(&Id, &(u64, u64))> = expected.by_ref().take(some.ids.len()).collect();
@@ -206,8 +207,9 @@ fn check(collection: &Collection, shape: &str, content: &Content) {
         // Each row is found by its own vector.
         let (wanted, row) = content.iter().nth(number * 7 % content.len()).unwrap();
         let query = VectorFile::from_rows(field.element, field.dim, vector(field, *row)).unwrap();
-        let question = Question { field: Some(field.name.clone()), k: content.len(), ..Question::default() };
-        let found = collection.search(&query, &question, Default::default()).unwrap();
+        let request =
+            SearchRequest { field: Some(field.name.clone()), k: content.len(), ..SearchRequest::default() };
+        let found = collection.search(&query, &request, Default::default()).unwrap();
         let found: Vec<Id> = (0..found.k).map(|at| found.ids.get(at)).collect();
         assert!(found.contains(wanted) && found.len() == content.len(), "{shape}: {}", field.name);
     }

@@ -12,7 +12,7 @@ const EIO: i32 = 5;
 struct TestDisk {
     platter: Platter,
     faults: Faults,
-    place: Place,
+    place: CollectionLocation,
 }
 
 /// Records by what the writer knows about them.
@@ -30,8 +30,8 @@ impl TestDisk {
     /// Creates a store on a disk.
     fn with_platter(platter: Platter) -> TestDisk {
         let faults = Faults::new(Arc::new(platter.clone()));
-        let store = LocalStore::on(Arc::new(faults.clone()), "/folder", Place::MARK);
-        TestDisk { platter, faults, place: Place::in_store(Arc::new(store)) }
+        let store = LocalStore::on(Arc::new(faults.clone()), "/folder", CollectionLocation::MARK);
+        TestDisk { platter, faults, place: CollectionLocation::in_store(Arc::new(store)) }
     }
 
     /// Creates a collection to which another writer has written.
@@ -90,7 +90,7 @@ fn append(
 }
 
 /// Does everything that a writer can do.
-fn work(place: &Place, expected: &mut Expected) -> Result<(), CollectionError> {
+fn work(place: &CollectionLocation, expected: &mut Expected) -> Result<(), CollectionError> {
     let Acquisition { mut writer, mut version, changes, .. } = LogWriter::acquire(place, 2, &BTreeSet::new)?;
     assert_eq!(labelled(&changes), [(1, 100), (2, 101)]);
     append(&mut writer, &[3], Durability::Disk, expected)?;

@@ -5,12 +5,12 @@ use bathyal_store::Durability;
 use bathyal_store::memory::MemoryStore;
 use std::collections::BTreeSet;
 
-fn acquire(place: &Place) -> Result<Acquisition, CollectionError> {
+fn acquire(place: &CollectionLocation) -> Result<Acquisition, CollectionError> {
     LogWriter::acquire(place, 1, &BTreeSet::new)
 }
 
 /// Reads from the latest version on. Returns the number of changes.
-fn read(place: &Place) -> Result<usize, CollectionError> {
+fn read(place: &CollectionLocation) -> Result<usize, CollectionError> {
     let newest = crate::version::numbers(place)?.pop().unwrap();
     let (version, _) = Version::read(place, newest)?;
     let mut changes = 0;
@@ -25,8 +25,8 @@ fn read(place: &Place) -> Result<usize, CollectionError> {
 
 /// Returns a collection whose writer stopped after `step` steps. Its last action was to append one
 /// acknowledged record.
-fn stopped_after(step: usize) -> Place {
-    let place = Place::in_store(Arc::new(MemoryStore::new("memory")));
+fn stopped_after(step: usize) -> CollectionLocation {
+    let place = CollectionLocation::in_store(Arc::new(MemoryStore::new("memory")));
     create(&place);
     let append = |writer: &mut LogWriter, label| writer.append(batch([label]), Durability::Disk).unwrap();
     let mut acquired = acquire(&place).unwrap();
@@ -104,7 +104,7 @@ fn a_log_that_was_never_begun_is_not_reported_as_lost() {
     drop(writer);
     assert_eq!(read(&place).unwrap(), 2);
     // Versions of earlier programs name no log.
-    let place = Place::in_store(Arc::new(MemoryStore::new("memory")));
+    let place = CollectionLocation::in_store(Arc::new(MemoryStore::new("memory")));
     create(&place);
     assert_eq!(read(&place).unwrap(), 0);
 }

@@ -89,7 +89,7 @@ fn batch(labels: impl IntoIterator<Item = u64>) -> Batch {
 }
 
 /// Creates a collection without a writer.
-fn create(place: &Place) {
+fn create(place: &CollectionLocation) {
     let mut version = Version {
         bathyal_collection: FORMAT,
         id: crate::version::random_digits(32),

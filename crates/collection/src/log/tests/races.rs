@@ -37,7 +37,7 @@ fn locked(history: &Mutex<History>) -> MutexGuard<'_, History> {
 
 impl TestWriter {
     /// Takes over, and checks the content of the collection.
-    fn acquire(place: &Place, history: &Mutex<History>) -> Result<TestWriter, CollectionError> {
+    fn acquire(place: &CollectionLocation, history: &Mutex<History>) -> Result<TestWriter, CollectionError> {
         let before = locked(history).acknowledged.clone();
         let Acquisition { writer, version, changes, .. } = LogWriter::acquire(place, 2, &BTreeSet::new)?;
         let history = locked(history);
@@ -142,7 +142,7 @@ proptest! {
         steps in prop::collection::vec((0_usize..3, step()), 1..60),
     ) {
         let store = SharedStore::new();
-        let place = Place::in_store(Arc::new(store.clone()));
+        let place = CollectionLocation::in_store(Arc::new(store.clone()));
         create(&place);
         let history = Mutex::default();
         let mut writers = [None, None, None];
@@ -178,12 +178,12 @@ proptest! {
 }
 
 /// Runs writers that take over from each other, and a reader.
-fn race(place: &Place, threads: usize, rounds: usize) {
+fn race(place: &CollectionLocation, threads: usize, rounds: usize) {
     race_scheduled(place, threads, rounds, None);
 }
 
 /// Runs them, optionally with a scheduler.
-fn race_scheduled(place: &Place, threads: usize, rounds: usize, scheduler: Option<&Scheduler>) {
+fn race_scheduled(place: &CollectionLocation, threads: usize, rounds: usize, scheduler: Option<&Scheduler>) {
     create(place);
     let history = Mutex::default();
     std::thread::scope(|scope| {
@@ -218,7 +218,7 @@ fn race_scheduled(place: &Place, threads: usize, rounds: usize, scheduler: Optio
 }
 
 /// Reads as another process would, and continues a few times.
-fn read_along(place: &Place, history: &Mutex<History>) {
+fn read_along(place: &CollectionLocation, history: &Mutex<History>) {
     let before = locked(history).acknowledged.clone();
     let Some(number) = crate::version::numbers(place).unwrap().pop() else { panic!("there is a version") };
     let Ok((version, _)) = Version::read(place, number) else { return };
@@ -250,7 +250,7 @@ fn read_along(place: &Place, history: &Mutex<History>) {
 /// Without this refusal, its first append would overwrite the seal, and the log would end without one.
 #[test]
 fn a_new_log_that_another_writer_has_sealed_is_not_locked() {
-    let place = Place::in_store(Arc::new(SharedStore::new()));
+    let place = CollectionLocation::in_store(Arc::new(SharedStore::new()));
     create(&place);
     let first = LogWriter::acquire(&place, 2, &BTreeSet::new).unwrap().writer.last() + 1;
     assert!(writer::lock_new_log(&place, first).is_ok(), "the log is empty");
@@ -269,7 +269,7 @@ fn writers_that_are_paused_at_any_moment_lose_no_record() {
     for schedule in 0..schedules {
         let threads = 2 + schedule as usize % 4;
         let scheduler = Arc::new(Scheduler::new(schedule, threads + 1));
-        let place = Place::in_store(Arc::new(SharedStore::scheduled(scheduler.clone())));
+        let place = CollectionLocation::in_store(Arc::new(SharedStore::scheduled(scheduler.clone())));
         let outcome =
             catch_unwind(AssertUnwindSafe(|| race_scheduled(&place, threads, 20, Some(&scheduler))));
         if let Err(panic) = outcome {
@@ -282,28 +282,28 @@ fn writers_that_are_paused_at_any_moment_lose_no_record() {
 #[test]
 fn concurrent_writers_lose_no_record() {
     for _ in 0..10 {
-        race(&Place::in_store(Arc::new(SharedStore::new())), 3, 20);
+        race(&CollectionLocation::in_store(Arc::new(SharedStore::new())), 3, 20);
     }
 }
 
 #[test]
 fn writers_with_locks_lose_no_record() {
-    race(&Place::in_store(Arc::new(MemoryStore::new("memory"))), 3, 20);
+    race(&CollectionLocation::in_store(Arc::new(MemoryStore::new("memory"))), 3, 20);
     let folder = tempfile::tempdir().unwrap();
-    race(&Place::at(folder.path().join("collection"), &StoreOptions::default()).unwrap(), 2, 6);
+    race(&CollectionLocation::at(folder.path().join("collection"), &StoreOptions::default()).unwrap(), 2, 6);
 }
 
 #[test]
 fn writers_in_a_bucket_lose_no_record() {
     let scratch = tempfile::tempdir().unwrap();
     let options = StoreOptions::new([("scratch", scratch.path().to_str().unwrap())]).unwrap();
-    race(&Place::at("memory://log-races/collection", &options).unwrap(), 2, 6);
+    race(&CollectionLocation::at("memory://log-races/collection", &options).unwrap(), 2, 6);
 }
 
 #[test]
 fn a_lock_protects_a_working_writer() {
     let folder = tempfile::tempdir().unwrap();
-    let place = Place::at(folder.path().join("collection"), &StoreOptions::default()).unwrap();
+    let place = CollectionLocation::at(folder.path().join("collection"), &StoreOptions::default()).unwrap();
     create(&place);
     let mut first = LogWriter::acquire(&place, 2, &BTreeSet::new).unwrap().writer;
     for _ in 0..2 {

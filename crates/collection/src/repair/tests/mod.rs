@@ -4,15 +4,15 @@ mod files;
 mod logs;
 mod unnamed;
 
-use super::{RepairOptions, Repaired};
+use super::{RepairOptions, RepairReport};
 use crate::collection::Collection;
 use crate::error::CollectionError;
 use crate::ids::{Id, IdKind, Ids};
+use crate::location::CollectionLocation;
 use crate::options::CollectionOptions;
-use crate::place::Place;
 use crate::rows::Rows;
 use crate::schema::{Column, Schema, VectorField};
-use crate::snapshot::Fetch;
+use crate::snapshot::Projection;
 use arrow_array::cast::AsArray;
 use arrow_array::types::Int64Type;
 use arrow_array::{Array, Int64Array, RecordBatch, StringArray};
@@ -91,7 +91,7 @@ impl TestCollection {
         let columns = [("year", Arc::new(years) as _), ("name", Arc::new(names) as _)];
         let columns = RecordBatch::try_from_iter(columns).unwrap();
         let columns = Some(&columns).filter(|_| !self.schema.columns.is_empty());
-        let ids = Ids::of(self.schema.id_kind, &ids).unwrap();
+        let ids = Ids::from_ids(self.schema.id_kind, &ids).unwrap();
         let all_rows = Rows::new(&self.schema, ids, vec![field(0), field(1)], columns).unwrap();
         collection.upsert(all_rows).unwrap();
         self.expected.extend(rows);
@@ -99,7 +99,7 @@ impl TestCollection {
 
     fn delete(&mut self, collection: &Collection, numbers: impl Iterator<Item = u64>) {
         let ids: Vec<Id> = numbers.map(|at| id(self.schema.id_kind, at)).collect();
-        collection.delete(Ids::of(self.schema.id_kind, &ids).unwrap()).unwrap();
+        collection.delete(Ids::from_ids(self.schema.id_kind, &ids).unwrap()).unwrap();
         ids.iter().for_each(|id| {
             self.expected.remove(id);
         });
@@ -133,7 +133,7 @@ impl TestCollection {
     }
 
     /// Repairs it into `to`.
-    fn repair(&self, to: &Path, what: &RepairOptions) -> Result<Repaired, CollectionError> {
+    fn repair(&self, to: &Path, what: &RepairOptions) -> Result<RepairReport, CollectionError> {
         let to = (to, &Default::default());
         Collection::repair(self.path(), &options(), to, what, &Silent)
     }
@@ -144,8 +144,9 @@ fn content(path: &Path, schema: &Schema) -> Content {
     let collection = Collection::open(path, &options()).unwrap();
     assert_eq!(collection.verify(&Silent).unwrap(), Vec::<String>::new());
     let names = schema.vectors.iter().map(|field| field.name.clone()).collect();
-    let mut scan =
-        collection.scan(None, &Fetch { columns: None, vectors: names }, None, Control::default()).unwrap();
+    let mut scan = collection
+        .scan(None, &Projection { columns: None, vectors: names }, None, Control::default())
+        .unwrap();
     let mut content = Content::new();
     while let Some(batch) = scan.next(1000, Default::default()).unwrap() {
         for at in 0..batch.ids.len() {
@@ -167,6 +168,6 @@ fn content(path: &Path, schema: &Schema) -> Content {
 }
 
 /// Returns the location of a folder.
-fn at(path: &Path) -> Place {
-    Place::at(path, &Default::default()).unwrap()
+fn at(path: &Path) -> CollectionLocation {
+    CollectionLocation::at(path, &Default::default()).unwrap()
 }

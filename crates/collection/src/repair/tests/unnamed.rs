@@ -29,7 +29,7 @@ fn damage(test_collection: &TestCollection, collection: Collection) -> u64 {
 }
 
 /// Repairs a collection into `to`. Returns its content and the report.
-fn repaired(test_collection: &TestCollection, to: &str, keep_uncertain: bool) -> (Content, Repaired) {
+fn repaired(test_collection: &TestCollection, to: &str, keep_uncertain: bool) -> (Content, RepairReport) {
     let lost_ids = Some(test_collection.folder.path().join(format!("{to}.jsonl")));
     let to = test_collection.folder.path().join(to);
     let report = test_collection.repair(&to, &RepairOptions { keep_uncertain, lost_ids }).unwrap();

@@ -69,7 +69,7 @@ fn a_scan_returns_all_rows_in_order() {
         let (firsts, found) = scanned(&segment, &[2, 1], true);
         assert_eq!(firsts, [0, 8192, 16_384]);
         assert_eq!(found.schema().field(0).name(), "id");
-        assert_eq!(Ids::of_array(kind, found.column(0)).unwrap(), ids_of(kind, 0..20_000));
+        assert_eq!(Ids::from_array(kind, found.column(0)).unwrap(), ids_of(kind, 0..20_000));
         assert_eq!(found.project(&[1, 2]).unwrap(), columns_of(&schema, &rows).project(&[2, 1]).unwrap());
         let (firsts, found) = scanned(&segment, &[], true);
         assert_eq!((firsts.len(), found.num_columns()), (3, 1));

@@ -2,7 +2,7 @@
 
 use super::super::manifest::{IDS_NAME, ROWS_NAME, SUMS_NAME};
 use super::*;
-use crate::place::{MARK, Part};
+use crate::location::{MARK, Part};
 use bathyal_store::{DraftExt, GenerationExt, Replace};
 use bathyal_tier::Control;
 use proptest::prelude::*;
@@ -41,7 +41,7 @@ fn read_everything(segment: &Segment, kind: IdKind) -> Result<ReadResults, Colle
 }
 
 /// Writes a segment. Returns its location and its files by name.
-fn written(kind: IdKind, name: &str, count: u32) -> (Place, Arc<Schema>, SegmentEntry, Files) {
+fn written(kind: IdKind, name: &str, count: u32) -> (CollectionLocation, Arc<Schema>, SegmentEntry, Files) {
     let (place, schema) = (in_memory(), schema(kind, &[2, 2], &["string", "list<int64>"]));
     let entry = write(&place, &schema, name, count, &one_thread()).unwrap();
     let generation = place.store().open(&Part::Segment(name.into(), None).name()).unwrap();
@@ -50,7 +50,7 @@ fn written(kind: IdKind, name: &str, count: u32) -> (Place, Arc<Schema>, Segment
 }
 
 /// Publishes files as the rows of a segment.
-fn replace(place: &Place, name: &str, files: &Files) {
+fn replace(place: &CollectionLocation, name: &str, files: &Files) {
     let draft = place.store().begin(&Part::Segment(name.into(), None).name(), Replace::Generation).unwrap();
     files.iter().for_each(|(name, bytes)| draft.put(name, bytes).unwrap());
     let names: Vec<&str> = files.iter().map(|(name, _)| name.as_str()).collect();
@@ -147,7 +147,7 @@ proptest! {
         text in any::<bool>(), file in 0usize..4, at in any::<prop::sample::Index>(), bit in 0u8..8, how in 0u8..4,
     ) {
         use std::sync::OnceLock;
-        type WrittenRows = (Place, Arc<Schema>, SegmentEntry, Files, ReadResults);
+        type WrittenRows = (CollectionLocation, Arc<Schema>, SegmentEntry, Files, ReadResults);
         static WRITTEN: [OnceLock<WrittenRows>; 2] = [const { OnceLock::new() }; 2];
         let kind = if text { IdKind::Text } else { IdKind::Number };
         let (_, schema, entry, files, good) = WRITTEN[usize::from(text)].get_or_init(|| {

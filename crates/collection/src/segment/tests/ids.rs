@@ -119,8 +119,11 @@ fn a_segment_finds_its_ids_and_no_others() {
         assert!(wrong(
             segment
                 .find(
-                    &Ids::of(if kind == IdKind::Text { IdKind::Number } else { IdKind::Text }, &[other])
-                        .unwrap()
+                    &Ids::from_ids(
+                        if kind == IdKind::Text { IdKind::Number } else { IdKind::Text },
+                        &[other]
+                    )
+                    .unwrap()
                 )
                 .unwrap_err()
         ));

@@ -2,7 +2,7 @@
 
 use super::super::manifest::{IDS_NAME, ROWS_NAME, SUMS_NAME};
 use super::*;
-use crate::place::{MARK, Part};
+use crate::location::{MARK, Part};
 use crate::seal::unseal;
 use bathyal_store::disk::Disk;
 use bathyal_store::faulty::{Fault, Faults, Platter};
@@ -21,7 +21,7 @@ const EIO: i32 = 5;
 struct TestDisk {
     platter: Platter,
     faults: Faults,
-    place: Place,
+    place: CollectionLocation,
     schema: Arc<Schema>,
 }
 
@@ -31,7 +31,8 @@ impl TestDisk {
         let faults = Faults::new(Arc::new(platter.clone()));
         platter.create_folder(Path::new("/folder")).unwrap();
         platter.sync_folder(Path::new("/")).unwrap();
-        let place = Place::in_store(Arc::new(LocalStore::on(Arc::new(faults.clone()), "/folder", MARK)));
+        let place =
+            CollectionLocation::in_store(Arc::new(LocalStore::on(Arc::new(faults.clone()), "/folder", MARK)));
         TestDisk { platter, faults, place, schema: schema(IdKind::Text, &[2, 3], &["int64", "list<string>"]) }
     }
 

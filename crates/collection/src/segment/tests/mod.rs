@@ -10,7 +10,7 @@ mod vector_memory;
 use super::{Segment, SegmentOptions, SegmentWriter, WriteOptions};
 use crate::error::CollectionError;
 use crate::ids::{Id, IdKind, Ids};
-use crate::place::Place;
+use crate::location::CollectionLocation;
 use crate::schema::{Column, Schema, VectorField};
 use crate::version::SegmentEntry;
 use arrow_array::{ArrayRef, Int32Array, Int64Array, ListArray, RecordBatch, RecordBatchOptions};
@@ -47,7 +47,7 @@ fn id_of(kind: IdKind, row: u32) -> Id {
 }
 
 fn ids_of(kind: IdKind, rows: impl IntoIterator<Item = u32>) -> Ids {
-    Ids::of(kind, &rows.into_iter().map(|row| id_of(kind, row)).collect::<Vec<_>>()).unwrap()
+    Ids::from_ids(kind, &rows.into_iter().map(|row| id_of(kind, row)).collect::<Vec<_>>()).unwrap()
 }
 
 /// Returns values of a type for rows: every fifth is null, and lists have various lengths.
@@ -111,7 +111,7 @@ fn push(
 
 /// Writes a segment with the rows from 0 to before `count`.
 fn write(
-    place: &Place,
+    place: &CollectionLocation,
     schema: &Arc<Schema>,
     name: &str,
     count: u32,
@@ -122,12 +122,12 @@ fn write(
     writer.finish(&Silent)
 }
 
-fn open(place: &Place, schema: &Arc<Schema>, entry: &SegmentEntry) -> Segment {
+fn open(place: &CollectionLocation, schema: &Arc<Schema>, entry: &SegmentEntry) -> Segment {
     Segment::new(place, schema.clone(), entry.clone(), Arc::new(SegmentOptions::default()))
 }
 
-fn in_memory() -> Place {
-    Place::in_store(Arc::new(MemoryStore::new("memory")))
+fn in_memory() -> CollectionLocation {
+    CollectionLocation::in_store(Arc::new(MemoryStore::new("memory")))
 }
 
 fn one_thread() -> WriteOptions {

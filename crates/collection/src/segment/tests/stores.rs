@@ -41,8 +41,8 @@ fn a_segment_is_equal_in_memory_in_a_folder_and_in_a_bucket() {
         std::fs::create_dir(&local).unwrap();
         let places = [
             in_memory(),
-            Place::at(&local, &StoreOptions::default()).unwrap(),
-            Place::at(format!("memory://segments/{name}"), &store).unwrap(),
+            CollectionLocation::at(&local, &StoreOptions::default()).unwrap(),
+            CollectionLocation::at(format!("memory://segments/{name}"), &store).unwrap(),
         ];
         for place in places {
             let entry =

@@ -13,15 +13,19 @@ fn written(
     folder: &std::path::Path,
     names: &[&str],
     options: &WriteOptions,
-) -> (Place, Arc<Schema>, Vec<SegmentEntry>) {
-    let place = Place::at(folder, &StoreOptions::default()).unwrap();
+) -> (CollectionLocation, Arc<Schema>, Vec<SegmentEntry>) {
+    let place = CollectionLocation::at(folder, &StoreOptions::default()).unwrap();
     let schema = schema(IdKind::Number, &[16], &[]);
     let entries = names.iter().map(|name| write(&place, &schema, name, ROWS, options).unwrap()).collect();
     (place, schema, entries)
 }
 
 /// Opens a segment whose vectors may be in `memory`.
-fn open_with(memory: &VectorMemory, (place, schema): (&Place, &Arc<Schema>), of: &SegmentEntry) -> Segment {
+fn open_with(
+    memory: &VectorMemory,
+    (place, schema): (&CollectionLocation, &Arc<Schema>),
+    of: &SegmentEntry,
+) -> Segment {
     let options = SegmentOptions { vectors: Some(memory.clone()), ..SegmentOptions::default() };
     Segment::new(place, schema.clone(), of.clone(), Arc::new(options))
 }

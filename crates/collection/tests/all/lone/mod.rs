@@ -4,7 +4,8 @@ mod counted;
 mod vectors;
 
 use bathyal_collection::{
-    Collection, CollectionOptions, Durability, Found, IdKind, Ids, Question, Rows, Schema, VectorField,
+    Collection, CollectionOptions, Durability, FoundRows, IdKind, Ids, Rows, Schema, SearchRequest,
+    VectorField,
 };
 use bathyal_kernels::{Element, Metric};
 use bathyal_tier::Control;
@@ -47,10 +48,10 @@ fn written(path: &Path, segments: u64, dim: usize, options: &CollectionOptions) 
 }
 
 /// Searches for the row with this id: a single query, with some threads.
-fn search(collection: &Collection, id: u64, threads: usize) -> Found {
+fn search(collection: &Collection, id: u64, threads: usize) -> FoundRows {
     let dim = collection.schema().vectors[0].dim;
-    let question = Question { k: 5, threads, ..Question::default() };
-    let found = collection.search(&rows(dim, id..id + 1), &question, Control::default()).unwrap();
+    let request = SearchRequest { k: 5, threads, ..SearchRequest::default() };
+    let found = collection.search(&rows(dim, id..id + 1), &request, Control::default()).unwrap();
     assert_eq!(found.ids.get(0), bathyal_collection::Id::Number(id));
     found
 }

@@ -2,7 +2,7 @@
 
 use crate::lone::counted::Counts;
 use crate::lone::{ROWS, options, rows, search, written};
-use bathyal_collection::{Collection, CollectionError, CollectionOptions, Fetch, Ids, Question};
+use bathyal_collection::{Collection, CollectionError, CollectionOptions, Ids, Projection, SearchRequest};
 use bathyal_index::TierChoice;
 use bathyal_tier::Control;
 use std::sync::Arc;
@@ -51,7 +51,7 @@ fn a_single_query_reads_nothing_and_held_bytes_are_reported() {
 fn fetched_vectors_are_read_until_the_first_search_loads_them() {
     let (_folder, collection, counts) = opened(|_| ());
     let get = || {
-        let what = Fetch { columns: Some(Vec::new()), vectors: vec!["v".into()] };
+        let what = Projection { columns: Some(Vec::new()), vectors: vec!["v".into()] };
         let ids = Ids::Numbers(vec![1, ROWS + 1].into());
         let gotten = collection.get(&ids, &what, Control::default()).unwrap();
         let expected = [rows(DIM, 1..2), rows(DIM, ROWS + 1..ROWS + 2)];
@@ -99,8 +99,8 @@ const MANY: u64 = 24;
 fn a_memory_budget_is_respected() {
     let given = |bytes| move |options: &mut CollectionOptions| options.index.memory_bytes = Some(bytes);
     let (_folder, collection, _) = opened_of(MANY, given(1));
-    let question = Question { k: 5, ..Question::default() };
-    let error = collection.search(&rows(DIM, 1..2), &question, Control::default()).unwrap_err();
+    let request = SearchRequest { k: 5, ..SearchRequest::default() };
+    let error = collection.search(&rows(DIM, 1..2), &request, Control::default()).unwrap_err();
     let CollectionError::Memory { needed, .. } = error else { panic!("{error}") };
     let (_folder, collection, counts) = opened_of(MANY, given(needed));
     let [before, second, third] = reads(&collection, &counts);

@@ -7,7 +7,8 @@ use crate::model::program::write;
 use crate::model::shared::SharedStore;
 use crate::model::truth::{Change, Truth};
 use bathyal_collection::{
-    Collection, CollectionError, CollectionOptions, CompactOptions, Durability, Id, Place, Rows, Written,
+    Collection, CollectionError, CollectionLocation, CollectionOptions, CompactOptions, Durability, Id, Rows,
+    Written,
 };
 use bathyal_index::StoreOptions;
 use bathyal_store::memory::MemoryStore;
@@ -221,7 +222,7 @@ fn rows_are_added_after_a_collection_was_loaded_again() {
 fn a_publication_with_a_lost_response_counts() {
     for lost in 0..18 {
         let (case, store) = (Case::small(), SharedStore::new());
-        let (place, options) = (Place::in_store(Arc::new(store.clone())), case.options());
+        let (place, options) = (CollectionLocation::in_store(Arc::new(store.clone())), case.options());
         let collection = Collection::create_in(place.clone(), case.schema.clone(), &options).unwrap();
         let (mut truth, mut random) = (Truth::default(), StdRng::seed_from_u64(lost));
         let (mut failed, mut step) = (0, 0);
@@ -255,7 +256,7 @@ fn a_publication_with_a_lost_response_counts() {
 
 /// Returns a function that opens handles as on different machines: without locks between them.
 fn on_machines(case: &Case) -> impl Fn() -> Collection {
-    let (place, options) = (Place::in_store(Arc::new(SharedStore::new())), case.options());
+    let (place, options) = (CollectionLocation::in_store(Arc::new(SharedStore::new())), case.options());
     Collection::create_in(place.clone(), case.schema.clone(), &options).unwrap();
     move || Collection::open_in(place.clone(), &options).unwrap()
 }
@@ -353,8 +354,8 @@ fn two_writers_without_locks_lose_nothing_that_was_acknowledged() {
 }
 
 /// Creates a collection in memory that writes its segments in the background.
-fn in_background(case: &Case) -> (Place, CollectionOptions) {
-    let place = Place::in_store(Arc::new(MemoryStore::new("background")));
+fn in_background(case: &Case) -> (CollectionLocation, CollectionOptions) {
+    let place = CollectionLocation::in_store(Arc::new(MemoryStore::new("background")));
     let options =
         CollectionOptions { background: true, durability: Durability::System, threads: 2, ..case.options() };
     Collection::create_in(place.clone(), case.schema.clone(), &options).unwrap();
@@ -536,7 +537,7 @@ fn a_slice_of_a_large_batch_counts_only_its_own_bytes() {
     let part = rows(&all.slice(9_000, 10));
     assert!(part.bytes() < 8 << 10, "{} bytes", part.bytes());
     let collection = Collection::create_in(
-        Place::in_store(Arc::new(MemoryStore::new("parts"))),
+        CollectionLocation::in_store(Arc::new(MemoryStore::new("parts"))),
         case.schema.clone(),
         &case.options(),
     );

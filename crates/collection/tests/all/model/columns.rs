@@ -88,7 +88,7 @@ pub fn batch(case: &Case, columns: &[(usize, Vec<Value>)], rows: usize) -> Recor
 
 /// Returns a list of ids.
 pub fn ids(case: &Case, ids: &[Id]) -> Ids {
-    Ids::of(case.schema.id_kind, ids).unwrap()
+    Ids::from_ids(case.schema.id_kind, ids).unwrap()
 }
 
 /// Returns the vectors of a field.

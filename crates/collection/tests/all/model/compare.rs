@@ -4,7 +4,7 @@ use crate::model::cases::{Case, Row, Value};
 use crate::model::columns::{ids, value, vectors};
 use crate::model::conditions::Condition;
 use crate::model::truth::{Truth, components};
-use bathyal_collection::{CollectionError, Fetch, Fetched, Id, Question, Snapshot};
+use bathyal_collection::{CollectionError, FetchedRows, Id, Projection, SearchRequest, Snapshot};
 use bathyal_index::{Effort, StoredVectors, WithinPlan};
 use bathyal_kernels::Metric;
 use bathyal_tier::Control;
@@ -28,8 +28,11 @@ pub struct Search<'a> {
     pub condition: Option<&'a Condition>,
 }
 
-fn everything(case: &Case) -> Fetch {
-    Fetch { columns: None, vectors: case.schema.vectors.iter().map(|field| field.name.clone()).collect() }
+fn everything(case: &Case) -> Projection {
+    Projection {
+        columns: None,
+        vectors: case.schema.vectors.iter().map(|field| field.name.clone()).collect(),
+    }
 }
 
 /// Returns true if a stored vector is equal to the given one; under cosine the length is not kept.
@@ -47,7 +50,7 @@ fn same_vector(case: &Case, field: usize, given: &[u8], stored: &[u8]) -> bool {
 }
 
 /// Compares a fetched row with the expected one.
-fn check_row(case: &Case, id: &Id, row: &Row, fetched: &Fetched, at: usize) {
+fn check_row(case: &Case, id: &Id, row: &Row, fetched: &FetchedRows, at: usize) {
     assert_eq!(fetched.ids.get(at), *id);
     let values: Vec<Value> = fetched.columns.columns().iter().map(|column| value(column, at)).collect();
     assert_eq!(values, row.values, "columns of {id}");
@@ -117,7 +120,7 @@ pub fn check_count(case: &Case, snapshot: &Snapshot, truth: &Truth, condition: O
 
 /// Compares the ids after a given one.
 pub fn check_after(case: &Case, snapshot: &Snapshot, truth: &Truth, after: &Id) {
-    let what = Fetch { columns: Some(Vec::new()), vectors: Vec::new() };
+    let what = Projection { columns: Some(Vec::new()), vectors: Vec::new() };
     let mut scan = snapshot.scan(None, &what, Some(after), Control::default()).unwrap();
     let above = (std::ops::Bound::Excluded(after.clone()), std::ops::Bound::Unbounded);
     let next: Vec<&Id> = truth.rows.range(above).map(|(id, _)| id).take(20).collect();
@@ -132,7 +135,7 @@ pub fn check_get(case: &Case, snapshot: &Snapshot, truth: &Truth, asked: &[Id]) 
     let there: Vec<(u32, &Id, &Arc<Row>)> =
         (0..).zip(asked).filter_map(|(at, id)| truth.rows.get(id).map(|row| (at, id, row))).collect();
     assert_eq!(gotten.places, there.iter().map(|(at, _, _)| *at).collect::<Vec<_>>());
-    let fetched = Fetched { ids: gotten.ids, columns: gotten.columns, vectors: gotten.vectors };
+    let fetched = FetchedRows { ids: gotten.ids, columns: gotten.columns, vectors: gotten.vectors };
     there.iter().enumerate().for_each(|(at, (_, id, row))| check_row(case, id, row, &fetched, at));
 }
 
@@ -146,7 +149,7 @@ pub fn check_search(
     queries: &[&[u8]],
     recall: &mut Recall,
 ) {
-    let question = Question {
+    let request = SearchRequest {
         field: Some(case.schema.vectors[search.field].name.clone()),
         k: search.k,
         effort: Effort::Recall(search.recall),
@@ -155,8 +158,7 @@ pub fn check_search(
         vectors: true,
         threads: 1,
     };
-    let found =
-        snapshot.search(&vectors(case, search.field, queries), &question, Control::default()).unwrap();
+    let found = snapshot.search(&vectors(case, search.field, queries), &request, Control::default()).unwrap();
     let exact = found.plans.iter().all(|plan| {
         ["memory", "flat"].contains(&plan.family.as_str()) || matches!(plan.plan, WithinPlan::Scan)
     });

@@ -6,7 +6,9 @@ use crate::model::cases::Case;
 use crate::model::compare::{Recall, Search, check_all, check_search, holds};
 use crate::model::program::{random_change, write};
 use crate::model::truth::{Change, Truth};
-use bathyal_collection::{Collection, CollectionError, CollectionOptions, CompactOptions, Place};
+use bathyal_collection::{
+    Collection, CollectionError, CollectionLocation, CollectionOptions, CompactOptions,
+};
 use bathyal_store::disk::Disk;
 use bathyal_store::faulty::{Fault, Faults, Platter};
 use bathyal_store::local::LocalStore;
@@ -40,7 +42,7 @@ struct TestDisk {
     case: Case,
     platter: Platter,
     faults: Faults,
-    place: Place,
+    place: CollectionLocation,
     options: CollectionOptions,
 }
 
@@ -52,9 +54,9 @@ impl TestDisk {
         platter.create_folder(Path::new("/folder")).unwrap();
         platter.sync_folder(Path::new("/")).unwrap();
         let faults = Faults::new(Arc::new(platter.clone()));
-        let store = LocalStore::on(Arc::new(faults.clone()), "/folder", Place::MARK);
+        let store = LocalStore::on(Arc::new(faults.clone()), "/folder", CollectionLocation::MARK);
         let options = CollectionOptions { direct_bytes: direct, ..case.options() };
-        let place = Place::in_store(Arc::new(store));
+        let place = CollectionLocation::in_store(Arc::new(store));
         TestDisk { case, platter, faults, place, options }
     }
 

@@ -7,7 +7,8 @@ use crate::model::program::{random_change, write};
 use crate::model::shared::SharedStore;
 use crate::model::truth::{Change, Truth};
 use bathyal_collection::{
-    Collection, CollectionError, CollectionOptions, CompactOptions, Durability, Id, Place, Written,
+    Collection, CollectionError, CollectionLocation, CollectionOptions, CompactOptions, Durability, Id,
+    Written,
 };
 use bathyal_store::memory::MemoryStore;
 use bathyal_store::{Draft, Generation, Replace, Store, StoreError};
@@ -30,8 +31,8 @@ fn numbered(
     range.map(|id| (Id::Number(id), case.row(random))).collect()
 }
 
-fn in_memory() -> Place {
-    Place::in_store(Arc::new(MemoryStore::new("large")))
+fn in_memory() -> CollectionLocation {
+    CollectionLocation::in_store(Arc::new(MemoryStore::new("large")))
 }
 
 #[test]
@@ -148,7 +149,7 @@ fn large_batches_are_written_beside_small_ones_and_merges() {
 #[test]
 fn machines_that_take_over_from_each_other_lose_no_large_batch() {
     let case = Case::small();
-    let place = Place::in_store(Arc::new(SharedStore::new()));
+    let place = CollectionLocation::in_store(Arc::new(SharedStore::new()));
     let options = CollectionOptions { direct_bytes: Some(100), ..case.options() };
     Collection::create_in(place.clone(), case.schema.clone(), &options).unwrap();
     let open = || Collection::open_in(place.clone(), &options).unwrap();
@@ -267,12 +268,12 @@ fn a_reader_sees_no_batch_without_the_large_one_before_it() {
         let mut seen = [0, 0];
         for at in 0.. {
             let store: Arc<dyn Store> = Arc::new(MemoryStore::new("hooked"));
-            let place = Place::in_store(store.clone());
+            let place = CollectionLocation::in_store(store.clone());
             let writer = Collection::create_in(place, case.schema.clone(), &options).unwrap();
             let mut random = StdRng::seed_from_u64(at as u64);
             write(&case, &writer, &Change::Add(numbered(&case, 0..2, &mut random))).unwrap();
             let hooked = Hooked { store, left: Arc::new(AtomicUsize::new(usize::MAX)), hook: Arc::default() };
-            let place = Place::in_store(Arc::new(hooked.clone()));
+            let place = CollectionLocation::in_store(Arc::new(hooked.clone()));
             let reader = opened.then(|| Collection::open_in(place.clone(), &options).unwrap());
             let (own, writing) = (case.clone(), Arc::new(writer));
             let kept = writing.clone();

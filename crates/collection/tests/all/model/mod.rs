@@ -17,7 +17,7 @@ mod scheduler;
 mod shared;
 pub(crate) mod truth;
 
-use bathyal_collection::Place;
+use bathyal_collection::CollectionLocation;
 use bathyal_store::Store;
 use bathyal_store::local::LocalStore;
 use bathyal_store::memory::MemoryStore;
@@ -47,7 +47,7 @@ fn run(case: &Case, store: impl Fn() -> Arc<dyn Store>) {
     let skipped = std::env::var(SKIPPED).map_or(0, |skipped| skipped.parse::<u64>().unwrap());
     let mut recall = Recall::default();
     for number in 0..steps.div_ceil(PROGRAM_STEPS) as u64 {
-        let mut program = Program::new(case, Place::in_store(store()), skipped + number);
+        let mut program = Program::new(case, CollectionLocation::in_store(store()), skipped + number);
         program.run(PROGRAM_STEPS.min(steps - number as usize * PROGRAM_STEPS));
         if (number + 1) % SAID_EVERY == 0 {
             println!("{}: {} of {steps} steps", case.name, (number + 1) * PROGRAM_STEPS as u64);
@@ -94,6 +94,6 @@ fn programs_in_a_folder() {
     let number = std::cell::Cell::new(0);
     run(&Case::numbers(), || {
         number.set(number.get() + 1);
-        Arc::new(LocalStore::new(folder.path().join(number.get().to_string()), Place::MARK))
+        Arc::new(LocalStore::new(folder.path().join(number.get().to_string()), CollectionLocation::MARK))
     });
 }

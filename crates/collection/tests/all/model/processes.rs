@@ -268,7 +268,7 @@ fn add_at_once(collection: &Collection, schema: &Schema) {
     StdRng::seed_from_u64(5).fill(&mut bytes[..]);
     let vectors = VectorFile::from_rows(Element::U8, IMPORT_DIM, bytes).unwrap();
     let ids: Vec<Id> = (0..IMPORT_ROWS).map(Id::Number).collect();
-    let rows = Rows::new(schema, Ids::of(schema.id_kind, &ids).unwrap(), vec![vectors], None).unwrap();
+    let rows = Rows::new(schema, Ids::from_ids(schema.id_kind, &ids).unwrap(), vec![vectors], None).unwrap();
     drop(ids);
     // The peak so far is the memory in use now.
     std::fs::write("/proc/self/clear_refs", "5").unwrap();

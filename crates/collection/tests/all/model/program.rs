@@ -7,7 +7,7 @@ use crate::model::compare::{Recall, Search, check_after, check_all, check_count,
 use crate::model::conditions::Condition;
 use crate::model::truth::{Change, Truth};
 use bathyal_collection::{
-    Collection, CollectionError, CollectionOptions, CompactOptions, Id, Place, Snapshot, Written,
+    Collection, CollectionError, CollectionLocation, CollectionOptions, CompactOptions, Id, Snapshot, Written,
 };
 use bathyal_tier::Control;
 use bathyal_vectors::progress::Silent;
@@ -20,7 +20,7 @@ const SNAPSHOTS: usize = 3;
 /// The state of a program.
 pub struct Program<'a> {
     case: &'a Case,
-    place: Place,
+    place: CollectionLocation,
     options: CollectionOptions,
     random: StdRng,
     collection: Option<Collection>,
@@ -87,7 +87,7 @@ pub fn random_change(case: &Case, truth: &Truth, random: &mut StdRng) -> Change 
 
 impl<'a> Program<'a> {
     /// Begins a program over a new collection.
-    pub fn new(case: &'a Case, place: Place, seed: u64) -> Program<'a> {
+    pub fn new(case: &'a Case, place: CollectionLocation, seed: u64) -> Program<'a> {
         let mut options = case.options();
         options.durability = bathyal_collection::Durability::System;
         // In some programs many batches, or most of them, count as large.

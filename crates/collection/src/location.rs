@@ -20,51 +20,51 @@ const DIGITS: usize = 20;
 
 /// Location of a collection: a store, and a path for messages. Clones share the store.
 #[derive(Debug, Clone)]
-pub struct Place {
+pub struct CollectionLocation {
     store: Arc<dyn Store>,
     path: PathBuf,
     /// True if every read is a request over the network.
     remote: bool,
 }
 
-impl Place {
+impl CollectionLocation {
     /// Returns the location at the folder or address `path`, whether or not a collection exists there.
     ///
     /// # Errors
     /// [`CollectionError`] for an invalid address or invalid options. [`CollectionError::Store`] if a bucket
     /// has to be contacted to learn the spelling of the address, and does not answer.
-    pub fn at(path: impl AsRef<Path>, options: &StoreOptions) -> Result<Place, CollectionError> {
+    pub fn at(path: impl AsRef<Path>, options: &StoreOptions) -> Result<CollectionLocation, CollectionError> {
         let path = path.as_ref();
         if let Some(folder) = bathyal_index::locate::local_folder(path, options)? {
             let store = Arc::new(LocalStore::new(folder, MARK));
-            return Ok(Place { store, path: path.to_path_buf(), remote: false });
+            return Ok(CollectionLocation { store, path: path.to_path_buf(), remote: false });
         }
-        Place::remote(path, options)
+        CollectionLocation::remote(path, options)
     }
 
     #[cfg(feature = "object")]
-    fn remote(path: &Path, options: &StoreOptions) -> Result<Place, CollectionError> {
+    fn remote(path: &Path, options: &StoreOptions) -> Result<CollectionLocation, CollectionError> {
         // The store parses the address of an object inside the collection.
         let within = ObjectUrl::parse(&path.join(MARK)).map_err(bathyal_index::IndexError::from)?;
         let store = BucketStore::new(&within, options, MARK)?.settle()?;
-        Ok(Place { store: Arc::new(store), path: path.to_path_buf(), remote: true })
+        Ok(CollectionLocation { store: Arc::new(store), path: path.to_path_buf(), remote: true })
     }
 
     #[cfg(not(feature = "object"))]
-    fn remote(path: &Path, options: &StoreOptions) -> Result<Place, CollectionError> {
+    fn remote(path: &Path, options: &StoreOptions) -> Result<CollectionLocation, CollectionError> {
         // This call fails with an error that names the missing feature.
         let held = bathyal_index::holding(path.join(MARK), options)?;
         Err(CollectionError::Parameter(format!("{}: is not a folder", held.store().address().display())))
     }
 
     /// Returns a location in the caller's own store. The store must hold only this collection, and recognize
-    /// generations by [`Place::MARK`].
-    pub fn in_store(store: Arc<dyn Store>) -> Place {
+    /// generations by [`CollectionLocation::MARK`].
+    pub fn in_store(store: Arc<dyn Store>) -> CollectionLocation {
         let path = store.address().to_path_buf();
-        Place { store, path, remote: false }
+        CollectionLocation { store, path, remote: false }
     }
 
-    /// Object by which the store of [`Place::in_store`] must recognize generations.
+    /// Object by which the store of [`CollectionLocation::in_store`] must recognize generations.
     pub const MARK: &'static str = MARK;
 
     /// Returns the store.
