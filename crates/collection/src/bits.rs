@@ -79,8 +79,8 @@ impl RowBits {
         let mut words: Vec<u64> = vec![u64::MAX; (rows as usize).div_ceil(64)];
         for (at, piece) in self.pieces.iter().enumerate() {
             let Some(piece) = piece else { continue };
-            let some = words.iter_mut().skip(at * WORDS).zip(piece.iter());
-            some.for_each(|(word, bits)| *word &= !bits);
+            let piece_words = words.iter_mut().skip(at * WORDS).zip(piece.iter());
+            piece_words.for_each(|(word, bits)| *word &= !bits);
         }
         if let Some(last) = words.last_mut().filter(|_| !rows.is_multiple_of(64)) {
             *last &= (1 << (rows % 64)) - 1;

@@ -25,7 +25,7 @@ pub enum CollectionError {
         what: &'static str,
         /// The first of these ids.
         first: Vec<String>,
-        /// What to do.
+        /// Advice to the user.
         advice: &'static str,
     },
     /// No collection is at the path.
@@ -33,7 +33,7 @@ pub enum CollectionError {
     NotACollection {
         /// The path given.
         path: PathBuf,
-        /// What is missing.
+        /// The reason.
         reason: String,
     },
     /// The new collection's path is taken.
@@ -69,7 +69,7 @@ pub enum CollectionError {
     NotWritten {
         /// The collection.
         path: PathBuf,
-        /// What happened.
+        /// The cause.
         reason: String,
     },
     /// The stored bytes differ from those that were written.
@@ -79,7 +79,7 @@ pub enum CollectionError {
         path: PathBuf,
         /// Where in the file.
         place: String,
-        /// What was found and what was expected.
+        /// The found and the expected value.
         reason: String,
     },
     /// The memory limit is too small.
@@ -91,7 +91,7 @@ pub enum CollectionError {
         needed: u64,
         /// Bytes allowed.
         given: u64,
-        /// What to do.
+        /// Advice to the user.
         advice: String,
     },
     /// A filter cannot be parsed.
@@ -114,7 +114,7 @@ pub enum CollectionError {
     Parquet {
         /// The file.
         path: PathBuf,
-        /// What happened.
+        /// The cause.
         source: ParquetError,
     },
     /// A file of rows is invalid.
@@ -122,7 +122,7 @@ pub enum CollectionError {
     File {
         /// The file.
         path: PathBuf,
-        /// What was found, where, and what was expected.
+        /// The problem, its position, and the expected value.
         reason: String,
     },
     /// A file was not imported to its end.

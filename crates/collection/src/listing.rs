@@ -20,7 +20,7 @@ pub struct ListingEntry {
     pub name: String,
     /// The path or address that opens it.
     pub path: PathBuf,
-    /// What it is.
+    /// Its kind.
     #[serde(flatten)]
     pub what: EntryKind,
 }

@@ -42,7 +42,7 @@ pub(crate) struct Version {
     pub(crate) segments: Vec<SegmentEntry>,
 }
 
-/// What a version records about one segment.
+/// Record of one segment in a version.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct SegmentEntry {
     /// `s-NUMBER-RANDOM`; no name is used twice.

@@ -100,10 +100,10 @@ fn thousands_of_collections_are_open_in_a_process_that_may_open_a_thousand_files
     let open = |path: &PathBuf| Collection::open(path, &options()).unwrap();
     let tenants: Vec<Collection> = paths.iter().map(open).collect();
     let idle = resources();
-    let each = (idle.2.saturating_sub(before.2)) / TENANTS as u64;
-    println!("open: {} files, {} threads, {each} bytes each", idle.0 - before.0, idle.1 - before.1);
+    let bytes_each = (idle.2.saturating_sub(before.2)) / TENANTS as u64;
+    println!("open: {} files, {} threads, {bytes_each} bytes each", idle.0 - before.0, idle.1 - before.1);
     assert_eq!((idle.0, idle.1), (before.0, before.1), "an idle collection has no file and no thread");
-    assert!(each < OPEN_BYTES, "{each} bytes each");
+    assert!(bytes_each < OPEN_BYTES, "{bytes_each} bytes each");
 
     let query = vectors(13..14);
     for tenant in tenants.iter().chain(&tenants[..10]) {
@@ -111,12 +111,12 @@ fn thousands_of_collections_are_open_in_a_process_that_may_open_a_thousand_files
         assert_eq!((found.ids.get(0), found.distances[0]), (bathyal_collection::Id::Number(13), 0.0));
     }
     let searched = resources();
-    let each = (searched.2.saturating_sub(before.2)) / TENANTS as u64;
+    let bytes_each = (searched.2.saturating_sub(before.2)) / TENANTS as u64;
     let cores = std::thread::available_parallelism().unwrap().get() as u64;
-    println!("searched: {} files, {} threads, {each} bytes each", searched.0, searched.1);
+    println!("searched: {} files, {} threads, {bytes_each} bytes each", searched.0, searched.1);
     assert!(searched.0 < FILES * 3 / 4, "{} files are open", searched.0);
     assert!(searched.1 <= before.1 + cores, "{} threads", searched.1);
-    assert!(each < SEARCHED_BYTES, "{each} bytes each");
+    assert!(bytes_each < SEARCHED_BYTES, "{bytes_each} bytes each");
 
     // Twice, so that each collection releases its log and acquires it again.
     for round in 0..2 {

@@ -72,15 +72,15 @@ pub(super) fn file(name: &str, bytes: &[u8]) {
         assert!(!error.to_string().is_empty());
     }
     let collection = collection();
-    let told = import(
+    let result = import(
         &collection,
         &path,
         &ImportOptions { how: ImportMode::Upsert, ..ImportOptions::default() },
         &Silent,
     );
     let rows = collection.count(None, Control::default()).unwrap_or_else(|error| panic!("{error}"));
-    match told {
-        Ok(told) => assert!(rows <= told.rows, "{rows} rows of {}", told.rows),
+    match result {
+        Ok(result) => assert!(rows <= result.rows, "{rows} rows of {}", result.rows),
         Err(error) => assert!(!error.to_string().is_empty()),
     }
     let mut scan = collection

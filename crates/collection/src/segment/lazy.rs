@@ -69,17 +69,17 @@ mod tests {
         let lazy = Lazy::new();
         assert_eq!(lazy.get_or(|| Err::<u32, _>("no")), Err("no"));
         assert_eq!((lazy.get(), lazy.get_or(|| Ok::<_, &str>(7))), (None, Ok(Arc::new(7))));
-        let held = lazy.get_or(|| Err("not asked")).unwrap();
+        let in_use = lazy.get_or(|| Err("not asked")).unwrap();
         assert!(lazy.is_used());
-        drop(held);
+        drop(in_use);
         assert!(!lazy.is_used());
         assert_eq!((lazy.take(), lazy.get()), (Some(Arc::new(7)), None));
         assert_eq!(lazy.get_or(|| Ok::<_, &str>(8)), Ok(Arc::new(8)));
-        let held = lazy.get().unwrap();
+        let in_use = lazy.get().unwrap();
         assert_eq!((lazy.replace(|| None), lazy.get()), (None, Some(Arc::new(8))));
         // A caller that is creating a value is not waited for.
         let within = || lazy.replace(|| panic!("two at the same time")).is_none().then_some(9);
         assert_eq!((lazy.replace(within), lazy.get()), (Some(Arc::new(9)), Some(Arc::new(9))));
-        assert_eq!(*held, 8);
+        assert_eq!(*in_use, 8);
     }
 }

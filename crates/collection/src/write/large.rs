@@ -69,7 +69,7 @@ impl Shared {
         self.check_operation(operation)
             .map_err(|error| self.fenced_if_superseded(&mut self.writing(), error))?;
         let written = self.write_and_publish(operation, epoch);
-        // Removes replaced segments, or those that were written in vain, at once.
+        // Removes replaced segments, or the segment of a failed batch, at once.
         self.clean();
         written.map_err(|error| self.fenced_if_superseded(&mut self.writing(), error))
     }

@@ -236,11 +236,11 @@ fn another_writer_may_be_killed_at_any_step_while_the_log_is_released() {
         }
         drop(other);
         handle.write(add(40..50)).unwrap_or_else(|error| panic!("{what}: {error}"));
-        let with = holds(&handle, (0..50).chain(100..110));
-        assert!(with || !written && holds(&handle, 0..50), "{what}");
+        let includes_other = holds(&handle, (0..50).chain(100..110));
+        assert!(includes_other || !written && holds(&handle, 0..50), "{what}");
         assert!(handle.release_log());
         let again = open(Arc::new(platter));
-        assert_eq!(holds(&again, (0..50).chain(100..110)), with, "{what}");
+        assert_eq!(holds(&again, (0..50).chain(100..110)), includes_other, "{what}");
         if faults.struck().is_none() {
             assert!(written && step > 20, "{step} steps");
             return;

@@ -114,10 +114,10 @@ fn guess() -> GuessOptions {
 #[test]
 fn an_export_is_imported_without_a_change() {
     let folder = TempDir::new().unwrap();
-    let here = folder.path();
-    let first = create(&here.join("first"), rich());
+    let dir = folder.path();
+    let first = create(&dir.join("first"), rich());
     let options = ImportOptions { batch_rows: NonZeroUsize::new(7), ..ImportOptions::default() };
-    let done = import(&first, &lines(here, 60), &options, &Silent).unwrap();
+    let done = import(&first, &lines(dir, 60), &options, &Silent).unwrap();
     assert_eq!((done.rows, done.written.added, done.batches), (60, 60, 9));
     // Rows in a segment, deleted rows, and rows in memory.
     first.flush().unwrap();
@@ -126,7 +126,7 @@ fn an_export_is_imported_without_a_change() {
     assert_eq!(expected.len(), 59);
     assert!(expected[0].contains(r#""c float32":0.1,"c float64":"NaN""#), "{}", expected[0]);
     for name in ["out.parquet", "out.arrow", "out.arrows", "out.feather", "out.jsonl"] {
-        let path = here.join(name);
+        let path = dir.join(name);
         let exported = export(&first, &path, &ExportOptions::default(), Control::default(), &Silent).unwrap();
         assert_eq!((exported.rows, exported.ids), (59, None), "{name}");
         let schema = match name {
@@ -134,7 +134,7 @@ fn an_export_is_imported_without_a_change() {
             _ => schema_of_file(&path, &guess()).unwrap(),
         };
         assert_eq!(schema, rich(), "{name}");
-        let second = create(&here.join(format!("{name} collection")), schema);
+        let second = create(&dir.join(format!("{name} collection")), schema);
         let done = import(&second, &path, &ImportOptions::default(), &Silent).unwrap();
         assert_eq!(done.written.added, 59, "{name}");
         assert_eq!(all(&second), expected, "{name}");
@@ -144,29 +144,29 @@ fn an_export_is_imported_without_a_change() {
 #[test]
 fn exports_have_the_requested_rows_columns_and_vectors() {
     let folder = TempDir::new().unwrap();
-    let here = folder.path();
-    let collection = create(&here.join("c"), rich());
-    import(&collection, &lines(here, 30), &ImportOptions::default(), &Silent).unwrap();
+    let dir = folder.path();
+    let collection = create(&dir.join("c"), rich());
+    import(&collection, &lines(dir, 30), &ImportOptions::default(), &Silent).unwrap();
     let options = ExportOptions {
         filter: Some(Filter::parse("\"c int32\" < 10 and \"c bool\"").unwrap()),
         columns: Some(vec!["c int32".into()]),
         vectors: Some(Vec::new()),
         ids: None,
     };
-    let path = here.join("out.jsonl");
+    let path = dir.join("out.jsonl");
     assert_eq!(export(&collection, &path, &options, Control::default(), &Silent).unwrap().rows, 3);
     let text = std::fs::read_to_string(&path).unwrap();
     assert_eq!(text.lines().next(), Some(r#"{"id":"row 0\né","c int32":0}"#));
     let unknown = ExportOptions { columns: Some(vec!["year".into()]), ..ExportOptions::default() };
     let error =
-        export(&collection, &here.join("other.jsonl"), &unknown, Control::default(), &Silent).unwrap_err();
+        export(&collection, &dir.join("other.jsonl"), &unknown, Control::default(), &Silent).unwrap_err();
     assert!(error.to_string().contains("there is no column \"year\""), "{error}");
-    assert!(!here.join("other.jsonl").exists());
+    assert!(!dir.join("other.jsonl").exists());
     for (name, part) in
         [("out.csv", "there is .parquet"), ("out.fbin", "vectors of one field"), ("out", "\"\"")]
     {
         let error =
-            export(&collection, &here.join(name), &ExportOptions::default(), Control::default(), &Silent)
+            export(&collection, &dir.join(name), &ExportOptions::default(), Control::default(), &Silent)
                 .unwrap_err();
         assert!(error.to_string().contains(part), "{error}");
     }
@@ -175,7 +175,7 @@ fn exports_have_the_requested_rows_columns_and_vectors() {
 #[test]
 fn files_of_vectors_come_with_files_of_ids() {
     let folder = TempDir::new().unwrap();
-    let here = folder.path();
+    let dir = folder.path();
     for (kind, ending, element) in [
         (IdKind::Number, "ids.npy", Element::F32),
         (IdKind::Text, "ids.txt", Element::F16),
@@ -187,9 +187,9 @@ fn files_of_vectors_come_with_files_of_ids() {
             columns: vec![column("year", "int64")],
         };
         let name = format!("{element}");
-        let first = create(&here.join(format!("{name} first")), schema.clone());
+        let first = create(&dir.join(format!("{name} first")), schema.clone());
         // Whole numbers, which every element can hold.
-        let mut writer = VectorWriter::create(here.join("base.fbin"), Element::F32, 4).unwrap();
+        let mut writer = VectorWriter::create(dir.join("base.fbin"), Element::F32, 4).unwrap();
         for row in 0..100_u32 {
             let values = [row, row + 1, 0, 7].map(|value| value as f32);
             writer
@@ -198,20 +198,20 @@ fn files_of_vectors_come_with_files_of_ids() {
         }
         writer.finish().unwrap();
         let text: Vec<String> = (0..100_u64).map(|row| (1000 - row).to_string()).collect();
-        std::fs::write(here.join("ids.txt"), text.join("\r\n")).unwrap();
-        let options = ImportOptions { ids: Some(here.join("ids.txt")), ..ImportOptions::default() };
-        import(&first, &here.join("base.fbin"), &options, &Silent).unwrap();
+        std::fs::write(dir.join("ids.txt"), text.join("\r\n")).unwrap();
+        let options = ImportOptions { ids: Some(dir.join("ids.txt")), ..ImportOptions::default() };
+        import(&first, &dir.join("base.fbin"), &options, &Silent).unwrap();
         let extension = match element {
             Element::F32 => "fbin",
             Element::F16 => "f16bin",
             _ => "npy",
         };
-        let output = here.join(format!("out.{extension}"));
+        let output = dir.join(format!("out.{extension}"));
         let exported =
             export(&first, &output, &ExportOptions::default(), Control::default(), &Silent).unwrap();
-        assert_eq!(exported.ids, Some(here.join(format!("out.{ending}"))));
-        assert_eq!(read_ids(&here.join(format!("out.{ending}")), kind).unwrap().len(), 100);
-        let second = create(&here.join(format!("{name} second")), schema);
+        assert_eq!(exported.ids, Some(dir.join(format!("out.{ending}"))));
+        assert_eq!(read_ids(&dir.join(format!("out.{ending}")), kind).unwrap().len(), 100);
+        let second = create(&dir.join(format!("{name} second")), schema);
         let options = ImportOptions { ids: exported.ids, ..ImportOptions::default() };
         import(&second, &output, &options, &Silent).unwrap();
         assert_eq!(all(&second), all(&first), "{element}");
@@ -222,33 +222,33 @@ fn files_of_vectors_come_with_files_of_ids() {
 #[test]
 fn vectors_without_ids_have_numbers_and_other_dimensions_are_refused() {
     let folder = TempDir::new().unwrap();
-    let here = folder.path();
-    let mut writer = VectorWriter::create(here.join("base.fbin"), Element::F32, 2).unwrap();
+    let dir = folder.path();
+    let mut writer = VectorWriter::create(dir.join("base.fbin"), Element::F32, 2).unwrap();
     writer.push_rows(&[0; 8 * 5]).unwrap();
     writer.finish().unwrap();
-    let schema = schema_of_file(&here.join("base.fbin"), &guess()).unwrap();
-    let collection = create(&here.join("c"), schema.clone());
+    let schema = schema_of_file(&dir.join("base.fbin"), &guess()).unwrap();
+    let collection = create(&dir.join("c"), schema.clone());
     let from = |first_id| ImportOptions { first_id: Some(first_id), ..ImportOptions::default() };
-    import(&collection, &here.join("base.fbin"), &from(7), &Silent).unwrap();
+    import(&collection, &dir.join("base.fbin"), &from(7), &Silent).unwrap();
     assert!(all(&collection)[0].starts_with(r#"{"id":7,"vector":[0.0"#), "{:?}", all(&collection));
     let refused = |collection: &Collection, options: &ImportOptions, part: &str| {
-        let error = import(collection, &here.join("base.fbin"), options, &Silent).unwrap_err();
+        let error = import(collection, &dir.join("base.fbin"), options, &Silent).unwrap_err();
         assert!(error.to_string().contains(part), "{error}");
     };
     refused(&collection, &from(11), "are there already");
     refused(&collection, &from(u64::MAX - 1), "more rows than there are ids");
-    std::fs::write(here.join("few.txt"), "1\n2\n").unwrap();
+    std::fs::write(dir.join("few.txt"), "1\n2\n").unwrap();
     refused(
         &collection,
-        &ImportOptions { ids: Some(here.join("few.txt")), ..how(ImportMode::Add) },
+        &ImportOptions { ids: Some(dir.join("few.txt")), ..how(ImportMode::Add) },
         "2 ids for the 5 vectors",
     );
     refused(&collection, &how(ImportMode::Update), "holds vectors alone");
     let text = Schema { id_kind: IdKind::Text, ..schema.clone() };
-    refused(&create(&here.join("text"), text), &how(ImportMode::Add), "text file with an id on each line");
+    refused(&create(&dir.join("text"), text), &how(ImportMode::Add), "text file with an id on each line");
     let mut other = schema;
     other.vectors[0].dim = 3;
-    refused(&create(&here.join("other"), other), &how(ImportMode::Add), "2 dimensions, the collection of 3");
+    refused(&create(&dir.join("other"), other), &how(ImportMode::Add), "2 dimensions, the collection of 3");
     assert_eq!(collection.count(None, Control::default()).unwrap(), 5);
 }
 
@@ -270,8 +270,8 @@ fn write(folder: &Path, text: &str) -> PathBuf {
 #[test]
 fn a_failed_import_reports_how_many_rows_were_written() {
     let folder = TempDir::new().unwrap();
-    let here = folder.path();
-    let collection = small(here);
+    let dir = folder.path();
+    let collection = small(dir);
     let good: String = (0..10).map(|id| format!("{{\"id\": {id}, \"vector\": [0, {id}]}}\n")).collect();
     let options = ImportOptions { batch_rows: NonZeroUsize::new(4), ..ImportOptions::default() };
     let cases = [
@@ -291,7 +291,7 @@ fn a_failed_import_reports_how_many_rows_were_written() {
     ];
     for (bad, part) in cases {
         let text: Vec<&str> = good.lines().take(8).chain([bad]).chain(good.lines().skip(8)).collect();
-        let error = import(&collection, &write(here, &text.join("\n")), &options, &Silent).unwrap_err();
+        let error = import(&collection, &write(dir, &text.join("\n")), &options, &Silent).unwrap_err();
         let CollectionError::Imported { written, .. } = &error else { panic!("{error}") };
         assert_eq!(*written, 8, "{error}");
         assert!(error.to_string().contains(part), "{part} is not in: {error}");
@@ -304,39 +304,39 @@ fn a_failed_import_reports_how_many_rows_were_written() {
         collection.delete_matching(&Filter::parse("id >= 0").unwrap(), Control::default()).unwrap();
     }
     // The same command continues with upsert.
-    import(&collection, &write(here, &good), &how(ImportMode::Upsert), &Silent).unwrap();
-    let error = import(&collection, &write(here, &good), &how(ImportMode::Add), &Silent).unwrap_err();
+    import(&collection, &write(dir, &good), &how(ImportMode::Upsert), &Silent).unwrap();
+    let error = import(&collection, &write(dir, &good), &how(ImportMode::Add), &Silent).unwrap_err();
     assert!(
         error.to_string().contains("10 of the ids are there already")
             && error.to_string().ends_with("nothing was written")
     );
-    let error = import(&collection, &here.join("none.jsonl"), &how(ImportMode::Add), &Silent).unwrap_err();
+    let error = import(&collection, &dir.join("none.jsonl"), &how(ImportMode::Add), &Silent).unwrap_err();
     assert!(matches!(error, CollectionError::Vectors(_)), "{error}");
-    let error = import(&collection, &here.join("none.csv"), &how(ImportMode::Add), &Silent).unwrap_err();
+    let error = import(&collection, &dir.join("none.csv"), &how(ImportMode::Add), &Silent).unwrap_err();
     assert!(error.to_string().contains("\"csv\""), "{error}");
-    std::fs::write(here.join("bad.parquet"), "PAR1 this is no such file PAR1").unwrap();
-    std::fs::write(here.join("bad.arrow"), "ARROW1 this is no such file").unwrap();
-    std::fs::write(here.join("empty.arrow"), "").unwrap();
+    std::fs::write(dir.join("bad.parquet"), "PAR1 this is no such file PAR1").unwrap();
+    std::fs::write(dir.join("bad.arrow"), "ARROW1 this is no such file").unwrap();
+    std::fs::write(dir.join("empty.arrow"), "").unwrap();
     for name in ["bad.parquet", "bad.arrow", "empty.arrow"] {
-        assert!(import(&collection, &here.join(name), &how(ImportMode::Add), &Silent).is_err(), "{name}");
-        assert!(schema_of_file(&here.join(name), &guess()).is_err(), "{name}");
+        assert!(import(&collection, &dir.join(name), &how(ImportMode::Add), &Silent).is_err(), "{name}");
+        assert!(schema_of_file(&dir.join(name), &guess()).is_err(), "{name}");
     }
 }
 
 #[test]
 fn the_last_row_with_an_id_counts_and_updates_keep_other_columns() {
     let folder = TempDir::new().unwrap();
-    let here = folder.path();
-    let collection = small(here);
+    let dir = folder.path();
+    let collection = small(dir);
     let text = "{\"id\": 1, \"embedding\": [1, 1], \"year\": 1}\n{\"id\": 2, \"embedding\": [2, 2]}\n\
                 {\"id\": 1, \"embedding\": [3, 3], \"year\": 3}\n";
-    let error = import(&collection, &write(here, text), &how(ImportMode::Add), &Silent).unwrap_err();
+    let error = import(&collection, &write(dir, text), &how(ImportMode::Add), &Silent).unwrap_err();
     assert!(error.to_string().contains("are there twice"), "{error}");
-    let done = import(&collection, &write(here, text), &how(ImportMode::Upsert), &Silent).unwrap();
+    let done = import(&collection, &write(dir, text), &how(ImportMode::Upsert), &Silent).unwrap();
     assert_eq!((done.rows, done.written.added, done.written.replaced), (3, 2, 1));
     // Columns that a line lacks are unchanged, even if other lines have them.
     let text = "{\"id\": 1, \"lang\": \"de\"}\n{\"id\": 2, \"year\": 9}\n{\"id\": 2, \"year\": null, \"lang\": \"en\"}\n{\"id\": 5, \"year\": 5}";
-    let done = import(&collection, &write(here, text), &how(ImportMode::Update), &Silent).unwrap();
+    let done = import(&collection, &write(dir, text), &how(ImportMode::Update), &Silent).unwrap();
     assert_eq!((done.written.replaced, done.written.missing, done.batches), (3, 1, 4));
     assert_eq!(
         all(&collection),
@@ -346,10 +346,10 @@ fn the_last_row_with_an_id_counts_and_updates_keep_other_columns() {
         ]
     );
     let error =
-        import(&collection, &write(here, "{\"id\": 1}"), &how(ImportMode::Update), &Silent).unwrap_err();
+        import(&collection, &write(dir, "{\"id\": 1}"), &how(ImportMode::Update), &Silent).unwrap_err();
     assert!(error.to_string().contains("no columns of metadata"), "{error}");
     let text = "{\"id\": 1, \"embedding\": [1, 1]}";
-    let error = import(&collection, &write(here, text), &how(ImportMode::Update), &Silent).unwrap_err();
+    let error = import(&collection, &write(dir, text), &how(ImportMode::Update), &Silent).unwrap_err();
     assert!(error.to_string().contains("vectors with upsert"), "{error}");
 }
 
@@ -381,19 +381,19 @@ fn table() -> RecordBatch {
 #[test]
 fn tables_of_other_programs_are_read_and_their_schema_is_derived() {
     let folder = TempDir::new().unwrap();
-    let here = folder.path();
+    let dir = folder.path();
     let table = table();
-    let file = std::fs::File::create(here.join("t.parquet")).unwrap();
+    let file = std::fs::File::create(dir.join("t.parquet")).unwrap();
     let mut writer = parquet::arrow::ArrowWriter::try_new(file, table.schema(), None).unwrap();
     writer.write(&table).unwrap();
     writer.close().unwrap();
-    let file = std::fs::File::create(here.join("t.arrow")).unwrap();
+    let file = std::fs::File::create(dir.join("t.arrow")).unwrap();
     let mut writer = arrow_ipc::writer::StreamWriter::try_new(file, &table.schema()).unwrap();
     // A slice of a larger array.
     writer.write(&table.slice(0, 20)).unwrap();
     writer.write(&table.slice(20, 30)).unwrap();
     writer.finish().unwrap();
-    let collection = small(here);
+    let collection = small(dir);
     let takes = |columns: &[&str]| ImportOptions {
         how: ImportMode::Upsert,
         id_column: Some("key".into()),
@@ -401,7 +401,7 @@ fn tables_of_other_programs_are_read_and_their_schema_is_derived() {
         ..ImportOptions::default()
     };
     for name in ["t.parquet", "t.arrow"] {
-        let path = here.join(name);
+        let path = dir.join(name);
         let error = import(&collection, &path, &how(ImportMode::Add), &Silent).unwrap_err();
         assert!(
             error.to_string().contains("no column \"id\" for the ids; there is key, embedding"),
@@ -437,15 +437,15 @@ fn tables_of_other_programs_are_read_and_their_schema_is_derived() {
 #[test]
 fn rows_of_much_text_are_written_in_small_batches() {
     let folder = TempDir::new().unwrap();
-    let here = folder.path();
-    let schema = Schema { columns: vec![column("text", "string")], ..small(here).schema() };
+    let dir = folder.path();
+    let schema = Schema { columns: vec![column("text", "string")], ..small(dir).schema() };
     let options = CollectionOptions {
         write_memory_bytes: 1 << 20,
         background: false,
         threads: 1,
         ..CollectionOptions::default()
     };
-    let collection = Collection::create(here.join("texts"), schema, &options).unwrap();
+    let collection = Collection::create(dir.join("texts"), schema, &options).unwrap();
     // Ten megabytes, with a limit of an eighth of a megabyte for one write.
     let table = RecordBatch::try_from_iter([
         ("id", Arc::new(UInt64Array::from_iter_values(0..1000)) as ArrayRef),
@@ -463,11 +463,11 @@ fn rows_of_much_text_are_written_in_small_batches() {
         ("text", Arc::new(StringArray::from_iter_values((0..1000).map(|row| format!("{row}").repeat(2500))))),
     ])
     .unwrap();
-    let file = std::fs::File::create(here.join("t.arrow")).unwrap();
+    let file = std::fs::File::create(dir.join("t.arrow")).unwrap();
     let mut writer = arrow_ipc::writer::FileWriter::try_new(file, &table.schema()).unwrap();
     writer.write(&table).unwrap();
     writer.finish().unwrap();
-    let done = import(&collection, &here.join("t.arrow"), &how(ImportMode::Add), &Silent).unwrap();
+    let done = import(&collection, &dir.join("t.arrow"), &how(ImportMode::Add), &Silent).unwrap();
     assert!(done.rows == 1000 && done.batches > 80, "{done:?}");
     assert_eq!(
         collection.count(Some(&Filter::parse("text like '99%'").unwrap()), Control::default()).unwrap(),
@@ -488,10 +488,10 @@ fn an_import_is_cancelled_between_batches() {
         }
     }
     let folder = TempDir::new().unwrap();
-    let here = folder.path();
-    let collection = create(&here.join("c"), rich());
+    let dir = folder.path();
+    let collection = create(&dir.join("c"), rich());
     let options = ImportOptions { batch_rows: NonZeroUsize::new(5), ..ImportOptions::default() };
-    let error = import(&collection, &lines(here, 60), &options, &Stop(AtomicU32::new(0))).unwrap_err();
+    let error = import(&collection, &lines(dir, 60), &options, &Stop(AtomicU32::new(0))).unwrap_err();
     assert!(
         error.to_string().starts_with("cancelled; of ")
             && error.to_string().ends_with("first 10 rows were written"),
@@ -500,33 +500,33 @@ fn an_import_is_cancelled_between_batches() {
     assert_eq!(collection.count(None, Control::default()).unwrap(), 10);
     let error = export(
         &collection,
-        &here.join("x.parquet"),
+        &dir.join("x.parquet"),
         &ExportOptions::default(),
         Control::default(),
         &Stop(AtomicU32::new(2)),
     )
     .unwrap_err();
     assert!(matches!(error, CollectionError::Cancelled), "{error}");
-    assert!(!here.join("x.parquet").exists());
+    assert!(!dir.join("x.parquet").exists());
     let left: Vec<_> =
-        here.read_dir().unwrap().filter_map(|entry| entry.unwrap().file_name().into_string().ok()).collect();
+        dir.read_dir().unwrap().filter_map(|entry| entry.unwrap().file_name().into_string().ok()).collect();
     assert!(!left.iter().any(|name| name.ends_with(".partial")), "{left:?}");
 }
 
 #[test]
 fn an_empty_collection_is_exported_as_a_file_without_rows() {
     let folder = TempDir::new().unwrap();
-    let here = folder.path();
-    let collection = create(&here.join("c"), rich());
+    let dir = folder.path();
+    let collection = create(&dir.join("c"), rich());
     for name in ["x.parquet", "x.arrow", "x.jsonl"] {
         assert_eq!(
-            export(&collection, &here.join(name), &ExportOptions::default(), Control::default(), &Silent)
+            export(&collection, &dir.join(name), &ExportOptions::default(), Control::default(), &Silent)
                 .unwrap()
                 .rows,
             0
         );
         assert_eq!(
-            import(&collection, &here.join(name), &how(ImportMode::Add), &Silent).unwrap().rows,
+            import(&collection, &dir.join(name), &how(ImportMode::Add), &Silent).unwrap().rows,
             0,
             "{name}"
         );
@@ -572,22 +572,22 @@ fn files_of_ids_are_read_in_all_formats() {
 #[test]
 fn damaged_files_give_an_error_or_other_rows() {
     let folder = TempDir::new().unwrap();
-    let here = folder.path();
-    let collection = create(&here.join("c"), rich());
-    import(&collection, &lines(here, 20), &ImportOptions::default(), &Silent).unwrap();
+    let dir = folder.path();
+    let collection = create(&dir.join("c"), rich());
+    import(&collection, &lines(dir, 20), &ImportOptions::default(), &Silent).unwrap();
     let options = CollectionOptions {
         durability: Durability::System,
         background: false,
         ..CollectionOptions::default()
     };
-    let target = Collection::create(here.join("target"), rich(), &options).unwrap();
+    let target = Collection::create(dir.join("target"), rich(), &options).unwrap();
     let mut state = 7_u64;
     let mut next = |below: usize| {
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
         (state >> 33) as usize % below
     };
     for name in ["x.parquet", "x.arrow", "x.arrows", "x.jsonl"] {
-        let path = here.join(name);
+        let path = dir.join(name);
         export(&collection, &path, &ExportOptions::default(), Control::default(), &Silent).unwrap();
         let whole = std::fs::read(&path).unwrap();
         for round in 0..150 {

@@ -43,8 +43,8 @@ fn clustered(rng: &mut StdRng, rows: usize) -> Vec<[f32; DIM]> {
     let mut vector = |spread: f32| std::array::from_fn(|_| rng.random_range(-spread..spread));
     let centers: Vec<[f32; DIM]> = (0..SEGMENTS).map(|_| vector(4.0)).collect();
     let near = |row: usize| {
-        let (center, own): (_, [f32; DIM]) = (&centers[row * SEGMENTS / rows], vector(1.0));
-        std::array::from_fn(|at| center[at] + own[at])
+        let (center, offset): (_, [f32; DIM]) = (&centers[row * SEGMENTS / rows], vector(1.0));
+        std::array::from_fn(|at| center[at] + offset[at])
     };
     (0..rows).map(near).collect()
 }
@@ -59,8 +59,8 @@ fn collection(path: &Path, rows: &[[f32; DIM]], order: &[usize], segments: usize
     let collection = Collection::create(path, schema(), &options()).unwrap();
     for some in order.chunks(order.len().div_ceil(segments)) {
         let ids = Ids::Numbers(some.iter().map(|row| *row as u64).collect::<Vec<_>>().into());
-        let own: Vec<[f32; DIM]> = some.iter().map(|row| rows[*row]).collect();
-        collection.add(Rows::new(&schema(), ids, vec![file(&own)], None).unwrap()).unwrap();
+        let segment_rows: Vec<[f32; DIM]> = some.iter().map(|row| rows[*row]).collect();
+        collection.add(Rows::new(&schema(), ids, vec![file(&segment_rows)], None).unwrap()).unwrap();
         collection.flush().unwrap();
     }
     assert_eq!(collection.describe().segments.len(), segments);
@@ -178,16 +178,16 @@ fn the_evaluation_of_a_filter_can_be_cancelled() {
     let late = Control { cancel: None, deadline: Some(Instant::now()) };
     let filter = |number: u64| Filter::parse(&format!("id >= {number}")).unwrap();
     for (at, control) in [cancelled, late].into_iter().enumerate() {
-        let told = |error: CollectionError| match at {
+        let check_error = |error: CollectionError| match at {
             0 => assert!(matches!(error, CollectionError::Cancelled), "{error}"),
             _ => assert!(matches!(error, CollectionError::Deadline), "{error}"),
         };
         // Another filter each time, because results of filters are cached.
         let number = at as u64 * 10;
-        told(collection.delete_matching(&filter(number), control).unwrap_err());
-        told(collection.count(Some(&filter(number + 1)), control).unwrap_err());
+        check_error(collection.delete_matching(&filter(number), control).unwrap_err());
+        check_error(collection.count(Some(&filter(number + 1)), control).unwrap_err());
         let scan = collection.scan(Some(&filter(number + 2)), &Default::default(), None, control);
-        told(scan.map(drop).unwrap_err());
+        check_error(scan.map(drop).unwrap_err());
         assert_eq!(collection.count(None, control).unwrap(), 4001);
     }
     assert_eq!(collection.delete_matching(&filter(10), Control::default()).unwrap().deleted, 3991);

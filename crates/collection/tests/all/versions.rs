@@ -137,11 +137,11 @@ fn put(
 ) {
     let (schema, rows) = (schema(shape), numbers.map(|number| (number, time)).collect::<Vec<_>>());
     let ids: Vec<Id> = rows.iter().map(|(number, _)| id(shape, *number)).collect();
-    let of = |field: &VectorField| {
+    let field_vectors = |field: &VectorField| {
         let bytes = rows.iter().flat_map(|row| vector(field, *row)).collect();
         VectorFile::from_rows(field.element, field.dim, bytes).unwrap()
     };
-    let vectors = schema.vectors.iter().map(of).collect();
+    let vectors = schema.vectors.iter().map(field_vectors).collect();
     let given = columns(&schema, &rows);
     let ids_of = Ids::from_ids(schema.id_kind, &ids).unwrap();
     collection.upsert(Rows::new(&schema, ids_of, vectors, Some(&given)).unwrap()).unwrap();

@@ -88,7 +88,7 @@ fn has(elements: &[Cell], literal: &Literal) -> bool {
 
 /// Returns whether a row with these values matches; `None` if that is unknown.
 pub(super) fn truth(expression: &Expression, row: &dyn Fn(&str) -> Cell) -> Option<bool> {
-    let of = |name: &str, test: &dyn Fn(Cell) -> bool| match row(name) {
+    let test_value = |name: &str, test: &dyn Fn(Cell) -> bool| match row(name) {
         Cell::Null => None,
         cell => Some(test(cell)),
     };
@@ -98,23 +98,27 @@ pub(super) fn truth(expression: &Expression, row: &dyn Fn(&str) -> Cell) -> Opti
     };
     match expression {
         Expression::Constant(value) => Some(*value),
-        Expression::Flag(name) => of(name, &|cell| cell == Cell::Bool(true)),
-        Expression::Compare(name, Comparison::Equal, literal) => of(name, &|cell| listed(cell, literal)),
-        Expression::Compare(name, Comparison::NotEqual, literal) => of(name, &|cell| !listed(cell, literal)),
+        Expression::Flag(name) => test_value(name, &|cell| cell == Cell::Bool(true)),
+        Expression::Compare(name, Comparison::Equal, literal) => {
+            test_value(name, &|cell| listed(cell, literal))
+        }
+        Expression::Compare(name, Comparison::NotEqual, literal) => {
+            test_value(name, &|cell| !listed(cell, literal))
+        }
         Expression::Compare(name, comparison, literal) => {
-            of(name, &|cell| compares(&cell, *comparison, literal))
+            test_value(name, &|cell| compares(&cell, *comparison, literal))
         }
         Expression::In(name, literals) => {
-            of(name, &|cell| literals.iter().any(|literal| listed(cell.clone(), literal)))
+            test_value(name, &|cell| literals.iter().any(|literal| listed(cell.clone(), literal)))
         }
-        Expression::Between(name, low, high) => of(name, &|cell| {
+        Expression::Between(name, low, high) => test_value(name, &|cell| {
             compares(&cell, Comparison::GreaterOrEqual, low) && compares(&cell, Comparison::LessOrEqual, high)
         }),
         Expression::IsNull(name) => Some(row(name) == Cell::Null),
         Expression::StartsWith(name, prefix) => {
-            of(name, &|cell| matches!(cell, Cell::Text(text) if text.starts_with(prefix.as_str())))
+            test_value(name, &|cell| matches!(cell, Cell::Text(text) if text.starts_with(prefix.as_str())))
         }
-        Expression::Contains(name, which, literals) => of(name, &|cell| {
+        Expression::Contains(name, which, literals) => test_value(name, &|cell| {
             let Cell::List(elements) = cell else { panic!("{name} holds no lists") };
             match which {
                 Contains::Any => literals.iter().any(|literal| has(&elements, literal)),

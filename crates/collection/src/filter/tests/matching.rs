@@ -196,8 +196,8 @@ fn filters_of_ids_alone_return_the_ids() {
     assert_eq!(ids("id between 0 and 1000000000000"), None);
     assert_eq!(ids("id = 5 and year = 1"), None);
     assert_eq!(ids("year = 1"), None);
-    let with = bound("lang = 'x' and id = 5", &numbers);
-    assert_eq!((with.columns(), with.needs_ids()), (&[1][..], true));
+    let with_other_condition = bound("lang = 'x' and id = 5", &numbers);
+    assert_eq!((with_other_condition.columns(), with_other_condition.needs_ids()), (&[1][..], true));
     let texts = schema(IdKind::Text, &[]);
     let ids = |words: &str| bound(words, &texts).id_only();
     let long = "x".repeat(2000);

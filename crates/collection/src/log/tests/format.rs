@@ -26,14 +26,14 @@ type ReadResult = Result<(Vec<u64>, LogEnd), CollectionError>;
 
 fn read(format: &LogFormat, end: LogEnd, bytes: &[u8], through: u64) -> ReadResult {
     let mut found = Vec::new();
-    let mut each = |sequence, change: Change| {
+    let mut on_record = |sequence, change: Change| {
         assert_eq!(label_of(&change), sequence);
         found.push(sequence);
         Ok(())
     };
     let schema = schema(IdKind::Number);
     let bytes = Arc::new(bytes.to_vec());
-    let end = format.read(Path::new("rows.log"), &schema, end, &bytes, through, &mut each)?;
+    let end = format.read(Path::new("rows.log"), &schema, end, &bytes, through, &mut on_record)?;
     Ok((found, end))
 }
 
@@ -80,7 +80,7 @@ fn string_ids_columns_and_aligned_vectors_are_read_back() {
     changes.iter().for_each(|change| batch.push(change).unwrap());
     let bytes = Arc::new(batch.encode_at(&format, 0, 1, 0).concat());
     let mut found = Vec::new();
-    let mut each = |_, change: Change| {
+    let mut on_record = |_, change: Change| {
         if let Change::Put(rows) = &change {
             for field in rows.vectors() {
                 let at = field.row(0).as_ptr() as usize - bytes.as_ptr() as usize;
@@ -90,7 +90,7 @@ fn string_ids_columns_and_aligned_vectors_are_read_back() {
         found.push(formatted(&change));
         Ok(())
     };
-    format.read(Path::new("x"), &schema, format.empty_end(), &bytes, 0, &mut each).unwrap();
+    format.read(Path::new("x"), &schema, format.empty_end(), &bytes, 0, &mut on_record).unwrap();
     assert_eq!(found, changes.each_ref().map(formatted));
 }
 

@@ -57,9 +57,9 @@ fn a_large_batch_is_reported_as_left_out_or_kept() {
     let note = report.notes.iter().find(|note| note.contains("left out")).unwrap();
     assert!(note.contains("400 rows that nothing else has, and 50 that may be newer"), "{note}");
     assert!(note.contains("(keep_uncertain)"), "{note}");
-    let told = fs::read_to_string(test_collection.folder.path().join("without.jsonl")).unwrap();
+    let listed_ids = fs::read_to_string(test_collection.folder.path().join("without.jsonl")).unwrap();
     let ids: Vec<String> = (3000..3400).map(|number| format!("{{\"id\":{}}}", 3 * number)).collect();
-    assert_eq!(told.lines().collect::<Vec<_>>(), ids);
+    assert_eq!(listed_ids.lines().collect::<Vec<_>>(), ids);
 
     let (found, report) = repaired(&test_collection, "with", true);
     assert_eq!(found, test_collection.expected);

@@ -51,12 +51,12 @@ fn values_of_every_type_are_read_back_with_nulls_in_any_order() {
 /// Returns all batches of a scan, joined.
 fn scanned(segment: &Segment, columns: &[usize], with_ids: bool) -> (Vec<u32>, RecordBatch) {
     let (mut firsts, mut batches) = (Vec::new(), Vec::new());
-    let mut each = |first, batch: RecordBatch| {
+    let mut on_batch = |first, batch: RecordBatch| {
         firsts.push(first);
         batches.push(batch);
         Ok(())
     };
-    segment.scan(columns, with_ids, &mut each).unwrap();
+    segment.scan(columns, with_ids, &mut on_batch).unwrap();
     (firsts, arrow_select::concat::concat_batches(&batches[0].schema(), &batches).unwrap())
 }
 

@@ -152,10 +152,10 @@ proptest! {
 
     #[test]
     fn any_fence_is_read_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..200), blocks in 0u32..20, rows in 0u32..3000) {
-        let of = identity(COLLECTION, "s-1-aa");
-        let entry = super::super::id_writer::FenceEntry { blocks, bytes: bytes.len() as u64, crc32c: of.checksum(&bytes) };
+        let segment_identity = identity(COLLECTION, "s-1-aa");
+        let entry = super::super::id_writer::FenceEntry { blocks, bytes: bytes.len() as u64, crc32c: segment_identity.checksum(&bytes) };
         for kind in [IdKind::Number, IdKind::Text] {
-            let Ok(fence) = Fence::read(kind, of, &entry, rows, &bytes) else { continue };
+            let Ok(fence) = Fence::read(kind, segment_identity, &entry, rows, &bytes) else { continue };
             for row in [0, rows / 2, rows - 1] {
                 let block = fence.block_of_row(row);
                 prop_assert!(fence.first_row(block, rows) <= row && row < fence.first_row(block + 1, rows));

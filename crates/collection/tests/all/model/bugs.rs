@@ -209,9 +209,9 @@ fn rows_are_added_after_a_collection_was_loaded_again() {
         let collection = kept.open();
         kept.check(&collection);
         let (id, row) = kept.truth.rows.iter().next().map(|(id, row)| (id.clone(), row.clone())).unwrap();
-        let there =
+        let content =
             write(&kept.case, &collection, &Change::Add(vec![(id.clone(), row.clone())])).unwrap_err();
-        assert!(matches!(there, CollectionError::Duplicate { count: 1, .. }), "{there}");
+        assert!(matches!(content, CollectionError::Duplicate { count: 1, .. }), "{content}");
         kept.write(&collection, Change::Upsert(vec![(id, row)]));
         kept.add(&collection, 1);
         kept.check(&collection);
@@ -340,9 +340,9 @@ fn two_writers_without_locks_lose_nothing_that_was_acknowledged() {
                 | CollectionError::NotWritten { .. },
             ) => {
                 fenced += 1;
-                let there = holds(&case, &open().snapshot());
-                assert!(there == truth || there == after, "step {step}: {change:?}");
-                truth = there;
+                let content = holds(&case, &open().snapshot());
+                assert!(content == truth || content == after, "step {step}: {change:?}");
+                truth = content;
             }
             Err(error) => panic!("step {step}: {error}"),
         }
@@ -388,10 +388,10 @@ fn rows_that_are_deleted_during_a_compaction_stay_deleted() {
             // Deletes, and flushes that publish some of them, while segments are merged.
             let mut more = 600;
             while compacting.load(Ordering::Relaxed) {
-                let own = (0..3).map(|_| Id::Number(random.random_range(0..600))).collect();
+                let batch_ids = (0..3).map(|_| Id::Number(random.random_range(0..600))).collect();
                 let added = vec![(Id::Number(more), case.row(&mut random))];
                 more += 1;
-                for change in [Change::Delete(own), Change::Add(added)] {
+                for change in [Change::Delete(batch_ids), Change::Add(added)] {
                     let written = write(&case, &collection, &change).unwrap();
                     assert_eq!(Some(written), truth.apply(&change));
                 }
@@ -528,11 +528,12 @@ fn a_slice_of_a_large_batch_counts_only_its_own_bytes() {
         |column: usize, random: &mut StdRng| (0..20_000).map(|_| case.value(column, random)).collect();
     let columns: Vec<_> = (0..case.schema.columns.len()).map(|at| (at, values(at, &mut random))).collect();
     let all = batch(&case, &columns, 20_000);
-    let own: Vec<Id> = (0..10).map(|number| case.id(number)).collect();
-    let bytes: Vec<Vec<u8>> = own.iter().map(|_| case.vector(0, &mut random)).collect();
+    let batch_ids: Vec<Id> = (0..10).map(|number| case.id(number)).collect();
+    let bytes: Vec<Vec<u8>> = batch_ids.iter().map(|_| case.vector(0, &mut random)).collect();
     let bytes: Vec<&[u8]> = bytes.iter().map(Vec::as_slice).collect();
     let rows = |columns| {
-        Rows::new(&case.schema, ids(&case, &own), vec![vectors(&case, 0, &bytes)], Some(columns)).unwrap()
+        Rows::new(&case.schema, ids(&case, &batch_ids), vec![vectors(&case, 0, &bytes)], Some(columns))
+            .unwrap()
     };
     let part = rows(&all.slice(9_000, 10));
     assert!(part.bytes() < 8 << 10, "{} bytes", part.bytes());

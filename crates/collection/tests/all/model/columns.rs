@@ -99,12 +99,12 @@ pub fn vectors(case: &Case, field: usize, rows: &[&[u8]]) -> VectorFile {
 
 /// Returns rows for a write.
 pub fn rows(case: &Case, rows: &[(Id, Arc<Row>)]) -> Rows {
-    let own: Vec<Id> = rows.iter().map(|(id, _)| id.clone()).collect();
+    let row_ids: Vec<Id> = rows.iter().map(|(id, _)| id.clone()).collect();
     let of_field =
         |field: usize| -> Vec<&[u8]> { rows.iter().map(|(_, row)| &row.vectors[field][..]).collect() };
     let vectors =
         (0..case.schema.vectors.len()).map(|field| vectors(case, field, &of_field(field))).collect();
     let values = |column: usize| rows.iter().map(|(_, row)| row.values[column].clone()).collect();
     let columns: Vec<_> = (0..case.schema.columns.len()).map(|column| (column, values(column))).collect();
-    Rows::new(&case.schema, ids(case, &own), vectors, Some(&batch(case, &columns, rows.len()))).unwrap()
+    Rows::new(&case.schema, ids(case, &row_ids), vectors, Some(&batch(case, &columns, rows.len()))).unwrap()
 }

@@ -132,11 +132,11 @@ pub fn check_after(case: &Case, snapshot: &Snapshot, truth: &Truth, after: &Id) 
 /// Compares the rows with these ids.
 pub fn check_get(case: &Case, snapshot: &Snapshot, truth: &Truth, asked: &[Id]) {
     let gotten = snapshot.get(&ids(case, asked), &everything(case), Control::default()).unwrap();
-    let there: Vec<(u32, &Id, &Arc<Row>)> =
+    let existing: Vec<(u32, &Id, &Arc<Row>)> =
         (0..).zip(asked).filter_map(|(at, id)| truth.rows.get(id).map(|row| (at, id, row))).collect();
-    assert_eq!(gotten.places, there.iter().map(|(at, _, _)| *at).collect::<Vec<_>>());
+    assert_eq!(gotten.places, existing.iter().map(|(at, _, _)| *at).collect::<Vec<_>>());
     let fetched = FetchedRows { ids: gotten.ids, columns: gotten.columns, vectors: gotten.vectors };
-    there.iter().enumerate().for_each(|(at, (_, id, row))| check_row(case, id, row, &fetched, at));
+    existing.iter().enumerate().for_each(|(at, (_, id, row))| check_row(case, id, row, &fetched, at));
 }
 
 /// Compares the result of a search: each found row matches and has the reported distance. If all rows were

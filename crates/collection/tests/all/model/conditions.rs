@@ -181,9 +181,9 @@ impl Condition {
                 compare(&row.values[*column], value).map(|order| comparison.holds(order))
             }
             Condition::In(column, values) => {
-                let own = &row.values[*column];
-                (*own != Value::Null)
-                    .then(|| values.iter().any(|value| compare(own, value) == Some(Ordering::Equal)))
+                let row_value = &row.values[*column];
+                (*row_value != Value::Null)
+                    .then(|| values.iter().any(|value| compare(row_value, value) == Some(Ordering::Equal)))
             }
             Condition::Null(column) => Some(row.values[*column] == Value::Null),
             Condition::Prefix(column, prefix) => match &row.values[*column] {

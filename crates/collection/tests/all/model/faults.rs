@@ -95,10 +95,10 @@ impl TestDisk {
     /// Returns the expected content that the collection has, out of several possible ones.
     fn check(&self, collection: &Collection, may: &[&Truth], what: &str) -> Truth {
         let now = collection.snapshot();
-        let there = holds(&self.case, &now);
-        let found = may.iter().find(|truth| truth.rows == there.rows);
+        let content = holds(&self.case, &now);
+        let found = may.iter().find(|truth| truth.rows == content.rows);
         let found =
-            *found.unwrap_or_else(|| panic!("{what}: {there:?} is there, and should be one of {may:?}"));
+            *found.unwrap_or_else(|| panic!("{what}: {content:?} is there, and should be one of {may:?}"));
         check_all(&self.case, &now, found, None, 50);
         self.check_neighbours(collection, found);
         found.clone()
@@ -139,7 +139,7 @@ fn program(case: &Case) -> Vec<Step> {
     let mut random = StdRng::seed_from_u64(7);
     let mut rows = |count: usize| case.rows(count, true, &mut random);
     let (first, second, third) = (rows(6), rows(3), rows(2));
-    let own = |rows: &[(bathyal_collection::Id, Arc<crate::model::cases::Row>)]| {
+    let owned_rows = |rows: &[(bathyal_collection::Id, Arc<crate::model::cases::Row>)]| {
         rows.iter().map(|(id, _)| id.clone()).collect::<Vec<_>>()
     };
     let year = vec![(0, vec![crate::model::cases::Value::Whole(7), crate::model::cases::Value::Null])];
@@ -147,11 +147,11 @@ fn program(case: &Case) -> Vec<Step> {
         Step::Change(Change::Add(first.clone())),
         Step::Flush,
         Step::Change(Change::Upsert(second.clone())),
-        Step::Change(Change::Delete(own(&first[..2]))),
+        Step::Change(Change::Delete(owned_rows(&first[..2]))),
         Step::Reopen,
-        Step::Change(Change::Update(own(&first[2..4]), year)),
+        Step::Change(Change::Update(owned_rows(&first[2..4]), year)),
         Step::Flush,
-        Step::Change(Change::Delete(own(&second[..1]))),
+        Step::Change(Change::Delete(owned_rows(&second[..1]))),
         Step::Compact,
         Step::Change(Change::Upsert(third)),
     ]

@@ -119,9 +119,9 @@ fn large_batches_are_written_beside_small_ones_and_merges() {
                             let change = match random.random_range(0..5) {
                                 0 => Change::Delete((first..first + count).map(Id::Number).collect()),
                                 1 => {
-                                    let own = (first..first + count).map(Id::Number).collect();
+                                    let batch_ids = (first..first + count).map(Id::Number).collect();
                                     let years = vec![Value::Whole(random.random_range(0..9)); count as usize];
-                                    Change::Update(own, vec![(0, years)])
+                                    Change::Update(batch_ids, vec![(0, years)])
                                 }
                                 _ => Change::Upsert(numbered(case, first..first + count, &mut random)),
                             };
@@ -175,9 +175,9 @@ fn machines_that_take_over_from_each_other_lose_no_large_batch() {
                 | CollectionError::NotWritten { .. },
             ) => {
                 refused += 1;
-                let there = crate::model::compare::holds(&case, &open().snapshot());
-                assert!(there == truth || there == after, "step {step}: {change:?}");
-                truth = there;
+                let content = crate::model::compare::holds(&case, &open().snapshot());
+                assert!(content == truth || content == after, "step {step}: {change:?}");
+                truth = content;
                 writers[writer] = open();
             }
             Err(error) => panic!("step {step}: {error}"),
@@ -275,12 +275,12 @@ fn a_reader_sees_no_batch_without_the_large_one_before_it() {
             let hooked = Hooked { store, left: Arc::new(AtomicUsize::new(usize::MAX)), hook: Arc::default() };
             let place = CollectionLocation::in_store(Arc::new(hooked.clone()));
             let reader = opened.then(|| Collection::open_in(place.clone(), &options).unwrap());
-            let (own, writing) = (case.clone(), Arc::new(writer));
+            let (case_clone, writing) = (case.clone(), Arc::new(writer));
             let kept = writing.clone();
             *hooked.hook.lock().unwrap() = Some(Box::new(move || {
                 for range in [100..160, 2..4] {
-                    let change = Change::Add(numbered(&own, range, &mut random));
-                    write(&own, &writing, &change).unwrap();
+                    let change = Change::Add(numbered(&case_clone, range, &mut random));
+                    write(&case_clone, &writing, &change).unwrap();
                 }
             }));
             hooked.left.store(at, Ordering::Relaxed);
@@ -325,17 +325,19 @@ fn space_and_bytes_written_stay_bounded_while_rows_are_replaced() {
     let (mut sum, mut most) = (0.0, 0.0_f64);
     let steps = rows * rounds / batch;
     for _ in 0..steps {
-        let own: std::collections::BTreeSet<u64> = (0..batch).map(|_| random.random_range(0..rows)).collect();
-        let own = own.into_iter().map(|id| (Id::Number(id), case.row(&mut random))).collect();
-        write(&case, &collection, &Change::Upsert(own)).unwrap();
+        let batch_rows: std::collections::BTreeSet<u64> =
+            (0..batch).map(|_| random.random_range(0..rows)).collect();
+        let batch_rows = batch_rows.into_iter().map(|id| (Id::Number(id), case.row(&mut random))).collect();
+        write(&case, &collection, &Change::Upsert(batch_rows)).unwrap();
         let now = collection.describe().space_amplification;
         (sum, most) = (sum + now, most.max(now));
     }
     let after = collection.describe().written;
-    let each = |of: fn(&bathyal_collection::WrittenBytes) -> u64| {
-        (of(&after) - of(&before)) as f64 / (after.given - before.given) as f64
+    let amplification = |counter: fn(&bathyal_collection::WrittenBytes) -> u64| {
+        (counter(&after) - counter(&before)) as f64 / (after.given - before.given) as f64
     };
-    let (log, segments, merged) = (each(|w| w.log), each(|w| w.segments), each(|w| w.merged));
+    let (log, segments, merged) =
+        (amplification(|w| w.log), amplification(|w| w.segments), amplification(|w| w.merged));
     println!(
         "space {:.3}, at most {most:.3}; log {log:.3}, segments {segments:.3}, merged {merged:.3}",
         sum / steps as f64

@@ -43,13 +43,13 @@ fn batch(number: u64) -> Change {
     let case = case();
     if number.is_multiple_of(5) {
         // The rows of an earlier batch.
-        let mut own: Vec<Id> =
+        let mut batch_ids: Vec<Id> =
             (0..4).map(|row| Id::Number(random.random_range(0..number) * 4 + row)).collect();
-        own.sort();
-        own.dedup();
-        let values = vec![Value::Whole(number as i64); own.len() + 1];
-        own.push(COUNTER);
-        return Change::Update(own, vec![(0, values)]);
+        batch_ids.sort();
+        batch_ids.dedup();
+        let values = vec![Value::Whole(number as i64); batch_ids.len() + 1];
+        batch_ids.push(COUNTER);
+        return Change::Update(batch_ids, vec![(0, values)]);
     }
     let mut rows: Vec<_> =
         (0..4).map(|row| (Id::Number(number % 60 * 4 + row), case.row(&mut random))).collect();
@@ -115,18 +115,18 @@ fn part_reader() {
     let (mut truth, mut looks) = (Truth::default(), 0);
     while !ended.load(std::sync::atomic::Ordering::Relaxed) {
         collection.refresh().unwrap();
-        let there = match read(&case(), &collection.snapshot()) {
-            Ok(there) => there,
+        let content = match read(&case(), &collection.snapshot()) {
+            Ok(content) => content,
             // The writer may have removed objects of the snapshot; a new snapshot has them.
             Err(error) => {
                 assert!(collection.refresh().unwrap(), "{error}");
                 continue;
             }
         };
-        let number = batches(&there);
+        let number = batches(&content);
         assert!(number >= batches(&truth), "{number} batches after {}", batches(&truth));
         advance(&mut truth, number);
-        assert!(there == truth, "of {number} batches something else is there");
+        assert!(content == truth, "of {number} batches something else is there");
         looks += 1;
     }
     println!("seen {} in {looks} looks", batches(&truth));
@@ -165,18 +165,18 @@ fn a_killed_writer_leaves_complete_batches_and_a_reader_sees_no_others() {
             acknowledged = number;
         }
         let collection = Collection::open(&path, &options()).unwrap();
-        let there = holds(&case(), &collection.snapshot());
-        let number = batches(&there);
+        let content = holds(&case(), &collection.snapshot());
+        let number = batches(&content);
         assert!(
             [acknowledged, acknowledged + 1].contains(&number),
             "{kill}: {number}, {acknowledged} acknowledged"
         );
         advance(&mut truth, number);
-        assert!(there == truth, "{kill}: of {number} batches something else is there");
+        assert!(content == truth, "{kill}: of {number} batches something else is there");
     }
     drop(reader.stdin.take());
-    let mut said = BufReader::new(reader.stdout.take().unwrap()).lines();
-    let seen = next_number(&mut said, "seen ");
+    let mut output = BufReader::new(reader.stdout.take().unwrap()).lines();
+    let seen = next_number(&mut output, "seen ");
     assert!(reader.wait().unwrap().success());
     assert!(seen.is_some_and(|seen| seen <= batches(&truth)), "{seen:?}");
 }

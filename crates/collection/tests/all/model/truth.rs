@@ -36,12 +36,12 @@ impl Truth {
         let mut written = Written::default();
         match change {
             Change::Add(rows) | Change::Upsert(rows) => {
-                let there = rows.iter().filter(|(id, _)| self.rows.contains_key(id)).count() as u64;
+                let existing = rows.iter().filter(|(id, _)| self.rows.contains_key(id)).count() as u64;
                 let adds = matches!(change, Change::Add(_));
-                if twice(rows.iter().map(|(id, _)| id)) || adds && there > 0 {
+                if twice(rows.iter().map(|(id, _)| id)) || adds && existing > 0 {
                     return None;
                 }
-                (written.replaced, written.added) = (there, rows.len() as u64 - there);
+                (written.replaced, written.added) = (existing, rows.len() as u64 - existing);
                 self.rows.extend(rows.iter().cloned());
             }
             Change::Update(ids, columns) => {

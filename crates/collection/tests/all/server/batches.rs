@@ -78,7 +78,7 @@ pub fn put(collection: &Collection, writer: u64, number: u64) -> Result<(), Coll
 }
 
 /// Returns the text of an error, after checking that it contains no secret.
-pub fn said(service: &Service, error: &CollectionError) -> String {
+pub fn error_text(service: &Service, error: &CollectionError) -> String {
     let text = error.to_string();
     service.assert_no_secret(&text);
     service.assert_no_secret(&format!("{error:?}"));

@@ -2,7 +2,7 @@
 //! refuses one.
 
 use crate::model::compare::holds;
-use crate::server::batches::{after, batches, case, create, open, put, said};
+use crate::server::batches::{after, batches, case, create, error_text, open, put};
 use crate::server::proxy::{Proxy, Request, Trouble};
 use crate::server::service::{Place, Service, service};
 use bathyal_collection::{CollectionError, CompactOptions};
@@ -24,11 +24,11 @@ const LEAST_REQUESTS: usize = 20;
 /// may fail.
 fn program(service: &Service, place: &Place, endpoint: &str, failing: usize) {
     let worked = |outcome: Result<(), CollectionError>| {
-        outcome.unwrap_or_else(|error| panic!("request {failing}: {}", said(service, &error)));
+        outcome.unwrap_or_else(|error| panic!("request {failing}: {}", error_text(service, &error)));
     };
     let collection = open(place, endpoint);
     let collection =
-        collection.unwrap_or_else(|error| panic!("request {failing}: {}", said(service, &error)));
+        collection.unwrap_or_else(|error| panic!("request {failing}: {}", error_text(service, &error)));
     for number in 1..=BATCHES {
         worked(put(&collection, 0, number));
         if number % 2 == 0 {

@@ -1,7 +1,7 @@
 //! Writers that take over from each other, race, and are killed, while others read.
 
 use crate::model::compare::{holds, read};
-use crate::server::batches::{after, batches, case, create, open, put, said};
+use crate::server::batches::{after, batches, case, create, error_text, open, put};
 use crate::server::service::{Place, Service, service};
 use bathyal_collection::{Collection, CollectionError, CollectionOptions, CompactOptions};
 use bathyal_vectors::progress::Silent;
@@ -31,7 +31,7 @@ fn write_all(service: &Service, place: &Place, writer: u64) {
             _ => Ok(()),
         });
         if let Err(error) = outcome {
-            assert!(is_lost_race(&error), "{}", said(service, &error));
+            assert!(is_lost_race(&error), "{}", error_text(service, &error));
             drop(collection);
             collection = open(place, &service.endpoint).unwrap();
         }
@@ -105,16 +105,16 @@ fn part_reader() {
     let mut before = 0;
     while !ended.load(Ordering::Relaxed) {
         collection.refresh().unwrap();
-        let there = match read(&case(), &collection.snapshot()) {
-            Ok(there) => there,
+        let content = match read(&case(), &collection.snapshot()) {
+            Ok(content) => content,
             // Objects of the snapshot may have been removed; a new snapshot has them.
             Err(error) => {
                 assert!(collection.refresh().unwrap(), "{error}");
                 continue;
             }
         };
-        let number = batches(&there, 0);
-        assert!(number >= before && there == after(&[number]), "{number} batches after {before}");
+        let number = batches(&content, 0);
+        assert!(number >= before && content == after(&[number]), "{number} batches after {before}");
         before = number;
     }
     println!("seen {before}");
@@ -132,12 +132,12 @@ fn a_writer_that_is_killed_is_taken_over_from_while_another_process_reads() {
     let place = service.place("killed");
     drop(create(service, &place));
     let mut reader = start(service, &place, "reader", 0);
-    let mut there = 0;
+    let mut stored = 0;
     for kill in 0..KILLS {
-        let next = there + 1;
+        let next = stored + 1;
         let mut writer = start(service, &place, "writer", next);
         let mut lines = BufReader::new(writer.stdout.take().unwrap()).lines();
-        let mut acknowledged = there;
+        let mut acknowledged = stored;
         while acknowledged < next + 5 + 4 * kill {
             acknowledged = next_number(&mut lines, "acknowledged ").expect("the writer has ended by itself");
         }
@@ -148,19 +148,19 @@ fn a_writer_that_is_killed_is_taken_over_from_while_another_process_reads() {
         }
         let collection = open(&place, &service.endpoint).unwrap();
         let found = holds(&case(), &collection.snapshot());
-        there = batches(&found, 0);
-        assert!([acknowledged, acknowledged + 1].contains(&there), "{there}, {acknowledged} acknowledged");
-        assert!(found == after(&[there]), "of {there} batches something else is there");
+        stored = batches(&found, 0);
+        assert!([acknowledged, acknowledged + 1].contains(&stored), "{stored}, {acknowledged} acknowledged");
+        assert!(found == after(&[stored]), "of {stored} batches something else is there");
         // Another writer writes at once: there is no lease to wait for.
-        put(&collection, 0, there + 1).unwrap();
-        there += 1;
+        put(&collection, 0, stored + 1).unwrap();
+        stored += 1;
     }
     drop(reader.stdin.take());
-    let mut said = BufReader::new(reader.stdout.take().unwrap()).lines();
-    let seen = next_number(&mut said, "seen ");
+    let mut lines = BufReader::new(reader.stdout.take().unwrap()).lines();
+    let seen = next_number(&mut lines, "seen ");
     assert!(reader.wait().unwrap().success());
-    assert!(seen.is_some_and(|seen| seen <= there), "{seen:?} of {there}");
+    assert!(seen.is_some_and(|seen| seen <= stored), "{seen:?} of {stored}");
     let collection = open(&place, &service.endpoint).unwrap();
     collection.compact(&CompactOptions { full: true }, &Silent).unwrap();
-    assert!(holds(&case(), &collection.snapshot()) == after(&[there]));
+    assert!(holds(&case(), &collection.snapshot()) == after(&[stored]));
 }
