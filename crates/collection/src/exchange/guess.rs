@@ -66,7 +66,7 @@ pub fn schema_of_file(path: &Path, options: &GuessOptions) -> Result<Schema, Col
         if let Some(other) = options.id_column.as_deref().filter(|name| *name != ID_COLUMN) {
             return Err(file_error(
                 path,
-                format!("was exported from a collection; its column of ids is {ID_COLUMN:?}, not {other:?}"),
+                format!("was exported from a collection, whose ids are {ID_COLUMN:?}, not {other:?}"),
             ));
         }
         if let Some(columns) = &options.columns {

@@ -144,8 +144,8 @@ fn check_options(path: &Path, vectors_only: bool, options: &ImportOptions) -> Re
         true if ids.is_some() && first_id.is_some() => {
             "cannot have ids from a file and from a first id at once; give one of them"
         }
-        true if id_column.is_some() => "holds vectors alone and no columns; leave out the column of ids",
-        true if columns.is_some() => "holds vectors alone and no columns; leave out the columns",
+        true if id_column.is_some() => "holds vectors alone and no columns; leave the column of ids out",
+        true if columns.is_some() => "holds vectors alone and no columns; leave the columns out",
         _ => return Ok(()),
     };
     Err(file_error(path, reason))

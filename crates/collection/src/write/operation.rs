@@ -134,7 +134,7 @@ pub(super) fn refuse_duplicates(ids: &Ids, path: &Path) -> Result<(), Collection
         .filter(|pair| ids.compare(pair[0] as usize, ids, pair[1] as usize).is_eq())
         .map(|pair| pair[1])
         .collect();
-    let advice = ". Keep one row for each id";
+    let advice = ". Keep one row for each id, and leave the others out";
     duplicate(ids, &twice, path, "are there twice among the rows", advice)
 }
 

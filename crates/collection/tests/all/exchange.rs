@@ -350,7 +350,7 @@ fn the_last_row_with_an_id_counts_and_updates_keep_other_columns() {
     assert!(error.to_string().contains("no columns of metadata"), "{error}");
     let text = "{\"id\": 1, \"embedding\": [1, 1]}";
     let error = import(&collection, &write(dir, text), &how(ImportMode::Update), &Silent).unwrap_err();
-    assert!(error.to_string().contains("vectors with upsert"), "{error}");
+    assert!(error.to_string().contains("upsert changes vectors"), "{error}");
 }
 
 /// Returns a table with lists of f64 under other names, an id in i32, and other column types than the
