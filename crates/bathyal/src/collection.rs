@@ -2,7 +2,8 @@
 //!
 //! ```
 //! use bathyal::collection::{
-//!     Collection, CollectionError, CollectionOptions, Filter, Id, IdKind, Ids, Question, Rows, Schema, VectorField,
+//!     Collection, CollectionError, CollectionOptions, Filter, Id, IdKind, Ids, Rows, Schema, SearchRequest,
+//!     VectorField,
 //! };
 //! use bathyal::{Control, Element, Metric, VectorFile};
 //!
@@ -17,7 +18,7 @@
 //! let mut collection = Collection::create(&path, schema.clone(), &CollectionOptions::default())?;
 //!
 //! // Three rows without metadata (`None`), which `Rows::new` takes as an Arrow RecordBatch.
-//! let ids = Ids::of(IdKind::Text, &["a", "b", "c"].map(|id| Id::Text(id.into())))?;
+//! let ids = Ids::from_ids(IdKind::Text, &["a", "b", "c"].map(|id| Id::Text(id.into())))?;
 //! let vectors = [0.0_f32, 0.0, 1.0, 1.0, 2.0, 2.0].iter().flat_map(|value| value.to_le_bytes());
 //! let vectors = VectorFile::from_rows(Element::F32, 2, vectors.collect())?;
 //! let rows = Rows::new(&schema, ids, vec![vectors.clone()], None)?;
@@ -25,8 +26,8 @@
 //!
 //! // From now on every query finds them, also after a crash.
 //! let filter = Filter::parse("id != 'b' and year is null")?;
-//! let question = Question { k: 1, filter: Some(filter), ..Question::default() };
-//! let found = collection.search(&vectors, &question, Control::default())?;
+//! let request = SearchRequest { k: 1, filter: Some(filter), ..SearchRequest::default() };
+//! let found = collection.search(&vectors, &request, Control::default())?;
 //! assert_eq!((found.matches, found.ids.get(0), found.ids.get(2)), (2, Id::Text("a".into()), Id::Text("c".into())));
 //!
 //! assert_eq!(collection.delete_matching(&Filter::parse("id > 'a'")?, Control::default())?.deleted, 2);
@@ -44,7 +45,7 @@
 //! | create or open a collection: memory, durability, threads | [`Collection::create`], [`Collection::open`], [`CollectionOptions`] |
 //! | define the ids, vectors and columns of rows | [`Schema`], [`VectorField`], [`Column`], [`ColumnKind`] |
 //! | write rows, change their metadata, delete them | [`Collection::add`], [`Collection::upsert`], [`Collection::update`], [`Collection::delete`], [`Rows`] |
-//! | search, with a filter, at a recall | [`Collection::search`], [`Question`], [`Filter`], [`search_many`](search_many()) |
+//! | search, with a filter, at a recall | [`Collection::search`], [`SearchRequest`], [`Filter`], [`search_many`](search_many()) |
 //! | read rows by id or in the order of their ids, or count them | [`Collection::get`], [`Collection::scan`], [`Collection::count`] |
 //! | keep the state of a moment while others write | [`Collection::snapshot`], [`Snapshot`] |
 //! | see what other processes have written | [`Collection::refresh`] |
@@ -53,9 +54,9 @@
 
 pub use bathyal_collection::exchange;
 pub use bathyal_collection::{
-    BoundFilter, Collection, CollectionError, CollectionOptions, Column, ColumnKind, CompactOptions,
-    Compacted, CopiedCollection, DEFAULT_WRITE_MEMORY_BYTES, Description, Durability, Fetch, Fetched, Filter,
-    FilterError, Found, FoundInMany, Gotten, ID_COLUMN, Id, IdKind, Ids, MAX_ID_BYTES, PartPlan, Place,
-    Question, Rows, Scan, Schema, SegmentDescription, Snapshot, VectorField, Written, is_collection,
-    search_many,
+    BoundFilter, Collection, CollectionError, CollectionLocation, CollectionOptions, Column, ColumnKind,
+    CompactOptions, CompactionReport, CopiedCollection, DEFAULT_WRITE_MEMORY_BYTES, Description, Durability,
+    FetchedRows, Filter, FilterError, FoundInMany, FoundRows, ID_COLUMN, Id, IdKind, Ids, MAX_ID_BYTES,
+    PartPlan, Projection, Rows, RowsById, Scan, Schema, SearchRequest, SegmentDescription, Snapshot,
+    VectorField, Written, is_collection, search_many,
 };

@@ -1,18 +1,20 @@
-//! An open collection: what users hold.
+//! An open collection: the type that users work with.
 
 use crate::error::CollectionError;
 use crate::filter::Filter;
 use crate::ids::{Id, Ids};
+use crate::location::CollectionLocation;
 use crate::options::{CollectionOptions, LEAST_WRITE_MEMORY_BYTES};
-use crate::place::Place;
-use crate::repair::{RepairOptions, Repaired, repair};
+use crate::repair::{RepairOptions, RepairReport, repair};
 use crate::rows::Rows;
 use crate::schema::Schema;
-use crate::search::{Found, Question};
+use crate::search::{FoundRows, SearchRequest};
 use crate::segment::WriteOptions;
-use crate::snapshot::{Fetch, Gotten, Scan, Snapshot};
+use crate::snapshot::{Projection, RowsById, Scan, Snapshot};
 use crate::version::{FORMAT, Version, now, numbers, random_digits};
-use crate::write::{CompactOptions, Compacted, CopiedCollection, Operation, Shared, Written, WrittenBytes};
+use crate::write::{
+    CompactOptions, CompactionReport, CopiedCollection, Operation, Shared, Written, WrittenBytes,
+};
 use arrow_array::RecordBatch;
 use bathyal_index::StoreOptions;
 use bathyal_tier::Control;
@@ -22,75 +24,77 @@ use serde::Serialize;
 use std::path::Path;
 use std::sync::Arc;
 
-const EMPTY_DELETION: &str = "an empty filter, {}, would delete all rows; if that is what you want, delete those that match the filter \
-                             true";
+const EMPTY_DELETION: &str = "an empty filter, {}, would delete all rows; to delete all rows, use \
+                             the filter true";
 
-/// An open collection. Shared freely between threads; the first write makes it the one that writes, until it is dropped.
+/// An open collection. Threads can share it. The first write makes it the only writer of the collection,
+/// until it is dropped.
 pub struct Collection {
     shared: Arc<Shared>,
 }
 
-/// What a collection is made of.
+/// Description of a collection: its schema, its size and its segments.
 #[derive(Debug, Clone, Serialize)]
 pub struct Description {
     /// The folder or the address.
     pub path: String,
-    /// What every row has.
+    /// The schema.
     pub schema: Schema,
-    /// The latest version.
+    /// The number of the latest version.
     pub version: u64,
-    /// Records of the log so far: batches that were written.
+    /// Sequence number of the last log record: the number of batches that were written.
     pub sequence: u64,
-    /// Rows that are there.
+    /// Live rows (those that are not deleted).
     pub rows: u64,
-    /// Those of them that are in memory and the log only.
+    /// Live rows that are only in memory and in the log.
     pub rows_in_memory: u64,
-    /// Bytes of memory that these take.
+    /// Bytes of memory that the rows in memory take.
     pub memory_bytes: u64,
-    /// Bytes of memory that segments take that were looked at.
+    /// Bytes of memory that open segments hold.
     pub held_bytes: u64,
     /// Bytes of all segments.
     pub bytes: u64,
-    /// Rows of segments, deleted or not, for every row in them that is there.
+    /// Rows of segments, deleted or not, divided by the live rows of segments.
     pub space_amplification: f64,
-    /// What this handle has written.
+    /// Bytes that this handle has written.
     pub written: WrittenBytes,
     /// The segments.
     pub segments: Vec<SegmentDescription>,
 }
 
-/// What a segment is.
+/// Description of a segment.
 #[derive(Debug, Clone, Serialize)]
 pub struct SegmentDescription {
     /// Its name.
     pub name: String,
     /// Its rows, deleted or not.
     pub rows: u32,
-    /// Those that are deleted.
+    /// Its deleted rows.
     pub deleted: u32,
     /// Bytes of its files.
     pub bytes: u64,
 }
 
 impl Collection {
-    /// Creates a collection at `path`, a folder that is not there or is empty, or an address of a bucket.
+    /// Creates a collection at `path`: a folder that does not exist or is empty, or an address in a bucket.
     ///
     /// # Errors
-    /// [`CollectionError::Exists`]; [`CollectionError::Parameter`] for a schema that makes no sense; [`CollectionError::Store`].
+    /// [`CollectionError::Exists`]; [`CollectionError::Parameter`] for an invalid schema;
+    /// [`CollectionError::Store`].
     pub fn create(
         path: impl AsRef<Path>,
         schema: Schema,
         options: &CollectionOptions,
     ) -> Result<Collection, CollectionError> {
-        Collection::create_in(Place::at(path, &options.store)?, schema, options)
+        Collection::create_in(CollectionLocation::at(path, &options.store)?, schema, options)
     }
 
-    /// The same in a place that is known.
+    /// Creates a collection at a location.
     ///
     /// # Errors
     /// As [`Collection::create`].
     pub fn create_in(
-        place: Place,
+        place: CollectionLocation,
         schema: Schema,
         options: &CollectionOptions,
     ) -> Result<Collection, CollectionError> {
@@ -125,48 +129,52 @@ impl Collection {
     /// [`CollectionError::NotACollection`], [`CollectionError::LaterVersion`], [`CollectionError::Damaged`],
     /// [`CollectionError::Store`].
     pub fn open(path: impl AsRef<Path>, options: &CollectionOptions) -> Result<Collection, CollectionError> {
-        Collection::open_in(Place::at(path, &options.store)?, options)
+        Collection::open_in(CollectionLocation::at(path, &options.store)?, options)
     }
 
-    /// The same in a place that is known.
+    /// Opens the collection at a location.
     ///
     /// # Errors
     /// As [`Collection::open`].
-    pub fn open_in(place: Place, options: &CollectionOptions) -> Result<Collection, CollectionError> {
+    pub fn open_in(
+        place: CollectionLocation,
+        options: &CollectionOptions,
+    ) -> Result<Collection, CollectionError> {
         check(options)?;
         Ok(Collection { shared: Arc::new(Shared::open(place, options.clone(), None)?) })
     }
 
-    /// Opens a version of the collection at `path` that was kept, as it was when it was published. It is not written to.
+    /// Opens an older version of the collection at `path`, as it was when it was published. The version must
+    /// have been kept. The returned collection is read-only.
     ///
     /// # Errors
-    /// [`CollectionError::Parameter`] that says which versions there are; as [`Collection::open`].
+    /// [`CollectionError::Parameter`] that lists the existing versions; otherwise as [`Collection::open`].
     pub fn open_version(
         path: impl AsRef<Path>,
         number: u64,
         options: &CollectionOptions,
     ) -> Result<Collection, CollectionError> {
         check(options)?;
-        let place = Place::at(path, &options.store)?;
+        let place = CollectionLocation::at(path, &options.store)?;
         Ok(Collection { shared: Arc::new(Shared::open(place, options.clone(), Some(number))?) })
     }
 
-    /// The folder or the address.
+    /// Returns the folder or the address.
     pub fn path(&self) -> &Path {
         self.shared.place.path()
     }
 
-    /// Whether each request to its store takes its time.
-    pub(crate) fn is_far(&self) -> bool {
-        self.shared.place.is_far()
+    /// Returns true if every read of the store is a request over the network.
+    pub(crate) fn is_remote(&self) -> bool {
+        self.shared.place.is_remote()
     }
 
-    /// What every row has.
+    /// Returns the schema.
     pub fn schema(&self) -> Schema {
         self.shared.state().schema().clone()
     }
 
-    /// The numbers of the versions that are kept.
+    /// Returns the numbers of the versions that are kept.
     ///
     /// # Errors
     /// [`CollectionError::Store`].
@@ -174,29 +182,29 @@ impl Collection {
         numbers(&self.shared.place)
     }
 
-    /// What the collection holds now, and will hold for as long as this is kept, whatever is written.
+    /// Returns the current content of the collection. Later writes do not change the snapshot.
     pub fn snapshot(&self) -> Snapshot {
         Snapshot::new(self.shared.state())
     }
 
-    /// Adds rows whose ids are not there: all of them, or none, however many there are.
+    /// Adds rows with new ids: all of them or none, however many there are.
     ///
     /// # Errors
-    /// [`CollectionError::Duplicate`]; [`CollectionError::Busy`] and [`CollectionError::Fenced`] where another one writes;
-    /// [`CollectionError::Parameter`] for more rows than a segment holds.
+    /// [`CollectionError::Duplicate`]; [`CollectionError::Busy`] and [`CollectionError::Fenced`] if another
+    /// writer exists; [`CollectionError::Parameter`] for more rows than a segment holds.
     pub fn add(&self, rows: Rows) -> Result<Written, CollectionError> {
         self.shared.write(Operation::Add(rows))
     }
 
-    /// Puts rows in the place of those with their ids, or beside all others.
+    /// Replaces the rows that have the ids of `rows`, and adds the others.
     ///
     /// # Errors
-    /// As [`Collection::add`]; [`CollectionError::Duplicate`] where the same id is there twice among the rows.
+    /// As [`Collection::add`]; [`CollectionError::Duplicate`] if an id occurs twice in `rows`.
     pub fn upsert(&self, rows: Rows) -> Result<Written, CollectionError> {
         self.shared.write(Operation::Upsert(rows))
     }
 
-    /// Changes the metadata of the rows with these ids: the columns that are given, and no others.
+    /// Changes the metadata of the rows with these ids. Columns that `columns` lacks keep their values.
     ///
     /// # Errors
     /// As [`Collection::upsert`].
@@ -204,7 +212,7 @@ impl Collection {
         self.shared.write(Operation::Update(ids, columns))
     }
 
-    /// Deletes the rows with these ids; ids of which there is no row are counted as missing.
+    /// Deletes the rows with these ids; unknown ids are counted as missing.
     ///
     /// # Errors
     /// As [`Collection::upsert`].
@@ -212,11 +220,13 @@ impl Collection {
         self.shared.write(Operation::Delete(ids))
     }
 
-    /// Deletes the rows that match.
+    /// Deletes the rows that match `filter`.
     ///
     /// # Errors
-    /// As [`Collection::upsert`]; [`CollectionError::Filter`] and [`CollectionError::Parameter`] for a filter that does not fit, and
-    /// for an [empty](Filter::is_empty) one: "all" has to be said, by the filter `true`. Cancellation and deadline of `control` as long as it is looked which rows match, and nothing is deleted then.
+    /// As [`Collection::upsert`]. [`CollectionError::Filter`] and [`CollectionError::Parameter`] for a filter
+    /// that does not fit the schema, and for an [empty](Filter::is_empty) one: use the filter `true` to
+    /// delete all rows. Cancellation and deadline of `control`, until the matching rows are known; then
+    /// nothing is deleted.
     pub fn delete_matching(&self, filter: &Filter, control: Control<'_>) -> Result<Written, CollectionError> {
         if filter.is_empty() {
             return Err(CollectionError::Parameter(EMPTY_DELETION.to_string()));
@@ -228,79 +238,88 @@ impl Collection {
     /// Answers all `queries`.
     ///
     /// # Errors
-    /// [`CollectionError::Parameter`] for what does not fit the schema; damage and device errors; cancellation and deadline.
+    /// [`CollectionError::Parameter`] for a request that does not fit the schema; damage and device errors;
+    /// cancellation and deadline of `control`.
     pub fn search(
         &self,
         queries: &VectorFile,
-        question: &Question,
+        request: &SearchRequest,
         control: Control<'_>,
-    ) -> Result<Found, CollectionError> {
-        self.reading(|now| now.search(queries, question, control))
+    ) -> Result<FoundRows, CollectionError> {
+        self.read_current(|now| now.search(queries, request, control))
     }
 
-    /// The rows with these ids.
+    /// Returns the rows with these ids, in the order of `ids`; unknown ids are left out.
     ///
     /// # Errors
     /// As [`Snapshot::get`].
-    pub fn get(&self, ids: &Ids, what: &Fetch, control: Control<'_>) -> Result<Gotten, CollectionError> {
-        self.reading(|now| now.get(ids, what, control))
+    pub fn get(
+        &self,
+        ids: &Ids,
+        what: &Projection,
+        control: Control<'_>,
+    ) -> Result<RowsById, CollectionError> {
+        self.read_current(|now| now.get(ids, what, control))
     }
 
-    /// How many rows there are, or match.
+    /// Counts the rows, or those that match `filter`.
     ///
     /// # Errors
     /// As [`Snapshot::count`].
     pub fn count(&self, filter: Option<&Filter>, control: Control<'_>) -> Result<u64, CollectionError> {
-        self.reading(|now| now.count(filter, control))
+        self.read_current(|now| now.count(filter, control))
     }
 
-    /// All rows, or those that match, in the order of their ids, from the first above `after` on.
+    /// Returns the rows, or those that match `filter`, in the order of their ids, beginning after the id
+    /// `after`.
     ///
     /// # Errors
     /// As [`Snapshot::scan`].
     pub fn scan(
         &self,
         filter: Option<&Filter>,
-        what: &Fetch,
+        what: &Projection,
         after: Option<&Id>,
         control: Control<'_>,
     ) -> Result<Scan, CollectionError> {
-        self.reading(|now| now.scan(filter, what, after, control))
+        self.read_current(|now| now.scan(filter, what, after, control))
     }
 
-    /// Writes what is in memory as a segment.
+    /// Writes the rows in memory as a segment.
     ///
     /// # Errors
-    /// [`CollectionError::Store`]; nothing is lost then.
+    /// [`CollectionError::Store`]; no row is lost.
     pub fn flush(&self) -> Result<(), CollectionError> {
         self.shared.flush_all(None)
     }
 
-    /// Writes what is in memory as a segment, merges segments, and gives the space of deleted rows back.
+    /// Writes the rows in memory as a segment, merges segments, and frees the space of deleted rows.
     ///
     /// # Errors
-    /// [`CollectionError::Cancelled`] by `progress`; [`CollectionError::Store`]; the collection is as it was then.
+    /// [`CollectionError::Cancelled`] by `progress`; [`CollectionError::Store`]. The content of the
+    /// collection is unchanged.
     pub fn compact(
         &self,
         options: &CompactOptions,
         progress: &dyn Progress,
-    ) -> Result<Compacted, CollectionError> {
+    ) -> Result<CompactionReport, CollectionError> {
         self.shared.compact(options, progress)
     }
 
-    /// Waits until the segments that are being written and merged beside the writes are done; what fails is tried again by later
-    /// writes, and is no error here.
+    /// Waits until background writes and merges of segments are done. A background failure is not returned
+    /// here: later writes try again.
     pub fn settle(&self) {
         self.shared.settle();
     }
 
-    /// Ends what is done beside the writes, and every write that waits for it, with [`CollectionError::Cancelled`]. Nothing that was
-    /// acknowledged is lost. From then on no segment is written until the collection is opened again.
+    /// Stops background work. Writes that wait for it return [`CollectionError::Cancelled`]. Acknowledged
+    /// writes are kept. No segment is written any more until the collection is opened again.
     pub fn stop(&self) {
         self.shared.stop();
     }
 
-    /// Sees what other processes have written since it was opened, or since the last time. Returns whether there was anything.
+    /// Loads the changes that other processes have written since the collection was opened or last refreshed.
+    /// Returns true if there were any.
     ///
     /// # Errors
     /// [`CollectionError::Store`].
@@ -308,13 +327,15 @@ impl Collection {
         self.shared.refresh()
     }
 
-    /// Bytes of a batch at most that goes through the log and memory. Larger ones are written as a segment at once.
+    /// Returns the size in bytes of the largest batch that goes through the log and memory. A larger batch is
+    /// written as a segment at once.
     pub fn largest_batch_bytes(&self) -> u64 {
         self.shared.largest_batch_bytes()
     }
 
-    /// Reads what the collection holds now; where the process that writes has removed it meanwhile, what it holds then.
-    fn reading<T>(
+    /// Reads the current content. If the writing process has removed files of it in the meantime, refreshes
+    /// and reads again.
+    fn read_current<T>(
         &self,
         read: impl Fn(&Snapshot) -> Result<T, CollectionError>,
     ) -> Result<T, CollectionError> {
@@ -325,8 +346,8 @@ impl Collection {
         }
     }
 
-    /// Copies what the collection holds now to `path`, a folder or an address where no collection is, while others go on writing. What
-    /// a copy that was broken off has left there is gone on with.
+    /// Copies the current content to `path`, while others go on writing. `path` is a folder or an address
+    /// without a collection. If an interrupted copy has left files there, this call continues it.
     ///
     /// # Errors
     /// [`CollectionError::Exists`]; [`CollectionError::Cancelled`] by `progress`; [`CollectionError::Store`].
@@ -336,42 +357,44 @@ impl Collection {
         store: &StoreOptions,
         progress: &dyn Progress,
     ) -> Result<CopiedCollection, CollectionError> {
-        self.shared.copy(&Place::at(path, store)?, progress)
+        self.shared.copy(&CollectionLocation::at(path, store)?, progress)
     }
 
-    /// Puts all that is whole of the damaged collection at `path` into `to`, a folder or an address where nothing is, and says what is
-    /// lost. The damaged one is only read; nobody should write to it meanwhile. `to_store` says how the new place is reached, `options`
-    /// how the old one is, and with what memory and how many threads indexes are built anew.
+    /// Copies all undamaged rows of the damaged collection at `path` to `to`, an empty folder or address.
+    /// Returns a report of the losses. The damaged collection is only read; nobody should write to it in the
+    /// meantime. `to_store` holds the store options of `to`. `options` holds those of `path`, and the memory
+    /// and threads for rebuilding indexes.
     ///
     /// # Errors
-    /// [`CollectionError::Exists`]; [`CollectionError::NotACollection`]; [`CollectionError::Damaged`] where no version can be read and
-    /// uncertain rows are not wanted; [`CollectionError::LaterVersion`]; [`CollectionError::Cancelled`] by `progress`;
-    /// [`CollectionError::Store`]. No collection is in `to` then.
+    /// [`CollectionError::Exists`]; [`CollectionError::NotACollection`]; [`CollectionError::Damaged`] if no
+    /// version can be read and `what` does not ask for uncertain rows; [`CollectionError::LaterVersion`];
+    /// [`CollectionError::Cancelled`] by `progress`; [`CollectionError::Store`]. After an error, `to` holds
+    /// no collection.
     pub fn repair(
         path: impl AsRef<Path>,
         options: &CollectionOptions,
         (to, to_store): (impl AsRef<Path>, &StoreOptions),
         what: &RepairOptions,
         progress: &dyn Progress,
-    ) -> Result<Repaired, CollectionError> {
-        let places = (&Place::at(path, &options.store)?, &Place::at(to, to_store)?);
+    ) -> Result<RepairReport, CollectionError> {
+        let places = (&CollectionLocation::at(path, &options.store)?, &CollectionLocation::at(to, to_store)?);
         repair(places, options, what, progress)
     }
 
-    /// The same in places that are known.
+    /// Repairs from the first location to the second.
     ///
     /// # Errors
     /// As [`Collection::repair`].
     pub fn repair_in(
-        places: (&Place, &Place),
+        places: (&CollectionLocation, &CollectionLocation),
         options: &CollectionOptions,
         what: &RepairOptions,
         progress: &dyn Progress,
-    ) -> Result<Repaired, CollectionError> {
+    ) -> Result<RepairReport, CollectionError> {
         repair(places, options, what, progress)
     }
 
-    /// What it is made of.
+    /// Describes the collection and its segments.
     pub fn describe(&self) -> Description {
         let state = self.shared.state();
         let segments = state.segments.iter().map(|segment| SegmentDescription {
@@ -386,7 +409,7 @@ impl Collection {
             version: state.version.number,
             sequence: state.sequence,
             rows: state.live(),
-            rows_in_memory: state.memories.iter().map(|memory| u64::from(memory.live())).sum(),
+            rows_in_memory: state.memtables.iter().map(|memory| u64::from(memory.live())).sum(),
             memory_bytes: state.memory_bytes(),
             held_bytes: state.segments.iter().map(|segment| segment.segment.held_bytes()).sum(),
             bytes: state.segments.iter().map(|segment| segment.segment.entry().bytes).sum(),
@@ -396,7 +419,7 @@ impl Collection {
         }
     }
 
-    /// Looks at every byte of every segment. Returns what is wrong, in sentences.
+    /// Checks every byte of every segment. Returns a sentence for each fault.
     ///
     /// # Errors
     /// [`CollectionError::Cancelled`] by `progress`; [`CollectionError::Store`].
@@ -416,12 +439,14 @@ impl Drop for Collection {
     }
 }
 
-/// Whether a collection is at `path`; false also where nobody can tell.
+/// Returns true if a collection is at `path`; false also if the store cannot be read.
 pub fn is_collection(path: impl AsRef<Path>, store: &StoreOptions) -> bool {
-    Place::at(path, store).and_then(|place| numbers(&place)).is_ok_and(|versions| !versions.is_empty())
+    CollectionLocation::at(path, store)
+        .and_then(|place| numbers(&place))
+        .is_ok_and(|versions| !versions.is_empty())
 }
 
-/// Refuses options that make no sense.
+/// Checks the memory limits of the options.
 fn check(options: &CollectionOptions) -> Result<(), CollectionError> {
     if options.write_memory_bytes < LEAST_WRITE_MEMORY_BYTES {
         return Err(CollectionError::Memory {

@@ -1,4 +1,4 @@
-//! What can go wrong with a collection, said so that the reader knows what to do.
+//! Errors of collections. Each message says what to do.
 
 use arrow_schema::ArrowError;
 use bathyal_index::IndexError;
@@ -8,35 +8,35 @@ use bathyal_vectors::VectorError;
 use parquet::errors::ParquetError;
 use std::path::{Path, PathBuf};
 
-/// Why a collection could not be created, opened, changed or searched.
+/// Error of creating, opening, changing or searching a collection.
 #[derive(Debug, thiserror::Error)]
 pub enum CollectionError {
-    /// An argument makes no sense, or not with this collection.
+    /// An argument is invalid, or does not fit this collection.
     #[error("{0}")]
     Parameter(String),
-    /// Rows that are to be added have ids that are there, or the same id twice.
+    /// Rows to add have ids that exist already, or the same id occurs twice among them.
     #[error("{}: {count} of the ids {what}: {}; nothing was written{advice}", path.display(), first.join(", "))]
     Duplicate {
         /// The collection.
         path: PathBuf,
-        /// How many.
+        /// Number of such ids.
         count: usize,
-        /// Whether they are there already, or twice among the rows.
+        /// The problem, as a part of the sentence: the ids exist already, or occur twice.
         what: &'static str,
-        /// Some of them.
+        /// The first of these ids.
         first: Vec<String>,
-        /// What to do.
+        /// Advice to the user.
         advice: &'static str,
     },
-    /// The path leads to no collection.
+    /// No collection is at the path.
     #[error("{}: is not a collection: {reason}", path.display())]
     NotACollection {
         /// The path given.
         path: PathBuf,
-        /// What is missing.
+        /// The reason.
         reason: String,
     },
-    /// Something is already where the collection should go.
+    /// The new collection's path is taken.
     #[error("{}: already exists; open it, or choose another path", path.display())]
     Exists {
         /// The path given.
@@ -52,61 +52,61 @@ pub enum CollectionError {
         /// The latest version that this program reads.
         known: u32,
     },
-    /// Another one writes to the collection.
-    #[error("{}: another process, or another handle of this one, writes to this collection; only one may at a time", path.display())]
+    /// Another writer has the collection open.
+    #[error("{}: another process, or another handle in this process, writes to this collection; only one may at a time", path.display())]
     Busy {
         /// The collection.
         path: PathBuf,
     },
-    /// Another one has taken over the writing.
-    #[error("{}: another process has taken over writing to this collection; what was acknowledged here is kept, what was not may be there or not. Open it again to write", path.display())]
+    /// Another writer has taken over.
+    #[error("{}: another process has taken over writing to this collection. Acknowledged writes are kept; a write that was not acknowledged may or may not be there. Open the collection again to write", path.display())]
     Fenced {
         /// The collection.
         path: PathBuf,
     },
-    /// What was to be written could not be, and may be there or not.
-    #[error("{}: the write was not acknowledged: {reason}; what was acknowledged before is kept, and this is there whole or not at all", path.display())]
+    /// A write failed; its rows may or may not be stored.
+    #[error("{}: the write was not acknowledged: {reason}. Earlier writes that were acknowledged are kept; this one is there whole or not at all", path.display())]
     NotWritten {
         /// The collection.
         path: PathBuf,
-        /// What happened.
+        /// The cause.
         reason: String,
     },
-    /// What is read is not what was written.
+    /// The stored bytes differ from those that were written.
     #[error("{}: damaged at {place}: {reason}; run `bathyal collection verify` to see what else is, and restore the collection from a copy, or save what is whole with `bathyal collection repair`", path.display())]
     Damaged {
         /// The damaged file.
         path: PathBuf,
-        /// Where in it.
+        /// Where in the file.
         place: String,
-        /// What was found and what was expected.
+        /// The found and the expected value.
         reason: String,
     },
-    /// The memory that the caller allows is not enough.
+    /// The memory limit is too small.
     #[error("{what} needs {needed} bytes ({}) of memory, but only {given} ({}) are allowed; {advice}", at_least(*needed), at_most(*given))]
     Memory {
-        /// What was to be done.
+        /// The work that needs the memory.
         what: &'static str,
         /// Bytes needed.
         needed: u64,
         /// Bytes allowed.
         given: u64,
-        /// What to do.
+        /// Advice to the user.
         advice: String,
     },
-    /// A filter that cannot be understood.
+    /// A filter cannot be parsed.
     #[error("{0}")]
     Filter(String),
-    /// Where the collection is kept did not do what it was asked.
+    /// The store failed.
     #[error(transparent)]
     Store(StoreError),
     /// An index of the collection could not be built, opened or searched.
     #[error(transparent)]
     Index(IndexError),
-    /// Vectors are not what they should be.
+    /// Vectors are invalid.
     #[error(transparent)]
     Vectors(#[from] VectorError),
-    /// Columns could not be computed with.
+    /// A computation on columns failed.
     #[error("columns: {0}")]
     Arrow(#[from] ArrowError),
     /// A file of columns could not be read or written.
@@ -114,25 +114,25 @@ pub enum CollectionError {
     Parquet {
         /// The file.
         path: PathBuf,
-        /// What happened.
+        /// The cause.
         source: ParquetError,
     },
-    /// A file of rows is not what it should be.
+    /// A file of rows is invalid.
     #[error("{}: {reason}", path.display())]
     File {
         /// The file.
         path: PathBuf,
-        /// What was found, where, and what was expected.
+        /// The problem, its position, and the expected value.
         reason: String,
     },
-    /// A file was not written to a collection to its end.
+    /// A file was not imported to its end.
     #[error("{source}; {}", rows_written(path, *.written))]
     Imported {
         /// The file.
         path: PathBuf,
-        /// Its first rows, which were written.
+        /// Number of its first rows that were written.
         written: u64,
-        /// Why no more were.
+        /// Why the others were not.
         source: Box<CollectionError>,
     },
     /// The caller asked to stop.
@@ -141,12 +141,12 @@ pub enum CollectionError {
     /// The time allowed is over.
     #[error("the deadline passed before the work was done")]
     Deadline,
-    /// The program is wrong.
+    /// A bug in this program.
     #[error("this should not happen; please report it: {0}")]
     Internal(String),
 }
 
-/// Says how much of the file `path` was written.
+/// Describes how much of a file was written.
 fn rows_written(path: &Path, rows: u64) -> String {
     let file = match path.to_str() {
         Some("-") => "standard input".into(),
@@ -160,7 +160,7 @@ fn rows_written(path: &Path, rows: u64) -> String {
 }
 
 impl CollectionError {
-    /// Bytes at `place` of the file at `path` that are wrong.
+    /// Returns an error for damaged bytes at `place` of the file at `path`.
     pub(crate) fn damaged(
         path: impl Into<PathBuf>,
         place: impl Into<String>,
@@ -171,7 +171,7 @@ impl CollectionError {
 }
 
 impl CollectionError {
-    /// Whether it says that what was written is not there, or is something else now, so that trying again is of no use.
+    /// Returns true if the error means that stored data is missing or damaged. Trying again does not help.
     pub(crate) fn is_loss(&self) -> bool {
         match self {
             CollectionError::Damaged { .. } | CollectionError::Arrow(_) => true,
@@ -181,7 +181,7 @@ impl CollectionError {
         }
     }
 
-    /// Whether what was to be read has been replaced by something newer.
+    /// Returns true if something newer has replaced the object that was to be read.
     pub(crate) fn has_moved(&self) -> bool {
         let moved =
             |error: &StoreError| matches!(error, StoreError::Missing { .. } | StoreError::Replaced { .. });

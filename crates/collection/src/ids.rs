@@ -1,4 +1,4 @@
-//! Ids of rows: numbers or strings, which the user chooses.
+//! Ids of rows: numbers or strings that the user chooses.
 
 use crate::error::CollectionError;
 use arrow_array::cast::AsArray;
@@ -10,10 +10,10 @@ use std::cmp::Ordering;
 use std::fmt;
 use std::sync::Arc;
 
-/// Bytes of an id that is a string, at most.
+/// The longest id of a collection with string ids, in bytes.
 pub const MAX_ID_BYTES: usize = 1024;
 
-/// What the ids of a collection are.
+/// Type of the ids of a collection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum IdKind {
     /// Numbers from 0 to 2^64 - 1.
@@ -25,7 +25,7 @@ pub enum IdKind {
 }
 
 impl IdKind {
-    /// The Arrow type of ids.
+    /// Returns the Arrow type of ids.
     pub fn data_type(self) -> DataType {
         match self {
             IdKind::Number => DataType::UInt64,
@@ -37,9 +37,9 @@ impl IdKind {
 /// An id.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Id {
-    /// Of a collection whose ids are numbers.
+    /// An id of a collection with numeric ids.
     Number(u64),
-    /// Of one whose ids are strings.
+    /// An id of a collection with string ids.
     Text(String),
 }
 
@@ -52,7 +52,7 @@ impl fmt::Display for Id {
     }
 }
 
-/// Ids, one after the other. Clones share them.
+/// A list of ids. Clones share it.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Ids {
     /// Numbers; none is null.
@@ -62,7 +62,7 @@ pub enum Ids {
 }
 
 impl Ids {
-    /// None, of this kind.
+    /// Returns an empty list.
     pub fn none(kind: IdKind) -> Ids {
         match kind {
             IdKind::Number => Ids::Numbers(UInt64Array::from(Vec::<u64>::new())),
@@ -70,32 +70,32 @@ impl Ids {
         }
     }
 
-    /// The ids in an Arrow array of whatever type holds them.
+    /// Converts an Arrow array of integers or strings.
     ///
     /// # Errors
-    /// [`CollectionError::Parameter`] for nulls, and for values that are no ids of this kind.
-    pub fn of_array(kind: IdKind, array: &dyn Array) -> Result<Ids, CollectionError> {
+    /// [`CollectionError::Parameter`] for nulls, and for values that are not valid ids of this kind.
+    pub fn from_array(kind: IdKind, array: &dyn Array) -> Result<Ids, CollectionError> {
         let refuse = |reason: String| CollectionError::Parameter(format!("the ids: {reason}"));
         if array.null_count() > 0 {
             return Err(refuse(format!("{} of them are null", array.null_count())));
         }
-        let suits = match kind {
+        let type_fits = match kind {
             IdKind::Number => array.data_type().is_integer(),
             IdKind::Text => {
                 array.data_type().is_string() || matches!(array.data_type(), DataType::Dictionary(..))
             }
         };
-        if !suits {
+        if !type_fits {
             let wanted = if kind == IdKind::Number { "whole numbers (u64)" } else { "strings" };
             return Err(refuse(format!(
-                "they are {}, those of the collection are {wanted}",
+                "they are {}, but the ids of the collection are {wanted}",
                 array.data_type()
             )));
         }
         let strict = arrow_cast::CastOptions { safe: false, ..Default::default() };
         let cast = arrow_cast::cast_with_options(array, &kind.data_type(), &strict)
-            .map_err(|error| refuse(format!("{error}; numbers from 0 to 2^64 - 1 can be ids")))?;
-        // Values of a dictionary may be null, too.
+            .map_err(|error| refuse(format!("{error}; ids are numbers from 0 to 2^64 - 1")))?;
+        // Values of a dictionary can also be null.
         if cast.null_count() > 0 {
             return Err(refuse(format!("{} of them are null", cast.null_count())));
         }
@@ -107,13 +107,14 @@ impl Ids {
         Ok(ids)
     }
 
-    /// These ids.
+    /// Creates a list of ids.
     ///
     /// # Errors
-    /// [`CollectionError::Parameter`] for one of the other kind, an empty string or a long one.
-    pub fn of(kind: IdKind, ids: &[Id]) -> Result<Ids, CollectionError> {
+    /// [`CollectionError::Parameter`] for an id of the other kind, an empty string or a string that is too
+    /// long.
+    pub fn from_ids(kind: IdKind, ids: &[Id]) -> Result<Ids, CollectionError> {
         let wrong = || {
-            CollectionError::Parameter("the ids are of the other kind than those of the collection".into())
+            CollectionError::Parameter("the ids are not of the collection's kind (numbers or strings)".into())
         };
         let ids = match kind {
             IdKind::Number => {
@@ -139,13 +140,13 @@ impl Ids {
         match bad {
             None => Ok(()),
             Some(at) => Err(CollectionError::Parameter(format!(
-                "the ids: number {at} has {} bytes; an id has 1 to {MAX_ID_BYTES}",
+                "the ids: the id at position {at} has {} bytes; an id has 1 to {MAX_ID_BYTES}",
                 texts.value(at).len()
             ))),
         }
     }
 
-    /// What they are.
+    /// Returns their type.
     pub fn kind(&self) -> IdKind {
         match self {
             Ids::Numbers(_) => IdKind::Number,
@@ -153,7 +154,7 @@ impl Ids {
         }
     }
 
-    /// How many there are.
+    /// Returns the number of ids.
     pub fn len(&self) -> usize {
         match self {
             Ids::Numbers(numbers) => numbers.len(),
@@ -161,12 +162,12 @@ impl Ids {
         }
     }
 
-    /// Whether there are none.
+    /// Returns true if the list is empty.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The id at a place.
+    /// Returns the id at position `at`.
     ///
     /// # Panics
     /// If `at` is not below [`Ids::len`], as indexing a slice does.
@@ -177,22 +178,23 @@ impl Ids {
         }
     }
 
-    /// How the id at a place compares with one of others, of the same kind.
+    /// Compares the id at position `at` with the id at position `other` of `others`. Both lists are of the
+    /// same kind.
     ///
     /// # Panics
-    /// If a place is not below the number of ids.
+    /// If a position is not below the number of ids.
     #[inline]
     pub fn compare(&self, at: usize, others: &Ids, other: usize) -> Ordering {
         match (self, others) {
             (Ids::Numbers(one), Ids::Numbers(two)) => one.value(at).cmp(&two.value(other)),
             (Ids::Texts(one), Ids::Texts(two)) => one.value(at).as_bytes().cmp(two.value(other).as_bytes()),
-            // Of two kinds, which nobody compares.
+            // Lists of different kinds are never compared.
             (Ids::Numbers(_), Ids::Texts(_)) => Ordering::Less,
             (Ids::Texts(_), Ids::Numbers(_)) => Ordering::Greater,
         }
     }
 
-    /// The places in rising order of the ids; of equal ones the first comes first.
+    /// Returns the positions in ascending order of the ids; equal ids keep their order.
     pub fn order(&self) -> Vec<u32> {
         let mut order: Vec<u32> = (0..self.len() as u32).collect();
         match self {
@@ -206,23 +208,23 @@ impl Ids {
         order
     }
 
-    /// The ids at these places, in their order.
+    /// Returns the ids at these positions, in their order.
     ///
     /// # Errors
-    /// [`CollectionError::Arrow`] if there is no such place.
-    pub fn take(&self, places: &[u32]) -> Result<Ids, CollectionError> {
-        let places = arrow_array::UInt32Array::from(places.to_vec());
-        let taken = arrow_select::take::take(self.as_array(), &places, None)?;
+    /// [`CollectionError::Arrow`] for a position that is not below the number of ids.
+    pub fn take(&self, positions: &[u32]) -> Result<Ids, CollectionError> {
+        let positions = arrow_array::UInt32Array::from(positions.to_vec());
+        let taken = arrow_select::take::take(self.as_array(), &positions, None)?;
         Ok(match self {
             Ids::Numbers(_) => Ids::Numbers(taken.as_primitive::<UInt64Type>().clone()),
             Ids::Texts(_) => Ids::Texts(taken.as_string::<i32>().clone()),
         })
     }
 
-    /// A part of them, without a copy.
+    /// Returns `count` ids from position `first`, without a copy.
     ///
     /// # Panics
-    /// If there are not so many.
+    /// If there are fewer.
     pub fn slice(&self, first: usize, count: usize) -> Ids {
         match self {
             Ids::Numbers(numbers) => Ids::Numbers(numbers.slice(first, count)),
@@ -230,10 +232,10 @@ impl Ids {
         }
     }
 
-    /// All of them, one list after the other; all are of `kind`.
+    /// Concatenates lists of ids of one `kind`.
     ///
     /// # Errors
-    /// [`CollectionError::Arrow`] if they are not of one kind, or are more text than one array holds.
+    /// [`CollectionError::Arrow`] if the kinds differ, or if the text is too long for one array.
     pub fn concat(kind: IdKind, all: &[Ids]) -> Result<Ids, CollectionError> {
         if all.is_empty() {
             return Ok(Ids::none(kind));
@@ -246,7 +248,7 @@ impl Ids {
         })
     }
 
-    /// As an Arrow array.
+    /// Returns the ids as an Arrow array.
     pub fn as_array(&self) -> &dyn Array {
         match self {
             Ids::Numbers(numbers) => numbers,
@@ -254,7 +256,7 @@ impl Ids {
         }
     }
 
-    /// The same, shared.
+    /// Returns the ids as a shared Arrow array.
     pub fn to_array(&self) -> ArrayRef {
         match self {
             Ids::Numbers(numbers) => Arc::new(numbers.clone()),
@@ -262,7 +264,7 @@ impl Ids {
         }
     }
 
-    /// Bytes of memory, about.
+    /// Returns the approximate bytes of memory.
     pub fn bytes(&self) -> u64 {
         match self {
             Ids::Numbers(numbers) => 8 * numbers.len() as u64,
@@ -281,24 +283,24 @@ mod tests {
     use arrow_array::{DictionaryArray, Int32Array};
 
     #[test]
-    fn arrays_of_other_types_are_taken_and_what_are_no_ids_is_refused() {
-        let numbers = Ids::of_array(IdKind::Number, &Int32Array::from(vec![7, 3])).unwrap();
+    fn arrays_of_similar_types_are_converted_and_invalid_ids_are_refused() {
+        let numbers = Ids::from_array(IdKind::Number, &Int32Array::from(vec![7, 3])).unwrap();
         assert_eq!(numbers, Ids::Numbers(vec![7, 3].into()));
         for bad in [Int32Array::from(vec![-1]), Int32Array::from(vec![Some(1), None])] {
-            assert!(Ids::of_array(IdKind::Number, &bad).is_err(), "{bad:?}");
+            assert!(Ids::from_array(IdKind::Number, &bad).is_err(), "{bad:?}");
         }
-        assert!(Ids::of_array(IdKind::Text, &Int32Array::from(vec![1])).is_err());
+        assert!(Ids::from_array(IdKind::Text, &Int32Array::from(vec![1])).is_err());
         let values = Arc::new(StringArray::from(vec![Some("a"), None]));
         let dictionary = DictionaryArray::new(Int32Array::from(vec![0, 1]), values);
-        assert!(Ids::of_array(IdKind::Text, &dictionary).is_err());
+        assert!(Ids::from_array(IdKind::Text, &dictionary).is_err());
         let long = "x".repeat(MAX_ID_BYTES + 1);
         for bad in ["", &long] {
-            assert!(Ids::of_array(IdKind::Text, &StringArray::from(vec!["a", bad])).is_err());
+            assert!(Ids::from_array(IdKind::Text, &StringArray::from(vec!["a", bad])).is_err());
         }
     }
 
     #[test]
-    fn order_is_by_bytes_and_stable() {
+    fn ids_are_ordered_by_bytes_and_equal_ids_keep_their_order() {
         let texts = Ids::Texts(vec!["b", "a\u{e9}", "a", "b", "aa"].into());
         assert_eq!(texts.order(), [2, 4, 1, 0, 3]);
         assert_eq!(texts.take(&[2, 0]).unwrap(), Ids::Texts(vec!["a", "b"].into()));

@@ -1,23 +1,25 @@
-//! Collections: rows with ids of the user's own, vectors and metadata, which change all the time, are asked with conditions, and
-//! survive whatever happens to the process or the machine.
+//! Collections: rows with ids that the user chooses, vectors and metadata. Rows change at any time, searches
+//! can filter them, and acknowledged writes survive a crash of the process or the machine.
 //!
-//! A collection is a folder or a prefix of a bucket. What was written long ago is in *segments* that never change: an index of
-//! any family for each field of vectors, and ids and metadata beside it. What was written since is in a *log*, and in memory.
-//! A *version* names the segments and what of them is deleted; whoever reads holds one version, and what the log says beyond it.
+//! A collection is a folder, or a prefix in a bucket. Older rows are in *segments*, which never change: for
+//! each vector field an index of any family, and the ids and metadata. Newer rows are in a *log* and in
+//! memory. A *version* names the segments and their deleted rows. A reader holds one version, together with
+//! the changes that the log adds to it.
 
 mod bits;
-mod caught;
+mod catch_panic;
 mod collection;
 pub mod error;
 pub mod exchange;
 mod filter;
 pub mod ids;
 mod listing;
+pub mod location;
 mod log;
 mod many;
-mod memory;
+mod memtable;
 mod options;
-pub mod place;
+mod parallel;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod readers;
 mod repair;
@@ -28,7 +30,6 @@ mod search;
 mod segment;
 mod snapshot;
 mod state;
-mod together;
 mod version;
 mod write;
 
@@ -37,14 +38,14 @@ pub use collection::{Collection, Description, SegmentDescription, is_collection}
 pub use error::CollectionError;
 pub use filter::{BoundFilter, Filter, FilterError};
 pub use ids::{Id, IdKind, Ids, MAX_ID_BYTES};
-pub use listing::{Contents, Listed, listing};
+pub use listing::{EntryKind, ListingEntry, listing};
+pub use location::CollectionLocation;
 pub use many::{FoundInMany, search_many};
 pub use options::{CollectionOptions, DEFAULT_WRITE_MEMORY_BYTES};
-pub use place::Place;
-pub use repair::{Gap, LostBatches, LostId, RepairOptions, Repaired, RepairedSegment};
+pub use repair::{Gap, LostBatches, LostId, RepairOptions, RepairReport, RepairedSegment};
 pub use rows::Rows;
 pub use schema::{Column, ColumnKind, ID_COLUMN, Schema, VectorField};
-pub use search::{Found, PartPlan, Question};
-pub use snapshot::{Fetch, Gotten, Scan, Snapshot};
-pub use state::Fetched;
-pub use write::{CompactOptions, Compacted, CopiedCollection, Written, WrittenBytes};
+pub use search::{FoundRows, PartPlan, SearchRequest};
+pub use snapshot::{Projection, RowsById, Scan, Snapshot};
+pub use state::FetchedRows;
+pub use write::{CompactOptions, CompactionReport, CopiedCollection, Written, WrittenBytes};

@@ -1,7 +1,7 @@
-//! What lies in a folder, in a bucket or in the memory of a node: indexes and collections.
+//! Lists the indexes and collections in a folder, a bucket, or a memory node.
 
 use crate::error::CollectionError;
-use crate::place::Part;
+use crate::location::Part;
 use bathyal_index::format::manifest::{MANIFEST_NAME, Manifest};
 use bathyal_index::locate::{Holding, find, within};
 use bathyal_index::{IndexError, StoreOptions};
@@ -10,109 +10,113 @@ use serde::Serialize;
 use std::path::{Path, PathBuf};
 use std::thread;
 
-/// Names that are looked at together: where each takes a request, they wait together.
-const LOOKED_AT_ONCE: usize = 16;
+/// Threads that inspect names; in an object store each name takes a request.
+const INSPECTION_THREADS: usize = 16;
 
-/// One that lies there.
+/// An index or a collection in a listing.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Listed {
-    /// Its name there.
+pub struct ListingEntry {
+    /// Its name in the listed folder.
     pub name: String,
-    /// What opens it.
+    /// The path or address that opens it.
     pub path: PathBuf,
-    /// What it is.
+    /// Its kind.
     #[serde(flatten)]
-    pub what: Contents,
+    pub what: EntryKind,
 }
 
-/// What something is that lies somewhere.
+/// Kind of a listed entry.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
-pub enum Contents {
+pub enum EntryKind {
     /// An index.
     Index {
-        /// Its family.
+        /// The family.
         family: String,
-        /// Vectors, as it was built.
+        /// Number of vectors when it was built.
         vectors: u64,
-        /// Components of each.
+        /// Components of each vector.
         dim: u32,
-        /// Of what they are made.
+        /// Type of the components.
         element: String,
-        /// What near means.
+        /// The metric.
         metric: String,
-        /// Bytes of all its files.
+        /// Bytes of all files.
         index_bytes: u64,
     },
     /// A collection.
     Collection,
     /// An index that cannot be read.
     Unreadable {
-        /// Why.
+        /// The error.
         reason: String,
     },
 }
 
-/// The indexes and collections directly in `place`, by their names: a folder, a bucket or a folder in it, or a memory node. Nothing
-/// is read of an index but its manifest, and nothing of a collection but whether it has a version; other things that lie there are
-/// left out.
+/// Lists the indexes and collections directly in `place`, by name. `place` is a folder, a bucket, a folder in
+/// a bucket, or a memory node. Of an index only the manifest is read; of a collection, only whether it has a
+/// version. Other files are left out.
 ///
 /// # Errors
-/// [`CollectionError`]: no such folder; `place` is an index or a collection itself; an address or options that lead nowhere, or a
-/// store that does not answer.
-pub fn listing(place: impl AsRef<Path>, options: &StoreOptions) -> Result<Vec<Listed>, CollectionError> {
+/// [`CollectionError`] if the folder does not exist, if `place` is an index or a collection itself, if the
+/// address or the options are invalid, or if the store does not answer.
+pub fn listing(
+    place: impl AsRef<Path>,
+    options: &StoreOptions,
+) -> Result<Vec<ListingEntry>, CollectionError> {
     let place = place.as_ref();
     let holding = within(place, options)?;
     let names = holding.names()?;
     if holding.stands_in(None, &versions(&names))? {
-        return Err(itself(place, "a collection", "collection inspect"));
+        return Err(not_a_folder(place, "a collection", "collection inspect"));
     }
-    let share = names.len().div_ceil(LOOKED_AT_ONCE).max(1);
-    let look = |names: &[String]| {
-        let found = names.iter().map(|name| look_at(&holding, place, name));
-        found.filter_map(Result::transpose).collect::<Result<Vec<Listed>, IndexError>>()
+    let share = names.len().div_ceil(INSPECTION_THREADS).max(1);
+    let inspect_all = |names: &[String]| {
+        let found = names.iter().map(|name| inspect(&holding, place, name));
+        found.filter_map(Result::transpose).collect::<Result<Vec<ListingEntry>, IndexError>>()
     };
-    let look = &look;
-    let looked: Vec<_> = thread::scope(|scope| {
-        let begun: Vec<_> = names.chunks(share).map(|names| scope.spawn(move || look(names))).collect();
-        begun
+    let inspect_all = &inspect_all;
+    let results: Vec<_> = thread::scope(|scope| {
+        let threads: Vec<_> =
+            names.chunks(share).map(|names| scope.spawn(move || inspect_all(names))).collect();
+        threads
             .into_iter()
-            .map(|one| one.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+            .map(|thread| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
             .collect()
     });
     let mut found = Vec::with_capacity(names.len());
-    for some in looked {
+    for some in results {
         found.extend(some?);
     }
     if found.is_empty() && find(place, &[], options).is_ok() {
-        return Err(itself(place, "an index", "inspect"));
+        return Err(not_a_folder(place, "an index", "inspect"));
     }
     Ok(found)
 }
 
-/// What lies under `name`; `None` if that is neither an index nor a collection.
-fn look_at(holding: &Holding, place: &Path, name: &str) -> Result<Option<Listed>, IndexError> {
+/// Inspects the entry `name`; `None` if it is neither an index nor a collection.
+fn inspect(holding: &Holding, place: &Path, name: &str) -> Result<Option<ListingEntry>, IndexError> {
     let what = match index_at(holding, name) {
         Err(IndexError::NotAnIndex { .. } | IndexError::Store(StoreError::Missing { .. })) => {
-            let stands =
+            let is_collection =
                 holding.names_in(name).and_then(|names| holding.stands_in(Some(name), &versions(&names)));
-            stands.map(|stands| stands.then_some(Contents::Collection))
+            is_collection.map(|is_collection| is_collection.then_some(EntryKind::Collection))
         }
         found => found.map(Some),
     };
     let what = match what {
         Err(IndexError::Store(error)) if error.is_remote() => return Err(error.into()),
-        Err(error) => Some(Contents::Unreadable { reason: error.to_string() }),
+        Err(error) => Some(EntryKind::Unreadable { reason: error.to_string() }),
         Ok(what) => what,
     };
-    Ok(what.map(|what| Listed { name: name.to_owned(), path: place.join(name), what }))
+    Ok(what.map(|what| ListingEntry { name: name.to_owned(), path: place.join(name), what }))
 }
 
-/// What the manifest of an index says.
-fn index_at(holding: &Holding, name: &str) -> Result<Contents, IndexError> {
+/// Reads the manifest of an index.
+fn index_at(holding: &Holding, name: &str) -> Result<EntryKind, IndexError> {
     let generation = holding.store().open(name)?;
     let manifest = Manifest::load(generation.as_ref())?;
-    Ok(Contents::Index {
+    Ok(EntryKind::Index {
         index_bytes: manifest.index_bytes() + generation.get(MANIFEST_NAME)?.len(),
         family: manifest.family,
         vectors: manifest.vectors,
@@ -122,12 +126,12 @@ fn index_at(holding: &Holding, name: &str) -> Result<Contents, IndexError> {
     })
 }
 
-/// The versions of a collection among the names of what its folder holds.
+/// Returns those of `names` that are versions of a collection.
 fn versions(names: &[String]) -> Vec<String> {
-    names.iter().filter(|name| matches!(Part::of(name), Some(Part::Version(_)))).cloned().collect()
+    names.iter().filter(|name| matches!(Part::parse(name), Some(Part::Version(_)))).cloned().collect()
 }
 
-fn itself(place: &Path, what: &str, command: &str) -> CollectionError {
+fn not_a_folder(place: &Path, what: &str, command: &str) -> CollectionError {
     let path = place.display();
-    CollectionError::Parameter(format!("{path}: is {what} itself; `bathyal {command} {path}` says more"))
+    CollectionError::Parameter(format!("{path}: is {what}; run `bathyal {command} {path}` to inspect it"))
 }

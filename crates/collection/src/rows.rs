@@ -1,4 +1,4 @@
-//! Rows that are written: ids, vectors of each field, and columns of metadata.
+//! Rows for writing: ids, vectors of each field, and columns of metadata.
 
 use crate::error::CollectionError;
 use crate::ids::Ids;
@@ -23,11 +23,12 @@ pub struct Rows {
 }
 
 impl Rows {
-    /// Rows with these `ids`, `vectors` (of each field of the schema, in its order) and `columns`, by name: those that are not
-    /// there are null, and values of another type are converted where nothing is lost.
+    /// Creates rows. `vectors` has one file per vector field of the schema, in its order. `columns` are
+    /// matched by name: missing columns become null, and values of another type are converted if nothing is
+    /// lost.
     ///
     /// # Errors
-    /// [`CollectionError::Parameter`] where they do not fit the schema or each other.
+    /// [`CollectionError::Parameter`] if the arguments do not fit the schema or each other.
     pub fn new(
         schema: &Schema,
         ids: Ids,
@@ -38,30 +39,31 @@ impl Rows {
         let count = ids.len();
         if ids.kind() != schema.id_kind {
             return refuse(format!(
-                "the ids are {}, those of the collection are {}",
+                "the ids are {}, but the ids of the collection are {}",
                 ids.kind().data_type(),
                 schema.id_kind.data_type()
             ));
         }
         if vectors.len() != schema.vectors.len() {
             return refuse(format!(
-                "there are vectors for {} fields, every row has one of each of {}",
+                "there are vectors for {} fields, but every row has a vector for each of {} fields",
                 vectors.len(),
                 schema.vectors.len()
             ));
         }
-        let mut held = Vec::with_capacity(vectors.len());
+        let mut checked = Vec::with_capacity(vectors.len());
         for (given, field) in vectors.iter().zip(&schema.vectors) {
-            held.push(checked_vectors(given, field, count)?);
+            checked.push(checked_vectors(given, field, count)?);
         }
         let columns = metadata(schema, columns, count)?;
-        Ok(Rows { ids, vectors: held, columns })
+        Ok(Rows { ids, vectors: checked, columns })
     }
 
-    /// The rows of `one` and then those of `other`, of the same collection, whose `vectors` are these.
+    /// Concatenates the rows of `one` and `other`, which are of the same collection. `vectors` are those of
+    /// both.
     ///
     /// # Errors
-    /// [`CollectionError`] where they are not of the same collection, or more text than one array holds.
+    /// [`CollectionError`] if they are not of the same collection, or have more text than one array holds.
     pub(crate) fn joined(
         one: &Rows,
         other: &Rows,
@@ -72,72 +74,72 @@ impl Rows {
         Ok(Rows { ids, vectors, columns })
     }
 
-    /// The same with ids and columns in memory of their own, whatever larger arrays they came from, and a copy of their `vectors`.
+    /// Copies the rows: ids and columns no longer refer to larger arrays. `vectors` is a copy of the vectors.
     ///
     /// # Errors
     /// [`CollectionError::Arrow`].
-    pub(crate) fn owned(&self, vectors: Vec<VectorFile>) -> Result<Rows, CollectionError> {
+    pub(crate) fn copied(&self, vectors: Vec<VectorFile>) -> Result<Rows, CollectionError> {
         let numbers = UInt32Array::from_iter_values(0..self.len() as u32);
-        let ids = Ids::of_array(self.ids.kind(), &take(self.ids.as_array(), &numbers, None)?)?;
+        let ids = Ids::from_array(self.ids.kind(), &take(self.ids.as_array(), &numbers, None)?)?;
         Ok(Rows { ids, vectors, columns: take_record_batch(&self.columns, &numbers)? })
     }
 
-    /// Those at these places, in their order, in memory of their own.
+    /// Copies the rows at these positions, in their order.
     ///
     /// # Errors
     /// [`CollectionError::Vectors`], [`CollectionError::Arrow`].
-    pub(crate) fn taken(&self, places: &[u32]) -> Result<Rows, CollectionError> {
-        let own = |vectors: &VectorFile| {
-            let mut bytes = Vec::with_capacity(places.len() * vectors.row_bytes());
-            places.iter().for_each(|row| bytes.extend_from_slice(vectors.row(*row as usize)));
+    pub(crate) fn at_positions(&self, positions: &[u32]) -> Result<Rows, CollectionError> {
+        let copy = |vectors: &VectorFile| {
+            let mut bytes = Vec::with_capacity(positions.len() * vectors.row_bytes());
+            positions.iter().for_each(|row| bytes.extend_from_slice(vectors.row(*row as usize)));
             VectorFile::from_rows(vectors.element(), vectors.dim(), bytes)
         };
-        let vectors = self.vectors.iter().map(own).collect::<Result<Vec<_>, _>>()?;
-        let numbers = UInt32Array::from(places.to_vec());
-        let ids = Ids::of_array(self.ids.kind(), &take(self.ids.as_array(), &numbers, None)?)?;
+        let vectors = self.vectors.iter().map(copy).collect::<Result<Vec<_>, _>>()?;
+        let numbers = UInt32Array::from(positions.to_vec());
+        let ids = Ids::from_array(self.ids.kind(), &take(self.ids.as_array(), &numbers, None)?)?;
         Ok(Rows { ids, vectors, columns: take_record_batch(&self.columns, &numbers)? })
     }
 
-    /// How many there are; at least 1, since there are vectors.
+    /// Returns the number of rows; at least 1, since vectors are never empty.
     pub fn len(&self) -> usize {
         self.ids.len()
     }
 
-    /// Whether there are none, which does not happen.
+    /// Returns true if there are no rows, which does not happen.
     pub fn is_empty(&self) -> bool {
         self.ids.is_empty()
     }
 
-    /// Their ids.
+    /// Returns the ids.
     pub fn ids(&self) -> &Ids {
         &self.ids
     }
 
-    /// Their vectors, of each field.
+    /// Returns the vectors of each field.
     pub fn vectors(&self) -> &[VectorFile] {
         &self.vectors
     }
 
-    /// Their metadata: all columns of the schema, in its order.
+    /// Returns the metadata: all columns of the schema, in its order.
     pub fn columns(&self) -> &RecordBatch {
         &self.columns
     }
 
-    /// Bytes of memory, about.
+    /// Returns the approximate bytes of memory.
     pub fn bytes(&self) -> u64 {
         let vectors: u64 = self.vectors.iter().map(VectorFile::data_bytes).sum();
         self.ids.bytes() + vectors + batch_bytes(&self.columns)
     }
 }
 
-/// Bytes of the values of a batch, whatever larger arrays they are a part of.
+/// Returns the bytes of the values of a batch. Larger arrays that it is a slice of do not count.
 pub(crate) fn batch_bytes(batch: &RecordBatch) -> u64 {
     batch.columns().iter().map(|array| array_bytes(array) as u64).sum()
 }
 
 fn array_bytes(array: &dyn Array) -> usize {
     if let Some(lists) = array.as_list_opt::<i32>() {
-        // Of lists that are a part of others the values are not.
+        // A sliced list array still holds the values of all lists.
         let offsets = lists.value_offsets();
         let (first, end) = (offsets[0] as usize, offsets[lists.len()] as usize);
         return size_of_val(offsets) + array_bytes(&lists.values().slice(first, end - first));
@@ -145,7 +147,7 @@ fn array_bytes(array: &dyn Array) -> usize {
     array.to_data().get_slice_memory_size().unwrap_or_else(|_| array.get_array_memory_size())
 }
 
-/// The vectors of a field, if an index of it takes all of them.
+/// Returns the vectors of a field, if they fit it and an index accepts all of them.
 fn checked_vectors(
     given: &VectorFile,
     field: &crate::schema::VectorField,
@@ -160,14 +162,14 @@ fn checked_vectors(
     }
     if vectors.element() != field.element {
         return refuse(format!(
-            "they are {}, those of the collection are {}",
+            "they are {}, but the collection stores {}",
             vectors.element(),
             field.element
         ));
     }
     if vectors.dim() != field.dim {
         return refuse(format!(
-            "they have {} dimensions, those of the collection {}",
+            "they have {} dimensions, but the collection stores {}",
             vectors.dim(),
             field.dim
         ));
@@ -176,23 +178,23 @@ fn checked_vectors(
     Ok(vectors)
 }
 
-/// The columns of the schema from those that are given.
+/// Returns the columns of the schema, taken from `given`.
 fn metadata(
     schema: &Schema,
     given: Option<&RecordBatch>,
     count: usize,
 ) -> Result<RecordBatch, CollectionError> {
     let refuse = |reason: String| Err(CollectionError::Parameter(reason));
-    let wanted = schema.metadata();
+    let target = schema.metadata();
     if let Some(given) = given {
         if given.num_rows() != count {
             return refuse(format!("there are {} rows of metadata for {count} ids", given.num_rows()));
         }
         let names = given.schema();
         if let Some(unknown) =
-            names.fields().iter().find(|field| wanted.field_with_name(field.name()).is_err())
+            names.fields().iter().find(|field| target.field_with_name(field.name()).is_err())
         {
-            // Says which there are.
+            // Fails with the names of the columns.
             schema.column(unknown.name())?;
         }
     }
@@ -200,15 +202,15 @@ fn metadata(
         let Some(array) = given.and_then(|given| given.column_by_name(field.name())) else {
             return Ok(new_null_array(field.data_type(), count));
         };
-        converted(array, field.data_type())
+        convert(array, field.data_type())
             .map_err(|reason| CollectionError::Parameter(format!("column {:?}: {reason}", field.name())))
     };
-    let columns = wanted.fields().iter().map(column).collect::<Result<Vec<_>, _>>()?;
+    let columns = target.fields().iter().map(column).collect::<Result<Vec<_>, _>>()?;
     let options = RecordBatchOptions::new().with_row_count(Some(count));
-    Ok(RecordBatch::try_new_with_options(wanted, columns, &options)?)
+    Ok(RecordBatch::try_new_with_options(target, columns, &options)?)
 }
 
-/// How many floats are infinite, in lists or not.
+/// Counts the infinite floats, also in lists.
 fn infinite(array: &ArrayRef) -> usize {
     match array.data_type() {
         DataType::Float32 => {
@@ -221,16 +223,16 @@ fn infinite(array: &ArrayRef) -> usize {
     }
 }
 
-/// What values are, so that those of one sort are never taken for another, whatever could be read from them.
+/// Class of a type. Values are never converted from one class to another, even if they could be parsed.
 #[derive(Debug, PartialEq, Eq)]
-enum Sort {
+enum ValueClass {
     Text,
     Number,
     Time,
     Other,
 }
 
-/// Whether a type is that of lists, and the type of single values.
+/// Returns true for a list type, and the type of its single values.
 fn values_of(data_type: &DataType) -> (bool, &DataType) {
     match data_type {
         DataType::List(item) | DataType::LargeList(item) | DataType::FixedSizeList(item, _) => {
@@ -241,50 +243,51 @@ fn values_of(data_type: &DataType) -> (bool, &DataType) {
     }
 }
 
-fn sort_of(single: &DataType) -> Sort {
+fn class_of(single: &DataType) -> ValueClass {
     match single {
-        single if single.is_string() => Sort::Text,
-        DataType::Boolean => Sort::Number,
-        single if single.is_integer() || single.is_floating() => Sort::Number,
-        DataType::Date32 | DataType::Date64 | DataType::Timestamp(..) => Sort::Time,
-        _ => Sort::Other,
+        single if single.is_string() => ValueClass::Text,
+        DataType::Boolean => ValueClass::Number,
+        single if single.is_integer() || single.is_floating() => ValueClass::Number,
+        DataType::Date32 | DataType::Date64 | DataType::Timestamp(..) => ValueClass::Time,
+        _ => ValueClass::Other,
     }
 }
 
-/// The values of an array as another type, where nothing is lost: but digits of floats, and of times what is below a microsecond.
-fn converted(array: &ArrayRef, wanted: &DataType) -> Result<ArrayRef, String> {
-    if array.data_type() == wanted {
+/// Converts an array to another type, if nothing is lost except digits of floats and fractions of a
+/// microsecond.
+fn convert(array: &ArrayRef, target: &DataType) -> Result<ArrayRef, String> {
+    if array.data_type() == target {
         return Ok(array.clone());
     }
     if array.logical_null_count() == array.len() {
-        return Ok(new_null_array(wanted, array.len()));
+        return Ok(new_null_array(target, array.len()));
     }
     let refuse = |given: &DataType| {
         Err(format!(
-            "the values are {given}, those of the collection are {wanted}, which not all of them can be"
+            "the values are {given}; not all of them can be converted to {target}, the type of the column"
         ))
     };
-    let ((lists, given), (of_lists, single)) = (values_of(array.data_type()), values_of(wanted));
-    if lists != of_lists || sort_of(given) != sort_of(single) {
+    let ((lists, given), (target_lists, single)) = (values_of(array.data_type()), values_of(target));
+    if lists != target_lists || class_of(given) != class_of(single) {
         return refuse(array.data_type());
     }
     let strict = CastOptions { safe: false, ..CastOptions::default() };
     let cast = |array: &ArrayRef, to: &DataType| cast_with_options(array, to, &strict);
-    let made = cast(array, wanted).map_err(|error| error.to_string())?;
-    let rounds = match sort_of(single) {
-        Sort::Text => true,
-        Sort::Time => matches!(single, DataType::Timestamp(..)),
-        Sort::Number | Sort::Other => single.is_floating() && given.is_floating(),
+    let converted = cast(array, target).map_err(|error| error.to_string())?;
+    let rounds = match class_of(single) {
+        ValueClass::Text => true,
+        ValueClass::Time => matches!(single, DataType::Timestamp(..)),
+        ValueClass::Number | ValueClass::Other => single.is_floating() && given.is_floating(),
     };
-    if *single == DataType::Float32 && infinite(&made) > infinite(array) {
+    if *single == DataType::Float32 && infinite(&converted) > infinite(array) {
         return refuse(array.data_type());
     }
     if !rounds
-        && cast(&made, array.data_type()).map_err(|error| error.to_string())?.as_ref() != array.as_ref()
+        && cast(&converted, array.data_type()).map_err(|error| error.to_string())?.as_ref() != array.as_ref()
     {
         return refuse(array.data_type());
     }
-    Ok(made)
+    Ok(converted)
 }
 
 #[cfg(test)]
@@ -326,9 +329,9 @@ mod tests {
             (&midnight, DataType::Date32),
             (&new_null_array(&DataType::Null, 2), list_of(DataType::Utf8)),
         ] {
-            let made = converted(array, &to).unwrap();
+            let converted = convert(array, &to).unwrap();
             assert_eq!(
-                (made.data_type(), made.len(), made.null_count()),
+                (converted.data_type(), converted.len(), converted.null_count()),
                 (&to, array.len(), array.logical_null_count())
             );
         }
@@ -354,7 +357,7 @@ mod tests {
             (&lists, list_of(DataType::Utf8)),
             (&lists, DataType::Int64),
         ] {
-            assert!(converted(array, &to).is_err(), "{array:?} to {to}");
+            assert!(convert(array, &to).is_err(), "{array:?} to {to}");
         }
     }
 }

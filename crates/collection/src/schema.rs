@@ -1,4 +1,4 @@
-//! What every row of a collection has: an id, vectors, and columns of metadata.
+//! The schema of a collection: the type of ids, the vector fields, and the columns of metadata.
 
 use crate::error::CollectionError;
 use crate::ids::IdKind;
@@ -12,18 +12,18 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::str::FromStr;
 use std::sync::Arc;
 
-/// The column that holds the ids of rows, in filters and in files.
+/// Name of the ids, in filters and in files.
 pub const ID_COLUMN: &str = "id";
-/// Bytes of a name at most.
+/// The longest name of a field or column, in bytes.
 const MAX_NAME_BYTES: usize = 255;
-/// Vector fields at most: each is an index of its own in every segment.
+/// The most vector fields. Every segment has an index for each.
 const MAX_VECTOR_FIELDS: usize = 16;
-/// Columns at most.
+/// The most columns.
 const MAX_COLUMNS: usize = 1024;
-/// Names that results have other uses for.
+/// Names that results use for something else.
 const RESERVED: [&str; 3] = [ID_COLUMN, "distance", "score"];
 
-/// A field of vectors: every row has one.
+/// A vector field: every row has one vector of it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct VectorField {
@@ -34,16 +34,16 @@ pub struct VectorField {
     /// Type of the components.
     #[serde(with = "named")]
     pub element: Element,
-    /// What "near" means.
+    /// The metric.
     #[serde(with = "named")]
     pub metric: Metric,
-    /// The family of indexes of large segments; small ones are `flat`.
+    /// Family of the indexes of large segments; small segments are `flat`.
     #[serde(default = "default_family")]
     pub family: String,
     /// Options of that family, by name.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub options: BTreeMap<String, Value>,
-    /// As what vectors of f32 are stored in indexes, if not as they are given.
+    /// Form in which indexes store f32 vectors, if not as they are given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub store_as: Option<StoreAs>,
 }
@@ -52,7 +52,7 @@ fn default_family() -> String {
     "cluster".into()
 }
 
-/// Elements and metrics by their names.
+/// Reads and writes elements and metrics by name.
 mod named {
     use serde::de::Error as _;
     use serde::{Deserialize, Deserializer, Serializer};
@@ -81,11 +81,12 @@ pub struct Column {
     pub kind: ColumnKind,
 }
 
-/// Type of the values of a column; its name is that of the Arrow type in lower case: `int64`, `string`, `list<string>`.
+/// Type of the values of a column. It is named as the Arrow type, in lower case: `int64`, `string`,
+/// `list<string>`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct ColumnKind(DataType);
 
-/// The types of single values, and their names. `timestamp` counts microseconds since 1970 in UTC.
+/// The types of single values, by name. `timestamp` counts microseconds since 1970 in UTC.
 const SCALARS: [(&str, DataType); 14] = [
     ("bool", DataType::Boolean),
     ("int8", DataType::Int8),
@@ -104,16 +105,17 @@ const SCALARS: [(&str, DataType); 14] = [
 ];
 
 impl ColumnKind {
-    /// The Arrow type of arrays of this column.
+    /// Returns the Arrow type of arrays of this kind.
     pub fn data_type(&self) -> &DataType {
         &self.0
     }
 
-    /// The kind that holds the values of an Arrow type, which may be another one: `large_string` is held as `string`.
+    /// Returns the kind that stores values of an Arrow type. Similar types share a kind: `large_string` is
+    /// stored as `string`.
     ///
     /// # Errors
-    /// A sentence for a type that no column has.
-    pub fn of(data_type: &DataType) -> Result<ColumnKind, String> {
+    /// A sentence if no column can store this type.
+    pub fn from_arrow(data_type: &DataType) -> Result<ColumnKind, String> {
         let scalar = |data_type: &DataType| match data_type {
             DataType::LargeUtf8 | DataType::Utf8View => Some(DataType::Utf8),
             DataType::Float16 => Some(DataType::Float32),
@@ -122,15 +124,15 @@ impl ColumnKind {
             DataType::Dictionary(_, values) if values.is_string() => Some(DataType::Utf8),
             other => SCALARS.iter().find(|(_, known)| known == other).map(|(_, known)| known.clone()),
         };
-        let held = match data_type {
+        let kind = match data_type {
             DataType::List(item) | DataType::LargeList(item) | DataType::FixedSizeList(item, _) => {
                 scalar(item.data_type()).map(list_of)
             }
             single => scalar(single),
         };
-        held.map(ColumnKind).ok_or_else(|| {
+        kind.map(ColumnKind).ok_or_else(|| {
             format!(
-                "values of the Arrow type {data_type} cannot be held; there are {}, and lists of them",
+                "values of the Arrow type {data_type} cannot be stored; the types are {}, and lists of them",
                 SCALARS.map(|(name, _)| name).join(", ")
             )
         })
@@ -162,7 +164,7 @@ impl FromStr for ColumnKind {
             Some(inner) => (inner.trim(), true),
             None => (lower.as_str(), false),
         };
-        // What Python, SQL and JSON call them.
+        // Names in Python, SQL and JSON.
         let known = match inner {
             "str" | "text" | "utf8" | "varchar" => "string",
             "int" | "integer" | "long" => "int64",
@@ -177,7 +179,7 @@ impl FromStr for ColumnKind {
             Some(item) if list => Ok(ColumnKind(list_of(item))),
             Some(single) => Ok(ColumnKind(single)),
             None => Err(format!(
-                "there is no type {text:?}; there are {}, and lists of them, such as list<string>",
+                "there is no type {text:?}; the types are {}, and lists of them, such as list<string>",
                 SCALARS.map(|(name, _)| name).join(", ")
             )),
         }
@@ -196,14 +198,14 @@ impl<'a> Deserialize<'a> for ColumnKind {
     }
 }
 
-/// What every row of a collection has.
+/// The ids, vector fields and columns that every row of a collection has.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Schema {
-    /// What ids are.
+    /// Type of the ids.
     #[serde(rename = "id")]
     pub id_kind: IdKind,
-    /// The fields of vectors, at least one.
+    /// The vector fields, at least one.
     pub vectors: Vec<VectorField>,
     /// The columns of metadata.
     #[serde(default)]
@@ -211,21 +213,21 @@ pub struct Schema {
 }
 
 impl VectorField {
-    /// A field of this shape, with the default family.
+    /// Returns a field of this shape, with the default family.
     pub fn new(name: impl Into<String>, dim: usize, element: Element, metric: Metric) -> VectorField {
         let (name, family) = (name.into(), default_family());
         VectorField { name, dim, element, metric, family, options: BTreeMap::new(), store_as: None }
     }
 
-    /// Bytes of one vector.
+    /// Returns the bytes of one vector.
     pub fn row_bytes(&self) -> usize {
         self.element.row_bytes(self.dim)
     }
 
-    /// What indexes of large segments are built by.
+    /// Returns the options for building indexes of large segments.
     ///
     /// # Errors
-    /// [`CollectionError::Parameter`] for a family or an option that there is not.
+    /// [`CollectionError::Parameter`] for an unknown family or option.
     pub fn family_options(&self) -> Result<FamilyOptions, CollectionError> {
         let refuse = |reason: String| CollectionError::Parameter(format!("field {:?}: {reason}", self.name));
         families::options(&self.family, &self.options).map_err(|error| refuse(error.to_string()))
@@ -233,7 +235,7 @@ impl VectorField {
 }
 
 impl Schema {
-    /// Refuses a schema that no collection can have.
+    /// Checks names, counts and dimensions.
     ///
     /// # Errors
     /// [`CollectionError::Parameter`].
@@ -241,22 +243,27 @@ impl Schema {
         let refuse = |reason: String| Err(CollectionError::Parameter(format!("the schema: {reason}")));
         if self.vectors.is_empty() || self.vectors.len() > MAX_VECTOR_FIELDS {
             return refuse(format!(
-                "there must be 1 to {MAX_VECTOR_FIELDS} fields of vectors, here are {}",
+                "it has {} fields of vectors; 1 to {MAX_VECTOR_FIELDS} are allowed",
                 self.vectors.len()
             ));
         }
         if self.columns.len() > MAX_COLUMNS {
-            return refuse(format!("there may be {MAX_COLUMNS} columns, here are {}", self.columns.len()));
+            return refuse(format!(
+                "it has {} columns; at most {MAX_COLUMNS} are allowed",
+                self.columns.len()
+            ));
         }
         let mut names = BTreeSet::new();
         let fields = self.vectors.iter().map(|field| &field.name);
         for name in fields.chain(self.columns.iter().map(|column| &column.name)) {
             let printable = !name.is_empty() && !name.chars().any(char::is_control);
             if !printable || name.len() > MAX_NAME_BYTES {
-                return refuse(format!("{name:?} is no name: 1 to {MAX_NAME_BYTES} bytes of printable text"));
+                return refuse(format!(
+                    "{name:?} is not a valid name; a name has 1 to {MAX_NAME_BYTES} bytes of printable text"
+                ));
             }
             if RESERVED.contains(&name.as_str()) {
-                return refuse(format!("the name {name:?} means something else in results; take another"));
+                return refuse(format!("the name {name:?} is reserved for results; choose another"));
             }
             if !names.insert(name) {
                 return refuse(format!("the name {name:?} is there twice"));
@@ -266,7 +273,7 @@ impl Schema {
             let whole = field.element.components_in(field.row_bytes()) == field.dim;
             if !(1..=MAX_DIM).contains(&field.dim) || !whole {
                 return refuse(format!(
-                    "the field {:?} has {} dimensions; there may be 1 to {MAX_DIM}, of bits a multiple of 8",
+                    "the field {:?} has {} dimensions; 1 to {MAX_DIM} are allowed, and for bits a multiple of 8",
                     field.name, field.dim
                 ));
             }
@@ -275,10 +282,10 @@ impl Schema {
         Ok(())
     }
 
-    /// The number of the field of vectors called `name`; without a name, that of the only one.
+    /// Returns the number of the vector field `name`; without a name, that of the only field.
     ///
     /// # Errors
-    /// [`CollectionError::Parameter`] if there is none, or if there are several and none was named.
+    /// [`CollectionError::Parameter`] for an unknown name, and if there are several fields and no name.
     pub fn field(&self, name: Option<&str>) -> Result<usize, CollectionError> {
         let all = || self.vectors.iter().map(|field| field.name.as_str()).collect::<Vec<_>>().join(", ");
         match name {
@@ -296,10 +303,10 @@ impl Schema {
         }
     }
 
-    /// The number of the column called `name`.
+    /// Returns the number of the column `name`.
     ///
     /// # Errors
-    /// [`CollectionError::Parameter`] if there is none.
+    /// [`CollectionError::Parameter`] for an unknown name.
     pub fn column(&self, name: &str) -> Result<usize, CollectionError> {
         self.columns.iter().position(|column| column.name == name).ok_or_else(|| {
             let all: Vec<&str> = self.columns.iter().map(|column| column.name.as_str()).collect();
@@ -308,13 +315,13 @@ impl Schema {
         })
     }
 
-    /// The columns of metadata as Arrow has them, without ids and vectors.
+    /// Returns the Arrow schema of the metadata, without ids and vectors.
     pub fn metadata(&self) -> SchemaRef {
         let field = |column: &Column| Field::new(&column.name, column.kind.data_type().clone(), true);
         Arc::new(ArrowSchema::new(self.columns.iter().map(field).collect::<Vec<_>>()))
     }
 
-    /// The ids, then the columns of metadata, as Arrow has them: the rows of a segment's file.
+    /// Returns the Arrow schema of the ids followed by the metadata, as in the rows file of a segment.
     pub fn with_ids(&self) -> SchemaRef {
         let id = Field::new(ID_COLUMN, self.id_kind.data_type(), false);
         let columns = self.metadata();

@@ -1,8 +1,9 @@
-//! A version: what a collection consists of at a moment, as it is published. Beyond it there is what the logs say.
+//! The version of a collection: its segments and their deleted rows at a moment, as published in the store.
+//! Later changes are in the logs.
 
 use crate::error::CollectionError;
 use crate::ids::{Id, Ids};
-use crate::place::{MARK, Part, Place};
+use crate::location::{CollectionLocation, MARK, Part};
 use crate::schema::Schema;
 use crate::seal::{seal, unseal};
 use bathyal_store::{DraftExt, Generation, GenerationExt, Replace, StoreError};
@@ -12,51 +13,54 @@ use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// The latest version of the format that this program reads, and the one that it writes.
+/// The format version that this program writes, and the latest that it reads.
 pub(crate) const FORMAT: u32 = 1;
 
-/// What a version says.
+/// The content of a version, as it is stored in JSON.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Version {
-    /// The version of the format.
+    /// The format version.
     pub(crate) bathyal_collection: u32,
-    /// Tells collections apart: 16 random bytes in hexadecimal digits.
+    /// Identity of the collection: 16 random bytes in hexadecimal digits.
     pub(crate) id: String,
-    /// Counts versions from 1.
+    /// Number of this version; the first is 1.
     pub(crate) number: u64,
     pub(crate) schema: Schema,
-    /// The last record of the logs that is in the segments.
+    /// Sequence number of the last log record whose change is in the segments.
     pub(crate) through: u64,
-    /// The first record of a log that was begun before it was published, and stays for as long as it is the latest version.
+    /// Sequence number of the first record of the log that was created before this version was published. The
+    /// log is kept for as long as this is the latest version.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) log: Option<u64>,
-    /// Counts the segments that were ever begun, for their names.
+    /// Number of the next segment; it becomes part of the segment's name.
     pub(crate) next_segment: u64,
-    /// Who writes: 16 random bytes in hexadecimal digits; none before anyone did.
+    /// Identity of the writer: 16 random bytes in hexadecimal digits; empty before the first write.
     pub(crate) writer: String,
-    /// Seconds since 1970 when it was published, for people.
+    /// Seconds since 1970 when the version was published; only for people.
     pub(crate) published: u64,
-    /// The oldest first.
+    /// The segments, oldest first.
     pub(crate) segments: Vec<SegmentEntry>,
 }
 
-/// What a version says of a segment.
+/// Record of one segment in a version.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct SegmentEntry {
-    /// `s-NUMBER-RANDOM`: no name is given twice.
+    /// `s-NUMBER-RANDOM`; no name is used twice.
     pub(crate) name: String,
+    /// Rows, deleted or not.
     pub(crate) rows: u32,
-    /// Bytes of all its files.
+    /// Bytes of all files of the segment.
     pub(crate) bytes: u64,
-    /// Its smallest and its largest id.
+    /// The smallest and the largest id.
     pub(crate) ids: (IdEntry, IdEntry),
-    /// CRC-32C of the manifest of its ids and metadata, which names these files and their checksums.
+    /// CRC-32C of the manifest of the ids and metadata. That manifest names these files and their checksums.
     pub(crate) manifest_crc32c: u32,
-    /// Rows that are deleted; the bitmap is an object of the version.
+    /// Number of deleted rows; their bitmap is an object of the version.
     pub(crate) deleted: u32,
-    /// CRC-32C of that object; 0 where nothing is deleted.
+    /// CRC-32C of the bitmap; 0 if no row is deleted.
     pub(crate) deleted_crc32c: u32,
-    /// Whether its indexes are flat because writes waited for it, though it has the rows of a segment that is not.
+    /// True if the indexes are flat because writes were waiting for the segment, although it has enough rows
+    /// for another family.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) hasty: bool,
 }
@@ -70,7 +74,7 @@ pub(crate) enum IdEntry {
 }
 
 impl SegmentEntry {
-    /// The rows of it that are deleted, by the version that lies in `generation`.
+    /// Reads the deleted rows of the segment from `generation`, which holds the version.
     ///
     /// # Errors
     /// [`CollectionError::Damaged`], [`CollectionError::Store`].
@@ -87,10 +91,10 @@ impl SegmentEntry {
         }
         let rows = RoaringBitmap::deserialize_from(&bytes[..]).map_err(|error| wrong(&error.to_string()))?;
         let fits = rows.len() == u64::from(self.deleted) && rows.max() < Some(self.rows);
-        Some(rows).filter(|_| fits).ok_or_else(|| wrong("it holds other rows than the version says"))
+        Some(rows).filter(|_| fits).ok_or_else(|| wrong("its rows differ from those that the version counts"))
     }
 
-    /// Its smallest and its largest id.
+    /// Returns the smallest and the largest id.
     pub(crate) fn range(&self) -> Ids {
         match &self.ids {
             (IdEntry::Number(smallest), IdEntry::Number(largest)) => {
@@ -121,23 +125,26 @@ impl From<IdEntry> for Id {
     }
 }
 
-/// The object with the rows of a segment that are deleted.
+/// Returns the name of the object with the deleted rows of a segment.
 pub(crate) fn deleted_name(segment: &str) -> String {
     format!("{segment}.deleted")
 }
 
-/// Times that a place without a version is looked at before there is none.
-const LOOKS: usize = 3;
+/// Times that the versions are listed before the location counts as empty.
+const LIST_ATTEMPTS: usize = 3;
 
-/// The numbers of the versions in a place, rising. A list is not made at one moment everywhere: of versions that were removed while it
-/// was made none may be in it, nor those that took their place. Whichever is in it may be gone; then so are those before.
-pub(crate) fn numbers(place: &Place) -> Result<Vec<u64>, CollectionError> {
-    let number = |name: String| match Part::of(&name) {
+/// Returns the numbers of the versions at a location, in ascending order.
+///
+/// Listing is not atomic in every store: it can miss versions that are removed while it runs, and also the
+/// versions that replace them. Any version in the list may be gone by now; then all earlier ones are gone,
+/// too.
+pub(crate) fn numbers(place: &CollectionLocation) -> Result<Vec<u64>, CollectionError> {
+    let number = |name: String| match Part::parse(&name) {
         Some(Part::Version(number)) => Some(number),
         _ => None,
     };
     let mut numbers = Vec::new();
-    for _ in 0..LOOKS {
+    for _ in 0..LIST_ATTEMPTS {
         numbers.extend(place.store().list()?.into_iter().filter_map(number));
         if !numbers.is_empty() {
             break;
@@ -148,24 +155,27 @@ pub(crate) fn numbers(place: &Place) -> Result<Vec<u64>, CollectionError> {
 }
 
 impl Version {
-    /// Reads a version and what it says is deleted of each of its segments.
+    /// Reads a version and the deleted rows of each of its segments.
     ///
     /// # Errors
-    /// [`CollectionError::Store`] where it is not there (any more), [`CollectionError::Damaged`],
+    /// [`CollectionError::Store`] if the version does not exist (any more), [`CollectionError::Damaged`],
     /// [`CollectionError::LaterVersion`].
-    pub(crate) fn read(place: &Place, number: u64) -> Result<(Version, Vec<RoaringBitmap>), CollectionError> {
+    pub(crate) fn read(
+        place: &CollectionLocation,
+        number: u64,
+    ) -> Result<(Version, Vec<RoaringBitmap>), CollectionError> {
         let (version, generation) = Version::load(place, number)?;
         let deleted = version.segments.iter().map(|segment| segment.read_deleted(&*generation));
         let deleted = deleted.collect::<Result<_, _>>()?;
         Ok((version, deleted))
     }
 
-    /// Reads a version, and where it is.
+    /// Reads a version. Returns it with the generation that holds it.
     ///
     /// # Errors
     /// As [`Version::read`].
     pub(crate) fn load(
-        place: &Place,
+        place: &CollectionLocation,
         number: u64,
     ) -> Result<(Version, Arc<dyn Generation>), CollectionError> {
         let generation = place.store().open(&Part::Version(number).name())?;
@@ -183,24 +193,25 @@ impl Version {
             return Err(CollectionError::LaterVersion { path, found, known: FORMAT });
         }
         if format.bathyal_collection == 0 {
-            return Err(damaged("it says that it is of format 0, and the first is 1".into()));
+            return Err(damaged("its format version is 0, but the first is 1".into()));
         }
         let version: Version = serde_json::from_slice(json).map_err(|error| damaged(error.to_string()))?;
         version.schema.check().map_err(|error| damaged(error.to_string()))?;
         if version.number != number {
-            return Err(damaged(format!("it is of version {}", version.number)));
+            return Err(damaged(format!("its number is {}, but its name says {number}", version.number)));
         }
         Ok((version, generation))
     }
 
-    /// Publishes it, if no version of this number is there yet. `deleted` are the rows of each segment that are deleted.
+    /// Publishes the version, if no version of this number exists. `deleted` holds the deleted rows of each
+    /// segment.
     ///
     /// # Errors
-    /// [`CollectionError::Fenced`] if another one has published a version of this number; [`CollectionError::Store`], where it is
-    /// there or not.
+    /// [`CollectionError::Fenced`] if another writer has published a version of this number. After
+    /// [`CollectionError::Store`], the version may or may not be published.
     pub(crate) fn publish(
         &mut self,
-        place: &Place,
+        place: &CollectionLocation,
         deleted: &[RoaringBitmap],
     ) -> Result<(), CollectionError> {
         let name = Part::Version(self.number).name();
@@ -229,7 +240,7 @@ impl Version {
     }
 }
 
-/// So many random hexadecimal digits, for names that nobody else takes.
+/// Returns random hexadecimal digits, for names that must be unique.
 pub(crate) fn random_digits(digits: usize) -> String {
     let mut bytes = vec![0; digits.div_ceil(2)];
     rand::rng().fill_bytes(&mut bytes);
@@ -238,7 +249,7 @@ pub(crate) fn random_digits(digits: usize) -> String {
     text
 }
 
-/// Seconds since 1970, for people: nothing is decided by them.
+/// Returns the seconds since 1970. They are shown to people; no decision depends on them.
 pub(crate) fn now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }

@@ -1,12 +1,12 @@
-//! Queries that come alone, over many segments: the engines that they read with are opened once. Alone in its program, since engines
-//! belong to the threads that search, which all tests of a process share.
+//! Single queries over many segments: the engines that they read with are opened once. This is a separate
+//! program, because engines belong to search threads, which all tests of a process share.
 
 #[path = "all/lone/counted.rs"]
 mod counted;
 
 use arrow_array::{ArrayRef, Int64Array, RecordBatch};
 use bathyal_collection::{
-    Collection, CollectionOptions, Column, Durability, Filter, IdKind, Ids, Question, Rows, Schema,
+    Collection, CollectionOptions, Column, Durability, Filter, IdKind, Ids, Rows, Schema, SearchRequest,
     VectorField,
 };
 use bathyal_index::WithinPlan;
@@ -18,9 +18,9 @@ use std::sync::Arc;
 
 const DIM: usize = 16;
 const ROWS: u64 = 6_000;
-/// One row of so many is rare.
+/// One in this many rows is rare.
 const RARE: u64 = 600;
-/// More than a machine has lanes, as a rule.
+/// More than the lanes of most machines.
 const SEGMENTS: u64 = 9;
 
 fn vectors(ids: std::ops::Range<u64>) -> VectorFile {
@@ -30,7 +30,7 @@ fn vectors(ids: std::ops::Range<u64>) -> VectorFile {
 }
 
 #[test]
-fn a_query_alone_over_many_segments_opens_no_engine_that_was_open_before() {
+fn a_single_query_over_many_segments_reuses_open_engines() {
     let folder = tempfile::tempdir().unwrap();
     let schema = Schema {
         id_kind: IdKind::Number,
@@ -38,7 +38,7 @@ fn a_query_alone_over_many_segments_opens_no_engine_that_was_open_before() {
         columns: vec![Column { name: "rare".into(), kind: "int64".parse().unwrap() }],
     };
     let counts = Arc::new(Counts::default());
-    // No segment is flat: vectors of those stay in memory.
+    // No segment is flat, since vectors of flat segments stay in memory.
     let options = CollectionOptions {
         durability: Durability::System,
         background: false,
@@ -57,10 +57,10 @@ fn a_query_alone_over_many_segments_opens_no_engine_that_was_open_before() {
         collection.add(rows).unwrap();
         collection.flush().unwrap();
     }
-    let all = Question { k: 5, threads: 1, ..Question::default() };
-    let few = Question { filter: Some(Filter::parse("rare = 1").unwrap()), ..all.clone() };
-    let ask = |id: u64, question: &Question, plan: WithinPlan| {
-        let found = collection.search(&vectors(id..id + 1), question, Control::default()).unwrap();
+    let all = SearchRequest { k: 5, threads: 1, ..SearchRequest::default() };
+    let few = SearchRequest { filter: Some(Filter::parse("rare = 1").unwrap()), ..all.clone() };
+    let ask = |id: u64, request: &SearchRequest, plan: WithinPlan| {
+        let found = collection.search(&vectors(id..id + 1), request, Control::default()).unwrap();
         assert_eq!(found.distances[0], 0.0);
         assert!(found.plans.iter().all(|part| part.family == "cluster" && part.plan == plan), "{found:?}");
     };
@@ -73,7 +73,7 @@ fn a_query_alone_over_many_segments_opens_no_engine_that_was_open_before() {
     assert!(counts.take() > 0, "vectors are on the device");
     assert_eq!(counts.take_opened(), 0);
 
-    // The first looks for where vectors lie, in all of them.
+    // The first query finds the positions of vectors in all segments.
     let scan = |id: u64| ask(id * RARE, &few, WithinPlan::Scan);
     scan(3);
     counts.take();

@@ -1,9 +1,9 @@
-//! A collection for each of thousands of users in one process, which may have a thousand files open.
+//! Thousands of collections, one for each user, in one process with a limit of a thousand open files.
 #![cfg(target_os = "linux")]
 
 use arrow_array::{ArrayRef, Int64Array, RecordBatch};
 use bathyal_collection::{
-    Collection, CollectionOptions, Column, Durability, Filter, IdKind, Ids, Question, Rows, Schema,
+    Collection, CollectionOptions, Column, Durability, Filter, IdKind, Ids, Rows, Schema, SearchRequest,
     VectorField, search_many,
 };
 use bathyal_kernels::{Element, Metric};
@@ -13,16 +13,16 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 const TENANTS: usize = 2000;
-/// Files that a process may have open where nobody has changed that.
+/// The usual limit of open files of a process.
 const FILES: u64 = 1024;
 const ROWS: u64 = 200;
 const DIM: usize = 16;
-/// Collections that are written to: more than hold a log at the same time.
+/// Collections that are written to; more than can hold a log open at the same time.
 const WRITTEN: usize = 200;
-/// Bytes of memory of an open collection that nobody has looked at: some kilobytes.
+/// Bytes of memory of an open collection that was not read: some kilobytes.
 const OPEN_BYTES: u64 = 24 << 10;
-/// The same after all were searched: most of it are buffers of search threads and the segments that are still open, which do not
-/// become more with more collections.
+/// The same after all were searched. Most of it is buffers of search threads and open segments; these do not
+/// grow with the number of collections.
 const SEARCHED_BYTES: u64 = 256 << 10;
 
 fn options() -> CollectionOptions {
@@ -49,7 +49,7 @@ fn rows(ids: impl Iterator<Item = u64> + Clone) -> Rows {
     Rows::new(&schema(), given, vec![vectors(ids)], Some(&columns)).unwrap()
 }
 
-/// A collection with a segment, and a row that is in the log alone.
+/// Creates a collection with a segment, and a row that is only in the log.
 fn template(path: &Path) {
     let collection = Collection::create(path, schema(), &options()).unwrap();
     collection.add(rows(0..ROWS)).unwrap();
@@ -74,17 +74,17 @@ fn allow_files(most: u64) {
     assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &limit) }, 0);
 }
 
-/// Files that are open, threads, and bytes of memory.
-fn taken() -> (u64, u64, u64) {
+/// Returns the open files, the threads, and the bytes of memory of the process.
+fn resources() -> (u64, u64, u64) {
     let entries = |path: &str| std::fs::read_dir(path).unwrap().count() as u64;
     let pages = std::fs::read_to_string("/proc/self/statm").unwrap();
     let resident: u64 = pages.split(' ').nth(1).unwrap().parse().unwrap();
     (entries("/proc/self/fd"), entries("/proc/self/task"), resident * 4096)
 }
 
-fn question() -> Question {
+fn request() -> SearchRequest {
     let filter = Some(Filter::parse("year >= 2003").unwrap());
-    Question { k: 3, filter, columns: vec!["year".into()], vectors: true, ..Question::default() }
+    SearchRequest { k: 3, filter, columns: vec!["year".into()], vectors: true, ..SearchRequest::default() }
 }
 
 #[test]
@@ -96,44 +96,44 @@ fn thousands_of_collections_are_open_in_a_process_that_may_open_a_thousand_files
     paths.iter().for_each(|path| copy(&first, path));
     allow_files(FILES);
 
-    let before = taken();
+    let before = resources();
     let open = |path: &PathBuf| Collection::open(path, &options()).unwrap();
     let tenants: Vec<Collection> = paths.iter().map(open).collect();
-    let idle = taken();
-    let each = (idle.2.saturating_sub(before.2)) / TENANTS as u64;
-    println!("open: {} files, {} threads, {each} bytes each", idle.0 - before.0, idle.1 - before.1);
-    assert_eq!((idle.0, idle.1), (before.0, before.1), "who is idle has no file and no thread");
-    assert!(each < OPEN_BYTES, "{each} bytes each");
+    let idle = resources();
+    let bytes_each = (idle.2.saturating_sub(before.2)) / TENANTS as u64;
+    println!("open: {} files, {} threads, {bytes_each} bytes each", idle.0 - before.0, idle.1 - before.1);
+    assert_eq!((idle.0, idle.1), (before.0, before.1), "an idle collection has no file and no thread");
+    assert!(bytes_each < OPEN_BYTES, "{bytes_each} bytes each");
 
     let query = vectors(13..14);
     for tenant in tenants.iter().chain(&tenants[..10]) {
-        let found = tenant.search(&query, &question(), Control::default()).unwrap();
+        let found = tenant.search(&query, &request(), Control::default()).unwrap();
         assert_eq!((found.ids.get(0), found.distances[0]), (bathyal_collection::Id::Number(13), 0.0));
     }
-    let searched = taken();
-    let each = (searched.2.saturating_sub(before.2)) / TENANTS as u64;
+    let searched = resources();
+    let bytes_each = (searched.2.saturating_sub(before.2)) / TENANTS as u64;
     let cores = std::thread::available_parallelism().unwrap().get() as u64;
-    println!("searched: {} files, {} threads, {each} bytes each", searched.0, searched.1);
+    println!("searched: {} files, {} threads, {bytes_each} bytes each", searched.0, searched.1);
     assert!(searched.0 < FILES * 3 / 4, "{} files are open", searched.0);
     assert!(searched.1 <= before.1 + cores, "{} threads", searched.1);
-    assert!(each < SEARCHED_BYTES, "{each} bytes each");
+    assert!(bytes_each < SEARCHED_BYTES, "{bytes_each} bytes each");
 
-    // Twice, so that each of them gives the writing up and takes it up again.
+    // Twice, so that each collection releases its log and acquires it again.
     for round in 0..2 {
         for (number, tenant) in tenants[..WRITTEN].iter().enumerate() {
             let id = 1000 + round;
             tenant.add(rows(id..id + 1)).unwrap_or_else(|error| panic!("{number}: {error}"));
         }
     }
-    let written = taken();
+    let written = resources();
     println!("written: {} files, {} threads", written.0, written.1);
     assert!(written.0 < FILES && written.1 <= before.1 + cores);
     for tenant in &tenants[..WRITTEN] {
         assert_eq!(tenant.count(None, Control::default()).unwrap(), ROWS + 3);
     }
     let some: Vec<&Collection> = tenants[WRITTEN..].iter().step_by(20).collect();
-    let found = search_many(&some, &query, &question(), Control::default()).unwrap();
+    let found = search_many(&some, &query, &request(), Control::default()).unwrap();
     assert_eq!((found.collections, found.matches % 100), (vec![0, 1, 2], 0));
-    // Others see what was written, although nothing was closed.
+    // Other handles see the writes, although no handle was closed.
     assert_eq!(open(&paths[0]).count(None, Control::default()).unwrap(), ROWS + 3);
 }

@@ -6,10 +6,10 @@ use crate::errors::Failure;
 use crate::snapshot::{Bytes, QuestionArguments, SnapshotHandle, Source, bytes, filter, run_controlled};
 use crate::stores::{Pairs, store_options};
 use crate::tables::{Columns, ids, ids_to_python, metadata};
-use bathyal_collection::exchange::{ExportOptions, ImportOptions, Importing, export, import};
+use bathyal_collection::exchange::{ExportOptions, ImportMode, ImportOptions, export, import};
 use bathyal_collection::{
-    Collection, CollectionError, CollectionOptions, CompactOptions, Durability, FoundInMany, Question,
-    RepairOptions, Rows, Schema, Written, search_many,
+    Collection, CollectionError, CollectionOptions, CompactOptions, Durability, FoundInMany, RepairOptions,
+    Rows, Schema, SearchRequest, Written, search_many,
 };
 use bathyal_index::OpenOptions;
 use bathyal_tier::Control;
@@ -295,7 +295,7 @@ impl CollectionHandle {
         progress: Option<Py<PyAny>>,
     ) -> PyResult<String> {
         let FileArguments { upsert, id_column, columns, ids, first_id } = arguments;
-        let how = if upsert { Importing::Upsert } else { Importing::Add };
+        let how = if upsert { ImportMode::Upsert } else { ImportMode::Add };
         let options = ImportOptions { how, batch_rows: None, id_column, columns, ids, first_id };
         let report = self.work(py, progress, move |collection, watch| {
             import(collection, &file, &options, watch).map_err(as_file_error)
@@ -429,7 +429,7 @@ pub(crate) fn search_collections<'py>(
 /// Returns the answers to no queries, after checking that the question fits the collections.
 fn no_answers(
     collections: &[Arc<Collection>],
-    question: &Question,
+    question: &SearchRequest,
     control: Control<'_>,
 ) -> Result<FoundInMany, CollectionError> {
     let mut together: Option<FoundInMany> = None;

@@ -5,7 +5,8 @@ use crate::detached::run_detached;
 use crate::errors::Failure;
 use crate::tables::{Columns, ids, ids_to_python};
 use bathyal_collection::{
-    Collection, CollectionError, Fetch, Fetched, Filter, Found, Gotten, Ids, Question, Scan, Schema, Snapshot,
+    Collection, CollectionError, FetchedRows, Filter, FoundRows, Ids, Projection, RowsById, Scan, Schema,
+    SearchRequest, Snapshot,
 };
 use bathyal_index::{Effort, StoredVectors};
 use bathyal_tier::Control;
@@ -46,12 +47,12 @@ pub(crate) struct QuestionArguments<'py> {
 }
 
 impl QuestionArguments<'_> {
-    pub(crate) fn question(&self) -> PyResult<Question> {
+    pub(crate) fn question(&self) -> PyResult<SearchRequest> {
         let condition = match &self.filter {
             None => None,
             Some((json, text)) => Some(filter((*json, &text.to_cow()?))?),
         };
-        Ok(Question {
+        Ok(SearchRequest {
             field: self.field.clone(),
             k: self.k,
             effort: self.search_list.map_or(Effort::Recall(self.recall), Effort::SearchList),
@@ -117,7 +118,7 @@ pub(crate) fn bytes(py: Python<'_>, vectors: StoredVectors) -> Bytes<'_> {
     (vectors.element.name(), vectors.dim, PyArray1::from_vec(py, vectors.bytes))
 }
 
-fn part(py: Python<'_>, fetched: Fetched) -> PyResult<Part<'_>> {
+fn part(py: Python<'_>, fetched: FetchedRows) -> PyResult<Part<'_>> {
     let vectors = fetched.vectors.into_iter().map(|vectors| bytes(py, vectors)).collect();
     Ok((ids_to_python(py, &fetched.ids)?, Columns { batch: fetched.columns }, vectors))
 }
@@ -145,16 +146,16 @@ impl SnapshotHandle {
     fn search_for(
         &self,
         queries: &VectorFile,
-        question: &Question,
+        question: &SearchRequest,
         control: Control<'_>,
-    ) -> Result<Found, CollectionError> {
+    ) -> Result<FoundRows, CollectionError> {
         match &self.source {
             Source::Now(collection) => collection.search(queries, question, control),
             Source::Then(snapshot) => snapshot.search(queries, question, control),
         }
     }
 
-    fn fetch(&self, ids: &Ids, what: &Fetch, control: Control<'_>) -> Result<Gotten, CollectionError> {
+    fn fetch(&self, ids: &Ids, what: &Projection, control: Control<'_>) -> Result<RowsById, CollectionError> {
         match &self.source {
             Source::Now(collection) => collection.get(ids, what, control),
             Source::Then(snapshot) => snapshot.get(ids, what, control),
@@ -171,17 +172,18 @@ impl SnapshotHandle {
     /// Returns the answers to no queries, after checking that the question fits the collection.
     pub(crate) fn no_answers(
         &self,
-        question: &Question,
+        question: &SearchRequest,
         control: Control<'_>,
-    ) -> Result<Found, CollectionError> {
+    ) -> Result<FoundRows, CollectionError> {
         let field = self.schema.field(question.field.as_deref())?;
         let matches = self.count_of(question.filter.as_ref(), control)?;
         let k = usize::try_from(matches).map_or(question.k, |matches| question.k.min(matches));
         let none = Ids::none(self.schema.id_kind);
         let fields = question.vectors.then(|| self.schema.vectors[field].name.clone());
-        let what = Fetch { columns: Some(question.columns.clone()), vectors: fields.into_iter().collect() };
+        let what =
+            Projection { columns: Some(question.columns.clone()), vectors: fields.into_iter().collect() };
         let mut held = self.fetch(&none, &what, control)?;
-        Ok(Found {
+        Ok(FoundRows {
             k,
             ids: none,
             distances: Vec::new(),
@@ -245,9 +247,9 @@ impl SnapshotHandle {
         cancel: Option<&Cancel>,
     ) -> PyResult<(Bound<'py, PyArray1<u32>>, Part<'py>)> {
         let ids = ids(self.schema.id_kind, given)?;
-        let what = Fetch { columns, vectors };
+        let what = Projection { columns, vectors };
         let gotten = run_controlled(py, cancel, None, |control| self.fetch(&ids, &what, control))?;
-        let fetched = Fetched { ids: gotten.ids, columns: gotten.columns, vectors: gotten.vectors };
+        let fetched = FetchedRows { ids: gotten.ids, columns: gotten.columns, vectors: gotten.vectors };
         Ok((PyArray1::from_vec(py, gotten.places), part(py, fetched)?))
     }
 
@@ -275,7 +277,7 @@ impl SnapshotHandle {
         vectors: Vec<String>,
     ) -> PyResult<ScanHandle> {
         let filter = condition.map(filter).transpose()?;
-        let what = Fetch { columns, vectors };
+        let what = Projection { columns, vectors };
         let scan = run_controlled(py, None, None, |control| match &self.source {
             Source::Now(collection) => collection.scan(filter.as_ref(), &what, None, control),
             Source::Then(snapshot) => snapshot.scan(filter.as_ref(), &what, None, control),

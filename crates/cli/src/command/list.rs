@@ -1,6 +1,6 @@
 //! `bathyal list`.
 
-use bathyal_collection::{Contents, Listed, listing};
+use bathyal_collection::{EntryKind, ListingEntry, listing};
 use bathyal_console::{Console, Failure, byte_size};
 use serde::Serialize;
 
@@ -9,7 +9,7 @@ use crate::arguments::ListArguments;
 #[derive(Serialize)]
 struct ListOutput {
     place: String,
-    found: Vec<Listed>,
+    found: Vec<ListingEntry>,
 }
 
 pub(super) fn run(arguments: &ListArguments, console: &Console) -> Result<(), Failure> {
@@ -26,19 +26,19 @@ fn text(answer: &ListOutput) -> String {
     }
     let width = found.iter().map(|one| one.name.chars().count()).max().unwrap_or(0);
     let lines =
-        found.iter().map(|Listed { name, what, .. }| format!("{name:<width$}  {}", description(what)));
+        found.iter().map(|ListingEntry { name, what, .. }| format!("{name:<width$}  {}", description(what)));
     lines.collect::<Vec<_>>().join("\n")
 }
 
-fn description(what: &Contents) -> String {
+fn description(what: &EntryKind) -> String {
     match what {
-        Contents::Index { family, vectors, dim, element, metric, index_bytes } => {
+        EntryKind::Index { family, vectors, dim, element, metric, index_bytes } => {
             format!(
                 "{family}, {vectors} vectors of {dim} {element}, {metric}, {}",
                 byte_size::format(*index_bytes)
             )
         }
-        Contents::Collection => "a collection".to_owned(),
-        Contents::Unreadable { reason } => format!("cannot be read: {reason}"),
+        EntryKind::Collection => "a collection".to_owned(),
+        EntryKind::Unreadable { reason } => format!("cannot be read: {reason}"),
     }
 }

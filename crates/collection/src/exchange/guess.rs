@@ -1,8 +1,8 @@
-//! What a collection of the rows of a file would be.
+//! Derives the schema of a collection from a file of rows.
 
 use super::SCHEMA_KEY;
 use super::arrow;
-use super::kind::{FileKind, bad, guarded, open};
+use super::kind::{FileKind, catch_panics, file_error, open};
 use crate::error::CollectionError;
 use crate::ids::IdKind;
 use crate::schema::{Column, ColumnKind, ID_COLUMN, Schema, VectorField};
@@ -14,36 +14,38 @@ use bathyal_vectors::VectorFile;
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use std::path::Path;
 
-/// Rows that are looked at where a type does not say how long lists are.
-const LOOKED_AT: usize = 256;
-/// Numbers in a list from which on it is taken for a vector where only its length says so.
-const LEAST_DIM: usize = 2;
+/// Rows that are inspected if a type does not give the length of lists.
+const INSPECTED_ROWS: usize = 256;
+/// The shortest list of numbers that counts as a vector.
+const MIN_DIM: usize = 2;
 
-/// What a file does not say of a collection of its rows.
+/// Properties of a schema that a file may not contain.
 #[derive(Debug, Clone)]
 pub struct GuessOptions {
-    /// What near means, in fields of vectors of which the file does not say it.
+    /// The metric, for vector fields without one in the file.
     pub metric: Metric,
-    /// The column that has the ids; `None` means `id`.
+    /// The column of ids; `None` means `id`.
     pub id_column: Option<String>,
-    /// The columns of metadata that are taken; `None` means all.
+    /// The columns of metadata to take; `None` means all.
     pub columns: Option<Vec<String>>,
 }
 
-/// The schema of a collection of the rows of a file: that of the collection, where the file is an export of one, or what the types of
-/// its columns say. Lists of numbers that are all equally long are vectors; a file of vectors alone has one field, `vector`.
+/// Returns the schema of a collection for the rows of a file. If the file was exported from a collection, it
+/// is that collection's schema. Otherwise it follows from the types of the columns: lists of numbers of equal
+/// length are vectors. A file of vectors has one field, `vector`.
 ///
 /// # Errors
-/// [`CollectionError::File`] for a file without ids or without vectors, and for types that no column has.
+/// [`CollectionError::File`] for a file without ids or without vectors, and for types that no column can
+/// have.
 pub fn schema_of_file(path: &Path, options: &GuessOptions) -> Result<Schema, CollectionError> {
-    let (schema, begin) = match FileKind::of(path)? {
-        FileKind::Parquet => guarded(path, || parquet(path))?,
-        FileKind::Arrow { .. } => guarded(path, || arrow(path))?,
+    let (schema, first_rows) = match FileKind::from_path(path)? {
+        FileKind::Parquet => catch_panics(path, || parquet(path))?,
+        FileKind::Arrow { .. } => catch_panics(path, || arrow(path))?,
         FileKind::Vectors => {
             if options.id_column.is_some() || options.columns.is_some() {
-                return Err(bad(
+                return Err(file_error(
                     path,
-                    "holds vectors alone and no columns; leave those of ids and metadata out",
+                    "holds vectors alone and no columns; leave out those of ids and metadata",
                 ));
             }
             let vectors = VectorFile::open(path)?;
@@ -51,54 +53,55 @@ pub fn schema_of_file(path: &Path, options: &GuessOptions) -> Result<Schema, Col
             return Ok(Schema { id_kind: IdKind::Number, vectors: vec![field], columns: Vec::new() });
         }
         FileKind::JsonLines => {
-            return Err(bad(
+            return Err(file_error(
                 path,
-                "lines of JSON do not say what types their values have; name the fields and columns",
+                "lines of JSON do not give the types of their values; name the fields and columns",
             ));
         }
     };
     if let Some(text) = schema.metadata().get(SCHEMA_KEY) {
         let mut schema: Schema = serde_json::from_str(text).map_err(|error| {
-            bad(path, format!("says of which collection it is, but not in a way that can be read: {error}"))
+            file_error(path, format!("has metadata of a collection that cannot be read: {error}"))
         })?;
         if let Some(other) = options.id_column.as_deref().filter(|name| *name != ID_COLUMN) {
-            return Err(bad(
+            return Err(file_error(
                 path,
-                format!("is the export of a collection, whose ids are {ID_COLUMN:?}, not {other:?}"),
+                format!("was exported from a collection, whose ids are {ID_COLUMN:?}, not {other:?}"),
             ));
         }
         if let Some(columns) = &options.columns {
             let missing =
                 columns.iter().find(|name| schema.columns.iter().all(|column| column.name != **name));
             if let Some(missing) = missing {
-                return Err(bad(path, format!("has no column {missing:?}")));
+                return Err(file_error(path, format!("has no column {missing:?}")));
             }
             schema.columns.retain(|column| columns.contains(&column.name));
         }
         return Ok(schema);
     }
-    of_columns(path, &schema, begin.as_ref(), options)
+    schema_of_columns(path, &schema, first_rows.as_ref(), options)
 }
 
-/// The columns of a Parquet file, and its first rows.
+/// Reads the schema of a Parquet file, and its first rows.
 fn parquet(path: &Path) -> Result<(SchemaRef, Option<RecordBatch>), CollectionError> {
-    let failed = |source| CollectionError::Parquet { path: path.to_path_buf(), source };
-    let builder = ParquetRecordBatchReaderBuilder::try_new(open(path)?).map_err(failed)?;
+    let parquet_error = |source| CollectionError::Parquet { path: path.to_path_buf(), source };
+    let builder = ParquetRecordBatchReaderBuilder::try_new(open(path)?).map_err(parquet_error)?;
     let schema = builder.schema().clone();
-    let mut rows = builder.with_batch_size(LOOKED_AT).with_limit(LOOKED_AT).build().map_err(failed)?;
-    Ok((schema, rows.next().transpose().map_err(|error| bad(path, error))?))
+    let mut rows =
+        builder.with_batch_size(INSPECTED_ROWS).with_limit(INSPECTED_ROWS).build().map_err(parquet_error)?;
+    Ok((schema, rows.next().transpose().map_err(|error| file_error(path, error))?))
 }
 
-/// The columns of a file of Arrow IPC, and its first rows.
+/// Reads the schema of an Arrow IPC file, and its first rows.
 fn arrow(path: &Path) -> Result<(SchemaRef, Option<RecordBatch>), CollectionError> {
     let (schema, mut batches) = arrow::read(path)?;
-    Ok((schema, batches.next().transpose().map_err(|error| bad(path, error))?))
+    Ok((schema, batches.next().transpose().map_err(|error| file_error(path, error))?))
 }
 
-fn of_columns(
+fn schema_of_columns(
     path: &Path,
     schema: &SchemaRef,
-    begin: Option<&RecordBatch>,
+    first_rows: Option<&RecordBatch>,
     options: &GuessOptions,
 ) -> Result<Schema, CollectionError> {
     let id = options.id_column.as_deref().unwrap_or(ID_COLUMN);
@@ -111,52 +114,45 @@ fn of_columns(
                 text if text.is_string() => Some(IdKind::Text),
                 DataType::Dictionary(_, values) if values.is_string() => Some(IdKind::Text),
                 other => {
-                    return Err(bad(
+                    return Err(file_error(
                         path,
-                        format!("column {name:?} is {other}, and ids are whole numbers or strings"),
+                        format!("column {name:?} is {other}, but ids are whole numbers or strings"),
                     ));
                 }
             };
             continue;
         }
-        let values = begin.and_then(|begin| begin.column_by_name(name));
-        if let Some((dim, element)) = vector_of(data_type, values.map(|values| &**values)) {
+        let values = first_rows.and_then(|first_rows| first_rows.column_by_name(name));
+        if let Some((dim, element)) = vector_type(data_type, values.map(|values| &**values)) {
             vectors.push(VectorField::new(name, dim, element, options.metric));
             continue;
         }
         if options.columns.as_ref().is_some_and(|columns| !columns.contains(name)) {
             continue;
         }
-        let kind = ColumnKind::of(data_type).map_err(|reason| {
-            bad(
-                path,
-                format!(
-                    "column {name:?}: {reason}. Name the columns that are to be taken to leave others out"
-                ),
-            )
+        let kind = ColumnKind::from_arrow(data_type).map_err(|reason| {
+            file_error(path, format!("column {name:?}: {reason}. To leave it out, name the columns to take"))
         })?;
         columns.push(Column { name: name.clone(), kind });
     }
     let names = || schema.fields().iter().map(|field| field.name().as_str()).collect::<Vec<_>>().join(", ");
-    let id_kind = id_kind
-        .ok_or_else(|| bad(path, format!("there is no column {id:?} for the ids; there is {}", names())))?;
+    let id_kind = id_kind.ok_or_else(|| {
+        file_error(path, format!("there is no column {id:?} for the ids; there is {}", names()))
+    })?;
     if vectors.is_empty() {
-        return Err(bad(
+        return Err(file_error(
             path,
-            format!(
-                "there is no column of vectors, which are lists of numbers, all equally long; there is {}",
-                names()
-            ),
+            format!("there is no column of vectors (lists of numbers of equal length); there is {}", names()),
         ));
     }
     Ok(Schema { id_kind, vectors, columns })
 }
 
-/// The dimensions and the element of a column of vectors; `None` of one that is none.
-fn vector_of(data_type: &DataType, values: Option<&dyn Array>) -> Option<(usize, Element)> {
+/// Returns the dimension and the element of a column of vectors; `None` for another column.
+fn vector_type(data_type: &DataType, values: Option<&dyn Array>) -> Option<(usize, Element)> {
     let (item, dim) = match data_type {
         DataType::FixedSizeList(item, dim) => (item, *dim as usize),
-        // Whole numbers in lists of any length are more often metadata.
+        // Whole numbers in lists of variable length are more often metadata.
         DataType::List(item) if item.data_type().is_floating() => {
             (item, equal_length(values?.as_list::<i32>())?)
         }
@@ -172,10 +168,10 @@ fn vector_of(data_type: &DataType, values: Option<&dyn Array>) -> Option<(usize,
         number if number.is_numeric() => Element::F32,
         _ => return None,
     };
-    (dim >= LEAST_DIM).then_some((dim, element))
+    (dim >= MIN_DIM).then_some((dim, element))
 }
 
-/// The length of all lists, if they are equally long.
+/// Returns the length of the lists, if all have the same.
 fn equal_length<O: arrow_array::OffsetSizeTrait>(lists: &arrow_array::GenericListArray<O>) -> Option<usize> {
     let mut lengths = (0..lists.len()).map(|row| lists.value_length(row).as_usize());
     let first = lengths.next()?;

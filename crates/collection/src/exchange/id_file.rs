@@ -1,6 +1,6 @@
-//! Files of ids beside files of vectors: `.npy` of whole numbers, or text with an id on each line.
+//! Files of ids for files of vectors: `.npy` of whole numbers, or text with an id on each line.
 
-use super::kind::{bad, open, refused};
+use super::kind::{file_error, io_error, open};
 use crate::error::CollectionError;
 use crate::ids::{Id, IdKind, Ids};
 use bathyal_vectors::AtomicFile;
@@ -8,33 +8,33 @@ use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
 
-/// What begins every `.npy` file.
+/// The first bytes of a `.npy` file.
 const MAGIC: &[u8] = b"\x93NUMPY";
-/// Longest header that is read, as NumPy does.
+/// The longest header that is read; NumPy has the same limit.
 const MAX_HEADER: usize = 10_000;
-/// Bytes of the header that is written: fixed, so that the count can be filled in at the end.
-const HEADER: usize = 128;
-/// Ids for which there is room at once, before they were read.
+/// Bytes of a written header. The length is fixed, so that the count can be filled in at the end.
+const HEADER_BYTES: usize = 128;
+/// The most ids for which memory is allocated before they are read.
 const READ_AT_ONCE: usize = 1 << 16;
-/// Longest line that is looked at: an id is shorter.
+/// The longest line that is read; ids are shorter.
 const MAX_LINE: u64 = 1 << 16;
 
-/// Reads ids from a file, from first to last.
+/// Reads ids from a file in order.
 pub(super) struct IdReader {
     path: PathBuf,
     kind: IdKind,
-    from: BufReader<File>,
-    form: Form,
-    /// How many there are.
+    input: BufReader<File>,
+    format: IdFormat,
+    /// Number of ids in the file.
     pub(super) count: u64,
     read: u64,
 }
 
-/// How ids are written.
+/// Format of the ids in a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Form {
+enum IdFormat {
     Lines,
-    /// Numbers of so many bytes, with a sign or without.
+    /// Numbers of `bytes` bytes, signed or not.
     Numbers {
         bytes: usize,
         signed: bool,
@@ -45,62 +45,63 @@ fn is_npy(path: &Path) -> bool {
     path.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("npy"))
 }
 
-/// All ids of a file: `.npy` of whole numbers, or text with an id on each line.
+/// Reads all ids of a file: `.npy` of whole numbers, or text with an id on each line.
 ///
 /// # Errors
-/// [`CollectionError::File`] for what are no ids of this kind; [`CollectionError::Vectors`] where the file cannot be read.
+/// [`CollectionError::File`] for values that are not ids of this kind; [`CollectionError::Vectors`] if the
+/// file cannot be read.
 pub fn read_ids(path: &Path, kind: IdKind) -> Result<Ids, CollectionError> {
     let mut reader = IdReader::open(path, kind)?;
-    let count = usize::try_from(reader.count).map_err(|error| bad(path, error))?;
+    let count = usize::try_from(reader.count).map_err(|error| file_error(path, error))?;
     reader.next(count)
 }
 
 impl IdReader {
     pub(super) fn open(path: &Path, kind: IdKind) -> Result<IdReader, CollectionError> {
-        let mut from = BufReader::new(open(path)?);
-        let (form, count) = if is_npy(path) {
+        let mut input = BufReader::new(open(path)?);
+        let (format, count) = if is_npy(path) {
             if kind == IdKind::Text {
-                return Err(bad(
+                return Err(file_error(
                     path,
                     "ids of the collection are strings: give a text file with an id on each line",
                 ));
             }
-            npy_header(&mut from, path)?
+            npy_header(&mut input, path)?
         } else {
-            let count = count_lines(&mut from).map_err(refused(path, "read the ids"))?;
-            from = BufReader::new(open(path)?);
-            (Form::Lines, count)
+            let count = count_lines(&mut input).map_err(io_error(path, "read the ids"))?;
+            input = BufReader::new(open(path)?);
+            (IdFormat::Lines, count)
         };
-        Ok(IdReader { path: path.to_path_buf(), kind, from, form, count, read: 0 })
+        Ok(IdReader { path: path.to_path_buf(), kind, input, format, count, read: 0 })
     }
 
-    /// The next `count` ids; fewer at the end.
+    /// Returns the next `count` ids; fewer at the end.
     pub(super) fn next(&mut self, count: usize) -> Result<Ids, CollectionError> {
         let count = (count as u64).min(self.count - self.read) as usize;
-        // The header of a file may promise more than there is.
+        // The header may announce more ids than the file has.
         let mut ids = Vec::with_capacity(count.min(READ_AT_ONCE));
         for _ in 0..count {
-            ids.push(match self.form {
-                Form::Lines => self.line()?,
-                Form::Numbers { bytes, signed } => self.number(bytes, signed)?,
+            ids.push(match self.format {
+                IdFormat::Lines => self.line()?,
+                IdFormat::Numbers { bytes, signed } => self.number(bytes, signed)?,
             });
             self.read += 1;
         }
-        Ids::of(self.kind, &ids).map_err(|error| bad(&self.path, error))
+        Ids::from_ids(self.kind, &ids).map_err(|error| file_error(&self.path, error))
     }
 
     fn line(&mut self) -> Result<Id, CollectionError> {
         let mut line = Vec::new();
-        let read = (&mut self.from).take(MAX_LINE).read_until(b'\n', &mut line);
-        read.map_err(refused(&self.path, "read the ids"))?;
-        let wrong = |what: &str| bad(&self.path, format!("line {} {what}", self.read + 1));
-        let text = String::from_utf8(line).map_err(|_| wrong("is not UTF-8"))?;
+        let read = (&mut self.input).take(MAX_LINE).read_until(b'\n', &mut line);
+        read.map_err(io_error(&self.path, "read the ids"))?;
+        let invalid = |problem: &str| file_error(&self.path, format!("line {} {problem}", self.read + 1));
+        let text = String::from_utf8(line).map_err(|_| invalid("is not UTF-8"))?;
         let text = text.trim_end_matches(['\n', '\r']);
         match self.kind {
             IdKind::Text => Ok(Id::Text(text.to_string())),
             IdKind::Number => {
                 let number = text.trim().parse().map_err(|_| {
-                    wrong(&format!("is {text:?}; ids of the collection are numbers from 0 to 2^64 - 1"))
+                    invalid(&format!("is {text:?}; ids of the collection are numbers from 0 to 2^64 - 1"))
                 })?;
                 Ok(Id::Number(number))
             }
@@ -109,66 +110,66 @@ impl IdReader {
 
     fn number(&mut self, bytes: usize, signed: bool) -> Result<Id, CollectionError> {
         let mut number = [0; 8];
-        self.from.read_exact(&mut number[..bytes]).map_err(refused(&self.path, "read the ids"))?;
+        self.input.read_exact(&mut number[..bytes]).map_err(io_error(&self.path, "read the ids"))?;
         if signed && number[bytes - 1] & 0x80 != 0 {
-            return Err(bad(&self.path, format!("id {} is negative", self.read)));
+            return Err(file_error(&self.path, format!("id {} is negative", self.read)));
         }
         Ok(Id::Number(u64::from_le_bytes(number)))
     }
 }
 
-fn count_lines(from: &mut impl BufRead) -> std::io::Result<u64> {
+fn count_lines(input: &mut impl BufRead) -> std::io::Result<u64> {
     let (mut lines, mut last) = (0, b'\n');
     loop {
-        let some = from.fill_buf()?;
-        let Some(end) = some.last() else { break };
-        lines += some.iter().filter(|byte| **byte == b'\n').count() as u64;
+        let buffer = input.fill_buf()?;
+        let Some(end) = buffer.last() else { break };
+        lines += buffer.iter().filter(|byte| **byte == b'\n').count() as u64;
         last = *end;
-        let length = some.len();
-        from.consume(length);
+        let length = buffer.len();
+        input.consume(length);
     }
     Ok(lines + u64::from(last != b'\n'))
 }
 
-/// What the header of a `.npy` file with one dimension says.
-fn npy_header(from: &mut impl Read, path: &Path) -> Result<(Form, u64), CollectionError> {
+/// Parses the header of a `.npy` file with one dimension. Returns the format and the number of ids.
+fn npy_header(input: &mut impl Read, path: &Path) -> Result<(IdFormat, u64), CollectionError> {
     let expected =
         "expected an array of one dimension of <u8, <i8, <u4 or <i4: numpy.save(path, ids.astype('uint64'))";
-    let wrong = |what: &str| bad(path, format!("{what}; {expected}"));
+    let invalid = |problem: &str| file_error(path, format!("{problem}; {expected}"));
     let mut head = [0; 10];
-    from.read_exact(&mut head).map_err(|_| wrong("is too short for a .npy file"))?;
+    input.read_exact(&mut head).map_err(|_| invalid("is too short for a .npy file"))?;
     if !head.starts_with(MAGIC) {
-        return Err(wrong("does not begin as a .npy file does"));
+        return Err(invalid("is not a .npy file"));
     }
     let mut length = usize::from(u16::from_le_bytes([head[8], head[9]]));
     if head[6] != 1 {
         let mut more = [0; 2];
-        from.read_exact(&mut more).map_err(|_| wrong("is too short for a .npy file"))?;
+        input.read_exact(&mut more).map_err(|_| invalid("is too short for a .npy file"))?;
         length |= usize::from(u16::from_le_bytes(more)) << 16;
     }
     if length > MAX_HEADER {
-        return Err(wrong("has a header that is too long"));
+        return Err(invalid("has a header that is too long"));
     }
     let mut text = vec![0; length];
-    from.read_exact(&mut text).map_err(|_| wrong("is too short for its header"))?;
+    input.read_exact(&mut text).map_err(|_| invalid("is too short for its header"))?;
     let text = String::from_utf8_lossy(&text).replace(' ', "").replace('"', "'");
     let value = |key: &str, end: &str| {
         let rest = text.split_once(&format!("'{key}':"))?.1;
         Some(rest.split_once(end)?.0.to_string())
     };
-    let form = match value("descr", ",").as_deref() {
-        Some("'<u8'") => Form::Numbers { bytes: 8, signed: false },
-        Some("'<i8'") => Form::Numbers { bytes: 8, signed: true },
-        Some("'<u4'") => Form::Numbers { bytes: 4, signed: false },
-        Some("'<i4'") => Form::Numbers { bytes: 4, signed: true },
-        other => return Err(wrong(&format!("has values of {}", other.unwrap_or("no type that it names")))),
+    let format = match value("descr", ",").as_deref() {
+        Some("'<u8'") => IdFormat::Numbers { bytes: 8, signed: false },
+        Some("'<i8'") => IdFormat::Numbers { bytes: 8, signed: true },
+        Some("'<u4'") => IdFormat::Numbers { bytes: 4, signed: false },
+        Some("'<i4'") => IdFormat::Numbers { bytes: 4, signed: true },
+        other => return Err(invalid(&format!("has values of type {}", other.unwrap_or("unknown")))),
     };
     let shape =
         value("shape", ")").and_then(|shape| shape.trim_start_matches('(').strip_suffix(',')?.parse().ok());
-    Ok((form, shape.ok_or_else(|| wrong("has not one dimension"))?))
+    Ok((format, shape.ok_or_else(|| invalid("does not have exactly one dimension"))?))
 }
 
-/// Writes ids as [`IdReader`] reads them.
+/// Writes ids in the formats that [`IdReader`] reads.
 pub(super) struct IdWriter {
     file: AtomicFile,
     path: PathBuf,
@@ -180,7 +181,10 @@ impl IdWriter {
     pub(super) fn create(path: &Path, kind: IdKind) -> Result<IdWriter, CollectionError> {
         let npy = is_npy(path);
         if npy && kind == IdKind::Text {
-            return Err(bad(path, "ids of the collection are strings: name a text file, such as ids.txt"));
+            return Err(file_error(
+                path,
+                "ids of the collection are strings: name a text file, such as ids.txt",
+            ));
         }
         let mut writer =
             IdWriter { file: AtomicFile::create(path)?, path: path.to_path_buf(), npy, count: 0 };
@@ -190,17 +194,17 @@ impl IdWriter {
     }
 
     fn write(&mut self, bytes: &[u8]) -> Result<(), CollectionError> {
-        self.file.write_all(bytes).map_err(refused(&self.path, "write the file"))
+        self.file.write_all(bytes).map_err(io_error(&self.path, "write the file"))
     }
 
     fn header(&self) -> Vec<u8> {
         if !self.npy {
             return Vec::new();
         }
-        let mut header = [MAGIC, &[1, 0], &((HEADER - 10) as u16).to_le_bytes()].concat();
+        let mut header = [MAGIC, &[1, 0], &((HEADER_BYTES - 10) as u16).to_le_bytes()].concat();
         let text = format!("{{'descr': '<u8', 'fortran_order': False, 'shape': ({},), }}", self.count);
         header.extend_from_slice(text.as_bytes());
-        header.resize(HEADER - 1, b' ');
+        header.resize(HEADER_BYTES - 1, b' ');
         header.push(b'\n');
         header
     }
@@ -213,7 +217,7 @@ impl IdWriter {
                     let reason = format!(
                         "the id {text:?} has a line break, which a file of lines cannot hold; export to Parquet"
                     );
-                    return Err(bad(&self.path, reason));
+                    return Err(file_error(&self.path, reason));
                 }
                 id => self.write(format!("{id}\n").as_bytes())?,
             }

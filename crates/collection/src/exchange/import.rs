@@ -1,8 +1,8 @@
-//! From files into a collection.
+//! Imports a file into a collection.
 
-use super::kind::bad;
-use super::source::{Piece, Source};
-use super::table::taken;
+use super::kind::file_error;
+use super::source::{Source, SourceBatch};
+use super::table::take_rows;
 use crate::collection::Collection;
 use crate::error::CollectionError;
 use crate::ids::Ids;
@@ -14,97 +14,101 @@ use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-/// Bytes of rows that are written at once, where memory for writes is not small: each time waits for the device, and between two a
-/// wish to stop is looked at.
+/// Bytes of rows that are written at once, unless the memory for writes is small. Each write waits for the
+/// device; cancellation is checked between two writes.
 const BATCH_BYTES: u64 = 4 << 20;
-/// The same where large batches begin very small.
-const LEAST_BATCH_BYTES: u64 = 64 << 10;
-/// Rows of a batch at most, where nobody says how many.
+/// The least bytes of rows that are written at once, even if smaller batches already count as large.
+const MIN_BATCH_BYTES: u64 = 64 << 10;
+/// The default for the most rows of a batch.
 const BATCH_ROWS: usize = 8192;
 
-/// What becomes of the rows of a file.
+/// The way in which the rows of a file are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Importing {
-    /// They are added; an id that is there already is refused.
+pub enum ImportMode {
+    /// Adds the rows; an id that exists already is an error.
     #[default]
     Add,
-    /// They take the place of those with their ids, or are added. Of rows of a file with the same id the last one counts.
+    /// Adds rows, and replaces those with the same ids. Of several rows of a file with the same id the last
+    /// one counts.
     Upsert,
-    /// The columns that the file has take the place of those of the rows with their ids; ids of which there is no row are counted.
+    /// Changes the columns that the file has, of the rows with its ids. Ids without a row are counted.
     Update,
 }
 
-/// How a file is read into a collection.
+/// Options of an import.
 #[derive(Debug, Clone, Default)]
 pub struct ImportOptions {
-    /// What becomes of its rows.
-    pub how: Importing,
-    /// Rows that are written at once; each such batch is there whole or not at all. `None` means some megabytes.
+    /// The way in which the rows are written.
+    pub how: ImportMode,
+    /// The most rows of a batch. A batch is written completely or not at all. `None` means some megabytes.
     pub batch_rows: Option<NonZeroUsize>,
-    /// The column that has the ids; `None` means `id`.
+    /// The column of ids; `None` means `id`.
     pub id_column: Option<String>,
-    /// The columns of metadata that are taken; `None` means all, which the collection has to have then.
+    /// The columns of metadata to take; `None` means all, which must then be in the schema.
     pub columns: Option<Vec<String>>,
-    /// The ids of a file of vectors: `.npy` of whole numbers, or text with an id on each line. `None` means numbers from
-    /// `first_id` on.
+    /// File with the ids of a file of vectors: `.npy` of whole numbers, or text with an id on each line.
+    /// `None` means numbers from `first_id` on.
     pub ids: Option<PathBuf>,
     /// The id of the first row of a file of vectors without ids; `None` means 0.
     pub first_id: Option<u64>,
 }
 
-/// What an import came to.
+/// Result of an import.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub struct Imported {
-    /// Rows of the file.
+pub struct ImportReport {
+    /// Number of rows in the file.
     pub rows: u64,
-    /// What became of them.
+    /// Total of the writes.
     #[serde(flatten)]
     pub written: Written,
-    /// Batches in which they were written.
+    /// Number of batches.
     pub batches: u64,
-    /// Seconds it took.
+    /// Duration in seconds.
     pub seconds: f64,
 }
 
-/// Writes the rows of the file `path`, or of JSON lines from standard input where it is `-`, to a collection, batch by batch.
+/// Imports the rows of the file `path` batch by batch. The path `-` means JSON lines from standard input.
 ///
 /// # Errors
-/// [`CollectionError::Imported`], which says how many of the first rows were written, and why no more: a file that is not what it
-/// should be, rows that do not fit the schema, [`CollectionError::Cancelled`] by `progress`, and whatever writes fail with.
+/// [`CollectionError::Imported`]. It contains the number of the first rows that were written, and the cause:
+/// an invalid file, rows that do not fit the schema, [`CollectionError::Cancelled`] by `progress`, and errors
+/// of writes.
 pub fn import(
     collection: &Collection,
     path: &Path,
     options: &ImportOptions,
     progress: &dyn Progress,
-) -> Result<Imported, CollectionError> {
+) -> Result<ImportReport, CollectionError> {
     let started = Instant::now();
     let mut source = Source::open(path, &collection.schema(), options)?;
     let rows = options.batch_rows.map_or(BATCH_ROWS, NonZeroUsize::get);
-    let bytes = BATCH_BYTES.min(collection.largest_batch_bytes() / 2).max(LEAST_BATCH_BYTES) as usize;
+    let bytes = BATCH_BYTES.min(collection.largest_batch_bytes() / 2).max(MIN_BATCH_BYTES) as usize;
     progress.stage("writing rows", source.total);
-    let mut done = Imported { rows: 0, written: Written::default(), batches: 0, seconds: 0.0 };
-    let stopped = |done: &Imported, error: CollectionError| CollectionError::Imported {
+    let mut imported = ImportReport { rows: 0, written: Written::default(), batches: 0, seconds: 0.0 };
+    let import_error = |imported: &ImportReport, error: CollectionError| CollectionError::Imported {
         path: path.to_path_buf(),
-        written: done.rows,
+        written: imported.rows,
         source: Box::new(error),
     };
     loop {
         if progress.cancelled() {
-            return Err(stopped(&done, CollectionError::Cancelled));
+            return Err(import_error(&imported, CollectionError::Cancelled));
         }
-        let update = options.how == Importing::Update;
-        let piece = source.next(rows, bytes, done.rows, update).map_err(|error| stopped(&done, error))?;
-        let Some(piece) = piece else { break };
-        let count = piece.len() as u64;
-        let written = write(collection, &source, piece, done.rows, options.how)
-            .map_err(|error| stopped(&done, error))?;
-        done.written = sum(done.written, written);
-        done.rows += count;
-        done.batches += 1;
-        progress.advance(source.done(done.rows));
+        let update = options.how == ImportMode::Update;
+        let batch = source
+            .next(rows, bytes, imported.rows, update)
+            .map_err(|error| import_error(&imported, error))?;
+        let Some(batch) = batch else { break };
+        let count = batch.len() as u64;
+        let written = write(collection, &source, batch, imported.rows, options.how)
+            .map_err(|error| import_error(&imported, error))?;
+        imported.written = sum(imported.written, written);
+        imported.rows += count;
+        imported.batches += 1;
+        progress.advance(source.progress(imported.rows));
     }
-    done.seconds = started.elapsed().as_secs_f64();
-    Ok(done)
+    imported.seconds = started.elapsed().as_secs_f64();
+    Ok(imported)
 }
 
 fn sum(one: Written, other: Written) -> Written {
@@ -116,55 +120,58 @@ fn sum(one: Written, other: Written) -> Written {
     }
 }
 
-/// Writes a batch whose first row is row `first` of the file.
+/// Writes a batch. `first` is the number of its first row in the file.
 fn write(
     collection: &Collection,
     source: &Source,
-    piece: Piece,
+    batch: SourceBatch,
     first: u64,
-    how: Importing,
+    how: ImportMode,
 ) -> Result<Written, CollectionError> {
-    let shape = &source.shape;
-    match (piece, how) {
-        (Piece::Table(table), Importing::Add) => collection.add(shape.rows(&table, first)?),
-        (Piece::Rows(rows), Importing::Add) => collection.add(rows),
-        (Piece::Table(table), Importing::Upsert) => {
-            let ids = shape.ids(&table)?;
-            let (table, before) = last_of_each(table, &ids)?;
-            let mut written = collection.upsert(shape.rows(&table, first)?)?;
-            written.replaced += before;
+    let mapping = &source.mapping;
+    match (batch, how) {
+        (SourceBatch::Table(table), ImportMode::Add) => collection.add(mapping.rows(&table, first)?),
+        (SourceBatch::Rows(rows), ImportMode::Add) => collection.add(rows),
+        (SourceBatch::Table(table), ImportMode::Upsert) => {
+            let ids = mapping.ids(&table)?;
+            let (table, replaced_rows) = keep_last_of_each_id(table, &ids)?;
+            let mut written = collection.upsert(mapping.rows(&table, first)?)?;
+            written.replaced += replaced_rows;
             Ok(written)
         }
-        (Piece::Rows(rows), Importing::Upsert) => collection.upsert(rows),
-        (Piece::Table(table), Importing::Update) => {
-            let ids = shape.ids(&table)?;
-            let (table, before) = last_of_each(table, &ids)?;
-            let metadata = shape.metadata(&table)?;
+        (SourceBatch::Rows(rows), ImportMode::Upsert) => collection.upsert(rows),
+        (SourceBatch::Table(table), ImportMode::Update) => {
+            let ids = mapping.ids(&table)?;
+            let (table, replaced_rows) = keep_last_of_each_id(table, &ids)?;
+            let metadata = mapping.metadata(&table)?;
             if metadata.num_columns() == 0 {
-                return Err(bad(
-                    &shape.path,
-                    "has no columns of metadata; an update changes these, and vectors with upsert",
+                return Err(file_error(
+                    &mapping.path,
+                    "has no columns of metadata; an update changes only these, and upsert changes vectors",
                 ));
             }
-            let mut written = collection.update(shape.ids(&table)?, metadata)?;
-            written.replaced += before;
+            let mut written = collection.update(mapping.ids(&table)?, metadata)?;
+            written.replaced += replaced_rows;
             Ok(written)
         }
-        (Piece::Rows(_), Importing::Update) => {
-            Err(bad(&shape.path, "holds vectors alone; an update changes metadata, and vectors with upsert"))
-        }
+        (SourceBatch::Rows(_), ImportMode::Update) => Err(file_error(
+            &mapping.path,
+            "holds vectors alone; an update changes only metadata, and upsert changes vectors",
+        )),
     }
 }
 
-/// A table without the rows after which another one has the same id, and how many those are.
-fn last_of_each(table: RecordBatch, ids: &Ids) -> Result<(RecordBatch, u64), CollectionError> {
+/// Removes rows that a later row with the same id replaces. Returns the table, and the number of removed
+/// rows.
+fn keep_last_of_each_id(table: RecordBatch, ids: &Ids) -> Result<(RecordBatch, u64), CollectionError> {
     let order = ids.order();
-    let same = |two: &[u32]| ids.compare(two[0] as usize, ids, two[1] as usize).is_eq();
-    let mut before: Vec<u32> = order.windows(2).filter(|two| same(two)).map(|two| two[0]).collect();
-    if before.is_empty() {
+    let same = |pair: &[u32]| ids.compare(pair[0] as usize, ids, pair[1] as usize).is_eq();
+    let mut replaced_rows: Vec<u32> =
+        order.windows(2).filter(|pair| same(pair)).map(|pair| pair[0]).collect();
+    if replaced_rows.is_empty() {
         return Ok((table, 0));
     }
-    before.sort_unstable();
-    let kept = (0..table.num_rows() as u32).filter(|row| before.binary_search(row).is_err()).collect();
-    Ok((taken(&table, kept)?, before.len() as u64))
+    replaced_rows.sort_unstable();
+    let kept = (0..table.num_rows() as u32).filter(|row| replaced_rows.binary_search(row).is_err()).collect();
+    Ok((take_rows(&table, kept)?, replaced_rows.len() as u64))
 }

@@ -1,7 +1,7 @@
-//! Lines of JSON as tables.
+//! Reads lines of JSON as tables.
 
-use super::json_values::{ids_of, lists_of, values_of};
-use super::kind::{bad, refused};
+use super::json_values::{id_column, metadata_column, vector_column};
+use super::kind::{file_error, io_error};
 use super::table::ANY_VECTOR;
 use crate::error::CollectionError;
 use crate::schema::Schema;
@@ -10,34 +10,34 @@ use serde_json::{Map, Value};
 use std::io::{BufRead, Read};
 use std::path::{Path, PathBuf};
 
-/// Bytes of a line at most: one that is longer is of another kind of file.
+/// The longest line in bytes. A longer one means that the file is of another kind.
 const MAX_LINE: u64 = 64 << 20;
 
-/// The number of a line, from 1, and the object in it.
+/// The number of a line, from 1, and its object.
 type Line = (u64, Map<String, Value>);
 
 /// Reads a JSON object from each line.
 pub(super) struct LineReader {
-    from: Box<dyn BufRead>,
+    input: Box<dyn BufRead>,
     path: PathBuf,
     line: u64,
     bytes: u64,
-    /// An object that begins the next table, and its line.
+    /// An object that was read ahead and begins the next table.
     next: Option<Line>,
 }
 
 impl LineReader {
-    pub(super) fn new(from: Box<dyn BufRead>, path: &Path) -> LineReader {
-        LineReader { from, path: path.to_path_buf(), line: 0, bytes: 0, next: None }
+    pub(super) fn new(input: Box<dyn BufRead>, path: &Path) -> LineReader {
+        LineReader { input, path: path.to_path_buf(), line: 0, bytes: 0, next: None }
     }
 
-    /// Bytes that were read so far.
+    /// Returns the number of bytes read.
     pub(super) fn bytes_read(&self) -> u64 {
         self.bytes
     }
 
-    /// The next rows as a table, at most `rows`, of about `bytes` bytes of text; `None` at the end. If `same_keys`, all of them have
-    /// the same keys.
+    /// Returns the next rows as a table: at most `rows`, of about `bytes` bytes of text; `None` at the end.
+    /// If `same_keys` is true, all rows have the same keys.
     pub(super) fn next(
         &mut self,
         schema: &Schema,
@@ -47,8 +47,8 @@ impl LineReader {
         same_keys: bool,
     ) -> Result<Option<RecordBatch>, CollectionError> {
         let (mut lines, mut objects) = (Vec::new(), Vec::<Map<String, Value>>::new());
-        let began = self.bytes;
-        while objects.len() < rows && (self.bytes - began) < bytes as u64 {
+        let start = self.bytes;
+        while objects.len() < rows && (self.bytes - start) < bytes as u64 {
             let Some((line, object)) = self.object()? else { break };
             if same_keys && objects.first().is_some_and(|first| !first.keys().eq(object.keys())) {
                 self.next = Some((line, object));
@@ -63,7 +63,7 @@ impl LineReader {
         self.table(schema, id, &lines, &objects).map(Some)
     }
 
-    /// The next object, and its line. Empty lines are passed over.
+    /// Returns the next object with its line number. Empty lines are skipped.
     fn object(&mut self) -> Result<Option<Line>, CollectionError> {
         if let Some(next) = self.next.take() {
             return Ok(Some(next));
@@ -71,15 +71,15 @@ impl LineReader {
         let mut text = Vec::new();
         loop {
             text.clear();
-            let read = (&mut self.from).take(MAX_LINE + 1).read_until(b'\n', &mut text);
-            let read = read.map_err(refused(&self.path, "read the file"))? as u64;
+            let read = (&mut self.input).take(MAX_LINE + 1).read_until(b'\n', &mut text);
+            let read = read.map_err(io_error(&self.path, "read the file"))? as u64;
             if read == 0 {
                 return Ok(None);
             }
             (self.line, self.bytes) = (self.line + 1, self.bytes + read);
-            let wrong = |reason: String| bad(&self.path, format!("line {}: {reason}", self.line));
+            let line_error = |reason: String| file_error(&self.path, format!("line {}: {reason}", self.line));
             if read > MAX_LINE {
-                return Err(wrong(format!(
+                return Err(line_error(format!(
                     "is longer than {MAX_LINE} bytes; every row is an object on a line of its own"
                 )));
             }
@@ -91,7 +91,7 @@ impl LineReader {
                 "; every row is an object on a line of its own, such as {\"id\": 1, \"vector\": [0.5, 1]}";
             return object
                 .map(|object| Some((self.line, object)))
-                .map_err(|error| wrong(format!("{error}{hint}")));
+                .map_err(|error| line_error(format!("{error}{hint}")));
         }
     }
 
@@ -102,26 +102,29 @@ impl LineReader {
         lines: &[u64],
         objects: &[Map<String, Value>],
     ) -> Result<RecordBatch, CollectionError> {
-        let wrong = |row: usize, reason: String| bad(&self.path, format!("line {}: {reason}", lines[row]));
+        let line_error =
+            |row: usize, reason: String| file_error(&self.path, format!("line {}: {reason}", lines[row]));
         let column = |name: &str| objects.iter().map(|object| object.get(name)).collect::<Vec<_>>();
         let mut columns: Vec<(String, ArrayRef)> = Vec::new();
-        let ids = ids_of(schema.id_kind, &column(id))
-            .map_err(|(row, reason)| wrong(row, format!("{id:?}: {reason}")))?;
+        let ids = id_column(schema.id_kind, &column(id))
+            .map_err(|(row, reason)| line_error(row, format!("{id:?}: {reason}")))?;
         columns.push((id.to_string(), ids));
         for (row, object) in objects.iter().enumerate() {
             for name in object.keys() {
                 if columns.iter().any(|(known, _)| known == name) {
                     continue;
                 }
-                let vector = schema.vectors.iter().any(|field| field.name == *name);
-                let any = name == ANY_VECTOR && schema.vectors.len() == 1 && schema.column(name).is_err();
-                let values = if vector || any {
-                    lists_of(&column(name))
+                let is_vector = schema.vectors.iter().any(|field| field.name == *name);
+                let is_any_vector =
+                    name == ANY_VECTOR && schema.vectors.len() == 1 && schema.column(name).is_err();
+                let values = if is_vector || is_any_vector {
+                    vector_column(&column(name))
                 } else {
-                    let known = schema.column(name).map_err(|error| wrong(row, error.to_string()))?;
-                    values_of(schema.columns[known].kind.data_type(), &column(name))
+                    let number = schema.column(name).map_err(|error| line_error(row, error.to_string()))?;
+                    metadata_column(schema.columns[number].kind.data_type(), &column(name))
                 };
-                let values = values.map_err(|(row, reason)| wrong(row, format!("{name:?}: {reason}")))?;
+                let values =
+                    values.map_err(|(row, reason)| line_error(row, format!("{name:?}: {reason}")))?;
                 columns.push((name.clone(), values));
             }
         }

@@ -1,13 +1,13 @@
-//! Files that rows are written to, which appear under their names complete or not at all.
+//! Writes rows to a file. The file appears under its name when it is complete.
 
 use super::SCHEMA_KEY;
 use super::id_file::IdWriter;
 use super::json_rows::JsonRows;
-use super::kind::{FileKind, bad, refused};
-use super::vectors::{column_of, to_lists};
+use super::kind::{FileKind, file_error, io_error};
+use super::vectors::{arrow_field, to_lists};
 use crate::error::CollectionError;
 use crate::schema::{ID_COLUMN, Schema, VectorField};
-use crate::state::Fetched;
+use crate::state::FetchedRows;
 use arrow_array::{ArrayRef, RecordBatch};
 use arrow_ipc::writer::{FileWriter, StreamWriter};
 use arrow_schema::{ArrowError, Field, Schema as ArrowSchema, SchemaRef};
@@ -22,113 +22,123 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Bytes of rows that a writer of Parquet holds, about: what a group of rows takes.
+/// Approximate bytes of rows that a Parquet writer buffers: the size of a row group.
 const GROUP_BYTES: usize = 64 << 20;
 
-/// What is written of every row.
-pub(super) struct Shown {
+/// The fields and columns that are exported of each row.
+pub(super) struct ExportSelection {
     pub(super) schema: Schema,
-    /// The fields of vectors, by their numbers.
+    /// Numbers of the vector fields.
     pub(super) fields: Vec<usize>,
-    /// The columns, by their numbers.
+    /// Numbers of the columns.
     pub(super) columns: Vec<usize>,
 }
 
-impl Shown {
+impl ExportSelection {
     fn fields(&self) -> impl Iterator<Item = &VectorField> {
         self.fields.iter().filter_map(|field| self.schema.vectors.get(*field))
     }
 
-    /// As Arrow has it: the id, the columns, the vectors; beside it the schema of a collection of these rows.
-    fn table(&self) -> SchemaRef {
+    /// Returns the Arrow schema: the id, the columns, the vectors. Its metadata holds the schema of a
+    /// collection of these rows.
+    fn arrow_schema(&self) -> SchemaRef {
         let id = Field::new(ID_COLUMN, self.schema.id_kind.data_type(), false);
         let columns = self.columns.iter().filter_map(|column| self.schema.columns.get(*column));
-        let shown = Schema {
+        let exported = Schema {
             id_kind: self.schema.id_kind,
             vectors: self.fields().cloned().collect(),
             columns: columns.clone().cloned().collect(),
         };
         let columns = columns.map(|column| Field::new(&column.name, column.kind.data_type().clone(), true));
-        let fields = std::iter::once(id).chain(columns).chain(self.fields().map(column_of));
-        let table = ArrowSchema::new(fields.collect::<Vec<_>>());
-        // Without vectors it is no collection's.
-        let told = serde_json::to_string(&shown).ok().filter(|_| !shown.vectors.is_empty());
+        let fields = std::iter::once(id).chain(columns).chain(self.fields().map(arrow_field));
+        let arrow_schema = ArrowSchema::new(fields.collect::<Vec<_>>());
+        // Without vectors the rows are not those of a collection.
+        let text = serde_json::to_string(&exported).ok().filter(|_| !exported.vectors.is_empty());
         let metadata: HashMap<String, String> =
-            told.map(|text| (SCHEMA_KEY.to_string(), text)).into_iter().collect();
-        Arc::new(table.with_metadata(metadata))
+            text.map(|text| (SCHEMA_KEY.to_string(), text)).into_iter().collect();
+        Arc::new(arrow_schema.with_metadata(metadata))
     }
 }
 
-/// A file that rows are written to.
+/// A file that is being written.
 pub(super) enum Sink {
-    Parquet { path: PathBuf, writer: Box<ArrowWriter<AtomicFile>>, table: SchemaRef },
-    ArrowFile { path: PathBuf, writer: Box<FileWriter<AtomicFile>>, table: SchemaRef },
-    ArrowStream { path: PathBuf, writer: Box<StreamWriter<AtomicFile>>, table: SchemaRef },
+    Parquet { path: PathBuf, writer: Box<ArrowWriter<AtomicFile>>, arrow_schema: SchemaRef },
+    ArrowFile { path: PathBuf, writer: Box<FileWriter<AtomicFile>>, arrow_schema: SchemaRef },
+    ArrowStream { path: PathBuf, writer: Box<StreamWriter<AtomicFile>>, arrow_schema: SchemaRef },
     Lines { path: PathBuf, file: AtomicFile, names: Vec<String> },
     Vectors { vectors: VectorWriter, ids: IdWriter },
 }
 
 impl Sink {
-    /// Begins the file `path`; `ids` is where ids go that have no place in it.
-    pub(super) fn create(path: &Path, ids: &Path, shown: &Shown) -> Result<Sink, CollectionError> {
-        let kind = FileKind::of(path)?;
+    /// Begins the file `path`. If the format has no place for ids, they go to the file `ids`.
+    pub(super) fn create(
+        path: &Path,
+        ids: &Path,
+        selection: &ExportSelection,
+    ) -> Result<Sink, CollectionError> {
+        let kind = FileKind::from_path(path)?;
         if kind == FileKind::Vectors {
-            let mut fields = shown.fields();
-            let (Some(field), None, true) = (fields.next(), fields.next(), shown.columns.is_empty()) else {
-                return Err(bad(
+            let mut fields = selection.fields();
+            let (Some(field), None, true) = (fields.next(), fields.next(), selection.columns.is_empty())
+            else {
+                return Err(file_error(
                     path,
                     "holds vectors of one field, and nothing else; name the field and no columns, or export to Parquet",
                 ));
             };
             let vectors = VectorWriter::create(path, field.element, field.dim)?;
-            return Ok(Sink::Vectors { vectors, ids: IdWriter::create(ids, shown.schema.id_kind)? });
+            return Ok(Sink::Vectors { vectors, ids: IdWriter::create(ids, selection.schema.id_kind)? });
         }
         let file = AtomicFile::create(path)?;
-        let table = shown.table();
+        let arrow_schema = selection.arrow_schema();
         Ok(match kind {
             FileKind::Parquet => {
-                let failed = |error| of_parquet(path, error);
-                let properties = Some(properties(shown).map_err(failed)?);
-                let writer = Box::new(ArrowWriter::try_new(file, table.clone(), properties).map_err(failed)?);
-                Sink::Parquet { path: path.to_path_buf(), writer, table }
+                let convert_error = |error| parquet_error(path, error);
+                let properties = Some(properties(selection).map_err(convert_error)?);
+                let writer = Box::new(
+                    ArrowWriter::try_new(file, arrow_schema.clone(), properties).map_err(convert_error)?,
+                );
+                Sink::Parquet { path: path.to_path_buf(), writer, arrow_schema }
             }
             FileKind::Arrow { stream: false } => {
-                let writer = FileWriter::try_new(file, &table).map_err(|error| of_arrow(path, error))?;
-                Sink::ArrowFile { path: path.to_path_buf(), writer: Box::new(writer), table }
+                let writer =
+                    FileWriter::try_new(file, &arrow_schema).map_err(|error| arrow_error(path, error))?;
+                Sink::ArrowFile { path: path.to_path_buf(), writer: Box::new(writer), arrow_schema }
             }
             FileKind::Arrow { stream: true } => {
-                let writer = StreamWriter::try_new(file, &table).map_err(|error| of_arrow(path, error))?;
-                Sink::ArrowStream { path: path.to_path_buf(), writer: Box::new(writer), table }
+                let writer =
+                    StreamWriter::try_new(file, &arrow_schema).map_err(|error| arrow_error(path, error))?;
+                Sink::ArrowStream { path: path.to_path_buf(), writer: Box::new(writer), arrow_schema }
             }
             _ => {
-                let names = shown.fields().map(|field| field.name.clone()).collect();
+                let names = selection.fields().map(|field| field.name.clone()).collect();
                 Sink::Lines { path: path.to_path_buf(), file, names }
             }
         })
     }
 
     /// Appends rows.
-    pub(super) fn push(&mut self, rows: Fetched) -> Result<(), CollectionError> {
+    pub(super) fn push(&mut self, rows: FetchedRows) -> Result<(), CollectionError> {
         match self {
-            Sink::Parquet { path, writer, table } => {
-                let failed = |error| of_parquet(path, error);
-                writer.write(&batch(table, rows)?).map_err(failed)?;
+            Sink::Parquet { path, writer, arrow_schema } => {
+                let convert_error = |error| parquet_error(path, error);
+                writer.write(&batch(arrow_schema, rows)?).map_err(convert_error)?;
                 if writer.in_progress_size().max(writer.memory_size()) > GROUP_BYTES {
-                    writer.flush().map_err(failed)?;
+                    writer.flush().map_err(convert_error)?;
                 }
             }
-            Sink::ArrowFile { path, writer, table } => {
-                writer.write(&batch(table, rows)?).map_err(|error| of_arrow(path, error))?;
+            Sink::ArrowFile { path, writer, arrow_schema } => {
+                writer.write(&batch(arrow_schema, rows)?).map_err(|error| arrow_error(path, error))?;
             }
-            Sink::ArrowStream { path, writer, table } => {
-                writer.write(&batch(table, rows)?).map_err(|error| of_arrow(path, error))?;
+            Sink::ArrowStream { path, writer, arrow_schema } => {
+                writer.write(&batch(arrow_schema, rows)?).map_err(|error| arrow_error(path, error))?;
             }
             Sink::Lines { path, file, names } => {
                 let vectors = names.iter().cloned().zip(rows.vectors).collect();
                 for row in JsonRows::new(rows.ids, &rows.columns, vectors)?.iter() {
-                    let line = serde_json::to_vec(&row).map_err(|error| bad(path, error))?;
+                    let line = serde_json::to_vec(&row).map_err(|error| file_error(path, error))?;
                     let written = file.write_all(&line).and_then(|()| file.write_all(b"\n"));
-                    written.map_err(refused(path, "write the file"))?;
+                    written.map_err(io_error(path, "write the file"))?;
                 }
             }
             Sink::Vectors { vectors, ids } => {
@@ -140,17 +150,17 @@ impl Sink {
         Ok(())
     }
 
-    /// Gives the file its name.
+    /// Completes the file and gives it its name.
     pub(super) fn finish(self) -> Result<(), CollectionError> {
         let file = match self {
             Sink::Parquet { path, writer, .. } => {
-                writer.into_inner().map_err(|error| of_parquet(&path, error))?
+                writer.into_inner().map_err(|error| parquet_error(&path, error))?
             }
             Sink::ArrowFile { path, writer, .. } => {
-                writer.into_inner().map_err(|error| of_arrow(&path, error))?
+                writer.into_inner().map_err(|error| arrow_error(&path, error))?
             }
             Sink::ArrowStream { path, writer, .. } => {
-                writer.into_inner().map_err(|error| of_arrow(&path, error))?
+                writer.into_inner().map_err(|error| arrow_error(&path, error))?
             }
             Sink::Lines { file, .. } => file,
             Sink::Vectors { vectors, ids } => {
@@ -163,38 +173,38 @@ impl Sink {
     }
 }
 
-/// Why a file of Parquet was not written: what the system said, where that is why.
-fn of_parquet(path: &Path, error: ParquetError) -> CollectionError {
+/// Converts an error of a Parquet writer. An error of the system is returned as such.
+fn parquet_error(path: &Path, error: ParquetError) -> CollectionError {
     match error {
         ParquetError::External(error) => match error.downcast::<std::io::Error>() {
-            Ok(error) => refused(path, "write the file")(*error),
-            Err(error) => bad(path, error),
+            Ok(error) => io_error(path, "write the file")(*error),
+            Err(error) => file_error(path, error),
         },
         source => CollectionError::Parquet { path: path.to_path_buf(), source },
     }
 }
 
-/// The same of Arrow IPC.
-fn of_arrow(path: &Path, error: ArrowError) -> CollectionError {
+/// Converts an error of an Arrow IPC writer. An error of the system is returned as such.
+fn arrow_error(path: &Path, error: ArrowError) -> CollectionError {
     match error {
-        ArrowError::IoError(_, error) => refused(path, "write the file")(error),
-        other => bad(path, other),
+        ArrowError::IoError(_, error) => io_error(path, "write the file")(error),
+        other => file_error(path, other),
     }
 }
 
-fn batch(table: &SchemaRef, rows: Fetched) -> Result<RecordBatch, CollectionError> {
+fn batch(arrow_schema: &SchemaRef, rows: FetchedRows) -> Result<RecordBatch, CollectionError> {
     let mut columns: Vec<ArrayRef> = vec![rows.ids.to_array()];
     columns.extend(rows.columns.columns().iter().cloned());
     for vectors in rows.vectors {
         columns.push(to_lists(vectors)?);
     }
-    Ok(RecordBatch::try_new(table.clone(), columns)?)
+    Ok(RecordBatch::try_new(arrow_schema.clone(), columns)?)
 }
 
-/// Compressed, but for vectors, whose values are hardly ever the same twice.
-fn properties(shown: &Shown) -> Result<WriterProperties, ParquetError> {
+/// Returns the Parquet options: compressed, and without dictionaries for vectors, whose values seldom repeat.
+fn properties(selection: &ExportSelection) -> Result<WriterProperties, ParquetError> {
     let mut properties = WriterProperties::builder().set_compression(Compression::ZSTD(ZstdLevel::default()));
-    for field in shown.fields() {
+    for field in selection.fields() {
         let path = ColumnPath::from(vec![field.name.clone(), "list".into(), "item".into()]);
         properties = properties.set_column_dictionary_enabled(path, false);
     }

@@ -1,6 +1,6 @@
-//! Rows in tables as files have them: a column of ids, columns of vectors, columns of metadata.
+//! Tables of rows in files: a column of ids, columns of vectors, columns of metadata.
 
-use super::kind::bad;
+use super::kind::file_error;
 use super::vectors::from_lists;
 use crate::error::CollectionError;
 use crate::ids::Ids;
@@ -11,32 +11,32 @@ use arrow_select::take::take_record_batch;
 use bathyal_vectors::VectorFile;
 use std::path::PathBuf;
 
-/// What a column of vectors may be called where a collection has one field of them, whatever that is called.
+/// Accepted name of the vector column if the collection has only one vector field.
 pub(super) const ANY_VECTOR: &str = "vector";
 
-/// Which columns of a table are what.
-pub(super) struct Shape {
+/// Maps the columns of a table to the schema of a collection.
+pub(super) struct ColumnMapping {
     pub(super) path: PathBuf,
     pub(super) schema: Schema,
     /// The column of ids.
     pub(super) id: String,
-    /// The columns of metadata that are taken; `None` means all, which have to be in the schema.
+    /// The columns of metadata to take; `None` means all, which must then be in the schema.
     pub(super) columns: Option<Vec<String>>,
 }
 
-impl Shape {
-    /// The ids of a table.
+impl ColumnMapping {
+    /// Returns the ids of a table.
     pub(super) fn ids(&self, table: &RecordBatch) -> Result<Ids, CollectionError> {
         let column = table.column_by_name(&self.id).ok_or_else(|| {
-            bad(
+            file_error(
                 &self.path,
                 format!("there is no column {:?} for the ids; there is {}", self.id, names(table)),
             )
         })?;
-        Ids::of_array(self.schema.id_kind, column).map_err(|error| bad(&self.path, error))
+        Ids::from_array(self.schema.id_kind, column).map_err(|error| file_error(&self.path, error))
     }
 
-    /// A table as rows of the collection; `first` is the number of its first row in the file.
+    /// Converts a table to rows of the collection. `first` is the number of its first row in the file.
     pub(super) fn rows(&self, table: &RecordBatch, first: u64) -> Result<Rows, CollectionError> {
         let ids = self.ids(table)?;
         let mut vectors = Vec::with_capacity(self.schema.vectors.len());
@@ -44,7 +44,7 @@ impl Shape {
             vectors.push(self.vectors(table, field, first)?);
         }
         let metadata = self.metadata(table)?;
-        Rows::new(&self.schema, ids, vectors, Some(&metadata)).map_err(|error| bad(&self.path, error))
+        Rows::new(&self.schema, ids, vectors, Some(&metadata)).map_err(|error| file_error(&self.path, error))
     }
 
     fn vectors(
@@ -54,22 +54,22 @@ impl Shape {
         first: u64,
     ) -> Result<VectorFile, CollectionError> {
         let column = self.vector_column(table, field).ok_or_else(|| {
-            bad(
+            file_error(
                 &self.path,
                 format!("there is no column {:?} of vectors; there is {}", field.name, names(table)),
             )
         })?;
-        from_lists(table.column(column), field, first).map_err(|reason| bad(&self.path, reason))
+        from_lists(table.column(column), field, first).map_err(|reason| file_error(&self.path, reason))
     }
 
     fn vector_column(&self, table: &RecordBatch, field: &VectorField) -> Option<usize> {
         let schema = table.schema();
-        let of = |name: &str| schema.index_of(name).ok();
-        let any = || of(ANY_VECTOR).filter(|_| self.schema.vectors.len() == 1);
-        of(&field.name).or_else(any)
+        let index_of = |name: &str| schema.index_of(name).ok();
+        let any_vector = || index_of(ANY_VECTOR).filter(|_| self.schema.vectors.len() == 1);
+        index_of(&field.name).or_else(any_vector)
     }
 
-    /// The columns of metadata of a table.
+    /// Returns the columns of metadata of a table.
     pub(super) fn metadata(&self, table: &RecordBatch) -> Result<RecordBatch, CollectionError> {
         let vectors: Vec<usize> =
             self.schema.vectors.iter().filter_map(|field| self.vector_column(table, field)).collect();
@@ -77,21 +77,21 @@ impl Shape {
         let mut kept = Vec::new();
         for (at, field) in schema.fields().iter().enumerate() {
             let name = field.name();
-            let taken = match &self.columns {
+            let is_taken = match &self.columns {
                 Some(columns) => columns.contains(name),
                 None => *name != self.id && !vectors.contains(&at),
             };
-            if !taken {
+            if !is_taken {
                 continue;
             }
             if self.schema.column(name).is_err() {
-                let there: Vec<&str> =
+                let known: Vec<&str> =
                     self.schema.columns.iter().map(|column| column.name.as_str()).collect();
-                return Err(bad(
+                return Err(file_error(
                     &self.path,
                     format!(
-                        "the collection has no column {name:?}; it has {}. Name the columns that are to be taken to leave others out",
-                        if there.is_empty() { "none".into() } else { there.join(", ") }
+                        "the collection has no column {name:?}; it has {}. Name the columns to take, to leave others out",
+                        if known.is_empty() { "none".into() } else { known.join(", ") }
                     ),
                 ));
             }
@@ -107,26 +107,27 @@ fn names(table: &RecordBatch) -> String {
     names.join(", ")
 }
 
-/// A table in pieces of at most `rows` rows and about `bytes` bytes. Each has arrays of its own, so that none keeps the whole.
-pub(super) fn pieces(
+/// Splits a table into tables of at most `rows` rows and about `bytes` bytes. They are copies, so that none
+/// keeps the whole table in memory.
+pub(super) fn split_table(
     table: RecordBatch,
     rows: usize,
     bytes: usize,
 ) -> impl Iterator<Item = Result<RecordBatch, CollectionError>> {
     let count = table.num_rows();
-    let each = (batch_bytes(&table) as usize).div_ceil(count.max(1)).max(1);
-    let at_once = (bytes / each).clamp(1, rows.max(1));
-    (0..count).step_by(at_once).map(move |first| {
-        let places: Vec<u32> = (first as u32..(first + at_once).min(count) as u32).collect();
-        taken(&table, places)
+    let row_bytes = (batch_bytes(&table) as usize).div_ceil(count.max(1)).max(1);
+    let table_rows = (bytes / row_bytes).clamp(1, rows.max(1));
+    (0..count).step_by(table_rows).map(move |first| {
+        let positions: Vec<u32> = (first as u32..(first + table_rows).min(count) as u32).collect();
+        take_rows(&table, positions)
     })
 }
 
-/// The rows of a table at some places.
-pub(super) fn taken(table: &RecordBatch, places: Vec<u32>) -> Result<RecordBatch, CollectionError> {
+/// Returns the rows of a table at some positions.
+pub(super) fn take_rows(table: &RecordBatch, positions: Vec<u32>) -> Result<RecordBatch, CollectionError> {
     if table.num_columns() == 0 {
-        let options = RecordBatchOptions::new().with_row_count(Some(places.len()));
+        let options = RecordBatchOptions::new().with_row_count(Some(positions.len()));
         return Ok(RecordBatch::try_new_with_options(table.schema(), Vec::new(), &options)?);
     }
-    Ok(take_record_batch(table, &UInt32Array::from(places))?)
+    Ok(take_record_batch(table, &UInt32Array::from(positions))?)
 }

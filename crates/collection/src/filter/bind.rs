@@ -1,27 +1,28 @@
-//! Filters and the columns of a collection: from what is written to the normal form.
+//! Binds a parsed filter to the columns of a collection: converts it to the normal form.
 
 use super::domain::{Domain, Values};
-use super::expression::{Comparison, Contains, Expression, Literal, Quoted};
+use super::expression::{Comparison, Contains, Expression, Literal, QuotedName};
 use super::normal::{ListTest, Normal, Set, Source};
 use crate::error::CollectionError;
 use crate::schema::{ID_COLUMN, Schema};
 use arrow_schema::DataType;
 
-/// What a filter says of a column, if it says nothing of nulls.
+/// Returns the values that satisfy a condition, for a domain.
 type Test<'a> = &'a dyn Fn(Domain) -> Result<Values, String>;
 
-/// A column that a filter names.
-struct Named {
+/// A resolved column.
+struct ResolvedColumn {
     source: Source,
-    /// Of its values, or of the elements of its lists.
+    /// Domain of its values, or of the elements of its lists.
     domain: Domain,
     list: bool,
 }
 
-/// The normal form of `expression`, or of its negation, over the columns of `schema`.
+/// Returns the normal form of `expression`, or of its negation, for the columns of `schema`.
 ///
 /// # Errors
-/// [`CollectionError::Filter`] for a column that there is not, and for a condition that its type has not.
+/// [`CollectionError::Filter`] for an unknown column, and for a condition that does not fit the type of its
+/// column.
 pub(super) fn normal(
     expression: &Expression,
     negated: bool,
@@ -29,7 +30,7 @@ pub(super) fn normal(
 ) -> Result<Normal, CollectionError> {
     let join = |all: bool, parts: &[Expression]| {
         let parts = parts.iter().map(|part| normal(part, negated, schema));
-        // Not all is any that is not.
+        // "Not all" means "any not".
         Ok(Normal::join(all != negated, parts.collect::<Result<_, _>>()?))
     };
     match expression {
@@ -37,7 +38,7 @@ pub(super) fn normal(
         Expression::And(parts) => join(true, parts),
         Expression::Or(parts) => join(false, parts),
         Expression::Not(inner) => normal(inner, !negated, schema),
-        Expression::IsNull(name) => Ok(null(&column(name, schema)?, !negated)),
+        Expression::IsNull(name) => Ok(null(&resolve(name, schema)?, !negated)),
         Expression::Flag(name) => {
             let yes = Literal::Bool(true);
             condition(name, negated, schema, &|domain| domain.compare(Comparison::Equal, &yes))
@@ -46,26 +47,30 @@ pub(super) fn normal(
             compare(name, *comparison, literal, negated, schema)
         }
         Expression::In(name, literals) => {
-            let named = column(name, schema)?;
-            let test: Test = &|domain| domain.among(literals);
-            if named.list { has(name, &named, negated, test) } else { single(name, &named, negated, test) }
+            let column = resolve(name, schema)?;
+            let test: Test = &|domain| domain.equal_to_any(literals);
+            if column.list {
+                list_has(name, &column, negated, test)
+            } else {
+                single(name, &column, negated, test)
+            }
         }
         Expression::Between(name, low, high) => condition(name, negated, schema, &|domain| {
             let from = domain.compare(Comparison::GreaterOrEqual, low)?;
             Ok(Values::join(true, vec![from, domain.compare(Comparison::LessOrEqual, high)?]))
         }),
         Expression::StartsWith(name, prefix) => condition(name, negated, schema, &|domain| {
-            domain.beginning(prefix).ok_or_else(|| "only strings begin with a string".into())
+            domain.with_prefix(prefix).ok_or_else(|| "only strings begin with a string".into())
         }),
         Expression::Contains(name, which, literals) => contains(name, *which, literals, negated, schema),
     }
 }
 
-fn refuse(name: &str, reason: impl std::fmt::Display) -> CollectionError {
-    CollectionError::Filter(format!("the filter: column {}: {reason}", Quoted(name)))
+fn column_error(name: &str, reason: impl std::fmt::Display) -> CollectionError {
+    CollectionError::Filter(format!("the filter: column {}: {reason}", QuotedName(name)))
 }
 
-fn column(name: &str, schema: &Schema) -> Result<Named, CollectionError> {
+fn resolve(name: &str, schema: &Schema) -> Result<ResolvedColumn, CollectionError> {
     let (source, data_type) = if name == ID_COLUMN {
         (None, schema.id_kind.data_type())
     } else {
@@ -78,46 +83,52 @@ fn column(name: &str, schema: &Schema) -> Result<Named, CollectionError> {
         DataType::List(item) => (item.data_type(), true),
         single => (single, false),
     };
-    let unknown = || refuse(name, format!("there are no conditions on values of type {data_type}"));
-    Ok(Named { source, domain: Domain::of(single).ok_or_else(unknown)?, list })
+    let unknown = || column_error(name, format!("there are no conditions on values of type {data_type}"));
+    Ok(ResolvedColumn { source, domain: Domain::from_type(single).ok_or_else(unknown)?, list })
 }
 
-/// That the value of a column is null, or that it is not.
-fn null(named: &Named, null: bool) -> Normal {
-    if named.list {
-        return Normal::list(named.source, if null { ListTest::Null } else { ListTest::NotNull });
+/// Returns the condition that a column is null, or that it is not null.
+fn null(column: &ResolvedColumn, null: bool) -> Normal {
+    if column.list {
+        return Normal::list(column.source, if null { ListTest::Null } else { ListTest::NotNull });
     }
-    let nothing = named.domain.nothing();
+    let nothing = column.domain.nothing();
     let values = if null { nothing } else { nothing.complement() };
-    let nan = named.domain.has_nan().then_some(!null);
-    // Every row has an id.
-    let null = named.source.is_some().then_some(null);
-    Normal::single(named.source, Set { values, nan, null })
+    let nan = column.domain.has_nan().then_some(!null);
+    // Ids are never null.
+    let null = column.source.is_some().then_some(null);
+    Normal::single(column.source, Set { values, nan, null })
 }
 
-/// A condition on a column of single values.
+/// Returns a condition on a column of single values.
 fn condition(name: &str, negated: bool, schema: &Schema, test: Test) -> Result<Normal, CollectionError> {
-    let named = column(name, schema)?;
-    if named.list {
-        return Err(refuse(
+    let column = resolve(name, schema)?;
+    if column.list {
+        return Err(column_error(
             name,
-            "it holds lists, which are tested with contains, contains_any, contains_all, `=` and `in`",
+            "it holds lists; use contains, contains_any, contains_all, `=` or `in`",
         ));
     }
-    single(name, &named, negated, test)
+    single(name, &column, negated, test)
 }
 
-fn single(name: &str, named: &Named, negated: bool, test: Test) -> Result<Normal, CollectionError> {
-    let values = test(named.domain).map_err(|reason| refuse(name, reason))?;
-    let nan = named.domain.has_nan().then_some(false);
-    let set = Set { values, nan, null: named.source.is_some().then_some(false) };
-    Ok(Normal::single(named.source, if negated { set.negated() } else { set }))
+fn single(name: &str, column: &ResolvedColumn, negated: bool, test: Test) -> Result<Normal, CollectionError> {
+    let values = test(column.domain).map_err(|reason| column_error(name, reason))?;
+    let nan = column.domain.has_nan().then_some(false);
+    let set = Set { values, nan, null: column.source.is_some().then_some(false) };
+    Ok(Normal::single(column.source, if negated { set.negated() } else { set }))
 }
 
-/// That a list has an element in a set, or that it has none.
-fn has(name: &str, named: &Named, negated: bool, test: Test) -> Result<Normal, CollectionError> {
-    let values = test(named.domain).map_err(|reason| refuse(name, format!("of its elements: {reason}")))?;
-    Ok(Normal::list(named.source, if negated { ListTest::Lacks(values) } else { ListTest::Has(values) }))
+/// Returns the condition that a list has an element in a set, or that it has none.
+fn list_has(
+    name: &str,
+    column: &ResolvedColumn,
+    negated: bool,
+    test: Test,
+) -> Result<Normal, CollectionError> {
+    let values =
+        test(column.domain).map_err(|reason| column_error(name, format!("of its elements: {reason}")))?;
+    Ok(Normal::list(column.source, if negated { ListTest::Lacks(values) } else { ListTest::Has(values) }))
 }
 
 fn compare(
@@ -127,13 +138,13 @@ fn compare(
     negated: bool,
     schema: &Schema,
 ) -> Result<Normal, CollectionError> {
-    let named = column(name, schema)?;
+    let column = resolve(name, schema)?;
     let equal: Test = &|domain| domain.compare(Comparison::Equal, literal);
     match comparison {
-        Comparison::Equal if named.list => has(name, &named, negated, equal),
-        Comparison::NotEqual if named.list => has(name, &named, !negated, equal),
-        // NaN differs from everything.
-        Comparison::NotEqual => single(name, &named, !negated, equal),
+        Comparison::Equal if column.list => list_has(name, &column, negated, equal),
+        Comparison::NotEqual if column.list => list_has(name, &column, !negated, equal),
+        // NaN differs from every number.
+        Comparison::NotEqual => single(name, &column, !negated, equal),
         _ => condition(name, negated, schema, &|domain| domain.compare(comparison, literal)),
     }
 }
@@ -145,22 +156,21 @@ fn contains(
     negated: bool,
     schema: &Schema,
 ) -> Result<Normal, CollectionError> {
-    let named = column(name, schema)?;
-    if !named.list {
-        let reason =
-            "it holds single values; contains, contains_any and contains_all are for lists, say `=` or `in`";
-        return Err(refuse(name, reason));
+    let column = resolve(name, schema)?;
+    if !column.list {
+        let reason = "it holds single values, but contains, contains_any and contains_all are for lists; use `=` or `in`";
+        return Err(column_error(name, reason));
     }
     if which == Contains::Any {
-        return has(name, &named, negated, &|domain| domain.among(literals));
+        return list_has(name, &column, negated, &|domain| domain.equal_to_any(literals));
     }
-    // Every list has all of nothing, but null has not.
+    // Every list contains all of zero values, but a null does not.
     let mut parts = vec![match negated {
-        false => Normal::list(named.source, ListTest::NotNull),
+        false => Normal::list(column.source, ListTest::NotNull),
         true => Normal::Constant(false),
     }];
     for literal in literals {
-        parts.push(has(name, &named, negated, &|domain| domain.compare(Comparison::Equal, literal))?);
+        parts.push(list_has(name, &column, negated, &|domain| domain.compare(Comparison::Equal, literal))?);
     }
     Ok(Normal::join(!negated, parts))
 }

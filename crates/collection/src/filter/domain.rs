@@ -1,7 +1,8 @@
-//! The values that a column can have, in order, and where a literal lies among them.
+//! The domain of a column: its possible values in order, and the position of a literal among them.
 //!
-//! Values that are no strings are numbered in their order from 0, so that "less than 1.5" of a column of whole numbers is "before
-//! the number of 2", and "greater than 300" of one of int8 is nothing. NaN is in no order; 0.0 and -0.0 are one value.
+//! Values other than strings are numbered in order, from 0. So "less than 1.5" of a column of whole numbers
+//! means "before the number of 2", and "greater than 300" of an int8 column matches nothing. NaN is not in
+//! the order; 0.0 and -0.0 are one value.
 
 use super::cuts::Cuts;
 use super::expression::{Comparison, Literal};
@@ -12,7 +13,7 @@ use arrow_schema::{DataType, TimeUnit};
 const NANOS_PER_DAY: i128 = 86_400_000_000_000;
 const NANOS_PER_MICRO: i128 = 1000;
 
-/// What the values are.
+/// Kind of the values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Bool,
@@ -24,11 +25,11 @@ enum Kind {
     Text,
 }
 
-/// The values of a type, in order.
+/// The ordered values of a type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Domain {
     kind: Kind,
-    /// The first value as a whole number; of floats see [`rank32`].
+    /// The first value, as a whole number; for floats, as [`rank32`] or [`rank64`].
     least: i128,
     greatest: i128,
 }
@@ -36,46 +37,48 @@ pub(super) struct Domain {
 /// A set of values of a column.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Values {
-    /// By their numbers.
+    /// Values other than strings, by their numbers.
     Numbers(Cuts<u64>),
     Text(Cuts<String>),
 }
 
-/// The cuts before and behind a literal, which are the same where it is no value of the column. `None` is the end of the order.
+/// The cuts before and after a literal. They are equal if the literal is not a value of the column. `None` is
+/// the end of the order.
 pub(super) enum Bounds {
     Numbers(Option<u64>, Option<u64>),
     Text(Option<String>, Option<String>),
 }
 
-/// The place of a float among all floats of its type: -0.0 and 0.0 are at 0. Not for NaN.
+/// Returns the position of a float among all floats of its type; -0.0 and 0.0 are at 0. The value must not be
+/// NaN.
 pub(super) fn rank32(value: f32) -> i128 {
     let bits = value.to_bits();
     let magnitude = i128::from(bits & (u32::MAX >> 1));
     if bits >> 31 == 1 { -magnitude } else { magnitude }
 }
 
-/// As [`rank32`].
+/// Does the same as [`rank32`], for f64.
 pub(super) fn rank64(value: f64) -> i128 {
     let bits = value.to_bits();
     let magnitude = i128::from(bits & (u64::MAX >> 1));
     if bits >> 63 == 1 { -magnitude } else { magnitude }
 }
 
-/// The float of a place.
+/// Returns the float at a position.
 pub(super) fn float32(rank: i128) -> f32 {
     let magnitude = f32::from_bits(rank.unsigned_abs() as u32);
     if rank < 0 { -magnitude } else { magnitude }
 }
 
-/// The float of a place.
+/// Returns the float at a position.
 pub(super) fn float64(rank: i128) -> f64 {
     let magnitude = f64::from_bits(rank.unsigned_abs() as u64);
     if rank < 0 { -magnitude } else { magnitude }
 }
 
 impl Domain {
-    /// The domain of single values of an Arrow type; None if filters do not know it.
-    pub(super) fn of(data_type: &DataType) -> Option<Domain> {
+    /// Returns the domain of single values of an Arrow type; `None` for a type that filters do not support.
+    pub(super) fn from_type(data_type: &DataType) -> Option<Domain> {
         let whole = |least: i128, greatest: i128| Domain { kind: Kind::Whole, least, greatest };
         Some(match data_type {
             DataType::Boolean => Domain { kind: Kind::Bool, least: 0, greatest: 1 },
@@ -106,29 +109,29 @@ impl Domain {
         })
     }
 
-    /// Whether there is a value that is not in the order.
+    /// Returns true if the type has NaN.
     pub(super) fn has_nan(&self) -> bool {
         matches!(self.kind, Kind::Float32 | Kind::Float64)
     }
 
-    /// The number of a value that is given as a whole number, or by its [`rank32`].
+    /// Returns the number of a value; floats are given as [`rank32`] or [`rank64`].
     #[inline]
     pub(super) fn number(&self, value: i128) -> u64 {
         (value - self.least) as u64
     }
 
-    /// The number of the last value.
+    /// Returns the number of the last value.
     pub(super) fn last(&self) -> u64 {
         self.number(self.greatest)
     }
 
-    /// The value of a number.
+    /// Returns the value with this number.
     pub(super) fn value(&self, number: u64) -> i128 {
         self.least + i128::from(number)
     }
 
-    /// The value of a number in words.
-    pub(super) fn word(&self, number: u64) -> String {
+    /// Formats the value with this number.
+    pub(super) fn format_value(&self, number: u64) -> String {
         let value = self.value(number);
         match self.kind {
             Kind::Bool => (value == 1).to_string(),
@@ -145,14 +148,14 @@ impl Domain {
         }
     }
 
-    /// Where a literal lies.
+    /// Returns the cuts before and after a literal.
     ///
     /// # Errors
-    /// What is expected in its place.
+    /// A description of the expected literal.
     pub(super) fn bounds(&self, literal: &Literal) -> Result<Bounds, String> {
         let (at, exact) = match (self.kind, literal) {
             (Kind::Text, Literal::Text(text)) => {
-                // Nothing lies between a string and the same with the first of all characters behind it.
+                // The next string in the order appends the smallest character.
                 return Ok(Bounds::Text(Some(text.clone()), Some(format!("{text}\0"))));
             }
             (Kind::Bool, Literal::Bool(value)) => (i128::from(*value), true),
@@ -162,15 +165,15 @@ impl Domain {
             (Kind::Float32, Literal::Fraction(value)) => nearest32(*value),
             (Kind::Float32, Literal::Whole(value)) => {
                 let near = *value as f32;
-                exactly(rank32(near), near as i128, *value)
+                whole_position(rank32(near), near as i128, *value)
             }
             (Kind::Float64, Literal::Fraction(value)) => (rank64(*value), true),
             (Kind::Float64, Literal::Whole(value)) => {
                 let near = *value as f64;
-                exactly(rank64(near), near as i128, *value)
+                whole_position(rank64(near), near as i128, *value)
             }
-            (Kind::Date, Literal::Text(text)) => divided(nanos(text)?, NANOS_PER_DAY),
-            (Kind::Timestamp, Literal::Text(text)) => divided(nanos(text)?, NANOS_PER_MICRO),
+            (Kind::Date, Literal::Text(text)) => divide_up(nanos(text)?, NANOS_PER_DAY),
+            (Kind::Timestamp, Literal::Text(text)) => divide_up(nanos(text)?, NANOS_PER_MICRO),
             (kind, literal) => {
                 let expected = match kind {
                     Kind::Bool => "true or false",
@@ -183,31 +186,31 @@ impl Domain {
             }
         };
         let cut = |value: i128| (value <= self.greatest).then(|| self.number(value.max(self.least)));
-        let behind = if exact { at.saturating_add(1) } else { at };
-        Ok(Bounds::Numbers(cut(at), cut(behind)))
+        let after = if exact { at.saturating_add(1) } else { at };
+        Ok(Bounds::Numbers(cut(at), cut(after)))
     }
 
-    /// The values that compare so with a literal.
+    /// Returns the values for which the comparison with a literal is true.
     ///
     /// # Errors
     /// As [`Domain::bounds`].
     pub(super) fn compare(&self, comparison: Comparison, literal: &Literal) -> Result<Values, String> {
         Ok(match self.bounds(literal)? {
-            Bounds::Numbers(before, behind) => Values::Numbers(compare(comparison, before, behind)),
-            Bounds::Text(before, behind) => Values::Text(compare(comparison, before, behind)),
+            Bounds::Numbers(before, after) => Values::Numbers(compare(comparison, before, after)),
+            Bounds::Text(before, after) => Values::Text(compare(comparison, before, after)),
         })
     }
 
-    /// The values that are among these literals.
+    /// Returns the values that are equal to one of the literals.
     ///
     /// # Errors
     /// As [`Domain::bounds`].
-    pub(super) fn among(&self, literals: &[Literal]) -> Result<Values, String> {
+    pub(super) fn equal_to_any(&self, literals: &[Literal]) -> Result<Values, String> {
         let (mut numbers, mut texts) = (Vec::new(), Vec::new());
         for literal in literals {
             match self.bounds(literal)? {
-                Bounds::Numbers(before, behind) => numbers.push(Cuts::between(before, behind)),
-                Bounds::Text(before, behind) => texts.push(Cuts::between(before, behind)),
+                Bounds::Numbers(before, after) => numbers.push(Cuts::between(before, after)),
+                Bounds::Text(before, after) => texts.push(Cuts::between(before, after)),
             }
         }
         Ok(match self.kind {
@@ -216,31 +219,31 @@ impl Domain {
         })
     }
 
-    /// The strings that begin with this one; None if the values are no strings.
-    pub(super) fn beginning(&self, prefix: &str) -> Option<Values> {
+    /// Returns the strings that begin with `prefix`; `None` if the values are not strings.
+    pub(super) fn with_prefix(&self, prefix: &str) -> Option<Values> {
         let strings = self.kind == Kind::Text;
-        strings.then(|| Values::Text(Cuts::between(Some(prefix.to_string()), behind_prefix(prefix))))
+        strings.then(|| Values::Text(Cuts::between(Some(prefix.to_string()), after_prefix(prefix))))
     }
 }
 
-fn compare<K: super::cuts::Key>(comparison: Comparison, before: Option<K>, behind: Option<K>) -> Cuts<K> {
+fn compare<K: super::cuts::Key>(comparison: Comparison, before: Option<K>, after: Option<K>) -> Cuts<K> {
     let begin = Some(K::default());
     match comparison {
-        Comparison::Equal => Cuts::between(before, behind),
-        Comparison::NotEqual => Cuts::between(before, behind).complement(),
+        Comparison::Equal => Cuts::between(before, after),
+        Comparison::NotEqual => Cuts::between(before, after).complement(),
         Comparison::Less => Cuts::between(begin, before),
-        Comparison::LessOrEqual => Cuts::between(begin, behind),
-        Comparison::Greater => Cuts::between(behind, None),
+        Comparison::LessOrEqual => Cuts::between(begin, after),
+        Comparison::Greater => Cuts::between(after, None),
         Comparison::GreaterOrEqual => Cuts::between(before, None),
     }
 }
 
-/// The first string behind all that begin with `prefix`; None if there is none. Strings are in the order of their bytes, which
-/// is that of their characters.
-pub(super) fn behind_prefix(prefix: &str) -> Option<String> {
+/// Returns the first string after all strings that begin with `prefix`; `None` if there is none. Strings are
+/// ordered by their bytes, which is the order of their characters.
+pub(super) fn after_prefix(prefix: &str) -> Option<String> {
     let mut characters: Vec<char> = prefix.chars().collect();
     while let Some(last) = characters.pop() {
-        // Between these two there are surrogates, which are no characters.
+        // Surrogates lie between these two; they are not characters.
         let next = if last == '\u{d7ff}' { Some('\u{e000}') } else { char::from_u32(u32::from(last) + 1) };
         if let Some(next) = next {
             characters.push(next);
@@ -250,33 +253,34 @@ pub(super) fn behind_prefix(prefix: &str) -> Option<String> {
     None
 }
 
-/// The place of a fraction among floats of 32 bits, which is rounded to one of them, as the values of a column are. One that is
-/// finite is never rounded to infinity.
+/// Returns the position of a fraction among f32 floats, and whether a float is equal to it. It is rounded
+/// like the values of a column, but a finite fraction is never rounded to infinity.
 fn nearest32(value: f64) -> (i128, bool) {
     let near = value as f32;
     if near.is_infinite() {
-        let beyond = if near > 0.0 { f32::INFINITY } else { f32::MIN };
-        return (rank32(beyond), false);
+        let limit = if near > 0.0 { f32::INFINITY } else { f32::MIN };
+        return (rank32(limit), false);
     }
     (rank32(near), true)
 }
 
-/// The place of a whole number, given that of the float next to it and what that float is.
-fn exactly(rank: i128, near: i128, value: i128) -> (i128, bool) {
+/// Returns the position of a whole number among floats, and whether a float is equal to it. `rank` and `near`
+/// are the position and the value of the nearest float.
+fn whole_position(rank: i128, near: i128, value: i128) -> (i128, bool) {
     (if near < value { rank + 1 } else { rank }, near == value)
 }
 
-/// `nanos` in larger units, rounded up, and whether nothing was lost.
-fn divided(nanos: i128, unit: i128) -> (i128, bool) {
-    let lost = nanos.rem_euclid(unit) != 0;
-    (nanos.div_euclid(unit) + i128::from(lost), !lost)
+/// Converts nanoseconds to a larger unit, rounded up. The flag is true if the result is exact.
+fn divide_up(nanos: i128, unit: i128) -> (i128, bool) {
+    let rounds = nanos.rem_euclid(unit) != 0;
+    (nanos.div_euclid(unit) + i128::from(rounds), !rounds)
 }
 
-/// Nanoseconds since 1970 in UTC of a date or a time in ISO 8601.
+/// Parses a date or a time in ISO 8601. Returns nanoseconds since 1970 in UTC.
 fn nanos(text: &str) -> Result<i128, String> {
     let wrong = || {
         format!(
-            "{text:?} is no date or time; they are as '2024-12-31', '2024-12-31T23:59:59.5' (UTC) or '2024-12-31T23:59:59+01:00'"
+            "{text:?} is no date or time; write '2024-12-31', '2024-12-31T23:59:59.5' (UTC) or '2024-12-31T23:59:59+01:00'"
         )
     };
     let utc: Tz = "+00:00".parse().map_err(|_| wrong())?;
@@ -306,7 +310,7 @@ impl Values {
         }
     }
 
-    /// What is in all (or else in any) of the sets, which are of one column; there is at least one.
+    /// Returns the intersection (`all`) or the union of sets of one column. There is at least one set.
     pub(super) fn join(all: bool, sets: Vec<Values>) -> Values {
         let (mut numbers, mut texts) = (Vec::new(), Vec::new());
         for set in sets {

@@ -1,13 +1,14 @@
-//! What is wrong with a filter, and where.
+//! Errors of filters: the problem and its position.
 
 use crate::error::CollectionError;
 use std::fmt;
 
-/// Characters of a text that are shown before and after the place that is wrong.
+/// Characters of the text that are shown before the position of an error.
 const SHOWN_BEFORE: usize = 60;
+/// Characters of the text that are shown after it.
 const SHOWN_AFTER: usize = 40;
 
-/// Why a filter cannot be understood. It is displayed with the place marked, where there is one:
+/// Error of parsing a filter. If it has a position, the displayed message marks it:
 ///
 /// ```text
 /// expected a number or a string, found `and`
@@ -16,33 +17,33 @@ const SHOWN_AFTER: usize = 40;
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FilterError {
-    /// What is wrong.
+    /// The problem.
     pub message: String,
-    /// Where: the number of characters before it. None in JSON, where the message names the path.
+    /// Number of characters before the problem. `None` for JSON, where the message contains the path.
     pub position: Option<usize>,
-    /// The filter as it was given; empty where there is no position.
+    /// The text of the filter; empty without a position.
     pub text: String,
 }
 
 impl FilterError {
-    /// Something wrong at byte `at` of `text`.
+    /// Returns an error at byte `at` of `text`.
     pub(super) fn at(text: &str, at: usize, message: impl Into<String>) -> FilterError {
         let before = text.get(..at).unwrap_or(text);
         let position = Some(before.chars().count());
         FilterError { message: message.into(), position, text: text.to_string() }
     }
 
-    /// Something wrong that has no place in a text.
-    pub(super) fn anywhere(message: impl Into<String>) -> FilterError {
+    /// Returns an error without a position.
+    pub(super) fn without_position(message: impl Into<String>) -> FilterError {
         FilterError { message: message.into(), position: None, text: String::new() }
     }
 }
 
 impl fmt::Display for FilterError {
-    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
-        to.write_str(&self.message)?;
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(&self.message)?;
         let Some(position) = self.position else { return Ok(()) };
-        // One line of it, and of a long line a part.
+        // Shows one line of the text, or a part of a long line.
         let mut line: Vec<char> = Vec::new();
         let mut caret = 0;
         for (at, character) in self.text.chars().enumerate() {
@@ -67,7 +68,7 @@ impl fmt::Display for FilterError {
         let cut = caret.saturating_sub(SHOWN_BEFORE);
         let dots = if cut > 0 { "... " } else { "" };
         let shown: String = line[cut..].iter().collect();
-        write!(to, "\n  {dots}{shown}\n  {:>width$}", '^', width = dots.len() + caret - cut + 1)
+        write!(formatter, "\n  {dots}{shown}\n  {:>width$}", '^', width = dots.len() + caret - cut + 1)
     }
 }
 

@@ -1,7 +1,7 @@
-//! Filters over columns: which rows match.
+//! Evaluates filters over columns.
 
 use super::cuts::Cuts;
-use super::domain::{Domain, Values, behind_prefix, float32, float64, rank32, rank64};
+use super::domain::{Domain, Values, after_prefix, float32, float64, rank32, rank64};
 use super::normal::{ListTest, Normal, Set, Source};
 use crate::error::CollectionError;
 use crate::schema::{ID_COLUMN, Schema};
@@ -19,11 +19,11 @@ use arrow_schema::{ArrowError, DataType, TimeUnit};
 use arrow_string::like;
 use std::collections::HashSet;
 
-/// A filter, ready to be evaluated.
+/// A filter that is ready to be evaluated.
 #[derive(Debug)]
 pub(super) enum Plan {
     Constant(bool),
-    Single(Column, Matcher, Taken),
+    Single(Column, Matcher, UnorderedMatches),
     List(Column, ListPlan),
     All(Vec<Plan>),
     Any(Vec<Plan>),
@@ -36,9 +36,9 @@ pub(super) struct Column {
     data_type: DataType,
 }
 
-/// Whether values that are in no order match.
+/// For values outside the order: whether they match.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Taken {
+pub(super) struct UnorderedMatches {
     nan: bool,
     null: bool,
 }
@@ -51,13 +51,13 @@ pub(super) enum ListPlan {
     Lacks(Matcher),
 }
 
-/// Tells which values are in a set.
+/// Tests whether values are in a set.
 #[derive(Debug)]
 pub(super) enum Matcher {
     Numbers(Cuts<u64>),
-    /// A range, or a few ranges.
+    /// Values in one or a few ranges.
     Text(Cuts<String>),
-    /// These strings, or all but these.
+    /// These strings, or all other strings.
     Strings {
         strings: HashSet<String>,
         within: bool,
@@ -65,7 +65,7 @@ pub(super) enum Matcher {
 }
 
 impl Plan {
-    /// The plan of a normal form over the columns of `schema`.
+    /// Creates the plan of a normal form for the columns of `schema`.
     pub(super) fn new(normal: Normal, schema: &Schema) -> Plan {
         let plans = |parts: Vec<Normal>| parts.into_iter().map(|part| Plan::new(part, schema)).collect();
         match normal {
@@ -73,8 +73,8 @@ impl Plan {
             Normal::All(parts) => Plan::All(plans(parts)),
             Normal::Any(parts) => Plan::Any(plans(parts)),
             Normal::Single(source, Set { values, nan, null }) => {
-                let taken = Taken { nan: nan == Some(true), null: null == Some(true) };
-                Plan::Single(Column::new(source, schema), Matcher::new(values), taken)
+                let unordered = UnorderedMatches { nan: nan == Some(true), null: null == Some(true) };
+                Plan::Single(Column::new(source, schema), Matcher::new(values), unordered)
             }
             Normal::List(source, test) => {
                 let test = match test {
@@ -88,27 +88,27 @@ impl Plan {
         }
     }
 
-    /// One bit for each row of `batch`: whether it matches.
+    /// Returns one bit for each row of `batch`: true if it matches.
     ///
     /// # Errors
-    /// [`CollectionError::Parameter`] if a column is not there or of another type.
+    /// [`CollectionError::Parameter`] if a column is missing or has another type.
     pub(super) fn evaluate(&self, batch: &RecordBatch) -> Result<BooleanBuffer, CollectionError> {
         let rows = batch.num_rows();
         match self {
             Plan::Constant(true) => Ok(BooleanBuffer::new_set(rows)),
             Plan::Constant(false) => Ok(BooleanBuffer::new_unset(rows)),
-            Plan::Single(column, matcher, taken) => {
-                let array = column.of(batch)?;
-                Ok(with_nulls(array, matcher.matches(array, taken.nan)?, taken.null))
+            Plan::Single(column, matcher, unordered) => {
+                let array = column.array_in(batch)?;
+                Ok(with_nulls(array, matcher.matches(array, unordered.nan)?, unordered.null))
             }
             Plan::List(column, test) => {
-                let array = column.of(batch)?;
+                let array = column.array_in(batch)?;
                 let lists = array.as_list::<i32>();
                 let found = match test {
                     ListPlan::Null => return Ok(with_nulls(array, BooleanBuffer::new_unset(rows), true)),
                     ListPlan::NotNull => BooleanBuffer::new_set(rows),
-                    ListPlan::Has(matcher) => lists_with(lists, matcher)?,
-                    ListPlan::Lacks(matcher) => !&lists_with(lists, matcher)?,
+                    ListPlan::Has(matcher) => lists_with_match(lists, matcher)?,
+                    ListPlan::Lacks(matcher) => !&lists_with_match(lists, matcher)?,
                 };
                 Ok(with_nulls(array, found, false))
             }
@@ -147,22 +147,22 @@ impl Column {
         }
     }
 
-    /// The array of a batch with its values.
-    fn of<'a>(&self, batch: &'a RecordBatch) -> Result<&'a ArrayRef, CollectionError> {
+    /// Returns the array of this column in a batch.
+    fn array_in<'a>(&self, batch: &'a RecordBatch) -> Result<&'a ArrayRef, CollectionError> {
         let name = &self.name;
         let array = batch.column_by_name(name).ok_or_else(|| {
             CollectionError::Parameter(format!(
-                "the filter needs the column {name:?}, which the batch has not"
+                "the filter needs the column {name:?}, but the batch does not have it"
             ))
         })?;
-        // The names of the elements of lists differ between writers.
+        // Writers give different names to the elements of lists.
         let same = match (array.data_type(), &self.data_type) {
             (DataType::List(one), DataType::List(two)) => one.data_type() == two.data_type(),
             (one, two) => one == two,
         };
         if !same {
             return Err(CollectionError::Parameter(format!(
-                "the filter needs the column {name:?} as {}, in the batch it is {}",
+                "the filter needs the column {name:?} as {}, but it is {} in the batch",
                 self.data_type,
                 array.data_type()
             )));
@@ -171,7 +171,7 @@ impl Column {
     }
 }
 
-/// `matches` of the rows that are not null, and `null` of the others.
+/// Sets the bits of null rows to `null`, and keeps those of other rows.
 fn with_nulls(array: &dyn Array, matches: BooleanBuffer, null: bool) -> BooleanBuffer {
     match array.nulls().filter(|nulls| nulls.null_count() > 0) {
         None => matches,
@@ -180,23 +180,23 @@ fn with_nulls(array: &dyn Array, matches: BooleanBuffer, null: bool) -> BooleanB
     }
 }
 
-/// The lists with an element that matches.
-fn lists_with(lists: &ListArray, matcher: &Matcher) -> Result<BooleanBuffer, CollectionError> {
-    let mut with = BooleanBufferBuilder::new(lists.len());
-    with.append_n(lists.len(), false);
+/// Returns one bit for each list: true if one of its elements matches.
+fn lists_with_match(lists: &ListArray, matcher: &Matcher) -> Result<BooleanBuffer, CollectionError> {
+    let mut matching = BooleanBufferBuilder::new(lists.len());
+    matching.append_n(lists.len(), false);
     let offsets = lists.value_offsets();
-    let (Some(first), Some(end)) = (offsets.first(), offsets.last()) else { return Ok(with.finish()) };
+    let (Some(first), Some(end)) = (offsets.first(), offsets.last()) else { return Ok(matching.finish()) };
     let elements = lists.values().slice(*first as usize, (end - first) as usize);
     let found = with_nulls(&elements, matcher.matches(&elements, false)?, false);
     let mut list = 0;
     for element in found.set_indices() {
-        // Elements and lists rise together.
+        // Elements and lists are in the same order.
         while (offsets[list + 1] - first) as usize <= element {
             list += 1;
         }
-        with.set_bit(list, true);
+        matching.set_bit(list, true);
     }
-    Ok(with.finish())
+    Ok(matching.finish())
 }
 
 impl Matcher {
@@ -214,7 +214,7 @@ impl Matcher {
         }
     }
 
-    /// Whether each value of an array is in the set; anything for those that are null.
+    /// Returns one bit for each value of an array: true if it is in the set. The bits of nulls are undefined.
     fn matches(&self, array: &dyn Array, nan: bool) -> Result<BooleanBuffer, CollectionError> {
         match self {
             Matcher::Numbers(cuts) => numbers(array, cuts, nan),
@@ -229,22 +229,22 @@ impl Matcher {
     }
 }
 
-/// The strings of a set that holds no ranges of them, but more than one.
+/// Returns the strings of a set that consists of several single strings, without ranges.
 fn strings(cuts: &Cuts<String>) -> Option<HashSet<String>> {
     if cuts.ranges().len() < 2 {
         return None;
     }
-    let alone = |(begin, end): (&String, Option<&String>)| {
+    let single_string = |(begin, end): (&String, Option<&String>)| {
         end.filter(|end| end.strip_suffix('\0') == Some(begin)).map(|_| begin.clone())
     };
-    cuts.ranges().map(alone).collect()
+    cuts.ranges().map(single_string).collect()
 }
 
-/// Which values of an array are between `cuts`.
+/// Returns one bit for each value of an array: true if it is in `cuts`.
 fn numbers(array: &dyn Array, cuts: &Cuts<u64>, nan: bool) -> Result<BooleanBuffer, CollectionError> {
     let data_type = array.data_type();
     let unknown = || CollectionError::Internal(format!("a filter over values of type {data_type}"));
-    let domain = Domain::of(data_type).ok_or_else(unknown)?;
+    let domain = Domain::from_type(data_type).ok_or_else(unknown)?;
     let found = match data_type {
         DataType::Boolean => Ok(booleans(array.as_boolean(), cuts)),
         DataType::Int8 => whole::<Int8Type>(array, &domain, cuts),
@@ -271,8 +271,8 @@ fn numbers(array: &dyn Array, cuts: &Cuts<u64>, nan: bool) -> Result<BooleanBuff
 }
 
 fn booleans(array: &BooleanArray, cuts: &Cuts<u64>) -> BooleanBuffer {
-    let takes = |value: u64| cuts.contains_by(|cut| *cut <= value);
-    match (takes(0), takes(1)) {
+    let contains = |value: u64| cuts.contains_by(|cut| *cut <= value);
+    match (contains(0), contains(1)) {
         (true, true) => BooleanBuffer::new_set(array.len()),
         (false, true) => array.values().clone(),
         (true, false) => !array.values(),
@@ -280,14 +280,15 @@ fn booleans(array: &BooleanArray, cuts: &Cuts<u64>) -> BooleanBuffer {
     }
 }
 
-/// Whole numbers: a range (or all but a range) by comparisons, anything else by a search in the cuts.
+/// Tests whole numbers: one range, or all but one range, by comparisons; other sets by binary search in the
+/// cuts.
 fn whole<T>(array: &dyn Array, domain: &Domain, cuts: &Cuts<u64>) -> Result<BooleanBuffer, ArrowError>
 where
     T: ArrowPrimitiveType,
     T::Native: TryFrom<i128> + Into<i128>,
 {
     let array = array.as_primitive::<T>();
-    // A cut is the number of a value, which its type can hold.
+    // A cut is the number of a value, which fits the type.
     let scalar = |number: u64| {
         let value = T::Native::try_from(domain.value(number)).unwrap_or_default();
         PrimitiveArray::<T>::new_scalar(value)
@@ -318,8 +319,8 @@ where
     }))
 }
 
-/// Floats, of which `rank` and `float` tell the place and what is there. The library's comparisons would do for neither NaN, which
-/// they put into the order, nor -0.0, which they put before 0.0.
+/// Tests floats. `rank` converts a float to its position, and `float` a position to its float. The library's
+/// comparisons order NaN, and order -0.0 before 0.0, so they cannot be used.
 fn floats<T: Copy + PartialOrd>(
     values: &[T],
     domain: &Domain,
@@ -328,16 +329,16 @@ fn floats<T: Copy + PartialOrd>(
     rank: impl Fn(T) -> i128,
     float: impl Fn(i128) -> T,
 ) -> BooleanBuffer {
-    // Nothing else is not comparable with itself.
+    // Only NaN is not comparable with itself.
     let is_nan = |value: T| value.partial_cmp(&value).is_none();
     let float = |number: u64| float(domain.value(number));
     if let Some((begin, end)) = cuts.only_range() {
-        let (least, greatest) = (float(*begin), float(end.map_or(domain.last(), |end| end - 1)));
-        return bits_of(values, |value| (least <= value && value <= greatest) || (nan && is_nan(value)));
+        let (smallest, largest) = (float(*begin), float(end.map_or(domain.last(), |end| end - 1)));
+        return bits_of(values, |value| (smallest <= value && value <= largest) || (nan && is_nan(value)));
     }
     if let Some((begin, end)) = cuts.only_gap() {
-        let (least, greatest) = (float(*begin), float(end - 1));
-        return bits_of(values, |value| value < least || greatest < value || (nan && is_nan(value)));
+        let (smallest, largest) = (float(*begin), float(end - 1));
+        return bits_of(values, |value| value < smallest || largest < value || (nan && is_nan(value)));
     }
     bits_of(values, |value| {
         if is_nan(value) {
@@ -352,14 +353,14 @@ fn bits_of<T: Copy>(values: &[T], matches: impl Fn(T) -> bool) -> BooleanBuffer 
     BooleanBuffer::collect_bool(values.len(), |row| matches(values[row]))
 }
 
-/// Strings: a range (or all but a range) by comparisons, anything else by a search in the cuts.
+/// Tests strings: one range, or all but one range, by comparisons; other sets by binary search in the cuts.
 fn text(array: &StringArray, cuts: &Cuts<String>) -> Result<BooleanBuffer, ArrowError> {
     let scalar = |text: &str| Scalar::new(StringArray::from(vec![text]));
     let range = |begin: &String, end: Option<&String>| {
         if end.is_some_and(|end| end.strip_suffix('\0') == Some(begin)) {
             return Ok(bits(cmp::eq(array, &scalar(begin))?));
         }
-        if behind_prefix(begin).as_ref() == end {
+        if after_prefix(begin).as_ref() == end {
             return Ok(bits(like::starts_with(array, &scalar(begin))?));
         }
         let mut found = BooleanBuffer::new_set(array.len());
@@ -383,7 +384,7 @@ fn text(array: &StringArray, cuts: &Cuts<String>) -> Result<BooleanBuffer, Arrow
     }))
 }
 
-/// The values of booleans, of which those that are null are looked at later.
+/// Returns the bits of booleans. The bits of nulls are undefined; the caller sets them.
 fn bits(booleans: BooleanArray) -> BooleanBuffer {
     booleans.into_parts().0
 }

@@ -1,57 +1,57 @@
-//! What a filter says, before it is known which columns there are.
+//! The syntax tree of a filter, before it is bound to columns.
 
 use std::fmt;
 
-/// Words that are not names of columns unless they are quoted.
+/// Words that are column names only if they are quoted.
 const RESERVED: [&str; 10] = ["and", "or", "not", "in", "between", "is", "null", "like", "true", "false"];
 
-/// Nesting of conditions at most.
+/// The deepest nesting of conditions.
 pub(super) const MAX_DEPTH: usize = 100;
 
-/// Values in lists of a filter at most, and conditions at most.
+/// The most conditions of a filter, and the most values in its lists.
 pub(super) const MAX_LITERALS: usize = 100_000;
 
-/// Counts what a filter has, while it is read.
+/// Counts the conditions and values of a filter, and enforces the limits.
 #[derive(Default)]
-pub(super) struct Size {
+pub(super) struct SizeLimits {
     conditions: usize,
     values: usize,
 }
 
-impl Size {
-    /// Another condition.
+impl SizeLimits {
+    /// Counts a condition.
     pub(super) fn condition(&mut self) -> Result<(), String> {
         self.conditions += 1;
         refuse_above(self.conditions, "conditions")
     }
 
-    /// Another value in a list.
+    /// Counts a value in a list.
     pub(super) fn value(&mut self) -> Result<(), String> {
         self.values += 1;
         refuse_above(self.values, "values in lists")
     }
 }
 
-fn refuse_above(count: usize, what: &str) -> Result<(), String> {
+fn refuse_above(count: usize, items: &str) -> Result<(), String> {
     if count <= MAX_LITERALS {
         Ok(())
     } else {
-        Err(format!("the filter has more than {MAX_LITERALS} {what}"))
+        Err(format!("the filter has more than {MAX_LITERALS} {items}"))
     }
 }
 
-/// A value in a filter.
+/// A literal in a filter.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Literal {
     Bool(bool),
-    /// From -2^63 to 2^64 - 1, exact.
+    /// A whole number from -2^63 to 2^64 - 1, exactly.
     Whole(i128),
-    /// Any other number; finite.
+    /// Any other finite number.
     Fraction(f64),
     Text(String),
 }
 
-/// How a column is compared with a literal.
+/// The operator of a comparison.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Comparison {
     Equal,
@@ -62,18 +62,18 @@ pub(super) enum Comparison {
     GreaterOrEqual,
 }
 
-/// Which of some values a list has to contain.
+/// Which of the given values a list must contain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Contains {
     Any,
     All,
 }
 
-/// A condition.
+/// The syntax tree.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Expression {
     Constant(bool),
-    /// A column of booleans by itself.
+    /// A boolean column on its own.
     Flag(String),
     Compare(String, Comparison, Literal),
     In(String, Vec<Literal>),
@@ -87,18 +87,18 @@ pub(super) enum Expression {
 }
 
 impl Literal {
-    /// The number that `digits` spell, None for one beyond all floating-point numbers.
+    /// Parses a number; `None` if its magnitude exceeds all floats.
     pub(super) fn number(digits: &str) -> Option<Literal> {
-        let held = i64::MIN as i128..=u64::MAX as i128;
+        let exact_range = i64::MIN as i128..=u64::MAX as i128;
         match digits.parse::<i128>() {
-            Ok(whole) if held.contains(&whole) => Some(Literal::Whole(whole)),
+            Ok(whole) if exact_range.contains(&whole) => Some(Literal::Whole(whole)),
             _ => digits.parse::<f64>().ok().filter(|number| number.is_finite()).map(Literal::Fraction),
         }
     }
 }
 
 impl Comparison {
-    /// The same with both sides exchanged.
+    /// Returns the comparison with its sides exchanged.
     pub(super) fn mirrored(self) -> Comparison {
         match self {
             Comparison::Less => Comparison::Greater,
@@ -115,7 +115,7 @@ impl Expression {
         Expression::Not(Box::new(inner))
     }
 
-    /// One condition by itself, several joined.
+    /// Joins expressions; a single one is returned as it is.
     pub(super) fn joined(mut parts: Vec<Expression>, join: fn(Vec<Expression>) -> Expression) -> Expression {
         match parts.pop() {
             Some(only) if parts.is_empty() => only,
@@ -126,7 +126,7 @@ impl Expression {
         }
     }
 
-    /// How deep it is nested; a single condition is 0 deep.
+    /// Returns the depth of nesting; 0 for a single condition.
     pub(super) fn depth(&self) -> usize {
         match self {
             Expression::And(parts) | Expression::Or(parts) => {
@@ -138,65 +138,65 @@ impl Expression {
     }
 }
 
-/// Whether a word needs no quotes to be the name of a column.
+/// Returns true if a column name needs no quotes.
 fn is_plain(name: &str) -> bool {
     let mut characters = name.chars();
     let begins = characters.next().is_some_and(begins_word);
     begins && characters.all(continues_word) && !is_reserved(name)
 }
 
-/// Whether a word is never the name of a column.
+/// Returns true if an unquoted word cannot be the name of a column.
 pub(super) fn is_reserved(word: &str) -> bool {
     RESERVED.iter().any(|reserved| word.eq_ignore_ascii_case(reserved))
 }
 
-/// Whether a word may begin with this character.
+/// Returns true if a word may begin with this character.
 pub(super) fn begins_word(character: char) -> bool {
     character.is_alphabetic() || character == '_'
 }
 
-/// Whether a word may go on with this character.
+/// Returns true if a word may contain this character after its first one.
 pub(super) fn continues_word(character: char) -> bool {
     character.is_alphanumeric() || matches!(character, '_' | '.')
 }
 
-/// A name as a filter has to spell it.
-pub(super) struct Quoted<'a>(pub(super) &'a str);
+/// A column name, displayed with quotes where they are needed.
+pub(super) struct QuotedName<'a>(pub(super) &'a str);
 
-impl fmt::Display for Quoted<'_> {
-    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+impl fmt::Display for QuotedName<'_> {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         if is_plain(self.0) {
-            to.write_str(self.0)
+            formatter.write_str(self.0)
         } else {
-            write!(to, "\"{}\"", self.0.replace('"', "\"\""))
+            write!(formatter, "\"{}\"", self.0.replace('"', "\"\""))
         }
     }
 }
 
-/// A string as a filter has to spell it.
+/// A string, displayed in quotes.
 pub(super) struct QuotedText<'a>(pub(super) &'a str);
 
 impl fmt::Display for QuotedText<'_> {
-    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(to, "'{}'", self.0.replace('\'', "''"))
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "'{}'", self.0.replace('\'', "''"))
     }
 }
 
 impl fmt::Display for Literal {
-    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Literal::Bool(value) => value.fmt(to),
-            Literal::Whole(value) => value.fmt(to),
-            // Always with a point or an exponent, so that it stays one.
-            Literal::Fraction(value) => write!(to, "{value:?}"),
-            Literal::Text(text) => QuotedText(text).fmt(to),
+            Literal::Bool(value) => value.fmt(formatter),
+            Literal::Whole(value) => value.fmt(formatter),
+            // With a point or an exponent, so that it parses as a fraction again.
+            Literal::Fraction(value) => write!(formatter, "{value:?}"),
+            Literal::Text(text) => QuotedText(text).fmt(formatter),
         }
     }
 }
 
 impl fmt::Display for Comparison {
-    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
-        to.write_str(match self {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(match self {
             Comparison::Equal => "=",
             Comparison::NotEqual => "!=",
             Comparison::Less => "<",
@@ -207,77 +207,81 @@ impl fmt::Display for Comparison {
     }
 }
 
-/// Literals with commas between.
-struct Listed<'a>(&'a [Literal]);
+/// Literals, displayed with commas between.
+struct LiteralList<'a>(&'a [Literal]);
 
-impl fmt::Display for Listed<'_> {
-    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+impl fmt::Display for LiteralList<'_> {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (number, literal) in self.0.iter().enumerate() {
             let comma = if number > 0 { ", " } else { "" };
-            write!(to, "{comma}{literal}")?;
+            write!(formatter, "{comma}{literal}")?;
         }
         Ok(())
     }
 }
 
 impl fmt::Display for Expression {
-    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Expression::Constant(value) => value.fmt(to),
-            Expression::Flag(name) => Quoted(name).fmt(to),
+            Expression::Constant(value) => value.fmt(formatter),
+            Expression::Flag(name) => QuotedName(name).fmt(formatter),
             Expression::Compare(name, comparison, literal) => {
-                write!(to, "{} {comparison} {literal}", Quoted(name))
+                write!(formatter, "{} {comparison} {literal}", QuotedName(name))
             }
-            Expression::In(name, literals) => write!(to, "{} in ({})", Quoted(name), Listed(literals)),
+            Expression::In(name, literals) => {
+                write!(formatter, "{} in ({})", QuotedName(name), LiteralList(literals))
+            }
             Expression::Between(name, low, high) => {
-                write!(to, "{} between {low} and {high}", Quoted(name))
+                write!(formatter, "{} between {low} and {high}", QuotedName(name))
             }
-            Expression::IsNull(name) => write!(to, "{} is null", Quoted(name)),
+            Expression::IsNull(name) => write!(formatter, "{} is null", QuotedName(name)),
             Expression::StartsWith(name, prefix) => {
-                write!(to, "starts_with({}, {})", Quoted(name), QuotedText(prefix))
+                write!(formatter, "starts_with({}, {})", QuotedName(name), QuotedText(prefix))
             }
             Expression::Contains(name, which, literals) => match (which, literals.as_slice()) {
-                (Contains::Any, [literal]) => write!(to, "contains({}, {literal})", Quoted(name)),
+                (Contains::Any, [literal]) => write!(formatter, "contains({}, {literal})", QuotedName(name)),
                 (Contains::Any, literals) => {
-                    write!(to, "contains_any({}, ({}))", Quoted(name), Listed(literals))
+                    write!(formatter, "contains_any({}, ({}))", QuotedName(name), LiteralList(literals))
                 }
                 (Contains::All, literals) => {
-                    write!(to, "contains_all({}, ({}))", Quoted(name), Listed(literals))
+                    write!(formatter, "contains_all({}, ({}))", QuotedName(name), LiteralList(literals))
                 }
             },
             Expression::And(parts) => {
                 for (number, part) in parts.iter().enumerate() {
-                    to.write_str(if number > 0 { " and " } else { "" })?;
-                    parenthesised(part, matches!(part, Expression::And(_) | Expression::Or(_)), to)?;
+                    formatter.write_str(if number > 0 { " and " } else { "" })?;
+                    write_part(part, matches!(part, Expression::And(_) | Expression::Or(_)), formatter)?;
                 }
                 Ok(())
             }
             Expression::Or(parts) => {
                 for (number, part) in parts.iter().enumerate() {
-                    to.write_str(if number > 0 { " or " } else { "" })?;
-                    parenthesised(part, matches!(part, Expression::Or(_)), to)?;
+                    formatter.write_str(if number > 0 { " or " } else { "" })?;
+                    write_part(part, matches!(part, Expression::Or(_)), formatter)?;
                 }
                 Ok(())
             }
-            Expression::Not(inner) => negated(inner, to),
+            Expression::Not(inner) => write_negated(inner, formatter),
         }
     }
 }
 
-fn parenthesised(part: &Expression, needed: bool, to: &mut fmt::Formatter<'_>) -> fmt::Result {
-    if needed { write!(to, "({part})") } else { write!(to, "{part}") }
+fn write_part(part: &Expression, needed: bool, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+    if needed { write!(formatter, "({part})") } else { write!(formatter, "{part}") }
 }
 
-fn negated(inner: &Expression, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+fn write_negated(inner: &Expression, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
     match inner {
-        Expression::In(name, literals) => write!(to, "{} not in ({})", Quoted(name), Listed(literals)),
-        Expression::Between(name, low, high) => {
-            write!(to, "{} not between {low} and {high}", Quoted(name))
+        Expression::In(name, literals) => {
+            write!(formatter, "{} not in ({})", QuotedName(name), LiteralList(literals))
         }
-        Expression::IsNull(name) => write!(to, "{} is not null", Quoted(name)),
+        Expression::Between(name, low, high) => {
+            write!(formatter, "{} not between {low} and {high}", QuotedName(name))
+        }
+        Expression::IsNull(name) => write!(formatter, "{} is not null", QuotedName(name)),
         other => {
-            to.write_str("not ")?;
-            parenthesised(other, matches!(other, Expression::And(_) | Expression::Or(_)), to)
+            formatter.write_str("not ")?;
+            write_part(other, matches!(other, Expression::And(_) | Expression::Or(_)), formatter)
         }
     }
 }

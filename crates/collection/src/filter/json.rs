@@ -1,7 +1,7 @@
-//! Filters in JSON: `{"year": {"$gte": 2020}, "lang": {"$in": ["de", "en"]}}`.
+//! Parses filters in JSON: `{"year": {"$gte": 2020}, "lang": {"$in": ["de", "en"]}}`.
 
 use super::error::FilterError;
-use super::expression::{Comparison, Contains, Expression, Literal, MAX_DEPTH, Size};
+use super::expression::{Comparison, Contains, Expression, Literal, MAX_DEPTH, SizeLimits};
 use serde_json::{Map, Value};
 
 /// Operators that join filters.
@@ -9,12 +9,12 @@ const JOINING: &str = "$and, $or, $not";
 /// Operators of a column.
 const OPERATORS: &str = "$eq, $ne, $gt, $gte, $lt, $lte, $between, $in, $nin, $exists, $prefix, $startsWith, $contains, $containsAny, $containsAll, $not";
 
-/// Reads a filter in JSON. Returns it, and whether it contains an object without conditions.
+/// Parses a filter. Returns it, and whether it contains an object without conditions.
 ///
 /// # Errors
-/// What is wrong, and the path to it.
+/// The problem, with its path.
 pub(super) fn read(value: &Value) -> Result<(Expression, bool), FilterError> {
-    let mut reader = Reader { size: Size::default(), empty: false };
+    let mut reader = Reader { limits: SizeLimits::default(), empty: false };
     let expression = reader.filter(value, &Path::Root, 0)?;
     if expression.depth() > MAX_DEPTH {
         return Err(too_deep());
@@ -22,7 +22,7 @@ pub(super) fn read(value: &Value) -> Result<(Expression, bool), FilterError> {
     Ok((expression, reader.empty))
 }
 
-/// Where in the filter.
+/// A path within the filter.
 enum Path<'a> {
     Root,
     Key(&'a Path<'a>, &'a str),
@@ -30,26 +30,26 @@ enum Path<'a> {
 }
 
 impl std::fmt::Display for Path<'_> {
-    fn fmt(&self, to: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Path::Root => to.write_str("the filter"),
-            Path::Key(Path::Root, key) => to.write_str(key),
-            Path::Key(outer, key) => write!(to, "{outer}.{key}"),
-            Path::Item(outer, number) => write!(to, "{outer}[{number}]"),
+            Path::Root => formatter.write_str("the filter"),
+            Path::Key(Path::Root, key) => formatter.write_str(key),
+            Path::Key(outer, key) => write!(formatter, "{outer}.{key}"),
+            Path::Item(outer, number) => write!(formatter, "{outer}[{number}]"),
         }
     }
 }
 
-fn wrong(path: &Path, message: impl std::fmt::Display) -> FilterError {
-    FilterError::anywhere(format!("{path}: {message}"))
+fn error_at(path: &Path, message: impl std::fmt::Display) -> FilterError {
+    FilterError::without_position(format!("{path}: {message}"))
 }
 
 fn too_deep() -> FilterError {
-    FilterError::anywhere(format!("the filter is nested more than {MAX_DEPTH} deep"))
+    FilterError::without_position(format!("the filter is nested more than {MAX_DEPTH} deep"))
 }
 
 struct Reader {
-    size: Size,
+    limits: SizeLimits,
     empty: bool,
 }
 
@@ -59,7 +59,7 @@ impl Reader {
             return Err(too_deep());
         }
         let Value::Object(object) = value else {
-            return Err(wrong(path, format!("expected an object, found {}", kind(value))));
+            return Err(error_at(path, format!("expected an object, found {}", kind(value))));
         };
         let mut parts = Vec::with_capacity(object.len());
         for (key, value) in object {
@@ -69,15 +69,15 @@ impl Reader {
                 "$or" => Expression::joined(self.filters(value, &path, depth + 1)?, Expression::Or),
                 "$not" => Expression::not(self.filter(value, &path, depth + 1)?),
                 key if key.starts_with('$') => {
-                    return Err(wrong(
+                    return Err(error_at(
                         &path,
                         format!("there is no operator {key} here; there are {JOINING}, and names of columns"),
                     ));
                 }
-                column => self.about(column, value, &path, depth + 1)?,
+                column => self.column_condition(column, value, &path, depth + 1)?,
             });
         }
-        // No condition holds for every row.
+        // An object without conditions matches every row.
         Ok(if parts.is_empty() {
             self.empty = true;
             Expression::Constant(true)
@@ -88,17 +88,17 @@ impl Reader {
 
     fn filters(&mut self, value: &Value, path: &Path, depth: usize) -> Result<Vec<Expression>, FilterError> {
         let Value::Array(items) = value else {
-            return Err(wrong(path, format!("expected a list of filters, found {}", kind(value))));
+            return Err(error_at(path, format!("expected a list of filters, found {}", kind(value))));
         };
         if items.is_empty() {
-            return Err(wrong(path, "the list of filters is empty"));
+            return Err(error_at(path, "the list of filters is empty"));
         }
         let filter = |(number, item)| self.filter(item, &Path::Item(path, number), depth);
         items.iter().enumerate().map(filter).collect()
     }
 
-    /// What `value` says of a column.
-    fn about(
+    /// Parses the condition on a column.
+    fn column_condition(
         &mut self,
         column: &str,
         value: &Value,
@@ -108,10 +108,10 @@ impl Reader {
         match value {
             Value::Object(operators) => self.operators(column, operators, path, depth),
             Value::Array(_) => {
-                Err(wrong(path, "found a list; say {\"$in\": [...]} or {\"$containsAny\": [...]}"))
+                Err(error_at(path, "found a list; write {\"$in\": [...]} or {\"$containsAny\": [...]}"))
             }
             value => {
-                self.size.condition().map_err(FilterError::anywhere)?;
+                self.limits.condition().map_err(FilterError::without_position)?;
                 equal(column, value, path)
             }
         }
@@ -128,7 +128,7 @@ impl Reader {
             return Err(too_deep());
         }
         if operators.is_empty() {
-            return Err(wrong(path, format!("there is no operator; there are {OPERATORS}")));
+            return Err(error_at(path, format!("there is no operator; there are {OPERATORS}")));
         }
         let mut parts = Vec::with_capacity(operators.len());
         for (operator, value) in operators {
@@ -136,7 +136,7 @@ impl Reader {
             parts.push(match operator.as_str() {
                 "$not" => {
                     let Value::Object(inner) = value else {
-                        return Err(wrong(&path, format!("expected operators, found {}", kind(value))));
+                        return Err(error_at(&path, format!("expected operators, found {}", kind(value))));
                     };
                     Expression::not(self.operators(column, inner, &path, depth + 1)?)
                 }
@@ -153,7 +153,7 @@ impl Reader {
         value: &Value,
         path: &Path,
     ) -> Result<Expression, FilterError> {
-        self.size.condition().map_err(FilterError::anywhere)?;
+        self.limits.condition().map_err(FilterError::without_position)?;
         let name = || column.to_string();
         let comparison = match operator {
             "$gt" => Comparison::Greater,
@@ -168,20 +168,22 @@ impl Reader {
             "$between" => {
                 return match <[Literal; 2]>::try_from(self.literals(value, path)?) {
                     Ok([low, high]) => Ok(Expression::Between(name(), low, high)),
-                    Err(_) => Err(wrong(path, "expected a list of two values, the least and the greatest")),
+                    Err(_) => {
+                        Err(error_at(path, "expected a list of two values, the least and the greatest"))
+                    }
                 };
             }
             "$exists" => {
-                let exists = value
-                    .as_bool()
-                    .ok_or_else(|| wrong(path, format!("expected true or false, found {}", kind(value))))?;
+                let exists = value.as_bool().ok_or_else(|| {
+                    error_at(path, format!("expected true or false, found {}", kind(value)))
+                })?;
                 let null = Expression::IsNull(name());
                 return Ok(if exists { Expression::not(null) } else { null });
             }
             "$prefix" | "$startsWith" => {
                 let prefix = value
                     .as_str()
-                    .ok_or_else(|| wrong(path, format!("expected a string, found {}", kind(value))))?;
+                    .ok_or_else(|| error_at(path, format!("expected a string, found {}", kind(value))))?;
                 return Ok(Expression::StartsWith(name(), prefix.to_string()));
             }
             "$contains" => {
@@ -194,7 +196,7 @@ impl Reader {
                 return Ok(Expression::Contains(name(), Contains::All, self.literals(value, path)?));
             }
             other => {
-                return Err(wrong(path, format!("there is no operator {other}; there are {OPERATORS}")));
+                return Err(error_at(path, format!("there is no operator {other}; there are {OPERATORS}")));
             }
         };
         Ok(Expression::Compare(name(), comparison, literal(value, path)?))
@@ -202,10 +204,10 @@ impl Reader {
 
     fn literals(&mut self, value: &Value, path: &Path) -> Result<Vec<Literal>, FilterError> {
         let Value::Array(items) = value else {
-            return Err(wrong(path, format!("expected a list of values, found {}", kind(value))));
+            return Err(error_at(path, format!("expected a list of values, found {}", kind(value))));
         };
         let read = |(number, item)| {
-            self.size.value().map_err(FilterError::anywhere)?;
+            self.limits.value().map_err(FilterError::without_position)?;
             literal(item, &Path::Item(path, number))
         };
         items.iter().enumerate().map(read).collect()
@@ -233,11 +235,11 @@ fn literal(value: &Value, path: &Path) -> Result<Literal, FilterError> {
         _ => None,
     };
     literal.ok_or_else(|| {
-        wrong(path, format!("expected a number, a string, true or false, found {}", kind(value)))
+        error_at(path, format!("expected a number, a string, true or false, found {}", kind(value)))
     })
 }
 
-/// What a value is, in words.
+/// Describes the type of a value.
 fn kind(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",

@@ -1,12 +1,14 @@
 //! Filters: conditions on the ids and the metadata of rows.
 //!
-//! A filter is written in words (`year >= 2020 and lang in ('de', 'en') and not archived`) or in JSON (`{"year": {"$gte": 2020}}`);
-//! both say the same. Bound to a schema it becomes a normal form, in which all that is said of one column in one place is one set
-//! of values. The normal form has a text, which is the same for filters that say the same, and is evaluated over columns.
+//! A filter is written as text (`year >= 2020 and lang in ('de', 'en') and not archived`) or in JSON
+//! (`{"year": {"$gte": 2020}}`); both forms are equivalent. Binding a filter to a schema gives its normal
+//! form, in which conditions on the same column are merged into one set of values. The normal form has a
+//! canonical text, which is equal for equivalent filters of many kinds. It is evaluated over columns.
 //!
-//! A comparison with null is unknown, and so is its negation; a row matches where the whole is true, not where it is unknown.
-//! `year != 2020` does not match rows whose year is null. NaN is less, equal and greater than nothing, and differs from everything:
-//! it matches `x != 1` and `not x < 1`, and not `x >= 1`. 0.0 and -0.0 are equal.
+//! A comparison with null is unknown, and so is its negation. A row matches only if the whole filter is true.
+//! So `year != 2020` does not match rows whose year is null. NaN is neither less than, equal to, nor greater
+//! than any number, and differs from all: it matches `x != 1` and `not x < 1`, but not `x >= 1`. 0.0 and -0.0
+//! are equal.
 
 mod bind;
 mod canonical;
@@ -38,7 +40,8 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 
-/// A filter that is read, but not yet bound to a schema. Clones share it. Its text is the filter in words, and reads as the same.
+/// A parsed filter that is not yet bound to a schema. Clones share it. It displays as text that parses to the
+/// same filter.
 ///
 /// ```
 /// use bathyal_collection::Filter;
@@ -61,54 +64,57 @@ impl PartialEq for Filter {
 }
 
 impl Filter {
-    /// Reads a filter in words.
+    /// Parses a filter that is written as text.
     ///
     /// # Errors
-    /// What is wrong and where; also for filters nested more than 100 deep or with more than 100,000 conditions or values.
+    /// The problem and its position. Filters that are nested more than 100 deep or have more than 100,000
+    /// conditions or values are refused.
     pub fn parse(text: &str) -> Result<Filter, FilterError> {
         Ok(Filter { expression: Arc::new(words::parse(text)?), empty: false })
     }
 
-    /// Reads a filter in JSON. An object without conditions matches every row.
+    /// Parses a filter in JSON. An object without conditions matches every row.
     ///
     /// # Errors
-    /// What is wrong and the path to it; also for filters nested more than 100 deep or with more than 100,000 conditions or values.
+    /// The problem and its path. Filters that are nested more than 100 deep or have more than 100,000
+    /// conditions or values are refused.
     pub fn from_json(value: &serde_json::Value) -> Result<Filter, FilterError> {
         let (expression, empty) = json::read(value)?;
         Ok(Filter { expression: Arc::new(expression), empty })
     }
 
-    /// Whether an object without conditions is in it, `{}`, which matches every row although nobody said so. A search may mean
-    /// that; a deletion has to say `true`.
+    /// Returns true if the filter contains an object without conditions, `{}`, which matches every row. A
+    /// search accepts it; a deletion requires `true` instead.
     pub fn is_empty(&self) -> bool {
         self.empty
     }
 
-    /// Finds the columns of the filter in a schema, and the values of the filter among those of the columns.
+    /// Resolves the columns of the filter in a schema, and checks its values against their types.
     ///
     /// # Errors
-    /// [`CollectionError::Filter`] for a column that there is not, and for a value or a condition that does not suit its type.
+    /// [`CollectionError::Filter`] for an unknown column, and for a value or condition that does not fit the
+    /// type of its column.
     pub fn bind(&self, schema: &Schema) -> Result<BoundFilter, CollectionError> {
         let normal = bind::normal(&self.expression, false, schema)?;
         let mut sources = BTreeSet::new();
-        note_sources(&normal, &mut sources);
+        collect_sources(&normal, &mut sources);
         Ok(BoundFilter {
             canonical: canonical::text(&normal, schema),
             needs_ids: sources.contains(&None),
             columns: sources.into_iter().flatten().collect(),
-            ids: ids(&normal, schema.id_kind)?,
+            ids: listed_ids(&normal, schema.id_kind)?,
             plan: Arc::new(Plan::new(normal, schema)),
         })
     }
 }
 
 impl fmt::Display for Filter {
-    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.expression.fmt(to)
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.expression.fmt(formatter)
     }
 }
 
-/// A filter over the columns of a schema. Clones share it.
+/// A filter that is bound to a schema. Clones share it.
 #[derive(Debug, Clone)]
 pub struct BoundFilter {
     canonical: String,
@@ -119,57 +125,61 @@ pub struct BoundFilter {
 }
 
 impl BoundFilter {
-    /// The text of the normal form, which is the same for filters that say the same in another way: other orders and nestings of
-    /// operands, negations moved in or out, `a in (1)` for `a = 1`, `not a < 1` for `a >= 1` (of whole numbers), duplicates.
-    /// Filters with the same text match the same rows.
+    /// Returns the text of the normal form. It is equal for filters that differ only in the order and nesting
+    /// of operands, the position of negations, duplicates, or the notation of a condition: `a in (1)` for `a
+    /// = 1`, `not a < 1` for `a >= 1` (whole numbers). Filters with the same text match the same rows.
     pub fn canonical(&self) -> &str {
         &self.canonical
     }
 
-    /// The columns of the schema that it needs, by their numbers, rising.
+    /// Returns the numbers of the schema's columns that the filter needs, in ascending order.
     pub fn columns(&self) -> &[usize] {
         &self.columns
     }
 
-    /// Whether it needs the ids, as the column [`ID_COLUMN`](crate::schema::ID_COLUMN).
+    /// Returns true if the filter needs the ids, as the column [`ID_COLUMN`](crate::schema::ID_COLUMN).
     pub fn needs_ids(&self) -> bool {
         self.needs_ids
     }
 
-    /// The only ids that match, rising, where the filter names ids and says nothing else: a lookup. Some of them may not be there.
+    /// If the filter consists only of a list of ids, returns them in ascending order: they can be looked up.
+    /// Some may not exist.
     pub fn id_only(&self) -> Option<Ids> {
         self.ids.clone()
     }
 
-    /// Whether every row matches (true) or none does (false), where that is known without a look at them.
+    /// Returns true if every row matches, and false if none does; `None` if that depends on the rows.
     pub fn constant(&self) -> Option<bool> {
         if let Plan::Constant(value) = *self.plan { Some(value) } else { None }
     }
 
-    /// One bit for each row of `batch`: whether it matches. The batch has the columns that the filter needs, and perhaps more.
+    /// Returns one bit for each row of `batch`: true if it matches. The batch must have the columns that the
+    /// filter needs; it may have more.
     ///
     /// # Errors
-    /// [`CollectionError::Parameter`] if a column is not there or is of another type than in the schema.
+    /// [`CollectionError::Parameter`] if a column is missing or has another type than in the schema.
     pub fn evaluate(&self, batch: &RecordBatch) -> Result<BooleanBuffer, CollectionError> {
         self.plan.evaluate(batch)
     }
 }
 
-/// Adds what a normal form needs.
-fn note_sources(normal: &Normal, sources: &mut BTreeSet<normal::Source>) {
+/// Adds the columns that a normal form needs.
+fn collect_sources(normal: &Normal, sources: &mut BTreeSet<normal::Source>) {
     match normal {
         Normal::Constant(_) => {}
         Normal::Single(source, _) | Normal::List(source, _) => {
             sources.insert(*source);
         }
-        Normal::All(parts) | Normal::Any(parts) => parts.iter().for_each(|part| note_sources(part, sources)),
+        Normal::All(parts) | Normal::Any(parts) => {
+            parts.iter().for_each(|part| collect_sources(part, sources))
+        }
     }
 }
 
-/// The ids that alone match, where the normal form names them.
-fn ids(normal: &Normal, kind: IdKind) -> Result<Option<Ids>, CollectionError> {
+/// Returns the ids that match, if the normal form only lists ids.
+fn listed_ids(normal: &Normal, kind: IdKind) -> Result<Option<Ids>, CollectionError> {
     let Normal::Single(None, set) = normal else { return Ok(None) };
-    let domain = Domain::of(&kind.data_type());
+    let domain = Domain::from_type(&kind.data_type());
     let mut ids = Vec::new();
     match (&set.values, domain) {
         (Values::Numbers(cuts), Some(domain)) => {
@@ -186,7 +196,7 @@ fn ids(normal: &Normal, kind: IdKind) -> Result<Option<Ids>, CollectionError> {
                 if end.and_then(|end| end.strip_suffix('\0')) != Some(begin) {
                     return Ok(None);
                 }
-                // Other strings are no ids, so that no row has them.
+                // Other strings are not valid ids, so no row has them.
                 if (1..=MAX_ID_BYTES).contains(&begin.len()) {
                     ids.push(Id::Text(begin.clone()));
                 }
@@ -194,5 +204,5 @@ fn ids(normal: &Normal, kind: IdKind) -> Result<Option<Ids>, CollectionError> {
         }
         (Values::Numbers(_), None) => return Ok(None),
     }
-    Ids::of(kind, &ids).map(Some)
+    Ids::from_ids(kind, &ids).map(Some)
 }

@@ -1,22 +1,23 @@
 //! The normal form of a filter that is bound to a schema.
 //!
-//! Negations are moved to the conditions. What is left is joined by "and" and "or" alone, so that "unknown" and "false" need not be
-//! told apart: a condition holds of a row, or it does not. All that is said about one column in one place becomes one set of values;
-//! null and NaN are values of their own there. Operands are in order, and none is there twice.
+//! Negations are moved into the conditions. Conditions are joined only by "and" and "or", so that "unknown"
+//! and "false" need not be distinguished: a condition holds for a row, or it does not. Conditions on the same
+//! column at the same place are merged into one set of values, in which null and NaN are separate values.
+//! Operands are sorted and unique.
 
 use super::domain::Values;
 use std::collections::BTreeMap;
 
-/// A column of the schema; `None` are the ids.
+/// Number of a column of the schema; `None` for the ids.
 pub(super) type Source = Option<usize>;
 
 /// A filter in normal form.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Normal {
     Constant(bool),
-    /// The value is in a set.
+    /// True if the value of the column is in the set.
     Single(Source, Set),
-    /// The list is as it says.
+    /// True if the list passes the test.
     List(Source, ListTest),
     All(Vec<Normal>),
     Any(Vec<Normal>),
@@ -26,25 +27,26 @@ pub(super) enum Normal {
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Set {
     pub(super) values: Values,
-    /// Whether NaN is in it; `None` where the column has no NaN.
+    /// True if NaN is in the set; `None` if the type has no NaN.
     pub(super) nan: Option<bool>,
-    /// Whether null is in it; `None` where the column has no nulls.
+    /// True if null is in the set; `None` if the column has no nulls.
     pub(super) null: Option<bool>,
 }
 
-/// What a list is to be.
+/// A test of a list.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum ListTest {
     Null,
     NotNull,
-    /// It has an element in a set.
+    /// The list has an element in the set.
     Has(Values),
-    /// It is not null and has none in a set.
+    /// The list is not null and has no element in the set.
     Lacks(Values),
 }
 
 impl Set {
-    /// What is not in the set; null is in neither, as a comparison with null is unknown, and so is its negation.
+    /// Returns the complement. Null is in neither set: a comparison with null is unknown, and so is its
+    /// negation.
     pub(super) fn negated(self) -> Set {
         Set { values: self.values.complement(), nan: self.nan.map(|nan| !nan), null: self.null }
     }
@@ -67,7 +69,7 @@ impl Set {
 }
 
 impl Normal {
-    /// A condition on a column of single values.
+    /// Returns a condition on a column of single values.
     pub(super) fn single(source: Source, set: Set) -> Normal {
         if set.is_all() {
             Normal::Constant(true)
@@ -78,7 +80,7 @@ impl Normal {
         }
     }
 
-    /// A condition on a column of lists.
+    /// Returns a condition on a column of lists.
     pub(super) fn list(source: Source, test: ListTest) -> Normal {
         match test {
             ListTest::Has(values) if values.is_empty() => Normal::Constant(false),
@@ -87,7 +89,7 @@ impl Normal {
         }
     }
 
-    /// All (or else any) of some filters.
+    /// Joins filters by "and" (`all`) or "or".
     pub(super) fn join(all: bool, parts: Vec<Normal>) -> Normal {
         let mut columns = Columns::default();
         let mut joined = Vec::new();
@@ -108,7 +110,7 @@ impl Normal {
         for (source, tests) in columns.lists {
             join_tests(all, source, tests, &mut joined);
         }
-        // Neither changes what it is joined with, or it decides alone.
+        // One constant has no effect, and the other one decides alone.
         joined.retain(|part| *part != Normal::Constant(all));
         if joined.contains(&Normal::Constant(!all)) {
             return Normal::Constant(!all);
@@ -126,7 +128,7 @@ impl Normal {
     }
 }
 
-/// Conditions by the columns that they are on.
+/// Conditions, grouped by column.
 #[derive(Default)]
 struct Columns {
     sets: BTreeMap<Source, Vec<Set>>,
@@ -134,7 +136,7 @@ struct Columns {
 }
 
 impl Columns {
-    /// Adds a condition here, anything else to `others`.
+    /// Adds a condition on a column to its group, and anything else to `others`.
     fn add(&mut self, part: Normal, others: &mut Vec<Normal>) {
         match part {
             Normal::Single(source, set) => self.sets.entry(source).or_default().push(set),
@@ -144,36 +146,37 @@ impl Columns {
     }
 }
 
-/// Joins what is said about one column of lists.
+/// Joins the tests of one column of lists.
 fn join_tests(all: bool, source: Source, tests: Vec<ListTest>, joined: &mut Vec<Normal>) {
     let null = tests.contains(&ListTest::Null);
     let not_null = tests.contains(&ListTest::NotNull);
-    let (mut merged, mut apart) = (Vec::new(), Vec::new());
+    let (mut merged, mut separate) = (Vec::new(), Vec::new());
     for test in tests {
         match test {
-            // To have one of these or one of those is to have one of both; so it is with having none.
+            // Having an element in one set or another means having one in their union; the same is true for
+            // having none.
             ListTest::Has(values) if !all => merged.push(values),
             ListTest::Lacks(values) if all => merged.push(values),
             ListTest::Null | ListTest::NotNull => {}
-            other => apart.push(other),
+            other => separate.push(other),
         }
     }
     if !merged.is_empty() {
         let values = Values::join(false, merged);
-        apart.push(if all { ListTest::Lacks(values) } else { ListTest::Has(values) });
+        separate.push(if all { ListTest::Lacks(values) } else { ListTest::Has(values) });
     }
-    // What has elements, or has none of some, is not null.
-    let apart_is_some = !apart.is_empty();
+    // A list that passes a test of elements is not null.
+    let has_separate = !separate.is_empty();
     match (all, null, not_null) {
-        (true, true, not_null) if not_null || apart_is_some => return joined.push(Normal::Constant(false)),
+        (true, true, not_null) if not_null || has_separate => return joined.push(Normal::Constant(false)),
         (false, true, true) => return joined.push(Normal::Constant(true)),
-        (false, false, true) => apart.clear(),
+        (false, false, true) => separate.clear(),
         _ => {}
     }
     if null {
-        apart.push(ListTest::Null);
-    } else if not_null && (!all || !apart_is_some) {
-        apart.push(ListTest::NotNull);
+        separate.push(ListTest::Null);
+    } else if not_null && (!all || !has_separate) {
+        separate.push(ListTest::NotNull);
     }
-    joined.extend(apart.into_iter().map(|test| Normal::list(source, test)));
+    joined.extend(separate.into_iter().map(|test| Normal::list(source, test)));
 }

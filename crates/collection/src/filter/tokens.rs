@@ -1,10 +1,10 @@
-//! The words, literals and signs of a filter, one after the other.
+//! Splits the text of a filter into words, literals and signs.
 
 use super::error::FilterError;
 use super::expression::{Comparison, Literal, begins_word, continues_word};
 use std::fmt;
 
-/// A word, literal or sign.
+/// A word, a literal or a sign.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Token<'a> {
     /// A keyword, a function or the name of a column.
@@ -24,21 +24,21 @@ pub(super) enum Token<'a> {
 }
 
 impl fmt::Display for Token<'_> {
-    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Token::Word(word) => write!(to, "`{word}`"),
-            Token::Name(name) => write!(to, "the column {name:?}"),
-            Token::Text(text) if text.chars().count() > 20 => to.write_str("a string"),
-            Token::Text(text) => write!(to, "the string '{text}'"),
-            Token::Number(number) => write!(to, "the number {number}"),
-            Token::Compare(comparison) => write!(to, "`{comparison}`"),
-            Token::Open => to.write_str("`(`"),
-            Token::Close => to.write_str("`)`"),
-            Token::Comma => to.write_str("`,`"),
-            Token::And => to.write_str("`and`"),
-            Token::Or => to.write_str("`or`"),
-            Token::Not => to.write_str("`not`"),
-            Token::End => to.write_str("the end"),
+            Token::Word(word) => write!(formatter, "`{word}`"),
+            Token::Name(name) => write!(formatter, "the column {name:?}"),
+            Token::Text(text) if text.chars().count() > 20 => formatter.write_str("a string"),
+            Token::Text(text) => write!(formatter, "the string '{text}'"),
+            Token::Number(number) => write!(formatter, "the number {number}"),
+            Token::Compare(comparison) => write!(formatter, "`{comparison}`"),
+            Token::Open => formatter.write_str("`(`"),
+            Token::Close => formatter.write_str("`)`"),
+            Token::Comma => formatter.write_str("`,`"),
+            Token::And => formatter.write_str("`and`"),
+            Token::Or => formatter.write_str("`or`"),
+            Token::Not => formatter.write_str("`not`"),
+            Token::End => formatter.write_str("the end"),
         }
     }
 }
@@ -46,7 +46,7 @@ impl fmt::Display for Token<'_> {
 /// Reads tokens from a text.
 pub(super) struct Tokens<'a> {
     text: &'a str,
-    /// Bytes that are read.
+    /// Number of bytes read.
     at: usize,
 }
 
@@ -55,11 +55,11 @@ impl<'a> Tokens<'a> {
         Tokens { text, at: 0 }
     }
 
-    /// The next token and the byte that it begins at.
+    /// Returns the next token, and the byte at which it begins.
     pub(super) fn next(&mut self) -> Result<(usize, Token<'a>), FilterError> {
         let rest = self.text.get(self.at..).unwrap_or("");
-        let blank = rest.len() - rest.trim_start().len();
-        let (begin, rest) = (self.at + blank, &rest[blank..]);
+        let blank_bytes = rest.len() - rest.trim_start().len();
+        let (begin, rest) = (self.at + blank_bytes, &rest[blank_bytes..]);
         let Some(first) = rest.chars().next() else {
             self.at = self.text.len();
             return Ok((begin, Token::End));
@@ -85,7 +85,8 @@ impl<'a> Tokens<'a> {
         Ok((begin, token))
     }
 
-    /// What stands between quotes, and the bytes up to behind them; two quotes are one.
+    /// Returns the content between quotes, and the number of bytes including both quotes. A doubled quote
+    /// stands for one.
     fn quoted(&self, begin: usize, rest: &str, quote: char) -> Result<(String, usize), FilterError> {
         let mut content = String::new();
         let mut at = 1;
@@ -98,11 +99,11 @@ impl<'a> Tokens<'a> {
             content.push(quote);
             at += 1;
         }
-        let what = if quote == '\'' { "string" } else { "name" };
+        let token_kind = if quote == '\'' { "string" } else { "name" };
         Err(FilterError::at(
             self.text,
             begin,
-            format!("the {what} that begins here does not end; it needs a {quote}"),
+            format!("the {token_kind} that begins here does not end; it needs a {quote}"),
         ))
     }
 
@@ -118,9 +119,10 @@ impl<'a> Tokens<'a> {
             before = character;
         }
         let digits = &rest[..end];
-        // Also spells infinity and such, which no filter does.
-        let spelled = digits.chars().all(|c| c.is_ascii_digit() || matches!(c, '+' | '-' | '.' | 'e' | 'E'));
-        if !spelled || digits.parse::<f64>().is_err() {
+        // The parser of floats also accepts words such as "infinity".
+        let only_digits =
+            digits.chars().all(|c| c.is_ascii_digit() || matches!(c, '+' | '-' | '.' | 'e' | 'E'));
+        if !only_digits || digits.parse::<f64>().is_err() {
             return Err(FilterError::at(self.text, begin, "this is no number"));
         }
         match Literal::number(digits) {
@@ -133,7 +135,7 @@ impl<'a> Tokens<'a> {
 }
 
 fn sign<'a>(rest: &str) -> Option<(&'static str, Token<'a>)> {
-    // The longer ones first.
+    // Longer signs come first.
     let signs = [
         ("==", Token::Compare(Comparison::Equal)),
         ("!=", Token::Compare(Comparison::NotEqual)),

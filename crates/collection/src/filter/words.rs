@@ -1,24 +1,24 @@
-//! Filters in words: `year >= 2020 and lang in ('de', 'en') and not archived`.
+//! Parses filters that are written as text: `year >= 2020 and lang in ('de', 'en') and not archived`.
 
 use super::error::FilterError;
-use super::expression::{Comparison, Contains, Expression, Literal, MAX_DEPTH, Size, is_reserved};
+use super::expression::{Comparison, Contains, Expression, Literal, MAX_DEPTH, SizeLimits, is_reserved};
 use super::tokens::{Token, Tokens};
 
-/// What a filter in words says.
+/// Parses a filter.
 ///
 /// # Errors
-/// What is wrong, and where.
+/// The problem and its position.
 pub(super) fn parse(text: &str) -> Result<Expression, FilterError> {
     let mut tokens = Tokens::new(text);
     let next = tokens.next()?;
-    let mut parser = Parser { text, tokens, next, depth: 0, size: Size::default() };
+    let mut parser = Parser { text, tokens, next, depth: 0, limits: SizeLimits::default() };
     if parser.next.1 == Token::End {
-        return Err(parser.wrong("the filter is empty"));
+        return Err(parser.error("the filter is empty"));
     }
     let expression = parser.any_of()?;
     match parser.next.1 {
         Token::End => Ok(expression),
-        Token::Close => Err(parser.wrong("this `)` closes nothing")),
+        Token::Close => Err(parser.error("this `)` closes nothing")),
         _ => Err(parser.expected("`and`, `or` or the end")),
     }
 }
@@ -26,36 +26,36 @@ pub(super) fn parse(text: &str) -> Result<Expression, FilterError> {
 struct Parser<'a> {
     text: &'a str,
     tokens: Tokens<'a>,
-    /// The token that comes next, and where it begins.
+    /// The next token, and the byte at which it begins.
     next: (usize, Token<'a>),
-    /// Parentheses and negations that are open.
+    /// Number of open parentheses and negations.
     depth: usize,
-    size: Size,
+    limits: SizeLimits,
 }
 
-/// What a comparison compares.
+/// One side of a comparison.
 enum Operand {
     Column(String),
     Literal(Literal),
 }
 
 impl<'a> Parser<'a> {
-    /// An error at the next token.
-    fn wrong(&self, message: impl Into<String>) -> FilterError {
+    /// Returns an error at the next token.
+    fn error(&self, message: impl Into<String>) -> FilterError {
         FilterError::at(self.text, self.next.0, message)
     }
 
-    fn expected(&self, what: &str) -> FilterError {
-        self.wrong(format!("expected {what}, found {}", self.next.1))
+    fn expected(&self, expectation: &str) -> FilterError {
+        self.error(format!("expected {expectation}, found {}", self.next.1))
     }
 
-    /// Takes the next token.
+    /// Consumes the next token.
     fn take(&mut self) -> Result<(usize, Token<'a>), FilterError> {
         let next = self.tokens.next()?;
         Ok(std::mem::replace(&mut self.next, next))
     }
 
-    /// Takes the next token if it is this one.
+    /// Consumes the next token if it is `token`.
     fn accept(&mut self, token: &Token) -> Result<bool, FilterError> {
         let found = self.next.1 == *token;
         if found {
@@ -64,7 +64,7 @@ impl<'a> Parser<'a> {
         Ok(found)
     }
 
-    /// Takes the next token if it is this keyword.
+    /// Consumes the next token if it is this keyword.
     fn accept_word(&mut self, keyword: &str) -> Result<bool, FilterError> {
         let found = matches!(self.next.1, Token::Word(word) if word.eq_ignore_ascii_case(keyword));
         if found {
@@ -77,10 +77,10 @@ impl<'a> Parser<'a> {
         if self.accept(token)? { Ok(()) } else { Err(self.expected(&token.to_string())) }
     }
 
-    fn deeper(&mut self) -> Result<(), FilterError> {
+    fn enter(&mut self) -> Result<(), FilterError> {
         self.depth += 1;
         if self.depth > MAX_DEPTH {
-            return Err(self.wrong(format!("the filter is nested more than {MAX_DEPTH} deep")));
+            return Err(self.error(format!("the filter is nested more than {MAX_DEPTH} deep")));
         }
         Ok(())
     }
@@ -105,14 +105,14 @@ impl<'a> Parser<'a> {
 
     fn negation(&mut self) -> Result<Expression, FilterError> {
         if self.next.1 == Token::Not {
-            self.deeper()?;
+            self.enter()?;
             self.take()?;
             let inner = self.negation()?;
             self.depth -= 1;
             return Ok(Expression::not(inner));
         }
         if self.next.1 == Token::Open {
-            self.deeper()?;
+            self.enter()?;
             self.take()?;
             let inner = self.any_of()?;
             if !self.accept(&Token::Close)? {
@@ -125,7 +125,7 @@ impl<'a> Parser<'a> {
     }
 
     fn condition(&mut self) -> Result<Expression, FilterError> {
-        self.size.condition().map_err(|message| self.wrong(message))?;
+        self.limits.condition().map_err(|message| self.error(message))?;
         let begin = self.next.0;
         if let Token::Word(word) = self.next.1
             && !is_reserved(word)
@@ -134,11 +134,11 @@ impl<'a> Parser<'a> {
             return if self.next.1 == Token::Open {
                 self.function(begin, word)
             } else {
-                self.about(word.to_string())
+                self.column_condition(word.to_string())
             };
         }
         match self.operand("a condition")? {
-            Operand::Column(name) => self.about(name),
+            Operand::Column(name) => self.column_condition(name),
             Operand::Literal(literal) => {
                 if let Token::Compare(comparison) = self.next.1 {
                     self.take()?;
@@ -153,11 +153,11 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// What follows the name of a column.
-    fn about(&mut self, name: String) -> Result<Expression, FilterError> {
+    /// Parses the rest of a condition, after the name of a column.
+    fn column_condition(&mut self, name: String) -> Result<Expression, FilterError> {
         if let Token::Compare(comparison) = self.next.1 {
             self.take()?;
-            return self.compared(name, comparison);
+            return self.comparison(name, comparison);
         }
         if self.accept_word("is")? {
             let negated = self.accept(&Token::Not)?;
@@ -183,22 +183,22 @@ impl<'a> Parser<'a> {
         Ok(not_if(negated, condition))
     }
 
-    fn compared(&mut self, name: String, comparison: Comparison) -> Result<Expression, FilterError> {
+    fn comparison(&mut self, name: String, comparison: Comparison) -> Result<Expression, FilterError> {
         match &self.next.1 {
-            Token::Name(quoted) => Err(self.wrong(format!(
+            Token::Name(quoted) => Err(self.error(format!(
                 "a column is compared with a value, not with another column; a string stands in single quotes: '{quoted}'"
             ))),
-            Token::Word(word) if word.eq_ignore_ascii_case("null") => Err(self.wrong(
+            Token::Word(word) if word.eq_ignore_ascii_case("null") => Err(self.error(
                 "nothing is equal to null, and nothing differs from it; say `is null` or `is not null`",
             )),
-            Token::Word(word) if !is_reserved(word) => Err(self.wrong(format!(
+            Token::Word(word) if !is_reserved(word) => Err(self.error(format!(
                 "a column is compared with a value, not with another column; a string stands in single quotes: '{word}'"
             ))),
             _ => Ok(Expression::Compare(name, comparison, self.literal()?)),
         }
     }
 
-    /// Takes what is between the parentheses of a function, whose name begins at `begin`.
+    /// Parses the arguments of a function, whose name begins at `begin`.
     fn function(&mut self, begin: usize, word: &'a str) -> Result<Expression, FilterError> {
         let known = ["exists", "starts_with", "contains", "contains_any", "contains_all"];
         let Some(function) = known.into_iter().find(|known| word.eq_ignore_ascii_case(known)) else {
@@ -225,7 +225,7 @@ impl<'a> Parser<'a> {
         Ok(condition)
     }
 
-    /// Literals in parentheses, perhaps none.
+    /// Parses a list of literals in parentheses, which may be empty.
     fn literals(&mut self) -> Result<Vec<Literal>, FilterError> {
         self.demand(&Token::Open)?;
         let mut literals = Vec::new();
@@ -233,7 +233,7 @@ impl<'a> Parser<'a> {
             return Ok(literals);
         }
         loop {
-            self.size.value().map_err(|message| self.wrong(message))?;
+            self.limits.value().map_err(|message| self.error(message))?;
             literals.push(self.literal()?);
             if self.accept(&Token::Close)? {
                 return Ok(literals);
@@ -247,10 +247,10 @@ impl<'a> Parser<'a> {
     fn literal(&mut self) -> Result<Literal, FilterError> {
         match self.next.1 {
             Token::Name(_) => {
-                Err(self.wrong("expected a value, found a name; a string stands in single quotes"))
+                Err(self.error("expected a value, found a name; a string stands in single quotes"))
             }
             Token::Word(word) if word.eq_ignore_ascii_case("null") => {
-                Err(self.wrong("null is no value here; say `or COLUMN is null`"))
+                Err(self.error("null is not allowed here; write `or COLUMN is null`"))
             }
             _ => match self.operand("a number, a string in single quotes, `true` or `false`")? {
                 Operand::Literal(literal) => Ok(literal),
@@ -260,8 +260,8 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// A literal or a quoted name.
-    fn operand(&mut self, what: &str) -> Result<Operand, FilterError> {
+    /// Parses a literal or a quoted name.
+    fn operand(&mut self, expectation: &str) -> Result<Operand, FilterError> {
         let literal = match &mut self.next.1 {
             Token::Number(number) => number.clone(),
             Token::Text(text) => Literal::Text(std::mem::take(text)),
@@ -272,7 +272,7 @@ impl<'a> Parser<'a> {
                 self.take()?;
                 return Ok(Operand::Column(name));
             }
-            _ => return Err(self.expected(what)),
+            _ => return Err(self.expected(expectation)),
         };
         self.take()?;
         Ok(Operand::Literal(literal))
@@ -305,16 +305,16 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// The prefix of a pattern `'PREFIX%'`.
+    /// Parses a pattern `'PREFIX%'`. Returns the prefix.
     fn pattern(&mut self) -> Result<String, FilterError> {
         let begin = self.next.0;
         let mut pattern = self.string()?;
-        let one = pattern.pop() == Some('%');
-        if !one || pattern.contains(['%', '_']) {
+        let ends_with_percent = pattern.pop() == Some('%');
+        if !ends_with_percent || pattern.contains(['%', '_']) {
             return Err(FilterError::at(
                 self.text,
                 begin,
-                "`like` takes a prefix alone, such as 'text%'; say `=` for whole strings, and starts_with for a prefix with % or _ in it",
+                "`like` takes a prefix, such as 'text%'; use `=` for whole strings, and starts_with for a prefix with % or _ in it",
             ));
         }
         Ok(pattern)

@@ -1,81 +1,84 @@
-//! Taking over the writing.
+//! Takes over the right to write.
 //!
-//! 1. The log of whoever wrote before is locked, and sealed: nothing is appended to it any more. Where locks reach every writer, as
-//!    on a disk of this machine, one that is at work is not disturbed; in a bucket it is told when it appends.
-//! 2. A version is published in the name of the new writer, and only then a new log is begun. A version of one that was taken over
-//!    from has a number that is taken. Then the sealed log says that the new one is there. Where there is no log yet, the first one
-//!    is begun before the version, which names it.
-//! 3. Only then anything is removed.
+//! 1. The log of the previous writer is locked and sealed, so that nothing is appended to it any more. Locks
+//!    on a local disk reach every writer: a previous writer that is still working keeps the lock, and this
+//!    call fails. In a bucket, the previous writer gets an error at its next append.
+//! 2. A version is published in the name of the new writer; only then a new log is begun. If the previous
+//!    writer then publishes a version, its number is taken already. After that the sealed log is marked to
+//!    say that the new log exists. If there is no log yet, the first log is begun before the version, which
+//!    names it.
+//! 3. Only then old objects are removed.
 //!
-//! Each step is one that only one writer can do: a seal has a place in a log, a version and a log have a name. Whoever comes second
-//! begins again.
+//! Only one writer can do each step: a seal takes the next offset in a log, and a version or a log takes a
+//! name. A writer that loses the race starts again.
 
 use super::record::{Batch, Change, LogFormat};
-use super::writer::{LogWriter, begin_log, name_next};
-use super::{LogReader, Progress, logs};
+use super::writer::{LogWriter, begin_log, mark_next_log};
+use super::{LogReader, ReadOutcome, logs};
 use crate::error::CollectionError;
-use crate::place::{LOG, MARK, Part, Place};
+use crate::location::{CollectionLocation, LOG, MARK, Part};
 use crate::version::{self, Version, now, random_digits};
 use bathyal_store::{Durability, StoreError};
 use roaring::RoaringBitmap;
 use std::collections::BTreeSet;
 
-/// Times that another one comes first before it is told: each time it has come a step further.
-const TRIES: usize = 64;
+/// Attempts before a writer gives up. Each failed attempt means that another writer has made progress.
+const MAX_ATTEMPTS: usize = 64;
 
-/// What the new writer begins with.
+/// A new writer, with the content of the collection.
 #[derive(Debug)]
-pub(crate) struct Acquired {
+pub(crate) struct Acquisition {
     pub(crate) writer: LogWriter,
-    /// The version that it has published.
+    /// The version that the writer has published.
     pub(crate) version: Version,
-    /// The rows of each segment that are deleted.
+    /// The deleted rows of each segment.
     pub(crate) deleted: Vec<RoaringBitmap>,
-    /// The changes since, with their numbers, in their order.
+    /// The later changes with their sequence numbers, in order.
     pub(crate) changes: Vec<(u64, Change)>,
 }
 
-/// What is known once nobody else appends any more.
-struct Sealed {
+/// Content of a collection after its last log was sealed.
+struct SealedCollection {
     version: Version,
     deleted: Vec<RoaringBitmap>,
     changes: Vec<(u64, Change)>,
-    /// The number of the next record.
+    /// Sequence number of the next record.
     next: u64,
     /// The log that was sealed; `None` if there is none.
     log: Option<SealedLog>,
-    /// Held until the next log is locked.
+    /// Locks of the logs, held until the next log is locked.
     locks: Vec<Box<dyn bathyal_store::LogWriter>>,
 }
 
-/// A log to which no record is appended any more.
+/// A sealed log.
 struct SealedLog {
     first: u64,
     format: LogFormat,
-    /// The byte behind its seal.
+    /// Offset of the first byte behind its seal.
     end: u64,
-    /// The number of its seal.
+    /// Sequence number of its seal.
     seal: u64,
 }
 
 impl LogWriter {
-    /// Becomes the writer of the collection that is in `place`, of which `keep` versions and the segments `in_use` stay.
+    /// Becomes the writer of the collection at `place`. Removes old objects except `keep` versions and the
+    /// segments `in_use`.
     ///
     /// # Errors
-    /// [`CollectionError::Busy`] if another one writes, as far as locks can tell; [`CollectionError::NotACollection`];
+    /// [`CollectionError::Busy`] if another writer holds a lock; [`CollectionError::NotACollection`];
     /// [`CollectionError::Damaged`]; [`CollectionError::Store`].
     pub(crate) fn acquire(
-        place: &Place,
+        place: &CollectionLocation,
         keep: usize,
         in_use: &dyn Fn() -> BTreeSet<String>,
-    ) -> Result<Acquired, CollectionError> {
-        for _ in 0..TRIES {
-            let Some(sealed) = seal(place)? else { continue };
-            let Some(mut acquired) = begin(place, sealed)? else { continue };
+    ) -> Result<Acquisition, CollectionError> {
+        for _ in 0..MAX_ATTEMPTS {
+            let Some(sealed) = seal_last_log(place)? else { continue };
+            let Some(mut acquired) = begin_writing(place, sealed)? else { continue };
             let version = acquired.version.clone();
             match acquired.writer.sweep(&version, keep, in_use) {
                 Err(CollectionError::Fenced { .. }) => {}
-                // What cannot be removed now is removed later.
+                // Objects that cannot be removed now are removed later.
                 _ => return Ok(acquired),
             }
         }
@@ -83,8 +86,8 @@ impl LogWriter {
     }
 }
 
-/// The error if it means more than that another one came first, or has moved on.
-fn unless_second(error: impl Into<CollectionError>) -> Result<(), CollectionError> {
+/// Ignores errors that mean that another writer came first or has moved on. Returns all other errors.
+fn ignore_lost_race(error: impl Into<CollectionError>) -> Result<(), CollectionError> {
     match error.into() {
         CollectionError::Store(
             StoreError::Missing { .. } | StoreError::Replaced { .. } | StoreError::Exists { .. },
@@ -94,25 +97,28 @@ fn unless_second(error: impl Into<CollectionError>) -> Result<(), CollectionErro
     }
 }
 
-/// Locks a log; `None` if it is gone.
-fn lock(place: &Place, first: u64) -> Result<Option<Box<dyn bathyal_store::LogWriter>>, CollectionError> {
+/// Locks a log. Returns `None` if it is gone.
+fn lock(
+    place: &CollectionLocation,
+    first: u64,
+) -> Result<Option<Box<dyn bathyal_store::LogWriter>>, CollectionError> {
     let locked = place.store().open(&Part::Log(first).name()).and_then(|log| log.log(LOG)?.write());
     match locked {
         Ok(lock) => Ok(Some(lock)),
         Err(StoreError::Busy { .. }) => Err(CollectionError::Busy { path: place.path().to_path_buf() }),
-        Err(error) => unless_second(error).map(|()| None),
+        Err(error) => ignore_lost_race(error).map(|()| None),
     }
 }
 
-/// The first step; `None` if another one came first.
-fn seal(place: &Place) -> Result<Option<Sealed>, CollectionError> {
+/// Does the first step: seals the last log. Returns `None` if another writer came first.
+fn seal_last_log(place: &CollectionLocation) -> Result<Option<SealedCollection>, CollectionError> {
     let Some(number) = version::numbers(place)?.pop() else {
         let reason = format!("it has no version: no folder v-NUMBER with a {MARK}");
         return Err(CollectionError::NotACollection { path: place.path().to_path_buf(), reason });
     };
     let (version, deleted) = match Version::read(place, number) {
         Ok(read) => read,
-        Err(error) => return unless_second(error).map(|()| None),
+        Err(error) => return ignore_lost_race(error).map(|()| None),
     };
     let newest = logs(place)?.pop();
     let mut locks = Vec::new();
@@ -122,52 +128,52 @@ fn seal(place: &Place) -> Result<Option<Sealed>, CollectionError> {
     }
     let mut reader = LogReader::new(place, &version);
     let mut changes = Vec::new();
-    for _ in 0..TRIES {
+    for _ in 0..MAX_ATTEMPTS {
         let read = reader.read(&mut |sequence, change| {
             changes.push((sequence, change));
             Ok(())
         })?;
-        if let Progress::MovedOn(error) = read {
-            // Where nothing is newer, something is wrong.
+        if let ReadOutcome::Superseded(error) = read {
+            // Without a newer version, the log itself is wrong.
             return if version::numbers(place)?.pop() == Some(number) { Err(error) } else { Ok(None) };
         }
-        match end(place, &reader, newest, &mut locks)? {
-            Ended::Sealed(log) => {
+        match seal_log(place, &reader, newest, &mut locks)? {
+            SealOutcome::Sealed(log) => {
                 let next = log.as_ref().map_or(reader.last(), |log| log.seal) + 1;
-                return Ok(Some(Sealed { version, deleted, changes, next, log, locks }));
+                return Ok(Some(SealedCollection { version, deleted, changes, next, log, locks }));
             }
-            Ended::Appended => {}
-            Ended::Elsewhere => return Ok(None),
+            SealOutcome::Appended => {}
+            SealOutcome::NewerLog => return Ok(None),
         }
     }
     Err(CollectionError::Busy { path: place.path().to_path_buf() })
 }
 
-/// What came of sealing.
-enum Ended {
-    /// Nothing is appended any more.
+/// Outcome of sealing a log.
+enum SealOutcome {
+    /// The log is sealed.
     Sealed(Option<SealedLog>),
-    /// Something was appended meanwhile.
+    /// Another writer has appended a record in the meantime.
     Appended,
-    /// Another log is the newest one.
-    Elsewhere,
+    /// Another log is the newest.
+    NewerLog,
 }
 
-/// Seals the log that was read, of which the last of `locks` is.
-fn end(
-    place: &Place,
+/// Seals the log that `reader` has read; the last of `locks` is its lock.
+fn seal_log(
+    place: &CollectionLocation,
     reader: &LogReader,
     newest: Option<u64>,
     locks: &mut Vec<Box<dyn bathyal_store::LogWriter>>,
-) -> Result<Ended, CollectionError> {
+) -> Result<SealOutcome, CollectionError> {
     let (Some(current), Some(newest)) = (reader.current(), newest) else {
         let none = logs(place)?.is_empty();
-        return Ok(if none { Ended::Sealed(None) } else { Ended::Elsewhere });
+        return Ok(if none { SealOutcome::Sealed(None) } else { SealOutcome::NewerLog });
     };
-    // One that is followed by another was sealed, and whoever sealed it may be at work.
+    // A log with a successor was sealed. The writer that sealed it may be working.
     let all = logs(place)?;
     if current.first != newest || all.last() != Some(&newest) {
-        return Ok(Ended::Elsewhere);
+        return Ok(SealOutcome::NewerLog);
     }
     if current.end.next != reader.last() + 1 {
         let reason = format!("record {} is in the segments, and not in the logs", reader.last());
@@ -178,74 +184,79 @@ fn end(
         ));
     }
     if current.end.at == 0 {
-        // Its writer may not have locked it yet, and holds the one before.
+        // The writer of an empty log may not have locked it yet, and then holds the lock of the log before
+        // it.
         for before in all.iter().rev().skip(1).take(1) {
             locks.insert(
                 0,
                 match lock(place, *before)? {
                     Some(lock) => lock,
-                    None => return Ok(Ended::Elsewhere),
+                    None => return Ok(SealOutcome::NewerLog),
                 },
             );
         }
     }
-    let Some(lock) = locks.last_mut() else { return Ok(Ended::Elsewhere) };
+    let Some(lock) = locks.last_mut() else { return Ok(SealOutcome::NewerLog) };
     let end = current.end;
     let mut log =
         SealedLog { first: newest, format: current.format.clone(), end: end.at, seal: end.next - 1 };
     let sealed = if end.sealed {
-        // Whoever sealed it may have been killed before it was on the disk.
+        // The writer that sealed the log may have been killed before the seal reached the disk.
         lock.sync()
     } else {
         let mut batch = Batch::seal();
-        // Of what is before it nothing is known but that it is there.
-        let parts = batch.place(&current.format, end.at, end.next, 0);
+        // It is not known how much of the log before the seal is durable.
+        let parts = batch.encode_at(&current.format, end.at, end.next, 0);
         let bytes = parts.iter().map(|part| part.len() as u64).sum::<u64>();
         (log.end, log.seal) = (end.at + bytes, end.next);
         lock.append(end.at, &parts, Durability::Disk)
     };
     match sealed {
-        Ok(()) => Ok(Ended::Sealed(Some(log))),
+        Ok(()) => Ok(SealOutcome::Sealed(Some(log))),
         Err(StoreError::Busy { .. }) => {
             locks.clear();
             locks.extend(self::lock(place, newest)?);
-            Ok(if locks.is_empty() { Ended::Elsewhere } else { Ended::Appended })
+            Ok(if locks.is_empty() { SealOutcome::NewerLog } else { SealOutcome::Appended })
         }
-        Err(error) => unless_second(error).map(|()| Ended::Elsewhere),
+        Err(error) => ignore_lost_race(error).map(|()| SealOutcome::NewerLog),
     }
 }
 
-/// The second step; `None` if another one came first.
-fn begin(place: &Place, sealed: Sealed) -> Result<Option<Acquired>, CollectionError> {
-    let Sealed { mut version, deleted, changes, next, log: before, mut locks } = sealed;
+/// Does the second step: publishes a version and begins a log. Returns `None` if another writer came first.
+fn begin_writing(
+    place: &CollectionLocation,
+    sealed: SealedCollection,
+) -> Result<Option<Acquisition>, CollectionError> {
+    let SealedCollection { mut version, deleted, changes, next, log: before, mut locks } = sealed;
     (version.number, version.writer) = (version.number + 1, random_digits(32));
     version.published = now();
-    // It stays, because its seal is in no segment. Where it may not, the log that it names is missing.
+    // The sealed log is kept, because its seal is in no segment. Otherwise it may be removed and must not be
+    // named.
     version.log = before.as_ref().filter(|log| log.seal > version.through).map(|log| log.first);
-    let second = |error| match error {
-        // Another one has locked it before this one could.
+    let lost_race = |error| match error {
+        // Another writer has locked the log first.
         StoreError::Busy { .. } => Ok(None),
-        error => unless_second(error).map(|()| None),
+        error => ignore_lost_race(error).map(|()| None),
     };
-    let mut begun = None;
+    let mut first_log = None;
     if before.is_none() {
-        // Nothing but the version could say that it was begun.
+        // Only the version can say that the first log was begun.
         match begin_log(place, &version.id, next) {
-            Ok(log) => (begun, version.log) = (Some(log), Some(next)),
-            Err(error) => return second(error),
+            Ok(log) => (first_log, version.log) = (Some(log), Some(next)),
+            Err(error) => return lost_race(error),
         }
     }
     if let Err(error) = version.publish(place, &deleted) {
-        return unless_second(error).map(|()| None);
+        return ignore_lost_race(error).map(|()| None);
     }
-    let log = match begun.map_or_else(|| begin_log(place, &version.id, next), Ok) {
+    let log = match first_log.map_or_else(|| begin_log(place, &version.id, next), Ok) {
         Ok(log) => log,
-        Err(error) => return second(error),
+        Err(error) => return lost_race(error),
     };
     if let (Some(before), Some(lock)) = (before, locks.last_mut())
-        && let Err(error) = name_next(&mut **lock, &before.format, (before.end, before.seal))
+        && let Err(error) = mark_next_log(&mut **lock, &before.format, (before.end, before.seal))
     {
-        return second(error);
+        return lost_race(error);
     }
     let mut writer = LogWriter {
         place: place.clone(),
@@ -256,11 +267,11 @@ fn begin(place: &Place, sealed: Sealed) -> Result<Option<Acquired>, CollectionEr
         log,
         end: 0,
         appended: 0,
-        settled: 0,
+        durable_end: 0,
         next,
         usable: true,
     };
     drop(locks);
     let current = writer.is_current()?;
-    Ok(current.then_some(Acquired { writer, version, deleted, changes }))
+    Ok(current.then_some(Acquisition { writer, version, deleted, changes }))
 }

@@ -1,4 +1,4 @@
-//! The bytes of a log for fuzzing: checksums are made right, and what is read is compared with what is salvaged.
+//! Reads the bytes of a log for fuzzing: corrects checksums, and compares reading with salvaging.
 
 use super::record::{Batch, Change, LogFormat};
 use super::salvage::scan;
@@ -10,13 +10,13 @@ use bathyal_vectors::VectorFile;
 use std::path::Path;
 use std::sync::Arc;
 
-/// The collection whose log it is.
+/// Identity of the collection.
 const COLLECTION: &str = "00112233445566778899aabbccddeeff";
 
-/// Numbers of records, and how many rows or ids each has.
+/// Sequence numbers of records, each with its number of rows or ids.
 type Counts = Vec<(u64, usize)>;
 
-/// See the module's description.
+/// Bytes of a log with correct checksums.
 pub(crate) struct LogBytes(Arc<Vec<u8>>);
 
 fn format() -> LogFormat {
@@ -35,7 +35,7 @@ fn count(change: &Change) -> usize {
 }
 
 impl LogBytes {
-    /// Logs of a collection with this schema, whose ids are numbers.
+    /// Returns logs of a collection with this schema, whose ids are numbers.
     ///
     /// # Errors
     /// [`CollectionError`].
@@ -56,34 +56,40 @@ impl LogBytes {
             let mut batch = Batch::new();
             batch.push(change)?;
             let at = log.len() as u64;
-            log.extend(batch.place(&format, at, sequence, at).concat());
+            log.extend(batch.encode_at(&format, at, sequence, at).concat());
         }
-        let whole = log.clone();
+        let complete = log.clone();
         let at = log.len() as u64;
-        log.extend(Batch::seal().place(&format, at, 5, at).concat());
-        Ok(vec![whole, log])
+        log.extend(Batch::seal().encode_at(&format, at, 5, at).concat());
+        Ok(vec![complete, log])
     }
 
-    /// These bytes, with checksums of all that claims to be a record where it lies.
+    /// Corrects the checksum of everything that looks like a record at its offset.
     pub(crate) fn with_checksums(bytes: &[u8]) -> LogBytes {
         let mut bytes = bytes.to_vec();
-        format().make_right(&mut bytes);
+        format().fix_checksums(&mut bytes);
         LogBytes(Arc::new(bytes))
     }
 
-    /// The changes, if it is read without an error.
+    /// Reads the log. Returns its changes.
     pub(crate) fn read(&self, schema: &Schema) -> Result<Counts, CollectionError> {
         let (format, mut counts) = (format(), Vec::new());
-        let end =
-            format.read(Path::new("log"), schema, format.begin(), &self.0, 0, &mut |sequence, change| {
+        let end = format.read(
+            Path::new("log"),
+            schema,
+            format.empty_end(),
+            &self.0,
+            0,
+            &mut |sequence, change| {
                 counts.push((sequence, count(&change)));
                 Ok(())
-            })?;
+            },
+        )?;
         assert!(end.at <= (self.0.len() as u64).max(512));
         Ok(counts)
     }
 
-    /// The changes that are salvaged.
+    /// Salvages the log. Returns the changes.
     pub(crate) fn salvage(&self, schema: &Schema) -> Counts {
         match scan(COLLECTION, schema, self.0.clone()) {
             Ok(salvaged) => {

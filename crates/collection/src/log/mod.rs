@@ -1,9 +1,10 @@
-//! The log of a collection: what was changed since the segments were written, and who may change it.
+//! The log of a collection: the changes since the segments were written. It also decides who may write.
 //!
-//! Changes are *records* (`record`) with the sequence numbers 1, 2, and so on. They lie in logs, each a generation that is named
-//! after its first record. A log ends with a *seal*, a record after which nothing follows; whoever takes over the writing seals the
-//! log of whoever wrote before, and can be sure from then on that nothing is appended to it (`acquire`). So the log after one that
-//! ends with record `n` begins with record `n + 1`, and a reader (`reader`) sees where something is missing.
+//! A change is a *record* (`record`); records are numbered 1, 2, and so on. They are stored in several logs;
+//! each log is a generation that is named after its first record. A log ends with a *seal*, a record after
+//! which no other follows. A writer that takes over seals the log of the previous writer, so that nothing can
+//! be appended to it any more (`acquire`). Therefore, if a log ends with record `n`, the next log begins with
+//! record `n + 1`, and a reader (`reader`) notices missing records.
 
 mod acquire;
 #[cfg(any(test, feature = "fuzzing"))]
@@ -14,21 +15,21 @@ mod salvage;
 mod sweep;
 mod writer;
 
-pub(crate) use acquire::Acquired;
+pub(crate) use acquire::Acquisition;
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) use bytes::LogBytes;
-pub(crate) use reader::{LogReader, Progress};
+pub(crate) use reader::{LogReader, ReadOutcome};
 pub(crate) use record::{Batch, Change};
 pub(crate) use salvage::SalvagedLogs;
-pub(crate) use sweep::{Listed, remove};
+pub(crate) use sweep::{ListedParts, remove};
 pub(crate) use writer::LogWriter;
 
 use crate::error::CollectionError;
-use crate::place::{Part, Place};
+use crate::location::{CollectionLocation, Part};
 
-/// The logs of a place by their first records, rising.
-pub(crate) fn logs(place: &Place) -> Result<Vec<u64>, CollectionError> {
-    let first = |name: String| match Part::of(&name) {
+/// Returns the numbers of the first records of the logs, in ascending order.
+pub(crate) fn logs(place: &CollectionLocation) -> Result<Vec<u64>, CollectionError> {
+    let first = |name: String| match Part::parse(&name) {
         Some(Part::Log(first)) => Some(first),
         _ => None,
     };

@@ -1,6 +1,6 @@
-//! The bytes of a log. docs/format/collection.md specifies them.
+//! The byte format of a log. docs/format/collection.md specifies it.
 
-use crate::caught::caught;
+use crate::catch_panic::catch_panic;
 use crate::error::CollectionError;
 use crate::ids::Ids;
 use crate::rows::Rows;
@@ -15,74 +15,75 @@ use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
-/// Records begin at multiples of these: a device writes a sector whole or not, so no write that power interrupts damages a record
-/// that was there before.
+/// Records begin at multiples of this. A device writes a sector completely or not at all, so a write that is
+/// interrupted by a power failure cannot damage earlier records.
 pub(super) const SECTOR_BYTES: usize = 512;
-/// Vectors begin at multiples of these, where the processor reads them best.
+/// Vectors begin at multiples of this, for fast access.
 const ALIGNED_BYTES: usize = 64;
 const MAGIC: &[u8; 8] = b"bathrows";
 const VERSION: u32 = 1;
-/// Vectors of a field that take as many bytes are written from where they are, without a copy.
-const APART_BYTES: u64 = 64 << 10;
-/// Bytes of a record before what was changed.
-const HEAD_BYTES: usize = 64;
+/// Vectors of a field that take at least this many bytes are written from where they are, without a copy.
+const MIN_SEPARATE_BYTES: u64 = 64 << 10;
+/// Bytes of a record's header.
+const HEADER_BYTES: usize = 64;
 const PUT: u32 = 1;
 const DELETE: u32 = 2;
 const SEAL: u32 = 3;
 
-/// What is done to a collection by one record: wholly, or not at all.
+/// A change that one record makes. It is applied completely or not at all.
 #[derive(Debug, Clone)]
 pub(crate) enum Change {
-    /// These rows are there from now on, in the place of those with the same ids.
+    /// Adds these rows, and replaces those with the same ids.
     Put(Rows),
-    /// The rows with these ids are there no more.
+    /// Deletes the rows with these ids.
     Delete(Ids),
 }
 
-/// Changes as bytes, on their way to a log.
+/// Changes encoded as bytes, to be appended to a log.
 #[derive(Debug)]
 pub(crate) struct Batch {
-    /// Room for the log's head, then the records, but for what is `apart`. Of their heads the places, numbers and checksums are missing.
+    /// Space for the log's header, then the records without `separate` vectors. The headers lack offsets,
+    /// sequence numbers and checksums.
     bytes: Vec<u8>,
-    /// Vectors that belong behind so many of `bytes`.
-    apart: Vec<(usize, VectorFile)>,
-    /// What they come to.
-    apart_bytes: usize,
-    /// Where each record begins: among `bytes`, and among all.
+    /// Vectors that are not in `bytes`, each with the offset in `bytes` at which they belong.
+    separate: Vec<(usize, VectorFile)>,
+    /// Total bytes of `separate`.
+    separate_bytes: usize,
+    /// The begin of each record: as an offset in `bytes`, and with the separate vectors counted.
     records: Vec<(usize, usize)>,
 }
 
 impl Batch {
-    /// Without any.
+    /// Creates an empty batch.
     pub(crate) fn new() -> Batch {
-        Batch { bytes: vec![0; SECTOR_BYTES], apart: Vec::new(), apart_bytes: 0, records: Vec::new() }
+        Batch { bytes: vec![0; SECTOR_BYTES], separate: Vec::new(), separate_bytes: 0, records: Vec::new() }
     }
 
-    /// How many changes there are.
+    /// Returns the number of changes.
     pub(crate) fn len(&self) -> usize {
         self.records.len()
     }
 
-    /// Bytes of the records.
+    /// Returns the bytes of the records.
     pub(crate) fn bytes(&self) -> usize {
         self.all() - SECTOR_BYTES
     }
 
-    /// Bytes of the records, and of the room for the log's head.
+    /// Returns the bytes of the records and of the space for the log's header.
     fn all(&self) -> usize {
-        self.bytes.len() + self.apart_bytes
+        self.bytes.len() + self.separate_bytes
     }
 
-    /// Adds zeros, so that what comes next begins at a multiple of so many bytes.
+    /// Adds zeros up to a multiple of `to` bytes.
     fn align(&mut self, to: usize) {
         let zeros = self.all().next_multiple_of(to) - self.all();
         self.bytes.resize(self.bytes.len() + zeros, 0);
     }
 
-    /// All of them, from the byte `begin` of `bytes` on.
+    /// Returns all parts in order, from the offset `begin` of `bytes` on.
     fn parts(&self, begin: usize) -> Vec<&[u8]> {
         let (mut parts, mut at) = (Vec::new(), begin);
-        for (end, vectors) in self.apart.iter().filter(|(end, _)| *end > begin) {
+        for (end, vectors) in self.separate.iter().filter(|(end, _)| *end > begin) {
             parts.push(&self.bytes[at..*end]);
             parts.extend(vectors.rows(0..vectors.count()));
             at = *end;
@@ -94,14 +95,15 @@ impl Batch {
     /// Adds a change.
     ///
     /// # Errors
-    /// [`CollectionError::Parameter`] for more rows than a record holds; [`CollectionError::Arrow`]. The batch is what it was then.
+    /// [`CollectionError::Parameter`] for more rows than a record holds; [`CollectionError::Arrow`]. The
+    /// batch is then unchanged.
     pub(crate) fn push(&mut self, change: &Change) -> Result<(), CollectionError> {
-        let (begin, apart, apart_bytes) = (self.bytes.len(), self.apart.len(), self.apart_bytes);
+        let (begin, separate, separate_bytes) = (self.bytes.len(), self.separate.len(), self.separate_bytes);
         let pushed = self.try_push(change);
         if pushed.is_err() {
             self.bytes.truncate(begin);
-            self.apart.truncate(apart);
-            self.apart_bytes = apart_bytes;
+            self.separate.truncate(separate);
+            self.separate_bytes = separate_bytes;
         }
         pushed
     }
@@ -114,18 +116,18 @@ impl Batch {
         let rows = u32::try_from(rows)
             .map_err(|_| CollectionError::Parameter(format!("{rows} rows are too many at once")))?;
         let begin = (self.bytes.len(), self.all());
-        self.bytes.resize(begin.0 + HEAD_BYTES, 0);
+        self.bytes.resize(begin.0 + HEADER_BYTES, 0);
         let columns = match change {
             Change::Put(rows) => write_columns(&with_ids(rows)?, &mut self.bytes)?,
-            Change::Delete(ids) => write_columns(&alone(ids)?, &mut self.bytes)?,
+            Change::Delete(ids) => write_columns(&ids_batch(ids)?, &mut self.bytes)?,
         };
         if let Change::Put(rows) = change {
             for vectors in rows.vectors() {
                 self.align(ALIGNED_BYTES);
                 match vectors.rows(0..vectors.count()) {
-                    Some(_) if vectors.data_bytes() >= APART_BYTES => {
-                        self.apart.push((self.bytes.len(), vectors.clone()));
-                        self.apart_bytes += vectors.data_bytes() as usize;
+                    Some(_) if vectors.data_bytes() >= MIN_SEPARATE_BYTES => {
+                        self.separate.push((self.bytes.len(), vectors.clone()));
+                        self.separate_bytes += vectors.data_bytes() as usize;
                     }
                     Some(rows) => self.bytes.extend_from_slice(rows),
                     None => {
@@ -138,48 +140,56 @@ impl Batch {
         Ok(())
     }
 
-    /// A batch of a seal alone.
+    /// Creates a batch that consists of a seal.
     pub(super) fn seal() -> Batch {
         let mut batch = Batch::new();
-        batch.bytes.resize(SECTOR_BYTES + HEAD_BYTES, 0);
+        batch.bytes.resize(SECTOR_BYTES + HEADER_BYTES, 0);
         batch.finish((SECTOR_BYTES, SECTOR_BYTES), SEAL, 0, 0);
         batch
     }
 
-    /// Fills the last sector of the record at `begin`, and of its head what is known before it has a place.
+    /// Fills the last sector of the record at `begin`, and those fields of its header that do not depend on
+    /// the offset.
     fn finish(&mut self, begin: (usize, usize), kind: u32, rows: u32, columns: usize) {
-        let payload = self.all() - begin.1 - HEAD_BYTES;
+        let payload = self.all() - begin.1 - HEADER_BYTES;
         self.align(SECTOR_BYTES);
-        let parts = self.parts(begin.0 + HEAD_BYTES);
+        let parts = self.parts(begin.0 + HEADER_BYTES);
         let crc = parts.into_iter().fold(0, crc32c::crc32c_append);
-        let head =
-            Head { crc, kind, rows, payload: payload as u64, columns: columns as u64, ..Head::default() };
-        head.write(&mut self.bytes[begin.0..]);
+        let header =
+            Header { crc, kind, rows, payload: payload as u64, columns: columns as u64, ..Header::default() };
+        header.write(&mut self.bytes[begin.0..]);
         self.records.push(begin);
     }
 
-    /// Changes what the only record holds, and makes its checksum that of the result.
+    /// Changes the payload of the only record, and corrects its checksum.
     #[cfg(test)]
     pub(super) fn forge(&mut self, change: impl FnOnce(&mut [u8])) {
-        let head = Head::parse(&self.bytes[SECTOR_BYTES..]);
-        change(&mut self.bytes[SECTOR_BYTES + HEAD_BYTES..]);
-        let crc = crc32c::crc32c(&self.bytes[SECTOR_BYTES + HEAD_BYTES..]);
-        Head { crc, ..head }.write(&mut self.bytes[SECTOR_BYTES..]);
+        let header = Header::parse(&self.bytes[SECTOR_BYTES..]);
+        change(&mut self.bytes[SECTOR_BYTES + HEADER_BYTES..]);
+        let crc = crc32c::crc32c(&self.bytes[SECTOR_BYTES + HEADER_BYTES..]);
+        Header { crc, ..header }.write(&mut self.bytes[SECTOR_BYTES..]);
     }
 
-    /// Makes them records that begin at byte `at` of a log, with numbers from `sequence` on. All before byte `settled` of the log is
-    /// on the disk by then. Returns the bytes that are to be appended, in parts: with a head, if the log begins with them.
-    pub(super) fn place(&mut self, log: &LogFormat, at: u64, sequence: u64, settled: u64) -> Vec<&[u8]> {
+    /// Completes the headers for records that begin at byte `at` of a log and are numbered from `sequence`
+    /// on. The first `durable_end` bytes of the log are on the disk. Returns the bytes to append, in parts;
+    /// at the begin of a log these include its header.
+    pub(super) fn encode_at(
+        &mut self,
+        log: &LogFormat,
+        at: u64,
+        sequence: u64,
+        durable_end: u64,
+    ) -> Vec<&[u8]> {
         let skipped = if at == 0 { 0 } else { SECTOR_BYTES };
         if at == 0 {
-            self.bytes[..SECTOR_BYTES].copy_from_slice(&log.head());
+            self.bytes[..SECTOR_BYTES].copy_from_slice(&log.header());
         }
-        for (record, (begin, of_all)) in self.records.iter().enumerate() {
-            let bytes = &mut self.bytes[*begin..][..HEAD_BYTES];
-            let mut head = Head::parse(bytes);
-            head.at = at + (of_all - skipped) as u64;
-            (head.sequence, head.settled) = (sequence + record as u64, settled);
-            head.write(bytes);
+        for (record, (begin, offset)) in self.records.iter().enumerate() {
+            let bytes = &mut self.bytes[*begin..][..HEADER_BYTES];
+            let mut header = Header::parse(bytes);
+            header.at = at + (offset - skipped) as u64;
+            (header.sequence, header.durable_end) = (sequence + record as u64, durable_end);
+            header.write(bytes);
             let crc = log.checksum(&bytes[4..]);
             bytes[..4].copy_from_slice(&crc.to_le_bytes());
         }
@@ -187,7 +197,7 @@ impl Batch {
     }
 }
 
-/// Ids and columns of rows, as one.
+/// Returns ids and columns of rows as one batch.
 fn with_ids(rows: &Rows) -> Result<RecordBatch, CollectionError> {
     let columns = rows.columns().schema();
     let id = Arc::new(Field::new(ID_COLUMN, rows.ids().kind().data_type(), false));
@@ -197,13 +207,13 @@ fn with_ids(rows: &Rows) -> Result<RecordBatch, CollectionError> {
     Ok(RecordBatch::try_new(Arc::new(ArrowSchema::new(fields)), arrays)?)
 }
 
-/// Ids alone.
-fn alone(ids: &Ids) -> Result<RecordBatch, CollectionError> {
+/// Returns ids as a batch.
+fn ids_batch(ids: &Ids) -> Result<RecordBatch, CollectionError> {
     let id = Field::new(ID_COLUMN, ids.kind().data_type(), false);
     Ok(RecordBatch::try_new(Arc::new(ArrowSchema::new(vec![id])), vec![ids.to_array()])?)
 }
 
-/// Appends a batch as a stream of Arrow, and returns how long that is.
+/// Appends a batch as an Arrow stream. Returns the bytes of the stream.
 fn write_columns(batch: &RecordBatch, to: &mut Vec<u8>) -> Result<usize, CollectionError> {
     let begin = to.len();
     let mut stream = StreamWriter::try_new(&mut *to, &batch.schema())?;
@@ -213,17 +223,18 @@ fn write_columns(batch: &RecordBatch, to: &mut Vec<u8>) -> Result<usize, Collect
     Ok(to.len() - begin)
 }
 
-/// What a record says of itself.
+/// Header of a record.
 #[derive(Debug, Clone, Copy, Default)]
-struct Head {
-    /// Of all that follows the head.
+struct Header {
+    /// Checksum of everything that follows the header.
     crc: u32,
     kind: u32,
     rows: u32,
     payload: u64,
     at: u64,
     sequence: u64,
-    settled: u64,
+    /// The log was on the disk up to this offset when the record was appended.
+    durable_end: u64,
     columns: u64,
 }
 
@@ -231,249 +242,261 @@ fn number(bytes: &[u8], at: usize, len: usize) -> u64 {
     bytes[at..at + len].iter().rev().fold(0, |sum, byte| sum << 8 | u64::from(*byte))
 }
 
-impl Head {
-    fn parse(bytes: &[u8]) -> Head {
+impl Header {
+    fn parse(bytes: &[u8]) -> Header {
         let [crc, kind, rows] = [4, 8, 12].map(|at| number(bytes, at, 4) as u32);
-        let [payload, at, sequence, settled, columns] = [16, 24, 32, 40, 48].map(|at| number(bytes, at, 8));
-        Head { crc, kind, rows, payload, at, sequence, settled, columns }
+        let [payload, at, sequence, durable_end, columns] =
+            [16, 24, 32, 40, 48].map(|at| number(bytes, at, 8));
+        Header { crc, kind, rows, payload, at, sequence, durable_end, columns }
     }
 
     fn write(&self, to: &mut [u8]) {
         for (at, number) in [(4, self.crc), (8, self.kind), (12, self.rows)] {
             to[at..at + 4].copy_from_slice(&number.to_le_bytes());
         }
-        let wide = [self.payload, self.at, self.sequence, self.settled, self.columns];
+        let wide = [self.payload, self.at, self.sequence, self.durable_end, self.columns];
         for (at, number) in (16..).step_by(8).zip(wide) {
             to[at..at + 8].copy_from_slice(&number.to_le_bytes());
         }
     }
 
-    /// Bytes of the record; `None` of one that is longer than memory.
-    fn whole(&self) -> Option<usize> {
-        usize::try_from(self.payload).ok()?.checked_add(HEAD_BYTES)?.checked_next_multiple_of(SECTOR_BYTES)
+    /// Returns the bytes of the whole record; `None` if they exceed the address space.
+    fn record_bytes(&self) -> Option<usize> {
+        usize::try_from(self.payload).ok()?.checked_add(HEADER_BYTES)?.checked_next_multiple_of(SECTOR_BYTES)
     }
 }
 
-/// A record that is whole.
+/// A record that was written completely.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Whole {
-    /// Its number.
+pub(super) struct CompleteRecord {
+    /// Its sequence number.
     pub(super) sequence: u64,
     kind: u32,
-    /// Bytes that it takes.
+    /// Its length in bytes.
     pub(super) bytes: usize,
 }
 
-impl Whole {
-    /// Whether it ends its log.
+impl CompleteRecord {
+    /// Returns true if the record is a seal.
     pub(super) fn is_seal(&self) -> bool {
         self.kind == SEAL
     }
 }
 
-/// Where a log was read to.
+/// Position up to which a log was read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct End {
-    /// The byte at which the next record begins.
+pub(super) struct LogEnd {
+    /// Offset of the next record.
     pub(super) at: u64,
-    /// Its number.
+    /// Sequence number of the next record.
     pub(super) next: u64,
-    /// Whether there will be none.
+    /// True if the log ends here.
     pub(super) sealed: bool,
 }
 
-/// Reads and writes one log of one collection.
+/// Reads and writes one log of a collection.
 #[derive(Debug, Clone)]
 pub(super) struct LogFormat {
-    /// Of the collection's id and the log's first record: every checksum goes on from this.
+    /// Checksum of the collection's id and the log's first sequence number. Every checksum continues from it.
     seed: u32,
     first: u64,
 }
 
 impl LogFormat {
-    /// The log of the collection `id` whose first record has the number `first`.
+    /// Creates the format of the log whose first record is `first`, in the collection `id`.
     pub(super) fn new(id: &str, first: u64) -> LogFormat {
         LogFormat { seed: crc32c::crc32c_append(crc32c::crc32c(id.as_bytes()), &first.to_le_bytes()), first }
     }
 
-    /// Where a log ends that has not begun.
-    pub(super) fn begin(&self) -> End {
-        End { at: 0, next: self.first, sealed: false }
+    /// Returns the position of a log without bytes.
+    pub(super) fn empty_end(&self) -> LogEnd {
+        LogEnd { at: 0, next: self.first, sealed: false }
     }
 
     fn checksum(&self, bytes: &[u8]) -> u32 {
         crc32c::crc32c_append(self.seed, bytes)
     }
 
-    fn head(&self) -> [u8; SECTOR_BYTES] {
-        let mut head = [0; SECTOR_BYTES];
-        head[..8].copy_from_slice(MAGIC);
-        head[8..12].copy_from_slice(&VERSION.to_le_bytes());
-        head[16..24].copy_from_slice(&self.first.to_le_bytes());
-        let crc = self.checksum(&head[..12]);
-        head[12..16].copy_from_slice(&crc.to_le_bytes());
-        head
+    fn header(&self) -> [u8; SECTOR_BYTES] {
+        let mut header = [0; SECTOR_BYTES];
+        header[..8].copy_from_slice(MAGIC);
+        header[8..12].copy_from_slice(&VERSION.to_le_bytes());
+        header[16..24].copy_from_slice(&self.first.to_le_bytes());
+        let crc = self.checksum(&header[..12]);
+        header[12..16].copy_from_slice(&crc.to_le_bytes());
+        header
     }
 
-    /// Reads on from where the log was read to, of which `bytes` are all that follows, and tells `each` the records with numbers beyond
-    /// `through`. What lies beyond the end was never finished. The vectors of rows stay where they are in `bytes`.
+    /// Continues reading at `end`; `bytes` are all bytes of the log from there on. Calls `each` for each
+    /// record numbered above `through`. Bytes behind the last complete record belong to an unfinished append.
+    /// Vectors of rows refer to `bytes`.
     ///
     /// # Errors
-    /// Those of `each`; [`CollectionError::Damaged`]; [`CollectionError::LaterVersion`].
+    /// Errors of `each`; [`CollectionError::Damaged`]; [`CollectionError::LaterVersion`].
     pub(super) fn read(
         &self,
         path: &Path,
         schema: &Schema,
-        mut end: End,
+        mut end: LogEnd,
         bytes: &Arc<Vec<u8>>,
         through: u64,
         each: &mut dyn FnMut(u64, Change) -> Result<(), CollectionError>,
-    ) -> Result<End, CollectionError> {
+    ) -> Result<LogEnd, CollectionError> {
         let mut i = 0;
         if end.at == 0 {
-            if !self.check_head(path, bytes)? {
+            if !self.check_header(path, bytes)? {
                 return Ok(end);
             }
             (i, end.at) = (SECTOR_BYTES, SECTOR_BYTES as u64);
         }
         let damaged = |at: u64, reason: String| CollectionError::damaged(path, format!("byte {at}"), reason);
         while !end.sealed && i < bytes.len() {
-            let Some(head) = self.head_of(&bytes[i..]) else {
+            let Some(header) = self.header_of(&bytes[i..]) else {
                 self.check_torn(path, end.at, bytes, i, SECTOR_BYTES)?;
                 break;
             };
-            if head.at != end.at {
-                return Err(damaged(end.at, format!("the record is that of byte {}", head.at)));
+            if header.at != end.at {
+                return Err(damaged(end.at, format!("the record belongs at byte {}", header.at)));
             }
-            let whole = head.whole().filter(|whole| *whole <= bytes.len() - i);
-            let Some(whole) = whole else { break };
-            let payload = i + HEAD_BYTES..i + whole;
-            if crc32c::crc32c(&bytes[payload.clone()]) != head.crc {
-                self.check_torn(path, end.at, bytes, i, whole)?;
+            let record_bytes = header.record_bytes().filter(|record_bytes| *record_bytes <= bytes.len() - i);
+            let Some(record_bytes) = record_bytes else { break };
+            let payload = i + HEADER_BYTES..i + record_bytes;
+            if crc32c::crc32c(&bytes[payload.clone()]) != header.crc {
+                self.check_torn(path, end.at, bytes, i, record_bytes)?;
                 break;
             }
-            if head.sequence != end.next {
-                let reason = format!("record {} follows record {}", head.sequence, end.next - 1);
+            if header.sequence != end.next {
+                let reason = format!("record {} follows record {}", header.sequence, end.next - 1);
                 return Err(damaged(end.at, reason));
             }
-            let payload = payload.start..payload.start + head.payload as usize;
-            match head.kind {
+            let payload = payload.start..payload.start + header.payload as usize;
+            match header.kind {
                 SEAL => end.sealed = true,
-                _ if head.sequence <= through => {}
+                _ if header.sequence <= through => {}
                 _ => {
-                    let change = decode(schema, &head, bytes, payload).map_err(|e| damaged(end.at, e))?;
-                    each(head.sequence, change)?;
+                    let change = decode(schema, &header, bytes, payload).map_err(|e| damaged(end.at, e))?;
+                    each(header.sequence, change)?;
                 }
             }
-            (i, end.at, end.next) = (i + whole, end.at + whole as u64, end.next.saturating_add(1));
+            (i, end.at, end.next) =
+                (i + record_bytes, end.at + record_bytes as u64, end.next.saturating_add(1));
         }
         Ok(end)
     }
 
-    /// Makes the checksums right of all that claims to be a record where it lies.
+    /// Corrects the checksums of everything that looks like a record at its offset.
     #[cfg(any(test, feature = "fuzzing"))]
-    pub(super) fn make_right(&self, bytes: &mut [u8]) {
+    pub(super) fn fix_checksums(&self, bytes: &mut [u8]) {
         if bytes.len() >= SECTOR_BYTES {
             let crc = self.checksum(&bytes[..12]);
             bytes[12..16].copy_from_slice(&crc.to_le_bytes());
         }
         for at in (SECTOR_BYTES..bytes.len()).step_by(SECTOR_BYTES) {
             let record = &mut bytes[at..];
-            if record.len() < HEAD_BYTES || Head::parse(record).at != at as u64 {
+            if record.len() < HEADER_BYTES || Header::parse(record).at != at as u64 {
                 continue;
             }
-            if let Some(payload) = Head::parse(record).whole().and_then(|whole| record.get(HEAD_BYTES..whole))
+            if let Some(payload) = Header::parse(record)
+                .record_bytes()
+                .and_then(|record_bytes| record.get(HEADER_BYTES..record_bytes))
             {
                 let crc = crc32c::crc32c(payload);
                 record[4..8].copy_from_slice(&crc.to_le_bytes());
             }
-            let crc = self.checksum(&record[4..HEAD_BYTES]);
+            let crc = self.checksum(&record[4..HEADER_BYTES]);
             record[..4].copy_from_slice(&crc.to_le_bytes());
         }
     }
 
-    /// Where the first record begins.
+    /// Returns the offset of the first record.
     pub(super) fn first_record(&self) -> usize {
         SECTOR_BYTES
     }
 
-    /// The record that begins at byte `at` of a log whose bytes are all here, if it is whole and belongs there.
-    pub(super) fn whole(&self, bytes: &[u8], at: usize) -> Option<Whole> {
-        let head = self.head_of(bytes.get(at..)?).filter(|head| head.at == at as u64)?;
-        let whole = head.whole().filter(|whole| *whole <= bytes.len() - at)?;
-        let sound = crc32c::crc32c(&bytes[at + HEAD_BYTES..at + whole]) == head.crc;
-        sound.then_some(Whole { sequence: head.sequence, kind: head.kind, bytes: whole })
+    /// Returns the record at byte `at`, if it is complete and was written for this offset. `bytes` is the
+    /// whole log.
+    pub(super) fn complete_record(&self, bytes: &[u8], at: usize) -> Option<CompleteRecord> {
+        let header = self.header_of(bytes.get(at..)?).filter(|header| header.at == at as u64)?;
+        let record_bytes = header.record_bytes().filter(|record_bytes| *record_bytes <= bytes.len() - at)?;
+        let valid = crc32c::crc32c(&bytes[at + HEADER_BYTES..at + record_bytes]) == header.crc;
+        valid.then_some(CompleteRecord { sequence: header.sequence, kind: header.kind, bytes: record_bytes })
     }
 
-    /// What the whole record at byte `at` changes.
+    /// Decodes the change of the complete record at byte `at`.
     ///
     /// # Errors
-    /// A sentence where it makes no sense.
+    /// A sentence that says what is wrong.
     pub(super) fn change(&self, schema: &Schema, bytes: &Arc<Vec<u8>>, at: usize) -> Result<Change, String> {
-        let head = bytes.get(at..).and_then(|bytes| self.head_of(bytes)).ok_or("there is no record")?;
-        let begin = at + HEAD_BYTES;
-        let end = usize::try_from(head.payload).ok().and_then(|payload| begin.checked_add(payload));
-        let end = end.filter(|end| *end <= bytes.len()).ok_or("it is longer than the log")?;
-        decode(schema, &head, bytes, begin..end)
+        let header = bytes.get(at..).and_then(|bytes| self.header_of(bytes)).ok_or("there is no record")?;
+        let begin = at + HEADER_BYTES;
+        let end = usize::try_from(header.payload).ok().and_then(|payload| begin.checked_add(payload));
+        let end = end.filter(|end| *end <= bytes.len()).ok_or("the record is longer than the log")?;
+        decode(schema, &header, bytes, begin..end)
     }
 
-    /// Where records behind byte `at` may begin.
+    /// Returns the offsets behind byte `at` at which records may begin.
     pub(super) fn sectors_behind(&self, bytes: &[u8], at: usize) -> impl Iterator<Item = usize> + use<> {
         (at + SECTOR_BYTES..bytes.len()).step_by(SECTOR_BYTES)
     }
 
-    /// The largest number of a record behind byte `at`, if one of these says that all up to beyond `at` was on the disk.
-    pub(super) fn settled_behind(&self, bytes: &[u8], at: usize) -> Option<u64> {
-        let head = |sector: usize| self.head_of(&bytes[sector..]).filter(|head| head.at == sector as u64);
-        // What is within a record is none, and one that is longer than the log is the last.
-        let from = head(at).map_or(Some(SECTOR_BYTES), |head| head.whole())?;
+    /// Returns the largest sequence number of a record behind byte `at`, if a record there proves that byte
+    /// `at` was durable.
+    pub(super) fn durable_behind(&self, bytes: &[u8], at: usize) -> Option<u64> {
+        let header =
+            |sector: usize| self.header_of(&bytes[sector..]).filter(|header| header.at == sector as u64);
+        // Sectors within a record are skipped. A record that is longer than the log is the last.
+        let from = header(at).map_or(Some(SECTOR_BYTES), |header| header.record_bytes())?;
         let behind = self.sectors_behind(bytes, at).skip_while(|sector| *sector < at.saturating_add(from));
-        let heads: Vec<Head> = behind.filter_map(head).collect();
-        let settled = heads.iter().any(|head| head.settled > at as u64);
-        heads.iter().map(|head| head.sequence).max().filter(|_| settled)
+        let heads: Vec<Header> = behind.filter_map(header).collect();
+        let proven = heads.iter().any(|header| header.durable_end > at as u64);
+        heads.iter().map(|header| header.sequence).max().filter(|_| proven)
     }
 
-    /// Whether `bytes`, which follow the seal at which a log ends, say that the next log was begun.
-    pub(super) fn names_next(&self, end: End, bytes: &[u8]) -> bool {
-        let head = self.head_of(bytes).filter(|head| head.kind == SEAL && head.at == end.at);
-        let head = head.filter(|head| end.sealed && head.sequence.checked_add(1) == Some(end.next));
-        let payload = |head: &Head| bytes.get(HEAD_BYTES..head.whole()?);
-        head.is_some_and(|head| payload(&head).is_some_and(|payload| crc32c::crc32c(payload) == head.crc))
+    /// Returns true if `bytes`, which follow the seal of a log, mark that the next log was begun.
+    pub(super) fn next_log_marked(&self, end: LogEnd, bytes: &[u8]) -> bool {
+        let header = self.header_of(bytes).filter(|header| header.kind == SEAL && header.at == end.at);
+        let header = header.filter(|header| end.sealed && header.sequence.checked_add(1) == Some(end.next));
+        let payload = |header: &Header| bytes.get(HEADER_BYTES..header.record_bytes()?);
+        header.is_some_and(|header| {
+            payload(&header).is_some_and(|payload| crc32c::crc32c(payload) == header.crc)
+        })
     }
 
-    /// Whether a log has begun. One whose first records were not finished may have no head, or a part of it.
-    pub(super) fn check_head(&self, path: &Path, bytes: &[u8]) -> Result<bool, CollectionError> {
-        let meant = self.head();
-        let begun = &bytes[..bytes.len().min(SECTOR_BYTES)];
-        if begun == meant {
+    /// Checks the header of the log. Returns false if the log has not begun: if its first append was not
+    /// finished, the header may be missing or incomplete.
+    pub(super) fn check_header(&self, path: &Path, bytes: &[u8]) -> Result<bool, CollectionError> {
+        let expected = self.header();
+        let found = &bytes[..bytes.len().min(SECTOR_BYTES)];
+        if found == expected {
             return Ok(true);
         }
-        let signed = begun.len() >= 16 && number(begun, 12, 4) as u32 == self.checksum(&begun[..12]);
-        if signed && begun.starts_with(MAGIC) && number(begun, 8, 4) as u32 > VERSION {
-            let (path, found) = (path.to_path_buf(), number(begun, 8, 4) as u32);
+        let signed = found.len() >= 16 && number(found, 12, 4) as u32 == self.checksum(&found[..12]);
+        if signed && found.starts_with(MAGIC) && number(found, 8, 4) as u32 > VERSION {
+            let (path, found) = (path.to_path_buf(), number(found, 8, 4) as u32);
             return Err(CollectionError::LaterVersion { path, found, known: VERSION });
         }
-        if begun.iter().zip(meant).any(|(found, meant)| *found != meant && *found != 0) {
-            let reason = "its head is not that of this log: it belongs to another one, or is damaged";
+        if found.iter().zip(expected).any(|(byte, expected)| *byte != expected && *byte != 0) {
+            let reason = "its header is wrong: the file belongs to another log, or is damaged";
             return Err(CollectionError::damaged(path, "byte 0", reason));
         }
-        // The power failed between the two; what the record says is as good without it.
-        if bytes.get(SECTOR_BYTES..).is_some_and(|records| self.head_of(records).is_some()) {
+        // The power failed after the record was written, but before the header was. The record is valid
+        // without it.
+        if bytes.get(SECTOR_BYTES..).is_some_and(|records| self.header_of(records).is_some()) {
             return Ok(true);
         }
         self.check_torn(path, 0, bytes, 0, SECTOR_BYTES)?;
         Ok(false)
     }
 
-    /// The head of the record that begins with `bytes`; `None` if there is none.
-    fn head_of(&self, bytes: &[u8]) -> Option<Head> {
-        let bytes = bytes.get(..HEAD_BYTES)?;
-        let sound = number(bytes, 0, 4) as u32 == self.checksum(&bytes[4..]);
-        sound.then(|| Head::parse(bytes))
+    /// Reads the header of a record; `None` if its checksum is wrong.
+    fn header_of(&self, bytes: &[u8]) -> Option<Header> {
+        let bytes = bytes.get(..HEADER_BYTES)?;
+        let valid = number(bytes, 0, 4) as u32 == self.checksum(&bytes[4..]);
+        valid.then(|| Header::parse(bytes))
     }
 
-    /// Refuses a log that ends at byte `at`, which is `bytes[i]`, where a record was whole on the disk: one `from` bytes or more
-    /// behind it says so.
+    /// Checks an incomplete record at byte `at` of the log, which is `bytes[i]`. It is damage if a record
+    /// that follows it by at least `from` bytes proves that it was on the disk.
     fn check_torn(
         &self,
         path: &Path,
@@ -483,9 +506,9 @@ impl LogFormat {
         from: usize,
     ) -> Result<(), CollectionError> {
         for sector in (i + from..bytes.len()).step_by(SECTOR_BYTES) {
-            if self.head_of(&bytes[sector..]).is_some_and(|head| head.settled > at) {
+            if self.header_of(&bytes[sector..]).is_some_and(|header| header.durable_end > at) {
                 let next = at + (sector - i) as u64;
-                let reason = format!("it is not what was written, and there is a record at byte {next}");
+                let reason = format!("the record is damaged; a later record follows at byte {next}");
                 return Err(CollectionError::damaged(path, format!("byte {at}"), reason));
             }
         }
@@ -493,71 +516,79 @@ impl LogFormat {
     }
 }
 
-/// A part of a log, lent to vectors.
-struct Lent {
+/// A range of a log that vectors share.
+struct LogSlice {
     log: Arc<Vec<u8>>,
     range: Range<usize>,
 }
 
-impl AsRef<[u8]> for Lent {
+impl AsRef<[u8]> for LogSlice {
     fn as_ref(&self) -> &[u8] {
         self.log.get(self.range.clone()).unwrap_or_default()
     }
 }
 
-/// What a record says is changed, or a sentence about what is wrong with it.
-fn decode(schema: &Schema, head: &Head, log: &Arc<Vec<u8>>, payload: Range<usize>) -> Result<Change, String> {
-    let columns = usize::try_from(head.columns).ok().filter(|columns| *columns <= payload.len());
+/// Decodes the change of a record.
+///
+/// # Errors
+/// A sentence that says what is wrong.
+fn decode(
+    schema: &Schema,
+    header: &Header,
+    log: &Arc<Vec<u8>>,
+    payload: Range<usize>,
+) -> Result<Change, String> {
+    let columns = usize::try_from(header.columns).ok().filter(|columns| *columns <= payload.len());
     let columns = columns.ok_or("its columns are longer than the record")?;
     let stream = &log[payload.start..payload.start + columns];
-    match head.kind {
+    match header.kind {
         PUT => {
-            let batch = read_columns(stream, &schema.with_ids(), head.rows)?;
-            let ids = Ids::of_array(schema.id_kind, batch.column(0)).map_err(|e| e.to_string())?;
+            let batch = read_columns(stream, &schema.with_ids(), header.rows)?;
+            let ids = Ids::from_array(schema.id_kind, batch.column(0)).map_err(|e| e.to_string())?;
             let rest: Vec<usize> = (1..batch.num_columns()).collect();
             let columns_of_rows = batch.project(&rest).map_err(|e| e.to_string())?;
-            let vectors = vectors(schema, head.rows, log, payload, columns)?;
+            let vectors = vectors(schema, header.rows, log, payload, columns)?;
             Rows::new(schema, ids, vectors, Some(&columns_of_rows))
                 .map(Change::Put)
                 .map_err(|e| e.to_string())
         }
         DELETE if columns == payload.len() => {
             let id = Field::new(ID_COLUMN, schema.id_kind.data_type(), false);
-            let batch = read_columns(stream, &Arc::new(ArrowSchema::new(vec![id])), head.rows)?;
-            Ids::of_array(schema.id_kind, batch.column(0)).map(Change::Delete).map_err(|e| e.to_string())
+            let batch = read_columns(stream, &Arc::new(ArrowSchema::new(vec![id])), header.rows)?;
+            Ids::from_array(schema.id_kind, batch.column(0)).map(Change::Delete).map_err(|e| e.to_string())
         }
-        DELETE => Err("something follows its ids".into()),
-        kind => Err(format!("it is of the unknown kind {kind}")),
+        DELETE => Err("bytes follow its ids".into()),
+        kind => Err(format!("its kind {kind} is unknown")),
     }
 }
 
-/// The only batch of a stream of Arrow, if it has this schema and so many rows.
+/// Decodes the only batch of an Arrow stream and checks its schema and its number of rows.
 fn read_columns(stream: &[u8], schema: &SchemaRef, rows: u32) -> Result<RecordBatch, String> {
-    // The checksum was right, so whoever wrote this meant it; but the library panics for some of what it could be.
-    let decoded = caught(|| decode_columns(stream.to_vec()));
-    let batch = decoded.ok_or("its columns are no stream of Arrow")??;
+    // The checksum is correct, but the library panics on some invalid streams.
+    let decoded = catch_panic(|| decode_columns(stream.to_vec()));
+    let batch = decoded.ok_or("its columns are not a valid Arrow stream")??;
     if batch.schema_ref().fields() != schema.fields() {
-        return Err("its columns are not those of the collection".into());
+        return Err("its columns differ from the schema of the collection".into());
     }
     if batch.num_rows() != rows as usize {
-        return Err(format!("it has {} rows, not {rows}", batch.num_rows()));
+        return Err(format!("it has {} rows instead of {rows}", batch.num_rows()));
     }
     Ok(batch)
 }
 
 fn decode_columns(stream: Vec<u8>) -> Result<RecordBatch, String> {
     let wrong = |error: ArrowError| format!("its columns cannot be read: {error}");
-    // Unlike a reader, it asks for no memory on account of what the stream says.
+    // Unlike a stream reader, this decoder does not allocate memory by lengths in the stream.
     let (mut decoder, mut stream) = (StreamDecoder::new(), Buffer::from(stream));
     let batch = decoder.decode(&mut stream).map_err(wrong)?.ok_or("it has no columns")?;
     if decoder.decode(&mut stream).map_err(wrong)?.is_some() {
-        return Err("it has columns twice".into());
+        return Err("it has more than one batch of columns".into());
     }
     decoder.finish().map_err(wrong)?;
     Ok(batch)
 }
 
-/// The vectors of each field, which follow the first `columns` bytes of the payload.
+/// Decodes the vectors of each field; they follow the first `columns` bytes of the payload.
 fn vectors(
     schema: &Schema,
     rows: u32,
@@ -565,14 +596,14 @@ fn vectors(
     payload: Range<usize>,
     columns: usize,
 ) -> Result<Vec<VectorFile>, String> {
-    let short = || "it has another number of vectors than of rows".to_string();
+    let short = || "its numbers of vectors and rows differ".to_string();
     let (mut at, mut all) = (columns, Vec::with_capacity(schema.vectors.len()));
     for field in &schema.vectors {
         let begin = at.checked_next_multiple_of(ALIGNED_BYTES).ok_or_else(short)?;
         let bytes = field.row_bytes().checked_mul(rows as usize).ok_or_else(short)?;
         at = begin.checked_add(bytes).filter(|end| *end <= payload.len()).ok_or_else(short)?;
-        let lent = Lent { log: log.clone(), range: payload.start + begin..payload.start + at };
-        let vectors = VectorFile::from_lent_as(&field.name, field.element, field.dim, Arc::new(lent));
+        let slice = LogSlice { log: log.clone(), range: payload.start + begin..payload.start + at };
+        let vectors = VectorFile::from_lent_as(&field.name, field.element, field.dim, Arc::new(slice));
         all.push(vectors.map_err(|error| error.to_string())?);
     }
     if at == payload.len() { Ok(all) } else { Err(short()) }

@@ -1,90 +1,95 @@
-//! What of damaged logs is whole: records before a damaged place, and those behind it.
+//! Salvages the complete records of damaged logs, before and behind the damage.
 
 use super::logs;
-use super::record::{Change, End, LogFormat, Whole};
+use super::record::{Change, CompleteRecord, LogEnd, LogFormat};
 use crate::error::CollectionError;
-use crate::place::{LOG, Part, Place};
+use crate::location::{CollectionLocation, LOG, Part};
 use crate::version::Version;
 use bathyal_store::StoreError;
 use std::sync::Arc;
 
-/// What of the logs is whole, of the records beyond those that are in the segments.
+/// Records of damaged logs that are not in the segments.
 #[derive(Debug, Default)]
 pub(crate) struct SalvagedLogs {
-    /// The changes with their numbers, which rise.
+    /// The changes with their sequence numbers, in ascending order.
     pub(crate) changes: Vec<(u64, Change)>,
-    /// Records that were written and are lost: the first and the last of each range.
+    /// Lost records: the first and the last sequence number of each range.
     pub(crate) lost: Vec<(u64, u64)>,
-    /// What is wrong, in sentences.
+    /// The damage, in sentences.
     pub(crate) faults: Vec<String>,
-    /// What may be lost without a trace.
+    /// A sentence about records that may be lost without a trace.
     pub(crate) note: Option<String>,
-    /// Whether the log is lost that was appended to last, so that nobody knows how many records it had.
+    /// True if the last log is lost; then the number of its records is unknown.
     pub(crate) lost_log: bool,
-    /// The last record that is known of.
+    /// The largest sequence number that is known to have been used.
     pub(crate) last: u64,
 }
 
-/// One log, as far as its records are whole.
-struct Scan<'a> {
+/// A scan of one log for complete records.
+struct LogScan<'a> {
     format: LogFormat,
     version: &'a Version,
     bytes: Arc<Vec<u8>>,
     path: String,
-    /// No record of it has a number from here on.
-    before: u64,
-    /// Whether another one follows, so that all that it has was written to the end.
-    followed: bool,
+    /// Upper bound (exclusive) of the sequence numbers in this log.
+    end_sequence: u64,
+    /// True if another log follows, so that this log was written to its end.
+    has_successor: bool,
 }
 
 impl SalvagedLogs {
-    fn lose_log(&mut self, place: &Place, first: u64) {
+    fn add_lost_log(&mut self, place: &CollectionLocation, first: u64) {
         let (path, name) = (place.path().display(), Part::Log(first).name());
-        self.faults.push(format!("{path}: {name} is missing, which was begun; what it held is lost"));
+        self.faults.push(format!("{path}: the log {name} is missing; the records in it are lost"));
         self.lost_log = true;
     }
 
-    fn lose(&mut self, first: u64, last: u64, through: u64) {
+    fn add_lost(&mut self, first: u64, last: u64, through: u64) {
         let first = first.max(through + 1);
         if first <= last {
             self.lost.push((first, last));
         }
     }
 
-    /// Reads what is whole of the logs that follow `version`.
+    /// Salvages the records that follow `version`.
     ///
     /// # Errors
-    /// [`CollectionError::LaterVersion`]; [`CollectionError::Store`] where a store does not answer.
-    pub(crate) fn read(place: &Place, version: &Version) -> Result<SalvagedLogs, CollectionError> {
+    /// [`CollectionError::LaterVersion`]; [`CollectionError::Store`] if the store does not answer.
+    pub(crate) fn read(
+        place: &CollectionLocation,
+        version: &Version,
+    ) -> Result<SalvagedLogs, CollectionError> {
         let mut logs = logs(place)?;
-        logs.extend(place.unmarked()?.iter().filter_map(|name| match Part::of(name) {
+        logs.extend(place.unmarked()?.iter().filter_map(|name| match Part::parse(name) {
             Some(Part::Log(first)) => Some(first),
             _ => None,
         }));
         logs.sort_unstable();
         let mut salvaged = SalvagedLogs { last: version.through, ..SalvagedLogs::default() };
-        // A log that follows it says what is lost by its number.
+        // If a log follows the named one, its number tells which records are lost.
         if let Some(named) = version.log.filter(|named| logs.iter().all(|first| first < named)) {
-            salvaged.lose_log(place, named);
+            salvaged.add_lost_log(place, named);
         }
         if logs.is_empty() && !version.writer.is_empty() {
-            salvaged.note = Some(ended(place, version.through));
+            salvaged.note = Some(end_note(place, version.through));
         }
         for (at, first) in logs.iter().enumerate() {
             let following = logs.get(at + 1).copied();
-            // All that it has is in the segments.
+            // All records of this log are in the segments.
             if following.is_some_and(|following| following <= salvaged.last + 1) {
                 continue;
             }
             if *first > salvaged.last + 1 {
-                // The record before a log is the seal of the log before, which holds nothing.
+                // The last record before a log is the seal of the previous log, which holds no change.
                 let (from, path) = (salvaged.last + 1, place.path().display());
-                let fault = format!("{path}: the log with record {from} is missing, record {first} follows");
+                let fault = format!(
+                    "{path}: the log with record {from} is missing; the next log begins with record {first}"
+                );
                 salvaged.faults.push(fault);
-                salvaged.lose(from, first.saturating_sub(2), version.through);
+                salvaged.add_lost(from, first.saturating_sub(2), version.through);
             }
             let address = place.path().join(Part::Log(*first).name()).display().to_string();
-            let bytes = match bytes_of(place, *first) {
+            let bytes = match read_log(place, *first) {
                 Ok(bytes) => bytes,
                 Err(error) if error.is_loss() => {
                     salvaged.faults.push(error.to_string());
@@ -93,109 +98,110 @@ impl SalvagedLogs {
                 Err(error) => return Err(error.into()),
             };
             if bytes.is_empty() && following.is_none() {
-                salvaged.note = Some(ended(place, salvaged.last));
+                salvaged.note = Some(end_note(place, salvaged.last));
             }
-            let scan = Scan {
+            let scan = LogScan {
                 format: LogFormat::new(&version.id, *first),
                 version,
                 bytes: Arc::new(bytes),
                 path: address,
-                before: following.unwrap_or(u64::MAX),
-                followed: following.is_some(),
+                end_sequence: following.unwrap_or(u64::MAX),
+                has_successor: following.is_some(),
             };
-            let (sealed, names_next) = scan.run(*first, &mut salvaged)?;
-            if names_next && following.is_none() {
-                salvaged.lose_log(place, salvaged.last + 1);
+            let (sealed, next_log_marked) = scan.run(*first, &mut salvaged)?;
+            if next_log_marked && following.is_none() {
+                salvaged.add_lost_log(place, salvaged.last + 1);
             }
             if sealed && following.is_none() {
-                salvaged.note = Some(ended(place, salvaged.last));
+                salvaged.note = Some(end_note(place, salvaged.last));
             }
         }
         Ok(salvaged)
     }
 }
 
-/// That the log with the next record is not there: its writer may have been stopped just before it began it.
-fn ended(place: &Place, last: u64) -> String {
+/// Returns the note that no log holds the next record. The last writer may have stopped just before it began
+/// that log.
+fn end_note(place: &CollectionLocation, last: u64) -> String {
     let path = place.path().display();
-    format!("{path}: no log has anything beyond record {last}; if more was written, it is lost")
+    format!("{path}: no log has records beyond {last}; if more were written, they are lost")
 }
 
-fn bytes_of(place: &Place, first: u64) -> Result<Vec<u8>, StoreError> {
-    // What marks it is for people.
+fn read_log(place: &CollectionLocation, first: u64) -> Result<Vec<u8>, StoreError> {
+    // The mark of a log is only for people, so it may be missing.
     place.open_damaged(&Part::Log(first).name(), &[LOG])?.log(LOG)?.read(0)
 }
 
-impl Scan<'_> {
-    /// Returns whether it has a seal, and whether it says that the next log was begun.
+impl LogScan<'_> {
+    /// Scans the log. Returns whether it has a seal, and whether the next log was begun.
     fn run(&self, first: u64, salvaged: &mut SalvagedLogs) -> Result<(bool, bool), CollectionError> {
         let through = self.version.through;
-        match self.format.check_head(self.path.as_ref(), &self.bytes) {
+        match self.format.check_header(self.path.as_ref(), &self.bytes) {
             Err(error @ CollectionError::LaterVersion { .. }) => return Err(error),
             Err(damage) => salvaged.faults.push(damage.to_string()),
             Ok(_) => {}
         }
         let (mut at, mut next, mut sealed) = (self.format.first_record(), first, false);
         while !sealed && at < self.bytes.len() {
-            let Some(whole) = self.whole(at, next) else {
-                let Some(behind) = self.behind(at, next, salvaged) else { break };
+            let Some(record) = self.record(at, next) else {
+                let Some(behind) = self.find_behind(at, next, salvaged) else { break };
                 at = behind;
                 continue;
             };
-            salvaged.lose(next, whole.sequence - 1, through);
-            sealed = whole.is_seal();
-            if !sealed && whole.sequence > through {
+            salvaged.add_lost(next, record.sequence - 1, through);
+            sealed = record.is_seal();
+            if !sealed && record.sequence > through {
                 match self.format.change(&self.version.schema, &self.bytes, at) {
-                    Ok(change) => salvaged.changes.push((whole.sequence, change)),
+                    Ok(change) => salvaged.changes.push((record.sequence, change)),
                     Err(reason) => {
                         salvaged.faults.push(format!("{}: byte {at}: {reason}", self.path));
-                        salvaged.lose(whole.sequence, whole.sequence, through);
+                        salvaged.add_lost(record.sequence, record.sequence, through);
                     }
                 }
             }
-            (at, next) = (at + whole.bytes, whole.sequence + 1);
-            salvaged.last = salvaged.last.max(whole.sequence);
+            (at, next) = (at + record.bytes, record.sequence + 1);
+            salvaged.last = salvaged.last.max(record.sequence);
         }
-        if self.followed && !sealed {
+        if self.has_successor && !sealed {
             let fault = format!("{}: it ends without a seal, although another log follows", self.path);
             salvaged.faults.push(fault);
-            // Its last record is the seal.
-            salvaged.lose(next, self.before - 2, through);
-            salvaged.last = salvaged.last.max(self.before - 1);
+            // The last record of the log is its seal.
+            salvaged.add_lost(next, self.end_sequence - 2, through);
+            salvaged.last = salvaged.last.max(self.end_sequence - 1);
         }
         let behind = self.bytes.get(at..).unwrap_or_default();
-        Ok((sealed, self.format.names_next(End { at: at as u64, next, sealed }, behind)))
+        Ok((sealed, self.format.next_log_marked(LogEnd { at: at as u64, next, sealed }, behind)))
     }
 
-    /// The record at a byte, if it is whole and one of those that may come next.
-    fn whole(&self, at: usize, next: u64) -> Option<Whole> {
-        let possible = |whole: &Whole| (next..self.before).contains(&whole.sequence);
-        self.format.whole(&self.bytes, at).filter(possible)
+    /// Returns the complete record at byte `at`, if its number is possible in this log.
+    fn record(&self, at: usize, next: u64) -> Option<CompleteRecord> {
+        let possible = |record: &CompleteRecord| (next..self.end_sequence).contains(&record.sequence);
+        self.format.complete_record(&self.bytes, at).filter(possible)
     }
 
-    /// The next whole record behind a damaged place; `None` where the log ends there, as far as can be known.
-    fn behind(&self, at: usize, next: u64, salvaged: &mut SalvagedLogs) -> Option<usize> {
-        // What a writer has not finished is no damage, unless a later record says that all before it was on the disk.
-        let settled = self.format.settled_behind(&self.bytes, at);
-        if !self.followed && settled.is_none() {
+    /// Finds the next complete record behind damage. Returns `None` if the log seems to end there.
+    fn find_behind(&self, at: usize, next: u64, salvaged: &mut SalvagedLogs) -> Option<usize> {
+        // An unfinished append is no damage, unless a later record proves that these bytes were on the disk.
+        let durable = self.format.durable_behind(&self.bytes, at);
+        if !self.has_successor && durable.is_none() {
             return None;
         }
         let sectors = self.format.sectors_behind(&self.bytes, at);
-        let found = sectors.into_iter().find(|sector| self.whole(*sector, next).is_some());
+        let found = sectors.into_iter().find(|sector| self.record(*sector, next).is_some());
         let what = match found {
-            Some(found) => format!("the next whole record is at byte {found}"),
-            None => "no whole record follows".into(),
+            Some(found) => format!("the next complete record is at byte {found}"),
+            None => "no complete record follows".into(),
         };
-        salvaged.faults.push(format!("{}: byte {at}: it is not what was written; {what}", self.path));
-        if let (None, Some(last)) = (found, settled.filter(|_| !self.followed)) {
-            salvaged.lose(next, last, self.version.through);
+        salvaged.faults.push(format!("{}: byte {at}: the record is damaged; {what}", self.path));
+        if let (None, Some(last)) = (found, durable.filter(|_| !self.has_successor)) {
+            salvaged.add_lost(next, last, self.version.through);
             salvaged.last = salvaged.last.max(last);
         }
         found
     }
 }
 
-/// What is whole of the bytes of the only log of a collection.
+/// Salvages the only log of a collection from its bytes.
 ///
 /// # Errors
 /// [`CollectionError::LaterVersion`].
@@ -218,7 +224,8 @@ pub(super) fn scan(
         segments: Vec::new(),
     };
     let (format, path) = (LogFormat::new(id, 1), "log".to_string());
-    let scan = Scan { format, version: &version, bytes, path, before: u64::MAX, followed: false };
+    let scan =
+        LogScan { format, version: &version, bytes, path, end_sequence: u64::MAX, has_successor: false };
     let mut salvaged = SalvagedLogs::default();
     scan.run(1, &mut salvaged)?;
     Ok(salvaged)

@@ -1,51 +1,52 @@
-//! Removing what no reader needs any more.
+//! Removes objects that no reader needs any more.
 
 use super::writer::LogWriter;
 use crate::error::CollectionError;
-use crate::place::{Part, Place};
+use crate::location::{CollectionLocation, Part};
 use crate::version::Version;
 use std::collections::BTreeSet;
 
-/// What is to stay.
+/// Objects that must be kept.
 struct Needed {
     versions: BTreeSet<u64>,
     segments: BTreeSet<String>,
-    /// Logs whose last record comes before this one are in the segments.
+    /// The first sequence number that is not in the segments. Logs that end before it are not needed.
     next: u64,
 }
 
-/// What lies in a place, as it was listed.
+/// Result of listing a location.
 #[derive(Debug)]
-pub(crate) struct Listed {
+pub(crate) struct ListedParts {
     parts: Vec<Part>,
-    /// Of what was never finished.
+    /// Leftovers of generations that were never finished.
     traces: Vec<Part>,
 }
 
-impl Listed {
-    /// Looks at a place. To be done before it is asked what is in use: whatever was begun by then is known to be.
+impl ListedParts {
+    /// Lists a location. The caller must list before it looks up which segments are in use: then every listed
+    /// segment that is still being written counts as in use.
     ///
     /// # Errors
     /// [`CollectionError::Store`].
-    pub(crate) fn of(place: &Place) -> Result<Listed, CollectionError> {
-        let parts = |names: Vec<String>| names.iter().filter_map(|name| Part::of(name)).collect();
-        Ok(Listed { parts: parts(place.store().list()?), traces: parts(place.store().leftovers()?) })
+    pub(crate) fn list(place: &CollectionLocation) -> Result<ListedParts, CollectionError> {
+        let parts = |names: Vec<String>| names.iter().filter_map(|name| Part::parse(name)).collect();
+        Ok(ListedParts { parts: parts(place.store().list()?), traces: parts(place.store().leftovers()?) })
     }
 }
 
-/// Removes what is not needed any more, in this order. What is left after an error the next call removes.
+/// Removes `unneeded` in this order. After an error, the next call removes the rest.
 ///
 /// # Errors
 /// [`CollectionError::Store`].
-pub(crate) fn remove(place: &Place, unneeded: &[Part]) -> Result<(), CollectionError> {
+pub(crate) fn remove(place: &CollectionLocation, unneeded: &[Part]) -> Result<(), CollectionError> {
     Ok(unneeded.iter().try_for_each(|part| place.store().erase(&part.name()))?)
 }
 
 impl LogWriter {
-    /// Removes what [`LogWriter::unneeded`] says.
+    /// Removes everything that [`LogWriter::unneeded`] returns.
     ///
     /// # Errors
-    /// Those of both.
+    /// As [`LogWriter::unneeded`] and [`remove`].
     pub(crate) fn sweep(
         &mut self,
         version: &Version,
@@ -53,45 +54,48 @@ impl LogWriter {
         in_use: &dyn Fn() -> BTreeSet<String>,
     ) -> Result<(), CollectionError> {
         let place = self.place.clone();
-        let listed = Listed::of(&place)?;
+        let listed = ListedParts::list(&place)?;
         remove(&place, &self.unneeded(listed, (version, keep), &in_use())?)
     }
 
-    /// What can be removed: all versions but the latest `keep`, segments that no kept version names, logs all of whose records are in
-    /// the segments of `version`, which is the latest, and what of all these was never finished. The segments `in_use` stay: they are
-    /// being written. What there is no name for is left alone. Names are given once, so all of it can be removed at any time.
+    /// Returns the parts that can be removed: all versions but the latest `keep`; segments that no kept
+    /// version names; logs whose records are all in the segments of `version`, the latest; and unfinished
+    /// leftovers of all these. The segments `in_use` are kept because they are being written. Foreign names
+    /// are left alone. No name is used twice, so the parts can be removed at any later time.
     ///
     /// # Errors
-    /// [`CollectionError::Fenced`] if another one has taken over; [`CollectionError::Store`].
+    /// [`CollectionError::Fenced`] if another writer has taken over; [`CollectionError::Store`].
     pub(crate) fn unneeded(
         &mut self,
-        listed: Listed,
+        listed: ListedParts,
         (version, keep): (&Version, usize),
         in_use: &BTreeSet<String>,
     ) -> Result<Vec<Part>, CollectionError> {
         let place = self.place.clone();
-        // After the lists: whatever another one adds is in none of them, or comes after its version.
+        // This check must come after the listing: parts that another writer adds are not listed, or come
+        // after its version.
         if !self.is_current()? {
             self.usable = false;
             return Err(CollectionError::Fenced { path: place.path().to_path_buf() });
         }
-        let Listed { parts, traces } = listed;
+        let ListedParts { parts, traces } = listed;
         let needed = needed(&place, (version, keep), in_use, &parts);
         let mut logs: Vec<u64> =
             parts.iter().filter_map(first_of).filter(|first| *first <= self.first).collect();
         logs.sort_unstable();
-        // The oldest first, so that none is missing between two.
-        let over = logs.windows(2).filter(|pair| pair[1] <= needed.next);
-        let mut unneeded: Vec<Part> = over.map(|pair| Part::Log(pair[0])).collect();
-        let left = traces.into_iter().filter(|part| first_of(part).is_none_or(|first| first < self.first));
-        for part in parts.into_iter().filter(|part| first_of(part).is_none()).chain(left) {
-            let stays = match &part {
-                // Later ones are about to be published by whoever takes over.
+        // The oldest log first, so that no log between two others is ever missing.
+        let finished = logs.windows(2).filter(|pair| pair[1] <= needed.next);
+        let mut unneeded: Vec<Part> = finished.map(|pair| Part::Log(pair[0])).collect();
+        let leftovers =
+            traces.into_iter().filter(|part| first_of(part).is_none_or(|first| first < self.first));
+        for part in parts.into_iter().filter(|part| first_of(part).is_none()).chain(leftovers) {
+            let keep_part = match &part {
+                // Later versions are about to be published by a writer that takes over.
                 Part::Version(number) => *number >= version.number || needed.versions.contains(number),
                 Part::Segment(name, _) => needed.segments.contains(name),
                 Part::Log(_) => false,
             };
-            if !stays {
+            if !keep_part {
                 unneeded.push(part);
             }
         }
@@ -104,7 +108,7 @@ fn first_of(part: &Part) -> Option<u64> {
 }
 
 fn needed(
-    place: &Place,
+    place: &CollectionLocation,
     (version, keep): (&Version, usize),
     in_use: &BTreeSet<String>,
     parts: &[Part],
@@ -118,7 +122,7 @@ fn needed(
     let mut segments = in_use.clone();
     segments.extend(version.segments.iter().map(|segment| segment.name.clone()));
     for number in kept.iter().filter(|number| **number != version.number) {
-        // One that cannot be read has no readers.
+        // A version that cannot be read has no readers.
         if let Ok((older, _)) = Version::read(place, *number) {
             segments.extend(older.segments.into_iter().map(|segment| segment.name));
         }

@@ -1,104 +1,105 @@
-//! The one that writes to a collection.
+//! The writer of a collection.
 
 use super::record::{Batch, LogFormat};
 use crate::error::CollectionError;
-use crate::place::{LOG, MARK, Part, Place};
+use crate::location::{CollectionLocation, LOG, MARK, Part};
 use crate::version::{self, Version, now};
 use bathyal_store::{DraftExt, Durability, Replace, StoreError};
 use roaring::RoaringBitmap;
 use std::io;
 
-/// Appends to the log of a collection and publishes its versions, as long as nobody else has taken that over.
+/// Appends to the log of a collection and publishes its versions, until another writer takes over.
 #[derive(Debug)]
 pub(crate) struct LogWriter {
-    pub(super) place: Place,
-    /// Of the collection.
+    pub(super) place: CollectionLocation,
+    /// Identity of the collection.
     pub(super) id: String,
-    /// Tells this writer from all others.
+    /// Identity of this writer.
     pub(super) writer: String,
-    /// The number of the version that was published last.
+    /// Number of the version that was published last.
     pub(super) version: u64,
-    /// The first record of the log.
+    /// Sequence number of the first record of the log.
     pub(super) first: u64,
     pub(super) log: Box<dyn bathyal_store::LogWriter>,
     pub(super) end: u64,
-    /// Bytes that were appended and have not been asked for.
+    /// Bytes that were appended since the last call of `take_appended`.
     pub(super) appended: u64,
-    /// All before this byte of the log is on the disk.
-    pub(super) settled: u64,
-    /// The number of the next record.
+    /// The log is on the disk up to this offset.
+    pub(super) durable_end: u64,
+    /// Sequence number of the next record.
     pub(super) next: u64,
-    /// Whether it is known what is in the log.
+    /// False if a failed operation has left the log in an unknown state.
     pub(super) usable: bool,
 }
 
 impl LogWriter {
-    /// The number of the last record.
+    /// Returns the sequence number of the last record.
     pub(crate) fn last(&self) -> u64 {
         self.next - 1
     }
 
-    /// Bytes of the log that is appended to.
+    /// Returns the bytes of the current log.
     pub(crate) fn log_bytes(&self) -> u64 {
         self.end
     }
 
-    /// Bytes that were appended to logs since this was last asked.
+    /// Returns the bytes that were appended to logs since the last call.
     pub(crate) fn take_appended(&mut self) -> u64 {
         std::mem::take(&mut self.appended)
     }
 
-    /// Appends changes, which have consecutive numbers. Returns that of the last one. With [`Durability::Disk`] they outlive the
-    /// machine then, and so does all that was appended before.
+    /// Appends changes under consecutive sequence numbers. Returns the last number. With
+    /// [`Durability::Disk`], these changes and all earlier ones survive a crash of the machine.
     ///
     /// # Errors
-    /// [`CollectionError::Fenced`] if another one has taken over; [`CollectionError::Store`]. What of the changes is in the log is not
-    /// known then, so nothing more is appended: the collection has to be taken over anew, which finds out.
+    /// [`CollectionError::Fenced`] if another writer has taken over; [`CollectionError::Store`]. It is then
+    /// unknown which of the changes are in the log. This writer appends nothing more; taking over again finds
+    /// out.
     pub(crate) fn append(
         &mut self,
         mut batch: Batch,
         durability: Durability,
     ) -> Result<u64, CollectionError> {
         if !self.usable {
-            return Err(self.unusable());
+            return Err(self.unusable_error());
         }
         if batch.len() == 0 {
             return Ok(self.last());
         }
         let records = batch.len() as u64;
         let format = LogFormat::new(&self.id, self.first);
-        let parts = batch.place(&format, self.end, self.next, self.settled);
-        // Until it is done.
+        let parts = batch.encode_at(&format, self.end, self.next, self.durable_end);
+        // False until the append is done.
         self.usable = false;
-        self.log.append(self.end, &parts, durability).map_err(|error| fenced(&self.place, error))?;
+        self.log.append(self.end, &parts, durability).map_err(|error| append_error(&self.place, error))?;
         self.usable = true;
         let bytes = parts.iter().map(|part| part.len() as u64).sum::<u64>();
         self.end += bytes;
         self.appended += bytes;
         self.next += records;
         if durability == Durability::Disk {
-            self.settled = self.end;
+            self.durable_end = self.end;
         }
         Ok(self.last())
     }
 
-    /// Makes all that was appended outlive the machine.
+    /// Makes all appended changes survive a crash of the machine.
     ///
     /// # Errors
     /// As [`LogWriter::append`].
     pub(crate) fn sync(&mut self) -> Result<(), CollectionError> {
         if !self.usable {
-            return Err(self.unusable());
+            return Err(self.unusable_error());
         }
-        if self.settled < self.end {
+        if self.durable_end < self.end {
             self.usable = false;
-            self.log.sync().map_err(|error| fenced(&self.place, error))?;
-            (self.usable, self.settled) = (true, self.end);
+            self.log.sync().map_err(|error| append_error(&self.place, error))?;
+            (self.usable, self.durable_end) = (true, self.end);
         }
         Ok(())
     }
 
-    /// Ends the log with a seal, and begins the next one: what was appended so far can be removed once it is in segments.
+    /// Seals the log and begins the next one. The sealed log can be removed once its changes are in segments.
     ///
     /// # Errors
     /// As [`LogWriter::append`].
@@ -106,13 +107,14 @@ impl LogWriter {
         let sealed = self.append(Batch::seal(), Durability::Disk)?;
         self.usable = false;
         let next =
-            begin_log(&self.place, &self.id, sealed + 1).map_err(|error| fenced(&self.place, error))?;
-        // Before anything is appended to it, the old one says that it is there.
+            begin_log(&self.place, &self.id, sealed + 1).map_err(|error| append_error(&self.place, error))?;
+        // Before anything is appended to the new log, the old one is marked to say that it exists.
         let format = LogFormat::new(&self.id, self.first);
-        name_next(&mut *self.log, &format, (self.end, sealed)).map_err(|error| fenced(&self.place, error))?;
-        // The lock of the old log is held until that of the new one is.
+        mark_next_log(&mut *self.log, &format, (self.end, sealed))
+            .map_err(|error| append_error(&self.place, error))?;
+        // The lock of the old log is held until the new one is locked.
         self.log = next;
-        (self.first, self.end, self.settled) = (sealed + 1, 0, 0);
+        (self.first, self.end, self.durable_end) = (sealed + 1, 0, 0);
         if !self.is_current()? {
             return Err(CollectionError::Fenced { path: self.place.path().to_path_buf() });
         }
@@ -120,12 +122,11 @@ impl LogWriter {
         Ok(())
     }
 
-    /// Publishes `version` as the next one, and this writer's. `deleted` are the rows of each segment that are deleted. The records that
-    /// its segments hold are on the disk before: what a version says is through is never behind what the logs say.
-    ///
+    /// Publishes `version` as the next version of this writer. `deleted` holds the deleted rows of each
+    /// segment. The log is synced first, so that the version's `through` is never beyond the durable records.
     /// # Errors
-    /// [`CollectionError::Fenced`] if another one has taken over; [`CollectionError::Store`], where it is there or not, and is
-    /// published again by the next call.
+    /// [`CollectionError::Fenced`] if another writer has taken over. After [`CollectionError::Store`] the
+    /// version may or may not be published; the next call publishes it again.
     pub(crate) fn publish(
         &mut self,
         version: &mut Version,
@@ -138,18 +139,18 @@ impl LogWriter {
             version.writer.clone_from(&self.writer);
             version.log = Some(self.first);
             match version.publish(&self.place, deleted) {
-                // One of ours of which it was not known whether it is there.
+                // An earlier call of this writer has published a version without noticing.
                 Err(CollectionError::Fenced { .. }) if self.is_ours(version.number)? => {
                     self.version = version.number;
                 }
-                published => {
-                    published?;
+                result => {
+                    result?;
                     self.version = version.number;
                     break;
                 }
             }
         }
-        // A number may be free because later versions have taken its place long ago.
+        // The number may be free only because later versions of another writer have replaced it.
         if self.is_current()? {
             return Ok(());
         }
@@ -157,14 +158,14 @@ impl LogWriter {
         Err(CollectionError::Fenced { path: self.place.path().to_path_buf() })
     }
 
-    /// Whether nobody else has taken over. To be asked after a list was made of what is to be removed, and before anything is: what
-    /// another one adds comes after its version.
+    /// Returns true if no other writer has taken over. Before objects are removed, this must be called after
+    /// they were listed: objects that another writer adds come after its version.
     ///
     /// # Errors
-    /// [`CollectionError`] if it cannot be known.
+    /// [`CollectionError`] if the store cannot be read.
     pub(crate) fn is_current(&mut self) -> Result<bool, CollectionError> {
         match version::numbers(&self.place)?.last() {
-            // Later ones may have come and gone while the list was made: then this one went before them.
+            // The version of this writer may have been removed by others while the list was made.
             Some(newest) if *newest == self.version => self.is_ours(*newest),
             Some(newest) if *newest > self.version => self.is_ours(*newest),
             _ => Ok(false),
@@ -174,7 +175,7 @@ impl LogWriter {
     fn is_ours(&self, number: u64) -> Result<bool, CollectionError> {
         match Version::load(&self.place, number) {
             Ok((version, _)) => Ok(version.writer == self.writer),
-            // Later ones have taken its place.
+            // Later versions have replaced it.
             Err(CollectionError::Store(StoreError::Missing { .. } | StoreError::Replaced { .. })) => {
                 Ok(false)
             }
@@ -182,9 +183,9 @@ impl LogWriter {
         }
     }
 
-    fn unusable(&self) -> CollectionError {
+    fn unusable_error(&self) -> CollectionError {
         let reason =
-            "an earlier write failed, so what is there is not known; open the collection again to write";
+            "an earlier write failed, so the state of the log is unknown; open the collection again to write";
         StoreError::io(
             "append to",
             self.place.path().join(Part::Log(self.first).name()),
@@ -194,12 +195,13 @@ impl LogWriter {
     }
 }
 
-/// Begins the log whose first record will be `first`, and becomes its writer.
+/// Begins the log whose first record will be `first`, and locks it.
 ///
 /// # Errors
-/// [`StoreError::Exists`] if another one has begun it, [`StoreError::Busy`] if another one writes to it; [`StoreError`].
+/// [`StoreError::Exists`] if another writer has begun it, [`StoreError::Busy`] if another writer writes to
+/// it; [`StoreError`].
 pub(super) fn begin_log(
-    place: &Place,
+    place: &CollectionLocation,
     id: &str,
     first: u64,
 ) -> Result<Box<dyn bathyal_store::LogWriter>, StoreError> {
@@ -208,39 +210,44 @@ pub(super) fn begin_log(
     let text = serde_json::json!({ "bathyal_collection_log": 1, "collection": id, "first": first });
     draft.put(MARK, text.to_string().as_bytes())?;
     draft.publish(&[MARK], "")?;
-    take_begun(place, first)
+    lock_new_log(place, first)
 }
 
-/// Becomes the writer of a log that was begun just now.
+/// Locks a log that was begun just now.
 ///
 /// # Errors
-/// [`StoreError::Busy`] where another one has found and sealed it meanwhile: what is appended at its beginning would take the place of
-/// the seal, where nothing locks it.
-pub(super) fn take_begun(place: &Place, first: u64) -> Result<Box<dyn bathyal_store::LogWriter>, StoreError> {
+/// [`StoreError::Busy`] if another writer has sealed it in the meantime. In a store without locks, an append
+/// at its begin would overwrite that seal.
+pub(super) fn lock_new_log(
+    place: &CollectionLocation,
+    first: u64,
+) -> Result<Box<dyn bathyal_store::LogWriter>, StoreError> {
     let log = place.store().open(&Part::Log(first).name())?.log(LOG)?;
     let writer = log.write()?;
-    // Read later than the place was taken that the writer's first bytes have: whoever comes after this is in their way.
+    // This read comes after `write` has reserved the first bytes: a later writer conflicts with the
+    // reservation.
     match log.read(0)?.is_empty() {
         true => Ok(writer),
         false => Err(StoreError::Busy { path: log.address().to_path_buf() }),
     }
 }
 
-/// Says in a log that ends at byte `at` with the seal `seal` that the next one was begun: the seal again, behind the first. From then
-/// on a reader that does not find the next log knows that it is lost.
+/// Marks in a sealed log that the next log was begun, by a second copy of the seal. A reader that does not
+/// find the next log then knows that it is lost. `at` is the end of the log, `seal` the sequence number of
+/// its seal.
 ///
 /// # Errors
 /// [`StoreError`].
-pub(super) fn name_next(
+pub(super) fn mark_next_log(
     log: &mut dyn bathyal_store::LogWriter,
     format: &LogFormat,
     (at, seal): (u64, u64),
 ) -> Result<(), StoreError> {
-    log.append(at, &Batch::seal().place(format, at, seal, at), Durability::Disk)
+    log.append(at, &Batch::seal().encode_at(format, at, seal, at), Durability::Disk)
 }
 
-/// What it means that nothing could be appended.
-fn fenced(place: &Place, error: StoreError) -> CollectionError {
+/// Returns the error for a failed append: [`CollectionError::Fenced`] if another writer is the reason.
+fn append_error(place: &CollectionLocation, error: StoreError) -> CollectionError {
     match error {
         StoreError::Busy { .. }
         | StoreError::Replaced { .. }

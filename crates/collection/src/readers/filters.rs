@@ -1,4 +1,4 @@
-//! Filters: whatever is read as one has a text that reads as the same, and matches no row that its negation matches.
+//! Filters. Their text parses back to the same filter, and no row matches both a filter and its negation.
 
 use crate::filter::Filter;
 use crate::ids::IdKind;
@@ -11,7 +11,7 @@ use arrow_array::{Date32Array, TimestampMicrosecondArray, UInt8Array};
 use bathyal_kernels::{Element, Metric};
 use std::sync::{Arc, OnceLock};
 
-/// Operands that a text may have to be negated and doubled: there is a limit to nesting.
+/// The longest text of a filter that is negated and doubled. Longer ones could exceed the limit of nesting.
 const SHORT: usize = 200;
 
 pub(super) fn words() -> Vec<Vec<u8>> {

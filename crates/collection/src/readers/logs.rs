@@ -18,7 +18,7 @@ pub(super) fn seeds() -> Vec<Vec<u8>> {
     LogBytes::seeds(&schema()).unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// What is read in order is what is salvaged, and every change fits the schema.
+/// A log that can be read is salvaged completely, and every change fits the schema.
 pub(super) fn log(bytes: &[u8]) {
     let schema = schema();
     let log = LogBytes::with_checksums(bytes);

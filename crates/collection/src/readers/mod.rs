@@ -1,22 +1,22 @@
-//! The readers of this crate that face bytes from outside, for fuzzing: how each is called, and files from which mutations begin.
-//! Checksums are made right before a file is read, so that what is behind them is searched, too.
+//! Parsers of untrusted bytes, for fuzzing: how to call each, and valid files from which mutations begin.
+//! Checksums are corrected before a file is parsed, so that fuzzing reaches the code behind them.
 
 mod filters;
 mod logs;
 mod rows;
 mod segments;
 
-/// One reader.
+/// A parser of untrusted bytes.
 pub struct Reader {
     /// Its name, as on the command line.
     pub name: &'static str,
     /// Valid files.
     pub seeds: fn() -> Vec<Vec<u8>>,
-    /// Reads any bytes; panics if the reader breaks a promise.
+    /// Parses any bytes; panics if the parser violates an invariant.
     pub read: fn(&[u8]),
 }
 
-/// Every reader.
+/// All parsers.
 pub const READERS: [Reader; 12] = [
     Reader { name: "collection_log", seeds: logs::seeds, read: logs::log },
     Reader { name: "collection_version", seeds: segments::versions, read: segments::version },

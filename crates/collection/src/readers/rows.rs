@@ -1,7 +1,7 @@
-//! Files of rows: whatever is taken from one fits the schema.
+//! Files of rows: all imported rows fit the schema.
 
-use crate::exchange::{GuessOptions, ImportOptions, Importing, export, import, schema_of_file};
-use crate::{Collection, CollectionOptions, Column, Ids, Place, Rows, Schema, VectorField};
+use crate::exchange::{GuessOptions, ImportMode, ImportOptions, export, import, schema_of_file};
+use crate::{Collection, CollectionLocation, CollectionOptions, Column, Ids, Rows, Schema, VectorField};
 use arrow_array::{ArrayRef, Int64Array, RecordBatch, StringArray};
 use bathyal_kernels::{Element, Metric};
 use bathyal_store::memory::MemoryStore;
@@ -21,12 +21,12 @@ fn schema() -> Schema {
 }
 
 fn collection() -> Collection {
-    let place = Place::in_store(Arc::new(MemoryStore::new("rows")));
+    let place = CollectionLocation::in_store(Arc::new(MemoryStore::new("rows")));
     let options = CollectionOptions { background: false, threads: 1, ..CollectionOptions::default() };
     Collection::create_in(place, schema(), &options).unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// A file of three rows, as an export writes it.
+/// Returns a file of three rows, as an export writes it.
 fn exported(name: &str) -> Vec<Vec<u8>> {
     let write = || {
         let (collection, folder) = (collection(), tempfile::tempdir()?);
@@ -72,15 +72,15 @@ pub(super) fn file(name: &str, bytes: &[u8]) {
         assert!(!error.to_string().is_empty());
     }
     let collection = collection();
-    let told = import(
+    let result = import(
         &collection,
         &path,
-        &ImportOptions { how: Importing::Upsert, ..ImportOptions::default() },
+        &ImportOptions { how: ImportMode::Upsert, ..ImportOptions::default() },
         &Silent,
     );
     let rows = collection.count(None, Control::default()).unwrap_or_else(|error| panic!("{error}"));
-    match told {
-        Ok(told) => assert!(rows <= told.rows, "{rows} rows of {}", told.rows),
+    match result {
+        Ok(result) => assert!(rows <= result.rows, "{rows} rows of {}", result.rows),
         Err(error) => assert!(!error.to_string().is_empty()),
     }
     let mut scan = collection

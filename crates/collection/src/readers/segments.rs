@@ -2,10 +2,10 @@
 
 use crate::collection::Collection;
 use crate::ids::IdKind;
+use crate::location::{CollectionLocation, MARK, Part};
 use crate::options::CollectionOptions;
-use crate::place::{MARK, Part, Place};
 use crate::schema::{Schema, VectorField};
-use crate::segment::untrusted::{Whole, read_block, read_fence};
+use crate::segment::untrusted::{SampleSegment, read_block, read_fence};
 use crate::version::{FORMAT, IdEntry, SegmentEntry, Version, deleted_name};
 use bathyal_kernels::{Element, Metric};
 use bathyal_store::memory::MemoryStore;
@@ -48,9 +48,9 @@ fn a_version(segments: Vec<SegmentEntry>) -> Version {
     }
 }
 
-/// A place with a version that is this JSON, and this bitmap of deleted rows.
-fn place(json: &[u8], bitmap: &[u8]) -> Place {
-    let place = Place::in_store(Arc::new(MemoryStore::new("version")));
+/// Creates a location with a version of this JSON and a bitmap of deleted rows.
+fn place(json: &[u8], bitmap: &[u8]) -> CollectionLocation {
+    let place = CollectionLocation::in_store(Arc::new(MemoryStore::new("version")));
     let text = [format!("{:08x}\n", crc32c::crc32c(json)).as_bytes(), json].concat();
     let (name, bitmap_name) = (Part::Version(1).name(), deleted_name(NAME));
     let put = || {
@@ -72,9 +72,11 @@ pub(super) fn version(bytes: &[u8]) {
     let options = CollectionOptions { background: false, threads: 1, ..CollectionOptions::default() };
     match Collection::open_in(place(bytes, &[]), &options) {
         Ok(collection) => {
-            let told = collection.describe();
-            let rows: u64 = told.segments.iter().map(|segment| u64::from(segment.rows)).sum();
-            assert!(told.rows <= rows && collection.snapshot().count(None, Default::default()).is_ok());
+            let description = collection.describe();
+            let rows: u64 = description.segments.iter().map(|segment| u64::from(segment.rows)).sum();
+            assert!(
+                description.rows <= rows && collection.snapshot().count(None, Default::default()).is_ok()
+            );
         }
         Err(error) => assert!(!error.to_string().is_empty()),
     }
@@ -90,7 +92,7 @@ pub(super) fn bitmaps() -> Vec<Vec<u8>> {
     [few, many].iter().filter_map(seed).collect()
 }
 
-/// How many rows there are, and a bitmap of them.
+/// Reads a count of rows, and a bitmap of them.
 pub(super) fn bitmap(bytes: &[u8]) {
     let Some((count, bytes)) = bytes.split_first_chunk() else { return };
     let (count, place) = (u32::from_le_bytes(*count), place(b"{}", bytes));
@@ -104,23 +106,23 @@ pub(super) fn bitmap(bytes: &[u8]) {
 }
 
 pub(super) fn manifests() -> Vec<Vec<u8>> {
-    vec![Whole::get().manifest()]
+    vec![SampleSegment::get().manifest()]
 }
 
 pub(super) fn manifest(bytes: &[u8]) {
-    Whole::get().with_manifest(bytes);
+    SampleSegment::get().with_manifest(bytes);
 }
 
 pub(super) fn column_files() -> Vec<Vec<u8>> {
-    vec![Whole::get().columns()]
+    vec![SampleSegment::get().columns()]
 }
 
 pub(super) fn columns(bytes: &[u8]) {
-    Whole::get().with_columns(bytes);
+    SampleSegment::get().with_columns(bytes);
 }
 
 pub(super) fn blocks() -> Vec<Vec<u8>> {
-    Whole::get().blocks()
+    SampleSegment::get().blocks()
 }
 
 pub(super) fn block(bytes: &[u8]) {
@@ -128,7 +130,7 @@ pub(super) fn block(bytes: &[u8]) {
 }
 
 pub(super) fn fences() -> Vec<Vec<u8>> {
-    Whole::get().fences()
+    SampleSegment::get().fences()
 }
 
 pub(super) fn fence(bytes: &[u8]) {

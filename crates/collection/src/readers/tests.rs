@@ -1,4 +1,4 @@
-//! Every reader meets damaged files, as those of indexes do: `BATHYAL_MUTATIONS` sets the rounds of each.
+//! Runs every parser on damaged files, as for indexes. `BATHYAL_MUTATIONS` sets the rounds of each parser.
 
 use super::{READERS, Reader};
 use rand::SeedableRng;
@@ -9,7 +9,7 @@ use std::path::Path;
 #[path = "../../../index/tests/mutations/mutate.rs"]
 mod mutate;
 
-/// Rounds a reader without being told.
+/// Default number of rounds for each parser.
 const ROUNDS: u64 = 1500;
 
 fn rounds() -> u64 {
@@ -21,7 +21,7 @@ fn panics(reader: &Reader, bytes: &[u8]) -> bool {
 }
 
 #[test]
-fn seeds_and_cuts_of_them_are_read_without_complaint() {
+fn valid_and_truncated_files_cause_no_panic() {
     for reader in &READERS {
         for seed in (reader.seeds)() {
             assert!(!panics(reader, &seed), "{}", reader.name);
@@ -33,7 +33,7 @@ fn seeds_and_cuts_of_them_are_read_without_complaint() {
 }
 
 #[test]
-fn damaged_files_do_no_harm() {
+fn damaged_files_cause_no_panic() {
     for (index, reader) in READERS.iter().enumerate() {
         let seeds = (reader.seeds)();
         for round in 0..rounds() {
@@ -45,9 +45,9 @@ fn damaged_files_do_no_harm() {
     }
 }
 
-/// What fuzzing has found stays found: `found/READER/*`, each a file that once broke a promise.
+/// Regression test: `found/READER/*` are files on which fuzzing once found a fault.
 #[test]
-fn files_that_once_did_harm_do_none() {
+fn files_that_fuzzing_found_cause_no_panic() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/found");
     for entry in folder.read_dir().into_iter().flatten().map(Result::unwrap) {
         let name = entry.file_name().into_string().unwrap();

@@ -1,72 +1,74 @@
-//! Repair: all that is whole of a damaged collection, as a new one in another place, and what is lost. The damaged one is only read.
+//! Repair: copies all undamaged rows of a damaged collection to a new one elsewhere, and reports the losses.
+//! The damaged collection is only read.
 //!
-//! Segments without a fault are copied byte for byte. Of others the rows that are whole are written as a new segment, whose indexes
-//! are built anew. Then the records of the logs are applied that are whole, and the version is published: before, nothing is there
-//! that could be taken for a collection.
+//! Segments without a fault are copied byte by byte. The undamaged rows of other segments are written as new
+//! segments with new indexes. Then the undamaged records of the logs are applied, and the version is
+//! published. Before that, no collection exists at the new location.
 
 mod basis;
-mod lost;
+mod lost_rows;
 mod report;
 mod segments;
 mod unnamed;
 
-pub use report::{Gap, LostBatches, LostId, RepairOptions, Repaired, RepairedSegment};
+pub use report::{Gap, LostBatches, LostId, RepairOptions, RepairReport, RepairedSegment};
 
 use crate::error::CollectionError;
+use crate::location::CollectionLocation;
 use crate::log::{Change, SalvagedLogs, logs};
 use crate::options::CollectionOptions;
-use crate::place::Place;
 use crate::segment::{Faults, SegmentWriter};
 use crate::state::{Located, State};
 use crate::version::{SegmentEntry, Version, now, numbers, random_digits};
-use basis::Basis;
+use basis::RepairBasis;
 use bathyal_vectors::progress::Progress;
-use lost::Lost;
-use segments::Segments;
+use lost_rows::LostRows;
+use segments::SegmentRepair;
 use std::sync::Arc;
 
-/// Rows that are handed to a segment's writer at once.
+/// Rows that are passed to a segment's writer at once.
 const ROWS_AT_ONCE: usize = 4096;
 
-/// Puts all that is whole of the collection in `from` into `to`, where nothing is.
+/// Repairs the collection at `from` into the empty location `to`.
 ///
 /// # Errors
-/// [`CollectionError::Exists`]; [`CollectionError::NotACollection`]; [`CollectionError::Damaged`] if no version can be read;
-/// [`CollectionError::Cancelled`] by `progress`; [`CollectionError::Store`]. No collection is in `to` then.
+/// [`CollectionError::Exists`]; [`CollectionError::NotACollection`]; [`CollectionError::Damaged`] if no
+/// version can be read; [`CollectionError::Cancelled`] by `progress`; [`CollectionError::Store`]. After an
+/// error, `to` holds no collection.
 pub(crate) fn repair(
-    (from, to): (&Place, &Place),
+    (from, to): (&CollectionLocation, &CollectionLocation),
     options: &CollectionOptions,
     what: &RepairOptions,
     progress: &dyn Progress,
-) -> Result<Repaired, CollectionError> {
+) -> Result<RepairReport, CollectionError> {
     if from.path() == to.path() {
-        let reason = "a collection is repaired into another place; name one where nothing is";
+        let reason = "a collection cannot be repaired in place; name an empty location";
         return Err(CollectionError::Parameter(format!("{}: {reason}", to.path().display())));
     }
     if !numbers(to)?.is_empty() || !logs(to)?.is_empty() {
         return Err(CollectionError::Exists { path: to.path().to_path_buf() });
     }
     let mut faults = Faults::default();
-    let basis = Basis::find(from, what.keep_uncertain, &mut faults)?;
-    let Basis { mut version, number, unreadable, deleted, unnamed, notes } = basis;
+    let basis = RepairBasis::find(from, what.keep_uncertain, &mut faults)?;
+    let RepairBasis { mut version, number, unreadable, deleted, unnamed, notes } = basis;
     let mut report =
-        Repaired { version: number, unreadable_versions: unreadable, notes, ..Repaired::default() };
+        RepairReport { version: number, unreadable_versions: unreadable, notes, ..RepairReport::default() };
     let salvaged = SalvagedLogs::read(from, &version)?;
-    let mut lost = Lost::default();
-    let mut segments = Segments::new((from, to), &version, options, progress);
-    segments.all(
+    let mut lost = LostRows::default();
+    let mut segments = SegmentRepair::new((from, to), &version, options, progress);
+    segments.repair_all(
         std::mem::take(&mut version.segments).into_iter().zip(deleted),
         what,
         &mut lost,
         &mut faults,
     )?;
-    report.notes.extend(segments.unnamed(unnamed, what, &mut lost, &mut faults)?);
+    report.notes.extend(segments.repair_unnamed(unnamed, what, &mut lost, &mut faults)?);
     let mut state = segments.state()?;
     report.uncertain_rows = segments.uncertain;
-    report.segments = std::mem::take(&mut segments.told);
+    report.segments = std::mem::take(&mut segments.outcomes);
     for (sequence, change) in &salvaged.changes {
         state.apply(*sequence, change.clone())?;
-        lost.touched(match change {
+        lost.mark_touched(match change {
             Change::Put(rows) => rows.ids(),
             Change::Delete(ids) => ids,
         });
@@ -78,7 +80,7 @@ pub(crate) fn repair(
     report.lost_batches =
         salvaged.lost.iter().map(|(first, last)| LostBatches { first: *first, last: *last }).collect();
     salvaged.faults.into_iter().for_each(|fault| faults.add(fault));
-    lost.tell(what.lost_ids.as_deref(), &mut report)?;
+    lost.report(what.lost_ids.as_deref(), &mut report)?;
     publish(to, version, &state, salvaged.last, (options, progress), segments.next)?;
     (report.faults, report.fault_count) = (faults.first, faults.count);
     report.complete = report.lost_rows == 0
@@ -89,9 +91,9 @@ pub(crate) fn repair(
     Ok(report)
 }
 
-/// Writes what is in memory as a segment, and publishes the version.
+/// Writes the rows in memory as a segment, and publishes the version.
 fn publish(
-    to: &Place,
+    to: &CollectionLocation,
     version: Version,
     state: &State,
     through: u64,
@@ -115,17 +117,17 @@ fn publish(
     })
 }
 
-/// Writes the rows in memory as a segment, if there are any.
+/// Writes the rows in memory as a segment; `None` if there are none.
 fn write_memory(
-    to: &Place,
+    to: &CollectionLocation,
     name: String,
     state: &State,
     options: &CollectionOptions,
     progress: &dyn Progress,
 ) -> Result<Option<SegmentEntry>, CollectionError> {
     let mut rows: Vec<Located> = Vec::new();
-    for (part, memory) in (state.segments.len() as u32..).zip(&state.memories) {
-        rows.extend(memory.sorted()?.into_iter().map(|row| Located { part, row }));
+    for (part, memtable) in (state.segments.len() as u32..).zip(&state.memtables) {
+        rows.extend(memtable.sorted()?.into_iter().map(|row| Located { part, row }));
     }
     if rows.is_empty() {
         return Ok(None);
@@ -133,12 +135,12 @@ fn write_memory(
     let (schema, id) = (Arc::new(state.schema().clone()), &state.version.id);
     let columns: Vec<usize> = (0..schema.columns.len()).collect();
     let fields: Vec<usize> = (0..schema.vectors.len()).collect();
-    let mut writer = SegmentWriter::begin(to, schema, id, name, &options.of_writing())?;
-    for some in rows.chunks(ROWS_AT_ONCE) {
+    let mut writer = SegmentWriter::begin(to, schema, id, name, &options.for_writing())?;
+    for batch in rows.chunks(ROWS_AT_ONCE) {
         if progress.cancelled() {
             return Err(CollectionError::Cancelled);
         }
-        let fetched = state.fetch(some, &columns, &fields, Default::default())?;
+        let fetched = state.fetch(batch, &columns, &fields, Default::default())?;
         let vectors: Vec<&[u8]> = fetched.vectors.iter().map(|vectors| &vectors.bytes[..]).collect();
         writer.push(&fetched.ids, &vectors, &fetched.columns)?;
     }

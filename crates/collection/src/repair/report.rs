@@ -1,87 +1,87 @@
-//! What a repair is told, and what it says.
+//! Options and report of a repair.
 
 use crate::ids::Id;
 use crate::version::IdEntry;
 use serde::Serialize;
 use std::path::PathBuf;
 
-/// How a collection is repaired.
+/// Options of a repair.
 #[derive(Debug, Clone, Default)]
 pub struct RepairOptions {
-    /// Keep rows of which it is not known whether they were deleted or replaced: those of a segment of which the list of deleted rows
-    /// is lost, those of segments that only versions name which cannot be read, and those of all segments where no version can be read.
-    /// Without, they are left out.
+    /// Keep rows that may have been deleted or replaced: rows of a segment whose list of deleted rows is
+    /// lost; rows of segments that only unreadable versions name; and, if no version can be read, the rows of
+    /// all segments. If false, they are left out.
     pub keep_uncertain: bool,
-    /// A file that takes the ids of the rows that are lost, as far as they are known: JSON lines, `{"id": ...}` on each.
+    /// File for the ids of the lost rows, as far as they are known: JSON lines, `{"id": ...}` on each.
     pub lost_ids: Option<PathBuf>,
 }
 
-/// What a repair came to.
+/// Report of a repair.
 #[derive(Debug, Clone, Default, Serialize)]
-pub struct Repaired {
-    /// Whether nothing is lost.
+pub struct RepairReport {
+    /// True if nothing is lost.
     pub complete: bool,
-    /// Rows that the new collection holds.
+    /// Rows of the new collection.
     pub rows: u64,
-    /// Rows that were there and are lost; at most so many where their ids are not known, or where segments were left out.
+    /// Rows that are lost. This is an upper bound if ids are unknown, or if segments were left out.
     pub lost_rows: u64,
-    /// Those of them whose ids are not known.
+    /// Those of them with unknown ids.
     pub unknown_rows: u64,
-    /// Rows that are there and may have been deleted or replaced before.
+    /// Rows of the new collection that may have been deleted or replaced before.
     pub uncertain_rows: u64,
-    /// The version that was read; `None` if none could be.
+    /// Number of the version that was used; `None` if none could be read.
     pub version: Option<u64>,
-    /// Versions that could not be read, later than that one.
+    /// Later versions that could not be read.
     pub unreadable_versions: Vec<u64>,
-    /// What became of each segment.
+    /// The outcome for each segment.
     pub segments: Vec<RepairedSegment>,
-    /// Batches that were read from the log.
+    /// Batches that were read from the logs.
     pub batches: u64,
-    /// Batches that were in the log and are lost, by their numbers.
+    /// Ranges of batches in the logs that are lost.
     pub lost_batches: Vec<LostBatches>,
-    /// Whether the log that was appended to last is missing, so that nobody knows how many batches it had.
+    /// True if the last log is missing; then the number of its batches is unknown.
     pub lost_log: bool,
-    /// The first of the ids that are lost.
+    /// The first lost ids.
     pub lost_ids: Vec<LostId>,
-    /// Where rows are lost whose ids are not known: the first of these places.
+    /// The first gaps: places with lost rows of unknown ids.
     pub gaps: Vec<Gap>,
-    /// What is damaged, in sentences: the first of them.
+    /// The first faults, in sentences.
     pub faults: Vec<String>,
-    /// How many there are.
+    /// Number of all faults.
     pub fault_count: u64,
-    /// What the user should know besides.
+    /// Further notes for the user.
     pub notes: Vec<String>,
 }
 
-/// What became of a segment.
+/// Outcome for a segment.
 #[derive(Debug, Clone, Serialize)]
 pub struct RepairedSegment {
     /// Its name.
     pub name: String,
-    /// Rows of it that were not deleted.
+    /// Its rows without deleted ones.
     pub rows: u64,
-    /// Those of them that were brought into the new collection, where later ones with the same ids may take their place.
+    /// Rows that were copied to the new collection. Later rows with the same ids may replace them there.
     pub kept: u64,
-    /// What was done: `copied` byte for byte, `written` anew from what is whole, or `left out`.
+    /// `copied` byte by byte, `written` as a new segment from the undamaged rows, or `left out`.
     pub outcome: &'static str,
 }
 
-/// Batches that are lost.
+/// A range of lost batches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct LostBatches {
-    /// Number of the first.
+    /// Sequence number of the first.
     pub first: u64,
-    /// Number of the last.
+    /// Sequence number of the last.
     pub last: u64,
 }
 
-/// An id of a row that is lost; in JSON a number or a string.
+/// Id of a lost row; in JSON a number or a string.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(transparent)]
 pub struct LostId(IdEntry);
 
 impl LostId {
-    /// The id.
+    /// Returns the id.
     pub fn id(&self) -> Id {
         self.0.clone().into()
     }
@@ -93,15 +93,15 @@ impl From<Id> for LostId {
     }
 }
 
-/// Rows that are lost and whose ids are not known.
+/// Lost rows with unknown ids.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Gap {
     /// The segment.
     pub segment: String,
-    /// How many rows.
+    /// Number of rows.
     pub rows: u64,
-    /// Their ids are above this one; `None` of the first rows of the segment.
+    /// Their ids are above this one; `None` for the first rows of the segment.
     pub after: Option<LostId>,
-    /// Their ids are below this one; `None` of the last rows of the segment.
+    /// Their ids are below this one; `None` for the last rows of the segment.
     pub before: Option<LostId>,
 }

@@ -1,31 +1,31 @@
-//! How each part of a collection was searched.
+//! Explains how each part of a collection was searched.
 
-use crate::memory::Memory;
+use crate::memtable::MemTable;
 use crate::segment::Segment;
 use bathyal_index::{Index, RowSet, SearchResult, WithinPlan};
 use serde::Serialize;
 
-/// How a part was searched.
+/// Explanation of the search in one part.
 #[derive(Debug, Clone, Serialize)]
 pub struct PartPlan {
-    /// The segment's name, or `memory`.
+    /// The segment's name, or `memtable`.
     pub part: String,
-    /// The family of its index, or `memory`.
+    /// The family of its index, or `memtable`.
     pub family: String,
-    /// Rows of the part.
+    /// Rows of the part, deleted or not.
     pub rows: u32,
-    /// Those of them that are there and match.
+    /// Live rows that match the filter.
     pub matches: u32,
-    /// What was done.
+    /// The plan that was used.
     pub plan: WithinPlan,
-    /// Why.
+    /// The reason for it.
     pub reason: String,
-    /// Candidates of the search.
+    /// Length of the candidate list.
     pub search_list: u32,
 }
 
 impl PartPlan {
-    pub(super) fn of_segment(
+    pub(super) fn for_segment(
         segment: &Segment,
         index: &Index,
         set: &RowSet,
@@ -42,11 +42,11 @@ impl PartPlan {
         }
     }
 
-    pub(super) fn of_memory(memory: &Memory, set: &RowSet) -> PartPlan {
+    pub(super) fn for_memtable(memtable: &MemTable, set: &RowSet) -> PartPlan {
         PartPlan {
             part: "memory".into(),
             family: "memory".into(),
-            rows: memory.rows(),
+            rows: memtable.rows(),
             matches: set.count(),
             plan: WithinPlan::Scan,
             reason: "rows in memory are compared one by one".into(),

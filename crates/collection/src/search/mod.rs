@@ -1,4 +1,4 @@
-//! Search: what every part of a collection finds, merged.
+//! Search: searches every part of a collection and merges the results.
 
 mod explain;
 mod segments;
@@ -8,80 +8,80 @@ pub use explain::PartPlan;
 use crate::error::CollectionError;
 use crate::filter::{BoundFilter, Filter};
 use crate::ids::Ids;
-use crate::memory::{Memory, MemoryQuery};
+use crate::memtable::{MemTable, MemTableQuery};
+use crate::parallel::thread_count;
 use crate::schema::VectorField;
 use crate::state::{Located, State};
-use crate::together::thread_count;
 use arrow_array::RecordBatch;
 use bathyal_index::{Effort, MAX_SEARCH_LIST, RowSet, SearchOptions, SearchTotals, StoredVectors};
 use bathyal_kernels::{Element, Metric};
 use bathyal_tier::Control;
 use bathyal_vectors::VectorFile;
-use segments::{InSegments, OfSegments};
+use segments::{SegmentResults, SegmentSearch};
 use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// The family whose searches can be asked for a ratio.
+/// The only family whose searches accept a ratio.
 const RATIO_FAMILY: &str = "lsh";
 
-/// What is searched for.
+/// A search: what to look for, and what to return.
 #[derive(Debug, Clone)]
-pub struct Question {
-    /// The field of vectors; `None` means the only one.
+pub struct SearchRequest {
+    /// Name of the vector field; `None` means the only one.
     pub field: Option<String>,
-    /// Neighbours of each query; at least 1.
+    /// Number of neighbours of each query; at least 1.
     pub k: usize,
-    /// How hard to search. A recall is that of all parts together, under the filter. A search list is that of each segment that has
-    /// one; rows in memory and small segments are compared one by one.
+    /// How thoroughly to search. A recall is that of all parts together, under the filter. A search list
+    /// applies to each segment that has one; rows in memory and small segments are compared one by one.
     pub effort: Effort,
-    /// Which rows may be found; `None` means all.
+    /// Only rows that match are found; `None` means all rows.
     pub filter: Option<Filter>,
-    /// The columns that are wanted of what is found, by name.
+    /// Names of the columns to return.
     pub columns: Vec<String>,
-    /// Whether its vectors are wanted.
+    /// True to return the vectors.
     pub vectors: bool,
-    /// Threads; 0 means all cores.
+    /// Number of threads; 0 means one per core.
     pub threads: usize,
 }
 
-impl Default for Question {
-    fn default() -> Question {
+impl Default for SearchRequest {
+    fn default() -> SearchRequest {
         let SearchOptions { k, effort, threads, .. } = SearchOptions::default();
-        Question { field: None, k, effort, filter: None, columns: Vec::new(), vectors: false, threads }
+        SearchRequest { field: None, k, effort, filter: None, columns: Vec::new(), vectors: false, threads }
     }
 }
 
-/// What was found.
+/// Result of a search.
 #[derive(Debug, Clone)]
-pub struct Found {
-    /// Neighbours of each query: what was asked for, or all rows that match where these are fewer.
+pub struct FoundRows {
+    /// Neighbours of each query: the requested k, or the number of matching rows if that is smaller.
     pub k: usize,
-    /// `queries x k` ids, the nearest first.
+    /// `queries x k` ids, nearest first.
     pub ids: Ids,
     /// `queries x k`: squared L2, negative inner product, or 1 - cosine.
     pub distances: Vec<f32>,
-    /// `queries x k` rows of the columns that were asked for.
+    /// `queries x k` rows of the requested columns.
     pub columns: RecordBatch,
-    /// `queries x k` vectors, where they were asked for.
+    /// `queries x k` vectors, if requested.
     pub vectors: Option<StoredVectors>,
-    /// Rows that are there and match.
+    /// Live rows that match the filter.
     pub matches: u64,
-    /// How each part was searched.
+    /// Explanation of the search in each part.
     pub plans: Vec<PartPlan>,
-    /// What the searches of all segments cost together.
+    /// Total costs of the searches in segments.
     pub totals: SearchTotals,
-    /// Seconds from the start to the end.
+    /// Duration in seconds.
     pub seconds: f64,
-    /// What the user should know.
+    /// Notes for the user.
     pub notes: Vec<String>,
 }
 
-/// A neighbour, and where it is.
-type Near = (f32, Located);
+/// Distance and location of a neighbour.
+type LocatedNeighbor = (f32, Located);
 
-/// A question that was checked.
-struct Asked<'a> {
+/// A search that was checked against the schema: names are resolved to numbers.
+struct ResolvedSearch<'a> {
     field: usize,
     queries: Cow<'a, VectorFile>,
     filter: Option<BoundFilter>,
@@ -89,20 +89,20 @@ struct Asked<'a> {
     options: SearchOptions,
 }
 
-impl<'a> Asked<'a> {
+impl<'a> ResolvedSearch<'a> {
     fn new(
         state: &State,
         queries: &'a VectorFile,
-        question: &Question,
-    ) -> Result<Asked<'a>, CollectionError> {
+        request: &SearchRequest,
+    ) -> Result<ResolvedSearch<'a>, CollectionError> {
         let schema = state.schema();
-        let field = schema.field(question.field.as_deref())?;
+        let field = schema.field(request.field.as_deref())?;
         let shape = &schema.vectors[field];
         let refuse = |reason: String| Err(CollectionError::Parameter(reason));
-        if question.k == 0 {
+        if request.k == 0 {
             return refuse("k is 0; ask for at least one neighbour".into());
         }
-        check_effort(question, shape)?;
+        check_effort(request, shape)?;
         let bits = if shape.element == Element::B1 { queries.as_bits() } else { None };
         let queries = bits.map_or(Cow::Borrowed(queries), Cow::Owned);
         if queries.dim() != shape.dim || queries.element() != shape.element {
@@ -116,22 +116,22 @@ impl<'a> Asked<'a> {
             ));
         }
         bathyal_index::check_vectors(&queries, shape.metric)?;
-        let filter = question.filter.as_ref().map(|filter| filter.bind(schema)).transpose()?;
-        let columns = question.columns.iter().map(|name| schema.column(name)).collect::<Result<_, _>>()?;
+        let filter = request.filter.as_ref().map(|filter| filter.bind(schema)).transpose()?;
+        let columns = request.columns.iter().map(|name| schema.column(name)).collect::<Result<_, _>>()?;
         let options = SearchOptions {
-            k: question.k,
-            effort: question.effort,
-            threads: question.threads,
+            k: request.k,
+            effort: request.effort,
+            threads: request.threads,
             ..SearchOptions::default()
         };
-        Ok(Asked { field, queries, filter, columns, options })
+        Ok(ResolvedSearch { field, queries, filter, columns, options })
     }
 }
 
-/// Refuses an effort that no part of the collection could use, now or later: what its rows are in does not matter.
-fn check_effort(question: &Question, field: &VectorField) -> Result<(), CollectionError> {
-    let k = question.k;
-    let reason = match question.effort {
+/// Refuses an effort that the family and metric of the field can never use, whatever segments exist.
+fn check_effort(request: &SearchRequest, field: &VectorField) -> Result<(), CollectionError> {
+    let k = request.k;
+    let reason = match request.effort {
         Effort::Recall(recall) if !(recall > 0.0 && recall <= 1.0) => {
             format!("recall is {recall}; it must be above 0 and at most 1")
         }
@@ -161,40 +161,47 @@ impl State {
     pub(crate) fn search(
         &self,
         queries: &VectorFile,
-        question: &Question,
+        request: &SearchRequest,
         control: Control<'_>,
-    ) -> Result<Found, CollectionError> {
+    ) -> Result<FoundRows, CollectionError> {
         let started = Instant::now();
-        let asked = Asked::new(self, queries, question)?;
-        let sets = self.matching(asked.filter.as_ref(), &control)?;
+        let resolved = ResolvedSearch::new(self, queries, request)?;
+        let sets = self.matching(resolved.filter.as_ref(), &control)?;
         let matches: u64 = sets.iter().map(|set| u64::from(set.count())).sum();
-        let k = usize::try_from(matches).map_or(question.k, |matches| question.k.min(matches));
+        let k = usize::try_from(matches).map_or(request.k, |matches| request.k.min(matches));
         let mut notes = Vec::new();
-        if k < question.k {
-            let what = if question.filter.is_some() { "rows match the filter" } else { "rows are there" };
-            notes.push(format!("asked for {} neighbours, only {matches} {what}", question.k));
+        if k < request.k {
+            let reason = if request.filter.is_some() { "rows match the filter" } else { "rows are there" };
+            notes.push(format!("asked for {} neighbours, only {matches} {reason}", request.k));
         }
-        let mut lists: Vec<Vec<Near>> = vec![Vec::new(); asked.queries.count()];
-        let (mut in_segments, mut in_memory) = (Vec::new(), Vec::new());
+        let mut lists: Vec<Vec<LocatedNeighbor>> = vec![Vec::new(); resolved.queries.count()];
+        let (mut segment_parts, mut memtables) = (Vec::new(), Vec::new());
         for (part, set) in (0_u32..).zip(sets).filter(|(_, set)| set.count() > 0) {
-            match self.memory_of(part) {
-                Some(memory) => in_memory.push((part, memory, set)),
-                None => in_segments.push((part, set)),
+            match self.memtable_of(part) {
+                Some(memtable) => memtables.push((part, memtable, set)),
+                None => segment_parts.push((part, set)),
             }
         }
-        let mut of_memory = Vec::with_capacity(in_memory.len());
-        for (part, memory, set) in in_memory {
-            of_memory.push(self.search_memory((part, memory), &asked, k, &set, control, &mut lists)?);
+        let mut memtable_plans = Vec::with_capacity(memtables.len());
+        for (part, memtable, set) in memtables {
+            memtable_plans.push(self.search_memtable(
+                (part, memtable),
+                &resolved,
+                k,
+                &set,
+                control,
+                &mut lists,
+            )?);
         }
-        let segments = InSegments { state: self, asked: &asked, control, parts: in_segments };
-        let OfSegments { mut plans, totals, notes: of_segments } = segments.search(k, &mut lists)?;
-        plans.extend(of_memory);
-        notes.extend(of_segments);
+        let segments = SegmentSearch { state: self, resolved: &resolved, control, parts: segment_parts };
+        let SegmentResults { mut plans, totals, notes: segment_notes } = segments.search(k, &mut lists)?;
+        plans.extend(memtable_plans);
+        notes.extend(segment_notes);
         let (rows, distances) = merged(lists, k);
-        let fields: &[usize] = if question.vectors { &[asked.field] } else { &[] };
-        let mut fetched = self.fetch(&rows, &asked.columns, fields, control)?;
+        let fields: &[usize] = if request.vectors { &[resolved.field] } else { &[] };
+        let mut fetched = self.fetch(&rows, &resolved.columns, fields, control)?;
         notes.dedup();
-        Ok(Found {
+        Ok(FoundRows {
             k,
             ids: fetched.ids,
             distances,
@@ -208,28 +215,30 @@ impl State {
         })
     }
 
-    fn search_memory(
+    fn search_memtable(
         &self,
-        (part, memory): (u32, &Memory),
-        asked: &Asked<'_>,
+        (part, memtable): (u32, &MemTable),
+        resolved: &ResolvedSearch<'_>,
         k: usize,
         set: &Arc<RowSet>,
         control: Control<'_>,
-        lists: &mut [Vec<Near>],
+        lists: &mut [Vec<LocatedNeighbor>],
     ) -> Result<PartPlan, CollectionError> {
-        let (threads, k) = (thread_count(asked.options.threads), k.min(set.count() as usize));
-        let shape = &self.schema().vectors[asked.field];
-        let queries = &*asked.queries;
-        let query = MemoryQuery { field: asked.field, shape, queries, k, threads, control };
-        for (list, found) in lists.iter_mut().zip(memory.search(&query, set)?) {
-            list.extend(found.into_iter().map(|near| (near.distance, Located { part, row: near.id })));
+        let (threads, k) = (thread_count(resolved.options.threads), k.min(set.count() as usize));
+        let shape = &self.schema().vectors[resolved.field];
+        let queries = &*resolved.queries;
+        let query = MemTableQuery { field: resolved.field, shape, queries, k, threads, control };
+        for (list, found) in lists.iter_mut().zip(memtable.search(&query, set)?) {
+            list.extend(
+                found.into_iter().map(|neighbor| (neighbor.distance, Located { part, row: neighbor.id })),
+            );
         }
-        Ok(PartPlan::of_memory(memory, set))
+        Ok(PartPlan::for_memtable(memtable, set))
     }
 }
 
-/// The `k` nearest of each list; of equal distances the earlier part comes first, then the smaller row.
-fn merged(lists: Vec<Vec<Near>>, k: usize) -> (Vec<Located>, Vec<f32>) {
+/// Returns the `k` nearest of each list; equal distances are in the order of parts, then of rows.
+fn merged(lists: Vec<Vec<LocatedNeighbor>>, k: usize) -> (Vec<Located>, Vec<f32>) {
     let (mut rows, mut distances) =
         (Vec::with_capacity(lists.len() * k), Vec::with_capacity(lists.len() * k));
     for mut list in lists {

@@ -1,84 +1,93 @@
-//! Search in the segments of a collection, all at the same time.
+//! Parallel search in the segments of a collection.
 
-use super::{Asked, Near, PartPlan};
+use super::{LocatedNeighbor, PartPlan, ResolvedSearch};
 use crate::error::CollectionError;
+use crate::parallel::{run_parallel, thread_count};
 use crate::state::{Located, State};
-use crate::together::{thread_count, together};
 use bathyal_index::{Effort, Index, IndexError, NO_ID, RowSet, SearchOptions, SearchResult, SearchTotals};
 use bathyal_tier::Control;
 use std::sync::Arc;
 
-/// Queries from which on the searches of one segment keep the device and the cores busy by themselves.
+/// From this number of queries on, the search of one segment keeps the device and all cores busy, so that
+/// segments are searched one after the other.
 const MANY_QUERIES: usize = 64;
 
-/// The segments that are searched.
-pub(super) struct InSegments<'a> {
+/// A search in some segments.
+pub(super) struct SegmentSearch<'a> {
     pub(super) state: &'a State,
-    pub(super) asked: &'a Asked<'a>,
+    pub(super) resolved: &'a ResolvedSearch<'a>,
     pub(super) control: Control<'a>,
-    /// Their numbers, and the rows of each that may be found: one at least.
+    /// Numbers of the segments, each with its rows that match the filter; at least one row.
     pub(super) parts: Vec<(u32, Arc<RowSet>)>,
 }
 
-/// How segments were searched.
+/// Results of the search in segments.
 #[derive(Default)]
-pub(super) struct OfSegments {
+pub(super) struct SegmentResults {
     pub(super) plans: Vec<PartPlan>,
     pub(super) totals: SearchTotals,
     pub(super) notes: Vec<String>,
 }
 
-impl InSegments<'_> {
-    /// Searches each for the `k` nearest, which are put to those of `lists`. Asking each for fewer at first, and again where there may
-    /// be more, was no less work (docs/decisions/collections.md).
-    pub(super) fn search(&self, k: usize, lists: &mut [Vec<Near>]) -> Result<OfSegments, CollectionError> {
-        let many = self.asked.queries.count() >= MANY_QUERIES;
-        let callers = match self.asked.options.threads {
+impl SegmentSearch<'_> {
+    /// Searches each segment for the `k` nearest rows and adds them to `lists`. The alternative, to search
+    /// for fewer first and for more if needed, was no less work (docs/decisions/collections.md).
+    pub(super) fn search(
+        &self,
+        k: usize,
+        lists: &mut [Vec<LocatedNeighbor>],
+    ) -> Result<SegmentResults, CollectionError> {
+        let many = self.resolved.queries.count() >= MANY_QUERIES;
+        let reading_threads = match self.resolved.options.threads {
             _ if many => 1,
-            threads if self.waits() => self.state.callers(threads),
+            threads if self.may_read_device() => self.state.part_threads(threads),
             threads => thread_count(threads),
         };
-        let all = together(self.parts.len(), callers, |at| self.ask(k, &self.parts[at]))?;
-        let mut told = OfSegments::default();
+        let all =
+            run_parallel(self.parts.len(), reading_threads, |at| self.search_segment(k, &self.parts[at]))?;
+        let mut results = SegmentResults::default();
         for ((part, _), (found, plan)) in self.parts.iter().zip(all) {
             for (query, list) in lists.iter_mut().enumerate() {
-                let own = query * found.k..(query + 1) * found.k;
-                let rows = found.ids[own.clone()].iter().zip(&found.distances[own]);
+                let range = query * found.k..(query + 1) * found.k;
+                let rows = found.ids[range.clone()].iter().zip(&found.distances[range]);
                 let rows = rows.filter(|(row, _)| **row != NO_ID);
                 list.extend(rows.map(|(row, distance)| (*distance, Located { part: *part, row: *row })));
             }
-            told.plans.push(plan);
-            told.totals.merge(&found.totals);
-            told.notes.extend(found.notes);
+            results.plans.push(plan);
+            results.totals.merge(&found.totals);
+            results.notes.extend(found.notes);
         }
-        Ok(told)
+        Ok(results)
     }
 
-    /// Whether something is read from a device, as far as it is known before.
-    fn waits(&self) -> bool {
-        let in_memory = |part: u32| self.state.segments[part as usize].segment.is_in_memory(self.asked.field);
+    /// Returns true if the search may read from a device.
+    fn may_read_device(&self) -> bool {
+        let in_memory =
+            |part: u32| self.state.segments[part as usize].segment.is_in_memory(self.resolved.field);
         !self.parts.iter().all(|(part, _)| in_memory(*part))
     }
 
-    fn ask(
+    fn search_segment(
         &self,
         k: usize,
         (part, set): &(u32, Arc<RowSet>),
     ) -> Result<(SearchResult, PartPlan), CollectionError> {
         let segment = &self.state.segments[*part as usize].segment;
-        let index = segment.searched(self.asked.field).map_err(|error| self.explained(error))?;
-        let effort = effort_in(&index, self.asked.options.effort);
-        let options = SearchOptions { k: k.min(set.count() as usize), effort, ..self.asked.options };
-        let found = index.search_within(&self.asked.queries, &options, set, self.control)?;
-        let plan = PartPlan::of_segment(segment, &index, set, &found);
+        let index =
+            segment.index_for_search(self.resolved.field).map_err(|error| self.with_memory_for_all(error))?;
+        let effort = effort_in(&index, self.resolved.options.effort);
+        let options = SearchOptions { k: k.min(set.count() as usize), effort, ..self.resolved.options };
+        let found = index.search_within(&self.resolved.queries, &options, set, self.control)?;
+        let plan = PartPlan::for_segment(segment, &index, set, &found);
         Ok((found, plan))
     }
 
-    /// Where the memory of all segments is too little for one of them: how much would be enough for all.
-    fn explained(&self, error: CollectionError) -> CollectionError {
+    /// If the memory of one segment is too small: returns an error with the memory that is enough for all
+    /// segments.
+    fn with_memory_for_all(&self, error: CollectionError) -> CollectionError {
         let CollectionError::Index(IndexError::Memory { .. }) = &error else { return error };
         let state = self.state;
-        let least = state.segments.iter().map(|one| one.segment.least_budget(self.asked.field));
+        let least = state.segments.iter().map(|one| one.segment.least_budget(self.resolved.field));
         let Ok(needed) = least.collect::<Result<Vec<u64>, _>>() else { return error };
         let needed = needed.into_iter().max().unwrap_or(0);
         let Some(given) = state.segments.first().and_then(|first| first.segment.budget()) else {
@@ -92,11 +101,11 @@ impl InSegments<'_> {
     }
 }
 
-/// The effort of a search in the index of one segment. A small segment does not know every effort. It then compares all its
-/// vectors, or makes its largest effort if a ratio is asked for and it has codes.
+/// Returns the effort for the index of one segment. A small segment does not support every effort. It then
+/// compares all its vectors. If a ratio is asked for and the segment has codes, it makes its largest effort.
 fn effort_in(index: &Index, effort: Effort) -> Effort {
     match effort {
-        known if index.knows(known) => known,
+        supported if index.knows(supported) => supported,
         Effort::SearchList(_) => Effort::Recall(f32::MIN_POSITIVE),
         Effort::Recall(_) | Effort::Ratio(_) => Effort::Recall(1.0),
     }

@@ -1,5 +1,5 @@
-//! A block of the ids of a segment: some that follow each other, under a checksum. docs/format/collection-segment.md has every
-//! byte.
+//! A block of the ids of a segment: consecutive ids with a checksum. docs/format/collection-segment.md
+//! specifies the bytes.
 
 use crate::ids::{IdKind, Ids, MAX_ID_BYTES};
 use bathyal_index::format::identity::Identity;
@@ -7,19 +7,19 @@ use std::cmp::Ordering;
 
 /// Bytes of a block.
 pub(super) const BLOCK_BYTES: usize = 4096;
-/// Bytes before the ids: the checksum, how many ids there are, how long what they begin with is, the first row, and zeros.
+/// Bytes before the ids: checksum, number of ids, length of the common prefix, first row, and zeros.
 const HEADER_BYTES: usize = 16;
-/// Numbers in a block.
+/// Number of ids in a block of numbers.
 pub(super) const BLOCK_NUMBERS: usize = (BLOCK_BYTES - HEADER_BYTES) / 8;
 
-/// An id as it is compared.
+/// An id in the form in which ids are compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Key<'a> {
     Number(u64),
     Text(&'a [u8]),
 }
 
-/// The id at a place of `ids`, which has so many.
+/// Returns the id at position `at` of `ids`; `at` must be below their number.
 pub(super) fn key(ids: &Ids, at: usize) -> Key<'_> {
     match ids {
         Ids::Numbers(numbers) => Key::Number(numbers.value(at)),
@@ -27,27 +27,27 @@ pub(super) fn key(ids: &Ids, at: usize) -> Key<'_> {
     }
 }
 
-/// The checksum of a block or a piece with this number.
+/// Returns the checksum of the block or piece with this number.
 pub(super) fn numbered_checksum(identity: Identity, number: u64, bytes: &[u8]) -> u32 {
     crc32c::crc32c_append(identity.checksum(&number.to_le_bytes()), bytes)
 }
 
-/// Bytes that both begin with.
+/// Returns the length of the common prefix.
 pub(super) fn shared_prefix(one: &[u8], other: &[u8]) -> usize {
     one.iter().zip(other).take_while(|(one, other)| one == other).count()
 }
 
-/// A block that is being filled with ids that rise.
+/// Builds a block from ids in ascending order.
 #[derive(Debug)]
 pub(super) struct BlockBuilder {
     kind: IdKind,
     first_row: u32,
     count: usize,
-    /// What all texts begin with.
+    /// Length of the common prefix of all texts.
     prefix: usize,
-    /// The numbers, or the whole texts one after the other.
+    /// The numbers, or the concatenated texts.
     bytes: Vec<u8>,
-    /// Where each text ends among them.
+    /// The end of each text in `bytes`.
     ends: Vec<usize>,
 }
 
@@ -60,8 +60,8 @@ impl BlockBuilder {
         self.count == 0
     }
 
-    /// Takes the next id, if there is room for it; the first one is that of `row`.
-    pub(super) fn take(&mut self, row: u32, id: Key<'_>) -> bool {
+    /// Adds the next id, that of `row`. Returns false if there is no room for it.
+    pub(super) fn push(&mut self, row: u32, id: Key<'_>) -> bool {
         match id {
             Key::Number(number) => {
                 if self.count == BLOCK_NUMBERS {
@@ -74,8 +74,8 @@ impl BlockBuilder {
                 let limit = if self.count == 0 { text.len() } else { self.prefix };
                 let prefix = shared_prefix(first, text).min(limit);
                 let count = self.count + 1;
-                let suffixes = self.bytes.len() + text.len() - count * prefix;
-                if HEADER_BYTES + 2 * count + prefix + suffixes > BLOCK_BYTES {
+                let suffix_bytes = self.bytes.len() + text.len() - count * prefix;
+                if HEADER_BYTES + 2 * count + prefix + suffix_bytes > BLOCK_BYTES {
                     return false;
                 }
                 self.prefix = prefix;
@@ -90,7 +90,7 @@ impl BlockBuilder {
         true
     }
 
-    /// The block, under this number; another one begins.
+    /// Returns the block, numbered `number`, and starts a new one.
     pub(super) fn finish(&mut self, identity: Identity, number: u64) -> Vec<u8> {
         let mut block = Vec::with_capacity(BLOCK_BYTES);
         block.extend_from_slice(&[0; 4]);
@@ -103,8 +103,8 @@ impl BlockBuilder {
             IdKind::Text => {
                 let text_start = HEADER_BYTES + 2 * self.count + self.prefix;
                 for (at, end) in self.ends.iter().enumerate() {
-                    let suffixes = end - (at + 1) * self.prefix;
-                    block.extend_from_slice(&((text_start + suffixes) as u16).to_le_bytes());
+                    let suffix_bytes = end - (at + 1) * self.prefix;
+                    block.extend_from_slice(&((text_start + suffix_bytes) as u16).to_le_bytes());
                 }
                 block.extend_from_slice(&self.bytes[..self.prefix]);
                 let mut start = 0;
@@ -122,22 +122,22 @@ impl BlockBuilder {
     }
 }
 
-/// A block that was read and is whole.
+/// A block with a valid checksum.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Block<'a> {
     bytes: &'a [u8],
     kind: IdKind,
     count: usize,
     first_row: u32,
-    /// What all texts begin with.
+    /// The common prefix of all texts.
     prefix: &'a [u8],
 }
 
 impl<'a> Block<'a> {
-    /// Checks the block with this number.
+    /// Checks the block numbered `number`.
     ///
     /// # Errors
-    /// A sentence where it is not what was written.
+    /// A sentence that says what is wrong.
     pub(super) fn read(
         kind: IdKind,
         identity: Identity,
@@ -145,7 +145,7 @@ impl<'a> Block<'a> {
         bytes: &'a [u8],
     ) -> Result<Block<'a>, String> {
         if bytes.len() != BLOCK_BYTES {
-            return Err(format!("it has {} bytes", bytes.len()));
+            return Err(format!("it has {} bytes instead of {BLOCK_BYTES}", bytes.len()));
         }
         let found = u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]);
         let expected = numbered_checksum(identity, number, &bytes[4..]);
@@ -153,15 +153,15 @@ impl<'a> Block<'a> {
             return Err(format!("its checksum is {found:08x}, its content has {expected:08x}"));
         }
         let count = usize::from(u16::from_le_bytes([bytes[4], bytes[5]]));
-        let shared = usize::from(u16::from_le_bytes([bytes[6], bytes[7]]));
+        let prefix_bytes = usize::from(u16::from_le_bytes([bytes[6], bytes[7]]));
         let first_row = u32::from_le_bytes([bytes[8], bytes[9], bytes[10], bytes[11]]);
-        let outside = || "it holds more than fits".to_string();
+        let too_long = || "its content is longer than the block".to_string();
         let prefix = match kind {
-            IdKind::Number if count <= BLOCK_NUMBERS && shared == 0 => &[][..],
-            IdKind::Number => return Err(outside()),
+            IdKind::Number if count <= BLOCK_NUMBERS && prefix_bytes == 0 => &[][..],
+            IdKind::Number => return Err(too_long()),
             IdKind::Text => {
                 let start = HEADER_BYTES + 2 * count;
-                bytes.get(start..start + shared).ok_or_else(outside)?
+                bytes.get(start..start + prefix_bytes).ok_or_else(too_long)?
             }
         };
         let block = Block { bytes, kind, count, first_row, prefix };
@@ -169,10 +169,13 @@ impl<'a> Block<'a> {
             return Err("it is empty".into());
         }
         if kind == IdKind::Text {
-            let mut last = HEADER_BYTES + 2 * count + shared;
+            let mut last = HEADER_BYTES + 2 * count + prefix_bytes;
             for at in 0..count {
                 let end = block.end(at);
-                if end < last || end > BLOCK_BYTES || !(1..=MAX_ID_BYTES).contains(&(shared + end - last)) {
+                if end < last
+                    || end > BLOCK_BYTES
+                    || !(1..=MAX_ID_BYTES).contains(&(prefix_bytes + end - last))
+                {
                     return Err(format!("id {at} of it is out of bounds"));
                 }
                 last = end;
@@ -181,23 +184,23 @@ impl<'a> Block<'a> {
         Ok(block)
     }
 
-    /// How many ids it has.
+    /// Returns the number of ids.
     pub(super) fn count(&self) -> usize {
         self.count
     }
 
-    /// The row of the first of them.
+    /// Returns the row of the first id.
     pub(super) fn first_row(&self) -> u32 {
         self.first_row
     }
 
-    /// Where the text at a place ends, of a block of texts.
+    /// Returns the end of the text at position `at`, in a block of texts.
     fn end(&self, at: usize) -> usize {
         let start = HEADER_BYTES + 2 * at;
         usize::from(u16::from_le_bytes([self.bytes[start], self.bytes[start + 1]]))
     }
 
-    /// The number at a place, of a block of numbers.
+    /// Returns the number at position `at`, in a block of numbers.
     pub(super) fn number(&self, at: usize) -> u64 {
         let start = HEADER_BYTES + 8 * at;
         let mut number = [0; 8];
@@ -205,7 +208,7 @@ impl<'a> Block<'a> {
         u64::from_le_bytes(number)
     }
 
-    /// The text at a place, of a block of texts: what all of them begin with, and the rest.
+    /// Returns the text at position `at`, in a block of texts: the common prefix and the rest.
     pub(super) fn text(&self, at: usize) -> (&'a [u8], &'a [u8]) {
         let start = match at.checked_sub(1) {
             None => HEADER_BYTES + 2 * self.count + self.prefix.len(),
@@ -214,7 +217,7 @@ impl<'a> Block<'a> {
         (self.prefix, &self.bytes[start..self.end(at)])
     }
 
-    /// How the id at a place compares with `id`, which is of the same kind.
+    /// Compares the id at position `at` with `id`, which is of the same kind.
     pub(super) fn compare(&self, at: usize, id: Key<'_>) -> Ordering {
         match (self.kind, id) {
             (IdKind::Number, Key::Number(number)) => self.number(at).cmp(&number),
@@ -223,13 +226,13 @@ impl<'a> Block<'a> {
                 let begin = &text[..prefix.len().min(text.len())];
                 prefix.cmp(begin).then_with(|| rest.cmp(&text[begin.len()..]))
             }
-            // Of two kinds, which nobody compares.
+            // Ids of different kinds are never compared.
             (IdKind::Number, Key::Text(_)) => Ordering::Less,
             (IdKind::Text, Key::Number(_)) => Ordering::Greater,
         }
     }
 
-    /// The first place whose id is not below `id`: the number of ids, if all are.
+    /// Returns the first position whose id is not below `id`; the number of ids if all are below.
     pub(super) fn lower_bound(&self, id: Key<'_>) -> usize {
         let (mut low, mut high) = (0, self.count);
         while low < high {
@@ -244,23 +247,23 @@ impl<'a> Block<'a> {
 mod tests {
     use super::*;
 
-    fn of(name: &str) -> Identity {
+    fn identity(name: &str) -> Identity {
         Identity::of(name)
     }
 
     #[test]
-    fn texts_are_found_and_the_rest_is_not() {
+    fn existing_texts_are_found_and_others_are_not() {
         let mut texts: Vec<String> = (0..900).map(|at| format!("document/{:05}", 3 * at)).collect();
         texts.sort();
         let mut builder = BlockBuilder::new(IdKind::Text);
         let taken = texts
             .iter()
             .zip(0..)
-            .take_while(|(text, row)| builder.take(*row + 5, Key::Text(text.as_bytes())));
+            .take_while(|(text, row)| builder.push(*row + 5, Key::Text(text.as_bytes())));
         let taken = taken.count();
-        assert!(taken > BLOCK_BYTES / 8, "what is shared is kept once: {taken}");
-        let bytes = builder.finish(of("a"), 3);
-        let block = Block::read(IdKind::Text, of("a"), 3, &bytes).unwrap();
+        assert!(taken > BLOCK_BYTES / 8, "the common prefix is stored once: {taken}");
+        let bytes = builder.finish(identity("a"), 3);
+        let block = Block::read(IdKind::Text, identity("a"), 3, &bytes).unwrap();
         assert_eq!((block.count(), block.first_row()), (taken, 5));
         for (at, text) in texts[..taken].iter().enumerate() {
             let (prefix, rest) = block.text(at);
@@ -272,46 +275,46 @@ mod tests {
         for (text, expected) in [("", 0), ("a", 0), ("doc", 0), ("e", taken), ("document/9", taken)] {
             assert_eq!(block.lower_bound(Key::Text(text.as_bytes())), expected, "{text}");
         }
-        for (identity, number) in [(of("a"), 4), (of("b"), 3)] {
-            assert!(Block::read(IdKind::Text, identity, number, &bytes).is_err(), "another place");
+        for (identity, number) in [(identity("a"), 4), (identity("b"), 3)] {
+            assert!(Block::read(IdKind::Text, identity, number, &bytes).is_err(), "another block");
         }
     }
 
     #[test]
-    fn the_longest_texts_fit_and_share_what_they_can() {
+    fn the_longest_texts_fit_and_share_their_prefix() {
         let mut builder = BlockBuilder::new(IdKind::Text);
         let (a, b, c) = ("a".repeat(MAX_ID_BYTES), "b".repeat(MAX_ID_BYTES), "c".repeat(MAX_ID_BYTES));
         for (row, text) in [&a, &b, &c].into_iter().enumerate() {
-            assert!(builder.take(row as u32, Key::Text(text.as_bytes())));
+            assert!(builder.push(row as u32, Key::Text(text.as_bytes())));
         }
-        assert!(!builder.take(3, Key::Text("d".repeat(MAX_ID_BYTES).as_bytes())));
-        let bytes = builder.finish(of("a"), 0);
-        let block = Block::read(IdKind::Text, of("a"), 0, &bytes).unwrap();
+        assert!(!builder.push(3, Key::Text("d".repeat(MAX_ID_BYTES).as_bytes())));
+        let bytes = builder.finish(identity("a"), 0);
+        let block = Block::read(IdKind::Text, identity("a"), 0, &bytes).unwrap();
         assert_eq!(block.text(2), (&b""[..], c.as_bytes()));
-        assert!(builder.is_empty(), "another one begins");
-        // One that is the beginning of the next.
-        assert!(builder.take(7, Key::Text(b"ab")) && builder.take(8, Key::Text(b"abc")));
-        let bytes = builder.finish(of("a"), 1);
-        let block = Block::read(IdKind::Text, of("a"), 1, &bytes).unwrap();
+        assert!(builder.is_empty(), "a new block was started");
+        // The first text is a prefix of the second.
+        assert!(builder.push(7, Key::Text(b"ab")) && builder.push(8, Key::Text(b"abc")));
+        let bytes = builder.finish(identity("a"), 1);
+        let block = Block::read(IdKind::Text, identity("a"), 1, &bytes).unwrap();
         assert_eq!((block.text(0), block.text(1)), ((&b"ab"[..], &b""[..]), (&b"ab"[..], &b"c"[..])));
         assert_eq!(block.lower_bound(Key::Text(b"ab")), 0);
         assert_eq!(block.lower_bound(Key::Text(b"abb")), 1);
     }
 
     #[test]
-    fn what_says_that_it_is_whole_is_still_checked() {
+    fn blocks_with_correct_checksums_are_still_checked() {
         let mut builder = BlockBuilder::new(IdKind::Text);
-        assert!(builder.take(0, Key::Text(b"aa")) && builder.take(1, Key::Text(b"ab")));
-        let good = builder.finish(of("a"), 0);
-        // Of every byte, any value, under a checksum that is right: an error, or ids within bounds.
+        assert!(builder.push(0, Key::Text(b"aa")) && builder.push(1, Key::Text(b"ab")));
+        let good = builder.finish(identity("a"), 0);
+        // Every value of every byte, with a correct checksum, yields an error or ids within bounds.
         for at in 4..40 {
             for value in 0..=255 {
                 let mut bytes = good.clone();
                 bytes[at] = value;
-                let crc = numbered_checksum(of("a"), 0, &bytes[4..]);
+                let crc = numbered_checksum(identity("a"), 0, &bytes[4..]);
                 bytes[..4].copy_from_slice(&crc.to_le_bytes());
                 for kind in [IdKind::Text, IdKind::Number] {
-                    let Ok(block) = Block::read(kind, of("a"), 0, &bytes) else { continue };
+                    let Ok(block) = Block::read(kind, identity("a"), 0, &bytes) else { continue };
                     for row in 0..block.count() {
                         let key = if kind == IdKind::Text { Key::Text(b"aa") } else { Key::Number(7) };
                         let _ = (block.compare(row, key), block.lower_bound(key));

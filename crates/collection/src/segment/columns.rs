@@ -1,8 +1,8 @@
-//! The columns of a segment as they are read: the rows that are asked for, from the pages that hold them, or all of them.
+//! Reads the columns of a segment: requested rows from the pages that hold them, or all rows.
 
+use super::checked_file::CheckedFile;
 use super::manifest::Manifest;
 use super::pages::Pages;
-use super::summed::SummedFile;
 use crate::error::CollectionError;
 use arrow_array::{RecordBatch, RecordBatchOptions, UInt32Array};
 use arrow_schema::{ArrowError, SchemaRef};
@@ -18,66 +18,67 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Rows of a batch of a scan.
+/// Rows of a batch in a scan.
 const SCAN_ROWS: usize = 8192;
-/// Rows that are read before others are, so that what they are made of is bounded.
+/// Rows that are read at once; the limit bounds memory.
 const ROWS_AT_ONCE: usize = 8192;
-/// Bytes at the end of the file that are read at once: most footers are within.
+/// Bytes that are read first, at the end of the file; most footers fit.
 const TAIL_BYTES: u64 = 64 << 10;
-/// Bytes that a scan holds of the file, about, and of each column at least.
+/// Approximate bytes of the file that a scan buffers.
 const SCAN_BYTES: u64 = 16 << 20;
-const LEAST_AHEAD_BYTES: u64 = 64 << 10;
+/// The least bytes that a scan buffers for each column.
+const MIN_AHEAD_BYTES: u64 = 64 << 10;
 
 /// The columns of a segment.
 #[derive(Debug)]
 pub(super) struct Columns {
-    file: Arc<SummedFile>,
+    file: Arc<CheckedFile>,
     metadata: ArrowReaderMetadata,
     rows: u32,
     /// The first row of each row group.
     starts: Vec<u32>,
 }
 
-/// Rows of a row group, which rise, each once.
-struct OfGroup<'a> {
+/// Unique rows of a row group, in ascending order.
+struct GroupRows<'a> {
     group: usize,
     rows: &'a [u32],
 }
 
 impl Columns {
-    /// Loads what says where pages are.
+    /// Loads the footer, which locates the pages.
     pub(super) fn open(
         generation: &dyn Generation,
         manifest: &Manifest,
         schema: SchemaRef,
-        far: bool,
+        remote: bool,
     ) -> Result<Columns, CollectionError> {
-        Columns::of_file(Arc::new(SummedFile::open(generation, manifest, far)?), manifest, schema)
+        Columns::load(Arc::new(CheckedFile::open(generation, manifest, remote)?), manifest, schema)
     }
 
-    /// Loads what of a damaged file says where pages are.
+    /// Loads the footer of a file that may be damaged.
     pub(super) fn salvage(
         generation: &dyn Generation,
         manifest: &Manifest,
         schema: SchemaRef,
-        far: bool,
+        remote: bool,
     ) -> Result<Columns, CollectionError> {
-        Columns::of_file(Arc::new(SummedFile::salvage(generation, manifest, far)?), manifest, schema)
+        Columns::load(Arc::new(CheckedFile::salvage(generation, manifest, remote)?), manifest, schema)
     }
 
-    fn of_file(
-        file: Arc<SummedFile>,
+    fn load(
+        file: Arc<CheckedFile>,
         manifest: &Manifest,
         schema: SchemaRef,
     ) -> Result<Columns, CollectionError> {
         let len = file.len();
         let pages =
-            Pages::holding(file.clone(), file.read(std::iter::once(len.saturating_sub(TAIL_BYTES)..len))?);
+            Pages::from_runs(file.clone(), file.read(std::iter::once(len.saturating_sub(TAIL_BYTES)..len))?);
         let options = ArrowReaderOptions::new()
             .with_schema(schema)
             .with_column_index_policy(PageIndexPolicy::Skip)
             .with_offset_index_policy(PageIndexPolicy::Required);
-        let metadata = pages.decoded(|| ArrowReaderMetadata::load(&pages, options))?;
+        let metadata = pages.decode(|| ArrowReaderMetadata::load(&pages, options))?;
         let (mut starts, mut rows) = (Vec::new(), 0u64);
         for group in metadata.metadata().row_groups() {
             starts.push(rows as u32);
@@ -88,7 +89,7 @@ impl Columns {
             return Err(CollectionError::damaged(file.path(), "its footer", reason));
         }
         let columns = Columns { file, metadata, rows: manifest.rows, starts };
-        // Without them, pages are not found.
+        // Pages cannot be found without their locations.
         if (0..columns.starts.len()).any(|group| columns.locations(group, 0).is_none()) {
             return Err(CollectionError::damaged(
                 columns.file.path(),
@@ -99,7 +100,7 @@ impl Columns {
         Ok(columns)
     }
 
-    /// The first row of each page of a column of a row group, and where it lies.
+    /// Returns, for each page of a column in a row group, its first row and its bytes in the file.
     fn locations(&self, group: usize, leaf: usize) -> Option<Vec<(u32, Range<u64>)>> {
         let index = self.metadata.metadata().page_index_for_row_group(group);
         let pages = index.page_locations(leaf)?.iter().map(|page| {
@@ -110,15 +111,16 @@ impl Columns {
         pages.collect()
     }
 
-    /// What is read of the columns that are wanted, of the file's, and how many columns of values these are.
+    /// Returns the projection for the `wanted` columns of the file, and the numbers of their leaf columns.
     fn mask(&self, wanted: &BTreeSet<usize>) -> (ProjectionMask, Vec<usize>) {
-        let of_file = self.metadata.parquet_schema();
-        let mask = ProjectionMask::roots(of_file, wanted.iter().copied());
-        let leaves = (0..of_file.num_columns()).filter(|leaf| mask.leaf_included(*leaf)).collect();
+        let file_schema = self.metadata.parquet_schema();
+        let mask = ProjectionMask::roots(file_schema, wanted.iter().copied());
+        let leaves = (0..file_schema.num_columns()).filter(|leaf| mask.leaf_included(*leaf)).collect();
         (mask, leaves)
     }
 
-    /// Rows, all of which there are, in their order, of these columns of the file; a row may be there more than once.
+    /// Returns rows, in their order, of these columns of the file. All rows exist; a row may occur more than
+    /// once.
     pub(super) fn take(&self, rows: &[u32], columns: &[usize]) -> Result<RecordBatch, CollectionError> {
         let schema = Arc::new(self.metadata.schema().project(columns)?);
         let options = RecordBatchOptions::new().with_row_count(Some(rows.len()));
@@ -130,31 +132,31 @@ impl Columns {
         unique.sort_unstable();
         unique.dedup();
         let mut batches = Vec::new();
-        for some in unique.chunks(ROWS_AT_ONCE) {
-            self.read_some(some, &wanted, &mut batches)?;
+        for chunk in unique.chunks(ROWS_AT_ONCE) {
+            self.read_rows(chunk, &wanted, &mut batches)?;
         }
-        let narrow = batches.first().map_or_else(
+        let read_schema = batches.first().map_or_else(
             || Ok(Arc::new(self.metadata.schema().project(&wanted.iter().copied().collect::<Vec<_>>())?)),
             |batch| Ok::<_, ArrowError>(batch.schema()),
         )?;
-        let found = arrow_select::concat::concat_batches(&narrow, &batches)?;
+        let found = arrow_select::concat::concat_batches(&read_schema, &batches)?;
         if found.num_rows() != unique.len() {
             let reason = format!("{} rows were read of {}", found.num_rows(), unique.len());
             return Err(CollectionError::damaged(self.file.path(), "its columns", reason));
         }
-        let places = rows.iter().map(|row| unique.partition_point(|other| other < row) as u32);
-        let places = UInt32Array::from_iter_values(places);
-        let place_of = |column: &usize| wanted.iter().position(|other| other == column).unwrap_or(0);
+        let positions = rows.iter().map(|row| unique.partition_point(|other| other < row) as u32);
+        let positions = UInt32Array::from_iter_values(positions);
+        let column_position = |column: &usize| wanted.iter().position(|other| other == column).unwrap_or(0);
         let taken = columns
             .iter()
-            .map(|column| arrow_select::take::take(found.column(place_of(column)), &places, None))
+            .map(|column| arrow_select::take::take(found.column(column_position(column)), &positions, None))
             .collect::<Result<Vec<_>, _>>()?;
         Ok(RecordBatch::try_new_with_options(schema, taken, &options)?)
     }
 
-    /// Tells `each` of these columns of all of `rows`, range by range: what they hold, or why that cannot be read. What is damaged is
-    /// told by the rows that lie on the same pages.
-    pub(super) fn whole(
+    /// Reads these columns of all `rows`, and calls `each` with ranges of rows and their content or error. An
+    /// error covers only rows that share the same pages.
+    pub(super) fn read_ranges(
         &self,
         rows: Range<u32>,
         columns: &[usize],
@@ -162,10 +164,10 @@ impl Columns {
     ) -> Result<(), CollectionError> {
         let all: Vec<u32> = rows.clone().collect();
         match self.take(&all, columns) {
-            Err(error) => match self.cut(&rows, columns) {
+            Err(error) => match self.split_row(&rows, columns) {
                 Some(at) => {
-                    self.whole(rows.start..at, columns, each)?;
-                    self.whole(at..rows.end, columns, each)
+                    self.read_ranges(rows.start..at, columns, each)?;
+                    self.read_ranges(at..rows.end, columns, each)
                 }
                 None => each(rows, Err(error)),
             },
@@ -173,9 +175,9 @@ impl Columns {
         }
     }
 
-    /// The row nearest to the middle of `rows` with which a page of one of these columns begins; `None` where all of `rows` lie on
-    /// the same pages.
-    fn cut(&self, rows: &Range<u32>, columns: &[usize]) -> Option<u32> {
+    /// Returns the row nearest to the middle of `rows` at which a page of one of these columns begins; `None`
+    /// if all `rows` share the same pages.
+    fn split_row(&self, rows: &Range<u32>, columns: &[usize]) -> Option<u32> {
         let (_, leaves) = self.mask(&columns.iter().copied().collect());
         let middle = rows.start + (rows.end - rows.start) / 2;
         let mut nearest: Option<u32> = None;
@@ -191,8 +193,8 @@ impl Columns {
         nearest
     }
 
-    /// Reads rows that rise, each once.
-    fn read_some(
+    /// Reads unique rows, in ascending order.
+    fn read_rows(
         &self,
         rows: &[u32],
         wanted: &BTreeSet<usize>,
@@ -200,7 +202,7 @@ impl Columns {
     ) -> Result<(), CollectionError> {
         let groups = self.groups_of(rows);
         let (mask, leaves) = self.mask(wanted);
-        let pages = Pages::holding(self.file.clone(), self.pages_of(&groups, &leaves)?);
+        let pages = Pages::from_runs(self.file.clone(), self.pages_of(&groups, &leaves)?);
         let selection = self.selection(&groups);
         let reader = ParquetRecordBatchReaderBuilder::new_with_metadata(pages.clone(), self.metadata.clone())
             .with_projection(mask)
@@ -208,20 +210,20 @@ impl Columns {
             .with_row_selection(selection)
             .with_row_selection_policy(RowSelectionPolicy::Selectors)
             .with_batch_size(ROWS_AT_ONCE);
-        let mut reader = pages.decoded(|| reader.build())?;
-        while let Some(batch) = pages.decoded(|| reader.next().transpose())? {
+        let mut reader = pages.decode(|| reader.build())?;
+        while let Some(batch) = pages.decode(|| reader.next().transpose())? {
             batches.push(batch);
         }
         Ok(())
     }
 
-    /// Rows that rise by their row groups.
-    fn groups_of<'a>(&self, rows: &'a [u32]) -> Vec<OfGroup<'a>> {
+    /// Divides rows, which are in ascending order, by row groups.
+    fn groups_of<'a>(&self, rows: &'a [u32]) -> Vec<GroupRows<'a>> {
         let (mut groups, mut rest) = (Vec::new(), rows);
         while let Some(first) = rest.first() {
             let group = self.starts.partition_point(|start| start <= first).saturating_sub(1);
-            let (of_group, later) = rest.split_at(rest.partition_point(|row| *row < self.end_of(group)));
-            groups.push(OfGroup { group, rows: of_group });
+            let (group_rows, later) = rest.split_at(rest.partition_point(|row| *row < self.end_of(group)));
+            groups.push(GroupRows { group, rows: group_rows });
             rest = later;
         }
         groups
@@ -231,10 +233,10 @@ impl Columns {
         self.starts.get(group + 1).copied().unwrap_or(self.rows)
     }
 
-    /// Which of the rows of `groups` are wanted.
-    fn selection(&self, groups: &[OfGroup<'_>]) -> RowSelection {
+    /// Returns the selection of rows among all rows of `groups`.
+    fn selection(&self, groups: &[GroupRows<'_>]) -> RowSelection {
         let (mut ranges, mut before) = (Vec::<Range<usize>>::new(), 0);
-        for OfGroup { group, rows } in groups {
+        for GroupRows { group, rows } in groups {
             let start = self.starts[*group];
             for row in *rows {
                 let at = before + (row - start) as usize;
@@ -248,10 +250,10 @@ impl Columns {
         RowSelection::from_consecutive_ranges(ranges.into_iter(), before)
     }
 
-    /// Reads the pages that hold rows of `groups`, and the dictionaries of their columns.
-    fn pages_of(&self, groups: &[OfGroup<'_>], leaves: &[usize]) -> Result<Vec<Run>, CollectionError> {
+    /// Reads the pages with rows of `groups`, and the dictionaries of their columns.
+    fn pages_of(&self, groups: &[GroupRows<'_>], leaves: &[usize]) -> Result<Vec<Run>, CollectionError> {
         let mut ranges = Vec::new();
-        for OfGroup { group, rows } in groups {
+        for GroupRows { group, rows } in groups {
             for leaf in leaves {
                 let Some(pages) = self.locations(*group, *leaf) else { continue };
                 let chunk = self.metadata.metadata().row_group(*group).column(*leaf);
@@ -274,7 +276,7 @@ impl Columns {
         self.file.read(ranges)
     }
 
-    /// Tells `each` of all rows, these columns of the file, in batches: their first row, and what they have.
+    /// Calls `each` for all rows in batches, with the first row and these columns of the file.
     pub(super) fn scan(
         &self,
         columns: &[usize],
@@ -282,10 +284,10 @@ impl Columns {
     ) -> Result<(), CollectionError> {
         let wanted: BTreeSet<usize> = columns.iter().copied().collect();
         let schema = Arc::new(self.metadata.schema().project(columns)?);
-        let places: Vec<usize> = columns.iter().map(|column| wanted.range(..column).count()).collect();
+        let positions: Vec<usize> = columns.iter().map(|column| wanted.range(..column).count()).collect();
         let mut row = 0;
-        let mut tell = |count: usize, batch: Option<RecordBatch>| {
-            let arrays = batch.iter().flat_map(|batch| places.iter().map(|at| batch.column(*at).clone()));
+        let mut emit = |count: usize, batch: Option<RecordBatch>| {
+            let arrays = batch.iter().flat_map(|batch| positions.iter().map(|at| batch.column(*at).clone()));
             let options = RecordBatchOptions::new().with_row_count(Some(count));
             let arrays = arrays.collect();
             let first = row;
@@ -294,13 +296,13 @@ impl Columns {
         };
         if wanted.is_empty() {
             for first in (0..self.rows).step_by(SCAN_ROWS) {
-                tell(SCAN_ROWS.min((self.rows - first) as usize), None)?;
+                emit(SCAN_ROWS.min((self.rows - first) as usize), None)?;
             }
             return Ok(());
         }
         let (pages, mut reader) = self.reader(&wanted)?;
-        while let Some(batch) = pages.decoded(|| reader.next().transpose())? {
-            tell(batch.num_rows(), Some(batch))?;
+        while let Some(batch) = pages.decode(|| reader.next().transpose())? {
+            emit(batch.num_rows(), Some(batch))?;
         }
         if row != self.rows {
             let reason = format!("it ends after {row} of {} rows", self.rows);
@@ -309,20 +311,21 @@ impl Columns {
         Ok(())
     }
 
-    /// Reads all rows from front to back.
+    /// Returns a reader of all rows, in order.
     fn reader(&self, wanted: &BTreeSet<usize>) -> Result<(Pages, ParquetRecordBatchReader), CollectionError> {
         let (mask, leaves) = self.mask(wanted);
         let share = SCAN_BYTES / leaves.len().max(1) as u64;
-        let ahead = self.file.ahead_bytes().min(share).max(LEAST_AHEAD_BYTES);
-        let pages = Pages::ahead(self.file.clone(), leaves.len(), ahead);
+        let ahead = self.file.read_ahead_bytes().min(share).max(MIN_AHEAD_BYTES);
+        let pages = Pages::read_ahead(self.file.clone(), leaves.len(), ahead);
         let reader = ParquetRecordBatchReaderBuilder::new_with_metadata(pages.clone(), self.metadata.clone())
             .with_projection(mask)
             .with_batch_size(SCAN_ROWS);
-        let reader = pages.decoded(|| reader.build())?;
+        let reader = pages.decode(|| reader.build())?;
         Ok((pages, reader))
     }
 
-    /// Row groups, and the bytes that are read for rows that rise of columns of the file.
+    /// Returns the number of row groups, and the bytes that are read for `rows` (ascending) of columns of the
+    /// file.
     #[cfg(test)]
     pub(super) fn reads(&self, rows: &[u32], columns: &[usize]) -> (usize, u64) {
         let (_, leaves) = self.mask(&columns.iter().copied().collect());
@@ -330,7 +333,7 @@ impl Columns {
         (self.starts.len(), runs.iter().map(|run| run.bytes.len() as u64).sum())
     }
 
-    /// Bytes of memory.
+    /// Returns the bytes of memory.
     pub(super) fn held_bytes(&self) -> u64 {
         let footer = self.metadata.metadata().memory_size() + 4 * self.starts.len() + size_of::<Columns>();
         self.file.held_bytes() + footer as u64

@@ -1,4 +1,4 @@
-//! What of the ids of a segment stays in memory: which block an id is in, and which a row.
+//! The fence of a segment's ids: finds the block of an id or of a row. It stays in memory.
 
 use super::block::{BLOCK_NUMBERS, Key};
 use super::id_writer::FenceEntry;
@@ -10,22 +10,22 @@ use bathyal_index::format::identity::Identity;
 pub(super) enum Fence {
     /// The first number of every block; all blocks but the last are full.
     Numbers(Vec<u64>),
-    /// Texts.
+    /// For texts.
     Texts {
         /// The first row of every block.
         rows: Vec<u32>,
-        /// Where what divides each block from the one before ends among `dividers`.
+        /// The end of each block's divider in `dividers`.
         ends: Vec<u32>,
-        /// Texts that are above all ids of the block before, and not above those of their own.
+        /// Dividers: each is above all ids of the block before and not above those of its own block.
         dividers: Vec<u8>,
     },
 }
 
 impl Fence {
-    /// Reads what was written for so many `rows`.
+    /// Reads the fence of `rows` ids.
     ///
     /// # Errors
-    /// A sentence where it is something else.
+    /// A sentence that says what is wrong.
     pub(super) fn read(
         kind: IdKind,
         identity: Identity,
@@ -46,16 +46,16 @@ impl Fence {
         let fence = match kind {
             IdKind::Number => {
                 if bytes.len() != 8 * blocks || blocks != (rows as usize).div_ceil(BLOCK_NUMBERS) {
-                    return Err(format!("the fence is not that of {rows} numbers"));
+                    return Err(format!("the fence does not fit {rows} numbers"));
                 }
                 let number =
-                    |eight: &[u8]| eight.iter().rev().fold(0, |number, byte| number << 8 | u64::from(*byte));
+                    |bytes: &[u8]| bytes.iter().rev().fold(0, |number, byte| number << 8 | u64::from(*byte));
                 Fence::Numbers(bytes.chunks_exact(8).map(number).collect())
             }
             IdKind::Text => {
-                let (heads, dividers) =
+                let (block_words, dividers) =
                     bytes.split_at_checked(8 * blocks).ok_or("the fence is too short for its blocks")?;
-                let (first, ends) = heads.split_at(4 * blocks);
+                let (first, ends) = block_words.split_at(4 * blocks);
                 Fence::Texts { rows: words(first), ends: words(ends), dividers: dividers.to_vec() }
             }
         };
@@ -67,13 +67,13 @@ impl Fence {
         match self {
             Fence::Numbers(numbers) => {
                 if numbers.is_empty() || !numbers.is_sorted_by(|one, next| one < next) {
-                    return Err("the numbers of the fence do not rise".into());
+                    return Err("the numbers of the fence are not in ascending order".into());
                 }
             }
             Fence::Texts { rows, ends, dividers } => {
                 let rising = rows.is_sorted_by(|one, next| one < next);
                 if !rising || rows.first() != Some(&0) || rows.last() >= Some(&count) {
-                    return Err(format!("the rows of the fence are not those of {count} ids"));
+                    return Err(format!("the rows of the fence do not fit {count} ids"));
                 }
                 let mut last = 0;
                 let bounded = ends.iter().all(|end| {
@@ -85,14 +85,14 @@ impl Fence {
                     return Err("the texts of the fence are out of bounds".into());
                 }
                 if (1..ends.len()).any(|at| self.divider(at - 1) >= self.divider(at)) {
-                    return Err("the texts of the fence do not rise".into());
+                    return Err("the texts of the fence are not in ascending order".into());
                 }
             }
         }
         Ok(())
     }
 
-    /// What divides a block from the one before.
+    /// Returns the divider between a block and the one before.
     fn divider(&self, block: usize) -> Key<'_> {
         match self {
             Fence::Numbers(numbers) => Key::Number(numbers[block]),
@@ -103,7 +103,7 @@ impl Fence {
         }
     }
 
-    /// How many blocks there are, at least one.
+    /// Returns the number of blocks; at least one.
     pub(super) fn blocks(&self) -> u32 {
         match self {
             Fence::Numbers(numbers) => numbers.len() as u32,
@@ -111,7 +111,7 @@ impl Fence {
         }
     }
 
-    /// The block that an id is in, if it is in any: the first one for those below all.
+    /// Returns the block that contains `id` if any does; the first block for an id below all.
     pub(super) fn block_of(&self, id: Key<'_>) -> u32 {
         let (mut low, mut high) = (0, self.blocks() as usize);
         while low < high {
@@ -121,7 +121,7 @@ impl Fence {
         low.saturating_sub(1) as u32
     }
 
-    /// The block that a row is in.
+    /// Returns the block of a row.
     pub(super) fn block_of_row(&self, row: u32) -> u32 {
         match self {
             Fence::Numbers(_) => row / BLOCK_NUMBERS as u32,
@@ -129,7 +129,7 @@ impl Fence {
         }
     }
 
-    /// The first row of a block; of one past the last, the number of rows.
+    /// Returns the first row of a block; the number of rows for a block beyond the last.
     pub(super) fn first_row(&self, block: u32, count: u32) -> u32 {
         match self {
             Fence::Numbers(_) => block.saturating_mul(BLOCK_NUMBERS as u32).min(count),
@@ -137,7 +137,7 @@ impl Fence {
         }
     }
 
-    /// Bytes of memory.
+    /// Returns the bytes of memory.
     pub(super) fn held_bytes(&self) -> u64 {
         (match self {
             Fence::Numbers(numbers) => 8 * numbers.len(),

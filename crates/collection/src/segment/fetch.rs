@@ -1,24 +1,24 @@
-//! Ranges of an object of a segment.
+//! Reads ranges of an object of a segment.
 
 use crate::error::CollectionError;
 use bathyal_index::ranges::{self, Run};
 use bathyal_store::{Object, StoreError};
 use std::ops::Range;
 
-/// The bytes of all of `wanted` ([`ranges::read_runs`]).
+/// Reads all `wanted` ranges ([`ranges::read_runs`]).
 ///
 /// # Errors
-/// [`CollectionError::Damaged`] where the object is too short, [`CollectionError::Store`].
+/// [`CollectionError::Damaged`] if the object is too short, [`CollectionError::Store`].
 pub(super) fn read_runs(
     object: &dyn Object,
     wanted: impl IntoIterator<Item = Range<u64>>,
-    far: bool,
+    remote: bool,
 ) -> Result<Vec<Run>, CollectionError> {
-    ranges::read_runs(object, wanted, far).map_err(|error| match error {
+    ranges::read_runs(object, wanted, remote).map_err(|error| match error {
         StoreError::Short { path, offset, wanted, len } => CollectionError::damaged(
             path,
             format!("byte {offset}"),
-            format!("{wanted} bytes were expected from there, it has {len} in all"),
+            format!("{wanted} bytes were expected from there, but the file has only {len} bytes"),
         ),
         error => error.into(),
     })

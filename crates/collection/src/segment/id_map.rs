@@ -1,4 +1,4 @@
-//! The ids of a segment as they are read: a fence in memory, blocks on the tier.
+//! Reads the ids of a segment: a fence in memory, and blocks on the tier.
 
 use super::block::{BLOCK_BYTES, Block, Key, key};
 use super::fence::Fence;
@@ -13,8 +13,8 @@ use bathyal_store::{Generation, Object};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Blocks that are read before any of them is looked at: memory is bounded, and requests to a store far away are under way
-/// together.
+/// Blocks that are read together. The limit bounds memory; requests to an object store are in flight at the
+/// same time.
 const BLOCKS_AT_ONCE: usize = 1024;
 
 /// The ids of a segment.
@@ -25,32 +25,32 @@ pub(super) struct IdMap {
     kind: IdKind,
     rows: u32,
     fence: Fence,
-    far: bool,
+    remote: bool,
 }
 
-/// Ids that are being gathered.
-pub(super) enum Gathered {
+/// Collects ids from blocks.
+pub(super) enum IdCollector {
     Numbers(Vec<u64>),
     Texts(StringBuilder),
 }
 
-impl Gathered {
-    pub(super) fn new(kind: IdKind, count: usize) -> Gathered {
+impl IdCollector {
+    pub(super) fn new(kind: IdKind, count: usize) -> IdCollector {
         match kind {
-            IdKind::Number => Gathered::Numbers(Vec::with_capacity(count)),
-            IdKind::Text => Gathered::Texts(StringBuilder::with_capacity(count, 0)),
+            IdKind::Number => IdCollector::Numbers(Vec::with_capacity(count)),
+            IdKind::Text => IdCollector::Texts(StringBuilder::with_capacity(count, 0)),
         }
     }
 
-    /// Takes the id at a place of a block.
-    pub(super) fn take(&mut self, block: &Block<'_>, at: usize) -> Result<(), String> {
+    /// Adds the id at position `at` of a block.
+    pub(super) fn push(&mut self, block: &Block<'_>, at: usize) -> Result<(), String> {
         match self {
-            Gathered::Numbers(numbers) => numbers.push(block.number(at)),
-            Gathered::Texts(texts) => {
+            IdCollector::Numbers(numbers) => numbers.push(block.number(at)),
+            IdCollector::Texts(texts) => {
                 let (prefix, rest) = block.text(at);
                 let bytes = [prefix, rest].concat();
                 texts.append_value(
-                    std::str::from_utf8(&bytes).map_err(|_| format!("id {at} of it is no text"))?,
+                    std::str::from_utf8(&bytes).map_err(|_| format!("its id {at} is not valid UTF-8"))?,
                 );
             }
         }
@@ -59,8 +59,8 @@ impl Gathered {
 
     pub(super) fn finish(self) -> Ids {
         match self {
-            Gathered::Numbers(numbers) => Ids::Numbers(numbers.into()),
-            Gathered::Texts(mut texts) => Ids::Texts(texts.finish()),
+            IdCollector::Numbers(numbers) => Ids::Numbers(numbers.into()),
+            IdCollector::Texts(mut texts) => Ids::Texts(texts.finish()),
         }
     }
 }
@@ -70,22 +70,22 @@ impl IdMap {
     pub(super) fn open(
         generation: &dyn Generation,
         manifest: &Manifest,
-        far: bool,
+        remote: bool,
     ) -> Result<IdMap, CollectionError> {
         let object = open_file(generation, &manifest.ids)?;
         let damaged = |reason: String| CollectionError::damaged(object.address(), "its fence", reason);
         let start = u64::from(manifest.fence.blocks) * BLOCK_BYTES as u64;
         if start.checked_add(manifest.fence.bytes) != Some(object.len()) {
-            return Err(damaged(format!("it is not behind {} blocks", manifest.fence.blocks)));
+            return Err(damaged(format!("it does not follow {} blocks", manifest.fence.blocks)));
         }
         let (identity, kind) = (manifest.identity(), manifest.id);
-        let runs = read_runs(&*object, std::iter::once(start..object.len()), far)?;
+        let runs = read_runs(&*object, std::iter::once(start..object.len()), remote)?;
         let bytes = runs.first().map_or(&[][..], |run| &run.bytes);
         let fence = Fence::read(kind, identity, &manifest.fence, manifest.rows, bytes).map_err(damaged)?;
-        Ok(IdMap { identity, kind, rows: manifest.rows, fence, far, object })
+        Ok(IdMap { identity, kind, rows: manifest.rows, fence, remote, object })
     }
 
-    /// Tells `each` of the blocks with these numbers, which rise.
+    /// Calls `each` for the blocks with these numbers, which are in ascending order.
     fn blocks(
         &self,
         numbers: impl Iterator<Item = u32>,
@@ -97,10 +97,10 @@ impl IdMap {
         };
         let mut numbers = numbers.peekable();
         while numbers.peek().is_some() {
-            let some: Vec<u32> = numbers.by_ref().take(BLOCKS_AT_ONCE).collect();
-            let runs = read_runs(&*self.object, some.iter().map(|number| span(*number)), self.far)?;
+            let batch: Vec<u32> = numbers.by_ref().take(BLOCKS_AT_ONCE).collect();
+            let runs = read_runs(&*self.object, batch.iter().map(|number| span(*number)), self.remote)?;
             let mut at = 0;
-            for number in some {
+            for number in batch {
                 let damaged = |reason: String| {
                     CollectionError::damaged(self.object.address(), format!("block {number}"), reason)
                 };
@@ -116,7 +116,7 @@ impl IdMap {
                     Block::read(self.kind, self.identity, u64::from(number), &bytes).map_err(damaged)?;
                 let rows = self.rows_of(number);
                 if block.first_row() != rows.start || block.count() != rows.len() {
-                    return Err(damaged("its rows are not those that the fence says".into()));
+                    return Err(damaged("its rows differ from those in the fence".into()));
                 }
                 each(number, &block).map_err(damaged)?;
             }
@@ -128,27 +128,27 @@ impl IdMap {
         self.fence.first_row(block, self.rows)..self.fence.first_row(block + 1, self.rows)
     }
 
-    /// The row of each id; `None` where there is none. Every block is read once.
+    /// Returns the row of each id; `None` for an unknown id. Every block is read once.
     pub(super) fn find(&self, ids: &Ids) -> Result<Vec<Option<u32>>, CollectionError> {
         let mut found = vec![None; ids.len()];
         let order = ids.order();
-        // Blocks, rising, and how many of the ids in order each is asked for.
-        let mut asked: Vec<(u32, usize)> = Vec::new();
+        // Blocks in ascending order, each with its number of ids in `order`.
+        let mut block_counts: Vec<(u32, usize)> = Vec::new();
         for at in &order {
             let block = self.fence.block_of(key(ids, *at as usize));
-            match asked.last_mut() {
+            match block_counts.last_mut() {
                 Some(last) if last.0 == block => last.1 += 1,
-                _ => asked.push((block, 1)),
+                _ => block_counts.push((block, 1)),
             }
         }
-        let mut counts = asked.iter().map(|(_, count)| *count);
-        let mut left = order.iter();
-        self.blocks(asked.iter().map(|(block, _)| *block), |_, block| {
-            for at in left.by_ref().take(counts.next().unwrap_or(0)) {
+        let mut counts = block_counts.iter().map(|(_, count)| *count);
+        let mut remaining = order.iter();
+        self.blocks(block_counts.iter().map(|(block, _)| *block), |_, block| {
+            for at in remaining.by_ref().take(counts.next().unwrap_or(0)) {
                 let id = key(ids, *at as usize);
-                let place = block.lower_bound(id);
-                if place < block.count() && block.compare(place, id).is_eq() {
-                    found[*at as usize] = Some(block.first_row() + place as u32);
+                let position = block.lower_bound(id);
+                if position < block.count() && block.compare(position, id).is_eq() {
+                    found[*at as usize] = Some(block.first_row() + position as u32);
                 }
             }
             Ok(())
@@ -156,7 +156,7 @@ impl IdMap {
         Ok(found)
     }
 
-    /// The first row whose id is not below `id`; the number of rows, if all are.
+    /// Returns the first row whose id is not below `id`; the number of rows if all are below.
     pub(super) fn lower_bound(&self, id: Key<'_>) -> Result<u32, CollectionError> {
         let mut row = 0;
         self.blocks(std::iter::once(self.fence.block_of(id)), |_, block| {
@@ -166,46 +166,47 @@ impl IdMap {
         Ok(row)
     }
 
-    /// The ids of rows, all of which there are, in their order; a row may be there more than once.
+    /// Returns the ids of rows, in their order. All rows exist; a row may occur more than once.
     pub(super) fn ids_of(&self, rows: &[u32]) -> Result<Ids, CollectionError> {
         let mut order: Vec<u32> = (0..rows.len() as u32).collect();
         order.sort_unstable_by_key(|at| rows[*at as usize]);
         let mut blocks: Vec<u32> =
             order.iter().map(|at| self.fence.block_of_row(rows[*at as usize])).collect();
         blocks.dedup();
-        let mut gathered = Gathered::new(self.kind, rows.len());
-        let mut left = order.iter().peekable();
+        let mut collector = IdCollector::new(self.kind, rows.len());
+        let mut remaining = order.iter().peekable();
         self.blocks(blocks.into_iter(), |number, block| {
             let end = self.rows_of(number).end;
-            while let Some(at) = left.next_if(|at| rows[**at as usize] < end) {
-                gathered.take(block, (rows[*at as usize] - block.first_row()) as usize)?;
+            while let Some(at) = remaining.next_if(|at| rows[**at as usize] < end) {
+                collector.push(block, (rows[*at as usize] - block.first_row()) as usize)?;
             }
             Ok(())
         })?;
-        let sorted = gathered.finish();
-        let mut places = vec![0; order.len()];
-        for (place, at) in (0..).zip(&order) {
-            places[*at as usize] = place;
+        let sorted = collector.finish();
+        let mut positions = vec![0; order.len()];
+        for (position, at) in (0..).zip(&order) {
+            positions[*at as usize] = position;
         }
-        sorted.take(&places)
+        sorted.take(&positions)
     }
 
-    /// The ids of a range of rows, all of which there are.
+    /// Returns the ids of a range of rows, all of which exist.
     pub(super) fn ids(&self, range: Range<u32>) -> Result<Ids, CollectionError> {
-        let mut gathered = Gathered::new(self.kind, range.len());
+        let mut collector = IdCollector::new(self.kind, range.len());
         if range.is_empty() {
-            return Ok(gathered.finish());
+            return Ok(collector.finish());
         }
         let blocks = self.fence.block_of_row(range.start)..=self.fence.block_of_row(range.end - 1);
         self.blocks(blocks, |_, block| {
             let first = range.start.saturating_sub(block.first_row()) as usize;
             let end = block.count().min((range.end - block.first_row()) as usize);
-            (first..end).try_for_each(|at| gathered.take(block, at))
+            (first..end).try_for_each(|at| collector.push(block, at))
         })?;
-        Ok(gathered.finish())
+        Ok(collector.finish())
     }
 
-    /// Checks that the fence leads to `ids`, which are those from row `first` on, and that they rise, from `last` on.
+    /// Checks that the fence leads to `ids`, those from row `first` on, and that the ids are ascending and
+    /// above `last`.
     ///
     /// # Errors
     /// A sentence that names a row.
@@ -225,7 +226,7 @@ impl IdMap {
         Ok(())
     }
 
-    /// Bytes of memory.
+    /// Returns the bytes of memory.
     pub(super) fn held_bytes(&self) -> u64 {
         self.fence.held_bytes() + size_of::<IdMap>() as u64
     }

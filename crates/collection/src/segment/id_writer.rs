@@ -1,24 +1,24 @@
-//! Writes the ids of a segment: blocks, and the fence that says which block an id is in.
+//! Writes the ids of a segment: blocks, and a fence to find the block of an id.
 
 use super::block::{BlockBuilder, Key, shared_prefix};
-use super::written::{FileEntry, FileWriter};
+use super::file_writer::{FileEntry, FileWriter};
 use crate::ids::IdKind;
 use bathyal_index::format::identity::Identity;
 use bathyal_store::{Draft, StoreError};
 use serde::{Deserialize, Serialize};
 
-/// What a manifest says of the ids.
+/// Manifest entry of the fence.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct FenceEntry {
-    /// Blocks of ids, before the fence.
+    /// Number of blocks, which precede the fence.
     pub(super) blocks: u32,
     /// Bytes of the fence.
     pub(super) bytes: u64,
-    /// CRC-32C of the segment's identity and of the fence.
+    /// CRC-32C of the segment's identity followed by the fence.
     pub(super) crc32c: u32,
 }
 
-/// The ids of a segment as they are written, which rise.
+/// Writes the ids of a segment, in ascending order.
 #[derive(Debug)]
 pub(super) struct IdWriter {
     file: FileWriter,
@@ -26,13 +26,15 @@ pub(super) struct IdWriter {
     kind: IdKind,
     block: BlockBuilder,
     blocks: u32,
-    /// Of texts the last one.
+    /// The last text.
     last: Vec<u8>,
-    /// Of numbers, the first one of every block.
+    /// For numbers: the first number of every block.
     numbers: Vec<u8>,
-    /// Of texts, the first row of every block, where what divides it from the one before ends, and these.
+    /// For texts: the first row of every block.
     rows: Vec<u8>,
+    /// For texts: the end of every block's divider in `dividers`.
     ends: Vec<u8>,
+    /// For texts: dividers, each above all ids of the block before and not above those of its own block.
     dividers: Vec<u8>,
 }
 
@@ -57,31 +59,31 @@ impl IdWriter {
         })
     }
 
-    /// The id of the next row.
+    /// Adds the id of the next row.
     pub(super) fn push(&mut self, row: u32, id: Key<'_>) -> Result<(), StoreError> {
-        if !self.block.take(row, id) {
+        if !self.block.push(row, id) {
             self.write_block()?;
-            self.block.take(row, id);
+            self.block.push(row, id);
         } else if row > 0 {
-            self.keep(id);
+            self.remember(id);
             return Ok(());
         }
-        // It is the first one of a block.
+        // This id is the first of a block.
         match id {
             Key::Number(number) => self.numbers.extend_from_slice(&number.to_le_bytes()),
             Key::Text(text) => {
-                // The shortest beginning of it that is above all ids of the block before.
+                // The shortest prefix of the id that is above all ids of the block before.
                 let shared = shared_prefix(&self.last, text);
                 self.dividers.extend_from_slice(&text[..(shared + 1).min(text.len())]);
                 self.rows.extend_from_slice(&row.to_le_bytes());
                 self.ends.extend_from_slice(&(self.dividers.len() as u32).to_le_bytes());
             }
         }
-        self.keep(id);
+        self.remember(id);
         Ok(())
     }
 
-    fn keep(&mut self, id: Key<'_>) {
+    fn remember(&mut self, id: Key<'_>) {
         if let Key::Text(text) = id {
             self.last.clear();
             self.last.extend_from_slice(text);

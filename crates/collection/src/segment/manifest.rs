@@ -1,10 +1,10 @@
-//! What a segment says about itself: the object by which all its parts are known.
+//! The manifest of a segment: it describes and identifies all parts.
 
+use super::file_writer::FileEntry;
 use super::id_writer::FenceEntry;
-use super::written::FileEntry;
 use crate::error::CollectionError;
 use crate::ids::IdKind;
-use crate::place::{MARK, Place};
+use crate::location::{CollectionLocation, MARK};
 use crate::schema::{Column, Schema};
 use crate::seal::unseal;
 use crate::version::SegmentEntry;
@@ -12,23 +12,23 @@ use bathyal_index::format::identity::Identity;
 use bathyal_store::{Generation, GenerationExt, ObjectExt};
 use serde::{Deserialize, Serialize};
 
-/// The latest version of the format of segments that this program reads, and the one that it writes.
+/// The format version that this program writes, and the latest that it reads.
 pub(super) const FORMAT: u32 = 1;
-/// The ids, by which rows are found.
+/// File of the ids, by which rows are found.
 pub(super) const IDS_NAME: &str = "ids.bin";
-/// The ids and the columns.
+/// File of the ids and the columns.
 pub(super) const ROWS_NAME: &str = "rows.parquet";
-/// Checksums of pieces of [`ROWS_NAME`].
+/// File of the checksums of pieces of [`ROWS_NAME`].
 pub(super) const SUMS_NAME: &str = "rows.sums";
 
-/// What a segment says about itself.
+/// The manifest of a segment.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) struct Manifest {
-    /// The version of the format.
+    /// The format version.
     pub(super) bathyal_segment: u32,
-    /// The collection that it belongs to.
+    /// Identity of the collection.
     pub(super) collection: String,
-    /// Its name.
+    /// Name of the segment.
     pub(super) segment: String,
     pub(super) rows: u32,
     pub(super) id: IdKind,
@@ -37,35 +37,35 @@ pub(super) struct Manifest {
     pub(super) fence: FenceEntry,
     pub(super) parquet: FileEntry,
     pub(super) sums: FileEntry,
-    /// The index of each field of vectors.
+    /// The index of each vector field.
     pub(super) vectors: Vec<IndexEntry>,
 }
 
-/// What a segment says of the index of a field.
+/// Entry of the index of a field.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) struct IndexEntry {
     /// The field's name.
     pub(super) name: String,
     pub(super) family: String,
-    /// What tells the index from others.
+    /// Identity of the index.
     pub(super) identity: String,
     /// Bytes of all its files.
     pub(super) bytes: u64,
 }
 
-/// What the checksums of a segment begin with.
+/// Returns the identity with which the checksums of a segment begin.
 pub(super) fn identity(collection: &str, segment: &str) -> Identity {
     Identity::of(&format!("segment {segment} of the collection {collection}"))
 }
 
 impl Manifest {
-    /// Reads the manifest in a generation, and checks that it is that of `entry`.
+    /// Reads the manifest of a generation and checks it against `entry`.
     ///
     /// # Errors
     /// [`CollectionError::Damaged`], [`CollectionError::LaterVersion`], [`CollectionError::Store`].
     pub(super) fn load(
         generation: &dyn Generation,
-        place: &Place,
+        place: &CollectionLocation,
         schema: &Schema,
         entry: &SegmentEntry,
     ) -> Result<Manifest, CollectionError> {
@@ -83,11 +83,11 @@ impl Manifest {
             return Err(CollectionError::LaterVersion { path, found, known: FORMAT });
         }
         if format.bathyal_segment == 0 {
-            return Err(damaged("it says that it is of format 0, and the first is 1".into()));
+            return Err(damaged("its format version is 0, but the first is 1".into()));
         }
         if crc != entry.manifest_crc32c {
             return Err(damaged(format!(
-                "its checksum is {crc:08x}, the version names one with {:08x}",
+                "its checksum is {crc:08x}, but the version expects {:08x}",
                 entry.manifest_crc32c
             )));
         }
@@ -96,12 +96,12 @@ impl Manifest {
         Ok(manifest)
     }
 
-    /// What a manifest would say that is damaged, as far as the files beside it and the version say it. Of the indexes no identity is
-    /// known.
+    /// Returns a substitute for a damaged manifest, from the other files and the version. The identities of
+    /// the indexes are empty.
     ///
     /// # Errors
     /// [`CollectionError::Store`].
-    pub(super) fn assumed(
+    pub(super) fn substitute(
         generation: &dyn Generation,
         collection: &str,
         schema: &Schema,
@@ -137,29 +137,29 @@ impl Manifest {
 
     fn check(&self, schema: &Schema, entry: &SegmentEntry) -> Result<(), String> {
         if self.segment != entry.name {
-            return Err(format!("it is of the segment {}", self.segment));
+            return Err(format!("it belongs to the segment {}", self.segment));
         }
         if self.rows != entry.rows || self.rows == 0 {
-            return Err(format!("it says {} rows, the version {}", self.rows, entry.rows));
+            return Err(format!("it has {} rows, but the version expects {}", self.rows, entry.rows));
         }
         let fields = self.vectors.iter().map(|index| &index.name);
         let same = fields.eq(schema.vectors.iter().map(|field| &field.name));
         if self.id != schema.id_kind || self.columns != schema.columns || !same {
-            return Err("its rows are not those of the collection's schema".into());
+            return Err("its rows do not fit the schema of the collection".into());
         }
         let named = [(&self.ids, IDS_NAME), (&self.parquet, ROWS_NAME), (&self.sums, SUMS_NAME)];
         if named.iter().any(|(file, name)| file.name != *name) {
-            return Err("its files have other names than those of segments".into());
+            return Err("its files do not have the names of a segment's files".into());
         }
         Ok(())
     }
 
-    /// What the checksums of this segment begin with.
+    /// Returns the identity with which the checksums of this segment begin.
     pub(super) fn identity(&self) -> Identity {
         identity(&self.collection, &self.segment)
     }
 
-    /// Its files.
+    /// Returns the entries of its files.
     pub(super) fn files(&self) -> [&FileEntry; 3] {
         [&self.ids, &self.parquet, &self.sums]
     }

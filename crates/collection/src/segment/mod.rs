@@ -1,43 +1,44 @@
-//! A segment: rows that do not change any more, in the order of their ids. docs/format/collection-segment.md has every byte of it.
+//! A segment: rows that do not change, in the order of their ids. docs/format/collection-segment.md specifies
+//! all bytes.
 //!
-//! A row's number is its place in that order: its place among the ids, in the file of columns, and its id in the index of each
-//! field of vectors. What of a segment is deleted is known elsewhere.
+//! The number of a row is its position in that order: among the ids, in the file of columns, and as the id in
+//! the index of each vector field. The segment does not record its deleted rows; versions do.
 
-mod alone;
 mod block;
+mod checked_file;
 mod columns;
 mod fence;
 mod fetch;
+mod file_writer;
 mod id_map;
 mod id_writer;
-mod in_memory;
-mod kept;
-mod lazily;
+mod lazy;
 mod manifest;
+mod open_parts;
 mod pages;
-mod part;
 mod salvage;
+mod share;
 mod spool;
-mod summed;
+mod standalone;
 #[cfg(test)]
 mod tests;
 mod unfinished;
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) mod untrusted;
+mod vector_memory;
 mod verify;
 mod write;
-mod written;
 
-pub(crate) use alone::Alone;
-pub(crate) use in_memory::{FieldIndex, VectorMemory};
-pub(crate) use part::{SegmentPart, search_bytes};
-pub(crate) use salvage::{Faults, Piece};
-pub(crate) use unfinished::{Merged, Unfinished};
-pub(crate) use write::{FLAT_BELOW_ROWS, SegmentWriter, WriteOptions, stored_beside};
+pub(crate) use salvage::{Faults, SalvagedRows};
+pub(crate) use share::{SegmentShare, search_bytes};
+pub(crate) use standalone::StandaloneSegment;
+pub(crate) use unfinished::{MergeSources, UnfinishedSegment};
+pub(crate) use vector_memory::{FieldIndex, VectorMemory};
+pub(crate) use write::{FLAT_BELOW_ROWS, SegmentWriter, WriteOptions, largest_segment_scales};
 
 use crate::error::CollectionError;
 use crate::ids::{Id, Ids};
-use crate::place::{Part, Place};
+use crate::location::{CollectionLocation, Part};
 use crate::schema::Schema;
 use crate::version::{IdEntry, SegmentEntry};
 use arrow_array::RecordBatch;
@@ -47,45 +48,46 @@ use bathyal_tier::Control;
 use bathyal_vectors::progress::Silent;
 use block::{Key, key};
 use columns::Columns;
+use file_writer::FileEntry;
 use id_map::IdMap;
-use in_memory::{Full, Room};
-use kept::Parts;
-use lazily::Lazily;
+use lazy::Lazy;
 use manifest::{IndexEntry, Manifest};
+use open_parts::OpenParts;
 use std::ops::Range;
 use std::sync::Arc;
-use written::FileEntry;
+use vector_memory::{MemoryFull, MemoryReservation};
 
-/// How segments are opened.
+/// How to open a segment.
 #[derive(Clone, Default)]
 pub(crate) struct SegmentOptions {
-    /// How the index of each field of vectors is opened. Its `memory_bytes` are not looked at.
+    /// How to open the index of each vector field. Its `memory_bytes` is ignored.
     pub(crate) index: OpenOptions,
-    /// Bytes that the indexes of a segment may take together, divided evenly; `None` is no limit. What ids and columns keep
-    /// ([`Segment::held_bytes`]) is not among them.
+    /// Memory limit of all indexes of the segment, in bytes, divided evenly; `None` means no limit. The
+    /// memory of ids and columns ([`Segment::held_bytes`]) does not count.
     pub(crate) memory_bytes: Option<u64>,
-    /// What part of a collection it is.
-    pub(crate) part: SegmentPart,
-    /// Memory for the vectors of flat segments that are searched, which they share; `None` leaves them where `index` says.
+    /// Size of the segment relative to its collection.
+    pub(crate) share: SegmentShare,
+    /// Memory for the vectors of flat segments, which the segments share; `None` leaves the vectors on the
+    /// tier of `index`.
     pub(crate) vectors: Option<VectorMemory>,
 }
 
-/// A segment. Nothing of it is read before it is needed, and what is open of it may be closed while nobody uses it.
+/// A segment. Its parts are opened when they are needed, and may be closed while they are not in use.
 pub(crate) struct Segment {
-    place: Place,
+    place: CollectionLocation,
     schema: Arc<Schema>,
     entry: SegmentEntry,
     options: Arc<SegmentOptions>,
-    parts: Arc<Parts>,
+    parts: Arc<OpenParts>,
 }
 
-/// The generation of ids and columns.
-struct Opened {
+/// The open generation of ids and columns.
+struct OpenedRows {
     generation: Arc<dyn Generation>,
     manifest: Manifest,
 }
 
-/// A file of a segment, if it is as long as its manifest says.
+/// Opens a file of a segment and checks its length.
 fn open_file(generation: &dyn Generation, file: &FileEntry) -> Result<Arc<dyn Object>, CollectionError> {
     let object = generation.get(&file.name)?;
     if object.len() == file.bytes {
@@ -96,150 +98,155 @@ fn open_file(generation: &dyn Generation, file: &FileEntry) -> Result<Arc<dyn Ob
 }
 
 impl Segment {
-    /// The segment that a version says is there.
+    /// Creates the segment of an entry in a version. Nothing is read yet.
     pub(crate) fn new(
-        place: &Place,
+        place: &CollectionLocation,
         schema: Arc<Schema>,
         entry: SegmentEntry,
         options: Arc<SegmentOptions>,
     ) -> Segment {
-        let parts = Arc::new(Parts::new(schema.vectors.len(), place.is_far()));
+        let parts = Arc::new(OpenParts::new(schema.vectors.len(), place.is_remote()));
         Segment { place: place.clone(), schema, entry, options, parts }
     }
 
-    /// Its rows, deleted ones with them.
+    /// Returns the number of rows, deleted or not.
     pub(crate) fn rows(&self) -> u32 {
         self.entry.rows
     }
 
-    /// What the version says of it.
+    /// Returns the entry in the version.
     pub(crate) fn entry(&self) -> &SegmentEntry {
         &self.entry
     }
 
-    /// The memory budget of its collection.
+    /// Returns the memory budget of the collection.
     pub(crate) fn budget(&self) -> Option<u64> {
         self.options.index.memory_bytes
     }
 
-    /// Whether each request to its store takes its time.
-    pub(crate) fn is_far(&self) -> bool {
-        self.place.is_far()
+    /// Returns true if every read of the store is a request over the network.
+    pub(crate) fn is_remote(&self) -> bool {
+        self.place.is_remote()
     }
 
-    fn opened(&self) -> Result<Arc<Opened>, CollectionError> {
-        Parts::part(
+    fn opened(&self) -> Result<Arc<OpenedRows>, CollectionError> {
+        OpenParts::get_or_open(
             &self.parts,
             |parts| &parts.rows,
             || {
                 let generation =
                     self.place.store().open(&Part::Segment(self.entry.name.clone(), None).name())?;
                 let manifest = Manifest::load(&*generation, &self.place, &self.schema, &self.entry)?;
-                Ok(Opened { generation, manifest })
+                Ok(OpenedRows { generation, manifest })
             },
         )
     }
 
     fn id_map(&self) -> Result<Arc<IdMap>, CollectionError> {
-        Parts::part(
+        OpenParts::get_or_open(
             &self.parts,
             |parts| &parts.ids,
             || {
                 let opened = self.opened()?;
-                IdMap::open(&*opened.generation, &opened.manifest, self.place.is_far())
+                IdMap::open(&*opened.generation, &opened.manifest, self.place.is_remote())
             },
         )
     }
 
     fn columns(&self) -> Result<Arc<Columns>, CollectionError> {
-        Parts::part(
+        OpenParts::get_or_open(
             &self.parts,
             |parts| &parts.columns,
             || {
                 let (opened, schema) = (self.opened()?, self.schema.with_ids());
-                Columns::open(&*opened.generation, &opened.manifest, schema, self.place.is_far())
+                Columns::open(&*opened.generation, &opened.manifest, schema, self.place.is_remote())
             },
         )
     }
 
-    /// The index of the field of vectors with this number, whose ids are rows.
+    /// Returns the index of the vector field with this number. Its ids are rows.
     ///
     /// # Errors
-    /// [`CollectionError::Damaged`] for another index than the one that was built for this segment, [`CollectionError::Index`].
+    /// [`CollectionError::Damaged`] if the index was not built for this segment, [`CollectionError::Index`].
     pub(crate) fn index(&self, field: usize) -> Result<Arc<FieldIndex>, CollectionError> {
         self.check_field(field)?;
-        Parts::part(&self.parts, |parts| &parts.indexes[field], || self.open_index(field, None))
+        OpenParts::get_or_open(&self.parts, |parts| &parts.indexes[field], || self.open_index(field, None))
     }
 
     fn check_field(&self, field: usize) -> Result<(), CollectionError> {
         if field < self.schema.vectors.len() {
             return Ok(());
         }
-        Err(CollectionError::Parameter(format!("there is no field of vectors with the number {field}")))
+        Err(CollectionError::Parameter(format!("there is no vector field with the number {field}")))
     }
 
-    /// The same for a search, from which on the vectors of a flat one are in memory where there is room.
+    /// Returns the index of a field for a search. The vectors of a flat index are loaded into memory, if
+    /// there is room.
     ///
     /// # Errors
     /// As [`Segment::index`].
-    pub(crate) fn searched(&self, field: usize) -> Result<Arc<FieldIndex>, CollectionError> {
+    pub(crate) fn index_for_search(&self, field: usize) -> Result<Arc<FieldIndex>, CollectionError> {
         self.check_field(field)?;
         let open = || match self.open_in_memory(field) {
             Ok(Some(index)) => Ok(index),
             Ok(None) => self.open_index(field, None),
-            // Where they cannot be in memory, they are read.
-            Err(_) => self.open_index(field, None).inspect(FieldIndex::settle),
+            // If loading them fails, searches read them from the tier.
+            Err(_) => self.open_index(field, None).inspect(FieldIndex::finalize_placement),
         };
-        let index = Parts::part(&self.parts, |parts| &parts.indexes[field], open)?;
-        if index.is_settled() {
+        let index = OpenParts::get_or_open(&self.parts, |parts| &parts.indexes[field], open)?;
+        if index.placement_is_final() {
             return Ok(index);
         }
-        let open = || self.open_in_memory(field).inspect_err(|_| index.settle()).ok().flatten();
-        Ok(Parts::reopened(&self.parts, field, open).unwrap_or(index))
+        let open = || self.open_in_memory(field).inspect_err(|_| index.finalize_placement()).ok().flatten();
+        Ok(OpenParts::replace_index(&self.parts, field, open).unwrap_or(index))
     }
 
-    /// Whether the index of a field is open, and a search of it reads nothing from a device.
+    /// Returns true if the index of a field is open, and a search of it reads nothing from a device.
     pub(crate) fn is_in_memory(&self, field: usize) -> bool {
-        self.parts.indexes.get(field).and_then(Lazily::get).is_some_and(|index| index.is_in_memory())
+        self.parts.indexes.get(field).and_then(Lazy::get).is_some_and(|index| index.is_in_memory())
     }
 
-    /// The index of a field with its vectors in memory; `None` where there is no room for them.
+    /// Opens the index of a field with its vectors in memory; `None` if there is no room for them.
     fn open_in_memory(&self, field: usize) -> Result<Option<FieldIndex>, CollectionError> {
         let opened = self.opened()?;
         let entry = &opened.manifest.vectors[field];
         let Some(memory) = self.memory_for(entry) else { return Ok(None) };
-        let room = match memory.take(entry.bytes) {
-            Err(Full::Process) if Parts::make_room(entry.bytes) => memory.take(entry.bytes),
-            room => room,
+        let reservation = match memory.reserve(entry.bytes) {
+            Err(MemoryFull::Process) if OpenParts::free_memory(entry.bytes) => memory.reserve(entry.bytes),
+            reservation => reservation,
         };
-        room.ok().map(|room| self.open_index(field, Some(room))).transpose()
+        reservation.ok().map(|reservation| self.open_index(field, Some(reservation))).transpose()
     }
 
-    /// The memory that the vectors of an index may be in, if they may and it is enough for them: of a flat one, because every search of
-    /// one without codes reads them all.
+    /// Returns the memory in which the vectors of an index may be, if it is large enough. Only flat indexes
+    /// use it: without codes, every search reads all vectors.
     fn memory_for(&self, entry: &IndexEntry) -> Option<&VectorMemory> {
-        self.options.vectors.as_ref().filter(|memory| entry.family == "flat" && memory.suits(entry.bytes))
+        self.options.vectors.as_ref().filter(|memory| entry.family == "flat" && memory.fits(entry.bytes))
     }
 
-    /// Opens the indexes that are open of one of `others`. What fails is told to those who need it.
-    pub(crate) fn open_as<'a>(&self, others: impl Iterator<Item = &'a Arc<Segment>> + Clone) {
+    /// Opens those indexes that are open in one of `others`. Errors are ignored: later callers get them.
+    pub(crate) fn open_like<'a>(&self, others: impl Iterator<Item = &'a Arc<Segment>> + Clone) {
         for field in 0..self.schema.vectors.len() {
             let mut open = others.clone().filter_map(|other| other.parts.indexes[field].get());
             if let Some(first) = open.next() {
-                let searched = first.is_in_memory() || open.any(|index| index.is_in_memory());
-                let _ = if searched { self.searched(field) } else { self.index(field) };
+                let in_memory = first.is_in_memory() || open.any(|index| index.is_in_memory());
+                let _ = if in_memory { self.index_for_search(field) } else { self.index(field) };
             }
         }
     }
 
-    fn open_index(&self, field: usize, room: Option<Room>) -> Result<FieldIndex, CollectionError> {
+    fn open_index(
+        &self,
+        field: usize,
+        reservation: Option<MemoryReservation>,
+    ) -> Result<FieldIndex, CollectionError> {
         let opened = self.opened()?;
         let entry = &opened.manifest.vectors[field];
         let generation =
             self.place.store().open(&Part::Segment(self.entry.name.clone(), Some(field)).name())?;
         let share = self.options.memory_bytes.map(|bytes| bytes / self.schema.vectors.len() as u64);
         let mut options = OpenOptions { memory_bytes: share, ..self.options.index.clone() };
-        if room.is_some() {
+        if reservation.is_some() {
             options.tier = TierChoice::Dram;
         }
         let index = Index::open_in(&*generation, &options, &Silent)?;
@@ -248,28 +255,29 @@ impl Segment {
             |reason: String| Err(CollectionError::damaged(generation.address(), "the manifest", reason));
         let identity = found.identity.as_deref().unwrap_or("none");
         if identity != entry.identity {
-            return damaged(format!("it is the index {identity}, the segment's is {}", entry.identity));
+            return damaged(format!("its identity is {identity}, but the segment names {}", entry.identity));
         }
         let shape = (index.dim(), index.element(), index.metric());
         if shape != (expected.dim, expected.element, expected.metric) {
-            return damaged(format!("it is an index of other vectors than those of {:?}", expected.name));
+            return damaged(format!("its vectors do not fit the field {:?}", expected.name));
         }
         if index.len() as u64 != u64::from(self.rows()) || found.vectors != u64::from(self.rows()) {
             return damaged(format!("it has {} vectors for {} rows", index.len(), self.rows()));
         }
-        let settled = room.is_some() || self.memory_for(entry).is_none();
-        Ok(FieldIndex::new(index, room, settled))
+        let placement_final = reservation.is_some() || self.memory_for(entry).is_none();
+        Ok(FieldIndex::new(index, reservation, placement_final))
     }
 
-    /// The least memory budget of its collection that is enough to open the index of a field and to search it by one thread.
+    /// Returns the least memory budget of the collection that is enough to open the index of a field and to
+    /// search it with one thread.
     ///
     /// # Errors
     /// As [`Segment::index`].
     pub(crate) fn least_budget(&self, field: usize) -> Result<u64, CollectionError> {
         let generation =
             self.place.store().open(&Part::Segment(self.entry.name.clone(), Some(field)).name())?;
-        let needed = |own: u64, searches: u64| {
-            let (memory_bytes, search_memory) = (Some(own), Some(SearchMemory::new(searches)));
+        let needed = |index_bytes: u64, searches: u64| {
+            let (memory_bytes, search_memory) = (Some(index_bytes), Some(SearchMemory::new(searches)));
             let options = OpenOptions { memory_bytes, search_memory, ..self.options.index.clone() };
             match Index::open_in(&*generation, &options, &Silent) {
                 Ok(_) => Ok(0),
@@ -277,30 +285,32 @@ impl Segment {
                 Err(error) => Err(error),
             }
         };
-        // Refused before anything is loaded.
-        let (searches, own) = (needed(0, 0)?, needed(0, u64::MAX / 4)?);
+        // Without memory, opening fails before anything is loaded.
+        let (searches, index_bytes) = (needed(0, 0)?, needed(0, u64::MAX / 4)?);
         let fields = self.schema.vectors.len() as u64;
-        Ok(self.options.part.least_budget(own.saturating_mul(fields), searches))
+        Ok(self.options.share.least_budget(index_bytes.saturating_mul(fields), searches))
     }
 
-    /// The row of each id, `None` where it has none. Every block of ids is read once, near ones together.
+    /// Returns the row of each id; `None` for an unknown id. Every block of ids is read once; adjacent blocks
+    /// are read together.
     ///
     /// # Errors
-    /// [`CollectionError::Parameter`] for ids of the other kind; [`CollectionError::Damaged`], [`CollectionError::Store`].
+    /// [`CollectionError::Parameter`] for ids of the other kind; [`CollectionError::Damaged`],
+    /// [`CollectionError::Store`].
     pub(crate) fn find(&self, ids: &Ids) -> Result<Vec<Option<u32>>, CollectionError> {
         self.check_kind(ids.kind() == self.schema.id_kind)?;
         let (first, last) = self.limits()?;
         let (first, last) = (key(&first, 0), key(&last, 0));
-        // Most ids of a batch are of other segments, and need not be looked for.
-        let within = |at: &u32| (first..=last).contains(&key(ids, *at as usize));
-        let places: Vec<u32> = (0..ids.len() as u32).filter(within).collect();
-        if places.len() == ids.len() && !ids.is_empty() {
+        // Most ids of a batch are outside the range of this segment.
+        let in_range = |at: &u32| (first..=last).contains(&key(ids, *at as usize));
+        let positions: Vec<u32> = (0..ids.len() as u32).filter(in_range).collect();
+        if positions.len() == ids.len() && !ids.is_empty() {
             return self.id_map()?.find(ids);
         }
         let mut found = vec![None; ids.len()];
-        if !places.is_empty() {
-            let some = self.id_map()?.find(&ids.take(&places)?)?;
-            places.iter().zip(some).for_each(|(at, row)| found[*at as usize] = row);
+        if !positions.is_empty() {
+            let rows = self.id_map()?.find(&ids.take(&positions)?)?;
+            positions.iter().zip(rows).for_each(|(at, row)| found[*at as usize] = row);
         }
         Ok(found)
     }
@@ -308,14 +318,12 @@ impl Segment {
     fn check_kind(&self, same: bool) -> Result<(), CollectionError> {
         let wrong = || {
             let kind = self.schema.id_kind.data_type();
-            CollectionError::Parameter(format!(
-                "the ids are of another kind than those of the collection, {kind}"
-            ))
+            CollectionError::Parameter(format!("the ids are not of the collection's kind, {kind}"))
         };
         if same { Ok(()) } else { Err(wrong()) }
     }
 
-    /// Its smallest and its largest id.
+    /// Returns the smallest and the largest id.
     fn limits(&self) -> Result<(Ids, Ids), CollectionError> {
         let wrong = |error: CollectionError| {
             CollectionError::damaged(
@@ -324,12 +332,12 @@ impl Segment {
                 error.to_string(),
             )
         };
-        let alone = |id: &IdEntry| Ids::of(self.schema.id_kind, &[id.clone().into()]).map_err(wrong);
+        let single = |id: &IdEntry| Ids::from_ids(self.schema.id_kind, &[id.clone().into()]).map_err(wrong);
         let (first, last) = &self.entry.ids;
-        Ok((alone(first)?, alone(last)?))
+        Ok((single(first)?, single(last)?))
     }
 
-    /// The first row whose id is not below `id`; the number of rows, if all are.
+    /// Returns the first row whose id is not below `id`; the number of rows if all are below.
     ///
     /// # Errors
     /// As [`Segment::find`].
@@ -351,16 +359,17 @@ impl Segment {
         }
     }
 
-    /// The ids of rows, in their order; a row may be there more than once.
+    /// Returns the ids of rows, in their order; a row may occur more than once.
     ///
     /// # Errors
-    /// [`CollectionError::Parameter`] for a row that there is not; [`CollectionError::Damaged`], [`CollectionError::Store`].
+    /// [`CollectionError::Parameter`] for a row that does not exist; [`CollectionError::Damaged`],
+    /// [`CollectionError::Store`].
     pub(crate) fn ids_of(&self, rows: &[u32]) -> Result<Ids, CollectionError> {
         self.check_rows(rows.iter().max().copied())?;
         self.id_map()?.ids_of(rows)
     }
 
-    /// The ids of a range of rows, which rise.
+    /// Returns the ids of a range of rows, in ascending order.
     ///
     /// # Errors
     /// As [`Segment::ids_of`].
@@ -380,42 +389,45 @@ impl Segment {
         }
     }
 
-    /// Columns of rows, in the order of both; a row may be there more than once. Only the pages that hold them are read.
+    /// Returns columns of rows, in the order of `rows` and `columns`; a row may occur more than once. Only
+    /// the pages with these rows are read.
     ///
     /// # Errors
-    /// [`CollectionError::Parameter`] for a row or a column that there is not; [`CollectionError::Damaged`],
-    /// [`CollectionError::Store`].
+    /// [`CollectionError::Parameter`] for a row or a column that does not exist;
+    /// [`CollectionError::Damaged`], [`CollectionError::Store`].
     pub(crate) fn columns_of(&self, rows: &[u32], columns: &[usize]) -> Result<RecordBatch, CollectionError> {
         self.check_rows(rows.iter().max().copied())?;
-        self.columns()?.take(rows, &self.of_file(columns, false)?)
+        self.columns()?.take(rows, &self.file_columns(columns, false)?)
     }
 
-    /// Tells `each` of all rows, in batches: the first row, and the ids (a column `id`, if they are asked for) and columns of that row
-    /// and those behind it.
+    /// Calls `each` for all rows in batches, with the first row and the columns of the batch. If `with_ids`
+    /// is true, the first column is `id`.
     ///
     /// # Errors
-    /// As [`Segment::columns_of`], and whatever `each` fails with, which ends it.
+    /// As [`Segment::columns_of`]. An error of `each` ends the scan and is returned.
     pub(crate) fn scan(
         &self,
         columns: &[usize],
         with_ids: bool,
         each: &mut dyn FnMut(u32, RecordBatch) -> Result<(), CollectionError>,
     ) -> Result<(), CollectionError> {
-        self.columns()?.scan(&self.of_file(columns, with_ids)?, each)
+        self.columns()?.scan(&self.file_columns(columns, with_ids)?, each)
     }
 
-    /// Columns of the schema as those of the file, whose first one is the ids.
-    fn of_file(&self, columns: &[usize], with_ids: bool) -> Result<Vec<usize>, CollectionError> {
+    /// Converts numbers of schema columns to those of the file, whose first column is the ids.
+    fn file_columns(&self, columns: &[usize], with_ids: bool) -> Result<Vec<usize>, CollectionError> {
         if let Some(column) = columns.iter().find(|column| **column >= self.schema.columns.len()) {
             return Err(CollectionError::Parameter(format!("there is no column with the number {column}")));
         }
         Ok(with_ids.then_some(0).into_iter().chain(columns.iter().map(|column| column + 1)).collect())
     }
 
-    /// The vectors of rows as [`Index::vectors`] has them, in their order; a row may be there more than once.
+    /// Returns the vectors of rows as [`Index::vectors`] does, in their order; a row may occur more than
+    /// once.
     ///
     /// # Errors
-    /// [`CollectionError::Parameter`] for a row or a field that there is not; as [`Segment::index`] and [`Index::vectors`].
+    /// [`CollectionError::Parameter`] for a row or a field that does not exist; as [`Segment::index`] and
+    /// [`Index::vectors`].
     pub(crate) fn vectors_of(
         &self,
         field: usize,
@@ -426,7 +438,7 @@ impl Segment {
         Ok(self.index(field)?.vectors(rows, control)?)
     }
 
-    /// Bytes of memory that it takes now, about, the search threads' not counted.
+    /// Returns the approximate bytes of memory, without search threads.
     pub(crate) fn held_bytes(&self) -> u64 {
         (size_of::<Segment>() + self.entry.name.len()) as u64 + self.parts.held_bytes()
     }

@@ -1,7 +1,7 @@
-//! What the reader of Parquet reads from: bytes that were read already for the pages it will ask for, or that are read ahead.
+//! The source of the Parquet reader: bytes of pages that were read beforehand, or that are read ahead.
 
-use super::summed::SummedFile;
-use crate::caught::caught;
+use super::checked_file::CheckedFile;
+use crate::catch_panic::catch_panic;
 use crate::error::CollectionError;
 use bathyal_index::ranges::Run;
 use bytes::{Buf, Bytes, buf::Reader};
@@ -12,22 +12,22 @@ use std::fmt::Display;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Bytes behind the place where a header begins that are looked at for it.
+/// Bytes that are read for the header of a page.
 const HEADER_BYTES: u64 = 64 << 10;
 
-/// The columns' file to one reader. Clones share what was read.
+/// The file of columns, for one reader. Clones share the bytes that were read.
 #[derive(Debug, Clone)]
-pub(super) struct Pages(Arc<Shared>);
+pub(super) struct Pages(Arc<PagesInner>);
 
 #[derive(Debug)]
-struct Shared {
-    file: Arc<SummedFile>,
-    /// Bytes that are read at least.
+struct PagesInner {
+    file: Arc<CheckedFile>,
+    /// The least bytes of a read.
     ahead: u64,
-    /// Runs that are kept at most.
-    most: usize,
+    /// The most runs that are kept.
+    max_runs: usize,
     runs: Mutex<VecDeque<Run>>,
-    /// Why bytes could not be had: the reader keeps only the words of an error.
+    /// The error of a failed read. The Parquet reader keeps only its text.
     failure: Mutex<Option<CollectionError>>,
 }
 
@@ -36,19 +36,26 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Pages {
-    /// With `runs`, which hold what will be asked for.
-    pub(super) fn holding(file: Arc<SummedFile>, runs: Vec<Run>) -> Pages {
-        let most = runs.len().saturating_add(1);
-        Pages::new(file, 0, most, runs.into())
+    /// Creates a source from `runs`, which cover everything that will be read.
+    pub(super) fn from_runs(file: Arc<CheckedFile>, runs: Vec<Run>) -> Pages {
+        let max_runs = runs.len().saturating_add(1);
+        Pages::new(file, 0, max_runs, runs.into())
     }
 
-    /// From front to back in `streams` places at once, `ahead` bytes at a time.
-    pub(super) fn ahead(file: Arc<SummedFile>, streams: usize, ahead: u64) -> Pages {
+    /// Creates a source that is read sequentially at `streams` offsets at a time; each read takes `ahead`
+    /// bytes.
+    pub(super) fn read_ahead(file: Arc<CheckedFile>, streams: usize, ahead: u64) -> Pages {
         Pages::new(file, ahead, 2 * streams.max(1), VecDeque::new())
     }
 
-    fn new(file: Arc<SummedFile>, ahead: u64, most: usize, runs: VecDeque<Run>) -> Pages {
-        Pages(Arc::new(Shared { file, ahead, most, runs: Mutex::new(runs), failure: Mutex::new(None) }))
+    fn new(file: Arc<CheckedFile>, ahead: u64, max_runs: usize, runs: VecDeque<Run>) -> Pages {
+        Pages(Arc::new(PagesInner {
+            file,
+            ahead,
+            max_runs,
+            runs: Mutex::new(runs),
+            failure: Mutex::new(None),
+        }))
     }
 
     fn range(&self, range: Range<u64>) -> Result<Bytes, CollectionError> {
@@ -61,34 +68,34 @@ impl Pages {
         let bytes = run.get(range.clone());
         let mut runs = locked(&shared.runs);
         runs.push_back(run);
-        if runs.len() > shared.most {
+        if runs.len() > shared.max_runs {
             runs.pop_front();
         }
         bytes.ok_or_else(|| shared.file.damaged(range.start, "it ends before".into()))
     }
 
-    /// What `read` reads of them by the library.
-    pub(super) fn decoded<T, E: Display>(
+    /// Runs `read`, which uses the Parquet library, and converts errors and panics.
+    pub(super) fn decode<T, E: Display>(
         &self,
         read: impl FnOnce() -> Result<T, E>,
     ) -> Result<T, CollectionError> {
-        match caught(read) {
+        match catch_panic(read) {
             Some(read) => read.map_err(|error| self.failure(&error)),
-            None => Err(self.failure(&"they are none that Parquet can read")),
+            None => Err(self.failure(&"Parquet cannot read them")),
         }
     }
 
-    /// What the reader failed with, which says `words` itself.
-    fn failure(&self, words: &dyn Display) -> CollectionError {
+    /// Returns the recorded error; if there is none, an error with the text of the library.
+    fn failure(&self, text: &dyn Display) -> CollectionError {
         let failed = locked(&self.0.failure).take();
         failed
-            .unwrap_or_else(|| CollectionError::damaged(self.0.file.path(), "its columns", words.to_string()))
+            .unwrap_or_else(|| CollectionError::damaged(self.0.file.path(), "its columns", text.to_string()))
     }
 
-    fn told(&self, error: CollectionError) -> ParquetError {
-        let words = error.to_string();
+    fn record_failure(&self, error: CollectionError) -> ParquetError {
+        let text = error.to_string();
         locked(&self.0.failure).get_or_insert(error);
-        ParquetError::General(words)
+        ParquetError::General(text)
     }
 }
 
@@ -103,11 +110,11 @@ impl ChunkReader for Pages {
 
     fn get_read(&self, start: u64) -> Result<Reader<Bytes>, ParquetError> {
         let end = start.saturating_add(HEADER_BYTES).min(self.len());
-        self.range(start..end.max(start)).map(Buf::reader).map_err(|error| self.told(error))
+        self.range(start..end.max(start)).map(Buf::reader).map_err(|error| self.record_failure(error))
     }
 
     fn get_bytes(&self, start: u64, length: usize) -> Result<Bytes, ParquetError> {
         let end = start.saturating_add(length as u64);
-        self.range(start..end).map_err(|error| self.told(error))
+        self.range(start..end).map_err(|error| self.record_failure(error))
     }
 }

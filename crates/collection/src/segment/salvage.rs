@@ -1,15 +1,16 @@
-//! What of a damaged segment is whole, row by row: an id, which is in two files, the columns, and the vector of each field. Nothing is
-//! taken whose checksum is wrong, so that no row comes back as another one.
+//! Salvages the undamaged rows of a damaged segment. A row consists of an id, which is in two files, its
+//! columns, and the vector of each field. Only data with valid checksums is used, so that no row gets the
+//! content of another one.
 
 use super::Segment;
 use super::block::{BLOCK_BYTES, Block};
 use super::columns::Columns;
-use super::id_map::Gathered;
+use super::id_map::IdCollector;
 use super::manifest::{IDS_NAME, Manifest, ROWS_NAME};
 use crate::bits::RowBits;
 use crate::error::CollectionError;
 use crate::ids::{Id, Ids};
-use crate::place::Part;
+use crate::location::Part;
 use arrow_array::{RecordBatch, RecordBatchOptions, UInt32Array};
 use arrow_select::take::take_record_batch;
 use bathyal_index::format::manifest::Manifest as IndexManifest;
@@ -22,39 +23,39 @@ use std::ops::Range;
 
 /// Blocks of ids that are read at once.
 const BLOCKS_AT_ONCE: u64 = 256;
-/// Rows whose ids are in the file of columns alone that are looked at together.
+/// Rows that are read at once if their ids are only in the file of columns.
 const ROWS_AT_ONCE: usize = 4096;
-/// Bytes of vectors that are held in memory until their rows are written; more go into a temporary file.
-const HELD_BYTES: u64 = 256 << 20;
-/// Sentences that are kept; the others are counted.
-const TOLD: usize = 100;
+/// Bytes of vectors that are buffered in memory until their rows are written; more go into a temporary file.
+const BUFFER_BYTES: u64 = 256 << 20;
+/// The most faults that are listed; further ones are only counted.
+const MAX_LISTED: usize = 100;
 
-/// What is wrong, in sentences.
+/// The faults of a damaged collection, in sentences.
 #[derive(Debug, Default)]
 pub(crate) struct Faults {
-    /// The first of them.
+    /// The first faults.
     pub(crate) first: Vec<String>,
-    /// How many there are.
+    /// Number of all faults.
     pub(crate) count: u64,
 }
 
 impl Faults {
     pub(crate) fn add(&mut self, fault: String) {
-        // One place is met by all that lies there.
+        // Consecutive rows often meet the same fault.
         if self.first.last() == Some(&fault) {
             return;
         }
         self.count += 1;
-        if self.first.len() < TOLD {
+        if self.first.len() < MAX_LISTED {
             self.first.push(fault);
         }
     }
 
-    /// Takes an error that says that something is lost.
+    /// Adds an error if it means that data is lost.
     ///
     /// # Errors
-    /// The error, if it says something else.
-    pub(crate) fn take(&mut self, error: CollectionError) -> Result<(), CollectionError> {
+    /// All other errors.
+    pub(crate) fn record(&mut self, error: CollectionError) -> Result<(), CollectionError> {
         if !error.is_loss() {
             return Err(error);
         }
@@ -62,54 +63,54 @@ impl Faults {
         Ok(())
     }
 
-    /// The value, or `None` where it is lost.
+    /// Returns the value, or `None` if it is lost.
     fn unless_lost<T>(&mut self, outcome: Result<T, CollectionError>) -> Result<Option<T>, CollectionError> {
         match outcome {
             Ok(value) => Ok(Some(value)),
-            Err(error) => self.take(error).map(|()| None),
+            Err(error) => self.record(error).map(|()| None),
         }
     }
 }
 
-/// Some rows of a segment that are not deleted.
-pub(crate) enum Piece {
-    /// They are whole: ids that rise, the vectors of each field, columns.
-    Whole(Ids, Vec<Vec<u8>>, RecordBatch),
-    /// They are lost, but for their ids.
+/// Some live rows of a salvaged segment.
+pub(crate) enum SalvagedRows {
+    /// Undamaged rows: ids in ascending order, vectors of each field (`rows x dim`), and columns.
+    Complete(Ids, Vec<Vec<u8>>, RecordBatch),
+    /// Lost rows with known ids.
     Lost(Ids),
-    /// They are lost: how many, between which ids.
+    /// Lost rows with unknown ids: their number, and the ids around them.
     Unknown { rows: u64, after: Option<Id>, before: Option<Id> },
 }
 
-type Each<'a> = dyn FnMut(Piece) -> Result<(), CollectionError> + 'a;
+type OnRows<'a> = dyn FnMut(SalvagedRows) -> Result<(), CollectionError> + 'a;
 
-/// Vectors of a field by row, as far as they are found.
-struct Found {
+/// The undamaged vectors of a field, by row.
+struct FieldVectors {
     found: RowBits,
     row_bytes: usize,
-    held: Held,
+    storage: VectorStorage,
 }
 
-enum Held {
+enum VectorStorage {
     Memory(Vec<u8>),
     File(File),
 }
 
-impl Found {
-    fn new(rows: u32, row_bytes: usize) -> Result<Found, CollectionError> {
+impl FieldVectors {
+    fn new(rows: u32, row_bytes: usize) -> Result<FieldVectors, CollectionError> {
         let bytes = u64::from(rows) * row_bytes as u64;
-        let held = match bytes <= HELD_BYTES {
-            true => Held::Memory(vec![0; bytes as usize]),
-            false => Held::File(tempfile::tempfile().map_err(|source| temporary("create", source))?),
+        let storage = match bytes <= BUFFER_BYTES {
+            true => VectorStorage::Memory(vec![0; bytes as usize]),
+            false => VectorStorage::File(tempfile::tempfile().map_err(|source| temporary("create", source))?),
         };
-        Ok(Found { found: RowBits::default(), row_bytes, held })
+        Ok(FieldVectors { found: RowBits::default(), row_bytes, storage })
     }
 
     fn put(&mut self, row: u32, vector: &[u8]) -> Result<(), StoreError> {
         let at = u64::from(row) * self.row_bytes as u64;
-        match &mut self.held {
-            Held::Memory(bytes) => bytes[at as usize..][..self.row_bytes].copy_from_slice(vector),
-            Held::File(file) => {
+        match &mut self.storage {
+            VectorStorage::Memory(bytes) => bytes[at as usize..][..self.row_bytes].copy_from_slice(vector),
+            VectorStorage::File(file) => {
                 let written = file.seek(SeekFrom::Start(at)).and_then(|_| file.write_all(vector));
                 written.map_err(|source| temporary("write", source))?;
             }
@@ -118,12 +119,12 @@ impl Found {
         Ok(())
     }
 
-    /// Appends the vector of a row that was found.
+    /// Appends the vector of a row to `to`. The vector must have been found.
     fn append(&mut self, row: u32, to: &mut Vec<u8>) -> Result<(), StoreError> {
         let at = u64::from(row) * self.row_bytes as u64;
-        match &mut self.held {
-            Held::Memory(bytes) => to.extend_from_slice(&bytes[at as usize..][..self.row_bytes]),
-            Held::File(file) => {
+        match &mut self.storage {
+            VectorStorage::Memory(bytes) => to.extend_from_slice(&bytes[at as usize..][..self.row_bytes]),
+            VectorStorage::File(file) => {
                 let begin = to.len();
                 to.resize(begin + self.row_bytes, 0);
                 let read = file.seek(SeekFrom::Start(at)).and_then(|_| file.read_exact(&mut to[begin..]));
@@ -138,67 +139,68 @@ fn temporary(operation: &'static str, source: std::io::Error) -> StoreError {
     StoreError::io(operation, std::env::temp_dir().join("(a temporary file)"), source)
 }
 
-/// What is read of a segment while it is salvaged.
-struct Salvage<'a> {
+/// State of a salvage.
+struct SegmentSalvage<'a> {
     segment: &'a Segment,
     deleted: &'a RowBits,
     columns: Option<Columns>,
-    vectors: Vec<Found>,
+    vectors: Vec<FieldVectors>,
     faults: &'a mut Faults,
     /// The largest id so far.
     last: Option<Id>,
-    /// Rows whose ids are not known since then.
+    /// Number of rows with unknown ids since `last`.
     unknown: u64,
 }
 
 impl Segment {
-    /// Tells `each` of all rows that are not `deleted`, in their order: those that are whole, and those that are lost. What is wrong is
-    /// added to `faults`.
+    /// Calls `each` with all rows that are not `deleted`, in order: undamaged rows and lost ones. Adds the
+    /// damage to `faults`.
     ///
     /// # Errors
-    /// What `each` returns; [`CollectionError::LaterVersion`]; [`CollectionError::Cancelled`]; [`CollectionError::Store`] where a store
-    /// does not answer.
+    /// Errors of `each`; [`CollectionError::LaterVersion`]; [`CollectionError::Cancelled`];
+    /// [`CollectionError::Store`] if the store does not answer.
     pub(crate) fn salvage(
         &self,
         collection: &str,
         deleted: &RowBits,
         progress: &dyn Progress,
         faults: &mut Faults,
-        each: &mut Each<'_>,
+        on_rows: &mut OnRows<'_>,
     ) -> Result<(), CollectionError> {
         let name = Part::Segment(self.entry.name.clone(), None).name();
         let opened = self.place.open_damaged(&name, &[IDS_NAME, ROWS_NAME]).map_err(CollectionError::from);
         let Some(generation) = faults.unless_lost(opened)? else {
             let rows = u64::from(self.rows()) - u64::from(deleted.count());
-            return each(Piece::Unknown { rows, after: None, before: None });
+            return on_rows(SalvagedRows::Unknown { rows, after: None, before: None });
         };
         let read = Manifest::load(&*generation, &self.place, &self.schema, &self.entry);
         let manifest = match faults.unless_lost(read)? {
             Some(manifest) => manifest,
-            None => Manifest::assumed(&*generation, collection, &self.schema, &self.entry)?,
+            None => Manifest::substitute(&*generation, collection, &self.schema, &self.entry)?,
         };
         let mut vectors = Vec::with_capacity(self.schema.vectors.len());
         for (field, entry) in manifest.vectors.iter().enumerate() {
-            vectors.push(self.found_vectors(field, &entry.identity, progress, faults)?);
+            vectors.push(self.salvage_field(field, &entry.identity, progress, faults)?);
         }
-        let far = self.place.is_far();
-        let columns = Columns::salvage(&*generation, &manifest, self.schema.with_ids(), far);
+        let remote = self.place.is_remote();
+        let columns = Columns::salvage(&*generation, &manifest, self.schema.with_ids(), remote);
         let columns = faults.unless_lost(columns)?;
         let mut salvage =
-            Salvage { segment: self, deleted, columns, vectors, faults, last: None, unknown: 0 };
+            SegmentSalvage { segment: self, deleted, columns, vectors, faults, last: None, unknown: 0 };
         progress.stage("salvaging rows", u64::from(self.rows()));
-        salvage.run(&*generation, &manifest, progress, each)
+        salvage.run(&*generation, &manifest, progress, on_rows)
     }
 
-    /// The vectors of a field that are whole, of the index with this identity, if that is known.
-    fn found_vectors(
+    /// Returns the undamaged vectors of a field, from the index with this identity. An empty identity means
+    /// that it is unknown.
+    fn salvage_field(
         &self,
         field: usize,
         identity: &str,
         progress: &dyn Progress,
         faults: &mut Faults,
-    ) -> Result<Found, CollectionError> {
-        let mut found = Found::new(self.rows(), self.schema.vectors[field].row_bytes())?;
+    ) -> Result<FieldVectors, CollectionError> {
+        let mut found = FieldVectors::new(self.rows(), self.schema.vectors[field].row_bytes())?;
         let salvaged = self.read_vectors(field, identity, progress, &mut found);
         if let Some(Salvaged { lost_units, faults: first }) = faults.unless_lost(salvaged)? {
             faults.count += lost_units - first.len() as u64;
@@ -212,19 +214,19 @@ impl Segment {
         field: usize,
         identity: &str,
         progress: &dyn Progress,
-        found: &mut Found,
+        found: &mut FieldVectors,
     ) -> Result<Salvaged, CollectionError> {
         let name = Part::Segment(self.entry.name.clone(), Some(field)).name();
         let generation = self.place.store().open(&name)?;
         let manifest = IndexManifest::load(&*generation)?;
         let expected = &self.schema.vectors[field];
-        let own = manifest.identity.as_deref().unwrap_or("none");
+        let found_identity = manifest.identity.as_deref().unwrap_or("none");
         let same = manifest.dim as usize == expected.dim
             && manifest.element() == Ok(expected.element)
             && manifest.metric() == Ok(expected.metric)
             && manifest.vectors == u64::from(self.rows());
-        if !same || !identity.is_empty() && own != identity {
-            let reason = "it is not the index that was built for this segment";
+        if !same || !identity.is_empty() && found_identity != identity {
+            let reason = "this index was not built for this segment";
             return Err(CollectionError::damaged(generation.address(), "the manifest", reason));
         }
         let (rows, row_bytes) = (self.rows(), found.row_bytes);
@@ -238,13 +240,13 @@ impl Segment {
     }
 }
 
-impl Salvage<'_> {
+impl SegmentSalvage<'_> {
     fn run(
         &mut self,
         generation: &dyn Generation,
         manifest: &Manifest,
         progress: &dyn Progress,
-        each: &mut Each<'_>,
+        on_rows: &mut OnRows<'_>,
     ) -> Result<(), CollectionError> {
         let object = generation.get(IDS_NAME).map_err(CollectionError::from);
         let mut next = 0;
@@ -257,18 +259,18 @@ impl Salvage<'_> {
                 let blocks = first..blocks.min(first + BLOCKS_AT_ONCE);
                 for (number, bytes) in read_blocks(&*object, blocks)? {
                     let Some((rows, ids)) = self.ids_of(manifest, number, &bytes, next) else { continue };
-                    self.without_ids(next..rows.start, each)?;
-                    self.with_ids(rows.clone(), &ids, each)?;
+                    self.rows_without_ids(next..rows.start, on_rows)?;
+                    self.rows_with_ids(rows.clone(), &ids, on_rows)?;
                     next = rows.end;
                 }
                 progress.advance(u64::from(next));
             }
         }
-        self.without_ids(next..self.segment.rows(), each)?;
-        self.flush(None, each)
+        self.rows_without_ids(next..self.segment.rows(), on_rows)?;
+        self.flush(None, on_rows)
     }
 
-    /// The rows of a block and their ids, if it is whole.
+    /// Returns the rows of a block and their ids, if the block is undamaged.
     fn ids_of(&self, manifest: &Manifest, number: u64, bytes: &[u8], next: u32) -> Option<(Range<u32>, Ids)> {
         let kind = self.segment.schema.id_kind;
         let block = Block::read(kind, manifest.identity(), number, bytes).ok()?;
@@ -277,30 +279,34 @@ impl Salvage<'_> {
         if rows.start < next || rows.end > self.segment.rows() {
             return None;
         }
-        let mut gathered = Gathered::new(kind, block.count());
-        (0..block.count()).try_for_each(|at| gathered.take(&block, at)).ok()?;
-        Some((rows, gathered.finish()))
+        let mut collector = IdCollector::new(kind, block.count());
+        (0..block.count()).try_for_each(|at| collector.push(&block, at)).ok()?;
+        Some((rows, collector.finish()))
     }
 
-    /// Rows whose ids are not in the file of ids: they may be in that of columns.
-    fn without_ids(&mut self, rows: Range<u32>, each: &mut Each<'_>) -> Result<(), CollectionError> {
+    /// Handles rows whose ids are not in the file of ids; the file of columns may have them.
+    fn rows_without_ids(
+        &mut self,
+        rows: Range<u32>,
+        on_rows: &mut OnRows<'_>,
+    ) -> Result<(), CollectionError> {
         if rows.is_empty() {
             return Ok(());
         }
         let (first, last) = (rows.start, rows.end - 1);
         let name = Part::Segment(self.segment.entry.name.clone(), None).name();
         let path = self.segment.place.path().join(name).join(IDS_NAME);
-        self.faults.add(format!("{}: the ids of rows {first} to {last} are not whole", path.display()));
+        self.faults.add(format!("{}: the ids of rows {first} to {last} are damaged", path.display()));
         for start in rows.clone().step_by(ROWS_AT_ONCE) {
-            let some = start..rows.end.min(start + ROWS_AT_ONCE as u32);
+            let range = start..rows.end.min(start + ROWS_AT_ONCE as u32);
             let mut parts = Vec::new();
             let columns = self.columns.take();
             let read = match &columns {
                 None => {
-                    parts.push((some, None));
+                    parts.push((range, None));
                     Ok(())
                 }
-                Some(columns) => columns.whole(some, &[0], &mut |rows, batch| {
+                Some(columns) => columns.read_ranges(range, &[0], &mut |rows, batch| {
                     parts.push((rows, self.faults.unless_lost(batch)?));
                     Ok(())
                 }),
@@ -308,9 +314,9 @@ impl Salvage<'_> {
             self.columns = columns;
             read?;
             for (rows, batch) in parts {
-                let ids = batch.map(|batch| Ids::of_array(self.segment.schema.id_kind, batch.column(0)));
+                let ids = batch.map(|batch| Ids::from_array(self.segment.schema.id_kind, batch.column(0)));
                 match ids.transpose().ok().flatten() {
-                    Some(ids) => self.with_ids(rows, &ids, each)?,
+                    Some(ids) => self.rows_with_ids(rows, &ids, on_rows)?,
                     None => self.unknown += rows.filter(|row| !self.deleted.has(*row)).count() as u64,
                 }
             }
@@ -318,9 +324,14 @@ impl Salvage<'_> {
         Ok(())
     }
 
-    /// Rows with these ids.
-    fn with_ids(&mut self, rows: Range<u32>, ids: &Ids, each: &mut Each<'_>) -> Result<(), CollectionError> {
-        self.flush(Some(ids.get(0)), each)?;
+    /// Handles rows whose ids are known.
+    fn rows_with_ids(
+        &mut self,
+        rows: Range<u32>,
+        ids: &Ids,
+        on_rows: &mut OnRows<'_>,
+    ) -> Result<(), CollectionError> {
+        self.flush(Some(ids.get(0)), on_rows)?;
         self.last = Some(ids.get(ids.len() - 1));
         let schema = self.segment.schema.clone();
         let mut parts = Vec::new();
@@ -330,7 +341,7 @@ impl Salvage<'_> {
             parts.push((rows.clone(), Some(none)));
         } else if let Some(columns) = self.columns.take() {
             let all: Vec<usize> = (1..=schema.columns.len()).collect();
-            let read = columns.whole(rows.clone(), &all, &mut |rows, batch| {
+            let read = columns.read_ranges(rows.clone(), &all, &mut |rows, batch| {
                 parts.push((rows, self.faults.unless_lost(batch)?));
                 Ok(())
             });
@@ -341,49 +352,49 @@ impl Salvage<'_> {
         }
         for (part, batch) in parts {
             let first = (part.start - rows.start) as usize;
-            self.tell(part.clone(), &ids.slice(first, part.len()), batch, each)?;
+            self.emit(part.clone(), &ids.slice(first, part.len()), batch, on_rows)?;
         }
         Ok(())
     }
 
-    /// Tells of rows whose ids are known.
-    fn tell(
+    /// Passes rows with known ids to `each`.
+    fn emit(
         &mut self,
         rows: Range<u32>,
         ids: &Ids,
         columns: Option<RecordBatch>,
-        each: &mut Each<'_>,
+        on_rows: &mut OnRows<'_>,
     ) -> Result<(), CollectionError> {
-        let (mut whole, mut lost) = (Vec::new(), Vec::new());
-        for (place, row) in (0..).zip(rows.clone()).filter(|(_, row)| !self.deleted.has(*row)) {
+        let (mut complete, mut lost) = (Vec::new(), Vec::new());
+        for (position, row) in (0..).zip(rows.clone()).filter(|(_, row)| !self.deleted.has(*row)) {
             let found = columns.is_some() && self.vectors.iter().all(|field| field.found.has(row));
-            if found { whole.push(place) } else { lost.push(place) }
+            if found { complete.push(position) } else { lost.push(position) }
         }
-        if let Some(columns) = columns.filter(|_| !whole.is_empty()) {
+        if let Some(columns) = columns.filter(|_| !complete.is_empty()) {
             let mut vectors = vec![Vec::new(); self.vectors.len()];
             for (field, to) in self.vectors.iter_mut().zip(&mut vectors) {
-                whole.iter().try_for_each(|place| field.append(rows.start + place, to))?;
+                complete.iter().try_for_each(|position| field.append(rows.start + position, to))?;
             }
-            let taken = take_record_batch(&columns, &UInt32Array::from(whole.clone()))?;
-            // The file's schema says more than that of the collection does.
-            let options = RecordBatchOptions::new().with_row_count(Some(whole.len()));
+            let batch = take_record_batch(&columns, &UInt32Array::from(complete.clone()))?;
+            // The schema in the file has additional metadata.
+            let options = RecordBatchOptions::new().with_row_count(Some(complete.len()));
             let metadata = self.segment.schema.metadata();
-            let taken = RecordBatch::try_new_with_options(metadata, taken.columns().to_vec(), &options)?;
-            each(Piece::Whole(ids.take(&whole)?, vectors, taken))?;
+            let batch = RecordBatch::try_new_with_options(metadata, batch.columns().to_vec(), &options)?;
+            on_rows(SalvagedRows::Complete(ids.take(&complete)?, vectors, batch))?;
         }
-        if lost.is_empty() { Ok(()) } else { each(Piece::Lost(ids.take(&lost)?)) }
+        if lost.is_empty() { Ok(()) } else { on_rows(SalvagedRows::Lost(ids.take(&lost)?)) }
     }
 
-    /// Tells of the rows without ids that come before `before`.
-    fn flush(&mut self, before: Option<Id>, each: &mut Each<'_>) -> Result<(), CollectionError> {
+    /// Passes the number of rows with unknown ids before the id `before` to `each`.
+    fn flush(&mut self, before: Option<Id>, on_rows: &mut OnRows<'_>) -> Result<(), CollectionError> {
         match std::mem::take(&mut self.unknown) {
             0 => Ok(()),
-            rows => each(Piece::Unknown { rows, after: self.last.clone(), before }),
+            rows => on_rows(SalvagedRows::Unknown { rows, after: self.last.clone(), before }),
         }
     }
 }
 
-/// Blocks with their numbers, those that can be read.
+/// Reads blocks, each with its number; unreadable blocks are left out.
 fn read_blocks(object: &dyn Object, blocks: Range<u64>) -> Result<Vec<(u64, Vec<u8>)>, CollectionError> {
     let size = BLOCK_BYTES as u64;
     let mut all = vec![0; ((blocks.end - blocks.start) * size) as usize];

@@ -1,14 +1,15 @@
-//! A segment that others are being merged into, once its rows are written. What is left then is to build its indexes, which is most of
-//! the work: whoever comes after one that was stopped there goes on with it.
+//! A merged segment whose rows are written, but not yet its indexes. Building the indexes is most of the
+//! work. If the merge is stopped during that, a later merge continues with the rows.
 //!
-//! The draft of the rows says so by an object of its own, which is written last and is not published with them.
+//! The draft of the rows contains an object that describes the merge. It is written last, and is not
+//! published with the rows.
 
+use super::file_writer::FileEntry;
 use super::spool::Spool;
-use super::write::{Begun, WriteOptions, Written, indexes};
-use super::written::FileEntry;
+use super::write::{DraftSegment, WriteOptions, WrittenRows, build_indexes};
 use crate::bits::RowBits;
 use crate::error::CollectionError;
-use crate::place::{Part, Place};
+use crate::location::{CollectionLocation, Part};
 use crate::schema::Schema;
 use crate::seal::{seal, unseal};
 use crate::version::SegmentEntry;
@@ -19,48 +20,51 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// The object that says so.
+/// Object that describes the merge.
 const NAME: &str = "merge.json";
-/// The rows that were left out, a bitmap for each segment, one after the other.
+/// Object with the rows that were left out: one bitmap for each segment.
 const LEFT_OUT_NAME: &str = "merge.deleted";
-/// The only version of both. They are no part of the format of collections: another one is begun anew.
+/// The only format version of both objects. They are not part of the format of collections: a merge of
+/// another version is started again.
 const FORMAT: u32 = 1;
-/// Bytes that are read at once to be compared with their checksum.
+/// Bytes that are read at once to compute checksums.
 const READ_BYTES: usize = 1 << 20;
 
-/// What a segment is merged from.
+/// The segments that are merged into one.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Merged {
-    /// The rows of each segment that are left out because they were deleted, by its name.
+pub(crate) struct MergeSources {
+    /// For each segment, by name, the rows that are left out because they were deleted.
     pub(crate) left_out: BTreeMap<String, RowBits>,
 }
 
-/// What the object says.
+/// Content of the object that describes the merge.
 #[derive(Debug, Serialize, Deserialize)]
-struct Note {
+struct MergeNote {
     bathyal_merge: u32,
-    /// The collection's id, and the segment's name.
+    /// Identity of the collection.
     collection: String,
+    /// Name of the new segment.
     segment: String,
-    written: Written,
+    written: WrittenRows,
     /// The vectors of each field.
     vectors: Vec<FileEntry>,
-    /// The segments, and the bytes of the bitmap of each.
+    /// Names of the merged segments, each with the bytes of its bitmap.
     merged: Vec<(String, u64)>,
     left_out: FileEntry,
-    /// Threads of the builds: another number has them begun anew.
+    /// Threads of the builds; with another number, the builds are started again.
     threads: usize,
 }
 
-/// Says in a draft all of whose rows and `vectors` are on the disk that its indexes come next.
+/// Writes the description of a merge into its draft. All rows and `vectors` must be on the disk. Building the
+/// indexes comes next.
 ///
 /// # Errors
 /// [`CollectionError::Store`].
-pub(super) fn note(
+pub(super) fn write_note(
     draft: &dyn Draft,
     (collection, segment): (&str, &str),
-    (written, vectors): (&Written, Vec<FileEntry>),
-    merged: &Merged,
+    (written, vectors): (&WrittenRows, Vec<FileEntry>),
+    merged: &MergeSources,
     threads: usize,
 ) -> Result<(), CollectionError> {
     let (mut bytes, mut lengths) = (Vec::new(), Vec::new());
@@ -73,7 +77,7 @@ pub(super) fn note(
     draft.put(LEFT_OUT_NAME, &bytes)?;
     let left_out =
         FileEntry { name: LEFT_OUT_NAME.into(), bytes: bytes.len() as u64, crc32c: crc32c::crc32c(&bytes) };
-    let note = Note {
+    let note = MergeNote {
         bathyal_merge: FORMAT,
         collection: collection.into(),
         segment: segment.into(),
@@ -86,65 +90,65 @@ pub(super) fn note(
     Ok(draft.replace(NAME, &seal(&note)?)?)
 }
 
-/// A segment whose writer was stopped. Dropped it is removed.
+/// A segment whose writer was stopped. Dropping it removes it.
 #[derive(Debug)]
-pub(crate) struct Unfinished {
-    place: Place,
+pub(crate) struct UnfinishedSegment {
+    place: CollectionLocation,
     draft: Box<dyn Draft>,
-    note: Note,
-    merged: Merged,
+    note: MergeNote,
+    merged: MergeSources,
 }
 
-impl Unfinished {
-    /// Takes over the segment `name` of the collection with the id `collection`; `None` where nobody has left one that can be gone on
-    /// with. What cannot is removed.
+impl UnfinishedSegment {
+    /// Takes over the segment `name` of the collection with the identity `collection`. Returns `None` if
+    /// there is no draft that can be continued; other drafts are removed.
     ///
     /// # Errors
     /// [`CollectionError::Store`].
-    pub(crate) fn take(
-        place: &Place,
+    pub(crate) fn take_over(
+        place: &CollectionLocation,
         collection: &str,
         name: &str,
-    ) -> Result<Option<Unfinished>, CollectionError> {
+    ) -> Result<Option<UnfinishedSegment>, CollectionError> {
         let drafts = match place.store().abandoned(&Part::Segment(name.into(), None).name(), Replace::Never) {
             Ok(drafts) => drafts,
-            // It lacks nothing but a version that names it.
+            // The segment is published, and only lacks a version that names it.
             Err(StoreError::Exists { .. }) => return Ok(None),
             Err(error) => return Err(error.into()),
         };
-        let taken = drafts.into_iter().find_map(|draft| {
+        let found = drafts.into_iter().find_map(|draft| {
             let (note, merged) = read(&*draft).filter(|(note, _)| {
                 (note.collection.as_str(), note.segment.as_str()) == (collection, name)
             })?;
-            Some(Unfinished { place: place.clone(), draft, note, merged })
+            Some(UnfinishedSegment { place: place.clone(), draft, note, merged })
         });
-        Ok(taken)
+        Ok(found)
     }
 
-    /// What it is merged from.
-    pub(crate) fn merged(&self) -> &Merged {
+    /// Returns the segments that it is merged from.
+    pub(crate) fn merged(&self) -> &MergeSources {
         &self.merged
     }
 
-    /// Its name.
+    /// Returns its name.
     pub(crate) fn name(&self) -> &str {
         &self.note.segment
     }
 
-    /// Leaves it to whoever comes next.
+    /// Leaves the segment for a later merge.
     ///
     /// # Errors
     /// [`CollectionError::Store`].
-    pub(crate) fn leave(self) -> Result<(), CollectionError> {
+    pub(crate) fn keep_for_later(self) -> Result<(), CollectionError> {
         Ok(self.draft.leave()?)
     }
 
-    /// Whether all that was written is there as it was.
+    /// Returns true if all its files are as they were written.
     ///
     /// # Errors
     /// [`CollectionError::Cancelled`].
-    pub(crate) fn is_whole(&self, progress: &dyn Progress) -> Result<bool, CollectionError> {
-        let Written { ids, parquet, sums, .. } = &self.note.written;
+    pub(crate) fn is_intact(&self, progress: &dyn Progress) -> Result<bool, CollectionError> {
+        let WrittenRows { ids, parquet, sums, .. } = &self.note.written;
         let built = |field: &usize| {
             let part = Part::Segment(self.note.segment.clone(), Some(*field));
             self.place.store().open(&part.name()).is_ok()
@@ -152,55 +156,56 @@ impl Unfinished {
         let vectors = self.note.vectors.iter().enumerate().filter(|(field, _)| !built(field));
         let files: Vec<&FileEntry> =
             [ids, parquet, sums].into_iter().chain(vectors.map(|(_, file)| file)).collect();
-        progress.stage("checking what was merged", files.iter().map(|file| file.bytes).sum());
+        progress.stage("checking merged rows", files.iter().map(|file| file.bytes).sum());
         let mut done = 0;
         for file in files {
-            if !is_as_written(&*self.draft, file, &mut done, progress)? {
+            if !is_unchanged(&*self.draft, file, &mut done, progress)? {
                 return Ok(false);
             }
         }
         Ok(true)
     }
 
-    /// Builds the indexes that are missing and publishes the segment, as [`super::SegmentWriter::finish`] does.
+    /// Builds the missing indexes and publishes the segment, as [`super::SegmentWriter::finish`] does.
     ///
     /// # Errors
-    /// As there.
+    /// As [`super::SegmentWriter::finish`].
     pub(crate) fn finish(
         self,
         schema: &Arc<Schema>,
         options: &WriteOptions,
         progress: &dyn Progress,
     ) -> Result<SegmentEntry, CollectionError> {
-        let Note { collection, segment, written, threads, .. } = self.note;
-        let mut begun = Begun::of(self.place, self.draft);
-        begun.resumable = true;
-        begun.merged = self.merged.left_out.keys().cloned().collect();
+        let MergeNote { collection, segment, written, threads, .. } = self.note;
+        let mut segment_draft = DraftSegment::new(self.place, self.draft);
+        segment_draft.resumable = true;
+        segment_draft.merged = self.merged.left_out.keys().cloned().collect();
         let options = WriteOptions { threads, ..options.clone() };
-        let fields = (0..schema.vectors.len()).map(Spool::left).collect();
-        indexes(begun, (schema, collection, segment), (written, fields), &options, progress)
+        let fields = (0..schema.vectors.len()).map(Spool::resumed).collect();
+        build_indexes(segment_draft, (schema, collection, segment), (written, fields), &options, progress)
     }
 }
 
-/// What a draft says, if it makes sense.
-fn read(draft: &dyn Generation) -> Option<(Note, Merged)> {
+/// Reads the description in a draft; `None` if it is missing or invalid.
+fn read(draft: &dyn Generation) -> Option<(MergeNote, MergeSources)> {
     let text = draft.read(NAME).ok()?;
     let (_, json) = unseal(&text).ok()?;
-    let note: Note = serde_json::from_slice(json).ok().filter(|note: &Note| note.bathyal_merge == FORMAT)?;
+    let note: MergeNote =
+        serde_json::from_slice(json).ok().filter(|note: &MergeNote| note.bathyal_merge == FORMAT)?;
     let bytes = draft.read(LEFT_OUT_NAME).ok()?;
-    let sound = bytes.len() as u64 == note.left_out.bytes && crc32c::crc32c(&bytes) == note.left_out.crc32c;
-    let (mut rest, mut merged) = (sound.then_some(&bytes[..])?, Merged::default());
+    let valid = bytes.len() as u64 == note.left_out.bytes && crc32c::crc32c(&bytes) == note.left_out.crc32c;
+    let (mut rest, mut merged) = (valid.then_some(&bytes[..])?, MergeSources::default());
     for (name, len) in &note.merged {
-        let (own, behind) = rest.split_at_checked(usize::try_from(*len).ok()?)?;
-        let rows = RoaringBitmap::deserialize_from(own).ok()?;
-        merged.left_out.insert(name.clone(), RowBits::of_bitmap(&rows));
-        rest = behind;
+        let (bitmap, following) = rest.split_at_checked(usize::try_from(*len).ok()?)?;
+        let rows = RoaringBitmap::deserialize_from(bitmap).ok()?;
+        merged.left_out.insert(name.clone(), RowBits::from_bitmap(&rows));
+        rest = following;
     }
     Some((note, merged))
 }
 
-/// Whether a file is what it was when it was written.
-fn is_as_written(
+/// Returns true if a file is as it was written.
+fn is_unchanged(
     draft: &dyn Generation,
     file: &FileEntry,
     done: &mut u64,
@@ -215,13 +220,13 @@ fn is_as_written(
         if progress.cancelled() {
             return Err(CollectionError::Cancelled);
         }
-        let some = &mut bytes[..READ_BYTES.min((file.bytes - at) as usize)];
-        if object.read_at(at, some).is_err() {
+        let chunk = &mut bytes[..READ_BYTES.min((file.bytes - at) as usize)];
+        if object.read_at(at, chunk).is_err() {
             return Ok(false);
         }
-        crc = crc32c::crc32c_append(crc, some);
-        at += some.len() as u64;
-        *done += some.len() as u64;
+        crc = crc32c::crc32c_append(crc, chunk);
+        at += chunk.len() as u64;
+        *done += chunk.len() as u64;
         progress.advance(*done);
     }
     Ok(crc == file.crc32c)

@@ -1,15 +1,16 @@
-//! The files of a segment for fuzzing: a whole segment in memory, of which one file is replaced, with checksums that are right.
+//! Files of a segment for fuzzing: a valid segment in memory, one file of which is replaced, with correct
+//! checksums.
 
 use super::block::{BLOCK_BYTES, Block, Key, numbered_checksum};
 use super::fence::Fence;
-use super::id_map::Gathered;
+use super::file_writer::{FileEntry, PIECE_BYTES};
+use super::id_map::IdCollector;
 use super::id_writer::FenceEntry;
 use super::manifest::{IDS_NAME, Manifest, ROWS_NAME, SUMS_NAME, identity};
-use super::written::{FileEntry, PIECE_BYTES};
 use super::{Segment, SegmentOptions, SegmentWriter, WriteOptions};
 use crate::error::CollectionError;
 use crate::ids::{Id, IdKind, Ids};
-use crate::place::{MARK, Part, Place};
+use crate::location::{CollectionLocation, MARK, Part};
 use crate::schema::{Column, Schema, VectorField};
 use crate::seal::{seal, unseal};
 use crate::version::SegmentEntry;
@@ -25,21 +26,21 @@ const COLLECTION: &str = "00112233445566778899aabbccddeeff";
 const NAME: &str = "s-1-aa";
 const ROWS: u32 = 60;
 
-/// A segment that is whole.
-pub(crate) struct Whole {
+/// A valid segment.
+pub(crate) struct SampleSegment {
     schema: Arc<Schema>,
     entry: SegmentEntry,
     files: Vec<(&'static str, Vec<u8>)>,
 }
 
-fn made() -> Result<Whole, CollectionError> {
+fn create_sample() -> Result<SampleSegment, CollectionError> {
     let column = |name: &str, kind: &str| kind.parse().ok().map(|kind| Column { name: name.into(), kind });
     let schema = Arc::new(Schema {
         id_kind: IdKind::Text,
         vectors: vec![VectorField::new("v", 2, Element::F32, Metric::L2)],
         columns: [column("year", "int64"), column("tags", "list<string>")].into_iter().flatten().collect(),
     });
-    let place = Place::in_store(Arc::new(MemoryStore::new("segment")));
+    let place = CollectionLocation::in_store(Arc::new(MemoryStore::new("segment")));
     let options = WriteOptions { threads: 1, ..WriteOptions::default() };
     let mut writer = SegmentWriter::begin(&place, schema.clone(), COLLECTION, NAME.into(), &options)?;
     let ids: Vec<String> = (0..ROWS).map(|row| format!("row/{row:04}")).collect();
@@ -55,34 +56,34 @@ fn made() -> Result<Whole, CollectionError> {
     for name in [IDS_NAME, ROWS_NAME, SUMS_NAME, MARK] {
         files.push((name, generation.read(name)?));
     }
-    Ok(Whole { schema, entry, files })
+    Ok(SampleSegment { schema, entry, files })
 }
 
-impl Whole {
-    /// The only one.
-    pub(crate) fn get() -> &'static Whole {
-        static WHOLE: OnceLock<Whole> = OnceLock::new();
-        WHOLE.get_or_init(|| made().unwrap_or_else(|error| panic!("{error}")))
+impl SampleSegment {
+    /// Returns the only instance.
+    pub(crate) fn get() -> &'static SampleSegment {
+        static SAMPLE: OnceLock<SampleSegment> = OnceLock::new();
+        SAMPLE.get_or_init(|| create_sample().unwrap_or_else(|error| panic!("{error}")))
     }
 
     fn file(&self, name: &str) -> Vec<u8> {
         self.files.iter().find(|(other, _)| *other == name).map_or_else(Vec::new, |(_, bytes)| bytes.clone())
     }
 
-    /// What its manifest says, as JSON.
+    /// Returns its manifest as JSON.
     pub(crate) fn manifest(&self) -> Vec<u8> {
         let file = self.file(MARK);
         unseal(&file).map_or_else(|_| Vec::new(), |(_, json)| json.to_vec())
     }
 
-    /// Its columns, as they lie in a file.
+    /// Returns its file of columns.
     pub(crate) fn columns(&self) -> Vec<u8> {
         self.file(ROWS_NAME)
     }
 
-    /// Reads all of it with other bytes in the place of some files.
+    /// Reads the whole segment, with `files` instead of its own.
     fn read(&self, files: &[(&str, Vec<u8>)]) -> Result<(), CollectionError> {
-        let place = Place::in_store(Arc::new(MemoryStore::new("segment")));
+        let place = CollectionLocation::in_store(Arc::new(MemoryStore::new("segment")));
         let draft = place.store().begin(&Part::Segment(NAME.into(), None).name(), Replace::Never)?;
         for (name, bytes) in &self.files {
             let other = files.iter().find(|(other, _)| other == name);
@@ -94,8 +95,8 @@ impl Whole {
             manifest.map_or(self.entry.manifest_crc32c, |(_, text)| unseal(text).map_or(0, |(crc, _)| crc));
         let entry = SegmentEntry { manifest_crc32c: crc, ..self.entry.clone() };
         let segment = Segment::new(&place, self.schema.clone(), entry, Arc::new(SegmentOptions::default()));
-        let asked = Ids::Texts(vec!["row/0000", "row/0033", "row/9", "a"].into());
-        let found = segment.find(&asked);
+        let requested = Ids::Texts(vec!["row/0000", "row/0033", "row/9", "a"].into());
+        let found = segment.find(&requested);
         if let Ok(found) = &found {
             assert!(found.iter().flatten().all(|row| *row < ROWS));
         }
@@ -103,9 +104,9 @@ impl Whole {
         if let Ok(row) = below {
             assert!(row <= ROWS);
         }
-        let taken = segment.columns_of(&[59, 0, 31], &[1, 0]);
-        if let Ok(taken) = taken {
-            assert_eq!(taken.num_rows(), 3);
+        let columns = segment.columns_of(&[59, 0, 31], &[1, 0]);
+        if let Ok(columns) = columns {
+            assert_eq!(columns.num_rows(), 3);
         }
         let mut rows = 0;
         let scanned = segment.scan(&[0, 1], true, &mut |first, batch| {
@@ -122,7 +123,7 @@ impl Whole {
     /// Reads it with this JSON as its manifest.
     pub(crate) fn with_manifest(&self, json: &[u8]) {
         let text = [format!("{:08x}\n", crc32c::crc32c(json)).as_bytes(), json].concat();
-        told(self.read(&[(MARK, text)]));
+        check_message(self.read(&[(MARK, text)]));
     }
 
     /// Reads it with these bytes as its columns.
@@ -140,10 +141,10 @@ impl Whole {
         };
         (manifest.parquet, manifest.sums) = (file(ROWS_NAME, bytes), file(SUMS_NAME, &sums));
         let Ok(text) = seal(&manifest) else { return };
-        told(self.read(&[(ROWS_NAME, bytes.to_vec()), (SUMS_NAME, sums), (MARK, text)]));
+        check_message(self.read(&[(ROWS_NAME, bytes.to_vec()), (SUMS_NAME, sums), (MARK, text)]));
     }
 
-    /// A block of its ids, and that of a segment whose ids are numbers.
+    /// Returns a block of its ids, and one of a segment with numeric ids.
     pub(crate) fn blocks(&self) -> Vec<Vec<u8>> {
         let mut numbers = vec![0; BLOCK_BYTES];
         numbers[4] = 200;
@@ -152,7 +153,7 @@ impl Whole {
         vec![self.file(IDS_NAME)[..BLOCK_BYTES].to_vec(), numbers]
     }
 
-    /// What [`read_fence`] reads.
+    /// Returns valid inputs of [`read_fence`].
     pub(crate) fn fences(&self) -> Vec<Vec<u8>> {
         let ids = self.file(IDS_NAME);
         let head = |kind: u8, rows: u32, blocks: u16| {
@@ -163,13 +164,13 @@ impl Whole {
     }
 }
 
-fn told(outcome: Result<(), CollectionError>) {
+fn check_message(outcome: Result<(), CollectionError>) {
     if let Err(error) = outcome {
         assert!(!error.to_string().is_empty());
     }
 }
 
-/// Any bytes as a block: what is taken for one has ids within it.
+/// Reads any bytes as a block, and checks that its ids are within bounds.
 pub(crate) fn read_block(bytes: &[u8]) {
     let identity = identity(COLLECTION, NAME);
     let mut block = bytes.to_vec();
@@ -178,9 +179,9 @@ pub(crate) fn read_block(bytes: &[u8]) {
     block[..4].copy_from_slice(&crc.to_le_bytes());
     for (kind, key) in [(IdKind::Text, Key::Text(b"row/0017")), (IdKind::Number, Key::Number(17))] {
         let Ok(block) = Block::read(kind, identity, 3, &block) else { continue };
-        let mut gathered = Gathered::new(kind, block.count());
-        if (0..block.count()).all(|at| gathered.take(&block, at).is_ok()) {
-            assert_eq!(gathered.finish().len(), block.count());
+        let mut collector = IdCollector::new(kind, block.count());
+        if (0..block.count()).all(|at| collector.push(&block, at).is_ok()) {
+            assert_eq!(collector.finish().len(), block.count());
         }
         assert!(block.lower_bound(key) <= block.count());
         (0..block.count()).for_each(|at| {
@@ -189,7 +190,8 @@ pub(crate) fn read_block(bytes: &[u8]) {
     }
 }
 
-/// The kind of ids, how many rows and blocks there are, and a fence: what is taken for one leads to blocks that there are.
+/// Reads a kind of ids, numbers of rows and blocks, and a fence. Checks that the fence leads to existing
+/// blocks.
 pub(crate) fn read_fence(bytes: &[u8]) {
     let Some((head, bytes)) = bytes.split_at_checked(7) else { return };
     let kind = if head[0] % 2 == 1 { IdKind::Text } else { IdKind::Number };

@@ -1,11 +1,11 @@
-//! Every byte of a segment against its checksums, and its parts against each other.
+//! Verifies a segment: every byte against its checksums, and its parts against each other.
 
 use super::Segment;
 use super::id_map::IdMap;
 use super::manifest::ROWS_NAME;
 use crate::error::CollectionError;
 use crate::ids::Ids;
-use crate::place::Part;
+use crate::location::Part;
 use arrow_array::RecordBatch;
 use bathyal_index::verify_in;
 use bathyal_store::Object;
@@ -14,8 +14,8 @@ use bathyal_vectors::progress::{CancelOnly, Progress};
 /// Bytes that are checked at once.
 const CHECKED_BYTES: u64 = 4 << 20;
 
-/// What an error is to a check: a fault that is told, or what keeps the check from running.
-fn fault(error: CollectionError, faults: &mut Vec<String>) -> Result<(), CollectionError> {
+/// Adds an error to `faults` if it means damage. Returns other errors, which prevent the check.
+fn add_fault(error: CollectionError, faults: &mut Vec<String>) -> Result<(), CollectionError> {
     if !error.is_loss() {
         return Err(error);
     }
@@ -24,31 +24,31 @@ fn fault(error: CollectionError, faults: &mut Vec<String>) -> Result<(), Collect
 }
 
 impl Segment {
-    /// Checks all of it: checksums, the order of ids, ids and columns against each other, and each index. Returns what is wrong, a
-    /// sentence each; a generation that is not there is a fault.
+    /// Checks everything: checksums, the order of ids, ids and columns against each other, and each index.
+    /// Returns a sentence for each fault. A missing generation is a fault.
     ///
     /// # Errors
-    /// What keeps the check from running: a store that does not answer, cancellation.
+    /// Errors that prevent the check: a store that does not answer, cancellation.
     pub(crate) fn verify(&self, progress: &dyn Progress) -> Result<Vec<String>, CollectionError> {
         let mut faults = Vec::new();
         if let Err(error) = self.verify_files(progress, &mut faults) {
-            fault(error, &mut faults)?;
+            add_fault(error, &mut faults)?;
         }
-        // Files that are damaged have been told, and what is in them says no more.
+        // Damaged files are reported already; their content would only repeat the fault.
         if faults.is_empty()
             && let Err(error) = self.verify_ids(progress)
         {
-            fault(error, &mut faults)?;
+            add_fault(error, &mut faults)?;
         }
         for field in 0..self.schema.vectors.len() {
             if let Err(error) = self.verify_index(field, progress, &mut faults) {
-                fault(error, &mut faults)?;
+                add_fault(error, &mut faults)?;
             }
         }
         Ok(faults)
     }
 
-    /// Checks the files of ids and columns against the checksums of the manifest.
+    /// Checks the files of ids and columns against the checksums in the manifest.
     fn verify_files(&self, progress: &dyn Progress, faults: &mut Vec<String>) -> Result<(), CollectionError> {
         let opened = self.opened()?;
         let files = opened.manifest.files();
@@ -62,20 +62,20 @@ impl Segment {
                 if crc == file.crc32c { Ok(()) } else { Err(damaged()) }
             });
             if let Err(error) = checked {
-                fault(error, faults)?;
+                add_fault(error, faults)?;
             }
             done += file.bytes;
         }
         Ok(())
     }
 
-    /// Checks the order of ids, that the fence leads to them, and that the file of columns has the same.
+    /// Checks the order of ids, that the fence leads to them, and that the file of columns has the same ids.
     fn verify_ids(&self, progress: &dyn Progress) -> Result<(), CollectionError> {
         let map = self.id_map()?;
         progress.stage("checking ids", u64::from(self.rows()));
         let mut last: Option<Ids> = None;
-        let every: Vec<usize> = (0..self.schema.columns.len()).collect();
-        self.scan(&every, true, &mut |first, batch| {
+        let all_columns: Vec<usize> = (0..self.schema.columns.len()).collect();
+        self.scan(&all_columns, true, &mut |first, batch| {
             if progress.cancelled() {
                 return Err(CollectionError::Cancelled);
             }
@@ -87,7 +87,7 @@ impl Segment {
         let (first, end) = self.limits()?;
         let ends = last.is_none_or(|last| last.compare(last.len() - 1, &end, 0).is_eq());
         if !ends || map.ids(0..1)? != first {
-            let reason = "its first and its last id are not those that the version says";
+            let reason = "its first and last ids differ from those in the version";
             return Err(CollectionError::damaged(
                 self.place.path().join(&self.entry.name),
                 "its ids",
@@ -97,7 +97,7 @@ impl Segment {
         Ok(())
     }
 
-    /// Checks the ids of a batch; returns them.
+    /// Checks the ids of a batch and returns them.
     fn verify_batch(
         &self,
         map: &IdMap,
@@ -106,24 +106,25 @@ impl Segment {
         last: Option<&Ids>,
     ) -> Result<Ids, CollectionError> {
         let place = || self.place.path().join(Part::Segment(self.entry.name.clone(), None).name());
-        let wrong =
+        let damaged =
             |name: &str, reason: String| CollectionError::damaged(place().join(name), "its ids", reason);
         let ids = map.ids(first..first + batch.num_rows() as u32)?;
-        let others = Ids::of_array(self.schema.id_kind, batch.column(0))
-            .map_err(|error| wrong(ROWS_NAME, error.to_string()))?;
-        if ids != others {
-            let at = (0..ids.len().min(others.len())).find(|at| ids.compare(*at, &others, *at).is_ne());
+        let column_ids = Ids::from_array(self.schema.id_kind, batch.column(0))
+            .map_err(|error| damaged(ROWS_NAME, error.to_string()))?;
+        if ids != column_ids {
+            let at =
+                (0..ids.len().min(column_ids.len())).find(|at| ids.compare(*at, &column_ids, *at).is_ne());
             let row = first as usize + at.unwrap_or(0);
-            return Err(wrong(
+            return Err(damaged(
                 ROWS_NAME,
                 format!("row {row} has another id than in {}", super::manifest::IDS_NAME),
             ));
         }
-        map.check(first, &ids, last).map_err(|reason| wrong(super::manifest::IDS_NAME, reason))?;
+        map.check(first, &ids, last).map_err(|reason| damaged(super::manifest::IDS_NAME, reason))?;
         Ok(ids)
     }
 
-    /// Checks that an index is that of this segment, and all that is in it.
+    /// Checks that an index belongs to this segment, and its content.
     fn verify_index(
         &self,
         field: usize,
@@ -142,7 +143,7 @@ impl Segment {
     }
 }
 
-/// The CRC-32C of an object.
+/// Returns the CRC-32C of an object. `before` are the bytes that count as progress already.
 fn checksum(object: &dyn Object, progress: &dyn Progress, before: u64) -> Result<u32, CollectionError> {
     let (mut crc, mut bytes) = (0, Vec::new());
     for at in (0..object.len()).step_by(CHECKED_BYTES as usize) {

@@ -1,15 +1,15 @@
-//! Writes a segment: rows in the order of their ids, as they come, then the index of each field of vectors, then the manifest that
-//! makes all of it a segment.
+//! Writes a segment: its rows in the order of their ids, then the index of each vector field, then the
+//! manifest, which makes it a segment.
 
 use super::block::key;
+use super::file_writer::{FileEntry, FileWriter, WriteFailure};
 use super::id_writer::{FenceEntry, IdWriter};
 use super::manifest::{FORMAT, IDS_NAME, IndexEntry, Manifest, ROWS_NAME, SUMS_NAME, identity};
 use super::spool::Spool;
-use super::unfinished::{self, Merged};
-use super::written::{Failing, FileEntry, FileWriter};
+use super::unfinished::{self, MergeSources};
 use crate::error::CollectionError;
 use crate::ids::{Id, Ids};
-use crate::place::{MARK, Part, Place};
+use crate::location::{CollectionLocation, MARK, Part};
 use crate::schema::{Schema, VectorField};
 use crate::seal::{seal, unseal};
 use crate::version::{IdEntry, SegmentEntry};
@@ -35,45 +35,50 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Segments of fewer rows are flat: codes of ten thousand vectors are compared in a fraction of a millisecond, and building
-/// anything else takes longer than all that it would save until the segment is merged into a larger one.
+/// Segments of fewer rows are flat. Codes of ten thousand vectors are compared in a fraction of a
+/// millisecond. Building another family takes longer than it would save until the segment is merged into a
+/// larger one.
 pub(crate) const FLAT_BELOW_ROWS: usize = 10_000;
-/// A flat index has codes from so many bytes of vectors on, which are compared in some 0.1 ms; a page or two of a device are read
-/// in that time.
+/// A flat index gets codes if its vectors take at least this many bytes. Comparing fewer takes about 0.1 ms,
+/// in which a device reads only a page or two.
 const CODED_BYTES: usize = 1 << 20;
-/// Vectors that codes are trained on at least.
+/// The fewest vectors on which codes are trained.
 const CODED_ROWS: usize = 1000;
-/// Dimensions up to which these codes are along principal axes, which rule out more and take the cube of the dimensions to find: a
-/// second at some 1000, which a segment that is soon merged does not earn.
+/// Up to this dimension, these codes are along principal axes. Such codes rule out more vectors, but
+/// computing the axes takes the cube of the dimension: one second at about 1000, too long for a segment that
+/// is soon merged.
 const AXES_DIM: usize = 512;
-/// Vectors that are held in memory before they go to the disk: those of a segment that is flat, as a rule.
-const HELD_BYTES: u64 = 64 << 20;
-/// The same as a part of what a writer may take: the rest is for building.
-const HELD_SHARE: u64 = 8;
-/// Bytes of a segment from which on the allocator is made to give back what was freed: it looks at all that the process holds, which is
-/// too long for a small one.
-const GIVEN_BACK_BYTES: u64 = 4 << 20;
-/// Rows of a page of a column, and bytes: what is read for a single row.
+/// Bytes of vectors that a writer buffers in memory before it spills them to the disk. Flat segments usually
+/// take less.
+const BUFFER_BYTES: u64 = 64 << 20;
+/// A writer with a memory limit buffers at most the limit divided by this; the rest is for building indexes.
+const BUFFER_SHARE: u64 = 8;
+/// From this size of a segment on, freed memory is given back to the system explicitly. The allocator then
+/// walks all memory of the process, which takes too long for a small segment.
+const GIVE_BACK_BYTES: u64 = 4 << 20;
+/// Rows of a page of a column: the unit of a read of a single row.
 const PAGE_ROWS: usize = 1024;
+/// Bytes of a page of a column.
 const PAGE_BYTES: usize = 64 << 10;
-/// Values that are looked at before the size of a page is: few, so that pages of long texts are not much larger.
-const CHECKED_ROWS: usize = 128;
-/// Rows of a row group at most, and bytes, which are in memory until it is written.
+/// Values between checks of the page size; few, so that pages of long texts do not become much larger.
+const PAGE_CHECK_ROWS: usize = 128;
+/// The most rows of a row group.
 const GROUP_ROWS: usize = 128 << 10;
+/// The most bytes of a row group, which is in memory until it is written.
 const GROUP_BYTES: usize = 16 << 20;
 
-/// How a segment is written.
+/// How to write a segment.
 #[derive(Debug, Clone)]
 pub(crate) struct WriteOptions {
-    /// Memory that writing may take, in bytes; `None` is no limit.
+    /// Bytes of memory that writing may take; `None` means no limit.
     pub(crate) memory_bytes: Option<u64>,
-    /// Bytes of vectors that are held in memory before they go to the disk; no more than an eighth of `memory_bytes`.
+    /// Bytes of vectors to buffer in memory; at most an eighth of `memory_bytes`.
     pub(crate) held_bytes: u64,
-    /// Threads of builds; 0 is all cores.
+    /// Threads of builds; 0 means one per core.
     pub(crate) threads: usize,
-    /// Segments of fewer rows have indexes of the family `flat`, whatever the schema says.
+    /// Segments of fewer rows have `flat` indexes, whatever the schema says.
     pub(crate) flat_below_rows: usize,
-    /// Queries of calibrations at most.
+    /// The most queries of a calibration.
     pub(crate) calibration_queries: usize,
     /// Seed of everything random.
     pub(crate) seed: u64,
@@ -83,7 +88,7 @@ impl Default for WriteOptions {
     fn default() -> WriteOptions {
         WriteOptions {
             memory_bytes: None,
-            held_bytes: HELD_BYTES,
+            held_bytes: BUFFER_BYTES,
             threads: 0,
             flat_below_rows: FLAT_BELOW_ROWS,
             calibration_queries: MOST_CALIBRATION_QUERIES,
@@ -93,70 +98,72 @@ impl Default for WriteOptions {
 }
 
 impl WriteOptions {
-    /// The least `memory_bytes` in which every segment can be written, if need be on one thread and without codes: what the family
-    /// `flat` says, and what vectors are held in.
+    /// Returns the least `memory_bytes` with which every segment can be written, if necessary with one thread
+    /// and without codes: the need of the family `flat`, plus the buffered vectors.
     ///
     /// # Errors
     /// [`CollectionError::Index`], which does not happen.
     pub(crate) fn least_memory_bytes() -> Result<u64, CollectionError> {
-        let told =
+        let build_options =
             BuildOptions { threads: 1, ..BuildOptions::of(families::options("flat", &BTreeMap::new())?) };
         let row = VectorFile::from_rows(Element::F32, 1, vec![0; 4])?;
-        Ok((planned_memory(&row, &told) * HELD_SHARE).div_ceil(HELD_SHARE - 1))
+        Ok((planned_memory(&row, &build_options) * BUFFER_SHARE).div_ceil(BUFFER_SHARE - 1))
     }
 }
 
-/// What a writer has begun; what of it is not to stay goes with this value.
+/// A segment that is being written. Dropping it removes everything that must not stay.
 #[derive(Debug)]
-pub(super) struct Begun {
-    place: Place,
+pub(super) struct DraftSegment {
+    place: CollectionLocation,
     draft: Option<Box<dyn Draft>>,
-    /// Generations that are published, or may be, in the order in which they are removed.
+    /// Generations that are published or may be, in the order of their removal.
     published: Vec<String>,
-    /// Whether another writer can go on with it.
+    /// True if a later writer can continue the segment.
     pub(super) resumable: bool,
-    /// The segments that its rows come from, where it is a merge.
+    /// The merged segments, if this is a merge.
     pub(super) merged: Vec<String>,
-    /// For each field, the scale of the largest segment, which new rows take up; empty in a merge.
-    beside: Vec<Option<StoredBefore>>,
+    /// For each field, how the largest segment stores its vectors; new rows use the same scale. Empty in a
+    /// merge.
+    largest_scales: Vec<Option<StoredBefore>>,
 }
 
-impl Begun {
-    pub(super) fn of(place: Place, draft: Box<dyn Draft>) -> Begun {
-        Begun {
+impl DraftSegment {
+    pub(super) fn new(place: CollectionLocation, draft: Box<dyn Draft>) -> DraftSegment {
+        DraftSegment {
             place,
             draft: Some(draft),
             published: Vec::new(),
             resumable: false,
             merged: Vec::new(),
-            beside: Vec::new(),
+            largest_scales: Vec::new(),
         }
     }
 
-    /// Leaves it to another writer.
-    fn leave(mut self) -> Result<(), CollectionError> {
+    /// Leaves the segment for a later writer.
+    fn keep_for_later(mut self) -> Result<(), CollectionError> {
         self.published.clear();
         Ok(self.draft.take().map_or(Ok(()), Draft::leave)?)
     }
 
-    /// How the vectors of a field were stored before, or those of the segment that these will lie beside.
+    /// Returns how the vectors of a field were stored before. For new rows: how the largest segment stores
+    /// them.
     fn stored_before(&self, field: usize) -> Result<StoredBefore, CollectionError> {
         if self.merged.is_empty() {
-            return Ok(self.beside.get(field).copied().flatten().unwrap_or(StoredBefore::NEVER));
+            return Ok(self.largest_scales.get(field).copied().flatten().unwrap_or(StoredBefore::NEVER));
         }
         let (mut errors, mut rows) = (Vec::new(), 0);
-        let (mut scale, mut most) = (None, 0);
+        let (mut scale, mut most_vectors) = (None, 0);
         for segment in &self.merged {
-            let manifest = index_of(&self.place, segment, field)?;
+            let manifest = index_manifest(&self.place, segment, field)?;
             rows += manifest.vectors;
             let before = manifest.stored_before().map_err(CollectionError::Internal)?;
             let before = before.unwrap_or(StoredBefore::NEVER);
             errors.push((before.component_error, manifest.vectors));
-            if before.scale.is_some() && manifest.vectors > most {
-                (scale, most) = (before.scale, manifest.vectors);
+            if before.scale.is_some() && manifest.vectors > most_vectors {
+                (scale, most_vectors) = (before.scale, manifest.vectors);
             }
         }
-        // That of the row in the middle: a mean would be that of the longest rows.
+        // The median error by rows, since the longest rows dominate a mean.
         errors.sort_unstable_by(|a, b| a.0.total_cmp(&b.0));
         let mut passed = 0;
         let middle = errors.iter().find(|(_, vectors)| {
@@ -174,20 +181,20 @@ impl Begun {
     }
 }
 
-impl Drop for Begun {
+impl Drop for DraftSegment {
     fn drop(&mut self) {
-        // What cannot be removed is found by its name, which no version has.
+        // A generation that cannot be removed now can be found later: no version names it.
         for name in self.published.drain(..) {
             let _ = self.place.store().delete(&name);
         }
     }
 }
 
-/// The rows of a segment once they are written, before its indexes are.
+/// The files of the rows of a segment, before its indexes are built.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(super) struct Written {
+pub(super) struct WrittenRows {
     rows: u32,
-    /// The smallest id, and the largest.
+    /// The smallest and the largest id.
     bounds: (IdEntry, IdEntry),
     pub(super) ids: FileEntry,
     fence: FenceEntry,
@@ -195,7 +202,7 @@ pub(super) struct Written {
     pub(super) sums: FileEntry,
 }
 
-/// Writes one segment. Dropped before it is finished, it removes what it has begun.
+/// Writes one segment. Dropping it before it is finished removes it.
 #[derive(Debug)]
 pub(crate) struct SegmentWriter {
     schema: Arc<Schema>,
@@ -208,19 +215,19 @@ pub(crate) struct SegmentWriter {
     spilled: bool,
     rows: u32,
     first: Option<Id>,
-    /// The last id, alone.
+    /// The last id, as a list of one.
     last: Option<Ids>,
-    begun: Begun,
-    merged: Option<Merged>,
+    segment_draft: DraftSegment,
+    merged: Option<MergeSources>,
 }
 
 impl SegmentWriter {
-    /// Begins the segment `name` of the collection with the id `collection`.
+    /// Begins the segment `name` of the collection with the identity `collection`.
     ///
     /// # Errors
     /// [`CollectionError::Store`].
     pub(crate) fn begin(
-        place: &Place,
+        place: &CollectionLocation,
         schema: Arc<Schema>,
         collection: &str,
         name: String,
@@ -243,30 +250,31 @@ impl SegmentWriter {
             rows: 0,
             first: None,
             last: None,
-            begun: Begun::of(place.clone(), draft),
+            segment_draft: DraftSegment::new(place.clone(), draft),
             merged: None,
             schema,
         })
     }
 
-    /// Says what it is merged from: with that, another one can go on with it once its rows are written, unless they are so few that
-    /// their vectors are held in memory.
-    pub(crate) fn merging(self, merged: Merged) -> SegmentWriter {
+    /// Sets the segments that it is merged from. If the writer is then stopped after its rows are written, a
+    /// later merge can continue it, unless its vectors are few enough to be in memory.
+    pub(crate) fn with_merge_sources(self, merged: MergeSources) -> SegmentWriter {
         SegmentWriter { merged: Some(merged), ..self }
     }
 
-    /// Says what [`stored_beside`] told of the segment that it will be merged with.
-    pub(crate) fn beside(mut self, beside: Vec<Option<StoredBefore>>) -> SegmentWriter {
-        self.begun.beside = beside;
+    /// Sets the result of [`largest_segment_scales`].
+    pub(crate) fn with_largest_scales(mut self, scales: Vec<Option<StoredBefore>>) -> SegmentWriter {
+        self.segment_draft.largest_scales = scales;
         self
     }
 
-    /// Takes the next rows: their `ids`, which rise and are above those before; of every field their `vectors`, one after the
-    /// other, little-endian; the columns of the schema.
+    /// Adds the next rows. Their `ids` are ascending and above all earlier ones. `vectors` has, for each
+    /// field, the vectors of all rows (`rows x dim`, row-major, little-endian). `columns` are those of the
+    /// schema.
     ///
     /// # Errors
-    /// [`CollectionError::Parameter`] for rows that do not fit, of which none is taken; [`CollectionError::Store`] and others, after
-    /// which the writer is of no use.
+    /// [`CollectionError::Parameter`] for rows that do not fit; then none is added. After
+    /// [`CollectionError::Store`] and other errors the writer must not be used any more.
     pub(crate) fn push(
         &mut self,
         ids: &Ids,
@@ -284,20 +292,22 @@ impl SegmentWriter {
         let arrays = std::iter::once(ids.to_array()).chain(columns.columns().iter().cloned());
         let batch = RecordBatch::try_new(self.schema.with_ids(), arrays.collect())?;
         let written = self.columns.write(&batch);
-        written.map_err(|source| failed(&self.columns.inner().failing(), &self.begun, source))?;
+        written.map_err(|source| {
+            column_error(&self.columns.inner().write_failure(), &self.segment_draft, source)
+        })?;
         for (spool, rows) in self.vectors.iter_mut().zip(vectors) {
             spool.push(rows)?;
         }
         let WriteOptions { memory_bytes, held_bytes, .. } = self.options;
-        let most = memory_bytes.map_or(held_bytes, |given| held_bytes.min(given / HELD_SHARE));
-        if !self.spilled && self.held_bytes() > most {
-            let draft = self.begun.draft()?;
+        let limit = memory_bytes.map_or(held_bytes, |given| held_bytes.min(given / BUFFER_SHARE));
+        if !self.spilled && self.held_bytes() > limit {
+            let draft = self.segment_draft.draft()?;
             self.vectors.iter_mut().try_for_each(|spool| spool.spill(draft))?;
             self.spilled = true;
         }
         self.first.get_or_insert_with(|| ids.get(0));
-        // A copy: a slice would keep all of them.
-        self.last = Some(Ids::of(ids.kind(), &[ids.get(count - 1)])?);
+        // A copy, since a slice would keep all ids in memory.
+        self.last = Some(Ids::from_ids(ids.kind(), &[ids.get(count - 1)])?);
         self.rows += count as u32;
         Ok(())
     }
@@ -309,7 +319,7 @@ impl SegmentWriter {
     fn check(&self, ids: &Ids, vectors: &[&[u8]], columns: &RecordBatch) -> Result<(), CollectionError> {
         let refuse = |reason: String| Err(CollectionError::Parameter(format!("rows of a segment: {reason}")));
         if ids.kind() != self.schema.id_kind || vectors.len() != self.schema.vectors.len() {
-            return refuse("the ids or the fields of vectors are not those of the schema".into());
+            return refuse("the ids or the vector fields do not fit the schema".into());
         }
         if columns.num_rows() != ids.len() || columns.schema() != self.schema.metadata() {
             return refuse(format!("the columns do not fit {} ids and the schema", ids.len()));
@@ -324,82 +334,94 @@ impl SegmentWriter {
         }
         let follows = self.last.as_ref().is_none_or(|last| ids.is_empty() || last.compare(0, ids, 0).is_lt());
         if !follows || (1..ids.len()).any(|at| !ids.compare(at - 1, ids, at).is_lt()) {
-            return refuse("their ids do not rise".into());
+            return refuse("the ids are not in ascending order".into());
         }
         Ok(())
     }
 
-    /// Builds the indexes and publishes the segment, which has at least one row. Returns what a version says of it.
+    /// Builds the indexes and publishes the segment, which has at least one row. Returns its entry for a
+    /// version.
     ///
     /// # Errors
-    /// [`CollectionError`]; what of it is there then is removed, as far as that works, unless it was cancelled where another one can go
-    /// on.
+    /// [`CollectionError`]. What was written is then removed as far as possible, unless the writer was
+    /// cancelled and a later one can continue.
     pub(crate) fn finish(self, progress: &dyn Progress) -> Result<SegmentEntry, CollectionError> {
         let SegmentWriter { schema, collection, name, options, ids, columns, mut vectors, rows, .. } = self;
-        let (mut begun, first, last) = (self.begun, self.first, self.last.map(|last| last.get(0)));
+        let (mut segment_draft, first, last) =
+            (self.segment_draft, self.first, self.last.map(|last| last.get(0)));
         let (Some(first), Some(last)) = (first, last) else {
             return Err(CollectionError::Parameter("a segment has at least one row".into()));
         };
         let (ids, fence) = ids.finish()?;
-        let failing = columns.inner().failing();
-        let file = columns.into_inner().map_err(|source| failed(&failing, &begun, source))?;
+        let write_failure = columns.inner().write_failure();
+        let file =
+            columns.into_inner().map_err(|source| column_error(&write_failure, &segment_draft, source))?;
         let (parquet, sums) = file.finish()?;
-        begun.draft()?.put(SUMS_NAME, &sums)?;
+        segment_draft.draft()?.put(SUMS_NAME, &sums)?;
         let (bytes, crc32c) = (sums.len() as u64, crc32c::crc32c(&sums));
         let sums = FileEntry { name: SUMS_NAME.into(), bytes, crc32c };
         let bounds = (first.into(), last.into());
-        let written = Written { rows, bounds, ids, fence, parquet, sums };
+        let written = WrittenRows { rows, bounds, ids, fence, parquet, sums };
         let merged = self.merged.as_ref();
-        begun.merged = merged.map_or_else(Vec::new, |merged| merged.left_out.keys().cloned().collect());
+        segment_draft.merged =
+            merged.map_or_else(Vec::new, |merged| merged.left_out.keys().cloned().collect());
         if let Some(merged) = self.merged.filter(|_| self.spilled) {
-            let draft = begun.draft()?;
-            let files = vectors.iter_mut().map(|spool| spool.settle(draft)).collect::<Result<_, _>>()?;
-            unfinished::note(draft, (&collection, &name), (&written, files), &merged, options.threads)?;
-            begun.resumable = true;
+            let draft = segment_draft.draft()?;
+            let files = vectors.iter_mut().map(|spool| spool.sync(draft)).collect::<Result<_, _>>()?;
+            unfinished::write_note(draft, (&collection, &name), (&written, files), &merged, options.threads)?;
+            segment_draft.resumable = true;
         }
-        indexes(begun, (&schema, collection, name), (written, vectors), &options, progress)
+        build_indexes(segment_draft, (&schema, collection, name), (written, vectors), &options, progress)
     }
 }
 
-/// Builds the indexes of a segment whose rows are `written` and its vectors in `fields`, and publishes it.
+/// Builds the indexes of a segment whose rows are in `written` and whose vectors are in `fields`, and
+/// publishes it.
 ///
 /// # Errors
 /// As [`SegmentWriter::finish`].
-pub(super) fn indexes(
-    mut begun: Begun,
+pub(super) fn build_indexes(
+    mut segment_draft: DraftSegment,
     (schema, collection, name): (&Schema, String, String),
-    (written, fields): (Written, Vec<Spool>),
+    (written, fields): (WrittenRows, Vec<Spool>),
     options: &WriteOptions,
     progress: &dyn Progress,
 ) -> Result<SegmentEntry, CollectionError> {
-    // What was held of the columns is given up before indexes are built, and what building held, after.
-    let much = fields.iter().map(Spool::bytes).sum::<u64>() + written.parquet.bytes >= GIVEN_BACK_BYTES;
+    // The memory of the columns is given back before indexes are built, and the memory of the builds
+    // afterwards.
+    let large = fields.iter().map(Spool::bytes).sum::<u64>() + written.parquet.bytes >= GIVE_BACK_BYTES;
     let give_back = || {
-        if much {
+        if large {
             give_back_memory()
         }
     };
     give_back();
-    let finished = finished(&mut begun, (schema, collection, name), (written, fields), options, progress);
+    let build_and_publish = build_and_publish(
+        &mut segment_draft,
+        (schema, collection, name),
+        (written, fields),
+        options,
+        progress,
+    );
     give_back();
-    match finished {
-        Err(CollectionError::Cancelled) if begun.resumable => {
-            begun.leave()?;
+    match build_and_publish {
+        Err(CollectionError::Cancelled) if segment_draft.resumable => {
+            segment_draft.keep_for_later()?;
             Err(CollectionError::Cancelled)
         }
-        finished => finished,
+        build_and_publish => build_and_publish,
     }
 }
 
-fn finished(
-    begun: &mut Begun,
+fn build_and_publish(
+    segment_draft: &mut DraftSegment,
     (schema, collection, name): (&Schema, String, String),
-    (written, fields): (Written, Vec<Spool>),
+    (written, fields): (WrittenRows, Vec<Spool>),
     options: &WriteOptions,
     progress: &dyn Progress,
 ) -> Result<SegmentEntry, CollectionError> {
-    let indexes = build_all(begun, &name, schema, fields, options, progress)?;
-    let Written { rows, bounds, ids, fence, parquet, sums } = written;
+    let indexes = build_all(segment_draft, &name, schema, fields, options, progress)?;
+    let WrittenRows { rows, bounds, ids, fence, parquet, sums } = written;
     let manifest = Manifest {
         bathyal_segment: FORMAT,
         collection,
@@ -415,16 +437,16 @@ fn finished(
     };
     let text = seal(&manifest)?;
     let (manifest_crc32c, _) = unseal(&text).map_err(CollectionError::Internal)?;
-    publish(begun, Part::Segment(name.clone(), None).name(), &text, progress)?;
+    publish(segment_draft, Part::Segment(name.clone(), None).name(), &text, progress)?;
     let files = manifest.files().iter().map(|file| file.bytes).sum::<u64>();
     let bytes = files + text.len() as u64 + manifest.vectors.iter().map(|index| index.bytes).sum::<u64>();
     let (ids, hasty) = (bounds, false);
     Ok(SegmentEntry { name, rows, bytes, ids, manifest_crc32c, deleted: 0, deleted_crc32c: 0, hasty })
 }
 
-/// Builds the index of each field, unless that is there already.
+/// Builds the index of each field, unless it exists already.
 fn build_all(
-    begun: &mut Begun,
+    segment_draft: &mut DraftSegment,
     name: &str,
     schema: &Schema,
     fields: Vec<Spool>,
@@ -432,53 +454,62 @@ fn build_all(
     progress: &dyn Progress,
 ) -> Result<Vec<IndexEntry>, CollectionError> {
     let mut indexes = Vec::with_capacity(fields.len());
-    let mut held = fields.iter().map(Spool::held_bytes).sum::<u64>();
+    let mut buffered_bytes = fields.iter().map(Spool::held_bytes).sum::<u64>();
     for (field, spool) in fields.into_iter().enumerate() {
-        let (own, generation) = (spool.held_bytes(), Part::Segment(name.into(), Some(field)).name());
-        // Of a segment that another writer has begun.
-        if begun.resumable && begun.place.store().list()?.contains(&generation) {
-            begun.published.push(generation.clone());
+        let (buffered, generation) = (spool.held_bytes(), Part::Segment(name.into(), Some(field)).name());
+        // An earlier writer of this segment has published this index.
+        if segment_draft.resumable && segment_draft.place.store().list()?.contains(&generation) {
+            segment_draft.published.push(generation.clone());
         } else {
-            let data = spool.finish(begun.draft()?, &schema.vectors[field])?;
-            let memory_bytes = options.memory_bytes.map(|given| given.saturating_sub(held));
+            let data = spool.finish(segment_draft.draft()?, &schema.vectors[field])?;
+            let memory_bytes = options.memory_bytes.map(|given| given.saturating_sub(buffered_bytes));
             let options = WriteOptions { memory_bytes, ..options.clone() };
-            let own = (&schema.vectors[field], field);
-            build(begun, &generation, own, &data, &options, progress)?;
+            let buffered = (&schema.vectors[field], field);
+            build(segment_draft, &generation, buffered, &data, &options, progress)?;
         }
-        indexes.push(entry_of(begun, &generation, &schema.vectors[field])?);
-        held -= own;
-        Spool::remove(begun.draft()?, field)?;
+        indexes.push(index_entry(segment_draft, &generation, &schema.vectors[field])?);
+        buffered_bytes -= buffered;
+        Spool::remove(segment_draft.draft()?, field)?;
     }
     Ok(indexes)
 }
 
-/// The manifest of the index of a field of a segment.
-fn index_of(place: &Place, segment: &str, field: usize) -> Result<IndexManifest, CollectionError> {
+/// Reads the manifest of the index of a field of a segment.
+fn index_manifest(
+    place: &CollectionLocation,
+    segment: &str,
+    field: usize,
+) -> Result<IndexManifest, CollectionError> {
     let built = place.store().open(&Part::Segment(segment.into(), Some(field)).name())?;
     Ok(IndexManifest::load(&*built)?)
 }
 
-/// What is told of each field of new rows that will be merged with those of a segment: the scale of its bytes. Only fields that are
-/// stored as bytes have one. A segment that a merge has removed meanwhile says nothing: the scale of the new rows is then rounded to
-/// that of the others once more than it must.
-pub(crate) fn stored_beside(
-    place: &Place,
+/// Returns, for each field, how the largest segment stores its vectors, so that new rows, which are merged
+/// with it later, use the same scale. Only fields that are stored as bytes have a scale. `None` also if a
+/// merge has removed the segment in the meantime: the new rows then get their own scale, and the merge rounds
+/// them once more.
+pub(crate) fn largest_segment_scales(
+    place: &CollectionLocation,
     schema: &Schema,
     segment: Option<&str>,
 ) -> Vec<Option<StoredBefore>> {
-    let of_bytes =
+    let stored_as_bytes =
         |field: &VectorField| field.store_as == Some(StoreAs::I8) && field.metric != Metric::Cosine;
-    let of = |(number, field): (usize, &VectorField)| {
-        let manifest = index_of(place, segment.filter(|_| of_bytes(field))?, number).ok()?;
+    let field_scale = |(number, field): (usize, &VectorField)| {
+        let manifest = index_manifest(place, segment.filter(|_| stored_as_bytes(field))?, number).ok()?;
         let before = manifest.stored_before().ok()??;
         Some(StoredBefore { component_error: 0.0, ..before })
     };
-    schema.vectors.iter().enumerate().map(of).collect()
+    schema.vectors.iter().enumerate().map(field_scale).collect()
 }
 
-/// What a segment says of an index that is published.
-fn entry_of(begun: &Begun, generation: &str, field: &VectorField) -> Result<IndexEntry, CollectionError> {
-    let built = begun.place.store().open(generation)?;
+/// Returns the manifest entry of a published index.
+fn index_entry(
+    segment_draft: &DraftSegment,
+    generation: &str,
+    field: &VectorField,
+) -> Result<IndexEntry, CollectionError> {
+    let built = segment_draft.place.store().open(generation)?;
     let manifest = IndexManifest::load(&*built)?;
     let bytes = manifest.index_bytes() + built.len_of(MARK).unwrap_or(0);
     Ok(IndexEntry {
@@ -489,7 +520,7 @@ fn entry_of(begun: &Begun, generation: &str, field: &VectorField) -> Result<Inde
     })
 }
 
-/// How columns are written.
+/// Returns how columns are written.
 fn properties() -> Result<WriterProperties, CollectionError> {
     let level = ZstdLevel::try_new(1).map_err(|error| CollectionError::Internal(error.to_string()))?;
     Ok(WriterProperties::builder()
@@ -498,7 +529,7 @@ fn properties() -> Result<WriterProperties, CollectionError> {
         .set_data_page_row_count_limit(PAGE_ROWS)
         .set_data_page_size_limit(PAGE_BYTES)
         .set_dictionary_page_size_limit(PAGE_BYTES)
-        .set_write_batch_size(CHECKED_ROWS)
+        .set_write_batch_size(PAGE_CHECK_ROWS)
         .set_max_row_group_row_count(Some(GROUP_ROWS))
         .set_max_row_group_bytes(Some(GROUP_BYTES))
         .set_sorting_columns(Some(vec![SortingColumn {
@@ -509,20 +540,21 @@ fn properties() -> Result<WriterProperties, CollectionError> {
         .build())
 }
 
-/// Why columns could not be written: what their file failed with, or what their writer did.
-fn failed(file: &Failing, begun: &Begun, source: ParquetError) -> CollectionError {
-    let address = || begun.draft.as_ref().map(|draft| draft.address().join(ROWS_NAME)).unwrap_or_default();
+/// Returns the error for a failed write of columns: the error of their file if it has one.
+fn column_error(file: &WriteFailure, segment_draft: &DraftSegment, source: ParquetError) -> CollectionError {
+    let address =
+        || segment_draft.draft.as_ref().map(|draft| draft.address().join(ROWS_NAME)).unwrap_or_default();
     file.take().map_or_else(|| CollectionError::Parquet { path: address(), source }, CollectionError::from)
 }
 
-/// The family of an index of so many rows.
+/// Returns the family of an index of `rows` rows.
 fn family(field: &VectorField, rows: usize, flat_below: usize) -> Result<FamilyOptions, CollectionError> {
     if rows >= flat_below {
         return field.family_options();
     }
     let large = rows >= CODED_ROWS && rows.saturating_mul(field.row_bytes()) >= CODED_BYTES;
     let mut given = BTreeMap::new();
-    // Bits are compared as fast as codes of them.
+    // Bits are compared as fast as their codes would be.
     if large && field.element != Element::B1 {
         let kind = if field.dim <= AXES_DIM { "axes" } else { "rabitq1" };
         given.insert("code_kind".to_string(), Value::from(kind));
@@ -532,7 +564,7 @@ fn family(field: &VectorField, rows: usize, flat_below: usize) -> Result<FamilyO
 
 /// Builds the index of a field.
 fn build(
-    begun: &mut Begun,
+    segment_draft: &mut DraftSegment,
     generation: &str,
     (field, number): (&VectorField, usize),
     data: &VectorFile,
@@ -540,69 +572,70 @@ fn build(
     progress: &dyn Progress,
 ) -> Result<(), CollectionError> {
     let small = data.count() < options.flat_below_rows;
-    // The few are not worth a loss.
+    // Small segments gain little from a lossy form.
     let store_as = field.store_as.filter(|_| !small);
-    let mut told = BuildOptions {
+    let mut build_options = BuildOptions {
         metric: field.metric,
         threads: options.threads,
         seed: options.seed,
         memory_bytes: options.memory_bytes,
         calibration_queries: options.calibration_queries,
         store_as,
-        stored_before: store_as.map(|_| begun.stored_before(number)).transpose()?,
+        stored_before: store_as.map(|_| segment_draft.stored_before(number)).transpose()?,
         ..BuildOptions::of(family(field, data.count(), options.flat_below_rows)?)
     };
-    // What can be written only in more memory would never be: rows would stay in the log, and further ones be refused.
+    // A segment that does not fit the memory could never be written: its rows would stay in the log, and
+    // later writes be refused.
     if let Some(given) = options.memory_bytes
-        && planned_memory(data, &told) > given
+        && planned_memory(data, &build_options) > given
     {
-        told.family = families::options("flat", &BTreeMap::new())?;
-        if planned_memory(data, &told) > given {
-            told.threads = 1;
+        build_options.family = families::options("flat", &BTreeMap::new())?;
+        if planned_memory(data, &build_options) > given {
+            build_options.threads = 1;
         }
     }
-    let store = begun.place.store();
-    // Of one that another writer can go on with, what is built so far stays, too.
-    let built = match begun.resumable {
-        true => build_in(data, &KeepDrafts::new(store), generation, &told, progress),
-        false => build_in(data, store, generation, &told, progress),
+    let store = segment_draft.place.store();
+    // If a later writer can continue the segment, an unfinished index is kept, too.
+    let built = match segment_draft.resumable {
+        true => build_in(data, &KeepDrafts::new(store), generation, &build_options, progress),
+        false => build_in(data, store, generation, &build_options, progress),
     };
-    if begun.resumable && !matches!(built, Ok(_) | Err(IndexError::Cancelled)) {
+    if segment_draft.resumable && !matches!(built, Ok(_) | Err(IndexError::Cancelled)) {
         drop(store.abandoned(generation, Replace::Never));
     }
     match built {
-        // It is another one's.
+        // It belongs to another writer.
         Err(error @ (IndexError::Exists { .. } | IndexError::Store(StoreError::Exists { .. }))) => {
             Err(error.into())
         }
-        // One that fails may be there all the same.
+        // After a failure, the index may exist nevertheless.
         built => {
-            begun.published.push(generation.into());
+            segment_draft.published.push(generation.into());
             built.map(drop).map_err(CollectionError::from)
         }
     }
 }
 
-/// Publishes what lies in the draft, as `rows`, under this manifest.
+/// Publishes the files of the draft as the generation `rows`, with this manifest.
 fn publish(
-    begun: &mut Begun,
+    segment_draft: &mut DraftSegment,
     rows: String,
     manifest: &[u8],
     progress: &dyn Progress,
 ) -> Result<(), CollectionError> {
     let names = [IDS_NAME, ROWS_NAME, SUMS_NAME, MARK];
-    let draft = begun.draft()?;
+    let draft = segment_draft.draft()?;
     draft.put(MARK, manifest)?;
     progress.stage("writing rows", 1);
     draft.upload(&names, "", &|_, _| !progress.cancelled())?;
     if progress.cancelled() {
         return Err(CollectionError::Cancelled);
     }
-    if let Some(draft) = begun.draft.take() {
-        // One that fails may have happened, and be gone with the power.
-        begun.published.insert(0, rows);
+    if let Some(draft) = segment_draft.draft.take() {
+        // After a failure it may be published nevertheless, and a power failure may undo that.
+        segment_draft.published.insert(0, rows);
         draft.publish(&names, "")?;
     }
-    begun.published.clear();
+    segment_draft.published.clear();
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! All rows in the order of their ids: those of all parts, merged.
+//! Iteration over selected rows in the order of their ids: merges all parts.
 
 use super::{Located, State};
 use crate::error::CollectionError;
@@ -7,44 +7,48 @@ use bathyal_index::RowSet;
 use std::cmp::Ordering;
 use std::sync::Arc;
 
-/// Ids of a part that are held at a time.
+/// Number of ids that a part reads ahead.
 const AHEAD: u32 = 8192;
 
-/// Where a walk is within a part.
+/// Position of an iteration within a part.
 #[derive(Debug)]
 struct PartCursor {
     part: u32,
-    /// The rows that it goes through: of a segment all, in this order; of a memory these.
+    /// Of a memtable, its rows in the order of their ids. `None` for a segment, whose rows are in that order.
     sorted: Option<Vec<u32>>,
     rows: u32,
-    chosen: Arc<RowSet>,
-    /// Ids from here on are held.
+    selected: Arc<RowSet>,
+    /// Position of the first of `ids`.
     first: u32,
-    held: Ids,
+    /// Ids that were read ahead.
+    ids: Ids,
+    /// The current position.
     at: u32,
 }
 
-/// A walk over the rows of a state that are chosen, in the order of their ids.
+/// Iterator over the selected rows of a state, in the order of their ids.
 #[derive(Debug)]
 pub(crate) struct Cursor {
     parts: Vec<PartCursor>,
 }
 
 impl PartCursor {
-    /// Goes to the next row that is chosen; false at the end.
-    fn settle(&mut self, state: &State) -> Result<bool, CollectionError> {
+    /// Moves on to the next selected row and reads its id. Returns false at the end.
+    fn advance(&mut self, state: &State) -> Result<bool, CollectionError> {
         loop {
             if self.at >= self.rows {
                 return Ok(false);
             }
-            if !self.chosen.has(self.row()) {
+            if !self.selected.has(self.row()) {
                 self.at += 1;
                 continue;
             }
-            if self.at < self.first || self.at >= self.first + self.held.len() as u32 {
+            if self.at < self.first || self.at >= self.first + self.ids.len() as u32 {
                 let end = self.rows.min(self.at + AHEAD);
-                self.held = match (&self.sorted, state.memory_of(self.part)) {
-                    (Some(sorted), Some(memory)) => memory.ids_of(&sorted[self.at as usize..end as usize])?,
+                self.ids = match (&self.sorted, state.memtable_of(self.part)) {
+                    (Some(sorted), Some(memtable)) => {
+                        memtable.ids_of(&sorted[self.at as usize..end as usize])?
+                    }
                     _ => state.segments[self.part as usize].segment.ids(self.at..end)?,
                 };
                 self.first = self.at;
@@ -58,40 +62,41 @@ impl PartCursor {
     }
 
     fn compare(&self, other: &PartCursor) -> Ordering {
-        self.held.compare((self.at - self.first) as usize, &other.held, (other.at - other.first) as usize)
+        self.ids.compare((self.at - self.first) as usize, &other.ids, (other.at - other.first) as usize)
     }
 }
 
 impl Cursor {
-    /// Over the rows `chosen` of each of the parts in `parts`, from the first on whose id is above `after`.
-    pub(crate) fn over(
+    /// Begins an iteration over the rows `selected` (one set for each part of the state) of the parts
+    /// `parts`. It starts with the smallest id above `after`.
+    pub(crate) fn new(
         state: &State,
         parts: impl IntoIterator<Item = u32>,
-        chosen: &[Arc<RowSet>],
+        selected: &[Arc<RowSet>],
         after: Option<&Id>,
     ) -> Result<Cursor, CollectionError> {
         let mut cursors = Vec::new();
         for part in parts {
-            let memory = state.memory_of(part);
-            let sorted = memory.map(|memory| memory.sorted()).transpose()?;
+            let memtable = state.memtable_of(part);
+            let sorted = memtable.map(|memtable| memtable.sorted()).transpose()?;
             let rows = sorted
                 .as_ref()
                 .map_or_else(|| state.segments[part as usize].segment.rows(), |sorted| sorted.len() as u32);
-            let begin = match (after, memory, &sorted) {
+            let start = match (after, memtable, &sorted) {
                 (None, _, _) => 0,
-                (Some(id), Some(memory), Some(sorted)) => memory.lower_bound(sorted, id)? as u32,
+                (Some(id), Some(memtable), Some(sorted)) => memtable.lower_bound(sorted, id)? as u32,
                 (Some(id), _, _) => state.segments[part as usize].segment.lower_bound(id)?,
             };
-            let held = Ids::none(state.schema().id_kind);
-            let chosen = chosen[part as usize].clone();
-            let mut cursor = PartCursor { part, sorted, rows, chosen, first: 0, held, at: begin };
-            if !cursor.settle(state)? {
+            let ids = Ids::none(state.schema().id_kind);
+            let selected = selected[part as usize].clone();
+            let mut cursor = PartCursor { part, sorted, rows, selected, first: 0, ids, at: start };
+            if !cursor.advance(state)? {
                 continue;
             }
-            let same = after.is_some_and(|id| cursor.held.get((cursor.at - cursor.first) as usize) == *id);
+            let same = after.is_some_and(|id| cursor.ids.get((cursor.at - cursor.first) as usize) == *id);
             if same {
                 cursor.at += 1;
-                if !cursor.settle(state)? {
+                if !cursor.advance(state)? {
                     continue;
                 }
             }
@@ -100,7 +105,7 @@ impl Cursor {
         Ok(Cursor { parts: cursors })
     }
 
-    /// Up to `most` further rows; none at the end.
+    /// Returns up to `most` further rows; none at the end.
     pub(crate) fn next(&mut self, state: &State, most: usize) -> Result<Vec<Located>, CollectionError> {
         let mut rows = Vec::new();
         while rows.len() < most && !self.parts.is_empty() {
@@ -113,7 +118,7 @@ impl Cursor {
             let cursor = &mut self.parts[nearest];
             rows.push(Located { part: cursor.part, row: cursor.row() });
             cursor.at += 1;
-            if !cursor.settle(state)? {
+            if !cursor.advance(state)? {
                 self.parts.swap_remove(nearest);
             }
         }

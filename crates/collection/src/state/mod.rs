@@ -1,50 +1,51 @@
-//! What a collection holds at a moment, as searches see it. A state never changes; the next one shares all that did not change.
+//! The content of a collection at a moment, as searches see it. A state never changes; the next state shares
+//! all unchanged parts with it.
 
 mod cursor;
 mod fetch;
 mod selection;
 
 pub(crate) use cursor::Cursor;
-pub use fetch::Fetched;
+pub use fetch::FetchedRows;
 
 use crate::bits::RowBits;
 use crate::error::CollectionError;
 use crate::ids::Ids;
 use crate::log::Change;
-use crate::memory::Memory;
+use crate::memtable::MemTable;
+use crate::parallel::part_threads;
 use crate::rows::Rows;
 use crate::schema::Schema;
 use crate::segment::Segment;
-use crate::together::callers;
 use crate::version::Version;
 use selection::Selections;
 use std::sync::Arc;
 
-/// A row: the part that it is in (segments come first, then memories, the oldest first), and its number there.
+/// Location of a row: its part and its number within it. Segments come first, then memtables, oldest first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Located {
     pub(crate) part: u32,
     pub(crate) row: u32,
 }
 
-/// A segment, and what of it is deleted.
+/// A segment with its deleted rows.
 #[derive(Debug, Clone)]
 pub(crate) struct SegmentState {
     pub(crate) segment: Arc<Segment>,
-    /// Its smallest and its largest id.
+    /// The smallest and the largest id.
     range: Ids,
-    /// All rows that are deleted.
+    /// All deleted rows.
     pub(crate) deleted: RowBits,
-    /// Those of them that were when memory was last frozen: the next version says so.
+    /// The rows that were deleted when the memtable was last frozen. The next version records them.
     pub(crate) frozen: RowBits,
-    /// Those of them that the version says.
+    /// The deleted rows that the latest version records.
     pub(crate) published: RowBits,
-    /// The rows that are there, and those that match filters.
+    /// Cached sets of live rows and of rows that match filters.
     selections: Arc<Selections>,
 }
 
 impl SegmentState {
-    /// A segment of which these rows are deleted, as the version says.
+    /// Creates the state of a segment from the deleted rows that the version records.
     pub(crate) fn new(segment: Arc<Segment>, deleted: RowBits) -> SegmentState {
         let selections = Arc::default();
         let range = segment.entry().range();
@@ -58,12 +59,12 @@ impl SegmentState {
         }
     }
 
-    /// How many rows are there.
+    /// Returns the number of live rows.
     pub(crate) fn live(&self) -> u32 {
         self.segment.rows() - self.deleted.count()
     }
 
-    /// Deletes a row; false where it was deleted.
+    /// Deletes a row. Returns false if it was deleted already.
     pub(crate) fn delete(&mut self, row: u32) -> bool {
         let new = self.deleted.add(row);
         if new {
@@ -73,124 +74,127 @@ impl SegmentState {
     }
 }
 
-/// See the module's description.
+/// The content of a collection at a moment.
 #[derive(Debug, Clone)]
 pub(crate) struct State {
     pub(crate) version: Arc<Version>,
     pub(crate) segments: Vec<SegmentState>,
-    /// The oldest first; the last takes new rows, the others are being written as segments.
-    pub(crate) memories: Vec<Memory>,
-    /// The last record of the log that is in it.
+    /// Oldest first. The last one takes new rows; the others are being written as segments.
+    pub(crate) memtables: Vec<MemTable>,
+    /// Sequence number of the last log record whose change is in the state.
     pub(crate) sequence: u64,
 }
 
 impl State {
-    /// What a version says, without what the logs say beyond it.
-    pub(crate) fn of(version: Arc<Version>, segments: Vec<SegmentState>) -> State {
+    /// Creates the state that a version records, without the changes in the logs.
+    pub(crate) fn from_version(version: Arc<Version>, segments: Vec<SegmentState>) -> State {
         let sequence = version.through;
-        State { version, segments, memories: vec![Memory::default()], sequence }
+        State { version, segments, memtables: vec![MemTable::default()], sequence }
     }
 
-    /// The segments alone, for work that takes long: it keeps no rows in memory that are in segments by the time it ends.
+    /// Returns a state of the segments alone. Long operations hold it, because it does not keep rows in
+    /// memory that become part of a segment in the meantime.
     pub(crate) fn without_memory(&self) -> State {
-        State::of(self.version.clone(), self.segments.clone())
+        State::from_version(self.version.clone(), self.segments.clone())
     }
 
-    /// What every row has.
+    /// Returns the schema.
     pub(crate) fn schema(&self) -> &Schema {
         &self.version.schema
     }
 
-    /// Rows that are there.
+    /// Returns the number of live rows.
     pub(crate) fn live(&self) -> u64 {
         let segments: u64 = self.segments.iter().map(|segment| u64::from(segment.live())).sum();
-        segments + self.memories.iter().map(|memory| u64::from(memory.live())).sum::<u64>()
+        segments + self.memtables.iter().map(|memtable| u64::from(memtable.live())).sum::<u64>()
     }
 
-    /// Bytes of rows in memory.
+    /// Returns the bytes of the memtables.
     pub(crate) fn memory_bytes(&self) -> u64 {
-        self.memories.iter().map(Memory::bytes).sum()
+        self.memtables.iter().map(MemTable::bytes).sum()
     }
 
-    /// Segments and memories.
+    /// Returns the number of segments and memtables.
     pub(crate) fn parts(&self) -> usize {
-        self.segments.len() + self.memories.len()
+        self.segments.len() + self.memtables.len()
     }
 
-    /// Threads that look at segments at the same time, of which `threads` may compute; 0 means all cores.
-    pub(crate) fn callers(&self, threads: usize) -> usize {
-        callers(self.segments.first().is_some_and(|first| first.segment.is_far()), threads)
+    /// Returns the number of threads that read segments in parallel if `threads` may compute; 0 means one per
+    /// core.
+    pub(crate) fn part_threads(&self, threads: usize) -> usize {
+        part_threads(self.segments.first().is_some_and(|first| first.segment.is_remote()), threads)
     }
 
-    /// The memory that is a part; `None` of a segment.
-    pub(crate) fn memory_of(&self, part: u32) -> Option<&Memory> {
-        self.memories.get((part as usize).checked_sub(self.segments.len())?)
+    /// Returns the memtable that is part `part`; `None` for a segment.
+    pub(crate) fn memtable_of(&self, part: u32) -> Option<&MemTable> {
+        self.memtables.get((part as usize).checked_sub(self.segments.len())?)
     }
 
-    /// The row of each id, where one is there.
+    /// Finds the live row of each id.
     pub(crate) fn find(&self, ids: &Ids) -> Result<Vec<Option<Located>>, CollectionError> {
         let mut found: Vec<Option<Located>> = vec![None; ids.len()];
-        for (number, memory) in self.memories.iter().enumerate().rev() {
+        for (number, memtable) in self.memtables.iter().enumerate().rev() {
             let part = (self.segments.len() + number) as u32;
-            for (found, row) in found.iter_mut().zip(memory.find(ids)) {
+            for (found, row) in found.iter_mut().zip(memtable.find(ids)) {
                 *found = found.or(row.map(|row| Located { part, row }));
             }
         }
         for (part, state) in self.segments.iter().enumerate().rev() {
             let part = part as u32;
-            let within = |at: &usize| {
+            let may_be_in_segment = |at: &usize| {
                 found[*at].is_none()
                     && ids.compare(*at, &state.range, 0).is_ge()
                     && ids.compare(*at, &state.range, 1).is_le()
             };
-            let places: Vec<usize> = (0..ids.len()).filter(within).collect();
-            if places.is_empty() {
+            let positions: Vec<usize> = (0..ids.len()).filter(may_be_in_segment).collect();
+            if positions.is_empty() {
                 continue;
             }
-            let numbers: Vec<u32> = places.iter().map(|at| *at as u32).collect();
+            let numbers: Vec<u32> = positions.iter().map(|at| *at as u32).collect();
             let rows = state.segment.find(&ids.take(&numbers)?)?;
-            for (at, row) in places.into_iter().zip(rows) {
-                let there = row.filter(|row| !state.deleted.has(*row));
-                found[at] = there.map(|row| Located { part, row });
+            for (at, row) in positions.into_iter().zip(rows) {
+                let live_row = row.filter(|row| !state.deleted.has(*row));
+                found[at] = live_row.map(|row| Located { part, row });
             }
         }
         Ok(found)
     }
 
-    /// Deletes a row; false where it was deleted.
+    /// Deletes a row. Returns false if it was deleted already.
     pub(crate) fn delete(&mut self, at: Located) -> bool {
         let segments = self.segments.len();
         match self.segments.get_mut(at.part as usize) {
             Some(segment) => segment.delete(at.row),
             None => {
-                let memory = self.memories.get_mut(at.part as usize - segments);
-                memory.is_some_and(|memory| memory.delete(at.row))
+                let memtable = self.memtables.get_mut(at.part as usize - segments);
+                memtable.is_some_and(|memtable| memtable.delete(at.row))
             }
         }
     }
 
-    /// Puts a copy of rows in the place of those with the same ids, or beside all others. Returns the copy.
+    /// Copies rows into the memtable, and deletes older rows with the same ids. Returns the copy.
     pub(crate) fn put(&mut self, rows: &Rows) -> Result<Rows, CollectionError> {
         self.delete_ids(rows.ids())?;
-        let memory = self.memories.last_mut();
-        memory.ok_or_else(|| CollectionError::Internal("no memory for rows".into()))?.push(rows)
+        let memtable = self.memtables.last_mut();
+        memtable.ok_or_else(|| CollectionError::Internal("no memory for rows".into()))?.push(rows)
     }
 
-    /// Deletes the rows with these ids. Returns how many were there.
+    /// Deletes the rows with these ids. Returns how many of them were live.
     pub(crate) fn delete_ids(&mut self, ids: &Ids) -> Result<u64, CollectionError> {
         let found = self.find(ids)?;
         Ok(found.into_iter().flatten().filter(|at| self.delete(*at)).count() as u64)
     }
 
-    /// Goes on with an empty memory for new rows; those that came so far do not grow any more. The log has come to `sequence`.
+    /// Adds an empty memtable for new rows; the others do not grow any more. `sequence` is that of the last
+    /// log record.
     pub(crate) fn freeze(&mut self, sequence: u64) {
         self.sequence = sequence;
-        self.memories.push(Memory::default());
+        self.memtables.push(MemTable::default());
         self.segments.iter_mut().for_each(|segment| segment.frozen = segment.deleted.clone());
     }
 
-    /// Applies a record of the log, which was acknowledged or is about to be. Returns it with the rows as they are in memory now, which
-    /// nobody else changes.
+    /// Applies a log record, which is acknowledged or about to be. Returns it with the copy of the rows that
+    /// is in memory now and never changes.
     pub(crate) fn apply(&mut self, sequence: u64, change: Change) -> Result<Change, CollectionError> {
         let applied = match change {
             Change::Put(rows) => Change::Put(self.put(&rows)?),

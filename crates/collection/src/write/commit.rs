@@ -1,165 +1,173 @@
-//! Many that write at once share the log's way to the device: who comes first writes what all have brought.
+//! Group commit: concurrent writes share one append to the log. The first writer appends the batches of all
+//! that wait.
 
 use super::operation::{Operation, Written};
-use super::shared::{Shared, Writing};
+use super::shared::{Shared, WriterState};
 use super::traffic::Traffic;
 use crate::error::CollectionError;
 use crate::filter::BoundFilter;
 use crate::log::{Batch, LogWriter};
-use crate::memory::check;
+use crate::memtable::check;
 use crate::state::State;
 use bathyal_store::StoreError;
 use bathyal_tier::Control;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// What of the memory for writes a batch may take: it is there as its caller has it, as a record and as rows. Larger ones are written
-/// as a segment at once.
+/// A batch may take the memory for writes divided by this: it exists as the caller's data, as a record, and
+/// as rows. Larger batches are written as a segment at once.
 const BATCH_SHARE: u64 = 8;
-/// What of it rows may take before they are frozen; as many are being written as a segment. The rest is for batches on their way.
+/// Share of the memory for writes that rows may take before they are frozen. Frozen rows take as much again
+/// until they are written. The rest is for batches in progress.
 const ACTIVE_SHARE: f64 = 0.375;
 
-/// What waits to be written.
+/// Writes that wait to be committed.
 #[derive(Default)]
-pub(super) struct Queue(Mutex<Vec<Arc<Ticket>>>);
+pub(super) struct WriteQueue(Mutex<Vec<Arc<PendingWrite>>>);
 
-impl Queue {
-    fn tickets(&self) -> MutexGuard<'_, Vec<Arc<Ticket>>> {
+impl WriteQueue {
+    fn pending(&self) -> MutexGuard<'_, Vec<Arc<PendingWrite>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn push(&self, ticket: Arc<Ticket>) {
-        self.tickets().push(ticket);
+    fn push(&self, write: Arc<PendingWrite>) {
+        self.pending().push(write);
     }
 
-    fn take(&self) -> Vec<Arc<Ticket>> {
-        std::mem::take(&mut *self.tickets())
+    fn take(&self) -> Vec<Arc<PendingWrite>> {
+        std::mem::take(&mut *self.pending())
     }
 
-    fn holds(&self, ticket: &Arc<Ticket>) -> bool {
-        self.tickets().iter().any(|other| Arc::ptr_eq(other, ticket))
+    fn contains(&self, write: &Arc<PendingWrite>) -> bool {
+        self.pending().iter().any(|other| Arc::ptr_eq(other, write))
     }
 
-    fn remove(&self, ticket: &Arc<Ticket>) {
-        self.tickets().retain(|other| !Arc::ptr_eq(other, ticket));
+    fn remove(&self, write: &Arc<PendingWrite>) {
+        self.pending().retain(|other| !Arc::ptr_eq(other, write));
     }
 }
 
-/// A batch on its way, and what becomes of it.
-struct Ticket {
+/// A write in progress, and its outcome.
+struct PendingWrite {
     operation: Mutex<Option<Operation>>,
-    answer: Mutex<Option<Answer>>,
+    outcome: Mutex<Option<WriteOutcome>>,
 }
 
-/// What becomes of a batch.
-enum Answer {
+/// Outcome of a write.
+enum WriteOutcome {
     Done(Result<Written, CollectionError>),
-    /// It comes to more than goes through the log: whoever brought it writes it apart.
+    /// The batch is too large for the log; its caller writes it without the log.
     Large(Operation),
 }
 
-impl Ticket {
-    fn answer(&self, answer: Result<Written, CollectionError>) {
-        self.tell(Answer::Done(answer));
+impl PendingWrite {
+    fn finish(&self, outcome: Result<Written, CollectionError>) {
+        self.finish_with(WriteOutcome::Done(outcome));
     }
 
-    fn tell(&self, answer: Answer) {
-        *self.answer.lock().unwrap_or_else(PoisonError::into_inner) = Some(answer);
+    fn finish_with(&self, outcome: WriteOutcome) {
+        *self.outcome.lock().unwrap_or_else(PoisonError::into_inner) = Some(outcome);
     }
 
-    fn take_answer(&self) -> Option<Answer> {
-        self.answer.lock().unwrap_or_else(PoisonError::into_inner).take()
+    fn take_outcome(&self) -> Option<WriteOutcome> {
+        self.outcome.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 }
 
-/// Records that go to the log together.
-struct Group {
-    /// What they come to.
+/// Records that are appended together.
+struct CommitGroup {
+    /// The state with all changes of the group.
     next: State,
     records: Batch,
-    /// Bytes of what they are of.
-    given: u64,
-    done: Vec<(Arc<Ticket>, Written)>,
+    /// Bytes of the batches.
+    given_bytes: u64,
+    /// Writes of the group, with what each reports after the append.
+    done: Vec<(Arc<PendingWrite>, Written)>,
 }
 
-/// What came of adding a batch to a group.
-enum Joined {
-    /// It is in.
-    In(Written),
-    /// It is not: first there has to be room for as many bytes.
+/// Outcome of adding a batch to a group.
+enum JoinOutcome {
+    /// It was added.
+    Added(Written),
+    /// It was not added: memory must first have room for this many bytes.
     Full(u64),
-    /// It is not, and will not be: memory never takes it.
+    /// It was not added: it is too large for the log.
     Large,
 }
 
-impl Group {
-    fn new(state: &State) -> Group {
-        Group { next: state.clone(), records: Batch::new(), given: 0, done: Vec::new() }
+impl CommitGroup {
+    fn new(state: &State) -> CommitGroup {
+        CommitGroup { next: state.clone(), records: Batch::new(), given_bytes: 0, done: Vec::new() }
     }
 }
 
 impl Shared {
-    /// Writes a batch: when this returns it outlives the process, and the machine if the options say so.
+    /// Writes a batch. When this returns, the batch survives a crash of the process, and of the machine if
+    /// the options say so.
     ///
     /// # Errors
-    /// [`CollectionError`]; nothing of it is there then, or all of it where the error says so.
+    /// [`CollectionError`]. Nothing of the batch is then stored, unless the error says that it may be stored
+    /// completely.
     pub(crate) fn write(self: &Arc<Self>, operation: Operation) -> Result<Written, CollectionError> {
         if operation.bytes() > self.largest_batch_bytes() {
-            return self.write_apart(operation);
+            return self.write_without_log(operation);
         }
-        let ticket = Arc::new(Ticket { operation: Mutex::new(Some(operation)), answer: Mutex::new(None) });
-        self.queue.push(ticket.clone());
+        let write =
+            Arc::new(PendingWrite { operation: Mutex::new(Some(operation)), outcome: Mutex::new(None) });
+        self.queue.push(write.clone());
         let mut writing = self.writing();
         loop {
-            if let Some(answer) = ticket.take_answer() {
+            if let Some(outcome) = write.take_outcome() {
                 drop(writing);
-                return self.answered_with(answer);
+                return self.result_of(outcome);
             }
-            if self.queue.holds(&ticket) && !writing.reserved {
+            if self.queue.contains(&write) && !writing.reserved {
                 break;
             }
-            // Whoever took it waits for room in memory, and has let others pass meanwhile; or a large batch is being published.
-            writing = self.answered.wait(writing).unwrap_or_else(PoisonError::into_inner);
+            // Another thread has taken this write and waits for room in memory, or a large batch is being
+            // published.
+            writing = self.outcomes_ready.wait(writing).unwrap_or_else(PoisonError::into_inner);
         }
         if let Err(error) = self.acquire(&mut writing) {
-            // Others that wait find out for themselves.
-            self.queue.remove(&ticket);
+            // Other waiting writes find the error themselves.
+            self.queue.remove(&write);
             return Err(error);
         }
         self.note_writing();
         self.commit(writing, self.queue.take());
-        let lost = || Answer::Done(Err(CollectionError::Internal("a batch without an answer".into())));
-        self.answered_with(ticket.take_answer().unwrap_or_else(lost))
+        let lost = || WriteOutcome::Done(Err(CollectionError::Internal("a write without an outcome".into())));
+        self.result_of(write.take_outcome().unwrap_or_else(lost))
     }
 
-    fn answered_with(self: &Arc<Self>, answer: Answer) -> Result<Written, CollectionError> {
-        match answer {
-            Answer::Done(answer) => answer,
-            Answer::Large(operation) => self.write_apart(operation),
+    fn result_of(self: &Arc<Self>, outcome: WriteOutcome) -> Result<Written, CollectionError> {
+        match outcome {
+            WriteOutcome::Done(outcome) => outcome,
+            WriteOutcome::Large(operation) => self.write_without_log(operation),
         }
     }
 
     /// Writes a batch without the log.
-    fn write_apart(self: &Arc<Self>, operation: Operation) -> Result<Written, CollectionError> {
+    fn write_without_log(self: &Arc<Self>, operation: Operation) -> Result<Written, CollectionError> {
         let written = self.write_large(&operation)?;
         drop(operation);
-        self.compact_beside();
+        self.compact_in_background();
         Ok(written)
     }
 
-    /// Deletes the rows that match. They are looked for before others have to wait for this write: what is found is kept with the
-    /// segments, and only rows in memory are looked at again.
+    /// Deletes the rows that match. A first search for them runs before other writes have to wait: its result
+    /// is cached with the segments, so that the write itself evaluates the filter only for rows in memory.
     ///
     /// # Errors
-    /// As [`Shared::write`]; cancellation and deadline of `control` as long as rows are looked for.
+    /// As [`Shared::write`]; cancellation and deadline of `control` during the first search.
     pub(crate) fn delete_matching(
         self: &Arc<Self>,
         filter: BoundFilter,
         control: &Control<'_>,
     ) -> Result<Written, CollectionError> {
-        // Segments of one that has not written yet are others afterwards.
+        // Acquiring the log loads the segments of the latest version.
         self.acquire(&mut self.writing())?;
         match self.state().matching(Some(&filter), control) {
-            // The log was let go of, and another one has written since: they are looked for once more by the write.
+            // The log was released and another writer has replaced the segments. The write itself searches
+            // again.
             Err(error) if error.has_moved() => {}
             found => drop(found?),
         }
@@ -167,52 +175,58 @@ impl Shared {
         self.write(Operation::DeleteMatching(filter))
     }
 
-    /// Writes what all of `tickets` bring, in their order.
-    fn commit<'a>(self: &'a Arc<Self>, mut writing: MutexGuard<'a, Writing>, tickets: Vec<Arc<Ticket>>) {
-        let mut group = Group::new(&self.state());
-        for ticket in tickets {
-            let operation = ticket.operation.lock().unwrap_or_else(PoisonError::into_inner).take();
+    /// Commits the batches of all `tickets`, in order.
+    fn commit<'a>(
+        self: &'a Arc<Self>,
+        mut writing: MutexGuard<'a, WriterState>,
+        writes: Vec<Arc<PendingWrite>>,
+    ) {
+        let mut group = CommitGroup::new(&self.state());
+        for write in writes {
+            let operation = write.operation.lock().unwrap_or_else(PoisonError::into_inner).take();
             let Some(operation) = operation else { continue };
             let records = group.records.bytes() as u64 + operation.bytes();
-            let begins = writing.log.is_none() || records > self.largest_batch_bytes();
-            let mut bytes = begins.then_some(0);
+            let starts_group = writing.log.is_none() || records > self.largest_batch_bytes();
+            let mut bytes = starts_group.then_some(0);
             loop {
                 if let Some(bytes) = bytes {
                     self.append(&mut writing, group);
                     let room;
-                    (writing, room) = self.room_for(writing, bytes);
-                    group = Group::new(&self.state());
+                    (writing, room) = self.wait_for_room(writing, bytes);
+                    group = CommitGroup::new(&self.state());
                     if let Err(error) = room {
-                        ticket.answer(Err(error));
+                        write.finish(Err(error));
                         break;
                     }
                 }
-                match self.join(&writing, &mut group, &operation) {
-                    Ok(Joined::Full(needed)) => bytes = Some(needed),
-                    Ok(Joined::In(written)) => break group.done.push((ticket, written)),
-                    Ok(Joined::Large) => break ticket.tell(Answer::Large(operation)),
-                    Err(error) => break ticket.answer(Err(self.judged(&mut writing, error))),
+                match self.add_to_group(&writing, &mut group, &operation) {
+                    Ok(JoinOutcome::Full(needed)) => bytes = Some(needed),
+                    Ok(JoinOutcome::Added(written)) => break group.done.push((write, written)),
+                    Ok(JoinOutcome::Large) => break write.finish_with(WriteOutcome::Large(operation)),
+                    Err(error) => break write.finish(Err(self.fenced_if_superseded(&mut writing, error))),
                 }
             }
         }
         self.append(&mut writing, group);
     }
 
-    /// Waits until memory takes `bytes` more, and no large batch is about to be published: what that reads stays as it is.
-    fn room_for<'a>(
+    /// Waits until memory has room for `bytes` and no large batch is being published: a large batch needs a
+    /// state that does not change.
+    fn wait_for_room<'a>(
         self: &'a Arc<Self>,
-        mut writing: MutexGuard<'a, Writing>,
+        mut writing: MutexGuard<'a, WriterState>,
         bytes: u64,
-    ) -> (MutexGuard<'a, Writing>, Result<(), CollectionError>) {
+    ) -> (MutexGuard<'a, WriterState>, Result<(), CollectionError>) {
         let mut room = self.acquire(&mut writing);
         while room.is_ok() {
             if writing.reserved {
-                writing = self.answered.wait(writing).unwrap_or_else(PoisonError::into_inner);
-                // The log may have failed meanwhile.
+                writing = self.outcomes_ready.wait(writing).unwrap_or_else(PoisonError::into_inner);
+                // The log may have failed in the meantime.
                 room = self.acquire(&mut writing);
             } else if self.is_full(&writing, &self.state(), bytes) {
                 (writing, room) = self.make_room(writing, (None, true));
-                // A segment that was written here was written without the lock, and the log may have been let go of since.
+                // The segment may have been written by this thread without the lock; the log may have been
+                // released since.
                 room = room.and_then(|()| self.acquire(&mut writing));
             } else {
                 break;
@@ -221,63 +235,63 @@ impl Shared {
         (writing, room)
     }
 
-    /// Adds a batch to a group, if there is room for it in memory.
-    fn join(
+    /// Adds a batch to a group, if there is room in memory.
+    fn add_to_group(
         &self,
-        writing: &Writing,
-        group: &mut Group,
+        writing: &WriterState,
+        group: &mut CommitGroup,
         operation: &Operation,
-    ) -> Result<Joined, CollectionError> {
+    ) -> Result<JoinOutcome, CollectionError> {
         let (change, written) = operation.change(&group.next, self.place.path())?;
-        let Some(change) = change else { return Ok(Joined::In(written)) };
+        let Some(change) = change else { return Ok(JoinOutcome::Added(written)) };
         let bytes = change.bytes();
         if change.record_bytes() > self.largest_batch_bytes() {
-            return Ok(Joined::Large);
+            return Ok(JoinOutcome::Large);
         }
         if self.is_full(writing, &group.next, bytes) {
-            return Ok(Joined::Full(bytes));
+            return Ok(JoinOutcome::Full(bytes));
         }
         let last = writing.log.as_ref().map_or(0, LogWriter::last);
         let mut next = group.next.clone();
-        // What is logged is what is in memory: what a caller has lent may change.
+        // The record is encoded from the copy in memory: the caller may change its own buffers.
         let change = next.apply(last + 1 + group.records.len() as u64, change)?;
         group.records.push(&change)?;
-        group.given += change.record_bytes();
+        group.given_bytes += change.record_bytes();
         group.next = next;
-        Ok(Joined::In(written))
+        Ok(JoinOutcome::Added(written))
     }
 
-    /// Appends the records of a group, and shows what they come to.
-    fn append(&self, writing: &mut Writing, group: Group) {
-        let Group { next, records, given, done } = group;
+    /// Appends the records of a group and applies the group's changes.
+    fn append(&self, writing: &mut WriterState, group: CommitGroup) {
+        let CommitGroup { next, records, given_bytes, done } = group;
         let appended = match &mut writing.log {
             _ if records.len() == 0 => Ok(()),
             Some(log) => log.append(records, self.options.durability).map(|_| {
                 Traffic::add(&self.traffic.log, log.take_appended());
-                Traffic::add(&self.traffic.given, given);
-                self.show(next);
+                Traffic::add(&self.traffic.given, given_bytes);
+                self.set_state(next);
             }),
             None => Err(CollectionError::Internal("the log is not open".into())),
         };
         match appended {
             Ok(()) => {
-                done.into_iter().for_each(|(ticket, written)| ticket.answer(Ok(written)));
+                done.into_iter().for_each(|(write, written)| write.finish(Ok(written)));
             }
             Err(error) => {
-                // What of it was written is not known: the next that writes looks.
+                // It is unknown how much was written. The next write acquires the log again.
                 writing.log = None;
-                let mut tickets = done.into_iter().map(|(ticket, _)| ticket);
-                let first = tickets.next();
-                tickets.for_each(|ticket| ticket.answer(Err(self.shared_failure(&error))));
+                let mut writes = done.into_iter().map(|(write, _)| write);
+                let first = writes.next();
+                writes.for_each(|write| write.finish(Err(self.shared_failure(&error))));
                 if let Some(first) = first {
-                    first.answer(Err(error));
+                    first.finish(Err(error));
                 }
             }
         }
-        self.answered.notify_all();
+        self.outcomes_ready.notify_all();
     }
 
-    /// What those are told whose records would have been appended with those of another, who is told `error`.
+    /// Returns the error for writes whose records were in the same append as the write that gets `error`.
     fn shared_failure(&self, error: &CollectionError) -> CollectionError {
         if let CollectionError::Store(StoreError::Denied { operation, path, reason }) = error {
             let (path, reason) = (path.clone(), reason.clone());
@@ -286,18 +300,20 @@ impl Shared {
         CollectionError::NotWritten { path: self.place.path().to_path_buf(), reason: error.to_string() }
     }
 
-    /// Whether `bytes` more would be more than memory for new rows may hold, or the log is longer than is soon read again. After a
-    /// crash what the log holds is all in one memory, which takes more than it does otherwise.
-    fn is_full(&self, writing: &Writing, state: &State, bytes: u64) -> bool {
-        let (active, all) = (state.memories.last().map_or(0, |memory| memory.bytes()), state.memory_bytes());
-        let most = (self.options.write_memory_bytes as f64 * ACTIVE_SHARE) as u64;
-        let full = active > 0 && active + bytes > most || all > 0 && all + bytes > 2 * most;
+    /// Returns true if `bytes` more would exceed the memory for new rows, or if the log is too long. After a
+    /// crash, all rows of the log are in one memtable, which may then be larger.
+    fn is_full(&self, writing: &WriterState, state: &State, bytes: u64) -> bool {
+        let (active_bytes, all_bytes) =
+            (state.memtables.last().map_or(0, |memtable| memtable.bytes()), state.memory_bytes());
+        let limit = (self.options.write_memory_bytes as f64 * ACTIVE_SHARE) as u64;
+        let full = active_bytes > 0 && active_bytes + bytes > limit
+            || all_bytes > 0 && all_bytes + bytes > 2 * limit;
         full || writing.log.as_ref().map_or(0, LogWriter::log_bytes) > self.options.write_memory_bytes
     }
 
-    /// Bytes of a batch at most that goes through the log and memory.
+    /// Returns the size of the largest batch that goes through the log and memory.
     pub(crate) fn largest_batch_bytes(&self) -> u64 {
-        let most = self.options.write_memory_bytes / BATCH_SHARE;
-        self.options.direct_bytes.map_or(most, |given| given.min(most))
+        let limit = self.options.write_memory_bytes / BATCH_SHARE;
+        self.options.direct_bytes.map_or(limit, |limit_bytes| limit_bytes.min(limit))
     }
 }

@@ -1,8 +1,9 @@
-//! A copy elsewhere, while the collection is used: segments byte for byte, and what is in memory as one more.
+//! Copies a collection to another location while it is used: segments byte by byte, and the rows in memory as
+//! one more segment.
 
 use super::shared::Shared;
 use crate::error::CollectionError;
-use crate::place::{Part, Place};
+use crate::location::{CollectionLocation, Part};
 use crate::schema::Schema;
 use crate::state::{Located, State};
 use crate::version::{SegmentEntry, Version, now};
@@ -11,23 +12,23 @@ use bathyal_vectors::progress::Progress;
 use roaring::RoaringBitmap;
 use serde::Serialize;
 
-/// What was copied.
+/// Result of a copy.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct CopiedCollection {
-    /// Rows that the copy holds.
+    /// Rows of the copy.
     pub rows: u64,
-    /// Segments of it.
+    /// Segments of the copy.
     pub segments: usize,
-    /// Bytes that were copied; what an earlier call had copied is not among them.
+    /// Bytes that were copied by this call.
     pub bytes: u64,
 }
 
 impl Shared {
-    /// Copies what the collection holds now to another place, where nothing is, or what an earlier call has left that was
-    /// broken off: it is gone on with.
+    /// Copies the current content to another location. It must be empty, or hold the files of an interrupted
+    /// copy, which this call continues.
     pub(crate) fn copy(
         &self,
-        to: &Place,
+        to: &CollectionLocation,
         progress: &dyn Progress,
     ) -> Result<CopiedCollection, CollectionError> {
         let state = self.state();
@@ -66,39 +67,41 @@ impl Shared {
         Ok(copied)
     }
 
-    /// Writes the rows in memory as a segment of the copy, if there are any.
+    /// Writes the rows in memory as a segment of the copy; `None` if there are none.
     fn copy_memory(
         &self,
         state: &State,
-        to: &Place,
+        to: &CollectionLocation,
         progress: &dyn Progress,
     ) -> Result<Option<SegmentEntry>, CollectionError> {
-        let mut alone = State::of(state.version.clone(), Vec::new());
-        alone.memories = state.memories.clone();
+        let mut memtable_state = State::from_version(state.version.clone(), Vec::new());
+        memtable_state.memtables = state.memtables.clone();
         let mut rows: Vec<Located> = Vec::new();
-        for (part, memory) in (0..).zip(&alone.memories) {
-            rows.extend(memory.sorted()?.into_iter().map(|row| Located { part, row }));
+        for (part, memtable) in (0..).zip(&memtable_state.memtables) {
+            rows.extend(memtable.sorted()?.into_iter().map(|row| Located { part, row }));
         }
         if rows.is_empty() {
             return Ok(None);
         }
-        let order = alone.ids_of(&rows)?.order();
+        let order = memtable_state.ids_of(&rows)?.order();
         let mut sorted = order.chunks(super::flush::ROWS_AT_ONCE);
         let next = || Ok(sorted.next().unwrap_or_default().iter().map(|at| rows[*at as usize]).collect());
-        let options = self.options.of_writing();
-        self.write_segment((to, self.segment_name(), &options), &alone, (next, None), progress).map(Some)
+        let options = self.options.for_writing();
+        self.write_segment((to, self.segment_name(), &options), &memtable_state, (next, None), progress)
+            .map(Some)
     }
 }
 
-/// Copies a segment, whose parts that are there already stay; how many bytes that took, beside those `before`.
+/// Copies a segment, except the parts that exist already. Returns the bytes copied. `before` are the bytes
+/// that count as progress already.
 pub(crate) fn copy_segment(
-    places: (&Place, &Place),
+    places: (&CollectionLocation, &CollectionLocation),
     segment: &str,
     schema: &Schema,
     (before, progress): (u64, &dyn Progress),
 ) -> Result<u64, CollectionError> {
     let mut copied = 0;
-    // The rows last: a segment is there once they are.
+    // The rows come last: a segment is complete once they exist.
     let fields = (0..schema.vectors.len()).map(Some);
     for field in fields.chain(std::iter::once(None)) {
         let name = Part::Segment(segment.into(), field).name();
@@ -107,9 +110,9 @@ pub(crate) fn copy_segment(
     Ok(copied)
 }
 
-/// Copies a generation unless it is there; how many bytes that took.
+/// Copies a generation unless it exists already. Returns the bytes copied.
 fn copy_part(
-    (from, to): (&Place, &Place),
+    (from, to): (&CollectionLocation, &CollectionLocation),
     name: &str,
     (before, progress): (u64, &dyn Progress),
 ) -> Result<u64, CollectionError> {

@@ -1,13 +1,15 @@
-//! From memory to a segment: what came so far is frozen, the log goes on in another one, and the frozen rows are written in the
-//! order of their ids, beside the writes that go on.
+//! Flush: writes a memtable as a segment. The memtable is frozen, the log is rotated, and the frozen rows are
+//! written in the order of their ids while other writes continue.
 
-use super::rank::{Rank, yielding};
-use super::shared::{Shared, Writing};
+use super::rank::{Priority, run_yielding};
+use super::shared::{Shared, WriterState};
 use super::traffic::Traffic;
 use crate::error::CollectionError;
-use crate::memory::Memory;
-use crate::place::Place;
-use crate::segment::{Merged, Segment, SegmentPart, SegmentWriter, WriteOptions, stored_beside};
+use crate::location::CollectionLocation;
+use crate::memtable::MemTable;
+use crate::segment::{
+    MergeSources, Segment, SegmentShare, SegmentWriter, WriteOptions, largest_segment_scales,
+};
 use crate::state::{Located, SegmentState, State};
 use crate::version::{SegmentEntry, random_digits};
 use bathyal_index::StoredBefore;
@@ -16,60 +18,61 @@ use bathyal_vectors::progress::Progress;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, MutexGuard};
 
-/// Rows that are handed to a segment's writer at once.
+/// Rows that are passed to a segment's writer at once.
 pub(super) const ROWS_AT_ONCE: usize = 4096;
-/// The family of segments that are written in haste.
+/// Family of the indexes of hasty segments.
 const FLAT: &str = "flat";
 
-/// Queries of the calibration of a segment that writes wait for, which takes most of the time beyond that. What a segment finds too
-/// little another one finds too much, and all is measured again when they are merged.
+/// Number of calibration queries for a segment that writes wait for; calibration takes most of the time that
+/// is left. The errors of several segments average out, and a merge calibrates again.
 const HASTY_QUERIES: usize = 250;
 
-/// How far the writing of a segment from memory is.
+/// State of the flush.
 #[derive(Debug, Default)]
 pub(super) enum Flush {
-    /// There is nothing to write.
+    /// No memtable is frozen.
     #[default]
     Idle,
-    /// Memory was frozen; somebody writes it.
+    /// A thread writes the frozen memtable.
     Running,
-    /// It could not be written; who waits for it is told, and it is tried again.
-    Failed(CollectionError, Arc<Frozen>),
-    /// It is to be tried again.
-    Waiting(Arc<Frozen>),
+    /// The segment could not be written. One waiter gets the error; then the flush is tried again.
+    Failed(CollectionError, Arc<FrozenMemTable>),
+    /// The flush must be tried again.
+    Waiting(Arc<FrozenMemTable>),
 }
 
-/// Memory as it was frozen.
+/// A frozen memtable.
 #[derive(Debug)]
-pub(super) struct Frozen {
-    memory: Memory,
-    /// The last record that is in it.
+pub(super) struct FrozenMemTable {
+    memtable: MemTable,
+    /// Sequence number of the last record in it.
     through: u64,
-    /// When the writing was acquired under which it was frozen.
+    /// The value of [`WriterState::epoch`] when it was frozen.
     epoch: u64,
-    /// Whether writes may have to wait for its segment, which is flat then, however many rows it has: codes alone are made in a third
-    /// of the time, and searched until a compaction makes what the schema says (docs/decisions/collections.md).
+    /// True if writes may have to wait for the segment. Its indexes are then flat whatever its size: building
+    /// only codes takes a third of the time. A later compaction builds the family of the schema
+    /// (docs/decisions/collections.md).
     hasty: bool,
 }
 
-/// Ends the writing of a segment that nobody was to wait for when somebody does, or when it gets no core, to be begun anew with all cores.
-struct Unhurried<'a>(&'a Shared);
+/// Cancels a low-priority flush when a write waits for it. It is then started again with all cores.
+struct UntilUrgent<'a>(&'a Shared);
 
-impl Progress for Unhurried<'_> {
+impl Progress for UntilUrgent<'_> {
     fn stage(&self, _name: &str, _total: u64) {}
 
     fn advance(&self, _done: u64) {}
 
     fn cancelled(&self) -> bool {
-        self.0.hurried.load(Ordering::Relaxed) || Stopping(self.0).cancelled()
+        self.0.flush_is_urgent.load(Ordering::Relaxed) || UntilStopped(self.0).cancelled()
     }
 }
 
-/// Ends the writing of a segment when the user wants all to end. Closing a collection waits for it: it is soon done, and would be
-/// done again after each opening.
-pub(super) struct Stopping<'a>(pub(super) &'a Shared);
+/// Cancels a flush after `stop()`. Closing the collection does not cancel it: it ends soon, and would
+/// otherwise be done again after each opening.
+pub(super) struct UntilStopped<'a>(pub(super) &'a Shared);
 
-impl Progress for Stopping<'_> {
+impl Progress for UntilStopped<'_> {
     fn stage(&self, _name: &str, _total: u64) {}
 
     fn advance(&self, _done: u64) {}
@@ -79,23 +82,24 @@ impl Progress for Stopping<'_> {
     }
 }
 
-impl Stopping<'_> {
-    /// [`CollectionError::Cancelled`] if all is to end.
+impl UntilStopped<'_> {
+    /// Returns [`CollectionError::Cancelled`] after `stop()`.
     pub(super) fn check(&self) -> Result<(), CollectionError> {
         if self.cancelled() { Err(CollectionError::Cancelled) } else { Ok(()) }
     }
 }
 
 impl Shared {
-    /// Waits until there is room in memory for further rows. The segment that is to be written for it has such a `share` of the cores;
-    /// without, it has as much of them as others. It is `hasty` where further rows come.
+    /// Waits until there is room in memory for further rows: starts a flush, and waits for the one before it.
+    /// `share` is the flush's share of the cores; `None` means the same share as other work. `hasty` is true
+    /// if further rows will follow.
     pub(super) fn make_room<'a>(
         self: &'a Arc<Self>,
-        mut writing: MutexGuard<'a, Writing>,
+        mut writing: MutexGuard<'a, WriterState>,
         (share, hasty): (Option<Share>, bool),
-    ) -> (MutexGuard<'a, Writing>, Result<(), CollectionError>) {
+    ) -> (MutexGuard<'a, WriterState>, Result<(), CollectionError>) {
         loop {
-            // The log may have failed while another one was waited for.
+            // The log may have failed while this thread waited for a flush.
             if let Err(error) = self.acquire(&mut writing) {
                 return (writing, Err(error));
             }
@@ -104,9 +108,9 @@ impl Shared {
                 Flush::Running => {
                     writing.flush = Flush::Running;
                     if share.is_none() {
-                        self.hurried.store(true, Ordering::Relaxed);
+                        self.flush_is_urgent.store(true, Ordering::Relaxed);
                     }
-                    writing = self.flushed.wait(writing).unwrap_or_else(|poisoned| poisoned.into_inner());
+                    writing = self.flush_ended.wait(writing).unwrap_or_else(|poisoned| poisoned.into_inner());
                 }
                 Flush::Failed(error, frozen) => {
                     writing.flush = Flush::Waiting(frozen);
@@ -125,11 +129,11 @@ impl Shared {
         }
     }
 
-    /// Freezes memory; the log goes on in another one.
-    fn freeze(&self, writing: &mut Writing, hasty: bool) -> Result<Arc<Frozen>, CollectionError> {
+    /// Freezes the memtable and rotates the log.
+    fn freeze(&self, writing: &mut WriterState, hasty: bool) -> Result<Arc<FrozenMemTable>, CollectionError> {
         let state = self.state();
         let Some(log) = &mut writing.log else {
-            return Err(CollectionError::Internal("memory is frozen without a log".into()));
+            return Err(CollectionError::Internal("a memtable is frozen without a log".into()));
         };
         if let Err(error) = log.rotate() {
             writing.log = None;
@@ -137,32 +141,32 @@ impl Shared {
         }
         Traffic::add(&self.traffic.log, log.take_appended());
         let through = log.last();
-        let memory = state.memories.last().cloned().unwrap_or_default();
-        let frozen = Arc::new(Frozen { memory, through, epoch: writing.epoch, hasty });
+        let memtable = state.memtables.last().cloned().unwrap_or_default();
+        let frozen = Arc::new(FrozenMemTable { memtable, through, epoch: writing.epoch, hasty });
         let mut next = (*state).clone();
         next.freeze(through);
-        self.show(next);
+        self.set_state(next);
         Ok(frozen)
     }
 
-    /// Writes frozen memory, here or in a thread of its own.
+    /// Writes a frozen memtable, on a background thread if possible.
     fn start<'a>(
         self: &'a Arc<Self>,
-        mut writing: MutexGuard<'a, Writing>,
-        frozen: Arc<Frozen>,
+        mut writing: MutexGuard<'a, WriterState>,
+        frozen: Arc<FrozenMemTable>,
         share: Option<Share>,
-    ) -> MutexGuard<'a, Writing> {
+    ) -> MutexGuard<'a, WriterState> {
         writing.flush = Flush::Running;
-        self.hurried.store(share.is_none(), Ordering::Relaxed);
+        self.flush_is_urgent.store(share.is_none(), Ordering::Relaxed);
         if self.options.background {
-            let (shared, own) = (self.clone(), frozen.clone());
-            let begun = writing.begin_beside("bathyal-flush", move || {
-                shared.run(&own, share);
+            let (shared, frozen) = (self.clone(), frozen.clone());
+            let started = writing.spawn_background("bathyal-flush", move || {
+                shared.run(&frozen, share);
                 if shared.options.compact {
                     shared.compact_some();
                 }
             });
-            if begun {
+            if started {
                 return writing;
             }
         }
@@ -174,48 +178,51 @@ impl Shared {
         self.writing()
     }
 
-    /// Writes frozen memory and says how that went.
-    fn run(&self, frozen: &Arc<Frozen>, share: Option<Share>) {
+    /// Writes a frozen memtable and records the result in `writing.flush`.
+    fn run(&self, frozen: &Arc<FrozenMemTable>, share: Option<Share>) {
         let outcome = self.flush(frozen, share);
         let done = outcome.is_ok();
         let mut writing = self.writing();
         if writing.epoch == frozen.epoch {
             writing.flush = match outcome {
                 Ok(()) => Flush::Idle,
-                Err(CollectionError::Cancelled) if share.is_some() && !Stopping(self).cancelled() => {
-                    self.starved.note();
+                Err(CollectionError::Cancelled) if share.is_some() && !UntilStopped(self).cancelled() => {
+                    self.last_starved.note();
                     Flush::Waiting(frozen.clone())
                 }
                 Err(error) => Flush::Failed(error, frozen.clone()),
             };
         }
         drop(writing);
-        self.flushed.notify_all();
+        self.flush_ended.notify_all();
         if done {
             self.clean();
         }
     }
 
-    fn flush(&self, frozen: &Frozen, share: Option<Share>) -> Result<(), CollectionError> {
+    fn flush(&self, frozen: &FrozenMemTable, share: Option<Share>) -> Result<(), CollectionError> {
         let state = self.state().without_memory();
-        let sorted = frozen.memory.sorted()?;
+        let sorted = frozen.memtable.sorted()?;
         let name = self.segment_name();
         let _written = self.segments.begin(name.clone());
-        let usual = self.options.of_writing();
-        let flat_below_rows = if frozen.hasty { usize::MAX } else { usual.flat_below_rows };
+        let usual_options = self.options.for_writing();
+        let flat_below_rows = if frozen.hasty { usize::MAX } else { usual_options.flat_below_rows };
         let flat = state.schema().vectors.iter().all(|field| field.family == FLAT);
-        let hasty = frozen.hasty && sorted.len() >= usual.flat_below_rows && !flat;
-        let calibration_queries = if frozen.hasty { HASTY_QUERIES } else { usual.calibration_queries };
-        let options = WriteOptions { flat_below_rows, calibration_queries, ..usual };
+        let hasty = frozen.hasty && sorted.len() >= usual_options.flat_below_rows && !flat;
+        let calibration_queries =
+            if frozen.hasty { HASTY_QUERIES } else { usual_options.calibration_queries };
+        let options = WriteOptions { flat_below_rows, calibration_queries, ..usual_options };
         let entry = match sorted.is_empty() {
             true => None,
             false => Some(match share {
-                None => self.write_memory((&state, frozen), (name, &sorted), &options, &Stopping(self))?,
+                None => {
+                    self.write_memory((&state, frozen), (name, &sorted), &options, &UntilStopped(self))?
+                }
                 Some(share) => {
-                    let threads = self.options.threads_of_merging(false);
+                    let threads = self.options.merge_threads(false);
                     let options = WriteOptions { threads, ..options };
-                    yielding(Rank { share, starved: &self.hurried }, || {
-                        self.write_memory((&state, frozen), (name, &sorted), &options, &Unhurried(self))
+                    run_yielding(Priority { share, starved: &self.flush_is_urgent }, || {
+                        self.write_memory((&state, frozen), (name, &sorted), &options, &UntilUrgent(self))
                     })?
                 }
             }),
@@ -224,9 +231,11 @@ impl Shared {
         let mut writing = self.writing();
         let epoch = writing.epoch;
         let Some(log) = writing.log.as_mut().filter(|_| epoch == frozen.epoch) else {
-            // What the log holds has been read since, or will be: what was frozen here is among it.
-            let (path, reason) =
-                (self.place.path().to_path_buf(), "a write to the log has failed meanwhile".into());
+            // The log is read again when it is next acquired, with the rows that were frozen here.
+            let (path, reason) = (
+                self.place.path().to_path_buf(),
+                "another write to the log has failed in the meantime".into(),
+            );
             return Err(CollectionError::NotWritten { path, reason });
         };
         let state = self.state();
@@ -245,36 +254,36 @@ impl Shared {
             segment.published = segment.frozen.clone();
         }
         Traffic::add(&self.traffic.segments, entry.as_ref().map_or(0, |entry| entry.bytes));
-        let memory = next.memories.remove(0);
+        let memtable = next.memtables.remove(0);
         if let Some(entry) = version.segments.last().filter(|_| entry.is_some()) {
             let open = self.open_segment(&state, entry);
             let mut segment = SegmentState::new(open, Default::default());
-            let since = (0..).zip(&sorted).filter(|(_, row)| memory.deleted().has(**row));
+            let since = (0..).zip(&sorted).filter(|(_, row)| memtable.deleted().has(**row));
             since.for_each(|(row, _)| {
                 segment.delete(row);
             });
             next.segments.push(segment);
         }
         next.version = Arc::new(version);
-        self.show(next);
+        self.set_state(next);
         Ok(())
     }
 
-    /// Writes the rows `sorted` of memory as a segment.
+    /// Writes the rows `sorted` of a frozen memtable as a segment.
     fn write_memory(
         &self,
-        (state, frozen): (&State, &Frozen),
+        (state, frozen): (&State, &FrozenMemTable),
         (name, sorted): (String, &[u32]),
         options: &WriteOptions,
         progress: &dyn Progress,
     ) -> Result<SegmentEntry, CollectionError> {
-        // A state that holds nothing else.
-        let mut alone = State::of(state.version.clone(), Vec::new());
-        alone.memories = vec![frozen.memory.clone()];
+        // A state with only this memtable.
+        let mut memtable_state = State::from_version(state.version.clone(), Vec::new());
+        memtable_state.memtables = vec![frozen.memtable.clone()];
         let mut rows = sorted.chunks(ROWS_AT_ONCE);
         self.write_segment(
             (&self.place, name, options),
-            &alone,
+            &memtable_state,
             (
                 || {
                     let some = rows.next().unwrap_or_default();
@@ -286,35 +295,35 @@ impl Shared {
         )
     }
 
-    /// A segment that this handle has written, of the collection that `state` is of.
+    /// Opens a segment that this handle has written.
     pub(super) fn open_segment(&self, state: &State, entry: &SegmentEntry) -> Arc<Segment> {
         let others: u64 = state.segments.iter().map(|segment| segment.segment.entry().bytes).sum();
         let (bytes, segments) = (entry.bytes, 1 + state.segments.len() as u64);
-        let part = SegmentPart { bytes, all_bytes: others + bytes, segments };
+        let share = SegmentShare { bytes, all_bytes: others + bytes, segments };
         let schema = Arc::new(state.schema().clone());
-        self.segments.segment(&self.place, (&self.options, part), &schema, entry)
+        self.segments.segment(&self.place, (&self.options, share), &schema, entry)
     }
 
-    /// The name of a new segment: the number is for people.
+    /// Returns a name for a new segment. Its number is only for people.
     pub(super) fn segment_name(&self) -> String {
         format!("s-{}-{}", self.state().version.next_segment, random_digits(8))
     }
 
-    /// Writes rows as the segment of a name, as `next` names them, in the order of their ids, until it names none. Where segments are
-    /// merged it is said of what, so that another one can go on with it.
+    /// Writes a segment. `next` returns rows in the order of their ids, and none at the end. `merged`
+    /// describes the merge, if the segment is one, so that a later merge can continue it.
     pub(super) fn write_segment(
         &self,
-        (place, name, options): (&Place, String, &WriteOptions),
+        (place, name, options): (&CollectionLocation, String, &WriteOptions),
         state: &State,
-        (mut next, merged): (impl FnMut() -> Result<Vec<Located>, CollectionError>, Option<&Merged>),
+        (mut next, merged): (impl FnMut() -> Result<Vec<Located>, CollectionError>, Option<&MergeSources>),
         progress: &dyn Progress,
     ) -> Result<SegmentEntry, CollectionError> {
         let version = &state.version;
         let schema = Arc::new(version.schema.clone());
         let mut writer = SegmentWriter::begin(place, schema, &version.id, name, options)?;
         writer = match merged {
-            Some(merged) => writer.merging(merged.clone()),
-            None => writer.beside(self.stored_beside(&self.state())),
+            Some(merged) => writer.with_merge_sources(merged.clone()),
+            None => writer.with_largest_scales(self.largest_segment_scales(&self.state())),
         };
         let columns: Vec<usize> = (0..version.schema.columns.len()).collect();
         let fields: Vec<usize> = (0..version.schema.vectors.len()).collect();
@@ -332,14 +341,15 @@ impl Shared {
         }
     }
 
-    /// What the fields of new rows are told of the largest segment, which they will be merged with one day.
-    pub(super) fn stored_beside(&self, state: &State) -> Vec<Option<StoredBefore>> {
+    /// Returns how the fields of the largest segment are stored. New rows use the same scales, because they
+    /// will be merged with it.
+    pub(super) fn largest_segment_scales(&self, state: &State) -> Vec<Option<StoredBefore>> {
         let entries = state.segments.iter().map(|segment| segment.segment.entry());
         let largest = entries.max_by_key(|entry| entry.rows).map(|entry| entry.name.as_str());
-        stored_beside(&self.place, state.schema(), largest)
+        largest_segment_scales(&self.place, state.schema(), largest)
     }
 
-    /// Writes what is in memory as a segment, with such a `share` of the cores, and waits until it is there.
+    /// Writes all rows in memory as a segment, with `share` of the cores, and waits until it is published.
     pub(crate) fn flush_all(self: &Arc<Self>, share: Option<Share>) -> Result<(), CollectionError> {
         let mut writing = self.writing();
         self.acquire(&mut writing)?;
@@ -352,7 +362,7 @@ impl Shared {
                 Flush::Idle => return Ok(()),
                 Flush::Running => {
                     writing.flush = Flush::Running;
-                    writing = self.flushed.wait(writing).unwrap_or_else(|poisoned| poisoned.into_inner());
+                    writing = self.flush_ended.wait(writing).unwrap_or_else(|poisoned| poisoned.into_inner());
                 }
                 Flush::Failed(error, frozen) => {
                     writing.flush = Flush::Waiting(frozen);
@@ -378,7 +388,7 @@ mod tests {
     use bathyal_vectors::VectorFile;
 
     #[test]
-    fn a_segment_that_somebody_waits_for_is_begun_anew_with_all_cores() {
+    fn a_flush_that_becomes_urgent_is_started_again_with_all_cores() {
         let folder = tempfile::tempdir().unwrap();
         let schema = Schema {
             id_kind: IdKind::Number,
@@ -391,7 +401,7 @@ mod tests {
         let ids = Ids::Numbers((0..10).collect::<Vec<u64>>().into());
         collection.add(Rows::new(&schema, ids, vec![vectors], None).unwrap()).unwrap();
         drop(collection);
-        let place = Place::at(folder.path().join("c"), &options.store).unwrap();
+        let place = CollectionLocation::at(folder.path().join("c"), &options.store).unwrap();
         let shared = Arc::new(Shared::open(place, options, None).unwrap());
         let frozen = {
             let mut writing = shared.writing();
@@ -399,22 +409,22 @@ mod tests {
             writing.flush = Flush::Running;
             shared.freeze(&mut writing, true).unwrap()
         };
-        let held = || {
+        let content = || {
             let state = shared.state();
             (state.segments.len(), Snapshot::new(state).count(None, Control::default()).unwrap())
         };
-        shared.hurried.store(true, Ordering::Relaxed);
+        shared.flush_is_urgent.store(true, Ordering::Relaxed);
         shared.run(&frozen, Some(Share::Rest));
         assert!(matches!(shared.writing().flush, Flush::Waiting(_)));
-        assert_eq!(held(), (0, 10));
-        // Whoever waits begins it.
+        assert_eq!(content(), (0, 10));
+        // A waiting caller starts the flush again.
         shared.flush_all(None).unwrap();
         assert!(matches!(shared.writing().flush, Flush::Idle));
-        assert_eq!(held(), (1, 10));
+        assert_eq!(content(), (1, 10));
     }
 
     #[test]
-    fn memory_is_written_by_a_thread_of_its_own_while_another_one_merges() {
+    fn a_flush_has_its_own_thread_while_another_thread_merges() {
         let folder = tempfile::tempdir().unwrap();
         let schema = Schema {
             id_kind: IdKind::Number,
@@ -423,10 +433,10 @@ mod tests {
         };
         let options = CollectionOptions::default();
         drop(Collection::create(folder.path().join("c"), schema.clone(), &options).unwrap());
-        let place = Place::at(folder.path().join("c"), &options.store).unwrap();
+        let place = CollectionLocation::at(folder.path().join("c"), &options.store).unwrap();
         let shared = Arc::new(Shared::open(place, options, None).unwrap());
         let (end, ends) = std::sync::mpsc::channel::<()>();
-        assert!(shared.writing().begin_beside("merges", move || {
+        assert!(shared.writing().spawn_background("merges", move || {
             let _ = ends.recv();
         }));
         let vectors = VectorFile::from_rows(Element::U8, 4, (0..40).collect()).unwrap();
@@ -434,9 +444,9 @@ mod tests {
         let rows = Rows::new(&schema, ids, vec![vectors], None).unwrap();
         shared.write(crate::write::Operation::Add(rows)).unwrap();
         shared.flush_all(None).unwrap();
-        assert_eq!((shared.state().segments.len(), shared.writing().beside.len()), (1, 2));
+        assert_eq!((shared.state().segments.len(), shared.writing().background.len()), (1, 2));
         end.send(()).unwrap();
         shared.settle();
-        assert!(shared.writing().beside.is_empty());
+        assert!(shared.writing().background.is_empty());
     }
 }

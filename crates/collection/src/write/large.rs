@@ -1,16 +1,18 @@
-//! Batches that are larger than memory for writes takes. Their rows become a segment at once, without the log, and one version puts
-//! that in and says what it replaces: a version is published whole or not at all.
+//! Batches that are too large for the memory for writes. Their rows become a segment at once, without the
+//! log. One version adds the segment and deletes the rows that it replaces, so the batch is published
+//! completely or not at all.
 //!
-//! A version says what was true at a record, so everything that was written before has to be in segments by then, and nothing may
-//! be written until it is published. Others wait for that, and not while the segment is written, unless rows are read for it.
+//! A version is valid as of one log record: everything that was written before must be in segments, and
+//! nothing may be written until the version is published. Other writes wait for the publication, but not
+//! while the segment is written, unless rows must be read for it.
 //!
-//! The log goes on in another one, in which the first record after such a batch is. So whoever reads on from one log to the next
-//! looks whether its version is still the latest (`log/reader.rs`).
+//! The log is rotated: the first record after the batch is in a new log. Therefore a reader that moves to
+//! another log checks that its version is still the latest (`log/reader.rs`).
 
-use super::flush::{Flush, ROWS_AT_ONCE, Stopping};
-use super::operation::{Operation, Written, check_rows, refuse_there, refuse_twice, update};
-use super::segments::BeingWritten;
-use super::shared::{Shared, Writing};
+use super::flush::{Flush, ROWS_AT_ONCE, UntilStopped};
+use super::operation::{Operation, Written, check_rows, refuse_duplicates, refuse_existing, update};
+use super::segments::SegmentWriteGuard;
+use super::shared::{Shared, WriterState};
 use super::traffic::Traffic;
 use crate::error::CollectionError;
 use crate::ids::Ids;
@@ -22,36 +24,36 @@ use crate::version::SegmentEntry;
 use bathyal_tier::Control;
 use std::sync::{Arc, MutexGuard, PoisonError};
 
-/// Ids that are looked for at once.
+/// Ids that are looked up at once.
 const IDS_AT_ONCE: u32 = 1 << 16;
 
-/// A segment that no version names yet.
-struct Staged<'a> {
+/// A segment that is written but not yet named by a version.
+struct StagedSegment<'a> {
     entry: SegmentEntry,
-    _written: BeingWritten<'a>,
+    _written: SegmentWriteGuard<'a>,
 }
 
-/// Lets the log go where nothing else is written.
-struct UnderWay<'a>(&'a Shared);
+/// Counts a large batch in progress; the log is not released meanwhile.
+struct LargeWriteGuard<'a>(&'a Shared);
 
-impl Drop for UnderWay<'_> {
+impl Drop for LargeWriteGuard<'_> {
     fn drop(&mut self) {
         self.0.writing().large -= 1;
     }
 }
 
-/// Lets others write again.
-struct Reserved<'a>(&'a Shared);
+/// Keeps other writes from starting, until it is dropped.
+struct Reservation<'a>(&'a Shared);
 
-impl Drop for Reserved<'_> {
+impl Drop for Reservation<'_> {
     fn drop(&mut self) {
         self.0.writing().reserved = false;
-        self.0.answered.notify_all();
+        self.0.outcomes_ready.notify_all();
     }
 }
 
 impl Shared {
-    /// Writes a batch of any size: when this returns it outlives the machine.
+    /// Writes a batch of any size. When this returns, the batch survives a crash of the machine.
     ///
     /// # Errors
     /// As [`Shared::write`].
@@ -62,76 +64,83 @@ impl Shared {
             writing.large += 1;
             writing.epoch
         };
-        let _under_way = UnderWay(self);
-        // Others may have removed what is read: that is judged, too.
-        self.refuse(operation).map_err(|error| self.judged(&mut self.writing(), error))?;
-        let written = self.write_in(operation, epoch);
-        // What was replaced, or what was staged in vain, is not left until somebody else comes by.
+        let _guard = LargeWriteGuard(self);
+        // Another writer may have removed objects that are read here.
+        self.check_operation(operation)
+            .map_err(|error| self.fenced_if_superseded(&mut self.writing(), error))?;
+        let written = self.write_and_publish(operation, epoch);
+        // Removes replaced segments, or the segment of a failed batch, at once.
         self.clean();
-        written.map_err(|error| self.judged(&mut self.writing(), error))
+        written.map_err(|error| self.fenced_if_superseded(&mut self.writing(), error))
     }
 
-    /// Refuses what can be refused before anything is written.
-    fn refuse(&self, operation: &Operation) -> Result<(), CollectionError> {
+    /// Does all checks that are possible before anything is written.
+    fn check_operation(&self, operation: &Operation) -> Result<(), CollectionError> {
         let path = self.place.path();
         match operation {
             Operation::Add(rows) => {
-                refuse_twice(rows.ids(), path)?;
-                refuse_there(&self.state(), rows.ids(), path)
+                refuse_duplicates(rows.ids(), path)?;
+                refuse_existing(&self.state(), rows.ids(), path)
             }
-            Operation::Upsert(rows) => refuse_twice(rows.ids(), path),
+            Operation::Upsert(rows) => refuse_duplicates(rows.ids(), path),
             Operation::Update(ids, columns) => {
                 check_rows(ids, columns)?;
-                refuse_twice(ids, path)
+                refuse_duplicates(ids, path)
             }
             Operation::Delete(_) | Operation::DeleteMatching(_) => Ok(()),
         }
     }
 
-    fn write_in(self: &Arc<Self>, operation: &Operation, epoch: u64) -> Result<Written, CollectionError> {
+    fn write_and_publish(
+        self: &Arc<Self>,
+        operation: &Operation,
+        epoch: u64,
+    ) -> Result<Written, CollectionError> {
         let mut staged = match operation {
             Operation::Add(rows) | Operation::Upsert(rows) => self.stage_rows(&self.state(), rows)?,
             Operation::Update(..) | Operation::Delete(_) | Operation::DeleteMatching(_) => None,
         };
-        // Others wait for what is written meanwhile, and not for all that was before.
+        // Other writes wait only for the rows that are written from here on.
         self.flush_all(None)?;
         let _reserved = self.reserve();
-        let mut writing = self.emptied(self.writing(), epoch)?;
+        let mut writing = self.flush_completely(self.writing(), epoch)?;
         if let Operation::Update(ids, columns) = operation {
             drop(writing);
             let Some(updated) = self.stage_update(&self.state(), ids, columns)? else {
                 return Ok(Written { missing: ids.len() as u64, ..Written::default() });
             };
             staged = Some(updated);
-            writing = self.emptied(self.writing(), epoch)?;
+            writing = self.flush_completely(self.writing(), epoch)?;
         }
-        self.put_in(&mut writing, operation, staged.as_ref().map(|staged| &staged.entry))
+        self.publish_batch(&mut writing, operation, staged.as_ref().map(|staged| &staged.entry))
     }
 
-    /// Keeps others from writing.
-    fn reserve(&self) -> Reserved<'_> {
+    /// Keeps other writes from starting.
+    fn reserve(&self) -> Reservation<'_> {
         let mut writing = self.writing();
         while writing.reserved {
-            writing = self.answered.wait(writing).unwrap_or_else(PoisonError::into_inner);
+            writing = self.outcomes_ready.wait(writing).unwrap_or_else(PoisonError::into_inner);
         }
         writing.reserved = true;
-        Reserved(self)
+        Reservation(self)
     }
 
-    /// Waits until all that was written is in segments by the latest version, which is this one's.
-    fn emptied<'a>(
+    /// Waits until everything that was written is in segments of the latest version.
+    fn flush_completely<'a>(
         self: &'a Arc<Self>,
-        mut writing: MutexGuard<'a, Writing>,
+        mut writing: MutexGuard<'a, WriterState>,
         epoch: u64,
-    ) -> Result<MutexGuard<'a, Writing>, CollectionError> {
+    ) -> Result<MutexGuard<'a, WriterState>, CollectionError> {
         loop {
             let room;
             (writing, room) = self.make_room(writing, (None, true));
             room?;
-            // Whoever wrote in between may have removed what no version names.
+            // The log was acquired again in between; the segment of this batch may have been removed.
             if writing.epoch != epoch {
-                let (path, reason) =
-                    (self.place.path().to_path_buf(), "a write to the log has failed meanwhile".into());
+                let (path, reason) = (
+                    self.place.path().to_path_buf(),
+                    "another write to the log has failed in the meantime".into(),
+                );
                 return Err(CollectionError::NotWritten { path, reason });
             }
             let state = self.state();
@@ -142,23 +151,27 @@ impl Shared {
     }
 
     /// Writes rows as a segment, in the order of their ids.
-    fn stage_rows<'a>(&'a self, state: &State, rows: &Rows) -> Result<Option<Staged<'a>>, CollectionError> {
+    fn stage_rows<'a>(
+        &'a self,
+        state: &State,
+        rows: &Rows,
+    ) -> Result<Option<StagedSegment<'a>>, CollectionError> {
         let order = rows.ids().order();
-        self.stage(state, order.chunks(ROWS_AT_ONCE).map(|places| rows.taken(places).map(Some)))
+        self.stage(state, order.chunks(ROWS_AT_ONCE).map(|positions| rows.at_positions(positions).map(Some)))
     }
 
-    /// Writes the rows of a state with these ids as a segment, with the columns that are given in the place of theirs.
+    /// Writes the rows with these ids as a segment, with the values of `columns` instead of theirs.
     fn stage_update<'a>(
         &'a self,
         state: &State,
         ids: &Ids,
         columns: &arrow_array::RecordBatch,
-    ) -> Result<Option<Staged<'a>>, CollectionError> {
+    ) -> Result<Option<StagedSegment<'a>>, CollectionError> {
         let order = ids.order();
-        let updated = |places: &[u32]| {
-            let numbers = arrow_array::UInt32Array::from(places.to_vec());
+        let updated = |positions: &[u32]| {
+            let numbers = arrow_array::UInt32Array::from(positions.to_vec());
             let given = arrow_select::take::take_record_batch(columns, &numbers)?;
-            Ok(match update(state, &ids.take(places)?, &given)?.0 {
+            Ok(match update(state, &ids.take(positions)?, &given)?.0 {
                 Some(Change::Put(rows)) => Some(rows),
                 _ => None,
             })
@@ -166,39 +179,39 @@ impl Shared {
         self.stage(state, order.chunks(ROWS_AT_ONCE).map(updated))
     }
 
-    /// Writes rows, whose ids rise, as a segment; `None` if there are none.
+    /// Writes rows, which come in the order of their ids, as a segment; `None` if there are none.
     fn stage<'a>(
         &'a self,
         state: &State,
         chunks: impl Iterator<Item = Result<Option<Rows>, CollectionError>>,
-    ) -> Result<Option<Staged<'a>>, CollectionError> {
-        let mut begun: Option<(SegmentWriter, BeingWritten<'a>)> = None;
+    ) -> Result<Option<StagedSegment<'a>>, CollectionError> {
+        let mut started: Option<(SegmentWriter, SegmentWriteGuard<'a>)> = None;
         let schema = Arc::new(state.schema().clone());
-        let stopping = Stopping(self);
+        let stopping = UntilStopped(self);
         for rows in chunks {
             let Some(rows) = rows? else { continue };
             stopping.check()?;
-            if begun.is_none() {
-                let (name, options) = (self.segment_name(), self.options.of_writing());
+            if started.is_none() {
+                let (name, options) = (self.segment_name(), self.options.for_writing());
                 let written = self.segments.begin(name.clone());
                 let id = &state.version.id;
                 let writer = SegmentWriter::begin(&self.place, schema.clone(), id, name, &options)?;
-                begun = Some((writer.beside(self.stored_beside(state)), written));
+                started = Some((writer.with_largest_scales(self.largest_segment_scales(state)), written));
             }
-            let Some((writer, _)) = &mut begun else { continue };
+            let Some((writer, _)) = &mut started else { continue };
             let vectors = rows.vectors().iter().map(|vectors| vectors.rows(0..vectors.count()));
             let vectors: Option<Vec<&[u8]>> = vectors.collect();
-            let apart = || CollectionError::Internal("vectors that do not lie one after the other".into());
-            writer.push(rows.ids(), &vectors.ok_or_else(apart)?, rows.columns())?;
+            let not_contiguous = || CollectionError::Internal("vectors of a batch are not contiguous".into());
+            writer.push(rows.ids(), &vectors.ok_or_else(not_contiguous)?, rows.columns())?;
         }
-        let Some((writer, written)) = begun else { return Ok(None) };
-        Ok(Some(Staged { entry: writer.finish(&stopping)?, _written: written }))
+        let Some((writer, written)) = started else { return Ok(None) };
+        Ok(Some(StagedSegment { entry: writer.finish(&stopping)?, _written: written }))
     }
 
-    /// Publishes the version that holds a batch. Memory is empty, and stays so as long as `writing` is locked.
-    fn put_in(
+    /// Publishes the version with a batch. The memtable is empty, and stays empty while `writing` is locked.
+    fn publish_batch(
         &self,
-        writing: &mut Writing,
+        writing: &mut WriterState,
         operation: &Operation,
         entry: Option<&SegmentEntry>,
     ) -> Result<Written, CollectionError> {
@@ -207,7 +220,7 @@ impl Shared {
         let open = entry.map(|entry| self.open_segment(&state, entry));
         let ids = |range| open.as_ref().map(|open| open.ids(range)).transpose();
         let written =
-            self.replace(operation, entry.map_or(0, |entry| entry.rows), &ids, &state, &mut next)?;
+            self.delete_replaced(operation, entry.map_or(0, |entry| entry.rows), &ids, &state, &mut next)?;
         if entry.is_none() && written.deleted == 0 {
             return Ok(written);
         }
@@ -215,7 +228,7 @@ impl Shared {
             next.segments.push(SegmentState::new(open.clone(), Default::default()));
         }
         let Some(log) = &mut writing.log else {
-            return Err(CollectionError::Internal("a batch is written without a log".into()));
+            return Err(CollectionError::Internal("a large batch is published without a log".into()));
         };
         let mut version = (*state.version).clone();
         version.next_segment += 1;
@@ -226,7 +239,7 @@ impl Shared {
             log.publish(&mut version, &deleted)
         });
         if let Err(error) = published {
-            // What is there is read anew by the next that writes.
+            // The next write acquires the log again and reads what is there.
             writing.log = None;
             return Err(error);
         }
@@ -239,12 +252,13 @@ impl Shared {
         }
         next.sequence = version.through;
         next.version = Arc::new(version);
-        self.show(next);
+        self.set_state(next);
         Ok(written)
     }
 
-    /// Deletes in `next` what a batch deletes or replaces of `state`. The batch has `rows` rows, of which `ids` tells the ids.
-    fn replace(
+    /// Deletes the rows of `state` that a batch deletes or replaces, in `next`. The batch has `rows` new
+    /// rows; `ids` returns their ids.
+    fn delete_replaced(
         &self,
         operation: &Operation,
         rows: u32,
@@ -257,14 +271,14 @@ impl Shared {
         let mut delete = |at: Located| deleted += u64::from(next.delete(at));
         for first in (0..rows).step_by(IDS_AT_ONCE as usize) {
             let Some(some) = ids(first..rows.min(first + IDS_AT_ONCE))? else { continue };
-            let places = state.find(&some)?;
+            let positions = state.find(&some)?;
             if let Operation::Add(all) = operation
-                && places.iter().any(Option::is_some)
+                && positions.iter().any(Option::is_some)
             {
-                // Somebody has added them meanwhile; who they are is asked of all.
-                refuse_there(state, all.ids(), self.place.path())?;
+                // The ids were added in the meantime. The check of all ids finds which ones, for the error.
+                refuse_existing(state, all.ids(), self.place.path())?;
             }
-            places.into_iter().flatten().for_each(&mut delete);
+            positions.into_iter().flatten().for_each(&mut delete);
         }
         match operation {
             Operation::Delete(ids) => {

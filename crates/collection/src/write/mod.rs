@@ -1,5 +1,5 @@
-//! Writing: changes are put into the log by one thread for all that wait, then into memory, and from there into segments, which are
-//! merged when there are many.
+//! Writing. One thread appends the changes of all waiting writes to the log and applies them to the memtable.
+//! Memtables are later written as segments, and segments are merged when there are many.
 
 mod clean;
 mod commit;
@@ -18,7 +18,7 @@ mod tests;
 mod traffic;
 mod writers;
 
-pub use compact::{CompactOptions, Compacted};
+pub use compact::{CompactOptions, CompactionReport};
 pub use copy::CopiedCollection;
 pub(crate) use copy::copy_segment;
 pub(crate) use operation::Operation;

@@ -1,4 +1,4 @@
-//! What may be written, and what becomes of it in the log and in memory.
+//! The kinds of writes, and the changes that they make.
 
 use crate::error::CollectionError;
 use crate::filter::BoundFilter;
@@ -12,26 +12,26 @@ use bathyal_vectors::VectorFile;
 use serde::Serialize;
 use std::path::Path;
 
-/// Ids that an error names.
-const NAMED: usize = 5;
+/// Number of ids that an error lists.
+const MAX_LISTED_IDS: usize = 5;
 
-/// A batch that is written whole or not at all.
+/// A batch; it is written completely or not at all.
 #[derive(Debug)]
 pub(crate) enum Operation {
-    /// Rows with ids that are not there.
+    /// Adds rows with new ids.
     Add(Rows),
-    /// Rows that take the place of those with their ids.
+    /// Adds rows, and replaces those with the same ids.
     Upsert(Rows),
-    /// Other metadata for the rows with these ids: the columns that are named, of the others nothing changes.
+    /// Changes the given columns of the rows with these ids.
     Update(Ids, RecordBatch),
-    /// The rows with these ids are deleted.
+    /// Deletes the rows with these ids.
     Delete(Ids),
-    /// The rows that match are deleted.
+    /// Deletes the rows that match.
     DeleteMatching(BoundFilter),
 }
 
 impl Change {
-    /// Bytes that it adds to memory, about.
+    /// Returns the approximate bytes that the change adds to memory.
     pub(super) fn bytes(&self) -> u64 {
         match self {
             Change::Put(rows) => rows.bytes(),
@@ -39,7 +39,7 @@ impl Change {
         }
     }
 
-    /// Bytes of a record of it, about.
+    /// Returns the approximate bytes of its record.
     pub(super) fn record_bytes(&self) -> u64 {
         match self {
             Change::Put(rows) => rows.bytes(),
@@ -48,21 +48,21 @@ impl Change {
     }
 }
 
-/// What a batch came to.
+/// Result of a write.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct Written {
-    /// Rows that are new.
+    /// New rows.
     pub added: u64,
-    /// Rows that took the place of others with their ids.
+    /// Rows that replaced others with the same ids.
     pub replaced: u64,
-    /// Rows that are gone.
+    /// Rows that were deleted.
     pub deleted: u64,
-    /// Ids of which there was no row.
+    /// Ids without a row.
     pub missing: u64,
 }
 
 impl Operation {
-    /// Bytes that it has, about.
+    /// Returns the approximate bytes of the batch.
     pub(crate) fn bytes(&self) -> u64 {
         match self {
             Operation::Add(rows) | Operation::Upsert(rows) => rows.bytes(),
@@ -72,7 +72,8 @@ impl Operation {
         }
     }
 
-    /// What it changes of a state, and what it came to; `None` where it changes nothing.
+    /// Returns the change that the operation makes to a state, and its result. The change is `None` if
+    /// nothing changes.
     pub(crate) fn change(
         &self,
         state: &State,
@@ -81,32 +82,32 @@ impl Operation {
         let count = |rows: usize| rows as u64;
         Ok(match self {
             Operation::Add(rows) => {
-                refuse_twice(rows.ids(), path)?;
-                refuse_there(state, rows.ids(), path)?;
+                refuse_duplicates(rows.ids(), path)?;
+                refuse_existing(state, rows.ids(), path)?;
                 let written = Written { added: count(rows.len()), ..Written::default() };
                 (Some(Change::Put(rows.clone())), written)
             }
             Operation::Upsert(rows) => {
-                refuse_twice(rows.ids(), path)?;
+                refuse_duplicates(rows.ids(), path)?;
                 let replaced = count(state.find(rows.ids())?.into_iter().flatten().count());
                 let added = count(rows.len()) - replaced;
                 (Some(Change::Put(rows.clone())), Written { added, replaced, ..Written::default() })
             }
             Operation::Update(ids, columns) => {
-                refuse_twice(ids, path)?;
+                refuse_duplicates(ids, path)?;
                 update(state, ids, columns)?
             }
             Operation::Delete(ids) => {
-                let mut there: Vec<(Located, u32)> = Vec::new();
+                let mut existing: Vec<(Located, u32)> = Vec::new();
                 for (at, found) in state.find(ids)?.into_iter().enumerate() {
-                    there.extend(found.map(|found| (found, at as u32)));
+                    existing.extend(found.map(|found| (found, at as u32)));
                 }
-                let missing = count(ids.len() - there.len());
-                // An id that is named twice is deleted once.
-                there.sort_unstable();
-                there.dedup_by_key(|(found, _)| *found);
-                let places: Vec<u32> = there.into_iter().map(|(_, at)| at).collect();
-                deleted(ids.take(&places)?, missing)
+                let missing = count(ids.len() - existing.len());
+                // An id that occurs twice is deleted once.
+                existing.sort_unstable();
+                existing.dedup_by_key(|(found, _)| *found);
+                let positions: Vec<u32> = existing.into_iter().map(|(_, at)| at).collect();
+                deleted(ids.take(&positions)?, missing)
             }
             Operation::DeleteMatching(filter) => {
                 let sets = state.matching(Some(filter), &Control::default())?;
@@ -125,44 +126,50 @@ fn deleted(ids: Ids, missing: u64) -> (Option<Change>, Written) {
     ((!ids.is_empty()).then_some(Change::Delete(ids)), written)
 }
 
-/// Refuses ids of which two are the same.
-pub(super) fn refuse_twice(ids: &Ids, path: &Path) -> Result<(), CollectionError> {
+/// Returns an error if an id occurs twice.
+pub(super) fn refuse_duplicates(ids: &Ids, path: &Path) -> Result<(), CollectionError> {
     let order = ids.order();
     let twice: Vec<u32> = order
         .windows(2)
-        .filter(|two| ids.compare(two[0] as usize, ids, two[1] as usize).is_eq())
-        .map(|two| two[1])
+        .filter(|pair| ids.compare(pair[0] as usize, ids, pair[1] as usize).is_eq())
+        .map(|pair| pair[1])
         .collect();
-    let advice = ". Which row counts is not for us to guess: leave the others out";
+    let advice = ". Keep one row for each id, and leave the others out";
     duplicate(ids, &twice, path, "are there twice among the rows", advice)
 }
 
-/// Refuses ids that rows have which are there.
-pub(super) fn refuse_there(state: &State, ids: &Ids, path: &Path) -> Result<(), CollectionError> {
+/// Returns an error if live rows have some of these ids.
+pub(super) fn refuse_existing(state: &State, ids: &Ids, path: &Path) -> Result<(), CollectionError> {
     let found = state.find(ids)?;
-    let there: Vec<u32> = (0..).zip(found).filter_map(|(at, found)| found.map(|_| at)).collect();
-    duplicate(ids, &there, path, "are there already", ". Replace rows with upsert")
+    let existing: Vec<u32> = (0..).zip(found).filter_map(|(at, found)| found.map(|_| at)).collect();
+    duplicate(ids, &existing, path, "are there already", ". Replace rows with upsert")
 }
 
 fn duplicate(
     ids: &Ids,
-    places: &[u32],
+    positions: &[u32],
     path: &Path,
-    what: &'static str,
+    problem: &'static str,
     advice: &'static str,
 ) -> Result<(), CollectionError> {
-    if places.is_empty() {
+    if positions.is_empty() {
         return Ok(());
     }
-    let named = |place: &u32| match ids.get(*place as usize) {
+    let shown = |position: &u32| match ids.get(*position as usize) {
         Id::Number(number) => number.to_string(),
         Id::Text(text) => format!("{text:?}"),
     };
-    let first = places.iter().take(NAMED).map(named).collect();
-    Err(CollectionError::Duplicate { path: path.to_path_buf(), count: places.len(), what, first, advice })
+    let first = positions.iter().take(MAX_LISTED_IDS).map(shown).collect();
+    Err(CollectionError::Duplicate {
+        path: path.to_path_buf(),
+        count: positions.len(),
+        what: problem,
+        first,
+        advice,
+    })
 }
 
-/// Refuses columns of another number of rows than there are ids.
+/// Returns an error if the numbers of ids and of rows of metadata differ.
 pub(super) fn check_rows(ids: &Ids, columns: &RecordBatch) -> Result<(), CollectionError> {
     if columns.num_rows() == ids.len() {
         return Ok(());
@@ -174,7 +181,7 @@ pub(super) fn check_rows(ids: &Ids, columns: &RecordBatch) -> Result<(), Collect
     )))
 }
 
-/// The rows with `ids` as they are, but for the columns that are given.
+/// Replaces the given columns of the rows with `ids`.
 pub(super) fn update(
     state: &State,
     ids: &Ids,
@@ -183,7 +190,8 @@ pub(super) fn update(
     let schema = state.schema();
     check_rows(ids, columns)?;
     let found = state.find(ids)?;
-    let places: Vec<u32> = (0..).zip(&found).filter(|(_, found)| found.is_some()).map(|(at, _)| at).collect();
+    let positions: Vec<u32> =
+        (0..).zip(&found).filter(|(_, found)| found.is_some()).map(|(at, _)| at).collect();
     let rows: Vec<Located> = found.into_iter().flatten().collect();
     let missing = (ids.len() - rows.len()) as u64;
     if rows.is_empty() {
@@ -191,15 +199,19 @@ pub(super) fn update(
     }
     let all: Vec<usize> = (0..schema.columns.len()).collect();
     let old = state.columns_of(&rows, &all)?;
-    let given =
-        arrow_select::take::take_record_batch(columns, &arrow_array::UInt32Array::from(places.clone()))?;
-    if let Some(unknown) = given.schema().fields().iter().find(|field| schema.column(field.name()).is_err()) {
+    let given_columns =
+        arrow_select::take::take_record_batch(columns, &arrow_array::UInt32Array::from(positions.clone()))?;
+    if let Some(unknown) =
+        given_columns.schema().fields().iter().find(|field| schema.column(field.name()).is_err())
+    {
         schema.column(unknown.name())?;
     }
     let (mut fields, mut arrays) = (Vec::new(), Vec::new());
     for (field, old) in old.schema().fields().iter().zip(old.columns()) {
-        let new =
-            given.schema().column_with_name(field.name()).map(|(at, new)| (new.clone(), given.column(at)));
+        let new = given_columns
+            .schema()
+            .column_with_name(field.name())
+            .map(|(at, new)| (new.clone(), given_columns.column(at)));
         fields.push(new.as_ref().map_or_else(|| field.as_ref().clone(), |(new, _)| new.clone()));
         arrays.push(new.map_or_else(|| old.clone(), |(_, array)| array.clone()));
     }
@@ -212,6 +224,6 @@ pub(super) fn update(
         vectors.push(VectorFile::from_rows(stored.element, stored.dim, stored.bytes)?);
     }
     let replaced = rows.len() as u64;
-    let rows = Rows::new(schema, ids.take(&places)?, vectors, Some(&columns))?;
+    let rows = Rows::new(schema, ids.take(&positions)?, vectors, Some(&columns))?;
     Ok((Some(Change::Put(rows)), Written { replaced, missing, ..Written::default() }))
 }

@@ -1,4 +1,4 @@
-//! What comes first: searches and writes, then what makes them faster.
+//! Priorities: searches and writes come before flushes and merges.
 
 use super::shared::Shared;
 use crate::error::CollectionError;
@@ -10,34 +10,34 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
-/// So long after something was read, more reading is expected.
-const READ_LATELY: Duration = Duration::from_secs(10);
-/// How often it is looked how much what takes the rest of the cores has computed.
-const LOOK: Duration = Duration::from_millis(200);
-/// Looks after which less than [`LITTLE`] is too little.
-const LOOKS: u32 = 10;
-/// The share of a core that a low priority would get beside others.
-const LITTLE: f64 = 0.1;
+/// For this long after a read, further reads are expected.
+const READER_PERIOD: Duration = Duration::from_secs(10);
+/// Interval at which the processor time of low-priority work is checked.
+const CHECK_INTERVAL: Duration = Duration::from_millis(200);
+/// Number of checks that a decision about starvation takes.
+const CHECKS: u32 = 10;
+/// Work starves below this share of a core. A low priority would get about as much on busy cores.
+const STARVING_SHARE: f64 = 0.1;
 
-/// So long after that was too little, it is not tried again.
-const STARVED_LATELY: Duration = Duration::from_secs(60);
+/// For this long after work has starved, low priority is not tried again.
+const STARVED_PERIOD: Duration = Duration::from_secs(60);
 
-/// From when on it is counted when something happened.
+/// The time from which [`LastTime`] counts.
 static START: LazyLock<Instant> = LazyLock::new(Instant::now);
 
-/// When something last happened.
+/// The time of the last event of a kind.
 #[derive(Debug, Default)]
-pub(super) struct Moment {
-    /// In milliseconds since [`START`], plus one; 0 is never.
+pub(super) struct LastTime {
+    /// Milliseconds since [`START`], plus one; 0 means never.
     at: AtomicU64,
 }
 
-impl Moment {
+impl LastTime {
     pub(super) fn note(&self) {
         self.at.store(START.elapsed().as_millis() as u64 + 1, Ordering::Relaxed);
     }
 
-    /// Whether that was no longer ago than `time`.
+    /// Returns true if the event was less than `time` ago.
     fn is_within(&self, time: Duration) -> bool {
         let at = self.at.load(Ordering::Relaxed);
         at > 0 && START.elapsed().saturating_sub(Duration::from_millis(at)) < time
@@ -45,60 +45,63 @@ impl Moment {
 }
 
 impl Shared {
-    /// Notes that something is read: what is merged next leaves cores to those that read.
+    /// Records a read: merges that start later leave cores to readers.
     pub(crate) fn note_reading(&self) {
-        self.read.note();
+        self.last_read.note();
     }
 
-    /// Whether somebody is likely to read while segments are merged.
-    pub(super) fn is_read(&self) -> bool {
-        self.read.is_within(READ_LATELY)
+    /// Returns true if reads are likely while segments are merged.
+    pub(super) fn has_readers(&self) -> bool {
+        self.last_read.is_within(READER_PERIOD)
     }
 
-    /// The share of the cores that is enough for what makes searches faster, if it is less than that of others: where somebody reads,
-    /// and a write does not wait for it, unless it was too little a while ago.
+    /// Returns the share of the cores for work that only makes searches faster, if it should be less than
+    /// usual. That is so while there are readers and no write waits for the work, unless such work has
+    /// starved recently.
     pub(super) fn share(&self) -> Option<Share> {
-        let rest = self.options.background && self.is_read() && !self.starved.is_within(STARVED_LATELY);
+        let rest =
+            self.options.background && self.has_readers() && !self.last_starved.is_within(STARVED_PERIOD);
         rest.then_some(Share::Rest)
     }
 
-    /// Does `work` with what of the cores nobody else wants, if somebody reads meanwhile: it ends when the progress that it is given says
-    /// so. A machine that has nothing to spare gives it next to nothing; then it is begun anew with a share of its own.
-    pub(super) fn beside<T>(
+    /// Runs `work`. While there are readers it only gets idle processor time. If that is too little, its
+    /// progress is cancelled, and it starts again with a share of its own. `work` must end when the progress
+    /// it is given is cancelled.
+    pub(super) fn run_low_priority<T>(
         &self,
         progress: &dyn Progress,
-        mut work: impl FnMut(Rank<'_>, &dyn Progress) -> Result<T, CollectionError>,
+        mut work: impl FnMut(Priority<'_>, &dyn Progress) -> Result<T, CollectionError>,
     ) -> Result<T, CollectionError> {
         let starved = AtomicBool::new(false);
         if let Some(share) = self.share() {
-            let unless = UnlessStarved { starved: &starved, progress };
-            match work(Rank { share, starved: &starved }, &unless) {
+            let until_starved = UntilStarved { starved: &starved, progress };
+            match work(Priority { share, starved: &starved }, &until_starved) {
                 Err(CollectionError::Cancelled)
                     if starved.load(Ordering::Relaxed) && !progress.cancelled() =>
                 {
-                    self.starved.note();
+                    self.last_starved.note();
                 }
                 done => return done,
             }
         }
-        work(Rank { share: Share::Tenth, starved: &starved }, progress)
+        work(Priority { share: Share::Tenth, starved: &starved }, progress)
     }
 }
 
-/// A share of the cores, and where it is said that this is too little.
+/// A share of the cores for some work. The flag is set when the work starves.
 #[derive(Clone, Copy)]
-pub(super) struct Rank<'a> {
+pub(super) struct Priority<'a> {
     pub(super) share: Share,
     pub(super) starved: &'a AtomicBool,
 }
 
-/// Ends work that gets too little of the cores.
-struct UnlessStarved<'a> {
+/// Cancels work that starves.
+struct UntilStarved<'a> {
     starved: &'a AtomicBool,
     progress: &'a dyn Progress,
 }
 
-impl Progress for UnlessStarved<'_> {
+impl Progress for UntilStarved<'_> {
     fn stage(&self, name: &str, total: u64) {
         self.progress.stage(name, total);
     }
@@ -112,61 +115,62 @@ impl Progress for UnlessStarved<'_> {
     }
 }
 
-/// What was seen of work that takes the rest of the cores.
+/// Detects work that gets too little processor time.
 #[derive(Debug, Default)]
-struct Starving {
-    looks: u32,
+struct StarvationDetector {
+    checks: u32,
     computed: Duration,
 }
 
-impl Starving {
-    /// Takes what was computed since the last look, and whether more would have been with a core; true if that was too little for too
-    /// long.
-    fn look(&mut self, computed: Duration, wants: bool) -> bool {
+impl StarvationDetector {
+    /// Records the processor time since the last check. `wants` is true if the work was waiting for a core.
+    /// Returns true if the work has starved.
+    fn observe(&mut self, computed: Duration, wants: bool) -> bool {
         if !wants {
-            *self = Starving::default();
+            *self = StarvationDetector::default();
             return false;
         }
-        self.looks += 1;
+        self.checks += 1;
         self.computed += computed;
-        if self.looks < LOOKS {
+        if self.checks < CHECKS {
             return false;
         }
-        let little = self.computed < (LOOK * LOOKS).mul_f64(LITTLE);
-        *self = Starving::default();
-        little
+        let starves = self.computed < (CHECK_INTERVAL * CHECKS).mul_f64(STARVING_SHARE);
+        *self = StarvationDetector::default();
+        starves
     }
 }
 
-/// Does `work` in a thread that has such a share of the cores beside others, and so does all that it starts.
-pub(super) fn yielding<T: Send>(
-    rank: Rank<'_>,
+/// Runs `work` on a thread with a share of the cores. The threads that it starts have the same share.
+pub(super) fn run_yielding<T: Send>(
+    priority: Priority<'_>,
     work: impl FnOnce() -> Result<T, CollectionError> + Send,
 ) -> Result<T, CollectionError> {
     std::thread::scope(|scope| {
-        let (ended, over) = mpsc::channel();
+        let (ended_sender, ended_receiver) = mpsc::channel();
         let thread = std::thread::Builder::new().name("bathyal-compact".into());
         let spawned = thread.spawn_scoped(scope, move || {
-            // Sent when this thread ends, whatever it ends by.
-            let _ended: mpsc::Sender<()> = ended;
-            yield_to_others(rank.share);
+            // This channel closes when the thread ends, even by a panic.
+            let _ended: mpsc::Sender<()> = ended_sender;
+            yield_to_others(priority.share);
             work()
         });
         let started = spawned.map_err(|source| {
             let operation = "start a thread that merges segments";
             CollectionError::Index(TierError::System { operation, source }.into())
         })?;
-        if rank.share == Share::Rest {
-            let (mut watch, mut starving) = (RestWatch::default(), Starving::default());
-            while over.recv_timeout(LOOK) == Err(RecvTimeoutError::Timeout) {
+        if priority.share == Share::Rest {
+            let (mut watch, mut starving) = (RestWatch::default(), StarvationDetector::default());
+            while ended_receiver.recv_timeout(CHECK_INTERVAL) == Err(RecvTimeoutError::Timeout) {
                 let Some((computed, wants)) = watch.look() else { continue };
-                if starving.look(computed, wants) {
-                    rank.starved.store(true, Ordering::Relaxed);
+                if starving.observe(computed, wants) {
+                    priority.starved.store(true, Ordering::Relaxed);
                 }
             }
         }
-        let ended = || CollectionError::Internal("the thread that merges segments has ended".into());
-        started.join().unwrap_or_else(|_| Err(ended()))
+        let thread_panicked =
+            || CollectionError::Internal("the thread that merges segments has ended".into());
+        started.join().unwrap_or_else(|_| Err(thread_panicked()))
     })
 }
 
@@ -175,27 +179,28 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_happened_just_now_was_not_long_ago_and_what_never_did_was() {
-        let moment = Moment::default();
+    fn an_event_is_recent_only_after_it_was_recorded() {
+        let moment = LastTime::default();
         assert!(!moment.is_within(Duration::MAX));
         moment.note();
         assert!(moment.is_within(Duration::from_secs(3600)) && !moment.is_within(Duration::ZERO));
     }
 
     #[test]
-    fn work_starves_that_wants_a_core_and_gets_less_than_a_tenth_of_it_for_long() {
-        let after = |looks: &[(u64, bool)]| {
-            let mut starving = Starving::default();
-            let told = looks.iter().map(|(ms, wants)| starving.look(Duration::from_millis(*ms), *wants));
-            told.collect::<Vec<_>>()
+    fn work_starves_if_it_gets_less_than_a_tenth_of_a_core_for_ten_checks() {
+        let after = |checks: &[(u64, bool)]| {
+            let mut starving = StarvationDetector::default();
+            let results =
+                checks.iter().map(|(ms, wants)| starving.observe(Duration::from_millis(*ms), *wants));
+            results.collect::<Vec<_>>()
         };
         let few = [(5, true); 9];
         assert!(!after(&few).contains(&true));
         assert!(after(&[&few[..], &[(5, true)]].concat())[9]);
-        // What waits for a device does not want a core.
+        // Work that waits for a device does not need a core.
         assert!(!after(&[&few[..], &[(0, false)], &few[..]].concat()).contains(&true));
         assert!(!after(&[&few[..], &[(980, true)]].concat()).contains(&true));
-        // One good time is forgotten after the next ten looks.
+        // One good interval is forgotten after ten further checks.
         assert!(after(&[&[(1000, true)], &few[..], &few[..], &few[..1]].concat())[19]);
     }
 }

@@ -1,33 +1,36 @@
-//! The segments that somebody has open, and those that are being written: what no version names, and is needed all the same.
+//! Segments that are in use although no version may name them: open segments, and segments that are being
+//! written.
 
+use crate::location::CollectionLocation;
 use crate::options::CollectionOptions;
-use crate::place::Place;
 use crate::schema::Schema;
-use crate::segment::{Segment, SegmentPart, VectorMemory};
+use crate::segment::{Segment, SegmentShare, VectorMemory};
 use crate::version::SegmentEntry;
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-/// See the module's description.
+/// Registry of the segments in use.
 #[derive(Debug, Default)]
-pub(super) struct Segments {
-    /// What they take for vectors together.
+pub(super) struct OpenSegments {
+    /// Memory that all of them share for vectors.
     vectors: Option<VectorMemory>,
+    /// Open segments by name.
     open: Mutex<HashMap<String, Weak<Segment>>>,
-    written: Mutex<BTreeSet<String>>,
-    /// Those that a merge has left when it was stopped.
+    /// Segments that are being written, or that no version names yet.
+    being_written: Mutex<BTreeSet<String>>,
+    /// Segments that stopped merges have left unfinished.
     stopped: Mutex<BTreeSet<String>>,
 }
 
-/// A segment that is being written, or is not yet in a version.
-pub(super) struct BeingWritten<'a> {
-    segments: &'a Segments,
+/// Marks a segment as being written, until it is dropped.
+pub(super) struct SegmentWriteGuard<'a> {
+    segments: &'a OpenSegments,
     name: String,
 }
 
-impl Drop for BeingWritten<'_> {
+impl Drop for SegmentWriteGuard<'_> {
     fn drop(&mut self) {
-        locked(&self.segments.written).remove(&self.name);
+        locked(&self.segments.being_written).remove(&self.name);
     }
 }
 
@@ -35,18 +38,17 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Segments {
-    /// Those of a collection that is opened so; none is open yet.
-    pub(super) fn new(options: &CollectionOptions) -> Segments {
-        Segments { vectors: options.vector_memory(), ..Segments::default() }
+impl OpenSegments {
+    /// Creates a registry without open segments.
+    pub(super) fn new(options: &CollectionOptions) -> OpenSegments {
+        OpenSegments { vectors: options.vector_memory(), ..OpenSegments::default() }
     }
 
-    /// The segment of an entry, which is such a part of the collection: the one that others have, or one that nothing was read
-    /// of.
+    /// Returns the segment of an entry: the open one, or a new one. `part` is its part of the collection.
     pub(super) fn segment(
         &self,
-        place: &Place,
-        (options, part): (&CollectionOptions, SegmentPart),
+        place: &CollectionLocation,
+        (options, share): (&CollectionOptions, SegmentShare),
         schema: &Arc<Schema>,
         entry: &SegmentEntry,
     ) -> Arc<Segment> {
@@ -54,41 +56,42 @@ impl Segments {
         if let Some(segment) = open.get(&entry.name).and_then(Weak::upgrade) {
             return segment;
         }
-        let options = Arc::new(options.of_segment(part, self.vectors.clone()));
+        let options = Arc::new(options.for_segment(share, self.vectors.clone()));
         let segment = Arc::new(Segment::new(place, schema.clone(), entry.clone(), options));
         open.retain(|_, segment| segment.strong_count() > 0);
         open.insert(entry.name.clone(), Arc::downgrade(&segment));
         segment
     }
 
-    /// Says that the segment `name` is being written, until what is returned is dropped.
-    pub(super) fn begin(&self, name: String) -> BeingWritten<'_> {
-        locked(&self.written).insert(name.clone());
-        BeingWritten { segments: self, name }
+    /// Marks the segment `name` as being written, until the returned guard is dropped.
+    pub(super) fn begin(&self, name: String) -> SegmentWriteGuard<'_> {
+        locked(&self.being_written).insert(name.clone());
+        SegmentWriteGuard { segments: self, name }
     }
 
-    /// Says which merges have left when they were stopped.
+    /// Sets the names of unfinished segments of stopped merges.
     pub(super) fn set_stopped(&self, names: BTreeSet<String>) {
         *locked(&self.stopped) = names;
     }
 
-    /// Those that were left, unless nobody has a use for them.
+    /// Returns the names of unfinished segments of stopped merges that may still be useful.
     pub(super) fn stopped(&self) -> BTreeSet<String> {
         locked(&self.stopped).clone()
     }
 
-    /// Says that nobody has a use for one that was left, or that it is none any more.
-    pub(super) fn forget(&self, name: &str) {
+    /// Removes a name from the unfinished segments: it is useless, or is being written again.
+    pub(super) fn forget_stopped(&self, name: &str) {
         locked(&self.stopped).remove(name);
     }
 
-    /// The names of the segments that a search, a snapshot or a walk has open, of those that are being written, and of those that can
-    /// be gone on with.
+    /// Returns the names of the segments that are open, being written, or left by stopped merges.
     pub(super) fn in_use(&self) -> BTreeSet<String> {
-        let mut names = locked(&self.written).clone();
+        let mut names = locked(&self.being_written).clone();
         names.extend(locked(&self.stopped).iter().cloned());
         let open = locked(&self.open);
-        names.extend(open.iter().filter(|(_, one)| one.strong_count() > 0).map(|(name, _)| name.clone()));
+        names.extend(
+            open.iter().filter(|(_, segment)| segment.strong_count() > 0).map(|(name, _)| name.clone()),
+        );
         names
     }
 }

@@ -1,14 +1,14 @@
-//! What all handles and threads of an open collection share.
+//! State of an open collection that all its handles and threads share.
 
 use super::flush::Flush;
-use super::segments::Segments;
+use super::segments::OpenSegments;
 use super::traffic::{Traffic, WrittenBytes};
 use crate::bits::RowBits;
 use crate::error::CollectionError;
-use crate::log::{Acquired, LogReader, LogWriter, Progress};
+use crate::location::CollectionLocation;
+use crate::log::{Acquisition, LogReader, LogWriter, ReadOutcome};
 use crate::options::CollectionOptions;
-use crate::place::Place;
-use crate::segment::SegmentPart;
+use crate::segment::SegmentShare;
 use crate::state::{SegmentState, State};
 use crate::version::{self, Version};
 use roaring::RoaringBitmap;
@@ -16,75 +16,78 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock};
 use std::thread::JoinHandle;
 
-/// Looks for a version that stays: the writer may move on while one is read.
-const LOOKS: usize = 10;
+/// Attempts to read the latest version; the writer may publish and remove versions in the meantime.
+const READ_ATTEMPTS: usize = 10;
 
-/// See the module's description.
+/// State of an open collection that all its handles and threads share.
 pub(crate) struct Shared {
-    pub(crate) place: Place,
+    pub(crate) place: CollectionLocation,
     pub(crate) options: CollectionOptions,
     state: RwLock<Arc<State>>,
-    pub(super) segments: Segments,
-    pub(super) queue: super::commit::Queue,
-    pub(super) writing: Mutex<Writing>,
-    pub(super) wrote: super::writers::Wrote,
-    pub(super) read: super::rank::Moment,
-    pub(super) starved: super::rank::Moment,
-    /// Told when a segment was written, or could not be.
-    pub(super) flushed: Condvar,
-    /// Whether somebody waits for the segment that is being written.
-    pub(super) hurried: AtomicBool,
-    /// Told when batches that were taken from the queue have their answers.
-    pub(super) answered: Condvar,
-    /// Held by whoever merges segments.
+    pub(super) segments: OpenSegments,
+    pub(super) queue: super::commit::WriteQueue,
+    pub(super) writing: Mutex<WriterState>,
+    pub(super) writer_entry: super::writers::WriterEntry,
+    /// The last read.
+    pub(super) last_read: super::rank::LastTime,
+    /// The last time that low-priority work got too little processor time.
+    pub(super) last_starved: super::rank::LastTime,
+    /// Notified when a segment was written from memory, or could not be written.
+    pub(super) flush_ended: Condvar,
+    /// True if a write waits for the segment that is being written.
+    pub(super) flush_is_urgent: AtomicBool,
+    /// Notified when writes have their outcomes, and when a reservation ends.
+    pub(super) outcomes_ready: Condvar,
+    /// Held while segments are merged.
     pub(super) merging: Mutex<()>,
-    /// Held by whoever removes what is not needed any more.
+    /// Held while old objects are removed.
     pub(super) cleaning: Mutex<()>,
-    /// What of the logs the state holds, where others write them.
+    /// Reads the logs that another process writes. It continues where `state` ends. `None` if a single
+    /// version was opened, which never changes.
     reader: Mutex<Option<LogReader>>,
     pub(super) traffic: Traffic,
-    /// Whether the last handle is being dropped.
+    /// Set while the last handle is dropped.
     pub(super) closing: AtomicBool,
-    /// Whether the user wants all to end.
+    /// Set by `stop()`; background work then returns [`CollectionError::Cancelled`].
     pub(super) stopping: AtomicBool,
 }
 
-/// What the one that writes has.
+/// State of the writer.
 #[derive(Default)]
-pub(super) struct Writing {
-    /// `None` before the first write, and where it is not known what the last one did.
+pub(super) struct WriterState {
+    /// `None` before the first write, and after an operation whose effect on the log is unknown.
     pub(super) log: Option<LogWriter>,
     pub(super) flush: Flush,
-    /// Whether a large batch is about to be published: nobody else writes until then.
+    /// True while a large batch is published; no other write may begin.
     pub(super) reserved: bool,
-    /// Large batches under way: the log is kept for them.
+    /// Number of large batches in progress; the log is kept open for them.
     pub(super) large: u32,
-    /// Counts how often the writing was acquired.
+    /// Number of times that the log was acquired.
     pub(super) epoch: u64,
-    /// What is done beside the writes: at most one writes memory as a segment, and one merges.
-    pub(super) beside: Vec<JoinHandle<()>>,
+    /// Background threads: at most one writes a memtable as a segment, and one merges.
+    pub(super) background: Vec<JoinHandle<()>>,
 }
 
-impl Writing {
-    /// Begins something beside the writes; false if there is no thread for it.
-    pub(super) fn begin_beside(&mut self, name: &str, work: impl FnOnce() + Send + 'static) -> bool {
-        self.beside.extract_if(.., |thread| thread.is_finished()).for_each(|thread| drop(thread.join()));
+impl WriterState {
+    /// Starts a background thread. Returns false if the system cannot start one.
+    pub(super) fn spawn_background(&mut self, name: &str, work: impl FnOnce() + Send + 'static) -> bool {
+        self.background.extract_if(.., |thread| thread.is_finished()).for_each(|thread| drop(thread.join()));
         let spawned = std::thread::Builder::new().name(name.into()).spawn(work);
-        spawned.map(|thread| self.beside.push(thread)).is_ok()
+        spawned.map(|thread| self.background.push(thread)).is_ok()
     }
 }
 
 impl Shared {
-    /// Opens the latest version, or the one that is asked for.
+    /// Opens the latest version, or version `number`.
     pub(crate) fn open(
-        place: Place,
+        place: CollectionLocation,
         options: CollectionOptions,
         number: Option<u64>,
     ) -> Result<Shared, CollectionError> {
-        let options = options.sharing();
-        let segments = Segments::new(&options);
+        let options = options.with_shared_search_memory();
+        let segments = OpenSegments::new(&options);
         let (state, reader) = match number {
-            Some(number) => (pinned(&place, &options, &segments, number)?, None),
+            Some(number) => (fixed_version(&place, &options, &segments, number)?, None),
             None => {
                 let (state, reader) = latest(&place, &options, &segments)?;
                 (state, Some(reader))
@@ -95,14 +98,14 @@ impl Shared {
             options,
             state: RwLock::new(Arc::new(state)),
             segments,
-            queue: super::commit::Queue::default(),
+            queue: super::commit::WriteQueue::default(),
             writing: Mutex::default(),
-            wrote: super::writers::Wrote::default(),
-            read: super::rank::Moment::default(),
-            starved: super::rank::Moment::default(),
-            hurried: AtomicBool::new(false),
-            flushed: Condvar::new(),
-            answered: Condvar::new(),
+            writer_entry: super::writers::WriterEntry::default(),
+            last_read: super::rank::LastTime::default(),
+            last_starved: super::rank::LastTime::default(),
+            flush_is_urgent: AtomicBool::new(false),
+            flush_ended: Condvar::new(),
+            outcomes_ready: Condvar::new(),
             merging: Mutex::new(()),
             cleaning: Mutex::new(()),
             traffic: Traffic::default(),
@@ -112,25 +115,25 @@ impl Shared {
         })
     }
 
-    /// What the collection holds now.
+    /// Returns the current state.
     pub(crate) fn state(&self) -> Arc<State> {
         self.state.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Lets searches that begin from here on see `state`.
-    pub(super) fn show(&self, state: State) {
+    /// Sets the state that later searches see.
+    pub(super) fn set_state(&self, state: State) {
         *self.state.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(state);
     }
 
-    pub(super) fn writing(&self) -> MutexGuard<'_, Writing> {
+    pub(super) fn writing(&self) -> MutexGuard<'_, WriterState> {
         self.writing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Becomes the one that writes, if it is not yet, with all that others have written.
-    pub(super) fn acquire(&self, writing: &mut Writing) -> Result<(), CollectionError> {
+    /// Becomes the writer of the collection, if it is not yet, and loads everything that others have written.
+    pub(super) fn acquire(&self, writing: &mut WriterState) -> Result<(), CollectionError> {
         if self.reader().is_none() {
             return Err(CollectionError::Parameter(format!(
-                "{}: was opened as version {}, which does not change; open it without a version to write",
+                "{}: was opened as version {}, which is read-only; open it without a version to write",
                 self.place.path().display(),
                 self.state().version.number
             )));
@@ -138,9 +141,9 @@ impl Shared {
         if writing.log.is_some() {
             return Ok(());
         }
-        self.look_for_stopped()?;
+        self.find_stopped_merges()?;
         let keep = 1 + self.options.keep_versions;
-        let Acquired { writer, version, deleted, changes } =
+        let Acquisition { writer, version, deleted, changes } =
             LogWriter::acquire(&self.place, keep, &|| self.segments.in_use())?;
         let mut state = with_segments(&self.place, &self.options, &self.segments, version, &deleted);
         for (sequence, change) in changes {
@@ -149,12 +152,17 @@ impl Shared {
         writing.log = Some(writer);
         writing.flush = Flush::default();
         writing.epoch += 1;
-        self.show(state);
+        self.set_state(state);
         Ok(())
     }
 
-    /// What an error means to the one that writes: what it reads is missing where another one has taken over and removed it.
-    pub(super) fn judged(&self, writing: &mut Writing, error: CollectionError) -> CollectionError {
+    /// Replaces the error by [`CollectionError::Fenced`] if it is caused by another writer: one that has
+    /// taken over may have removed the object that was read.
+    pub(super) fn fenced_if_superseded(
+        &self,
+        writing: &mut WriterState,
+        error: CollectionError,
+    ) -> CollectionError {
         let current = |log: &mut LogWriter| log.is_current().unwrap_or(true);
         if !error.has_moved() || writing.log.as_mut().is_none_or(current) {
             return error;
@@ -163,7 +171,7 @@ impl Shared {
         CollectionError::Fenced { path: self.place.path().to_path_buf() }
     }
 
-    /// Sees what another process has written. Returns whether there was anything.
+    /// Loads what another process has written. Returns true if there was anything.
     pub(crate) fn refresh(&self) -> Result<bool, CollectionError> {
         let writing = self.writing();
         let mut reader = self.reader();
@@ -172,24 +180,24 @@ impl Shared {
         }
         let before = self.state();
         let newest = version::numbers(&self.place)?.last().copied();
-        // Where something goes wrong, all is read anew.
-        if let Some(mut going_on) = reader.take().filter(|_| newest == Some(before.version.number)) {
+        // After any error, everything is read again.
+        if let Some(mut log_reader) = reader.take().filter(|_| newest == Some(before.version.number)) {
             let mut state = (*before).clone();
-            let read = going_on.read(&mut |sequence, change| {
-                // What this handle has written itself it has applied.
+            let read = log_reader.read(&mut |sequence, change| {
+                // Changes that this handle has written are applied already.
                 if sequence > state.sequence { state.apply(sequence, change).map(|_| ()) } else { Ok(()) }
             });
-            if let Ok(Progress::Now) = read {
-                *reader = Some(going_on);
+            if let Ok(ReadOutcome::UpToDate) = read {
+                *reader = Some(log_reader);
                 let new = state.sequence > before.sequence;
                 if new {
-                    self.show(state);
+                    self.set_state(state);
                 }
                 return Ok(new);
             }
         }
         let latest = latest(&self.place, &self.options, &self.segments);
-        let (state, anew) = match latest {
+        let (state, new_reader) = match latest {
             Ok(latest) => latest,
             Err(error) => {
                 *reader = Some(LogReader::new(&self.place, &before.version));
@@ -197,8 +205,8 @@ impl Shared {
             }
         };
         let new = (state.sequence, state.version.number) != (before.sequence, before.version.number);
-        *reader = Some(anew);
-        self.show(state);
+        *reader = Some(new_reader);
+        self.set_state(state);
         Ok(new)
     }
 
@@ -206,39 +214,39 @@ impl Shared {
         self.reader.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What was written since it was opened.
+    /// Returns the bytes written since the collection was opened.
     pub(crate) fn written_bytes(&self) -> WrittenBytes {
         self.traffic.bytes()
     }
 
-    /// Waits for what goes on beside the writes.
+    /// Waits for background work.
     pub(crate) fn settle(&self) {
-        let beside = std::mem::take(&mut self.writing().beside);
-        for thread in beside {
+        let threads = std::mem::take(&mut self.writing().background);
+        for thread in threads {
             let _ = thread.join();
         }
     }
 
-    /// Ends what goes on beside the writes, and what would.
+    /// Stops background work, now and in future.
     pub(crate) fn stop(&self) {
         self.stopping.store(true, Ordering::Relaxed);
     }
 
-    /// Waits for the segment that is being written, ends merges, and gives the writing up.
+    /// Waits for the segment that is being written, stops merges, and releases the log.
     pub(crate) fn close(&self) {
         self.closing.store(true, Ordering::Relaxed);
-        // What they leave is in the log.
+        // Whatever they leave unfinished is in the log.
         self.settle();
         self.writing().log = None;
         self.closing.store(false, Ordering::Relaxed);
     }
 }
 
-/// The state that a version describes; segments that are open stay open.
+/// Returns the state that a version describes; segments that are open stay open.
 fn with_segments(
-    place: &Place,
+    place: &CollectionLocation,
     options: &CollectionOptions,
-    segments: &Segments,
+    segments: &OpenSegments,
     version: Version,
     deleted: &[RoaringBitmap],
 ) -> State {
@@ -247,25 +255,26 @@ fn with_segments(
     let all_bytes: u64 = version.segments.iter().map(|entry| entry.bytes).sum();
     let count = version.segments.len() as u64;
     let segment = |(entry, deleted): (&version::SegmentEntry, &RoaringBitmap)| {
-        let part = SegmentPart { bytes: entry.bytes, all_bytes, segments: count };
-        let segment = segments.segment(place, (options, part), &schema, entry);
-        SegmentState::new(segment, RowBits::of_bitmap(deleted))
+        let share = SegmentShare { bytes: entry.bytes, all_bytes, segments: count };
+        let segment = segments.segment(place, (options, share), &schema, entry);
+        SegmentState::new(segment, RowBits::from_bitmap(deleted))
     };
     let segments = version.segments.iter().zip(deleted).map(segment).collect();
-    State::of(version.clone(), segments)
+    State::from_version(version.clone(), segments)
 }
 
-/// The latest version, and what the logs say beyond it.
+/// Reads the latest version and the changes in the logs.
 fn latest(
-    place: &Place,
+    place: &CollectionLocation,
     options: &CollectionOptions,
-    segments: &Segments,
+    segments: &OpenSegments,
 ) -> Result<(State, LogReader), CollectionError> {
     let mut failure = None;
-    for _ in 0..LOOKS {
+    for _ in 0..READ_ATTEMPTS {
         let Some(number) = version::numbers(place)?.last().copied() else {
             let reason =
-                "there is no version of one in it; create one with `bathyal collection create`".into();
+                "the folder holds no version of a collection; create one with `bathyal collection create`"
+                    .into();
             return Err(CollectionError::NotACollection { path: place.path().to_path_buf(), reason });
         };
         let read = || {
@@ -276,31 +285,31 @@ fn latest(
             Ok::<_, CollectionError>((state, reader, read))
         };
         match read() {
-            Ok((state, reader, Progress::Now)) => return Ok((state, reader)),
-            // Where there is no later version, this is what is wrong.
-            Ok((_, _, Progress::MovedOn(error))) => failure = Some(error),
+            Ok((state, reader, ReadOutcome::UpToDate)) => return Ok((state, reader)),
+            // If there is no later version, this error is the cause.
+            Ok((_, _, ReadOutcome::Superseded(error))) => failure = Some(error),
             Err(error) if error.has_moved() => failure = Some(error),
             Err(error) => return Err(error),
         }
     }
     Err(failure.unwrap_or_else(|| {
-        let reason = format!("the logs do not begin where the latest version ends, in {LOOKS} looks");
+        let reason = format!("the logs do not continue the latest version, after {READ_ATTEMPTS} attempts");
         CollectionError::damaged(place.path(), "its logs", reason)
     }))
 }
 
-/// A version alone, which does not change.
-fn pinned(
-    place: &Place,
+/// Returns the state of a version, without later changes.
+fn fixed_version(
+    place: &CollectionLocation,
     options: &CollectionOptions,
-    segments: &Segments,
+    segments: &OpenSegments,
     number: u64,
 ) -> Result<State, CollectionError> {
     let numbers = version::numbers(place)?;
     if !numbers.contains(&number) {
         let kept: Vec<String> = numbers.iter().map(u64::to_string).collect();
         return Err(CollectionError::Parameter(format!(
-            "{}: there is no version {number}; there is {}",
+            "{}: there is no version {number}; the versions are: {}",
             place.path().display(),
             if kept.is_empty() { "none".into() } else { kept.join(", ") }
         )));

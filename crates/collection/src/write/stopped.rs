@@ -1,25 +1,26 @@
-//! Merges that were stopped in the middle, by a kill or because the collection was closed: whoever merges next goes on with them.
+//! Stopped merges: a merge that was killed, or cancelled because the collection was closed. The next merge
+//! continues it.
 
 use super::shared::Shared;
 use crate::error::CollectionError;
-use crate::place::Part;
-use crate::segment::Unfinished;
+use crate::location::Part;
+use crate::segment::UnfinishedSegment;
 use crate::state::State;
 use bathyal_vectors::progress::Progress;
 use std::collections::BTreeSet;
 
 impl Shared {
-    /// Looks for segments that a merge has left, which stay until it is known that they are of no use.
+    /// Finds the unfinished segments of stopped merges. They are kept until they prove useless.
     ///
     /// # Errors
     /// [`CollectionError::Store`].
-    pub(super) fn look_for_stopped(&self) -> Result<(), CollectionError> {
+    pub(super) fn find_stopped_merges(&self) -> Result<(), CollectionError> {
         let id = self.state().version.id.clone();
         let mut found = BTreeSet::new();
         for name in self.place.store().leftovers()? {
-            let Some(Part::Segment(name, None)) = Part::of(&name) else { continue };
-            if let Some(unfinished) = Unfinished::take(&self.place, &id, &name)? {
-                unfinished.leave()?;
+            let Some(Part::Segment(name, None)) = Part::parse(&name) else { continue };
+            if let Some(unfinished) = UnfinishedSegment::take_over(&self.place, &id, &name)? {
+                unfinished.keep_for_later()?;
                 found.insert(name);
             }
         }
@@ -27,54 +28,55 @@ impl Shared {
         Ok(())
     }
 
-    /// The segments of which a merge was stopped, if they are all there. Of others nothing stays.
-    pub(super) fn stopped_merge(&self) -> Option<Vec<String>> {
+    /// Returns the segments that a stopped merge was merging, if they all still exist. Useless leftovers are
+    /// forgotten.
+    pub(super) fn segments_of_stopped_merge(&self) -> Option<Vec<String>> {
         let state = self.state();
         let mut found = None;
         for name in self.segments.stopped() {
-            match self.stopped_as(&state, &name) {
+            match self.stopped_merge_into(&state, &name) {
                 Ok(Some(unfinished)) => {
                     let names = unfinished.merged().left_out.keys().cloned().collect();
-                    if unfinished.leave().is_ok() {
+                    if unfinished.keep_for_later().is_ok() {
                         found.get_or_insert(names);
                     }
                 }
                 Ok(None) => {}
-                // It is looked for again when the writing is next acquired.
-                Err(_) => self.segments.forget(&name),
+                // They are found again when the log is next acquired.
+                Err(_) => self.segments.forget_stopped(&name),
             }
         }
         found
     }
 
-    /// What a merge of these segments has left, if all of it is as it was written.
+    /// Returns the unfinished segment of a merge of these segments, if its files are intact.
     ///
     /// # Errors
     /// [`CollectionError::Store`], [`CollectionError::Cancelled`].
-    pub(super) fn take_stopped(
+    pub(super) fn take_stopped_merge(
         &self,
         state: &State,
         names: &[String],
         progress: &dyn Progress,
-    ) -> Result<Option<Unfinished>, CollectionError> {
+    ) -> Result<Option<UnfinishedSegment>, CollectionError> {
         for name in self.segments.stopped() {
-            let Some(unfinished) = self.stopped_as(state, &name)? else { continue };
-            let of = &unfinished.merged().left_out;
-            let common = names.iter().filter(|name| of.contains_key(*name)).count();
+            let Some(unfinished) = self.stopped_merge_into(state, &name)? else { continue };
+            let left_out = &unfinished.merged().left_out;
+            let common = names.iter().filter(|name| left_out.contains_key(*name)).count();
             if common == 0 {
-                unfinished.leave()?;
+                unfinished.keep_for_later()?;
                 continue;
             }
-            if common != names.len() || common != of.len() {
-                // What it is of will be gone: its space is free for what comes now.
-                self.segments.forget(&name);
+            if common != names.len() || common != left_out.len() {
+                // The segments of that merge will be gone: its space can be freed.
+                self.segments.forget_stopped(&name);
                 continue;
             }
-            match unfinished.is_whole(progress) {
+            match unfinished.is_intact(progress) {
                 Ok(true) => return Ok(Some(unfinished)),
-                Ok(false) => self.segments.forget(&name),
+                Ok(false) => self.segments.forget_stopped(&name),
                 Err(error) => {
-                    unfinished.leave()?;
+                    unfinished.keep_for_later()?;
                     return Err(error);
                 }
             }
@@ -82,19 +84,23 @@ impl Shared {
         Ok(None)
     }
 
-    /// What a merge has left as the segment `name`, if what it is of is in `state`: what it has left out is deleted in all later
-    /// versions, too.
-    fn stopped_as(&self, state: &State, name: &str) -> Result<Option<Unfinished>, CollectionError> {
-        let unfinished = Unfinished::take(&self.place, &state.version.id, name)?;
+    /// Returns the unfinished segment `name`, if the segments of its merge are in `state` and the rows that
+    /// it left out are still deleted.
+    fn stopped_merge_into(
+        &self,
+        state: &State,
+        name: &str,
+    ) -> Result<Option<UnfinishedSegment>, CollectionError> {
+        let unfinished = UnfinishedSegment::take_over(&self.place, &state.version.id, name)?;
         let unfinished = unfinished.filter(|unfinished| {
             unfinished.merged().left_out.iter().all(|(name, rows)| {
                 let mut segments = state.segments.iter();
-                let segment = segments.find(|one| one.segment.entry().name == *name);
-                segment.is_some_and(|one| rows.iter().all(|row| one.published.has(row)))
+                let segment = segments.find(|segment| segment.segment.entry().name == *name);
+                segment.is_some_and(|segment| rows.iter().all(|row| segment.published.has(row)))
             })
         });
         if unfinished.is_none() {
-            self.segments.forget(name);
+            self.segments.forget_stopped(name);
         }
         Ok(unfinished)
     }

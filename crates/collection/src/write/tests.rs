@@ -1,13 +1,14 @@
-//! Collections that let go of their log: until it is taken up again, the process may be killed at any step, and another one may write.
+//! Tests of released logs and stopped merges: at any step of acquiring the log again, the process may be
+//! killed or another one may write.
 
-use super::rank::Rank;
+use super::rank::Priority;
 use super::{CompactOptions, Operation, Shared};
 use crate::collection::Collection;
 use crate::error::CollectionError;
 use crate::filter::Filter;
 use crate::ids::{IdKind, Ids};
+use crate::location::CollectionLocation;
 use crate::options::CollectionOptions;
-use crate::place::Place;
 use crate::rows::Rows;
 use crate::schema::{Column, Schema, VectorField};
 use crate::segment::WriteOptions;
@@ -28,52 +29,52 @@ use std::path::Path;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Four batches of 100 rows fill the memory for writes.
+/// With this dimension, four batches of 100 rows fill the memory for writes.
 const DIM: usize = 256;
 
-/// What is done at a step.
-type Act = Box<dyn FnOnce() + Send>;
+/// A hook that runs at a step.
+type Hook = Box<dyn FnOnce() + Send>;
 
-/// A disk on which something else is done at a chosen step: an operation on names.
+/// A disk that runs a hook at a chosen step. A step is an operation on names of files.
 #[derive(Clone)]
-struct Stepping {
+struct HookedDisk {
     disk: SimulatedDisk,
-    /// How many steps come before, and what is done then.
-    act: Arc<Mutex<Option<(usize, Act)>>>,
+    /// The hook, and the number of steps before it.
+    hook: Arc<Mutex<Option<(usize, Hook)>>>,
 }
 
-impl Stepping {
-    fn at(&self, step: usize, act: impl FnOnce() + Send + 'static) {
-        *self.act.lock().unwrap() = Some((step, Box::new(act)));
+impl HookedDisk {
+    fn at(&self, step: usize, hook: impl FnOnce() + Send + 'static) {
+        *self.hook.lock().unwrap() = Some((step, Box::new(hook)));
     }
 
-    /// Whether it was done; it is not done any more.
+    /// Returns true if the hook has run, and removes it otherwise.
     fn is_done(&self) -> bool {
-        self.act.lock().unwrap().take().is_none()
+        self.hook.lock().unwrap().take().is_none()
     }
 
     fn step(&self) -> &SimulatedDisk {
         let due = {
-            let mut act = self.act.lock().unwrap_or_else(PoisonError::into_inner);
-            if let Some((before, _)) = act.as_mut().filter(|(before, _)| *before > 0) {
+            let mut hook = self.hook.lock().unwrap_or_else(PoisonError::into_inner);
+            if let Some((before, _)) = hook.as_mut().filter(|(before, _)| *before > 0) {
                 *before -= 1;
                 None
             } else {
-                act.take()
+                hook.take()
             }
         };
-        due.into_iter().for_each(|(_, act)| act());
+        due.into_iter().for_each(|(_, hook)| hook());
         &self.disk
     }
 }
 
-impl std::fmt::Debug for Stepping {
+impl std::fmt::Debug for HookedDisk {
     fn fmt(&self, to: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         self.disk.fmt(to)
     }
 }
 
-impl Disk for Stepping {
+impl Disk for HookedDisk {
     fn stat(&self, path: &Path) -> io::Result<Stat> {
         self.disk.stat(path)
     }
@@ -153,20 +154,27 @@ fn add(ids: Range<u64>) -> Operation {
 }
 
 fn open(disk: Arc<dyn Disk>) -> Arc<Shared> {
-    open_as(disk, options())
+    open_like(disk, options())
 }
 
-fn open_as(disk: Arc<dyn Disk>, options: CollectionOptions) -> Arc<Shared> {
-    let place = Place::in_store(Arc::new(LocalStore::on_disk(disk, "/folder", Place::MARK)));
+fn open_like(disk: Arc<dyn Disk>, options: CollectionOptions) -> Arc<Shared> {
+    let place = CollectionLocation::in_store(Arc::new(LocalStore::on_disk(
+        disk,
+        "/folder",
+        CollectionLocation::MARK,
+    )));
     Arc::new(Shared::open(place, options, None).unwrap())
 }
 
-/// A disk with a collection: rows 0..20 in a segment, rows 20..30 in the log.
+/// Returns a disk with a collection: rows 0..20 in a segment, rows 20..30 in the log.
 fn disk() -> SimulatedDisk {
     let disk = SimulatedDisk::default();
     disk.create_folder(Path::new("/folder")).unwrap();
-    let place =
-        Place::in_store(Arc::new(LocalStore::on_disk(Arc::new(disk.clone()), "/folder", Place::MARK)));
+    let place = CollectionLocation::in_store(Arc::new(LocalStore::on_disk(
+        Arc::new(disk.clone()),
+        "/folder",
+        CollectionLocation::MARK,
+    )));
     drop(Collection::create_in(place, schema(), &options()).unwrap());
     let writer = open(Arc::new(disk.clone()));
     writer.write(add(0..20)).unwrap();
@@ -175,7 +183,7 @@ fn disk() -> SimulatedDisk {
     disk
 }
 
-/// Whether all rows of `ids` are there, each once, and no others.
+/// Returns true if exactly the rows `ids` are live, each once.
 fn holds(shared: &Shared, ids: impl IntoIterator<Item = u64>) -> bool {
     let all: Vec<u64> = ids.into_iter().collect();
     let (state, count) = (shared.state(), all.len() as u64);
@@ -183,23 +191,23 @@ fn holds(shared: &Shared, ids: impl IntoIterator<Item = u64>) -> bool {
     state.live() == count && found.iter().all(Option::is_some)
 }
 
-fn is_second(error: &CollectionError) -> bool {
+fn is_lost_race(error: &CollectionError) -> bool {
     matches!(error, CollectionError::Fenced { .. } | CollectionError::Busy { .. })
 }
 
 #[test]
-fn who_is_killed_while_it_takes_the_writing_up_again_loses_nothing() {
+fn a_kill_while_the_log_is_acquired_again_loses_nothing() {
     for step in 0.. {
         let platter = disk();
         let faults = Faults::new(Arc::new(platter.clone()));
-        let own = open(Arc::new(faults.clone()));
-        own.write(add(30..40)).unwrap();
-        assert!(own.rest());
+        let handle = open(Arc::new(faults.clone()));
+        handle.write(add(30..40)).unwrap();
+        assert!(handle.release_log());
         faults.inject(step, Fault::Kill);
-        let written = own.write(add(40..50)).is_ok();
+        let written = handle.write(add(40..50)).is_ok();
         let what = format!("{:?}", faults.injected());
         assert!(written || faults.injected().is_some(), "{what}");
-        // Whatever it held is free, as that of a process that has ended.
+        // Locks of a killed process are released.
         let other = open(Arc::new(platter.copy()));
         let whole = holds(&other, 0..50);
         assert!(whole || !written && holds(&other, 0..40), "{what}");
@@ -214,28 +222,28 @@ fn who_is_killed_while_it_takes_the_writing_up_again_loses_nothing() {
 }
 
 #[test]
-fn whoever_writes_meanwhile_may_be_killed_at_any_step() {
+fn another_writer_may_be_killed_at_any_step_while_the_log_is_released() {
     for step in 0.. {
         let platter = disk();
-        let own = open(Arc::new(platter.clone()));
-        own.write(add(30..40)).unwrap();
-        assert!(own.rest());
+        let handle = open(Arc::new(platter.clone()));
+        handle.write(add(30..40)).unwrap();
+        assert!(handle.release_log());
         let faults = Faults::new(Arc::new(platter.clone()));
         let other = open(Arc::new(faults.clone()));
         faults.inject(step, Fault::Kill);
         let written = other.write(add(100..110)).and_then(|_| other.flush_all(None)).is_ok();
         let what = format!("{:?}", faults.injected());
         if written {
-            let busy = own.write(add(40..41)).unwrap_err();
+            let busy = handle.write(add(40..41)).unwrap_err();
             assert!(matches!(busy, CollectionError::Busy { .. }), "{busy}");
         }
         drop(other);
-        own.write(add(40..50)).unwrap_or_else(|error| panic!("{what}: {error}"));
-        let with = holds(&own, (0..50).chain(100..110));
-        assert!(with || !written && holds(&own, 0..50), "{what}");
-        assert!(own.rest());
+        handle.write(add(40..50)).unwrap_or_else(|error| panic!("{what}: {error}"));
+        let includes_other = holds(&handle, (0..50).chain(100..110));
+        assert!(includes_other || !written && holds(&handle, 0..50), "{what}");
+        assert!(handle.release_log());
         let again = open(Arc::new(platter));
-        assert_eq!(holds(&again, (0..50).chain(100..110)), with, "{what}");
+        assert_eq!(holds(&again, (0..50).chain(100..110)), includes_other, "{what}");
         if faults.injected().is_none() {
             assert!(written && step > 20, "{step} steps");
             return;
@@ -244,38 +252,38 @@ fn whoever_writes_meanwhile_may_be_killed_at_any_step() {
 }
 
 #[test]
-fn another_one_may_write_at_every_step_of_taking_the_writing_up_again() {
+fn another_writer_may_write_at_any_step_of_acquiring_the_log_again() {
     let mut outcomes = [0; 2];
     for step in 0.. {
         let platter = disk();
-        let stepping = Stepping { disk: platter.clone(), act: Arc::default() };
-        let own = open(Arc::new(stepping.clone()));
-        own.write(add(30..40)).unwrap();
-        assert!(own.rest());
-        let theirs = Arc::new(Mutex::new(false));
-        let (at, told) = (platter.clone(), theirs.clone());
-        stepping.at(step, move || {
+        let hooked_disk = HookedDisk { disk: platter.clone(), hook: Arc::default() };
+        let handle = open(Arc::new(hooked_disk.clone()));
+        handle.write(add(30..40)).unwrap();
+        assert!(handle.release_log());
+        let other_written = Arc::new(Mutex::new(false));
+        let (at, result) = (platter.clone(), other_written.clone());
+        hooked_disk.at(step, move || {
             let other = open(Arc::new(at));
             let written = other.write(add(100..110)).and_then(|_| other.flush_all(None));
-            assert!(written.as_ref().err().is_none_or(is_second), "{written:?}");
-            *told.lock().unwrap() = written.is_ok();
+            assert!(written.as_ref().err().is_none_or(is_lost_race), "{written:?}");
+            *result.lock().unwrap() = written.is_ok();
         });
-        let written = own.write(add(40..50));
-        let done = stepping.is_done();
-        let theirs = *theirs.lock().unwrap();
-        outcomes[usize::from(theirs)] += usize::from(done);
-        let what = format!("step {step}: {written:?}, and the other one's: {theirs}");
+        let written = handle.write(add(40..50));
+        let done = hooked_disk.is_done();
+        let other_written = *other_written.lock().unwrap();
+        outcomes[usize::from(other_written)] += usize::from(done);
+        let what = format!("step {step}: {written:?}, and the other one's: {other_written}");
         match &written {
             Ok(_) => {}
             Err(error) => {
-                assert!(theirs && is_second(error), "{what}");
-                own.write(add(40..50)).unwrap_or_else(|error| panic!("{what}: then {error}"));
+                assert!(other_written && is_lost_race(error), "{what}");
+                handle.write(add(40..50)).unwrap_or_else(|error| panic!("{what}: then {error}"));
             }
         }
-        let meanwhile = if theirs { 100..110 } else { 0..0 };
-        assert!(holds(&own, (0..50).chain(meanwhile.clone())), "{what}");
-        own.write(add(50..51)).unwrap();
-        assert!(own.rest());
+        let meanwhile = if other_written { 100..110 } else { 0..0 };
+        assert!(holds(&handle, (0..50).chain(meanwhile.clone())), "{what}");
+        handle.write(add(50..51)).unwrap();
+        assert!(handle.release_log());
         let other = open(Arc::new(platter));
         assert!(holds(&other, (0..51).chain(meanwhile)), "{what}");
         if !done {
@@ -285,58 +293,58 @@ fn another_one_may_write_at_every_step_of_taking_the_writing_up_again() {
     assert!(outcomes.iter().all(|count| *count > 0), "{outcomes:?}");
 }
 
-/// All kinds of writes, until memory has become a segment.
-fn write_all_kinds(own: &Arc<Shared>) -> Result<(), CollectionError> {
+/// Does all kinds of writes, until the memtable becomes a segment.
+fn write_all_kinds(handle: &Arc<Shared>) -> Result<(), CollectionError> {
     for first in (30..530).step_by(100) {
-        own.write(add(first..first + 100))?;
+        handle.write(add(first..first + 100))?;
     }
-    // Larger than what goes through the log.
-    own.write(add(2000..2200))?;
+    // Too large for the log.
+    handle.write(add(2000..2200))?;
     let late = Filter::parse("n >= 2100")?.bind(&schema())?;
-    own.delete_matching(late, &Control::default())?;
-    own.compact(&CompactOptions { full: true }, &Silent)?;
-    own.write(add(2100..2101))?;
+    handle.delete_matching(late, &Control::default())?;
+    handle.compact(&CompactOptions { full: true }, &Silent)?;
+    handle.write(add(2100..2101))?;
     Ok(())
 }
 
 #[test]
-fn the_log_may_be_let_go_of_at_every_step_of_a_write() {
-    let mut rested = 0;
+fn the_log_may_be_released_at_any_step_of_a_write() {
+    let mut released = 0;
     for step in (0..).step_by(7) {
         let platter = disk();
-        let stepping = Stepping { disk: platter.clone(), act: Arc::default() };
-        let own = open(Arc::new(stepping.clone()));
-        let (resting, let_go) = (own.clone(), Arc::new(Mutex::new(false)));
-        let told = let_go.clone();
-        stepping.at(step, move || *told.lock().unwrap() = resting.rest());
-        let written = write_all_kinds(&own);
-        let done = stepping.is_done();
+        let hooked_disk = HookedDisk { disk: platter.clone(), hook: Arc::default() };
+        let handle = open(Arc::new(hooked_disk.clone()));
+        let (releasing, was_released) = (handle.clone(), Arc::new(Mutex::new(false)));
+        let result = was_released.clone();
+        hooked_disk.at(step, move || *result.lock().unwrap() = releasing.release_log());
+        let written = write_all_kinds(&handle);
+        let done = hooked_disk.is_done();
         assert!(written.is_ok(), "step {step}: {written:?}");
-        assert!(holds(&own, (0..530).chain(2000..2101)), "step {step}");
-        rested += usize::from(*let_go.lock().unwrap());
+        assert!(holds(&handle, (0..530).chain(2000..2101)), "step {step}");
+        released += usize::from(*was_released.lock().unwrap());
         if !done {
             break;
         }
     }
-    assert!(rested > 0, "there were steps at which it was let go of");
+    assert!(released > 0, "the log was never released");
 }
 
-/// What work was begun, and the stage at which it is ended.
+/// Records the stages of some work, and cancels it at the stage `last`.
 #[derive(Debug, Default)]
 struct Stages {
-    begun: Mutex<Vec<String>>,
+    started: Mutex<Vec<String>>,
     last: Option<String>,
 }
 
 impl Stages {
     fn has(&self, name: &str) -> bool {
-        self.begun.lock().unwrap().iter().any(|begun| begun == name)
+        self.started.lock().unwrap().iter().any(|started| started == name)
     }
 }
 
 impl Progress for Stages {
     fn stage(&self, name: &str, _total: u64) {
-        self.begun.lock().unwrap().push(name.into());
+        self.started.lock().unwrap().push(name.into());
     }
 
     fn advance(&self, _done: u64) {}
@@ -346,15 +354,15 @@ impl Progress for Stages {
     }
 }
 
-/// What reads rows, and what looks whether they are what was read before.
-const READS: &str = "reading rows";
-const CHECKS: &str = "checking what was merged";
+/// Stages of a merge: reading rows, and checking the rows of a stopped merge.
+const READING: &str = "reading rows";
+const CHECKING: &str = "checking merged rows";
 
-/// A disk with a collection of three segments with the rows 0..60, of which 0..5 and 25 are deleted.
+/// Returns a disk with a collection of three segments with the rows 0..60, of which 0..5 and 25 are deleted.
 fn segments() -> SimulatedDisk {
     let disk = disk();
     disk.sync_folder(Path::new("/")).unwrap();
-    let writer = open_as(Arc::new(disk.clone()), alone());
+    let writer = open_like(Arc::new(disk.clone()), without_merges());
     writer.flush_all(None).unwrap();
     writer.write(add(30..60)).unwrap();
     writer.write(Operation::Delete(Ids::Numbers((0..5).chain([25]).collect::<Vec<u64>>().into()))).unwrap();
@@ -362,46 +370,50 @@ fn segments() -> SimulatedDisk {
     disk
 }
 
-/// Merges are begun by the tests alone.
-fn alone() -> CollectionOptions {
+/// Options without automatic merges.
+fn without_merges() -> CollectionOptions {
     CollectionOptions { compact: false, ..options() }
 }
 
-/// Merges all segments by way of the disk, as many rows are.
+/// Merges all segments, spooling to the disk as for many rows.
 fn merge(shared: &Shared, progress: &dyn Progress) -> Result<(), CollectionError> {
     let state = shared.state();
     let names: Vec<String> =
         state.segments.iter().map(|segment| segment.segment.entry().name.clone()).collect();
-    let options = WriteOptions { held_bytes: 64, ..shared.options.of_writing() };
-    let rank = Rank { share: Share::Tenth, starved: &AtomicBool::new(false) };
+    let options = WriteOptions { held_bytes: 64, ..shared.options.for_writing() };
+    let priority = Priority { share: Share::Tenth, starved: &AtomicBool::new(false) };
     shared.acquire(&mut shared.writing())?;
-    shared.merge(&names, (&options, rank), progress).map(drop)
+    shared.merge(&names, (&options, priority), progress).map(drop)
 }
 
-/// Whether nothing is there but what the latest version needs.
+/// Returns true if only objects of the latest version exist.
 fn is_tidy(disk: &SimulatedDisk) -> bool {
     let (paths, place) = (
         disk.paths(),
-        Place::in_store(Arc::new(LocalStore::on_disk(Arc::new(disk.clone()), "/folder", Place::MARK))),
+        CollectionLocation::in_store(Arc::new(LocalStore::on_disk(
+            Arc::new(disk.clone()),
+            "/folder",
+            CollectionLocation::MARK,
+        ))),
     );
     let segments = place.store().list().unwrap().iter().filter(|name| name.ends_with("-rows")).count();
     segments == 1 && !paths.iter().any(|path| path.contains(".building"))
 }
 
-/// The rows that are there in the end: of those of [`segments`] more are deleted.
-fn rest() -> impl Iterator<Item = u64> {
+/// The rows at the end: more of those of [`segments`] are deleted, and some are added.
+fn remaining_rows() -> impl Iterator<Item = u64> {
     (5..24).chain(26..40).chain(41..70)
 }
 
-/// Merges what is there as another process does that has written a little more first.
-fn go_on(disk: &SimulatedDisk, full: bool, what: &str) -> Stages {
-    let (other, stages) = (open_as(Arc::new(disk.clone()), alone()), Stages::default());
+/// Compacts as another process does that has written a little before.
+fn compact_by_another(disk: &SimulatedDisk, full: bool, what: &str) -> Stages {
+    let (other, stages) = (open_like(Arc::new(disk.clone()), without_merges()), Stages::default());
     other.write(Operation::Delete(Ids::Numbers(vec![24, 40].into()))).unwrap();
     other.compact(&CompactOptions { full }, &stages).unwrap();
     other.write(add(60..70)).unwrap();
-    assert!(holds(&other, rest()), "{what}");
+    assert!(holds(&other, remaining_rows()), "{what}");
     other.compact(&CompactOptions { full: true }, &Silent).unwrap();
-    assert!(holds(&other, rest()), "{what}");
+    assert!(holds(&other, remaining_rows()), "{what}");
     let faults = other.state().segments.iter().flat_map(|one| one.segment.verify(&Silent).unwrap()).count();
     assert_eq!(faults, 0, "{what}");
     drop(other);
@@ -410,16 +422,16 @@ fn go_on(disk: &SimulatedDisk, full: bool, what: &str) -> Stages {
 }
 
 #[test]
-fn a_merge_that_is_killed_anywhere_is_gone_on_with() {
+fn a_killed_merge_is_continued() {
     for power in [None, Some(7)] {
-        let (mut resumed, mut anew) = (0, 0);
+        let (mut resumed, mut restarted) = (0, 0);
         for step in 0.. {
             let platter = segments();
             let faults = Faults::new(Arc::new(platter.clone()));
-            let own = open_as(Arc::new(faults.clone()), alone());
-            own.acquire(&mut own.writing()).unwrap();
+            let handle = open_like(Arc::new(faults.clone()), without_merges());
+            handle.acquire(&mut handle.writing()).unwrap();
             faults.inject(step, Fault::Kill);
-            let merged = merge(&own, &Silent);
+            let merged = merge(&handle, &Silent);
             let Some(what) = faults.injected() else {
                 merged.unwrap();
                 break;
@@ -428,71 +440,72 @@ fn a_merge_that_is_killed_anywhere_is_gone_on_with() {
             if let Some(seed) = power {
                 disk.lose_power(seed + step as u64);
             }
-            let stages = go_on(&disk, step % 2 == 0, &what);
-            match (stages.has(CHECKS), stages.has(READS)) {
+            let stages = compact_by_another(&disk, step % 2 == 0, &what);
+            match (stages.has(CHECKING), stages.has(READING)) {
                 (true, false) => resumed += 1,
-                (false, _) => anew += 1,
-                (true, true) => panic!("{what}: what was written is not as it was"),
+                (false, _) => restarted += 1,
+                (true, true) => panic!("{what}: the stopped merge is damaged"),
             }
         }
-        assert!(resumed > 20 && anew > 20, "power {power:?}: {resumed} went on, {anew} began anew");
+        assert!(resumed > 20 && restarted > 20, "power {power:?}: {resumed} resumed, {restarted} restarted");
     }
 }
 
 #[test]
-fn a_merge_that_is_ended_is_gone_on_with_unless_what_it_has_left_is_damaged() {
-    for (last, resumes) in [(READS, false), ("checking vectors", true)] {
+fn a_cancelled_merge_is_continued_unless_its_files_are_damaged() {
+    for (last, resumes) in [(READING, false), ("checking vectors", true)] {
         let platter = segments();
-        let own = open_as(Arc::new(platter.clone()), alone());
-        let ended = merge(&own, &Stages { last: Some(last.into()), ..Stages::default() });
+        let handle = open_like(Arc::new(platter.clone()), without_merges());
+        let ended = merge(&handle, &Stages { last: Some(last.into()), ..Stages::default() });
         assert!(matches!(ended, Err(CollectionError::Cancelled)), "{ended:?}");
         let left: Vec<String> =
             platter.paths().into_iter().filter(|path| path.contains("objects/")).collect();
         assert_eq!(!left.is_empty(), resumes, "{left:?}");
-        // The same handle knows of it, too, and does not remove it.
-        own.write(add(100..101)).unwrap();
-        own.write(Operation::Delete(Ids::Numbers(vec![100].into()))).unwrap();
-        own.clean();
+        // The handle itself knows of the stopped merge, and does not remove it.
+        handle.write(add(100..101)).unwrap();
+        handle.write(Operation::Delete(Ids::Numbers(vec![100].into()))).unwrap();
+        handle.clean();
         for path in &left {
             let damaged = platter.copy();
             let file = damaged.open(Path::new(path)).unwrap();
             let mut byte = [0];
             file.read_at(&mut byte, 3).unwrap();
             file.write_at(&[byte[0] ^ 1], 3).unwrap();
-            let stages = go_on(&damaged, true, path);
-            assert!(stages.has(READS), "{path}");
+            let stages = compact_by_another(&damaged, true, path);
+            assert!(stages.has(READING), "{path}");
         }
         let copy = platter.copy();
-        drop(own);
+        drop(handle);
         if resumes {
-            let again = open_as(Arc::new(copy.clone()), alone());
+            let again = open_like(Arc::new(copy.clone()), without_merges());
             let ended = again.compact(
                 &CompactOptions { full: true },
-                &Stages { last: Some(CHECKS.into()), ..Stages::default() },
+                &Stages { last: Some(CHECKING.into()), ..Stages::default() },
             );
             assert!(matches!(ended, Err(CollectionError::Cancelled)), "{ended:?}");
         }
-        let stages = go_on(&copy, true, last);
-        assert_eq!((stages.has(CHECKS), stages.has(READS)), (resumes, !resumes), "{last}");
+        let stages = compact_by_another(&copy, true, last);
+        assert_eq!((stages.has(CHECKING), stages.has(READING)), (resumes, !resumes), "{last}");
     }
 }
 
 #[test]
-fn a_merge_that_is_ended_at_any_stage_in_a_folder_goes_on_with_the_index_that_it_has_begun() {
+fn a_merge_that_is_cancelled_at_any_stage_is_continued_with_the_index_that_it_has_begun() {
     let folder = tempfile::tempdir().unwrap();
-    let options = || CollectionOptions { flat_below_rows: 100, write_memory_bytes: 4 << 20, ..alone() };
+    let options =
+        || CollectionOptions { flat_below_rows: 100, write_memory_bytes: 4 << 20, ..without_merges() };
     let open = |name: &str| {
-        let place = Place::at(folder.path().join(name), &StoreOptions::default()).unwrap();
+        let place = CollectionLocation::at(folder.path().join(name), &StoreOptions::default()).unwrap();
         Arc::new(Shared::open(place, options(), None).unwrap())
     };
     let begin = |name: &str| {
         drop(Collection::create(folder.path().join(name), schema(), &options()).unwrap());
-        let own = open(name);
+        let handle = open(name);
         for first in [0, 700, 1400] {
-            own.write(add(first..first + 700)).unwrap();
-            own.flush_all(None).unwrap();
+            handle.write(add(first..first + 700)).unwrap();
+            handle.flush_all(None).unwrap();
         }
-        own
+        handle
     };
     let names = |name: &str| -> Vec<String> {
         let names = folder.path().join(name).read_dir().unwrap();
@@ -500,24 +513,24 @@ fn a_merge_that_is_ended_at_any_stage_in_a_folder_goes_on_with_the_index_that_it
     };
     let all = Stages::default();
     merge(&begin("usual"), &all).unwrap();
-    let stages: BTreeSet<String> = all.begun.into_inner().unwrap().into_iter().collect();
-    let (mut begun, mut rows) = (0, 0);
+    let stages: BTreeSet<String> = all.started.into_inner().unwrap().into_iter().collect();
+    let (mut started, mut rows) = (0, 0);
     for (number, last) in stages.iter().enumerate() {
         let name = format!("c{number}");
-        let own = begin(&name);
-        let ended = merge(&own, &Stages { last: Some(last.clone()), ..Stages::default() });
-        drop(own);
+        let handle = begin(&name);
+        let ended = merge(&handle, &Stages { last: Some(last.clone()), ..Stages::default() });
+        drop(handle);
         let left = names(&name);
         let is_left = |part: &str| left.iter().any(|name| name.contains(part));
-        begun += usize::from(is_left("-v0.building"));
+        started += usize::from(is_left("-v0.building"));
         rows += usize::from(is_left("-rows.building"));
         let (other, seen) = (open(&name), Stages::default());
         other.write(Operation::Delete(Ids::Numbers(vec![3, 2099].into()))).unwrap();
         let compacted = other.compact(&CompactOptions { full: true }, &seen).unwrap();
         assert!(holds(&other, (0..3).chain(4..2099)), "{last}");
-        let resumed = if seen.has(CHECKS) { 2100 } else { 0 };
+        let resumed = if seen.has(CHECKING) { 2100 } else { 0 };
         assert_eq!(compacted.rows_resumed, resumed, "{last}");
-        let went_on = ended.is_ok() || seen.has(CHECKS);
+        let went_on = ended.is_ok() || seen.has(CHECKING);
         assert_eq!(went_on, ended.is_ok() || is_left("-rows.building"), "{last}: {left:?}");
         let faults =
             other.state().segments.iter().flat_map(|one| one.segment.verify(&Silent).unwrap()).count();
@@ -526,8 +539,8 @@ fn a_merge_that_is_ended_at_any_stage_in_a_folder_goes_on_with_the_index_that_it
         assert!(left.iter().all(|name| !name.contains(".building")), "{last}: {left:?}");
     }
     assert!(
-        begun > 3 && rows > begun,
-        "{rows} of {} stages left rows, {begun} an index: {stages:?}",
+        started > 3 && rows > started,
+        "{rows} of {} stages left rows, {started} an index: {stages:?}",
         stages.len()
     );
 }

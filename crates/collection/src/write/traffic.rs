@@ -1,34 +1,34 @@
-//! What a handle has written, counted, and how fast it may read what it merges.
+//! Counts the bytes that a handle writes, and limits the rate at which merges read.
 
 use serde::Serialize;
 use std::num::NonZeroU64;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// Waiting is cut into pieces of this length, between which a wish to stop is looked at.
-const PIECE: Duration = Duration::from_millis(50);
+/// Waits are divided into sleeps of this length, with a check for cancellation after each.
+const SLEEP_STEP: Duration = Duration::from_millis(50);
 
-/// Bytes that a handle has written since it was opened. What says which rows are deleted is not among them.
+/// Bytes that a handle has written since it was opened, without bitmaps of deleted rows.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct WrittenBytes {
-    /// Of the rows and ids that writes brought, as they are in memory.
+    /// Bytes of rows and ids of writes, as they are in memory.
     pub given: u64,
-    /// Of records that were appended to logs.
+    /// Bytes of log records.
     pub log: u64,
-    /// Of segments that were written from memory, and from large batches.
+    /// Bytes of segments that were written from memory or from large batches.
     pub segments: u64,
-    /// Of segments that others were merged into.
+    /// Bytes of segments that were written by merges.
     pub merged: u64,
 }
 
 impl WrittenBytes {
-    /// Bytes that were written for every byte that writes brought.
+    /// Returns the bytes written to the store for every byte of writes.
     pub fn amplification(&self) -> f64 {
         (self.log + self.segments + self.merged) as f64 / self.given.max(1) as f64
     }
 }
 
-/// Counts what is written.
+/// Counters of the bytes written.
 #[derive(Debug, Default)]
 pub(super) struct Traffic {
     pub(super) given: AtomicU64,
@@ -53,36 +53,36 @@ impl Traffic {
     }
 }
 
-/// Holds a reader back to so many bytes a second.
+/// Limits a reader to a number of bytes per second.
 #[derive(Debug)]
-pub(super) struct Brake {
+pub(super) struct RateLimiter {
     bytes_per_second: Option<NonZeroU64>,
-    began: Instant,
+    start: Instant,
     bytes: u64,
 }
 
-impl Brake {
-    pub(super) fn new(bytes_per_second: Option<NonZeroU64>) -> Brake {
-        Brake { bytes_per_second, began: Instant::now(), bytes: 0 }
+impl RateLimiter {
+    pub(super) fn new(bytes_per_second: Option<NonZeroU64>) -> RateLimiter {
+        RateLimiter { bytes_per_second, start: Instant::now(), bytes: 0 }
     }
 
-    /// How long after its beginning a reader may have come to this number of bytes.
+    /// Returns how long after the start a reader may have read this many bytes.
     fn due(bytes: u64, bytes_per_second: NonZeroU64) -> Duration {
-        // A time that no clock comes to is as good as any.
+        // Any time beyond the range of `Duration` is as good.
         let seconds = bytes as f64 / bytes_per_second.get() as f64;
         Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX)
     }
 
-    /// Waits until `bytes` more may be read, or it is `over`.
-    pub(super) fn pass(&mut self, bytes: u64, over: &dyn Fn() -> bool) {
+    /// Waits until `bytes` more may be read, or until `cancelled` returns true.
+    pub(super) fn wait_for(&mut self, bytes: u64, cancelled: &dyn Fn() -> bool) {
         self.bytes += bytes;
         let Some(rate) = self.bytes_per_second else { return };
-        let due = Brake::due(self.bytes, rate);
-        while let Some(left) = due.checked_sub(self.began.elapsed()).filter(|left| !left.is_zero()) {
-            if over() {
+        let due = RateLimiter::due(self.bytes, rate);
+        while let Some(left) = due.checked_sub(self.start.elapsed()).filter(|left| !left.is_zero()) {
+            if cancelled() {
                 return;
             }
-            std::thread::sleep(left.min(PIECE));
+            std::thread::sleep(left.min(SLEEP_STEP));
         }
     }
 }
@@ -92,12 +92,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_brake_knows_when_bytes_are_due_and_ends_when_told() {
+    fn a_limiter_computes_due_times_and_ends_when_cancelled() {
         let rate = |bytes| NonZeroU64::new(bytes).unwrap();
-        assert_eq!(Brake::due(10 << 20, rate(5 << 20)), Duration::from_secs(2));
-        assert_eq!(Brake::due(u64::MAX, rate(1)), Duration::MAX);
-        // It would wait for ages.
-        Brake::new(NonZeroU64::new(1)).pass(1 << 40, &|| true);
-        Brake::new(None).pass(u64::MAX, &|| false);
+        assert_eq!(RateLimiter::due(10 << 20, rate(5 << 20)), Duration::from_secs(2));
+        assert_eq!(RateLimiter::due(u64::MAX, rate(1)), Duration::MAX);
+        // Without cancellation this would wait for years.
+        RateLimiter::new(NonZeroU64::new(1)).wait_for(1 << 40, &|| true);
+        RateLimiter::new(None).wait_for(u64::MAX, &|| false);
     }
 }

@@ -1,5 +1,5 @@
-//! The collections that this process writes to: each holds a file, locked, so that with thousands of them those that were written to
-//! longest ago give the writing up. The next write takes it up again.
+//! The collections that this process writes to. Each keeps its log open and locked. With thousands of them,
+//! those that were written to least recently release their logs; the next write acquires the log again.
 
 use super::flush::Flush;
 use super::shared::Shared;
@@ -8,70 +8,74 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock, Mutex, PoisonError, TryLockError, Weak};
 use std::time::Instant;
 
-/// Of the files that a process may have open, one of so many is a log that is written to.
-const FILES_SHARE: u64 = 8;
-/// Logs that are written to at most, however many files may be open.
-const MOST_LOGS: u64 = 1024;
+/// The open-files limit of the process, divided by this, is the most open logs.
+const FILES_PER_LOG: u64 = 8;
+/// The most open logs, whatever the open-files limit.
+const MAX_OPEN_LOGS: u64 = 1024;
 
-/// The collections that may hold a log.
+/// The collections that may have their log open.
 static WRITERS: Mutex<Vec<Weak<Shared>>> = Mutex::new(Vec::new());
-/// From when on it is counted who wrote last.
+/// The time from which writes are timed.
 static START: LazyLock<Instant> = LazyLock::new(Instant::now);
 
-/// What is known of a collection that is written to.
+/// Entry of a collection that is written to.
 #[derive(Debug, Default)]
-pub(super) struct Wrote {
-    /// When that was last, in nanoseconds since [`START`].
-    at: AtomicU64,
-    /// Whether it is among [`WRITERS`]; written under that lock, by whoever has the collection's own.
+pub(super) struct WriterEntry {
+    /// Time of the last write, in nanoseconds since [`START`].
+    last_write_ns: AtomicU64,
+    /// True if it is among [`WRITERS`]. Changed only under that lock, by the holder of the collection's own
+    /// lock.
     listed: AtomicBool,
 }
 
 impl Shared {
-    /// Notes that the collection, which holds its log, is written to. Where too many do, those that nothing was written to for the
-    /// longest time let go of theirs.
+    /// Records a write to the collection, which has its log open. If too many collections do, those with the
+    /// oldest last write release their logs.
     pub(super) fn note_writing(self: &Arc<Self>) {
-        self.wrote.at.store(START.elapsed().as_nanos() as u64, Ordering::Relaxed);
-        if self.wrote.listed.load(Ordering::Relaxed) {
+        self.writer_entry.last_write_ns.store(START.elapsed().as_nanos() as u64, Ordering::Relaxed);
+        if self.writer_entry.listed.load(Ordering::Relaxed) {
             return;
         }
-        let most = (open_files_limit() / FILES_SHARE).clamp(1, MOST_LOGS) as usize;
+        let max_logs = (open_files_limit() / FILES_PER_LOG).clamp(1, MAX_OPEN_LOGS) as usize;
         let mut writers = WRITERS.lock().unwrap_or_else(PoisonError::into_inner);
-        if !self.wrote.listed.swap(true, Ordering::Relaxed) {
+        if !self.writer_entry.listed.swap(true, Ordering::Relaxed) {
             writers.push(Arc::downgrade(self));
         }
         let mut all: Vec<Arc<Shared>> = writers.iter().filter_map(Weak::upgrade).collect();
-        if all.len() > most {
-            all.sort_unstable_by_key(|one| one.wrote.at.load(Ordering::Relaxed));
-            let (mut over, mut others) = (all.len() - most, all.iter());
-            while let (1.., Some(one)) = (over, others.next()) {
-                if !Arc::ptr_eq(one, self) && one.rest() {
-                    over -= 1;
+        if all.len() > max_logs {
+            all.sort_unstable_by_key(|shared| shared.writer_entry.last_write_ns.load(Ordering::Relaxed));
+            let (mut excess, mut others) = (all.len() - max_logs, all.iter());
+            while let (1.., Some(shared)) = (excess, others.next()) {
+                if !Arc::ptr_eq(shared, self) && shared.release_log() {
+                    excess -= 1;
                 }
             }
         }
-        writers.retain(|one| one.upgrade().is_some_and(|one| one.wrote.listed.load(Ordering::Relaxed)));
+        writers.retain(|shared| {
+            shared.upgrade().is_some_and(|shared| shared.writer_entry.listed.load(Ordering::Relaxed))
+        });
         drop(writers);
-        // The last to have one of them closes it, which may take its time.
+        // Dropping the last reference closes a collection, which can take time; so the lock is released
+        // first.
         drop(all);
     }
 
-    /// Lets go of the log where nobody is at work; false where somebody is.
-    pub(super) fn rest(&self) -> bool {
+    /// Releases the log if the collection is idle. Returns false if it is not.
+    pub(super) fn release_log(&self) -> bool {
         let mut writing = match self.writing.try_lock() {
             Ok(writing) => writing,
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
             Err(TryLockError::WouldBlock) => return false,
         };
-        let at_work = writing.beside.iter().any(|thread| !thread.is_finished());
-        // Whoever merges without a thread, too, publishes what it has begun to write.
+        let at_work = writing.background.iter().any(|thread| !thread.is_finished());
+        // A merge without a background thread also publishes a version when it ends.
         let merges = matches!(self.merging.try_lock(), Err(TryLockError::WouldBlock));
         if at_work || merges || writing.large > 0 || !matches!(writing.flush, Flush::Idle) {
             return false;
         }
         writing.log = None;
-        // Before somebody takes the writing up again, and would think that it is still listed.
-        self.wrote.listed.store(false, Ordering::Relaxed);
+        // This must come before the lock is released: a new write would otherwise find itself still listed.
+        self.writer_entry.listed.store(false, Ordering::Relaxed);
         true
     }
 }

@@ -1,12 +1,13 @@
-//! Rows from files and to files.
+//! Import and export of rows.
 
 use arrow_array::builder::{FixedSizeListBuilder, Float64Builder, ListBuilder, StringBuilder};
 use arrow_array::{ArrayRef, Int32Array, RecordBatch, StringArray, UInt64Array};
 use bathyal_collection::exchange::{
-    ExportOptions, GuessOptions, ImportOptions, Importing, JsonRows, export, import, read_ids, schema_of_file,
+    ExportOptions, GuessOptions, ImportMode, ImportOptions, JsonRows, export, import, read_ids,
+    schema_of_file,
 };
 use bathyal_collection::{
-    Collection, CollectionError, CollectionOptions, Column, Durability, Fetch, Filter, Id, IdKind, Ids,
+    Collection, CollectionError, CollectionOptions, Column, Durability, Filter, Id, IdKind, Ids, Projection,
     Schema, VectorField,
 };
 use bathyal_kernels::{Element, Metric};
@@ -23,7 +24,7 @@ fn column(name: &str, kind: &str) -> Column {
     Column { name: name.into(), kind: kind.parse().unwrap() }
 }
 
-/// Two fields of vectors, and a column of every type.
+/// Returns a schema with two vector fields and a column of every type.
 fn rich() -> Schema {
     let kinds = [
         "bool",
@@ -54,7 +55,7 @@ fn rich() -> Schema {
     }
 }
 
-/// Lines of JSON that the schema of [`rich`] takes: row `row` of any number.
+/// Returns row `row` as JSON for the schema of [`rich`].
 fn line(row: u64) -> String {
     let cosine = [[1.0, 0.0, 0.0], [0.0, -1.0, 0.0], [0.6, 0.8, 0.0]][row as usize % 3];
     let bits = [row % 256, 255 - row % 256];
@@ -86,12 +87,12 @@ fn create(path: &Path, schema: Schema) -> Collection {
     Collection::create(path, schema, &options).unwrap()
 }
 
-/// Everything that a collection holds, as lines of JSON.
+/// Returns the whole content of a collection as lines of JSON.
 fn all(collection: &Collection) -> Vec<String> {
     let schema = collection.schema();
     let vectors: Vec<String> = schema.vectors.iter().map(|field| field.name.clone()).collect();
     let mut scan = collection
-        .scan(None, &Fetch { columns: None, vectors: vectors.clone() }, None, Control::default())
+        .scan(None, &Projection { columns: None, vectors: vectors.clone() }, None, Control::default())
         .unwrap();
     let mut lines = Vec::new();
     while let Some(some) = scan.next(100, Control::default()).unwrap() {
@@ -102,7 +103,7 @@ fn all(collection: &Collection) -> Vec<String> {
     lines
 }
 
-fn how(how: Importing) -> ImportOptions {
+fn how(how: ImportMode) -> ImportOptions {
     ImportOptions { how, ..ImportOptions::default() }
 }
 
@@ -111,21 +112,21 @@ fn guess() -> GuessOptions {
 }
 
 #[test]
-fn what_is_exported_is_imported_as_it_was() {
+fn an_export_is_imported_without_a_change() {
     let folder = TempDir::new().unwrap();
-    let here = folder.path();
-    let first = create(&here.join("first"), rich());
+    let dir = folder.path();
+    let first = create(&dir.join("first"), rich());
     let options = ImportOptions { batch_rows: NonZeroUsize::new(7), ..ImportOptions::default() };
-    let done = import(&first, &lines(here, 60), &options, &Silent).unwrap();
+    let done = import(&first, &lines(dir, 60), &options, &Silent).unwrap();
     assert_eq!((done.rows, done.written.added, done.batches), (60, 60, 9));
-    // Rows in a segment, deleted ones, and rows in memory.
+    // Rows in a segment, deleted rows, and rows in memory.
     first.flush().unwrap();
-    first.delete(Ids::of(IdKind::Text, &[Id::Text("row 3\né".into())]).unwrap()).unwrap();
+    first.delete(Ids::from_ids(IdKind::Text, &[Id::Text("row 3\né".into())]).unwrap()).unwrap();
     let expected = all(&first);
     assert_eq!(expected.len(), 59);
     assert!(expected[0].contains(r#""c float32":0.1,"c float64":"NaN""#), "{}", expected[0]);
     for name in ["out.parquet", "out.arrow", "out.arrows", "out.feather", "out.jsonl"] {
-        let path = here.join(name);
+        let path = dir.join(name);
         let exported = export(&first, &path, &ExportOptions::default(), Control::default(), &Silent).unwrap();
         assert_eq!((exported.rows, exported.ids), (59, None), "{name}");
         let schema = match name {
@@ -133,7 +134,7 @@ fn what_is_exported_is_imported_as_it_was() {
             _ => schema_of_file(&path, &guess()).unwrap(),
         };
         assert_eq!(schema, rich(), "{name}");
-        let second = create(&here.join(format!("{name} collection")), schema);
+        let second = create(&dir.join(format!("{name} collection")), schema);
         let done = import(&second, &path, &ImportOptions::default(), &Silent).unwrap();
         assert_eq!(done.written.added, 59, "{name}");
         assert_eq!(all(&second), expected, "{name}");
@@ -141,40 +142,40 @@ fn what_is_exported_is_imported_as_it_was() {
 }
 
 #[test]
-fn exports_have_the_rows_columns_and_vectors_that_are_asked_for() {
+fn exports_have_the_requested_rows_columns_and_vectors() {
     let folder = TempDir::new().unwrap();
-    let here = folder.path();
-    let collection = create(&here.join("c"), rich());
-    import(&collection, &lines(here, 30), &ImportOptions::default(), &Silent).unwrap();
+    let dir = folder.path();
+    let collection = create(&dir.join("c"), rich());
+    import(&collection, &lines(dir, 30), &ImportOptions::default(), &Silent).unwrap();
     let options = ExportOptions {
         filter: Some(Filter::parse("\"c int32\" < 10 and \"c bool\"").unwrap()),
         columns: Some(vec!["c int32".into()]),
         vectors: Some(Vec::new()),
         ids: None,
     };
-    let path = here.join("out.jsonl");
+    let path = dir.join("out.jsonl");
     assert_eq!(export(&collection, &path, &options, Control::default(), &Silent).unwrap().rows, 3);
     let text = std::fs::read_to_string(&path).unwrap();
     assert_eq!(text.lines().next(), Some(r#"{"id":"row 0\né","c int32":0}"#));
     let unknown = ExportOptions { columns: Some(vec!["year".into()]), ..ExportOptions::default() };
     let error =
-        export(&collection, &here.join("other.jsonl"), &unknown, Control::default(), &Silent).unwrap_err();
+        export(&collection, &dir.join("other.jsonl"), &unknown, Control::default(), &Silent).unwrap_err();
     assert!(error.to_string().contains("there is no column \"year\""), "{error}");
-    assert!(!here.join("other.jsonl").exists());
+    assert!(!dir.join("other.jsonl").exists());
     for (name, part) in
         [("out.csv", "there is .parquet"), ("out.fbin", "vectors of one field"), ("out", "\"\"")]
     {
         let error =
-            export(&collection, &here.join(name), &ExportOptions::default(), Control::default(), &Silent)
+            export(&collection, &dir.join(name), &ExportOptions::default(), Control::default(), &Silent)
                 .unwrap_err();
         assert!(error.to_string().contains(part), "{error}");
     }
 }
 
 #[test]
-fn files_of_vectors_have_their_ids_beside_them() {
+fn files_of_vectors_come_with_files_of_ids() {
     let folder = TempDir::new().unwrap();
-    let here = folder.path();
+    let dir = folder.path();
     for (kind, ending, element) in [
         (IdKind::Number, "ids.npy", Element::F32),
         (IdKind::Text, "ids.txt", Element::F16),
@@ -186,9 +187,9 @@ fn files_of_vectors_have_their_ids_beside_them() {
             columns: vec![column("year", "int64")],
         };
         let name = format!("{element}");
-        let first = create(&here.join(format!("{name} first")), schema.clone());
-        // Whole numbers of f32, which every element holds.
-        let mut writer = VectorWriter::create(here.join("base.fbin"), Element::F32, 4).unwrap();
+        let first = create(&dir.join(format!("{name} first")), schema.clone());
+        // Whole numbers, which every element can hold.
+        let mut writer = VectorWriter::create(dir.join("base.fbin"), Element::F32, 4).unwrap();
         for row in 0..100_u32 {
             let values = [row, row + 1, 0, 7].map(|value| value as f32);
             writer
@@ -197,20 +198,20 @@ fn files_of_vectors_have_their_ids_beside_them() {
         }
         writer.finish().unwrap();
         let text: Vec<String> = (0..100_u64).map(|row| (1000 - row).to_string()).collect();
-        std::fs::write(here.join("ids.txt"), text.join("\r\n")).unwrap();
-        let options = ImportOptions { ids: Some(here.join("ids.txt")), ..ImportOptions::default() };
-        import(&first, &here.join("base.fbin"), &options, &Silent).unwrap();
+        std::fs::write(dir.join("ids.txt"), text.join("\r\n")).unwrap();
+        let options = ImportOptions { ids: Some(dir.join("ids.txt")), ..ImportOptions::default() };
+        import(&first, &dir.join("base.fbin"), &options, &Silent).unwrap();
         let extension = match element {
             Element::F32 => "fbin",
             Element::F16 => "f16bin",
             _ => "npy",
         };
-        let output = here.join(format!("out.{extension}"));
+        let output = dir.join(format!("out.{extension}"));
         let exported =
             export(&first, &output, &ExportOptions::default(), Control::default(), &Silent).unwrap();
-        assert_eq!(exported.ids, Some(here.join(format!("out.{ending}"))));
-        assert_eq!(read_ids(&here.join(format!("out.{ending}")), kind).unwrap().len(), 100);
-        let second = create(&here.join(format!("{name} second")), schema);
+        assert_eq!(exported.ids, Some(dir.join(format!("out.{ending}"))));
+        assert_eq!(read_ids(&dir.join(format!("out.{ending}")), kind).unwrap().len(), 100);
+        let second = create(&dir.join(format!("{name} second")), schema);
         let options = ImportOptions { ids: exported.ids, ..ImportOptions::default() };
         import(&second, &output, &options, &Silent).unwrap();
         assert_eq!(all(&second), all(&first), "{element}");
@@ -221,33 +222,33 @@ fn files_of_vectors_have_their_ids_beside_them() {
 #[test]
 fn vectors_without_ids_have_numbers_and_other_dimensions_are_refused() {
     let folder = TempDir::new().unwrap();
-    let here = folder.path();
-    let mut writer = VectorWriter::create(here.join("base.fbin"), Element::F32, 2).unwrap();
+    let dir = folder.path();
+    let mut writer = VectorWriter::create(dir.join("base.fbin"), Element::F32, 2).unwrap();
     writer.push_rows(&[0; 8 * 5]).unwrap();
     writer.finish().unwrap();
-    let schema = schema_of_file(&here.join("base.fbin"), &guess()).unwrap();
-    let collection = create(&here.join("c"), schema.clone());
+    let schema = schema_of_file(&dir.join("base.fbin"), &guess()).unwrap();
+    let collection = create(&dir.join("c"), schema.clone());
     let from = |first_id| ImportOptions { first_id: Some(first_id), ..ImportOptions::default() };
-    import(&collection, &here.join("base.fbin"), &from(7), &Silent).unwrap();
+    import(&collection, &dir.join("base.fbin"), &from(7), &Silent).unwrap();
     assert!(all(&collection)[0].starts_with(r#"{"id":7,"vector":[0.0"#), "{:?}", all(&collection));
     let refused = |collection: &Collection, options: &ImportOptions, part: &str| {
-        let error = import(collection, &here.join("base.fbin"), options, &Silent).unwrap_err();
+        let error = import(collection, &dir.join("base.fbin"), options, &Silent).unwrap_err();
         assert!(error.to_string().contains(part), "{error}");
     };
     refused(&collection, &from(11), "are there already");
     refused(&collection, &from(u64::MAX - 1), "more rows than there are ids");
-    std::fs::write(here.join("few.txt"), "1\n2\n").unwrap();
+    std::fs::write(dir.join("few.txt"), "1\n2\n").unwrap();
     refused(
         &collection,
-        &ImportOptions { ids: Some(here.join("few.txt")), ..how(Importing::Add) },
+        &ImportOptions { ids: Some(dir.join("few.txt")), ..how(ImportMode::Add) },
         "2 ids for the 5 vectors",
     );
-    refused(&collection, &how(Importing::Update), "holds vectors alone");
+    refused(&collection, &how(ImportMode::Update), "holds vectors alone");
     let text = Schema { id_kind: IdKind::Text, ..schema.clone() };
-    refused(&create(&here.join("text"), text), &how(Importing::Add), "text file with an id on each line");
+    refused(&create(&dir.join("text"), text), &how(ImportMode::Add), "text file with an id on each line");
     let mut other = schema;
     other.vectors[0].dim = 3;
-    refused(&create(&here.join("other"), other), &how(Importing::Add), "2 dimensions, the collection of 3");
+    refused(&create(&dir.join("other"), other), &how(ImportMode::Add), "2 dimensions, the collection of 3");
     assert_eq!(collection.count(None, Control::default()).unwrap(), 5);
 }
 
@@ -267,15 +268,15 @@ fn write(folder: &Path, text: &str) -> PathBuf {
 }
 
 #[test]
-fn a_file_that_goes_wrong_says_how_many_rows_were_written() {
+fn a_failed_import_reports_how_many_rows_were_written() {
     let folder = TempDir::new().unwrap();
-    let here = folder.path();
-    let collection = small(here);
+    let dir = folder.path();
+    let collection = small(dir);
     let good: String = (0..10).map(|id| format!("{{\"id\": {id}, \"vector\": [0, {id}]}}\n")).collect();
     let options = ImportOptions { batch_rows: NonZeroUsize::new(4), ..ImportOptions::default() };
     let cases = [
         ("{\"id\": 99, \"vector\": [0, 1, 2]}", "row 8 has 3 numbers, vectors of the collection have 2"),
-        ("{\"id\": 99, \"vector\": [0, \"x\"]}", "line 9: \"vector\": \"x\" is no component"),
+        ("{\"id\": 99, \"vector\": [0, \"x\"]}", "line 9: \"vector\": \"x\" is not a component"),
         ("{\"id\": 99}", "is null; every row needs a vector"),
         ("{\"id\": -1, \"vector\": [0, 1]}", "line 9: \"id\": -1 is not a whole number from 0"),
         ("{\"vector\": [0, 1]}", "line 9: \"id\": every row needs an id"),
@@ -290,7 +291,7 @@ fn a_file_that_goes_wrong_says_how_many_rows_were_written() {
     ];
     for (bad, part) in cases {
         let text: Vec<&str> = good.lines().take(8).chain([bad]).chain(good.lines().skip(8)).collect();
-        let error = import(&collection, &write(here, &text.join("\n")), &options, &Silent).unwrap_err();
+        let error = import(&collection, &write(dir, &text.join("\n")), &options, &Silent).unwrap_err();
         let CollectionError::Imported { written, .. } = &error else { panic!("{error}") };
         assert_eq!(*written, 8, "{error}");
         assert!(error.to_string().contains(part), "{part} is not in: {error}");
@@ -302,40 +303,40 @@ fn a_file_that_goes_wrong_says_how_many_rows_were_written() {
         );
         collection.delete_matching(&Filter::parse("id >= 0").unwrap(), Control::default()).unwrap();
     }
-    // The same command goes on with upsert.
-    import(&collection, &write(here, &good), &how(Importing::Upsert), &Silent).unwrap();
-    let error = import(&collection, &write(here, &good), &how(Importing::Add), &Silent).unwrap_err();
+    // The same command continues with upsert.
+    import(&collection, &write(dir, &good), &how(ImportMode::Upsert), &Silent).unwrap();
+    let error = import(&collection, &write(dir, &good), &how(ImportMode::Add), &Silent).unwrap_err();
     assert!(
         error.to_string().contains("10 of the ids are there already")
             && error.to_string().contains("nothing from ")
     );
-    let error = import(&collection, &here.join("none.jsonl"), &how(Importing::Add), &Silent).unwrap_err();
+    let error = import(&collection, &dir.join("none.jsonl"), &how(ImportMode::Add), &Silent).unwrap_err();
     assert!(matches!(error, CollectionError::Vectors(_)), "{error}");
-    let error = import(&collection, &here.join("none.csv"), &how(Importing::Add), &Silent).unwrap_err();
+    let error = import(&collection, &dir.join("none.csv"), &how(ImportMode::Add), &Silent).unwrap_err();
     assert!(error.to_string().contains("\"csv\""), "{error}");
-    std::fs::write(here.join("bad.parquet"), "PAR1 this is no such file PAR1").unwrap();
-    std::fs::write(here.join("bad.arrow"), "ARROW1 this is no such file").unwrap();
-    std::fs::write(here.join("empty.arrow"), "").unwrap();
+    std::fs::write(dir.join("bad.parquet"), "PAR1 this is no such file PAR1").unwrap();
+    std::fs::write(dir.join("bad.arrow"), "ARROW1 this is no such file").unwrap();
+    std::fs::write(dir.join("empty.arrow"), "").unwrap();
     for name in ["bad.parquet", "bad.arrow", "empty.arrow"] {
-        assert!(import(&collection, &here.join(name), &how(Importing::Add), &Silent).is_err(), "{name}");
-        assert!(schema_of_file(&here.join(name), &guess()).is_err(), "{name}");
+        assert!(import(&collection, &dir.join(name), &how(ImportMode::Add), &Silent).is_err(), "{name}");
+        assert!(schema_of_file(&dir.join(name), &guess()).is_err(), "{name}");
     }
 }
 
 #[test]
-fn the_last_of_rows_with_an_id_counts_and_updates_leave_the_rest() {
+fn the_last_row_with_an_id_counts_and_updates_keep_other_columns() {
     let folder = TempDir::new().unwrap();
-    let here = folder.path();
-    let collection = small(here);
+    let dir = folder.path();
+    let collection = small(dir);
     let text = "{\"id\": 1, \"embedding\": [1, 1], \"year\": 1}\n{\"id\": 2, \"embedding\": [2, 2]}\n\
                 {\"id\": 1, \"embedding\": [3, 3], \"year\": 3}\n";
-    let error = import(&collection, &write(here, text), &how(Importing::Add), &Silent).unwrap_err();
+    let error = import(&collection, &write(dir, text), &how(ImportMode::Add), &Silent).unwrap_err();
     assert!(error.to_string().contains("are there twice"), "{error}");
-    let done = import(&collection, &write(here, text), &how(Importing::Upsert), &Silent).unwrap();
+    let done = import(&collection, &write(dir, text), &how(ImportMode::Upsert), &Silent).unwrap();
     assert_eq!((done.rows, done.written.added, done.written.replaced), (3, 2, 1));
-    // Keys that a line does not have are left as they are, also among others that have them.
+    // Columns that a line lacks are unchanged, even if other lines have them.
     let text = "{\"id\": 1, \"lang\": \"de\"}\n{\"id\": 2, \"year\": 9}\n{\"id\": 2, \"year\": null, \"lang\": \"en\"}\n{\"id\": 5, \"year\": 5}";
-    let done = import(&collection, &write(here, text), &how(Importing::Update), &Silent).unwrap();
+    let done = import(&collection, &write(dir, text), &how(ImportMode::Update), &Silent).unwrap();
     assert_eq!((done.written.replaced, done.written.missing, done.batches), (3, 1, 4));
     assert_eq!(
         all(&collection),
@@ -345,14 +346,15 @@ fn the_last_of_rows_with_an_id_counts_and_updates_leave_the_rest() {
         ]
     );
     let error =
-        import(&collection, &write(here, "{\"id\": 1}"), &how(Importing::Update), &Silent).unwrap_err();
+        import(&collection, &write(dir, "{\"id\": 1}"), &how(ImportMode::Update), &Silent).unwrap_err();
     assert!(error.to_string().contains("no columns of metadata"), "{error}");
     let text = "{\"id\": 1, \"embedding\": [1, 1]}";
-    let error = import(&collection, &write(here, text), &how(Importing::Update), &Silent).unwrap_err();
-    assert!(error.to_string().contains("vectors with upsert"), "{error}");
+    let error = import(&collection, &write(dir, text), &how(ImportMode::Update), &Silent).unwrap_err();
+    assert!(error.to_string().contains("upsert changes vectors"), "{error}");
 }
 
-/// Lists of f64 under other names, an id in i32, and columns of other types than those of the collection.
+/// Returns a table with lists of f64 under other names, an id in i32, and other column types than the
+/// collection.
 fn table() -> RecordBatch {
     let mut fixed = FixedSizeListBuilder::new(Float64Builder::new(), 2);
     let mut free = ListBuilder::new(Float64Builder::new());
@@ -377,30 +379,30 @@ fn table() -> RecordBatch {
 }
 
 #[test]
-fn tables_of_others_are_read_and_their_schema_is_found() {
+fn tables_of_other_programs_are_read_and_their_schema_is_derived() {
     let folder = TempDir::new().unwrap();
-    let here = folder.path();
+    let dir = folder.path();
     let table = table();
-    let file = std::fs::File::create(here.join("t.parquet")).unwrap();
+    let file = std::fs::File::create(dir.join("t.parquet")).unwrap();
     let mut writer = parquet::arrow::ArrowWriter::try_new(file, table.schema(), None).unwrap();
     writer.write(&table).unwrap();
     writer.close().unwrap();
-    let file = std::fs::File::create(here.join("t.arrow")).unwrap();
+    let file = std::fs::File::create(dir.join("t.arrow")).unwrap();
     let mut writer = arrow_ipc::writer::StreamWriter::try_new(file, &table.schema()).unwrap();
-    // A part of a larger array.
+    // A slice of a larger array.
     writer.write(&table.slice(0, 20)).unwrap();
     writer.write(&table.slice(20, 30)).unwrap();
     writer.finish().unwrap();
-    let collection = small(here);
+    let collection = small(dir);
     let takes = |columns: &[&str]| ImportOptions {
-        how: Importing::Upsert,
+        how: ImportMode::Upsert,
         id_column: Some("key".into()),
         columns: Some(columns.iter().map(|name| (*name).to_string()).collect()),
         ..ImportOptions::default()
     };
     for name in ["t.parquet", "t.arrow"] {
-        let path = here.join(name);
-        let error = import(&collection, &path, &how(Importing::Add), &Silent).unwrap_err();
+        let path = dir.join(name);
+        let error = import(&collection, &path, &how(ImportMode::Add), &Silent).unwrap_err();
         assert!(
             error.to_string().contains("no column \"id\" for the ids; there is key, embedding"),
             "{error}"
@@ -415,8 +417,8 @@ fn tables_of_others_are_read_and_their_schema_is_found() {
         let found = all(&collection);
         assert_eq!(found.len(), 50);
         assert_eq!(found[0], r#"{"id":0,"year":49,"lang":"l49","embedding":[49.0,0.5]}"#, "{name}");
-        // Nothing but years.
-        import(&collection, &path, &ImportOptions { how: Importing::Update, ..takes(&["year"]) }, &Silent)
+        // Only years.
+        import(&collection, &path, &ImportOptions { how: ImportMode::Update, ..takes(&["year"]) }, &Silent)
             .unwrap();
         let options = GuessOptions { id_column: Some("key".into()), ..guess() };
         let schema = schema_of_file(&path, &options).unwrap();
@@ -435,16 +437,16 @@ fn tables_of_others_are_read_and_their_schema_is_found() {
 #[test]
 fn rows_of_much_text_are_written_in_small_batches() {
     let folder = TempDir::new().unwrap();
-    let here = folder.path();
-    let schema = Schema { columns: vec![column("text", "string")], ..small(here).schema() };
+    let dir = folder.path();
+    let schema = Schema { columns: vec![column("text", "string")], ..small(dir).schema() };
     let options = CollectionOptions {
         write_memory_bytes: 1 << 20,
         background: false,
         threads: 1,
         ..CollectionOptions::default()
     };
-    let collection = Collection::create(here.join("texts"), schema, &options).unwrap();
-    // Ten megabytes, of which an eighth of one may be written at once.
+    let collection = Collection::create(dir.join("texts"), schema, &options).unwrap();
+    // Ten megabytes, with a limit of an eighth of a megabyte for one write.
     let table = RecordBatch::try_from_iter([
         ("id", Arc::new(UInt64Array::from_iter_values(0..1000)) as ArrayRef),
         (
@@ -461,11 +463,11 @@ fn rows_of_much_text_are_written_in_small_batches() {
         ("text", Arc::new(StringArray::from_iter_values((0..1000).map(|row| format!("{row}").repeat(2500))))),
     ])
     .unwrap();
-    let file = std::fs::File::create(here.join("t.arrow")).unwrap();
+    let file = std::fs::File::create(dir.join("t.arrow")).unwrap();
     let mut writer = arrow_ipc::writer::FileWriter::try_new(file, &table.schema()).unwrap();
     writer.write(&table).unwrap();
     writer.finish().unwrap();
-    let done = import(&collection, &here.join("t.arrow"), &how(Importing::Add), &Silent).unwrap();
+    let done = import(&collection, &dir.join("t.arrow"), &how(ImportMode::Add), &Silent).unwrap();
     assert!(done.rows == 1000 && done.batches > 80, "{done:?}");
     assert_eq!(
         collection.count(Some(&Filter::parse("text like '99%'").unwrap()), Control::default()).unwrap(),
@@ -474,7 +476,7 @@ fn rows_of_much_text_are_written_in_small_batches() {
 }
 
 #[test]
-fn a_wish_to_stop_is_heard_between_batches() {
+fn an_import_is_cancelled_between_batches() {
     struct Stop(AtomicU32);
     impl Progress for Stop {
         fn stage(&self, _name: &str, _total: u64) {}
@@ -486,10 +488,10 @@ fn a_wish_to_stop_is_heard_between_batches() {
         }
     }
     let folder = TempDir::new().unwrap();
-    let here = folder.path();
-    let collection = create(&here.join("c"), rich());
+    let dir = folder.path();
+    let collection = create(&dir.join("c"), rich());
     let options = ImportOptions { batch_rows: NonZeroUsize::new(5), ..ImportOptions::default() };
-    let error = import(&collection, &lines(here, 60), &options, &Stop(AtomicU32::new(0))).unwrap_err();
+    let error = import(&collection, &lines(dir, 60), &options, &Stop(AtomicU32::new(0))).unwrap_err();
     assert!(
         error.to_string().starts_with("cancelled; of ")
             && error.to_string().ends_with("first 10 rows were written"),
@@ -498,33 +500,33 @@ fn a_wish_to_stop_is_heard_between_batches() {
     assert_eq!(collection.count(None, Control::default()).unwrap(), 10);
     let error = export(
         &collection,
-        &here.join("x.parquet"),
+        &dir.join("x.parquet"),
         &ExportOptions::default(),
         Control::default(),
         &Stop(AtomicU32::new(2)),
     )
     .unwrap_err();
     assert!(matches!(error, CollectionError::Cancelled), "{error}");
-    assert!(!here.join("x.parquet").exists());
+    assert!(!dir.join("x.parquet").exists());
     let left: Vec<_> =
-        here.read_dir().unwrap().filter_map(|entry| entry.unwrap().file_name().into_string().ok()).collect();
+        dir.read_dir().unwrap().filter_map(|entry| entry.unwrap().file_name().into_string().ok()).collect();
     assert!(!left.iter().any(|name| name.ends_with(".partial")), "{left:?}");
 }
 
 #[test]
-fn an_empty_collection_is_a_file_without_rows() {
+fn an_empty_collection_is_exported_as_a_file_without_rows() {
     let folder = TempDir::new().unwrap();
-    let here = folder.path();
-    let collection = create(&here.join("c"), rich());
+    let dir = folder.path();
+    let collection = create(&dir.join("c"), rich());
     for name in ["x.parquet", "x.arrow", "x.jsonl"] {
         assert_eq!(
-            export(&collection, &here.join(name), &ExportOptions::default(), Control::default(), &Silent)
+            export(&collection, &dir.join(name), &ExportOptions::default(), Control::default(), &Silent)
                 .unwrap()
                 .rows,
             0
         );
         assert_eq!(
-            import(&collection, &here.join(name), &how(Importing::Add), &Silent).unwrap().rows,
+            import(&collection, &dir.join(name), &how(ImportMode::Add), &Silent).unwrap().rows,
             0,
             "{name}"
         );
@@ -532,7 +534,7 @@ fn an_empty_collection_is_a_file_without_rows() {
 }
 
 #[test]
-fn files_of_ids_are_read_as_what_they_are() {
+fn files_of_ids_are_read_in_all_formats() {
     let folder = TempDir::new().unwrap();
     let path = |name: &str| folder.path().join(name);
     let npy = |name: &str, descr: &str, shape: &str, data: &[u8]| {
@@ -556,7 +558,7 @@ fn files_of_ids_are_read_as_what_they_are() {
     refused("d.npy", IdKind::Number, "has values of '<f8'");
     npy("e.npy", "<u8", "(1, 1)", &[0; 8]);
     refused("e.npy", IdKind::Number, "one dimension");
-    // A header that promises what is not there is no reason to take memory.
+    // A header that announces too much must not make the reader allocate memory.
     npy("f.npy", "<u8", "(18446744073709551615,)", &[0; 8]);
     refused("f.npy", IdKind::Number, "");
     refused("a.npy", IdKind::Text, "are strings");
@@ -568,24 +570,24 @@ fn files_of_ids_are_read_as_what_they_are() {
 }
 
 #[test]
-fn files_that_were_damaged_or_cut_are_errors_or_other_rows_and_nothing_worse() {
+fn damaged_files_give_an_error_or_other_rows() {
     let folder = TempDir::new().unwrap();
-    let here = folder.path();
-    let collection = create(&here.join("c"), rich());
-    import(&collection, &lines(here, 20), &ImportOptions::default(), &Silent).unwrap();
+    let dir = folder.path();
+    let collection = create(&dir.join("c"), rich());
+    import(&collection, &lines(dir, 20), &ImportOptions::default(), &Silent).unwrap();
     let options = CollectionOptions {
         durability: Durability::System,
         background: false,
         ..CollectionOptions::default()
     };
-    let target = Collection::create(here.join("target"), rich(), &options).unwrap();
+    let target = Collection::create(dir.join("target"), rich(), &options).unwrap();
     let mut state = 7_u64;
     let mut next = |below: usize| {
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
         (state >> 33) as usize % below
     };
     for name in ["x.parquet", "x.arrow", "x.arrows", "x.jsonl"] {
-        let path = here.join(name);
+        let path = dir.join(name);
         export(&collection, &path, &ExportOptions::default(), Control::default(), &Silent).unwrap();
         let whole = std::fs::read(&path).unwrap();
         for round in 0..150 {
@@ -597,7 +599,7 @@ fn files_that_were_damaged_or_cut_are_errors_or_other_rows_and_nothing_worse() {
             }
             std::fs::write(&path, bytes).unwrap();
             let _ = schema_of_file(&path, &guess());
-            let _ = import(&target, &path, &how(Importing::Upsert), &Silent);
+            let _ = import(&target, &path, &how(ImportMode::Upsert), &Silent);
         }
     }
     assert_eq!(all(&collection).len(), 20);

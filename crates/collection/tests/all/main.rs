@@ -1,7 +1,7 @@
-//! Collections from outside. One program, since each would link everything again.
+//! Tests of the public interface. They are one program, because each program would link everything again.
 //!
-//! `tenants` stands beside it, since it limits the files that its process may open and counts its threads, and `engines`, since it
-//! counts what the threads that search have open.
+//! `tenants` is separate, because it limits the open files of its process and counts its threads; so is
+//! `engines`, because it counts the devices that search threads have open.
 
 mod exchange;
 mod lone;

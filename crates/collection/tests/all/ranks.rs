@@ -1,4 +1,4 @@
-//! What share of the cores merges have.
+//! Shares of the cores that merges get.
 #![cfg(target_os = "linux")]
 
 use bathyal_collection::{
@@ -32,14 +32,14 @@ fn segment(collection: &Collection, ids: std::ops::Range<u64>) {
     collection.flush().unwrap();
 }
 
-/// The nice value and the scheduling policy of the calling thread.
+/// Returns the nice value and the scheduling policy of the calling thread.
 fn rank() -> (i32, i32) {
     let stat = std::fs::read_to_string("/proc/thread-self/stat").unwrap();
     let fields: Vec<&str> = stat.rsplit_once(')').unwrap().1.split_whitespace().collect();
     (fields[16].parse().unwrap(), fields[38].parse().unwrap())
 }
 
-/// Notes the rank of each thread that publishes a segment.
+/// Records the priority of each thread that publishes a segment.
 struct Publishing {
     ranks: Mutex<Vec<(i32, i32)>>,
 }
@@ -58,7 +58,7 @@ impl Progress for Publishing {
     }
 }
 
-/// Segments, and what those who merged them had.
+/// Merges segments, and returns the priorities of the merging threads.
 fn merged(read: bool, background: bool) -> Vec<(i32, i32)> {
     let folder = tempfile::tempdir().unwrap();
     let collection = collection(&folder, background);
@@ -69,17 +69,17 @@ fn merged(read: bool, background: bool) -> Vec<(i32, i32)> {
     let before = rank();
     let publishing = Publishing { ranks: Mutex::default() };
     collection.compact(&CompactOptions { full: true }, &publishing).unwrap();
-    assert_eq!(rank(), before, "whoever asks for it stays what it is");
+    assert_eq!(rank(), before, "the calling thread keeps its priority");
     assert_eq!(collection.describe().segments.len(), 1);
     publishing.ranks.into_inner().unwrap()
 }
 
 #[test]
-fn merges_take_what_others_leave_of_the_cores_while_somebody_reads() {
+fn merges_use_only_idle_cores_while_there_are_readers() {
     let (nice, policy) = rank();
     let low = (nice.max(10), policy);
     assert_eq!(merged(false, true), [low]);
     assert_eq!(merged(true, true), [(nice.max(10), libc::SCHED_IDLE)]);
-    // Writes wait for those that they make themselves.
+    // Merges by a write itself make that write wait.
     assert_eq!(merged(true, false), [low]);
 }

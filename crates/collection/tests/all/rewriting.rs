@@ -1,9 +1,9 @@
-//! Vectors of collections that are stored smaller than they are given: what merges leave of them.
+//! Vectors in a smaller stored form: their errors after merges.
 
 use arrow_array::{ArrayRef, Int64Array, RecordBatch};
 use bathyal_collection::{
-    Collection, CollectionOptions, Column, CompactOptions, Fetch, IdKind, Ids, Question, Rows, Schema,
-    VectorField,
+    Collection, CollectionOptions, Column, CompactOptions, IdKind, Ids, Projection, Rows, Schema,
+    SearchRequest, VectorField,
 };
 use bathyal_index::{Effort, StoreAs};
 use bathyal_kernels::{Element, Metric};
@@ -20,7 +20,7 @@ const DIM: usize = 24;
 const BATCH: usize = 150;
 const BATCHES: usize = 20;
 
-/// Rows whose values are between `-length` and `length`, around few centres.
+/// Returns rows with values between `-length` and `length`, around a few centres.
 fn rows(count: usize, length: f32, offset: f32, seed: u64) -> Vec<f32> {
     let mut random = StdRng::seed_from_u64(seed);
     let mut shape = StdRng::seed_from_u64(17);
@@ -39,7 +39,7 @@ fn file(values: &[f32]) -> VectorFile {
     VectorFile::from_rows(Element::F32, DIM, bytes).unwrap()
 }
 
-/// A collection in which no segment is `flat`, so that all are stored as `store_as`.
+/// Creates a collection without `flat` segments, so that all vectors are stored as `store_as`.
 fn collection(folder: &tempfile::TempDir, name: &str, store_as: StoreAs, metric: Metric) -> Collection {
     let field = VectorField { store_as: Some(store_as), ..VectorField::new("v", DIM, Element::F32, metric) };
     let columns = vec![Column { name: "year".into(), kind: "int64".parse().unwrap() }];
@@ -76,10 +76,10 @@ fn compact(collection: &Collection) {
     assert_eq!(collection.describe().segments.len(), 1);
 }
 
-/// The vectors of the rows `0..count`.
+/// Returns the vectors of the rows `0..count`.
 fn held(collection: &Collection, count: usize) -> Vec<f32> {
     let ids = numbers(0, count);
-    let fetch = Fetch { vectors: vec!["v".into()], ..Fetch::default() };
+    let fetch = Projection { vectors: vec!["v".into()], ..Projection::default() };
     let gotten = collection.get(&ids, &fetch, Control::default()).unwrap();
     gotten.vectors[0].bytes.as_chunks::<4>().0.iter().map(|value| f32::from_le_bytes(*value)).collect()
 }
@@ -90,19 +90,19 @@ fn root_mean_square(a: &[f32], b: &[f32]) -> f64 {
     (squares / a.len() as f64).sqrt()
 }
 
-/// The share of the 10 nearest of `all` that a search finds that looks at everything.
+/// Returns the share of the 10 nearest of `all` that an exact search of the stored vectors finds.
 fn exact_recall(collection: &Collection, all: &[f32], queries: &[f32], metric: Metric) -> f64 {
     let (data, queries) = (file(all), file(queries));
     let truth = exact_neighbors(&data, &queries, metric, 10, None, &Silent).unwrap();
-    let question = Question { k: 10, effort: Effort::Recall(1.0), ..Question::default() };
-    let found = collection.search(&queries, &question, Control::default()).unwrap();
+    let request = SearchRequest { k: 10, effort: Effort::Recall(1.0), ..SearchRequest::default() };
+    let found = collection.search(&queries, &request, Control::default()).unwrap();
     let Ids::Numbers(ids) = &found.ids else { panic!("numbers") };
     let ids: Vec<u32> = ids.values().iter().map(|id| *id as u32).collect();
     recall(&truth, &ids, 10, queries.count()).unwrap()
 }
 
 #[test]
-fn bytes_do_not_wear_out_by_merging() {
+fn merges_do_not_degrade_vectors_stored_as_bytes() {
     // One metric; both in `make soak`.
     let whole = std::env::var_os("BATHYAL_WHOLE").is_some();
     for metric in [Metric::InnerProduct, Metric::L2].into_iter().take(if whole { 2 } else { 1 }) {
@@ -121,9 +121,9 @@ fn bytes_do_not_wear_out_by_merging() {
         add(&once, 0, &all);
         let (left, best) = (held(&merged, BATCHES * BATCH), held(&once, BATCHES * BATCH));
         let (error, least) = (root_mean_square(&left, &all), root_mean_square(&best, &all));
-        // All roundings together are the root of 2 of one, since scales are nested.
+        // All roundings together have an error of the square root of 2 times one, since scales are nested.
         assert!(error <= 1.5 * least, "{metric}: {error}, and one build has {least}");
-        // Those that came early are not pushed away from zero.
+        // Rows that were written early are not pushed away from zero.
         let lengths = |values: &[f32]| values[..BATCH * DIM].iter().map(|value| value.abs()).sum::<f32>();
         assert!(lengths(&left) <= 1.5 * lengths(&best).max(lengths(&all)), "{metric}");
         let queries = rows(100, 1.25_f32.powi(BATCHES as i32 - 1), 0.0, 99);
@@ -135,7 +135,7 @@ fn bytes_do_not_wear_out_by_merging() {
 }
 
 #[test]
-fn one_long_row_leaves_the_others_as_they_are() {
+fn one_long_row_does_not_change_the_others() {
     for (store_as, length) in [(StoreAs::I8, 100.0), (StoreAs::I8, 1e6), (StoreAs::F16, 1e6)] {
         let folder = tempfile::tempdir().unwrap();
         let collection = collection(&folder, "c", store_as, Metric::L2);
@@ -150,7 +150,7 @@ fn one_long_row_leaves_the_others_as_they_are() {
         assert!(moved < 2e-3, "{store_as} {length:e}: {moved}");
         let share = exact_recall(&collection, &all, &rows(100, 1.0, 0.0, 3), Metric::L2);
         assert!(share >= 0.93, "{store_as} {length:e}: {share}");
-        // It goes on like this.
+        // Further merges do not change it.
         let before = held(&collection, 601);
         add(&collection, 601, &rows(10, 1.0, 0.0, 4));
         compact(&collection);
@@ -159,7 +159,7 @@ fn one_long_row_leaves_the_others_as_they_are() {
 }
 
 #[test]
-fn halves_that_point_nearly_the_same_way_are_told_apart() {
+fn nearly_parallel_vectors_of_two_segments_are_distinguished() {
     let folder = tempfile::tempdir().unwrap();
     let collection = collection(&folder, "c", StoreAs::F16, Metric::Cosine);
     let (all, queries) = (rows(2000, 1.0, 20.0, 1), rows(100, 1.0, 20.0, 2));
@@ -173,7 +173,7 @@ fn halves_that_point_nearly_the_same_way_are_told_apart() {
 }
 
 #[test]
-fn updates_of_metadata_leave_vectors_as_they_are() {
+fn updates_of_metadata_do_not_change_vectors() {
     for (store_as, metric) in
         [StoreAs::F16, StoreAs::I8].into_iter().flat_map(|form| Metric::ALL.map(|metric| (form, metric)))
     {
@@ -182,14 +182,14 @@ fn updates_of_metadata_leave_vectors_as_they_are() {
         add(&collection, 0, &rows(300, 3.0, 1.0, 5));
         let before = held(&collection, 300);
         for year in 1..5 {
-            // Some of them, so that segments differ in their largest value.
+            // A part of the rows, so that segments differ in their largest value.
             let count = 300 / year as usize;
             collection.update(numbers(0, count), years(count, year)).unwrap();
             collection.flush().unwrap();
             compact(&collection);
         }
         let moved = root_mean_square(&held(&collection, 300), &before);
-        // Under cosine they come back with length 1, to the last digit of f32.
+        // Under cosine, vectors come back with length 1, except for the last digit of f32.
         let allowed = if metric == Metric::Cosine { 1e-7 } else { 0.0 };
         assert!(moved <= allowed, "{store_as} {metric}: {moved}");
     }

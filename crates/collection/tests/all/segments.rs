@@ -1,8 +1,8 @@
-//! Search over many segments: the recall of all together, whichever of them has the neighbours, and the memory that they share.
+//! Search over many segments: the total recall, wherever the neighbours are, and the shared memory.
 
 use bathyal_collection::{
-    Collection, CollectionError, CollectionOptions, CompactOptions, Durability, Filter, Found, Id, IdKind,
-    Ids, Question, Rows, Schema, VectorField,
+    Collection, CollectionError, CollectionOptions, CompactOptions, Durability, Filter, FoundRows, Id,
+    IdKind, Ids, Rows, Schema, SearchRequest, VectorField,
 };
 use bathyal_index::format::manifest::Manifest;
 use bathyal_index::{Effort, OpenOptions};
@@ -38,13 +38,13 @@ fn options() -> CollectionOptions {
     }
 }
 
-/// Vectors around as many centers as there are segments, one center after the other.
+/// Returns vectors around as many centres as there are segments, one centre after the other.
 fn clustered(rng: &mut StdRng, rows: usize) -> Vec<[f32; DIM]> {
     let mut vector = |spread: f32| std::array::from_fn(|_| rng.random_range(-spread..spread));
     let centers: Vec<[f32; DIM]> = (0..SEGMENTS).map(|_| vector(4.0)).collect();
     let near = |row: usize| {
-        let (center, own): (_, [f32; DIM]) = (&centers[row * SEGMENTS / rows], vector(1.0));
-        std::array::from_fn(|at| center[at] + own[at])
+        let (center, offset): (_, [f32; DIM]) = (&centers[row * SEGMENTS / rows], vector(1.0));
+        std::array::from_fn(|at| center[at] + offset[at])
     };
     (0..rows).map(near).collect()
 }
@@ -54,20 +54,20 @@ fn file(rows: &[[f32; DIM]]) -> VectorFile {
     VectorFile::from_rows(Element::F32, DIM, bytes).unwrap()
 }
 
-/// A collection of these rows, in the order of `order`, in so many segments.
+/// Creates a collection of these rows, in the order of `order`, in some segments.
 fn collection(path: &Path, rows: &[[f32; DIM]], order: &[usize], segments: usize) {
     let collection = Collection::create(path, schema(), &options()).unwrap();
     for some in order.chunks(order.len().div_ceil(segments)) {
         let ids = Ids::Numbers(some.iter().map(|row| *row as u64).collect::<Vec<_>>().into());
-        let own: Vec<[f32; DIM]> = some.iter().map(|row| rows[*row]).collect();
-        collection.add(Rows::new(&schema(), ids, vec![file(&own)], None).unwrap()).unwrap();
+        let segment_rows: Vec<[f32; DIM]> = some.iter().map(|row| rows[*row]).collect();
+        collection.add(Rows::new(&schema(), ids, vec![file(&segment_rows)], None).unwrap()).unwrap();
         collection.flush().unwrap();
     }
     assert_eq!(collection.describe().segments.len(), segments);
 }
 
-/// The share of the true neighbours that were found.
-fn recall(found: &Found, rows: &[[f32; DIM]], queries: &[[f32; DIM]]) -> f64 {
+/// Returns the share of the true neighbours that were found.
+fn recall(found: &FoundRows, rows: &[[f32; DIM]], queries: &[[f32; DIM]]) -> f64 {
     let mut hits = 0;
     for (at, query) in queries.iter().enumerate() {
         let distance = |row: usize| -> f32 { (0..DIM).map(|at| (rows[row][at] - query[at]).powi(2)).sum() };
@@ -80,11 +80,11 @@ fn recall(found: &Found, rows: &[[f32; DIM]], queries: &[[f32; DIM]]) -> f64 {
 }
 
 #[test]
-fn the_recall_is_that_of_all_segments_wherever_neighbours_are() {
+fn the_recall_holds_over_all_segments_wherever_neighbours_are() {
     let folder = tempfile::tempdir().unwrap();
     let mut rng = StdRng::seed_from_u64(3);
     let all = clustered(&mut rng, ROWS + QUERIES);
-    // Queries of every cluster that are no rows.
+    // Queries of every cluster that are not rows.
     let (queries, all): (Vec<_>, Vec<_>) =
         all.into_iter().enumerate().partition(|(row, _)| row % (ROWS / QUERIES + 1) == 0);
     let vectors =
@@ -93,7 +93,8 @@ fn the_recall_is_that_of_all_segments_wherever_neighbours_are() {
     assert_eq!((queries.len(), all.len()), (QUERIES, ROWS));
     let together: Vec<usize> = (0..ROWS).collect();
     let spread: Vec<usize> = (0..ROWS).map(|at| at % 1000 * SEGMENTS + at / 1000).collect();
-    // Segments that each have some of the neighbours are all searched, and take longest: in `make soak`.
+    // If every segment has some of the neighbours, all are searched. This takes longest, so it runs in `make
+    // soak`.
     let whole = std::env::var_os("BATHYAL_WHOLE").is_some();
     let orders = [("together", together), ("spread", spread)].into_iter().take(if whole { 2 } else { 1 });
     for (name, order) in orders {
@@ -101,8 +102,9 @@ fn the_recall_is_that_of_all_segments_wherever_neighbours_are() {
         collection(&path, &all, &order, SEGMENTS);
         let collection = Collection::open(&path, &options()).unwrap();
         for recall_wanted in [0.9, 0.95, 0.99] {
-            let question = Question { k: K, effort: Effort::Recall(recall_wanted), ..Question::default() };
-            let found = collection.search(&file(&queries), &question, Control::default()).unwrap();
+            let request =
+                SearchRequest { k: K, effort: Effort::Recall(recall_wanted), ..SearchRequest::default() };
+            let found = collection.search(&file(&queries), &request, Control::default()).unwrap();
             let reached = recall(&found, &all, &queries);
             println!("{name} {recall_wanted}: {reached:.3}, {:?}", found.totals);
             assert!(reached >= f64::from(recall_wanted) - 0.01, "{name} {recall_wanted}: {reached}");
@@ -112,19 +114,19 @@ fn the_recall_is_that_of_all_segments_wherever_neighbours_are() {
 }
 
 #[test]
-fn answers_to_a_query_are_those_that_it_has_in_a_batch() {
+fn a_query_has_the_same_results_alone_and_in_a_batch() {
     let folder = tempfile::tempdir().unwrap();
     let all = clustered(&mut StdRng::seed_from_u64(4), 4000);
     let order: Vec<usize> = (0..all.len()).collect();
     collection(folder.path().join("c").as_path(), &all, &order, 8);
     let collection = Collection::open(folder.path().join("c"), &options()).unwrap();
-    let question = Question { k: K, ..Question::default() };
+    let request = SearchRequest { k: K, ..SearchRequest::default() };
     let queries = &all[..100];
-    let batch = collection.search(&file(queries), &question, Control::default()).unwrap();
+    let batch = collection.search(&file(queries), &request, Control::default()).unwrap();
     for threads in [1, 3] {
         for (at, query) in queries.iter().enumerate().step_by(7) {
-            let question = Question { threads, ..question.clone() };
-            let alone = collection.search(&file(&[*query]), &question, Control::default()).unwrap();
+            let request = SearchRequest { threads, ..request.clone() };
+            let alone = collection.search(&file(&[*query]), &request, Control::default()).unwrap();
             for rank in 0..K {
                 let place = at * K + rank;
                 assert_eq!(alone.ids.get(rank), batch.ids.get(place), "{at} {rank}");
@@ -135,7 +137,7 @@ fn answers_to_a_query_are_those_that_it_has_in_a_batch() {
 }
 
 #[test]
-fn many_segments_share_a_small_budget_or_say_what_is_enough() {
+fn many_segments_share_a_small_budget_or_report_the_memory_they_need() {
     let folder = tempfile::tempdir().unwrap();
     let all = clustered(&mut StdRng::seed_from_u64(5), 4800);
     let order: Vec<usize> = (0..all.len()).collect();
@@ -144,10 +146,10 @@ fn many_segments_share_a_small_budget_or_say_what_is_enough() {
     let search = |memory: Option<u64>| {
         let index = OpenOptions { memory_bytes: memory, ..OpenOptions::default() };
         let collection = Collection::open(&path, &CollectionOptions { index, ..options() })?;
-        let question = Question { k: K, threads: 2, ..Question::default() };
-        collection.search(&file(&all[..300]), &question, Control::default())
+        let request = SearchRequest { k: K, threads: 2, ..SearchRequest::default() };
+        collection.search(&file(&all[..300]), &request, Control::default())
     };
-    let good = |found: &Found| recall(found, &all, &all[..300]) >= 0.94;
+    let good = |found: &FoundRows| recall(found, &all, &all[..300]) >= 0.94;
     assert!(good(&search(None).unwrap()) && good(&search(Some(32 << 20)).unwrap()));
     let Err(CollectionError::Memory { needed, given, .. }) = search(Some(1 << 20)) else {
         panic!("a megabyte is too little for the buffers of a search thread");
@@ -161,7 +163,7 @@ fn many_segments_share_a_small_budget_or_say_what_is_enough() {
 }
 
 #[test]
-fn who_looks_for_rows_that_match_can_be_stopped() {
+fn the_evaluation_of_a_filter_can_be_cancelled() {
     let folder = tempfile::tempdir().unwrap();
     let all = clustered(&mut StdRng::seed_from_u64(6), 4000);
     let order: Vec<usize> = (0..all.len()).collect();
@@ -176,22 +178,22 @@ fn who_looks_for_rows_that_match_can_be_stopped() {
     let late = Control { cancel: None, deadline: Some(Instant::now()) };
     let filter = |number: u64| Filter::parse(&format!("id >= {number}")).unwrap();
     for (at, control) in [cancelled, late].into_iter().enumerate() {
-        let told = |error: CollectionError| match at {
+        let check_error = |error: CollectionError| match at {
             0 => assert!(matches!(error, CollectionError::Cancelled), "{error}"),
             _ => assert!(matches!(error, CollectionError::Deadline), "{error}"),
         };
-        // Another filter each time: what matches is kept.
+        // Another filter each time, because results of filters are cached.
         let number = at as u64 * 10;
-        told(collection.delete_matching(&filter(number), control).unwrap_err());
-        told(collection.count(Some(&filter(number + 1)), control).unwrap_err());
+        check_error(collection.delete_matching(&filter(number), control).unwrap_err());
+        check_error(collection.count(Some(&filter(number + 1)), control).unwrap_err());
         let scan = collection.scan(Some(&filter(number + 2)), &Default::default(), None, control);
-        told(scan.map(drop).unwrap_err());
+        check_error(scan.map(drop).unwrap_err());
         assert_eq!(collection.count(None, control).unwrap(), 4001);
     }
     assert_eq!(collection.delete_matching(&filter(10), Control::default()).unwrap().deleted, 3991);
 }
 
-/// The families of the indexes in a collection, by what their manifests say.
+/// Returns the families of the indexes in a collection, from their manifests.
 fn families(path: &Path) -> Vec<String> {
     let entries = std::fs::read_dir(path).unwrap().map(|entry| entry.unwrap().path());
     let mut found: Vec<String> =
@@ -201,11 +203,11 @@ fn families(path: &Path) -> Vec<String> {
 }
 
 #[test]
-fn what_writes_wait_for_is_flat_until_a_compaction() {
+fn segments_that_writes_wait_for_are_flat_until_a_compaction() {
     let folder = tempfile::tempdir().unwrap();
     let mut rng = StdRng::seed_from_u64(9);
     let all = clustered(&mut rng, ROWS);
-    // Three eighths of it are rows that no segment has.
+    // Three eighths of the memory are rows that are in no segment.
     let options = CollectionOptions { write_memory_bytes: 1 << 20, ..options() };
     let path = folder.path().join("c");
     let collection = Collection::create(&path, schema(), &options).unwrap();
@@ -215,7 +217,7 @@ fn what_writes_wait_for_is_flat_until_a_compaction() {
     }
     let found = families(&path);
     assert!(!found.is_empty() && found.iter().all(|family| family == "flat"), "{found:?}");
-    // It is said beside them, so that another process knows.
+    // The version records it, so that another process knows.
     drop(collection);
     let collection = Collection::open(&path, &options).unwrap();
     let compacted = collection.compact(&CompactOptions::default(), &Silent).unwrap();
@@ -227,7 +229,7 @@ fn what_writes_wait_for_is_flat_until_a_compaction() {
 }
 
 #[test]
-fn an_effort_is_taken_whatever_the_rows_are_in() {
+fn every_effort_works_for_rows_in_memory_and_in_segments() {
     let folder = tempfile::tempdir().unwrap();
     let all = clustered(&mut StdRng::seed_from_u64(6), 900);
     for family in ["cluster", "graph", "flat", "lsh"] {
@@ -241,8 +243,8 @@ fn an_effort_is_taken_whatever_the_rows_are_in() {
             collection.add(rows).unwrap();
         };
         let search = |effort: Effort| {
-            let question = Question { k: K, effort, ..Question::default() };
-            collection.search(&file(&all[..7]), &question, Control::default())
+            let request = SearchRequest { k: K, effort, ..SearchRequest::default() };
+            collection.search(&file(&all[..7]), &request, Control::default())
         };
         let agrees = |when: &str| {
             let found =

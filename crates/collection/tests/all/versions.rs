@@ -1,7 +1,7 @@
-//! Collections of every version of the format that was ever written: they open, hold what they held, and are written to.
+//! Collections of all format versions: they open, have the expected content, and can be written to.
 //!
-//! `BATHYAL_WRITE_COLLECTIONS=FOLDER` writes those of the present version. A folder of an old one is never made again, since the
-//! program that made it is gone.
+//! `BATHYAL_WRITE_COLLECTIONS=FOLDER` writes those of the present version. The folder of an old version
+//! cannot be made again, since the program that wrote it is gone.
 
 use arrow_array::builder::{ListBuilder, StringBuilder};
 use arrow_array::{
@@ -9,8 +9,8 @@ use arrow_array::{
     TimestampMicrosecondArray,
 };
 use bathyal_collection::{
-    Collection, CollectionOptions, Column, CompactOptions, Fetch, Filter, Id, IdKind, Ids, Question, Rows,
-    Schema, VectorField,
+    Collection, CollectionOptions, Column, CompactOptions, Filter, Id, IdKind, Ids, Projection, Rows, Schema,
+    SearchRequest, VectorField,
 };
 use bathyal_kernels::{Element, Metric};
 use bathyal_tier::Control;
@@ -20,15 +20,16 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// The versions of the format that there were.
+/// All format versions so far.
 const VERSIONS: [u32; 1] = [1];
-/// The collections of each.
+/// The collections of each version.
 const SHAPES: [&str; 3] = ["bits", "numbers", "strings"];
 /// Segments with fewer rows are flat.
 const FLAT_BELOW: usize = 100;
 
-/// What rows hold: their number and which time they were written decide all of it.
-type Held = BTreeMap<Id, (u64, u64)>;
+/// The content of a collection: for each id, the number of the row and the time when it was written; these
+/// determine all values.
+type Content = BTreeMap<Id, (u64, u64)>;
 
 fn field(name: &str, dim: usize, element: Element, metric: Metric) -> VectorField {
     VectorField::new(name, dim, element, metric)
@@ -76,7 +77,7 @@ fn id(shape: &str, number: u64) -> Id {
     if shape == "numbers" { Id::Number(number * number) } else { Id::Text(format!("{shape}/\u{e9}{number}")) }
 }
 
-/// The vector of a field of a row.
+/// Returns the vector of a row in a field.
 fn vector(field: &VectorField, (number, time): (u64, u64)) -> Vec<u8> {
     let value = |at: usize| (number * (2 * at as u64 + 3) + 7 * time) % 97;
     match field.element {
@@ -85,7 +86,7 @@ fn vector(field: &VectorField, (number, time): (u64, u64)) -> Vec<u8> {
     }
 }
 
-/// The columns of rows.
+/// Returns the columns of rows.
 fn columns(schema: &Schema, rows: &[(u64, u64)]) -> RecordBatch {
     let every = |rows: &[(u64, u64)], each: u64| -> Vec<Option<u64>> {
         rows.iter().map(|(number, time)| (number % each > 0).then_some(number + 1000 * time)).collect()
@@ -127,57 +128,65 @@ fn columns(schema: &Schema, rows: &[(u64, u64)]) -> RecordBatch {
     RecordBatch::try_new_with_options(schema.metadata(), arrays, &options).unwrap()
 }
 
-fn put(collection: &Collection, shape: &str, numbers: impl Iterator<Item = u64>, time: u64, held: &mut Held) {
+fn put(
+    collection: &Collection,
+    shape: &str,
+    numbers: impl Iterator<Item = u64>,
+    time: u64,
+    content: &mut Content,
+) {
     let (schema, rows) = (schema(shape), numbers.map(|number| (number, time)).collect::<Vec<_>>());
     let ids: Vec<Id> = rows.iter().map(|(number, _)| id(shape, *number)).collect();
-    let of = |field: &VectorField| {
+    let field_vectors = |field: &VectorField| {
         let bytes = rows.iter().flat_map(|row| vector(field, *row)).collect();
         VectorFile::from_rows(field.element, field.dim, bytes).unwrap()
     };
-    let vectors = schema.vectors.iter().map(of).collect();
+    let vectors = schema.vectors.iter().map(field_vectors).collect();
     let given = columns(&schema, &rows);
-    let ids_of = Ids::of(schema.id_kind, &ids).unwrap();
+    let ids_of = Ids::from_ids(schema.id_kind, &ids).unwrap();
     collection.upsert(Rows::new(&schema, ids_of, vectors, Some(&given)).unwrap()).unwrap();
-    held.extend(ids.into_iter().zip(rows));
+    content.extend(ids.into_iter().zip(rows));
 }
 
-fn delete(collection: &Collection, shape: &str, numbers: impl Iterator<Item = u64>, held: &mut Held) {
+fn delete(collection: &Collection, shape: &str, numbers: impl Iterator<Item = u64>, content: &mut Content) {
     let ids: Vec<Id> = numbers.map(|number| id(shape, number)).collect();
-    collection.delete(Ids::of(schema(shape).id_kind, &ids).unwrap()).unwrap();
+    collection.delete(Ids::from_ids(schema(shape).id_kind, &ids).unwrap()).unwrap();
     ids.iter().for_each(|id| {
-        held.remove(id);
+        content.remove(id);
     });
 }
 
-/// What was written to each: segments with deleted and replaced rows, of which the larger ones have groups, and a log.
-fn write(collection: &Collection, shape: &str, flushed: bool) -> Held {
-    let mut held = Held::new();
+/// Writes the content of each collection: segments with deleted and replaced rows, the larger ones with
+/// groups, and a log.
+fn write(collection: &Collection, shape: &str, flushed: bool) -> Content {
+    let mut content = Content::new();
     let flush = || {
         if flushed {
             collection.flush().unwrap()
         }
     };
     if shape != "bits" {
-        put(collection, shape, 0..160, 0, &mut held);
+        put(collection, shape, 0..160, 0, &mut content);
         flush();
-        put(collection, shape, (150..200).step_by(2), 1, &mut held);
-        delete(collection, shape, (10..60).step_by(7), &mut held);
+        put(collection, shape, (150..200).step_by(2), 1, &mut content);
+        delete(collection, shape, (10..60).step_by(7), &mut content);
         flush();
     }
-    put(collection, shape, 195..215, 2, &mut held);
-    delete(collection, shape, [3, 160, 196].into_iter(), &mut held);
-    put(collection, shape, [4, 300].into_iter(), 3, &mut held);
-    held
+    put(collection, shape, 195..215, 2, &mut content);
+    delete(collection, shape, [3, 160, 196].into_iter(), &mut content);
+    put(collection, shape, [4, 300].into_iter(), 3, &mut content);
+    content
 }
 
-/// Compares all that a collection holds.
-fn check(collection: &Collection, shape: &str, held: &Held) {
+/// Compares the whole content of a collection.
+fn check(collection: &Collection, shape: &str, content: &Content) {
     let schema = schema(shape);
     assert_eq!(collection.schema(), schema, "{shape}");
     let names = schema.vectors.iter().map(|field| field.name.clone()).collect();
-    let mut scan =
-        collection.scan(None, &Fetch { columns: None, vectors: names }, None, Control::default()).unwrap();
-    let mut expected = held.iter();
+    let mut scan = collection
+        .scan(None, &Projection { columns: None, vectors: names }, None, Control::default())
+        .unwrap();
+    let mut expected = content.iter();
     while let Some(some) = scan.next(64, Default::default()).unwrap() {
         let rows: Vec<(&Id, &(u64, u64))> = expected.by_ref().take(some.ids.len()).collect();
         let numbers: Vec<(u64, u64)> = rows.iter().map(|(_, row)| **row).collect();
@@ -196,12 +205,13 @@ fn check(collection: &Collection, shape: &str, held: &Held) {
     assert!(expected.next().is_none(), "{shape}: rows are missing");
     for (number, field) in schema.vectors.iter().enumerate() {
         // Each row is found by its own vector.
-        let (wanted, row) = held.iter().nth(number * 7 % held.len()).unwrap();
+        let (wanted, row) = content.iter().nth(number * 7 % content.len()).unwrap();
         let query = VectorFile::from_rows(field.element, field.dim, vector(field, *row)).unwrap();
-        let question = Question { field: Some(field.name.clone()), k: held.len(), ..Question::default() };
-        let found = collection.search(&query, &question, Default::default()).unwrap();
+        let request =
+            SearchRequest { field: Some(field.name.clone()), k: content.len(), ..SearchRequest::default() };
+        let found = collection.search(&query, &request, Default::default()).unwrap();
         let found: Vec<Id> = (0..found.k).map(|at| found.ids.get(at)).collect();
-        assert!(found.contains(wanted) && found.len() == held.len(), "{shape}: {}", field.name);
+        assert!(found.contains(wanted) && found.len() == content.len(), "{shape}: {}", field.name);
     }
     if !schema.columns.is_empty() {
         let filter = Filter::parse("year >= 1000 and lang in ('de', 'en')").unwrap();
@@ -209,7 +219,7 @@ fn check(collection: &Collection, shape: &str, held: &Held) {
         let matches = |row: &&(u64, u64)| {
             !row.0.is_multiple_of(5) && !row.0.is_multiple_of(4) && year(row) >= 1000 && year(row) % 3 < 2
         };
-        let count = held.values().filter(matches).count() as u64;
+        let count = content.values().filter(matches).count() as u64;
         assert!(
             count > 5 && collection.count(Some(&filter), Control::default()).unwrap() == count,
             "{shape}: {count}"
@@ -248,29 +258,29 @@ fn collections_of_every_version_are_read_and_written_to() {
             let scratch = tempfile::tempdir().unwrap();
             let path = scratch.path().join(shape);
             copy(&folder.join(shape), &path);
-            // What was written then is written now to another one.
+            // The same writes are now done to a new collection.
             let other = Collection::create(scratch.path().join("other"), schema(shape), &options()).unwrap();
-            let mut held = write(&other, shape, false);
+            let mut content = write(&other, shape, false);
             let collection = Collection::open(&path, &options()).unwrap();
-            let told = collection.describe();
-            assert_eq!(told.segments.len(), if shape == "bits" { 0 } else { 2 }, "{shape}");
-            assert!(told.rows_in_memory > 15, "{shape}");
-            if let [large, small] = &told.segments[..] {
+            let description = collection.describe();
+            assert_eq!(description.segments.len(), if shape == "bits" { 0 } else { 2 }, "{shape}");
+            assert!(description.rows_in_memory > 15, "{shape}");
+            if let [large, small] = &description.segments[..] {
                 assert!(large.rows as usize >= FLAT_BELOW && (small.rows as usize) < FLAT_BELOW);
                 assert!(large.deleted > 0);
             }
             assert_eq!(collection.verify(&Silent).unwrap(), Vec::<String>::new());
-            check(&collection, shape, &held);
-            put(&collection, shape, [7, 400].into_iter(), 5, &mut held);
-            delete(&collection, shape, [8, 201].into_iter(), &mut held);
+            check(&collection, shape, &content);
+            put(&collection, shape, [7, 400].into_iter(), 5, &mut content);
+            delete(&collection, shape, [8, 201].into_iter(), &mut content);
             collection.flush().unwrap();
-            check(&collection, shape, &held);
+            check(&collection, shape, &content);
             collection.compact(&CompactOptions { full: true }, &Silent).unwrap();
-            check(&collection, shape, &held);
+            check(&collection, shape, &content);
             drop(collection);
             let collection = Collection::open(&path, &options()).unwrap();
             assert_eq!(collection.verify(&Silent).unwrap(), Vec::<String>::new());
-            check(&collection, shape, &held);
+            check(&collection, shape, &content);
         }
     }
 }
@@ -282,7 +292,7 @@ fn collections_of_the_present_version_are_written() {
     let folder = wanted.unwrap_or_else(|| scratch.path().to_path_buf());
     for shape in SHAPES {
         let collection = Collection::create(folder.join(shape), schema(shape), &options()).unwrap();
-        let held = write(&collection, shape, true);
-        check(&collection, shape, &held);
+        let content = write(&collection, shape, true);
+        check(&collection, shape, &content);
     }
 }

@@ -22,7 +22,7 @@ pub(crate) fn ids(kind: IdKind, value: &Bound<'_, PyAny>) -> PyResult<Ids> {
     if let Some(table) = array.as_struct_opt().filter(|table| table.num_columns() == 1) {
         array = table.column(0).clone();
     }
-    Ok(Ids::of_array(kind, &*array).map_err(Failure::from)?)
+    Ok(Ids::from_array(kind, &*array).map_err(Failure::from)?)
 }
 
 /// Converts columns of metadata for `rows` rows: an Arrow table, columns by their names, or a dictionary for

@@ -1,6 +1,6 @@
 //! `bathyal collection delete` and `compact`.
 
-use bathyal_collection::{CompactOptions, Compacted, Written};
+use bathyal_collection::{CompactOptions, CompactionReport, Written};
 use bathyal_console::process_memory::peak_rss_bytes;
 use bathyal_console::{Console, Failure, byte_size};
 use bathyal_tier::Control;
@@ -43,7 +43,7 @@ pub(super) fn delete(arguments: &CollectionDeleteArguments, console: &Console) -
 struct CompactOutput {
     collection: String,
     #[serde(flatten)]
-    compacted: Compacted,
+    compacted: CompactionReport,
     peak_rss_bytes: Option<u64>,
 }
 

@@ -19,7 +19,7 @@ pub(super) fn ids(kind: IdKind, typed: &[String], file: Option<&PathBuf>) -> Res
     }
     };
     let typed = typed.iter().map(id).collect::<Result<Vec<Id>, Failure>>()?;
-    let typed = Ids::of(kind, &typed)?;
+    let typed = Ids::from_ids(kind, &typed)?;
     match file {
         None => Ok(typed),
         Some(file) => Ok(Ids::concat(kind, &[typed, read_ids(file, kind)?])?),

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use bathyal_collection::{Collection, CollectionOptions, RepairOptions, Repaired};
+use bathyal_collection::{Collection, CollectionOptions, RepairOptions, RepairReport};
 use bathyal_console::{Console, Failure};
 use serde::Serialize;
 
@@ -16,7 +16,7 @@ struct RepairOutput {
     collection: String,
     output: String,
     #[serde(flatten)]
-    repaired: Repaired,
+    repaired: RepairReport,
 }
 
 pub(super) fn run(arguments: &CollectionRepairArguments, console: &Console) -> Result<(), Failure> {
@@ -49,7 +49,7 @@ pub(super) fn run(arguments: &CollectionRepairArguments, console: &Console) -> R
 }
 
 /// Returns the losses in a few words.
-fn lost(repaired: &Repaired) -> String {
+fn lost(repaired: &RepairReport) -> String {
     let batches: u64 = repaired.lost_batches.iter().map(|lost| lost.last - lost.first + 1).sum();
     // Rows of segments that only unreadable versions name may have been deleted before.
     let left_out = repaired.segments.iter().any(|segment| segment.outcome == "left out");

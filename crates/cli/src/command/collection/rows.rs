@@ -1,7 +1,7 @@
 //! `bathyal collection get` and `count`.
 
 use bathyal_collection::exchange::{JsonRow, JsonRows};
-use bathyal_collection::{Fetch, Gotten, Ids, Schema};
+use bathyal_collection::{Ids, Projection, RowsById, Schema};
 use bathyal_console::{Console, Failure, Kind};
 use bathyal_index::StoredVectors;
 use bathyal_tier::Control;
@@ -27,9 +27,9 @@ pub(super) fn get(arguments: &CollectionGetArguments, console: &Console) -> Resu
     let schema = collection.schema();
     let wanted = ids(schema.id_kind, &arguments.ids, arguments.file.as_ref())?;
     let vectors = if arguments.vectors { field_names(&schema) } else { Vec::new() };
-    let what = Fetch { columns: arguments.columns.clone(), vectors: vectors.clone() };
+    let what = Projection { columns: arguments.columns.clone(), vectors: vectors.clone() };
     let control = Control { cancel: Some(console.interrupt().flag()), deadline: None };
-    let Gotten { places, ids, columns, vectors: found } = collection.get(&wanted, &what, control)?;
+    let RowsById { places, ids, columns, vectors: found } = collection.get(&wanted, &what, control)?;
     let rows = JsonRows::new(ids, &columns, named(vectors, found))?;
     let missing = missing(&wanted, &places);
     let path = arguments.collection.display().to_string();

@@ -5,7 +5,7 @@ use std::io::Write as _;
 use std::path::Path;
 
 use bathyal_collection::exchange::{JsonRow, JsonRows};
-use bathyal_collection::{Found, PartPlan, Question, Schema, VectorField};
+use bathyal_collection::{FoundRows, PartPlan, Schema, SearchRequest, VectorField};
 use bathyal_console::{Console, Failure, Kind};
 use bathyal_index::Effort;
 use bathyal_tier::Control;
@@ -125,13 +125,13 @@ fn queries(
     }
 }
 
-fn question(arguments: &CollectionSearchArguments, schema: &Schema) -> Question {
+fn question(arguments: &CollectionSearchArguments, schema: &Schema) -> SearchRequest {
     let effort = match arguments.search_list {
         Some(search_list) => Effort::SearchList(search_list),
         None => Effort::Recall(arguments.recall.unwrap_or(DEFAULT_RECALL)),
     };
     let all = || schema.columns.iter().map(|column| column.name.clone()).collect();
-    Question {
+    SearchRequest {
         field: arguments.field.clone(),
         k: arguments.k as usize,
         effort,
@@ -160,7 +160,7 @@ fn write<'a>(output: &Path, found: impl Iterator<Item = QueryRows<'a>>) -> Resul
 fn text(
     answer: &SearchOutput<'_>,
     arguments: &CollectionSearchArguments,
-    found: &Found,
+    found: &FoundRows,
 ) -> Result<String, Failure> {
     let rows = if arguments.filter.is_some() { "rows match the filter" } else { "rows" };
     let mut text = format!(

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use bathyal_collection::exchange::{
-    ExportOptions, Exported, ImportOptions, Imported, Importing, export as write, import,
+    ExportOptions, ExportReport, ImportMode, ImportOptions, ImportReport, export as write, import,
 };
 use bathyal_collection::{Collection, CollectionOptions, CopiedCollection};
 use bathyal_console::{Console, Failure, byte_size};
@@ -19,20 +19,20 @@ use crate::arguments::{
 struct ImportOutput {
     collection: String,
     #[serde(flatten)]
-    imported: Imported,
+    imported: ImportReport,
     /// Rows in the collection now.
     total: u64,
 }
 
 pub(super) fn add(arguments: &RowsArguments, console: &Console) -> Result<(), Failure> {
-    rows(arguments, Importing::Add, console)
+    rows(arguments, ImportMode::Add, console)
 }
 
 pub(super) fn upsert(arguments: &RowsArguments, console: &Console) -> Result<(), Failure> {
-    rows(arguments, Importing::Upsert, console)
+    rows(arguments, ImportMode::Upsert, console)
 }
 
-fn rows(arguments: &RowsArguments, how: Importing, console: &Console) -> Result<(), Failure> {
+fn rows(arguments: &RowsArguments, how: ImportMode, console: &Console) -> Result<(), Failure> {
     let options = ImportOptions {
         how,
         batch_rows: arguments.batch_rows,
@@ -46,7 +46,7 @@ fn rows(arguments: &RowsArguments, how: Importing, console: &Console) -> Result<
 
 pub(super) fn update(arguments: &UpdateArguments, console: &Console) -> Result<(), Failure> {
     let options = ImportOptions {
-        how: Importing::Update,
+        how: ImportMode::Update,
         batch_rows: arguments.batch_rows,
         id_column: arguments.id_column.clone(),
         columns: arguments.columns.clone(),
@@ -101,7 +101,7 @@ pub(super) fn export(arguments: &ExportArguments, console: &Console) -> Result<(
     let progress = console.progress();
     let exported = write(&collection, &arguments.output, &options, control, &progress)?;
     drop(progress);
-    let Exported { rows, output, ids, seconds } = &exported;
+    let ExportReport { rows, output, ids, seconds } = &exported;
     let beside = ids.as_ref().map_or(String::new(), |ids| format!(", ids in {}", ids.display()));
     let text = format!(
         "{}: {rows} rows from {}{beside}, in {seconds:.1} s",

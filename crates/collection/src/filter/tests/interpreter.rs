@@ -1,4 +1,4 @@
-//! What filters mean, one row and one condition after the other.
+//! Reference implementation of filters: interprets one condition for one row at a time.
 
 use super::super::expression::{Comparison, Contains, Expression, Literal};
 use std::cmp::Ordering;
@@ -19,7 +19,7 @@ pub(super) enum Cell {
     List(Vec<Cell>),
 }
 
-/// Dates and times in words, and in nanoseconds since 1970.
+/// Dates and times as text, and in nanoseconds since 1970.
 pub(super) const TIMES: [(&str, i128); 9] = [
     ("1970-01-01", 0),
     ("1969-12-31", -86_400_000_000_000),
@@ -36,7 +36,7 @@ fn nanos(text: &str) -> i128 {
     TIMES.iter().find(|(words, _)| *words == text).unwrap().1
 }
 
-/// How a float lies to a whole number.
+/// Compares a float with a whole number.
 fn float_to_whole(float: f64, whole: i128) -> Option<Ordering> {
     if float.is_nan() {
         return None;
@@ -46,7 +46,7 @@ fn float_to_whole(float: f64, whole: i128) -> Option<Ordering> {
     Some((below as i128).cmp(&whole).then(part))
 }
 
-/// How a value lies to a literal; None for NaN.
+/// Compares a value with a literal; `None` for NaN.
 fn order(cell: &Cell, literal: &Literal) -> Option<Ordering> {
     match (cell, literal) {
         (Cell::Bool(one), Literal::Bool(two)) => Some(one.cmp(two)),
@@ -86,9 +86,9 @@ fn has(elements: &[Cell], literal: &Literal) -> bool {
     elements.iter().any(|element| *element != Cell::Null && compares(element, Comparison::Equal, literal))
 }
 
-/// Whether a row with these values matches; None where that is unknown.
+/// Returns whether a row with these values matches; `None` if that is unknown.
 pub(super) fn truth(expression: &Expression, row: &dyn Fn(&str) -> Cell) -> Option<bool> {
-    let of = |name: &str, test: &dyn Fn(Cell) -> bool| match row(name) {
+    let test_value = |name: &str, test: &dyn Fn(Cell) -> bool| match row(name) {
         Cell::Null => None,
         cell => Some(test(cell)),
     };
@@ -98,23 +98,27 @@ pub(super) fn truth(expression: &Expression, row: &dyn Fn(&str) -> Cell) -> Opti
     };
     match expression {
         Expression::Constant(value) => Some(*value),
-        Expression::Flag(name) => of(name, &|cell| cell == Cell::Bool(true)),
-        Expression::Compare(name, Comparison::Equal, literal) => of(name, &|cell| listed(cell, literal)),
-        Expression::Compare(name, Comparison::NotEqual, literal) => of(name, &|cell| !listed(cell, literal)),
+        Expression::Flag(name) => test_value(name, &|cell| cell == Cell::Bool(true)),
+        Expression::Compare(name, Comparison::Equal, literal) => {
+            test_value(name, &|cell| listed(cell, literal))
+        }
+        Expression::Compare(name, Comparison::NotEqual, literal) => {
+            test_value(name, &|cell| !listed(cell, literal))
+        }
         Expression::Compare(name, comparison, literal) => {
-            of(name, &|cell| compares(&cell, *comparison, literal))
+            test_value(name, &|cell| compares(&cell, *comparison, literal))
         }
         Expression::In(name, literals) => {
-            of(name, &|cell| literals.iter().any(|literal| listed(cell.clone(), literal)))
+            test_value(name, &|cell| literals.iter().any(|literal| listed(cell.clone(), literal)))
         }
-        Expression::Between(name, low, high) => of(name, &|cell| {
+        Expression::Between(name, low, high) => test_value(name, &|cell| {
             compares(&cell, Comparison::GreaterOrEqual, low) && compares(&cell, Comparison::LessOrEqual, high)
         }),
         Expression::IsNull(name) => Some(row(name) == Cell::Null),
         Expression::StartsWith(name, prefix) => {
-            of(name, &|cell| matches!(cell, Cell::Text(text) if text.starts_with(prefix.as_str())))
+            test_value(name, &|cell| matches!(cell, Cell::Text(text) if text.starts_with(prefix.as_str())))
         }
-        Expression::Contains(name, which, literals) => of(name, &|cell| {
+        Expression::Contains(name, which, literals) => test_value(name, &|cell| {
             let Cell::List(elements) = cell else { panic!("{name} holds no lists") };
             match which {
                 Contains::Any => literals.iter().any(|literal| has(&elements, literal)),

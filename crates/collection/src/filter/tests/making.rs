@@ -72,20 +72,20 @@ const TEXTS: [&str; 13] = [
     "it's",
 ];
 
-/// Rows, as columns and as cells.
-pub(super) struct Made {
+/// Rows, as a batch and as cells.
+pub(super) struct RandomRows {
     pub(super) batch: RecordBatch,
-    /// Of each column of the batch.
+    /// The cells of each column of the batch.
     cells: Vec<Vec<Cell>>,
 }
 
-impl Made {
+impl RandomRows {
     pub(super) fn cell(&self, name: &str, row: usize) -> Cell {
         self.cells[self.batch.schema().index_of(name).unwrap()][row].clone()
     }
 }
 
-/// A value of a type, perhaps null.
+/// Returns a value of a type, perhaps null.
 fn cell(kind: &str, random: &mut SmallRng, nulls: bool) -> Cell {
     if nulls && random.random_bool(0.2) {
         return Cell::Null;
@@ -126,7 +126,7 @@ fn cell(kind: &str, random: &mut SmallRng, nulls: bool) -> Cell {
     }
 }
 
-/// Arrow's array of these cells.
+/// Returns the Arrow array of cells.
 fn array(kind: &str, cells: &[Cell]) -> ArrayRef {
     fn whole<T: ArrowPrimitiveType>(cells: &[Cell]) -> ArrayRef
     where
@@ -170,7 +170,7 @@ fn array(kind: &str, cells: &[Cell]) -> ArrayRef {
     }
 }
 
-/// Arrow's array of lists; behind those that are null there are elements, too.
+/// Returns the Arrow array of lists. Null lists have elements behind them, too.
 fn lists(kind: &str, data_type: &DataType, cells: &[Cell], random: &mut SmallRng) -> ArrayRef {
     let DataType::List(item) = data_type else { panic!("{data_type}") };
     let (mut elements, mut lengths) = (Vec::new(), Vec::new());
@@ -185,8 +185,8 @@ fn lists(kind: &str, data_type: &DataType, cells: &[Cell], random: &mut SmallRng
     Arc::new(ListArray::new(item.clone(), offsets, array(kind, &elements), Some(nulls)))
 }
 
-/// Random rows of a schema.
-pub(super) fn rows(schema: &Schema, count: usize, random: &mut SmallRng) -> Made {
+/// Returns random rows of a schema.
+pub(super) fn rows(schema: &Schema, count: usize, random: &mut SmallRng) -> RandomRows {
     let (mut arrays, mut all) = (Vec::new(), Vec::new());
     let id = match schema.id_kind {
         IdKind::Number => "uint64",
@@ -216,7 +216,7 @@ pub(super) fn rows(schema: &Schema, count: usize, random: &mut SmallRng) -> Made
         }
     }
     let options = RecordBatchOptions::new().with_row_count(Some(count));
-    Made {
+    RandomRows {
         batch: RecordBatch::try_new_with_options(schema.with_ids(), arrays, &options).unwrap(),
         cells: all,
     }
@@ -237,7 +237,7 @@ fn literals(kind: &str, random: &mut SmallRng) -> Vec<Literal> {
     (0..count).map(|_| literal(kind, random)).collect()
 }
 
-/// A random condition on a column of `kind`, or on the ids.
+/// Returns a random condition on a column of `kind`, or on the ids.
 fn condition(kind: &str, id_kind: IdKind, random: &mut SmallRng) -> Expression {
     let id = if id_kind == IdKind::Number { "uint64" } else { "string" };
     let (name, kind) =
@@ -272,7 +272,8 @@ fn condition(kind: &str, id_kind: IdKind, random: &mut SmallRng) -> Expression {
     }
 }
 
-/// A random expression over one or two types of columns, so that conditions meet.
+/// Returns a random expression over one or two types of columns, so that several conditions are on the same
+/// column.
 pub(super) fn expression(id_kind: IdKind, random: &mut SmallRng) -> Expression {
     let kinds = [*KINDS.choose(random).unwrap(), *KINDS.choose(random).unwrap()];
     nested(&kinds, id_kind, 3, random)

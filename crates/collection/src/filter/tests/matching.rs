@@ -1,4 +1,4 @@
-//! Which rows match, by hand, and what is known of a filter before there are rows.
+//! Matching rows of hand-written examples, and properties of bound filters.
 
 use super::{bound, every_type, matches, schema};
 use crate::error::CollectionError;
@@ -14,7 +14,7 @@ fn batch(name: &str, array: impl arrow_array::Array + 'static) -> RecordBatch {
     RecordBatch::try_from_iter([(name, Arc::new(array) as ArrayRef)]).unwrap()
 }
 
-/// The numbers of the rows that match.
+/// Returns the numbers of the rows that match.
 fn rows(words: &str, batch: &RecordBatch) -> Vec<usize> {
     let found = matches(&bound(words, &every_type(IdKind::Number)), batch);
     found.iter().enumerate().filter(|(_, matches)| **matches).map(|(row, _)| row).collect()
@@ -52,14 +52,14 @@ fn floats_have_nan_and_two_zeros() {
     assert_eq!(rows("float32 = 0.1", &floats), [4]);
     assert_eq!(rows("float32 != 0.1", &floats), [0, 1, 2, 3, 5, 6]);
     assert_eq!(rows("not float32 < 0", &floats), [0, 1, 2, 3, 4, 5]);
-    // Finite, but larger than what the type holds.
+    // Finite, but larger than all values of the type.
     assert_eq!(rows("float32 < 1e39", &floats), [2, 3, 4, 6]);
     assert_eq!(rows("float32 > 1e39", &floats), [5]);
     assert_eq!(rows("float32 is not null", &floats), [0, 1, 2, 3, 4, 5, 6]);
 }
 
 #[test]
-fn nulls_match_what_asks_for_them() {
+fn nulls_match_only_is_null() {
     let texts = batch("string", StringArray::from(vec![Some("de"), None, Some("en"), Some("")]));
     assert_eq!(rows("string != 'de'", &texts), [2, 3]);
     assert_eq!(rows("not string = 'de'", &texts), [2, 3]);
@@ -73,7 +73,7 @@ fn nulls_match_what_asks_for_them() {
 }
 
 #[test]
-fn lists_are_asked_for_what_they_hold() {
+fn lists_are_tested_for_their_elements() {
     let lists = [
         Some(vec![Some(1), Some(2)]),
         None,
@@ -109,7 +109,7 @@ fn times_are_in_utc() {
 }
 
 #[test]
-fn many_values_are_looked_up() {
+fn long_lists_of_values_are_matched() {
     let listed: Vec<String> = (0..50_000).map(|number| (3 * number).to_string()).collect();
     let numbers = batch("int64", Int64Array::from((0..2000).collect::<Vec<_>>()));
     let expected: Vec<usize> = (0..2000).step_by(3).collect();
@@ -124,7 +124,7 @@ fn many_values_are_looked_up() {
 }
 
 #[test]
-fn the_same_said_otherwise_has_one_text() {
+fn equivalent_filters_have_the_same_canonical_text() {
     let schema = every_type(IdKind::Text);
     let same = [
         "int8 between 1 and 3 and string = 'x'",
@@ -157,7 +157,7 @@ fn the_same_said_otherwise_has_one_text() {
 }
 
 #[test]
-fn what_holds_of_all_rows_or_none_is_known() {
+fn filters_that_match_all_rows_or_none_are_constant() {
     let schema = every_type(IdKind::Number);
     let cases = [
         ("true", Some(true)),
@@ -182,7 +182,7 @@ fn what_holds_of_all_rows_or_none_is_known() {
 }
 
 #[test]
-fn ids_alone_are_a_lookup() {
+fn filters_of_ids_alone_return_the_ids() {
     let numbers = schema(IdKind::Number, &[("year", "int32"), ("lang", "string")]);
     let ids = |words: &str| bound(words, &numbers).id_only();
     assert_eq!(ids("id = 5"), Some(Ids::Numbers(vec![5].into())));
@@ -196,8 +196,8 @@ fn ids_alone_are_a_lookup() {
     assert_eq!(ids("id between 0 and 1000000000000"), None);
     assert_eq!(ids("id = 5 and year = 1"), None);
     assert_eq!(ids("year = 1"), None);
-    let with = bound("lang = 'x' and id = 5", &numbers);
-    assert_eq!((with.columns(), with.needs_ids()), (&[1][..], true));
+    let with_other_condition = bound("lang = 'x' and id = 5", &numbers);
+    assert_eq!((with_other_condition.columns(), with_other_condition.needs_ids()), (&[1][..], true));
     let texts = schema(IdKind::Text, &[]);
     let ids = |words: &str| bound(words, &texts).id_only();
     let long = "x".repeat(2000);
@@ -208,7 +208,7 @@ fn ids_alone_are_a_lookup() {
 }
 
 #[test]
-fn batches_that_do_not_fit_are_refused() {
+fn batches_without_the_needed_columns_are_refused() {
     let filter = bound("int8 = 1", &every_type(IdKind::Number));
     for wrong in [batch("int16", Int8Array::from(vec![1])), batch("int8", Int64Array::from(vec![1]))] {
         let error = filter.evaluate(&wrong).unwrap_err();

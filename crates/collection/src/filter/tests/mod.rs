@@ -1,4 +1,4 @@
-//! Filters against a reader that knows no columns, and a row-by-row interpreter that knows no normal forms.
+//! Filters are compared with a row-by-row interpreter that uses no normal form.
 
 mod interpreter;
 mod making;
@@ -31,7 +31,7 @@ const KINDS: [&str; 14] = [
     "timestamp",
 ];
 
-/// A schema with these columns, `NAME TYPE` each.
+/// Returns a schema with these columns, given as names and types.
 fn schema(id_kind: IdKind, columns: &[(&str, &str)]) -> Schema {
     let column = |(name, kind): &(&str, &str)| Column { name: name.to_string(), kind: kind.parse().unwrap() };
     let columns = columns.iter().map(column).collect();
@@ -41,7 +41,7 @@ fn schema(id_kind: IdKind, columns: &[(&str, &str)]) -> Schema {
     schema
 }
 
-/// A schema with a column of every type, named after it, and one of lists of it (`int8s`).
+/// Returns a schema with a column of every type, named after it, and a column of its lists (such as `int8s`).
 fn every_type(id_kind: IdKind) -> Schema {
     let names: Vec<(String, String)> = KINDS
         .iter()
@@ -58,7 +58,7 @@ fn bound(text: &str, schema: &Schema) -> BoundFilter {
     Filter::parse(text).unwrap().bind(schema).unwrap()
 }
 
-/// Which rows match.
+/// Returns whether each row matches.
 fn matches(filter: &BoundFilter, batch: &RecordBatch) -> Vec<bool> {
     filter.evaluate(batch).unwrap().iter().collect()
 }

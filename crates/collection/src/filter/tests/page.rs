@@ -1,4 +1,4 @@
-//! The guide's page about filters says what is so.
+//! The examples in the guide's page about filters are correct.
 
 use super::super::Filter;
 use super::schema;
@@ -6,7 +6,7 @@ use crate::ids::IdKind;
 use std::path::Path;
 
 #[test]
-fn the_examples_of_the_guide_say_the_same_in_words_and_in_json() {
+fn the_examples_of_the_guide_are_equal_as_text_and_as_json() {
     let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/guide/filters.md");
     let page = std::fs::read_to_string(page).unwrap();
     let blocks: Vec<&str> = page.split("\n```").filter_map(|part| part.strip_prefix("text\n")).collect();

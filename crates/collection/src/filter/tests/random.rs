@@ -3,7 +3,7 @@
 use super::super::Filter;
 use super::super::expression::{Comparison, Contains, Expression, Literal};
 use super::interpreter::truth;
-use super::making::{Made, expression, rows};
+use super::making::{RandomRows, expression, rows};
 use super::{every_type, matches};
 use crate::ids::IdKind;
 use crate::schema::Schema;
@@ -22,12 +22,12 @@ fn canonical(expression: &Expression, schema: &Schema) -> String {
     filter(expression).bind(schema).unwrap().canonical().to_string()
 }
 
-fn expected(expression: &Expression, made: &Made) -> Vec<bool> {
-    let row = |row| truth(expression, &|name| made.cell(name, row)) == Some(true);
-    (0..made.batch.num_rows()).map(row).collect()
+fn expected(expression: &Expression, random_rows: &RandomRows) -> Vec<bool> {
+    let row = |row| truth(expression, &|name| random_rows.cell(name, row)) == Some(true);
+    (0..random_rows.batch.num_rows()).map(row).collect()
 }
 
-/// The same, said in another way.
+/// Returns an equivalent expression that is written in another way.
 fn rewritten(expression: &Expression, random: &mut SmallRng) -> Expression {
     let again = |part: &Expression, random: &mut SmallRng| rewritten(part, random);
     let parts = |parts: &[Expression], random: &mut SmallRng| {
@@ -92,7 +92,7 @@ fn rewritten(expression: &Expression, random: &mut SmallRng) -> Expression {
     if random.random_bool(0.2) { Expression::not(Expression::not(other)) } else { other }
 }
 
-/// The same in JSON.
+/// Returns the expression in JSON.
 fn in_json(expression: &Expression) -> Value {
     let literal = |literal: &Literal| match literal {
         Literal::Bool(value) => json!(value),
@@ -137,36 +137,36 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 1500, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn rows_match_as_one_after_the_other_says(seed: u64) {
+    fn batches_match_like_the_interpreter(seed: u64) {
         let random = &mut SmallRng::seed_from_u64(seed);
         let id_kind = kind(random);
         let schema = every_type(id_kind);
         let count = *[0, 1, 7, 64, 65, 130].choose(random).unwrap();
-        let made = rows(&schema, count, random);
+        let random_rows = rows(&schema, count, random);
         for _ in 0..8 {
             let expression = expression(id_kind, random);
             let bound = filter(&expression).bind(&schema).unwrap();
-            let (found, expected) = (matches(&bound, &made.batch), expected(&expression, &made));
+            let (found, expected) = (matches(&bound, &random_rows.batch), expected(&expression, &random_rows));
             prop_assert_eq!(&found, &expected, "{} as {}", expression, bound.canonical());
-            // A part of the rows, whose arrays do not begin at a whole byte.
+            // A slice of the rows, whose arrays do not begin at a whole byte.
             let first = random.random_range(0..=count);
             let length = random.random_range(0..=count - first);
-            let part = matches(&bound, &made.batch.slice(first, length));
+            let part = matches(&bound, &random_rows.batch.slice(first, length));
             prop_assert_eq!(&part[..], &expected[first..first + length], "{} in a part", expression);
             if let Some(constant) = bound.constant() {
                 prop_assert!(expected.iter().all(|matches| *matches == constant), "{}", expression);
             }
-            // It needs no other columns.
+            // Columns other than those it names are not needed.
             let mut needed = bound.columns().iter().map(|column| column + 1).collect::<Vec<_>>();
             if bound.needs_ids() {
                 needed.push(0);
             }
-            prop_assert_eq!(matches(&bound, &made.batch.project(&needed).unwrap()), expected);
+            prop_assert_eq!(matches(&bound, &random_rows.batch.project(&needed).unwrap()), expected);
         }
     }
 
     #[test]
-    fn what_is_said_otherwise_has_the_same_text(seed: u64) {
+    fn equivalent_filters_have_the_same_canonical_text(seed: u64) {
         let random = &mut SmallRng::seed_from_u64(seed);
         let schema = every_type(IdKind::Number);
         let expression = expression(IdKind::Number, random);
@@ -181,21 +181,21 @@ proptest! {
     }
 
     #[test]
-    fn the_same_text_is_of_the_same_rows(seed: u64) {
+    fn filters_with_the_same_canonical_text_match_the_same_rows(seed: u64) {
         let random = &mut SmallRng::seed_from_u64(seed);
         let schema = every_type(IdKind::Text);
-        let made = rows(&schema, 40, random);
+        let random_rows = rows(&schema, 40, random);
         let mut seen = std::collections::HashMap::new();
         for _ in 0..60 {
             let expression = expression(IdKind::Text, random);
-            let expected = expected(&expression, &made);
+            let expected = expected(&expression, &random_rows);
             let before = seen.insert(canonical(&expression, &schema), expected.clone());
             prop_assert!(before.is_none_or(|before| before == expected), "{}", expression);
         }
     }
 
     #[test]
-    fn words_read_as_what_they_are_of(seed: u64) {
+    fn displayed_filters_parse_to_the_same_filter(seed: u64) {
         let random = &mut SmallRng::seed_from_u64(seed);
         let expression = expression(IdKind::Number, random);
         let words = filter(&expression).to_string();
@@ -205,11 +205,11 @@ proptest! {
     }
 
     #[test]
-    fn json_says_what_words_say(seed: u64) {
+    fn json_is_equivalent_to_text(seed: u64) {
         let random = &mut SmallRng::seed_from_u64(seed);
         let schema = every_type(IdKind::Number);
         let expression = expression(IdKind::Number, random);
-        // Through its text, as it comes from another machine.
+        // The JSON goes through its text, as a request would.
         let value: Value = serde_json::from_str(&in_json(&expression).to_string()).unwrap();
         let json = Filter::from_json(&value).unwrap();
         prop_assert_eq!(canonical(&json.expression, &schema), canonical(&expression, &schema), "{}", value);
@@ -217,8 +217,8 @@ proptest! {
     }
 
     #[test]
-    fn no_text_is_too_strange(text in "([a-z_(),'\"`!=<>&|.%0-9 \\-]|and|or|not|in|is|null|\\PC){0,40}") {
-        // It is read, and then its words read as the same, or there is an error that can be shown.
+    fn any_text_parses_or_gives_an_error(text in "([a-z_(),'\"`!=<>&|.%0-9 \\-]|and|or|not|in|is|null|\\PC){0,40}") {
+        // The text parses, and displays as text that parses to the same; or the error can be displayed.
         match Filter::parse(&text) {
             Ok(filter) => prop_assert_eq!(&Filter::parse(&filter.to_string()).unwrap(), &filter),
             Err(error) => {
@@ -229,11 +229,11 @@ proptest! {
     }
 
     #[test]
-    fn no_date_is_too_strange(text in "(\\PC{0,12}|[0-9]{4}-[0-9]{2}-[0-9]{2}[T ]?[0-9:.\u{e9}]{0,14}[Z+\\-]?[0-9:]{0,6})") {
+    fn any_date_parses_or_gives_an_error(text in "(\\PC{0,12}|[0-9]{4}-[0-9]{2}-[0-9]{2}[T ]?[0-9:.\u{e9}]{0,14}[Z+\\-]?[0-9:]{0,6})") {
         let schema = every_type(IdKind::Number);
         for name in ["date", "timestamp"] {
             let compare = Expression::Compare(name.into(), Comparison::Less, Literal::Text(text.clone()));
-            // Whether it is one or not.
+            // The result may be a date or an error.
             let _ = filter(&compare).bind(&schema);
         }
     }

@@ -1,4 +1,4 @@
-//! What is read, and where what is wrong is said to be.
+//! Parsing of filters, and the positions in errors.
 
 use super::super::expression::{Comparison, Contains, Expression, Literal, MAX_DEPTH, MAX_LITERALS};
 use super::super::{Filter, FilterError};
@@ -24,7 +24,7 @@ fn text(text: &str) -> Literal {
 }
 
 #[test]
-fn words_are_read() {
+fn text_is_parsed() {
     use Comparison::*;
     let cases = [
         ("a = 1", compare("a", Equal, whole(1))),
@@ -84,7 +84,7 @@ fn and_binds_closer_than_or_and_not_closest() {
     let between = Expression::Between("a".into(), whole(1), whole(2));
     assert_eq!(read("a between 1 and 2 and b"), Expression::And(vec![between, flag("b")]));
     assert_eq!(read("not a = 1"), Expression::not(compare("a", Comparison::Equal, whole(1))));
-    // `inside` and `notes` begin as keywords do.
+    // `inside` and `notes` begin like keywords.
     assert_eq!(
         read("not notes and inside"),
         Expression::And(vec![Expression::not(flag("notes")), flag("inside")])
@@ -92,7 +92,7 @@ fn and_binds_closer_than_or_and_not_closest() {
 }
 
 #[test]
-fn what_is_wrong_is_said_where_it_is() {
+fn errors_have_a_message_and_a_position() {
     let cases = [
         ("", 0, "is empty"),
         ("  ", 2, "is empty"),
@@ -134,7 +134,7 @@ fn what_is_wrong_is_said_where_it_is() {
         ("a = 1 & b", 6, "'&' has no meaning"),
         ("a = 1;", 5, "';' has no meaning"),
         ("a\0", 1, "'\\0' has no meaning"),
-        // Characters are counted, not bytes.
+        // Positions count characters, not bytes.
         ("\u{e9} = '\u{1f600}' x", 8, "found `x`"),
     ];
     for (words, position, message) in cases {
@@ -146,13 +146,13 @@ fn what_is_wrong_is_said_where_it_is() {
 }
 
 #[test]
-fn an_error_shows_the_place() {
+fn an_error_marks_its_position() {
     let shown = |text: &str| Filter::parse(text).unwrap_err().to_string();
     assert_eq!(
         shown("year >= and b"),
         "expected a number, a string in single quotes, `true` or `false`, found `and`\n  year >= and b\n          ^"
     );
-    // The line of a longer text, with a tab in it.
+    // One line of a longer text, with a tab in it.
     let lines = shown("a = 1\nand\tb c\nor d");
     assert!(lines.ends_with("\n  and b c\n        ^"), "{lines}");
     let end = shown("a =\n");
@@ -168,7 +168,7 @@ fn an_error_shows_the_place() {
 }
 
 #[test]
-fn depth_and_size_have_limits() {
+fn depth_and_size_are_limited() {
     let deep = |depth: usize| format!("{}a{}", "(".repeat(depth), ")".repeat(depth));
     assert!(Filter::parse(&deep(MAX_DEPTH)).is_ok());
     let error = Filter::parse(&deep(MAX_DEPTH + 1)).unwrap_err();
@@ -190,12 +190,12 @@ fn depth_and_size_have_limits() {
 #[test]
 fn deep_and_wide_filters_are_bound() {
     let schema = every_type(IdKind::Number);
-    // As deep as it goes, with two kinds of joint on every level.
+    // The deepest nesting, with both operators on every level.
     let deep = format!("{}bool{}", "int8 = 1 or bool and not (".repeat(50), ")".repeat(50));
     let filter = Filter::parse(&deep).unwrap();
     assert_eq!(Filter::parse(&filter.to_string()).unwrap(), filter);
     filter.bind(&schema).unwrap();
-    // Each number by itself, the even ones only: nothing that can be joined.
+    // Only even numbers, so that no values can be merged into a range.
     let wide: Vec<String> = (0..MAX_LITERALS).map(|number| format!("int64 = {}", 2 * number)).collect();
     let one = bound(&wide.join(" or "), &schema);
     let listed: Vec<String> = (0..MAX_LITERALS).rev().map(|number| (2 * number).to_string()).collect();
@@ -205,7 +205,7 @@ fn deep_and_wide_filters_are_bound() {
 }
 
 #[test]
-fn json_is_read() {
+fn json_is_parsed() {
     let same = [
         (json!({}), "true"),
         (json!({"a": 5}), "a = 5"),
@@ -236,7 +236,7 @@ fn json_is_read() {
 }
 
 #[test]
-fn objects_without_conditions_are_told_from_a_filter_that_says_all() {
+fn objects_without_conditions_are_distinguished_from_true() {
     for empty in
         [json!({}), json!({"$and": [{}]}), json!({"$or": [{"a": 1}, {}]}), json!({"$not": {"$not": {}}})]
     {
@@ -248,7 +248,7 @@ fn objects_without_conditions_are_told_from_a_filter_that_says_all() {
 }
 
 #[test]
-fn json_errors_name_the_path() {
+fn json_errors_contain_the_path() {
     let cases = [
         (json!([]), "the filter: expected an object, found a list"),
         (json!({"$nor": []}), "$nor: there is no operator $nor here; there are $and, $or, $not"),

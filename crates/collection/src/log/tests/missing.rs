@@ -1,16 +1,16 @@
-//! Logs that are lost: nobody takes what is left for all that there was.
+//! Lost logs: the rest of the logs is never mistaken for the complete content.
 
 use super::*;
 use bathyal_store::Durability;
 use bathyal_store::memory::MemoryStore;
 use std::collections::BTreeSet;
 
-fn acquire(place: &Place) -> Result<Acquired, CollectionError> {
+fn acquire(place: &CollectionLocation) -> Result<Acquisition, CollectionError> {
     LogWriter::acquire(place, 1, &BTreeSet::new)
 }
 
-/// What reading says from the latest version on: changes that were read, or what is wrong.
-fn read(place: &Place) -> Result<usize, CollectionError> {
+/// Reads from the latest version on. Returns the number of changes.
+fn read(place: &CollectionLocation) -> Result<usize, CollectionError> {
     let newest = crate::version::numbers(place)?.pop().unwrap();
     let (version, _) = Version::read(place, newest)?;
     let mut changes = 0;
@@ -18,14 +18,15 @@ fn read(place: &Place) -> Result<usize, CollectionError> {
         changes += 1;
         Ok(())
     })? {
-        Progress::Now => Ok(changes),
-        Progress::MovedOn(error) => Err(error),
+        ReadOutcome::UpToDate => Ok(changes),
+        ReadOutcome::Superseded(error) => Err(error),
     }
 }
 
-/// A collection whose writer has come so far; the last thing that it does is to append one record, which is acknowledged.
-fn come_to(step: usize) -> Place {
-    let place = Place::in_store(Arc::new(MemoryStore::new("memory")));
+/// Returns a collection whose writer stopped after `step` steps. Its last action was to append one
+/// acknowledged record.
+fn stopped_after(step: usize) -> CollectionLocation {
+    let place = CollectionLocation::in_store(Arc::new(MemoryStore::new("memory")));
     create(&place);
     let append = |writer: &mut LogWriter, label| writer.append(batch([label]), Durability::Disk).unwrap();
     let mut acquired = acquire(&place).unwrap();
@@ -35,7 +36,7 @@ fn come_to(step: usize) -> Place {
         acquired = acquire(&place).unwrap();
         append(&mut acquired.writer, 4);
     }
-    let Acquired { mut writer, mut version, .. } = acquired;
+    let Acquisition { mut writer, mut version, .. } = acquired;
     if step > 1 {
         writer.rotate().unwrap();
         append(&mut writer, 6);
@@ -57,22 +58,22 @@ fn come_to(step: usize) -> Place {
 }
 
 #[test]
-fn a_log_that_is_lost_is_missed_whatever_its_writer_did_last() {
+fn a_lost_log_is_noticed_whatever_its_writer_did_last() {
     for step in 0..6 {
-        let place = come_to(step);
+        let place = stopped_after(step);
         let (all, through) = (logs(&place).unwrap(), {
             let newest = crate::version::numbers(&place).unwrap().pop().unwrap();
             Version::read(&place, newest).unwrap().0.through
         });
         read(&place).unwrap_or_else(|error| panic!("{step}: {error}"));
-        // Each alone, and all from one on.
+        // Each log alone, and all logs from one on.
         for at in 0..all.len() {
             for until in [at + 1, all.len()] {
                 let what = format!("step {step}, {:?} of {all:?} are lost", &all[at..until]);
                 if all.get(at + 1).is_some_and(|next| *next <= through + 1) && until == at + 1 {
                     continue;
                 }
-                let place = come_to(step);
+                let place = stopped_after(step);
                 for first in &all[at..until] {
                     place.store().erase(&Part::Log(*first).name()).unwrap();
                 }
@@ -91,9 +92,9 @@ fn a_log_that_is_lost_is_missed_whatever_its_writer_did_last() {
 }
 
 #[test]
-fn a_log_that_was_not_begun_is_not_missed() {
-    // Its writer was stopped behind the seal, and behind the version of a takeover.
-    let place = come_to(0);
+fn a_log_that_was_never_begun_is_not_reported_as_lost() {
+    // The writer stopped after the seal, and after the version of a takeover.
+    let place = stopped_after(0);
     let mut acquired = acquire(&place).unwrap();
     acquired.writer.append(Batch::seal(), Durability::Disk).unwrap();
     drop(acquired);
@@ -102,8 +103,8 @@ fn a_log_that_was_not_begun_is_not_missed() {
     writer.append(batch([4]), Durability::Disk).unwrap();
     drop(writer);
     assert_eq!(read(&place).unwrap(), 2);
-    // What was written before logs were named is read as it was.
-    let place = Place::in_store(Arc::new(MemoryStore::new("memory")));
+    // Versions of earlier programs name no log.
+    let place = CollectionLocation::in_store(Arc::new(MemoryStore::new("memory")));
     create(&place);
     assert_eq!(read(&place).unwrap(), 0);
 }

@@ -1,11 +1,11 @@
-//! Logs that are cut, damaged, killed and fought over.
+//! Tests of logs: truncation, damage, killed writers, and competing writers.
 
 mod faults;
 mod format;
 mod missing;
 mod races;
+mod scheduler;
 mod shared;
-mod turns;
 
 use super::*;
 use crate::ids::{Id, IdKind, Ids};
@@ -27,7 +27,7 @@ fn schema(id_kind: IdKind) -> Schema {
     Schema { id_kind, vectors, columns }
 }
 
-/// Rows with these ids, in which `label` is everywhere.
+/// Rows with these ids; all their values derive from `label`.
 fn put(ids: Ids, label: u64) -> Change {
     let schema = schema(ids.kind());
     let count = ids.len();
@@ -47,10 +47,10 @@ fn numbers(ids: &[u64]) -> Ids {
     Ids::Numbers(ids.to_vec().into())
 }
 
-/// The label of a change with so many rows that some of their vectors are written apart from the rest.
+/// Label of a change with so many rows that some of their vectors are written separately.
 const LARGE: u64 = 3_000;
 
-/// One change whose label is read back by [`label_of`]. Every third one is a delete.
+/// A change from which [`label_of`] gets the label back. Every third change is a delete.
 fn change(label: u64) -> Change {
     match label % 3 {
         2 => Change::Delete(numbers(&[label, label + 1])),
@@ -65,12 +65,12 @@ fn label_of(change: &Change) -> u64 {
         Change::Delete(ids) => ids,
     };
     let Id::Number(label) = ids.get(0) else { panic!("{ids:?}") };
-    assert_eq!(words(change), words(&self::change(label)), "it is what was written");
+    assert_eq!(formatted(change), formatted(&self::change(label)), "a change is read as it was written");
     label
 }
 
-/// All that a change says, to be compared.
-fn words(change: &Change) -> String {
+/// Formats the content of a change, for comparisons.
+fn formatted(change: &Change) -> String {
     match change {
         Change::Delete(ids) => format!("not {ids:?}"),
         Change::Put(rows) => {
@@ -88,8 +88,8 @@ fn batch(labels: impl IntoIterator<Item = u64>) -> Batch {
     batch
 }
 
-/// A collection that nobody has written to.
-fn create(place: &Place) {
+/// Creates a collection without a writer.
+fn create(place: &CollectionLocation) {
     let mut version = Version {
         bathyal_collection: FORMAT,
         id: crate::version::random_digits(32),
@@ -105,7 +105,7 @@ fn create(place: &Place) {
     version.publish(place, &[]).unwrap();
 }
 
-/// The numbers and labels of changes.
+/// Returns the sequence numbers and labels of changes.
 fn labelled(changes: &[(u64, Change)]) -> Vec<(u64, u64)> {
     changes.iter().map(|(sequence, change)| (*sequence, label_of(change))).collect()
 }

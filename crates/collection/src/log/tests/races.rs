@@ -1,5 +1,5 @@
+use super::scheduler::Scheduler;
 use super::shared::SharedStore;
-use super::turns::Turns;
 use super::*;
 use bathyal_object::StoreOptions;
 use bathyal_store::memory::MemoryStore;
@@ -9,87 +9,83 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Schedules that are tried: without the check in `take_begun` one of these fails.
+/// Number of schedules. Without the check in `lock_new_log`, one of them fails.
 const SCHEDULES: u64 = 60;
 
-/// What all writers together know.
+/// Records of all writers.
 #[derive(Debug, Default)]
-struct Known {
-    /// Labels that were acknowledged, by their numbers.
+struct History {
+    /// Labels of acknowledged records, by sequence number.
     acknowledged: BTreeMap<u64, u64>,
-    /// Labels that may be there or not.
+    /// Labels of records that may or may not be stored.
     doubtful: BTreeSet<u64>,
     labels: u64,
-    /// By the last record in them: the labels in segments, by their numbers.
+    /// Labels in segments by sequence number, for each `through` of a version.
     segments: BTreeMap<u64, BTreeMap<u64, u64>>,
 }
 
-/// A writer, and all that it has.
-struct Actor {
+/// A writer, with its view of the collection.
+struct TestWriter {
     writer: LogWriter,
     version: Version,
     rows: BTreeMap<u64, u64>,
 }
 
-fn known(known: &Mutex<Known>) -> MutexGuard<'_, Known> {
-    known.lock().unwrap_or_else(PoisonError::into_inner)
+fn locked(history: &Mutex<History>) -> MutexGuard<'_, History> {
+    history.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Actor {
-    /// Takes over, and looks whether all is there that has to be.
-    fn acquire(place: &Place, all: &Mutex<Known>) -> Result<Actor, CollectionError> {
-        let before = known(all).acknowledged.clone();
-        let Acquired { writer, version, changes, .. } = LogWriter::acquire(place, 2, &BTreeSet::new)?;
-        let all = known(all);
-        let mut rows = all.segments.get(&version.through).cloned().unwrap_or_default();
+impl TestWriter {
+    /// Takes over, and checks the content of the collection.
+    fn acquire(place: &CollectionLocation, history: &Mutex<History>) -> Result<TestWriter, CollectionError> {
+        let before = locked(history).acknowledged.clone();
+        let Acquisition { writer, version, changes, .. } = LogWriter::acquire(place, 2, &BTreeSet::new)?;
+        let history = locked(history);
+        let mut rows = history.segments.get(&version.through).cloned().unwrap_or_default();
         for (sequence, label) in labelled(&changes) {
             assert!(sequence > version.through);
-            assert_eq!(rows.insert(sequence, label), None, "never two records of the same number");
-            let meant = all.acknowledged.get(&sequence);
+            assert_eq!(rows.insert(sequence, label), None, "sequence numbers are unique");
+            let expected = history.acknowledged.get(&sequence);
             assert!(
-                meant == Some(&label) || all.doubtful.contains(&label),
-                "{sequence} is {label}, not {meant:?}"
+                expected == Some(&label) || history.doubtful.contains(&label),
+                "{sequence} is {label}, not {expected:?}"
             );
         }
         for (sequence, label) in before {
             assert_eq!(rows.get(&sequence), Some(&label), "record {sequence} was acknowledged");
         }
-        Ok(Actor { writer, version, rows })
+        Ok(TestWriter { writer, version, rows })
     }
 
     fn append(
         &mut self,
         count: u64,
         durability: Durability,
-        all: &Mutex<Known>,
+        history: &Mutex<History>,
     ) -> Result<(), CollectionError> {
         let labels: Vec<u64> = {
-            let mut all = known(all);
-            let first = all.labels + 1;
-            all.labels += count;
-            // Until the answer is here.
-            all.doubtful.extend(first..first + count);
+            let mut history = locked(history);
+            let first = history.labels + 1;
+            history.labels += count;
+            // Until the append returns.
+            history.doubtful.extend(first..first + count);
             (first..first + count).collect()
         };
         let last = self.writer.append(batch(labels.iter().copied()), durability)?;
-        let mut all = known(all);
+        let mut history = locked(history);
         for (label, sequence) in labels.into_iter().rev().zip((0..=last).rev()) {
-            assert_eq!(
-                all.acknowledged.insert(sequence, label),
-                None,
-                "never two records of the same number"
-            );
+            assert_eq!(history.acknowledged.insert(sequence, label), None, "sequence numbers are unique");
             self.rows.insert(sequence, label);
         }
         Ok(())
     }
 
-    fn publish(&mut self, all: &Mutex<Known>) -> Result<(), CollectionError> {
+    fn publish(&mut self, history: &Mutex<History>) -> Result<(), CollectionError> {
         let last = self.writer.last();
         {
-            let mut all = known(all);
-            let segments = all.segments.entry(last).or_insert_with(|| self.rows.clone());
-            assert_eq!(segments, &self.rows, "up to a record there is one history");
+            let mut history = locked(history);
+            let segments = history.segments.entry(last).or_insert_with(|| self.rows.clone());
+            assert_eq!(segments, &self.rows, "all writers agree on the records up to this one");
         }
         let mut version = Version { through: last, ..self.version.clone() };
         self.writer.publish(&mut version, &[])?;
@@ -105,7 +101,7 @@ enum Step {
     Rotate,
     Publish,
     Sweep,
-    LoseAnswer,
+    LoseResponse,
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -115,22 +111,22 @@ fn step() -> impl Strategy<Value = Step> {
         2 => Just(Step::Rotate),
         2 => Just(Step::Publish),
         2 => Just(Step::Sweep),
-        1 => Just(Step::LoseAnswer),
+        1 => Just(Step::LoseResponse),
     ]
 }
 
-fn act(actor: &mut Actor, step: Step, all: &Mutex<Known>) -> Result<(), CollectionError> {
+fn run_step(writer: &mut TestWriter, step: Step, history: &Mutex<History>) -> Result<(), CollectionError> {
     match step {
-        Step::Append(count) => actor.append(count, Durability::Disk, all),
-        Step::Rotate => actor.writer.rotate(),
-        Step::Publish => actor.publish(all),
-        Step::Sweep => actor.writer.sweep(&actor.version.clone(), 2, &BTreeSet::new),
-        Step::Acquire | Step::LoseAnswer => Ok(()),
+        Step::Append(count) => writer.append(count, Durability::Disk, history),
+        Step::Rotate => writer.writer.rotate(),
+        Step::Publish => writer.publish(history),
+        Step::Sweep => writer.writer.sweep(&writer.version.clone(), 2, &BTreeSet::new),
+        Step::Acquire | Step::LoseResponse => Ok(()),
     }
 }
 
-/// The writer was told that it is none any more, or not told anything.
-fn is_excused(error: &CollectionError) -> bool {
+/// Returns true for errors that a writer gets because another has taken over or because a response was lost.
+fn is_expected(error: &CollectionError) -> bool {
     matches!(
         error,
         CollectionError::Fenced { .. }
@@ -142,88 +138,88 @@ fn is_excused(error: &CollectionError) -> bool {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
     #[test]
-    fn whoever_writes_in_whatever_order_nothing_that_was_acknowledged_is_lost(
+    fn takeovers_in_any_order_lose_no_acknowledged_record(
         steps in prop::collection::vec((0_usize..3, step()), 1..60),
     ) {
         let store = SharedStore::new();
-        let place = Place::in_store(Arc::new(store.clone()));
+        let place = CollectionLocation::in_store(Arc::new(store.clone()));
         create(&place);
-        let all = Mutex::default();
-        let mut actors = [None, None, None];
+        let history = Mutex::default();
+        let mut writers = [None, None, None];
         let mut newest = None;
         for (who, step) in steps {
-            match (&mut actors[who], step) {
-                (_, Step::LoseAnswer) => store.lose(true),
-                (actor, Step::Acquire) => match Actor::acquire(&place, &all) {
-                    Ok(new) => (*actor, newest) = (Some(new), Some(who)),
-                    Err(error) => prop_assert!(is_excused(&error), "{}", error),
+            match (&mut writers[who], step) {
+                (_, Step::LoseResponse) => store.lose_response(true),
+                (writer, Step::Acquire) => match TestWriter::acquire(&place, &history) {
+                    Ok(new) => (*writer, newest) = (Some(new), Some(who)),
+                    Err(error) => prop_assert!(is_expected(&error), "{}", error),
                 },
                 (None, _) => {}
-                (Some(actor), step) => match act(actor, step, &all) {
+                (Some(writer), step) => match run_step(writer, step, &history) {
                     Ok(()) => {
                         let appended = matches!(step, Step::Append(_) | Step::Rotate | Step::Publish);
-                        prop_assert!(!appended || newest == Some(who), "one that was taken over from is told: {step:?}");
+                        prop_assert!(!appended || newest == Some(who), "a writer that was taken over from gets an error: {step:?}");
                     }
-                    Err(error) => prop_assert!(is_excused(&error), "{:?}: {}", step, error),
+                    Err(error) => prop_assert!(is_expected(&error), "{:?}: {}", step, error),
                 },
             }
         }
-        store.lose(false);
-        let mut last = Actor::acquire(&place, &all).unwrap();
-        last.append(2, Durability::Disk, &all).unwrap();
+        store.lose_response(false);
+        let mut last = TestWriter::acquire(&place, &history).unwrap();
+        last.append(2, Durability::Disk, &history).unwrap();
         last.writer.rotate().unwrap();
-        last.publish(&all).unwrap();
+        last.publish(&history).unwrap();
         last.writer.sweep(&last.version.clone(), 2, &BTreeSet::new).unwrap();
         let names = place.store().list().unwrap();
         let log = Part::Log(last.writer.last() + 1).name();
         let versions = [last.version.number - 1, last.version.number].map(|number| Part::Version(number).name());
-        prop_assert_eq!(names, [&[log][..], &versions[..]].concat(), "nothing else is left");
+        prop_assert_eq!(names, [&[log][..], &versions[..]].concat(), "all other objects are removed");
     }
 }
 
-/// Writers that take over from each other at any moment, with a reader among them.
-fn fight(place: &Place, threads: usize, rounds: usize) {
-    fight_in(place, threads, rounds, None);
+/// Runs writers that take over from each other, and a reader.
+fn race(place: &CollectionLocation, threads: usize, rounds: usize) {
+    race_scheduled(place, threads, rounds, None);
 }
 
-/// The same, of threads that run in turns.
-fn fight_in(place: &Place, threads: usize, rounds: usize, turns: Option<&Turns>) {
+/// Runs them, optionally with a scheduler.
+fn race_scheduled(place: &CollectionLocation, threads: usize, rounds: usize, scheduler: Option<&Scheduler>) {
     create(place);
-    let all = Mutex::default();
+    let history = Mutex::default();
     std::thread::scope(|scope| {
         for who in 0..threads {
-            let (place, all) = (place.clone(), &all);
+            let (place, history) = (place.clone(), &history);
             scope.spawn(move || {
-                let _joined = turns.map(|turns| turns.join(who));
+                let _joined = scheduler.map(|scheduler| scheduler.join(who));
                 for round in 0..rounds {
-                    let result = Actor::acquire(&place, all).and_then(|mut actor| {
+                    let result = TestWriter::acquire(&place, history).and_then(|mut writer| {
                         for i in 0..(who + round) % 4 + 1 {
-                            actor.append(1 + i as u64 % 2, Durability::Disk, all)?;
+                            writer.append(1 + i as u64 % 2, Durability::Disk, history)?;
                             std::thread::yield_now();
                         }
                         match round % 3 {
-                            0 => actor.writer.rotate(),
-                            1 => actor.publish(all),
+                            0 => writer.writer.rotate(),
+                            1 => writer.publish(history),
                             _ => Ok(()),
                         }
                     });
                     if let Err(error) = result {
-                        assert!(is_excused(&error), "{error:?}");
+                        assert!(is_expected(&error), "{error:?}");
                     }
                 }
             });
         }
-        let _joined = turns.map(|turns| turns.join(threads));
+        let _joined = scheduler.map(|scheduler| scheduler.join(threads));
         for _ in 0..rounds {
-            follow(place, &all);
+            read_along(place, &history);
         }
     });
-    Actor::acquire(place, &all).unwrap();
+    TestWriter::acquire(place, &history).unwrap();
 }
 
-/// Reads what a reader of another process would, and goes on a few times.
-fn follow(place: &Place, all: &Mutex<Known>) {
-    let before = known(all).acknowledged.clone();
+/// Reads as another process would, and continues a few times.
+fn read_along(place: &CollectionLocation, history: &Mutex<History>) {
+    let before = locked(history).acknowledged.clone();
     let Some(number) = crate::version::numbers(place).unwrap().pop() else { panic!("there is a version") };
     let Ok((version, _)) = Version::read(place, number) else { return };
     let mut reader = LogReader::new(place, &version);
@@ -234,78 +230,80 @@ fn follow(place: &Place, all: &Mutex<Known>) {
             Ok(())
         });
         match read.unwrap() {
-            Progress::Now => {}
-            Progress::MovedOn(_) => return,
+            ReadOutcome::UpToDate => {}
+            ReadOutcome::Superseded(_) => return,
         }
     }
-    let all = known(all);
+    let history = locked(history);
     for (sequence, label) in before.range(version.through + 1..) {
         assert_eq!(
             found.get(sequence),
             Some(label),
-            "record {sequence} was acknowledged before it was looked for"
+            "record {sequence} was acknowledged before the reader started"
         );
     }
     for (sequence, label) in found {
-        assert!(all.acknowledged.get(&sequence) == Some(&label) || all.doubtful.contains(&label));
+        assert!(history.acknowledged.get(&sequence) == Some(&label) || history.doubtful.contains(&label));
     }
 }
 
-/// Its first append would have taken the place of the other one's seal, and the log would have ended without one.
+/// Without this refusal, its first append would overwrite the seal, and the log would end without one.
 #[test]
-fn who_begins_a_log_that_another_one_seals_at_once_is_not_its_writer() {
-    let place = Place::in_store(Arc::new(SharedStore::new()));
+fn a_new_log_that_another_writer_has_sealed_is_not_locked() {
+    let place = CollectionLocation::in_store(Arc::new(SharedStore::new()));
     create(&place);
     let first = LogWriter::acquire(&place, 2, &BTreeSet::new).unwrap().writer.last() + 1;
-    assert!(writer::take_begun(&place, first).is_ok(), "nobody has written to it");
-    let all = Mutex::default();
-    let mut other = Actor::acquire(&place, &all).unwrap();
-    let refused = writer::take_begun(&place, first).unwrap_err();
+    assert!(writer::lock_new_log(&place, first).is_ok(), "the log is empty");
+    let history = Mutex::default();
+    let mut other = TestWriter::acquire(&place, &history).unwrap();
+    let refused = writer::lock_new_log(&place, first).unwrap_err();
     assert!(matches!(refused, StoreError::Busy { .. }), "{refused}");
-    other.append(1, Durability::Disk, &all).unwrap();
+    other.append(1, Durability::Disk, &history).unwrap();
 }
 
-/// See [`Turns`]. A schedule that fails is told with its number and what was done last.
+/// Runs writers under many schedules of the [`Scheduler`]. A failure prints the schedule's number and its
+/// last steps.
 #[test]
-fn writers_that_are_held_up_at_any_moment_lose_nothing() {
+fn writers_that_are_paused_at_any_moment_lose_no_record() {
     let schedules = std::env::var("BATHYAL_SCHEDULES").map_or(SCHEDULES, |text| text.parse().unwrap());
     for schedule in 0..schedules {
         let threads = 2 + schedule as usize % 4;
-        let turns = Arc::new(Turns::new(schedule, threads + 1));
-        let place = Place::in_store(Arc::new(SharedStore::in_turns(turns.clone())));
-        let fought = catch_unwind(AssertUnwindSafe(|| fight_in(&place, threads, 20, Some(&turns))));
-        if let Err(panic) = fought {
-            eprintln!("schedule {schedule}, thread, what, of which, at:\n{}", turns.told());
+        let scheduler = Arc::new(Scheduler::new(schedule, threads + 1));
+        let place = CollectionLocation::in_store(Arc::new(SharedStore::scheduled(scheduler.clone())));
+        let outcome =
+            catch_unwind(AssertUnwindSafe(|| race_scheduled(&place, threads, 20, Some(&scheduler))));
+        if let Err(panic) = outcome {
+            eprintln!("schedule {schedule}: thread, operation, name, number\n{}", scheduler.trace());
             resume_unwind(panic);
         }
     }
 }
 
 #[test]
-fn writers_at_the_same_time_lose_nothing() {
+fn concurrent_writers_lose_no_record() {
     for _ in 0..10 {
-        fight(&Place::in_store(Arc::new(SharedStore::new())), 3, 20);
+        race(&CollectionLocation::in_store(Arc::new(SharedStore::new())), 3, 20);
     }
 }
 
 #[test]
-fn writers_that_locks_keep_apart_lose_nothing() {
-    fight(&Place::in_store(Arc::new(MemoryStore::new("memory"))), 3, 20);
+fn writers_with_locks_lose_no_record() {
+    race(&CollectionLocation::in_store(Arc::new(MemoryStore::new("memory"))), 3, 20);
     let folder = tempfile::tempdir().unwrap();
-    fight(&Place::at(folder.path().join("collection"), &StoreOptions::default()).unwrap(), 2, 6);
+    race(&CollectionLocation::at(folder.path().join("collection"), &StoreOptions::default()).unwrap(), 2, 6);
 }
 
 #[test]
-fn writers_in_a_bucket_lose_nothing() {
+fn writers_in_a_bucket_lose_no_record() {
     let scratch = tempfile::tempdir().unwrap();
     let options = StoreOptions::new([("scratch", scratch.path().to_str().unwrap())]).unwrap();
-    fight(&Place::at("memory://log-races/collection", &options).unwrap(), 2, 6);
+    race(&CollectionLocation::at("memory://log-races/collection", &options).unwrap(), 2, 6);
 }
 
 #[test]
-fn one_that_is_at_work_is_not_disturbed_where_there_are_locks() {
+fn a_lock_protects_a_working_writer() {
     let folder = tempfile::tempdir().unwrap();
-    let place = Place::at(folder.path().join("collection"), &StoreOptions::default()).unwrap();
+    let place = CollectionLocation::at(folder.path().join("collection"), &StoreOptions::default()).unwrap();
     create(&place);
     let mut first = LogWriter::acquire(&place, 2, &BTreeSet::new).unwrap().writer;
     for _ in 0..2 {
@@ -315,12 +313,12 @@ fn one_that_is_at_work_is_not_disturbed_where_there_are_locks() {
         first.rotate().unwrap();
     }
     drop(first);
-    let Acquired { changes, mut writer, version, .. } =
+    let Acquisition { changes, mut writer, version, .. } =
         LogWriter::acquire(&place, 2, &BTreeSet::new).unwrap();
     assert_eq!(labelled(&changes), [(1, 1), (2, 2), (4, 1), (5, 2)], "3 and 6 are seals");
     assert_eq!((version.number, writer.last()), (3, 7));
 
-    // What others have put there stays.
+    // Foreign files are kept.
     let root = folder.path().join("collection");
     std::fs::write(root.join("l-00000000000000000001.tmp"), b"stray").unwrap();
     std::fs::write(root.join("v-00000000000000000009"), b"stray").unwrap();

@@ -1,6 +1,6 @@
-//! A store that many machines share: nothing is locked, and of two who append at once one comes second.
+//! A store that several machines share. It has no locks; the second of two concurrent appends fails.
 
-use super::turns::Turns;
+use super::scheduler::Scheduler;
 use bathyal_store::memory::MemoryStore;
 use bathyal_store::{Draft, Durability, Generation, Log, LogWriter, Object, Replace, Store, StoreError};
 use std::collections::BTreeMap;
@@ -8,22 +8,22 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Bytes, and where they go.
+/// Appended bytes, each with its offset.
 type Pieces = Arc<Mutex<Vec<(u64, Vec<u8>)>>>;
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// See the module's description. Clones share it.
+/// A store without locks, in memory. Clones share its content.
 #[derive(Debug, Clone)]
 pub(super) struct SharedStore {
     store: MemoryStore,
     logs: Arc<Mutex<BTreeMap<String, Pieces>>>,
-    /// Whether the answer to the next append or publication is lost.
-    loses: Arc<AtomicBool>,
-    /// Before each step of an operation others may come.
-    turns: Option<Arc<Turns>>,
+    /// True if the response to the next append or publication is lost.
+    loses_response: Arc<AtomicBool>,
+    /// Lets other threads run before each step of an operation.
+    scheduler: Option<Arc<Scheduler>>,
 }
 
 impl SharedStore {
@@ -31,33 +31,33 @@ impl SharedStore {
         SharedStore {
             store: MemoryStore::new("shared"),
             logs: Arc::default(),
-            loses: Arc::default(),
-            turns: None,
+            loses_response: Arc::default(),
+            scheduler: None,
         }
     }
 
-    /// One whose users run in turns.
-    pub(super) fn in_turns(turns: Arc<Turns>) -> SharedStore {
-        SharedStore { turns: Some(turns), ..SharedStore::new() }
+    /// Creates a store whose users are scheduled.
+    pub(super) fn scheduled(scheduler: Arc<Scheduler>) -> SharedStore {
+        SharedStore { scheduler: Some(scheduler), ..SharedStore::new() }
     }
 
-    /// Lets another thread come first, and notes what this one does next.
-    fn turn(&self, what: &'static str, name: &str, more: u64) {
-        if let Some(turns) = &self.turns {
-            turns.turn(what, name, more);
+    /// Lets other threads run first, and records the operation in the trace.
+    fn step(&self, operation: &'static str, name: &str, number: u64) {
+        if let Some(scheduler) = &self.scheduler {
+            scheduler.step(operation, name, number);
         }
     }
 
-    /// Lets the answer to the next append or publication be lost, or none.
-    pub(super) fn lose(&self, loses: bool) {
-        self.loses.store(loses, Ordering::Relaxed);
+    /// Sets whether the response to the next append or publication is lost.
+    pub(super) fn lose_response(&self, loses_response: bool) {
+        self.loses_response.store(loses_response, Ordering::Relaxed);
     }
 
-    fn answer(&self, path: &Path) -> Result<(), StoreError> {
-        match self.loses.swap(false, Ordering::Relaxed) {
+    fn respond(&self, path: &Path) -> Result<(), StoreError> {
+        match self.loses_response.swap(false, Ordering::Relaxed) {
             false => Ok(()),
             true => {
-                let (path, reason) = (path.to_path_buf(), "the answer was lost".into());
+                let (path, reason) = (path.to_path_buf(), "the response was lost".into());
                 Err(StoreError::Remote { operation: "write", path, reason })
             }
         }
@@ -70,17 +70,17 @@ impl Store for SharedStore {
     }
 
     fn list(&self) -> Result<Vec<String>, StoreError> {
-        self.turn("list", "", 0);
+        self.step("list", "", 0);
         self.store.list()
     }
 
     fn open(&self, name: &str) -> Result<Arc<dyn Generation>, StoreError> {
-        // First: who finds it there, and no log because it was removed meanwhile, reads nothing of it.
-        self.turn("open", name, 0);
+        // This step comes first: a generation whose log was removed meanwhile must not be read.
+        self.step("open", name, 0);
         let generation = self.store.open(name)?;
-        self.turn("opened", name, 0);
+        self.step("opened", name, 0);
         let pieces = locked(&self.logs).entry(name.into()).or_default().clone();
-        Ok(Arc::new(Shared { store: self.clone(), generation, pieces }))
+        Ok(Arc::new(SharedGeneration { store: self.clone(), generation, pieces }))
     }
 
     fn check(&self, name: &str, replace: Replace) -> Result<(), StoreError> {
@@ -102,9 +102,9 @@ impl Store for SharedStore {
     }
 
     fn erase(&self, name: &str) -> Result<(), StoreError> {
-        self.turn("erase", name, 0);
+        self.step("erase", name, 0);
         self.store.erase(name)?;
-        self.turn("erased", name, 0);
+        self.step("erased", name, 0);
         locked(&self.logs).remove(name);
         Ok(())
     }
@@ -114,22 +114,22 @@ impl Store for SharedStore {
     }
 }
 
-/// A generation, or a log of it.
+/// A generation, and its log.
 #[derive(Debug, Clone)]
-struct Shared {
+struct SharedGeneration {
     store: SharedStore,
     generation: Arc<dyn Generation>,
     pieces: Pieces,
 }
 
-impl Shared {
-    /// An error if the generation is gone.
-    fn check_place(&self) -> Result<(), StoreError> {
+impl SharedGeneration {
+    /// Returns an error if the generation was removed.
+    fn check_exists(&self) -> Result<(), StoreError> {
         self.generation.log("place")?.read(0).map(drop)
     }
 
-    fn turn(&self, what: &'static str, more: u64) {
-        self.store.turn(what, &self.generation.address().display().to_string(), more);
+    fn step(&self, operation: &'static str, number: u64) {
+        self.store.step(operation, &self.generation.address().display().to_string(), number);
     }
 
     fn contents(&self) -> Vec<u8> {
@@ -142,7 +142,7 @@ impl Shared {
     }
 }
 
-impl Generation for Shared {
+impl Generation for SharedGeneration {
     fn address(&self) -> &Path {
         self.generation.address()
     }
@@ -160,38 +160,38 @@ impl Generation for Shared {
     }
 }
 
-impl Log for Shared {
+impl Log for SharedGeneration {
     fn address(&self) -> &Path {
         self.generation.address()
     }
 
     fn read(&self, from: u64) -> Result<Vec<u8>, StoreError> {
-        self.turn("read", from);
-        self.check_place()?;
-        self.turn("is read from", from);
+        self.step("read", from);
+        self.check_exists()?;
+        self.step("is read from", from);
         let mut bytes = self.contents();
         Ok(bytes.split_off(bytes.len().min(from as usize)))
     }
 
     fn write(&self) -> Result<Box<dyn LogWriter>, StoreError> {
-        self.turn("lock", 0);
-        self.check_place()?;
+        self.step("lock", 0);
+        self.check_exists()?;
         let next = locked(&self.pieces).len();
-        self.turn("is locked behind pieces", next as u64);
+        self.step("is locked behind pieces", next as u64);
         Ok(Box::new(SharedWriter { log: self.clone(), next }))
     }
 }
 
 #[derive(Debug)]
 struct SharedWriter {
-    log: Shared,
+    log: SharedGeneration,
     next: usize,
 }
 
 impl LogWriter for SharedWriter {
     fn append(&mut self, at: u64, parts: &[&[u8]], _durability: Durability) -> Result<(), StoreError> {
         let path: PathBuf = self.log.generation.address().into();
-        self.log.turn("append", at);
+        self.log.step("append", at);
         let mut pieces = locked(&self.log.pieces);
         if pieces.len() != self.next {
             return Err(StoreError::Busy { path });
@@ -199,17 +199,17 @@ impl LogWriter for SharedWriter {
         pieces.push((at, parts.concat()));
         drop(pieces);
         self.next += 1;
-        self.log.turn("was appended to, pieces", self.next as u64);
-        self.log.store.answer(&path)?;
-        self.log.check_place()
+        self.log.step("was appended to, pieces", self.next as u64);
+        self.log.store.respond(&path)?;
+        self.log.check_exists()
     }
 
     fn sync(&mut self) -> Result<(), StoreError> {
-        self.log.check_place()
+        self.log.check_exists()
     }
 }
 
-/// A draft whose publication may be answered by silence.
+/// A draft whose response to the publication can be lost.
 #[derive(Debug)]
 struct SharedDraft {
     store: SharedStore,
@@ -258,10 +258,10 @@ impl Draft for SharedDraft {
 
     fn publish(self: Box<Self>, names: &[&str], note: &str) -> Result<(), StoreError> {
         let path = self.draft.address().to_path_buf();
-        self.store.turn("publish", &path.display().to_string(), 0);
+        self.store.step("publish", &path.display().to_string(), 0);
         self.draft.publish(names, note)?;
-        self.store.turn("published", &path.display().to_string(), 0);
-        self.store.answer(&path)
+        self.store.step("published", &path.display().to_string(), 0);
+        self.store.respond(&path)
     }
 
     fn leave(self: Box<Self>) -> Result<(), StoreError> {

@@ -1,18 +1,18 @@
-//! Collections that are damaged, file by file, and what a repair saves of them.
+//! Tests of repairs: each file of a collection is damaged.
 
 mod files;
 mod logs;
 mod unnamed;
 
-use super::{RepairOptions, Repaired};
+use super::{RepairOptions, RepairReport};
 use crate::collection::Collection;
 use crate::error::CollectionError;
 use crate::ids::{Id, IdKind, Ids};
+use crate::location::CollectionLocation;
 use crate::options::CollectionOptions;
-use crate::place::Place;
 use crate::rows::Rows;
 use crate::schema::{Column, Schema, VectorField};
-use crate::snapshot::Fetch;
+use crate::snapshot::Projection;
 use arrow_array::cast::AsArray;
 use arrow_array::types::Int64Type;
 use arrow_array::{Array, Int64Array, RecordBatch, StringArray};
@@ -24,9 +24,9 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// What a row holds: each vector as bytes, and the values of its columns.
+/// Content of a row: each vector as bytes, and the values of its columns.
 type Row = (Vec<Vec<u8>>, Option<i64>, Option<String>);
-type Held = BTreeMap<Id, Row>;
+type Content = BTreeMap<Id, Row>;
 
 fn schema(kind: IdKind, columns: bool) -> Schema {
     let mut large = VectorField::new("large", 16, Element::U8, Metric::L2);
@@ -42,7 +42,7 @@ fn options() -> CollectionOptions {
         background: false,
         compact: false,
         threads: 1,
-        // Of two segments one is clustered.
+        // One of two segments is large enough for clusters.
         flat_below_rows: 600,
         ..CollectionOptions::default()
     }
@@ -52,7 +52,7 @@ fn id(kind: IdKind, number: u64) -> Id {
     if kind == IdKind::Number { Id::Number(3 * number) } else { Id::Text(format!("row/{number:06}/of many")) }
 }
 
-/// Row `number` as it is written the `time`th time.
+/// Returns row `number` in its version `time`.
 fn row(schema: &Schema, number: u64, time: u64) -> Row {
     let seed = number.wrapping_mul(2_654_435_761).wrapping_add(time * 97);
     let small: Vec<u8> =
@@ -65,14 +65,14 @@ fn row(schema: &Schema, number: u64, time: u64) -> Row {
     (vec![small, large], year, name)
 }
 
-/// A collection, and what it should hold.
-struct Kept {
+/// A collection, with its expected content.
+struct TestCollection {
     folder: tempfile::TempDir,
     schema: Schema,
-    truth: Held,
+    expected: Content,
 }
 
-impl Kept {
+impl TestCollection {
     fn path(&self) -> PathBuf {
         self.folder.path().join("kept")
     }
@@ -91,37 +91,37 @@ impl Kept {
         let columns = [("year", Arc::new(years) as _), ("name", Arc::new(names) as _)];
         let columns = RecordBatch::try_from_iter(columns).unwrap();
         let columns = Some(&columns).filter(|_| !self.schema.columns.is_empty());
-        let ids = Ids::of(self.schema.id_kind, &ids).unwrap();
-        let rows_of = Rows::new(&self.schema, ids, vec![field(0), field(1)], columns).unwrap();
-        collection.upsert(rows_of).unwrap();
-        self.truth.extend(rows);
+        let ids = Ids::from_ids(self.schema.id_kind, &ids).unwrap();
+        let all_rows = Rows::new(&self.schema, ids, vec![field(0), field(1)], columns).unwrap();
+        collection.upsert(all_rows).unwrap();
+        self.expected.extend(rows);
     }
 
     fn delete(&mut self, collection: &Collection, numbers: impl Iterator<Item = u64>) {
         let ids: Vec<Id> = numbers.map(|at| id(self.schema.id_kind, at)).collect();
-        collection.delete(Ids::of(self.schema.id_kind, &ids).unwrap()).unwrap();
+        collection.delete(Ids::from_ids(self.schema.id_kind, &ids).unwrap()).unwrap();
         ids.iter().for_each(|id| {
-            self.truth.remove(id);
+            self.expected.remove(id);
         });
     }
 
-    /// Two segments with rows that were deleted and replaced since, and three batches in the log.
-    fn new(kind: IdKind, columns: bool) -> Kept {
+    /// Creates two segments, with later deletes and replacements, and three batches in the log.
+    fn new(kind: IdKind, columns: bool) -> TestCollection {
         let (folder, schema) = (tempfile::tempdir().unwrap(), schema(kind, columns));
-        let mut kept = Kept { folder, schema: schema.clone(), truth: Held::new() };
-        let collection = Collection::create(kept.path(), schema, &options()).unwrap();
-        kept.put(&collection, 0..900, 0);
+        let mut test_collection = TestCollection { folder, schema: schema.clone(), expected: Content::new() };
+        let collection = Collection::create(test_collection.path(), schema, &options()).unwrap();
+        test_collection.put(&collection, 0..900, 0);
         collection.flush().unwrap();
-        kept.put(&collection, (850..1200).filter(|at| at % 2 == 0), 1);
-        kept.delete(&collection, 100..130);
+        test_collection.put(&collection, (850..1200).filter(|at| at % 2 == 0), 1);
+        test_collection.delete(&collection, 100..130);
         collection.flush().unwrap();
-        kept.put(&collection, (0..1300).step_by(90), 2);
-        kept.delete(&collection, 500..510);
-        kept.put(&collection, 2000..2020, 3);
-        kept
+        test_collection.put(&collection, (0..1300).step_by(90), 2);
+        test_collection.delete(&collection, 500..510);
+        test_collection.put(&collection, 2000..2020, 3);
+        test_collection
     }
 
-    /// Every file of it that a damage is tried on.
+    /// Returns every file that a test may damage.
     fn files(&self) -> Vec<PathBuf> {
         let mut files = Vec::new();
         for generation in std::fs::read_dir(self.path()).unwrap().map(|entry| entry.unwrap().path()) {
@@ -133,40 +133,41 @@ impl Kept {
     }
 
     /// Repairs it into `to`.
-    fn repair(&self, to: &Path, what: &RepairOptions) -> Result<Repaired, CollectionError> {
+    fn repair(&self, to: &Path, what: &RepairOptions) -> Result<RepairReport, CollectionError> {
         let to = (to, &Default::default());
         Collection::repair(self.path(), &options(), to, what, &Silent)
     }
 }
 
-/// All that a collection holds.
-fn holds(path: &Path, schema: &Schema) -> Held {
+/// Reads the content of a collection.
+fn content(path: &Path, schema: &Schema) -> Content {
     let collection = Collection::open(path, &options()).unwrap();
     assert_eq!(collection.verify(&Silent).unwrap(), Vec::<String>::new());
     let names = schema.vectors.iter().map(|field| field.name.clone()).collect();
-    let mut scan =
-        collection.scan(None, &Fetch { columns: None, vectors: names }, None, Control::default()).unwrap();
-    let mut held = Held::new();
-    while let Some(some) = scan.next(1000, Default::default()).unwrap() {
-        for at in 0..some.ids.len() {
+    let mut scan = collection
+        .scan(None, &Projection { columns: None, vectors: names }, None, Control::default())
+        .unwrap();
+    let mut content = Content::new();
+    while let Some(batch) = scan.next(1000, Default::default()).unwrap() {
+        for at in 0..batch.ids.len() {
             let vector = |(field, all): (&VectorField, &bathyal_index::StoredVectors)| {
                 all.bytes[at * field.row_bytes()..][..field.row_bytes()].to_vec()
             };
-            let vectors = schema.vectors.iter().zip(&some.vectors).map(vector).collect();
+            let vectors = schema.vectors.iter().zip(&batch.vectors).map(vector).collect();
             let (mut year, mut name) = (None, None);
             if !schema.columns.is_empty() {
-                let years = some.columns.column(0).as_primitive::<Int64Type>();
-                let names = some.columns.column(1).as_string::<i32>();
+                let years = batch.columns.column(0).as_primitive::<Int64Type>();
+                let names = batch.columns.column(1).as_string::<i32>();
                 year = years.is_valid(at).then(|| years.value(at));
                 name = names.is_valid(at).then(|| names.value(at).to_string());
             }
-            held.insert(some.ids.get(at), (vectors, year, name));
+            content.insert(batch.ids.get(at), (vectors, year, name));
         }
     }
-    held
+    content
 }
 
-/// A place in memory to repair into.
-fn at(path: &Path) -> Place {
-    Place::at(path, &Default::default()).unwrap()
+/// Returns the location of a folder.
+fn at(path: &Path) -> CollectionLocation {
+    CollectionLocation::at(path, &Default::default()).unwrap()
 }

@@ -1,4 +1,4 @@
-//! Columns of rows.
+//! Reading columns of rows.
 
 use super::*;
 use arrow_array::Array;
@@ -27,7 +27,7 @@ const KINDS: [&str; 18] = [
 ];
 
 #[test]
-fn every_type_comes_back_with_its_nulls_in_any_order() {
+fn values_of_every_type_are_read_back_with_nulls_in_any_order() {
     let schema = schema(IdKind::Number, &[2], &KINDS);
     let segment = segment(&schema, 5000);
     let all = columns_of(&schema, &(0..5000).collect::<Vec<_>>());
@@ -44,24 +44,24 @@ fn every_type_comes_back_with_its_nulls_in_any_order() {
     for (rows, columns) in [(vec![5000], vec![0]), (vec![0], vec![18])] {
         assert!(matches!(segment.columns_of(&rows, &columns).unwrap_err(), CollectionError::Parameter(_)));
     }
-    assert!(crate::schema::ColumnKind::from_str("list<list<bool>>").is_err(), "these are all");
+    assert!(crate::schema::ColumnKind::from_str("list<list<bool>>").is_err(), "there are no other types");
     assert_eq!(segment.verify(&Silent).unwrap(), Vec::<String>::new());
 }
 
-/// All batches of a scan.
+/// Returns all batches of a scan, joined.
 fn scanned(segment: &Segment, columns: &[usize], with_ids: bool) -> (Vec<u32>, RecordBatch) {
     let (mut firsts, mut batches) = (Vec::new(), Vec::new());
-    let mut each = |first, batch: RecordBatch| {
+    let mut on_batch = |first, batch: RecordBatch| {
         firsts.push(first);
         batches.push(batch);
         Ok(())
     };
-    segment.scan(columns, with_ids, &mut each).unwrap();
+    segment.scan(columns, with_ids, &mut on_batch).unwrap();
     (firsts, arrow_select::concat::concat_batches(&batches[0].schema(), &batches).unwrap())
 }
 
 #[test]
-fn a_scan_tells_of_all_rows_in_their_order() {
+fn a_scan_returns_all_rows_in_order() {
     for kind in [IdKind::Number, IdKind::Text] {
         let schema = schema(kind, &[1], &["int32", "list<string>", "float64"]);
         let segment = segment(&schema, 20_000);
@@ -69,7 +69,7 @@ fn a_scan_tells_of_all_rows_in_their_order() {
         let (firsts, found) = scanned(&segment, &[2, 1], true);
         assert_eq!(firsts, [0, 8192, 16_384]);
         assert_eq!(found.schema().field(0).name(), "id");
-        assert_eq!(Ids::of_array(kind, found.column(0)).unwrap(), ids_of(kind, 0..20_000));
+        assert_eq!(Ids::from_array(kind, found.column(0)).unwrap(), ids_of(kind, 0..20_000));
         assert_eq!(found.project(&[1, 2]).unwrap(), columns_of(&schema, &rows).project(&[2, 1]).unwrap());
         let (firsts, found) = scanned(&segment, &[], true);
         assert_eq!((firsts.len(), found.num_columns()), (3, 1));
@@ -86,7 +86,7 @@ fn a_scan_tells_of_all_rows_in_their_order() {
 }
 
 #[test]
-fn without_columns_there_are_still_rows() {
+fn a_segment_without_columns_has_rows() {
     let schema = schema(IdKind::Text, &[2, 5], &[]);
     let segment = segment(&schema, 1);
     assert_eq!(segment.columns_of(&[0, 0], &[]).unwrap().num_rows(), 2);
@@ -96,7 +96,7 @@ fn without_columns_there_are_still_rows() {
 }
 
 #[test]
-fn few_rows_are_read_from_few_pages_of_several_row_groups() {
+fn reading_few_rows_reads_few_pages() {
     use super::super::manifest::ROWS_NAME;
     use bathyal_store::GenerationExt;
     let schema = schema(IdKind::Number, &[1], &["string", "int64"]);
@@ -129,7 +129,7 @@ fn few_rows_are_read_from_few_pages_of_several_row_groups() {
 }
 
 #[test]
-fn long_texts_empty_ones_and_none_at_all_come_back() {
+fn long_empty_and_null_texts_are_read_back() {
     let schema = schema(IdKind::Text, &[1], &["string", "string", "list<string>"]);
     let place = in_memory();
     let mut writer =
@@ -161,7 +161,7 @@ fn long_texts_empty_ones_and_none_at_all_come_back() {
 }
 
 #[test]
-fn many_ask_at_once_and_one_opens() {
+fn concurrent_readers_open_a_segment_once() {
     let schema = schema(IdKind::Number, &[2], &["int64"]);
     let segment = segment(&schema, 3000);
     std::thread::scope(|scope| {
@@ -177,5 +177,5 @@ fn many_ask_at_once_and_one_opens() {
     });
     let held = segment.held_bytes();
     assert_eq!(segment.find(&ids_of(IdKind::Number, [2999])).unwrap(), [Some(2999)]);
-    assert_eq!(segment.held_bytes(), held, "nothing is kept of what is asked");
+    assert_eq!(segment.held_bytes(), held, "results are not cached");
 }

@@ -1,20 +1,20 @@
-//! Segments with bytes that are not theirs.
+//! Segments with damaged or exchanged bytes.
 
 use super::super::manifest::{IDS_NAME, ROWS_NAME, SUMS_NAME};
 use super::*;
-use crate::place::{MARK, Part};
+use crate::location::{MARK, Part};
 use bathyal_store::{DraftExt, GenerationExt, Replace};
 use bathyal_tier::Control;
 use proptest::prelude::*;
 
 const FILES: [&str; 4] = [IDS_NAME, ROWS_NAME, SUMS_NAME, MARK];
 
-/// Objects and their bytes.
+/// Names of objects with their bytes.
 type Files = Vec<(String, Vec<u8>)>;
 
-/// What a test asks of a segment, and what it answers when it is whole.
+/// Results of all kinds of reads of a segment.
 #[derive(Debug, PartialEq)]
-struct Answers {
+struct ReadResults {
     found: Vec<Option<u32>>,
     ids: Ids,
     columns: RecordBatch,
@@ -24,14 +24,14 @@ struct Answers {
 
 const COUNT: u32 = 2500;
 
-fn ask(segment: &Segment, kind: IdKind) -> Result<Answers, CollectionError> {
+fn read_everything(segment: &Segment, kind: IdKind) -> Result<ReadResults, CollectionError> {
     let asked = ids_of(kind, [0, 5, 1200, 3000, 2499]);
     let mut scanned = Vec::new();
     segment.scan(&[0, 1], true, &mut |_, batch| {
         scanned.push(batch);
         Ok(())
     })?;
-    Ok(Answers {
+    Ok(ReadResults {
         found: segment.find(&asked)?,
         ids: segment.ids(0..COUNT)?,
         columns: segment.columns_of(&[2499, 0, 1200], &[1, 0])?,
@@ -40,8 +40,8 @@ fn ask(segment: &Segment, kind: IdKind) -> Result<Answers, CollectionError> {
     })
 }
 
-/// A place with a segment, and its files by name.
-fn written(kind: IdKind, name: &str, count: u32) -> (Place, Arc<Schema>, SegmentEntry, Files) {
+/// Writes a segment. Returns its location and its files by name.
+fn written(kind: IdKind, name: &str, count: u32) -> (CollectionLocation, Arc<Schema>, SegmentEntry, Files) {
     let (place, schema) = (in_memory(), schema(kind, &[2, 2], &["string", "list<int64>"]));
     let entry = write(&place, &schema, name, count, &one_thread()).unwrap();
     let generation = place.store().open(&Part::Segment(name.into(), None).name()).unwrap();
@@ -50,7 +50,7 @@ fn written(kind: IdKind, name: &str, count: u32) -> (Place, Arc<Schema>, Segment
 }
 
 /// Publishes files as the rows of a segment.
-fn replace(place: &Place, name: &str, files: &Files) {
+fn replace(place: &CollectionLocation, name: &str, files: &Files) {
     let draft = place.store().begin(&Part::Segment(name.into(), None).name(), Replace::Generation).unwrap();
     files.iter().for_each(|(name, bytes)| draft.put(name, bytes).unwrap());
     let names: Vec<&str> = files.iter().map(|(name, _)| name.as_str()).collect();
@@ -61,29 +61,32 @@ fn replace(place: &Place, name: &str, files: &Files) {
 fn parts_of_other_segments_are_refused() {
     for kind in [IdKind::Number, IdKind::Text] {
         let (place, schema, entry, files) = written(kind, "s-1-aa", COUNT);
-        // The same rows under another name, in the same place.
+        // The same rows under another segment name, at the same location.
         let other = write(&place, &schema, "s-2-bb", COUNT, &one_thread()).unwrap();
         let generation = place.store().open("s-2-bb-rows").unwrap();
-        let good = ask(&open(&place, &schema, &entry), kind).unwrap();
-        assert_eq!(good, ask(&open(&place, &schema, &other), kind).unwrap());
+        let good = read_everything(&open(&place, &schema, &entry), kind).unwrap();
+        assert_eq!(good, read_everything(&open(&place, &schema, &other), kind).unwrap());
         for (at, name) in FILES.iter().enumerate() {
             let mut mixed = files.clone();
             mixed[at].1 = generation.read(name).unwrap();
             if mixed == files {
-                assert_eq!(*name, ROWS_NAME, "the same rows are the same file, which belongs to nobody");
+                assert_eq!(*name, ROWS_NAME, "equal rows give equal Parquet files, which hold no identity");
                 continue;
             }
             replace(&place, "s-1-aa", &mixed);
             let segment = open(&place, &schema, &entry);
-            let error = ask(&segment, kind).unwrap_err();
+            let error = read_everything(&segment, kind).unwrap_err();
             assert!(matches!(error, CollectionError::Damaged { .. }), "{name}: {error}");
             assert!(!segment.verify(&Silent).unwrap().is_empty(), "{name}");
         }
         replace(&place, "s-1-aa", &files);
-        assert_eq!(ask(&open(&place, &schema, &entry), kind).unwrap(), good);
-        // The version of one does not know the other's manifest.
+        assert_eq!(read_everything(&open(&place, &schema, &entry), kind).unwrap(), good);
+        // The version of one segment refuses the manifest of the other.
         let swapped = SegmentEntry { name: other.name.clone(), ..entry.clone() };
-        assert!(matches!(ask(&open(&place, &schema, &swapped), kind), Err(CollectionError::Damaged { .. })));
+        assert!(matches!(
+            read_everything(&open(&place, &schema, &swapped), kind),
+            Err(CollectionError::Damaged { .. })
+        ));
     }
 }
 
@@ -120,7 +123,7 @@ fn indexes_of_other_segments_and_fields_are_refused() {
 }
 
 #[test]
-fn blocks_and_pieces_in_another_order_are_refused() {
+fn reordered_blocks_and_pieces_are_refused() {
     let (place, schema, entry, files) = written(IdKind::Number, "s-1-aa", 20_000);
     for (at, unit) in [(0, 4096), (1, 16 << 10)] {
         let mut moved = files.clone();
@@ -129,7 +132,7 @@ fn blocks_and_pieces_in_another_order_are_refused() {
         let (first, second) = bytes.split_at_mut(unit);
         first.swap_with_slice(&mut second[..unit]);
         replace(&place, "s-1-aa", &moved);
-        let error = ask(&open(&place, &schema, &entry), IdKind::Number).unwrap_err();
+        let error = read_everything(&open(&place, &schema, &entry), IdKind::Number).unwrap_err();
         assert!(matches!(error, CollectionError::Damaged { .. }), "{error}");
     }
 }
@@ -137,18 +140,19 @@ fn blocks_and_pieces_in_another_order_are_refused() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(96))]
 
-    /// One bit of any file, or any file cut or continued: an error that says so, or the very answers.
+    /// Changes one bit of a file, or truncates or extends it: reads return an error, or the same results as
+    /// before.
     #[test]
-    fn damage_is_an_error_and_never_another_answer(
+    fn damage_gives_an_error_and_never_another_result(
         text in any::<bool>(), file in 0usize..4, at in any::<prop::sample::Index>(), bit in 0u8..8, how in 0u8..4,
     ) {
         use std::sync::OnceLock;
-        type Written = (Place, Arc<Schema>, SegmentEntry, Files, Answers);
-        static WRITTEN: [OnceLock<Written>; 2] = [const { OnceLock::new() }; 2];
+        type WrittenRows = (CollectionLocation, Arc<Schema>, SegmentEntry, Files, ReadResults);
+        static WRITTEN: [OnceLock<WrittenRows>; 2] = [const { OnceLock::new() }; 2];
         let kind = if text { IdKind::Text } else { IdKind::Number };
         let (_, schema, entry, files, good) = WRITTEN[usize::from(text)].get_or_init(|| {
             let (place, schema, entry, files) = written(kind, "s-1-aa", COUNT);
-            let good = ask(&open(&place, &schema, &entry), kind).unwrap();
+            let good = read_everything(&open(&place, &schema, &entry), kind).unwrap();
             (place, schema, entry, files, good)
         });
         let mut damaged = files.clone();
@@ -165,12 +169,12 @@ proptest! {
         let place = in_memory();
         replace(&place, "s-1-aa", &damaged);
         let segment = open(&place, schema, entry);
-        match ask(&segment, kind) {
+        match read_everything(&segment, kind) {
             Ok(answers) => prop_assert_eq!(&answers, good),
             Err(error) => prop_assert!(matches!(error, CollectionError::Damaged { .. }), "{}", error),
         }
         let faults = segment.verify(&Silent).unwrap();
-        // The indexes are not there.
+        // The indexes are missing, too.
         prop_assert!(faults.len() > if same { 1 } else { 2 }, "{:?}", faults);
     }
 }

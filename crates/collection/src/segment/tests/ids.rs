@@ -2,16 +2,16 @@
 
 use super::super::block::key;
 use super::super::fence::Fence;
+use super::super::file_writer::FileEntry;
 use super::super::id_map::IdMap;
 use super::super::id_writer::IdWriter;
 use super::super::manifest::{IDS_NAME, Manifest, identity};
-use super::super::written::FileEntry;
 use super::*;
 use crate::ids::MAX_ID_BYTES;
 use bathyal_store::{Draft, Replace, Store};
 use proptest::prelude::*;
 
-/// The ids of a segment alone, and the draft that they lie in.
+/// Writes the ids of a segment. Returns the draft that contains them.
 fn written(ids: &Ids) -> (Box<dyn Draft>, Manifest) {
     let draft = MemoryStore::new("memory").begin("x", Replace::Never).unwrap();
     let mut writer = IdWriter::begin(&*draft, IDS_NAME, ids.kind(), identity(COLLECTION, "s-1-aa")).unwrap();
@@ -39,7 +39,7 @@ fn map_of(ids: &Ids) -> IdMap {
     IdMap::open(&*draft, &manifest, false).unwrap()
 }
 
-/// Everything that a map can be asked about ids that it has, and about `others` that it has not.
+/// Checks all lookups of existing ids, and of `others`, which do not exist.
 fn check(ids: &Ids, others: &Ids) {
     let map = map_of(ids);
     let every: Vec<Option<u32>> = (0..ids.len() as u32).map(Some).collect();
@@ -56,7 +56,7 @@ fn check(ids: &Ids, others: &Ids) {
 }
 
 #[test]
-fn a_hundred_thousand_ids_are_found_where_they_are() {
+fn a_hundred_thousand_ids_are_found() {
     for kind in [IdKind::Number, IdKind::Text] {
         let ids = ids_of(kind, 0..100_000);
         let map = map_of(&ids);
@@ -68,7 +68,7 @@ fn a_hundred_thousand_ids_are_found_where_they_are() {
         assert!(map.ids(7..7).unwrap().is_empty() && map.find(&Ids::none(kind)).unwrap().is_empty());
         assert!(map.held_bytes() < 10_000, "{kind:?}: {} bytes", map.held_bytes());
         let (_, manifest) = written(&ids);
-        // Numbers as they are; of texts, what they do not share and two bytes.
+        // Numbers take 8 bytes; texts take their suffix and two bytes.
         let most = if kind == IdKind::Number { 8.2 } else { 7.2 };
         assert!((manifest.ids.bytes as f64) < most * 1e5, "{kind:?}: {} bytes", manifest.ids.bytes);
     }
@@ -78,15 +78,15 @@ fn a_hundred_thousand_ids_are_found_where_they_are() {
 }
 
 #[test]
-fn ids_at_the_edges_are_ids() {
+fn extreme_ids_are_found() {
     check(&Ids::Numbers(vec![0].into()), &Ids::Numbers(vec![1, u64::MAX].into()));
     check(&Ids::Numbers(vec![0, u64::MAX].into()), &Ids::Numbers(vec![1, u64::MAX - 1].into()));
     check(&Ids::Texts(vec!["a"].into()), &Ids::Texts(vec!["A", "aa", "b", "\u{10ffff}"].into()));
-    // One is the beginning of the other, over many blocks.
+    // One is a prefix of the other, over many blocks.
     let long: Vec<String> = (1..=MAX_ID_BYTES).map(|len| "x".repeat(len)).collect();
     let others: Vec<String> = (1..MAX_ID_BYTES).step_by(37).map(|len| "x".repeat(len) + "w").collect();
     check(&Ids::Texts(long.into()), &Ids::Texts(others.into()));
-    // What differs is in the middle of a letter.
+    // They differ in the middle of a character.
     let letters: Vec<String> =
         (0..5000u32).filter_map(|at| char::from_u32(0x4e00 + at)).map(String::from).collect();
     check(&Ids::Texts(letters.into()), &Ids::Texts(vec!["z", "\u{4dff}", "\u{9fff}"].into()));
@@ -96,7 +96,7 @@ fn ids_at_the_edges_are_ids() {
 }
 
 #[test]
-fn a_segment_finds_its_own_and_no_others() {
+fn a_segment_finds_its_ids_and_no_others() {
     fn shared<T: Send + Sync>(_: &T) {}
     for kind in [IdKind::Number, IdKind::Text] {
         let segment = segment(&schema(kind, &[3], &[]), 1500);
@@ -119,8 +119,11 @@ fn a_segment_finds_its_own_and_no_others() {
         assert!(wrong(
             segment
                 .find(
-                    &Ids::of(if kind == IdKind::Text { IdKind::Number } else { IdKind::Text }, &[other])
-                        .unwrap()
+                    &Ids::from_ids(
+                        if kind == IdKind::Text { IdKind::Number } else { IdKind::Text },
+                        &[other]
+                    )
+                    .unwrap()
                 )
                 .unwrap_err()
         ));
@@ -136,7 +139,7 @@ proptest! {
     fn any_texts_are_found(texts in prop::collection::btree_set("[a-c\u{e9}]{1,40}|x{1000,1024}", 1..400)) {
         let (odd, even): (Vec<_>, Vec<_>) = texts.into_iter().enumerate().partition(|(at, _)| at % 2 == 1);
         let texts = |some: Vec<(usize, String)>| Ids::Texts(some.into_iter().map(|(_, text)| Some(text)).collect());
-        // In the order of bytes, which is that of the set.
+        // Byte order, which is also the order of the set.
         check(&texts(even), &texts(odd));
     }
 
@@ -149,10 +152,10 @@ proptest! {
 
     #[test]
     fn any_fence_is_read_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..200), blocks in 0u32..20, rows in 0u32..3000) {
-        let of = identity(COLLECTION, "s-1-aa");
-        let entry = super::super::id_writer::FenceEntry { blocks, bytes: bytes.len() as u64, crc32c: of.checksum(&bytes) };
+        let segment_identity = identity(COLLECTION, "s-1-aa");
+        let entry = super::super::id_writer::FenceEntry { blocks, bytes: bytes.len() as u64, crc32c: segment_identity.checksum(&bytes) };
         for kind in [IdKind::Number, IdKind::Text] {
-            let Ok(fence) = Fence::read(kind, of, &entry, rows, &bytes) else { continue };
+            let Ok(fence) = Fence::read(kind, segment_identity, &entry, rows, &bytes) else { continue };
             for row in [0, rows / 2, rows - 1] {
                 let block = fence.block_of_row(row);
                 prop_assert!(fence.first_row(block, rows) <= row && row < fence.first_row(block + 1, rows));

@@ -1,8 +1,8 @@
-//! Writers that are killed, refused or out of space at every single operation, and machines that lose power there.
+//! Writers that are killed or get an error at every single operation, and power failures there.
 
 use super::super::manifest::{IDS_NAME, ROWS_NAME, SUMS_NAME};
 use super::*;
-use crate::place::{MARK, Part};
+use crate::location::{MARK, Part};
 use crate::seal::unseal;
 use bathyal_store::disk::Disk;
 use bathyal_store::faulty::{Fault, Faults, SimulatedDisk};
@@ -14,28 +14,32 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 const NAME: &str = "s-1-aa";
 const ROWS: u32 = 300;
-/// The system's number of an error of a device.
+/// The error number of a device error.
 const EIO: i32 = 5;
 
-/// A disk, its faults, and a collection's folder on it.
-struct Bench {
+/// A simulated disk with faults, and a collection's folder on it.
+struct TestDisk {
     platter: SimulatedDisk,
     faults: Faults,
-    place: Place,
+    place: CollectionLocation,
     schema: Arc<Schema>,
 }
 
-impl Bench {
-    fn new() -> Bench {
+impl TestDisk {
+    fn new() -> TestDisk {
         let platter = SimulatedDisk::default();
         let faults = Faults::new(Arc::new(platter.clone()));
         platter.create_folder(Path::new("/folder")).unwrap();
         platter.sync_folder(Path::new("/")).unwrap();
-        let place = Place::in_store(Arc::new(LocalStore::on_disk(Arc::new(faults.clone()), "/folder", MARK)));
-        Bench { platter, faults, place, schema: schema(IdKind::Text, &[2, 3], &["int64", "list<string>"]) }
+        let place = CollectionLocation::in_store(Arc::new(LocalStore::on_disk(
+            Arc::new(faults.clone()),
+            "/folder",
+            MARK,
+        )));
+        TestDisk { platter, faults, place, schema: schema(IdKind::Text, &[2, 3], &["int64", "list<string>"]) }
     }
 
-    /// Writes the segment, its vectors by way of the disk.
+    /// Writes the segment; its vectors are spilled to the disk.
     fn write(&self) -> Result<SegmentEntry, CollectionError> {
         write(&self.place, &self.schema, NAME, ROWS, &WriteOptions { held_bytes: 64, ..one_thread() })
     }
@@ -44,7 +48,7 @@ impl Bench {
         [None, Some(0), Some(1)].map(|field| Part::Segment(NAME.into(), field).name()).into()
     }
 
-    /// Removes what a version does not name, as a writer does that comes later.
+    /// Removes objects that no version names, as a later writer does.
     fn sweep(&self) {
         for name in self.parts() {
             drop(self.place.store().abandoned(&name, Replace::Generation).unwrap());
@@ -52,11 +56,11 @@ impl Bench {
                 self.place.store().delete(&name).unwrap();
             }
         }
-        assert_eq!(self.platter.paths(), ["/folder"], "something is left over");
+        assert_eq!(self.platter.paths(), ["/folder"], "nothing is left over");
     }
 
-    /// Whatever is published is whole: all of the segment, or nothing of it that a version could name.
-    fn examine(&self, entry: &SegmentEntry, what: &str) -> bool {
+    /// Checks that everything published is complete: the whole segment, or parts that no version can name.
+    fn check_published(&self, entry: &SegmentEntry, what: &str) -> bool {
         let published = self.place.store().list().unwrap();
         assert!(published.iter().all(|name| self.parts().contains(name)), "{what}: {published:?}");
         if !published.contains(&self.parts()[0]) {
@@ -73,53 +77,53 @@ impl Bench {
     }
 }
 
-/// What a version would say of what is published, if the rows are: all but the manifest's checksum is always the same.
-fn entry_of(bench: &Bench, usual: &SegmentEntry) -> Option<SegmentEntry> {
-    let generation = bench.place.store().open(&bench.parts()[0]).ok()?;
+/// Returns the segment's entry, if its rows are published. Only the checksum of the manifest varies.
+fn entry_of(disk: &TestDisk, usual: &SegmentEntry) -> Option<SegmentEntry> {
+    let generation = disk.place.store().open(&disk.parts()[0]).ok()?;
     let text = generation.read(MARK).unwrap();
     Some(SegmentEntry { manifest_crc32c: unseal(&text).unwrap().0, ..usual.clone() })
 }
 
-/// Lets `fault` strike at one operation after the other.
+/// Writes the segment once for each operation, with a fault at that operation.
 fn sweep(fault: Fault, power: Option<u64>) -> (usize, usize) {
-    let usual = Bench::new().write().unwrap();
+    let usual = TestDisk::new().write().unwrap();
     let (mut whole, mut nothing) = (0, 0);
     for number in 0.. {
-        let bench = Bench::new();
-        bench.faults.inject(number, fault);
-        let written = bench.write();
-        let struck = bench.faults.injected();
-        bench.faults.clear();
+        let disk = TestDisk::new();
+        disk.faults.inject(number, fault);
+        let written = disk.write();
+        let struck = disk.faults.injected();
+        disk.faults.clear();
         let Some(what) = struck else {
             let entry = written.unwrap();
-            assert!(bench.examine(&entry, "no fault") && whole <= nothing);
-            bench.sweep();
+            assert!(disk.check_published(&entry, "no fault") && whole <= nothing);
+            disk.sweep();
             return (whole, nothing);
         };
         if let Some(seed) = power {
-            bench.platter.lose_power(seed + number as u64);
+            disk.platter.lose_power(seed + number as u64);
         }
-        match entry_of(&bench, &usual) {
+        match entry_of(&disk, &usual) {
             Some(entry) => {
-                assert!(bench.examine(&entry, &what), "{what}");
+                assert!(disk.check_published(&entry, &what), "{what}");
                 whole += 1;
             }
             None => {
                 assert!(written.is_err(), "{what}: it was acknowledged");
-                // Who goes on living takes back what it has begun. What is published may stay, where a full disk lets
-                // nothing be removed under its name.
-                let drafts = bench.platter.paths().iter().filter(|path| path.contains(".building")).count();
+                // A surviving writer removes what it has begun. Published parts may stay if a full disk does
+                // not allow to remove them.
+                let drafts = disk.platter.paths().iter().filter(|path| path.contains(".building")).count();
                 assert!(fault != Fault::Full || drafts == 0, "{what}: {drafts} paths of drafts");
                 nothing += 1;
             }
         }
-        bench.sweep();
+        disk.sweep();
     }
     unreachable!()
 }
 
 #[test]
-fn a_segment_is_whole_or_not_there() {
+fn a_segment_is_published_completely_or_not_at_all() {
     for fault in [Fault::Kill, Fault::Full, Fault::Once(EIO)] {
         let (_, nothing) = sweep(fault, None);
         assert!(nothing > 30, "{fault:?}: {nothing} operations");
@@ -127,7 +131,7 @@ fn a_segment_is_whole_or_not_there() {
 }
 
 #[test]
-fn nothing_that_was_published_is_lost_with_the_power() {
+fn a_published_segment_survives_a_power_failure() {
     for seed in 0..3 {
         sweep(Fault::Kill, Some(seed << 20));
     }
@@ -135,27 +139,27 @@ fn nothing_that_was_published_is_lost_with_the_power() {
 
 #[test]
 fn a_writer_that_is_dropped_leaves_nothing() {
-    let bench = Bench::new();
+    let disk = TestDisk::new();
     let options = WriteOptions { held_bytes: 64, ..one_thread() };
     let mut writer =
-        SegmentWriter::begin(&bench.place, bench.schema.clone(), COLLECTION, NAME.into(), &options).unwrap();
-    push(&mut writer, &bench.schema, &(0..ROWS).collect::<Vec<_>>(), 70).unwrap();
-    let files = |name: &str| bench.platter.paths().iter().any(|path| path.ends_with(name));
+        SegmentWriter::begin(&disk.place, disk.schema.clone(), COLLECTION, NAME.into(), &options).unwrap();
+    push(&mut writer, &disk.schema, &(0..ROWS).collect::<Vec<_>>(), 70).unwrap();
+    let files = |name: &str| disk.platter.paths().iter().any(|path| path.ends_with(name));
     assert!([IDS_NAME, ROWS_NAME, "v0.rows", "v1.rows"].iter().all(|name| files(name)));
     assert!(!files(SUMS_NAME));
     drop(writer);
-    assert_eq!(bench.platter.paths(), ["/folder"]);
-    // One without rows is none.
+    assert_eq!(disk.platter.paths(), ["/folder"]);
+    // A segment without rows is refused.
     let empty =
-        SegmentWriter::begin(&bench.place, bench.schema.clone(), COLLECTION, NAME.into(), &options).unwrap();
+        SegmentWriter::begin(&disk.place, disk.schema.clone(), COLLECTION, NAME.into(), &options).unwrap();
     assert!(matches!(empty.finish(&Silent), Err(CollectionError::Parameter(_))));
-    assert_eq!(bench.platter.paths(), ["/folder"]);
+    assert_eq!(disk.platter.paths(), ["/folder"]);
 }
 
-/// Ends work when a stage begins.
-struct Ending(AtomicUsize);
+/// Cancels work when a stage begins.
+struct CancelAtStage(AtomicUsize);
 
-impl Progress for Ending {
+impl Progress for CancelAtStage {
     fn stage(&self, _name: &str, _total: u64) {
         self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)).ok();
     }
@@ -170,19 +174,19 @@ impl Progress for Ending {
 #[test]
 fn a_writer_that_is_cancelled_leaves_nothing() {
     for (cancelled, stages) in (1..).enumerate() {
-        let bench = Bench::new();
+        let disk = TestDisk::new();
         let options = WriteOptions { held_bytes: 64, ..one_thread() };
         let mut writer =
-            SegmentWriter::begin(&bench.place, bench.schema.clone(), COLLECTION, NAME.into(), &options)
+            SegmentWriter::begin(&disk.place, disk.schema.clone(), COLLECTION, NAME.into(), &options)
                 .unwrap();
-        push(&mut writer, &bench.schema, &(0..ROWS).collect::<Vec<_>>(), 70).unwrap();
-        match writer.finish(&Ending(AtomicUsize::new(stages))) {
+        push(&mut writer, &disk.schema, &(0..ROWS).collect::<Vec<_>>(), 70).unwrap();
+        match writer.finish(&CancelAtStage(AtomicUsize::new(stages))) {
             Ok(entry) => {
-                assert!(bench.examine(&entry, "not cancelled") && cancelled > 2);
+                assert!(disk.check_published(&entry, "not cancelled") && cancelled > 2);
                 return;
             }
             Err(error) => assert!(matches!(error, CollectionError::Cancelled), "{error}"),
         }
-        assert_eq!(bench.platter.paths(), ["/folder"], "in stage {stages}");
+        assert_eq!(disk.platter.paths(), ["/folder"], "in stage {stages}");
     }
 }

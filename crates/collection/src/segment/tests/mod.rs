@@ -1,16 +1,16 @@
-//! Segments that are written, read, damaged and broken off.
+//! Tests of segments: writing, reading, damage and interruptions.
 
 mod columns;
 mod damage;
 mod ids;
-mod in_memory;
 mod kills;
-mod places;
+mod stores;
+mod vector_memory;
 
 use super::{Segment, SegmentOptions, SegmentWriter, WriteOptions};
 use crate::error::CollectionError;
 use crate::ids::{Id, IdKind, Ids};
-use crate::place::Place;
+use crate::location::CollectionLocation;
 use crate::schema::{Column, Schema, VectorField};
 use crate::version::SegmentEntry;
 use arrow_array::{ArrayRef, Int32Array, Int64Array, ListArray, RecordBatch, RecordBatchOptions};
@@ -24,7 +24,7 @@ use std::sync::Arc;
 
 const COLLECTION: &str = "00112233445566778899aabbccddeeff";
 
-/// A collection's schema with these columns, and fields of vectors of so many dimensions.
+/// Returns a schema with these columns, and a vector field for each number of dimensions.
 fn schema(id_kind: IdKind, dims: &[usize], columns: &[&str]) -> Arc<Schema> {
     let field =
         |(at, dim): (usize, &usize)| VectorField::new(format!("f{at}"), *dim, Element::F32, Metric::L2);
@@ -38,7 +38,7 @@ fn schema(id_kind: IdKind, dims: &[usize], columns: &[&str]) -> Arc<Schema> {
     Arc::new(schema)
 }
 
-/// The id of a row: there are others between them.
+/// Returns the id of a row. There are unused ids between those of adjacent rows.
 fn id_of(kind: IdKind, row: u32) -> Id {
     match kind {
         IdKind::Number => Id::Number(3 + 7 * u64::from(row)),
@@ -47,10 +47,10 @@ fn id_of(kind: IdKind, row: u32) -> Id {
 }
 
 fn ids_of(kind: IdKind, rows: impl IntoIterator<Item = u32>) -> Ids {
-    Ids::of(kind, &rows.into_iter().map(|row| id_of(kind, row)).collect::<Vec<_>>()).unwrap()
+    Ids::from_ids(kind, &rows.into_iter().map(|row| id_of(kind, row)).collect::<Vec<_>>()).unwrap()
 }
 
-/// Values of a type for rows: every fifth is null, lists are empty or longer.
+/// Returns values of a type for rows: every fifth is null, and lists have various lengths.
 fn values(kind: &DataType, rows: &[u32], salt: u32) -> ArrayRef {
     if let DataType::List(item) = kind {
         let lengths: Vec<usize> = rows.iter().map(|row| ((row + salt) % 4) as usize).collect();
@@ -85,7 +85,7 @@ fn columns_of(schema: &Schema, rows: &[u32]) -> RecordBatch {
     RecordBatch::try_new_with_options(schema.metadata(), arrays.collect(), &options).unwrap()
 }
 
-/// Vectors of rows, little-endian.
+/// Returns vectors of rows, little-endian.
 fn vectors_of(field: &VectorField, rows: impl IntoIterator<Item = u32>) -> Vec<u8> {
     let value = |row: u32, at: usize| {
         ((row as u64 * 2_654_435_761 + at as u64 * 40_503) % 1000) as f32 / 8.0 + row as f32
@@ -93,7 +93,7 @@ fn vectors_of(field: &VectorField, rows: impl IntoIterator<Item = u32>) -> Vec<u
     rows.into_iter().flat_map(|row| (0..field.dim).flat_map(move |at| value(row, at).to_le_bytes())).collect()
 }
 
-/// Gives a writer rows, some at a time.
+/// Passes rows to a writer in several batches.
 fn push(
     writer: &mut SegmentWriter,
     schema: &Schema,
@@ -109,9 +109,9 @@ fn push(
     Ok(())
 }
 
-/// Writes a segment with rows 0 to `count`.
+/// Writes a segment with the rows from 0 to before `count`.
 fn write(
-    place: &Place,
+    place: &CollectionLocation,
     schema: &Arc<Schema>,
     name: &str,
     count: u32,
@@ -122,12 +122,12 @@ fn write(
     writer.finish(&Silent)
 }
 
-fn open(place: &Place, schema: &Arc<Schema>, entry: &SegmentEntry) -> Segment {
+fn open(place: &CollectionLocation, schema: &Arc<Schema>, entry: &SegmentEntry) -> Segment {
     Segment::new(place, schema.clone(), entry.clone(), Arc::new(SegmentOptions::default()))
 }
 
-fn in_memory() -> Place {
-    Place::in_store(Arc::new(MemoryStore::new("memory")))
+fn in_memory() -> CollectionLocation {
+    CollectionLocation::in_store(Arc::new(MemoryStore::new("memory")))
 }
 
 fn one_thread() -> WriteOptions {

@@ -1,4 +1,4 @@
-//! Devices that count what is asked of them.
+//! Devices that count their operations.
 
 use bathyal_collection::CollectionOptions;
 use bathyal_tier::{Completion, Queue, Read, Span, Tier, TierError, TierProfile, WriteTier};
@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::Waker;
 use std::time::Duration;
 
-/// What is asked of all devices that are not memory.
+/// Counters of all devices other than memory.
 #[derive(Default)]
 pub struct Counts {
     reads: AtomicU64,
@@ -15,17 +15,17 @@ pub struct Counts {
 }
 
 impl Counts {
-    /// How many reads there were since this was last asked.
+    /// Returns the number of reads since the last call.
     pub fn take(&self) -> u64 {
         self.reads.swap(0, Ordering::Relaxed)
     }
 
-    /// How often devices were opened to be read since this was last asked.
+    /// Returns how often devices were opened for reading since the last call.
     pub fn take_opened(&self) -> u64 {
         self.opened.swap(0, Ordering::Relaxed)
     }
 
-    /// These options, with devices that count.
+    /// Returns these options with counting devices.
     pub fn counting(self: &Arc<Counts>, options: CollectionOptions) -> CollectionOptions {
         let counts = self.clone();
         let wrap = move |tier: Arc<dyn Tier>| -> Result<Arc<dyn Tier>, TierError> {
@@ -75,7 +75,7 @@ struct CountedQueue {
 
 impl Queue for CountedQueue {
     unsafe fn submit(&mut self, reads: &[Read]) -> Result<usize, TierError> {
-        // SAFETY: the caller's promise is passed on.
+        // SAFETY: the caller's guarantees are passed on unchanged.
         let taken = unsafe { self.queue.submit(reads) }?;
         self.counts.reads.fetch_add(taken as u64, Ordering::Relaxed);
         Ok(taken)
@@ -94,7 +94,7 @@ impl Queue for CountedQueue {
     }
 
     unsafe fn register(&mut self, region: *mut u8, len: usize) -> Result<(), TierError> {
-        // SAFETY: the caller's promise is passed on.
+        // SAFETY: the caller's guarantees are passed on unchanged.
         unsafe { self.queue.register(region, len) }
     }
 

@@ -1,17 +1,18 @@
-//! Queries that come alone, over many segments: what they read.
+//! Reads of single queries over many segments.
 
 mod counted;
 mod vectors;
 
 use bathyal_collection::{
-    Collection, CollectionOptions, Durability, Found, IdKind, Ids, Question, Rows, Schema, VectorField,
+    Collection, CollectionOptions, Durability, FoundRows, IdKind, Ids, Rows, Schema, SearchRequest,
+    VectorField,
 };
 use bathyal_kernels::{Element, Metric};
 use bathyal_tier::Control;
 use bathyal_vectors::VectorFile;
 use std::path::Path;
 
-/// Rows of a segment, which is flat unless something else is said, and has no codes.
+/// Rows of a segment. By default it is flat and has no codes.
 const ROWS: u64 = 400;
 
 fn options() -> CollectionOptions {
@@ -34,7 +35,7 @@ fn rows(dim: usize, ids: impl Iterator<Item = u64> + Clone) -> VectorFile {
     VectorFile::from_rows(Element::F32, dim, numbers.flat_map(f32::to_le_bytes).collect()).unwrap()
 }
 
-/// A collection of so many segments, of vectors of `dim` dimensions, which is closed.
+/// Creates and closes a collection of some segments, of vectors of `dim` dimensions.
 fn written(path: &Path, segments: u64, dim: usize, options: &CollectionOptions) {
     let collection = Collection::create(path, schema(dim), options).unwrap();
     for first in (0..segments).map(|segment| segment * ROWS) {
@@ -46,11 +47,11 @@ fn written(path: &Path, segments: u64, dim: usize, options: &CollectionOptions) 
     assert_eq!(collection.describe().segments.len() as u64, segments);
 }
 
-/// The nearest of the row with this id, one query alone, on so many threads.
-fn search(collection: &Collection, id: u64, threads: usize) -> Found {
+/// Searches for the row with this id: a single query, with some threads.
+fn search(collection: &Collection, id: u64, threads: usize) -> FoundRows {
     let dim = collection.schema().vectors[0].dim;
-    let question = Question { k: 5, threads, ..Question::default() };
-    let found = collection.search(&rows(dim, id..id + 1), &question, Control::default()).unwrap();
+    let request = SearchRequest { k: 5, threads, ..SearchRequest::default() };
+    let found = collection.search(&rows(dim, id..id + 1), &request, Control::default()).unwrap();
     assert_eq!(found.ids.get(0), bathyal_collection::Id::Number(id));
     found
 }

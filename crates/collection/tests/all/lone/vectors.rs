@@ -1,14 +1,14 @@
-//! Vectors of flat segments that are in memory from the first search on.
+//! Vectors of flat segments that are loaded into memory at the first search.
 
 use crate::lone::counted::Counts;
 use crate::lone::{ROWS, options, rows, search, written};
-use bathyal_collection::{Collection, CollectionError, CollectionOptions, Fetch, Ids, Question};
+use bathyal_collection::{Collection, CollectionError, CollectionOptions, Ids, Projection, SearchRequest};
 use bathyal_index::TierChoice;
 use bathyal_tier::Control;
 use std::sync::Arc;
 
 const SEGMENTS: u64 = 8;
-/// Vectors of a segment come to less than a megabyte.
+/// The vectors of a segment take less than a megabyte.
 const DIM: usize = 512;
 
 fn opened(change: impl FnOnce(&mut CollectionOptions)) -> (tempfile::TempDir, Collection, Arc<Counts>) {
@@ -28,13 +28,13 @@ fn opened_of(
     (folder, collection, counts)
 }
 
-/// Bytes of the vectors of all segments.
+/// Returns the bytes of the vectors of all segments.
 fn vector_bytes() -> u64 {
     SEGMENTS * ROWS * DIM as u64 * 4
 }
 
 #[test]
-fn a_lone_query_reads_nothing_and_what_is_held_is_told() {
+fn a_single_query_reads_nothing_and_held_bytes_are_reported() {
     let (_folder, collection, counts) = opened(|_| ());
     let before = collection.describe().held_bytes;
     for id in [0, 5, 3 * ROWS + 1] {
@@ -48,10 +48,10 @@ fn a_lone_query_reads_nothing_and_what_is_held_is_told() {
 }
 
 #[test]
-fn what_is_fetched_is_read_and_moves_with_the_first_search() {
+fn fetched_vectors_are_read_until_the_first_search_loads_them() {
     let (_folder, collection, counts) = opened(|_| ());
     let get = || {
-        let what = Fetch { columns: Some(Vec::new()), vectors: vec!["v".into()] };
+        let what = Projection { columns: Some(Vec::new()), vectors: vec!["v".into()] };
         let ids = Ids::Numbers(vec![1, ROWS + 1].into());
         let gotten = collection.get(&ids, &what, Control::default()).unwrap();
         let expected = [rows(DIM, 1..2), rows(DIM, ROWS + 1..ROWS + 2)];
@@ -70,7 +70,7 @@ fn what_is_fetched_is_read_and_moves_with_the_first_search() {
     assert_eq!(counts.take(), 0);
 }
 
-/// How many reads of a device each of three lone queries takes.
+/// Returns the reads of a device of each of three single queries.
 fn reads(collection: &Collection, counts: &Counts) -> [u64; 3] {
     [7, 8, 9].map(|id| {
         search(collection, id, 0);
@@ -79,28 +79,28 @@ fn reads(collection: &Collection, counts: &Counts) -> [u64; 3] {
 }
 
 #[test]
-fn what_there_is_no_room_for_is_read_as_before() {
+fn vectors_without_room_are_read_from_the_device() {
     // Half of the memory for writes is less than the vectors of a segment.
     let (_folder, collection, counts) = opened(|options| options.write_memory_bytes = 1 << 20);
     let [before, second, third] = reads(&collection, &counts);
     assert!(before >= SEGMENTS && [second, third] == [before; 2]);
-    // And here that of two of them.
+    // And here less than those of two segments.
     let (_folder, collection, counts) = opened(|options| options.write_memory_bytes = 4 << 20);
     assert_eq!(reads(&collection, &counts), [before / SEGMENTS * (SEGMENTS - 2); 3]);
-    // Who says where vectors are is not contradicted.
+    // An explicit tier is respected.
     let (_folder, collection, counts) = opened(|options| options.index.tier = TierChoice::Dram);
     assert_eq!(reads(&collection, &counts), [0; 3]);
 }
 
-/// Segments of which the least budget that is enough to search them has no room for the vectors of each.
+/// Number of segments whose least sufficient budget has no room for their vectors.
 const MANY: u64 = 24;
 
 #[test]
-fn a_budget_is_kept_to() {
+fn a_memory_budget_is_respected() {
     let given = |bytes| move |options: &mut CollectionOptions| options.index.memory_bytes = Some(bytes);
     let (_folder, collection, _) = opened_of(MANY, given(1));
-    let question = Question { k: 5, ..Question::default() };
-    let error = collection.search(&rows(DIM, 1..2), &question, Control::default()).unwrap_err();
+    let request = SearchRequest { k: 5, ..SearchRequest::default() };
+    let error = collection.search(&rows(DIM, 1..2), &request, Control::default()).unwrap_err();
     let CollectionError::Memory { needed, .. } = error else { panic!("{error}") };
     let (_folder, collection, counts) = opened_of(MANY, given(needed));
     let [before, second, third] = reads(&collection, &counts);

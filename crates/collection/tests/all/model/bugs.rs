@@ -1,4 +1,4 @@
-//! What has gone wrong in other systems, and must not here.
+//! Bugs of other systems, which must not occur here.
 
 use crate::model::cases::{Case, Row, Value};
 use crate::model::columns::{batch, ids, vectors};
@@ -7,7 +7,8 @@ use crate::model::program::write;
 use crate::model::shared::SharedStore;
 use crate::model::truth::{Change, Truth};
 use bathyal_collection::{
-    Collection, CollectionError, CollectionOptions, CompactOptions, Durability, Id, Place, Rows, Written,
+    Collection, CollectionError, CollectionLocation, CollectionOptions, CompactOptions, Durability, Id, Rows,
+    Written,
 };
 use bathyal_index::StoreOptions;
 use bathyal_store::memory::MemoryStore;
@@ -23,7 +24,7 @@ const FULL: CompactOptions = CompactOptions { full: true };
 
 type Batch = Vec<(Id, Arc<Row>)>;
 
-/// A collection of numbers in a folder, and what it should hold.
+/// A collection with numeric ids in a folder, and its expected content.
 struct Kept {
     case: Case,
     options: CollectionOptions,
@@ -49,7 +50,7 @@ impl Kept {
         Collection::open(self.path(), &self.options).unwrap()
     }
 
-    /// So many rows that were never there.
+    /// Returns rows with new ids.
     fn fresh(&mut self, count: u64) -> Batch {
         let from = self.next;
         self.next += count;
@@ -66,7 +67,7 @@ impl Kept {
         self.write(collection, Change::Add(rows));
     }
 
-    /// Everything is there, and found by its vector.
+    /// Checks that all rows exist, and are found by their vectors.
     fn check(&self, collection: &Collection) {
         check_all(&self.case, &collection.snapshot(), &self.truth, None, 100);
         let queries: Vec<&[u8]> = self.truth.rows.values().map(|row| &row.vectors[0][..]).collect();
@@ -81,14 +82,15 @@ impl Kept {
         );
     }
 
-    /// The file of the newest log.
+    /// Returns the file of the newest log.
     fn log(&self) -> PathBuf {
         let entries = self.path().read_dir().unwrap().map(|entry| entry.unwrap().path());
         let log = |path: &PathBuf| path.file_name().unwrap().to_str().unwrap().starts_with("l-");
         entries.filter(log).max().unwrap().join("rows.log")
     }
 
-    /// What the newest log holds after one batch, and after another one that is not to count.
+    /// Returns the newest log after one batch, and after another batch, which is not part of the expected
+    /// content.
     fn two_batches(&mut self) -> [Vec<u8>; 2] {
         let collection = self.open();
         self.add(&collection, 7);
@@ -100,7 +102,8 @@ impl Kept {
         [one, two]
     }
 
-    /// With these bytes as its log the collection holds what it should, and goes on working.
+    /// Checks that the collection has the expected content with these bytes as its log, and can be written
+    /// to.
     fn check_with_log(&mut self, bytes: &[u8]) {
         std::fs::write(self.log(), bytes).unwrap();
         let collection = self.open();
@@ -115,11 +118,12 @@ impl Kept {
 }
 
 #[test]
-fn a_truncated_log_with_old_bytes_behind_it_ends_where_it_was_cut() {
+fn a_truncated_log_followed_by_old_bytes_ends_where_it_was_cut() {
     for old in [1, 100, 511, 512, 1024] {
         let mut kept = Kept::new();
         let [one, two] = kept.two_batches();
-        // The second batch was cut, and what the disk had there before shows again: a part of the first one.
+        // The second batch was truncated, and the disk shows its earlier content again: a part of the first
+        // batch.
         let cut = &two[..one.len() + (two.len() - one.len()) / 2];
         let before = &one[one.len() - old.min(one.len())..];
         kept.check_with_log(&[cut, before].concat());
@@ -139,7 +143,7 @@ fn a_tail_of_zeros_ends_a_log() {
 }
 
 #[test]
-fn stray_files_do_not_matter_and_stay() {
+fn foreign_files_are_ignored_and_kept() {
     let mut kept = Kept::new();
     let collection = kept.open();
     kept.add(&collection, 5);
@@ -180,7 +184,7 @@ fn a_collection_that_is_opened_twice_has_one_writer() {
     kept.check(&other);
     kept.add(&one, 4);
     one.compact(&FULL, &Silent).unwrap();
-    // Whoever has not looked again sees what was there, until it does.
+    // A handle that was not refreshed sees the old content.
     assert_eq!(other.count(None, Control::default()).unwrap(), 4);
     assert!(other.refresh().unwrap());
     kept.check(&other);
@@ -205,9 +209,9 @@ fn rows_are_added_after_a_collection_was_loaded_again() {
         let collection = kept.open();
         kept.check(&collection);
         let (id, row) = kept.truth.rows.iter().next().map(|(id, row)| (id.clone(), row.clone())).unwrap();
-        let there =
+        let content =
             write(&kept.case, &collection, &Change::Add(vec![(id.clone(), row.clone())])).unwrap_err();
-        assert!(matches!(there, CollectionError::Duplicate { count: 1, .. }), "{there}");
+        assert!(matches!(content, CollectionError::Duplicate { count: 1, .. }), "{content}");
         kept.write(&collection, Change::Upsert(vec![(id, row)]));
         kept.add(&collection, 1);
         kept.check(&collection);
@@ -215,10 +219,10 @@ fn rows_are_added_after_a_collection_was_loaded_again() {
 }
 
 #[test]
-fn a_publication_that_was_not_heard_of_counts() {
+fn a_publication_with_a_lost_response_counts() {
     for lost in 0..18 {
         let (case, store) = (Case::small(), SharedStore::new());
-        let (place, options) = (Place::in_store(Arc::new(store.clone())), case.options());
+        let (place, options) = (CollectionLocation::in_store(Arc::new(store.clone())), case.options());
         let collection = Collection::create_in(place.clone(), case.schema.clone(), &options).unwrap();
         let (mut truth, mut random) = (Truth::default(), StdRng::seed_from_u64(lost));
         let (mut failed, mut step) = (0, 0);
@@ -231,11 +235,11 @@ fn a_publication_that_was_not_heard_of_counts() {
                     collection.compact(&FULL, &Silent).map(|_| ())
                 }];
             for work in work {
-                store.lose(step == lost);
+                store.lose_response(step == lost);
                 failed += usize::from(work().is_err());
                 step += 1;
             }
-            store.lose(false);
+            store.lose_response(false);
             collection.flush().unwrap();
             if holds(&case, &collection.snapshot()) == before {
                 truth = before;
@@ -250,9 +254,9 @@ fn a_publication_that_was_not_heard_of_counts() {
     }
 }
 
-/// Handles as if each were another machine's: no lock is between them.
+/// Returns a function that opens handles as on different machines: without locks between them.
 fn on_machines(case: &Case) -> impl Fn() -> Collection {
-    let (place, options) = (Place::in_store(Arc::new(SharedStore::new())), case.options());
+    let (place, options) = (CollectionLocation::in_store(Arc::new(SharedStore::new())), case.options());
     Collection::create_in(place.clone(), case.schema.clone(), &options).unwrap();
     move || Collection::open_in(place.clone(), &options).unwrap()
 }
@@ -281,7 +285,7 @@ fn a_compaction_of_a_stale_version_damages_nothing() {
     check_all(&case, &open().snapshot(), &truth, None, 50);
     other.compact(&FULL, &Silent).unwrap();
     check_all(&case, &other.snapshot(), &truth, None, 50);
-    // It takes over again, with all that the other one has written.
+    // It takes over again, with everything that the other writer has written.
     upsert(&stale, &mut truth, &mut random);
     stale.compact(&FULL, &Silent).unwrap();
     check_all(&case, &stale.snapshot(), &truth, None, 50);
@@ -317,7 +321,7 @@ fn two_writers_without_locks_lose_nothing_that_was_acknowledged() {
             _ => match write(&case, &writers[writer], &change) {
                 Ok(Written { added: 0, replaced: 0, deleted: 0, .. })
                 | Err(CollectionError::Duplicate { .. }) => {
-                    // Nothing was written, by what the handle knows: another one may have written since.
+                    // The handle got an error; another writer may have written since.
                     after = truth.clone();
                     Ok(())
                 }
@@ -336,9 +340,9 @@ fn two_writers_without_locks_lose_nothing_that_was_acknowledged() {
                 | CollectionError::NotWritten { .. },
             ) => {
                 fenced += 1;
-                let there = holds(&case, &open().snapshot());
-                assert!(there == truth || there == after, "step {step}: {change:?}");
-                truth = there;
+                let content = holds(&case, &open().snapshot());
+                assert!(content == truth || content == after, "step {step}: {change:?}");
+                truth = content;
             }
             Err(error) => panic!("step {step}: {error}"),
         }
@@ -349,9 +353,9 @@ fn two_writers_without_locks_lose_nothing_that_was_acknowledged() {
     assert!(fenced > 20 && done > 100, "{fenced} were fenced, {done} done");
 }
 
-/// A collection in memory whose segments are written beside its writes.
-fn in_background(case: &Case) -> (Place, CollectionOptions) {
-    let place = Place::in_store(Arc::new(MemoryStore::new("background")));
+/// Creates a collection in memory that writes its segments in the background.
+fn in_background(case: &Case) -> (CollectionLocation, CollectionOptions) {
+    let place = CollectionLocation::in_store(Arc::new(MemoryStore::new("background")));
     let options =
         CollectionOptions { background: true, durability: Durability::System, threads: 2, ..case.options() };
     Collection::create_in(place.clone(), case.schema.clone(), &options).unwrap();
@@ -359,9 +363,9 @@ fn in_background(case: &Case) -> (Place, CollectionOptions) {
 }
 
 #[test]
-fn what_is_deleted_during_a_compaction_stays_deleted() {
+fn rows_that_are_deleted_during_a_compaction_stay_deleted() {
     let case = Case::numbers();
-    // More of them in `make soak`.
+    // More rounds in `make soak`.
     for round in 0..if std::env::var_os("BATHYAL_WHOLE").is_some() { 6 } else { 1 } {
         let (place, options) = in_background(&case);
         let collection = Collection::open_in(place.clone(), &options).unwrap();
@@ -381,13 +385,13 @@ fn what_is_deleted_during_a_compaction_stays_deleted() {
                 }
                 compacting.store(false, Ordering::Relaxed);
             });
-            // Deletes, and flushes that publish some of them while segments are merged.
+            // Deletes, and flushes that publish some of them, while segments are merged.
             let mut more = 600;
             while compacting.load(Ordering::Relaxed) {
-                let own = (0..3).map(|_| Id::Number(random.random_range(0..600))).collect();
+                let batch_ids = (0..3).map(|_| Id::Number(random.random_range(0..600))).collect();
                 let added = vec![(Id::Number(more), case.row(&mut random))];
                 more += 1;
-                for change in [Change::Delete(own), Change::Add(added)] {
+                for change in [Change::Delete(batch_ids), Change::Add(added)] {
                     let written = write(&case, &collection, &change).unwrap();
                     assert_eq!(Some(written), truth.apply(&change));
                 }
@@ -405,7 +409,7 @@ fn what_is_deleted_during_a_compaction_stays_deleted() {
     }
 }
 
-/// Rows that are large enough to fill the memory for writes soon.
+/// Returns a case with rows that are large enough to fill the memory for writes soon.
 fn large() -> Case {
     let mut case = Case::numbers();
     case.schema.vectors[0].dim = 512;
@@ -483,7 +487,7 @@ fn a_small_segment_does_not_keep_others_from_being_merged() {
 }
 
 #[test]
-fn a_collection_in_a_bucket_is_one_like_any_other() {
+fn a_collection_in_a_bucket_works_as_in_a_folder() {
     let (case, scratch) = (Case::small(), tempfile::tempdir().unwrap());
     let store = StoreOptions::new([("scratch", scratch.path().display().to_string())]).unwrap();
     let options = CollectionOptions { store, ..case.options() };
@@ -516,7 +520,7 @@ fn a_collection_in_a_bucket_is_one_like_any_other() {
 }
 
 #[test]
-fn a_part_of_a_large_batch_is_as_large_as_the_part() {
+fn a_slice_of_a_large_batch_counts_only_its_own_bytes() {
     let mut case = Case::texts();
     case.ids = 40_000;
     let mut random = StdRng::seed_from_u64(2);
@@ -524,16 +528,17 @@ fn a_part_of_a_large_batch_is_as_large_as_the_part() {
         |column: usize, random: &mut StdRng| (0..20_000).map(|_| case.value(column, random)).collect();
     let columns: Vec<_> = (0..case.schema.columns.len()).map(|at| (at, values(at, &mut random))).collect();
     let all = batch(&case, &columns, 20_000);
-    let own: Vec<Id> = (0..10).map(|number| case.id(number)).collect();
-    let bytes: Vec<Vec<u8>> = own.iter().map(|_| case.vector(0, &mut random)).collect();
+    let batch_ids: Vec<Id> = (0..10).map(|number| case.id(number)).collect();
+    let bytes: Vec<Vec<u8>> = batch_ids.iter().map(|_| case.vector(0, &mut random)).collect();
     let bytes: Vec<&[u8]> = bytes.iter().map(Vec::as_slice).collect();
     let rows = |columns| {
-        Rows::new(&case.schema, ids(&case, &own), vec![vectors(&case, 0, &bytes)], Some(columns)).unwrap()
+        Rows::new(&case.schema, ids(&case, &batch_ids), vec![vectors(&case, 0, &bytes)], Some(columns))
+            .unwrap()
     };
     let part = rows(&all.slice(9_000, 10));
     assert!(part.bytes() < 8 << 10, "{} bytes", part.bytes());
     let collection = Collection::create_in(
-        Place::in_store(Arc::new(MemoryStore::new("parts"))),
+        CollectionLocation::in_store(Arc::new(MemoryStore::new("parts"))),
         case.schema.clone(),
         &case.options(),
     );
@@ -541,7 +546,7 @@ fn a_part_of_a_large_batch_is_as_large_as_the_part() {
 }
 
 #[test]
-fn an_update_is_as_large_as_the_rows_that_it_writes() {
+fn an_update_counts_the_bytes_of_the_rows_that_it_writes() {
     let case = large();
     let (place, options) = in_background(&case);
     let collection = Collection::open_in(place, &options).unwrap();
@@ -560,7 +565,7 @@ fn an_update_is_as_large_as_the_rows_that_it_writes() {
         let version = collection.describe().version;
         write(&case, &collection, &update(count)).unwrap();
         truth.apply(&update(count));
-        // What goes into a segment at once makes a version.
+        // Rows that go into a segment at once make a version.
         assert_eq!(collection.describe().version > version, apart);
     }
     check_all(&case, &collection.snapshot(), &truth, None, 100);

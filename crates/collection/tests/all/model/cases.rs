@@ -1,4 +1,4 @@
-//! Collections that programs work on: their schemas, and random rows of them.
+//! Collections for random programs: their schemas, and random rows.
 
 use bathyal_collection::{CollectionOptions, Column, Id, IdKind, Schema, VectorField};
 use bathyal_kernels::{Element, Metric};
@@ -18,27 +18,27 @@ pub enum Value {
     Wholes(Vec<Option<i64>>),
 }
 
-/// What a row holds beside its id.
+/// Content of a row besides its id.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Row {
-    /// Of each field, as bytes.
+    /// The vector of each field, as bytes.
     pub vectors: Vec<Vec<u8>>,
-    /// Of each column.
+    /// The value of each column.
     pub values: Vec<Value>,
 }
 
-/// What programs run on.
+/// A kind of collection that programs run on.
 #[derive(Debug, Clone)]
 pub struct Case {
     pub name: &'static str,
     pub schema: Schema,
-    /// Ids that rows may have.
+    /// Number of ids that rows may have.
     pub ids: u64,
     /// Segments with fewer rows are flat.
     pub flat_below_rows: usize,
 }
 
-/// Centres of the vectors.
+/// Number of centres of the vectors.
 const CENTRES: u64 = 12;
 
 fn column(name: &str, kind: &str) -> Column {
@@ -50,7 +50,7 @@ fn schema(id_kind: IdKind, vectors: Vec<VectorField>, columns: &[(&str, &str)]) 
 }
 
 impl Case {
-    /// Numbers as ids, and one field of floats.
+    /// Numeric ids, and one field of floats.
     pub fn numbers() -> Case {
         let vectors = vec![VectorField::new("v", 8, Element::F32, Metric::L2)];
         let columns = [("year", "int64"), ("lang", "string"), ("archived", "bool")];
@@ -62,7 +62,7 @@ impl Case {
         }
     }
 
-    /// Strings as ids, directions as vectors, and lists.
+    /// String ids, a cosine field, and lists.
     pub fn texts() -> Case {
         let vectors = vec![VectorField::new("v", 12, Element::F32, Metric::Cosine)];
         let columns =
@@ -75,7 +75,7 @@ impl Case {
         }
     }
 
-    /// Two fields of vectors.
+    /// Two vector fields.
     pub fn two_fields() -> Case {
         let vectors = vec![
             VectorField::new("image", 16, Element::U8, Metric::L2),
@@ -90,18 +90,18 @@ impl Case {
         }
     }
 
-    /// Bits as vectors, and no columns.
+    /// A field of bits, and no columns.
     pub fn bits() -> Case {
         let vectors = vec![VectorField::new("v", 64, Element::B1, Metric::L2)];
         Case { name: "bits", schema: schema(IdKind::Text, vectors, &[]), ids: 400, flat_below_rows: 60 }
     }
 
-    /// Fewer rows, which are enough where every operation of the disk is tried.
+    /// Fewer rows, for tests that try every operation of the disk.
     pub fn small() -> Case {
         Case { name: "small", ids: 40, flat_below_rows: 1000, ..Case::numbers() }
     }
 
-    /// Options that make everything happen often, and in the same order each time.
+    /// Returns options that make everything happen often, and in a deterministic order.
     pub fn options(&self) -> CollectionOptions {
         CollectionOptions {
             write_memory_bytes: 1 << 20,
@@ -112,7 +112,7 @@ impl Case {
         }
     }
 
-    /// The id with a number below [`Case::ids`].
+    /// Returns the id with a number below [`Case::ids`].
     pub fn id(&self, number: u64) -> Id {
         match self.schema.id_kind {
             IdKind::Number if number == 1 => Id::Number(u64::MAX),
@@ -124,12 +124,12 @@ impl Case {
         }
     }
 
-    /// Any id that a row may have.
+    /// Returns a random id.
     pub fn any_id(&self, random: &mut StdRng) -> Id {
         self.id(random.random_range(0..self.ids))
     }
 
-    /// A vector of a field, as its bytes: near one of a few centres.
+    /// Returns a random vector of a field as bytes: near one of a few centres.
     pub fn vector(&self, field: usize, random: &mut StdRng) -> Vec<u8> {
         let field = &self.schema.vectors[field];
         let centre = random.random_range(0..CENTRES);
@@ -150,7 +150,7 @@ impl Case {
         bytes
     }
 
-    /// A value of a column.
+    /// Returns a random value of a column.
     pub fn value(&self, column: usize, random: &mut StdRng) -> Value {
         if random.random_range(0..6) == 0 {
             return Value::Null;
@@ -172,14 +172,15 @@ impl Case {
         }
     }
 
-    /// What a row may hold.
+    /// Returns a random row.
     pub fn row(&self, random: &mut StdRng) -> Arc<Row> {
         let vectors = (0..self.schema.vectors.len()).map(|field| self.vector(field, random)).collect();
         let values = (0..self.schema.columns.len()).map(|column| self.value(column, random)).collect();
         Arc::new(Row { vectors, values })
     }
 
-    /// So many rows, or half of those that there may be, of different ids if `apart`.
+    /// Returns random rows: `count`, or half of the possible ids if that is less. Their ids differ if
+    /// `apart`.
     pub fn rows(&self, count: usize, apart: bool, random: &mut StdRng) -> Vec<(Id, Arc<Row>)> {
         let count = count.min(self.ids as usize / 2);
         let mut rows: Vec<(Id, Arc<Row>)> = Vec::with_capacity(count);

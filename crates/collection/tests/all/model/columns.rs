@@ -1,4 +1,4 @@
-//! Values as Arrow has them, and back.
+//! Converts values to Arrow arrays and back.
 
 use crate::model::cases::{Case, Row, Value};
 use arrow_array::builder::{Int64Builder, ListBuilder, StringBuilder};
@@ -52,7 +52,7 @@ fn array(data_type: &DataType, values: &[&Value]) -> ArrayRef {
     }
 }
 
-/// The value at a place of an array.
+/// Returns the value at a position of an array.
 pub fn value(array: &dyn Array, at: usize) -> Value {
     if array.is_null(at) {
         return Value::Null;
@@ -74,7 +74,7 @@ pub fn value(array: &dyn Array, at: usize) -> Value {
     }
 }
 
-/// Some columns of a case, by their numbers, with the values of each.
+/// Returns some columns of a case with the values of each.
 pub fn batch(case: &Case, columns: &[(usize, Vec<Value>)], rows: usize) -> RecordBatch {
     let (mut fields, mut arrays) = (Vec::new(), Vec::new());
     for (column, values) in columns {
@@ -86,25 +86,25 @@ pub fn batch(case: &Case, columns: &[(usize, Vec<Value>)], rows: usize) -> Recor
     RecordBatch::try_new_with_options(Arc::new(ArrowSchema::new(fields)), arrays, &options).unwrap()
 }
 
-/// These ids.
+/// Returns a list of ids.
 pub fn ids(case: &Case, ids: &[Id]) -> Ids {
-    Ids::of(case.schema.id_kind, ids).unwrap()
+    Ids::from_ids(case.schema.id_kind, ids).unwrap()
 }
 
-/// Vectors of a field.
+/// Returns the vectors of a field.
 pub fn vectors(case: &Case, field: usize, rows: &[&[u8]]) -> VectorFile {
     let shape = &case.schema.vectors[field];
     VectorFile::from_rows(shape.element, shape.dim, rows.concat()).unwrap()
 }
 
-/// Rows as a collection takes them.
+/// Returns rows for a write.
 pub fn rows(case: &Case, rows: &[(Id, Arc<Row>)]) -> Rows {
-    let own: Vec<Id> = rows.iter().map(|(id, _)| id.clone()).collect();
+    let row_ids: Vec<Id> = rows.iter().map(|(id, _)| id.clone()).collect();
     let of_field =
         |field: usize| -> Vec<&[u8]> { rows.iter().map(|(_, row)| &row.vectors[field][..]).collect() };
     let vectors =
         (0..case.schema.vectors.len()).map(|field| vectors(case, field, &of_field(field))).collect();
     let values = |column: usize| rows.iter().map(|(_, row)| row.values[column].clone()).collect();
     let columns: Vec<_> = (0..case.schema.columns.len()).map(|column| (column, values(column))).collect();
-    Rows::new(&case.schema, ids(case, &own), vectors, Some(&batch(case, &columns, rows.len()))).unwrap()
+    Rows::new(&case.schema, ids(case, &row_ids), vectors, Some(&batch(case, &columns, rows.len()))).unwrap()
 }

@@ -1,21 +1,21 @@
-//! What a collection answers, compared with what it should hold.
+//! Compares the results of a collection with its expected content.
 
 use crate::model::cases::{Case, Row, Value};
 use crate::model::columns::{ids, value, vectors};
 use crate::model::conditions::Condition;
 use crate::model::truth::{Truth, components};
-use bathyal_collection::{CollectionError, Fetch, Fetched, Id, Question, Snapshot};
+use bathyal_collection::{CollectionError, FetchedRows, Id, Projection, SearchRequest, Snapshot};
 use bathyal_index::{Effort, StoredVectors, WithinPlan};
 use bathyal_kernels::Metric;
 use bathyal_tier::Control;
 use std::sync::Arc;
 
-/// How many of the nearest rows searches have found, of those that did not look at all.
+/// Neighbours that approximate searches have found.
 #[derive(Debug, Default, Clone, Copy)]
 pub struct Recall {
     pub found: u64,
     pub wanted: u64,
-    /// Searches that looked at everything, and were compared exactly.
+    /// Number of searches that compared all rows, and must be exact.
     pub exact: u64,
 }
 
@@ -28,11 +28,14 @@ pub struct Search<'a> {
     pub condition: Option<&'a Condition>,
 }
 
-fn everything(case: &Case) -> Fetch {
-    Fetch { columns: None, vectors: case.schema.vectors.iter().map(|field| field.name.clone()).collect() }
+fn everything(case: &Case) -> Projection {
+    Projection {
+        columns: None,
+        vectors: case.schema.vectors.iter().map(|field| field.name.clone()).collect(),
+    }
 }
 
-/// Whether a stored vector is what was given: of directions the length is not kept.
+/// Returns true if a stored vector is equal to the given one; under cosine the length is not kept.
 fn same_vector(case: &Case, field: usize, given: &[u8], stored: &[u8]) -> bool {
     let field = &case.schema.vectors[field];
     if field.metric != Metric::Cosine {
@@ -46,8 +49,8 @@ fn same_vector(case: &Case, field: usize, given: &[u8], stored: &[u8]) -> bool {
     direction(given).iter().zip(direction(stored)).all(|(one, other)| (one - other).abs() < 1e-5)
 }
 
-/// Compares a row that was fetched, of which the columns and vectors are given, with the one that should be there.
-fn check_row(case: &Case, id: &Id, row: &Row, fetched: &Fetched, at: usize) {
+/// Compares a fetched row with the expected one.
+fn check_row(case: &Case, id: &Id, row: &Row, fetched: &FetchedRows, at: usize) {
     assert_eq!(fetched.ids.get(at), *id);
     let values: Vec<Value> = fetched.columns.columns().iter().map(|column| value(column, at)).collect();
     assert_eq!(values, row.values, "columns of {id}");
@@ -58,7 +61,7 @@ fn check_row(case: &Case, id: &Id, row: &Row, fetched: &Fetched, at: usize) {
     }
 }
 
-/// Compares all rows that match, in their order, and how many they are.
+/// Compares all matching rows, in order, and their number.
 pub fn check_all(
     case: &Case,
     snapshot: &Snapshot,
@@ -82,10 +85,10 @@ pub fn check_all(
     check_count(case, snapshot, truth, condition);
 }
 
-/// All that a snapshot holds.
+/// Returns the whole content of a snapshot.
 ///
 /// # Errors
-/// Where the writer has removed what it needs.
+/// If the writer has removed files of the snapshot.
 pub fn read(case: &Case, snapshot: &Snapshot) -> Result<Truth, CollectionError> {
     let mut scan = snapshot.scan(None, &everything(case), None, Control::default())?;
     let mut truth = Truth::default();
@@ -103,21 +106,21 @@ pub fn read(case: &Case, snapshot: &Snapshot) -> Result<Truth, CollectionError> 
     Ok(truth)
 }
 
-/// The same, where nothing is removed.
+/// Returns the whole content of a snapshot whose files are not removed.
 pub fn holds(case: &Case, snapshot: &Snapshot) -> Truth {
     read(case, snapshot).unwrap()
 }
 
-/// Compares how many rows match.
+/// Compares the number of matching rows.
 pub fn check_count(case: &Case, snapshot: &Snapshot, truth: &Truth, condition: Option<&Condition>) {
     let filter = condition.map(|condition| condition.filter(case));
     let counted = snapshot.count(filter.as_ref(), Control::default()).unwrap();
     assert_eq!(counted, truth.matching(condition).count() as u64, "the count of {condition:?}");
 }
 
-/// Compares the ids from one on.
+/// Compares the ids after a given one.
 pub fn check_after(case: &Case, snapshot: &Snapshot, truth: &Truth, after: &Id) {
-    let what = Fetch { columns: Some(Vec::new()), vectors: Vec::new() };
+    let what = Projection { columns: Some(Vec::new()), vectors: Vec::new() };
     let mut scan = snapshot.scan(None, &what, Some(after), Control::default()).unwrap();
     let above = (std::ops::Bound::Excluded(after.clone()), std::ops::Bound::Unbounded);
     let next: Vec<&Id> = truth.rows.range(above).map(|(id, _)| id).take(20).collect();
@@ -129,15 +132,15 @@ pub fn check_after(case: &Case, snapshot: &Snapshot, truth: &Truth, after: &Id) 
 /// Compares the rows with these ids.
 pub fn check_get(case: &Case, snapshot: &Snapshot, truth: &Truth, asked: &[Id]) {
     let gotten = snapshot.get(&ids(case, asked), &everything(case), Control::default()).unwrap();
-    let there: Vec<(u32, &Id, &Arc<Row>)> =
+    let existing: Vec<(u32, &Id, &Arc<Row>)> =
         (0..).zip(asked).filter_map(|(at, id)| truth.rows.get(id).map(|row| (at, id, row))).collect();
-    assert_eq!(gotten.places, there.iter().map(|(at, _, _)| *at).collect::<Vec<_>>());
-    let fetched = Fetched { ids: gotten.ids, columns: gotten.columns, vectors: gotten.vectors };
-    there.iter().enumerate().for_each(|(at, (_, id, row))| check_row(case, id, row, &fetched, at));
+    assert_eq!(gotten.places, existing.iter().map(|(at, _, _)| *at).collect::<Vec<_>>());
+    let fetched = FetchedRows { ids: gotten.ids, columns: gotten.columns, vectors: gotten.vectors };
+    existing.iter().enumerate().for_each(|(at, (_, id, row))| check_row(case, id, row, &fetched, at));
 }
 
-/// Compares what a search finds: each row that is found matches and is as far as is said; if all rows were looked at there is none
-/// that is nearer.
+/// Compares the result of a search: each found row matches and has the reported distance. If all rows were
+/// compared, no other row is nearer.
 pub fn check_search(
     case: &Case,
     snapshot: &Snapshot,
@@ -146,7 +149,7 @@ pub fn check_search(
     queries: &[&[u8]],
     recall: &mut Recall,
 ) {
-    let question = Question {
+    let request = SearchRequest {
         field: Some(case.schema.vectors[search.field].name.clone()),
         k: search.k,
         effort: Effort::Recall(search.recall),
@@ -155,8 +158,7 @@ pub fn check_search(
         vectors: true,
         threads: 1,
     };
-    let found =
-        snapshot.search(&vectors(case, search.field, queries), &question, Control::default()).unwrap();
+    let found = snapshot.search(&vectors(case, search.field, queries), &request, Control::default()).unwrap();
     let exact = found.plans.iter().all(|plan| {
         ["memory", "flat"].contains(&plan.family.as_str()) || matches!(plan.plan, WithinPlan::Scan)
     });

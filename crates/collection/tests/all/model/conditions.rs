@@ -1,4 +1,4 @@
-//! Random conditions: as the text of a filter, and looked at row by row.
+//! Random conditions: as the text of a filter, and evaluated row by row.
 
 use crate::model::cases::{Case, Row, Value};
 use bathyal_collection::{Filter, Id};
@@ -9,7 +9,7 @@ use std::cmp::Ordering;
 /// A condition on rows.
 #[derive(Debug, Clone)]
 pub enum Condition {
-    /// A column's value compared with another one.
+    /// Compares the value of a column with another value.
     Compare(usize, Comparison, Value),
     In(usize, Vec<Value>),
     Null(usize),
@@ -79,7 +79,7 @@ fn id_literal(id: &Id) -> String {
     }
 }
 
-/// How two values of one type compare; `None` if either is null.
+/// Compares two values of one type; `None` if either is null.
 fn compare(one: &Value, other: &Value) -> Option<Ordering> {
     match (one, other) {
         (Value::Null, _) | (_, Value::Null) => None,
@@ -92,7 +92,7 @@ fn compare(one: &Value, other: &Value) -> Option<Ordering> {
 }
 
 impl Condition {
-    /// A random condition on the rows of a case, so deep at most.
+    /// Returns a random condition on the rows of a case, nested at most `depth` deep.
     pub fn random(case: &Case, depth: usize, random: &mut StdRng) -> Condition {
         let nested = |random: &mut StdRng| Condition::random(case, depth - 1, random);
         if depth > 0 && random.random_range(0..2) == 0 {
@@ -139,7 +139,7 @@ impl Condition {
         }
     }
 
-    /// The condition as a user would write it.
+    /// Returns the condition as a user would write it.
     pub fn text(&self, case: &Case) -> String {
         let name = |column: &usize| &case.schema.columns[*column].name;
         let list = |all: Vec<String>| all.join(", ");
@@ -164,13 +164,13 @@ impl Condition {
         }
     }
 
-    /// The condition as collections take it.
+    /// Returns the condition as a filter.
     pub fn filter(&self, case: &Case) -> Filter {
         let text = self.text(case);
         Filter::parse(&text).unwrap_or_else(|error| panic!("{text}: {error}"))
     }
 
-    /// Whether a row matches: what is unknown does not.
+    /// Returns true if a row matches; an unknown condition does not match.
     pub fn matches(&self, id: &Id, row: &Row) -> bool {
         self.holds(id, row) == Some(true)
     }
@@ -181,9 +181,9 @@ impl Condition {
                 compare(&row.values[*column], value).map(|order| comparison.holds(order))
             }
             Condition::In(column, values) => {
-                let own = &row.values[*column];
-                (*own != Value::Null)
-                    .then(|| values.iter().any(|value| compare(own, value) == Some(Ordering::Equal)))
+                let row_value = &row.values[*column];
+                (*row_value != Value::Null)
+                    .then(|| values.iter().any(|value| compare(row_value, value) == Some(Ordering::Equal)))
             }
             Condition::Null(column) => Some(row.values[*column] == Value::Null),
             Condition::Prefix(column, prefix) => match &row.values[*column] {

@@ -1,11 +1,14 @@
-//! Writers that are killed, refused or out of space at any operation of the disk, and machines that lose power there: whatever was
-//! acknowledged is there afterwards, the batch that was not is there whole or not at all, and everything goes on working.
+//! Writers that are killed, get an error, or run out of space at any operation of the disk, and power
+//! failures there. Acknowledged batches are kept, another batch is stored completely or not at all, and the
+//! collection can be used afterwards.
 
 use crate::model::cases::Case;
 use crate::model::compare::{Recall, Search, check_all, check_search, holds};
 use crate::model::program::{random_change, write};
 use crate::model::truth::{Change, Truth};
-use bathyal_collection::{Collection, CollectionError, CollectionOptions, CompactOptions, Place};
+use bathyal_collection::{
+    Collection, CollectionError, CollectionLocation, CollectionOptions, CompactOptions,
+};
 use bathyal_store::disk::Disk;
 use bathyal_store::faulty::{Fault, Faults, SimulatedDisk};
 use bathyal_store::local::LocalStore;
@@ -15,53 +18,53 @@ use rand::{Rng, SeedableRng};
 use std::path::Path;
 use std::sync::Arc;
 
-/// Set where every operation is to be struck by every fault: minutes.
+/// Environment variable: every fault strikes at every operation; this takes minutes.
 const ALL_OPERATIONS: &str = "BATHYAL_ALL_OPERATIONS";
-/// Otherwise a kill and a loss of power strike at one in so many.
+/// Otherwise, a kill and a power failure strike at one in this many operations.
 const KILL_STRIDE: usize = 5;
-/// Other faults strike at one in so many.
+/// Other faults strike at one in this many operations.
 const STRIDE: usize = 17;
-/// Of these, those at which it strikes a program all of whose batches are large.
+/// In a program whose batches are all large, faults strike at one in this many of those operations.
 const LARGE_STRIDE: usize = 11;
 
-/// What a writer does.
+/// A step of a writer.
 #[derive(Debug, Clone)]
 enum Step {
     Change(Change),
     Flush,
     Compact,
-    /// The handle is given up, and another one opened.
+    /// Replaces the handle by a new one.
     Reopen,
 }
 
-/// A collection on a disk with faults.
-struct Bench {
+/// A collection on a simulated disk with faults.
+struct TestDisk {
     case: Case,
     platter: SimulatedDisk,
     faults: Faults,
-    place: Place,
+    place: CollectionLocation,
     options: CollectionOptions,
 }
 
-impl Bench {
-    /// Batches of more than `direct` bytes are written as segments at once.
-    fn new(direct: Option<u64>) -> Bench {
+impl TestDisk {
+    /// Creates a disk. Batches of more than `direct` bytes count as large.
+    fn new(direct: Option<u64>) -> TestDisk {
         let case = Case::small();
         let platter = SimulatedDisk::default();
         platter.create_folder(Path::new("/folder")).unwrap();
         platter.sync_folder(Path::new("/")).unwrap();
         let faults = Faults::new(Arc::new(platter.clone()));
-        let store = LocalStore::on_disk(Arc::new(faults.clone()), "/folder", Place::MARK);
+        let store = LocalStore::on_disk(Arc::new(faults.clone()), "/folder", CollectionLocation::MARK);
         let options = CollectionOptions { direct_bytes: direct, ..case.options() };
-        let place = Place::in_store(Arc::new(store));
-        Bench { case, platter, faults, place, options }
+        let place = CollectionLocation::in_store(Arc::new(store));
+        TestDisk { case, platter, faults, place, options }
     }
 
     fn open(&self) -> Result<Collection, CollectionError> {
         Collection::open_in(self.place.clone(), &self.options)
     }
 
-    /// The collection, which is begun if it is not there.
+    /// Opens the collection, or creates it if it does not exist.
     fn open_or_create(&self) -> Result<Collection, CollectionError> {
         match self.open() {
             Err(CollectionError::NotACollection { .. }) => {
@@ -71,7 +74,7 @@ impl Bench {
         }
     }
 
-    /// Does a step; `Err` says why it was not acknowledged.
+    /// Does a step; an error means that it was not acknowledged.
     fn step(&self, collection: &mut Option<Collection>, step: &Step) -> Result<(), CollectionError> {
         if collection.is_none() || matches!(step, Step::Reopen) {
             *collection = None;
@@ -89,20 +92,20 @@ impl Bench {
         }
     }
 
-    /// Which of what may be there is there, all of it.
-    fn examine(&self, collection: &Collection, may: &[&Truth], what: &str) -> Truth {
+    /// Returns the expected content that the collection has, out of several possible ones.
+    fn check(&self, collection: &Collection, may: &[&Truth], what: &str) -> Truth {
         let now = collection.snapshot();
-        let there = holds(&self.case, &now);
-        let found = may.iter().find(|truth| truth.rows == there.rows);
+        let content = holds(&self.case, &now);
+        let found = may.iter().find(|truth| truth.rows == content.rows);
         let found =
-            *found.unwrap_or_else(|| panic!("{what}: {there:?} is there, and should be one of {may:?}"));
+            *found.unwrap_or_else(|| panic!("{what}: {content:?} is there, and should be one of {may:?}"));
         check_all(&self.case, &now, found, None, 50);
-        self.examine_neighbours(collection, found);
+        self.check_neighbours(collection, found);
         found.clone()
     }
 
-    /// Every row is found by its own vector.
-    fn examine_neighbours(&self, collection: &Collection, truth: &Truth) {
+    /// Checks that every row is found by its own vector.
+    fn check_neighbours(&self, collection: &Collection, truth: &Truth) {
         let queries: Vec<&[u8]> = truth.rows.values().map(|row| &row.vectors[0][..]).collect();
         let search = Search { field: 0, k: 3, recall: 0.9, condition: None };
         if !queries.is_empty() {
@@ -111,11 +114,12 @@ impl Bench {
         }
     }
 
-    /// All rows are there when the collection is opened again and again, and nothing of what was begun is left.
+    /// Checks that all rows exist after the collection is opened several times, and that nothing unfinished
+    /// is left.
     fn finish(&self, mut collection: Option<Collection>, truth: &Truth, what: &str) {
         for step in [Step::Reopen, Step::Flush, Step::Compact, Step::Reopen] {
             self.step(&mut collection, &step).unwrap_or_else(|error| panic!("{what}: {step:?}: {error}"));
-            self.examine(collection.as_ref().unwrap(), &[truth], what);
+            self.check(collection.as_ref().unwrap(), &[truth], what);
         }
         let collection = collection.unwrap();
         assert_eq!(collection.verify(&Silent).unwrap(), Vec::<String>::new(), "{what}");
@@ -130,12 +134,12 @@ impl Bench {
     }
 }
 
-/// A short program in which everything happens once.
+/// Returns a short program with every kind of step.
 fn program(case: &Case) -> Vec<Step> {
     let mut random = StdRng::seed_from_u64(7);
     let mut rows = |count: usize| case.rows(count, true, &mut random);
     let (first, second, third) = (rows(6), rows(3), rows(2));
-    let own = |rows: &[(bathyal_collection::Id, Arc<crate::model::cases::Row>)]| {
+    let owned_rows = |rows: &[(bathyal_collection::Id, Arc<crate::model::cases::Row>)]| {
         rows.iter().map(|(id, _)| id.clone()).collect::<Vec<_>>()
     };
     let year = vec![(0, vec![crate::model::cases::Value::Whole(7), crate::model::cases::Value::Null])];
@@ -143,22 +147,23 @@ fn program(case: &Case) -> Vec<Step> {
         Step::Change(Change::Add(first.clone())),
         Step::Flush,
         Step::Change(Change::Upsert(second.clone())),
-        Step::Change(Change::Delete(own(&first[..2]))),
+        Step::Change(Change::Delete(owned_rows(&first[..2]))),
         Step::Reopen,
-        Step::Change(Change::Update(own(&first[2..4]), year)),
+        Step::Change(Change::Update(owned_rows(&first[2..4]), year)),
         Step::Flush,
-        Step::Change(Change::Delete(own(&second[..1]))),
+        Step::Change(Change::Delete(owned_rows(&second[..1]))),
         Step::Compact,
         Step::Change(Change::Upsert(third)),
     ]
 }
 
-/// Lets `fault` strike at operation `number` of the program; false if it has fewer. With `go_on` the handle stays in use after an
-/// error, without it another one is opened, and the power is lost in between if there is a seed for it.
+/// Runs the program with `fault` at operation `number`; returns false if it has fewer operations. With
+/// `go_on` the handle stays in use after an error. Without it another handle is opened, after a power failure
+/// if there is a seed for it.
 fn struck_at(number: usize, fault: Fault, go_on: bool, power: Option<u64>, direct: Option<u64>) -> bool {
-    let bench = Bench::new(direct);
-    let steps = program(&bench.case);
-    bench.faults.inject(number, fault);
+    let disk = TestDisk::new(direct);
+    let steps = program(&disk.case);
+    disk.faults.inject(number, fault);
     let (mut collection, mut truth) = (None, Truth::default());
     let mut healed = false;
     for (at, step) in steps.iter().enumerate() {
@@ -166,35 +171,35 @@ fn struck_at(number: usize, fault: Fault, go_on: bool, power: Option<u64>, direc
         if let Step::Change(change) = step {
             after.apply(change);
         }
-        let done = bench.step(&mut collection, step);
+        let done = disk.step(&mut collection, step);
         let Err(error) = done else {
             truth = after;
             continue;
         };
-        let what = format!("{:?}, step {at}, going on: {go_on}, {power:?}: {error}", bench.faults.injected());
+        let what = format!("{:?}, step {at}, going on: {go_on}, {power:?}: {error}", disk.faults.injected());
         assert!(!healed, "{what}: nothing is wrong any more");
-        assert!(bench.faults.injected().is_some(), "{what}");
+        assert!(disk.faults.injected().is_some(), "{what}");
         if !go_on {
             collection = None;
         }
-        bench.faults.clear();
+        disk.faults.clear();
         healed = true;
         if let Some(seed) = power {
-            bench.platter.lose_power(seed ^ number as u64);
+            disk.platter.lose_power(seed ^ number as u64);
         }
-        // Whoever writes next looks at what is there.
+        // The next writer finds out what is stored.
         let look = if go_on { Step::Flush } else { Step::Reopen };
-        bench.step(&mut collection, &look).unwrap_or_else(|error| panic!("{what}: {error}"));
-        truth = bench.examine(collection.as_ref().unwrap(), &[&after, &truth], &what);
+        disk.step(&mut collection, &look).unwrap_or_else(|error| panic!("{what}: {error}"));
+        truth = disk.check(collection.as_ref().unwrap(), &[&after, &truth], &what);
     }
-    let struck = bench.faults.injected();
-    bench.faults.clear();
+    let struck = disk.faults.injected();
+    disk.faults.clear();
     let what = format!("{struck:?}, operation {number}, going on: {go_on}, {power:?}");
-    bench.finish(collection, &truth, &what);
+    disk.finish(collection, &truth, &what);
     healed || struck.is_some()
 }
 
-/// One operation after the other is struck.
+/// Runs the program with a fault at one operation after the other.
 fn sweep(fault: Fault, go_on: bool, power: Option<u64>, stride: usize) {
     for (direct, share) in [(None, 1), (Some(0), LARGE_STRIDE)] {
         sweep_over(fault, go_on, power, stride * share, direct);
@@ -243,12 +248,12 @@ fn random_programs_survive_random_faults() {
     }
 }
 
-/// A random program that is struck again and again.
+/// Runs a random program with many faults.
 fn survive(seed: u64, rounds: usize) {
-    let bench = Bench::new([None, Some(60)][(seed % 2) as usize]);
+    let disk = TestDisk::new([None, Some(60)][(seed % 2) as usize]);
     let mut random = StdRng::seed_from_u64(seed);
     let (mut collection, mut truth) = (None, Truth::default());
-    bench.step(&mut collection, &Step::Reopen).unwrap();
+    disk.step(&mut collection, &Step::Reopen).unwrap();
     for round in 0..rounds {
         let fault = match random.random_range(0..5) {
             0 => Fault::Once(libc::EIO),
@@ -256,39 +261,39 @@ fn survive(seed: u64, rounds: usize) {
             2 => Fault::Twice(libc::EIO),
             _ => Fault::Kill,
         };
-        bench.faults.inject(random.random_range(0..200), fault);
-        // Some faults strike where nobody minds.
+        disk.faults.inject(random.random_range(0..200), fault);
+        // Some faults have no effect.
         for _ in 0..30 {
             let step = match random.random_range(0..20) {
                 0..2 => Step::Flush,
                 2 => Step::Compact,
                 3 => Step::Reopen,
-                _ => Step::Change(random_change(&bench.case, &truth, &mut random)),
+                _ => Step::Change(random_change(&disk.case, &truth, &mut random)),
             };
             let mut after = truth.clone();
             if let Step::Change(change) = &step {
                 after.apply(change);
             }
-            if let Err(error) = bench.step(&mut collection, &step) {
-                let struck = bench.faults.injected();
+            if let Err(error) = disk.step(&mut collection, &step) {
+                let struck = disk.faults.injected();
                 let what = format!("seed {seed}, round {round}, {struck:?}, {step:.200?}: {error}");
                 assert!(struck.is_some(), "{what}");
                 let goes_on = fault != Fault::Kill && random.random() && collection.is_some();
                 if !goes_on {
                     collection = None;
                 }
-                bench.faults.clear();
+                disk.faults.clear();
                 if fault == Fault::Kill && random.random() {
-                    bench.platter.lose_power(random.random());
+                    disk.platter.lose_power(random.random());
                 }
                 let look = if goes_on { Step::Flush } else { Step::Reopen };
-                bench.step(&mut collection, &look).unwrap_or_else(|error| panic!("{what}: {error}"));
-                truth = bench.examine(collection.as_ref().unwrap(), &[&after, &truth], &what);
+                disk.step(&mut collection, &look).unwrap_or_else(|error| panic!("{what}: {error}"));
+                truth = disk.check(collection.as_ref().unwrap(), &[&after, &truth], &what);
                 break;
             }
             truth = after;
         }
-        bench.faults.clear();
+        disk.faults.clear();
     }
-    bench.finish(collection, &truth, &format!("seed {seed}"));
+    disk.finish(collection, &truth, &format!("seed {seed}"));
 }

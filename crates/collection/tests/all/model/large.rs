@@ -1,4 +1,5 @@
-//! Batches that are larger than memory for writes takes: written as a segment at once, whole or not at all.
+//! Batches that exceed the memory for writes: they are written as a segment at once, completely or not at
+//! all.
 
 use crate::model::cases::{Case, Value};
 use crate::model::compare::check_all;
@@ -6,7 +7,8 @@ use crate::model::program::{random_change, write};
 use crate::model::shared::SharedStore;
 use crate::model::truth::{Change, Truth};
 use bathyal_collection::{
-    Collection, CollectionError, CollectionOptions, CompactOptions, Durability, Id, Place, Written,
+    Collection, CollectionError, CollectionLocation, CollectionOptions, CompactOptions, Durability, Id,
+    Written,
 };
 use bathyal_store::memory::MemoryStore;
 use bathyal_store::{Draft, Generation, Replace, Store, StoreError};
@@ -20,7 +22,7 @@ use std::sync::{Arc, Mutex};
 
 const FULL: CompactOptions = CompactOptions { full: true };
 
-/// Rows with the ids of a range.
+/// Returns rows with the ids of a range.
 fn numbered(
     case: &Case,
     range: std::ops::Range<u64>,
@@ -29,17 +31,17 @@ fn numbered(
     range.map(|id| (Id::Number(id), case.row(random))).collect()
 }
 
-fn in_memory() -> Place {
-    Place::in_store(Arc::new(MemoryStore::new("large")))
+fn in_memory() -> CollectionLocation {
+    CollectionLocation::in_store(Arc::new(MemoryStore::new("large")))
 }
 
 #[test]
-fn batches_of_any_size_are_written_whole() {
+fn batches_of_any_size_are_written_completely() {
     let case = Case::numbers();
     let (place, options) = (in_memory(), case.options());
     let collection = Collection::create_in(place.clone(), case.schema.clone(), &options).unwrap();
     let (mut truth, mut random) = (Truth::default(), StdRng::seed_from_u64(1));
-    // Some in memory, and some in segments, that are replaced.
+    // Some of the replaced rows are in memory, and some in segments.
     let mut changes = vec![
         Change::Add(numbered(&case, 0..50, &mut random)),
         Change::Add(numbered(&case, 50..20_000, &mut random)),
@@ -56,7 +58,7 @@ fn batches_of_any_size_are_written_whole() {
     }
     let written = collection.describe().written;
     assert!(written.log < written.given / 4, "large batches are not in the log: {written:?}");
-    // An id that is there, and one that is there twice, are found in a large batch, too; nothing is left of it.
+    // Existing and duplicate ids are also found in large batches, and nothing of the batch is stored.
     let segments = collection.describe().segments.len();
     let mut twice = numbered(&case, 50_000..60_000, &mut random);
     twice[9_000].0 = Id::Number(50_000);
@@ -74,7 +76,7 @@ fn batches_of_any_size_are_written_whole() {
 }
 
 #[test]
-fn a_deletion_of_nothing_writes_nothing() {
+fn a_delete_without_matches_writes_nothing() {
     let case = Case::small();
     let options = CollectionOptions { direct_bytes: Some(0), ..case.options() };
     let collection = Collection::create_in(in_memory(), case.schema.clone(), &options).unwrap();
@@ -88,7 +90,7 @@ fn a_deletion_of_nothing_writes_nothing() {
     assert_eq!(collection.describe().version, before);
 }
 
-/// Small batches, large ones, deletions and merges at once.
+/// Small batches, large batches, deletes and merges at the same time.
 #[test]
 fn large_batches_are_written_beside_small_ones_and_merges() {
     let case = Case::numbers();
@@ -117,9 +119,9 @@ fn large_batches_are_written_beside_small_ones_and_merges() {
                             let change = match random.random_range(0..5) {
                                 0 => Change::Delete((first..first + count).map(Id::Number).collect()),
                                 1 => {
-                                    let own = (first..first + count).map(Id::Number).collect();
+                                    let batch_ids = (first..first + count).map(Id::Number).collect();
                                     let years = vec![Value::Whole(random.random_range(0..9)); count as usize];
-                                    Change::Update(own, vec![(0, years)])
+                                    Change::Update(batch_ids, vec![(0, years)])
                                 }
                                 _ => Change::Upsert(numbered(case, first..first + count, &mut random)),
                             };
@@ -147,7 +149,7 @@ fn large_batches_are_written_beside_small_ones_and_merges() {
 #[test]
 fn machines_that_take_over_from_each_other_lose_no_large_batch() {
     let case = Case::small();
-    let place = Place::in_store(Arc::new(SharedStore::new()));
+    let place = CollectionLocation::in_store(Arc::new(SharedStore::new()));
     let options = CollectionOptions { direct_bytes: Some(100), ..case.options() };
     Collection::create_in(place.clone(), case.schema.clone(), &options).unwrap();
     let open = || Collection::open_in(place.clone(), &options).unwrap();
@@ -160,7 +162,7 @@ fn machines_that_take_over_from_each_other_lose_no_large_batch() {
         let mut after = truth.clone();
         let meant = after.apply(&change);
         match write(&case, &writers[writer], &change) {
-            // Nothing was written, by what the handle knows.
+            // The handle got an error; nothing may be written.
             Ok(Written { added: 0, replaced: 0, deleted: 0, .. })
             | Err(CollectionError::Duplicate { .. }) => {}
             Ok(written) => {
@@ -173,9 +175,9 @@ fn machines_that_take_over_from_each_other_lose_no_large_batch() {
                 | CollectionError::NotWritten { .. },
             ) => {
                 refused += 1;
-                let there = crate::model::compare::holds(&case, &open().snapshot());
-                assert!(there == truth || there == after, "step {step}: {change:?}");
-                truth = there;
+                let content = crate::model::compare::holds(&case, &open().snapshot());
+                assert!(content == truth || content == after, "step {step}: {change:?}");
+                truth = content;
                 writers[writer] = open();
             }
             Err(error) => panic!("step {step}: {error}"),
@@ -191,7 +193,7 @@ fn machines_that_take_over_from_each_other_lose_no_large_batch() {
 
 type Hook = Box<dyn FnOnce() + Send>;
 
-/// A store that does something at one of its operations.
+/// A store that runs a hook at one of its operations.
 #[derive(Clone)]
 struct Hooked {
     store: Arc<dyn Store>,
@@ -257,7 +259,7 @@ impl Store for Hooked {
     }
 }
 
-/// Whoever reads sees no batch without those before it, whatever is written between any two of its looks.
+/// A reader never sees a batch without the earlier ones, whatever is written between two of its operations.
 #[test]
 fn a_reader_sees_no_batch_without_the_large_one_before_it() {
     let case = Case::small();
@@ -266,19 +268,19 @@ fn a_reader_sees_no_batch_without_the_large_one_before_it() {
         let mut seen = [0, 0];
         for at in 0.. {
             let store: Arc<dyn Store> = Arc::new(MemoryStore::new("hooked"));
-            let place = Place::in_store(store.clone());
+            let place = CollectionLocation::in_store(store.clone());
             let writer = Collection::create_in(place, case.schema.clone(), &options).unwrap();
             let mut random = StdRng::seed_from_u64(at as u64);
             write(&case, &writer, &Change::Add(numbered(&case, 0..2, &mut random))).unwrap();
             let hooked = Hooked { store, left: Arc::new(AtomicUsize::new(usize::MAX)), hook: Arc::default() };
-            let place = Place::in_store(Arc::new(hooked.clone()));
+            let place = CollectionLocation::in_store(Arc::new(hooked.clone()));
             let reader = opened.then(|| Collection::open_in(place.clone(), &options).unwrap());
-            let (own, writing) = (case.clone(), Arc::new(writer));
+            let (case_clone, writing) = (case.clone(), Arc::new(writer));
             let kept = writing.clone();
             *hooked.hook.lock().unwrap() = Some(Box::new(move || {
                 for range in [100..160, 2..4] {
-                    let change = Change::Add(numbered(&own, range, &mut random));
-                    write(&own, &writing, &change).unwrap();
+                    let change = Change::Add(numbered(&case_clone, range, &mut random));
+                    write(&case_clone, &writing, &change).unwrap();
                 }
             }));
             hooked.left.store(at, Ordering::Relaxed);
@@ -303,13 +305,13 @@ fn a_reader_sees_no_batch_without_the_large_one_before_it() {
     }
 }
 
-/// Rows are replaced at random, again and again: the space that they take and the bytes that are written stay below what
-/// docs/decisions/collections.md states.
+/// Replaces random rows again and again. The space of the collection and the bytes written stay below the
+/// bounds in docs/decisions/collections.md.
 #[test]
 fn space_and_bytes_written_stay_bounded_while_rows_are_replaced() {
     let mut case = Case::numbers();
     case.schema.vectors[0].dim = 128;
-    // Graphs would take long to build.
+    // Building graphs would take long.
     case.flat_below_rows = usize::MAX;
     let (rows, batch, rounds) =
         (12_000_u64, 60, if std::env::var_os("BATHYAL_WHOLE").is_some() { 4 } else { 2 });
@@ -323,17 +325,19 @@ fn space_and_bytes_written_stay_bounded_while_rows_are_replaced() {
     let (mut sum, mut most) = (0.0, 0.0_f64);
     let steps = rows * rounds / batch;
     for _ in 0..steps {
-        let own: std::collections::BTreeSet<u64> = (0..batch).map(|_| random.random_range(0..rows)).collect();
-        let own = own.into_iter().map(|id| (Id::Number(id), case.row(&mut random))).collect();
-        write(&case, &collection, &Change::Upsert(own)).unwrap();
+        let batch_rows: std::collections::BTreeSet<u64> =
+            (0..batch).map(|_| random.random_range(0..rows)).collect();
+        let batch_rows = batch_rows.into_iter().map(|id| (Id::Number(id), case.row(&mut random))).collect();
+        write(&case, &collection, &Change::Upsert(batch_rows)).unwrap();
         let now = collection.describe().space_amplification;
         (sum, most) = (sum + now, most.max(now));
     }
     let after = collection.describe().written;
-    let each = |of: fn(&bathyal_collection::WrittenBytes) -> u64| {
-        (of(&after) - of(&before)) as f64 / (after.given - before.given) as f64
+    let amplification = |counter: fn(&bathyal_collection::WrittenBytes) -> u64| {
+        (counter(&after) - counter(&before)) as f64 / (after.given - before.given) as f64
     };
-    let (log, segments, merged) = (each(|w| w.log), each(|w| w.segments), each(|w| w.merged));
+    let (log, segments, merged) =
+        (amplification(|w| w.log), amplification(|w| w.segments), amplification(|w| w.merged));
     println!(
         "space {:.3}, at most {most:.3}; log {log:.3}, segments {segments:.3}, merged {merged:.3}",
         sum / steps as f64
@@ -360,7 +364,7 @@ fn memory_that_is_too_small_for_any_segment_is_refused_when_a_collection_is_open
     assert!(needed <= 78 << 20, "docs/guide/collections.md says less than {needed}");
     let other = open(None, Some(needed - 1)).map(|_| ()).unwrap_err();
     assert!(matches!(other, CollectionError::Memory { .. }), "{other}");
-    // What is said to do does.
+    // The advice of the message works.
     let collection = open(Some(needed), Some(needed)).unwrap();
     let mut random = StdRng::seed_from_u64(3);
     for range in [0..1_500, 1_500..20_000] {

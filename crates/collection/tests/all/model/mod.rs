@@ -1,4 +1,4 @@
-//! Collections against a model of them: random programs, on disks that fail, in processes that are killed.
+//! Collections are compared with a model: random programs, disks that fail, processes that are killed.
 
 mod bugs;
 pub(crate) mod cases;
@@ -10,14 +10,14 @@ mod large;
 mod processes;
 pub(crate) mod program;
 #[allow(dead_code)]
+#[path = "../../../src/log/tests/scheduler.rs"]
+mod scheduler;
+#[allow(dead_code)]
 #[path = "../../../src/log/tests/shared.rs"]
 mod shared;
 pub(crate) mod truth;
-#[allow(dead_code)]
-#[path = "../../../src/log/tests/turns.rs"]
-mod turns;
 
-use bathyal_collection::Place;
+use bathyal_collection::CollectionLocation;
 use bathyal_store::Store;
 use bathyal_store::local::LocalStore;
 use bathyal_store::memory::MemoryStore;
@@ -26,18 +26,19 @@ use compare::Recall;
 use program::Program;
 use std::sync::Arc;
 
-/// Steps of all programs of the run, where more are wanted than continuous integration has time for.
+/// Environment variable: steps of all programs together, for longer runs than in continuous integration.
 const STEPS: &str = "BATHYAL_COLLECTION_STEPS";
-/// Programs of each test that are left out, because an earlier run had them.
+/// Environment variable: number of programs of each test to skip, because an earlier run had them.
 const SKIPPED: &str = "BATHYAL_COLLECTION_SKIPPED";
-/// Steps of each of the five tests of random programs.
+/// Default for the steps of each of the five tests of random programs.
 const DEFAULT_STEPS: usize = 6000;
 const TESTS: usize = 5;
 /// Steps of one program.
 const PROGRAM_STEPS: usize = 2_000;
-/// Programs after which a long run says how far it is.
+/// Interval of progress messages of a long run, in programs.
 const SAID_EVERY: u64 = 50;
-/// What of the nearest rows is found at least where 0.9 are asked for: of few searches, in small segments.
+/// The least recall of searches that ask for 0.9; it is lower since there are few searches, in small
+/// segments.
 const LEAST_RECALL: f64 = 0.87;
 
 /// Runs programs over one kind of collection, each in a store of its own.
@@ -46,7 +47,7 @@ fn run(case: &Case, store: impl Fn() -> Arc<dyn Store>) {
     let skipped = std::env::var(SKIPPED).map_or(0, |skipped| skipped.parse::<u64>().unwrap());
     let mut recall = Recall::default();
     for number in 0..steps.div_ceil(PROGRAM_STEPS) as u64 {
-        let mut program = Program::new(case, Place::in_store(store()), skipped + number);
+        let mut program = Program::new(case, CollectionLocation::in_store(store()), skipped + number);
         program.run(PROGRAM_STEPS.min(steps - number as usize * PROGRAM_STEPS));
         if (number + 1) % SAID_EVERY == 0 {
             println!("{}: {} of {steps} steps", case.name, (number + 1) * PROGRAM_STEPS as u64);
@@ -93,6 +94,6 @@ fn programs_in_a_folder() {
     let number = std::cell::Cell::new(0);
     run(&Case::numbers(), || {
         number.set(number.get() + 1);
-        Arc::new(LocalStore::new(folder.path().join(number.get().to_string()), Place::MARK))
+        Arc::new(LocalStore::new(folder.path().join(number.get().to_string()), CollectionLocation::MARK))
     });
 }

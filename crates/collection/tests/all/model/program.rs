@@ -1,4 +1,5 @@
-//! Random programs: steps that write to a collection and look at it, compared with what it should hold after each.
+//! Random programs: steps that write to a collection and read it. The results are compared with the expected
+//! ones.
 
 use crate::model::cases::Case;
 use crate::model::columns::{batch, ids, rows};
@@ -6,29 +7,29 @@ use crate::model::compare::{Recall, Search, check_after, check_all, check_count,
 use crate::model::conditions::Condition;
 use crate::model::truth::{Change, Truth};
 use bathyal_collection::{
-    Collection, CollectionError, CollectionOptions, CompactOptions, Id, Place, Snapshot, Written,
+    Collection, CollectionError, CollectionLocation, CollectionOptions, CompactOptions, Id, Snapshot, Written,
 };
 use bathyal_tier::Control;
 use bathyal_vectors::progress::Silent;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
-/// Snapshots that are kept to be compared later.
+/// Number of snapshots that are kept to be compared later.
 const SNAPSHOTS: usize = 3;
 
-/// A collection under a program.
+/// The state of a program.
 pub struct Program<'a> {
     case: &'a Case,
-    place: Place,
+    place: CollectionLocation,
     options: CollectionOptions,
     random: StdRng,
     collection: Option<Collection>,
-    /// Another handle, which sees what is written when it is told to look.
+    /// Another handle; it sees new writes after a refresh.
     reader: Collection,
     truth: Truth,
     snapshots: Vec<(Snapshot, Truth)>,
     pub recall: Recall,
-    /// What was done last, for whoever reads of a failure.
+    /// The last steps, for the message of a failure.
     step: String,
     number: usize,
     seed: u64,
@@ -47,7 +48,7 @@ pub fn write(case: &Case, collection: &Collection, change: &Change) -> Result<Wr
     }
 }
 
-/// A random batch of changes.
+/// Returns a random batch of changes.
 pub fn random_change(case: &Case, truth: &Truth, random: &mut StdRng) -> Change {
     let count = match random.random_range(0..20) {
         0 => random.random_range(1..150),
@@ -60,7 +61,7 @@ pub fn random_change(case: &Case, truth: &Truth, random: &mut StdRng) -> Change 
     match random.random_range(0..100) {
         0..25 => {
             let mut rows = case.rows(count, apart, random);
-            // Most of the time it is to succeed.
+            // Most of the time the batch should succeed.
             if random.random_range(0..5) > 0 && apart {
                 rows.retain(|(id, _)| !truth.rows.contains_key(id));
             }
@@ -85,13 +86,13 @@ pub fn random_change(case: &Case, truth: &Truth, random: &mut StdRng) -> Change 
 }
 
 impl<'a> Program<'a> {
-    /// A program over a new collection.
-    pub fn new(case: &'a Case, place: Place, seed: u64) -> Program<'a> {
+    /// Begins a program over a new collection.
+    pub fn new(case: &'a Case, place: CollectionLocation, seed: u64) -> Program<'a> {
         let mut options = case.options();
         options.durability = bathyal_collection::Durability::System;
-        // Of some programs many batches, or most, are written as segments at once.
+        // In some programs many batches, or most of them, count as large.
         options.direct_bytes = [None, Some(4_000), None, Some(100)][(seed % 4) as usize];
-        // With a budget searches of what is on a disk read it; without, small segments are in memory.
+        // With a budget, searches read from the disk; without one, small segments are in memory.
         options.index.memory_bytes = [Some(256 << 20), None, None][(seed % 3) as usize];
         let collection = Collection::create_in(place.clone(), case.schema.clone(), &options).unwrap();
         let reader = Collection::open_in(place.clone(), &options).unwrap();
@@ -115,7 +116,7 @@ impl<'a> Program<'a> {
         self.collection.as_ref().unwrap()
     }
 
-    /// Does so many steps, and compares everything in the end.
+    /// Runs some steps, and compares everything at the end.
     pub fn run(&mut self, steps: usize) {
         for _ in 0..steps {
             self.number += 1;
@@ -198,7 +199,7 @@ impl<'a> Program<'a> {
         check_after(self.case, &self.collection().snapshot(), &self.truth, &after);
     }
 
-    /// The other handle sees everything that was written, once it has looked.
+    /// Checks that the other handle sees all writes after a refresh.
     fn refresh(&mut self) {
         self.step = "refresh".into();
         self.reader.refresh().unwrap();
@@ -252,10 +253,10 @@ impl<'a> Program<'a> {
         assert!(!full || now.segments.len() <= 1 && now.segments.iter().all(|segment| segment.deleted == 0));
     }
 
-    /// The same collection in a new handle, after one that is gone.
+    /// Replaces the handle by a new one.
     fn reopen(&mut self) {
         self.step = "open again".into();
-        // Nobody keeps segments for the snapshots of a handle that is gone.
+        // Segments are not kept for the snapshots of a closed handle.
         self.snapshots.clear();
         self.collection = None;
         let collection = Collection::open_in(self.place.clone(), &self.options).unwrap();

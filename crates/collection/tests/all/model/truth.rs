@@ -1,4 +1,5 @@
-//! What a collection should hold: a map from ids to rows, written to as a collection is, and searched row by row.
+//! The expected content of a collection: a map from ids to rows, with the same writes, and searched row by
+//! row.
 
 use crate::model::cases::{Case, Row, Value};
 use crate::model::conditions::Condition;
@@ -12,13 +13,13 @@ use std::sync::Arc;
 pub enum Change {
     Add(Vec<(Id, Arc<Row>)>),
     Upsert(Vec<(Id, Arc<Row>)>),
-    /// The rows, and of some columns their values for each.
+    /// Ids, and for some columns a value for each.
     Update(Vec<Id>, Vec<(usize, Vec<Value>)>),
     Delete(Vec<Id>),
     DeleteMatching(Condition),
 }
 
-/// The rows that should be there.
+/// The expected rows.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Truth {
     pub rows: BTreeMap<Id, Arc<Row>>,
@@ -29,17 +30,18 @@ fn twice<'a>(ids: impl Iterator<Item = &'a Id> + Clone) -> bool {
 }
 
 impl Truth {
-    /// Applies a batch, and returns what it should come to; `None` if it should be refused for ids that are there (twice).
+    /// Applies a batch and returns the expected result; `None` if it should be refused for existing or
+    /// duplicate ids.
     pub fn apply(&mut self, change: &Change) -> Option<Written> {
         let mut written = Written::default();
         match change {
             Change::Add(rows) | Change::Upsert(rows) => {
-                let there = rows.iter().filter(|(id, _)| self.rows.contains_key(id)).count() as u64;
+                let existing = rows.iter().filter(|(id, _)| self.rows.contains_key(id)).count() as u64;
                 let adds = matches!(change, Change::Add(_));
-                if twice(rows.iter().map(|(id, _)| id)) || adds && there > 0 {
+                if twice(rows.iter().map(|(id, _)| id)) || adds && existing > 0 {
                     return None;
                 }
-                (written.replaced, written.added) = (there, rows.len() as u64 - there);
+                (written.replaced, written.added) = (existing, rows.len() as u64 - existing);
                 self.rows.extend(rows.iter().cloned());
             }
             Change::Update(ids, columns) => {
@@ -69,7 +71,7 @@ impl Truth {
         Some(written)
     }
 
-    /// The rows that match.
+    /// Returns the rows that match.
     pub fn matching<'a>(
         &'a self,
         condition: Option<&'a Condition>,
@@ -77,7 +79,7 @@ impl Truth {
         self.rows.iter().filter(move |(id, row)| condition.is_none_or(|condition| condition.matches(id, row)))
     }
 
-    /// The distances of all rows that match from a query.
+    /// Returns the distances of all matching rows from a query.
     pub fn distances(
         &self,
         case: &Case,
@@ -90,7 +92,7 @@ impl Truth {
     }
 }
 
-/// A vector's components.
+/// Returns the components of a vector.
 pub fn components(element: Element, bytes: &[u8]) -> Vec<f64> {
     match element {
         Element::F32 => {
@@ -105,7 +107,7 @@ pub fn components(element: Element, bytes: &[u8]) -> Vec<f64> {
     }
 }
 
-/// How far two vectors of a field are apart.
+/// Returns the distance of two vectors of a field.
 pub fn distance(case: &Case, field: usize, one: &[u8], other: &[u8]) -> f64 {
     let field = &case.schema.vectors[field];
     let [one, other] = [one, other].map(|bytes| components(field.element, bytes));

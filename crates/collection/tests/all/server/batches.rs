@@ -1,4 +1,4 @@
-//! Batches with numbers, by which a collection says how much of what was written it holds.
+//! Numbered batches: a counter row tells how many of them a collection holds.
 
 use crate::model::cases::{Case, Row, Value};
 use crate::model::program::write;
@@ -9,36 +9,36 @@ use rand::SeedableRng;
 use rand::rngs::StdRng;
 use std::sync::Arc;
 
-/// Rows of a batch beside the one that counts.
+/// Rows of a batch besides the counter row.
 pub const ROWS: u64 = 4;
 
-/// What is written: numbers as ids, rows of some 200 bytes.
+/// Returns the case: numeric ids, and rows of some 200 bytes.
 pub fn case() -> Case {
     Case::small()
 }
 
-/// Options that reach a place by `endpoint`.
+/// Returns options for a location that is reached through `endpoint`.
 pub fn options(place: &Place, endpoint: &str) -> CollectionOptions {
     CollectionOptions { store: place.options(endpoint, &[("hedge", "off")]), ..case().options() }
 }
 
-/// A new collection in the place, straight at the server.
+/// Creates a collection at the location, directly at the server.
 pub fn create(service: &Service, place: &Place) -> Collection {
     let options = options(place, &service.endpoint);
     Collection::create(place.address("docs"), case().schema, &options).unwrap()
 }
 
-/// The collection of the place, by `endpoint`.
+/// Opens the collection at the location, through `endpoint`.
 pub fn open(place: &Place, endpoint: &str) -> Result<Collection, CollectionError> {
     Collection::open(place.address("docs"), &options(place, endpoint))
 }
 
-/// The row that says how many batches `writer` has written.
+/// Returns the id of the row with the number of batches of `writer`.
 pub fn counter(writer: u64) -> Id {
     Id::Number(u64::MAX - writer)
 }
 
-/// A batch of a writer: rows of its own, each of which several batches write, and its counter.
+/// Returns a batch of a writer: rows that several of its batches write, and its counter row.
 pub fn batch(writer: u64, number: u64) -> Change {
     let (case, mut random) = (case(), StdRng::seed_from_u64(writer << 32 | number));
     let mut row = |value: u64| {
@@ -52,7 +52,7 @@ pub fn batch(writer: u64, number: u64) -> Change {
     Change::Upsert(rows)
 }
 
-/// How many batches of a writer are there.
+/// Returns the number of batches of a writer in a collection.
 pub fn batches(truth: &Truth, writer: u64) -> u64 {
     match truth.rows.get(&counter(writer)).map(|row| &row.values[0]) {
         Some(Value::Whole(number)) => *number as u64,
@@ -61,7 +61,7 @@ pub fn batches(truth: &Truth, writer: u64) -> u64 {
     }
 }
 
-/// What is there after so many batches of each writer, from 0 on.
+/// Returns the content after this many batches of each writer, from writer 0 on.
 pub fn after(counts: &[u64]) -> Truth {
     let mut truth = Truth::default();
     for (writer, count) in counts.iter().enumerate() {
@@ -77,8 +77,8 @@ pub fn put(collection: &Collection, writer: u64, number: u64) -> Result<(), Coll
     write(&case(), collection, &batch(writer, number)).map(drop)
 }
 
-/// What an error says, in which there is no secret.
-pub fn said(service: &Service, error: &CollectionError) -> String {
+/// Returns the text of an error, after checking that it contains no secret.
+pub fn error_text(service: &Service, error: &CollectionError) -> String {
     let text = error.to_string();
     service.assert_no_secret(&text);
     service.assert_no_secret(&format!("{error:?}"));

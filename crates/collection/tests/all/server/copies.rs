@@ -1,7 +1,7 @@
-//! Copies there and back, snapshots while others write, and what is said of places that are not reached.
+//! Copies in both directions, snapshots while others write, and errors for unreachable locations.
 
 use crate::model::compare::holds;
-use crate::server::batches::{after, batches, case, create, open, options, put, said};
+use crate::server::batches::{after, batches, case, create, error_text, open, options, put};
 use crate::server::service::service;
 use bathyal_collection::{Collection, CollectionError, CompactOptions};
 use bathyal_index::StoreOptions;
@@ -10,7 +10,7 @@ use bathyal_vectors::progress::Silent;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 #[test]
-fn a_collection_is_copied_there_and_back_while_it_is_written() {
+fn a_collection_is_copied_in_both_directions_while_it_is_written() {
     let Some(service) = service() else { return };
     let (place, copied) = (service.place("origin"), service.place("copy"));
     let origin = create(service, &place);
@@ -38,27 +38,29 @@ fn a_collection_is_copied_there_and_back_while_it_is_written() {
     });
     assert!(holds(&case(), &origin.snapshot()) == after(&[written]));
     let copy = open(&copied, &service.endpoint).unwrap();
-    let there = holds(&case(), &copy.snapshot());
-    let number = batches(&there, 0);
-    assert!((7..=written).contains(&number) && there == after(&[number]), "{number} of {written}");
+    let content = holds(&case(), &copy.snapshot());
+    let number = batches(&content, 0);
+    assert!((7..=written).contains(&number) && content == after(&[number]), "{number} of {written}");
     let exists = origin.copy_to(copied.address("docs"), &reached.store, &Silent).unwrap_err();
     assert!(matches!(exists, CollectionError::Exists { .. }), "{exists}");
 
-    // Back to a folder, and there again; each goes on as a collection of its own.
+    // Copies it back to a folder, and to the server again; each copy is an independent collection.
     let folder = tempfile::tempdir().unwrap();
     let back = folder.path().join("back");
     copy.copy_to(&back, &StoreOptions::default(), &Silent).unwrap();
     put(&copy, 0, number + 1).unwrap();
-    let here = Collection::open(&back, &case().options()).unwrap();
-    assert!(holds(&case(), &here.snapshot()) == after(&[number]));
-    assert_eq!(here.verify(&Silent).unwrap(), Vec::<String>::new());
+    let back_collection = Collection::open(&back, &case().options()).unwrap();
+    assert!(holds(&case(), &back_collection.snapshot()) == after(&[number]));
+    assert_eq!(back_collection.verify(&Silent).unwrap(), Vec::<String>::new());
     let again = service.place("again");
-    here.copy_to(again.address("docs"), &options(&again, &service.endpoint).store, &Silent).unwrap();
+    back_collection
+        .copy_to(again.address("docs"), &options(&again, &service.endpoint).store, &Silent)
+        .unwrap();
     assert!(holds(&case(), &open(&again, &service.endpoint).unwrap().snapshot()) == after(&[number]));
 }
 
 #[test]
-fn a_snapshot_of_the_writer_stays_and_one_of_a_reader_says_that_it_is_gone() {
+fn a_snapshot_of_the_writer_stays_and_one_of_a_reader_gives_an_error() {
     let Some(service) = service() else { return };
     let place = service.place("snapshot");
     let writer = create(service, &place);
@@ -73,17 +75,17 @@ fn a_snapshot_of_the_writer_stays_and_one_of_a_reader_says_that_it_is_gone() {
     drop(mine);
     writer.compact(&CompactOptions { full: true }, &Silent).unwrap();
     match crate::model::compare::read(&case(), &theirs) {
-        Ok(there) => assert!(there == after(&[3])),
-        Err(error) => assert!(said(service, &error).contains("docs"), "{error}"),
+        Ok(content) => assert!(content == after(&[3])),
+        Err(error) => assert!(error_text(service, &error).contains("docs"), "{error}"),
     }
-    // The handle itself sees what there is now, once it has looked.
+    // The handle sees the new content after a refresh.
     reader.refresh().unwrap();
     assert_eq!(reader.count(None, Control::default()).unwrap(), after(&[7]).rows.len() as u64);
     assert!(holds(&case(), &reader.snapshot()) == after(&[7]));
 }
 
 #[test]
-fn what_is_said_of_a_place_that_is_not_reached_holds_no_secret() {
+fn errors_of_unreachable_locations_contain_no_secret() {
     let Some(service) = service() else { return };
     let place = service.place("strangers");
     drop(create(service, &place));
@@ -108,7 +110,7 @@ fn what_is_said_of_a_place_that_is_not_reached_holds_no_secret() {
                 .map(drop)
                 .unwrap_err(),
         ] {
-            let text = said(service, &error);
+            let text = error_text(service, &error);
             assert!(text.contains("credentials") && text.contains("s3://"), "{text}");
             assert!(!format!("{text} {error:?}").contains(hidden), "{text}");
         }
@@ -116,6 +118,6 @@ fn what_is_said_of_a_place_that_is_not_reached_holds_no_secret() {
     let nobody = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
     let endpoint = format!("http://{}", nobody.local_addr().unwrap());
     drop(nobody);
-    let text = said(service, &open(&place, &endpoint).map(drop).unwrap_err());
+    let text = error_text(service, &open(&place, &endpoint).map(drop).unwrap_err());
     assert!(text.contains(&place.address("docs")), "{text}");
 }

@@ -1,4 +1,4 @@
-//! What is listed in a bucket, whatever its names are and whatever was there before.
+//! Listing of a bucket, with any names and after removals.
 
 use crate::model::compare::holds;
 use crate::server::batches::{after, case, create, options, put};
@@ -23,7 +23,7 @@ fn a_collection_that_another_client_emptied_is_not_listed() {
     for key in raw.list_key(&Key::parse(&place.folder).unwrap()) {
         raw.runtime.block_on(raw.store.delete(&key)).unwrap();
     }
-    // SeaweedFS keeps the folders, and names them.
+    // SeaweedFS keeps and lists the folders.
     assert_eq!(names(""), [""; 0]);
     assert_eq!(names("docs"), [""; 0]);
     assert!(Collection::open(place.address("docs"), &options).is_err());

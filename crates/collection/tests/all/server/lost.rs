@@ -1,7 +1,8 @@
-//! Requests that change something and go wrong once: the server does it and its answer is lost, or it has no time.
+//! Requests with changes that fail once: the server executes one and its response is lost, or the server
+//! refuses one.
 
 use crate::model::compare::holds;
-use crate::server::batches::{after, batches, case, create, open, put, said};
+use crate::server::batches::{after, batches, case, create, error_text, open, put};
 use crate::server::proxy::{Fault, Proxy, Request};
 use crate::server::service::{Place, Service, service};
 use bathyal_collection::{CollectionError, CompactOptions};
@@ -9,24 +10,25 @@ use bathyal_vectors::progress::Silent;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Set, it has every request go wrong in turn, not one of so many.
+/// Environment variable: every request fails in turn, instead of one in [`STRIDE`].
 const ALL_OPERATIONS: &str = "BATHYAL_ALL_OPERATIONS";
 const STRIDE: usize = 59;
-/// Programs at the same time, most of whose time is the server's.
+/// Programs that run in parallel; they mostly wait for the server.
 const AT_ONCE: usize = 4;
 /// Batches of a program.
 const BATCHES: u64 = 5;
-/// What a program asks for at least.
+/// The least number of requests of a program.
 const LEAST_REQUESTS: usize = 20;
 
-/// Takes over from the writer before, writes, makes segments and merges them, by requests to `endpoint`. Nothing of that may fail.
+/// Takes over from the previous writer, writes, makes segments and merges them, through `endpoint`. No step
+/// may fail.
 fn program(service: &Service, place: &Place, endpoint: &str, failing: usize) {
     let worked = |outcome: Result<(), CollectionError>| {
-        outcome.unwrap_or_else(|error| panic!("request {failing}: {}", said(service, &error)));
+        outcome.unwrap_or_else(|error| panic!("request {failing}: {}", error_text(service, &error)));
     };
     let collection = open(place, endpoint);
     let collection =
-        collection.unwrap_or_else(|error| panic!("request {failing}: {}", said(service, &error)));
+        collection.unwrap_or_else(|error| panic!("request {failing}: {}", error_text(service, &error)));
     for number in 1..=BATCHES {
         worked(put(&collection, 0, number));
         if number % 2 == 0 {
@@ -36,7 +38,8 @@ fn program(service: &Service, place: &Place, endpoint: &str, failing: usize) {
     worked(collection.compact(&CompactOptions { full: true }, &Silent).map(drop));
 }
 
-/// Runs a program whose changing request number `failing`, from 0 on, goes wrong. Whether it had so many.
+/// Runs a program in which the request number `failing` (from 0, only changes count) fails. Returns false if
+/// it has fewer requests.
 fn run(service: &Service, name: &str, trouble: Fault, failing: usize) -> bool {
     let place = service.place(&format!("{name}-{failing}"));
     drop(create(service, &place));
@@ -58,7 +61,7 @@ fn run(service: &Service, name: &str, trouble: Fault, failing: usize) -> bool {
     happened
 }
 
-/// Runs programs in which one request after the other goes wrong, until there are no more.
+/// Runs programs in which one request after the other fails, until all have failed.
 fn sweep(name: &str, trouble: Fault) {
     let Some(service) = service() else { return };
     let stride = if std::env::var_os(ALL_OPERATIONS).is_some() { 1 } else { STRIDE };
@@ -78,11 +81,11 @@ fn sweep(name: &str, trouble: Fault) {
 }
 
 #[test]
-fn an_answer_that_is_lost_makes_no_batch_come_twice_or_go() {
-    sweep("lost-answers", Fault::LoseResponse);
+fn a_lost_response_neither_duplicates_nor_loses_a_batch() {
+    sweep("lost-answers", Fault::LosesAnswer);
 }
 
 #[test]
-fn a_request_that_is_refused_once_is_made_again() {
-    sweep("refused", Fault::Respond(503, "SlowDown"));
+fn a_refused_request_is_repeated() {
+    sweep("refused", Fault::Says(503, "SlowDown"));
 }

@@ -1,8 +1,9 @@
-//! Collections in a real server that speaks the language of Amazon S3: random programs, writers that race and are killed,
-//! answers that are lost, copies there and back.
+//! Collections on a real server with the protocol of Amazon S3: random programs, writers that race and are
+//! killed, lost responses, copies in both directions.
 //!
-//! The server is that of the tests of object stores (`crates/object/tests/all/server`, which says where its program is looked for).
-//! Without it these tests say that they are skipped, and pass, unless `BATHYAL_REQUIRE_SERVER` is set.
+//! The server is that of the tests of object stores (`crates/object/tests/all/server`, which documents where
+//! its program is searched). Without the program, these tests print that they are skipped, and pass, unless
+//! `BATHYAL_REQUIRE_SERVER` is set.
 
 mod batches;
 mod copies;
@@ -11,7 +12,7 @@ mod lost;
 mod programs;
 mod writers;
 
-// What both have in common is more than either uses.
+// The shared files contain more than either test program uses.
 #[allow(dead_code)]
 #[path = "../../../../object/tests/all/server/proxy.rs"]
 mod proxy;

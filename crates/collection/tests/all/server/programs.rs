@@ -1,21 +1,22 @@
-//! Random programs, as they run in memory and in folders.
+//! Random programs, as in memory and in folders.
 
 use crate::model::cases::Case;
 use crate::model::program::Program;
 use crate::server::batches::options;
 use crate::server::service::service;
-use bathyal_collection::Place;
+use bathyal_collection::CollectionLocation;
 
-/// Steps of a program: each asks the server some times.
+/// Steps of a program; each sends several requests to the server.
 const STEPS: usize = 120;
 
 #[test]
-fn programs_do_what_they_do_elsewhere() {
+fn random_programs_work_on_a_server() {
     let Some(service) = service() else { return };
     for (seed, case) in [Case::numbers(), Case::texts()].iter().enumerate() {
         let place = service.place("program");
         let store = options(&place, &service.endpoint).store;
-        let mut program = Program::new(case, Place::at(place.address("docs"), &store).unwrap(), seed as u64);
+        let mut program =
+            Program::new(case, CollectionLocation::at(place.address("docs"), &store).unwrap(), seed as u64);
         program.run(STEPS);
     }
 }

@@ -1,7 +1,7 @@
 //! Writers that take over from each other, race, and are killed, while others read.
 
 use crate::model::compare::{holds, read};
-use crate::server::batches::{after, batches, case, create, open, put, said};
+use crate::server::batches::{after, batches, case, create, error_text, open, put};
 use crate::server::service::{Place, Service, service};
 use bathyal_collection::{Collection, CollectionError, CollectionOptions, CompactOptions};
 use bathyal_vectors::progress::Silent;
@@ -10,19 +10,19 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Batches that each of two writers brings through, however often the other one takes over.
+/// Number of batches that each of two racing writers must write.
 const RACED: u64 = 12;
-/// Times that a writer is killed.
+/// Number of times that a writer is killed.
 const KILLS: u64 = 4;
-/// What a process that is started here is to do.
+/// Environment variable of a started process: its part.
 const PART: &str = "BATHYAL_BUCKET_PART";
 
-fn is_second(error: &CollectionError) -> bool {
+fn is_lost_race(error: &CollectionError) -> bool {
     matches!(error, CollectionError::Fenced { .. } | CollectionError::Busy { .. })
 }
 
-/// Brings all batches of a writer through; who was taken over from opens the collection again.
-fn insist(service: &Service, place: &Place, writer: u64) {
+/// Writes all batches of a writer. When another writer has taken over, opens the collection again.
+fn write_all(service: &Service, place: &Place, writer: u64) {
     let mut collection = open(place, &service.endpoint).unwrap();
     let mut next = 1;
     while next <= RACED {
@@ -31,11 +31,11 @@ fn insist(service: &Service, place: &Place, writer: u64) {
             _ => Ok(()),
         });
         if let Err(error) = outcome {
-            assert!(is_second(&error), "{}", said(service, &error));
+            assert!(is_lost_race(&error), "{}", error_text(service, &error));
             drop(collection);
             collection = open(place, &service.endpoint).unwrap();
         }
-        // A batch that was not acknowledged may be there.
+        // A batch that was not acknowledged may be stored.
         next = batches(&holds(&case(), &collection.snapshot()), writer) + 1;
     }
 }
@@ -49,7 +49,7 @@ fn writers_that_race_lose_nothing_that_was_acknowledged() {
         for writer in 0..2 {
             scope.spawn({
                 let place = &place;
-                move || insist(service, place, writer)
+                move || write_all(service, place, writer)
             });
         }
     });
@@ -58,7 +58,8 @@ fn writers_that_race_lose_nothing_that_was_acknowledged() {
     assert_eq!(collection.verify(&Silent).unwrap(), Vec::<String>::new());
 }
 
-/// Starts this program once more for a part. What leads to the store is in the environment, where no one sees it.
+/// Starts this program again for a part. The address of the store is passed in the environment, which is not
+/// visible to others.
 fn start(service: &Service, place: &Place, part: &str, next: u64) -> Child {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", &format!("server::writers::part_{part}"), "--nocapture"]);
@@ -68,19 +69,19 @@ fn start(service: &Service, place: &Place, part: &str, next: u64) -> Child {
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap()
 }
 
-/// What this process was started for: a collection, and the number of the next batch.
-fn told() -> Option<(Collection, u64)> {
-    let told = std::env::var(PART).ok()?;
-    let (address, next) = told.split_once('|').unwrap();
-    // As in earnest: segments are written beside the writes.
+/// Returns the collection, and the number of the next batch, if this process was started for a part.
+fn arguments_of_part() -> Option<(Collection, u64)> {
+    let arguments = std::env::var(PART).ok()?;
+    let (address, next) = arguments.split_once('|').unwrap();
+    // As in production, segments are written in the background.
     let options = CollectionOptions { background: true, ..case().options() };
     Some((Collection::open(address, &options).unwrap(), next.parse().unwrap()))
 }
 
-/// A part, not a test: writes batch after batch, and says of each that it was acknowledged.
+/// A part, not a test: writes batches, and prints each acknowledgement.
 #[test]
 fn part_writer() {
-    let Some((collection, next)) = told() else { return };
+    let Some((collection, next)) = arguments_of_part() else { return };
     for number in next.. {
         put(&collection, 0, number).unwrap();
         println!("acknowledged {number}");
@@ -91,10 +92,10 @@ fn part_writer() {
     }
 }
 
-/// A part, not a test: looks again and again until its input ends, and says what it has seen last.
+/// A part, not a test: reads until its input ends, and prints the last batch that it has seen.
 #[test]
 fn part_reader() {
-    let Some((collection, _)) = told() else { return };
+    let Some((collection, _)) = arguments_of_part() else { return };
     let ended = std::sync::Arc::new(AtomicBool::new(false));
     let seen = ended.clone();
     std::thread::spawn(move || {
@@ -104,22 +105,22 @@ fn part_reader() {
     let mut before = 0;
     while !ended.load(Ordering::Relaxed) {
         collection.refresh().unwrap();
-        let there = match read(&case(), &collection.snapshot()) {
-            Ok(there) => there,
-            // What a snapshot needs may have been removed since; a new one has it.
+        let content = match read(&case(), &collection.snapshot()) {
+            Ok(content) => content,
+            // Objects of the snapshot may have been removed; a new snapshot has them.
             Err(error) => {
                 assert!(collection.refresh().unwrap(), "{error}");
                 continue;
             }
         };
-        let number = batches(&there, 0);
-        assert!(number >= before && there == after(&[number]), "{number} batches after {before}");
+        let number = batches(&content, 0);
+        assert!(number >= before && content == after(&[number]), "{number} batches after {before}");
         before = number;
     }
     println!("seen {before}");
 }
 
-/// The number at the end of the next line that has a word; `None` at the end of the output.
+/// Returns the number at the end of the next line that contains a word; `None` at the end of the output.
 fn next_number(lines: &mut impl Iterator<Item = std::io::Result<String>>, word: &str) -> Option<u64> {
     let number = |line: String| line.split_once(word).map(|(_, number)| number.trim().parse().unwrap());
     lines.map_while(Result::ok).find_map(number)
@@ -131,12 +132,12 @@ fn a_writer_that_is_killed_is_taken_over_from_while_another_process_reads() {
     let place = service.place("killed");
     drop(create(service, &place));
     let mut reader = start(service, &place, "reader", 0);
-    let mut there = 0;
+    let mut stored = 0;
     for kill in 0..KILLS {
-        let next = there + 1;
+        let next = stored + 1;
         let mut writer = start(service, &place, "writer", next);
         let mut lines = BufReader::new(writer.stdout.take().unwrap()).lines();
-        let mut acknowledged = there;
+        let mut acknowledged = stored;
         while acknowledged < next + 5 + 4 * kill {
             acknowledged = next_number(&mut lines, "acknowledged ").expect("the writer has ended by itself");
         }
@@ -147,19 +148,19 @@ fn a_writer_that_is_killed_is_taken_over_from_while_another_process_reads() {
         }
         let collection = open(&place, &service.endpoint).unwrap();
         let found = holds(&case(), &collection.snapshot());
-        there = batches(&found, 0);
-        assert!([acknowledged, acknowledged + 1].contains(&there), "{there}, {acknowledged} acknowledged");
-        assert!(found == after(&[there]), "of {there} batches something else is there");
-        // Another one writes at once, with nobody's lease to wait for.
-        put(&collection, 0, there + 1).unwrap();
-        there += 1;
+        stored = batches(&found, 0);
+        assert!([acknowledged, acknowledged + 1].contains(&stored), "{stored}, {acknowledged} acknowledged");
+        assert!(found == after(&[stored]), "of {stored} batches something else is there");
+        // Another writer writes at once: there is no lease to wait for.
+        put(&collection, 0, stored + 1).unwrap();
+        stored += 1;
     }
     drop(reader.stdin.take());
-    let mut said = BufReader::new(reader.stdout.take().unwrap()).lines();
-    let seen = next_number(&mut said, "seen ");
+    let mut lines = BufReader::new(reader.stdout.take().unwrap()).lines();
+    let seen = next_number(&mut lines, "seen ");
     assert!(reader.wait().unwrap().success());
-    assert!(seen.is_some_and(|seen| seen <= there), "{seen:?} of {there}");
+    assert!(seen.is_some_and(|seen| seen <= stored), "{seen:?} of {stored}");
     let collection = open(&place, &service.endpoint).unwrap();
     collection.compact(&CompactOptions { full: true }, &Silent).unwrap();
-    assert!(holds(&case(), &collection.snapshot()) == after(&[there]));
+    assert!(holds(&case(), &collection.snapshot()) == after(&[stored]));
 }

@@ -1,6 +1,6 @@
-//! The rows that are lost.
+//! Collects the rows that a repair loses.
 
-use super::report::{Gap, LostId, Repaired};
+use super::report::{Gap, LostId, RepairReport};
 use crate::error::CollectionError;
 use crate::ids::{Id, Ids};
 use crate::version::IdEntry;
@@ -10,12 +10,12 @@ use std::collections::HashSet;
 use std::io::Write;
 use std::path::Path;
 
-/// Ids and places that a report names; the others are counted.
-const TOLD: usize = 100;
+/// The most ids and gaps that a report lists; further ones are only counted.
+const MAX_LISTED: usize = 100;
 
-/// See the module's description.
+/// The rows that a repair loses.
 #[derive(Debug, Default)]
-pub(super) struct Lost {
+pub(super) struct LostRows {
     ids: Vec<Ids>,
     gaps: Vec<Gap>,
     unknown: u64,
@@ -23,29 +23,33 @@ pub(super) struct Lost {
     touched: HashSet<Id>,
 }
 
-impl Lost {
-    /// Rows with these ids.
+impl LostRows {
+    /// Adds rows with these ids.
     pub(super) fn ids(&mut self, ids: Ids) {
         self.ids.push(ids);
     }
 
-    /// Rows whose ids are not known.
+    /// Adds rows with unknown ids.
     pub(super) fn gap(&mut self, gap: Gap) {
         self.unknown += gap.rows;
-        if self.gaps.len() < TOLD {
+        if self.gaps.len() < MAX_LISTED {
             self.gaps.push(gap);
         }
     }
 
-    /// Rows that a later batch wrote or deleted are not lost.
-    pub(super) fn touched(&mut self, ids: &Ids) {
+    /// Records ids that a later batch wrote or deleted: these rows are not lost.
+    pub(super) fn mark_touched(&mut self, ids: &Ids) {
         if !self.ids.is_empty() {
             self.touched.extend((0..ids.len()).map(|at| ids.get(at)));
         }
     }
 
-    /// Adds all of it to a report, and writes the ids to a file if there is to be one.
-    pub(super) fn tell(self, file: Option<&Path>, report: &mut Repaired) -> Result<(), CollectionError> {
+    /// Adds everything to a report, and writes the ids to a file if one is given.
+    pub(super) fn report(
+        self,
+        file: Option<&Path>,
+        report: &mut RepairReport,
+    ) -> Result<(), CollectionError> {
         let all = self.ids.iter().flat_map(|ids| (0..ids.len()).map(|at| ids.get(at)));
         let lost = all.filter(|id| !self.touched.contains(id));
         let mut file = file.map(|path| AtomicFile::create(path).map(|file| (path, file))).transpose()?;
@@ -55,7 +59,7 @@ impl Lost {
                 writeln!(file, "{line}").map_err(|source| StoreError::io("write", *path, source))?;
             }
             report.lost_rows += 1;
-            if report.lost_ids.len() < TOLD {
+            if report.lost_ids.len() < MAX_LISTED {
                 report.lost_ids.push(LostId::from(id));
             }
         }

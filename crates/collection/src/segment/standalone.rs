@@ -1,8 +1,8 @@
-//! What a segment says of the collection that it is of, where no version does.
+//! Reads a segment without a version that names it.
 
 use super::manifest::Manifest;
 use crate::error::CollectionError;
-use crate::place::{MARK, Part, Place};
+use crate::location::{CollectionLocation, MARK, Part};
 use crate::schema::{Schema, VectorField};
 use crate::seal::unseal;
 use crate::version::{IdEntry, SegmentEntry};
@@ -10,21 +10,21 @@ use bathyal_index::format::manifest::Manifest as IndexManifest;
 use bathyal_store::GenerationExt;
 
 /// A segment without a version that names it.
-pub(crate) struct Alone {
-    /// The id of its collection.
+pub(crate) struct StandaloneSegment {
+    /// Identity of its collection.
     pub(crate) collection: String,
-    /// What its rows have; of families only what its own indexes are.
+    /// Schema of its rows. The families are those of its own indexes.
     pub(crate) schema: Schema,
-    /// What a version would say of it, without what is deleted.
+    /// Its entry in a version, without deleted rows.
     pub(crate) entry: SegmentEntry,
 }
 
-impl Alone {
-    /// Reads what the segment `name` says of itself.
+impl StandaloneSegment {
+    /// Reads the segment `name`.
     ///
     /// # Errors
     /// [`CollectionError::Damaged`], [`CollectionError::Store`], [`CollectionError::Index`].
-    pub(crate) fn read(place: &Place, name: &str) -> Result<Alone, CollectionError> {
+    pub(crate) fn read(place: &CollectionLocation, name: &str) -> Result<StandaloneSegment, CollectionError> {
         let generation = place.store().open(&Part::Segment(name.into(), None).name())?;
         let damaged =
             |reason: String| CollectionError::damaged(generation.address().join(MARK), "its text", reason);
@@ -38,7 +38,7 @@ impl Alone {
             let shape = index.element().and_then(|element| Ok((element, index.metric()?)));
             let (element, metric) = shape.map_err(damaged)?;
             let field = VectorField::new(&entry.name, index.dim as usize, element, metric);
-            // Small segments are flat, whatever large ones are.
+            // Small segments are flat, whatever family the schema has.
             let family = Some(index.family).filter(|family| family != "flat").unwrap_or(field.family.clone());
             vectors.push(VectorField { family, ..field });
         }
@@ -56,7 +56,7 @@ impl Alone {
             hasty: false,
         };
         let same = manifest.segment == name;
-        let alone = Alone { collection: manifest.collection, schema, entry };
-        Some(alone).filter(|_| same).ok_or_else(|| damaged("it is of another segment".into()))
+        let segment = StandaloneSegment { collection: manifest.collection, schema, entry };
+        Some(segment).filter(|_| same).ok_or_else(|| damaged("it belongs to another segment".into()))
     }
 }

@@ -1,11 +1,11 @@
-//! Segments of all kinds, in all places.
+//! Segments of all families and elements, in all kinds of stores.
 
 use super::*;
 use bathyal_index::{Effort, SearchOptions, StoreAs, StoreOptions};
 use bathyal_tier::Control;
 use bathyal_vectors::VectorFile;
 
-/// What a segment holds of its rows, and that a search finds each of `asked` by its own vector.
+/// Checks the content of a segment, and that searches find rows by their own vectors.
 fn check(segment: &Segment, schema: &Schema, count: u32) {
     let asked = [count - 1, 0, count / 2, 0];
     assert_eq!(segment.rows(), count);
@@ -29,7 +29,7 @@ fn check(segment: &Segment, schema: &Schema, count: u32) {
 }
 
 #[test]
-fn a_segment_is_the_same_in_memory_in_a_folder_and_in_a_bucket() {
+fn a_segment_is_equal_in_memory_in_a_folder_and_in_a_bucket() {
     let schema = schema(IdKind::Text, &[4, 8], &["int64", "list<string>"]);
     let folder = tempfile::tempdir().unwrap();
     let scratch = format!("scratch={}", folder.path().join("scratch").display());
@@ -41,8 +41,8 @@ fn a_segment_is_the_same_in_memory_in_a_folder_and_in_a_bucket() {
         std::fs::create_dir(&local).unwrap();
         let places = [
             in_memory(),
-            Place::at(&local, &StoreOptions::default()).unwrap(),
-            Place::at(format!("memory://segments/{name}"), &store).unwrap(),
+            CollectionLocation::at(&local, &StoreOptions::default()).unwrap(),
+            CollectionLocation::at(format!("memory://segments/{name}"), &store).unwrap(),
         ];
         for place in places {
             let entry =
@@ -60,7 +60,7 @@ fn a_segment_is_the_same_in_memory_in_a_folder_and_in_a_bucket() {
                 objects.iter().map(|name| generation.get(name).unwrap().len()).sum::<u64>()
             };
             assert_eq!(entry.bytes, parts.iter().map(bytes).sum::<u64>());
-            // How long a build took is written with more digits, or fewer.
+            // The manifest of an index contains the duration of the build, whose length varies.
             entries.push(SegmentEntry { bytes: 0, manifest_crc32c: 0, ..entry });
         }
     }
@@ -95,7 +95,7 @@ fn large_segments_are_of_the_family_that_the_schema_names() {
 }
 
 #[test]
-fn flat_segments_have_codes_where_comparing_all_takes_longer() {
+fn large_flat_segments_have_codes() {
     for (dim, count, coded) in [(128, 4000, true), (600, 1200, true), (128, 900, false), (8, 4000, false)] {
         let schema = schema(IdKind::Number, &[dim], &[]);
         let segment = segment(&schema, count);
@@ -122,7 +122,7 @@ fn every_element_and_metric_makes_a_segment() {
             let mut writer =
                 SegmentWriter::begin(&place, schema.clone(), COLLECTION, "s-1-aa".into(), &options).unwrap();
             let row_bytes = schema.vectors[0].row_bytes();
-            // Small values of any element: no bits of an exponent but for the lowest.
+            // Small values in any element: for floats only the lowest bit of the exponent is set.
             let rows: Vec<u8> =
                 (0..1100 * row_bytes as u32).map(|at| (at.wrapping_mul(2_654_435_761) >> 26) as u8).collect();
             let rows: Vec<u8> = match element {
@@ -145,7 +145,7 @@ fn every_element_and_metric_makes_a_segment() {
 }
 
 #[test]
-fn rows_that_do_not_fit_are_refused_and_the_others_go_on() {
+fn invalid_rows_are_refused_and_the_writer_continues() {
     let (place, schema) = (in_memory(), schema(IdKind::Number, &[2], &["int64"]));
     let mut writer =
         SegmentWriter::begin(&place, schema.clone(), COLLECTION, "s-1-aa".into(), &one_thread()).unwrap();
@@ -175,7 +175,7 @@ fn rows_that_do_not_fit_are_refused_and_the_others_go_on() {
 }
 
 #[test]
-fn the_memory_of_an_opening_is_what_was_given() {
+fn opening_respects_the_memory_limit() {
     let (place, schema) = (in_memory(), schema(IdKind::Number, &[2, 2], &[]));
     let entry = write(&place, &schema, "s-1-aa", 50, &one_thread()).unwrap();
     let opened = |memory_bytes| {

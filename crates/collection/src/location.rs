@@ -1,4 +1,5 @@
-//! Where a collection is: the store that its versions, segments and logs are generations of, and what these are called.
+//! The location of a collection: its store, and the names of the generations in it (versions, segments,
+//! logs).
 
 use crate::error::CollectionError;
 use bathyal_index::format::manifest::MANIFEST_NAME;
@@ -10,71 +11,73 @@ use bathyal_store::{Generation, Store, StoreError};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// The object that every generation of a collection has, by which it is known.
+/// Object that every generation of a collection has; a store recognizes generations by it.
 pub(crate) const MARK: &str = MANIFEST_NAME;
-/// The log of a generation that is one.
+/// Object of a log's generation that holds the records.
 pub(crate) const LOG: &str = "rows.log";
-/// Digits of numbers in names, so that names sort as numbers do.
+/// Digits of numbers in names. They are padded so that names sort as numbers do.
 const DIGITS: usize = 20;
 
-/// Where a collection is. Clones share the store.
+/// Location of a collection: a store, and a path for messages. Clones share the store.
 #[derive(Debug, Clone)]
-pub struct Place {
+pub struct CollectionLocation {
     store: Arc<dyn Store>,
     path: PathBuf,
-    far: bool,
+    /// True if every read is a request over the network.
+    remote: bool,
 }
 
-impl Place {
-    /// The folder or address `path`, whether or not there is anything.
+impl CollectionLocation {
+    /// Returns the location at the folder or address `path`, whether or not a collection exists there.
     ///
     /// # Errors
-    /// [`CollectionError`] for an address or options that lead nowhere; where a bucket has to be asked how the address is spelled
-    /// in it, [`CollectionError::Store`] if it does not answer.
-    pub fn at(path: impl AsRef<Path>, options: &StoreOptions) -> Result<Place, CollectionError> {
+    /// [`CollectionError`] for an invalid address or invalid options. [`CollectionError::Store`] if a bucket
+    /// has to be contacted to learn the spelling of the address, and does not answer.
+    pub fn at(path: impl AsRef<Path>, options: &StoreOptions) -> Result<CollectionLocation, CollectionError> {
         let path = path.as_ref();
         if let Some(folder) = bathyal_index::locate::local_folder(path, options)? {
             let store = Arc::new(LocalStore::new(folder, MARK));
-            return Ok(Place { store, path: path.to_path_buf(), far: false });
+            return Ok(CollectionLocation { store, path: path.to_path_buf(), remote: false });
         }
-        Place::far(path, options)
+        CollectionLocation::remote(path, options)
     }
 
     #[cfg(feature = "object")]
-    fn far(path: &Path, options: &StoreOptions) -> Result<Place, CollectionError> {
-        // What lies within it is what the store is asked for.
+    fn remote(path: &Path, options: &StoreOptions) -> Result<CollectionLocation, CollectionError> {
+        // The store parses the address of an object inside the collection.
         let within = ObjectUrl::parse(&path.join(MARK)).map_err(bathyal_index::IndexError::from)?;
         let store = BucketStore::new(&within, options, MARK)?.with_one_spelling()?;
-        Ok(Place { store: Arc::new(store), path: path.to_path_buf(), far: true })
+        Ok(CollectionLocation { store: Arc::new(store), path: path.to_path_buf(), remote: true })
     }
 
     #[cfg(not(feature = "object"))]
-    fn far(path: &Path, options: &StoreOptions) -> Result<Place, CollectionError> {
-        // It says which feature is missing.
+    fn remote(path: &Path, options: &StoreOptions) -> Result<CollectionLocation, CollectionError> {
+        // This call fails with an error that names the missing feature.
         let held = bathyal_index::holding(path.join(MARK), options)?;
-        Err(CollectionError::Parameter(format!("{}: is no folder", held.store().address().display())))
+        Err(CollectionError::Parameter(format!("{}: is not a folder", held.store().address().display())))
     }
 
-    /// In a store of the caller's, which holds nothing but this collection and knows generations by [`Place::MARK`].
-    pub fn in_store(store: Arc<dyn Store>) -> Place {
+    /// Returns a location in the caller's own store. The store must hold only this collection, and recognize
+    /// generations by [`CollectionLocation::MARK`].
+    pub fn in_store(store: Arc<dyn Store>) -> CollectionLocation {
         let path = store.address().to_path_buf();
-        Place { store, path, far: false }
+        CollectionLocation { store, path, remote: false }
     }
 
-    /// The object by which a store of [`Place::in_store`] knows generations.
+    /// Object by which the store of [`CollectionLocation::in_store`] must recognize generations.
     pub const MARK: &'static str = MARK;
 
-    /// The store.
+    /// Returns the store.
     pub(crate) fn store(&self) -> &dyn Store {
         &*self.store
     }
 
-    /// The folder or the address, for messages.
+    /// Returns the folder or the address, for messages.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Whether nothing is there that is in the way of a new collection.
+    /// Returns true if a new collection can be created here.
     ///
     /// # Errors
     /// [`CollectionError::Store`].
@@ -82,60 +85,62 @@ impl Place {
         Ok(self.store.list()?.is_empty() && !self.has_others())
     }
 
-    /// Whether the folder holds what is of others. What an interrupted creation has left is not.
+    /// Returns true if the folder holds foreign files. Leftovers of an interrupted creation do not count.
     fn has_others(&self) -> bool {
         let Ok(entries) = std::fs::read_dir(&self.path) else { return false };
         let mut names = entries.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned());
-        !self.far && names.any(|name| !name.starts_with('.') && !name.starts_with("v-"))
+        !self.remote && names.any(|name| !name.starts_with('.') && !name.starts_with("v-"))
     }
 
-    /// The names of folders of parts that are no generations, because their mark is missing: what a repair can still read.
+    /// Returns the names of folders of parts whose mark is missing, so that the store does not list them. A
+    /// repair can still read them.
     pub(crate) fn unmarked(&self) -> Result<Vec<String>, CollectionError> {
         let marked = self.store.list()?;
-        if self.far {
+        if self.remote {
             return Ok(Vec::new());
         }
         let Ok(entries) = std::fs::read_dir(&self.path) else { return Ok(Vec::new()) };
         let names = entries.flatten().filter(|entry| entry.path().is_dir());
         let names = names.map(|entry| entry.file_name().to_string_lossy().into_owned());
-        Ok(names.filter(|name| Part::of(name).is_some() && !marked.contains(name)).collect())
+        Ok(names.filter(|name| Part::parse(name).is_some() && !marked.contains(name)).collect())
     }
 
-    /// A generation, also where its mark is missing in a folder that has one of `others`.
+    /// Opens a generation. In a folder, if its mark is missing, one of the objects `marks` is enough.
     pub(crate) fn open_damaged(
         &self,
         name: &str,
-        others: &[&'static str],
+        marks: &[&'static str],
     ) -> Result<Arc<dyn Generation>, StoreError> {
         let opened = self.store.open(name);
-        let missing =
-            matches!(opened, Err(StoreError::Missing { .. } | StoreError::NoGeneration { .. })) && !self.far;
-        let mut found = others
+        let missing = matches!(opened, Err(StoreError::Missing { .. } | StoreError::NoGeneration { .. }))
+            && !self.remote;
+        let mut found = marks
             .iter()
             .filter(|_| missing)
-            .filter_map(|other| LocalStore::open_at(&self.path.join(name), other).ok());
+            .filter_map(|mark| LocalStore::open_at(&self.path.join(name), mark).ok());
         found.next().map_or(opened, Ok)
     }
 
-    /// Whether each request to the store takes its time.
-    pub(crate) fn is_far(&self) -> bool {
-        self.far
+    /// Returns true if every read is a request over the network.
+    pub(crate) fn is_remote(&self) -> bool {
+        self.remote
     }
 }
 
-/// What a generation of a collection is, by its name.
+/// Kind of a generation, as its name tells.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Part {
-    /// The version of this number.
+    /// The version with this number.
     Version(u64),
     /// The log whose first record has this sequence number.
     Log(u64),
-    /// What belongs to the segment of this name: `None` for its ids and metadata, or the number of a field of vectors.
+    /// A generation of the segment with this name: `None` for its ids and metadata, or the number of a vector
+    /// field.
     Segment(String, Option<usize>),
 }
 
 impl Part {
-    /// The generation's name.
+    /// Returns the name of the generation.
     pub(crate) fn name(&self) -> String {
         match self {
             Part::Version(number) => format!("v-{number:0DIGITS$}"),
@@ -145,8 +150,8 @@ impl Part {
         }
     }
 
-    /// The part with this name; `None` of a name that is none of ours.
-    pub(crate) fn of(name: &str) -> Option<Part> {
+    /// Parses the name of a generation; `None` for a foreign name.
+    pub(crate) fn parse(name: &str) -> Option<Part> {
         let number = |digits: &str| {
             let plain = digits.len() == DIGITS && digits.bytes().all(|digit| digit.is_ascii_digit());
             plain.then(|| digits.parse().ok()).flatten()
@@ -171,7 +176,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_read_back_and_sort_as_numbers_do() {
+    fn names_parse_back_and_sort_in_numeric_order() {
         let segment = || "s-7-00c0ffee".to_string();
         for part in [
             Part::Version(12),
@@ -179,11 +184,11 @@ mod tests {
             Part::Segment(segment(), None),
             Part::Segment(segment(), Some(3)),
         ] {
-            assert_eq!(Part::of(&part.name()).as_ref(), Some(&part));
+            assert_eq!(Part::parse(&part.name()).as_ref(), Some(&part));
         }
         assert!(Part::Version(9).name() < Part::Version(10).name());
         for other in ["v-1", "v-0000000000000000000x", "s-7", "x", "s-7-vx", "index"] {
-            assert_eq!(Part::of(other), None, "{other}");
+            assert_eq!(Part::parse(other), None, "{other}");
         }
     }
 }

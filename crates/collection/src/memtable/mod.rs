@@ -1,14 +1,14 @@
-//! Rows that were written lately: in memory, searched from the moment on at which they are acknowledged, until they are written as a
-//! segment.
+//! Recently written rows, in memory. They can be searched as soon as they are acknowledged, until they are
+//! written as a segment.
 //!
-//! They are compared one by one. A graph over them would have to be built while they come, and what is here never is more than what
-//! one search thread compares in some milliseconds; see docs/decisions/collections.md.
+//! A search compares them one by one: a graph would have to be built while they arrive, and one thread
+//! compares all of them in some milliseconds (docs/decisions/collections.md).
 
 mod chunk;
-mod rooms;
 mod search;
 #[cfg(test)]
 mod tests;
+mod vector_buffers;
 
 use crate::bits::RowBits;
 use crate::error::CollectionError;
@@ -20,52 +20,53 @@ use arrow_array::RecordBatch;
 use bathyal_index::RowSet;
 use bathyal_tier::Control;
 use chunk::Chunk;
-use rooms::Rooms;
 use std::sync::Arc;
+use vector_buffers::VectorBuffers;
 
-pub(crate) use search::{MemoryQuery, check};
+pub(crate) use search::{MemTableQuery, check};
 
-/// Rows in memory, numbered in the order in which they came. Copies share all that did not change between them.
+/// Rows in memory, numbered in the order of their arrival. Copies share the chunks that did not change.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Memory {
+pub(crate) struct MemTable {
     chunks: Vec<Arc<Chunk>>,
-    /// Where the vectors of further rows come to lie.
-    rooms: Rooms,
+    /// Space for the vectors of further rows.
+    vector_buffers: VectorBuffers,
     rows: u32,
     deleted: RowBits,
     bytes: u64,
 }
 
-impl Memory {
-    /// How many rows came, deleted or not.
+impl MemTable {
+    /// Returns the number of rows, deleted or not.
     pub(crate) fn rows(&self) -> u32 {
         self.rows
     }
 
-    /// How many of them are there.
+    /// Returns the number of live rows.
     pub(crate) fn live(&self) -> u32 {
         self.rows - self.deleted.count()
     }
 
-    /// Bytes of memory, about.
+    /// Returns the approximate bytes of memory.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes + self.deleted.bytes()
     }
 
-    /// The rows that were deleted.
+    /// Returns the deleted rows.
     pub(crate) fn deleted(&self) -> &RowBits {
         &self.deleted
     }
 
-    /// Adds a copy of rows, none of whose ids a row that is there has. Returns the copy.
+    /// Adds a copy of rows. Live rows must have other ids. Returns the copy.
     pub(crate) fn push(&mut self, rows: &Rows) -> Result<Rows, CollectionError> {
         let end = self.rows.checked_add(rows.len() as u32).ok_or_else(|| {
             CollectionError::Parameter("there are too many rows in memory; write fewer at once".into())
         })?;
-        let rows = rows.owned(self.rooms.take(rows.vectors(), self.bytes)?)?;
+        let rows = rows.copied(self.vector_buffers.append(rows.vectors(), self.bytes)?)?;
         let mut new = Chunk::new(self.rows, rows.clone());
         match self.chunks.last().and_then(|last| last.followed_by(&new)) {
-            // Each is at least twice as long as the next, so that there are few and each id is moved seldom.
+            // Each chunk is at least twice as large as the next: there are few chunks, and an id is seldom
+            // moved.
             Some(_) => {
                 while let Some(last) = self.chunks.last()
                     && last.bytes() < 2 * new.bytes()
@@ -76,7 +77,7 @@ impl Memory {
                     self.chunks.pop();
                 }
             }
-            // Behind those nothing will come.
+            // The vectors are in new memory, so that the chunks before them cannot grow any more.
             None => self.join_last()?,
         }
         self.bytes += new.bytes();
@@ -85,7 +86,7 @@ impl Memory {
         Ok(rows)
     }
 
-    /// Makes one of the last chunks, as far as their vectors lie one after the other.
+    /// Joins the last chunks, as far as their vectors are adjacent.
     fn join_last(&mut self) -> Result<(), CollectionError> {
         while let [.., one, two] = &self.chunks[..]
             && let Some(vectors) = one.followed_by(two)
@@ -98,12 +99,12 @@ impl Memory {
         Ok(())
     }
 
-    /// Deletes a row; false where it was deleted.
+    /// Deletes a row. Returns false if it was deleted already.
     pub(crate) fn delete(&mut self, row: u32) -> bool {
         self.deleted.add(row)
     }
 
-    /// The row of each id, where one is there.
+    /// Finds the live row of each id.
     pub(crate) fn find(&self, ids: &Ids) -> Vec<Option<u32>> {
         let mut found = vec![None; ids.len()];
         for chunk in self.chunks.iter().rev() {
@@ -117,46 +118,46 @@ impl Memory {
         found
     }
 
-    /// Where each row is, by the chunk: what is told of each row at its place.
+    /// Returns the chunk of each row, and the position in that chunk.
     fn in_chunks(&self, rows: &[u32]) -> Result<Vec<(usize, usize)>, CollectionError> {
-        let place = |row: &u32| {
+        let position = |row: &u32| {
             let chunk = self.chunks.partition_point(|chunk| chunk.first() <= *row).checked_sub(1)?;
             (*row < self.rows).then(|| (chunk, (*row - self.chunks[chunk].first()) as usize))
         };
-        let places: Option<Vec<_>> = rows.iter().map(place).collect();
-        places.ok_or_else(|| CollectionError::Internal("a row that is not in memory".into()))
+        let positions: Option<Vec<_>> = rows.iter().map(position).collect();
+        positions.ok_or_else(|| CollectionError::Internal("a row that is not in memory".into()))
     }
 
-    /// The ids of rows, in their order.
+    /// Returns the ids of rows, in their order.
     pub(crate) fn ids_of(&self, rows: &[u32]) -> Result<Ids, CollectionError> {
-        let places = self.in_chunks(rows)?;
+        let positions = self.in_chunks(rows)?;
         let Some(first) = self.chunks.first() else {
             return Err(CollectionError::Internal("ids of no rows".into()));
         };
         let arrays: Vec<_> = self.chunks.iter().map(|chunk| chunk.rows().ids().as_array()).collect();
-        let taken = arrow_select::interleave::interleave(&arrays, &places)?;
-        Ids::of_array(first.rows().ids().kind(), &taken)
+        let taken = arrow_select::interleave::interleave(&arrays, &positions)?;
+        Ids::from_array(first.rows().ids().kind(), &taken)
     }
 
-    /// Columns of rows, in their order.
+    /// Returns columns of rows, in their order.
     pub(crate) fn columns_of(&self, rows: &[u32], columns: &[usize]) -> Result<RecordBatch, CollectionError> {
-        let places = self.in_chunks(rows)?;
+        let positions = self.in_chunks(rows)?;
         let batches = self.chunks.iter().map(|chunk| chunk.rows().columns().project(columns));
         let batches = batches.collect::<Result<Vec<_>, _>>()?;
         let batches: Vec<&RecordBatch> = batches.iter().collect();
         if columns.is_empty() {
             return Ok(batches[0].slice(0, 0).with_rows(rows.len())?);
         }
-        Ok(arrow_select::interleave::interleave_record_batch(&batches, &places)?)
+        Ok(arrow_select::interleave::interleave_record_batch(&batches, &positions)?)
     }
 
-    /// The vector of a row.
+    /// Returns the vector of a row.
     pub(crate) fn vector(&self, field: usize, row: u32) -> Result<&[u8], CollectionError> {
-        let places = self.in_chunks(&[row])?;
-        Ok(self.chunks[places[0].0].rows().vectors()[field].row(places[0].1))
+        let positions = self.in_chunks(&[row])?;
+        Ok(self.chunks[positions[0].0].rows().vectors()[field].row(positions[0].1))
     }
 
-    /// The rows that are there, in the order of their ids.
+    /// Returns the live rows in the order of their ids.
     pub(crate) fn sorted(&self) -> Result<Vec<u32>, CollectionError> {
         let Some(first) = self.chunks.first() else { return Ok(Vec::new()) };
         let ids: Vec<Ids> = self.chunks.iter().map(|chunk| chunk.rows().ids().clone()).collect();
@@ -165,14 +166,14 @@ impl Memory {
         Ok(order)
     }
 
-    /// The rows that are there and match.
+    /// Returns the live rows that match `filter`.
     pub(crate) fn matching(
         &self,
         filter: Option<&BoundFilter>,
         control: &Control<'_>,
     ) -> Result<RowSet, CollectionError> {
-        let there = self.deleted.others(self.rows);
-        let Some(filter) = filter else { return Ok(there) };
+        let live = self.deleted.complement(self.rows);
+        let Some(filter) = filter else { return Ok(live) };
         let mut words = vec![0_u64; (self.rows as usize).div_ceil(64)];
         for chunk in &self.chunks {
             check(control)?;
@@ -182,17 +183,17 @@ impl Memory {
                 words[row / 64] |= 1 << (row % 64);
             }
         }
-        Ok(RowSet::from_words(self.rows, words).and(&there))
+        Ok(RowSet::from_words(self.rows, words).and(&live))
     }
 
-    /// The first place among `sorted` rows whose id is not below `id`.
+    /// Returns the first position in `sorted` (rows in the order of their ids) whose id is not below `id`.
     pub(crate) fn lower_bound(&self, sorted: &[u32], id: &Id) -> Result<usize, CollectionError> {
         let below = |row: &u32| self.ids_of(&[*row]).is_ok_and(|ids| ids.get(0) < *id);
         Ok(sorted.partition_point(below))
     }
 }
 
-/// A batch of no columns, and so many rows.
+/// Makes a batch of rows without columns.
 trait WithRows {
     fn with_rows(self, rows: usize) -> Result<RecordBatch, arrow_schema::ArrowError>;
 }
@@ -205,7 +206,7 @@ impl WithRows for RecordBatch {
 }
 
 impl Chunk {
-    /// What a filter is evaluated over.
+    /// Returns the columns over which a filter is evaluated.
     fn batch(&self, filter: &BoundFilter) -> Result<RecordBatch, CollectionError> {
         let columns = self.rows().columns();
         if !filter.needs_ids() {
