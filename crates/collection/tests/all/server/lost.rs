@@ -82,10 +82,10 @@ fn sweep(name: &str, trouble: Fault) {
 
 #[test]
 fn a_lost_response_neither_duplicates_nor_loses_a_batch() {
-    sweep("lost-answers", Fault::LosesAnswer);
+    sweep("lost-answers", Fault::LoseResponse);
 }
 
 #[test]
 fn a_refused_request_is_repeated() {
-    sweep("refused", Fault::Says(503, "SlowDown"));
+    sweep("refused", Fault::Respond(503, "SlowDown"));
 }
