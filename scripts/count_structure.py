@@ -4,8 +4,8 @@
     python scripts/count_structure.py --json     # the same for programs
 
 It counts lines of each crate, methods and defaults of the contract between the families and the open index, the
-fields of `Index`, type names that stand for more than two things, tuples of more than two in signatures, and the lines
-that the strict checks of `crates/tidy` refuse.
+fields of `Index`, type names that stand for more than two things, tuples of more than two in signatures, and the
+lines that the strict checks of `crates/tidy` refuse.
 """
 
 import argparse

@@ -350,7 +350,7 @@ fn bench_writes_table_lines_and_plot() {
     assert!(scan["qps"].as_f64() > Some(0.0) && scan["alone_ms"].as_f64() > Some(0.0), "{scan}");
     assert!(bathyal(folder.path(), &beside).good().contains("\nexact scan of 400 vectors in memory: "));
     bathyal(folder.path(), &format!("{line} --data queries.fbin"))
-        .fails(1, &["queries.fbin: it holds 25 vectors, the index 400"]);
+        .fails(1, &["queries.fbin: holds 25 vectors and the index 400"]);
 }
 
 #[test]

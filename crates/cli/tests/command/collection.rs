@@ -158,7 +158,7 @@ fn collections_move_through_files_and_are_copied() {
         &["export", "c", "some.jsonl", "--filter", "year < 2003", "--columns", "year", "--no-vectors"],
     )
     .good();
-    assert!(printed.contains("some.jsonl: 3 rows of c"), "{printed}");
+    assert!(printed.contains("some.jsonl: 3 rows from c"), "{printed}");
     let text = std::fs::read_to_string(here.join("some.jsonl")).unwrap();
     assert_eq!(text.lines().next(), Some(r#"{"id":"r0","year":2000}"#));
     run(here, &["export", "c", "base.fbin"]).good();

@@ -65,9 +65,9 @@ fn places_that_cannot_be_listed_are_refused() {
         bathyal(here, "list memory://").good().trim_end(),
         "memory://: holds no index and no collection"
     );
-    bathyal(here, "list idx").fails(1, &["idx: is an index itself", "bathyal inspect idx"]);
+    bathyal(here, "list idx").fails(1, &["idx: is an index", "bathyal inspect idx"]);
     bathyal(here, "collection create rows --id u64 --vector embedding:3").good();
-    bathyal(here, "list rows").fails(1, &["is a collection itself", "bathyal collection inspect rows"]);
+    bathyal(here, "list rows").fails(1, &["is a collection", "bathyal collection inspect rows"]);
     bathyal(here, "list nowhere").fails(1, &["nowhere", "No such file or directory"]);
     bathyal(here, "list base.fbin").fails(1, &["base.fbin", "Not a directory"]);
     bathyal(here, "list s3://").fails(1, &["has no bucket"]);
