@@ -304,7 +304,7 @@ def test_the_profile_of_a_device_is_read_from_a_file(index_path, queries, tmp_pa
     ):
         found = [index.search(queries, k=5, search_list=60) for index in (plain, profiled)]
         np.testing.assert_array_equal(found[0].ids, found[1].ids)
-    for text, reason in (("{}", "no profile"), (json.dumps(measured | {"iops": -1}), "iops")):
+    for text, reason in (("{}", "is not a profile"), (json.dumps(measured | {"iops": -1}), "iops")):
         (tmp_path / "wrong.json").write_text(text)
         with pytest.raises(ValueError, match=f"wrong.json: .*{reason}"):
             bathyal.open(index_path, profile=tmp_path / "wrong.json")

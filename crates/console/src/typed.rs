@@ -80,7 +80,7 @@ mod tests {
         let profile = read(old).unwrap();
         assert_eq!((profile.latency_ns, profile.issue_ns), (90_000, 0));
         assert!(read(&old.replace("250000.0", "-1.0")).unwrap_err().contains("iops"));
-        assert!(read("{}").unwrap_err().contains("no profile"));
+        assert!(read("{}").unwrap_err().contains("is not a profile"));
         assert!(parse_profile("/nowhere/at/all").unwrap_err().contains("cannot be read"));
     }
 

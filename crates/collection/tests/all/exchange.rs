@@ -163,7 +163,7 @@ fn exports_have_the_requested_rows_columns_and_vectors() {
     assert!(error.to_string().contains("there is no column \"year\""), "{error}");
     assert!(!dir.join("other.jsonl").exists());
     for (name, part) in
-        [("out.csv", "there is .parquet"), ("out.fbin", "vectors of one field"), ("out", "\"\"")]
+        [("out.csv", "the supported endings are .parquet"), ("out.fbin", "vectors of one field"), ("out", "\"\"")]
     {
         let error =
             export(&collection, &dir.join(name), &ExportOptions::default(), Control::default(), &Silent)
@@ -555,7 +555,7 @@ fn files_of_ids_are_read_in_all_formats() {
     npy("c.npy", "<i8", "(1,)", &[0xff; 8]);
     refused("c.npy", IdKind::Number, "id 0 is negative");
     npy("d.npy", "<f8", "(1,)", &[0; 8]);
-    refused("d.npy", IdKind::Number, "has values of '<f8'");
+    refused("d.npy", IdKind::Number, "has values of type '<f8'");
     npy("e.npy", "<u8", "(1, 1)", &[0; 8]);
     refused("e.npy", IdKind::Number, "one dimension");
     // A header that announces too much must not make the reader allocate memory.
