@@ -62,20 +62,18 @@ def build(
 
     Args:
         data: the path of a file of vectors (see :func:`read_vectors`), or vectors in memory, ``vectors x
-            dim``: an array, a list, a tensor of PyTorch, a frame or column of pandas, Arrow or polars, or
-            anything else that numpy makes an array of. A C-contiguous array of float32, float16, uint8 or
-            int8 is not copied and must not be changed meanwhile. Other numbers are converted to float32, with
-            a warning the first time if digits are lost. An iterator of such batches of one dtype and dim, a
-            loader of PyTorch or a dataset of an open HDF5 file may be larger than memory: its vectors are
-            first written to a file beside ``path``, or, for an address, to one in the folder ``scratch`` of
-            ``store_options`` or the folder of temporary files.
+            dim``: an array, a list, a tensor, a frame or column, or anything else that numpy makes an array
+            of. A C-contiguous array of float32, float16, uint8 or int8 is not copied and must not be changed
+            meanwhile. Other numbers are converted to float32, with a warning the first time if digits are
+            lost. An iterator of such batches, a loader of PyTorch or a dataset of an open HDF5 file may be
+            larger than memory: its vectors are first written to a file beside ``path``, or, for an address,
+            in the folder ``scratch`` of ``store_options`` or the folder of temporary files.
         metric: ``"l2"``, ``"ip"`` (inner product), ``"cosine"``, or ``"hamming"`` for packed bits or
             booleans.
-        family: ``"cluster"`` (the default; near vectors share pages, codes are in memory: few reads, quick to
-            build), ``"graph"`` (Vamana, as in DiskANN), ``"spann"`` (posting lists with full vectors: little
-            memory with few queries in flight), ``"flat"`` (every query is compared with every vector: exact,
-            for small sets), ``"lsh"`` (hash tables: E2LSH, with a known probability of finding near vectors).
-            :func:`families` lists all.
+        family: ``"cluster"`` (the default: few reads, quick to build), ``"graph"`` (Vamana, as in DiskANN),
+            ``"spann"`` (posting lists: little memory with few queries in flight), ``"flat"`` (exact, for
+            small sets), ``"lsh"`` (E2LSH: a known probability of finding near vectors), and others, which
+            :func:`families` describes.
         key: the part of the HDF5 or Parquet file ``data`` to read, as for :func:`read_vectors`.
         threads: 0 means all cores. With the same seed, a cluster index is the same bit for bit; a graph only
             with 1 thread.
@@ -84,11 +82,9 @@ def build(
             memory of the library, with 24 MB for its code, but neither Python nor an array passed as
             ``data``.
         overwrite: replace an index that is already there.
-        store_as: ``"f16"`` or ``"i8"`` stores vectors of float32 in half or a quarter of the bytes. Queries stay
-            float32, and so do distances in the units of ``data``; recall is calibrated by ``data`` as it is.
-            :attr:`Index.stored` has the loss. None stores vectors as they are given.
-        calibration: queries like those to come, with which recall is calibrated; None holds out vectors of
-            ``data``.
+        store_as: ``"f16"`` or ``"i8"`` stores float32 vectors in half or a quarter of the bytes. Queries and
+            distances stay float32; recall is calibrated by ``data`` as it is. :attr:`Index.stored` has the loss.
+        calibration: queries like those to come, to calibrate recall; None holds out vectors of ``data``.
         stripe: existing folders, each on its own disk, over which the file that searches read is striped unit
             by unit. None keeps all files in ``path``.
         stripe_unit: bytes of a unit, or text such as ``"64KiB"``: a multiple of 4 KiB. None takes 256 KiB.
@@ -96,8 +92,7 @@ def build(
         device: as for :func:`open`. With the help of a graphics card, the index is the same, except that a
             graph differs and is as good.
         progress: True draws a bar on a terminal, False shows nothing, a callable gets ``(stage, done, total)``.
-        options: options of the family, by name; None is the same as leaving an option out: ``group_vectors``
-            of ``cluster``, ``max_degree`` of ``graph``, and so on. :func:`families` lists them.
+        options: options of the family, by name, which :func:`families` lists; None leaves an option out.
 
     Raises:
         FileNotFoundError, PermissionError, OSError: ``data`` cannot be read or ``path`` cannot be written.
