@@ -55,8 +55,7 @@ def build(
     progress: bool | Receiver = True,
     **options: int | float | str | None,
 ) -> Index:
-    """Builds an index over ``data`` in the new folder ``path``, or at an address (``s3://...``), and opens
-    it.
+    """Builds an index over ``data`` in the new folder ``path``, or at an address, and opens it.
 
     The index appears at ``path`` only when it is complete; an error or Ctrl-C leaves nothing there.
 
@@ -72,8 +71,7 @@ def build(
             booleans.
         family: ``"cluster"`` (the default: few reads, quick to build), ``"graph"`` (Vamana, as in DiskANN),
             ``"spann"`` (posting lists: little memory with few queries in flight), ``"flat"`` (exact, for
-            small sets), ``"lsh"`` (E2LSH: a known probability of finding near vectors), and others, which
-            :func:`families` describes.
+            small sets), ``"lsh"`` (E2LSH: a known probability). :func:`families` describes all.
         key: the part of the HDF5 or Parquet file ``data`` to read, as for :func:`read_vectors`.
         threads: 0 means all cores. With the same seed, a cluster index is the same bit for bit; a graph only
             with 1 thread.
@@ -83,8 +81,8 @@ def build(
             ``data``.
         overwrite: replace an index that is already there.
         store_as: ``"f16"`` or ``"i8"`` stores float32 vectors in half or a quarter of the bytes. Queries and
-            distances stay float32; recall is calibrated by ``data`` as it is. :attr:`Index.stored` has the loss.
-        calibration: queries like those to come, to calibrate recall; None holds out vectors of ``data``.
+            distances stay float32. :attr:`Index.stored` has the loss.
+        calibration: queries like those to come, to calibrate recall; None holds out some of ``data``.
         stripe: existing folders, each on its own disk, over which the file that searches read is striped unit
             by unit. None keeps all files in ``path``.
         stripe_unit: bytes of a unit, or text such as ``"64KiB"``: a multiple of 4 KiB. None takes 256 KiB.

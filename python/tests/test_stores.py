@@ -188,7 +188,7 @@ def test_listing_returns_indexes_and_collections(address: str, tmp_path: pathlib
         with bathyal.open(found[0]["path"]) as index:
             assert len(index) == 8000
         for itself in (one, other):
-            with pytest.raises(ValueError, match="is an? (index|collection)"):
+            with pytest.raises(ValueError, match=r"is an? (index|collection)"):
                 bathyal.listing(itself)
     with pytest.raises(FileNotFoundError):
         bathyal.listing(tmp_path / "nowhere")
