@@ -22,7 +22,7 @@ fn a_build_says_what_it_promises() {
     assert_eq!(promises.len(), 3);
     assert_eq!(told["promises"], bathyal(folder.path(), "inspect second --json").json()["promises"]);
     let said = bathyal(folder.path(), "build base.fbin third --metric cosine --family lsh --tables 4").good();
-    for part in ["promised: something within twice the nearest distance", "is at most", "vectors of length 1"]
+    for part in ["promised: a vector within twice the nearest distance", "is at most", "vectors of length 1"]
     {
         assert!(said.contains(part), "{said}");
     }

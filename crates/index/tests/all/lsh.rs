@@ -133,7 +133,10 @@ fn tables_that_are_sorted_in_parts_are_the_same() {
     }
     let report = inspect(&whole, &Silent).unwrap();
     let told = format!("{report:?}");
-    assert!(told.contains("promised for") && told.contains("queries whose nearest is at most"), "{told}");
+    assert!(
+        told.contains("promised for") && told.contains("queries whose nearest vector is at most"),
+        "{told}"
+    );
     let manifest = report.manifest;
     assert_eq!(LshEntry::read(&manifest).unwrap().tables, 3);
 }
