@@ -1,8 +1,8 @@
-//! The index families with their builders and searchers, their bytes on disk, and the open index on top.
+//! The index families with their builders and searchers, their file formats, and the open index.
 //!
-//! * [`build()`] makes an index directory from a [`bathyal_vectors::VectorFile`];
-//! * [`Index`] opens and searches one; [`verify`] and [`inspect`] look at it;
-//! * [`families`] lists the families, [`family`] says what one has to bring.
+//! * [`build()`] builds an index from a [`bathyal_vectors::VectorFile`];
+//! * [`Index`] opens and searches an index; [`verify`] checks one and [`inspect`] describes one;
+//! * [`families`] lists the families; [`family`] is the interface that a family implements.
 
 pub mod build;
 pub mod calibrate;

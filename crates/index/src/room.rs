@@ -1,8 +1,8 @@
-//! Memory for much at once, which the system may refuse: as much as a set, or as a manifest says, needs.
+//! Allocates memory that the system may refuse, because its size depends on the data or on a manifest.
 
 use crate::error::NoMemory;
 
-/// Room for `count` values of `what`, none of which is there yet.
+/// Returns an empty vector with capacity for `count` values; `what` names them in errors.
 ///
 /// # Errors
 /// [`NoMemory`].
@@ -17,7 +17,7 @@ pub(crate) fn room<T>(what: &'static str, count: usize) -> Result<Vec<T>, NoMemo
     }
 }
 
-/// `count` zeros of `what`.
+/// Returns `count` zeros; `what` names them in errors.
 ///
 /// # Errors
 /// As [`room`].
@@ -27,7 +27,7 @@ pub(crate) fn zeros<T: Default + Clone>(what: &'static str, count: usize) -> Res
     Ok(values)
 }
 
-/// All that `values` gives, of which it knows how many there are.
+/// Collects `values`; `what` names them in errors.
 ///
 /// # Errors
 /// As [`room`].
@@ -35,9 +35,9 @@ pub(crate) fn gathered<T>(
     what: &'static str,
     values: impl ExactSizeIterator<Item = T>,
 ) -> Result<Vec<T>, NoMemory> {
-    let mut held = room(what, values.len())?;
-    held.extend(values);
-    Ok(held)
+    let mut collected = room(what, values.len())?;
+    collected.extend(values);
+    Ok(collected)
 }
 
 #[cfg(test)]
@@ -46,7 +46,7 @@ mod tests {
     use crate::error::{IndexError, Unreadable};
 
     #[test]
-    fn what_no_machine_has_is_refused() {
+    fn memory_that_no_machine_has_is_refused() {
         for count in [usize::MAX, isize::MAX as usize / 8, 1 << 58] {
             let refused = zeros::<u64>("a test", count).unwrap_err();
             assert_eq!(refused.what, "a test");
@@ -59,7 +59,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_damaged_names_its_file() {
+    fn an_error_of_a_damaged_file_names_the_file() {
         let error = Unreadable::from("it ends too early").at("table.bin", "a table").to_string();
         assert!(error.contains("table.bin") && error.contains("it ends too early"), "{error}");
     }

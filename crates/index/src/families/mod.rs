@@ -26,6 +26,7 @@ impl Default for BuildOptions {
 
 /// Returns the family of this name.
 ///
+/// # Errors
 /// [`IndexError::Parameter`] for an unknown name; its text lists the known families.
 pub fn find(name: &str) -> Result<&'static Family, IndexError> {
     let found = FAMILIES.iter().find(|family| family.name == name);
@@ -37,6 +38,7 @@ pub fn find(name: &str) -> Result<&'static Family, IndexError> {
 
 /// Returns the options of a family: the given ones, and the defaults of all others.
 ///
+/// # Errors
 /// [`IndexError::Parameter`] for an unknown family, for an option that the family does not have, and for a
 /// value that the option does not accept.
 pub fn options(family: &str, given: &GivenOptions) -> Result<FamilyOptions, IndexError> {
@@ -60,6 +62,7 @@ pub fn options(family: &str, given: &GivenOptions) -> Result<FamilyOptions, Inde
 
 /// Returns the index that a manifest describes, as its family reads and checks it.
 ///
+/// # Errors
 /// [`IndexError::Parameter`] for a family that this version does not have, and [`IndexError::Damaged`].
 pub(crate) fn stored(directory: &Path, manifest: &Manifest) -> Result<Box<dyn Stored>, IndexError> {
     let family = find(&manifest.family).map_err(|error| {

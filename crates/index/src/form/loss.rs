@@ -66,6 +66,7 @@ type Sampled = (VectorFile, Option<Vec<u32>>);
 impl Measurement<'_> {
     /// Measures the loss; `None` without queries and with fewer than two vectors.
     ///
+    /// # Errors
     /// [`IndexError::Cancelled`], and data that cannot be read.
     pub(crate) fn run(&self) -> Result<Option<Measured>, IndexError> {
         let Some((queries, own)) = self.sampled()? else { return Ok(None) };

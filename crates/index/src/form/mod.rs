@@ -91,6 +91,7 @@ impl Form {
 
     /// Returns the form of an index.
     ///
+    /// # Errors
     /// A sentence if the manifest names an unknown element or metric.
     pub(crate) fn of(manifest: &Manifest) -> Result<Form, String> {
         let (given, stored) = (manifest.element()?, manifest.stored_element()?);
@@ -229,7 +230,7 @@ pub(crate) fn check(store_as: Option<StoreAs>, element: Element) -> Result<(), I
     match store_as {
         Some(store_as) if element != Element::F32 => Err(IndexError::Parameter(format!(
             "store_as is {store_as}, but the data is {element}: only vectors of f32 can be stored in a smaller form; \
-leave the option out"
+             leave the option out"
         ))),
         _ => Ok(()),
     }

@@ -123,6 +123,7 @@ impl ChangeLog {
     /// from `from` on. Returns the end of the log: bytes beyond it belong to a write that was never finished.
     /// With a `from` of 0, the head is read too.
     ///
+    /// # Errors
     /// Errors of `each`, and a sentence if the log is damaged.
     pub fn read<E: From<String>>(
         &self,

@@ -161,6 +161,7 @@ impl CsrLayout {
 
     /// Checks the record of `place`, whose `bytes` extend to the next record.
     ///
+    /// # Errors
     /// A sentence that states what is wrong with the bytes.
     #[inline]
     pub fn decode<'a>(&self, bytes: &'a [u8], place: u32) -> Result<CsrRecord<'a>, String> {
@@ -187,6 +188,7 @@ impl CsrLayout {
     /// Reads the links of a record, ascending places, into `out`. Returns the position of their end, in bits
     /// from the start of the record.
     ///
+    /// # Errors
     /// A sentence if they are not valid places.
     #[inline]
     pub fn links(&self, record: &CsrRecord<'_>, out: &mut Vec<u32>) -> Result<usize, String> {

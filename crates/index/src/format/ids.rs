@@ -92,6 +92,7 @@ impl IdRuns {
 
     /// Parses the bytes from [`IdRuns::to_bytes`] of `vectors` vectors.
     ///
+    /// # Errors
     /// A sentence if the bytes are not the ids of as many vectors.
     pub fn from_bytes(bytes: &[u8], vectors: u64) -> Result<IdRuns, String> {
         let (pairs, rest) = bytes.as_chunks::<8>();

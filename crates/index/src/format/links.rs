@@ -31,6 +31,7 @@ fn gaps(sorted: &[u32]) -> impl Iterator<Item = u32> + '_ {
 
 /// Writes `sorted` into `out`, which is all zeros and has space for its [`encoded_bits`].
 ///
+/// # Panics
 /// If the space is too small, which is a builder's bug.
 pub fn encode(sorted: &[u32], low: u32, out: &mut [u8]) {
     let mut at = 0;
@@ -50,6 +51,7 @@ pub fn encode(sorted: &[u32], low: u32, out: &mut [u8]) {
 
 /// Reads `count` ids into `out`, which is emptied before. Returns the bits that they take.
 ///
+/// # Errors
 /// A sentence if the bits end too early or an id is not below `limit`.
 pub fn decode(bytes: &[u8], count: usize, low: u32, limit: u32, out: &mut Vec<u32>) -> Result<usize, String> {
     out.clear();

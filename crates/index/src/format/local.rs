@@ -65,6 +65,7 @@ impl<'a> LocalPage<'a> {
 
     /// Reads the links, ascending places, into `out`, and returns the number of bits that they take.
     ///
+    /// # Errors
     /// A sentence if they are not valid places.
     pub fn links(&self, out: &mut Vec<u32>) -> Result<usize, String> {
         links::decode(self.links, self.link_count, self.low_bits, self.limit, out)
@@ -183,6 +184,7 @@ impl LocalLayout {
     /// Writes page number `page`: `ids` with their `rows`, at most as many as fit a page, and `links` in
     /// ascending order.
     ///
+    /// # Panics
     /// If these do not fit the page, which is a builder's bug.
     pub fn encode<'a>(
         &self,
@@ -218,6 +220,7 @@ impl LocalLayout {
 
     /// Checks the bytes of page number `page`.
     ///
+    /// # Errors
     /// A sentence that states what is wrong with the bytes.
     #[inline]
     pub fn decode<'a>(&self, bytes: &'a [u8], page: u32) -> Result<LocalPage<'a>, String> {

@@ -204,6 +204,7 @@ impl Manifest {
 
     /// Returns the section of a family.
     ///
+    /// # Errors
     /// A sentence if the index is of another family, or if its section does not have the fields of that
     /// family.
     pub fn structure<S: DeserializeOwned>(&self, family: &str) -> Result<S, String> {
@@ -215,6 +216,7 @@ impl Manifest {
 
     /// Sets the section of the family, and the files that it names; the file that searches read comes first.
     ///
+    /// # Errors
     /// [`IndexError::Internal`] if the section cannot be serialized.
     pub fn set_structure(
         &mut self,
@@ -232,6 +234,7 @@ impl Manifest {
 
     /// Returns a file by its name.
     ///
+    /// # Errors
     /// A sentence if the manifest does not name it.
     pub fn file(&self, name: &str) -> Result<&FileEntry, String> {
         self.files.iter().find(|file| file.name == name).ok_or_else(|| format!("it names no file {name}"))
@@ -239,6 +242,7 @@ impl Manifest {
 
     /// Checks that the manifest has the files of its family, and first the file that searches read.
     ///
+    /// # Errors
     /// A sentence that names the files.
     pub fn check_files(&self, family_files: &[FileEntry]) -> Result<(), String> {
         let names =
@@ -288,6 +292,7 @@ impl Manifest {
 
     /// Returns the bytes of the manifest's file: JSON, a line feed, and a line with the JSON's CRC-32C.
     ///
+    /// # Errors
     /// [`IndexError::Parameter`] for a manifest that was read from an earlier version, whose number does not
     /// fit the shape that is written.
     pub fn to_bytes(&self) -> Result<Vec<u8>, IndexError> {
@@ -303,6 +308,7 @@ impl Manifest {
 
     /// Reads and checks the manifest of the index in the folder `directory`.
     ///
+    /// # Errors
     /// [`IndexError`] if there is no index, if it has a later version, or if it is damaged.
     pub fn read(directory: &Path) -> Result<Manifest, IndexError> {
         Manifest::load(LocalStore::open_at(directory, MANIFEST_NAME)?.as_ref())
@@ -361,7 +367,7 @@ impl Manifest {
             ]
             .contains(&self.format_version.max(FORMAT_VERSION)),
             "its format version does not fit: version 3 is for vectors in a stored form, version 4 for striped files, \
-version 5 for the elements bf16 and b1, version 6 for f16 under cosine",
+             version 5 for the elements bf16 and b1, version 6 for f16 under cosine",
         )?;
         self.stored.map_or(Ok(()), |stored| stored.check(element, metric))?;
         require((1..=MAX_VECTORS).contains(&self.vectors), "the number of vectors is out of range")?;

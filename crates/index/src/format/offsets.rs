@@ -86,6 +86,7 @@ impl Offsets {
     /// Parses the offsets of `records` records in a file of `file_bytes` bytes, from the bytes that
     /// [`encode`] made.
     ///
+    /// # Errors
     /// A sentence if they do not divide the whole file into records.
     pub fn from_bytes(bytes: &[u8], records: u64, file_bytes: u64) -> Result<Offsets, Unreadable> {
         let too_many = || format!("{records} records are too many");

@@ -80,7 +80,7 @@ impl PageLayout {
         if !fits || !(512..=1 << 20).contains(&page_bytes) {
             return Err(format!(
                 "page_bytes {page_bytes} is not between 512 and 1048576, or it is neither a power of two nor enough for a \
-record of {record_bytes} bytes"
+                 record of {record_bytes} bytes"
             ));
         }
         Ok(PageLayout {
@@ -195,6 +195,7 @@ record of {record_bytes} bytes"
 
     /// Finds record `id` in the bytes of its span and checks it.
     ///
+    /// # Errors
     /// A sentence that states what is wrong with the bytes.
     #[inline]
     pub fn decode<'a>(&self, pages: &'a [u8], id: u32) -> Result<Record<'a>, String> {

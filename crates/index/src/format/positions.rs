@@ -63,6 +63,7 @@ pub fn decode(
 
 /// Returns the places of all ids from the bytes of the whole file.
 ///
+/// # Errors
 /// The number of the damaged block, and a sentence that states what is wrong.
 pub fn decode_all(identity: Identity, bytes: &[u8]) -> Result<Vec<u32>, (u64, String)> {
     let mut places = room(MEMORY_NAME, bytes.len() / PLACE_BYTES).map_err(|error| (0, error.to_string()))?;
@@ -132,6 +133,7 @@ impl Positions {
     /// Returns the pages of the vectors with these ids, which ascend, in the same order. If the file is `far`
     /// away, near blocks are read together and many at once.
     ///
+    /// # Errors
     /// Damage, and errors of reading.
     pub(crate) fn pages_of(&self, ids: &[u32], far: bool) -> Result<Vec<u32>, IndexError> {
         let mut pages = room(MEMORY_NAME, ids.len())?;
@@ -159,6 +161,7 @@ impl Positions {
     /// Passes every id, in ascending order, with its place to `each`. `go_on` fails if the caller was
     /// cancelled or timed out.
     ///
+    /// # Errors
     /// Damage, errors of reading, and errors of `go_on`.
     pub(crate) fn read_all(
         &self,

@@ -138,6 +138,7 @@ pub struct Postings {
 impl Postings {
     /// Returns the lists of a table over `vectors` vectors of `row_bytes` each.
     ///
+    /// # Errors
     /// A sentence if a list is too long, or if the lists do not hold all vectors.
     pub fn new(
         layout: PostingLayout,
@@ -209,6 +210,7 @@ impl Postings {
 
     /// Returns the lists from the bytes of a table.
     ///
+    /// # Errors
     /// As [`Postings::new`], and for a length that is not a whole number of entries.
     pub fn from_bytes(
         layout: PostingLayout,
@@ -318,6 +320,7 @@ impl Postings {
     /// Reads the member section of a list into the places of its members, in ascending order; `places` is
     /// emptied before.
     ///
+    /// # Errors
     /// A sentence that states what is wrong with the section.
     pub fn members(&self, list: u32, section: &[u8], places: &mut Vec<u32>) -> Result<(), String> {
         let count = self.members_of(list);
@@ -379,6 +382,7 @@ pub fn encode_members(places: &[u32], out: &mut Vec<u8>) -> usize {
 /// Reads the section of a decoupled list with `members` places below `limit` into `out`, which is emptied
 /// before.
 ///
+/// # Errors
 /// A sentence if the section ends too early or too late, or holds an invalid place.
 pub fn decode_members(section: &[u8], members: u32, limit: u32, out: &mut Vec<u32>) -> Result<(), String> {
     out.clear();
@@ -406,6 +410,7 @@ pub fn decode_members(section: &[u8], members: u32, limit: u32, out: &mut Vec<u3
 /// Returns the checksums of all blocks of a file of `file_bytes` bytes, from the bytes of the file of
 /// checksums.
 ///
+/// # Errors
 /// A sentence if there are too few or too many.
 pub fn checksums(bytes: &[u8], file_bytes: u64) -> Result<Vec<u32>, Unreadable> {
     let (sums, rest) = bytes.as_chunks::<4>();
@@ -417,6 +422,7 @@ pub fn checksums(bytes: &[u8], file_bytes: u64) -> Result<Vec<u32>, Unreadable> 
 
 /// Checks whole blocks of the index with this `identity`, from block `first` on.
 ///
+/// # Errors
 /// The number of the first damaged block.
 pub fn check_blocks(identity: Identity, checksums: &[u32], first: usize, bytes: &[u8]) -> Result<(), usize> {
     for (number, block) in (first..).zip(bytes.chunks(BLOCK_BYTES)) {
@@ -457,6 +463,7 @@ impl PackedIds {
 
     /// Parses the bytes of a file of ids.
     ///
+    /// # Errors
     /// A sentence if the length does not fit `vectors` ids, an id is not below `vectors`, or bits follow the
     /// last id.
     pub fn from_bytes(words: Vec<u8>, vectors: u64) -> Result<PackedIds, String> {

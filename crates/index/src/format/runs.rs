@@ -104,6 +104,7 @@ impl std::fmt::Display for Fault {
 /// Calls `take` with each run of a `section` with `members` addresses. List `i` has the places from
 /// `firsts[i]` to `firsts[i + 1]`.
 ///
+/// # Errors
 /// The fault of the section, or the fault that `take` returns.
 #[inline]
 pub fn each_run<'a>(
@@ -156,6 +157,7 @@ pub fn each_run<'a>(
 impl Run<'_> {
     /// Sets the bits of the run's rows in `marks`, which has one bit per row of the list, 64 per word.
     ///
+    /// # Errors
     /// A fault if a rank is beyond the list, or if the number of marks is wrong.
     #[inline]
     pub fn mark(&self, marks: &mut [u64]) -> Result<(), Fault> {
@@ -202,6 +204,7 @@ impl Run<'_> {
 
 /// Reads the places of a section with `members` addresses into `places`, which is emptied before.
 ///
+/// # Errors
 /// A sentence that states what is wrong with the section; a row that is named twice is a fault, too.
 pub fn decode_section(
     section: &[u8],

@@ -9,6 +9,7 @@ pub(crate) fn sealed(mut text: Vec<u8>) -> Vec<u8> {
 
 /// Returns the text that was passed to [`sealed`].
 ///
+/// # Errors
 /// A sentence if the last line is not the checksum of the text before it.
 pub(crate) fn unsealed(bytes: &[u8]) -> Result<&[u8], String> {
     let truncated = || "the file does not end with a checksum line; it is truncated".to_string();

@@ -9,6 +9,7 @@ use serde_json::{Map, Value, json};
 
 /// Reads the manifest of an index of version 1.
 ///
+/// # Errors
 /// A sentence that states what is wrong.
 pub(super) fn manifest(bytes: &[u8]) -> Result<Manifest, String> {
     let mut old: Map<String, Value> = serde_json::from_slice(bytes).map_err(|e| e.to_string())?;

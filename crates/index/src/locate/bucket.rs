@@ -8,10 +8,10 @@ use bathyal_store::stripe::Striping;
 use bathyal_store::{Store, StoreError};
 use std::path::Path;
 
-/// The bucket that `url` names.
+/// Returns the bucket that `url` names.
 pub(super) fn holding(url: &ObjectUrl, options: &StoreOptions) -> Result<Holding, IndexError> {
     let store = BucketStore::new(url, options, MANIFEST_NAME)?;
-    Ok(Holding { place: Box::new(store), name: url.name.clone() })
+    Ok(Holding { index_store: Box::new(store), name: url.name.clone() })
 }
 
 impl IndexStore for BucketStore {

@@ -78,6 +78,7 @@ impl<S: Default + Serialize + DeserializeOwned> Journal<S> {
 
     /// Parses the bytes from [`Journal::write`] of a build of this shape.
     ///
+    /// # Errors
     /// A sentence if the journal is damaged or of another build.
     pub(crate) fn parse<B: Staged<Steps = S>>(
         bytes: &[u8],

@@ -133,6 +133,7 @@ impl Candidates {
 
     /// Adds the ids of a block.
     ///
+    /// # Errors
     /// A sentence if an id is not the id of a vector.
     fn list(&mut self, block: &[[u8; 4]], vectors: u32) -> Result<(), String> {
         let before = self.ids.len();

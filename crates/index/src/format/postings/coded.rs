@@ -35,6 +35,7 @@ impl Postings {
 
     /// Returns the lists from the bytes of a table.
     ///
+    /// # Errors
     /// As [`Postings::coded`], and for a length that is not a whole number of entries.
     pub fn coded_from_bytes(
         row_bytes: usize,

@@ -112,6 +112,7 @@ struct GroupScratch {
 /// Exchanges the members of groups of `unit` consecutive `ids`; the last group may have fewer. The result
 /// does not depend on the number of threads.
 ///
+/// # Errors
 /// [`IndexError::Cancelled`], and errors of `card`, which computes the losses of members if there is one.
 pub(super) fn exchange<P: Points>(
     points: &P,

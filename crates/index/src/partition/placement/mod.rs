@@ -84,6 +84,7 @@ impl Placement<'_> {
 
     /// Permutes `ids`, which ascend, so that near vectors are close together.
     ///
+    /// # Errors
     /// [`IndexError::Cancelled`], and errors of the card.
     pub(crate) fn order(
         &self,
