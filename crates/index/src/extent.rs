@@ -25,11 +25,15 @@ pub(crate) fn check_set(
         return Ok(());
     };
     if value > LARGEST {
-        return Err(refused(vectors, row, &format!("has a value of {value:e}, which is above {LARGEST:e}")));
+        return Err(range_error(
+            vectors,
+            row,
+            &format!("has a value of {value:e}, which is above {LARGEST:e}"),
+        ));
     }
     if value > 0.0 && value < SMALLEST {
         let what = format!("has the largest value of the set, {value:e}, which is below {SMALLEST:e}");
-        return Err(refused(vectors, row, &what));
+        return Err(range_error(vectors, row, &what));
     }
     Ok(())
 }
@@ -51,7 +55,7 @@ pub(crate) fn check_queries(
     rows.try_for_each(|row| match (metric, too_large(row)) {
         (Metric::Cosine, _) => Ok(()),
         (_, Some(LargestValue { row, value })) => {
-            Err(refused(queries, row, &format!("has a value of {value:e}, which is above {most:e}")))
+            Err(range_error(queries, row, &format!("has a value of {value:e}, which is above {most:e}")))
         }
         // A query may have any small values, since the vectors that it is compared with do not.
         (Metric::L2, None) => match queries.block(row..row + 1).largest() {
@@ -89,7 +93,7 @@ pub(crate) fn has_direction(element: Element, row: &[u8]) -> bool {
     }
 }
 
-fn refused(vectors: &VectorFile, row: usize, what: &str) -> IndexError {
+fn range_error(vectors: &VectorFile, row: usize, what: &str) -> IndexError {
     IndexError::Parameter(format!(
         "{}: row {row} {what}: distances computed in f32 would be infinite or zero; multiply all vectors and queries by one \
          number, or choose the metric cosine if only directions matter",

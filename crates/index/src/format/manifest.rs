@@ -272,7 +272,7 @@ impl Manifest {
     pub(crate) fn laid_out(&self, directory: &(impl Generation + ?Sized)) -> Result<Manifest, IndexError> {
         let mut manifest = self.clone();
         for file in &mut manifest.files {
-            file.stripe = StripeEntry::of(directory.get(&file.name)?.as_ref())?;
+            file.stripe = StripeEntry::from_object(directory.get(&file.name)?.as_ref())?;
         }
         manifest.renew_version().map_err(IndexError::Internal)?;
         Ok(manifest)

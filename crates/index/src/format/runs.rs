@@ -44,7 +44,7 @@ struct Ranks {
 
 impl Ranks {
     #[inline]
-    fn of(stored: u32, count: u32) -> Ranks {
+    fn new(stored: u32, count: u32) -> Ranks {
         let width = rank_bits(stored);
         Ranks { width, marks: u64::from(stored) < u64::from(count) * u64::from(width) }
     }
@@ -136,7 +136,7 @@ pub fn each_run<'a>(
         if count > stored.min(left) {
             return Err(Fault::Count(run.list, count));
         }
-        at += Ranks::of(stored, count).bits(stored, count);
+        at += Ranks::new(stored, count).bits(stored, count);
         if at > bits.len() * 8 {
             return Err(Fault::Short);
         }
@@ -161,7 +161,7 @@ impl Run<'_> {
     /// A fault if a rank is beyond the list, or if the number of marks is wrong.
     #[inline]
     pub fn mark(&self, marks: &mut [u64]) -> Result<(), Fault> {
-        let ranks = Ranks::of(self.stored, self.count);
+        let ranks = Ranks::new(self.stored, self.count);
         if ranks.marks {
             return self.mark_all(marks);
         }
@@ -287,7 +287,7 @@ pub fn encode_section(places: &[u32], firsts: &[u32], out: &mut Vec<u8>) -> usiz
         next = list + 1;
         let (first, count) = (firsts[list], run.len() as u32);
         let stored = firsts[next] - first;
-        let ranks = Ranks::of(stored, count);
+        let ranks = Ranks::new(stored, count);
         bits.push(u64::from(count - 1), ranks.width);
         if ranks.marks {
             let mut members = run.iter().peekable();

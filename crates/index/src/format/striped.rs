@@ -34,7 +34,7 @@ fn key_of(parts: &Parts) -> String {
 
 impl StripeEntry {
     /// Returns the entry of a file; `None` if the file is not striped.
-    pub(crate) fn of(object: &dyn Object) -> Result<Option<StripeEntry>, IndexError> {
+    pub(crate) fn from_object(object: &dyn Object) -> Result<Option<StripeEntry>, IndexError> {
         let Backing::Parts(parts) = object.backing()? else { return Ok(None) };
         let entries = parts.lengths().zip(parts.checksums()?);
         Ok(Some(StripeEntry {

@@ -41,7 +41,7 @@ pub fn find(
             refuse_options(path, options)?;
             Ok(LocalStore::open_moved(path, MANIFEST_NAME, stripe)?)
         }
-        None if !stripe.is_empty() => Err(unstriped(path)),
+        None if !stripe.is_empty() => Err(striping_error(path)),
         None => {
             let holding = remote_holding(path, options)?;
             Ok(holding.store().open(&holding.name)?)
@@ -127,13 +127,13 @@ fn remote_holding(path: &Path, options: &StoreOptions) -> Result<Holding, IndexE
         #[cfg(feature = "remote")]
         return nodes::holding(path, options);
         #[cfg(not(feature = "remote"))]
-        return Err(left_out(path, "memory nodes", "remote"));
+        return Err(feature_error(path, "memory nodes", "remote"));
     }
     let url = ObjectUrl::parse(path)?;
     #[cfg(feature = "object")]
     return bucket::holding(&url, options);
     #[cfg(not(feature = "object"))]
-    return Err(left_out(Path::new(&url.to_string()), "object stores", "object"));
+    return Err(feature_error(Path::new(&url.to_string()), "object stores", "object"));
 }
 
 /// Returns the store at `path` itself: a folder, a bucket, a folder in a bucket, or a memory node.
@@ -214,7 +214,7 @@ impl Holding {
     /// [`IndexError::Parameter`] for a bucket or nodes, if striping is requested.
     pub(crate) fn striped(self, striping: Option<Striping>, files: &[&str]) -> Result<Holding, IndexError> {
         let path = self.store().address().join(&self.name);
-        let index_store = self.index_store.striped(striping, files)?.ok_or_else(|| unstriped(&path))?;
+        let index_store = self.index_store.striped(striping, files)?.ok_or_else(|| striping_error(&path))?;
         Ok(Holding { index_store, name: self.name })
     }
 }
@@ -251,14 +251,14 @@ fn is_node_address(path: &Path) -> bool {
 
 /// Returns the error for a kind of address that this program was compiled without.
 #[cfg(not(all(feature = "object", feature = "remote")))]
-fn left_out(path: &Path, what: &str, feature: &str) -> IndexError {
+fn feature_error(path: &Path, what: &str, feature: &str) -> IndexError {
     IndexError::Parameter(format!(
         "{}: this program was compiled without {what}; compile the crate with its feature `{feature}`, or give a folder of this machine",
         path.display()
     ))
 }
 
-fn unstriped(path: &Path) -> IndexError {
+fn striping_error(path: &Path) -> IndexError {
     IndexError::Parameter(format!(
         "{}: only an index in a folder of this machine can be striped over disks; leave the stripe out",
         path.display()

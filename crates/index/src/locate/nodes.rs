@@ -23,7 +23,7 @@ pub(super) fn holding(path: &Path, options: &StoreOptions) -> Result<Holding, In
 }
 
 /// Returns the error that the index `name` in `store` has no leftovers to remove.
-fn nothing_left(store: &dyn Store, name: &str) -> IndexError {
+fn prune_error(store: &dyn Store, name: &str) -> IndexError {
     IndexError::Parameter(format!(
         "{}: is in a memory node, which frees replaced indexes by itself, as soon as no search reads them",
         store.address().join(name).display()
@@ -40,7 +40,7 @@ impl IndexStore for NodeStore {
     }
 
     fn prune(&self, name: &str, _: &PruneOptions) -> Result<PruneReport, IndexError> {
-        Err(nothing_left(self, name))
+        Err(prune_error(self, name))
     }
 
     fn folder(&self) -> &Path {
@@ -66,7 +66,7 @@ impl IndexStore for SpreadStore {
     }
 
     fn prune(&self, name: &str, _: &PruneOptions) -> Result<PruneReport, IndexError> {
-        Err(nothing_left(self, name))
+        Err(prune_error(self, name))
     }
 
     fn folder(&self) -> &Path {

@@ -195,7 +195,7 @@ pub(crate) fn spread<L, O>(
                             (false, _) => [None; 2],
                             (true, Copies::One) => [Some(planes.part(&point) as u16), None],
                             (true, Copies::Two) => {
-                                let (nearest, second) = planes.two(&point);
+                                let (nearest, second) = planes.two_parts(&point);
                                 [Some(nearest as u16), second.map(|second| second as u16)]
                             }
                         };

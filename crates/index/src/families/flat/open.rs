@@ -116,7 +116,7 @@ impl Stored for StoredFlat {
         if profile.addressable {
             flat.unit_pages = (CACHED_READ_BYTES / page).clamp(1, self.layout.group_pages()) as u32;
         }
-        flat.ahead = search::ahead(flat.unit_pages as usize * page, profile.addressable);
+        flat.reads_ahead = search::reads_ahead(flat.unit_pages as usize * page, profile.addressable);
         Ok(Arc::new(flat))
     }
 
@@ -171,7 +171,8 @@ pub(super) fn load_flat(
         }
         None => None,
     };
-    let (unit_pages, ahead) = (layout.group_pages() as u32, search::ahead(layout.group_bytes(), false));
+    let (unit_pages, reads_ahead) =
+        (layout.group_pages() as u32, search::reads_ahead(layout.group_bytes(), false));
     let pages = Pages { layout, check: true, reading: Reading::Pages, at_once: PAGES_AT_ONCE };
-    Ok(Flat { pages, set, codes, unit_pages, ahead, entry, stored: manifest.stored })
+    Ok(Flat { pages, set, codes, unit_pages, reads_ahead, entry, stored: manifest.stored })
 }

@@ -40,7 +40,7 @@ pub(crate) struct Flat {
     /// Number of pages in one read of a scan.
     pub(crate) unit_pages: u32,
     /// Number of reads that a scan keeps in flight.
-    pub(crate) ahead: usize,
+    pub(crate) reads_ahead: usize,
     pub(crate) entry: FlatEntry,
     /// The stored form of the vectors, if it differs from the form of the data.
     pub(crate) stored: Option<StoredEntry>,
@@ -76,7 +76,7 @@ impl Default for Scratch {
 
 /// Returns the number of reads of `bytes` bytes that a scan keeps in flight; `cached` is true for a tier
 /// whose bytes are brought into a cache, and false for one that reads into buffers.
-pub(super) fn ahead(bytes: usize, cached: bool) -> usize {
+pub(super) fn reads_ahead(bytes: usize, cached: bool) -> usize {
     (if cached { AHEAD_CACHED_BYTES } else { AHEAD_BYTES } / bytes).clamp(2, 64)
 }
 
@@ -203,7 +203,7 @@ async fn scan(cx: &Cx, flat: &Flat, scratch: &mut Scratch) -> Result<(), IndexEr
     let (mut stream, mut next) = (cx.stream(), 0_u32);
     query.stats.hops += 1;
     loop {
-        while next < pages && stream.pending() < flat.ahead {
+        while next < pages && stream.pending() < flat.reads_ahead {
             let span: Span = layout.span(next, unit.min(pages - next));
             stream.push(span);
             query.stats.reads += 1;

@@ -206,7 +206,7 @@ fn details(manifest: &Manifest) -> Result<Details, IndexError> {
     let section = LshEntry::read(manifest).map_err(IndexError::Internal)?;
     let codes = &section.codes;
     let layout = section.table_layout(manifest).map_err(IndexError::Internal)?;
-    let stated = StatedPromises::of(&section, &layout, manifest.vectors);
+    let stated = StatedPromises::new(&section, &layout, manifest.vectors);
     let promise = format!("promised: {}, for {}", stated.sentence(), stated.limit(&manifest.metric));
     Ok([
         ("promises", stated.numbers()),

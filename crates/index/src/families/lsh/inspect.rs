@@ -58,7 +58,7 @@ pub(super) struct StatedPromises {
 }
 
 impl StatedPromises {
-    pub(super) fn of(entry: &LshEntry, layout: &TableLayout, vectors: u64) -> StatedPromises {
+    pub(super) fn new(entry: &LshEntry, layout: &TableLayout, vectors: u64) -> StatedPromises {
         let promises = STATED.map(|p| (p, probes_for(entry, layout, vectors, p)));
         let probes = promises.iter().map(|(_, probes)| probes.unwrap_or(layout.blocks()) as f64);
         let farthest =
@@ -107,7 +107,7 @@ pub(super) fn describe(
     let vectors = manifest.vectors;
     let parameters = entry.promise_parameters(vectors);
     let theory = (vectors as f64).powf(Tables::exponent());
-    let stated = StatedPromises::of(entry, tables, vectors);
+    let stated = StatedPromises::new(entry, tables, vectors);
     let all_blocks = promise(entry, tables, vectors, tables.blocks() as f64);
     let gamma = parameters.gamma(all_blocks.width);
     let (count, hashes, bytes) = (entry.tables, entry.hashes, entry.block_bytes);

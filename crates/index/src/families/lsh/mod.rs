@@ -12,8 +12,8 @@
 mod build;
 mod calibrate;
 mod cost;
-mod further;
 mod inspect;
+mod multi_probe;
 mod open;
 mod options;
 mod promise;

@@ -2,7 +2,7 @@
 //! and reads and compares the best vectors.
 
 use super::cost::LshShape;
-use super::further::{Further, OwnRuns};
+use super::multi_probe::{MultiProbe, OwnRuns};
 use super::runs::{Fences, Run, RunScratch, TableKey};
 use super::section::LshEntry;
 use super::tables::HASH_ROWS;
@@ -57,7 +57,7 @@ pub(crate) struct Scratch {
     /// The query's own keys, one per table.
     own_keys: Vec<TableKey>,
     run: RunScratch,
-    further: Further,
+    additional_keys: MultiProbe,
     /// Number of additional buckets of each table.
     multi_probe: usize,
     pub(super) runs: Vec<Run>,
@@ -95,7 +95,7 @@ impl Default for Scratch {
             keys: Vec::new(),
             own_keys: Vec::new(),
             run: RunScratch::default(),
-            further: Further::default(),
+            additional_keys: MultiProbe::default(),
             multi_probe: 0,
             runs: Vec::new(),
             spans: Vec::new(),
@@ -169,7 +169,7 @@ impl Candidates {
     }
 
     /// Keeps the wanted candidates, sorted, the nearest first.
-    fn settle(&mut self) {
+    fn keep_wanted(&mut self) {
         if self.hits.len() > self.wanted {
             keep_best(&mut self.hits, self.wanted);
         }
@@ -213,7 +213,13 @@ impl Scratch {
             let blocks = blocks / self.own_keys.len().max(1);
             let own = OwnRuns { keys: &self.own_keys, values: self.hash.values(), blocks };
             let limits = (self.multi_probe, lsh.tables.block_bytes());
-            self.further.add((&lsh.functions, &lsh.fences), own, limits, &mut self.run, &mut self.runs);
+            self.additional_keys.add(
+                (&lsh.functions, &lsh.fences),
+                own,
+                limits,
+                &mut self.run,
+                &mut self.runs,
+            );
         }
         self.candidates.begin(wanted);
         let most = (RUN_BYTES / lsh.tables.block_bytes()).max(1) as u32;
@@ -271,7 +277,7 @@ impl Scratch {
             self.score_part(lsh, *part, bytes)?;
         }
         self.parts = parts;
-        self.candidates.settle();
+        self.candidates.keep_wanted();
         Ok(&self.candidates.hits)
     }
 
@@ -382,7 +388,7 @@ impl Searcher for Lsh {
             // Widen the scan until there are k results: each table contains every vector.
             blocks = blocks.saturating_mul(WIDENING).min(all);
         }
-        scratch.candidates.settle();
+        scratch.candidates.keep_wanted();
         scratch.query.clock.spent(Phase::Scan);
         let Scratch { query, candidates, reads, .. } = scratch;
         self.pages.compare(&cx, &self.set, &candidates.hits, query, reads).await

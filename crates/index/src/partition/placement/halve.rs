@@ -131,13 +131,13 @@ impl<'a, P: Points> Halving<'a, P> {
         let at = self.whole_units(piece.len(), before);
         self.selected.clear();
         self.selected.extend_from_slice(&self.keys);
-        let (_, pivot, _) = self.selected.select_nth_unstable_by(at, |a, b| ordered(*a, *b));
+        let (_, pivot, _) = self.selected.select_nth_unstable_by(at, |a, b| compare_keys(*a, *b));
         let pivot = *pivot;
         // Both parts keep the order of their ids, so that the next level reads vectors in file order.
         let (left, right) = piece.split_at_mut(at);
         let (mut left, mut right) = (left.iter_mut(), right.iter_mut());
         for key in &self.keys {
-            let slot = if ordered(*key, pivot).is_lt() { left.next() } else { right.next() };
+            let slot = if compare_keys(*key, pivot).is_lt() { left.next() } else { right.next() };
             if let Some(slot) = slot {
                 *slot = key.1;
             }
@@ -210,7 +210,7 @@ impl<'a, P: Points> Halving<'a, P> {
             self.side.extend((0..count).map(|i| (dot(&self.sample[row(i)], normal), i as u32)));
             let nearer = self.side.iter().filter(|side| side.0 < middle).count();
             let cut = nearer.clamp(count / 4, count - count / 4).clamp(1, count - 1);
-            self.side.select_nth_unstable_by(cut, |x, y| ordered(*x, *y));
+            self.side.select_nth_unstable_by(cut, |x, y| compare_keys(*x, *y));
             for (mean, part) in self.means.iter_mut().zip([&self.side[..cut], &self.side[cut..]]) {
                 mean.fill(0.0);
                 part.iter().for_each(|(_, i)| add(mean, &self.sample[row(*i as usize)]));
@@ -228,7 +228,7 @@ impl<'a, P: Points> Halving<'a, P> {
 }
 
 /// Compares projections, equal ones by id.
-fn ordered(a: (f32, u32), b: (f32, u32)) -> std::cmp::Ordering {
+fn compare_keys(a: (f32, u32), b: (f32, u32)) -> std::cmp::Ordering {
     a.0.total_cmp(&b.0).then(a.1.cmp(&b.1))
 }
 

@@ -48,7 +48,7 @@ impl Planes {
         planes
     }
 
-    /// Returns planes for parts that overlap: each vector is in two of them ([`Planes::two`]).
+    /// Returns planes for parts that overlap: each vector is in two of them ([`Planes::two_parts`]).
     pub(crate) fn overlapping(
         sample: &impl Points,
         rows: usize,
@@ -74,7 +74,7 @@ impl Planes {
         let (mut sizes, mut row) = (vec![0; self.parts], vec![0.0; sample.dim()]);
         for id in 0..rows as u32 {
             sample.read(id, &mut row);
-            let (nearest, second) = self.two(&row);
+            let (nearest, second) = self.two_parts(&row);
             sizes[nearest] += 1;
             second.into_iter().for_each(|second| sizes[second] += 1);
         }
@@ -110,18 +110,18 @@ impl Planes {
 
     /// Returns the part of a vector.
     pub(crate) fn part(&self, row: &[f32]) -> usize {
-        self.down(self.root(), row, |_, _| ())
+        self.descend(self.root(), row, |_, _| ())
     }
 
     /// Returns the part of a vector, and the part on the other side of the plane nearest to the vector.
-    pub(crate) fn two(&self, row: &[f32]) -> (usize, Option<usize>) {
+    pub(crate) fn two_parts(&self, row: &[f32]) -> (usize, Option<usize>) {
         let mut nearest: Option<(f32, Child)> = None;
-        let part = self.down(self.root(), row, |distance, beyond| {
+        let part = self.descend(self.root(), row, |distance, beyond| {
             if nearest.is_none_or(|(least, _)| distance < least) {
                 nearest = Some((distance, beyond));
             }
         });
-        (part, nearest.map(|(_, beyond)| self.down(beyond, row, |_, _| ())))
+        (part, nearest.map(|(_, beyond)| self.descend(beyond, row, |_, _| ())))
     }
 
     fn root(&self) -> Child {
@@ -130,7 +130,7 @@ impl Planes {
 
     /// Returns the part of a vector below `next`. Passes the distance from each plane on the way, and the
     /// subtree beyond it, to `passed`.
-    fn down(&self, mut next: Child, row: &[f32], mut passed: impl FnMut(f32, Child)) -> usize {
+    fn descend(&self, mut next: Child, row: &[f32], mut passed: impl FnMut(f32, Child)) -> usize {
         loop {
             match next {
                 Child::Part(part) => return part,

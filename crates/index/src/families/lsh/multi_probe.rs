@@ -16,7 +16,7 @@ const TRIED: usize = 16;
 
 /// Memory for finding additional keys, reused.
 #[derive(Debug, Default)]
-pub(super) struct Further {
+pub(super) struct MultiProbe {
     perturbations: PerturbationScratch,
     /// The additional keys of all tables.
     keys: Vec<TableKey>,
@@ -35,7 +35,7 @@ pub(super) struct OwnRuns<'a> {
     pub(super) blocks: usize,
 }
 
-impl Further {
+impl MultiProbe {
     /// Adds runs around up to `count` additional keys of each table to the query's own `runs`, each as long
     /// as these, and joins runs that are near each other.
     pub(super) fn add(
@@ -46,7 +46,7 @@ impl Further {
         scratch: &mut RunScratch,
         runs: &mut Vec<Run>,
     ) {
-        let Further { perturbations, keys, homes, runs: additional } = self;
+        let MultiProbe { perturbations, keys, homes, runs: additional } = self;
         keys.clear();
         for ((own_key, values), run) in
             own.keys.iter().zip(own.values.chunks_exact(functions.hashes())).zip(runs.iter())
@@ -123,9 +123,9 @@ mod tests {
                 }
                 let (mut scratch, mut runs) = (RunScratch::default(), Vec::new());
                 fences.runs(&places, blocks * tables, &mut scratch, &mut runs);
-                let (own, mut further) = (runs.clone(), Further::default());
+                let (own, mut multi_probe) = (runs.clone(), MultiProbe::default());
                 let query_runs = OwnRuns { keys: &places, values: &hashed, blocks };
-    further.add((&functions, &fences), query_runs, (count, BLOCK_BYTES), &mut scratch, &mut runs);
+    multi_probe.add((&functions, &fences), query_runs, (count, BLOCK_BYTES), &mut scratch, &mut runs);
 
                 let within = |outer: &Run, inner: &Run| {
                     outer.first <= inner.first && inner.first + inner.count <= outer.first + outer.count
@@ -145,7 +145,7 @@ mod tests {
                 }
                 for (place, own) in places.iter().zip(&own) {
                     let of_table: Vec<&TableKey> =
-                        further.keys.iter().filter(|other| other.table == place.table).collect();
+                        multi_probe.keys.iter().filter(|other| other.table == place.table).collect();
                     prop_assert!(of_table.len() <= count);
                     let mut homes: Vec<u32> = of_table.iter().map(|place| fences.home(place)).collect();
                     for home in &homes {
