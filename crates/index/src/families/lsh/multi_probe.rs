@@ -56,11 +56,11 @@ impl MultiProbe {
             let level = functions.level_of(fences.whole_bits(own_key, run));
             let around = functions.perturbed_keys(own_key.key, values, level, perturbations);
             for (_, key) in around.take(count.saturating_mul(TRIED)) {
-                let further = TableKey { key, ..*own_key };
-                let home = fences.home(&further);
+                let candidate = TableKey { key, ..*own_key };
+                let home = fences.home(&candidate);
                 if !(run.first..run.first + run.count).contains(&home) && !homes.contains(&home) {
                     homes.push(home);
-                    keys.push(further);
+                    keys.push(candidate);
                 }
                 if homes.len() == count {
                     break;
@@ -107,56 +107,56 @@ mod tests {
     }
 
     proptest! {
-            #[test]
-            fn additional_keys_lie_outside_of_the_own_runs_and_leave_these_whole(
-                seed in any::<u64>(), tables in 1_usize..5, hashes in 1_usize..20, blocks in 1_usize..6, count in 1_usize..9,
-            ) {
-                let functions = CompoundHashes::draw(&[0.0; DIM], 1.5, tables, hashes, seed);
-                let fences = fences(&functions, &values(900 * DIM, seed));
-                let query = values(DIM, !seed);
-                let (mut places, mut hashed, mut keys) = (Vec::new(), Vec::new(), Vec::new());
-                let mut scratch = HashScratch::default();
-                for table in 0..tables {
-                    functions.keys(table, &query, &mut scratch, &mut keys);
-                    places.push(TableKey { table: table as u32, key: keys[0] });
-                    hashed.extend_from_slice(scratch.values());
-                }
-                let (mut scratch, mut runs) = (RunScratch::default(), Vec::new());
-                fences.runs(&places, blocks * tables, &mut scratch, &mut runs);
-                let (own, mut multi_probe) = (runs.clone(), MultiProbe::default());
-                let query_runs = OwnRuns { keys: &places, values: &hashed, blocks };
-    multi_probe.add((&functions, &fences), query_runs, (count, BLOCK_BYTES), &mut scratch, &mut runs);
+        #[test]
+        fn additional_keys_lie_outside_of_the_own_runs_and_leave_these_whole(
+            seed in any::<u64>(), tables in 1_usize..5, hashes in 1_usize..20, blocks in 1_usize..6, count in 1_usize..9,
+        ) {
+            let functions = CompoundHashes::draw(&[0.0; DIM], 1.5, tables, hashes, seed);
+            let fences = fences(&functions, &values(900 * DIM, seed));
+            let query = values(DIM, !seed);
+            let (mut places, mut hashed, mut keys) = (Vec::new(), Vec::new(), Vec::new());
+            let mut scratch = HashScratch::default();
+            for table in 0..tables {
+                functions.keys(table, &query, &mut scratch, &mut keys);
+                places.push(TableKey { table: table as u32, key: keys[0] });
+                hashed.extend_from_slice(scratch.values());
+            }
+            let (mut scratch, mut runs) = (RunScratch::default(), Vec::new());
+            fences.runs(&places, blocks * tables, &mut scratch, &mut runs);
+            let (own, mut multi_probe) = (runs.clone(), MultiProbe::default());
+            let query_runs = OwnRuns { keys: &places, values: &hashed, blocks };
+            multi_probe.add((&functions, &fences), query_runs, (count, BLOCK_BYTES), &mut scratch, &mut runs);
 
-                let within = |outer: &Run, inner: &Run| {
-                    outer.first <= inner.first && inner.first + inner.count <= outer.first + outer.count
-                };
-                for run in &own {
-                    prop_assert!(runs.iter().any(|outer| within(outer, run)), "an own run is read whole: {run:?} {runs:?}");
+            let within = |outer: &Run, inner: &Run| {
+                outer.first <= inner.first && inner.first + inner.count <= outer.first + outer.count
+            };
+            for run in &own {
+                prop_assert!(runs.iter().any(|outer| within(outer, run)), "an own run is read whole: {run:?} {runs:?}");
+            }
+            let table = |run: &Run| run.first as usize / fences.blocks();
+            for (before, run) in runs.iter().zip(&runs[1..]) {
+                let end = before.first + before.count;
+                let gap = (GAP_BYTES / BLOCK_BYTES) as u32;
+                let apart = table(before) < table(run) || run.first > end + gap;
+                prop_assert!(end <= run.first && apart, "no block is read twice, and near runs are joined: {runs:?}");
+            }
+            for run in &runs {
+                prop_assert_eq!(table(run), (run.first + run.count - 1) as usize / fences.blocks());
+            }
+            for (place, own) in places.iter().zip(&own) {
+                let of_table: Vec<&TableKey> =
+                    multi_probe.keys.iter().filter(|other| other.table == place.table).collect();
+                prop_assert!(of_table.len() <= count);
+                let mut homes: Vec<u32> = of_table.iter().map(|place| fences.home(place)).collect();
+                for home in &homes {
+                    let home = Run { first: *home, count: 1 };
+                    prop_assert!(!within(own, &home), "an additional key lies outside of the own run");
+                    prop_assert!(runs.iter().any(|run| within(run, &home)));
                 }
-                let table = |run: &Run| run.first as usize / fences.blocks();
-                for (before, run) in runs.iter().zip(&runs[1..]) {
-                    let end = before.first + before.count;
-                    let gap = (GAP_BYTES / BLOCK_BYTES) as u32;
-                    let apart = table(before) < table(run) || run.first > end + gap;
-                    prop_assert!(end <= run.first && apart, "no block is read twice, and near runs are joined: {runs:?}");
-                }
-                for run in &runs {
-                    prop_assert_eq!(table(run), (run.first + run.count - 1) as usize / fences.blocks());
-                }
-                for (place, own) in places.iter().zip(&own) {
-                    let of_table: Vec<&TableKey> =
-                        multi_probe.keys.iter().filter(|other| other.table == place.table).collect();
-                    prop_assert!(of_table.len() <= count);
-                    let mut homes: Vec<u32> = of_table.iter().map(|place| fences.home(place)).collect();
-                    for home in &homes {
-                        let home = Run { first: *home, count: 1 };
-                        prop_assert!(!within(own, &home), "an additional key lies outside of the own run");
-                        prop_assert!(runs.iter().any(|run| within(run, &home)));
-                    }
-                    homes.sort_unstable();
-                    homes.dedup();
-                    prop_assert_eq!(homes.len(), of_table.len());
-                }
+                homes.sort_unstable();
+                homes.dedup();
+                prop_assert_eq!(homes.len(), of_table.len());
             }
         }
+    }
 }
