@@ -28,12 +28,12 @@ const BLOCK_BYTES: usize = 8 << 20;
 
 /// The loss of a form, with the share of the nearest neighbours that remains for each number of neighbours.
 #[derive(Debug, Clone)]
-pub(crate) struct Measured {
+pub(crate) struct MeasuredLoss {
     pub(crate) loss: Loss,
     shares: Vec<(usize, f32)>,
 }
 
-impl Measured {
+impl MeasuredLoss {
     /// Returns the share of the `k` nearest that exact search of the stored vectors finds.
     pub(crate) fn share(&self, k: usize) -> f32 {
         self.shares
@@ -44,7 +44,7 @@ impl Measured {
 }
 
 /// The inputs of a measurement.
-pub(crate) struct Measurement<'a> {
+pub(crate) struct LossMeasurement<'a> {
     pub(crate) data: &'a VectorFile,
     pub(crate) form: Form,
     /// Root mean square error that a component of `data` already has, because it was stored before. A random
@@ -63,12 +63,12 @@ pub(crate) struct Measurement<'a> {
 /// Queries, and their own ids if they are vectors of the data.
 type Sampled = (VectorFile, Option<Vec<u32>>);
 
-impl Measurement<'_> {
+impl LossMeasurement<'_> {
     /// Measures the loss; `None` without queries and with fewer than two vectors.
     ///
     /// # Errors
     /// [`IndexError::Cancelled`], and data that cannot be read.
-    pub(crate) fn run(&self) -> Result<Option<Measured>, IndexError> {
+    pub(crate) fn run(&self) -> Result<Option<MeasuredLoss>, IndexError> {
         let Some((queries, own)) = self.sampled()? else { return Ok(None) };
         let present = self.data.count() - usize::from(own.is_some());
         let Some(most) = ALL_K.map(|k| k.min(present)).last().copied().filter(|most| *most > 0) else {
@@ -86,7 +86,7 @@ impl Measurement<'_> {
             .map(|query| [others(truth.ids(query), query), others(&found[query], query)])
             .collect();
         let k = K.min(present);
-        Ok(Some(Measured {
+        Ok(Some(MeasuredLoss {
             loss: Loss {
                 queries: queries.count() as u32,
                 k: k as u32,

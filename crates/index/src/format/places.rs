@@ -20,7 +20,7 @@ pub struct Places(Vec<u8>);
 impl Places {
     /// Returns true if an index of this layout has such a file. If each page has a single vector, a page is
     /// as short as the vector, so there is no file.
-    pub fn worth(layout: &GroupLayout) -> bool {
+    pub fn are_needed(layout: &GroupLayout) -> bool {
         layout.page_vectors() > 1
     }
 

@@ -63,7 +63,7 @@ pub fn encoded_keys(path: impl AsRef<Path>, generation: &dyn Generation) -> Opti
 
 /// The store of an index, and the index's name in it.
 #[derive(Debug)]
-pub struct Holding {
+pub struct IndexLocation {
     index_store: Box<dyn IndexStore>,
     /// The name of the index in the store.
     pub name: String,
@@ -73,31 +73,31 @@ pub struct Holding {
 trait IndexStore: Debug + Send + Sync {
     fn store(&self) -> &dyn Store;
 
-    /// See [`Holding::names`].
+    /// See [`IndexLocation::names`].
     fn names(&self) -> Result<Vec<String>, StoreError>;
 
-    /// See [`Holding::names_in`].
+    /// See [`IndexLocation::names_in`].
     fn names_in(&self, _folder: &str) -> Result<Vec<String>, StoreError> {
         Ok(Vec::new())
     }
 
-    /// See [`Holding::stands_in`].
-    fn stands_in(&self, _folder: Option<&str>, names: &[String]) -> Result<bool, StoreError> {
+    /// See [`IndexLocation::any_exists`].
+    fn any_exists(&self, _folder: Option<&str>, names: &[String]) -> Result<bool, StoreError> {
         Ok(!names.is_empty())
     }
 
-    /// See [`Holding::prune`].
+    /// See [`IndexLocation::prune`].
     fn prune(&self, name: &str, options: &PruneOptions) -> Result<PruneReport, IndexError>;
 
-    /// See [`Holding::cache_status`].
+    /// See [`IndexLocation::cache_status`].
     fn cache_status(&self, _settled: bool) -> Result<Option<CacheStatus>, StoreError> {
         Ok(None)
     }
 
-    /// See [`Holding::folder`].
+    /// See [`IndexLocation::folder`].
     fn folder(&self) -> &Path;
 
-    /// See [`Holding::striped`]; `None` if drafts cannot be striped over folders.
+    /// See [`IndexLocation::striped`]; `None` if drafts cannot be striped over folders.
     fn striped(
         self: Box<Self>,
         striping: Option<Striping>,
@@ -110,19 +110,19 @@ trait IndexStore: Debug + Send + Sync {
 /// # Errors
 /// [`IndexError`] for a path or an address without a name at its end, and for an invalid address or invalid
 /// options.
-pub fn holding(path: impl AsRef<Path>, options: &StoreOptions) -> Result<Holding, IndexError> {
+pub fn holding(path: impl AsRef<Path>, options: &StoreOptions) -> Result<IndexLocation, IndexError> {
     let path = path.as_ref();
     if let Some(path) = local_path(path) {
         refuse_options(path, options)?;
         let (store, name) = LocalStore::holding(path, MANIFEST_NAME)?;
-        return Ok(Holding { index_store: Box::new(store), name });
+        return Ok(IndexLocation { index_store: Box::new(store), name });
     }
     remote_holding(path, options)
 }
 
 /// Returns the store of an address that is not a local folder.
 #[cfg_attr(not(feature = "object"), allow(unused_variables))]
-fn remote_holding(path: &Path, options: &StoreOptions) -> Result<Holding, IndexError> {
+fn remote_holding(path: &Path, options: &StoreOptions) -> Result<IndexLocation, IndexError> {
     if is_node_address(path) {
         #[cfg(feature = "remote")]
         return nodes::holding(path, options);
@@ -140,7 +140,7 @@ fn remote_holding(path: &Path, options: &StoreOptions) -> Result<Holding, IndexE
 ///
 /// # Errors
 /// [`IndexError`] for an invalid address or invalid options.
-pub fn within(path: impl AsRef<Path>, options: &StoreOptions) -> Result<Holding, IndexError> {
+pub fn within(path: impl AsRef<Path>, options: &StoreOptions) -> Result<IndexLocation, IndexError> {
     let path = path.as_ref();
     // A bare scheme is an error: the name that is joined below would be parsed as a bucket. The memory of the
     // process has no buckets.
@@ -154,7 +154,7 @@ pub fn within(path: impl AsRef<Path>, options: &StoreOptions) -> Result<Holding,
     holding(path.join("NAME"), options)
 }
 
-impl Holding {
+impl IndexLocation {
     /// Returns the store.
     pub fn store(&self) -> &dyn Store {
         self.index_store.store()
@@ -171,18 +171,19 @@ impl Holding {
     /// Returns the names in a folder of the store that may be indexes. A memory node has no folders.
     ///
     /// # Errors
-    /// As [`Holding::names`].
+    /// As [`IndexLocation::names`].
     pub fn names_in(&self, folder: &str) -> Result<Vec<String>, IndexError> {
         Ok(self.index_store.names_in(folder)?)
     }
 
-    /// Returns true if at least one of `names` exists. The names are from [`Holding::names_in`] for `folder`,
-    /// or from [`Holding::names`] for `None`. In a bucket whose server keeps empty folders, none may exist.
+    /// Returns true if at least one of `names` exists. The names are from [`IndexLocation::names_in`] for
+    /// `folder`, or from [`IndexLocation::names`] for `None`. In a bucket whose server keeps empty folders,
+    /// none may exist.
     ///
     /// # Errors
-    /// As [`Holding::names`].
-    pub fn stands_in(&self, folder: Option<&str>, names: &[String]) -> Result<bool, IndexError> {
-        Ok(self.index_store.stands_in(folder, names)?)
+    /// As [`IndexLocation::names`].
+    pub fn any_exists(&self, folder: Option<&str>, names: &[String]) -> Result<bool, IndexError> {
+        Ok(self.index_store.any_exists(folder, names)?)
     }
 
     /// Removes the leftovers of the index: replaced, deleted or unfinished parts, as far as `options` allow.
@@ -212,10 +213,14 @@ impl Holding {
     ///
     /// # Errors
     /// [`IndexError::Parameter`] for a bucket or nodes, if striping is requested.
-    pub(crate) fn striped(self, striping: Option<Striping>, files: &[&str]) -> Result<Holding, IndexError> {
+    pub(crate) fn striped(
+        self,
+        striping: Option<Striping>,
+        files: &[&str],
+    ) -> Result<IndexLocation, IndexError> {
         let path = self.store().address().join(&self.name);
         let index_store = self.index_store.striped(striping, files)?.ok_or_else(|| striping_error(&path))?;
-        Ok(Holding { index_store, name: self.name })
+        Ok(IndexLocation { index_store, name: self.name })
     }
 }
 

@@ -1,6 +1,6 @@
 //! Indexes in memory nodes.
 
-use super::{Holding, IndexStore};
+use super::{IndexLocation, IndexStore};
 use crate::error::IndexError;
 use crate::format::manifest::MANIFEST_NAME;
 use bathyal_object::{PruneOptions, PruneReport, StoreOptions};
@@ -10,7 +10,7 @@ use bathyal_store::{Store, StoreError};
 use std::path::Path;
 
 /// Returns the memory node, or the nodes, of an address.
-pub(super) fn holding(path: &Path, options: &StoreOptions) -> Result<Holding, IndexError> {
+pub(super) fn holding(path: &Path, options: &StoreOptions) -> Result<IndexLocation, IndexError> {
     let url = RemoteUrl::parse(path)?;
     let options: Vec<(&str, &str)> = options.plain("a memory node")?.collect();
     let index_store: Box<dyn IndexStore> = if url.hosts.len() > 1 {
@@ -19,7 +19,7 @@ pub(super) fn holding(path: &Path, options: &StoreOptions) -> Result<Holding, In
     } else {
         Box::new(NodeStore::new(&url, RemoteOptions::new(options)?, MANIFEST_NAME)?)
     };
-    Ok(Holding { index_store, name: url.name })
+    Ok(IndexLocation { index_store, name: url.name })
 }
 
 /// Returns the error that the index `name` in `store` has no leftovers to remove.

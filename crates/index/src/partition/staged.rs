@@ -159,7 +159,7 @@ pub(crate) fn build<B: Staged>(job: Job<'_>, own: &B) -> Result<BuildReport, Ind
 fn announce<B: Staged>(work: &Work<'_, B::Layout, B>, journal: &Journal<B::Steps>) {
     let pieces = pieces(&journal.parts, work.rows);
     let placed: usize = pieces[..journal.placed].iter().map(|piece| piece.rows).sum();
-    let first = match (work.whole(), journal.parts.is_empty()) {
+    let first = match (work.placed_at_once(), journal.parts.is_empty()) {
         (false, true) => FirstStage::Spreading,
         (true, _) if journal.placed == 0 => FirstStage::Loading,
         _ => FirstStage::Nothing,
@@ -219,7 +219,7 @@ fn divide<B: Staged>(
         return Ok(intake);
     }
     journal.parts = work.divide(&mut intake, Copies::One)?;
-    if !work.whole() {
+    if !work.placed_at_once() {
         journal.longest = intake.longest.map(f32::to_bits);
         journal.write(work.directory, stages)?;
         stages.end("spread");
@@ -243,7 +243,7 @@ fn place<B: Staged>(
     let mut vectors = Appender::resume(work.directory, vectors_name, journal.vectors)?;
     let mut means = Appender::resume(work.directory, MEANS_NAME, journal.means)?;
     let mut order = Appender::resume(work.directory, ORDER_NAME, journal.order)?;
-    if !work.whole() {
+    if !work.placed_at_once() {
         // Count only the remaining vectors: earlier processes took the time for the others, and the remaining
         // time is extrapolated from this process.
         let left: usize = pieces[journal.placed..].iter().map(|piece| piece.rows).sum();

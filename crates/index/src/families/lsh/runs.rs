@@ -1,9 +1,9 @@
 //! Selects the blocks that a query reads: runs around one key of each table, which grow by the smallest
 //! buckets of all tables first.
 
+use crate::allocate::try_with_capacity;
 use crate::error::Unreadable;
 use crate::format::tables::{KEY_BYTES, TableLayout};
-use crate::room::room;
 use std::collections::BinaryHeap;
 
 /// The first keys of the blocks of all tables. They locate a bucket without a read.
@@ -49,7 +49,7 @@ impl Fences {
     /// Parses the file of fences.
     pub(super) fn from_bytes(bytes: &[u8], layout: &TableLayout) -> Result<Fences, Unreadable> {
         let blocks = layout.blocks() as usize;
-        let mut keys = room("the first keys of blocks", bytes.len() / KEY_BYTES)?;
+        let mut keys = try_with_capacity("the first keys of blocks", bytes.len() / KEY_BYTES)?;
         keys.extend(bytes.as_chunks::<KEY_BYTES>().0.iter().map(|key| u128::from_le_bytes(*key)));
         if keys.len() as u64 != layout.blocks() * u64::from(layout.tables()) {
             return Err(Unreadable::from(format!("{} keys of {} tables", keys.len(), layout.tables())));
