@@ -25,7 +25,7 @@ use bathyal_kernels::Element;
 
 /// Bytes of a line of memory: the unit that a processor loads and that most second-tier memory serves.
 pub const LINE_BYTES: u32 = 64;
-/// A record is shifted by at most so many bytes to save a line. Up to here, each saved line costs some 11
+/// A record is shifted by at most this many bytes to save a line. Up to here, each saved line costs some 11
 /// bytes of the file; beyond, it costs more (`docs/format/csr.md`).
 const MOST_SHIFT: usize = 16;
 /// Bytes of the checksum.

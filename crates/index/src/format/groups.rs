@@ -115,7 +115,7 @@ impl GroupLayout {
         self.page_bytes
     }
 
-    /// Vectors of a page.
+    /// Returns the number of vectors of a page.
     pub fn page_vectors(&self) -> usize {
         self.records
     }

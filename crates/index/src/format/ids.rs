@@ -113,7 +113,7 @@ impl IdRuns {
     }
 }
 
-/// The ids of the vectors of an index.
+/// Loads the ids of the vectors of an index.
 pub(crate) fn load_ids(directory: &dyn Generation, manifest: &Manifest) -> Result<IdRuns, IndexError> {
     let Ok(file) = manifest.file(IDS_NAME) else { return Ok(IdRuns::all(manifest.vectors as u32)) };
     let bytes = load(directory, manifest, file)?;

@@ -5,7 +5,7 @@ use serde_json::ser::{Formatter, PrettyFormatter};
 use serde_json::{Error, Serializer};
 use std::io::{Result, Write};
 
-/// Objects and arrays inside of so many others are written on one line.
+/// Objects and arrays nested more deeply than this are written on one line.
 const LINED_DEPTH: usize = 3;
 
 /// Returns `value` as JSON, formatted as [`LINED_DEPTH`] states.

@@ -11,7 +11,7 @@ use super::pages::PAGE_BYTES;
 pub const LARGEST_ALIGNMENT: usize = 4096;
 /// The smallest sector of a device.
 pub const SECTOR_BYTES: usize = 512;
-/// At most one byte in so many is lost to alignment. With ids and checksums, that is at most 6% for vectors
+/// At most one byte in this many is lost to alignment. With ids and checksums, that is at most 6% for vectors
 /// of 512 bytes.
 const MOST_WASTE: usize = 25;
 

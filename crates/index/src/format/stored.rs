@@ -22,12 +22,12 @@ pub enum StoreAs {
 }
 
 impl StoreAs {
-    /// The name used on the command line, in Python and in manifests: `f16` or `i8`.
+    /// Returns the name used on the command line, in Python and in manifests: `f16` or `i8`.
     pub const fn name(self) -> &'static str {
         self.element().name()
     }
 
-    /// The type of the stored components.
+    /// Returns the element of the stored components.
     pub const fn element(self) -> Element {
         match self {
             StoreAs::F16 => Element::F16,

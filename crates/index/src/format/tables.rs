@@ -68,7 +68,7 @@ impl TableLayout {
         TableLayout { identity, ..self }
     }
 
-    /// Bytes of a block.
+    /// Returns the bytes of a block.
     pub fn block_bytes(&self) -> usize {
         self.block_bytes
     }

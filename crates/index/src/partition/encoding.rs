@@ -62,7 +62,7 @@ impl<'a> FloatRows<'a> {
 
 /// Makes codes of whole vectors.
 pub(crate) trait Encoder: Sync {
-    /// Bytes of a code.
+    /// Returns the bytes of a code.
     fn code_bytes(&self) -> usize;
 
     /// Encodes `rows` (row-major, may be overwritten) to consecutive codes.

@@ -40,7 +40,7 @@ const SAMPLE_VECTORS: usize = 65_536;
 const SAMPLE_VALUES: usize = 8 << 20;
 const LEAST_SAMPLE_VECTORS: usize = 16_384;
 
-/// Vectors of a sample.
+/// Returns the number of vectors of a sample.
 pub(crate) fn sample_rows(count: usize, dim: usize) -> usize {
     count.min(SAMPLE_VECTORS.min((SAMPLE_VALUES / dim.max(1)).max(LEAST_SAMPLE_VECTORS)))
 }

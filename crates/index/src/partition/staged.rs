@@ -30,7 +30,7 @@ pub(crate) trait Staged: Builder + Sized {
     /// Version of the files that the stages write. Increase it when their contents change.
     const STEPS_VERSION: u32;
 
-    /// Most vectors that are placed together.
+    /// Returns the most vectors that are placed together.
     fn rows(&self, data: &Source<'_>, options: &BuildOptions) -> Result<usize, IndexError>;
 
     /// Returns the layout of the index with this identity.

@@ -26,10 +26,10 @@ const AHEAD_BYTES: usize = 1 << 20;
 const AHEAD_CACHED_BYTES: usize = 128 << 10;
 /// Codes that are scanned between two removals of the worst candidates.
 const CODES_AT_ONCE: usize = 4096;
-/// The worst candidates are dropped when there are so many times as many as the list is long.
+/// The worst candidates are dropped when there are this many times more than the list is long.
 const SLACK: usize = 4;
-/// A vector whose code is so many standard errors too far away is ruled out. This is wrong for one vector in
-/// a million.
+/// A vector whose code is this many standard errors too far away is ruled out. This is wrong for one vector
+/// in a million.
 const STOP_ERRORS: f32 = 5.0;
 
 /// The parts of a flat index that stay in memory.

@@ -27,10 +27,10 @@ const LISTS: [u32; 24] =
     [1, 2, 3, 4, 6, 8, 10, 13, 16, 20, 26, 32, 40, 52, 64, 80, 104, 128, 180, 256, 360, 512, 720, 1024];
 /// The longest of these lists.
 const LONGEST: usize = LISTS[LISTS.len() - 1] as usize;
-/// The overall ratio is measurement for lists up to this length, since each candidate has to be compared.
+/// The overall ratio is measured for lists up to this length, since each candidate has to be compared.
 const LONGEST_WITH_RATIO: usize = 360;
-/// Approximate number of queries whose ratio is measurement: at a ratio of 1.05, the mean of so many is off
-/// by some 0.0013.
+/// Approximate number of queries whose ratio is measured: at a ratio of 1.05, their mean is off by some
+/// 0.0013.
 const QUERIES_WITH_RATIO: usize = 500;
 /// Ratios are summed in units of one over this number, so that the order of the threads does not change the
 /// sum.
@@ -172,7 +172,7 @@ impl<'a> Measurement<'a> {
             of_k.for_each(|(_, counts)| counts.ranks[rank] += 1);
         }
         let interval = trial.queries.count().div_ceil(QUERIES_WITH_RATIO);
-        // There is no ratio of inner products.
+        // Inner products have no ratio.
         if self.metric == Metric::InnerProduct || !query.is_multiple_of(interval) {
             return Ok(());
         }

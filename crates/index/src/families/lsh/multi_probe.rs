@@ -7,7 +7,7 @@
 use super::runs::{Fences, Run, RunScratch, TableKey};
 use bathyal_kernels::lsh::{CompoundHashes, PerturbationScratch};
 
-/// Two runs of a table with at most so many bytes between them are read as one: a disk moves those bytes
+/// Two runs of a table with at most this many bytes between them are read as one: a disk moves those bytes
 /// anyway, and that is cheaper than a second read.
 const GAP_BYTES: usize = 4 << 10;
 /// Keys that are tried for each key that is wanted: most near buckets lie in the table's own run or in one

@@ -104,8 +104,8 @@ impl Fences {
         }
     }
 
-    /// Returns the fewest bits whose bucket lies whole in `run`, the run around `key`. The bucket of so many
-    /// bits has all keys that begin with the same bits as `key`.
+    /// Returns the fewest bits whose bucket lies whole in `run`, the run around `key`. The bucket of n bits
+    /// has all keys that begin with the same n bits as `key`.
     pub(super) fn whole_bits(&self, key: &TableKey, run: &Run) -> u32 {
         let (fences, first) = (self.of_table(key), (run.first - self.table_begin(key.table)) as usize);
         let ends = [(first > 0).then_some(first), Some(first + run.count as usize)];

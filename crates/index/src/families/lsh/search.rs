@@ -29,7 +29,7 @@ use bathyal_tier::{Cx, Span};
 
 /// Bytes of a run that one read fetches: a device takes little longer for them than for one block.
 pub(super) const RUN_BYTES: usize = 16 << 10;
-/// The worst candidates are dropped when there are so many times as many as are wanted.
+/// The worst candidates are dropped when there are this many times more than are wanted.
 const SLACK: usize = 4;
 /// Factor by which a query that found too few vectors widens its scan.
 const WIDENING: usize = 4;

@@ -72,7 +72,7 @@ fn a_coupled_list_touches_no_block_more_than_it_must() {
             let blocks = range.end.div_ceil(block) - range.start / block;
             if *stored > 0 {
                 assert_eq!(blocks, length(*stored).div_ceil(block), "{range:?}");
-                // There is no gap that is not needed.
+                // Gaps occur only before a list that begins at a block.
                 assert!(
                     range.start == end || (range.start.is_multiple_of(block) && range.start - end < block)
                 );

@@ -23,7 +23,7 @@ pub(super) const NEAR: usize = 32;
 const PARTNERS: usize = 6;
 /// Most rounds, each with new means.
 const ROUNDS: usize = 6;
-/// A round that exchanges less than one vector of so many is the last.
+/// A round that exchanges fewer than one in this many vectors is the last.
 const FEW: usize = 200;
 /// Number of consecutive groups, which are near each other, in a run, and of runs in a longer run. Near
 /// groups are searched in near runs.

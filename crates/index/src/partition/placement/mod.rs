@@ -24,7 +24,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 /// Pieces per thread in the second phase: enough that all threads end at about the same time.
 const PIECES_A_THREAD: usize = 16;
 
-/// A vector is prefetched so many reads ahead: some memory latencies pass meanwhile.
+/// A vector is prefetched this many reads ahead: some memory latencies pass meanwhile.
 pub(crate) const READS_AHEAD: usize = 16;
 
 /// Vectors that can be placed.

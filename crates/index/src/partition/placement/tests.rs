@@ -22,7 +22,7 @@ fn placement(unit: usize, threads: usize) -> Placement<'static> {
     Placement { units: vec![unit, 4 * unit], exchanged: None, threads, seed: 7, card: None }
 }
 
-/// The same placement, with units that exchange members.
+/// Returns the same placement, with units that exchange members.
 fn exchanging(unit: usize, threads: usize) -> Placement<'static> {
     Placement { exchanged: Some(unit), ..placement(unit, threads) }
 }
@@ -65,7 +65,7 @@ fn the_order_does_not_depend_on_the_number_of_threads() {
     }
 }
 
-/// The sum of the squared distances of vectors to the means of their units.
+/// Returns the sum of the squared distances of vectors to the means of their units.
 fn scatter(rows: &Rows, ids: &[u32], unit: usize) -> f64 {
     let value = |id: &u32, i: usize| f64::from(rows.0[*id as usize * rows.1 + i]);
     let of_unit = |unit: &[u32], i: usize| {
