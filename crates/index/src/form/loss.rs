@@ -48,8 +48,8 @@ pub(crate) struct LossMeasurement<'a> {
     pub(crate) data: &'a VectorFile,
     pub(crate) form: Form,
     /// Root mean square error that a component of `data` already has, because it was stored before. A random
-    /// error of the same size is added to the data, since the originals are gone: its loss estimates the
-    /// earlier loss.
+    /// error of the same size is added to the stored vectors, since the originals are gone: its loss
+    /// estimates the earlier loss.
     pub(crate) error_before: f32,
     /// Queries like the expected ones. Without them, vectors of the data are the queries, each excluded from
     /// its own answer.

@@ -39,7 +39,7 @@ pub struct PageLayout {
     identity: Identity,
 }
 
-/// A record in a page.
+/// A record in a page, whose checksum is right.
 #[derive(Debug, Clone, Copy)]
 pub struct Record<'a> {
     /// The vector's bytes.

@@ -4,8 +4,8 @@
 use crate::cost::Machine;
 use crate::cost::demand::{Demand, moved_bytes};
 
-/// Bytes of a cache line of the processor. A code begins anywhere in a line, so it touches one line more than
-/// its bytes fill.
+/// Bytes of a cache line of the processor. A code may begin anywhere in a line, so on average it touches one
+/// line more than its bytes fill.
 const LINE_BYTES: f64 = 64.0;
 
 /// The numbers of an LSH index that the cost of a query depends on.

@@ -27,7 +27,7 @@ pub(super) struct MultiProbe {
 
 /// A query's own keys and their hash values, in the order of the query's own runs.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct OwnRuns<'a> {
+pub(super) struct OwnKeys<'a> {
     pub(super) keys: &'a [TableKey],
     /// The values of all compound hashes, one table after the other.
     pub(super) values: &'a [f32],
@@ -41,7 +41,7 @@ impl MultiProbe {
     pub(super) fn add(
         &mut self,
         (functions, fences): (&CompoundHashes, &Fences),
-        own: OwnRuns<'_>,
+        own: OwnKeys<'_>,
         (count, block_bytes): (usize, usize),
         scratch: &mut RunScratch,
         runs: &mut Vec<Run>,
@@ -124,8 +124,8 @@ mod tests {
             let (mut scratch, mut runs) = (RunScratch::default(), Vec::new());
             fences.runs(&places, blocks * tables, &mut scratch, &mut runs);
             let (own, mut multi_probe) = (runs.clone(), MultiProbe::default());
-            let query_runs = OwnRuns { keys: &places, values: &hashed, blocks };
-            multi_probe.add((&functions, &fences), query_runs, (count, BLOCK_BYTES), &mut scratch, &mut runs);
+            let query_keys = OwnKeys { keys: &places, values: &hashed, blocks };
+            multi_probe.add((&functions, &fences), query_keys, (count, BLOCK_BYTES), &mut scratch, &mut runs);
 
             let within = |outer: &Run, inner: &Run| {
                 outer.first <= inner.first && inner.first + inner.count <= outer.first + outer.count

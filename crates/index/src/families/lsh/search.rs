@@ -2,7 +2,7 @@
 //! and reads and compares the best vectors.
 
 use super::cost::LshShape;
-use super::multi_probe::{MultiProbe, OwnRuns};
+use super::multi_probe::{MultiProbe, OwnKeys};
 use super::runs::{Fences, Run, RunScratch, TableKey};
 use super::section::LshEntry;
 use super::tables::HASH_ROWS;
@@ -211,7 +211,7 @@ impl Scratch {
         lsh.fences.runs(&self.own_keys, blocks, &mut self.run, &mut self.runs);
         if self.multi_probe > 0 {
             let blocks = blocks / self.own_keys.len().max(1);
-            let own = OwnRuns { keys: &self.own_keys, values: self.hash.values(), blocks };
+            let own = OwnKeys { keys: &self.own_keys, values: self.hash.values(), blocks };
             let limits = (self.multi_probe, lsh.tables.block_bytes());
             self.additional_keys.add(
                 (&lsh.functions, &lsh.fences),
