@@ -3,7 +3,7 @@
 use crate::error::CollectionError;
 use crate::location::Part;
 use bathyal_index::format::manifest::{MANIFEST_NAME, Manifest};
-use bathyal_index::locate::{Holding, find, within};
+use bathyal_index::locate::{IndexLocation, find, within};
 use bathyal_index::{IndexError, StoreOptions};
 use bathyal_store::StoreError;
 use serde::Serialize;
@@ -67,7 +67,7 @@ pub fn listing(
     let place = place.as_ref();
     let holding = within(place, options)?;
     let names = holding.names()?;
-    if holding.stands_in(None, &versions(&names))? {
+    if holding.any_exists(None, &versions(&names))? {
         return Err(not_a_folder(place, "a collection", "collection inspect"));
     }
     let share = names.len().div_ceil(INSPECTION_THREADS).max(1);
@@ -95,11 +95,11 @@ pub fn listing(
 }
 
 /// Inspects the entry `name`; `None` if it is neither an index nor a collection.
-fn inspect(holding: &Holding, place: &Path, name: &str) -> Result<Option<ListingEntry>, IndexError> {
+fn inspect(holding: &IndexLocation, place: &Path, name: &str) -> Result<Option<ListingEntry>, IndexError> {
     let what = match index_at(holding, name) {
         Err(IndexError::NotAnIndex { .. } | IndexError::Store(StoreError::Missing { .. })) => {
             let is_collection =
-                holding.names_in(name).and_then(|names| holding.stands_in(Some(name), &versions(&names)));
+                holding.names_in(name).and_then(|names| holding.any_exists(Some(name), &versions(&names)));
             is_collection.map(|is_collection| is_collection.then_some(EntryKind::Collection))
         }
         found => found.map(Some),
@@ -113,7 +113,7 @@ fn inspect(holding: &Holding, place: &Path, name: &str) -> Result<Option<Listing
 }
 
 /// Reads the manifest of an index.
-fn index_at(holding: &Holding, name: &str) -> Result<EntryKind, IndexError> {
+fn index_at(holding: &IndexLocation, name: &str) -> Result<EntryKind, IndexError> {
     let generation = holding.store().open(name)?;
     let manifest = Manifest::load(generation.as_ref())?;
     Ok(EntryKind::Index {

@@ -1,4 +1,4 @@
-//! What can go wrong with an index, said so that the reader knows what to do.
+//! The errors of an index. Each text states what is wrong and what to do.
 
 use bathyal_gpu::GpuError;
 use bathyal_kernels::quantize::QuantizeError;
@@ -9,93 +9,95 @@ use bathyal_vectors::VectorError;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// Why an index could not be built, opened or searched.
+/// An error of building, opening or searching an index.
 #[derive(Debug, thiserror::Error)]
 pub enum IndexError {
-    /// A file of vectors or ids is not what it should be.
+    /// A file of vectors or ids is invalid.
     #[error(transparent)]
     Vectors(#[from] VectorError),
     /// A file or device of the index could not be used.
     #[error(transparent)]
     Tier(#[from] TierError),
-    /// A graphics card does not do what it should.
+    /// A graphics card failed.
     #[error(transparent)]
     Gpu(#[from] GpuError),
-    /// A graphics card does not search the index, and neither does the processor, which was to go on.
-    #[error("the graphics card is not used ({card}), and this processor cannot go on without it: {source}")]
+    /// A graphics card cannot search the index, and neither can the processor, which was to replace it.
+    #[error(
+        "the graphics card cannot be used ({card}), and this processor cannot go on without it: {source}"
+    )]
     WithoutCard {
-        /// What the card's error was.
+        /// The error of the card.
         card: String,
-        /// What the processor's is.
+        /// The error of the processor.
         source: Arc<IndexError>,
     },
-    /// Where the index is kept did not do what it was asked.
+    /// The store of the index failed.
     #[error(transparent)]
     Store(StoreError),
-    /// A query's bytes did not arrive.
+    /// A read of a query failed.
     #[error("{}: {source}", file.display())]
     Read {
         /// The file that was read.
         file: PathBuf,
-        /// What happened.
+        /// The error of the read.
         source: ReadError,
     },
-    /// The bytes arrived and are wrong: nothing is answered from them.
+    /// The bytes were read and are wrong: no answer is computed from them.
     #[error("{}: damaged at {place}: {reason}; run `bathyal verify` and restore the index from a copy or rebuild it", file.display())]
     Damaged {
         /// The damaged file.
         file: PathBuf,
-        /// Where in the file.
+        /// The place in the file.
         place: String,
-        /// What was found and what was expected.
+        /// The difference between the found and the expected content.
         reason: String,
     },
-    /// The path leads to no index.
+    /// There is no index at the path.
     #[error("{}: is not a Bathyal index: {reason}", path.display())]
     NotAnIndex {
-        /// The path given.
+        /// The given path.
         path: PathBuf,
-        /// What is missing.
+        /// A sentence that states what is missing.
         reason: String,
     },
     /// The index was written by a later version of Bathyal.
     #[error("{}: the index has format version {found}, this Bathyal reads up to {known}; upgrade Bathyal or rebuild the index with this version", path.display())]
     LaterVersion {
-        /// The path given.
+        /// The given path.
         path: PathBuf,
-        /// The version found.
+        /// The version of the index.
         found: u32,
         /// The latest version that this program reads.
         known: u32,
     },
-    /// Something is already where the index should go.
+    /// Something else exists at the path of a new index.
     #[error("{}: already exists; choose another path, or, if it is an index, replace it with --overwrite (overwrite=True)", path.display())]
     Exists {
-        /// The path given.
+        /// The given path.
         path: PathBuf,
     },
-    /// The memory that the caller allows is not enough.
+    /// The memory budget is not enough.
     #[error("{what} needs {needed} bytes ({}) of memory, but only {given} bytes ({}) are allowed; {advice}", at_least(*needed), at_most(*given))]
     Memory {
-        /// What was to be done.
+        /// The work that needs the memory.
         what: &'static str,
         /// Bytes needed.
         needed: u64,
         /// Bytes allowed.
         given: u64,
-        /// What to do, in words: what is named helps with these very vectors and options.
+        /// The advice for these vectors and options: each measure that it names helps.
         advice: String,
     },
-    /// The system gives no memory for what was to be held at once.
-    #[error("{bytes} bytes ({}) of memory cannot be had for {what}; close something, use a machine with more, or give a \
-             build a budget of memory, within which families that divide a set do so", at_least(*bytes))]
+    /// The system refused to allocate memory.
+    #[error("the system has no {bytes} bytes ({}) of memory for {what}; close other programs, use a machine with more memory, \
+             or give the build a memory budget, which families that divide the data keep", at_least(*bytes))]
     NoMemory {
-        /// What was to be held.
+        /// The data that needs the memory.
         what: &'static str,
-        /// Bytes asked for at once.
+        /// Bytes of the refused allocation.
         bytes: u64,
     },
-    /// A parameter makes no sense, or not with this index.
+    /// A parameter is invalid, or does not fit this index.
     #[error("{0}")]
     Parameter(String),
     /// Vectors that cannot be normalised.
@@ -103,24 +105,24 @@ pub enum IndexError {
         "cosine distance needs a direction, but {count} vectors are all zeros; the first are rows {rows:?}: remove them or choose the metric l2 or ip"
     )]
     ZeroVectors {
-        /// How many there are.
+        /// Number of such vectors.
         count: u64,
-        /// The first of them.
+        /// The rows of the first of them.
         rows: Vec<u64>,
     },
     /// The codes could not be trained or read.
     #[error("vector codes: {0}")]
     Codes(#[from] QuantizeError),
-    /// The caller asked to stop.
+    /// The caller cancelled the work.
     #[error("cancelled")]
     Cancelled,
-    /// The time allowed is over.
+    /// The deadline has passed.
     #[error("the deadline passed before all queries were answered")]
     Deadline,
-    /// The process that opened the index was forked, and this is the child.
-    #[error("{}: was opened by process {opened_by}, and this is its child {here}, which has none of the index's search threads: open the index again here, or start the child without fork", path.display())]
+    /// The process that opened the index was forked, and this is the child process.
+    #[error("{}: was opened by process {opened_by}, and this is its child process {here}, which does not have the index's search threads: open the index again in the child, or start the child without fork", path.display())]
     Forked {
-        /// The index.
+        /// The path of the index.
         path: PathBuf,
         /// The process that opened it.
         opened_by: u32,
@@ -157,7 +159,7 @@ impl From<StoreError> for IndexError {
 }
 
 impl IndexError {
-    /// Shorthand for damage.
+    /// Creates [`IndexError::Damaged`].
     pub(crate) fn damaged(
         file: impl Into<PathBuf>,
         place: impl Into<String>,
@@ -166,13 +168,13 @@ impl IndexError {
         IndexError::Damaged { file: file.into(), place: place.into(), reason: reason.into() }
     }
 }
-/// The system gives no memory for what was to be held at once.
+/// The system refused to allocate memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("{bytes} bytes of memory cannot be had for {what}")]
+#[error("the system has no {bytes} bytes of memory for {what}")]
 pub struct NoMemory {
-    /// What was to be held.
+    /// The data that needs the memory.
     pub what: &'static str,
-    /// Bytes asked for at once.
+    /// Bytes of the refused allocation.
     pub bytes: u64,
 }
 
@@ -182,13 +184,13 @@ impl From<NoMemory> for IndexError {
     }
 }
 
-/// Why the bytes of a file do not become what searches keep in memory.
+/// An error of loading a file into memory.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Unreadable {
-    /// They say what cannot be: a sentence.
+    /// The content is invalid, as this sentence states.
     #[error("{0}")]
     Damaged(String),
-    /// It does not fit.
+    /// There is not enough memory.
     #[error(transparent)]
     NoMemory(#[from] NoMemory),
 }
@@ -206,7 +208,7 @@ impl From<&str> for Unreadable {
 }
 
 impl Unreadable {
-    /// The error of the file at `path`, which has `place` in it.
+    /// Returns the error for the file at `path`; `place` names its content.
     pub(crate) fn at(self, path: impl Into<PathBuf>, place: impl Into<String>) -> IndexError {
         match self {
             Unreadable::Damaged(reason) => IndexError::damaged(path, place, reason),

@@ -1,4 +1,5 @@
-//! Exact neighbours, with a graphics card where there is one: it screens the pairs, and this processor measures those that may be near.
+//! Exact neighbours, with a graphics card if there is one: the card screens the pairs, and the processor
+//! computes the exact distances of the remaining pairs.
 
 use crate::error::IndexError;
 use bathyal_gpu::nearest::{Cells, Nearest, ProductSizes};
@@ -14,10 +15,10 @@ use std::num::NonZeroUsize;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// [`exact_neighbors`] with `card`, where there is one: the same answer, byte for byte.
+/// Runs [`exact_neighbors`] with `card`, if there is one. The result is the same, byte for byte.
 ///
 /// # Errors
-/// As there, and [`GroundTruthError::Screen`] with a [`GpuError`].
+/// As [`exact_neighbors`], and [`GroundTruthError::Screen`] with a [`GpuError`].
 pub fn exact_neighbors_on(
     card: Option<&Arc<dyn Card>>,
     base: &VectorFile,
@@ -45,18 +46,18 @@ impl Screener for CardScreener<'_> {
         &self,
         element: Element,
         dim: usize,
-        wanted: ScreenCapacity,
+        capacity: ScreenCapacity,
     ) -> Result<Box<dyn Screening + '_>, ScreenError> {
         let (cells, roundings) = match element {
             Element::F32 => (Cells::Floats, dim),
             Element::F16 => (Cells::Halves, dim),
-            // Sums of whole numbers, of which 65,536 dimensions fit 32 bits.
+            // Sums of integers are exact: those of 65,536 dimensions fit 32 bits.
             Element::U8 => (Cells::Unsigned, 0),
             Element::I8 => (Cells::Signed, 0),
             Element::Bf16 => (Cells::UpperHalves, dim),
             Element::B1 => (Cells::Bits, 0),
         };
-        let ScreenCapacity { queries, rows, pairs } = wanted;
+        let ScreenCapacity { queries, rows, pairs } = capacity;
         let nearest =
             Nearest::new(self.0, cells, element.row_bytes(dim), ProductSizes { queries, rows, pairs })?;
         Ok(Box::new(CardScreening { nearest, roundings }))
@@ -68,7 +69,7 @@ struct CardScreening {
     roundings: usize,
 }
 
-/// The rows of a block.
+/// Returns the rows of a block.
 fn rows(block: RowBlock<'_>) -> impl ExactSizeIterator<Item = &[u8]> {
     block.rows().map(move |row| block.row(row))
 }
@@ -106,7 +107,7 @@ impl Screening for CardScreening {
     }
 }
 
-/// An error of exact search as one of an index.
+/// Converts an error of exact search to one of an index.
 pub(crate) fn index_error(error: GroundTruthError) -> IndexError {
     match error {
         GroundTruthError::Cancelled => IndexError::Cancelled,

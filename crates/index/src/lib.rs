@@ -1,9 +1,10 @@
-//! The index families with their builders and searchers, their bytes on disk, and the open index on top.
+//! The index families with their builders and searchers, their file formats, and the open index.
 //!
-//! * [`build()`] makes an index directory from a [`bathyal_vectors::VectorFile`];
-//! * [`Index`] opens and searches one; [`verify`] and [`inspect`] look at it;
-//! * [`families`] lists the families, [`family`] says what one has to bring.
+//! * [`build()`] builds an index from a [`bathyal_vectors::VectorFile`];
+//! * [`Index`] opens and searches an index; [`verify`] checks one and [`inspect`] describes one;
+//! * [`families`] lists the families; [`family`] is the interface that a family implements.
 
+mod allocate;
 pub mod build;
 pub mod calibrate;
 pub mod cost;
@@ -19,7 +20,6 @@ pub mod open;
 mod partition;
 mod query;
 pub mod ranges;
-mod room;
 
 pub use bathyal_object::{CacheStatus, PruneOptions, PruneReport, StoreOptions};
 pub use bathyal_store::{COUNTED_ROUNDS, CacheUse, Requests, round_name};
@@ -41,7 +41,7 @@ pub use families::spann::SpannOptions;
 pub use family::{Description, HistogramBar, MemorySplit, VerifyReport};
 pub use format::postings::PostingLayout;
 pub use format::stored::{Loss, StoreAs, StoredBefore, StoredEntry};
-pub use locate::{Holding, encoded_keys, find, holding};
+pub use locate::{IndexLocation, encoded_keys, find, holding};
 pub use open::{
     ChangeCounts, CompactOptions, Compaction, Copied, CopyOptions, Effort, Explanation, FillOptions, Filled,
     Index, IndexStats, InspectReport, MAX_SEARCH_LIST, ManyResult, Numa, OpenOptions, RangeOptions,

@@ -1,4 +1,4 @@
-//! Ranges of an object: near ones are read together, and many at once where each takes its time.
+//! Reads ranges of an object: near ranges together, and many at once if each read has a high latency.
 
 use bathyal_store::{Object, StoreError};
 use bytes::Bytes;
@@ -7,36 +7,37 @@ use std::sync::Mutex;
 use std::sync::PoisonError;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Bytes between two ranges that are read with them: from a device here, what the next read would take as long as.
+/// Largest gap between two ranges that are read together from a local device: reading it takes no longer than
+/// a second read.
 const NEAR_GAP_BYTES: u64 = 4 << 10;
-/// The same where each read is a request, as searches do it.
+/// Largest gap between two ranges that one request of a remote store reads, as in searches.
 const FAR_GAP_BYTES: u64 = bathyal_object::GAP_BYTES;
-/// Bytes of a read at most, so that no buffer is larger than whatever else is held.
+/// Most bytes of a read, which limits the size of a buffer.
 const MOST_READ_BYTES: u64 = 4 << 20;
-/// Reads under way at once where each takes its time.
+/// Reads in flight at once if each is a request.
 const FAR_READS: usize = 16;
 
-/// Bytes of an object that were read.
+/// A run of bytes that was read from an object.
 #[derive(Debug, Clone)]
 pub struct Run {
-    /// Where they begin in it.
+    /// The offset of the run in the object.
     pub start: u64,
-    /// What is there.
+    /// The bytes of the run.
     pub bytes: Bytes,
 }
 
 impl Run {
-    /// The bytes of `range`, if they are all here.
+    /// Returns the bytes of `range`, if the run contains all of them.
     pub fn get(&self, range: Range<u64>) -> Option<Bytes> {
         let (from, to) = (range.start.checked_sub(self.start)?, range.end.checked_sub(self.start)?);
         (from <= to && to <= self.bytes.len() as u64).then(|| self.bytes.slice(from as usize..to as usize))
     }
 }
 
-/// The bytes of all of `wanted`, whose starts rise, from as few reads as make sense; `far` if each is a request.
+/// Reads all of `wanted`, whose starts ascend, in few reads; `far` is true if each read is a request.
 ///
 /// # Errors
-/// [`StoreError::Short`] where the object is too short; [`StoreError`].
+/// [`StoreError::Short`] if the object is too short; other errors of reading.
 pub fn read_runs(
     object: &dyn Object,
     wanted: impl IntoIterator<Item = Range<u64>>,
@@ -66,7 +67,7 @@ fn read_at_once(object: &dyn Object, ranges: &[Range<u64>]) -> Result<Vec<Run>, 
     let (next, failure) = (AtomicUsize::new(0), Mutex::new(None));
     let runs: Mutex<Vec<Run>> = Mutex::new(Vec::with_capacity(ranges.len()));
     std::thread::scope(|scope| {
-        let work = || {
+        let read_next = || {
             while let Some(range) = ranges.get(next.fetch_add(1, Ordering::Relaxed)) {
                 match read(object, range.clone()) {
                     Ok(run) => runs.lock().unwrap_or_else(PoisonError::into_inner).push(run),
@@ -77,11 +78,11 @@ fn read_at_once(object: &dyn Object, ranges: &[Range<u64>]) -> Result<Vec<Run>, 
                 }
             }
         };
-        // A thread that cannot be had is one that others read for.
+        // If a thread cannot be started, the others read its ranges.
         for _ in 1..FAR_READS.min(ranges.len()) {
-            let _ = std::thread::Builder::new().spawn_scoped(scope, work);
+            let _ = std::thread::Builder::new().spawn_scoped(scope, read_next);
         }
-        work();
+        read_next();
     });
     if let Some(error) = failure.into_inner().unwrap_or_else(PoisonError::into_inner) {
         return Err(error);
@@ -95,9 +96,9 @@ fn read(object: &dyn Object, range: Range<u64>) -> Result<Run, StoreError> {
     let len = range.end.saturating_sub(range.start);
     let memory = || StoreError::Memory { path: object.address().to_path_buf(), bytes: len };
     let mut bytes = Vec::new();
-    let room = usize::try_from(len).map_err(|_| memory())?;
-    bytes.try_reserve_exact(room).map_err(|_| memory())?;
-    bytes.resize(room, 0);
+    let capacity = usize::try_from(len).map_err(|_| memory())?;
+    bytes.try_reserve_exact(capacity).map_err(|_| memory())?;
+    bytes.resize(capacity, 0);
     object.read_at(range.start, &mut bytes)?;
     Ok(Run { start: range.start, bytes: bytes.into() })
 }
@@ -109,7 +110,7 @@ mod tests {
     use bathyal_store::{DraftExt, Replace, Store};
 
     #[test]
-    fn near_ranges_are_read_together_and_all_are_there() {
+    fn near_ranges_are_read_together_and_completely() {
         let draft = MemoryStore::new("memory").begin("x", Replace::Never).unwrap();
         let content: Vec<u8> = (0..9_000_000u32).map(|at| (at / 3) as u8).collect();
         draft.put("data", &content).unwrap();

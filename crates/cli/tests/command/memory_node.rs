@@ -89,7 +89,7 @@ fn indexes_in_the_memory_of_a_node_are_searched_like_others() {
     assert_eq!(names, ["built", "graph.idx", "idx"]);
     bathyal(folder, &format!("build base.fbin {url}/built --metric l2 {KEYS}")).fails(1, &["already exists"]);
     bathyal(folder, &format!("search {url}/none queries.fbin {KEYS}")).fails(1, &["none", "no such index"]);
-    bathyal(folder, &format!("prune {url}/idx {KEYS}")).fails(1, &["gives back what was replaced by itself"]);
+    bathyal(folder, &format!("prune {url}/idx {KEYS}")).fails(1, &["frees replaced indexes by itself"]);
     bathyal(folder, &format!("warm {url}/idx {KEYS}")).fails(1, &["no cache to fill"]);
     let cached = format!("search {url}/idx queries.fbin {KEYS} --store-option cache_memory=8MB");
     bathyal(folder, &cached).fails(1, &["cache", "object stores"]);

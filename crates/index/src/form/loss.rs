@@ -1,5 +1,5 @@
-//! What is lost when vectors are stored as something smaller: exact search of what is stored, held against exact search of
-//! what was given.
+//! Measures the loss of a smaller stored form: exact search of the stored vectors, compared with exact search
+//! of the data.
 
 use super::Form;
 use crate::error::IndexError;
@@ -16,37 +16,43 @@ use rand::{Rng, SeedableRng};
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 
-/// Neighbours that the loss is told by.
+/// Number of neighbours for which the loss is reported.
 const K: usize = 10;
-/// Neighbours that are looked for: those of a calibration, each of which loses its own share.
+/// Numbers of neighbours that are measured: those of a calibration, each of which has a loss of its own.
 const ALL_K: [usize; 3] = [1, K, 100];
-/// Queries measured: a share of ten thousand neighbours is known to some hundredths of a percentage point.
+/// Most measured queries: they determine a share of ten thousand neighbours to some hundredths of a
+/// percentage point.
 const MOST_QUERIES: usize = 1000;
 /// Bytes of vectors, as f32, that are converted and searched at once.
 const BLOCK_BYTES: usize = 8 << 20;
 
-/// What a form loses, and which shares of the nearest are left to be found.
+/// The loss of a form, with the share of the nearest neighbours that remains for each number of neighbours.
 #[derive(Debug, Clone)]
-pub(crate) struct Measured {
+pub(crate) struct MeasuredLoss {
     pub(crate) loss: Loss,
     shares: Vec<(usize, f32)>,
 }
 
-impl Measured {
-    /// The share of the `k` nearest that exact search of the stored vectors finds.
+impl MeasuredLoss {
+    /// Returns the share of the `k` nearest that exact search of the stored vectors finds.
     pub(crate) fn share(&self, k: usize) -> f32 {
-        self.shares.iter().find(|(of, _)| *of == k).map_or(self.loss.recall, |(_, share)| *share)
+        self.shares
+            .iter()
+            .find(|(measured_k, _)| *measured_k == k)
+            .map_or(self.loss.recall, |(_, share)| *share)
     }
 }
 
-/// What a measurement works on.
-pub(crate) struct Measurement<'a> {
+/// The inputs of a measurement.
+pub(crate) struct LossMeasurement<'a> {
     pub(crate) data: &'a VectorFile,
     pub(crate) form: Form,
-    /// Root mean square error that a component of `data` already has, because it was stored before. The same error is added once
-    /// more at random, since the originals are gone: what that loses is what was lost.
+    /// Root mean square error that a component of `data` already has, because it was stored before. A random
+    /// error of the same size is added to the stored vectors, since the originals are gone: its loss
+    /// estimates the earlier loss.
     pub(crate) error_before: f32,
-    /// Queries like those to come; else vectors of the data stand in for them, each left out of its own answer.
+    /// Queries like the expected ones. Without them, vectors of the data are the queries, each excluded from
+    /// its own answer.
     pub(crate) queries: Option<&'a VectorFile>,
     pub(crate) seed: u64,
     pub(crate) threads: usize,
@@ -54,33 +60,33 @@ pub(crate) struct Measurement<'a> {
     pub(crate) progress: &'a dyn Progress,
 }
 
-/// Queries, and their own ids where they are vectors of the data.
+/// Queries, and their own ids if they are vectors of the data.
 type Sampled = (VectorFile, Option<Vec<u32>>);
 
-impl Measurement<'_> {
-    /// Measures; `None` where there are no two vectors and no queries.
+impl LossMeasurement<'_> {
+    /// Measures the loss; `None` without queries and with fewer than two vectors.
     ///
     /// # Errors
     /// [`IndexError::Cancelled`], and data that cannot be read.
-    pub(crate) fn run(&self) -> Result<Option<Measured>, IndexError> {
+    pub(crate) fn run(&self) -> Result<Option<MeasuredLoss>, IndexError> {
         let Some((queries, own)) = self.sampled()? else { return Ok(None) };
         let present = self.data.count() - usize::from(own.is_some());
         let Some(most) = ALL_K.map(|k| k.min(present)).last().copied().filter(|most| *most > 0) else {
             return Ok(None);
         };
-        // One more than asked for, since a query that is in the data is its own nearest.
+        // One more neighbour than needed, since a query from the data is its own nearest.
         let wide = most + usize::from(own.is_some());
         let truth = self.exact(self.data, &queries, wide, self.progress)?;
         let found = self.stored_neighbors(&queries, wide)?;
-        let own = |query: usize| own.as_ref().map(|own| own[query]);
+        let own_id = |query: usize| own.as_ref().map(|own| own[query]);
         let others = |ids: &[u32], query: usize| -> Vec<u32> {
-            ids.iter().copied().filter(|id| Some(*id) != own(query)).take(most).collect()
+            ids.iter().copied().filter(|id| Some(*id) != own_id(query)).take(most).collect()
         };
         let pairs: Vec<[Vec<u32>; 2]> = (0..queries.count())
             .map(|query| [others(truth.ids(query), query), others(&found[query], query)])
             .collect();
         let k = K.min(present);
-        Ok(Some(Measured {
+        Ok(Some(MeasuredLoss {
             loss: Loss {
                 queries: queries.count() as u32,
                 k: k as u32,
@@ -92,7 +98,7 @@ impl Measurement<'_> {
         }))
     }
 
-    /// The mean error of the distances of the `k` nearest, by their mean.
+    /// Returns the mean error of the distances of the `k` nearest, as a share of their mean distance.
     fn distance_error(
         &self,
         queries: &VectorFile,
@@ -105,8 +111,8 @@ impl Measurement<'_> {
             let query = floats(queries.row(query));
             for id in truth.iter().take(k) {
                 let row = rows.row(*id as usize)?;
-                let to = |row: &[f32]| distance(self.form.metric(), &query, row);
-                let (given, stored) = (to(&floats(row)), to(&self.stored(*id, row)));
+                let distance_to = |row: &[f32]| distance(self.form.metric(), &query, row);
+                let (given, stored) = (distance_to(&floats(row)), distance_to(&self.stored(*id, row)));
                 error += (stored - given).abs();
                 total += given.abs();
             }
@@ -114,12 +120,12 @@ impl Measurement<'_> {
         Ok(if total > 0.0 { (error / total) as f32 } else { 0.0 })
     }
 
-    /// The root mean square error of the components of a vector: of the middle one of some, since one that is far longer than all
-    /// others says nothing of these.
+    /// Returns the root mean square error of the components of a vector: the median over a sample, so that
+    /// one vector that is far longer than all others does not dominate.
     fn component_error(&self) -> Result<f32, IndexError> {
         let mut rows = RowReader::new(self.data, 0);
         let mut errors = Vec::new();
-        for id in self.drawn(self.data.count()) {
+        for id in self.sample_ids(self.data.count()) {
             let row = rows.row(id as usize)?;
             let (mut given, stored) = (floats(row), self.stored(id, row));
             if self.form.metric() == Metric::Cosine {
@@ -133,8 +139,8 @@ impl Measurement<'_> {
         Ok(errors.get(errors.len() / 2).copied().unwrap_or(0.0))
     }
 
-    /// Some of `count` rows, rising.
-    fn drawn(&self, count: usize) -> Vec<u32> {
+    /// Returns a sample of `count` rows, in ascending order.
+    fn sample_ids(&self, count: usize) -> Vec<u32> {
         let mut random = rand::rngs::StdRng::seed_from_u64(self.seed ^ 0x1055);
         let drawn = sample(&mut random, count, count.min(MOST_QUERIES));
         let mut ids: Vec<u32> = drawn.iter().map(|id| id as u32).collect();
@@ -142,22 +148,23 @@ impl Measurement<'_> {
         ids
     }
 
-    /// The queries, and their own ids where they are vectors of the data; none without a direction under cosine.
+    /// Returns the queries, and their own ids if they are vectors of the data. Under cosine, vectors without
+    /// a direction are left out.
     fn sampled(&self) -> Result<Option<Sampled>, IndexError> {
         let source = self.queries.unwrap_or(self.data);
-        let (mut reader, mut taken, mut rows) = (RowReader::new(source, 0), Vec::new(), Vec::new());
-        for id in self.drawn(source.count()) {
+        let (mut reader, mut ids, mut rows) = (RowReader::new(source, 0), Vec::new(), Vec::new());
+        for id in self.sample_ids(source.count()) {
             let row = reader.row(id as usize)?;
             if self.form.metric() != Metric::Cosine || crate::extent::has_direction(source.element(), row) {
                 rows.extend_from_slice(row);
-                taken.push(id);
+                ids.push(id);
             }
         }
-        if taken.is_empty() {
+        if ids.is_empty() {
             return Ok(None);
         }
         let queries = VectorFile::from_rows(Element::F32, source.dim(), rows)?;
-        Ok(Some((queries, self.queries.is_none().then_some(taken))))
+        Ok(Some((queries, self.queries.is_none().then_some(ids))))
     }
 
     fn exact(
@@ -178,7 +185,7 @@ impl Measurement<'_> {
         )
     }
 
-    /// The ids of the `k` nearest by the stored vectors, which are made block by block.
+    /// Returns the ids of the `k` nearest stored vectors, which are computed block by block.
     fn stored_neighbors(&self, queries: &VectorFile, k: usize) -> Result<Vec<Vec<u32>>, IndexError> {
         let (count, dim) = (self.data.count(), self.data.dim());
         let block = (BLOCK_BYTES / self.data.row_bytes()).max(1);
@@ -206,14 +213,15 @@ impl Measurement<'_> {
         Ok(nearest.into_iter().map(|found| found.into_sorted().iter().map(|one| one.id).collect()).collect())
     }
 
-    /// The row `id` as a search of the index sees it, in the units of the data, with the error that it had before.
+    /// Returns row `id` as a search of the index sees it, in the units of the data, plus a random error of
+    /// the size of its earlier one.
     fn stored(&self, id: u32, row: &[u8]) -> Vec<f32> {
         let mut stored = vec![0; self.form.stored().row_bytes(self.data.dim())];
         self.form.take(row, &mut stored);
         let mut values = vec![0.0; self.data.dim()];
         self.form.decode(&stored, &mut values);
         if self.error_before > 0.0 {
-            // Values spread evenly between -w and w have a root mean square of w / sqrt(3).
+            // Uniform values between -w and w have a root mean square of w / sqrt(3).
             let width = 3.0_f32.sqrt() * self.error_before;
             let mut random = SmallRng::seed_from_u64(self.seed ^ u64::from(id));
             values.iter_mut().for_each(|value| *value += width * (2.0 * random.random::<f32>() - 1.0));
@@ -226,7 +234,7 @@ fn floats(bytes: &[u8]) -> Vec<f32> {
     bytes.as_chunks::<4>().0.iter().map(|value| f32::from_le_bytes(*value)).collect()
 }
 
-/// The share of the `k` nearest, of pairs of what is true and what was found, that were found among as many.
+/// Returns the share of the `k` true nearest that are among the `k` found, over pairs of true and found ids.
 fn share_found(pairs: &[[Vec<u32>; 2]], k: usize) -> f32 {
     let hits = |[truth, found]: &[Vec<u32>; 2]| {
         let found = &found[..k.min(found.len())];
@@ -235,7 +243,7 @@ fn share_found(pairs: &[[Vec<u32>; 2]], k: usize) -> f32 {
     (pairs.iter().map(hits).sum::<usize>() as f64 / (pairs.len() * k) as f64) as f32
 }
 
-/// A distance in 64 bits.
+/// Returns a distance, computed in 64 bits.
 fn distance(metric: Metric, a: &[f32], b: &[f32]) -> f64 {
     let sum = |term: &dyn Fn(f64, f64) -> f64| -> f64 {
         a.iter().zip(b).map(|(x, y)| term(f64::from(*x), f64::from(*y))).sum()

@@ -1,14 +1,16 @@
-//! The form that vectors have in an index: as they were given, or f32 made smaller as f16 or bytes. The one place that makes
-//! one of the other; everything below sees vectors of the stored element.
+//! The form of vectors in an index: the element of the data, or f32 stored as f16 or as bytes. All
+//! conversions between the two are here; all other code sees vectors of the stored element.
 //!
-//! What is stored is `given / scale`, rounded. Of l2 and ip the scale is one number for all vectors, so that their order is
-//! kept: of bytes the largest value becomes 127; halves keep the values as they are unless these are so large or so small
-//! that a half would lose digits, then the scale is a power of two. Under cosine only directions count: halves store
-//! vectors of length 1, and of bytes each vector has a scale of its own, which nobody needs to know.
+//! A stored component is `given / scale`, rounded. For l2 and ip one scale serves all vectors, so that their
+//! order is kept. For bytes, the scale maps the largest value to 127. Halves keep the values unless these are
+//! so large or so small that a half would lose digits; the scale is then a power of two. Under cosine only
+//! directions count: halves store vectors of length 1, and each vector of bytes has a scale of its own, which
+//! is not stored.
 //!
-//! Vectors that an index or a segment has stored before are rounded again when it is compacted or merged. The new scale of bytes
-//! is the old one times a power of two. Such scales are nested: rounding again at the same scale changes nothing, and each
-//! coarser scale at least doubles the step, so all roundings together move a value by less than one step of the last.
+//! Vectors that an index or a segment has stored before are rounded again in a compaction or a merge. The new
+//! scale of bytes is the old one times a power of two. Such scales are nested: rounding again at the same
+//! scale changes nothing, and each coarser scale at least doubles the step. So all roundings together move a
+//! value by less than one step of the last scale.
 
 pub(crate) mod inserted;
 pub(crate) mod loss;
@@ -20,39 +22,40 @@ use crate::format::manifest::Manifest;
 use crate::format::stored::{Loss, StoreAs, StoredBefore, StoredEntry};
 use bathyal_kernels::{Element, Metric, from_f32, normalize_f32, to_f32};
 use half::f16;
-use inserted::{HeldRow, InsertedRow};
+use inserted::{IndexRow, InsertedRow};
 
 /// The largest component of a vector of bytes.
 const LARGEST_BYTE: f32 = 127.0;
-/// Halves keep sets as they are whose largest value is in this range: it is as far from what overflows as from the values
-/// that lose digits.
+/// Halves keep data unscaled if its largest value is in this range, which is as far from overflow as from the
+/// values that lose digits.
 const HALVES: std::ops::RangeInclusive<f32> = 0.015_625..=LARGEST_HALF;
-/// Largest value of a set of halves. A set with larger values is scaled down no further than to this, so that vectors
-/// beside a much longer one keep their digits.
+/// Largest value of scaled data of halves. Data with larger values is scaled down no further than to this, so
+/// that vectors beside a much longer one keep their digits.
 const LARGEST_HALF: f32 = 4096.0;
-/// By how much larger values may be than those of the first segment of a collection before the scale doubles.
-const ROOM: f32 = 1.125;
-/// Share of a step by which the largest value may exceed the scale's range: it is the error of the division, and is rounded away.
+/// Factor by which values may exceed those of the first segment of a collection before the scale doubles.
+const HEADROOM: f32 = 1.125;
+/// Share of a step by which the largest value may exceed the scale's range: the error of the division, which
+/// rounding removes.
 const SLACK: f32 = 1e-4;
 
-/// What becomes of vectors on their way into an index, and of queries on their way to them.
+/// The conversion of vectors to the form of an index, and of queries to match.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Form {
     given: Element,
     stored: Element,
     metric: Metric,
-    /// What a stored component of 1 stands for; 1 under cosine, where that may differ from vector to vector.
+    /// The value of a stored component of 1; 1 under cosine, where it may differ from vector to vector.
     scale: f32,
 }
 
 impl Form {
-    /// Vectors are stored as they are given, but for those of f32 under cosine, which are normalised.
+    /// Returns the form that keeps the element of the data. Vectors of f32 under cosine are normalised.
     pub(crate) fn as_given(element: Element, metric: Metric) -> Form {
         Form { given: element, stored: element, metric, scale: 1.0 }
     }
 
-    /// Vectors of f32 whose largest value is `largest` are stored as something smaller; `before` is what is known of them where they
-    /// were stored before, or will be stored again.
+    /// Returns the smaller form of vectors of f32 whose largest value is `largest`. `before` describes
+    /// earlier roundings if the vectors were stored before, or will be stored again.
     pub(crate) fn smaller(
         store_as: StoreAs,
         metric: Metric,
@@ -63,7 +66,7 @@ impl Form {
         let scale = match (store_as, before) {
             _ if metric == Metric::Cosine || largest <= 0.0 => 1.0,
             (StoreAs::I8, None) => largest / LARGEST_BYTE,
-            (StoreAs::I8, Some(None)) => ROOM * largest / LARGEST_BYTE,
+            (StoreAs::I8, Some(None)) => HEADROOM * largest / LARGEST_BYTE,
             (StoreAs::I8, Some(Some(before))) => {
                 let steps = f64::from(largest / LARGEST_BYTE) / f64::from(before);
                 let doublings = (steps / f64::from(1.0 + SLACK)).log2().ceil();
@@ -76,7 +79,8 @@ impl Form {
         Form { given: Element::F32, stored: store_as.element(), metric, scale }
     }
 
-    /// The largest value that can be stored without changing it by more than half a step; `None` where any can.
+    /// Returns the largest value that is stored with an error of at most half a step; `None` if there is no
+    /// limit.
     pub(crate) fn largest(&self) -> Option<f32> {
         match self.stored {
             _ if !self.is_smaller() || self.metric == Metric::Cosine => None,
@@ -85,16 +89,16 @@ impl Form {
         }
     }
 
-    /// The form of an index.
+    /// Returns the form of an index.
     ///
     /// # Errors
-    /// A sentence when the manifest names elements or a metric that there are not.
-    pub(crate) fn of(manifest: &Manifest) -> Result<Form, String> {
+    /// A sentence if the manifest names an unknown element or metric.
+    pub(crate) fn from_manifest(manifest: &Manifest) -> Result<Form, String> {
         let (given, stored) = (manifest.element()?, manifest.stored_element()?);
         Ok(Form { given, stored, metric: manifest.metric()?, scale: manifest.stored_scale() })
     }
 
-    /// What the manifest says of it; nothing where vectors are stored as they are given.
+    /// Returns the form's entry in the manifest; `None` if vectors keep the element of the data.
     pub(crate) fn entry(&self, loss: Option<Loss>) -> Option<StoredEntry> {
         let store_as = match self.stored {
             Element::F16 => StoreAs::F16,
@@ -103,32 +107,34 @@ impl Form {
         self.is_smaller().then_some(StoredEntry { element: store_as, scale: self.scale, loss })
     }
 
-    /// Whether vectors are not stored as they are given.
+    /// Returns true if the stored element is smaller than the element of the data.
     pub(crate) fn is_smaller(&self) -> bool {
         self.given != self.stored
     }
 
-    /// Type of the components as they are given.
+    /// Returns the element of the data.
     pub(crate) fn given(&self) -> Element {
         self.given
     }
 
-    /// Type of the components in the index.
+    /// Returns the stored element.
     pub(crate) fn stored(&self) -> Element {
         self.stored
     }
 
-    /// The metric.
+    /// Returns the metric.
     pub(crate) fn metric(&self) -> Metric {
         self.metric
     }
 
-    /// By what a distance between a query and a vector as they are stored is multiplied: l2 is squared, ip has both.
+    /// Returns the factor from a distance in units of the stored vectors to one in units of the data: l2 is
+    /// squared, and ip is a product of two vectors.
     pub(crate) fn distance_scale(&self) -> f32 {
         self.scale * self.scale
     }
 
-    /// Makes a row of the data one of the index; false for one that has no direction and needs one.
+    /// Converts a row of the data to a stored row. Returns false for a row without a direction if the metric
+    /// needs one.
     pub(crate) fn take(&self, row: &[u8], out: &mut [u8]) -> bool {
         if !self.is_smaller() {
             out.copy_from_slice(row);
@@ -146,14 +152,14 @@ impl Form {
             values.iter_mut().for_each(|value| *value *= scale);
         }
         for (slot, value) in out.iter_mut().zip(&values) {
-            // Rounding may lead beyond the largest by a hair.
+            // Rounding may slightly exceed the largest value.
             *slot = value.round_ties_even().clamp(-LARGEST_BYTE, LARGEST_BYTE) as i8 as u8;
         }
         sound
     }
 
-    /// A row of the data, or a query, as floats where stored vectors are: normalised under cosine. False for one that has
-    /// no direction and needs one.
+    /// Converts a row of the data, or a query, to floats in the units of the stored vectors: normalised under
+    /// cosine. Returns false for a row without a direction if the metric needs one.
     pub(crate) fn floats(&self, row: &[u8], out: &mut [f32]) -> bool {
         to_f32(self.given, row, out);
         if self.scale != 1.0 {
@@ -163,8 +169,8 @@ impl Form {
         self.metric != Metric::Cosine || normalize_f32(out)
     }
 
-    /// A query in the form that stored vectors are compared with it in: of their own element, or f32 where they were made
-    /// smaller. `floats` are what [`Form::floats`] made of it.
+    /// Converts a query to the element that stored vectors are compared with: their own, or f32 if they have
+    /// a smaller form. `floats` is the result of [`Form::floats`] for this query.
     pub(crate) fn query(&self, query: &[u8], floats: &[f32], out: &mut Vec<u8>) {
         out.clear();
         if self.is_smaller() {
@@ -177,24 +183,24 @@ impl Form {
         }
     }
 
-    /// A row as one of the element that vectors were given in: as it is, or with what a smaller element has left of it.
-    /// `values` and `given` are room for that.
+    /// Converts a row to the element of the data: unchanged, or with the precision that a smaller form has
+    /// left. `values` and `given` are scratch memory.
     pub(crate) fn given_row<'a>(
         &self,
-        row: HeldRow<'a>,
+        row: IndexRow<'a>,
         values: &mut Vec<f32>,
         given: &'a mut Vec<u8>,
     ) -> &'a [u8] {
-        let (HeldRow::Stored(bytes) | HeldRow::Inserted(InsertedRow(bytes))) = row;
+        let (IndexRow::Stored(bytes) | IndexRow::Inserted(InsertedRow(bytes))) = row;
         if !self.is_smaller() {
             return bytes;
         }
         match row {
-            HeldRow::Stored(stored) => {
+            IndexRow::Stored(stored) => {
                 values.resize(self.stored.components_in(stored.len()), 0.0);
                 self.decode(stored, values);
             }
-            HeldRow::Inserted(inserted) => {
+            IndexRow::Inserted(inserted) => {
                 values.resize(self.inserted().components_in(bytes.len()), 0.0);
                 self.decode_inserted(inserted, values);
             }
@@ -204,7 +210,8 @@ impl Form {
         given
     }
 
-    /// A stored row in the units of the data, of length 1 under cosine: what a search of it compares.
+    /// Converts a stored row to the floats that a search compares: in the units of the data, and of length 1
+    /// under cosine.
     pub(crate) fn decode(&self, stored: &[u8], out: &mut [f32]) {
         to_f32(self.stored, stored, out);
         if self.metric == Metric::Cosine {
@@ -215,21 +222,21 @@ impl Form {
     }
 }
 
-/// Refuses a form that cannot be had of data of `element`.
+/// Refuses a stored form that data of `element` cannot have.
 ///
 /// # Errors
 /// [`IndexError::Parameter`].
 pub(crate) fn check(store_as: Option<StoreAs>, element: Element) -> Result<(), IndexError> {
     match store_as {
         Some(store_as) if element != Element::F32 => Err(IndexError::Parameter(format!(
-            "store_as is {store_as}, but the data is {element}: only vectors of f32 can be stored as something smaller; \
+            "store_as is {store_as}, but the data is {element}: only vectors of f32 can be stored in a smaller form; \
              leave the option out"
         ))),
         _ => Ok(()),
     }
 }
 
-/// Normalises a row in place where its element can hold the result; false for a vector of zeros.
+/// Normalises a row in place if its element can represent the result. Returns false for a vector of zeros.
 fn normalize(element: Element, row: &mut [u8]) -> bool {
     match element {
         Element::F32 => {
@@ -275,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn directions_of_any_length_are_stored_alike() {
+    fn vectors_of_any_length_are_stored_alike_under_cosine() {
         for store_as in [StoreAs::F16, StoreAs::I8] {
             let form = Form::smaller(store_as, Metric::Cosine, 1e30, None);
             assert_eq!(form.scale, 1.0);
@@ -290,14 +297,14 @@ mod tests {
     }
 
     #[test]
-    fn scales_of_what_is_stored_again_are_nested() {
+    fn scales_of_vectors_that_are_stored_again_are_nested() {
         let scale = |largest: f32, before: Option<f32>| {
             let before = StoredBefore { scale: before, component_error: 0.0 };
             Form::smaller(StoreAs::I8, Metric::L2, largest, Some(&before)).scale
         };
         assert_eq!(scale(127.0, None), 1.125);
         for first in [1.0, 0.3, 7e-15, 3e12] {
-            // What was stored at a scale decodes to no more than 127 times that, and stays.
+            // Values that were stored at a scale decode to at most 127 times the scale, and keep it.
             assert_eq!(scale(LARGEST_BYTE * first, Some(first)), first);
             assert_eq!(scale(LARGEST_BYTE * first * 1.01, Some(first)), 2.0 * first);
             assert_eq!(scale(LARGEST_BYTE * first * 0.4, Some(first)), first / 2.0);
@@ -306,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn only_f32_is_made_smaller() {
+    fn only_f32_has_a_smaller_form() {
         assert!(check(Some(StoreAs::I8), Element::F32).is_ok() && check(None, Element::U8).is_ok());
         let refused = check(Some(StoreAs::F16), Element::I8).expect_err("bytes").to_string();
         assert!(refused.contains("store_as is f16") && refused.contains("the data is i8"), "{refused}");

@@ -1,4 +1,4 @@
-//! A file of an index as it is written, from front to back, and as a build reads it back.
+//! Writes a file of an index from front to back, and reads it back during the build.
 
 use super::manifest::FileEntry;
 use crate::error::IndexError;
@@ -8,10 +8,10 @@ use std::io::{BufReader, Read};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// Bytes that are read back at once, where few files are.
+/// Bytes of one read when few files are read back.
 const READ_BYTES: usize = 1 << 20;
 
-/// How far a file was written, and the checksum up to there.
+/// The length of the written part of a file, and its checksum.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Written {
     pub(crate) bytes: u64,
@@ -26,13 +26,13 @@ impl Written {
 }
 
 impl FileEntry {
-    /// How far it is written: to its end.
+    /// Returns the whole file as its written part.
     pub(crate) fn written(&self) -> Written {
         Written { bytes: self.bytes, crc32c: self.crc32c }
     }
 }
 
-/// A file written from front to back, with its checksum.
+/// A file that is written from front to back, with its checksum.
 pub(crate) struct Appender {
     file: Box<dyn Append>,
     name: String,
@@ -44,7 +44,7 @@ impl Appender {
         Appender::resume(directory, name, Written::default())
     }
 
-    /// Continues a file after what is known to be written; anything beyond is dropped.
+    /// Continues a file after its written part; any bytes beyond it are dropped.
     pub(crate) fn resume(
         directory: &dyn Draft,
         name: &str,
@@ -59,12 +59,12 @@ impl Appender {
         Ok(())
     }
 
-    /// How far the file is written.
+    /// Returns the written part of the file.
     pub(crate) fn written(&self) -> Written {
         self.written
     }
 
-    /// Waits until what was written is on the device.
+    /// Waits until the written part is on the device, and returns it.
     pub(crate) fn sync(&self) -> Result<Written, IndexError> {
         self.file.sync()?;
         Ok(self.written)
@@ -76,17 +76,18 @@ impl Appender {
     }
 }
 
-/// A file of a build that is read back from front to back.
+/// A file of a build that is read back from front to back, and checked at its end.
 pub(crate) struct ReadBack {
     file: BufReader<ObjectReader>,
     address: PathBuf,
-    /// What was read so far, and what was written in all.
+    /// The part that was read so far.
     read: Written,
+    /// The whole file.
     written: Written,
 }
 
 impl ReadBack {
-    /// Begins at the first byte of a file of which so much was written.
+    /// Opens a file to read it back from its first byte; `written` is the whole file.
     pub(crate) fn open(
         directory: &(impl Generation + ?Sized),
         name: &str,
@@ -95,26 +96,26 @@ impl ReadBack {
         Ok(ReadBack::new(directory.get(name)?, written))
     }
 
-    /// The same of a file that is open.
+    /// Reads back a file that is open.
     pub(crate) fn new(object: Arc<dyn Object>, written: Written) -> ReadBack {
         ReadBack::in_blocks(object, written, READ_BYTES)
     }
 
-    /// The same where many files are open: `at_once` bytes of each are read at once.
+    /// Reads back one of many open files, `at_once` bytes per read.
     pub(crate) fn in_blocks(object: Arc<dyn Object>, written: Written, at_once: usize) -> ReadBack {
         let address = object.address().to_path_buf();
         let file = BufReader::with_capacity(at_once, ObjectReader::new(object));
         ReadBack { file, address, read: Written::default(), written }
     }
 
-    /// Fills `bytes` with those that follow. After the last one the file's checksum is looked at.
+    /// Fills `bytes` with the next bytes of the file. Checks the file's checksum after the last byte.
     pub(crate) fn fill(&mut self, bytes: &mut [u8]) -> Result<(), IndexError> {
         self.file.read_exact(bytes).map_err(|e| StoreError::io("read", &self.address, e))?;
         self.read.add(bytes);
         if self.read.bytes == self.written.bytes { self.check() } else { Ok(()) }
     }
 
-    /// The bytes that are left.
+    /// Returns the number of bytes that are left.
     pub(crate) fn left(&self) -> u64 {
         self.written.bytes.saturating_sub(self.read.bytes)
     }
@@ -127,14 +128,15 @@ impl ReadBack {
         Err(self.lost(&format!("checksum {found:08x} instead of {written:08x}")))
     }
 
-    /// The error of a file that does not hold what was written to it, as `what` says.
+    /// Returns the error of a file whose content is not what was written to it; `what` describes the
+    /// difference.
     pub(crate) fn lost(&self, what: &str) -> IndexError {
         let reason = format!("{what}: the disk lost what was written to it; build again");
         IndexError::damaged(&self.address, "a file of the build", reason)
     }
 }
 
-/// All bytes of a file of the build, as they were written.
+/// Returns all bytes of a file of the build, and checks them.
 pub(crate) fn read_back(
     directory: &(impl Generation + ?Sized),
     name: &str,
@@ -142,8 +144,8 @@ pub(crate) fn read_back(
 ) -> Result<Vec<u8>, IndexError> {
     let mut file = ReadBack::open(directory, name, written)?;
     let mut bytes = Vec::new();
-    let room = usize::try_from(written.bytes).ok().map(|len| bytes.try_reserve_exact(len));
-    if !matches!(room, Some(Ok(()))) {
+    let reserved = usize::try_from(written.bytes).ok().map(|len| bytes.try_reserve_exact(len));
+    if !matches!(reserved, Some(Ok(()))) {
         return Err(StoreError::Memory { path: file.address, bytes: written.bytes }.into());
     }
     bytes.resize(written.bytes as usize, 0);

@@ -1,5 +1,5 @@
-//! The log of what was changed of an index after it was built: a head, then records, each of which begins at a multiple of
-//! [`SECTOR_BYTES`] and was on the device before the next was begun. All numbers are little-endian.
+//! The log of changes to an index after its build: a head, then records. Each record begins at a multiple of
+//! [`SECTOR_BYTES`] and was on the device before the next record was begun. All numbers are little-endian.
 //!
 //! The head is a sector:
 //!
@@ -7,7 +7,7 @@
 //! |---|---|
 //! | 8 | "bathylog" |
 //! | 4 | the version, 1 |
-//! | 4 | CRC-32C of the index's identity (8 bytes), and of the first 12 |
+//! | 4 | CRC-32C of the index's identity (8 bytes) and of the first 12 bytes |
 //! | the rest | zeros |
 //!
 //! A record:
@@ -15,41 +15,41 @@
 //! | bytes | field |
 //! |---|---|
 //! | 4 | CRC-32C of the identity and of the next 36 bytes |
-//! | 4 | CRC-32C of what was changed |
+//! | 4 | CRC-32C of the changed vectors or ids |
 //! | 4 | 1: vectors were inserted; 2: vectors were deleted |
-//! | 4 | how many |
-//! | 8 | bytes of what was changed |
-//! | 8 | where the record begins in the log |
-//! | 4 | the id of the first vector that was inserted, the others' follow; 0 where vectors were deleted |
+//! | 4 | number of vectors or ids |
+//! | 8 | bytes of the changed vectors or ids |
+//! | 8 | offset of the record in the log |
+//! | 4 | the id of the first inserted vector, the others have the next ids; 0 for deletions |
 //! | 4 | zeros |
-//! | | the vectors, as they were given; or the ids (u32) that were deleted |
+//! | | the vectors in the element of the data, or the deleted ids (u32) |
 //! | the rest of its last sector | zeros |
 //!
-//! A record whose writer was killed is at the end: it is dropped, since nobody was told that it is there. Anything else that is wrong
-//! is damage.
+//! A record whose writer was killed is at the end of the log. It is dropped, since its write was never
+//! acknowledged. Any other fault is damage.
 
 use super::identity::Identity;
 
 /// Name of the log within an index.
 pub const CHANGES_NAME: &str = "changes.log";
-/// Records begin at multiples of these.
+/// Records begin at multiples of this number.
 pub const SECTOR_BYTES: usize = 512;
 const MAGIC: &[u8; 8] = b"bathylog";
 const VERSION: u32 = 1;
-/// Bytes of a record before what was changed.
+/// Bytes of a record before the changed vectors or ids.
 const HEAD_BYTES: usize = 40;
 
-/// What was changed, as bytes.
+/// A change, as bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Change<'a> {
-    /// Vectors, with ids from this one on.
+    /// Vectors were inserted, with ascending ids.
     Insert {
-        /// The first id.
+        /// The id of the first vector.
         first: u32,
-        /// The vectors as they were given.
+        /// The vectors, in the element of the data.
         rows: &'a [u8],
     },
-    /// Ids.
+    /// The vectors with these ids were deleted.
     Delete(&'a [[u8; 4]]),
 }
 
@@ -60,7 +60,7 @@ pub struct ChangeLog {
     row_bytes: usize,
 }
 
-/// A record as its head describes it.
+/// The fields of a record's head.
 struct Head {
     crc: u32,
     kind: u32,
@@ -75,12 +75,13 @@ fn number(bytes: &[u8], at: usize) -> u32 {
 }
 
 impl ChangeLog {
-    /// Of the index of this identity, whose vectors have `row_bytes` bytes as they are given.
+    /// Creates the log of the index with this identity, whose vectors take `row_bytes` bytes in the element
+    /// of the data.
     pub fn new(identity: Identity, row_bytes: usize) -> ChangeLog {
         ChangeLog { identity, row_bytes }
     }
 
-    /// The head.
+    /// Returns the head of the log.
     pub fn head(&self) -> Vec<u8> {
         let mut head = vec![0; SECTOR_BYTES];
         head[..8].copy_from_slice(MAGIC);
@@ -90,12 +91,12 @@ impl ChangeLog {
         head
     }
 
-    /// Bytes of a record of so many.
+    /// Returns the bytes of the record of a change.
     pub fn record_bytes(&self, change: &Change<'_>) -> usize {
         (HEAD_BYTES + change.bytes().len()).next_multiple_of(SECTOR_BYTES)
     }
 
-    /// The record of a change that begins at byte `at` of the log.
+    /// Returns the record of a change that begins at byte `at` of the log.
     pub fn record(&self, at: u64, change: &Change<'_>) -> Vec<u8> {
         let bytes = change.bytes();
         let (kind, first, count) = match change {
@@ -118,11 +119,12 @@ impl ChangeLog {
         record
     }
 
-    /// Reads the records that follow byte `from` of the log, of which `bytes` are all that follow, and tells `each` of them. Returns
-    /// where the log ends: what lies beyond was never finished. A `from` of 0 reads the head, too.
+    /// Reads the records from byte `from` of the log on and passes each to `each`; `bytes` is the whole log
+    /// from `from` on. Returns the end of the log: bytes beyond it belong to a write that was never finished.
+    /// With a `from` of 0, the head is read too.
     ///
     /// # Errors
-    /// Those of `each`; a sentence when the log is not what it should be.
+    /// Errors of `each`, and a sentence if the log is damaged.
     pub fn read<E: From<String>>(
         &self,
         mut from: u64,
@@ -131,28 +133,28 @@ impl ChangeLog {
     ) -> Result<u64, E> {
         let mut rest = bytes;
         if from == 0 {
-            // A log that nothing was ever appended to.
+            // The log may have no records yet.
             let Some((head, records)) = rest.split_at_checked(SECTOR_BYTES) else {
-                return self.unbegun(rest);
+                return self.check_unbegun(rest);
             };
             if head != self.head() {
-                return self.unbegun(rest);
+                return self.check_unbegun(rest);
             }
             (from, rest) = (SECTOR_BYTES as u64, records);
         }
         while !rest.is_empty() {
-            let Some(head) = self.head_of(rest) else { return self.torn(from, rest) };
+            let Some(head) = self.parse_head(rest) else { return self.end_at(from, rest) };
             if head.at != from {
-                return Err(damaged(from, &format!("it is the one of byte {}", head.at)).into());
+                return Err(damaged(from, &format!("its head has the offset {} instead", head.at)).into());
             }
             let whole = (HEAD_BYTES as u64).saturating_add(head.bytes).next_multiple_of(SECTOR_BYTES as u64);
             let Some((record, after)) = rest.split_at_checked(whole as usize) else {
                 return Ok(from);
             };
-            let (changed, filled) = record[HEAD_BYTES..].split_at(head.bytes as usize);
-            if crc32c::crc32c(changed) != head.crc || filled.iter().any(|byte| *byte != 0) {
-                // Only what was not finished may be wrong, and nothing is begun before.
-                return self.torn(from, rest);
+            let (changed, padding) = record[HEAD_BYTES..].split_at(head.bytes as usize);
+            if crc32c::crc32c(changed) != head.crc || padding.iter().any(|byte| *byte != 0) {
+                // Only an unfinished record may be wrong, and no record follows an unfinished one.
+                return self.end_at(from, rest);
             }
             each(self.change(from, &head, changed)?)?;
             (from, rest) = (from + whole, after);
@@ -160,8 +162,8 @@ impl ChangeLog {
         Ok(from)
     }
 
-    /// The head of the record that begins with `bytes`; `None` if there is none.
-    fn head_of(&self, bytes: &[u8]) -> Option<Head> {
+    /// Returns the head of the record at the start of `bytes`; `None` if there is none.
+    fn parse_head(&self, bytes: &[u8]) -> Option<Head> {
         let head = bytes.get(..HEAD_BYTES)?;
         let [crc, kind, count, first] = [4, 8, 12, 32].map(|at| number(head, at));
         let [bytes, at] =
@@ -171,41 +173,51 @@ impl ChangeLog {
     }
 
     fn change<'a>(&self, at: u64, head: &Head, changed: &'a [u8]) -> Result<Change<'a>, String> {
-        let (each, change) = match head.kind {
+        let (item_bytes, change) = match head.kind {
             1 => (self.row_bytes, Change::Insert { first: head.first, rows: changed }),
             2 => (4, Change::Delete(changed.as_chunks::<4>().0)),
-            kind => return Err(damaged(at, &format!("it is of the unknown kind {kind}"))),
+            kind => return Err(damaged(at, &format!("it has the unknown kind {kind}"))),
         };
-        if head.bytes != u64::from(head.count) * each as u64 {
-            return Err(damaged(at, &format!("{} bytes are not {} of {each}", head.bytes, head.count)));
+        if head.bytes != u64::from(head.count) * item_bytes as u64 {
+            return Err(damaged(at, &format!("{} bytes are not {} of {item_bytes}", head.bytes, head.count)));
         }
         Ok(change)
     }
 
-    /// Where a log ends that holds no whole record at `at`: there, if none follows.
-    fn torn<E: From<String>>(&self, at: u64, rest: &[u8]) -> Result<u64, E> {
+    /// Returns `at`, the end of a log without a whole record there.
+    ///
+    /// # Errors
+    /// A sentence if another record follows, which means damage.
+    fn end_at<E: From<String>>(&self, at: u64, rest: &[u8]) -> Result<u64, E> {
         let mut sectors = (SECTOR_BYTES..rest.len()).step_by(SECTOR_BYTES);
-        match sectors.find(|sector| self.head_of(&rest[*sector..]).is_some()) {
+        match sectors.find(|sector| self.parse_head(&rest[*sector..]).is_some()) {
             Some(sector) => {
                 let next = at + sector as u64;
-                Err(damaged(at, &format!("it is not what was written, and there is one at byte {next}"))
+                Err(damaged(at, &format!("it is damaged, since another record follows at byte {next}"))
                     .into())
             }
             None => Ok(at),
         }
     }
 
-    /// A log without its head: not begun, or that of another index.
-    fn unbegun<E: From<String>>(&self, bytes: &[u8]) -> Result<u64, E> {
+    /// Returns 0 for a log whose head was not written whole, which then has no records.
+    ///
+    /// # Errors
+    /// A sentence if the head belongs to another index or is damaged.
+    fn check_unbegun<E: From<String>>(&self, bytes: &[u8]) -> Result<u64, E> {
         let begun = bytes.len().min(SECTOR_BYTES);
-        // Its writer was killed before the first record: the head comes with that.
-        let torn =
-            bytes.iter().zip(self.head()).take(begun).all(|(found, meant)| *found == meant || *found == 0);
-        if torn && self.torn::<String>(0, bytes).is_ok() {
+        // The head is written with the first record. If the writer was killed then, each byte is either
+        // written or zero.
+        let unfinished = bytes
+            .iter()
+            .zip(self.head())
+            .take(begun)
+            .all(|(found, expected)| *found == expected || *found == 0);
+        if unfinished && self.end_at::<String>(0, bytes).is_ok() {
             return Ok(0);
         }
-        let words = "its head is not that of this index: it belongs to another one, or is damaged";
-        Err(words.to_string().into())
+        let reason = "its head is not that of this index: the log belongs to another index, or is damaged";
+        Err(reason.to_string().into())
     }
 }
 
@@ -255,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_appended_is_read() {
+    fn appended_changes_are_read_back() {
         let (log, bytes, ends) = log();
         let (found, end) = read(&log, 0, &bytes).unwrap();
         assert_eq!(found, ["50: 800 7", "not [[3, 0, 0, 0], [9, 1, 0, 0]]", "150: 8 7"]);
@@ -266,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn a_log_that_was_cut_anywhere_has_what_was_finished() {
+    fn a_log_that_is_cut_anywhere_has_its_whole_records() {
         let (log, bytes, ends) = log();
         for cut in 0..=bytes.len() {
             let (found, end) = read(&log, 0, &bytes[..cut]).unwrap_or_else(|e| panic!("{cut}: {e}"));
@@ -276,7 +288,7 @@ mod tests {
                 (whole.saturating_sub(1), whole.checked_sub(1).map_or(0, |i| ends[i])),
                 "{cut}"
             );
-            // The system had lengthened the file and not written it.
+            // The file was lengthened, and its new bytes were not written.
             let mut zeros = bytes[..cut].to_vec();
             zeros.resize(cut + 700, 0);
             assert!(read(&log, 0, &zeros).is_ok_and(|(found, _)| found.len() + 1 >= whole), "{cut}");

@@ -1,19 +1,21 @@
-//! The packed layout of a graph: records back to back, as long as they are (compressed sparse rows;
+//! The packed layout of a graph: records of different lengths, back to back (compressed sparse rows;
 //! second-tier-memory, section 5).
 //!
-//! Places count the records in the order of the file, in which near vectors lie together, so that links, which are
-//! places, take few bits. The record of place `p` lies where [`super::offsets`] says, all little-endian:
+//! Places count the records in the order of the file, in which near vectors are close together. Links are
+//! places, so they take few bits. The offset of the record of place `p` is in [`super::offsets`]. A record,
+//! all little-endian:
 //!
 //! | bytes | field |
 //! |---|---|
 //! | 4 | CRC-32C of the index's identity (8 bytes), of `p` (4 bytes) and of the rest up to the next record |
 //! | 1 to 4 | the vector's id, in as many bytes as the largest takes |
-//! | 1, or 2 where max_degree is above 255 | degree |
+//! | 1, or 2 if max_degree is above 255 | degree |
 //! | dim x element size | the vector |
-//! | the rest | the links, rising, as [`super::packed`] codes them, in whole bytes |
-//! | less than a line | zeros, where the next record begins on a line of its own |
+//! | the rest | the links, ascending, in the code of [`super::packed`], in whole bytes |
+//! | less than a line | zeros, if the next record begins on a line of its own |
 //!
-//! A record that would touch one line of memory more than it must begins on the next line, if not much is lost by that.
+//! A record that would extend over one line of memory more than its length requires begins on the next line,
+//! if that does not lose many bytes.
 
 use super::identity::Identity;
 use super::packed::Buckets;
@@ -21,15 +23,15 @@ use super::packing::buffer_bytes;
 use super::pages::MAX_DEGREE;
 use bathyal_kernels::Element;
 
-/// Bytes of a line of memory: what a processor loads, and most second-tier memory serves, at once.
+/// Bytes of a line of memory: the unit that a processor loads and that most second-tier memory serves.
 pub const LINE_BYTES: u32 = 64;
-/// A record is moved by so many bytes at most to save a line: each line saved costs some 11 bytes of file up to here, and
-/// more beyond (`docs/format/csr.md`).
+/// A record is shifted by at most this many bytes to save a line. Up to here, each saved line costs some 11
+/// bytes of the file; beyond, it costs more (`docs/format/csr.md`).
 const MOST_SHIFT: usize = 16;
 /// Bytes of the checksum.
 const CRC_BYTES: usize = 4;
 
-/// How records are coded. Pure arithmetic; all sizes are checked once, in [`CsrLayout::new`].
+/// The code of records. Pure arithmetic; all sizes are checked once, in [`CsrLayout::new`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CsrLayout {
     vector_bytes: usize,
@@ -55,14 +57,14 @@ pub struct CsrRecord<'a> {
 }
 
 impl CsrRecord<'_> {
-    /// The first bit of the links.
+    /// Returns the first bit of the links.
     pub fn links_start(&self) -> usize {
         8 * self.links_at
     }
 }
 
 impl CsrLayout {
-    /// The layout for `vectors` vectors of `dim` elements with up to `max_degree` neighbours.
+    /// Returns the layout for `vectors` vectors of `dim` elements with up to `max_degree` neighbours.
     ///
     /// # Errors
     /// A sentence when a number is out of range.
@@ -94,46 +96,46 @@ impl CsrLayout {
         })
     }
 
-    /// The same of the index that has this identity, with which its checksums begin.
+    /// Returns the same layout for the index with this identity, with which its checksums begin.
     pub fn identified(self, identity: Identity) -> CsrLayout {
         CsrLayout { identity, ..self }
     }
 
-    /// Bytes before the vector.
+    /// Returns the bytes before the vector.
     fn head_bytes(&self) -> usize {
         CRC_BYTES + self.id_bytes + self.degree_bytes
     }
 
-    /// Bytes of a record without links.
+    /// Returns the bytes of a record without links.
     fn least_bytes(&self) -> usize {
         self.head_bytes() + self.vector_bytes
     }
 
-    /// Bytes from one record to the next at most.
+    /// Returns the most bytes from one record to the next.
     fn most_bytes(&self) -> usize {
         self.least_bytes() + (self.max_degree * self.buckets.most_bits() + 4).div_ceil(8) + self.line_bytes
     }
 
-    /// Bytes of a buffer that holds any record, whatever a device aligns reads to.
+    /// Returns the bytes of a buffer for any record, for any alignment of a device.
     pub fn read_bytes(&self) -> usize {
         buffer_bytes(self.most_bytes(), 1)
     }
 
-    /// Bytes that a file of `vectors` records can have.
+    /// Returns the least and the most bytes of a file of `vectors` records.
     pub fn file_bytes(&self, vectors: u64) -> std::ops::RangeInclusive<u64> {
-        let of = |bytes: usize| vectors.saturating_mul(bytes as u64);
-        of(self.least_bytes())..=of(self.most_bytes())
+        let all_vectors = |bytes: usize| vectors.saturating_mul(bytes as u64);
+        all_vectors(self.least_bytes())..=all_vectors(self.most_bytes())
     }
 
-    /// Zeros before a record of `length` bytes whose predecessor ends at `end`.
+    /// Returns the number of zeros before a record of `length` bytes if the previous record ends at `end`.
     pub fn shift(&self, end: u64, length: usize) -> usize {
         let line = self.line_bytes;
         let into = (end % line as u64) as usize;
-        let (here, next) = ((into + length).div_ceil(line), length.div_ceil(line));
-        if into > 0 && next < here && line - into <= MOST_SHIFT { line - into } else { 0 }
+        let (lines_here, lines_next) = ((into + length).div_ceil(line), length.div_ceil(line));
+        if into > 0 && lines_next < lines_here && line - into <= MOST_SHIFT { line - into } else { 0 }
     }
 
-    /// Appends the record of vector `id` to `out`, the checksum not yet known; `links` rise.
+    /// Appends the record of vector `id` to `out`, without its checksum; `links` ascend.
     ///
     /// # Panics
     /// If the vector or the links do not fit the layout, which is a builder's bug.
@@ -146,7 +148,7 @@ impl CsrLayout {
         self.buckets.encode(links, out);
     }
 
-    /// Sets the checksum of a record, its `bytes` up to the next one.
+    /// Sets the checksum of a record, whose `bytes` extend to the next record.
     pub fn seal(&self, place: u32, bytes: &mut [u8]) {
         let crc = self.checksum(place, bytes);
         bytes[..CRC_BYTES].copy_from_slice(&crc.to_le_bytes());
@@ -157,10 +159,10 @@ impl CsrLayout {
         crc32c::crc32c_append(self.identity.checksum(&place.to_le_bytes()), &bytes[CRC_BYTES..])
     }
 
-    /// Checks the record of `place`, whose `bytes` go up to the next one.
+    /// Checks the record of `place`, whose `bytes` extend to the next record.
     ///
     /// # Errors
-    /// A sentence saying what is wrong with the bytes.
+    /// A sentence that states what is wrong with the bytes.
     #[inline]
     pub fn decode<'a>(&self, bytes: &'a [u8], place: u32) -> Result<CsrRecord<'a>, String> {
         let links_at = self.least_bytes();
@@ -183,16 +185,17 @@ impl CsrLayout {
         Ok(CsrRecord { id, vector: &bytes[self.head_bytes()..links_at], degree, bytes, links_at })
     }
 
-    /// Reads the links of a record, rising places, into `out`, and returns the bits from its start to their end.
+    /// Reads the links of a record, ascending places, into `out`. Returns the position of their end, in bits
+    /// from the start of the record.
     ///
     /// # Errors
-    /// A sentence when they are no places.
+    /// A sentence if they are not valid places.
     #[inline]
     pub fn links(&self, record: &CsrRecord<'_>, out: &mut Vec<u32>) -> Result<usize, String> {
         self.buckets.decode(record.bytes, record.links_at, record.degree, out)
     }
 
-    /// Whether all bits of a record behind its links, which end at bit `end`, are zero, for `verify`.
+    /// Returns true if all bits of a record behind its links, which end at bit `end`, are zero, for `verify`.
     pub fn padding_is_zero(&self, record: &CsrRecord<'_>, end: usize) -> bool {
         let rest = &record.bytes[(end / 8).min(record.bytes.len())..];
         rest.iter().enumerate().all(|(i, byte)| if i == 0 { byte >> (end % 8) == 0 } else { *byte == 0 })
@@ -236,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn every_flipped_bit_is_seen() {
+    fn every_flipped_bit_is_detected() {
         let layout = layout(1000, 8);
         let mut bytes = sealed(&layout, 3, 77, &[1, 2, 500, 999], 3);
         for bit in 0..bytes.len() * 8 {
@@ -247,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn records_are_moved_where_that_saves_a_line() {
+    fn records_are_shifted_if_that_saves_a_line() {
         let layout = layout(1000, 8);
         assert_eq!(layout.shift(0, 100), 0);
         assert_eq!(layout.shift(60, 64), 4, "one line in place of two");
@@ -257,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn lying_parameters_are_refused() {
+    fn parameters_out_of_range_are_refused() {
         let new = CsrLayout::new;
         assert!(new(Element::F32, 0, 1, 8, LINE_BYTES).is_err());
         assert!(new(Element::F32, 8, 1, 0, LINE_BYTES).is_err());

@@ -1,16 +1,16 @@
-//! The pages of a cluster index: groups of near vectors, each group a whole number of pages.
+//! The pages of a cluster index: groups of near vectors. Each group is a whole number of pages.
 //!
 //! A page, all little-endian, holds `records` vectors:
 //!
 //! | bytes | field |
 //! |---|---|
 //! | 4 | CRC-32C of the index's identity (8 bytes), of the page's number (8 bytes) and of the rest of the page |
-//! | 4 x records | the vectors' ids; `4294967295` for a place that holds none |
-//! | records x dim x element size | the vectors, zeros where there is none |
+//! | 4 x records | the vectors' ids; `4294967295` for a place without a vector |
+//! | records x dim x element size | the vectors; zeros at a place without a vector |
 //! | the rest | zeros |
 //!
-//! The checksum begins with the identity and the page's number, so that a page of another index, or one read from the wrong
-//! place, is as wrong as a damaged one.
+//! The checksum begins with the identity and the page's number, so a page of another index and a page from a
+//! wrong offset are detected like damage.
 
 use super::identity::Identity;
 use super::packing::{LARGEST_ALIGNMENT, buffer_bytes, stride};
@@ -18,21 +18,21 @@ use bathyal_kernels::Element;
 use bathyal_kernels::quantize::SCAN_BLOCK;
 use bathyal_tier::Span;
 
-/// The id in a place that holds no vector.
+/// The id at a place without a vector.
 pub const NO_ID: u32 = u32::MAX;
-/// Blocks of codes that a run has for the centroids of its groups.
+/// Blocks of codes per run, for the centroids of its groups.
 const RUN_BLOCKS: u64 = 2;
 /// Bytes of a page's checksum.
 const CRC_BYTES: usize = 4;
-/// Largest page: a vector of the most dimensions in the widest element, and its id.
+/// Largest page: a vector of the largest dimension in the widest element, and its id.
 const MOST_PAGE_BYTES: u32 = 1 << 20;
-/// Most pages of a group; far more than any sensible group has, and small enough that products cannot overflow.
+/// Most pages of a group: far more than any sensible group has, and few enough that products cannot overflow.
 const MOST_GROUP_PAGES: u32 = 4096;
 
-/// Where vectors lie. Pure arithmetic; all sizes are checked once, in [`GroupLayout::new`].
+/// The positions of vectors. Pure arithmetic; all sizes are checked once, in [`GroupLayout::new`].
 ///
-/// A *place* is a number that says where a vector lies: its group's number times [`GroupLayout::group_vectors`] plus
-/// its rank in the group.
+/// A *place* is the number of a vector's position: its group's number times [`GroupLayout::group_vectors`]
+/// plus its rank in the group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct GroupLayout {
     page_bytes: usize,
@@ -45,10 +45,10 @@ pub struct GroupLayout {
 }
 
 impl GroupLayout {
-    /// The layout for vectors of `dim` elements in groups of `group_pages` pages.
+    /// Returns the layout for vectors of `dim` elements in groups of `group_pages` pages.
     ///
     /// # Errors
-    /// A sentence when a number is out of range.
+    /// A sentence if a number is out of range.
     pub fn new(element: Element, dim: u32, page_bytes: u32, group_pages: u32) -> Result<GroupLayout, String> {
         if dim == 0 || dim > super::manifest::MAX_DIM {
             return Err(format!("dim {dim} is not between 1 and {}", super::manifest::MAX_DIM));
@@ -74,8 +74,8 @@ impl GroupLayout {
         })
     }
 
-    /// The layout with about `wanted` vectors a group: pages of as many as 4 KiB hold, or of one longer vector, and whole
-    /// blocks of codes with few empty lanes.
+    /// Returns the layout with about `wanted` vectors per group: pages of as many vectors as fit in 4 KiB, or
+    /// of one longer vector, and whole blocks of codes with few empty lanes.
     ///
     /// # Errors
     /// As [`GroupLayout::new`].
@@ -87,7 +87,7 @@ impl GroupLayout {
         let cost = |pages: usize| {
             let vectors = pages * one.records;
             let waste = vectors.next_multiple_of(SCAN_BLOCK) as f64 / vectors as f64;
-            // A group of another size than wanted costs something too, or a single odd size would always win.
+            // A group of another size than wanted has a cost too, or else a single odd size would always win.
             waste + 0.1 * (vectors as f64 / wanted as f64).ln().abs()
         };
         let most = (2 * wanted / one.records).clamp(1, MOST_GROUP_PAGES as usize);
@@ -95,72 +95,73 @@ impl GroupLayout {
         Ok(GroupLayout { group_pages: pages, ..one })
     }
 
-    /// The same of the index that has this identity, with which its checksums begin.
+    /// Returns the same layout for the index with this identity, with which its checksums begin.
     pub fn identified(self, identity: Identity) -> GroupLayout {
         GroupLayout { identity, ..self }
     }
 
-    /// The identity of the index.
+    /// Returns the identity of the index.
     pub fn identity(&self) -> Identity {
         self.identity
     }
 
-    /// Dimensions.
+    /// Returns the number of dimensions.
     pub fn dim(&self) -> usize {
         self.dim
     }
 
-    /// Bytes of a page: of one read.
+    /// Returns the bytes of a page, the unit of reads.
     pub fn page_bytes(&self) -> usize {
         self.page_bytes
     }
 
-    /// Vectors of a page.
+    /// Returns the number of vectors of a page.
     pub fn page_vectors(&self) -> usize {
         self.records
     }
 
-    /// Pages of a group.
+    /// Returns the number of pages of a group.
     pub fn group_pages(&self) -> usize {
         self.group_pages
     }
 
-    /// Vectors of a full group.
+    /// Returns the number of vectors of a full group.
     pub fn group_vectors(&self) -> usize {
         self.records * self.group_pages
     }
 
-    /// Bytes of a group's pages.
+    /// Returns the bytes of a group's pages.
     pub fn group_bytes(&self) -> usize {
         self.group_pages * self.page_bytes
     }
 
-    /// Bytes of the file of `groups` groups: zeros at its end let another file follow it on a device.
+    /// Returns the bytes of the file of `groups` groups. Zeros at its end align a file that follows on a
+    /// device.
     pub fn file_bytes(&self, groups: u64) -> u64 {
         groups.saturating_mul(self.group_bytes() as u64).next_multiple_of(LARGEST_ALIGNMENT as u64)
     }
 
-    /// Bytes of a buffer for a page, whatever a device aligns reads to.
+    /// Returns the bytes of a buffer for a page, for any alignment of a device.
     pub fn buffer_bytes(&self) -> usize {
         buffer_bytes(self.page_bytes, self.page_bytes)
     }
 
-    /// Blocks of codes of a group.
+    /// Returns the number of blocks of codes of a group.
     pub fn group_blocks(&self) -> usize {
         self.group_vectors().div_ceil(SCAN_BLOCK)
     }
 
-    /// Bytes of a vector.
+    /// Returns the bytes of a vector.
     pub fn vector_bytes(&self) -> usize {
         self.vector_bytes
     }
 
-    /// Bytes of the rows of so many centroids.
+    /// Returns the bytes of the rows of `groups` centroids.
     pub fn row_bytes(&self, groups: u64) -> u64 {
         groups * 2 * self.dim as u64
     }
 
-    /// Bytes of the file of centroids with their rows, by `docs/format/index.md`.
+    /// Returns the bytes of the file of centroids with their rows, as `docs/format/index.md` specifies.
     pub fn centroid_bytes(&self, groups: u64, runs: u64, code_bytes: u64) -> u64 {
         4 * (self.dim as u64 + 1)
             + self.row_bytes(groups + runs)
@@ -169,36 +170,36 @@ impl GroupLayout {
             + runs * RUN_BLOCKS * SCAN_BLOCK as u64 * code_bytes
     }
 
-    /// The page that holds `place`.
+    /// Returns the page of `place`.
     #[inline]
     pub fn page_of(&self, place: u32) -> u32 {
-        // Groups are whole pages, so places run through pages without gaps.
+        // Groups are whole pages, so places count through pages without gaps.
         place / self.records as u32
     }
 
-    /// The page of the vector of rank `rank` in `group`, and its slot there.
+    /// Returns the page of the vector of rank `rank` in `group`, and its slot there.
     pub fn page_in(&self, group: u32, rank: usize) -> (usize, usize) {
         (group as usize * self.group_pages + rank / self.records, rank % self.records)
     }
 
-    /// The places of `groups` groups.
+    /// Returns the number of places of `groups` groups.
     pub fn places(&self, groups: usize) -> usize {
         groups * self.group_vectors()
     }
 
-    /// The group of `place` and its rank there.
+    /// Returns the group of `place` and its rank there.
     #[inline]
     pub fn group_rank(&self, place: u32) -> (u32, usize) {
         (place / self.group_vectors() as u32, place as usize % self.group_vectors())
     }
 
-    /// The bytes of `pages` pages from `page` on.
+    /// Returns the span of `pages` pages from `page` on.
     #[inline]
     pub fn span(&self, page: u32, pages: u32) -> Span {
         Span { offset: u64::from(page) * self.page_bytes as u64, len: pages * self.page_bytes as u32 }
     }
 
-    /// The bytes of the vector at `place` alone.
+    /// Returns the span of the vector at `place` alone.
     #[inline]
     pub fn vector_span(&self, place: u32) -> Span {
         let (page, slot) = (place as usize / self.records, place as usize % self.records);
@@ -206,13 +207,13 @@ impl GroupLayout {
         Span { offset: page as u64 * self.page_bytes as u64 + start as u64, len: self.vector_bytes as u32 }
     }
 
-    /// The checksum of the vector at `place`, for a search that reads it alone.
+    /// Returns the checksum of the vector at `place`, for a search that reads it alone.
     #[inline]
     pub fn vector_checksum(&self, place: u32, vector: &[u8]) -> u32 {
         crc32c::crc32c_append(self.identity.checksum(&u64::from(place).to_le_bytes()), vector)
     }
 
-    /// Writes page number `page`: `ids` and their `rows`, at most as many as a page holds.
+    /// Writes page number `page`: `ids` and their `rows`, at most as many as fit a page.
     pub fn encode<'a>(&self, out: &mut [u8], page: u32, ids: &[u32], rows: impl Iterator<Item = &'a [u8]>) {
         let (head, vectors) = out.split_at_mut(CRC_BYTES + 4 * self.records);
         vectors.fill(0);
@@ -234,26 +235,26 @@ impl GroupLayout {
     /// Checks the length and the checksum of page number `page`.
     ///
     /// # Errors
-    /// A sentence that says what is wrong.
+    /// A sentence that states what is wrong.
     pub fn check(&self, page: u32, bytes: &[u8]) -> Result<(), String> {
         let Some(stored) = bytes.first_chunk::<CRC_BYTES>().filter(|_| bytes.len() >= self.page_bytes) else {
-            return Err(format!("{} bytes are no page of {}", bytes.len(), self.page_bytes));
+            return Err(format!("{} bytes are too few for a page of {}", bytes.len(), self.page_bytes));
         };
         let (stored, found) = (u32::from_le_bytes(*stored), self.crc(page, bytes));
         if stored != found {
-            return Err(format!("checksum {found:08x}, the page says {stored:08x}"));
+            return Err(format!("checksum {found:08x} differs from the stored {stored:08x}"));
         }
         Ok(())
     }
 
-    /// The id in slot `slot` of a page; `None` where it holds no vector.
+    /// Returns the id in slot `slot` of a page; `None` if there is no vector.
     #[inline]
     pub fn id(&self, page: &[u8], slot: usize) -> Option<u32> {
         let bytes = page.get(CRC_BYTES + 4 * slot..)?.first_chunk::<4>()?;
         Some(u32::from_le_bytes(*bytes)).filter(|id| *id != NO_ID)
     }
 
-    /// The vectors of a page, one after the other.
+    /// Returns the vectors of a page, one after the other.
     #[inline]
     pub fn vectors<'a>(&self, page: &'a [u8]) -> &'a [u8] {
         let start = CRC_BYTES + 4 * self.records;
@@ -284,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read_and_damage_is_found() {
+    fn pages_round_trip_and_damage_is_detected() {
         let layout = GroupLayout::new(Element::U8, 16, 512, 2).expect("a layout");
         let rows: Vec<[u8; 16]> = (0..5).map(|i| [i; 16]).collect();
         let mut page = vec![7_u8; 512];

@@ -1,31 +1,31 @@
-//! What tells an index from every other one: a number that all its checksums of pages, records and blocks begin with.
+//! The identity of an index: a number with which all checksums of its pages, records and blocks begin.
 //!
-//! It follows from what the index is made of: the content of the vectors and of the queries given for calibration, every
-//! option that shapes the result, the version of the format. Two builds of the same have the same identity, and bytes of
-//! one are then the bytes of the other; a page of any other index has a checksum that does not fit.
+//! The number depends on the content of the vectors and of the queries given for calibration, on every option
+//! that shapes the result, and on the version of the format. Two builds of the same input have the same
+//! identity, and also the same bytes. A page of any other index has a checksum that does not fit.
 
 use std::fmt;
 use std::str::FromStr;
 use xxhash_rust::xxh3::xxh3_64;
 
-/// The identity of an index; none of indexes of version 1, whose checksums begin with nothing.
+/// The identity of an index. Indexes of version 1 have none: their checksums begin with nothing.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Identity {
     number: Option<u64>,
-    /// The checksum of the number, which others go on from.
+    /// The checksum of the number, which other checksums continue.
     start: u32,
 }
 
 impl Identity {
-    /// That of indexes of version 1.
+    /// The absent identity of indexes of version 1.
     pub const NONE: Identity = Identity { number: None, start: 0 };
 
-    /// The identity of what `text` describes completely.
+    /// Returns the identity of an object that `text` describes completely.
     pub fn of(text: &str) -> Identity {
         Identity::from_number(xxh3_64(text.as_bytes()))
     }
 
-    /// The identity of what has this one so far, and differs from others of it by `what`.
+    /// Returns an identity that depends on this one and on `what`.
     pub fn and(self, what: &str) -> Identity {
         Identity::of(&format!("{self}; {what}"))
     }
@@ -34,12 +34,12 @@ impl Identity {
         Identity { number: Some(number), start: crc32c::crc32c(&number.to_le_bytes()) }
     }
 
-    /// Whether it is that of no index in particular.
+    /// Returns true for the absent identity.
     pub fn is_none(self) -> bool {
         self.number.is_none()
     }
 
-    /// The CRC-32C of the identity (8 bytes), where there is one, and of `bytes`.
+    /// Returns the CRC-32C of the identity (8 bytes, if there is one) and of `bytes`.
     #[inline]
     pub fn checksum(self, bytes: &[u8]) -> u32 {
         crc32c::crc32c_append(self.start, bytes)
@@ -58,12 +58,14 @@ impl fmt::Display for Identity {
 impl FromStr for Identity {
     type Err = String;
 
-    /// Reads sixteen lower-case hexadecimal digits.
+    /// Parses sixteen lower-case hexadecimal digits.
     fn from_str(text: &str) -> Result<Identity, String> {
         let digits = text.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
         match u64::from_str_radix(text, 16) {
             Ok(number) if digits && text.len() == 16 => Ok(Identity::from_number(number)),
-            _ => Err(format!("the identity {text:?} is no sixteen lower-case hexadecimal digits")),
+            _ => Err(format!(
+                "the identity {text:?} does not consist of sixteen lower-case hexadecimal digits"
+            )),
         }
     }
 }

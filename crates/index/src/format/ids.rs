@@ -1,7 +1,8 @@
-//! Ids of an index from which vectors were deleted: runs of ids that follow each other, of vectors in the order of their ids.
+//! The ids of an index from which vectors were deleted: runs of consecutive ids, of vectors in the order of
+//! their ids.
 //!
-//! A file of them has for each run its first id and the place of that vector (u32 each), then the id that the next vector gets
-//! and the number of vectors.
+//! The file has, for each run, the run's first id and the place of that vector (u32 each), then the id of the
+//! next insert and the number of vectors.
 
 use super::loading::load;
 use super::manifest::Manifest;
@@ -9,28 +10,28 @@ use crate::error::IndexError;
 use bathyal_store::Generation;
 use std::ops::Range;
 
-/// Name of the file within an index; one without it has the ids 0, 1, 2, ....
+/// Name of the file within an index; an index without it has the ids 0, 1, 2, ....
 pub const IDS_NAME: &str = "ids.bin";
 
-/// Which ids the vectors of an index have, in their order.
+/// The ids of the vectors of an index, in the order of the vectors.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct IdRuns {
-    /// The first id of each run and its place; the last is that of no vector.
+    /// The first id of each run and its place; the last entry is the end of the last run.
     starts: Vec<(u32, u32)>,
 }
 
 impl IdRuns {
-    /// The ids 0, 1, 2, ... of `vectors` vectors.
+    /// Returns the ids 0, 1, 2, ... of `vectors` vectors.
     pub fn all(vectors: u32) -> IdRuns {
         IdRuns { starts: vec![(0, 0), (vectors, vectors)] }
     }
 
-    /// Begins ids that [`IdRuns::push`] adds to.
+    /// Returns no ids; [`IdRuns::push`] adds to them.
     pub fn none() -> IdRuns {
         IdRuns { starts: vec![(0, 0)] }
     }
 
-    /// Adds a vector, whose `id` is above those of all before it.
+    /// Adds a vector, whose `id` is above all ids before it.
     pub fn push(&mut self, id: u32) {
         let Some((next, vectors)) = self.starts.last().copied() else { return };
         if next != id || self.starts.len() == 1 {
@@ -42,64 +43,64 @@ impl IdRuns {
         }
     }
 
-    /// Says which id the next vector gets.
+    /// Sets the id of the next insert.
     pub fn end(&mut self, next: u32) {
         if let Some(end) = self.starts.last_mut() {
             end.0 = next;
         }
     }
 
-    /// The id that the next vector gets: above all others.
+    /// Returns the id of the next insert, which is above all others.
     pub fn next(&self) -> u32 {
         self.starts.last().map_or(0, |end| end.0)
     }
 
-    /// Number of vectors.
+    /// Returns the number of vectors.
     pub fn vectors(&self) -> u32 {
         self.starts.last().map_or(0, |end| end.1)
     }
 
-    /// Whether each vector's id is its place, and the next one's, too.
+    /// Returns true if each vector's id is its place, and so will be the next one's.
     pub fn are_places(&self) -> bool {
         *self == IdRuns::all(self.vectors())
     }
 
-    /// The id of the vector at `place`.
+    /// Returns the id of the vector at `place`.
     pub fn id(&self, place: u32) -> u32 {
         let run = self.starts.partition_point(|start| start.1 <= place).saturating_sub(1);
         let (id, first) = self.starts[run];
         id + (place - first)
     }
 
-    /// The place of the vector `id`; `None` if there is none.
+    /// Returns the place of the vector `id`; `None` if there is none.
     pub fn place(&self, id: u32) -> Option<u32> {
         let run = self.starts.partition_point(|start| start.0 <= id).checked_sub(1)?;
         let (first, place) = self.starts[run];
-        let held = self.starts.get(run + 1)?.1 - place;
-        (id - first < held).then(|| place + (id - first))
+        let count = self.starts.get(run + 1)?.1 - place;
+        (id - first < count).then(|| place + (id - first))
     }
 
-    /// The ids of the vectors at `places`, appended to `out`.
+    /// Appends the ids of the vectors at `places` to `out`.
     pub fn extend(&self, places: Range<u32>, out: &mut Vec<u32>) {
         out.extend(places.map(|place| self.id(place)));
     }
 
-    /// The bytes of a file.
+    /// Returns the bytes of the file.
     pub fn to_bytes(&self) -> Vec<u8> {
         self.starts.iter().flat_map(|(id, place)| [id.to_le_bytes(), place.to_le_bytes()]).flatten().collect()
     }
 
-    /// Reads what [`IdRuns::to_bytes`] wrote of `vectors` vectors.
+    /// Parses the bytes from [`IdRuns::to_bytes`] of `vectors` vectors.
     ///
     /// # Errors
-    /// A sentence when these are no such ids.
+    /// A sentence if the bytes are not the ids of as many vectors.
     pub fn from_bytes(bytes: &[u8], vectors: u64) -> Result<IdRuns, String> {
         let (pairs, rest) = bytes.as_chunks::<8>();
         let number = |bytes: &[u8]| bytes.iter().rev().fold(0_u32, |sum, byte| sum << 8 | u32::from(*byte));
         let starts: Vec<(u32, u32)> =
             pairs.iter().map(|pair| (number(&pair[..4]), number(&pair[4..]))).collect();
         let sound = |pair: &[(u32, u32)]| {
-            // A run has a vector, and ids for all that it has.
+            // A run has at least one vector, and an id for each vector.
             pair[0].1 < pair[1].1
                 && pair[1].0.checked_sub(pair[0].0).is_some_and(|ids| ids >= pair[1].1 - pair[0].1)
         };
@@ -112,7 +113,7 @@ impl IdRuns {
     }
 }
 
-/// The ids of the vectors of an index.
+/// Loads the ids of the vectors of an index.
 pub(crate) fn load_ids(directory: &dyn Generation, manifest: &Manifest) -> Result<IdRuns, IndexError> {
     let Ok(file) = manifest.file(IDS_NAME) else { return Ok(IdRuns::all(manifest.vectors as u32)) };
     let bytes = load(directory, manifest, file)?;
@@ -148,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn what_are_no_ids_is_refused() {
+    fn invalid_ids_are_refused() {
         let bytes = |pairs: &[(u32, u32)]| IdRuns { starts: pairs.to_vec() }.to_bytes();
         for (pairs, sound) in [
             (&[(0, 0), (5, 5)][..], true),

@@ -1,17 +1,19 @@
-//! Sets of ids in few bits: sorted, their gaps Rice-coded.
+//! Sets of ids in few bits: sorted, with Rice-coded gaps.
 //!
-//! A gap is the difference to the id before, less one (the first id stands for itself). It is written as its part
-//! above `low_bits` in unary (so many ones, then a zero), then its `low_bits` lowest bits; bits fill bytes from the
-//! lowest up. About `log2(range / count) + 1.6` bits an id, where a plain number takes `log2(range)`.
+//! A gap is the difference to the previous id, less one; the first id is its own gap. Its part above
+//! `low_bits` is written in unary (as many ones, then a zero), followed by its `low_bits` lowest bits; bits
+//! fill bytes from the lowest bit up. An id takes about `log2(range / count) + 1.6` bits; a plain number
+//! takes `log2(range)`.
 
-/// Most low bits that a decoder takes; ids have 32.
+/// Most low bits that a decoder accepts; ids have 32 bits.
 pub const MOST_LOW_BITS: u32 = 31;
 
-/// Bits that `sorted` (rising, no doubles) takes with the best number of low bits, and that number.
+/// Returns the bits that `sorted` (ascending, without duplicates) takes with the best number of low bits, and
+/// that number.
 pub fn encoded_bits(sorted: &[u32]) -> (usize, u32) {
     let (Some(first), Some(last)) = (sorted.first(), sorted.last()) else { return (0, 0) };
-    // The best lies near the logarithm of the mean gap; gaps of neighbours in the file pull it down, and a first id that
-    // is far from zero but near the others pulls it up.
+    // The best number is near the logarithm of the mean gap. Gaps between neighbours in the file lower it; a
+    // first id that is far from zero but near the others raises it.
     let log_mean = |sum: u32| (f64::from(sum) / sorted.len() as f64).max(1.0).log2() as u32;
     let (least, most) = (log_mean(last - first).saturating_sub(4), log_mean(*last) + 1);
     let bits_with = |low: u32| sorted.len() * (low as usize + 1) + high_parts(sorted, low);
@@ -27,10 +29,10 @@ fn gaps(sorted: &[u32]) -> impl Iterator<Item = u32> + '_ {
     sorted.iter().zip(before).map(|(id, before)| before.map_or(*id, |before| id - before - 1))
 }
 
-/// Writes `sorted` into `out`, which is all zeros and has room for its [`encoded_bits`].
+/// Writes `sorted` into `out`, which is all zeros and has space for its [`encoded_bits`].
 ///
 /// # Panics
-/// If the room is too small, which is a builder's bug.
+/// If the space is too small, which is a builder's bug.
 pub fn encode(sorted: &[u32], low: u32, out: &mut [u8]) {
     let mut at = 0;
     for gap in gaps(sorted) {
@@ -47,10 +49,10 @@ pub fn encode(sorted: &[u32], low: u32, out: &mut [u8]) {
     assert!(at <= out.len() * 8);
 }
 
-/// Reads `count` ids into `out`, which is emptied before; returns the bits that they took.
+/// Reads `count` ids into `out`, which is emptied before. Returns the bits that they take.
 ///
 /// # Errors
-/// A sentence when the bits end too early or an id is not below `limit`.
+/// A sentence if the bits end too early or an id is not below `limit`.
 pub fn decode(bytes: &[u8], count: usize, low: u32, limit: u32, out: &mut Vec<u32>) -> Result<usize, String> {
     out.clear();
     let low = low.min(MOST_LOW_BITS);
@@ -73,7 +75,7 @@ pub fn decode(bytes: &[u8], count: usize, low: u32, limit: u32, out: &mut Vec<u3
     Ok(at)
 }
 
-/// The gap that is written from bit `at` on, and the bits that it takes; there may be fewer.
+/// Returns the gap that begins at bit `at`, and the bits that it takes, which may extend beyond the end.
 #[inline]
 pub(super) fn gap(bytes: &[u8], mut at: usize, low: u32) -> (u64, usize) {
     let (start, mut high) = (at, 0_u64);
@@ -90,16 +92,16 @@ pub(super) fn gap(bytes: &[u8], mut at: usize, low: u32) -> (u64, usize) {
     (high << low | rest, at + low as usize - start)
 }
 
-/// Whether all bits from `bit` on are zero.
+/// Returns true if all bits from `bit` on are zero.
 pub(super) fn zero_from(bytes: &[u8], bit: usize) -> bool {
     let rest = bytes.get(bit / 8..).unwrap_or_default();
     rest.split_first().is_none_or(|(first, rest)| first >> (bit % 8) == 0 && rest.iter().all(|b| *b == 0))
 }
 
-/// Bits of a window that are sure to be there, wherever in a byte it begins.
+/// Bits that every window has, for any start within a byte.
 pub(super) const WINDOW_BITS: u32 = 56;
 
-/// The bits from `at` on, zeros beyond the end.
+/// Returns the bits from `at` on; zeros beyond the end.
 #[inline]
 pub(super) fn window(bytes: &[u8], at: usize) -> u64 {
     let start = (at / 8).min(bytes.len());

@@ -1,4 +1,4 @@
-//! Reading whole files of an index into memory, checked.
+//! Reads whole files of an index into memory, and checks them.
 
 use super::manifest::{CodesEntry, FileEntry, Manifest};
 use crate::error::IndexError;
@@ -9,10 +9,10 @@ use bathyal_tier::memory::CACHE_LINE;
 use std::mem::MaybeUninit;
 use std::thread::Builder;
 
-/// Bytes of a thread that loads, at least.
+/// Least bytes per loading thread.
 const THREAD_BYTES: usize = 8 << 20;
 
-/// Reads the codec of some codes, and compares it with what is said of them.
+/// Reads the codec of some codes, and checks that it fits their entry in the manifest.
 pub(crate) fn load_codec(
     directory: &dyn Generation,
     manifest: &Manifest,
@@ -24,7 +24,7 @@ pub(crate) fn load_codec(
     })?;
     if codec.dim() != manifest.dim as usize || codec.code_bytes() != codes.code_bytes as usize {
         let reason = format!(
-            "it makes codes of {} bytes from {} dimensions, the manifest says {} from {}",
+            "it makes codes of {} bytes from {} dimensions, the manifest says {} bytes from {} dimensions",
             codec.code_bytes(),
             codec.dim(),
             codes.code_bytes,
@@ -42,7 +42,7 @@ pub(crate) fn load(
     entry: &FileEntry,
 ) -> Result<Vec<u8>, IndexError> {
     let object = manifest.open_file(directory, entry)?;
-    // A line more, so that a tier can move it to the start of one.
+    // One cache line more, so that a tier can move the data to the start of a line.
     let mut bytes = object.allocate(entry.bytes, CACHE_LINE)?;
     bathyal_tier::advise_huge_pages(&mut bytes);
     let found = fill(object.as_ref(), &mut bytes, entry.bytes as usize)?;
@@ -53,16 +53,16 @@ pub(crate) fn load(
     Ok(bytes)
 }
 
-/// Reads the first `len` bytes of an object, which `bytes` has room for, by all processors where they are many. Returns their
-/// checksum.
+/// Reads the first `len` bytes of an object into the capacity of `bytes`, with all processors if there are
+/// many bytes. Returns their checksum.
 fn fill(object: &dyn Object, bytes: &mut Vec<u8>, len: usize) -> Result<u32, IndexError> {
     let threads = std::thread::available_parallelism().map_or(1, |threads| threads.get());
     let piece_bytes = object.piece_bytes();
     let share = len.div_ceil(threads).max(THREAD_BYTES).next_multiple_of(piece_bytes);
-    let room = &mut bytes.spare_capacity_mut()[..len];
+    let capacity = &mut bytes.spare_capacity_mut()[..len];
     let checksum = std::thread::scope(|scope| {
-        let mut shares = room.chunks_mut(share).enumerate().map(|(i, out)| ((i * share) as u64, out));
-        let own = shares.next();
+        let mut shares = capacity.chunks_mut(share).enumerate().map(|(i, out)| ((i * share) as u64, out));
+        let first_share = shares.next();
         let failed = |source| TierError::System { operation: "start a thread that loads", source };
         let mut others = Vec::new();
         for (at, out) in shares {
@@ -74,25 +74,27 @@ fn fill(object: &dyn Object, bytes: &mut Vec<u8>, len: usize) -> Result<u32, Ind
             });
             others.push((len, thread.map_err(failed)?));
         }
-        let first = own.map_or(Ok(0), |(at, out)| fill_share(object, at, out));
+        let first = first_share.map_or(Ok(0), |(at, out)| fill_share(object, at, out));
         others.into_iter().fold(first.map_err(IndexError::from), |before, (len, thread)| {
             let share =
                 thread.join().map_err(|_| IndexError::Internal("a thread that loads panicked".into()))?;
             Ok(crc32c::crc32c_combine(before?, share?, len))
         })
     })?;
-    // SAFETY: no share failed, so each has written all of its bytes, and all shares together are the first `len`.
+    // SAFETY: no share failed, so each has written all of its bytes, and all shares together are the first
+    // `len`.
     unsafe { bytes.set_len(len) };
     Ok(checksum)
 }
 
-/// Reads what lies from `at` on into all of `out`. Returns its checksum.
+/// Reads the bytes from `at` on into the whole of `out`. Returns their checksum.
 fn fill_share(object: &dyn Object, at: u64, out: &mut [MaybeUninit<u8>]) -> Result<u32, StoreError> {
     let mut checksum = 0;
     let piece_bytes = object.piece_bytes();
     for (i, piece) in out.chunks_mut(piece_bytes).enumerate() {
         piece.fill(MaybeUninit::new(0));
-        // SAFETY: all of it was just written, and a byte that may be uninitialised lies as a byte does.
+        // SAFETY: the loop above has written every byte of `piece`, and `MaybeUninit<u8>` has the layout of
+        // `u8`.
         let piece = unsafe { std::slice::from_raw_parts_mut(piece.as_mut_ptr().cast::<u8>(), piece.len()) };
         object.read_at(at + (i * piece_bytes) as u64, piece)?;
         checksum = crc32c::crc32c_append(checksum, piece);
@@ -101,7 +103,7 @@ fn fill_share(object: &dyn Object, at: u64, out: &mut [MaybeUninit<u8>]) -> Resu
 }
 
 impl CodesEntry {
-    /// What is said of them to people.
+    /// Returns a line about the codes, for people.
     pub(crate) fn line(&self) -> (&'static str, String) {
         let what = format!(
             "{} of {} B each, {} bytes in all, in memory while searching",
@@ -110,7 +112,7 @@ impl CodesEntry {
         ("codes", what)
     }
 
-    /// Bytes of memory of the trained codec: about twice its file once unpacked.
+    /// Returns the bytes of memory of the trained codec: about twice the bytes of its file, once unpacked.
     pub(crate) fn codec_memory(&self) -> u64 {
         2 * self.codec.bytes
     }
@@ -123,7 +125,7 @@ mod tests {
     use bathyal_store::{DraftExt, Replace, Store};
 
     #[test]
-    fn shares_of_threads_make_the_whole() {
+    fn the_shares_of_all_threads_make_up_the_file() {
         let draft = MemoryStore::new("memory").begin("index", Replace::Never).expect("begins");
         for len in [0, 1, 256 << 10, 2 * THREAD_BYTES + (256 << 10) + 7] {
             let bytes: Vec<u8> = (0..len).map(|i| (i / 5) as u8).collect();

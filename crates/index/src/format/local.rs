@@ -1,17 +1,18 @@
 //! The page-local layout of a graph: near vectors share a page, and a page links to others as a whole.
 //!
-//! One page is one node of the graph that a search walks (PageANN; Starling's block search): a read scores all its
-//! vectors and shows all its links. Places count the vectors in the order of the file; page `p` holds the places
-//! from `p * records` on. A link is the place of one vector of another page. A page, all little-endian:
+//! One page is one node of the graph that a search walks (PageANN; Starling's block search): one read gives
+//! all its vectors to score and all its links. Places count the vectors in the order of the file; page `p`
+//! has the places from `p * records` on. A link is the place of a vector of another page. A page, all
+//! little-endian:
 //!
 //! | bytes | field |
 //! |---|---|
 //! | 4 | CRC-32C of the index's identity (8 bytes), of the page's number (4 bytes) and of the rest of the page |
 //! | 4 | number of links |
 //! | 4 | low bits of a link's code, 0 to 31 |
-//! | 4 x records | the vectors' ids; `4294967295` for a place that holds none |
-//! | records x dim x element size | the vectors, zeros where there is none |
-//! | the rest | the links, as [`super::links`] codes them, then zeros |
+//! | 4 x records | the vectors' ids; `4294967295` for a place without a vector |
+//! | records x dim x element size | the vectors; zeros at a place without a vector |
+//! | the rest | the links, in the code of [`super::links`], then zeros |
 
 use super::groups::NO_ID;
 use super::identity::Identity;
@@ -22,13 +23,13 @@ use bathyal_tier::Span;
 
 /// Bytes before the ids.
 const HEADER_BYTES: usize = 12;
-/// Largest page: the longest vector fits several times.
+/// Largest page: several of the longest vectors fit.
 const MOST_PAGE_BYTES: u32 = 1 << 20;
-/// Links that a page of many vectors should have room for; with more, vectors would have to leave the page
+/// Links that a page of many vectors should have space for; more links would leave space for fewer vectors
 /// (`docs/reads.md`).
 const WANTED_LINKS: usize = 256;
 
-/// Where places lie. Pure arithmetic; all sizes are checked once, in [`LocalLayout::new`].
+/// The positions of pages and vectors. Pure arithmetic; all sizes are checked once, in [`LocalLayout::new`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LocalLayout {
     page_bytes: usize,
@@ -51,26 +52,26 @@ pub struct LocalPage<'a> {
 }
 
 impl<'a> LocalPage<'a> {
-    /// The users' ids of the vectors, by place.
+    /// Returns the users' ids of the vectors, by place.
     #[inline]
     pub fn ids(&self) -> impl ExactSizeIterator<Item = u32> + 'a {
         self.ids.as_chunks::<4>().0.iter().map(|b| u32::from_le_bytes(*b))
     }
 
-    /// Number of links.
+    /// Returns the number of links.
     pub fn link_count(&self) -> usize {
         self.link_count
     }
 
-    /// Reads the links, rising places, into `out`, and returns the bits that they take.
+    /// Reads the links, ascending places, into `out`, and returns the number of bits that they take.
     ///
     /// # Errors
-    /// A sentence when they are no places.
+    /// A sentence if they are not valid places.
     pub fn links(&self, out: &mut Vec<u32>) -> Result<usize, String> {
         links::decode(self.links, self.link_count, self.low_bits, self.limit, out)
     }
 
-    /// Whether all bits behind the links, which take `used`, are zero, for `verify`.
+    /// Returns true if all bits behind the links, which take `used` bits, are zero, for `verify`.
     pub fn padding_is_zero(&self, used: usize) -> bool {
         let rest = &self.links[(used / 8).min(self.links.len())..];
         rest.iter().enumerate().all(|(i, byte)| if i == 0 { byte >> (used % 8) == 0 } else { *byte == 0 })
@@ -78,7 +79,7 @@ impl<'a> LocalPage<'a> {
 }
 
 impl LocalLayout {
-    /// The layout of `vectors` vectors of `dim` elements, `records` a page.
+    /// Returns the layout of `vectors` vectors of `dim` elements, `records` per page.
     ///
     /// # Errors
     /// A sentence when a number is out of range.
@@ -93,7 +94,7 @@ impl LocalLayout {
             return Err(format!("dim {dim} is not between 1 and {}", super::manifest::MAX_DIM));
         }
         if !page_bytes.is_multiple_of(512) || !(512..=MOST_PAGE_BYTES).contains(&page_bytes) {
-            return Err(format!("page_bytes {page_bytes} is no multiple of 512 up to {MOST_PAGE_BYTES}"));
+            return Err(format!("page_bytes {page_bytes} is not a multiple of 512 up to {MOST_PAGE_BYTES}"));
         }
         let vector_bytes = element.row_bytes(dim as usize);
         let most = (page_bytes as usize - HEADER_BYTES) / (4 + vector_bytes);
@@ -104,7 +105,7 @@ impl LocalLayout {
         Ok(LocalLayout { page_bytes, vector_bytes, records, vectors, identity: Identity::NONE })
     }
 
-    /// The layout with as many vectors a page as leave room for links enough.
+    /// Returns the layout with as many vectors per page as leave enough space for links.
     ///
     /// # Errors
     /// A sentence when no page is large enough.
@@ -116,52 +117,52 @@ impl LocalLayout {
             (bits * wanted as f64 / 8.0).ceil() as usize
         };
         for page_bytes in (super::pages::PAGE_BYTES..=MOST_PAGE_BYTES).step_by(SECTOR_BYTES) {
-            let room = page_bytes as usize - HEADER_BYTES;
-            let fits = |records: &usize| records * record + link_bytes(*records) <= room;
-            if let Some(records) = (1..=room / record).rev().find(fits) {
+            let available = page_bytes as usize - HEADER_BYTES;
+            let fits = |records: &usize| records * record + link_bytes(*records) <= available;
+            if let Some(records) = (1..=available / record).rev().find(fits) {
                 return LocalLayout::new(element, dim, vectors, page_bytes, records as u32);
             }
         }
         Err(format!("no page of up to {MOST_PAGE_BYTES} bytes holds a vector and its links"))
     }
 
-    /// The same of the index that has this identity, with which its checksums begin.
+    /// Returns the same layout for the index with this identity, with which its checksums begin.
     pub fn identified(self, identity: Identity) -> LocalLayout {
         LocalLayout { identity, ..self }
     }
 
-    /// Vectors of a full page.
+    /// Returns the number of vectors of a full page.
     pub fn records(&self) -> usize {
         self.records
     }
 
-    /// Bytes of a page: of one read.
+    /// Returns the bytes of a page, which one read fetches.
     pub fn page_bytes(&self) -> usize {
         self.page_bytes
     }
 
-    /// Bytes of a buffer for a page, whatever a device aligns reads to.
+    /// Returns the bytes of a buffer for a page, for any alignment of a device.
     pub fn buffer_bytes(&self) -> usize {
         buffer_bytes(self.page_bytes, self.page_bytes)
     }
 
-    /// Number of pages.
+    /// Returns the number of pages.
     pub fn pages(&self) -> u32 {
         self.vectors.div_ceil(self.records as u32)
     }
 
-    /// Bytes of the file.
+    /// Returns the bytes of the file.
     pub fn file_bytes(&self) -> u64 {
         u64::from(self.pages()) * self.page_bytes as u64
     }
 
-    /// The page that holds `place`.
+    /// Returns the page of `place`.
     #[inline]
     pub fn page_of(&self, place: u32) -> u32 {
         place / self.records as u32
     }
 
-    /// The places on `page`.
+    /// Returns the places on `page`.
     #[inline]
     pub fn places(&self, page: u32) -> std::ops::Range<u32> {
         let first = u64::from(page) * self.records as u64;
@@ -169,21 +170,22 @@ impl LocalLayout {
         first.min(limit) as u32..(first + self.records as u64).min(limit) as u32
     }
 
-    /// Where `page` lies in the file.
+    /// Returns the span of `page` in the file.
     #[inline]
     pub fn span(&self, page: u32) -> Span {
         Span { offset: u64::from(page) * self.page_bytes as u64, len: self.page_bytes as u32 }
     }
 
-    /// Bits that the links of a page may take.
+    /// Returns the bits that the links of a page may take.
     pub fn link_bits(&self) -> usize {
         8 * (self.page_bytes - HEADER_BYTES - self.records * (4 + self.vector_bytes))
     }
 
-    /// Writes page number `page`: `ids` with their `rows`, at most as many as a page holds, and `links`, rising.
+    /// Writes page number `page`: `ids` with their `rows`, at most as many as fit a page, and `links` in
+    /// ascending order.
     ///
     /// # Panics
-    /// If any of these do not fit, which is a builder's bug.
+    /// If these do not fit the page, which is a builder's bug.
     pub fn encode<'a>(
         &self,
         out: &mut [u8],
@@ -219,7 +221,7 @@ impl LocalLayout {
     /// Checks the bytes of page number `page`.
     ///
     /// # Errors
-    /// A sentence saying what is wrong with the bytes.
+    /// A sentence that states what is wrong with the bytes.
     #[inline]
     pub fn decode<'a>(&self, bytes: &'a [u8], page: u32) -> Result<LocalPage<'a>, String> {
         let Some(bytes) = bytes.get(..self.page_bytes) else {
@@ -231,7 +233,7 @@ impl LocalLayout {
             return Err(format!("checksum {found:08x} differs from the stored {stored:08x}"));
         }
         let (link_count, low_bits) = (word(4) as usize, word(8));
-        // Every link takes a bit at least.
+        // Every link takes at least one bit.
         if link_count > self.link_bits() || low_bits > links::MOST_LOW_BITS {
             return Err(format!("{link_count} links of {low_bits} low bits do not fit the page"));
         }
@@ -254,7 +256,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pages_round_trip_full_and_not() {
+    fn full_and_partial_pages_round_trip() {
         for (element, dim, vectors) in [
             (Element::U8, 128, 1000),
             (Element::F32, 100, 57),
@@ -287,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn every_flipped_bit_of_a_page_is_seen() {
+    fn every_flipped_bit_of_a_page_is_detected() {
         let layout = LocalLayout::new(Element::U8, 16, 100, 512, 20).unwrap();
         let mut bytes = vec![0; 512];
         layout.encode(&mut bytes, 3, &[5, 6, 7], std::iter::repeat_n([9; 16].as_slice(), 3), &[1, 90]);
@@ -299,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn many_vectors_share_a_page_that_still_has_room_for_links() {
+    fn many_vectors_share_a_page_that_still_has_space_for_links() {
         let layout = LocalLayout::choose(Element::U8, 128, 1_000_000, 64).unwrap();
         assert_eq!((layout.page_bytes(), layout.records()), (4096, 27));
         let layout = LocalLayout::choose(Element::F32, 1536, 1_000_000, 64).unwrap();
@@ -309,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn lying_parameters_are_refused() {
+    fn parameters_out_of_range_are_refused() {
         assert!(LocalLayout::new(Element::F32, 0, 1, 4096, 1).is_err());
         assert!(LocalLayout::new(Element::F32, 8, 1, 1000, 1).is_err());
         assert!(LocalLayout::new(Element::F32, 8, 1, 4096, 0).is_err());

@@ -1,4 +1,4 @@
-//! The manifest: the one file that makes a directory an index. Written last, replaced atomically.
+//! The manifest: the file that makes a directory an index. It is written last, and replaced atomically.
 
 use super::identity::Identity;
 use super::json;
@@ -18,28 +18,30 @@ use std::sync::Arc;
 
 /// Name of the manifest within an index directory.
 pub const MANIFEST_NAME: &str = "manifest.json";
-/// The format version that this program writes of vectors that are stored as they were given.
+/// The format version of indexes whose vectors are stored in the element of the data.
 pub const FORMAT_VERSION: u32 = 2;
-/// The format version of indexes whose vectors are stored as something smaller than they were given.
+/// The format version of indexes whose vectors are stored in a smaller form.
 pub const SMALLER_VERSION: u32 = 3;
-/// The format version of indexes with files that lie in parts on several disks.
+/// The format version of indexes with striped files.
 pub const STRIPED_VERSION: u32 = 4;
 /// The format version of indexes of the elements bf16 and b1.
 pub const LATER_ELEMENTS_VERSION: u32 = 5;
-/// The format version of indexes of f16 under cosine, whose vectors have any length: the latest that this program reads. Earlier ones
-/// have versions 1 to 4, and vectors of length 1 but for the rounding.
+/// The format version of indexes of f16 under cosine with vectors of any length: the latest version that this
+/// program reads. Earlier indexes of f16 under cosine have versions 1 to 4, and vectors of length 1 except
+/// for rounding.
 pub const ANY_LENGTH_VERSION: u32 = 6;
 /// The first format version of indexes that have an identity.
 const FIRST_IDENTIFIED: u32 = 2;
-/// A manifest is a few kilobytes; anything beyond this is not one.
+/// Largest manifest that is read: a manifest usually has a few kilobytes.
 const LARGEST_MANIFEST: u64 = 16 << 20;
 /// Largest dimension of a vector.
 pub const MAX_DIM: u32 = 1 << 16;
-/// Most bytes of a code: 8 bits a dimension and two factors, and what fills up.
+/// Most bytes of a code: 8 bits per dimension, two factors, and padding.
 pub(crate) const MAX_CODE_BYTES: u32 = MAX_DIM + 64;
-/// Longest file: more than the most vectors of the largest dimension take eight times. Sums of lengths never overflow.
+/// Longest file: more than eight times the most vectors of the largest dimension. Sums of lengths never
+/// overflow.
 const MOST_FILE_BYTES: u64 = 1 << 56;
-/// Largest number of vectors: ids are `u32`, and the last is kept free.
+/// Largest number of vectors: ids are `u32`, and the last id is reserved.
 pub const MAX_VECTORS: u64 = u32::MAX as u64;
 
 /// A file of the index: its name, length and checksum.
@@ -51,18 +53,19 @@ pub struct FileEntry {
     pub bytes: u64,
     /// CRC-32C of the whole file.
     pub crc32c: u32,
-    /// Where it lies in parts: what they are.
+    /// The parts of a striped file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stripe: Option<StripeEntry>,
 }
 
-/// Codes, as the section of a family describes them.
+/// The manifest's entry of codes, in the section of a family.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct CodesEntry {
-    /// The codes: one a vector, or a centroid, or the blocks of all groups. Named among the manifest's files.
+    /// The file of the codes: one per vector, or per centroid, or the blocks of all groups. Its name is in
+    /// the manifest's list of files.
     #[serde(skip)]
     pub file: FileEntry,
-    /// The trained codec. Named among the manifest's files.
+    /// The file of the trained codec. Its name is in the manifest's list of files.
     #[serde(skip)]
     pub codec: FileEntry,
     /// The codec's kind, for people.
@@ -72,10 +75,10 @@ pub struct CodesEntry {
 }
 
 impl CodesEntry {
-    /// Takes the files' lengths and checksums from the manifest's list.
+    /// Sets the files' lengths and checksums from the manifest's list.
     ///
     /// # Errors
-    /// A sentence.
+    /// A sentence that states what is wrong.
     pub(crate) fn fill(&mut self, manifest: &Manifest, codes: &str, codec: &str) -> Result<(), String> {
         self.file = manifest.file(codes)?.clone();
         self.codec = manifest.file(codec)?.clone();
@@ -83,15 +86,16 @@ impl CodesEntry {
     }
 }
 
-/// Everything that an index says about itself.
+/// The description of an index.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Manifest {
     /// Version of the format.
     pub format_version: u32,
-    /// What all checksums of pages, records and blocks begin with, as hexadecimal digits. Version 1 has none.
+    /// The identity with which all checksums of pages, records and blocks begin, as hexadecimal digits.
+    /// Indexes of version 1 have none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub identity: Option<String>,
-    /// The program that wrote it.
+    /// The program that wrote the index.
     pub written_by: String,
     /// The index family.
     pub family: String,
@@ -99,26 +103,27 @@ pub struct Manifest {
     pub vectors: u64,
     /// Dimensions of a vector.
     pub dim: u32,
-    /// Element name (f32, f16, u8, i8) of the vectors as they were given, and of queries.
+    /// Element name (f32, f16, u8, i8) of the data and of queries.
     pub element: String,
-    /// How the vectors are stored, where not as they were given.
+    /// The stored form of the vectors, if it differs from the element of the data.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stored: Option<StoredEntry>,
     /// Metric name (l2, ip, cosine).
     pub metric: String,
-    /// Bytes of the vectors alone, as they were given: `vectors x dim x element size`.
+    /// Bytes of the vectors of the data: `vectors x dim x element size`.
     pub data_bytes: u64,
     /// Seed of the build.
     pub seed: u64,
     /// Seconds that the build took.
     pub build_seconds: f64,
-    /// All other files of the index; the first is the one that searches read from a tier.
+    /// All other files of the index; searches read the first from a tier.
     pub files: Vec<FileEntry>,
-    /// What the family has to say: its layout and parameters, its codes, its calibration.
+    /// The section of the family: its layout and parameters, its codes, its calibration.
     pub structure: Value,
 }
 
-/// The format version of an index of such vectors that are stored like this, in files that are whole or in parts.
+/// Returns the format version of an index from the element and metric of its data, its stored form, and
+/// whether it has striped files.
 pub(crate) fn version_of(
     (element, metric): (Element, Metric),
     stored: &Option<StoredEntry>,
@@ -130,7 +135,7 @@ pub(crate) fn version_of(
     }
 }
 
-/// The format version that such an index had before [`ANY_LENGTH_VERSION`].
+/// Returns the format version that such an index had before [`ANY_LENGTH_VERSION`].
 fn version_before(element: Element, stored: &Option<StoredEntry>, striped: bool) -> u32 {
     match element {
         Element::Bf16 | Element::B1 => LATER_ELEMENTS_VERSION,
@@ -145,12 +150,12 @@ pub(crate) fn require(holds: bool, what: &str) -> Result<(), String> {
 }
 
 impl Manifest {
-    /// The element type of the vectors as they were given, and of queries.
+    /// Returns the element type of the data and of queries.
     pub fn element(&self) -> Result<Element, String> {
         self.element.parse().map_err(|_| format!("unknown element {:?}", self.element))
     }
 
-    /// The element type of the vectors as they are stored.
+    /// Returns the element type of the stored vectors.
     pub fn stored_element(&self) -> Result<Element, String> {
         match &self.stored {
             Some(stored) => Ok(stored.element.element()),
@@ -158,23 +163,24 @@ impl Manifest {
         }
     }
 
-    /// What a stored component of 1 stands for.
+    /// Returns the value of a stored component of 1.
     pub fn stored_scale(&self) -> f32 {
         self.stored.map_or(1.0, |stored| stored.scale)
     }
 
-    /// What a build that stores the same vectors again is told of them; `None` where they are stored as they were given.
+    /// Returns the rounding of the vectors, for a build that stores them again; `None` if they are stored in
+    /// the element of the data.
     pub fn stored_before(&self) -> Result<Option<StoredBefore>, String> {
         let metric = self.metric()?;
         Ok(self.stored.map(|stored| stored.before(metric)))
     }
 
-    /// Bytes of a vector as it is stored.
+    /// Returns the bytes of a stored vector.
     pub fn stored_row_bytes(&self) -> Result<usize, String> {
         Ok(self.stored_element()?.row_bytes(self.dim as usize))
     }
 
-    /// The metric.
+    /// Returns the metric.
     pub fn metric(&self) -> Result<Metric, String> {
         let name = self.metric.parse().map_err(|_| format!("unknown metric {:?}", self.metric))?;
         let metric = match name {
@@ -183,12 +189,12 @@ impl Manifest {
         };
         require(
             metric.name_over(self.element()?) == self.metric,
-            "bits alone have the metric hamming, for l2",
+            "the metric l2 of vectors of bits is named hamming, and other vectors do not have it",
         )?;
         Ok(metric)
     }
 
-    /// What tells the index from others.
+    /// Returns the identity of the index.
     pub fn identity(&self) -> Result<Identity, String> {
         match &self.identity {
             Some(text) => text.parse(),
@@ -196,10 +202,11 @@ impl Manifest {
         }
     }
 
-    /// The section of a family.
+    /// Returns the section of a family.
     ///
     /// # Errors
-    /// A sentence when the index is of another family, or when its section says something else than that family's does.
+    /// A sentence if the index is of another family, or if its section does not have the fields of that
+    /// family.
     pub fn structure<S: DeserializeOwned>(&self, family: &str) -> Result<S, String> {
         if self.family != family {
             return Err(format!("the index is of the family {}, not {family}", self.family));
@@ -207,90 +214,91 @@ impl Manifest {
         serde_json::from_value(self.structure.clone()).map_err(|e| format!("its structure: {e}"))
     }
 
-    /// Sets what a family has to say, and the files that it names, the one that searches read first.
+    /// Sets the section of the family, and the files that it names; the file that searches read comes first.
     ///
     /// # Errors
-    /// [`IndexError::Internal`] if it cannot be written.
+    /// [`IndexError::Internal`] if the section cannot be serialized.
     pub fn set_structure(
         &mut self,
         structure: &impl Serialize,
         files: Vec<FileEntry>,
     ) -> Result<(), IndexError> {
         let internal = |error: serde_json::Error| IndexError::Internal(error.to_string());
-        // By way of text, so that an f32 is written as short as it is: 1.2, not 1.2000000476837158.
+        // Convert by way of text, so that an f32 is written in its shortest form: 1.2, not
+        // 1.2000000476837158.
         let text = serde_json::to_vec(structure).map_err(internal)?;
         self.structure = serde_json::from_slice(&text).map_err(internal)?;
         self.files = files;
         Ok(())
     }
 
-    /// One of the files, by its name.
+    /// Returns a file by its name.
     ///
     /// # Errors
-    /// A sentence when the manifest does not name it.
+    /// A sentence if the manifest does not name it.
     pub fn file(&self, name: &str) -> Result<&FileEntry, String> {
         self.files.iter().find(|file| file.name == name).ok_or_else(|| format!("it names no file {name}"))
     }
 
-    /// Checks that its files are those of a family, and the first the one that searches read.
+    /// Checks that the manifest has the files of its family, and first the file that searches read.
     ///
     /// # Errors
-    /// A sentence that names them.
-    pub fn check_files(&self, of_family: &[FileEntry]) -> Result<(), String> {
+    /// A sentence that names the files.
+    pub fn check_files(&self, family_files: &[FileEntry]) -> Result<(), String> {
         let names =
             |files: &[FileEntry]| files.iter().map(|file| file.name.clone()).collect::<Vec<_>>().join(", ");
-        let same =
-            self.files.len() == of_family.len() && self.files.iter().all(|file| of_family.contains(file));
-        if same && self.files.first() == of_family.first() {
+        let same = self.files.len() == family_files.len()
+            && self.files.iter().all(|file| family_files.contains(file));
+        if same && self.files.first() == family_files.first() {
             return Ok(());
         }
-        let (found, wanted) = (names(&self.files), names(of_family));
-        Err(format!("its files are {found}; those of this index of the family {} are {wanted}", self.family))
+        let (found, wanted) = (names(&self.files), names(family_files));
+        Err(format!("it names the files {found}; an index of the family {} has {wanted}", self.family))
     }
 
-    /// The file that searches read from a tier.
+    /// Returns the file that searches read from a tier.
     pub fn paged_file(&self) -> &FileEntry {
         static NONE: FileEntry = FileEntry { name: String::new(), bytes: 0, crc32c: 0, stripe: None };
-        // A manifest that was read names one.
+        // Every parsed manifest names at least one file.
         self.files.first().unwrap_or(&NONE)
     }
 
-    /// Whether any file lies in parts on several disks.
+    /// Returns true if any file is striped.
     pub fn is_striped(&self) -> bool {
         self.files.iter().any(|file| file.stripe.is_some())
     }
 
-    /// The same manifest of files that lie as `directory` has them: whole, or in parts.
+    /// Returns the same manifest with the stripes of its files as they are in `directory`.
     pub(crate) fn laid_out(&self, directory: &(impl Generation + ?Sized)) -> Result<Manifest, IndexError> {
         let mut manifest = self.clone();
         for file in &mut manifest.files {
-            file.stripe = StripeEntry::of(directory.get(&file.name)?.as_ref())?;
+            file.stripe = StripeEntry::from_object(directory.get(&file.name)?.as_ref())?;
         }
         manifest.renew_version().map_err(IndexError::Internal)?;
         Ok(manifest)
     }
 
-    /// Takes the format version that follows from what it says.
+    /// Sets the format version that follows from the rest of the manifest.
     pub(crate) fn renew_version(&mut self) -> Result<(), String> {
         let vectors = (self.element()?, self.metric()?);
         self.format_version = version_of(vectors, &self.stored, self.is_striped());
         Ok(())
     }
 
-    /// Bytes of all files, the manifest not counted.
+    /// Returns the bytes of all files except the manifest.
     pub fn index_bytes(&self) -> u64 {
         self.files.iter().map(|f| f.bytes).sum()
     }
 
-    /// The manifest as the bytes of its file: JSON, a line feed, and a line with the JSON's CRC-32C.
+    /// Returns the bytes of the manifest's file: JSON, a line feed, and a line with the JSON's CRC-32C.
     ///
     /// # Errors
-    /// [`IndexError::Parameter`] for a manifest that was read as an earlier version: its number would stand over another
-    /// shape.
+    /// [`IndexError::Parameter`] for a manifest that was read from an earlier version, whose number does not
+    /// fit the shape that is written.
     pub fn to_bytes(&self) -> Result<Vec<u8>, IndexError> {
         if self.format_version < FORMAT_VERSION {
             return Err(IndexError::Parameter(format!(
-                "a manifest of version {} is written as no other than {FORMAT_VERSION}: give it that version, and an identity",
+                "a manifest of version {} cannot be written: set its version to {FORMAT_VERSION}, and its identity",
                 self.format_version
             )));
         }
@@ -301,12 +309,12 @@ impl Manifest {
     /// Reads and checks the manifest of the index in the folder `directory`.
     ///
     /// # Errors
-    /// [`IndexError`]: no index there, a later version, damage.
+    /// [`IndexError`] if there is no index, if it has a later version, or if it is damaged.
     pub fn read(directory: &Path) -> Result<Manifest, IndexError> {
         Manifest::load(LocalStore::open_at(directory, MANIFEST_NAME)?.as_ref())
     }
 
-    /// The same of an index in any store.
+    /// Reads and checks the manifest of an index in any store.
     ///
     /// # Errors
     /// As [`Manifest::read`].
@@ -319,7 +327,7 @@ impl Manifest {
         Manifest::parse(&object.read_all()?, directory.address())
     }
 
-    /// Parses what [`Manifest::to_bytes`] wrote; `directory` is only named in errors.
+    /// Parses the bytes from [`Manifest::to_bytes`]; `directory` is only named in errors.
     pub fn parse(bytes: &[u8], directory: &Path) -> Result<Manifest, IndexError> {
         let path = directory.join(MANIFEST_NAME);
         let damaged = |reason: String| IndexError::damaged(&path, "the manifest", reason);
@@ -337,7 +345,7 @@ impl Manifest {
             });
         }
         let manifest: Manifest = match version.format_version {
-            0 => return Err(damaged("it says that it is of version 0, and the first is 1".into())),
+            0 => return Err(damaged("its format version is 0, and the first version is 1".into())),
             1 => version1::manifest(json).map_err(damaged)?,
             _ => serde_json::from_slice(json).map_err(|e| damaged(e.to_string()))?,
         };
@@ -345,7 +353,7 @@ impl Manifest {
         Ok(manifest)
     }
 
-    /// Checks what all families have in common; what a family says of itself is checked by it.
+    /// Checks the fields that all families share; each family checks its own section.
     fn check(&self) -> Result<(), String> {
         let (element, metric) = (self.element()?, self.metric()?);
         require(
@@ -358,27 +366,33 @@ impl Manifest {
                 version_before(element, &self.stored, self.is_striped()),
             ]
             .contains(&self.format_version.max(FORMAT_VERSION)),
-            "an index of version 3 says how its vectors are stored, and none before does; one of version 4 has files in parts, \
-             and none before has; one of version 5 is of bf16 or b1, and none before is; one of version 6 is of f16 under cosine",
+            "its format version does not fit: version 3 is for vectors in a stored form, version 4 for striped files, \
+             version 5 for the elements bf16 and b1, version 6 for f16 under cosine",
         )?;
         self.stored.map_or(Ok(()), |stored| stored.check(element, metric))?;
         require((1..=MAX_VECTORS).contains(&self.vectors), "the number of vectors is out of range")?;
         require((1..=MAX_DIM).contains(&self.dim), "the dimension is out of range")?;
         let data_bytes = self.vectors * element.row_bytes(self.dim as usize) as u64;
         require(self.data_bytes == data_bytes, "data_bytes does not follow from vectors, dim and element")?;
-        require(self.build_seconds >= 0.0, "it was built in less than no time")?;
+        require(self.build_seconds >= 0.0, "build_seconds is negative")?;
         require(!self.files.is_empty(), "it names no files")?;
         for (at, file) in self.files.iter().enumerate() {
             let plain = Path::new(&file.name).file_name().is_some_and(|n| n == file.name.as_str());
-            require(plain && file.name != MANIFEST_NAME, "a file's name is a path")?;
-            require(file.bytes <= MOST_FILE_BYTES, "a file is longer than any can be")?;
+            require(
+                plain && file.name != MANIFEST_NAME,
+                "a file has a path, or the name of the manifest, instead of a plain name",
+            )?;
+            require(file.bytes <= MOST_FILE_BYTES, "the length of a file is out of range")?;
             file.stripe.as_ref().map_or(Ok(()), |stripe| stripe.check(file.bytes))?;
-            require(self.files[..at].iter().all(|other| other.name != file.name), "a file is named twice")?;
+            require(
+                self.files[..at].iter().all(|other| other.name != file.name),
+                "two files have the same name",
+            )?;
         }
         Ok(())
     }
 
-    /// One of the index's files, after checking that it is there with the right length.
+    /// Opens one of the index's files, after a check that it exists with the right length.
     pub(crate) fn open_file(
         &self,
         directory: &(impl Generation + ?Sized),

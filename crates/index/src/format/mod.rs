@@ -1,4 +1,4 @@
-//! What lies on disk: the manifest, the pages of the graph, and the directory that appears all at once.
+//! The files of an index: the manifest, and the layouts of pages, records, lists and tables.
 //!
 //! Every field is specified in `docs/format/`.
 

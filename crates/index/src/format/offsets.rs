@@ -1,9 +1,11 @@
-//! Where the records of a packed file begin, in some bits a record: Elias-Fano codes of what lies beyond the shortest.
+//! The offsets of the records of a packed file, in a few bits per record: Elias-Fano codes of the lengths
+//! beyond the shortest record.
 //!
-//! Record `i` begins at `i * stride + excess(i)`, where `stride` is the least distance between two records, so that the
-//! excess never falls. Its lowest bits are stored as they are, the rest in unary as a bit string with a one a record: a
-//! record is found by looking for the `i`-th one (Elias 1974, Fano 1971; Vigna 2013 for the search). One entry more than
-//! there are records ends the last. The file, all little-endian:
+//! Record `i` begins at `i * stride + excess(i)`, where `stride` is the least distance between two records,
+//! so the excess never falls. Its lowest bits are stored as they are, the rest in unary: a bit string with
+//! one set bit per record. A record is found by a search for the `i`-th set bit (Elias 1974, Fano 1971; Vigna
+//! 2013 for the search). There is one entry more than there are records, for the end of the last record. The
+//! file, all little-endian:
 //!
 //! | bytes | field |
 //! |---|---|
@@ -11,19 +13,20 @@
 //! | 8 x ceil((records + 1) x low bits / 64) | the low bits of every excess |
 //! | 8 x ceil((records + 1 + (last excess >> low bits)) / 64) | the bit string |
 //!
-//! `low bits` is the logarithm of the mean excess, rounded down, so it follows from `stride`, the number of records and
-//! the length of their file.
+//! `low bits` is the logarithm of the mean excess, rounded down, so it follows from `stride`, the number of
+//! records and the length of their file.
 
+use crate::allocate::{try_collect, try_with_capacity};
 use crate::error::Unreadable;
-use crate::room::{gathered, room};
 use bathyal_tier::Span;
 
 /// Bytes before the low bits.
 const HEADER_BYTES: usize = 8;
-/// Ones between two remembered positions: a search looks at two words on average, for a bit a record in memory.
+/// Set bits between two remembered positions: a search reads two words on average, for one bit per record in
+/// memory.
 const SAMPLE: usize = 64;
 
-/// The places of all records of a file, in memory.
+/// The offsets of all records of a file, in memory.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Offsets {
     records: usize,
@@ -31,12 +34,12 @@ pub struct Offsets {
     low_bits: u32,
     low: Vec<u64>,
     high: Vec<u64>,
-    /// Where every [`SAMPLE`]-th one is in `high`.
+    /// The position in `high` of every [`SAMPLE`]-th set bit.
     samples: Vec<u64>,
     longest: u32,
 }
 
-/// What follows from the number of records, the length of their file and the stride.
+/// The sizes that follow from the number of records, the length of their file and the stride.
 struct Shape {
     low_bits: u32,
     low_words: usize,
@@ -44,7 +47,7 @@ struct Shape {
 }
 
 impl Shape {
-    fn of(records: usize, file_bytes: u64, stride: u64) -> Option<Shape> {
+    fn new(records: usize, file_bytes: u64, stride: u64) -> Option<Shape> {
         let last = file_bytes.checked_sub(stride.checked_mul(records as u64)?)?;
         let low_bits = last.checked_div(records as u64)?.checked_ilog2().unwrap_or(0);
         let entries = records.checked_add(1)?;
@@ -54,11 +57,12 @@ impl Shape {
     }
 }
 
-/// The offsets of records of `lengths` bytes, one after the other, as the bytes of their file: none for no records.
+/// Returns the bytes of the file of offsets for records of `lengths` bytes, one after the other; empty
+/// without records.
 pub fn encode(lengths: &[u32]) -> Vec<u8> {
     let stride = u64::from(lengths.iter().copied().min().unwrap_or(0));
     let total = lengths.iter().map(|length| u64::from(*length)).sum();
-    let Some(shape) = Shape::of(lengths.len(), total, stride) else { return Vec::new() };
+    let Some(shape) = Shape::new(lengths.len(), total, stride) else { return Vec::new() };
     let mut low = vec![0_u64; shape.low_words];
     let mut high = vec![0_u64; shape.high_words];
     let mut excess = 0;
@@ -79,46 +83,47 @@ pub fn encode(lengths: &[u32]) -> Vec<u8> {
 }
 
 impl Offsets {
-    /// The offsets of `records` records in a file of `file_bytes`, from the bytes that [`encode`] made.
+    /// Parses the offsets of `records` records in a file of `file_bytes` bytes, from the bytes that
+    /// [`encode`] made.
     ///
     /// # Errors
-    /// A sentence when they do not lead from the file's start to its end, record by record.
+    /// A sentence if they do not divide the whole file into records.
     pub fn from_bytes(bytes: &[u8], records: u64, file_bytes: u64) -> Result<Offsets, Unreadable> {
         let too_many = || format!("{records} records are too many");
         let records = usize::try_from(records).map_err(|_| too_many())?;
         let (words, rest) = bytes.as_chunks::<8>();
         let mut words = words.iter().map(|word| u64::from_le_bytes(*word));
         let stride = words.next().ok_or("the offsets have no header")?;
-        let shape = Shape::of(records, file_bytes, stride).ok_or_else(|| {
-            format!("{records} records of {stride} bytes and more do not make {file_bytes}")
+        let shape = Shape::new(records, file_bytes, stride).ok_or_else(|| {
+            format!("{records} records of at least {stride} bytes do not fit a file of {file_bytes} bytes")
         })?;
-        let wanted = shape.low_words.checked_add(shape.high_words).and_then(|w| w.checked_mul(8));
-        if wanted != Some(bytes.len() - HEADER_BYTES) || !rest.is_empty() {
+        let expected = shape.low_words.checked_add(shape.high_words).and_then(|w| w.checked_mul(8));
+        if expected != Some(bytes.len() - HEADER_BYTES) || !rest.is_empty() {
             return Err(format!(
-                "the offsets of {records} records in {file_bytes} bytes have {}",
+                "a file of {} bytes does not have the offsets of {records} records in {file_bytes} bytes",
                 bytes.len()
             )
             .into());
         }
-        let low = gathered("the offsets of records", words.by_ref().take(shape.low_words))?;
-        let high = gathered("the offsets of records", words)?;
+        let low = try_collect("the offsets of records", words.by_ref().take(shape.low_words))?;
+        let high = try_collect("the offsets of records", words)?;
         let ones: usize = high.iter().map(|word| word.count_ones() as usize).sum();
         if ones != records + 1 {
-            return Err(format!("there are {ones} offsets of {} wanted", records + 1).into());
+            return Err(format!("there are {ones} offsets instead of {}", records + 1).into());
         }
-        let samples = room("the offsets of records", records / SAMPLE + 1)?;
+        let samples = try_with_capacity("the offsets of records", records / SAMPLE + 1)?;
         let mut offsets =
             Offsets { records, stride, low_bits: shape.low_bits, low, high, samples, longest: 0 };
-        offsets.sample();
+        offsets.remember_samples();
         offsets.check(file_bytes)?;
         Ok(offsets)
     }
 
-    fn sample(&mut self) {
+    fn remember_samples(&mut self) {
         let mut seen = 0_usize;
         for (at, word) in self.high.iter().enumerate() {
             let ones = word.count_ones() as usize;
-            // The first sampled one at or behind this word.
+            // The first sampled bit at or behind this word.
             let next = seen.next_multiple_of(SAMPLE);
             if next < seen + ones {
                 let bit = nth_one(*word, next - seen);
@@ -128,7 +133,8 @@ impl Offsets {
         }
     }
 
-    /// Walks all offsets: they rise from 0 to the end, by what a span can hold.
+    /// Checks that the offsets ascend from 0 to the end of the file, in steps that fit a span. Finds the
+    /// longest record.
     fn check(&mut self, file_bytes: u64) -> Result<(), String> {
         let (mut entry, mut before) = (0, 0);
         for at in 0..self.high.len() {
@@ -151,10 +157,10 @@ impl Offsets {
         Ok(())
     }
 
-    /// Where entry `i` begins, whose one is at `one`.
+    /// Returns the offset of entry `i`, whose set bit is at `one`.
     #[inline]
     fn start(&self, i: usize, one: u64) -> u64 {
-        // Neither wraps for offsets that were checked; others are being checked.
+        // Checked offsets do not wrap. Unchecked ones may, and are then refused by the check.
         let excess = one.wrapping_sub(i as u64) << self.low_bits | self.low(i);
         self.stride.wrapping_mul(i as u64).wrapping_add(excess)
     }
@@ -173,7 +179,7 @@ impl Offsets {
         value & ((1 << self.low_bits) - 1)
     }
 
-    /// Where record `i` lies; an empty span for one that is not there.
+    /// Returns the span of record `i`; an empty span if there is no such record.
     #[inline]
     pub fn span(&self, i: u32) -> Span {
         let i = i as usize;
@@ -195,7 +201,7 @@ impl Offsets {
         }
         let bit = nth_one(word, left);
         let start = self.start(i, at as u64 * 64 + u64::from(bit));
-        // The ones behind this one; the shift is in two steps because it may be by 64.
+        // Keep the bits behind this one. The shift is in two steps because it may be by 64.
         word &= u64::MAX << bit << 1;
         while word == 0 {
             at += 1;
@@ -205,28 +211,28 @@ impl Offsets {
         Span { offset: start, len: (end - start) as u32 }
     }
 
-    /// Number of records.
+    /// Returns the number of records.
     pub fn records(&self) -> usize {
         self.records
     }
 
-    /// Bytes of the longest record, with what follows it up to the next.
+    /// Returns the bytes of the longest record, including padding up to the next record.
     pub fn longest(&self) -> u32 {
         self.longest
     }
 
-    /// Bytes that the offsets take in memory.
+    /// Returns the bytes that the offsets take in memory.
     pub fn memory_bytes(&self) -> u64 {
         8 * (self.low.len() + self.high.len() + self.samples.len()) as u64
     }
 
-    /// Bytes that offsets take in memory whose file has `file_bytes`, about.
+    /// Returns the approximate bytes in memory of the offsets in a file of `file_bytes` bytes.
     pub fn planned_bytes(file_bytes: u64, records: u64) -> u64 {
         file_bytes + 8 * records.div_ceil(SAMPLE as u64)
     }
 }
 
-/// The place of each one of a byte: [`nth_one`] looks up the last step.
+/// The position of each set bit of a byte, for the last step of [`nth_one`].
 const ONES_OF_BYTE: [[u8; 8]; 256] = {
     let mut table = [[0; 8]; 256];
     let mut byte = 0;
@@ -244,15 +250,15 @@ const ONES_OF_BYTE: [[u8; 8]; 256] = {
     table
 };
 
-/// The place of the one number `n` (from 0) of a word that has more than `n`. Without branches, of which each wrong
-/// guess would cost more than all of this (Vigna 2008).
+/// Returns the position of set bit number `n` (from 0) of a word with more than `n` set bits. It has no
+/// branches, since each mispredicted branch would cost more than the whole function (Vigna 2008).
 #[inline]
 fn nth_one(word: u64, n: usize) -> u32 {
     const LOW: u64 = 0x0101_0101_0101_0101;
     const HIGH: u64 = LOW << 7;
     let pairs = word - ((word >> 1) & (LOW * 0x55));
     let nibbles = (pairs & (LOW * 0x33)) + ((pairs >> 2) & (LOW * 0x33));
-    // In each byte the ones of it and of those below.
+    // Each byte gets the number of set bits in it and in the bytes below.
     let sums = ((nibbles + (nibbles >> 4)) & (LOW * 0x0f)).wrapping_mul(LOW);
     let below = ((LOW.wrapping_mul(n as u64) | HIGH).wrapping_sub(sums) & HIGH) >> 7;
     let byte = (below.wrapping_mul(LOW) >> 56) as u32 & 7;
@@ -301,14 +307,14 @@ mod tests {
             let lengths: Vec<u32> = (0..count).map(|_| random.random_range(range.clone())).collect();
             round_trip(&lengths);
         }
-        // A long stretch of short ones after one that is very long.
+        // One very long record among short ones.
         let mut lengths = vec![5_u32; 3000];
         lengths[7] = 4_000_000_000;
         round_trip(&lengths);
     }
 
     #[test]
-    fn ones_are_found() {
+    fn set_bits_are_found() {
         let mut random = rand::rngs::StdRng::seed_from_u64(4);
         for round in 0..2000 {
             let word = match round {
@@ -324,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn an_offset_takes_some_bits() {
+    fn an_offset_takes_a_few_bits() {
         let mut random = rand::rngs::StdRng::seed_from_u64(2);
         let lengths: Vec<u32> = (0..100_000).map(|_| random.random_range(150..220)).collect();
         let bits = 8.0 * round_trip(&lengths) as f64 / lengths.len() as f64;
@@ -333,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_lead_to_the_end_is_refused() {
+    fn offsets_that_do_not_end_at_the_end_of_the_file_are_refused() {
         let lengths: Vec<u32> = (0..500).map(|i| 100 + i * 7 % 90).collect();
         let bytes = encode(&lengths);
         let read = |bytes: &[u8], records, length| Offsets::from_bytes(bytes, records, length);
@@ -347,7 +353,7 @@ mod tests {
         for len in 0..bytes.len() {
             assert!(read(&bytes[..len], 500, total(&lengths)).is_err(), "cut to {len}");
         }
-        // A low part that falls, with all else as it was: not monotone.
+        // Falling low parts, with all else unchanged, are not monotone.
         let mut random = rand::rngs::StdRng::seed_from_u64(3);
         let mut refused = 0;
         for _ in 0..2000 {
@@ -356,7 +362,7 @@ mod tests {
             damaged[bit / 8] ^= 1 << (bit % 8);
             match read(&damaged, 500, total(&lengths)) {
                 Err(_) => refused += 1,
-                // Still a way from start to end; the file's checksum tells.
+                // Still valid offsets from start to end; the file's checksum detects the damage.
                 Ok(offsets) => {
                     let end = (0..500).map(|i| offsets.span(i)).fold(0, |end, span| {
                         assert_eq!(span.offset, end);

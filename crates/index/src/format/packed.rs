@@ -1,30 +1,30 @@
-//! Lists of rising numbers in few bits that decode in a few instructions each: four bits say how large a gap is, and
-//! so many bits follow.
+//! Lists of ascending numbers in few bits that decode in a few instructions each: four bits select the size
+//! class of a gap, and the bits of that class follow.
 //!
-//! A gap is the difference to the number before, less one (the first number stands for itself). Gaps fall into 16
-//! [`Buckets`], about one for each length in bits: the list's first part is the bucket of every gap, four bits each,
-//! the second what each gap has beyond the start of its bucket, in as many bits as its bucket takes. Where the numbers
-//! are places in a file in which near vectors lie together, gaps of every length are about equally frequent, from
-//! one to the longest, so that neither a Rice code ([`super::links`]: made for one mean) nor one width for several gaps
-//! comes as close (`docs/format/csr.md`). The bits of a gap are found by adding widths, without looking at any other
-//! gap's, which is what makes decoding fast.
+//! A gap is the difference to the previous number, less one; the first number is its own gap. Gaps fall into
+//! 16 [`Buckets`], about one for each length in bits. The first part of the list has the bucket of every gap,
+//! four bits each. The second part has each gap's offset from the start of its bucket, in as many bits as the
+//! bucket takes. If the numbers are places in a file in which near vectors are close together, gaps of every
+//! length are about equally frequent. Neither a Rice code ([`super::links`]: made for one mean) nor one width
+//! for several gaps is then as short (`docs/format/csr.md`). The position of a gap's bits is a sum of widths
+//! and needs no other gap, which makes decoding fast.
 
-/// Buckets: what four bits tell apart.
+/// Number of buckets: four bits distinguish them.
 const BUCKETS: usize = 16;
 
-/// How gaps below a limit are coded.
+/// The code of gaps below a limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Buckets {
-    /// Where each bucket begins.
+    /// The first gap of each bucket.
     first: [u32; BUCKETS],
-    /// Bits of a gap of each.
+    /// Bits of a gap's offset in each bucket.
     width: [u8; BUCKETS],
     limit: u32,
 }
 
 impl Buckets {
-    /// Buckets for numbers below `limit`: bucket `b` holds 2^(b x t / 15) gaps (rounded down) with the least `t` for
-    /// which all together hold `limit`.
+    /// Returns buckets for numbers below `limit`: bucket `b` has 2^(b x t / 15) gaps (rounded down), with the
+    /// least `t` for which all buckets together have `limit` gaps.
     pub fn new(limit: u32) -> Buckets {
         let widths = |top: usize| std::array::from_fn(|b| (b * top / (BUCKETS - 1)) as u8);
         let covers =
@@ -37,17 +37,17 @@ impl Buckets {
         Buckets { first, width, limit }
     }
 
-    /// Bits of the longest gap, its bucket included.
+    /// Returns the bits of the longest gap, including its bucket.
     pub fn most_bits(&self) -> usize {
         4 + usize::from(self.width[BUCKETS - 1])
     }
 
     #[inline]
-    fn of(&self, gap: u32) -> usize {
+    fn bucket_of(&self, gap: u32) -> usize {
         self.first.iter().rposition(|first| *first <= gap).unwrap_or(0)
     }
 
-    /// Appends `sorted` (rising, no doubles, below the limit) to `out`, in whole bytes.
+    /// Appends `sorted` (ascending, without duplicates, below the limit) to `out`, in whole bytes.
     pub fn encode(&self, sorted: &[u32], out: &mut Vec<u8>) {
         let heads = out.len();
         out.resize(heads + sorted.len().div_ceil(2), 0);
@@ -56,7 +56,7 @@ impl Buckets {
         for (i, id) in sorted.iter().enumerate() {
             let gap = id - next;
             next = id + 1;
-            let bucket = self.of(gap);
+            let bucket = self.bucket_of(gap);
             out[heads + i / 2] |= (bucket as u8) << (4 * (i % 2));
             word |= u64::from(gap - self.first[bucket]) << bits;
             bits += u32::from(self.width[bucket]);
@@ -70,8 +70,8 @@ impl Buckets {
         }
     }
 
-    /// Reads `count` numbers that begin at byte `at` of `bytes` into `out`, which is emptied before; returns the bits
-    /// from the start of `bytes` to their end.
+    /// Reads `count` numbers that begin at byte `at` of `bytes` into `out`, which is emptied before. Returns
+    /// the position of their end, in bits from the start of `bytes`.
     ///
     /// # Errors
     /// A sentence when the bytes end too early or a number is not below the limit.
@@ -86,7 +86,8 @@ impl Buckets {
         let mut next = 0_u64;
         let mut gap = |bucket: u8| {
             let bucket = usize::from(bucket) % BUCKETS;
-            // Near the end the last eight bytes hold what is wanted, further up; beyond it `bit` tells afterwards.
+            // Near the end of the bytes, take the last eight bytes and shift more. If `bit` passes the end,
+            // the check below finds it.
             let start = (bit / 8).min(last);
             let word = bytes[start..].first_chunk::<8>().map_or(0, |word| u64::from_le_bytes(*word));
             let width = self.width[bucket];
@@ -99,20 +100,21 @@ impl Buckets {
         out.reserve(count + 1);
         for pair in heads {
             out.push(gap(pair & 15));
-            // Of an odd number of gaps the last half byte is taken away below; it is bucket 0, which has no bits.
+            // If the number of gaps is odd, the last half byte is removed below; it is bucket 0, which takes
+            // no bits.
             out.push(gap(pair >> 4));
         }
         let odd = count % 2;
         if odd == 1 && heads.last().is_some_and(|pair| pair >> 4 != 0) {
-            return Err("there are more links than their number says".into());
+            return Err("there are more links than its degree".into());
         }
         out.truncate(count);
         let largest = next.saturating_sub(1 + odd as u64);
-        self.sound(bit, bytes.len(), largest, count)
+        self.check_end(bit, bytes.len(), largest, count)
     }
 
     #[inline]
-    fn sound(&self, bit: usize, len: usize, largest: u64, count: usize) -> Result<usize, String> {
+    fn check_end(&self, bit: usize, len: usize, largest: u64, count: usize) -> Result<usize, String> {
         if bit > 8 * len {
             return Err("its links end too early".into());
         }
@@ -122,7 +124,7 @@ impl Buckets {
         Ok(bit)
     }
 
-    /// The same from fewer bytes than a word has, or too few.
+    /// Decodes from fewer bytes than a word has, or fails.
     #[cold]
     fn decode_short(
         &self,
@@ -134,10 +136,10 @@ impl Buckets {
         if bytes.len() >= 8 || bytes.len() < at + count.div_ceil(2) {
             return Err("its links end too early".into());
         }
-        let mut longer = [0_u8; 16];
-        longer[..bytes.len()].copy_from_slice(bytes);
-        let bit = self.decode(&longer, at, count, out)?;
-        self.sound(bit, bytes.len(), 0, 0)
+        let mut padded = [0_u8; 16];
+        padded[..bytes.len()].copy_from_slice(bytes);
+        let bit = self.decode(&padded, at, count, out)?;
+        self.check_end(bit, bytes.len(), 0, 0)
     }
 }
 
@@ -188,7 +190,8 @@ mod tests {
         let mut bytes = Vec::new();
         Buckets::new(2000).encode(&[5, 1000], &mut bytes);
         let mut found = Vec::new();
-        // Buckets of both limits are the same or nearly so; whatever is read is below the limit or refused.
+        // The buckets of both limits are equal or nearly so; a decoded number is below the limit, or decoding
+        // fails.
         if buckets.decode(&bytes, 0, 2, &mut found).is_ok() {
             assert!(found.iter().all(|id| *id < 1000));
         }

@@ -1,4 +1,5 @@
-//! The padded page layout of a graph: whole records in pages, none crossing a page where one fits into it.
+//! The padded page layout of a graph: whole records in pages. A record crosses a page only if it is longer
+//! than one.
 //!
 //! A record of vector `id`, all little-endian (DiskANN's layout with a checksum of its own):
 //!
@@ -6,11 +7,12 @@
 //! |---|---|
 //! | 4 | CRC-32C of the index's identity, of `id` and of the degree, the neighbours in use and the vector |
 //! | 4 | degree |
-//! | 4 x max_degree | neighbours, the unused ones zero |
+//! | 4 x max_degree | neighbours; unused ones are zero |
 //! | dim x element size | the vector |
 //! | 0 to 3 | zeros up to a multiple of four |
 //!
-//! The checksum covers what a search uses, so a flipped bit, a misplaced page or one of another index never becomes an answer.
+//! The checksum covers the bytes that a search uses, so a flipped bit, a misplaced page or a page of another
+//! index is detected.
 
 use super::identity::Identity;
 use super::packing::{buffer_bytes, stride};
@@ -24,7 +26,7 @@ const HEADER_BYTES: usize = 8;
 /// Most neighbours that the format allows.
 pub const MAX_DEGREE: u32 = 4096;
 
-/// Where records lie. Pure arithmetic; all sizes are checked once, in [`PageLayout::new`].
+/// The positions of records. Pure arithmetic; all sizes are checked once, in [`PageLayout::new`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PageLayout {
     page_bytes: usize,
@@ -37,7 +39,7 @@ pub struct PageLayout {
     identity: Identity,
 }
 
-/// A record as it lies in a page, not yet trusted.
+/// A record in a page, whose checksum is right.
 #[derive(Debug, Clone, Copy)]
 pub struct Record<'a> {
     /// The vector's bytes.
@@ -47,12 +49,12 @@ pub struct Record<'a> {
 }
 
 impl<'a> Record<'a> {
-    /// Number of neighbours.
+    /// Returns the number of neighbours.
     pub fn degree(&self) -> usize {
         self.neighbors.len() / 4
     }
 
-    /// The neighbours' ids.
+    /// Returns the neighbours' ids.
     #[inline]
     pub fn neighbors(&self) -> impl ExactSizeIterator<Item = u32> + 'a {
         self.neighbors.as_chunks::<4>().0.iter().map(|b| u32::from_le_bytes(*b))
@@ -60,10 +62,10 @@ impl<'a> Record<'a> {
 }
 
 impl PageLayout {
-    /// The layout for vectors of `dim` elements with up to `max_degree` neighbours.
+    /// Returns the layout for vectors of `dim` elements with up to `max_degree` neighbours.
     ///
     /// # Errors
-    /// A sentence when a number is out of range.
+    /// A sentence if a number is out of range.
     pub fn new(element: Element, dim: u32, max_degree: u32, page_bytes: u32) -> Result<PageLayout, String> {
         if dim == 0 || dim > super::manifest::MAX_DIM {
             return Err(format!("dim {dim} is not between 1 and {}", super::manifest::MAX_DIM));
@@ -77,7 +79,7 @@ impl PageLayout {
         let fits = page_bytes.is_power_of_two() || page_bytes >= record_bytes;
         if !fits || !(512..=1 << 20).contains(&page_bytes) {
             return Err(format!(
-                "page_bytes {page_bytes} is not between 512 and 1048576, or neither a power of two nor enough for a \
+                "page_bytes {page_bytes} is not between 512 and 1048576, or it is neither a power of two nor enough for a \
                  record of {record_bytes} bytes"
             ));
         }
@@ -92,50 +94,50 @@ impl PageLayout {
         })
     }
 
-    /// The layout with as many records a page as 4 KiB hold, or with one longer record.
+    /// Returns the layout with as many records per page as fit in 4 KiB, or with one longer record.
     ///
     /// # Errors
-    /// A sentence when a number is out of range.
+    /// A sentence if a number is out of range.
     pub fn choose(element: Element, dim: u32, max_degree: u32) -> Result<PageLayout, String> {
-        let of = |page_bytes: usize| {
+        let with_pages = |page_bytes: usize| {
             let page_bytes = u32::try_from(page_bytes).unwrap_or(u32::MAX);
             PageLayout::new(element, dim, max_degree, page_bytes)
         };
-        let paged = of(PAGE_BYTES as usize)?;
-        if paged.records_per_page > 1 { Ok(paged) } else { of(stride(paged.record_bytes)) }
+        let paged = with_pages(PAGE_BYTES as usize)?;
+        if paged.records_per_page > 1 { Ok(paged) } else { with_pages(stride(paged.record_bytes)) }
     }
 
-    /// Bytes of a page.
+    /// Returns the bytes of a page.
     pub fn page_bytes(&self) -> usize {
         self.page_bytes
     }
 
-    /// Bytes of a buffer for one read, whatever a device aligns it to.
+    /// Returns the bytes of a buffer for one read, for any alignment of a device.
     pub fn buffer_bytes(&self) -> usize {
         buffer_bytes(self.read_bytes(), self.page_bytes)
     }
 
-    /// The same of the index that has this identity, with which its checksums begin.
+    /// Returns the same layout for the index with this identity, with which its checksums begin.
     pub fn identified(self, identity: Identity) -> PageLayout {
         PageLayout { identity, ..self }
     }
 
-    /// Records in one page; 0 when a record takes several pages.
+    /// Returns the number of records in one page; 0 if a record takes several pages.
     pub fn records_per_page(&self) -> usize {
         self.records_per_page
     }
 
-    /// Bytes of one record.
+    /// Returns the bytes of one record.
     pub fn record_bytes(&self) -> usize {
         self.record_bytes
     }
 
-    /// Bytes of one read: the pages that hold a record.
+    /// Returns the bytes of one read: the pages of a record.
     pub fn read_bytes(&self) -> usize {
         self.pages_per_record * self.page_bytes
     }
 
-    /// Bytes of the file for `vectors` records.
+    /// Returns the bytes of the file for `vectors` records.
     pub fn file_bytes(&self, vectors: u64) -> u64 {
         let pages = match self.records_per_page {
             0 => vectors * self.pages_per_record as u64,
@@ -144,7 +146,7 @@ impl PageLayout {
         pages * self.page_bytes as u64
     }
 
-    /// The pages that hold record `id`.
+    /// Returns the span of the pages of record `id`.
     #[inline]
     pub fn span(&self, id: u32) -> Span {
         let first = match self.records_per_page {
@@ -154,7 +156,7 @@ impl PageLayout {
         Span { offset: first * self.page_bytes as u64, len: self.read_bytes() as u32 }
     }
 
-    /// Where record `id` begins within its span.
+    /// Returns the start of record `id` within its span.
     #[inline]
     fn start(&self, id: u32) -> usize {
         match self.records_per_page {
@@ -182,7 +184,7 @@ impl PageLayout {
         record[..4].copy_from_slice(&crc.to_le_bytes());
     }
 
-    /// The checksum of a record with `degree` neighbours.
+    /// Returns the checksum of a record with `degree` neighbours.
     #[inline]
     fn checksum(&self, record: &[u8], id: u32, degree: usize) -> u32 {
         let at = HEADER_BYTES + 4 * self.max_degree;
@@ -194,7 +196,7 @@ impl PageLayout {
     /// Finds record `id` in the bytes of its span and checks it.
     ///
     /// # Errors
-    /// A sentence saying what is wrong with the bytes.
+    /// A sentence that states what is wrong with the bytes.
     #[inline]
     pub fn decode<'a>(&self, pages: &'a [u8], id: u32) -> Result<Record<'a>, String> {
         let start = self.start(id);
@@ -217,7 +219,7 @@ impl PageLayout {
         })
     }
 
-    /// Whether the bytes of record `id` that carry nothing are zero, for `verify`.
+    /// Returns true if the unused bytes of record `id` are zero, for `verify`.
     pub fn padding_is_zero(&self, pages: &[u8], id: u32, degree: usize) -> bool {
         let start = self.start(id);
         let record = &pages[start..start + self.record_bytes];
@@ -250,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn every_flipped_bit_of_a_record_in_use_is_seen() {
+    fn every_flipped_bit_of_a_full_record_is_detected() {
         let layout = PageLayout::new(Element::U8, 16, 4, PAGE_BYTES).unwrap();
         let mut pages = vec![0_u8; layout.read_bytes()];
         layout.encode(&mut pages, 3, &[7; 16], &[1, 2, 3, 4]);
@@ -263,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn lying_parameters_are_refused() {
+    fn parameters_out_of_range_are_refused() {
         assert!(PageLayout::new(Element::F32, 0, 8, PAGE_BYTES).is_err());
         assert!(PageLayout::new(Element::F32, 8, 0, PAGE_BYTES).is_err());
         assert!(PageLayout::new(Element::F32, 8, 8, 500).is_err());

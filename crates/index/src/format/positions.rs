@@ -1,39 +1,39 @@
-//! Where the vector of each id lies, so that one which is asked for by its id is found without reading all others.
+//! The place of the vector of each id, so that a vector is found by its id without reading all others.
 //!
 //! Blocks of 4096 bytes, the last of which may be shorter, all little-endian:
 //!
 //! | bytes | field |
 //! |---|---|
-//! | 4 | CRC-32C of the index's identity (8 bytes), of the block's number (8 bytes) and of what follows |
+//! | 4 | CRC-32C of the index's identity (8 bytes), of the block's number (8 bytes) and of the places |
 //! | 4 each | the places ([`GroupLayout`]) of the ids from 1023 x the block's number on |
 
 use super::groups::GroupLayout;
 use super::identity::Identity;
 use super::manifest::{FileEntry, Manifest};
+use crate::allocate::try_with_capacity;
 use crate::error::IndexError;
 use crate::ranges::read_runs;
-use crate::room::room;
 use bathyal_store::{Generation, Object};
 use std::ops::Range;
 use std::sync::Arc;
 
 /// Bytes of a block.
 const BLOCK_BYTES: usize = 4096;
-/// Bytes of a place, and of the checksum before those of a block.
+/// Bytes of a place, and of the checksum at the start of a block.
 const PLACE_BYTES: usize = 4;
 /// Places of a block.
 pub const BLOCK_PLACES: usize = BLOCK_BYTES / PLACE_BYTES - 1;
-/// What is said of all this where there is no memory for it.
-const WHERE: &str = "where vectors lie";
-/// Bytes that are read at once of what is read whole: whole blocks.
+/// Names this memory in errors.
+const MEMORY_NAME: &str = "the places of vectors";
+/// Bytes of one read when the whole file is read: whole blocks.
 const READ_BYTES: u64 = 1 << 20;
 
-/// Bytes of the file of so many vectors.
+/// Returns the bytes of the file of `vectors` vectors.
 pub fn file_bytes(vectors: u64) -> u64 {
     (vectors + vectors.div_ceil(BLOCK_PLACES as u64)) * PLACE_BYTES as u64
 }
 
-/// Appends the blocks of `places`, those of the ids from `first` x [`BLOCK_PLACES`] on.
+/// Appends the blocks of `places`, which belong to the ids from `first` x [`BLOCK_PLACES`] on.
 pub fn encode(identity: Identity, first: u64, places: &[u32], out: &mut Vec<u8>) {
     for (number, places) in (first..).zip(places.chunks(BLOCK_PLACES)) {
         let begin = out.len();
@@ -44,10 +44,10 @@ pub fn encode(identity: Identity, first: u64, places: &[u32], out: &mut Vec<u8>)
     }
 }
 
-/// The places in block `number`, which has these bytes.
+/// Returns the places in block `number`, whose bytes are `block`.
 ///
 /// # Errors
-/// A sentence.
+/// A sentence that states what is wrong.
 pub fn decode(
     identity: Identity,
     number: u64,
@@ -56,17 +56,18 @@ pub fn decode(
     let (stored, places) = block.split_first_chunk::<PLACE_BYTES>().ok_or("it has no checksum")?;
     let (stored, found) = (u32::from_le_bytes(*stored), checksum(identity, number, places));
     if stored != found {
-        return Err(format!("checksum {found:08x}, it says {stored:08x}"));
+        return Err(format!("checksum {found:08x} differs from the stored {stored:08x}"));
     }
     Ok(places.as_chunks::<PLACE_BYTES>().0.iter().map(|place| u32::from_le_bytes(*place)))
 }
 
-/// The places of all ids, from all bytes of the file.
+/// Returns the places of all ids from the bytes of the whole file.
 ///
 /// # Errors
-/// The number of a block, and what is wrong with it.
+/// The number of the damaged block, and a sentence that states what is wrong.
 pub fn decode_all(identity: Identity, bytes: &[u8]) -> Result<Vec<u32>, (u64, String)> {
-    let mut places = room(WHERE, bytes.len() / PLACE_BYTES).map_err(|error| (0, error.to_string()))?;
+    let mut places =
+        try_with_capacity(MEMORY_NAME, bytes.len() / PLACE_BYTES).map_err(|error| (0, error.to_string()))?;
     for (number, block) in (0..).zip(bytes.chunks(BLOCK_BYTES)) {
         places.extend(decode(identity, number, block).map_err(|reason| (number, reason))?);
     }
@@ -82,12 +83,12 @@ pub(crate) struct Positions {
     object: Arc<dyn Object>,
     layout: GroupLayout,
     vectors: u64,
-    /// Places are below it.
+    /// Number of places; each place is below it.
     places: u64,
 }
 
 impl Positions {
-    /// Of an index of so many groups.
+    /// Opens the file of an index of `groups` groups.
     ///
     /// # Errors
     /// As [`Manifest::open_file`].
@@ -101,14 +102,14 @@ impl Positions {
         Ok(Positions { object, layout, vectors: manifest.vectors, places: layout.places(groups) as u64 })
     }
 
-    /// Where block `number` is in the file.
+    /// Returns the range of block `number` in the file.
     fn span(&self, number: u64) -> Range<u64> {
         let start = number * BLOCK_BYTES as u64;
         start..file_bytes(self.vectors).min(start + BLOCK_BYTES as u64)
     }
 
-    /// The places in block `number`, which has these bytes.
-    fn of_block<'a>(
+    /// Returns the places in block `number`, whose bytes are `block`.
+    fn decode_block<'a>(
         &self,
         number: u64,
         block: &'a [u8],
@@ -120,22 +121,23 @@ impl Positions {
         IndexError::damaged(self.object.address(), format!("block {number}"), reason)
     }
 
-    /// The page of a place that block `number` holds.
+    /// Returns the page of a place that was read from block `number`.
     fn page(&self, number: u64, place: u32) -> Result<u32, IndexError> {
         if u64::from(place) >= self.places {
-            let reason = format!("place {place} is none of the {} of the index", self.places);
+            let reason =
+                format!("place {place} is not below {}, the number of places of the index", self.places);
             return Err(self.damaged(number, reason));
         }
         Ok(self.layout.page_of(place))
     }
 
-    /// The pages of the vectors with these ids, which rise, in their order; of blocks that are `far` away near ones are read together
-    /// and many at once.
+    /// Returns the pages of the vectors with these ids, which ascend, in the same order. If the file is `far`
+    /// away, near blocks are read together and many at once.
     ///
     /// # Errors
-    /// Damage, and what reading fails with.
+    /// Damage, and errors of reading.
     pub(crate) fn pages_of(&self, ids: &[u32], far: bool) -> Result<Vec<u32>, IndexError> {
-        let mut pages = room(WHERE, ids.len())?;
+        let mut pages = try_with_capacity(MEMORY_NAME, ids.len())?;
         let number_of = |id: &u32| u64::from(*id) / BLOCK_PLACES as u64;
         let blocks = ids.chunk_by(|a, b| number_of(a) == number_of(b));
         let runs = read_runs(&*self.object, blocks.clone().map(|ids| self.span(number_of(&ids[0]))), far)?;
@@ -147,7 +149,7 @@ impl Positions {
             }
             let block = runs.peek().and_then(|run| run.get(self.span(number)));
             let block = block.ok_or_else(|| IndexError::Internal("a block was not read".into()))?;
-            let places: Vec<u32> = self.of_block(number, &block)?.collect();
+            let places: Vec<u32> = self.decode_block(number, &block)?.collect();
             for id in ids {
                 let place = places.get(*id as usize % BLOCK_PLACES).copied();
                 let place = place.ok_or_else(|| self.damaged(number, format!("id {id} is not there")))?;
@@ -157,10 +159,11 @@ impl Positions {
         Ok(pages)
     }
 
-    /// Tells `each` of all ids, as they rise, and of their places; `go_on` fails where the caller waits no longer.
+    /// Passes every id, in ascending order, with its place to `each`. `go_on` fails if the caller was
+    /// cancelled or timed out.
     ///
     /// # Errors
-    /// Damage, what reading fails with, and what `go_on` does.
+    /// Damage, errors of reading, and errors of `go_on`.
     pub(crate) fn read_all(
         &self,
         go_on: &dyn Fn() -> Result<(), IndexError>,
@@ -169,10 +172,10 @@ impl Positions {
         let (bytes, mut id) = (file_bytes(self.vectors), 0);
         for start in (0..bytes).step_by(READ_BYTES as usize) {
             go_on()?;
-            let mut some = vec![0; READ_BYTES.min(bytes - start) as usize];
-            self.object.read_at(start, &mut some)?;
-            for (number, block) in (start / BLOCK_BYTES as u64..).zip(some.chunks(BLOCK_BYTES)) {
-                for place in self.of_block(number, block)? {
+            let mut part = vec![0; READ_BYTES.min(bytes - start) as usize];
+            self.object.read_at(start, &mut part)?;
+            for (number, block) in (start / BLOCK_BYTES as u64..).zip(part.chunks(BLOCK_BYTES)) {
+                for place in self.decode_block(number, block)? {
                     self.page(number, place)?;
                     each(id, place);
                     id += 1;
@@ -182,12 +185,12 @@ impl Positions {
         Ok(())
     }
 
-    /// The page of each vector, by id.
+    /// Returns the page of each vector, by id.
     ///
     /// # Errors
     /// As [`Positions::read_all`].
     pub(crate) fn pages(&self, go_on: &dyn Fn() -> Result<(), IndexError>) -> Result<Vec<u32>, IndexError> {
-        let mut pages = room(WHERE, self.vectors as usize)?;
+        let mut pages = try_with_capacity(MEMORY_NAME, self.vectors as usize)?;
         self.read_all(go_on, |_, place| pages.push(self.layout.page_of(place)))?;
         Ok(pages)
     }
@@ -198,7 +201,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn blocks_say_where_each_lies_and_are_not_taken_for_one_another() {
+    fn blocks_contain_the_places_and_are_not_mistaken_for_one_another() {
         let identity = Identity::of("an index");
         let places: Vec<u32> = (0..2500).map(|id| id * 7 % 2500).collect();
         let mut bytes = Vec::new();

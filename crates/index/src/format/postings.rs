@@ -1,27 +1,28 @@
-//! Posting lists: where the vectors and the members of each list lie, in any of three layouts.
+//! Posting lists: the positions of the vectors and the members of each list, in any of three layouts.
 //!
-//! *Coupled* lists hold a copy of each of their vectors (SPANN, NeurIPS'21). *Decoupled* lists hold addresses of
-//! vectors that are stored once, in the order of their ids. *Grouped* lists store the vectors that they own and hold
-//! the addresses of their others (second-tier-memory, section 6). An address is the vector's *place*: its rank among
-//! all stored rows.
+//! *Coupled* lists hold a copy of each of their vectors (SPANN, NeurIPS'21). *Decoupled* lists hold addresses
+//! of vectors that are stored once, in the order of their ids. *Grouped* lists store the vectors that they
+//! own and hold the addresses of their other vectors (second-tier-memory, section 6). An address is the
+//! vector's *place*: its rank among all stored rows.
 //!
 //! The file of postings, all little-endian:
 //!
 //! | layout | bytes |
 //! |---|---|
-//! | coupled | list after list: its rows, then their ids (4 bytes each). A list that would touch one block more than it must begins at the next block; zeros before it |
+//! | coupled | list after list: its rows, then their ids (4 bytes each). A list that would extend over one block more than its length requires begins at the next block, with zeros before it |
 //! | coupled, of codes | all rows by place, with their ids; zeros up to a whole block; list after list: codes, then places |
 //! | decoupled, grouped | all rows by place; zeros up to a whole block; the member sections of all lists, one after the other |
 //!
-//! A member section holds the addresses of the list's vectors that are stored elsewhere; there is nothing where there are
-//! none. Grouped lists say which rows of which other lists ([`super::runs`]). Decoupled ones hold places: a byte with the
-//! number of low bits, the first place (4 bytes), then how far beyond the first each other lies, less one, as a set of
-//! [`super::links`]: members lie close together somewhere in the file, and the way there would take more bits than they do.
-//! The table of lists is a file of its own, three numbers of 32 bits a list: rows stored, members, bytes of the member
-//! section. All else follows from it.
+//! A member section holds the addresses of the list's vectors that are stored elsewhere; it is empty if there
+//! are none. Grouped lists name rows of other lists ([`super::runs`]). Decoupled lists hold places: a byte
+//! with the number of low bits, the first place (4 bytes), then the distances of the other places distances
+//! the first, less one, as a set of [`super::links`]. The members are close together somewhere in the file,
+//! so coding the distance from the start of the file would take more bits than the members do. The table of
+//! lists is a file of its own. It has three numbers of 32 bits per list: rows stored, members, bytes of the
+//! member section. All positions follow from it.
 //!
-//! A block of 4096 bytes of the file has a CRC-32C in a file of checksums, so that whatever is read from a device is
-//! checked as whole blocks, and a row has no byte beside it.
+//! A file of checksums has a CRC-32C of each block of 4096 bytes of the file. All data from a device is
+//! checked as whole blocks, and rows have no bytes beside them.
 
 mod coded;
 
@@ -29,17 +30,17 @@ use super::identity::Identity;
 use super::links;
 use super::manifest::MAX_VECTORS;
 use super::runs::decode_section;
+use crate::allocate::{try_collect, try_with_capacity};
 use crate::error::Unreadable;
-use crate::room::{gathered, room};
 use std::ops::Range;
 
-/// Layout with a copy of a vector in each of its lists.
+/// The layout with a copy of a vector in each of its lists.
 pub const COUPLED: &str = "coupled";
-/// Layout with vectors in the order of their ids, and lists of their places.
+/// The layout with vectors in the order of their ids, and lists of their places.
 pub const DECOUPLED: &str = "decoupled";
-/// Layout with each vector in one of its lists, and its place in the others.
+/// The layout with each vector in one of its lists, and its place in the others.
 pub const GROUPED: &str = "grouped";
-/// Bytes that a checksum covers: what devices read at once.
+/// Bytes that a checksum covers: the unit that devices read.
 pub const BLOCK_BYTES: usize = 4096;
 /// Bytes of a list's entry in the table.
 pub const ENTRY_BYTES: usize = 12;
@@ -47,24 +48,24 @@ pub const ENTRY_BYTES: usize = 12;
 const ID_BYTES: usize = 4;
 /// Bytes of a member section before its bits: the number of low bits and the first place.
 const MEMBER_HEAD_BYTES: usize = 5;
-/// Longest list or member section: far beyond any sensible one, and within what one read can ask for.
+/// Longest list or member section: far longer than any sensible one, and short enough for one read.
 pub const MOST_LIST_BYTES: u64 = 1 << 26;
 /// Most lists that a vector may be in.
 pub const MOST_REPLICAS: u32 = 8;
 
-/// How lists hold their vectors.
+/// The way in which lists hold their vectors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PostingLayout {
     /// A copy in each list.
     Coupled,
-    /// All by address.
+    /// All vectors by address.
     Decoupled,
-    /// Own vectors as rows, others by address.
+    /// Owned vectors as rows, others by address.
     Grouped,
 }
 
 impl PostingLayout {
-    /// Its name in a manifest.
+    /// Returns the layout's name in a manifest.
     pub fn name(self) -> &'static str {
         match self {
             PostingLayout::Coupled => COUPLED,
@@ -85,19 +86,19 @@ impl std::str::FromStr for PostingLayout {
     }
 }
 
-/// What the table says of one list.
+/// The table's entry of one list.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ListEntry {
-    /// Rows that lie with the list.
+    /// Number of rows that are stored with the list.
     pub stored: u32,
-    /// Vectors of the list that lie elsewhere.
+    /// Number of the list's vectors that are stored elsewhere.
     pub members: u32,
     /// Bytes of the member section.
     pub member_bytes: u32,
 }
 
 impl ListEntry {
-    /// The entry as it is written.
+    /// Returns the entry's bytes in the table.
     pub fn to_bytes(self) -> [u8; ENTRY_BYTES] {
         let mut bytes = [0; ENTRY_BYTES];
         for (slot, number) in bytes.chunks_exact_mut(4).zip([self.stored, self.members, self.member_bytes]) {
@@ -112,32 +113,33 @@ impl ListEntry {
     }
 }
 
-/// Where everything lies in a file of postings. Every number is checked once, in [`Postings::new`].
+/// The positions of all rows and sections in a file of postings. Every number is checked once, in
+/// [`Postings::new`].
 #[derive(Debug, Clone)]
 pub struct Postings {
     layout: PostingLayout,
     vectors: u32,
-    /// Bytes of what a list stores for a vector: its row, or its code.
+    /// Bytes that a list stores per vector: its row, or its code.
     row_bytes: usize,
     /// Bytes from one row by place to the next.
     place_bytes: usize,
-    /// Rows stored with each list.
+    /// Number of rows that are stored with each list.
     stored: Vec<u32>,
-    /// Grouped: the first place of each list, and behind the last.
+    /// Grouped: the first place of each list, and the end of the last.
     firsts: Vec<u32>,
     /// Decoupled and grouped: the number of places in each member section.
     member_counts: Vec<u32>,
-    /// Where each list begins (coupled), or its member section; one entry more for the end.
+    /// The start of each list (coupled) or of its member section, and the end of the last.
     starts: Vec<u64>,
     copies: u64,
     longest: usize,
 }
 
 impl Postings {
-    /// The lists of a table over `vectors` vectors of `row_bytes` each.
+    /// Returns the lists of a table over `vectors` vectors of `row_bytes` each.
     ///
     /// # Errors
-    /// A sentence when a list is too long, or the lists do not hold the vectors.
+    /// A sentence if a list is too long, or if the lists do not hold all vectors.
     pub fn new(
         layout: PostingLayout,
         row_bytes: usize,
@@ -150,16 +152,16 @@ impl Postings {
         let rows_end = (vectors * row_bytes as u64).next_multiple_of(BLOCK_BYTES as u64);
         let mut at = if layout == PostingLayout::Coupled { 0 } else { rows_end };
         let (lists, table) = (entries.len(), "the table of lists");
-        let of_places = |wanted: bool| room(table, if wanted { lists + 1 } else { 0 });
+        let reserve_places = |needed: bool| try_with_capacity(table, if needed { lists + 1 } else { 0 });
         let mut postings = Postings {
             layout,
             vectors: vectors as u32,
             row_bytes,
             place_bytes: row_bytes,
-            stored: room(table, lists)?,
-            firsts: of_places(layout == PostingLayout::Grouped)?,
-            member_counts: of_places(layout != PostingLayout::Coupled)?,
-            starts: room(table, lists + 1)?,
+            stored: try_with_capacity(table, lists)?,
+            firsts: reserve_places(layout == PostingLayout::Grouped)?,
+            member_counts: reserve_places(layout != PostingLayout::Coupled)?,
+            starts: try_with_capacity(table, lists + 1)?,
             copies: 0,
             longest: 0,
         };
@@ -167,7 +169,7 @@ impl Postings {
         for (list, entry) in entries.enumerate() {
             let length = postings.length_of(entry).map_err(|reason| format!("list {list}: {reason}"))?;
             if layout == PostingLayout::Coupled {
-                at = placed(at, length);
+                at = list_start(at, length);
             } else {
                 if layout == PostingLayout::Grouped {
                     postings.firsts.push(places.min(MAX_VECTORS) as u32);
@@ -184,7 +186,7 @@ impl Postings {
             postings.copies += u64::from(entry.stored) + u64::from(entry.members);
         }
         postings.starts.push(at);
-        let whole = match layout {
+        let complete = match layout {
             PostingLayout::Coupled => true,
             PostingLayout::Decoupled => places == 0,
             PostingLayout::Grouped => {
@@ -192,10 +194,12 @@ impl Postings {
                 places == vectors
             }
         };
-        if !whole {
-            return Err(
-                format!("{places} of {vectors} rows lie with lists of layout {}", layout.name()).into()
-            );
+        if !complete {
+            return Err(format!(
+                "{places} of {vectors} rows are stored with lists of layout {}",
+                layout.name()
+            )
+            .into());
         }
         let most = vectors.saturating_mul(u64::from(MOST_REPLICAS));
         if !(vectors..=most).contains(&postings.copies) {
@@ -204,10 +208,10 @@ impl Postings {
         Ok(postings)
     }
 
-    /// The same from the bytes of a table.
+    /// Returns the lists from the bytes of a table.
     ///
     /// # Errors
-    /// As [`Postings::new`], and for bytes that are no whole number of entries.
+    /// As [`Postings::new`], and for a length that is not a whole number of entries.
     pub fn from_bytes(
         layout: PostingLayout,
         row_bytes: usize,
@@ -217,7 +221,7 @@ impl Postings {
         Postings::new(layout, row_bytes, vectors, table_entries(bytes)?)
     }
 
-    /// Bytes that an entry takes in the file beside rows by place.
+    /// Returns the bytes that a list takes in the file, without its rows that are stored by place.
     fn length_of(&self, entry: ListEntry) -> Result<u64, String> {
         let coupled = self.layout == PostingLayout::Coupled;
         let row = self.row_bytes + if coupled { ID_BYTES } else { 0 };
@@ -229,7 +233,7 @@ impl Postings {
         let sound = if coupled {
             entry.members == 0 && section == 0
         } else {
-            // The first member is in the section's head, each other takes at least a bit.
+            // The first member is in the section's head; each other member takes at least one bit.
             match section.checked_sub(MEMBER_HEAD_BYTES as u64) {
                 Some(bits) => (1..=bits * 8 + 1).contains(&u64::from(entry.members)),
                 None => entry.members == 0 && section == 0,
@@ -241,57 +245,58 @@ impl Postings {
         Ok(if coupled { rows } else { section })
     }
 
-    /// The layout.
+    /// Returns the layout.
     pub fn layout(&self) -> PostingLayout {
         self.layout
     }
 
-    /// Number of lists.
+    /// Returns the number of lists.
     pub fn lists(&self) -> usize {
         self.stored.len()
     }
 
-    /// Vectors of all lists together, as often as they are in one.
+    /// Returns the number of vectors of all lists together; a vector counts once for each of its lists.
     pub fn copies(&self) -> u64 {
         self.copies
     }
 
-    /// Vectors of a list, stored with it or elsewhere.
+    /// Returns the number of vectors of a list, stored with it or elsewhere.
     pub fn vectors_of(&self, list: u32) -> u32 {
         self.stored[list as usize] + self.members_of(list)
     }
 
-    /// Rows that lie with a list.
+    /// Returns the number of rows that are stored with a list.
     pub fn stored_of(&self, list: u32) -> u32 {
         self.stored[list as usize]
     }
 
-    /// Vectors of a list that lie elsewhere.
+    /// Returns the number of a list's vectors that are stored elsewhere.
     pub fn members_of(&self, list: u32) -> u32 {
         self.member_counts.get(list as usize).copied().unwrap_or(0)
     }
 
-    /// Bytes of the file.
+    /// Returns the bytes of the file.
     pub fn file_bytes(&self) -> u64 {
         self.starts.last().copied().unwrap_or(0)
     }
 
-    /// Bytes of the longest run of rows or of members that belongs to one list.
+    /// Returns the bytes of the longest run of rows or of members that belongs to one list.
     pub fn longest(&self) -> usize {
         self.longest
     }
 
-    /// The first place of a grouped list's rows; those of other layouts have none.
+    /// Returns the first place of a grouped list's rows; `None` for other layouts.
     pub fn first_place(&self, list: u32) -> Option<u32> {
         self.firsts.get(list as usize..)?.first_chunk::<2>().map(|places| places[0])
     }
 
-    /// The first place of each grouped list, and the end of the last; empty for other layouts.
+    /// Returns the first place of each grouped list, and the end of the last; empty for other layouts.
     pub fn firsts(&self) -> &[u32] {
         &self.firsts
     }
 
-    /// Bytes of the rows of a list (with their ids behind them, of a coupled one).
+    /// Returns the byte range of the rows of a list. The rows of a coupled list are followed by their ids,
+    /// which are included.
     pub fn rows_range(&self, list: u32) -> Range<u64> {
         let at = list as usize;
         match self.layout {
@@ -304,7 +309,7 @@ impl Postings {
         }
     }
 
-    /// Bytes of the member section of a list; none of a coupled one.
+    /// Returns the byte range of the member section of a list; empty for a coupled list.
     pub fn members_range(&self, list: u32) -> Range<u64> {
         match self.layout {
             PostingLayout::Coupled => 0..0,
@@ -312,10 +317,11 @@ impl Postings {
         }
     }
 
-    /// Reads the member section of a list into the places of its members, rising; `places` is emptied before.
+    /// Reads the member section of a list into the places of its members, in ascending order; `places` is
+    /// emptied before.
     ///
     /// # Errors
-    /// A sentence about what is wrong with the section.
+    /// A sentence that states what is wrong with the section.
     pub fn members(&self, list: u32, section: &[u8], places: &mut Vec<u32>) -> Result<(), String> {
         let count = self.members_of(list);
         match self.layout {
@@ -326,19 +332,19 @@ impl Postings {
         }
     }
 
-    /// Bytes of `count` rows from `place` on, where rows lie by place.
+    /// Returns the byte range of `count` rows from `place` on, in layouts with rows by place.
     pub fn places_range(&self, place: u32, count: u32) -> Range<u64> {
         let start = u64::from(place) * self.place_bytes as u64;
         start..start + u64::from(count) * self.place_bytes as u64
     }
 
-    /// Bytes that a table of `lists` takes in memory, about.
+    /// Returns the approximate bytes in memory of a table of `lists` lists.
     pub fn planned_bytes(lists: u64) -> u64 {
         lists * 20 + 64
     }
 }
 
-/// The entries of the bytes of a table.
+/// Returns the entries in the bytes of a table.
 fn table_entries(bytes: &[u8]) -> Result<impl ExactSizeIterator<Item = ListEntry>, String> {
     match bytes.as_chunks::<ENTRY_BYTES>() {
         (entries, []) => Ok(entries.iter().map(ListEntry::from_bytes)),
@@ -346,37 +352,38 @@ fn table_entries(bytes: &[u8]) -> Result<impl ExactSizeIterator<Item = ListEntry
     }
 }
 
-/// Where a coupled list of `length` bytes begins if what is before it ends at `at`.
-fn placed(at: u64, length: u64) -> u64 {
+/// Returns the start of a coupled list of `length` bytes, if the data before it ends at `at`.
+fn list_start(at: u64, length: u64) -> u64 {
     let block = BLOCK_BYTES as u64;
     let touched = |start: u64| (start + length).div_ceil(block) - start / block;
     let next = at.next_multiple_of(block);
     if length > 0 && touched(at) > touched(next) { next } else { at }
 }
 
-/// How far beyond the first of `places` (rising) the others lie, less one.
-fn beyond_first(places: &[u32]) -> Vec<u32> {
+/// Returns the distances of `places` (ascending) distances the first of them, less one.
+fn distances_beyond_first(places: &[u32]) -> Vec<u32> {
     let Some((first, others)) = places.split_first() else { return Vec::new() };
     others.iter().map(|place| place - first - 1).collect()
 }
 
-/// Appends a decoupled list's section for `places` (rising) and returns its length.
+/// Appends a decoupled list's section for `places` (ascending) and returns its length.
 pub fn encode_members(places: &[u32], out: &mut Vec<u8>) -> usize {
     let Some(first) = places.first() else { return 0 };
-    let beyond = beyond_first(places);
-    let (bits, low) = links::encoded_bits(&beyond);
+    let distances = distances_beyond_first(places);
+    let (bits, low) = links::encoded_bits(&distances);
     let before = out.len();
     out.push(low as u8);
     out.extend(first.to_le_bytes());
     out.resize(before + MEMBER_HEAD_BYTES + bits.div_ceil(8), 0);
-    links::encode(&beyond, low, &mut out[before + MEMBER_HEAD_BYTES..]);
+    links::encode(&distances, low, &mut out[before + MEMBER_HEAD_BYTES..]);
     out.len() - before
 }
 
-/// Reads the section of a decoupled list with `members` places below `limit` into `out`, which is emptied before.
+/// Reads the section of a decoupled list with `members` places below `limit` into `out`, which is emptied
+/// before.
 ///
 /// # Errors
-/// A sentence when the section ends too early or too late, or holds a place that is none.
+/// A sentence if the section ends too early or too late, or holds an invalid place.
 pub fn decode_members(section: &[u8], members: u32, limit: u32, out: &mut Vec<u32>) -> Result<(), String> {
     out.clear();
     if section.is_empty() && members == 0 {
@@ -385,7 +392,7 @@ pub fn decode_members(section: &[u8], members: u32, limit: u32, out: &mut Vec<u3
     let &[low, a, b, c, d, ref bits @ ..] = section else { return Err("its members are missing".into()) };
     let (low, first) = (u32::from(low), u32::from_le_bytes([a, b, c, d]));
     let Some(others) = members.checked_sub(1) else {
-        return Err("it has members that the table does not know".into());
+        return Err("it has members, but none in the table".into());
     };
     if low > links::MOST_LOW_BITS || first >= limit {
         return Err(format!("its members begin at {first} of {limit} and have {low} low bits"));
@@ -394,28 +401,29 @@ pub fn decode_members(section: &[u8], members: u32, limit: u32, out: &mut Vec<u3
     if used.div_ceil(8) != bits.len() || !links::zero_from(bits, used) {
         return Err(format!("its members end after {used} bits of {} bytes", bits.len()));
     }
-    // No sum is above the limit: each was below what is left of it.
+    // No sum exceeds the limit: each distance was below the limit less the first place.
     out.iter_mut().for_each(|place| *place += first + 1);
     out.insert(0, first);
     Ok(())
 }
 
-/// The checksums of all blocks of a file of `file_bytes`, from the bytes of their file.
+/// Returns the checksums of all blocks of a file of `file_bytes` bytes, from the bytes of the file of
+/// checksums.
 ///
 /// # Errors
-/// A sentence when there are too few or too many.
+/// A sentence if there are too few or too many.
 pub fn checksums(bytes: &[u8], file_bytes: u64) -> Result<Vec<u32>, Unreadable> {
     let (sums, rest) = bytes.as_chunks::<4>();
     if sums.len() as u64 != file_bytes.div_ceil(BLOCK_BYTES as u64) || !rest.is_empty() {
         return Err(format!("{} bytes of checksums for a file of {file_bytes}", bytes.len()).into());
     }
-    Ok(gathered("the checksums of lists", sums.iter().map(|sum| u32::from_le_bytes(*sum)))?)
+    Ok(try_collect("the checksums of lists", sums.iter().map(|sum| u32::from_le_bytes(*sum)))?)
 }
 
-/// Checks whole blocks of the index that has this `identity`, from block `first` on.
+/// Checks whole blocks of the index with this `identity`, from block `first` on.
 ///
 /// # Errors
-/// The number of the first block that is damaged.
+/// The number of the first damaged block.
 pub fn check_blocks(identity: Identity, checksums: &[u32], first: usize, bytes: &[u8]) -> Result<(), usize> {
     for (number, block) in (first..).zip(bytes.chunks(BLOCK_BYTES)) {
         if checksums.get(number) != Some(&identity.checksum(block)) {
@@ -425,7 +433,7 @@ pub fn check_blocks(identity: Identity, checksums: &[u32], first: usize, bytes: 
     Ok(())
 }
 
-/// Ids by place in as few bits as the largest takes.
+/// Ids by place, each in as many bits as the largest takes.
 #[derive(Debug, Clone, Default)]
 pub struct PackedIds {
     bits: u32,
@@ -433,13 +441,13 @@ pub struct PackedIds {
 }
 
 impl PackedIds {
-    /// Bytes of a file of ids of `vectors` vectors.
+    /// Returns the bytes of a file of ids of `vectors` vectors.
     pub fn file_bytes(vectors: u64) -> u64 {
-        // A word more, so that every id can be read as one.
+        // One word more, so that every id can be read as a whole word.
         vectors.saturating_mul(u64::from(id_bits(vectors))).div_ceil(64) * 8 + 8
     }
 
-    /// The bytes of a file with `ids`.
+    /// Returns the bytes of a file with `ids`.
     pub fn encode(ids: impl ExactSizeIterator<Item = u32>) -> Vec<u8> {
         let vectors = ids.len() as u64;
         let bits = id_bits(vectors) as usize;
@@ -453,11 +461,11 @@ impl PackedIds {
         words
     }
 
-    /// The ids of a file.
+    /// Parses the bytes of a file of ids.
     ///
     /// # Errors
-    /// A sentence when it has another length than `vectors` ids take, an id is not below `vectors`, or something
-    /// follows the last.
+    /// A sentence if the length does not fit `vectors` ids, an id is not below `vectors`, or bits follow the
+    /// last id.
     pub fn from_bytes(words: Vec<u8>, vectors: u64) -> Result<PackedIds, String> {
         if vectors > MAX_VECTORS || words.len() as u64 != PackedIds::file_bytes(vectors) {
             return Err(format!("{} bytes of ids for {vectors} vectors", words.len()));
@@ -472,7 +480,7 @@ impl PackedIds {
         }
     }
 
-    /// The id at a place; 0 beyond the last.
+    /// Returns the id at a place; 0 beyond the last place.
     #[inline]
     pub fn get(&self, place: u32) -> u32 {
         let at = place as usize * self.bits as usize;

@@ -1,12 +1,15 @@
-//! Addresses of a grouped list: rows that lie with other lists, list by list (second-tier-memory, section 6).
+//! The addresses of a grouped list: rows that are stored with other lists, list by list (second-tier-memory,
+//! section 6).
 //!
-//! The lists of one query own most of each other's vectors. Addresses that say which list they lie with are passed over by
-//! the list where its rows are read anyway: what is left costs a look at a list, not one at every vector.
+//! The lists that one query reads own most of each other's vectors. An address names the owning list, so a
+//! search skips whole lists whose rows it reads anyway. The remaining cost is one check per list, not one per
+//! vector.
 //!
-//! A section: a byte with the number of low bits of a coded gap, the first list (4 bytes), then bits, filling bytes from the
-//! lowest up. For each list: how far beyond the one before it is, less one (a Rice code as in [`super::links`]; nothing for
-//! the first), how many of its rows are meant, less one, and which. Numbers and ranks of rows have as many bits as the largest
-//! rank in the list takes; where a bit for every row of the list takes less than the ranks do, there are these instead.
+//! A section: a byte with the number of low bits of a coded gap, the first list (4 bytes), then bits, which
+//! fill bytes from the lowest bit up. For each list: its distance to the previous list, less one (a Rice code
+//! as in [`super::links`]; absent for the first list), the number of its rows that are members, less one, and
+//! the ranks of these rows. The number and the ranks have as many bits as the largest rank in the list takes.
+//! If one bit per row of the list takes fewer bits than the ranks do, such marks are stored instead of ranks.
 
 use super::links::{self, MOST_LOW_BITS, WINDOW_BITS, window};
 
@@ -14,34 +17,34 @@ use super::links::{self, MOST_LOW_BITS, WINDOW_BITS, window};
 #[cfg(test)]
 const HEAD_BYTES: usize = 5;
 
-/// Rows of one list that another has the addresses of.
+/// Rows of one list whose addresses are in another list.
 #[derive(Debug, Clone, Copy)]
 pub struct Run<'a> {
-    /// The list that they lie with.
+    /// The list that stores them.
     pub list: u32,
-    /// How many they are, at least 1.
+    /// Number of the rows, at least 1.
     pub count: u32,
-    /// Rows of that list.
+    /// Number of all rows of the list that stores them.
     pub stored: u32,
-    /// Its first place.
+    /// The first place of that list.
     pub first: u32,
     bits: &'a [u8],
-    /// The first bit that says which.
+    /// The first bit of the ranks or marks.
     at: usize,
 }
 
-/// How ranks in a list of `stored` rows are written.
+/// The code of ranks in a list of `stored` rows.
 #[derive(Clone, Copy)]
 struct Ranks {
     /// Bits of a rank.
     width: u32,
-    /// A bit a row, not ranks.
+    /// True if the code is one bit per row instead of ranks.
     marks: bool,
 }
 
 impl Ranks {
     #[inline]
-    fn of(stored: u32, count: u32) -> Ranks {
+    fn new(stored: u32, count: u32) -> Ranks {
         let width = rank_bits(stored);
         Ranks { width, marks: u64::from(stored) < u64::from(count) * u64::from(width) }
     }
@@ -52,30 +55,30 @@ impl Ranks {
     }
 }
 
-/// Bits of the largest rank among `stored` rows.
+/// Returns the bits of the largest rank among `stored` rows.
 #[inline]
 fn rank_bits(stored: u32) -> u32 {
     u32::BITS - stored.saturating_sub(1).leading_zeros()
 }
 
-/// What is wrong with a section.
+/// A fault of a section.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
-    /// So many members in so many bytes, of which the head takes some.
+    /// A number of members that contradicts the number of bytes, which include the head.
     Head(u32, usize),
-    /// More low bits than an id has.
+    /// A number of low bits that is larger than an id has.
     LowBits(u32),
-    /// Members that lie with a list beyond the last.
+    /// A list beyond the last.
     List(u64),
-    /// More members that lie with a list than it has rows, or than there should be.
+    /// A list with more members than it has rows, or than are left.
     Count(u32, u32),
-    /// A rank beyond the rows of a list.
+    /// A list and a rank beyond its rows.
     Rank(u32, u64),
-    /// So many marks for a list instead of so many.
+    /// A list, the number of its marks, and the number that was expected.
     Marks(u32, u32, u32),
-    /// Bits that end too early.
+    /// The bits end too early.
     Short,
-    /// Something behind so many bits.
+    /// There are more bits than this number, which the members take.
     Rest(usize),
 }
 
@@ -84,8 +87,10 @@ impl std::fmt::Display for Fault {
         match self {
             Fault::Head(members, bytes) => write!(f, "{members} members in {bytes} bytes"),
             Fault::LowBits(low) => write!(f, "its gaps have {low} low bits"),
-            Fault::List(list) => write!(f, "a member lies with list {list}, which is beyond the last"),
-            Fault::Count(list, count) => write!(f, "{count} members lie with list {list}: more than can be"),
+            Fault::List(list) => write!(f, "a member is stored with list {list}, which is beyond the last"),
+            Fault::Count(list, count) => {
+                write!(f, "{count} members are stored with list {list}, more than possible")
+            }
             Fault::Rank(list, rank) => write!(f, "a member is row {rank} of list {list}, which has fewer"),
             Fault::Marks(list, found, count) => {
                 write!(f, "{found} rows of list {list} are members, not {count}")
@@ -96,11 +101,11 @@ impl std::fmt::Display for Fault {
     }
 }
 
-/// Calls `take` with each run of a `section` with `members` addresses; list `i` has the places from `firsts[i]` to
-/// `firsts[i + 1]`.
+/// Calls `take` with each run of a `section` with `members` addresses. List `i` has the places from
+/// `firsts[i]` to `firsts[i + 1]`.
 ///
 /// # Errors
-/// What is wrong with the section, or what `take` says.
+/// The fault of the section, or the fault that `take` returns.
 #[inline]
 pub fn each_run<'a>(
     section: &'a [u8],
@@ -131,7 +136,7 @@ pub fn each_run<'a>(
         if count > stored.min(left) {
             return Err(Fault::Count(run.list, count));
         }
-        at += Ranks::of(stored, count).bits(stored, count);
+        at += Ranks::new(stored, count).bits(stored, count);
         if at > bits.len() * 8 {
             return Err(Fault::Short);
         }
@@ -150,18 +155,18 @@ pub fn each_run<'a>(
 }
 
 impl Run<'_> {
-    /// Sets the bits of the run's rows in `marks`, a bit for each row of its list, 64 a word.
+    /// Sets the bits of the run's rows in `marks`, which has one bit per row of the list, 64 per word.
     ///
     /// # Errors
-    /// When a rank is beyond the list, or there are more or fewer marks than there should be.
+    /// A fault if a rank is beyond the list, or if the number of marks is wrong.
     #[inline]
     pub fn mark(&self, marks: &mut [u64]) -> Result<(), Fault> {
-        let ranks = Ranks::of(self.stored, self.count);
+        let ranks = Ranks::new(self.stored, self.count);
         if ranks.marks {
             return self.mark_all(marks);
         }
         let mask = (1 << ranks.width) - 1;
-        // As many ranks as a window has are taken from it.
+        // All ranks in a window are taken at once.
         let at_once = WINDOW_BITS / ranks.width.max(1);
         let (mut at, mut left) = (self.at, self.count);
         while left > 0 {
@@ -200,7 +205,7 @@ impl Run<'_> {
 /// Reads the places of a section with `members` addresses into `places`, which is emptied before.
 ///
 /// # Errors
-/// A sentence about what is wrong with the section; also where it names a row twice.
+/// A sentence that states what is wrong with the section; a row that is named twice is a fault, too.
 pub fn decode_section(
     section: &[u8],
     members: u32,
@@ -209,7 +214,7 @@ pub fn decode_section(
 ) -> Result<(), String> {
     places.clear();
     let mut marks = Vec::new();
-    let noted = each_run(section, members, firsts, |run| {
+    let outcome = each_run(section, members, firsts, |run| {
         marks.clear();
         marks.resize(run.stored.div_ceil(64) as usize, 0);
         run.mark(&mut marks)?;
@@ -219,13 +224,13 @@ pub fn decode_section(
         let found = (places.len() - before) as u32;
         if found == run.count { Ok(()) } else { Err(Fault::Marks(run.list, found, run.count)) }
     });
-    noted.map_err(|fault| fault.to_string())
+    outcome.map_err(|fault| fault.to_string())
 }
 
-/// Bits being written, from the lowest of a byte up.
+/// Writes bits, from the lowest bit of each byte up.
 struct BitWriter<'a> {
     out: &'a mut Vec<u8>,
-    /// Bits of the last byte that are in use; 8 where all are.
+    /// Number of used bits of the last byte; 8 if there is none.
     used: u32,
 }
 
@@ -244,12 +249,12 @@ impl BitWriter<'_> {
     }
 }
 
-/// The list that each of `places` (rising) lies with, and how many of them do.
+/// Returns the lists that own `places` (ascending), each with its places.
 fn owners<'a>(places: &'a [u32], firsts: &'a [u32]) -> impl Iterator<Item = (usize, &'a [u32])> {
     let mut rest = places;
     std::iter::from_fn(move || {
         let place = *rest.first()?;
-        // Lists without rows have the same first place: the last of them has the row.
+        // Lists without rows share the first place of the next list: the last of them owns the row.
         let list = firsts.partition_point(|first| *first <= place).checked_sub(1)?;
         let end = firsts.get(list + 1).copied().unwrap_or(u32::MAX);
         let (run, after) = rest.split_at(rest.partition_point(|place| *place < end));
@@ -258,8 +263,8 @@ fn owners<'a>(places: &'a [u32], firsts: &'a [u32]) -> impl Iterator<Item = (usi
     })
 }
 
-/// Appends the section for `places` (rising) and returns its length; list `i` has the places from `firsts[i]` to
-/// `firsts[i + 1]`.
+/// Appends the section for `places` (ascending) and returns its length. List `i` has the places from
+/// `firsts[i]` to `firsts[i + 1]`.
 pub fn encode_section(places: &[u32], firsts: &[u32], out: &mut Vec<u8>) -> usize {
     let before = out.len();
     let Some((first_list, _)) = owners(places, firsts).next() else { return 0 };
@@ -282,12 +287,12 @@ pub fn encode_section(places: &[u32], firsts: &[u32], out: &mut Vec<u8>) -> usiz
         next = list + 1;
         let (first, count) = (firsts[list], run.len() as u32);
         let stored = firsts[next] - first;
-        let ranks = Ranks::of(stored, count);
+        let ranks = Ranks::new(stored, count);
         bits.push(u64::from(count - 1), ranks.width);
         if ranks.marks {
-            let mut wanted = run.iter().peekable();
+            let mut members = run.iter().peekable();
             for place in first..first + stored {
-                bits.push(u64::from(wanted.next_if(|wanted| **wanted == place).is_some()), 1);
+                bits.push(u64::from(members.next_if(|member| **member == place).is_some()), 1);
             }
         } else {
             run.iter().for_each(|place| bits.push(u64::from(place - first), ranks.width));
@@ -302,7 +307,7 @@ mod tests {
     use rand::rngs::StdRng;
     use rand::{Rng, SeedableRng};
 
-    /// First places of lists of which some own nothing.
+    /// Returns the first places of lists, some of which own no rows.
     fn lists(random: &mut StdRng, count: usize, most: u32) -> Vec<u32> {
         let mut next = 0;
         let mut firsts = vec![0];
@@ -344,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn marks_are_taken_where_they_are_shorter() {
+    fn marks_replace_ranks_if_they_are_shorter() {
         let firsts = [0, 100];
         let few: Vec<u32> = (0..14).map(|rank| rank * 7).collect();
         let many: Vec<u32> = (0..15).map(|rank| rank * 6).collect();
@@ -357,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_is_refused() {
+    fn invalid_sections_are_refused() {
         let firsts = [0, 0, 3, 3, 6];
         let mut section = Vec::new();
         encode_section(&[1, 4], &firsts, &mut section);
@@ -365,7 +370,7 @@ mod tests {
         assert!(decoded(&[], 2, &firsts).is_err());
         assert!(decoded(&[0, 0, 0], 2, &firsts).is_err());
         assert!(decoded(&section, 2, &[]).is_err());
-        // A list without rows, a list beyond the last, too many low bits, a rank that is not there.
+        // A list without rows, a list beyond the last, too many low bits, a rank beyond the list.
         assert!(decoded(&[0, 0, 0, 0, 0, 0], 1, &firsts).is_err());
         assert!(decoded(&[0, 4, 0, 0, 0, 0], 1, &firsts).is_err());
         assert!(decoded(&[0, 255, 255, 255, 255, 0], 1, &firsts).is_err());

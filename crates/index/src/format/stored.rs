@@ -1,4 +1,4 @@
-//! What the manifest says of vectors that are not stored as they were given.
+//! The manifest's entry of vectors that are stored in another form than the data's.
 
 use super::manifest::require;
 use bathyal_kernels::{Element, Metric};
@@ -6,28 +6,28 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
 
-/// Scales that come of sets that are taken: their largest values are from 1e-12 to 1e15.
+/// Scales of accepted data, whose largest values are from 1e-12 to 1e15.
 const SCALES: std::ops::RangeInclusive<f32> = 1e-15..=1e15;
-/// Most neighbours that a loss is measured by.
+/// Most neighbours by which a loss is measured.
 const MOST_K: u32 = 10;
 
-/// As what an index stores vectors that are given as f32.
+/// The form in which an index stores vectors that are given as f32.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum StoreAs {
-    /// 16-bit floats: half the size, and hardly a neighbour lost.
+    /// 16-bit floats: half the size, with hardly any loss of neighbours.
     F16,
-    /// Signed bytes with a scale: a quarter of the size, for some neighbours.
+    /// Signed bytes with a scale: a quarter of the size, with a loss of some neighbours.
     I8,
 }
 
 impl StoreAs {
-    /// The name used on the command line, in Python and in manifests: `f16` or `i8`.
+    /// Returns the name used on the command line, in Python and in manifests: `f16` or `i8`.
     pub const fn name(self) -> &'static str {
         self.element().name()
     }
 
-    /// The type of the stored components.
+    /// Returns the element of the stored components.
     pub const fn element(self) -> Element {
         match self {
             StoreAs::F16 => Element::F16,
@@ -46,63 +46,65 @@ impl FromStr for StoreAs {
     type Err = String;
 
     fn from_str(name: &str) -> Result<StoreAs, String> {
-        let of_name = [StoreAs::F16, StoreAs::I8].into_iter().find(|form| form.name() == name);
-        of_name.ok_or_else(|| format!("unknown form '{name}': vectors of f32 can be stored as f16 or i8"))
+        let found = [StoreAs::F16, StoreAs::I8].into_iter().find(|form| form.name() == name);
+        found.ok_or_else(|| format!("unknown form '{name}': vectors of f32 can be stored as f16 or i8"))
     }
 }
 
-/// How the vectors are stored, and what that loses.
+/// The form in which the vectors are stored, and its loss.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct StoredEntry {
-    /// As what they are stored.
+    /// The form of the stored vectors.
     pub element: StoreAs,
-    /// What a stored component of 1 stands for; 1 under cosine, where only directions are stored.
+    /// The value of a stored component of 1; 1 under cosine, where only directions are stored.
     pub scale: f32,
-    /// What was measured when the index was built; nothing where there were no two vectors.
+    /// The loss that the build measured; `None` if there were fewer than two vectors.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub loss: Option<Loss>,
 }
 
-/// What exact search loses by the form of the vectors alone, whatever the index: no effort finds more.
+/// The loss of exact search that the stored form alone causes. No effort of a search restores it.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Loss {
-    /// Queries measured.
+    /// Number of measured queries.
     pub queries: u32,
-    /// Neighbours looked for: 10, or as many as there are.
+    /// Number of neighbours per query: 10, or as many as there are.
     pub k: u32,
-    /// Share of the true neighbours, by the vectors as they were given, that exact search of the stored ones finds.
+    /// Share of the true neighbours in the original vectors that exact search of the stored vectors finds.
     pub recall: f32,
     /// Mean error of the distances of the true neighbours, as a share of their mean distance.
     pub distance_error: f32,
-    /// Root mean square error of the components of a vector, in the units of the data; under cosine of vectors of length 1. It is
-    /// that of the middle one of a thousand vectors. The error that vectors had before a compaction or a merge is part of it. Absent from indexes of earlier versions.
+    /// Root mean square error of the components of a vector, in the units of the data; under cosine, of
+    /// vectors of length 1. It is the median over a thousand vectors. It includes the error that vectors had
+    /// before a compaction or a merge. Absent from indexes of earlier versions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub component_error: Option<f32>,
 }
 
-/// What is known of vectors that an index or a segment has stored smaller than they were given, when they are stored again.
+/// The rounding that vectors of an index or a segment already have when they are stored again.
 ///
-/// Of the original vectors only the rounded ones are left. This says how far these may be from the originals, so that what is
-/// stored next neither loses more than it must nor claims to lose less than it does.
+/// Only the rounded vectors are left, not the originals. This struct bounds their distance to the originals,
+/// so that the next store neither loses more than it must nor reports less loss than there is.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct StoredBefore {
-    /// The scale of bytes that they come from, or lie beside. Their scale is this one times a power of two. `None` if there are none yet:
-    /// their scale fits them, with some room.
+    /// The scale of the bytes that the vectors come from, or that they are stored beside. Their scale becomes
+    /// this one times a power of two. `None` if there are no bytes yet: the scale then fits the vectors, with
+    /// some headroom.
     pub scale: Option<f32>,
     /// Root mean square error that the components of most vectors already have, in the units of the data.
     pub component_error: f32,
 }
 
 impl StoredBefore {
-    /// Of the first vectors that will be stored again.
+    /// The value for vectors that were never rounded.
     pub const NEVER: StoredBefore = StoredBefore { scale: None, component_error: 0.0 };
 
-    /// Refuses what no index says of its vectors, or a build that does not store them smaller.
+    /// Refuses numbers that no index has, and a build that does not store vectors in a smaller form.
     ///
     /// # Errors
-    /// A sentence.
+    /// A sentence that states what is wrong.
     pub(crate) fn check(&self, store_as: Option<StoreAs>) -> Result<(), String> {
-        require(store_as.is_some(), "stored_before is given without store_as, which it belongs to")?;
+        require(store_as.is_some(), "stored_before requires store_as")?;
         let sound = self.scale.is_none_or(|scale| SCALES.contains(&scale))
             && self.component_error >= 0.0
             && self.component_error.is_finite();
@@ -114,11 +116,14 @@ impl StoredEntry {
     /// Refuses numbers that no build writes.
     ///
     /// # Errors
-    /// A sentence.
+    /// A sentence that states what is wrong.
     pub(super) fn check(&self, given: Element, metric: Metric) -> Result<(), String> {
-        require(given == Element::F32, "only vectors of f32 are stored as something else")?;
+        require(given == Element::F32, "only vectors of f32 can have a stored form")?;
         require(SCALES.contains(&self.scale), "the scale of the stored vectors is out of range")?;
-        require(metric != Metric::Cosine || self.scale == 1.0, "directions are stored with a scale")?;
+        require(
+            metric != Metric::Cosine || self.scale == 1.0,
+            "vectors under cosine are stored with a scale other than 1",
+        )?;
         let Some(loss) = self.loss else { return Ok(()) };
         let sound = loss.queries > 0
             && (1..=MOST_K).contains(&loss.k)
@@ -126,30 +131,32 @@ impl StoredEntry {
             && loss.distance_error >= 0.0
             && loss.distance_error.is_finite()
             && loss.component_error.is_none_or(|error| error >= 0.0 && error.is_finite());
-        require(sound, "the loss of the stored vectors cannot have been measured")
+        require(sound, "the loss of the stored vectors has numbers out of range")
     }
 }
 
 impl StoredEntry {
-    /// What a build that stores the same vectors again is told; `metric` is that of the index.
+    /// Returns the rounding of the vectors, for a build that stores them again; `metric` is the metric of the
+    /// index.
     pub fn before(&self, metric: Metric) -> StoredBefore {
         let error = self.loss.and_then(|loss| loss.component_error);
         let scale = (self.element == StoreAs::I8 && metric != Metric::Cosine).then_some(self.scale);
         StoredBefore { scale, component_error: error.unwrap_or_else(|| self.rounding(metric)) }
     }
 
-    /// Root mean square error of a component that is rounded once, where nothing was measured.
+    /// Returns the root mean square error of a component that is rounded once, for an index without a
+    /// measured loss.
     fn rounding(&self, metric: Metric) -> f32 {
         match self.element {
-            // The errors are spread evenly over a step.
+            // The errors are uniformly distributed over a step.
             StoreAs::I8 if metric != Metric::Cosine => self.scale / 12.0_f32.sqrt(),
-            // A step is a share of the largest component of a vector, which is below its length.
+            // A step is a fraction of the largest component of a vector, which is at most its length.
             StoreAs::I8 => 1.0 / 127.0 / 12.0_f32.sqrt(),
             StoreAs::F16 => 0.0,
         }
     }
 
-    /// Why no effort reaches a recall, where that is for what was stored.
+    /// Returns why no effort reaches a recall, if the stored form prevents it.
     pub(crate) fn falls_short(&self, recall: f32) -> Option<String> {
         let loss = self.loss.filter(|loss| loss.recall < recall)?;
         let instead = match self.element {
@@ -157,7 +164,7 @@ impl StoredEntry {
             StoreAs::I8 => "with store_as f16, or without",
         };
         Some(format!(
-            "the vectors are stored as {}, of which even exact search finds {:.4} of the {} nearest; for more build the index \
+            "the vectors are stored as {}: even exact search finds only {:.4} of the {} nearest; for a higher recall build the index \
              {instead}",
             self.element, loss.recall, loss.k
         ))
@@ -165,7 +172,7 @@ impl StoredEntry {
 }
 
 impl fmt::Display for StoredEntry {
-    /// In some words, for people.
+    /// Writes the form and its loss, for people.
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(formatter, "{}", self.element)?;
         match self.loss {
@@ -176,7 +183,7 @@ impl fmt::Display for StoredEntry {
                 loss.k,
                 100.0 * loss.distance_error
             ),
-            None => write!(formatter, "; too few vectors to measure what that loses"),
+            None => write!(formatter, "; there are too few vectors to measure the loss"),
         }
     }
 }

@@ -1,5 +1,5 @@
-//! What the manifest says of a file that lies in parts on several disks, unit after unit in turn. Where the parts are the
-//! store knows.
+//! The manifest's entry of a striped file, whose units lie on several disks or nodes in turn. The store knows
+//! the locations of the parts.
 
 use super::manifest::{FileEntry, require};
 use crate::error::IndexError;
@@ -8,23 +8,23 @@ use bathyal_store::{Backing, Object};
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 
-/// A file in parts.
+/// A striped file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StripeEntry {
-    /// What the parts of one build have in common with no others, as sixteen hexadecimal digits.
+    /// The key that only the parts of one build share, as sixteen hexadecimal digits.
     pub key: String,
     /// Bytes of a unit.
     pub stripe_bytes: u32,
-    /// The parts, in turn.
+    /// The parts, in order.
     pub parts: Vec<PartEntry>,
 }
 
-/// A part, without the header that it begins with.
+/// A part of a striped file, without the part's header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PartEntry {
-    /// Bytes of the file that it holds.
+    /// Bytes of the file in this part.
     pub bytes: u64,
-    /// CRC-32C of these.
+    /// CRC-32C of these bytes.
     pub crc32c: u32,
 }
 
@@ -33,8 +33,8 @@ fn key_of(parts: &Parts) -> String {
 }
 
 impl StripeEntry {
-    /// What there is to say of a file; `None` of one that is whole.
-    pub(crate) fn of(object: &dyn Object) -> Result<Option<StripeEntry>, IndexError> {
+    /// Returns the entry of a file; `None` if the file is not striped.
+    pub(crate) fn from_object(object: &dyn Object) -> Result<Option<StripeEntry>, IndexError> {
         let Backing::Parts(parts) = object.backing()? else { return Ok(None) };
         let entries = parts.lengths().zip(parts.checksums()?);
         Ok(Some(StripeEntry {
@@ -44,38 +44,41 @@ impl StripeEntry {
         }))
     }
 
-    /// Checks the numbers of a file of `bytes` bytes.
+    /// Checks the entry of a file of `bytes` bytes.
     pub(super) fn check(&self, bytes: u64) -> Result<(), String> {
         let unit = self.stripe_bytes;
         let units = unit > 0 && unit.is_multiple_of(UNIT_STEP) && unit <= MOST_STRIPE_BYTES;
-        require(units, "the unit of a stripe is no multiple of 4096 up to 64 MB")?;
-        require((2..=MOST_PARTS).contains(&self.parts.len()), "a file is in one part, or in more than 64")?;
+        require(units, "the unit of a stripe is not a multiple of 4096 up to 64 MB")?;
+        require(
+            (2..=MOST_PARTS).contains(&self.parts.len()),
+            "a striped file has fewer than 2 or more than 64 parts",
+        )?;
         let sum = self.parts.iter().try_fold(0_u64, |sum, part| sum.checked_add(part.bytes));
-        require(sum == Some(bytes), "the parts of a file are not as long as the file")?;
-        require(self.key.len() == 16, "the key of a stripe has not sixteen digits")
+        require(sum == Some(bytes), "the lengths of the parts do not add up to the length of the file")?;
+        require(self.key.len() == 16, "the key of a stripe does not have sixteen digits")
     }
 }
 
-/// Refuses parts that are not those that the manifest speaks of.
+/// Refuses parts that differ from the manifest's entry.
 pub(super) fn check(object: &dyn Object, file: &FileEntry) -> Result<(), IndexError> {
     let Some(stripe) = &file.stripe else { return Ok(()) };
     let damaged = |reason: String| Err(IndexError::damaged(object.address(), "its parts", reason));
     let Backing::Parts(parts) = object.backing()? else {
-        return damaged("the manifest says that it is striped, and it is one file".into());
+        return damaged("it is a single file, but the manifest describes a striped one".into());
     };
     let found = (key_of(&parts), parts.stripe_bytes(), parts.lengths().len());
-    let wanted = (stripe.key.clone(), stripe.stripe_bytes, stripe.parts.len());
-    if found != wanted {
+    let expected = (stripe.key.clone(), stripe.stripe_bytes, stripe.parts.len());
+    if found != expected {
         return damaged(format!(
             "they are {} parts in units of {} bytes with the key {}; those of this index are {} in units of {} with the key \
              {}: stripe.json is that of another index or build",
-            found.2, found.1, found.0, wanted.2, wanted.1, wanted.0
+            found.2, found.1, found.0, expected.2, expected.1, expected.0
         ));
     }
     Ok(parts.check_lengths(file.bytes)?)
 }
 
-/// The parts that do not hold what was written, with what was found.
+/// Returns the damaged parts, each with a sentence that states what is wrong.
 pub(crate) fn damaged_parts(
     object: &dyn Object,
     file: &FileEntry,
@@ -84,11 +87,11 @@ pub(crate) fn damaged_parts(
         return Ok(Vec::new());
     };
     let all = parts.paths().zip(&stripe.parts).zip(parts.checksums()?);
-    let differing = all.filter(|((_, wanted), found)| wanted.crc32c != *found);
-    let said = |((path, wanted), found): ((&Path, &PartEntry), u32)| {
+    let differing = all.filter(|((_, entry), found)| entry.crc32c != *found);
+    let describe = |((path, entry), found): ((&Path, &PartEntry), u32)| {
         let reason =
-            format!("this part has the checksum {found:08x}, the manifest says {:08x}", wanted.crc32c);
+            format!("this part has the checksum {found:08x}, the manifest says {:08x}", entry.crc32c);
         (path.to_path_buf(), reason)
     };
-    Ok(differing.map(said).collect())
+    Ok(differing.map(describe).collect())
 }

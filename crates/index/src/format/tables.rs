@@ -5,14 +5,15 @@
 //! | bytes | field |
 //! |---|---|
 //! | 4 | CRC-32C of the index's identity (8 bytes), of the block's number (8 bytes) and of the rest of the block |
-//! | 2 | how many ids it holds |
+//! | 2 | number of ids |
 //! | 2 | zeros |
-//! | 8 | the number of the block that continues it; 0 where none does |
+//! | 8 | the number of the block that continues it; 0 if there is none |
 //! | 4 x count | the ids |
 //! | the rest | zeros |
 //!
-//! Blocks of a table lie back to back, a table behind the other, so that a bucket is one read however many blocks it fills. Where
-//! a bucket begins is known from the first key of every block, which searches keep in memory: no read finds it out.
+//! The blocks of a table lie back to back, and the tables one after the other, so a bucket takes one read for
+//! any number of blocks. The first key of every block, which searches keep in memory, locates a bucket
+//! without a read.
 
 use super::identity::Identity;
 use super::packing::LARGEST_ALIGNMENT;
@@ -20,12 +21,13 @@ use bathyal_tier::Span;
 
 /// Bytes before the ids.
 const HEAD_BYTES: usize = 16;
-/// Bytes of a block at least and at most.
+/// Least and most bytes of a block.
 pub const BLOCK_BYTES: std::ops::RangeInclusive<u32> = 128..=4096;
 /// Bytes of a key.
 pub const KEY_BYTES: usize = 16;
 
-/// Where the blocks of tables lie in a file. Pure arithmetic; all sizes are checked once, in [`TableLayout::new`].
+/// The positions of the blocks of tables in a file. Pure arithmetic; all sizes are checked once, in
+/// [`TableLayout::new`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TableLayout {
     begin: u64,
@@ -36,13 +38,14 @@ pub struct TableLayout {
 }
 
 impl TableLayout {
-    /// `tables` tables of `vectors` ids each, in blocks of `block_bytes`, from byte `begin` on.
+    /// Returns the layout of `tables` tables of `vectors` ids each, in blocks of `block_bytes` bytes, from
+    /// byte `begin` on.
     ///
     /// # Errors
-    /// A sentence when a number is out of range.
+    /// A sentence if a number is out of range.
     pub fn new(begin: u64, block_bytes: u32, tables: u32, vectors: u64) -> Result<TableLayout, String> {
         if !BLOCK_BYTES.contains(&block_bytes) || !block_bytes.is_power_of_two() {
-            return Err(format!("block_bytes {block_bytes} is no power of two between 128 and 4096"));
+            return Err(format!("block_bytes {block_bytes} is not a power of two between 128 and 4096"));
         }
         let layout = TableLayout {
             begin,
@@ -60,53 +63,53 @@ impl TableLayout {
         }
     }
 
-    /// The same of the index that has this identity, with which its checksums begin.
+    /// Returns the same layout for the index with this identity, with which its checksums begin.
     pub fn identified(self, identity: Identity) -> TableLayout {
         TableLayout { identity, ..self }
     }
 
-    /// Bytes of a block.
+    /// Returns the bytes of a block.
     pub fn block_bytes(&self) -> usize {
         self.block_bytes
     }
 
-    /// Number of tables.
+    /// Returns the number of tables.
     pub fn tables(&self) -> u32 {
         self.tables
     }
 
-    /// Ids that a block holds.
+    /// Returns the most ids in a block.
     pub fn block_ids(&self) -> usize {
         (self.block_bytes - HEAD_BYTES) / 4
     }
 
-    /// Blocks of a table.
+    /// Returns the number of blocks of a table.
     pub fn blocks(&self) -> u64 {
         self.vectors.div_ceil(self.block_ids() as u64)
     }
 
-    /// The bytes of all tables.
+    /// Returns the bytes of all tables.
     pub fn table_bytes(&self) -> u64 {
         u64::from(self.tables) * self.blocks() * self.block_bytes as u64
     }
 
-    /// The end of the file: zeros behind the last block let another file follow it on a device.
+    /// Returns the end of the file. Zeros behind the last block align a file that follows on a device.
     pub fn file_bytes(&self) -> u64 {
         self.begin.saturating_add(self.table_bytes()).next_multiple_of(LARGEST_ALIGNMENT as u64)
     }
 
-    /// Bytes of the first keys of all blocks.
+    /// Returns the bytes of the first keys of all blocks.
     pub fn fence_bytes(&self) -> u64 {
         u64::from(self.tables) * self.blocks() * KEY_BYTES as u64
     }
 
-    /// Ids of a block of a table.
+    /// Returns the number of ids in block number `block` of a table.
     pub fn count(&self, block: u64) -> usize {
         let before = block * self.block_ids() as u64;
         (self.vectors.saturating_sub(before)).min(self.block_ids() as u64) as usize
     }
 
-    /// The bytes of `blocks` blocks from `first` on, which counts through all tables.
+    /// Returns the span of `blocks` blocks from `first` on, which counts through all tables.
     pub fn span(&self, first: u32, blocks: u32) -> Span {
         let offset = self.begin + u64::from(first) * self.block_bytes as u64;
         Span { offset, len: blocks * self.block_bytes as u32 }
@@ -124,7 +127,7 @@ impl TableLayout {
     }
 
     fn crc(&self, block: u32, bytes: &[u8]) -> u32 {
-        // Pages of vectors, in the same file, have numbers of their own: those of blocks lie beyond all of these.
+        // Pages of vectors in the same file have numbers of their own. The numbers of blocks are beyond them.
         let number = u64::from(block) | 1 << 63;
         crc32c::crc32c_append(self.identity.checksum(&number.to_le_bytes()), &bytes[4..self.block_bytes])
     }
@@ -132,28 +135,30 @@ impl TableLayout {
     /// Checks the length, the checksum and the count of block number `block`.
     ///
     /// # Errors
-    /// A sentence that says what is wrong.
+    /// A sentence that states what is wrong.
     pub fn check(&self, block: u32, bytes: &[u8]) -> Result<(), String> {
         let Some(stored) = bytes.first_chunk::<4>().filter(|_| bytes.len() >= self.block_bytes) else {
-            return Err(format!("{} bytes are no block of {}", bytes.len(), self.block_bytes));
+            return Err(format!("{} bytes are too few for a block of {}", bytes.len(), self.block_bytes));
         };
         let (stored, found) = (u32::from_le_bytes(*stored), self.crc(block, bytes));
         if stored != found {
-            return Err(format!("checksum {found:08x}, the block says {stored:08x}"));
+            return Err(format!("checksum {found:08x} differs from the stored {stored:08x}"));
         }
-        let (held, expected) = (self.ids(bytes).len(), self.count(u64::from(block) % self.blocks()));
+        let (found, expected) = (self.ids(bytes).len(), self.count(u64::from(block) % self.blocks()));
         let linked = bytes[6..HEAD_BYTES].iter().any(|byte| *byte != 0);
-        if held != expected || linked {
-            return Err(format!("it holds {held} ids of {expected}, or names another block"));
+        if found != expected || linked {
+            return Err(format!(
+                "it has {found} ids instead of {expected}, or names a block that continues it"
+            ));
         }
         Ok(())
     }
 
-    /// The ids of a block, as bytes.
+    /// Returns the ids of a block, as bytes.
     #[inline]
     pub fn ids<'a>(&self, block: &'a [u8]) -> &'a [[u8; 4]] {
-        let held = block.get(4..6).map_or(0, |count| usize::from(u16::from_le_bytes([count[0], count[1]])));
-        let end = HEAD_BYTES + 4 * held.min(self.block_ids());
+        let count = block.get(4..6).map_or(0, |bytes| usize::from(u16::from_le_bytes([bytes[0], bytes[1]])));
+        let end = HEAD_BYTES + 4 * count.min(self.block_ids());
         block.get(HEAD_BYTES..end).unwrap_or_default().as_chunks::<4>().0
     }
 }
@@ -177,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read_and_damage_is_found() {
+    fn blocks_round_trip_and_damage_is_detected() {
         let layout = TableLayout::new(0, 128, 2, 40).expect("a layout").identified(Identity::of("this"));
         let mut block = vec![9_u8; 128];
         layout.encode(&mut block, 3, 28..40_u32);
@@ -195,6 +200,6 @@ mod tests {
         }
         assert!(layout.check(3, &block[..127]).is_err());
         layout.encode(&mut block, 2, 0..12_u32);
-        assert!(layout.check(2, &block).is_err(), "too few ids for where it is");
+        assert!(layout.check(2, &block).is_err(), "too few ids for this block");
     }
 }

@@ -1,14 +1,14 @@
-//! Going through a file from front to back, and noting what was met.
+//! Reads a file from front to back, and marks the vectors that were found.
 
+use crate::allocate::try_zeros;
 use crate::error::IndexError;
-use crate::room::zeros;
 use bathyal_store::Object;
 use bathyal_vectors::progress::Progress;
 
 /// Bytes read at once.
 pub(crate) const READ_BYTES: usize = 4 << 20;
 
-/// Calls `page` with the number and the bytes of each `unit` bytes of a file, and returns the file's CRC-32C.
+/// Calls `page` with the number and the bytes of each piece of `unit` bytes, and returns the file's CRC-32C.
 pub(crate) fn read_through(
     object: &dyn Object,
     total: u64,
@@ -35,19 +35,19 @@ pub(crate) fn read_through(
     Ok(crc)
 }
 
-/// One bit a number.
+/// A set of numbers, with one bit per number.
 pub(crate) struct Marks(Vec<u64>);
 
 impl Marks {
-    /// No number below `numbers` is marked.
+    /// Creates an empty set for numbers below `numbers`.
     ///
     /// # Errors
     /// [`IndexError::NoMemory`]: `numbers` may come from a manifest.
     pub(crate) fn new(numbers: u64) -> Result<Marks, IndexError> {
-        zeros("marks of vectors", numbers as usize / 64 + 1).map(Marks).map_err(IndexError::from)
+        try_zeros("marks of vectors", numbers as usize / 64 + 1).map(Marks).map_err(IndexError::from)
     }
 
-    /// Marks `number`; true where it was not marked yet.
+    /// Marks `number`; returns true if it was not marked yet.
     pub(crate) fn mark(&mut self, number: u32) -> bool {
         let (word, bit) = (&mut self.0[number as usize / 64], 1 << (number % 64));
         let new = *word & bit == 0;
@@ -59,7 +59,7 @@ impl Marks {
         self.0.iter().map(|word| u64::from(word.count_ones())).sum()
     }
 
-    /// Marks none.
+    /// Removes all marks.
     pub(crate) fn clear(&mut self) {
         self.0.fill(0);
     }

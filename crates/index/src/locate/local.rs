@@ -23,7 +23,7 @@ impl IndexStore for LocalStore {
 
     fn prune(&self, name: &str, _: &PruneOptions) -> Result<PruneReport, IndexError> {
         Err(IndexError::Parameter(format!(
-            "{}: is a folder of this machine, where nothing is left over that was replaced; name an address, such as \
+            "{}: is a folder of this machine, which has no leftovers to remove; give an address of an object store, such as \
              s3://BUCKET/NAME",
             self.address().join(name).display()
         )))
@@ -45,9 +45,9 @@ impl IndexStore for LocalStore {
     }
 }
 
-/// The names of the folders in `folder`, without those of names that no index has.
+/// Returns the names of the folders in `folder` that are valid names of indexes.
 fn folders(folder: &Path) -> Result<Vec<String>, StoreError> {
-    // As stores do: the folder of a name without one is where the program runs.
+    // As in stores, an empty path is the current folder.
     let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
     let mut names = Vec::new();
     for entry in folder.read_dir().map_err(|error| StoreError::io("list", folder, error))? {

@@ -1,4 +1,5 @@
-//! From a path or an address to the store that an index is in: a folder of this machine, a bucket, or the memory of nodes.
+//! Finds the store of an index from a path or an address: a folder of this machine, a bucket, or memory
+//! nodes.
 
 #[cfg(feature = "object")]
 mod bucket;
@@ -21,13 +22,14 @@ const FILE_SCHEME: &str = "file://";
 /// The scheme of addresses of memory nodes.
 const NODE_SCHEME: &str = "remote://";
 
-/// The index at `path`, a folder or an address (`s3://`, `gs://`, `az://`, `memory://`, `remote://`, `file://`), in a store that `options`
-/// describe. The parts of one that is striped may have been moved into the folders `stripe`, in any order. It is what
-/// [`verify_in`](crate::verify_in), [`inspect_in`](crate::inspect_in) and conversions are given.
+/// Opens the index at `path`, a folder or an address (`s3://`, `gs://`, `az://`, `memory://`, `remote://`,
+/// `file://`), in a store with `options`. The parts of a striped index may have been moved to the folders
+/// `stripe`, in any order. The result is the input of [`verify_in`](crate::verify_in),
+/// [`inspect_in`](crate::inspect_in) and conversions.
 ///
 /// # Errors
-/// [`IndexError`]: no index there, folders that are none, or folders for an index that is not striped; an address or options
-/// that lead nowhere.
+/// [`IndexError`] if there is no index, if a folder of `stripe` does not exist, if `stripe` is given for an
+/// index that is not striped, or if the address or the options are invalid.
 pub fn find(
     path: impl AsRef<Path>,
     stripe: &[PathBuf],
@@ -39,19 +41,19 @@ pub fn find(
             refuse_options(path, options)?;
             Ok(LocalStore::open_moved(path, MANIFEST_NAME, stripe)?)
         }
-        None if !stripe.is_empty() => Err(unstriped(path)),
+        None if !stripe.is_empty() => Err(striping_error(path)),
         None => {
-            let held = far(path, options)?;
-            Ok(held.store().open(&held.name)?)
+            let holding = remote_holding(path, options)?;
+            Ok(holding.store().open(&holding.name)?)
         }
     }
 }
 
-/// The address of the keys of `generation`, which is what `path` leads to, where these are not the names that were typed: an
-/// earlier version has encoded them.
+/// Returns the address of the keys of `generation`, the index at `path`, if the keys differ from the typed
+/// names because an earlier version has encoded them.
 pub fn encoded_keys(path: impl AsRef<Path>, generation: &dyn Generation) -> Option<String> {
     let path = path.as_ref();
-    if is_of_nodes(path) || local_path(path).is_some() {
+    if is_node_address(path) || local_path(path).is_some() {
         return None;
     }
     let (typed, found) =
@@ -59,43 +61,43 @@ pub fn encoded_keys(path: impl AsRef<Path>, generation: &dyn Generation) -> Opti
     (typed != found).then_some(found)
 }
 
-/// Where an index is written.
+/// The store of an index, and the index's name in it.
 #[derive(Debug)]
-pub struct Holding {
-    place: Box<dyn IndexStore>,
-    /// Its name there.
+pub struct IndexLocation {
+    index_store: Box<dyn IndexStore>,
+    /// The name of the index in the store.
     pub name: String,
 }
 
-/// A store that holds indexes: a folder of this machine, a bucket, or the memory of nodes.
+/// A store of indexes: a folder of this machine, a bucket, or memory nodes.
 trait IndexStore: Debug + Send + Sync {
     fn store(&self) -> &dyn Store;
 
-    /// See [`Holding::names`].
+    /// See [`IndexLocation::names`].
     fn names(&self) -> Result<Vec<String>, StoreError>;
 
-    /// See [`Holding::names_in`].
+    /// See [`IndexLocation::names_in`].
     fn names_in(&self, _folder: &str) -> Result<Vec<String>, StoreError> {
         Ok(Vec::new())
     }
 
-    /// See [`Holding::stands_in`].
-    fn stands_in(&self, _folder: Option<&str>, names: &[String]) -> Result<bool, StoreError> {
+    /// See [`IndexLocation::any_exists`].
+    fn any_exists(&self, _folder: Option<&str>, names: &[String]) -> Result<bool, StoreError> {
         Ok(!names.is_empty())
     }
 
-    /// See [`Holding::prune`].
+    /// See [`IndexLocation::prune`].
     fn prune(&self, name: &str, options: &PruneOptions) -> Result<PruneReport, IndexError>;
 
-    /// See [`Holding::cache_status`].
+    /// See [`IndexLocation::cache_status`].
     fn cache_status(&self, _settled: bool) -> Result<Option<CacheStatus>, StoreError> {
         Ok(None)
     }
 
-    /// See [`Holding::folder`].
+    /// See [`IndexLocation::folder`].
     fn folder(&self) -> &Path;
 
-    /// See [`Holding::striped`]; `None` where drafts cannot be striped over folders.
+    /// See [`IndexLocation::striped`]; `None` if drafts cannot be striped over folders.
     fn striped(
         self: Box<Self>,
         striping: Option<Striping>,
@@ -103,125 +105,133 @@ trait IndexStore: Debug + Send + Sync {
     ) -> Result<Option<Box<dyn IndexStore>>, StoreError>;
 }
 
-/// The store that the index at `path`, a folder or an address, is in, or would be in.
+/// Returns the store that the index at `path`, a folder or an address, is in or would be in.
 ///
 /// # Errors
-/// [`IndexError`]: a path or an address that ends in no name, an address or options that lead nowhere.
-pub fn holding(path: impl AsRef<Path>, options: &StoreOptions) -> Result<Holding, IndexError> {
+/// [`IndexError`] for a path or an address without a name at its end, and for an invalid address or invalid
+/// options.
+pub fn holding(path: impl AsRef<Path>, options: &StoreOptions) -> Result<IndexLocation, IndexError> {
     let path = path.as_ref();
     if let Some(path) = local_path(path) {
         refuse_options(path, options)?;
         let (store, name) = LocalStore::holding(path, MANIFEST_NAME)?;
-        return Ok(Holding { place: Box::new(store), name });
+        return Ok(IndexLocation { index_store: Box::new(store), name });
     }
-    far(path, options)
+    remote_holding(path, options)
 }
 
-/// The same of an address of somewhere else.
+/// Returns the store of an address that is not a local folder.
 #[cfg_attr(not(feature = "object"), allow(unused_variables))]
-fn far(path: &Path, options: &StoreOptions) -> Result<Holding, IndexError> {
-    if is_of_nodes(path) {
+fn remote_holding(path: &Path, options: &StoreOptions) -> Result<IndexLocation, IndexError> {
+    if is_node_address(path) {
         #[cfg(feature = "remote")]
         return nodes::holding(path, options);
         #[cfg(not(feature = "remote"))]
-        return Err(left_out(path, "memory nodes", "remote"));
+        return Err(feature_error(path, "memory nodes", "remote"));
     }
     let url = ObjectUrl::parse(path)?;
     #[cfg(feature = "object")]
     return bucket::holding(&url, options);
     #[cfg(not(feature = "object"))]
-    return Err(left_out(Path::new(&url.to_string()), "object stores", "object"));
+    return Err(feature_error(Path::new(&url.to_string()), "object stores", "object"));
 }
 
-/// The store that `path` itself is: a folder, a bucket or a folder in one, or a memory node.
+/// Returns the store at `path` itself: a folder, a bucket, a folder in a bucket, or a memory node.
 ///
 /// # Errors
-/// [`IndexError`]: an address or options that lead nowhere.
-pub fn within(path: impl AsRef<Path>, options: &StoreOptions) -> Result<Holding, IndexError> {
+/// [`IndexError`] for an invalid address or invalid options.
+pub fn within(path: impl AsRef<Path>, options: &StoreOptions) -> Result<IndexLocation, IndexError> {
     let path = path.as_ref();
-    // Of a scheme alone, what follows would be taken for a bucket. The memory of the process has none.
+    // A bare scheme is an error: the name that is joined below would be parsed as a bucket. The memory of the
+    // process has no buckets.
     if path
         .to_str()
         .is_some_and(|text| text.ends_with("://") && !matches!(text, FILE_SCHEME | "memory://" | NODE_SCHEME))
     {
         ObjectUrl::parse(path)?;
     }
-    // The store does not depend on what in it is meant.
+    // The store does not depend on the name of the index.
     holding(path.join("NAME"), options)
 }
 
-impl Holding {
-    /// The store.
+impl IndexLocation {
+    /// Returns the store.
     pub fn store(&self) -> &dyn Store {
-        self.place.store()
+        self.index_store.store()
     }
 
-    /// The names under which there may be indexes, in order. In a folder or a bucket there may also be something else.
+    /// Returns the names that may be indexes, in order. A folder or a bucket may also contain something else.
     ///
     /// # Errors
-    /// [`IndexError::Store`]: no such folder, or a store that does not answer.
+    /// [`IndexError::Store`] if there is no such folder, or if the store does not respond.
     pub fn names(&self) -> Result<Vec<String>, IndexError> {
-        Ok(self.place.names()?)
+        Ok(self.index_store.names()?)
     }
 
-    /// The same of a folder in the store. In the memory of a node there is none.
+    /// Returns the names in a folder of the store that may be indexes. A memory node has no folders.
     ///
     /// # Errors
-    /// As [`Holding::names`].
+    /// As [`IndexLocation::names`].
     pub fn names_in(&self, folder: &str) -> Result<Vec<String>, IndexError> {
-        Ok(self.place.names_in(folder)?)
+        Ok(self.index_store.names_in(folder)?)
     }
 
-    /// Whether one of `names`, which are there according to [`Holding::names_in`] (of `folder`) or [`Holding::names`] (`None`), leads to
-    /// something. In a bucket of which the server keeps empty folders it may be none.
+    /// Returns true if at least one of `names` exists. The names are from [`IndexLocation::names_in`] for
+    /// `folder`, or from [`IndexLocation::names`] for `None`. In a bucket whose server keeps empty folders,
+    /// none may exist.
     ///
     /// # Errors
-    /// As [`Holding::names`].
-    pub fn stands_in(&self, folder: Option<&str>, names: &[String]) -> Result<bool, IndexError> {
-        Ok(self.place.stands_in(folder, names)?)
+    /// As [`IndexLocation::names`].
+    pub fn any_exists(&self, folder: Option<&str>, names: &[String]) -> Result<bool, IndexError> {
+        Ok(self.index_store.any_exists(folder, names)?)
     }
 
-    /// Removes what of the index was replaced, deleted or never finished, as far as `options` say.
+    /// Removes the leftovers of the index: replaced, deleted or unfinished parts, as far as `options` allow.
     ///
     /// # Errors
-    /// [`IndexError::Parameter`] of a folder of this machine, where nothing is left over; [`IndexError::Store`].
+    /// [`IndexError::Parameter`] for a folder of this machine, which has no leftovers; [`IndexError::Store`].
     pub fn prune(&self, options: &PruneOptions) -> Result<PruneReport, IndexError> {
-        self.place.prune(&self.name, options)
+        self.index_store.prune(&self.name, options)
     }
 
-    /// The state of the cache in front of the store; `None` where the store has no cache. With `settled` the call returns when the
-    /// cache has written everything to its disk.
+    /// Returns the state of the cache in front of the store; `None` if the store has no cache. With
+    /// `settled`, the call first waits until the cache has written everything to its disk.
     ///
     /// # Errors
     /// [`StoreError`] on a thread that runs asynchronous tasks itself.
     pub(crate) fn cache_status(&self, settled: bool) -> Result<Option<CacheStatus>, IndexError> {
-        Ok(self.place.cache_status(settled)?)
+        Ok(self.index_store.cache_status(settled)?)
     }
 
-    /// A folder of this machine in which there is room for what is written.
+    /// Returns a folder of this machine with space for temporary files.
     pub fn folder(&self) -> &Path {
-        self.place.folder()
+        self.index_store.folder()
     }
 
-    /// The same, with drafts that are striped as is asked for, or of which `files` lie over the nodes, where there are several.
+    /// Returns the same store with drafts that are striped as requested, or whose `files` are spread over the
+    /// nodes if there are several.
     ///
     /// # Errors
-    /// [`IndexError::Parameter`] for a bucket or nodes, if anything is asked for.
-    pub(crate) fn striped(self, striping: Option<Striping>, files: &[&str]) -> Result<Holding, IndexError> {
+    /// [`IndexError::Parameter`] for a bucket or nodes, if striping is requested.
+    pub(crate) fn striped(
+        self,
+        striping: Option<Striping>,
+        files: &[&str],
+    ) -> Result<IndexLocation, IndexError> {
         let path = self.store().address().join(&self.name);
-        let place = self.place.striped(striping, files)?.ok_or_else(|| unstriped(&path))?;
-        Ok(Holding { place, name: self.name })
+        let index_store = self.index_store.striped(striping, files)?.ok_or_else(|| striping_error(&path))?;
+        Ok(IndexLocation { index_store, name: self.name })
     }
 }
 
-/// The folder of this machine that `path` means; `None` of an address of a bucket.
+/// Returns the folder of this machine that `path` names; `None` for an address of a bucket.
 ///
 /// # Errors
-/// [`IndexError::Parameter`] for `options` of a store that is elsewhere, and for an address of a memory node.
+/// [`IndexError::Parameter`] for a local folder with `options`, and for an address of a memory node.
 pub fn local_folder<'a>(path: &'a Path, options: &StoreOptions) -> Result<Option<&'a Path>, IndexError> {
-    if is_of_nodes(path) {
+    if is_node_address(path) {
         return Err(IndexError::Parameter(format!(
-            "{}: a collection is in a folder or a bucket, not in the memory of a node; indexes can be there",
+            "{}: a collection can be in a folder or a bucket, but not in a memory node, which can only have indexes",
             path.display()
         )));
     }
@@ -230,7 +240,8 @@ pub fn local_folder<'a>(path: &'a Path, options: &StoreOptions) -> Result<Option
     Ok(local)
 }
 
-/// The folder of this machine that `path` means, byte for byte, also behind `file://`; `None` of an address of somewhere else.
+/// Returns the folder of this machine that `path` names, byte for byte, also after `file://`; `None` for any
+/// other address.
 fn local_path(path: &Path) -> Option<&Path> {
     if !ObjectUrl::is_url(path) {
         return Some(path);
@@ -238,23 +249,23 @@ fn local_path(path: &Path) -> Option<&Path> {
     path.to_str()?.strip_prefix(FILE_SCHEME).map(Path::new)
 }
 
-/// Whether `path` is an address of memory nodes.
-fn is_of_nodes(path: &Path) -> bool {
+/// Returns true if `path` is an address of memory nodes.
+fn is_node_address(path: &Path) -> bool {
     path.to_str().is_some_and(|text| text.starts_with(NODE_SCHEME))
 }
 
-/// What is said of an address of a kind that this program was compiled without.
+/// Returns the error for a kind of address that this program was compiled without.
 #[cfg(not(all(feature = "object", feature = "remote")))]
-fn left_out(path: &Path, what: &str, feature: &str) -> IndexError {
+fn feature_error(path: &Path, what: &str, feature: &str) -> IndexError {
     IndexError::Parameter(format!(
         "{}: this program was compiled without {what}; compile the crate with its feature `{feature}`, or give a folder of this machine",
         path.display()
     ))
 }
 
-fn unstriped(path: &Path) -> IndexError {
+fn striping_error(path: &Path) -> IndexError {
     IndexError::Parameter(format!(
-        "{}: disks are striped over on this machine; a store far away spreads what it holds by itself: leave the stripe out",
+        "{}: only an index in a folder of this machine can be striped over disks; leave the stripe out",
         path.display()
     ))
 }
@@ -264,7 +275,7 @@ fn refuse_options(path: &Path, options: &StoreOptions) -> Result<(), IndexError>
         return Ok(());
     }
     Err(IndexError::Parameter(format!(
-        "{}: is a folder of this machine, which takes no store options; leave them out, or give an address (s3://BUCKET/NAME)",
+        "{}: is a folder of this machine, which takes no store options; leave them out, or give an address, such as s3://BUCKET/NAME",
         path.display()
     )))
 }

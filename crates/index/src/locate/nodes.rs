@@ -1,6 +1,6 @@
-//! Indexes in the memory of nodes.
+//! Indexes in memory nodes.
 
-use super::{Holding, IndexStore};
+use super::{IndexLocation, IndexStore};
 use crate::error::IndexError;
 use crate::format::manifest::MANIFEST_NAME;
 use bathyal_object::{PruneOptions, PruneReport, StoreOptions};
@@ -9,23 +9,23 @@ use bathyal_store::stripe::{DEFAULT_STRIPE_BYTES, Striping};
 use bathyal_store::{Store, StoreError};
 use std::path::Path;
 
-/// The memory of the node, or of the nodes, that an address names.
-pub(super) fn holding(path: &Path, options: &StoreOptions) -> Result<Holding, IndexError> {
+/// Returns the memory node, or the nodes, of an address.
+pub(super) fn holding(path: &Path, options: &StoreOptions) -> Result<IndexLocation, IndexError> {
     let url = RemoteUrl::parse(path)?;
-    let said: Vec<(&str, &str)> = options.plain("a memory node")?.collect();
-    let place: Box<dyn IndexStore> = if url.hosts.len() > 1 {
-        let options = RemoteOptions::each(&said, url.hosts.len())?;
+    let options: Vec<(&str, &str)> = options.plain("a memory node")?.collect();
+    let index_store: Box<dyn IndexStore> = if url.hosts.len() > 1 {
+        let options = RemoteOptions::each(&options, url.hosts.len())?;
         Box::new(SpreadStore::new(&url, &options, MANIFEST_NAME)?)
     } else {
-        Box::new(NodeStore::new(&url, RemoteOptions::new(said)?, MANIFEST_NAME)?)
+        Box::new(NodeStore::new(&url, RemoteOptions::new(options)?, MANIFEST_NAME)?)
     };
-    Ok(Holding { place, name: url.name })
+    Ok(IndexLocation { index_store, name: url.name })
 }
 
-/// Why there is nothing to remove from the index `name` in `store`.
-fn nothing_left(store: &dyn Store, name: &str) -> IndexError {
+/// Returns the error that the index `name` in `store` has no leftovers to remove.
+fn prune_error(store: &dyn Store, name: &str) -> IndexError {
     IndexError::Parameter(format!(
-        "{}: is the memory of a node, which gives back what was replaced by itself, once nobody reads it any more",
+        "{}: is in a memory node, which frees replaced indexes by itself, as soon as no search reads them",
         store.address().join(name).display()
     ))
 }
@@ -40,7 +40,7 @@ impl IndexStore for NodeStore {
     }
 
     fn prune(&self, name: &str, _: &PruneOptions) -> Result<PruneReport, IndexError> {
-        Err(nothing_left(self, name))
+        Err(prune_error(self, name))
     }
 
     fn folder(&self) -> &Path {
@@ -66,7 +66,7 @@ impl IndexStore for SpreadStore {
     }
 
     fn prune(&self, name: &str, _: &PruneOptions) -> Result<PruneReport, IndexError> {
-        Err(nothing_left(self, name))
+        Err(prune_error(self, name))
     }
 
     fn folder(&self) -> &Path {

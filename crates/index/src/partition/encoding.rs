@@ -1,5 +1,5 @@
-//! Codes of whole vectors while an index is built: the codec from a sample, and the codes of all vectors in their order, made
-//! by all threads, some megabytes at once.
+//! Makes codes of whole vectors during a build: trains the codec on a sample, and encodes all vectors in
+//! order, with all threads, some megabytes at once.
 
 use super::intake::Intake;
 use super::{CHECK_BYTES, READ_BYTES, Work, sample_rows};
@@ -11,61 +11,61 @@ use bathyal_kernels::quantize::{CodeKind, Codec, EncodeScratch, SCAN_BLOCK};
 use bathyal_vectors::{RowReader, VectorError};
 use std::sync::Mutex;
 
-/// Bytes of codes that are made before they are handed on.
+/// Bytes of codes that are passed on at once.
 pub(crate) const CODES_BYTES: usize = 4 << 20;
 /// Vectors that a thread encodes at once: whole blocks.
 const ENCODE_ROWS: usize = 8 * SCAN_BLOCK;
 
-/// Vectors that a codec is trained on of which only a mean and a spread are taken.
+/// Most training vectors of a codec that only takes a mean and a spread from them.
 const MEAN_ROWS: usize = 4096;
 
-/// Vectors that a codec is trained on.
+/// Returns the number of vectors that a codec is trained on.
 fn training_rows(count: usize, dim: usize, kind: CodeKind) -> usize {
     let rows = sample_rows(count, dim);
     if matches!(kind, CodeKind::RaBitQ { .. }) { rows.min(MEAN_ROWS) } else { rows }
 }
 
-/// Bytes of memory at the peak of training a codec and making codes.
+/// Returns the peak memory in bytes of training a codec and making codes.
 pub(crate) fn planned_bytes(count: usize, dim: usize, choice: CodeChoice, threads: u64) -> u64 {
-    // The codec takes its sample as it is and centred.
+    // The codec needs its sample twice: unchanged and centred.
     let sample = (training_rows(count, dim, choice.of_groups(dim).0) * dim * 4) as u64;
     let training = 2 * sample + choice.training_bytes(dim);
     let encoding = 2 * CODES_BYTES as u64 + threads * (ENCODE_ROWS as u64 + 64) * 4 * dim as u64;
     training.max(encoding) + choice.codec_bytes(dim)
 }
 
-/// One vector as `dim` floats, by its number.
+/// Reads one vector as `dim` floats, by its number.
 pub(crate) trait ReadFloats: FnMut(usize, &mut [f32]) -> Result<(), VectorError> {}
 
 impl<F: FnMut(usize, &mut [f32]) -> Result<(), VectorError>> ReadFloats for F {}
 
-/// The vectors of the data as codes are made of them.
+/// Reads vectors of the data as the floats that codes are made of.
 pub(crate) struct FloatRows<'a> {
     given: RowReader<'a>,
     intake: &'a Intake,
-    taken: Vec<u8>,
+    stored: Vec<u8>,
 }
 
 impl<'a> FloatRows<'a> {
     pub(crate) fn new(data: &Source<'a>, intake: &'a Intake, ahead_bytes: usize) -> FloatRows<'a> {
-        let taken = vec![0; data.row_bytes()];
-        FloatRows { given: RowReader::new(data.given(), ahead_bytes), intake, taken }
+        let stored = vec![0; data.row_bytes()];
+        FloatRows { given: RowReader::new(data.given(), ahead_bytes), intake, stored }
     }
 
-    /// Vector `id`.
+    /// Writes vector `id` to `out`.
     pub(crate) fn read(&mut self, id: usize, out: &mut [f32]) -> Result<(), VectorError> {
-        self.intake.take(self.given.row(id)?, &mut self.taken);
-        self.intake.floats(&self.taken, out);
+        self.intake.take(self.given.row(id)?, &mut self.stored);
+        self.intake.floats(&self.stored, out);
         Ok(())
     }
 }
 
-/// What makes codes of whole vectors.
+/// Makes codes of whole vectors.
 pub(crate) trait Encoder: Sync {
-    /// Bytes of a code.
+    /// Returns the bytes of a code.
     fn code_bytes(&self) -> usize;
 
-    /// Encodes `rows` (row-major, which it may change) as codes that lie one after the other.
+    /// Encodes `rows` (row-major, may be overwritten) to consecutive codes.
     fn encode(&self, rows: &mut [f32], codes: &mut [u8], scratch: &mut EncodeScratch);
 }
 
@@ -89,19 +89,19 @@ impl Encoder for Codec {
     }
 }
 
-/// The vectors that are encoded, `count` of `dim` floats each.
+/// The vectors to encode: `count` vectors of `dim` floats each.
 pub(crate) struct Encoding<'a, 'w, L, O, M> {
     pub(crate) work: &'a Work<'w, L, O>,
     pub(crate) count: usize,
     pub(crate) dim: usize,
-    /// Bytes of a vector where it is read.
+    /// Bytes of a vector in the form in which it is read.
     pub(crate) row_bytes: usize,
-    /// Makes a reader of vectors for one thread, which reads so many bytes ahead.
+    /// Makes a reader of vectors for one thread, which reads the given number of bytes ahead.
     pub(crate) reader: M,
 }
 
 impl<L: Sync, O: Sync, F: ReadFloats, M: Fn(usize) -> F + Sync> Encoding<'_, '_, L, O, M> {
-    /// Trains a codec on vectors from all over; returns the sample as well, from which its mean is taken.
+    /// Trains a codec on a sample. Returns the sample as well, from which the mean is computed.
     pub(crate) fn train(&self, choice: (CodeKind, usize)) -> Result<(VectorCodes, Vec<f32>), IndexError> {
         let (work, dim) = (self.work, self.dim);
         let mut sample = self.sample(training_rows(self.count, dim, choice.0))?;
@@ -110,7 +110,7 @@ impl<L: Sync, O: Sync, F: ReadFloats, M: Fn(usize) -> F + Sync> Encoding<'_, '_,
         Ok((codes, sample))
     }
 
-    /// So many vectors from all over, which a codec is trained on.
+    /// Returns a sample of `rows` vectors, spread over the data, on which a codec is trained.
     pub(crate) fn sample(&self, rows: usize) -> Result<Vec<f32>, IndexError> {
         let (work, dim) = (self.work, self.dim);
         work.progress.stage("training codes", 1);
@@ -118,15 +118,15 @@ impl<L: Sync, O: Sync, F: ReadFloats, M: Fn(usize) -> F + Sync> Encoding<'_, '_,
         let mut read = (self.reader)(0);
         for (i, row) in sample.chunks_exact_mut(dim).enumerate() {
             if i % 4096 == 0 {
-                work.go_on()?;
+                work.check_cancelled()?;
             }
-            // Evenly spread, since neighbours in a file often resemble each other.
+            // Evenly spread, since neighbours in a file are often similar.
             read((i as u64 * self.count as u64 / rows as u64) as usize, row)?;
         }
         Ok(sample)
     }
 
-    /// Hands the codes of all vectors to `take`, one after the other, some whole blocks at once.
+    /// Passes the codes of all vectors to `take`, in order, several whole blocks at once.
     pub(crate) fn encode(
         &self,
         codes: &impl Encoder,
@@ -138,7 +138,7 @@ impl<L: Sync, O: Sync, F: ReadFloats, M: Fn(usize) -> F + Sync> Encoding<'_, '_,
         let at_once = at_once.next_multiple_of(ENCODE_ROWS).min(self.count);
         let mut bytes = vec![0_u8; at_once * size];
         for first in (0..self.count).step_by(at_once) {
-            self.work.go_on()?;
+            self.work.check_cancelled()?;
             let bytes = &mut bytes[..at_once.min(self.count - first) * size];
             self.encode_from(codes, first, bytes)?;
             take(bytes)?;
@@ -147,7 +147,7 @@ impl<L: Sync, O: Sync, F: ReadFloats, M: Fn(usize) -> F + Sync> Encoding<'_, '_,
         Ok(())
     }
 
-    /// Encodes the vectors from `first` on, split over threads.
+    /// Encodes the vectors from `first` on, with all threads.
     fn encode_from(&self, codes: &impl Encoder, first: usize, bytes: &mut [u8]) -> Result<(), VectorError> {
         let (dim, size) = (self.dim, codes.code_bytes());
         let part = (bytes.len() / size).div_ceil(self.work.threads).next_multiple_of(ENCODE_ROWS);

@@ -1,36 +1,37 @@
-//! Loading the vectors of one part after the other, and the order that they take within it.
+//! Loads the vectors of one part after the other, and orders them.
 
 use super::Work;
 use super::intake::Intake;
 use super::spread::{ID_BYTES, Spilled, spill_name};
+use crate::allocate::try_with_capacity;
 use crate::build::Stages;
 use crate::build::journal::{holds, require};
 use crate::error::IndexError;
 use crate::format::appender::Written;
 use crate::partition::placement::Placement;
 use crate::partition::space::Space;
-use crate::room::room;
 use bathyal_store::Draft;
 use bathyal_vectors::progress::Progress;
 use serde::{Deserialize, Serialize};
 
-/// The vectors of one part, spilled to a file of their own.
+/// The vectors of one part, in a spill file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Part {
     pub(crate) rows: usize,
     pub(crate) written: Written,
 }
 
-/// Vectors that are placed together: a part, or a piece of one that came out larger than planned.
+/// Vectors that are placed together: a part, or a piece of a part that is larger than planned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Piece {
     pub(crate) part: usize,
-    /// The first of the part's vectors that is in this piece.
+    /// The first of the part's vectors in this piece.
     pub(crate) first: usize,
     pub(crate) rows: usize,
 }
 
-/// The pieces of all parts. Groups and runs begin anew with each, so all else follows from them.
+/// Returns the pieces of all parts. Groups and runs begin anew with each piece, so all positions follow from
+/// the pieces.
 pub(crate) fn pieces(parts: &[Part], most: usize) -> Vec<Piece> {
     let of_part = |(part, rows): (usize, usize)| {
         (0..rows).step_by(most).map(move |first| Piece { part, first, rows: most.min(rows - first) })
@@ -38,11 +39,12 @@ pub(crate) fn pieces(parts: &[Part], most: usize) -> Vec<Piece> {
     parts.iter().map(|part| part.rows).enumerate().flat_map(of_part).collect()
 }
 
-/// Checks the parts of `vectors` vectors of `vector_bytes`, `rows` placed together at most, and returns their pieces,
-/// `placed` of which are said to be placed. A vector that lies in two parts counts twice.
+/// Checks the parts of `vectors` vectors of `vector_bytes` bytes, at most `rows` of which are placed
+/// together, and returns their pieces. `placed` is the number of pieces that a journal reports as placed. A
+/// vector in two parts counts twice.
 ///
 /// # Errors
-/// A sentence.
+/// A sentence that states what is wrong.
 pub(crate) fn check_parts(
     parts: &[Part],
     placed: usize,
@@ -62,18 +64,19 @@ pub(crate) fn check_parts(
     Ok(pieces)
 }
 
-/// Whether the files of all parts are there of which not all pieces are placed.
-pub(crate) fn hold_spilled(directory: &dyn Draft, parts: &[Part], left: &[Piece]) -> bool {
+/// Returns true if the spill file of each part exists that has a piece in `left`, the pieces that are not
+/// placed.
+pub(crate) fn spill_files_exist(directory: &dyn Draft, parts: &[Part], left: &[Piece]) -> bool {
     left.iter().all(|piece| holds(directory, &spill_name(piece.part), &parts[piece.part].written))
 }
 
-/// Progress of one piece within all.
-struct Within<'a> {
+/// The progress of one piece, as a part of the progress of all pieces.
+struct PieceProgress<'a> {
     all: &'a dyn Progress,
     before: u64,
 }
 
-impl Progress for Within<'_> {
+impl Progress for PieceProgress<'_> {
     fn stage(&self, _name: &str, _total: u64) {}
 
     fn advance(&self, done: u64) {
@@ -85,18 +88,18 @@ impl Progress for Within<'_> {
     }
 }
 
-/// The vectors of a piece in memory, with the order that they take in the index.
+/// The vectors of a piece in memory, with their order in the index.
 pub(crate) struct Ordered {
     pub(crate) space: Space,
-    /// Rows of `space` by place.
+    /// The rows of `space`, by place.
     pub(crate) order: Vec<u32>,
-    /// The vectors' ids by row; `None` where a row is its own id.
+    /// The vectors' ids by row; `None` if each row is its own id.
     pub(crate) ids: Option<Vec<u32>>,
 }
 
 impl Ordered {
-    /// Loads a piece and orders it in units of `units` vectors, the smallest first, of which those of `exchanged` exchange
-    /// members; `before` vectors are ordered already.
+    /// Loads a piece and orders it in units of `units` vectors, the smallest first. Units of `exchanged`
+    /// vectors exchange members. `before` vectors were ordered before.
     pub(crate) fn load<L, O>(
         work: &Work<'_, L, O>,
         intake: &Intake,
@@ -106,7 +109,7 @@ impl Ordered {
         before: u64,
         stages: &mut Stages,
     ) -> Result<Ordered, IndexError> {
-        let (space, ids) = if work.whole() {
+        let (space, ids) = if work.placed_at_once() {
             work.progress.stage("loading vectors", work.data.count() as u64);
             let space = Space::load(work.data, work.options.metric, work.threads, work.progress)?;
             work.progress.stage("grouping", work.data.count() as u64);
@@ -118,23 +121,23 @@ impl Ordered {
         let card = work.options.card.as_deref();
         let placement = Placement { units, exchanged, threads: work.threads, seed: work.options.seed, card };
         let mut order: Vec<u32> = (0..space.count() as u32).collect();
-        placement.order(&space, &mut order, &Within { all: work.progress, before })?;
+        placement.order(&space, &mut order, &PieceProgress { all: work.progress, before })?;
         stages.end("group");
         Ok(Ordered { space, order, ids })
     }
 
-    /// The id of a row.
+    /// Returns the id of a row.
     pub(crate) fn id(&self, row: u32) -> u32 {
         self.ids.as_ref().map_or(row, |ids| ids[row as usize])
     }
 
-    /// The rows of a unit of `unit` places.
+    /// Returns the rows of unit number `number`, which has `unit` places.
     pub(crate) fn rows(&self, number: usize, unit: usize) -> &[u32] {
         let first = self.order.len().min(number * unit);
         &self.order[first..self.order.len().min(first + unit)]
     }
 
-    /// The means of all units of `unit` places, row-major.
+    /// Returns the means of all units of `unit` places, row-major (units x dim).
     pub(crate) fn means(&self, unit: usize, threads: usize) -> Vec<f32> {
         let (dim, units) = (self.space.dim(), self.order.len().div_ceil(unit));
         let mut means = vec![0.0_f32; units * dim];
@@ -160,13 +163,13 @@ impl Ordered {
 
 /// Removes the file of a part, once its last piece is placed.
 pub(crate) fn remove_spilled<L, O>(work: &Work<'_, L, O>, parts: &[Part], piece: Piece) {
-    if piece.first + piece.rows == parts[piece.part].rows && !work.whole() {
-        // What cannot be removed now goes when the index is published.
+    if piece.first + piece.rows == parts[piece.part].rows && !work.placed_at_once() {
+        // If this fails, the file is removed when the index is published.
         let _ = work.directory.delete(&spill_name(piece.part));
     }
 }
 
-/// Reads a piece of a part: the vectors, and their ids, which rise.
+/// Reads a piece of a part: the vectors, and their ids, which ascend.
 pub(crate) fn read<L, O>(
     work: &Work<'_, L, O>,
     intake: &Intake,
@@ -178,10 +181,10 @@ pub(crate) fn read<L, O>(
         spilled.next()?;
     }
     let mut space = Space::blank(piece.rows, intake.dim, intake.element, intake.metric)?;
-    let mut ids = room("the ids of a part", piece.rows)?;
+    let mut ids = try_with_capacity("the ids of a part", piece.rows)?;
     for row in 0..piece.rows {
         if row % 65_536 == 0 {
-            work.go_on()?;
+            work.check_cancelled()?;
         }
         let (id, bytes) = spilled.next()?;
         ids.push(id);

@@ -1,25 +1,25 @@
-//! The vectors of a build in memory, and the distance that its graph is built by.
+//! The vectors of a build in memory, with the distance by which its graph is built.
 //!
-//! A graph needs a distance that obeys something like the triangle inequality. Squared L2 does; cosine is L2
-//! between normalised vectors; for the inner product every vector gets one more coordinate that makes all
-//! equally long (`sqrt(longest^2 - length^2)`), after which the order by L2 from a query is the order by inner
-//! product. The extra coordinate is kept beside the rows and never written.
+//! A graph needs a distance that obeys an approximate triangle inequality. Squared L2 does. Cosine is L2
+//! between normalised vectors. For the inner product, every vector gets an extra coordinate that makes all
+//! vectors equally long (`sqrt(longest^2 - length^2)`); the order by L2 from a query is then the order by
+//! inner product. The extra coordinate is stored beside the rows and never written to a file.
 
+use crate::allocate::try_with_capacity;
 use crate::error::IndexError;
 use crate::form::source::Source;
 use crate::partition::placement::project::{dot, dot_u8};
 use crate::partition::placement::{Points, READS_AHEAD};
 use crate::partition::{CHECK_BYTES, READ_BYTES};
-use crate::room::room;
 use bathyal_kernels::{Distance, Element, Metric, Neighbor, Rows, normalize_f32, squared_norm, to_f32};
 use bathyal_vectors::progress::Progress;
 use bathyal_vectors::{RowReader, VectorError};
 use std::sync::Mutex;
 
-/// Rows are spaced so that none straddles more cache lines than it must.
+/// Alignment of rows, so that no row extends over more cache lines than it must.
 const ROW_ALIGNMENT: usize = 64;
 
-/// Vectors in memory with a build distance.
+/// Vectors in memory, with a build distance.
 pub(crate) struct Space {
     bytes: Vec<u8>,
     /// Bytes before the first row, so that rows begin on a cache line.
@@ -30,23 +30,23 @@ pub(crate) struct Space {
     element: Element,
     metric: Metric,
     distance: Distance,
-    /// Inner product only: the extra coordinate of each row, and twice the longest squared length.
+    /// Inner product only: the extra coordinate of each row, and twice the largest squared length.
     lift: Option<(Vec<f32>, f32)>,
 }
 
 impl Space {
-    /// Bytes that a space over `data` takes.
+    /// Returns the bytes that a space over `data` takes.
     pub(crate) fn planned_bytes(data: &Source<'_>, metric: Metric) -> u64 {
         Space::planned_rows(data.count(), data.row_bytes(), metric)
     }
 
-    /// Bytes that a space of `count` rows takes.
+    /// Returns the bytes that a space of `count` rows takes.
     pub(crate) fn planned_rows(count: usize, row_bytes: usize, metric: Metric) -> u64 {
         let lift = if metric == Metric::InnerProduct { 4 } else { 0 };
         (stride_of(row_bytes) as u64 + lift) * count as u64 + ROW_ALIGNMENT as u64
     }
 
-    /// Room for `count` rows, which are set by [`Space::row_mut`].
+    /// Allocates `count` rows of zeros; [`Space::row_mut`] sets them.
     ///
     /// # Errors
     /// [`IndexError::NoMemory`].
@@ -57,10 +57,10 @@ impl Space {
         metric: Metric,
     ) -> Result<Space, IndexError> {
         let stride = stride_of(element.row_bytes(dim));
-        let wanted = stride.saturating_mul(count).saturating_add(ROW_ALIGNMENT);
-        let mut bytes = room("the vectors of a build", wanted)?;
+        let needed = stride.saturating_mul(count).saturating_add(ROW_ALIGNMENT);
+        let mut bytes = try_with_capacity("the vectors of a build", needed)?;
         bathyal_tier::advise_huge_pages(&mut bytes);
-        bytes.resize(wanted, 0_u8);
+        bytes.resize(needed, 0_u8);
         let lead = bytes.as_ptr().align_offset(ROW_ALIGNMENT).min(ROW_ALIGNMENT);
         let kernel = match (metric, element.has_unit_vectors()) {
             (Metric::Cosine, true) => Metric::L2,
@@ -70,20 +70,20 @@ impl Space {
         Ok(Space { bytes, lead, stride, count, dim, element, metric, distance, lift: None })
     }
 
-    /// The bytes of one row, to be set.
+    /// Returns the bytes of one row, to be set.
     pub(crate) fn row_mut(&mut self, id: u32) -> &mut [u8] {
         let start = self.lead + id as usize * self.stride;
         &mut self.bytes[start..start + self.element.row_bytes(self.dim)]
     }
 
-    /// Gives each row the coordinate that makes it as long as `longest`, a squared length.
+    /// Computes the extra coordinate of each row, which extends it to `longest`, a squared length.
     pub(crate) fn lift(&mut self, longest: f32) {
         let norms = (0..self.count).map(|i| squared_norm(self.element, self.row(i as u32)));
         let lift = norms.map(|norm| (longest - norm).max(0.0).sqrt()).collect();
         self.lift = Some((lift, 2.0 * longest));
     }
 
-    /// Takes in the rows of `data`, normalised for cosine where the element can hold that.
+    /// Loads the rows of `data`, normalised for cosine if the element can represent that.
     pub(crate) fn load(
         data: &Source<'_>,
         metric: Metric,
@@ -141,39 +141,39 @@ impl Space {
         Ok(space)
     }
 
-    /// Number of vectors.
+    /// Returns the number of vectors.
     pub(crate) fn count(&self) -> usize {
         self.count
     }
 
-    /// Type of the components of a row.
+    /// Returns the element of the rows.
     pub(crate) fn element(&self) -> Element {
         self.element
     }
 
-    /// Dimensions of a row.
+    /// Returns the number of dimensions of a row.
     pub(crate) fn dim(&self) -> usize {
         self.dim
     }
 
-    /// Bytes of a row.
+    /// Returns the bytes of a row.
     pub(crate) fn row_bytes(&self) -> usize {
         self.element.row_bytes(self.dim)
     }
 
-    /// Coordinates of a row in the space of the build distance, which is that between these.
+    /// Returns the number of coordinates of a row for the build distance, including the extra coordinate.
     pub(crate) fn point_dim(&self) -> usize {
         self.dim + usize::from(self.lift.is_some())
     }
 
-    /// The bytes of one row, as they go into the index.
+    /// Returns the bytes of one row, as the index stores them.
     #[inline]
     pub(crate) fn row(&self, id: u32) -> &[u8] {
         let start = self.lead + id as usize * self.stride;
         &self.bytes[start..start + self.element.row_bytes(self.dim)]
     }
 
-    /// Row `id` as floats, normalised for cosine: what the codes are trained on.
+    /// Writes row `id` to `out` as floats, normalised for cosine, for the training of codes.
     pub(crate) fn row_f32(&self, id: u32, out: &mut [f32]) {
         to_f32(self.element, self.row(id), out);
         if self.metric == Metric::Cosine && !self.element.has_unit_vectors() {
@@ -181,7 +181,7 @@ impl Space {
         }
     }
 
-    /// The build distance between two rows.
+    /// Returns the build distance between two rows.
     #[inline]
     pub(crate) fn between(&self, a: u32, b: u32) -> f32 {
         let distance = self.distance.between(self.row(a), self.row(b));
@@ -191,43 +191,43 @@ impl Space {
         }
     }
 
-    /// The build distance from row `from` to each of `ids`.
+    /// Computes the build distance from row `from` to each of `ids`.
     #[inline]
     pub(crate) fn score(&self, from: u32, ids: &[u32], out: &mut [f32]) {
         let lift = self.lift.as_ref().map_or(0.0, |(lift, _)| lift[from as usize]);
         self.score_lifted(self.row(from), lift, ids, out);
     }
 
-    /// The build distance to each of `ids` from a vector that is none of the rows.
+    /// Computes the build distance from a vector that is not in the space to each of `ids`.
     pub(crate) fn score_row(&self, row: &[u8], ids: &[u32], out: &mut [f32]) {
         let lift = |longest: f32| (longest - squared_norm(self.element, row)).max(0.0).sqrt();
         let lift = self.longest().map_or(0.0, lift);
         self.score_lifted(row, lift, ids, out);
     }
 
-    /// Ranks `ids` for a query, which under the inner product has no coordinate that makes it as long as the rows.
+    /// Computes the distances of `ids` from a query, whose extra coordinate under the inner product is 0.
     pub(crate) fn score_query(&self, row: &[u8], ids: &[u32], out: &mut [f32]) {
         self.score_lifted(row, 0.0, ids, out);
     }
 
     #[inline]
-    fn score_lifted(&self, row: &[u8], own: f32, ids: &[u32], out: &mut [f32]) {
+    fn score_lifted(&self, row: &[u8], row_lift: f32, ids: &[u32], out: &mut [f32]) {
         let rows = Rows { bytes: &self.bytes[self.lead..], stride: self.stride };
         self.distance.score(row, rows, ids, out);
         if let Some((lift, doubled)) = &self.lift {
             for (value, id) in out.iter_mut().zip(ids) {
-                *value = doubled + 2.0 * (*value - own * lift[*id as usize]);
+                *value = doubled + 2.0 * (*value - row_lift * lift[*id as usize]);
             }
         }
     }
 
-    /// The squared length that all rows are lifted to, under the inner product.
+    /// Returns the squared length to which all rows are extended under the inner product.
     pub(crate) fn longest(&self) -> Option<f32> {
         self.lift.as_ref().map(|(_, doubled)| doubled / 2.0)
     }
 
-    /// The vector nearest to the mean of all, none of those `not` (rising): where searches begin. The first where there is no
-    /// other.
+    /// Returns the row nearest to the mean of all rows, except those in `not` (ascending): searches begin
+    /// there. Returns the first row if there is no other.
     pub(crate) fn medoid(
         &self,
         not: &[u32],
@@ -236,7 +236,7 @@ impl Space {
     ) -> Result<u32, IndexError> {
         let mut mean = vec![0.0_f64; self.dim + 1];
         let mut row = vec![0.0_f32; self.dim + 1];
-        // A sample places the mean well enough; every row still competes to be the medoid.
+        // A sample estimates the mean well enough; the medoid is chosen among all rows.
         let step = (self.count / 100_000).max(1);
         let sampled = self.count.div_ceil(step);
         for id in (0..self.count).step_by(step) {

@@ -1,4 +1,5 @@
-//! Sending every vector to the part that it is placed in, for sets that are larger than memory: one pass over the data.
+//! Sends every vector to the part that it is placed in, in one pass over the data, for sets that are larger
+//! than memory.
 
 use super::intake::Intake;
 use super::pieces::Part;
@@ -12,33 +13,33 @@ use bathyal_store::Draft;
 use bathyal_vectors::RowReader;
 use rand::SeedableRng;
 
-/// Bytes of vectors that are taken at once.
-const TAKEN_BYTES: usize = 4 << 20;
+/// Bytes of vectors that are converted at once.
+const CONVERTED_BYTES: usize = 4 << 20;
 /// Bytes of the buffers of all parts together.
 const SPILL_BYTES: usize = 12 << 20;
 /// Bytes of a vector's id in a spilled row.
 pub(super) const ID_BYTES: usize = 4;
-/// Rows without a direction that an error names.
+/// Most rows without a direction that an error names.
 pub(super) const ZEROS_NAMED: usize = 10;
 
-/// How many parts a vector is sent to.
+/// The number of parts that a vector is sent to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Copies {
-    /// Its own.
+    /// Its own part.
     One,
-    /// Its own and the nearest beside it, so that parts overlap.
+    /// Its own part and the nearest other one, so that parts overlap.
     Two,
 }
 
-/// The file that the vectors of a part are spilled to.
+/// Returns the name of the spill file of a part.
 pub(crate) fn spill_name(part: usize) -> String {
     format!("part-{part}.spill")
 }
 
-/// Vectors of a sample as points.
+/// The vectors of a sample, as points.
 pub(crate) struct Sample {
     rows: Vec<f32>,
-    /// Their ids, rising.
+    /// The ids of the vectors, ascending.
     ids: Vec<usize>,
     dim: usize,
 }
@@ -53,27 +54,28 @@ impl Points for Sample {
     }
 }
 
-/// The longest squared length, which points under the inner product reach up to.
+/// Returns the largest squared length of a vector, to which points under the inner product are extended;
+/// `None` under other metrics.
 pub(crate) fn longest<L, O>(work: &Work<'_, L, O>) -> Result<Option<f32>, IndexError> {
     if work.options.metric != Metric::InnerProduct {
         return Ok(None);
     }
-    let often = (CHECK_BYTES / work.data.given_row_bytes()).max(1);
-    let (intake, mut taken) = (work.intake(), vec![0; work.data.row_bytes()]);
+    let interval = (CHECK_BYTES / work.data.given_row_bytes()).max(1);
+    let (intake, mut stored) = (work.intake(), vec![0; work.data.row_bytes()]);
     let mut rows = RowReader::new(work.data.given(), READ_BYTES);
     let mut longest = 0.0_f32;
     for row in 0..work.data.count() {
-        if row % often == 0 {
-            work.go_on()?;
+        if row % interval == 0 {
+            work.check_cancelled()?;
         }
-        intake.take(rows.row(row)?, &mut taken);
-        longest = longest.max(squared_norm(intake.element, &taken));
+        intake.take(rows.row(row)?, &mut stored);
+        longest = longest.max(squared_norm(intake.element, &stored));
     }
     Ok(Some(longest))
 }
 
 impl Sample {
-    /// Reads as many vectors as a sample has.
+    /// Reads a random sample of the data.
     pub(crate) fn read<L, O>(work: &Work<'_, L, O>, intake: &Intake) -> Result<Sample, IndexError> {
         let (count, dim) = (work.data.count(), intake.point_dim());
         let rows = sample_rows(count, work.data.dim());
@@ -81,16 +83,16 @@ impl Sample {
         let mut ids = rand::seq::index::sample(&mut random, count, rows).into_vec();
         ids.sort_unstable();
         let mut sample = Sample { rows: vec![0.0; rows * dim], ids, dim };
-        let mut taken = vec![0; work.data.row_bytes()];
+        let mut stored = vec![0; work.data.row_bytes()];
         let mut data = RowReader::new(work.data.given(), 0);
         for (id, row) in sample.ids.iter().zip(sample.rows.chunks_exact_mut(dim)) {
-            intake.take(data.row(*id)?, &mut taken);
-            intake.point(&taken, row);
+            intake.take(data.row(*id)?, &mut stored);
+            intake.point(&stored, row);
         }
         Ok(sample)
     }
 
-    /// The id of the vector that is nearest to the mean of all.
+    /// Returns the id of the vector of the sample that is nearest to its mean.
     pub(crate) fn medoid(&self) -> u32 {
         let mut mean = vec![0.0_f64; self.dim];
         for row in self.rows.chunks_exact(self.dim) {
@@ -106,7 +108,7 @@ impl Sample {
     }
 }
 
-/// The planes that divide the data into parts of about the plan's size.
+/// Returns the planes that divide the data into parts of about the planned size.
 fn planes<L, O>(work: &Work<'_, L, O>, intake: &Intake, copies: Copies) -> Result<Planes, IndexError> {
     let sample = Sample::read(work, intake)?;
     let (rows, count, seed) = (sample.ids.len(), work.data.count(), work.options.seed);
@@ -116,7 +118,7 @@ fn planes<L, O>(work: &Work<'_, L, O>, intake: &Intake, copies: Copies) -> Resul
     })
 }
 
-/// Files of the parts with what waits to be written to them.
+/// The spill files of the parts, with the rows that are not written yet.
 struct Spills {
     files: Vec<Appender>,
     buffers: Vec<Vec<u8>>,
@@ -147,7 +149,7 @@ impl Spills {
         Ok(())
     }
 
-    /// The parts, whose files are on the device.
+    /// Writes the remaining rows and returns the parts, whose files are on the device.
     fn finish(mut self) -> Result<Vec<Part>, IndexError> {
         let mut parts = Vec::with_capacity(self.files.len());
         for ((file, buffer), rows) in self.files.iter_mut().zip(&self.buffers).zip(&self.rows) {
@@ -158,7 +160,7 @@ impl Spills {
     }
 }
 
-/// Spills every vector to its part, or to its parts; the ids of a part rise.
+/// Spills every vector to its part or parts, in each part in the order of the ids.
 pub(crate) fn spread<L, O>(
     work: &Work<'_, L, O>,
     intake: &Intake,
@@ -168,32 +170,32 @@ pub(crate) fn spread<L, O>(
     work.progress.stage("spreading", data.count() as u64);
     let planes = planes(work, intake, copies)?;
     let mut spills = Spills::create(work.directory, planes.parts())?;
-    let at_once = (TAKEN_BYTES / data.given_row_bytes()).max(1);
-    let a_thread = at_once.div_ceil(work.threads).max(1);
-    let mut taken = vec![0_u8; at_once * row_bytes];
-    // The parts of each row; none for a vector without a direction.
+    let at_once = (CONVERTED_BYTES / data.given_row_bytes()).max(1);
+    let thread_rows = at_once.div_ceil(work.threads).max(1);
+    let mut stored = vec![0_u8; at_once * row_bytes];
+    // The parts of each row; `None` for a vector without a direction.
     let mut parts: Vec<[Option<u16>; 2]> = vec![[None; 2]; at_once];
     let mut reader = RowReader::new(data.given(), 0);
     let (mut zeros, mut zero_rows) = (0, Vec::new());
     for first in (0..data.count()).step_by(at_once) {
-        work.go_on()?;
+        work.check_cancelled()?;
         let rows = at_once.min(data.count() - first);
         let block = reader.block(first..first + rows)?;
         std::thread::scope(|scope| {
-            let taken = taken[..rows * row_bytes].chunks_mut(a_thread * row_bytes);
-            for (number, (taken, parts)) in taken.zip(parts.chunks_mut(a_thread)).enumerate() {
+            let stored = stored[..rows * row_bytes].chunks_mut(thread_rows * row_bytes);
+            for (number, (stored, parts)) in stored.zip(parts.chunks_mut(thread_rows)).enumerate() {
                 let planes = &planes;
                 scope.spawn(move || {
                     let mut point = vec![0.0; intake.point_dim()];
-                    let first = first + number * a_thread;
-                    for (i, (out, part)) in taken.chunks_exact_mut(row_bytes).zip(parts).enumerate() {
+                    let first = first + number * thread_rows;
+                    for (i, (out, part)) in stored.chunks_exact_mut(row_bytes).zip(parts).enumerate() {
                         let sound = intake.take(block.row(first + i), out);
                         intake.point(out, &mut point);
                         *part = match (sound, copies) {
                             (false, _) => [None; 2],
                             (true, Copies::One) => [Some(planes.part(&point) as u16), None],
                             (true, Copies::Two) => {
-                                let (nearest, second) = planes.two(&point);
+                                let (nearest, second) = planes.two_parts(&point);
                                 [Some(nearest as u16), second.map(|second| second as u16)]
                             }
                         };
@@ -201,7 +203,7 @@ pub(crate) fn spread<L, O>(
                 });
             }
         });
-        for (i, row) in taken.chunks_exact(row_bytes).take(rows).enumerate() {
+        for (i, row) in stored.chunks_exact(row_bytes).take(rows).enumerate() {
             if parts[i][0].is_none() {
                 zeros += 1;
                 if zero_rows.len() < ZEROS_NAMED {
@@ -236,7 +238,7 @@ impl Spilled {
         Ok(Spilled { file, row: vec![0; ID_BYTES + work.data.row_bytes()] })
     }
 
-    /// The next row: its id and its bytes. After the last one the file's checksum is looked at.
+    /// Returns the next row: its id and its bytes. Checks the file's checksum after the last row.
     pub(crate) fn next(&mut self) -> Result<(u32, &[u8]), IndexError> {
         self.file.fill(&mut self.row)?;
         let (id, row) = self

@@ -1,5 +1,5 @@
-//! A build in stages, each of which a killed build continues from: the vectors are divided into parts, the pieces of these
-//! are ordered and written, and then come the stages of the family.
+//! A build in stages, which continues after the last finished stage if it is killed. The vectors are divided
+//! into parts, the pieces of the parts are ordered and written, and then the stages of the family follow.
 
 use super::Work;
 use super::intake::Intake;
@@ -20,26 +20,26 @@ use serde::de::DeserializeOwned;
 /// Bytes of means written at once.
 const WRITE_BYTES: usize = 4 << 20;
 
-/// The options of a family whose builds place vectors piece by piece and go on in stages of their own.
+/// The options of a family whose builds place vectors piece by piece and continue with stages of their own.
 pub(crate) trait Staged: Builder + Sized {
-    /// What it lays out.
+    /// The layout of the family's files.
     type Layout: Copy;
-    /// What it has finished of the stages after placing.
+    /// The finished stages after placing.
     type Steps: Default + Serialize + DeserializeOwned;
 
-    /// Changes whenever what a step writes does.
+    /// Version of the files that the stages write. Increase it when their contents change.
     const STEPS_VERSION: u32;
 
-    /// Most vectors that are placed together.
+    /// Returns the most vectors that are placed together.
     fn rows(&self, data: &Source<'_>, options: &BuildOptions) -> Result<usize, IndexError>;
 
-    /// The layout of an index of this identity.
+    /// Returns the layout of the index with this identity.
     fn layout(&self, data: &Source<'_>, identity: Identity) -> Result<Self::Layout, IndexError>;
 
-    /// How vectors are placed.
+    /// Returns how vectors are placed.
     fn placing(layout: &Self::Layout) -> Placing;
 
-    /// How long the files of placed vectors are, once `pieces` are written.
+    /// Returns the lengths of the files of placed vectors, once `pieces` are written.
     fn lengths(shape: &Shape<Self::Layout>, pieces: &[Piece]) -> Lengths;
 
     /// Appends a piece: its vectors, and its ids by place.
@@ -50,13 +50,13 @@ pub(crate) trait Staged: Builder + Sized {
         order: &mut Appender,
     ) -> Result<(), IndexError>;
 
-    /// The files that steps have written so far.
+    /// Returns the files that the finished steps have written.
     fn files(steps: &Self::Steps) -> Vec<(&'static str, Written)>;
 
-    /// Checks what a journal says of the steps; `all_placed` says whether they can have begun.
+    /// Checks the journal's steps; without `all_placed` none can have begun.
     ///
     /// # Errors
-    /// A sentence.
+    /// A sentence that states what is wrong.
     fn check_steps(
         steps: &Self::Steps,
         shape: &Shape<Self::Layout>,
@@ -64,8 +64,8 @@ pub(crate) trait Staged: Builder + Sized {
         all_placed: bool,
     ) -> Result<(), String>;
 
-    /// The stages after placing with the seconds that they take, for the receiver of progress; `values` are the millions of
-    /// numbers of the data, in units of a million vectors of 128.
+    /// Returns the stages after placing, with their expected seconds, for the progress receiver. `values` is
+    /// the size of the data in units of a million vectors of 128 dimensions.
     fn rest(
         &self,
         data: &Source<'_>,
@@ -74,7 +74,7 @@ pub(crate) trait Staged: Builder + Sized {
         values: f64,
     ) -> Vec<(&'static str, f64)>;
 
-    /// The stages after placing; the manifest is whole but for the seconds.
+    /// Runs the stages after placing. The returned manifest is complete except for the seconds.
     fn finish(
         work: &Work<'_, Self::Layout, Self>,
         intake: &Intake,
@@ -82,17 +82,17 @@ pub(crate) trait Staged: Builder + Sized {
         stages: &mut Stages,
     ) -> Result<Manifest, IndexError>;
 
-    /// What only this family has to say of a build.
+    /// Returns the details of the build report that only this family has.
     fn details(manifest: &Manifest) -> Result<Details, IndexError>;
 }
 
-/// How vectors are placed.
+/// The way in which vectors are placed.
 pub(crate) struct Placing {
-    /// The file that they are written to.
+    /// The file that the vectors are written to.
     pub(crate) vectors_name: &'static str,
-    /// In units of how many they are ordered, the smallest first.
+    /// The sizes of the units in which vectors are ordered, the smallest first.
     pub(crate) units: Vec<usize>,
-    /// Of how many a mean is written.
+    /// The size of the units whose means are written.
     pub(crate) unit: usize,
 }
 
@@ -103,26 +103,26 @@ pub(crate) struct Lengths {
     pub(crate) order: u64,
 }
 
-/// What the lengths of all files of a build follow from.
+/// The numbers that determine the lengths of all files of a build.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Shape<L> {
     pub(crate) vectors: usize,
     pub(crate) dim: usize,
-    /// Of a stored vector.
+    /// Bytes of a stored vector.
     pub(crate) row_bytes: usize,
-    /// Vectors placed together at most; at least 1.
+    /// Most vectors that are placed together; at least 1.
     pub(crate) rows: usize,
     pub(crate) layout: L,
 }
 
 impl<L> Shape<L> {
-    /// Units of `unit` vectors: they begin anew with each piece.
+    /// Returns the number of units of `unit` vectors. Units begin anew with each piece.
     pub(crate) fn units(&self, unit: usize, pieces: &[Piece]) -> u64 {
         pieces.iter().map(|piece| piece.rows.div_ceil(unit) as u64).sum()
     }
 }
 
-/// Builds an index, or continues a build of the same that was killed.
+/// Builds an index, or continues a killed build of the same index.
 pub(crate) fn build<B: Staged>(job: Job<'_>, own: &B) -> Result<BuildReport, IndexError> {
     let Job { data, target, options, identity, planned, progress } = job;
     let (rows, threads) = (own.rows(data, options)?, options.thread_count());
@@ -154,60 +154,61 @@ pub(crate) fn build<B: Staged>(job: Job<'_>, own: &B) -> Result<BuildReport, Ind
     Ok(BuildReport::new(&manifest, threads, planned, stages, details))
 }
 
-/// Tells the receiver of progress what is to come. The numbers are seconds on one machine, so their proportions say how
-/// long the rest takes on another.
+/// Announces the stages to the progress receiver. The numbers are seconds on a reference machine; their
+/// proportions predict the remaining time on any machine.
 fn announce<B: Staged>(work: &Work<'_, B::Layout, B>, journal: &Journal<B::Steps>) {
     let pieces = pieces(&journal.parts, work.rows);
     let placed: usize = pieces[..journal.placed].iter().map(|piece| piece.rows).sum();
-    let first = match (work.whole(), journal.parts.is_empty()) {
-        (false, true) => First::Spreading,
-        (true, _) if journal.placed == 0 => First::Loading,
-        _ => First::Nothing,
+    let first = match (work.placed_at_once(), journal.parts.is_empty()) {
+        (false, true) => FirstStage::Spreading,
+        (true, _) if journal.placed == 0 => FirstStage::Loading,
+        _ => FirstStage::Nothing,
     };
     work.progress.plan(&stages(work.data, work.own, &work.layout, (first, placed), &journal.own));
 }
 
-/// What comes before the vectors are placed.
+/// The stage before the vectors are placed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum First {
+pub(crate) enum FirstStage {
     Spreading,
     Loading,
     Nothing,
 }
 
-/// The stages where so many vectors are placed and `steps` are done, in seconds on one machine.
+/// Returns the stages after `first`, if `placed` vectors are placed and `steps` are done, with their expected
+/// seconds on a reference machine.
 pub(crate) fn stages<B: Staged>(
     data: &Source<'_>,
     own: &B,
     layout: &B::Layout,
-    (first, placed): (First, usize),
+    (first, placed): (FirstStage, usize),
     steps: &B::Steps,
 ) -> Vec<(&'static str, f64)> {
     let count = data.count() as f64;
     let values = count * data.dim() as f64 / 128e6;
     let mut stages = match first {
-        First::Spreading => vec![("spreading", 0.5 * values)],
-        First::Loading => vec![("loading vectors", 0.3 * values)],
-        First::Nothing => Vec::new(),
+        FirstStage::Spreading => vec![("spreading", 0.5 * values)],
+        FirstStage::Loading => vec![("loading vectors", 0.3 * values)],
+        FirstStage::Nothing => Vec::new(),
     };
     stages.push(("grouping", 6.5 * values * (1.0 - placed as f64 / count)));
     stages.extend(own.rest(data, layout, steps, values));
     stages
 }
 
-/// The stages of a build that begins anew and holds `rows` vectors at once.
+/// Returns the stages of a new build that keeps `rows` vectors in memory at once.
 pub(crate) fn all_stages<B: Staged>(
     data: &Source<'_>,
     own: &B,
     layout: &B::Layout,
     rows: usize,
 ) -> Vec<(&'static str, Option<f64>)> {
-    let first = if rows >= data.count() { First::Loading } else { First::Spreading };
+    let first = if rows >= data.count() { FirstStage::Loading } else { FirstStage::Spreading };
     let stages = stages(data, own, layout, (first, 0), &B::Steps::default());
     stages.into_iter().map(|(name, seconds)| (name, Some(seconds))).collect()
 }
 
-/// Sends the vectors to parts, where they are not placed all at once.
+/// Sends the vectors to parts, unless all are placed at once.
 fn divide<B: Staged>(
     work: &Work<'_, B::Layout, B>,
     journal: &mut Journal<B::Steps>,
@@ -218,7 +219,7 @@ fn divide<B: Staged>(
         return Ok(intake);
     }
     journal.parts = work.divide(&mut intake, Copies::One)?;
-    if !work.whole() {
+    if !work.placed_at_once() {
         journal.longest = intake.longest.map(f32::to_bits);
         journal.write(work.directory, stages)?;
         stages.end("spread");
@@ -226,7 +227,8 @@ fn divide<B: Staged>(
     Ok(intake)
 }
 
-/// Places what is not placed yet, piece by piece; the journal knows of each, and `intake` then of the longest vector.
+/// Places the remaining pieces one by one and records each in the journal. Sets the longest vector of
+/// `intake`.
 fn place<B: Staged>(
     work: &Work<'_, B::Layout, B>,
     intake: &mut Intake,
@@ -241,8 +243,9 @@ fn place<B: Staged>(
     let mut vectors = Appender::resume(work.directory, vectors_name, journal.vectors)?;
     let mut means = Appender::resume(work.directory, MEANS_NAME, journal.means)?;
     let mut order = Appender::resume(work.directory, ORDER_NAME, journal.order)?;
-    if !work.whole() {
-        // What an earlier process has placed took none of this one's time, from which follows what is left.
+    if !work.placed_at_once() {
+        // Count only the remaining vectors: earlier processes took the time for the others, and the remaining
+        // time is extrapolated from this process.
         let left: usize = pieces[journal.placed..].iter().map(|piece| piece.rows).sum();
         work.progress.stage("grouping", left as u64);
     }

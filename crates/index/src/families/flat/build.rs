@@ -1,4 +1,5 @@
-//! Building a flat index: the vectors as they come, on pages with checksums; then codes, if they are asked for.
+//! Builds a flat index: writes the vectors in the order of the data, on pages with checksums, and then their
+//! codes if there are to be any.
 
 use super::calibrate;
 use super::codes;
@@ -22,26 +23,26 @@ use crate::partition::{self, in_order};
 use bathyal_store::Draft;
 use serde::{Deserialize, Serialize};
 
-/// The program itself, thread stacks, mapped vectors between two releases, and buffers.
+/// The program itself, thread stacks, mapped vectors that are not released yet, and buffers.
 const FIXED_BYTES: u64 = 64 << 20;
 /// Search state, exact search and code tables of each thread.
 const THREAD_BYTES: u64 = 4 << 20;
-/// Calibration: queries, and neighbours of each that a thread keeps, with room for growing lists.
+/// Calibration: queries, and the neighbours of each query that a thread keeps, with slack for growing lists.
 const TRUTH_BYTES: u64 = 1000 * 101 * 16;
-/// Changes whenever what a step writes does.
+/// Version of the files that the stages write. Increase it when their contents change.
 const STEPS_VERSION: u32 = 2;
 
-/// What all stages of a build read.
+/// The inputs that all stages of a build share.
 pub(super) type Work<'a> = partition::Work<'a, GroupLayout, FlatOptions>;
 
-/// What is finished, so that a killed build continues.
+/// The finished stages, from which a killed build continues.
 #[derive(Debug, Default, Serialize, Deserialize)]
 struct Journal {
-    /// What was built from and how; a build that differs in it begins anew.
+    /// Identifies the data and the options; a build with another fingerprint starts from the beginning.
     fingerprint: String,
-    /// Seconds worked.
+    /// Seconds of work so far.
     seconds: f64,
-    /// Pages that are written.
+    /// The pages that are written so far.
     pages: Written,
 }
 
@@ -102,7 +103,7 @@ impl Builder for FlatOptions {
     }
 }
 
-/// Builds a flat index, or continues a build of the same that was killed.
+/// Builds a flat index, or continues a killed build of the same index.
 fn build(job: Job<'_>, own: &FlatOptions) -> Result<BuildReport, IndexError> {
     let Job { data, target, options, identity, planned, progress } = job;
     let threads = options.thread_count();
@@ -149,21 +150,21 @@ fn build(job: Job<'_>, own: &FlatOptions) -> Result<BuildReport, IndexError> {
     Ok(BuildReport::new(&manifest, threads, planned, stages, details))
 }
 
-/// What only this family has to say of a build.
+/// Returns the details of the build report that only this family has.
 fn details(manifest: &Manifest) -> Result<Details, IndexError> {
     let section = FlatEntry::read(manifest).map_err(IndexError::Internal)?;
     let codes = section.codes.map(|codes| codes.codes);
-    let of_codes =
+    let parameters =
         codes.map(|codes| [("code_kind", codes.kind.into()), ("code_bytes", codes.code_bytes.into())]);
-    Ok(of_codes.into_iter().flatten().collect())
+    Ok(parameters.into_iter().flatten().collect())
 }
 
-/// Tells the receiver of progress what is to come, in seconds on one machine.
+/// Announces the stages to the progress receiver, with their expected seconds on a reference machine.
 fn announce(work: &Work<'_>) {
     work.progress.plan(&stages(work.data, work.own));
 }
 
-/// Reads what an earlier build of the same has finished, if that is there.
+/// Reads the journal of an earlier build of the same index, if there is one whose files are intact.
 fn read_journal(draft: &dyn Draft, fingerprint: &str, layout: &GroupLayout) -> Option<Journal> {
     let journal: Journal = journal::parse(&journal::read(draft)?).ok()?;
     let whole = journal.pages.bytes.is_multiple_of(layout.group_bytes() as u64);

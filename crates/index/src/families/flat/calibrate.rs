@@ -1,5 +1,5 @@
-//! What recall so many candidates reach, measured before the index is published: which ranks the true neighbours have among
-//! the codes. No vector is read for it, so what else lies on the pages of candidates is not counted.
+//! Measures the recall that numbers of candidates reach, before the index is published: the ranks of the true
+//! neighbours among the codes. It reads no vectors, so other vectors on the pages of candidates do not count.
 
 use super::search::{Flat, Scratch};
 use crate::build::options::BuildOptions;
@@ -43,7 +43,7 @@ pub(super) fn calibrate(
         timed: false,
         early: None,
     };
-    // For each k: how many true neighbours have each rank, those of none at the end.
+    // For each k, the number of true neighbours at each rank. The last entry counts those without a rank.
     let empty = || vec![vec![0_u64; longest + 1]; trial.k.len()];
     let start = || Ok((Scratch::default(), HashMap::new(), empty()));
     let parts = trial.each(options.thread_count(), progress, start, |query, state| {

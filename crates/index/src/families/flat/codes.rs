@@ -1,4 +1,4 @@
-//! Making the codes of all vectors, in the order of the data.
+//! Makes the codes of all vectors, in the order of the data.
 
 use super::build::Work;
 use super::section::{CODEC_NAME, CODES_NAME, FlatCodes};
@@ -9,7 +9,7 @@ use crate::format::manifest::CodesEntry;
 use crate::partition::encoding::{CODES_BYTES, Encoding, FloatRows};
 use crate::partition::{encoding, intake::Intake};
 
-/// Bytes of memory at the peak of making codes, which are put into blocks on top.
+/// Returns the peak memory in bytes of making the codes, including the blocks that they are packed into.
 pub(super) fn planned_bytes(count: usize, dim: usize, choice: CodeChoice, threads: u64) -> u64 {
     encoding::planned_bytes(count, dim, choice, threads) + CODES_BYTES as u64
 }

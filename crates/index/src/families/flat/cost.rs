@@ -1,24 +1,26 @@
-//! The cost of comparing all vectors in one pass, or of scanning all codes and reading what these cannot rule out.
+//! The cost of comparing all vectors in one pass, or of scanning all codes and reading the vectors that they
+//! cannot rule out.
 
 use crate::cost::Machine;
 use crate::cost::demand::{Demand, moved_bytes};
 
-/// A flat index as a query meets it.
+/// The numbers of a flat index that the cost of a query depends on.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct FlatShape {
-    /// Bytes of all pages, and reads that bring them.
+    /// Bytes of all pages.
     pub(super) all_bytes: f64,
+    /// Number of reads that fetch all pages.
     pub(super) reads: f64,
-    /// Bytes of all codes; 0 where there are none.
+    /// Bytes of all codes; 0 without codes.
     pub(super) codes: f64,
     pub(super) vector_bytes: u32,
     pub(super) page_bytes: u32,
-    /// Whether candidates are read alone, not their pages.
+    /// True if candidates are read alone, without the rest of their pages.
     pub(super) lone: bool,
 }
 
 impl FlatShape {
-    /// What a query asks for that compares all vectors.
+    /// Returns the demand of a query that compares all vectors.
     pub(super) fn scan(&self, machine: &Machine<'_>) -> Demand {
         Demand {
             rounds: 1.0,
@@ -28,8 +30,8 @@ impl FlatShape {
         }
     }
 
-    /// What a query asks for that scans the codes and reads so many candidates: none shares a page with another, since the
-    /// order of the data is any.
+    /// Returns the demand of a query that scans the codes and reads `candidates` candidates. Each is on a
+    /// page of its own, since the data may have any order.
     pub(super) fn candidates(&self, candidates: f64, machine: &Machine<'_>) -> Demand {
         let (processor, granularity) = (machine.processor, machine.profile.granularity);
         let bytes = if self.lone { self.vector_bytes } else { self.page_bytes };

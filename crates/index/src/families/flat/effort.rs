@@ -1,4 +1,4 @@
-//! From a recall to the candidates that are compared.
+//! Chooses the number of candidates for a recall.
 
 use super::section::FlatEntry;
 use crate::calibrate::Calibration;
@@ -6,16 +6,17 @@ use crate::calibrate::list::ListPoint;
 use crate::calibrate::solve::{Question, Solved};
 use crate::query::{Effort, SearchParams};
 
-/// Probes of a search that compares all vectors; those of one that compares candidates are 0.
+/// The probes of a search that compares all vectors. A search that compares candidates has 0 probes.
 pub(super) const ALL: usize = 1;
 
-/// Whether a search of an index of so many vectors compares all of them.
+/// Returns true if a search of an index of `vectors` vectors compares all of them.
 pub(super) fn scans(entry: &FlatEntry, vectors: usize, params: &SearchParams) -> bool {
     entry.codes.is_none() || params.probes >= ALL || params.wanted() >= vectors
 }
 
-/// Candidates for a recall, of `vectors` vectors: all of them, so that the answer is exact, where fewer were never seen to
-/// reach it, or where so many are not `worth` reading one by one.
+/// Returns the effort for a recall: the number of candidates that reached it in the calibration. It is all
+/// `vectors` vectors, so that the answer is exact, if no number reached the recall or if that number is not
+/// `worth` reading one by one.
 pub(super) fn effort(
     calibration: &Calibration<ListPoint>,
     vectors: u32,
@@ -25,10 +26,10 @@ pub(super) fn effort(
 ) -> Solved {
     let found = Question::new(&calibration.curves, k, recall).and_then(|question| {
         let question = question.with_margin_beyond();
-        // The logarithms may have come out a hair above a whole number.
+        // Rounding of the logarithms may lift the result slightly above a whole number.
         Some(question.stretched(question.list()? * (1.0 - 1e-9)))
     });
-    // More candidates than there are vectors are all of them.
+    // A search for as many candidates as there are vectors compares all vectors.
     let effort = match found.filter(|found| *found < vectors as usize && worth(*found)) {
         Some(search_list) => Effort { search_list, probes: 0, prune: 0.0 },
         None => Effort { search_list: k, probes: ALL, prune: 0.0 },
@@ -42,7 +43,7 @@ mod tests {
     use crate::calibrate::Curve;
 
     #[test]
-    fn what_candidates_do_not_reach_is_left_to_an_exact_scan() {
+    fn a_recall_that_candidates_do_not_reach_takes_an_exact_scan() {
         let points = [(10, 0.5), (20, 0.9), (40, 0.98)];
         let points = points.map(|(search_list, recall)| ListPoint { search_list, recall }).to_vec();
         let curves = vec![Curve { k: 10, points }];

@@ -1,4 +1,4 @@
-//! What a flat index is made of.
+//! Describes a flat index: its parts, and its calibration.
 
 use super::section::FlatEntry;
 use crate::family::{Description, Fact};
@@ -28,9 +28,9 @@ pub(super) fn describe(manifest: &Manifest, entry: &FlatEntry, layout: &GroupLay
             .into_iter()
             .map(|(k, least, most)| {
                 let (from, to) = (least.search_list, most.search_list);
-                let of = format!("({} {})", calibration.queries, calibration.source);
+                let measured_with = format!("({} {})", calibration.queries, calibration.source);
                 format!(
-                    "k {k}: recall {:.3} at {from} candidates to {:.3} at {to} {of}",
+                    "k {k}: recall {:.3} at {from} candidates to {:.3} at {to} {measured_with}",
                     least.recall, most.recall
                 )
             })

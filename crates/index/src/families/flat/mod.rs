@@ -1,8 +1,9 @@
 //! Exact search: all vectors of an index are read in one pass and compared.
 //!
-//! For small sets, for exact answers, and beside the other families to see what they miss. With codes in memory a search
-//! compares the vectors whose codes are nearest first, and stops as soon as the codes say that no other vector can be among
-//! the nearest (the error bound of RaBitQ, SIGMOD'24, section 4): few reads, and answers that are no longer certain.
+//! Flat indexes serve small sets, exact answers, and the measurement of the recall of other families. With
+//! codes in memory, a search compares the vectors whose codes are nearest first. It stops as soon as the
+//! codes rule out that another vector is among the nearest (the error bound of RaBitQ, SIGMOD'24, section 4).
+//! Such a search takes few reads, but its answers are no longer certain.
 
 mod build;
 mod calibrate;

@@ -1,4 +1,4 @@
-//! Opening a flat index: its codes, if it has any, stay in memory.
+//! Opens a flat index. Its codes, if it has any, stay in memory.
 
 use super::effort;
 use super::inspect;
@@ -22,9 +22,11 @@ use bathyal_store::Generation;
 use bathyal_vectors::progress::Progress;
 use std::sync::Arc;
 
-/// Bytes that a scan reads at once where they are loads: small enough to stay in the cache between two queries in flight.
+/// Bytes of one read of a scan on an addressable tier: few enough to stay in the processor's cache while
+/// several queries are in flight.
 const CACHED_READ_BYTES: usize = 16 << 10;
-/// How many distances of neighbours in memory take as long as one of a vector that comes from far, about.
+/// Approximate number of distances between neighbouring vectors in memory that take as long as one distance
+/// of a vector that is fetched from far away.
 const STREAMED: usize = 4;
 
 /// A flat index as its manifest describes it.
@@ -42,7 +44,7 @@ impl StoredFlat {
         Ok(StoredFlat { entry, layout, vectors: manifest.vectors as usize, dim: manifest.dim as usize })
     }
 
-    /// Whether a search compares all vectors.
+    /// Returns true if a search compares all vectors.
     fn scans(&self, params: &SearchParams) -> bool {
         effort::scans(&self.entry, self.vectors, params)
     }
@@ -55,7 +57,7 @@ impl Stored for StoredFlat {
 
     fn buffers(&self) -> Buffers {
         let frame_bytes = buffer_bytes(self.layout.group_bytes(), self.layout.page_bytes());
-        // As many as candidates are read at once, twice.
+        // Twice as many frames as candidates are read at once.
         Buffers { frames: FRAMES / 2, frame_bytes, frame_bytes_with_codes: frame_bytes }
     }
 
@@ -105,8 +107,8 @@ impl Stored for StoredFlat {
         let Loading { directory, manifest, profile, .. } = *loading;
         let mut flat = load_flat(directory, manifest, self.entry.clone())?;
         if let Some(bytes) = loading.pages {
-            let (vectors, of_read) = (self.vectors, self.layout.group_vectors());
-            let count = |read: u32| of_read.min(vectors - read as usize * of_read);
+            let (vectors, read_vectors) = (self.vectors, self.layout.group_vectors());
+            let count = |read: u32| read_vectors.min(vectors - read as usize * read_vectors);
             flat.pages.check_loaded(&flat.set, bytes, self.entry.reads as usize, count)?;
         }
         flat.pages.suit(profile, loading.frames);
@@ -114,7 +116,7 @@ impl Stored for StoredFlat {
         if profile.addressable {
             flat.unit_pages = (CACHED_READ_BYTES / page).clamp(1, self.layout.group_pages()) as u32;
         }
-        flat.ahead = search::ahead(flat.unit_pages as usize * page, profile.addressable);
+        flat.reads_ahead = search::reads_ahead(flat.unit_pages as usize * page, profile.addressable);
         Ok(Arc::new(flat))
     }
 
@@ -148,7 +150,7 @@ impl Stored for StoredFlat {
     }
 }
 
-/// Loads what a search keeps in memory; pages are read from a device unless something else is said.
+/// Loads the data that searches keep in memory. By default, searches read pages from a device.
 pub(super) fn load_flat(
     directory: &dyn Generation,
     manifest: &Manifest,
@@ -158,18 +160,19 @@ pub(super) fn load_flat(
     let set = VectorSet::of(directory, manifest, &entry.file)?;
     let layout = entry.layout(manifest).map_err(wrong)?;
     let codes = match &entry.codes {
-        Some(of) => {
-            let bytes = load(directory, manifest, &of.codes.codec)?;
-            let codes = VectorCodes::from_bytes(&bytes, set.dim, set.metric, of.codes.code_bytes);
+        Some(entry) => {
+            let bytes = load(directory, manifest, &entry.codes.codec)?;
+            let codes = VectorCodes::from_bytes(&bytes, set.dim, set.metric, entry.codes.code_bytes);
             let codes = codes.map_err(|reason| {
-                IndexError::damaged(directory.address().join(&of.codes.codec.name), "the codec", reason)
+                IndexError::damaged(directory.address().join(&entry.codes.codec.name), "the codec", reason)
             })?;
             drop(bytes);
-            Some(Coded { codes, bytes: load(directory, manifest, &of.codes.file)?, entry: of.clone() })
+            Some(Coded { codes, bytes: load(directory, manifest, &entry.codes.file)?, entry: entry.clone() })
         }
         None => None,
     };
-    let (unit_pages, ahead) = (layout.group_pages() as u32, search::ahead(layout.group_bytes(), false));
+    let (unit_pages, reads_ahead) =
+        (layout.group_pages() as u32, search::reads_ahead(layout.group_bytes(), false));
     let pages = Pages { layout, check: true, reading: Reading::Pages, at_once: PAGES_AT_ONCE };
-    Ok(Flat { pages, set, codes, unit_pages, ahead, entry, stored: manifest.stored })
+    Ok(Flat { pages, set, codes, unit_pages, reads_ahead, entry, stored: manifest.stored })
 }

@@ -1,4 +1,4 @@
-//! What the build of a flat index is told.
+//! The options of the build of a flat index.
 
 use crate::build::codes::CodeChoice;
 use crate::build::options::{FamilyOptions, GivenOptions, OptionDoc, some_from_text, typed};
@@ -10,14 +10,15 @@ use serde::Deserialize;
 #[derive(Debug, Clone, Copy, Default, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct FlatOptions {
-    /// Bytes of memory a vector for a code, by which a search stops early; `None` without a kind: no codes.
+    /// Bytes of memory per vector for a code, which lets searches stop early; `None` without a kind means no
+    /// codes.
     pub code_bytes: Option<u32>,
-    /// The kind of code: `axes` or `rabitq1` to `rabitq8`; `None` without a size: no codes.
+    /// The kind of code: `axes` or `rabitq1` to `rabitq8`; `None` without a size means no codes.
     #[serde(deserialize_with = "some_from_text")]
     pub code_kind: Option<CodeKind>,
 }
 
-/// The same for people.
+/// The help texts of the options.
 pub(crate) const DOCS: &[OptionDoc] = &[
     OptionDoc {
         name: "code_bytes",
@@ -37,13 +38,13 @@ pub(crate) fn parse(given: &GivenOptions) -> Result<FamilyOptions, IndexError> {
 }
 
 impl FlatOptions {
-    /// The codes asked for, if any are.
+    /// Returns the chosen codes, if there are to be any.
     pub(crate) fn codes(&self) -> Option<CodeChoice> {
-        let asked = self.code_bytes.is_some() || self.code_kind.is_some();
-        asked.then_some(CodeChoice { bytes: self.code_bytes, kind: self.code_kind })
+        let has_codes = self.code_bytes.is_some() || self.code_kind.is_some();
+        has_codes.then_some(CodeChoice { bytes: self.code_bytes, kind: self.code_kind })
     }
 
-    /// Refuses codes that cannot be scanned.
+    /// Refuses kinds of codes that cannot be scanned in blocks.
     pub(crate) fn check(&self) -> Result<(), IndexError> {
         if let Some(kind) = self.code_kind
             && !matches!(kind, CodeKind::Axes | CodeKind::RaBitQ { .. })

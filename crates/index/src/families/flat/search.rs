@@ -1,4 +1,5 @@
-//! The searcher: all vectors in one pass, or those whose codes are nearest until the codes rule out the rest.
+//! The searcher: it compares all vectors in one pass, or the vectors with the nearest codes until the codes
+//! rule out the rest.
 
 use super::cost::FlatShape;
 use super::effort;
@@ -19,28 +20,29 @@ use crate::query::{Phase, SearchParams};
 use bathyal_kernels::{Metric, Neighbor};
 use bathyal_tier::{Cx, Span};
 
-/// Bytes that a scan has asked for ahead of what it compares: several reads hide a device's latency.
+/// Bytes that a scan requests ahead of the comparison: several reads hide a device's latency.
 const AHEAD_BYTES: usize = 1 << 20;
-/// The same where bytes are prefetched into a cache, which queries in flight share.
+/// The same on a tier whose bytes are prefetched into a cache, which the queries in flight share.
 const AHEAD_CACHED_BYTES: usize = 128 << 10;
-/// Codes that are scanned before the worst of them are dropped.
+/// Codes that are scanned between two removals of the worst candidates.
 const CODES_AT_ONCE: usize = 4096;
-/// Candidates are collected up to so many times the list before the worst are dropped.
+/// The worst candidates are dropped when there are this many times more than the list is long.
 const SLACK: usize = 4;
-/// A vector whose code is so many standard errors too far is none of the nearest: one in a million is.
+/// A vector whose code is this many standard errors too far away is ruled out. This is wrong for one vector
+/// in a million.
 const STOP_ERRORS: f32 = 5.0;
 
-/// What stays in memory of a flat index.
+/// The parts of a flat index that stay in memory.
 pub(crate) struct Flat {
     pub(crate) pages: Pages,
     pub(crate) set: VectorSet,
     pub(crate) codes: Option<Coded>,
-    /// Bytes of one read of a scan.
+    /// Number of pages in one read of a scan.
     pub(crate) unit_pages: u32,
-    /// Reads that a scan has in flight.
-    pub(crate) ahead: usize,
+    /// Number of reads that a scan keeps in flight.
+    pub(crate) reads_ahead: usize,
     pub(crate) entry: FlatEntry,
-    /// How vectors are stored, where not as they were given.
+    /// The stored form of the vectors, if it differs from the form of the data.
     pub(crate) stored: Option<StoredEntry>,
 }
 
@@ -72,19 +74,20 @@ impl Default for Scratch {
     }
 }
 
-/// How many reads of `bytes` a scan has in flight, on a tier whose bytes are brought into a cache or into buffers.
-pub(super) fn ahead(bytes: usize, cached: bool) -> usize {
+/// Returns the number of reads of `bytes` bytes that a scan keeps in flight; `cached` is true for a tier
+/// whose bytes are brought into a cache, and false for one that reads into buffers.
+pub(super) fn reads_ahead(bytes: usize, cached: bool) -> usize {
     (if cached { AHEAD_CACHED_BYTES } else { AHEAD_BYTES } / bytes).clamp(2, 64)
 }
 
-/// Bytes that a query holds at its peak, about.
+/// Returns the approximate peak memory of a query in bytes.
 pub(super) fn planned_bytes(dim: usize, search_list: usize) -> u64 {
     let found = SLACK * search_list * 12 + CODES_AT_ONCE * 12 + search_list * 24;
     found as u64 + query_bytes(dim, None) + 8192
 }
 
 impl Flat {
-    /// Whether a search compares all vectors.
+    /// Returns true if a search compares all vectors.
     fn scans(&self, params: &SearchParams) -> bool {
         effort::scans(&self.entry, self.set.vectors as usize, params)
     }
@@ -101,8 +104,8 @@ impl Flat {
         }
     }
 
-    /// What a standard error of a code comes to for a query, in units of its estimates.
-    fn error(&self, coded: &Coded, query: &[f32]) -> f32 {
+    /// Returns the standard error of a code for a query, in the units of the codes' estimates.
+    fn standard_error(&self, coded: &Coded, query: &[f32]) -> f32 {
         let spread = coded.codes.codec.group_error() * coded.entry.radius;
         let length =
             |values: &mut dyn Iterator<Item = f32>| values.map(|value| value * value).sum::<f32>().sqrt();
@@ -112,7 +115,8 @@ impl Flat {
         }
     }
 
-    /// A distance as codes estimate it: of vectors as they are stored, and squared where they are normalised.
+    /// Converts an exact distance to the units of the codes' estimates: between stored vectors, and squared
+    /// if the vectors are normalised.
     fn estimated(&self, distance: f32) -> f32 {
         let stored = distance / self.set.form.distance_scale();
         if self.set.metric == Metric::Cosine { 2.0 * stored } else { stored }
@@ -120,8 +124,8 @@ impl Flat {
 }
 
 impl Scratch {
-    /// Leaves the places of the `wanted` vectors whose codes are nearest in `hits`, the nearest first. Fewer where no
-    /// number holds the estimates of others.
+    /// Writes the places of the `wanted` vectors with the nearest codes to `hits`, the nearest first. There
+    /// are fewer if the estimates of the others are not numbers.
     pub(super) fn rank(&mut self, coded: &Coded, wanted: usize) {
         let Scratch { query, coded: prepared, hits, .. } = self;
         coded.codes.begin(&query.floats, prepared);
@@ -157,7 +161,7 @@ impl Scratch {
         self.reads.begin();
     }
 
-    /// The places of the candidates, the nearest first.
+    /// Returns the places of the candidates, the nearest first.
     pub(super) fn candidates(&self) -> &[Neighbor] {
         &self.hits
     }
@@ -172,24 +176,25 @@ async fn compare_candidates(
     scratch: &mut Scratch,
 ) -> Result<(), IndexError> {
     let Scratch { query, hits, reads, .. } = scratch;
-    let error = STOP_ERRORS * flat.error(coded, &query.floats);
+    let error = STOP_ERRORS * flat.standard_error(coded, &query.floats);
     let mut stages = match &query.within {
         None => Stages::one(hits.len()),
         Some(among) => among.stages(params.wanted(), params.k, hits.len()),
     };
     while let Some(range) = stages.next(&query.found) {
-        for some in hits[range].chunks(flat.pages.at_once) {
+        for batch in hits[range].chunks(flat.pages.at_once) {
             let full = query.found.len() >= params.k;
-            if full && some[0].distance - error > flat.estimated(query.found.threshold()) {
+            if full && batch[0].distance - error > flat.estimated(query.found.threshold()) {
                 return Ok(());
             }
-            flat.pages.compare(cx, &flat.set, some, query, reads).await?;
+            flat.pages.compare(cx, &flat.set, batch, query, reads).await?;
         }
     }
     Ok(())
 }
 
-/// Compares all vectors, in the order in which the tier brings them: the answer is the same in any.
+/// Compares all vectors, in the order in which the tier delivers them. The result does not depend on the
+/// order.
 async fn scan(cx: &Cx, flat: &Flat, scratch: &mut Scratch) -> Result<(), IndexError> {
     let Scratch { query, scores, .. } = scratch;
     let layout = &flat.pages.layout;
@@ -198,7 +203,7 @@ async fn scan(cx: &Cx, flat: &Flat, scratch: &mut Scratch) -> Result<(), IndexEr
     let (mut stream, mut next) = (cx.stream(), 0_u32);
     query.stats.hops += 1;
     loop {
-        while next < pages && stream.pending() < flat.ahead {
+        while next < pages && stream.pending() < flat.reads_ahead {
             let span: Span = layout.span(next, unit.min(pages - next));
             stream.push(span);
             query.stats.reads += 1;
@@ -254,7 +259,7 @@ impl Searcher for Flat {
         let scan = shape.scan(machine).price_ns(&device);
         let worth = |list: usize| shape.candidates(list as f64, machine).price_ns(&device) < scan;
         let solved = effort::effort(&self.entry.calibration, self.set.vectors, k, recall, worth);
-        // What the stored form has lost no effort brings back.
+        // No effort restores a loss of the stored form.
         let reached = self.stored.and_then(|stored| stored.falls_short(recall)).is_none();
         Some(Solved { reached, ..solved })
     }
@@ -270,7 +275,7 @@ impl Searcher for Flat {
         if self.scans(params) {
             return Some(self.shape().scan(machine));
         }
-        // Codes are scanned in chunks, and those without any of the set are left out.
+        // Codes are scanned in chunks, and a chunk without a vector of the set is skipped.
         let chunks = f64::from(self.set.vectors).max(1.0) / CODES_AT_ONCE as f64;
         let share = (f64::from(matches) / chunks).min(1.0);
         let shape = self.shape();
@@ -278,7 +283,7 @@ impl Searcher for Flat {
         Some(shape.candidates(params.wanted() as f64, machine))
     }
 
-    /// Whatever the query, a scan reads everything.
+    /// Returns all rows: a scan reads every page for any query.
     fn rows(&self) -> Box<dyn Rows + '_> {
         let (layout, set) = (&self.pages.layout, &self.set);
         let pages = set.vectors.div_ceil(layout.page_vectors() as u32);

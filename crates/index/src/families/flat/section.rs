@@ -1,4 +1,4 @@
-//! What a manifest says of a flat index.
+//! The section of a manifest that describes a flat index.
 
 use crate::calibrate::list::ListPoint;
 use crate::calibrate::{self, Calibration, Limits};
@@ -10,40 +10,40 @@ use serde::{Deserialize, Serialize};
 pub(crate) const NAME: &str = "flat";
 /// The vectors in the order of the data.
 pub(crate) const VECTORS_NAME: &str = "vectors.bin";
-/// Their codes, in the same order.
+/// The codes of the vectors, in the same order.
 pub(crate) const CODES_NAME: &str = "codes.bin";
-/// What makes and scores the codes.
+/// The codec of the codes, after the mean of the vectors.
 pub(crate) const CODEC_NAME: &str = "codec.bin";
-/// What searches may read from a tier.
+/// The files that searches may read from a tier.
 pub(crate) const STRIPED: &[&str] = &[VECTORS_NAME];
 
 /// The parameters of a flat index.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct FlatEntry {
-    /// The file of pages that hold the vectors. Named among the manifest's files.
+    /// The file of pages that hold the vectors. Its name is in the manifest's list of files.
     #[serde(skip)]
     pub file: FileEntry,
     /// Bytes of a page.
     pub page_bytes: u32,
-    /// Pages of one read of a scan.
+    /// Number of pages in one read of a scan.
     pub read_pages: u32,
-    /// Reads of a scan.
+    /// Number of reads of a scan.
     pub reads: u32,
-    /// The codes by which searches stop early.
+    /// The codes that let searches stop early.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub codes: Option<FlatCodes>,
-    /// Recall against candidates that are compared; nothing where there are no codes.
+    /// Recall as a function of compared candidates; empty without codes.
     #[serde(default, skip_serializing_if = "is_empty")]
     pub calibration: Calibration<ListPoint>,
 }
 
-/// Codes of all vectors, with what is known of their errors.
+/// The codes of all vectors, with the number that their errors depend on.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct FlatCodes {
     /// The codes and their codec.
     #[serde(flatten)]
     pub codes: CodesEntry,
-    /// Root of the mean square of the distances of vectors to their mean: what errors of codes grow with.
+    /// Root mean square of the distances of vectors to their mean. The errors of codes grow with it.
     pub radius: f32,
 }
 
@@ -52,10 +52,10 @@ fn is_empty(calibration: &Calibration<ListPoint>) -> bool {
 }
 
 impl FlatEntry {
-    /// Reads and checks what the manifest of a flat index says.
+    /// Reads and checks the section of a flat index.
     ///
     /// # Errors
-    /// A sentence.
+    /// A sentence that states what is wrong.
     pub fn read(manifest: &Manifest) -> Result<FlatEntry, String> {
         let mut entry: FlatEntry = manifest.structure(NAME)?;
         entry.file = manifest.file(VECTORS_NAME)?.clone();
@@ -66,16 +66,16 @@ impl FlatEntry {
         Ok(entry)
     }
 
-    /// All files, the one that searches read first.
+    /// Returns all files; the file that searches read comes first.
     pub fn files(&self) -> Vec<FileEntry> {
         let codes = self.codes.iter().flat_map(|codes| [&codes.codes.file, &codes.codes.codec]);
         [&self.file].into_iter().chain(codes).cloned().collect()
     }
 
-    /// Where vectors lie: what one read of a scan brings is a group of pages.
+    /// Returns the layout of the vectors: each read of a scan is a group of pages.
     ///
     /// # Errors
-    /// A sentence.
+    /// A sentence that states what is wrong.
     pub fn layout(&self, manifest: &Manifest) -> Result<GroupLayout, String> {
         let layout =
             GroupLayout::new(manifest.stored_element()?, manifest.dim, self.page_bytes, self.read_pages)?;
@@ -97,14 +97,14 @@ impl FlatEntry {
         )?;
         // Places are numbers of 32 bits, those of the last read included.
         let places = (reads - 1).checked_mul(layout.group_vectors() as u64);
-        require(
-            places.is_some_and(|last| last < MAX_VECTORS),
-            "there are more places than numbers for them",
-        )?;
+        require(places.is_some_and(|last| last < MAX_VECTORS), "there are more places than 32-bit numbers")?;
         if let Some(FlatCodes { codes, radius }) = &self.codes {
             let bytes = vectors * u64::from(codes.code_bytes);
             require(codes.file.bytes == bytes, "the codes' length does not follow from their size")?;
-            require(radius.is_finite() && *radius >= 0.0, "the radius of the codes is none")?;
+            require(
+                radius.is_finite() && *radius >= 0.0,
+                "the radius of the codes is not a finite number of 0 or more",
+            )?;
         }
         let measured = self.codes.is_some() || self.calibration.curves.is_empty();
         require(measured, "there is a calibration without codes")?;

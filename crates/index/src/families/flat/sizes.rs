@@ -1,4 +1,4 @@
-//! What the build of a flat index makes.
+//! The files of a flat index, their sizes, and the stages of its build.
 
 use super::options::FlatOptions;
 use super::section::{CODEC_NAME, CODES_NAME, VECTORS_NAME};
@@ -8,10 +8,11 @@ use crate::error::IndexError;
 use crate::form::source::Source;
 use crate::format::groups::GroupLayout;
 
-/// Bytes of one read of a scan, about: a device is busy with it for longer than it takes to ask for it.
+/// Approximate bytes of one read of a scan: a device takes longer to transfer them than the processor to
+/// request them.
 const READ_BYTES: usize = 64 << 10;
 
-/// The files, and what stands for options that were left open.
+/// Returns the files, the stages, and the parameters, with defaults in place of options that were left open.
 pub(super) fn plan(
     data: &Source<'_>,
     own: &FlatOptions,
@@ -34,7 +35,8 @@ pub(super) fn plan(
     Ok(FamilyPlan { parameters, rows: data.count(), stages, files })
 }
 
-/// Pages of as many vectors as 4 KiB hold, as many of them a read as [`READ_BYTES`] hold or the vectors fill.
+/// Returns a layout of pages with as many vectors as fit in 4 KiB, and of reads with as many pages as fit in
+/// [`READ_BYTES`] or as the vectors fill.
 pub(super) fn layout_of(data: &Source<'_>) -> Result<GroupLayout, IndexError> {
     let dim = data.dim() as u32;
     let one = GroupLayout::choose(data.element(), dim, 1).map_err(IndexError::Parameter)?;
@@ -44,7 +46,7 @@ pub(super) fn layout_of(data: &Source<'_>) -> Result<GroupLayout, IndexError> {
         .map_err(IndexError::Parameter)
 }
 
-/// The stages, in seconds on one machine.
+/// Returns the stages, with their expected seconds on a reference machine.
 pub(super) fn stages(data: &Source<'_>, own: &FlatOptions) -> Vec<(&'static str, f64)> {
     let values = data.count() as f64 * data.dim() as f64 / 128e6;
     let mut stages = vec![("writing vectors", 0.5 * values)];

@@ -1,7 +1,7 @@
-//! Building an LSH index: the vectors as they come, their codes, and the tables.
+//! Builds an LSH index: writes the vectors in the order of the data, their tables, and their codes.
 
 use super::calibrate;
-use super::inspect::Told;
+use super::inspect::StatedPromises;
 use super::open::load_lsh;
 use super::options::LshOptions;
 use super::section::{FENCES_NAME, HASHES_NAME, LshEntry, NAME, STRIPED, TABLES_NAME};
@@ -30,34 +30,34 @@ use serde::{Deserialize, Serialize};
 
 /// The program itself, thread stacks, and buffers.
 const FIXED_BYTES: u64 = 64 << 20;
-/// Search state, exact search and hashing of each thread, besides what grows with the dimension.
+/// Search state, exact search and hashing of each thread, without the part that grows with the dimension.
 const THREAD_BYTES: u64 = 4 << 20;
-/// Vectors of which a thread holds the floats at once.
+/// Vectors whose floats a thread holds at once.
 const THREAD_ROWS: u64 = 512;
-/// Calibration: queries, and neighbours of each that a thread keeps, with room for growing lists.
+/// Calibration: queries, and the neighbours of each query that a thread keeps, with slack for growing lists.
 const TRUTH_BYTES: u64 = 1000 * 101 * 16;
-/// Fewest entries that are sorted at once: below, a table takes more passes than anybody waits for.
+/// Fewest entries that are sorted at once: with fewer, a table would take too many passes over the data.
 const LEAST_ENTRIES: u64 = 1 << 16;
-/// Bytes of entries that are sorted at once where no budget says something else, unless a table has more.
+/// Bytes of entries that are sorted at once without a memory budget, unless a single table has more.
 const USUAL_ENTRY_BYTES: u64 = 1 << 30;
-/// Changes whenever what a step writes does.
+/// Version of the files that the stages write. Increase it when their contents change.
 const STEPS_VERSION: u32 = 1;
 
-/// What all stages of a build read.
+/// The inputs that all stages of a build share.
 pub(super) type Work<'a> = partition::Work<'a, GroupLayout, LshOptions>;
 
-/// What is finished, so that a killed build continues.
+/// The finished stages, from which a killed build continues.
 #[derive(Debug, Default, Serialize, Deserialize)]
 struct Journal {
-    /// What was built from and how; a build that differs in it begins anew.
+    /// Identifies the data and the options; a build with another fingerprint starts from the beginning.
     fingerprint: String,
-    /// Seconds worked.
+    /// Seconds of work so far.
     seconds: f64,
-    /// Pages and tables that are written.
+    /// The pages and tables that are written so far.
     file: Written,
-    /// The first keys of the blocks of these tables.
+    /// The first keys of the blocks of the written tables.
     fences: Written,
-    /// How many tables.
+    /// Number of written tables.
     tables: u32,
 }
 
@@ -88,14 +88,15 @@ impl Builder for LshOptions {
         let least = self.fixed_bytes(data, options)
             + self.other_bytes(data, options).max(sorting_bytes(self.entries(data, Some(0))));
         let given = options.memory_bytes.map(|given| given.max(least));
-        least.max(self.fixed_bytes(data, options) + sorting_bytes(self.room(data, options, given)))
+        least.max(self.fixed_bytes(data, options) + sorting_bytes(self.entries_within(data, options, given)))
     }
 
     fn plan(&self, data: &Source<'_>, options: &BuildOptions) -> Result<FamilyPlan, IndexError> {
         sizes::plan(data, self, options)
     }
 
-    /// Codes of fewer bytes that do not lie in groups are product codes, which no graphics card scores.
+    /// Returns `None`: shorter codes outside of groups would be product codes, which graphics cards do not
+    /// score.
     fn with_default_code_bytes(&self, _bytes: u32) -> Option<FamilyOptions> {
         None
     }
@@ -116,20 +117,20 @@ impl Builder for LshOptions {
     }
 }
 
-/// Bytes that so many entries take at most.
+/// Returns the most bytes that `entries` entries take.
 fn sorting_bytes(entries: u64) -> u64 {
     entries * ENTRY_BYTES
 }
 
 impl LshOptions {
-    /// Bytes of memory that every stage takes.
+    /// Returns the bytes of memory that every stage takes.
     fn fixed_bytes(&self, data: &Source<'_>, options: &BuildOptions) -> u64 {
         let (threads, dim) = (options.thread_count() as u64, data.dim() as u64 + 1);
         let functions = CompoundHashes::file_bytes(dim as usize, self.tables as usize, self.hashes as usize);
         FIXED_BYTES + threads * (THREAD_BYTES + THREAD_ROWS * 4 * dim) + 2 * functions
     }
 
-    /// Bytes of the stages that do not sort.
+    /// Returns the largest number of bytes that a stage without sorting takes.
     fn other_bytes(&self, data: &Source<'_>, options: &BuildOptions) -> u64 {
         let (count, dim, codes) = (data.count(), data.dim(), self.codes());
         let threads = options.thread_count() as u64;
@@ -143,23 +144,25 @@ impl LshOptions {
         training.max(calibrating)
     }
 
-    /// Entries that are sorted at once where there are so many bytes for them; `None` for as many as is usual.
+    /// Returns the number of entries that are sorted at once in `bytes` bytes; `None` stands for the usual
+    /// number.
     fn entries(&self, data: &Source<'_>, bytes: Option<u64>) -> u64 {
         let (count, all) = (data.count() as u64, data.count() as u64 * u64::from(self.tables));
         let usual = (USUAL_ENTRY_BYTES / ENTRY_BYTES).max(count);
-        let room = bytes.map_or(usual, |bytes| (bytes / ENTRY_BYTES).min(usual));
-        // Whole tables, or a part of one.
-        let room = if room >= count { room / count * count } else { room.max(LEAST_ENTRIES.min(count)) };
-        room.min(all)
+        let fitting = bytes.map_or(usual, |bytes| (bytes / ENTRY_BYTES).min(usual));
+        // A multiple of whole tables, or a part of one table.
+        let entries =
+            if fitting >= count { fitting / count * count } else { fitting.max(LEAST_ENTRIES.min(count)) };
+        entries.min(all)
     }
 
-    /// The same within a budget for the whole build.
-    fn room(&self, data: &Source<'_>, options: &BuildOptions, budget: Option<u64>) -> u64 {
+    /// Returns the number of entries that are sorted at once if the whole build may use `budget` bytes.
+    fn entries_within(&self, data: &Source<'_>, options: &BuildOptions, budget: Option<u64>) -> u64 {
         self.entries(data, budget.map(|budget| budget.saturating_sub(self.fixed_bytes(data, options))))
     }
 }
 
-/// Builds an LSH index, or continues a build of the same that was killed.
+/// Builds an LSH index, or continues a killed build of the same index.
 fn build(job: Job<'_>, own: &LshOptions) -> Result<BuildReport, IndexError> {
     let Job { data, target, options, identity, planned, progress } = job;
     let threads = options.thread_count();
@@ -198,15 +201,15 @@ fn build(job: Job<'_>, own: &LshOptions) -> Result<BuildReport, IndexError> {
     Ok(BuildReport::new(&manifest, threads, planned, stages, details))
 }
 
-/// What only this family has to say of a build.
+/// Returns the details of the build report that only this family has.
 fn details(manifest: &Manifest) -> Result<Details, IndexError> {
     let section = LshEntry::read(manifest).map_err(IndexError::Internal)?;
     let codes = &section.codes;
     let layout = section.table_layout(manifest).map_err(IndexError::Internal)?;
-    let told = Told::of(&section, &layout, manifest.vectors);
-    let promise = format!("promised: {}, for {}", told.sentence(), told.limit(&manifest.metric));
+    let stated = StatedPromises::new(&section, &layout, manifest.vectors);
+    let promise = format!("promised: {}, for {}", stated.sentence(), stated.limit(&manifest.metric));
     Ok([
-        ("promises", told.numbers()),
+        ("promises", stated.numbers()),
         ("remarks", vec![promise].into()),
         ("tables", section.tables.into()),
         ("hashes", section.hashes.into()),
@@ -217,12 +220,12 @@ fn details(manifest: &Manifest) -> Result<Details, IndexError> {
     .collect())
 }
 
-/// Tells the receiver of progress what is to come, in seconds on one machine.
+/// Announces the stages to the progress receiver, with their expected seconds on a reference machine.
 fn announce(work: &Work<'_>) {
     work.progress.plan(&stages(work.data, work.own));
 }
 
-/// Reads what an earlier build of the same has finished, if that is there.
+/// Reads the journal of an earlier build of the same index, if there is one whose files are intact.
 fn read_journal(
     draft: &dyn Draft,
     fingerprint: &str,
@@ -231,20 +234,21 @@ fn read_journal(
 ) -> Option<Journal> {
     let journal: Journal = journal::parse(&journal::read(draft)?).ok()?;
     let begin = tables.span(0, 0).offset;
-    let each = tables.table_bytes() / u64::from(tables.tables());
+    let one_table = tables.table_bytes() / u64::from(tables.tables());
     let fences = tables.fence_bytes() / u64::from(tables.tables()) * u64::from(journal.tables);
     let bytes = journal.file.bytes;
     let whole = match journal.tables {
         0 => bytes == begin || bytes < begin && bytes.is_multiple_of(pages.group_bytes() as u64),
-        done => done <= tables.tables() && bytes == begin + u64::from(done) * each,
+        done => done <= tables.tables() && bytes == begin + u64::from(done) * one_table,
     };
     let sound = require(whole && journal.fences.bytes == fences && journal.seconds >= 0.0, "").is_ok();
-    let held = sound && journal.fingerprint == fingerprint;
-    (held && holds(draft, TABLES_NAME, &journal.file) && holds(draft, FENCES_NAME, &journal.fences))
+    let continues = sound && journal.fingerprint == fingerprint;
+    (continues && holds(draft, TABLES_NAME, &journal.file) && holds(draft, FENCES_NAME, &journal.fences))
         .then_some(journal)
 }
 
-/// Writes all files of the index that are not written yet; returns its section without a calibration.
+/// Writes the files of the index that are not written yet. Returns the index's section, without a
+/// calibration.
 fn write(
     work: &Work<'_>,
     tables: TableLayout,
@@ -255,9 +259,9 @@ fn write(
     let mut file = Appender::resume(directory, TABLES_NAME, journal.file)?;
     if journal.file.bytes < tables.span(0, 0).offset {
         in_order::write_pages(work, &mut file, |written| {
-            keep(work, journal, (written, Written::default()), 0, stages)
+            record(work, journal, (written, Written::default()), 0, stages)
         })?;
-        keep(work, journal, (file.sync()?, Written::default()), 0, stages)?;
+        record(work, journal, (file.sync()?, Written::default()), 0, stages)?;
         stages.end("write vectors");
     }
     let intake = Intake { longest: spread::longest(work)?, ..work.intake() };
@@ -299,8 +303,8 @@ fn write(
     })
 }
 
-/// Writes down what is finished: bytes of the file and of its fences, and tables.
-fn keep(
+/// Records in the journal the bytes of both files and the number of tables that are finished.
+fn record(
     work: &Work<'_>,
     journal: &mut Journal,
     (file, fences): (Written, Written),
@@ -312,7 +316,8 @@ fn keep(
     journal::write(work.directory, journal)
 }
 
-/// Draws the hash functions, about the mean of a sample and as wide as its extent asks for.
+/// Draws the hash functions: centred on the mean of a sample, with a width that suits the extent of the
+/// sample.
 fn draw(work: &Work<'_>, intake: &Intake) -> Result<CompoundHashes, IndexError> {
     let (count, dim) = (work.data.count(), intake.point_dim());
     let rows = sample_rows(count, dim);
@@ -320,7 +325,7 @@ fn draw(work: &Work<'_>, intake: &Intake) -> Result<CompoundHashes, IndexError> 
     let (mut point, mut sums, mut squares) = (vec![0.0_f32; dim], vec![0.0_f64; dim], 0.0_f64);
     for i in 0..rows {
         if i % 4096 == 0 {
-            work.go_on()?;
+            work.check_cancelled()?;
         }
         points.read((i as u64 * count as u64 / rows as u64) as usize, &mut point)?;
         for (sum, value) in sums.iter_mut().zip(&point) {
@@ -335,7 +340,7 @@ fn draw(work: &Work<'_>, intake: &Intake) -> Result<CompoundHashes, IndexError> 
     Ok(CompoundHashes::draw(&centre, spread, own.tables as usize, own.hashes as usize, work.options.seed))
 }
 
-/// Writes the tables that are not written yet, and ends both files.
+/// Writes the tables that are not written yet, and finishes both files.
 fn write_tables(
     work: &Work<'_>,
     intake: &Intake,
@@ -345,17 +350,17 @@ fn write_tables(
     journal: &mut Journal,
     stages: &Stages,
 ) -> Result<(FileEntry, FileEntry), IndexError> {
-    let room = work.own.room(work.data, work.options, work.options.memory_bytes) as usize;
-    let room = if room < work.data.count() { (room as f64 / PART_SLACK) as usize } else { room };
-    let writer = TableWriter { work, intake, functions, layout, room };
+    let entries = work.own.entries_within(work.data, work.options, work.options.memory_bytes) as usize;
+    let capacity = if entries < work.data.count() { (entries as f64 / PART_SLACK) as usize } else { entries };
+    let writer = TableWriter { work, intake, functions, layout, capacity };
     let mut files =
         TableFiles { blocks, fences: Appender::resume(work.directory, FENCES_NAME, journal.fences)? };
     let (all, mut done) = (functions.tables(), journal.tables as usize);
     while done < all {
-        let now = all.min(done + writer.at_once());
-        writer.write(done..now, &mut files)?;
-        done = now;
-        keep(work, journal, (files.blocks.sync()?, files.fences.sync()?), done as u32, stages)?;
+        let end = all.min(done + writer.tables_at_once());
+        writer.write(done..end, &mut files)?;
+        done = end;
+        record(work, journal, (files.blocks.sync()?, files.fences.sync()?), done as u32, stages)?;
     }
     let rest = layout.file_bytes() - files.blocks.written().bytes;
     files.blocks.append(&vec![0; rest as usize])?;

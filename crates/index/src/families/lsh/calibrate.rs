@@ -1,6 +1,6 @@
-//! What recall and what overall ratio so many blocks of each table and so many candidates reach, measured before the index is
-//! published: which of the true neighbours are in the blocks, which rank their codes have among all that is, and how far away
-//! the candidates before them lie.
+//! Measures the recall and the overall ratio that numbers of blocks per table and of candidates reach, before
+//! the index is published: which of the true neighbours are in the blocks, which rank their codes have among
+//! all entries, and how far away the candidates before them are.
 
 use super::build::Work;
 use super::search::{Lsh, Scratch};
@@ -18,20 +18,22 @@ use bathyal_vectors::groundtruth::ratio_of_query;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// Blocks of each table that are tried.
+/// Numbers of blocks of each table that are tried.
 const PROBES: [u32; 9] = [1, 2, 4, 8, 16, 32, 64, 128, MOST_PROBES];
-/// More scan what a cluster index reads in no time: an index that needs them has too few tables.
+/// With more blocks a `cluster` index is much faster: an index that needs more has too few tables.
 const MOST_PROBES: u32 = 256;
 /// Lengths of the candidate list that are recorded.
 const LISTS: [u32; 24] =
     [1, 2, 3, 4, 6, 8, 10, 13, 16, 20, 26, 32, 40, 52, 64, 80, 104, 128, 180, 256, 360, 512, 720, 1024];
-/// The longest of them.
+/// The longest of these lists.
 const LONGEST: usize = LISTS[LISTS.len() - 1] as usize;
-/// Lists up to so long have their overall ratio measured, for which each candidate is compared.
+/// The overall ratio is measured for lists up to this length, since each candidate has to be compared.
 const LONGEST_WITH_RATIO: usize = 360;
-/// Queries whose ratio is measured, about: the mean of so many is some 0.0013 off where it is 1.05.
+/// Approximate number of queries whose ratio is measured: at a ratio of 1.05, their mean is off by some
+/// 0.0013.
 const QUERIES_WITH_RATIO: usize = 500;
-/// A ratio is summed in units of one over this, so that the order of the threads makes no difference.
+/// Ratios are summed in units of one over this number, so that the order of the threads does not change the
+/// sum.
 const RATIO_UNITS: f64 = (1_u64 << 32) as f64;
 
 /// Measures the index of `work`, whose manifest has not been written yet.
@@ -40,10 +42,11 @@ pub(super) fn calibrate(work: &Work<'_>, lsh: &Lsh) -> Result<Calibration<Probed
         return Ok(Calibration::default());
     };
     let object = work.directory.get(TABLES_NAME)?;
-    let measured = Measured { lsh, trial: &trial, object, data: work.data, metric: work.options.metric };
+    let measurement =
+        Measurement { lsh, trial: &trial, object, data: work.data, metric: work.options.metric };
     let mut curves: Vec<Curve<ProbedPoint>> = trial.curves();
     climb(&PROBES, MOST_PROBES.min(lsh.fences.blocks() as u32), work.progress, |probes| {
-        let counts = measured.counts(work, probes)?;
+        let counts = measurement.counts(work, probes)?;
         Ok(add_points(&mut curves, &counts, probes, &trial))
     })?;
     curves.retain(|curve| !curve.points.is_empty());
@@ -53,7 +56,7 @@ pub(super) fn calibrate(work: &Work<'_>, lsh: &Lsh) -> Result<Calibration<Probed
     Ok(trial.calibration(curves))
 }
 
-struct Measured<'a> {
+struct Measurement<'a> {
     lsh: &'a Lsh,
     trial: &'a Trial,
     object: Arc<dyn Object>,
@@ -61,14 +64,16 @@ struct Measured<'a> {
     metric: Metric,
 }
 
-/// What all queries have found, for one k.
+/// The counts over all queries, for one k.
 #[derive(Clone)]
 struct Counts {
-    /// How many true neighbours have each rank, those of none or of a later one at the end.
+    /// Number of true neighbours at each rank. The last entry counts those without a rank or with a later
+    /// one.
     ranks: Vec<u64>,
-    /// For each of the lists the ratios of queries, in units of one over [`RATIO_UNITS`], and how many queries have one.
+    /// For each of the lists, the sum of the ratios of queries, in units of one over [`RATIO_UNITS`], and the
+    /// number of queries that have one.
     ratios: [(u128, u32); LISTS.len()],
-    /// Queries of which fewer than k candidates were seen.
+    /// Number of queries with fewer than k candidates.
     short: u32,
 }
 
@@ -81,7 +86,8 @@ impl Counts {
         self.short += other.short;
     }
 
-    /// The mean ratio of a list. There is none where it would be one of fewer answers than were asked for.
+    /// Returns the mean ratio of a list; `None` if a query had fewer than k candidates or no query has a
+    /// ratio.
     fn ratio(&self, list: usize) -> Option<f32> {
         let (sum, queries) = self.ratios[list];
         let mean = sum as f64 / RATIO_UNITS / f64::from(queries.max(1));
@@ -89,24 +95,24 @@ impl Counts {
     }
 }
 
-/// What a thread measures with.
-struct State<'a> {
+/// Memory of a thread that measures.
+struct ThreadState<'a> {
     scratch: Scratch,
     bytes: Vec<u8>,
     /// Rank by id.
     ranks: HashMap<u32, usize>,
-    /// The true neighbours: their ids, their distances.
+    /// The ids and the distances of the true neighbours.
     truth: (Vec<u32>, Vec<f32>),
-    /// Distances of candidates by rank; NaN of those that have not been compared.
+    /// Distances of candidates by rank; NaN for candidates that have not been compared.
     distances: Vec<f32>,
-    /// The least of these so far, rising.
+    /// The least of these distances so far, ascending.
     nearest: Vec<f32>,
     rows: RowReader<'a>,
     stored: Vec<u8>,
     counts: Vec<Counts>,
 }
 
-impl<'a> Measured<'a> {
+impl<'a> Measurement<'a> {
     fn empty(&self) -> Vec<Counts> {
         let none = Counts { ranks: vec![0; LONGEST + 1], ratios: [(0, 0); LISTS.len()], short: 0 };
         vec![none; self.trial.k.len()]
@@ -114,7 +120,7 @@ impl<'a> Measured<'a> {
 
     fn counts(&self, work: &Work<'_>, probes: u32) -> Result<Vec<Counts>, IndexError> {
         let start = || {
-            Ok(State {
+            Ok(ThreadState {
                 scratch: Scratch::default(),
                 bytes: Vec::new(),
                 ranks: HashMap::new(),
@@ -126,7 +132,7 @@ impl<'a> Measured<'a> {
                 counts: self.empty(),
             })
         };
-        let measure = |query: usize, state: &mut State<'a>| self.measure(query, probes, state);
+        let measure = |query: usize, state: &mut ThreadState<'a>| self.measure(query, probes, state);
         let parts = self.trial.each(work.threads, work.progress, start, measure)?;
         let mut counts = self.empty();
         for part in parts {
@@ -135,9 +141,9 @@ impl<'a> Measured<'a> {
         Ok(counts)
     }
 
-    fn measure(&self, query: usize, probes: u32, state: &mut State<'a>) -> Result<(), IndexError> {
+    fn measure(&self, query: usize, probes: u32, state: &mut ThreadState<'a>) -> Result<(), IndexError> {
         let (lsh, trial) = (self.lsh, self.trial);
-        let State { scratch, bytes, ranks, truth, counts, .. } = state;
+        let ThreadState { scratch, bytes, ranks, truth, counts, .. } = state;
         let params = SearchParams {
             k: 1,
             search_list: LONGEST + 1,
@@ -150,8 +156,8 @@ impl<'a> Measured<'a> {
             early: None,
         };
         scratch.begin(lsh, trial.queries.row(query), &params);
-        // One more than recorded: the query itself may be there.
-        scratch.look(lsh, (params.probes, params.search_list), self.object.as_ref(), bytes)?;
+        // One more than recorded, since the query itself may be among them.
+        scratch.find_candidates(lsh, (params.probes, params.search_list), self.object.as_ref(), bytes)?;
         let own = trial.own.as_ref().map(|own| own[query]);
         ranks.clear();
         let others = scratch.candidates.hits.iter().map(|hit| hit.id).filter(|id| Some(*id) != own);
@@ -165,9 +171,9 @@ impl<'a> Measured<'a> {
             let of_k = trial.k.iter().zip(counts.iter_mut()).filter(|(k, _)| counted < **k as usize);
             of_k.for_each(|(_, counts)| counts.ranks[rank] += 1);
         }
-        let every = trial.queries.count().div_ceil(QUERIES_WITH_RATIO);
-        // An inner product is no distance.
-        if self.metric == Metric::InnerProduct || !query.is_multiple_of(every) {
+        let interval = trial.queries.count().div_ceil(QUERIES_WITH_RATIO);
+        // Inner products have no ratio.
+        if self.metric == Metric::InnerProduct || !query.is_multiple_of(interval) {
             return Ok(());
         }
         self.compare(own, state)?;
@@ -175,9 +181,9 @@ impl<'a> Measured<'a> {
         Ok(())
     }
 
-    /// Finds the distances of the candidates that ratios are measured of.
-    fn compare(&self, own: Option<u32>, state: &mut State<'a>) -> Result<(), IndexError> {
-        let State { scratch, ranks, truth, distances, rows, stored, .. } = state;
+    /// Finds the distances of the candidates for which ratios are measured.
+    fn compare(&self, own: Option<u32>, state: &mut ThreadState<'a>) -> Result<(), IndexError> {
+        let ThreadState { scratch, ranks, truth, distances, rows, stored, .. } = state;
         let others = scratch.candidates.hits.iter().map(|hit| hit.id).filter(|id| Some(*id) != own);
         distances.clear();
         distances.resize(ranks.len().min(LONGEST_WITH_RATIO), f32::NAN);
@@ -193,9 +199,9 @@ impl<'a> Measured<'a> {
         Ok(())
     }
 
-    /// Adds the query's ratio with each of the lists.
-    fn add_ratios(&self, state: &mut State<'a>) {
-        let State { truth, distances, nearest, counts, .. } = state;
+    /// Adds the query's ratio at each of the lists.
+    fn add_ratios(&self, state: &mut ThreadState<'a>) {
+        let ThreadState { truth, distances, nearest, counts, .. } = state;
         let most = self.trial.k.last().map_or(0, |k| *k as usize);
         nearest.clear();
         let mut next = 0;
@@ -225,7 +231,8 @@ impl<'a> Measured<'a> {
     }
 }
 
-/// Adds the points of a number of blocks to every curve; returns the best recall of the curve of k = 10, or of the only one.
+/// Adds the points of one number of blocks to every curve. Returns the best recall of the curve of k = 10, or
+/// of the only curve.
 fn add_points(curves: &mut [Curve<ProbedPoint>], counts: &[Counts], probes: u32, trial: &Trial) -> f32 {
     let mut best = 0.0;
     let only = curves.len() == 1;

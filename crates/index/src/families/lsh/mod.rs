@@ -1,17 +1,19 @@
 //! Locality-sensitive hashing with a stated probability: E2LSH on a tier (e2lsh-on-storage).
 //!
-//! Vectors that are near each other are likely to be in the same bucket of one of many hash tables; a query reads its bucket of each
-//! and compares what it finds. How likely follows from the numbers of tables and of hashes alone, whatever the data.
+//! Near vectors are likely to share a bucket in at least one of many hash tables. A query reads its bucket of
+//! each table and compares the vectors that it finds there. The probability of success follows from the
+//! numbers of tables and of hashes alone; it does not depend on the data.
 //!
-//! The tables of all radii are one: sorted by keys whose first bits are the buckets of large radii ([`bathyal_kernels::lsh`]). A
-//! query reads a run of blocks around its own key from each table, the buckets of small radii first and as much of larger ones as
-//! its effort allows, in one round. Codes in memory then say which of the candidates are read.
+//! One set of tables serves all radii: its entries are sorted by keys whose first bits are the buckets of
+//! large radii ([`bathyal_kernels::lsh`]). A query reads a run of blocks around its own key from each table,
+//! in one round: the buckets of small radii first, then as much of larger buckets as its effort allows. Codes
+//! in memory then select the candidates that are read.
 
 mod build;
 mod calibrate;
 mod cost;
-mod further;
 mod inspect;
+mod multi_probe;
 mod open;
 mod options;
 mod promise;
@@ -36,7 +38,7 @@ pub static FAMILY: Family = Family {
     options: options::DOCS,
     counters: &[
         Counter { name: "table_reads", about: "reads of hash tables" },
-        Counter { name: "entries", about: "entries of hash tables that were looked at" },
+        Counter { name: "entries", about: "entries of hash tables that were scored" },
     ],
     striped: section::STRIPED,
     parse: options::parse,

@@ -1,4 +1,4 @@
-//! Opening an LSH index: hash functions, the first keys of blocks and codes stay in memory.
+//! Opens an LSH index: the hash functions, the first keys of blocks and the codes stay in memory.
 
 use super::options::LshOptions;
 use super::runs::Fences;
@@ -28,12 +28,12 @@ use bathyal_store::{Generation, Object};
 use bathyal_vectors::progress::Progress;
 use std::sync::Arc;
 
-/// Entries that are looked at for each candidate where only these are named, and the least blocks of each table: enough that the
-/// candidates, not the entries, limit the recall.
+/// Entries that are scored for each candidate if a search gives only candidates, and the least blocks of each
+/// table: enough that the candidates limit the recall, and not the entries.
 const ENTRIES_A_CANDIDATE: usize = 256;
 const LEAST_PROBES: usize = 8;
-/// Further places of a table whose runs take as much memory as a candidate.
-const PLACES_A_CANDIDATE: usize = 2;
+/// Additional buckets of a table whose runs take as much memory as one candidate.
+const BUCKETS_A_CANDIDATE: usize = 2;
 
 /// An LSH index as its manifest describes it.
 pub(super) struct StoredLsh {
@@ -60,7 +60,7 @@ impl Stored for StoredLsh {
     fn buffers(&self) -> Buffers {
         let block = self.tables.block_bytes();
         let frame_bytes = self.pages.buffer_bytes().max(buffer_bytes(RUN_BYTES.max(block), block));
-        // As many as are read at once, twice.
+        // Twice as many frames as are read at once.
         Buffers { frames: FRAMES / 2, frame_bytes, frame_bytes_with_codes: frame_bytes }
     }
 
@@ -92,13 +92,13 @@ impl Stored for StoredLsh {
     }
 
     fn planned_list(&self, params: &SearchParams) -> usize {
-        let further = params.multi_probe.saturating_mul(self.entry.tables as usize);
-        params.wanted().saturating_add(further.div_ceil(PLACES_A_CANDIDATE))
+        let additional = params.multi_probe.saturating_mul(self.entry.tables as usize);
+        params.wanted().saturating_add(additional.div_ceil(BUCKETS_A_CANDIDATE))
     }
 
     fn query_distances(&self, params: &SearchParams) -> usize {
-        let places = (1 + params.multi_probe).saturating_mul(self.entry.tables as usize);
-        let entries = params.probes.saturating_mul(self.tables.block_ids()).saturating_mul(places);
+        let buckets = (1 + params.multi_probe).saturating_mul(self.entry.tables as usize);
+        let entries = params.probes.saturating_mul(self.tables.block_ids()).saturating_mul(buckets);
         entries.saturating_add(params.wanted().saturating_mul(CODES_A_VECTOR))
     }
 
@@ -163,7 +163,7 @@ impl Stored for StoredLsh {
     }
 }
 
-/// Loads what a search keeps in memory; everything else is read from a device unless something else is said.
+/// Loads the data that searches keep in memory. By default, searches read the rest from a device.
 pub(super) fn load_lsh(
     directory: &dyn Generation,
     manifest: &Manifest,
@@ -172,14 +172,14 @@ pub(super) fn load_lsh(
     let wrong = |reason| IndexError::damaged(directory.address(), "the manifest", reason);
     let (layout, tables) =
         (entry.vectors_layout(manifest).map_err(wrong)?, entry.table_layout(manifest).map_err(wrong)?);
-    let at = |file: &FileEntry| directory.address().join(&file.name);
+    let path = |file: &FileEntry| directory.address().join(&file.name);
     let bytes = load(directory, manifest, &entry.functions)?;
     let (count, hashes) = (entry.tables as usize, entry.hashes as usize);
     let functions = CompoundHashes::from_bytes(&bytes, entry.point_dim(manifest), count, hashes)
-        .map_err(|reason| IndexError::damaged(at(&entry.functions), "the hashes", reason))?;
+        .map_err(|reason| IndexError::damaged(path(&entry.functions), "the hashes", reason))?;
     let bytes = load(directory, manifest, &entry.fences)?;
     let fences =
-        Fences::from_bytes(&bytes, &tables).map_err(|unread| unread.at(at(&entry.fences), "the fences"))?;
+        Fences::from_bytes(&bytes, &tables).map_err(|unread| unread.at(path(&entry.fences), "the fences"))?;
     drop(bytes);
     let mut set = VectorSet::of(directory, manifest, &entry.file)?;
     set.ids_end = load_ids(directory, manifest)?.next();
@@ -197,17 +197,18 @@ pub(super) fn load_lsh(
 }
 
 impl Lsh {
-    /// Checks pages and tables that were loaded into memory, since searches will not.
+    /// Checks pages and tables that were loaded into memory, because searches will not check them.
     fn check_loaded(&mut self, bytes: &[u8]) -> Result<(), IndexError> {
-        let (vectors, of_page) = (self.set.vectors as usize, self.pages.layout.group_vectors());
-        let pages = vectors.div_ceil(of_page);
-        let count = |page: u32| of_page.min(vectors - page as usize * of_page);
+        let (vectors, page_vectors) = (self.set.vectors as usize, self.pages.layout.group_vectors());
+        let pages = vectors.div_ceil(page_vectors);
+        let count = |page: u32| page_vectors.min(vectors - page as usize * page_vectors);
         self.pages.check_loaded(&self.set, bytes, pages, count)?;
         for block in 0..self.tables.tables() * self.tables.blocks() as u32 {
             let span = self.tables.span(block, 1);
             let damaged = |reason| self.set.damaged(format!("block {block} of the tables"), reason);
-            let held = bytes.get(span.offset as usize..).and_then(|rest| rest.get(..span.len as usize));
-            self.tables.check(block, held.unwrap_or_default()).map_err(damaged)?;
+            let block_bytes =
+                bytes.get(span.offset as usize..).and_then(|rest| rest.get(..span.len as usize));
+            self.tables.check(block, block_bytes.unwrap_or_default()).map_err(damaged)?;
         }
         self.check = false;
         Ok(())

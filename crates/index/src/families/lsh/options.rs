@@ -1,4 +1,4 @@
-//! What the build of an LSH index is told.
+//! The options of the build of an LSH index.
 
 use crate::build::codes::CodeChoice;
 use crate::build::options::{FamilyOptions, GivenOptions, OptionDoc, some_from_text, typed};
@@ -8,18 +8,18 @@ use bathyal_kernels::lsh::MOST_HASHES;
 use bathyal_kernels::quantize::CodeKind;
 use serde::Deserialize;
 
-/// Tables (L): a read each, and 4 bytes a vector each. With 16 a query reads less of a disk than a graph does, and finds nine of
-/// ten neighbours where it looks at blocks enough.
+/// Tables (L). Each costs a read per query and 4 bytes per vector. With 16, a query reads less of a disk than
+/// a graph does, and finds nine of ten neighbours if it reads enough blocks.
 pub const DEFAULT_TABLES: u32 = 16;
-/// Values of a compound hash (m): buckets of the widths around those of neighbours then hold tens to thousands of vectors, whether
-/// there are 10^5 or 10^8; recall at equal reads hardly differs from 12 to 32.
+/// Values of a compound hash (m). With 16, buckets of the widths around those of neighbours contain tens to
+/// thousands of vectors, for 10^5 as for 10^8 vectors; recall at equal reads hardly differs from 12 to 32.
 pub const DEFAULT_HASHES: u32 = 16;
-/// Bytes of a block: what a disk moves at least (section 5.1).
+/// Bytes of a block: the least that a disk moves (section 5.1).
 pub const DEFAULT_BLOCK_BYTES: u32 = 512;
-/// Most tables: more are read for longer than a scan of everything takes.
+/// Most tables: reading more of them takes longer than a scan of all vectors.
 const MOST_TABLES: u32 = 4096;
 
-/// How to build an LSH index.
+/// Options of the build of an LSH index.
 #[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct LshOptions {
@@ -29,7 +29,7 @@ pub struct LshOptions {
     pub hashes: u32,
     /// Bytes of a block of a table: a power of two from 128 to 4,096.
     pub block_bytes: u32,
-    /// Bytes of memory a vector for its code; `None` picks a size that suits the dimension.
+    /// Bytes of memory per vector for its code; `None` picks a size that suits the dimension.
     pub code_bytes: Option<u32>,
     /// The kind of code; `None` picks the best by measurement (`docs/codes.md`).
     #[serde(deserialize_with = "some_from_text")]
@@ -48,7 +48,7 @@ impl Default for LshOptions {
     }
 }
 
-/// The same for people.
+/// The help texts of the options.
 pub(crate) const DOCS: &[OptionDoc] = &[
     OptionDoc {
         name: "tables",
@@ -82,7 +82,7 @@ pub(crate) fn parse(given: &GivenOptions) -> Result<FamilyOptions, IndexError> {
 }
 
 impl LshOptions {
-    /// Refuses numbers that make no tables.
+    /// Refuses options out of range.
     pub(crate) fn check(&self) -> Result<(), IndexError> {
         let within = |name: &str, given: u32, most: u32| match given {
             given if (1..=most).contains(&given) => Ok(()),
@@ -98,7 +98,7 @@ impl LshOptions {
         self.codes().check()
     }
 
-    /// The codes asked for.
+    /// Returns the chosen codes.
     pub(crate) fn codes(&self) -> CodeChoice {
         CodeChoice { bytes: self.code_bytes, kind: self.code_kind }
     }

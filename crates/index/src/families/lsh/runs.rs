@@ -1,11 +1,12 @@
-//! Which blocks a query looks at: around a key in each table, the smallest buckets of all tables first.
+//! Selects the blocks that a query reads: runs around one key of each table, which grow by the smallest
+//! buckets of all tables first.
 
+use crate::allocate::try_with_capacity;
 use crate::error::Unreadable;
 use crate::format::tables::{KEY_BYTES, TableLayout};
-use crate::room::room;
 use std::collections::BinaryHeap;
 
-/// The first keys of the blocks of all tables, which find a bucket without a read.
+/// The first keys of the blocks of all tables. They locate a bucket without a read.
 #[derive(Debug)]
 pub(super) struct Fences {
     keys: Vec<u128>,
@@ -13,41 +14,42 @@ pub(super) struct Fences {
     blocks: usize,
 }
 
-/// Where a run begins: in the block of a key.
+/// A key in one table: a run begins at the block that contains the key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct TableKey {
     pub(super) table: u32,
     pub(super) key: u128,
 }
 
-/// A run of neighbouring blocks of one table: their numbers count through all tables.
+/// A run of neighbouring blocks of one table. Block numbers count through all tables.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Run {
     pub(super) first: u32,
     pub(super) count: u32,
 }
 
-/// What a run may be continued by: the block beyond one of its ends.
+/// A block by which a run may grow: the one beyond one of its ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct Next {
-    /// How many of the first bits the place's key shares with the key where the run ends: the block beyond holds entries of the
-    /// bucket of that many bits.
+struct Extension {
+    /// Number of leading bits that the run's key shares with the key at this end of the run: the block beyond
+    /// contains entries of the bucket of that many bits.
     shared: u32,
-    /// The number of the place, and whether it is the end of its run: the lower ones first, of those that share as many.
+    /// The number of the run, and true for its upper end. Of blocks that share equally many bits, the lower
+    /// pair comes first.
     order: std::cmp::Reverse<(u32, bool)>,
 }
 
 /// Memory for finding runs, reused.
 #[derive(Debug, Default)]
 pub(super) struct RunScratch {
-    next: BinaryHeap<Next>,
+    extensions: BinaryHeap<Extension>,
 }
 
 impl Fences {
-    /// Reads the file of fences.
+    /// Parses the file of fences.
     pub(super) fn from_bytes(bytes: &[u8], layout: &TableLayout) -> Result<Fences, Unreadable> {
         let blocks = layout.blocks() as usize;
-        let mut keys = room("the first keys of blocks", bytes.len() / KEY_BYTES)?;
+        let mut keys = try_with_capacity("the first keys of blocks", bytes.len() / KEY_BYTES)?;
         keys.extend(bytes.as_chunks::<KEY_BYTES>().0.iter().map(|key| u128::from_le_bytes(*key)));
         if keys.len() as u64 != layout.blocks() * u64::from(layout.tables()) {
             return Err(Unreadable::from(format!("{} keys of {} tables", keys.len(), layout.tables())));
@@ -58,57 +60,61 @@ impl Fences {
         }
     }
 
-    /// Bytes in memory.
+    /// Returns the bytes that the fences take in memory.
     pub(super) fn planned_bytes(layout: &TableLayout) -> u64 {
         layout.fence_bytes()
     }
 
-    /// Blocks of a table.
+    /// Returns the number of blocks of a table.
     pub(super) fn blocks(&self) -> usize {
         self.blocks
     }
 
-    /// Finds the runs at some places, one each: together `wanted` blocks, or one a place if that is more, or all. Those of one
-    /// table may overlap.
+    /// Finds one run around each of `keys`. Together the runs have `wanted` blocks, but at least one each,
+    /// and no more than there are. Runs of one table may overlap.
     pub(super) fn runs(
         &self,
-        places: &[Place],
+        keys: &[TableKey],
         wanted: usize,
         scratch: &mut RunScratch,
         runs: &mut Vec<Run>,
     ) {
-        let next = &mut scratch.next;
-        next.clear();
+        let extensions = &mut scratch.extensions;
+        extensions.clear();
         runs.clear();
-        for (at, place) in places.iter().enumerate() {
-            runs.push(Run { first: home(self.of(place), place.key), count: 1 });
-            self.offer(next, (at, place), runs[at], false);
-            self.offer(next, (at, place), runs[at], true);
+        for (at, key) in keys.iter().enumerate() {
+            runs.push(Run { first: home(self.of_table(key), key.key), count: 1 });
+            self.offer(extensions, (at, key), runs[at], false);
+            self.offer(extensions, (at, key), runs[at], true);
         }
         let mut left = wanted.saturating_sub(runs.len());
         while left > 0 {
-            let Some(Next { order: std::cmp::Reverse((at, after)), .. }) = next.pop() else { break };
+            let Some(Extension { order: std::cmp::Reverse((at, after)), .. }) = extensions.pop() else {
+                break;
+            };
             let at = at as usize;
             let run = &mut runs[at];
             run.count += 1;
             run.first -= u32::from(!after);
-            self.offer(next, (at, &places[at]), *run, after);
+            self.offer(extensions, (at, &keys[at]), *run, after);
             left -= 1;
         }
-        for (place, run) in places.iter().zip(runs.iter_mut()) {
-            run.first += self.begin(place.table);
+        for (key, run) in keys.iter().zip(runs.iter_mut()) {
+            run.first += self.table_begin(key.table);
         }
     }
 
-    /// The fewest bits whose bucket, all keys that begin with as many as the place's, lies whole in its `run`.
-    pub(super) fn whole_bits(&self, place: &Place, run: &Run) -> u32 {
-        let (fences, first) = (self.of(place), (run.first - self.begin(place.table)) as usize);
+    /// Returns the fewest bits whose bucket lies whole in `run`, the run around `key`. The bucket of n bits
+    /// has all keys that begin with the same n bits as `key`.
+    pub(super) fn whole_bits(&self, key: &TableKey, run: &Run) -> u32 {
+        let (fences, first) = (self.of_table(key), (run.first - self.table_begin(key.table)) as usize);
         let ends = [(first > 0).then_some(first), Some(first + run.count as usize)];
-        let shared = |end: usize| fences.get(end).map(|end| (place.key ^ end).leading_zeros());
+        let shared = |end: usize| fences.get(end).map(|end| (key.key ^ end).leading_zeros());
         ends.into_iter().flatten().filter_map(shared).map(|shared| shared + 1).max().unwrap_or(0)
     }
 
-    /// Puts runs in order and joins those of one table between which there are up to `gap` blocks; these are then looked at, too.
+    /// Sorts the runs, and joins runs of one table that have at most `gap` blocks between them. A joined run
+    /// includes the blocks between.
     pub(super) fn join(&self, runs: &mut Vec<Run>, gap: u32) {
         runs.sort_unstable_by_key(|run| (run.first, run.count));
         let table = |run: &Run| run.first as usize / self.blocks;
@@ -122,39 +128,46 @@ impl Fences {
         });
     }
 
-    /// The block (through all tables) into which what has the key of this `place` is inserted: whoever looks at a whole bucket looks at
-    /// those of all keys of it.
-    pub(super) fn home(&self, place: &Place) -> u32 {
-        self.begin(place.table) + home(self.of(place), place.key)
+    /// Returns the block, counted through all tables, into which an entry with this key is inserted. A query
+    /// that reads a whole bucket reads the block of each of its keys.
+    pub(super) fn home(&self, key: &TableKey) -> u32 {
+        self.table_begin(key.table) + home(self.of_table(key), key.key)
     }
 
-    /// Offers the block beyond an end of a run, if there is one.
+    /// Adds the block beyond an end of a run to the heap, if there is one.
     #[inline]
-    fn offer(&self, next: &mut BinaryHeap<Next>, (at, place): (usize, &Place), run: Run, after: bool) {
-        let fences = self.of(place);
+    fn offer(
+        &self,
+        extensions: &mut BinaryHeap<Extension>,
+        (at, key): (usize, &TableKey),
+        run: Run,
+        after: bool,
+    ) {
+        let fences = self.of_table(key);
         let beyond = (run.first + run.count) as usize;
-        // Before the run there are entries of the bucket if its first entry is one; behind it, if the next block's is.
+        // The block before the run contains entries of the bucket if the run's first entry is in the bucket;
+        // the block behind it does if its own first entry is.
         let end = match after {
             true if beyond < self.blocks => fences[beyond],
             false if run.first > 0 => fences[run.first as usize],
             _ => return,
         };
         let order = std::cmp::Reverse((at as u32, after));
-        next.push(Next { shared: (place.key ^ end).leading_zeros(), order });
+        extensions.push(Extension { shared: (key.key ^ end).leading_zeros(), order });
     }
 
-    /// The keys of the blocks of a place's table.
-    fn of(&self, place: &Place) -> &[u128] {
-        &self.keys[place.table as usize * self.blocks..][..self.blocks]
+    /// Returns the first keys of the blocks of the key's table.
+    fn of_table(&self, key: &TableKey) -> &[u128] {
+        &self.keys[key.table as usize * self.blocks..][..self.blocks]
     }
 
-    /// The first block of a table.
-    fn begin(&self, table: u32) -> u32 {
+    /// Returns the first block of a table.
+    fn table_begin(&self, table: u32) -> u32 {
         (table as usize * self.blocks) as u32
     }
 }
 
-/// The last block that begins at or before the key.
+/// Returns the last block whose first key is at or before `key`.
 fn home(fences: &[u128], key: u128) -> u32 {
     fences.partition_point(|fence| *fence <= key).saturating_sub(1) as u32
 }
@@ -175,21 +188,22 @@ mod tests {
             vec![at(0x00), at(0x10), at(0x11), at(0x20), at(0x80)],
             vec![at(0x00), at(0x40), at(0x80), at(0xc0), at(0xff)],
         ]);
-        let places = [Place { table: 0, key: at(0x12) }, Place { table: 1, key: at(0x81) }];
+        let places = [TableKey { table: 0, key: at(0x12) }, TableKey { table: 1, key: at(0x81) }];
         let runs = |wanted| {
             let (mut scratch, mut runs) = (RunScratch::default(), Vec::new());
             fences.runs(&places, wanted, &mut scratch, &mut runs);
             runs.iter().map(|run| (run.first, run.count)).collect::<Vec<_>>()
         };
-        assert_eq!(runs(0), [(2, 1), (7, 1)], "one a table at least");
-        // Of the second table the run's first key shares 7 bits, of the first 6, and 7 of the one before.
+        assert_eq!(runs(0), [(2, 1), (7, 1)], "at least one block a table");
+        // The first key of the second table's run shares 7 bits, that of the first table's run 6; the key
+        // before the latter shares 7.
         assert_eq!(runs(3), [(2, 1), (6, 2)]);
         assert_eq!(runs(5), [(0, 3), (6, 2)]);
-        assert_eq!(runs(99), [(0, 5), (5, 5)], "all there are");
+        assert_eq!(runs(99), [(0, 5), (5, 5)], "all blocks of both tables");
     }
 
     #[test]
-    fn runs_that_lie_near_each_other_are_one() {
+    fn runs_near_each_other_are_joined() {
         let fences = fences(&[vec![0; 20], vec![0; 20]]);
         let joined = |runs: &[(u32, u32)], gap| {
             let mut runs = runs.iter().map(|(first, count)| Run { first: *first, count: *count }).collect();
@@ -197,14 +211,18 @@ mod tests {
             runs.iter().map(|run| (run.first, run.count)).collect::<Vec<_>>()
         };
         let runs = [(12, 2), (2, 3), (3, 1), (5, 2), (20, 3), (18, 2), (9, 1)];
-        assert_eq!(joined(&runs, 0), [(2, 5), (9, 1), (12, 2), (18, 2), (20, 3)], "none across tables");
+        assert_eq!(
+            joined(&runs, 0),
+            [(2, 5), (9, 1), (12, 2), (18, 2), (20, 3)],
+            "runs of different tables stay apart"
+        );
         assert_eq!(joined(&runs, 2), [(2, 12), (18, 2), (20, 3)]);
         assert_eq!(joined(&runs, u32::MAX), [(2, 18), (20, 3)]);
     }
 
     proptest! {
         #[test]
-        fn a_bucket_is_whole_once_there_is_room_for_it(
+        fn a_run_as_long_as_a_bucket_contains_the_whole_bucket(
             mut entries in prop::collection::vec(any::<u128>(), 1..300), key in any::<u128>(), mask in 0_u32..12,
             size in 1_usize..9,
         ) {
@@ -221,17 +239,17 @@ mod tests {
                 if bucket == 0 {
                     continue;
                 }
-                // A bucket lies across two blocks more than it fills, at most.
-                fences.runs(&[Place { table: 0, key }], bucket / size + 2, &mut scratch, &mut runs);
+                // A bucket extends over at most two blocks more than it fills.
+                fences.runs(&[TableKey { table: 0, key }], bucket / size + 2, &mut scratch, &mut runs);
                 let run = runs[0];
-                let whole = fences.whole_bits(&Place { table: 0, key }, &run);
+                let whole = fences.whole_bits(&TableKey { table: 0, key }, &run);
                 let outside = entries.iter().enumerate().filter(|(i, _)| {
                     !(run.first as usize..(run.first + run.count) as usize).contains(&(i / size))
                 });
                 let reached = outside.map(|(_, entry)| (entry ^ key).leading_zeros() + 1).max().unwrap_or(0);
                 prop_assert!(whole <= bits && whole >= reached, "{bits}: {run:?} {whole} {reached}");
                 let near = key ^ (u128::MAX.checked_shr(bits).unwrap_or(0) & (key | 1).wrapping_mul(9));
-                let home = fences.home(&Place { table: 0, key: near });
+                let home = fences.home(&TableKey { table: 0, key: near });
                 prop_assert!((run.first..run.first + run.count).contains(&home), "{bits}: {run:?} {home}");
                 let covered = run.first as usize * size..(run.first + run.count) as usize * size;
                 let first = entries.iter().position(|entry| (entry ^ key).leading_zeros() >= bits);

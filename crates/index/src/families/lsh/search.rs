@@ -1,8 +1,9 @@
-//! The searcher: a run of blocks from each table in one round, what they hold scored by codes, the best read and compared.
+//! The searcher: it reads a run of blocks from each table in one round, scores the entries by their codes,
+//! and reads and compares the best vectors.
 
 use super::cost::LshShape;
-use super::further::{Further, Own};
-use super::runs::{Fences, Place, Run, RunScratch};
+use super::multi_probe::{MultiProbe, OwnKeys};
+use super::runs::{Fences, Run, RunScratch, TableKey};
 use super::section::LshEntry;
 use super::tables::HASH_ROWS;
 use crate::calibrate::solve::{Solved, Target};
@@ -26,19 +27,19 @@ use bathyal_kernels::quantize::{CodeQuery, Codec};
 use bathyal_store::Object;
 use bathyal_tier::{Cx, Span};
 
-/// Bytes of a run that one read brings: a device takes little longer for them than for a block.
+/// Bytes of a run that one read fetches: a device takes little longer for them than for one block.
 pub(super) const RUN_BYTES: usize = 16 << 10;
-/// Candidates are collected up to so many times as are wanted before the worst are dropped.
+/// The worst candidates are dropped when there are this many times more than are wanted.
 const SLACK: usize = 4;
-/// By what a query looks at more blocks that has found fewer vectors than it was asked for.
-const MORE: usize = 4;
+/// Factor by which a query that found too few vectors widens its scan.
+const WIDENING: usize = 4;
 
-/// What stays in memory of an LSH index.
+/// The parts of an LSH index that stay in memory.
 pub(crate) struct Lsh {
     pub(super) set: VectorSet,
     pub(super) pages: Pages,
     pub(super) tables: TableLayout,
-    /// Whether a block is checked when it arrives; in memory it was checked when it was loaded.
+    /// True if blocks are checked when they arrive; blocks in memory were checked when they were loaded.
     pub(super) check: bool,
     pub(super) functions: CompoundHashes,
     pub(super) fences: Fences,
@@ -53,34 +54,34 @@ pub(crate) struct Scratch {
     pub(super) point: Vec<f32>,
     hash: HashScratch,
     keys: Vec<u128>,
-    /// The query's own places, one a table.
-    places: Vec<Place>,
+    /// The query's own keys, one per table.
+    own_keys: Vec<TableKey>,
     run: RunScratch,
-    further: Further,
-    /// Further places of each table.
+    additional_keys: MultiProbe,
+    /// Number of additional buckets of each table.
     multi_probe: usize,
     pub(super) runs: Vec<Run>,
     spans: Vec<Span>,
-    /// What each of the spans is.
+    /// The runs that the spans read, in pieces of at most [`RUN_BYTES`].
     parts: Vec<Run>,
     pub(super) candidates: Candidates,
     reads: PageReads,
-    /// Vectors that were inserted and have been compared.
+    /// The inserted vectors that have been compared.
     inserted: VisitedSet,
     compared: usize,
-    /// Of queries that keep to a set.
+    /// Scores of queries that are restricted to a set of vectors.
     scoring: Scoring,
 }
 
-/// What the entries of a query's blocks have come to so far.
+/// The candidates among the entries that a query has read so far.
 pub(super) struct Candidates {
     code_query: CodeQuery,
     ids: Vec<u32>,
     scores: Vec<f32>,
-    /// The best estimates; no vector twice.
+    /// The vectors with the best estimates, each once.
     pub(super) hits: Vec<Neighbor>,
     seen: VisitedSet,
-    /// Estimates from here on are of no use.
+    /// Estimates at or above the threshold are dropped.
     threshold: f32,
     wanted: usize,
 }
@@ -92,9 +93,9 @@ impl Default for Scratch {
             point: Vec::new(),
             hash: HashScratch::default(),
             keys: Vec::new(),
-            places: Vec::new(),
+            own_keys: Vec::new(),
             run: RunScratch::default(),
-            further: Further::default(),
+            additional_keys: MultiProbe::default(),
             multi_probe: 0,
             runs: Vec::new(),
             spans: Vec::new(),
@@ -116,13 +117,13 @@ impl Default for Scratch {
     }
 }
 
-/// Bytes that a query of `tables` tables holds at its peak, about.
+/// Returns the approximate peak memory in bytes of a query of an index of `tables` tables.
 pub(super) fn planned_bytes(query: u64, tables: u32, search_list: usize) -> u64 {
     query + (search_list * (SLACK * 64 + 64) + tables as usize * 160 + RUN_BYTES + 16_384) as u64
 }
 
 impl Candidates {
-    /// Forgets the query before; `wanted` are to be compared.
+    /// Drops the candidates of the previous query; `wanted` candidates are to be compared.
     fn begin(&mut self, wanted: usize) {
         self.hits.clear();
         self.seen.clear();
@@ -130,28 +131,28 @@ impl Candidates {
         self.wanted = wanted.max(1);
     }
 
-    /// Takes the ids of a block.
+    /// Adds the ids of a block.
     ///
     /// # Errors
-    /// A sentence when one of them is that of no vector.
+    /// A sentence if an id is not the id of a vector.
     fn list(&mut self, block: &[[u8; 4]], vectors: u32) -> Result<(), String> {
         let before = self.ids.len();
         self.ids.extend(block.iter().map(|id| u32::from_le_bytes(*id)));
         match self.ids[before..].iter().find(|id| **id >= vectors) {
-            Some(id) => Err(format!("it holds vector {id}, which is not among {vectors}")),
+            Some(id) => Err(format!("it contains the id {id}, but there are only {vectors} vectors")),
             None => Ok(()),
         }
     }
 
-    /// Scores the ids that were listed, and keeps the best; returns how many there were.
+    /// Scores the listed ids and keeps the best. Returns the number of listed ids.
     fn score(&mut self, codec: &Codec, codes: &[u8], changes: Option<&Changes>) -> u32 {
         let Candidates { code_query, ids, scores, hits, seen, threshold, wanted } = self;
         scores.resize(ids.len(), 0.0);
         code_query.score(codec, codes, ids, scores);
         for (id, score) in ids.iter().zip(scores.iter()) {
-            // An estimate that no number holds is farther than all others.
+            // An estimate that is not a number counts as farther than all others.
             let distance = if score.is_nan() { f32::INFINITY } else { *score };
-            // All entries of a vector have its one code: what was too far once is too far again.
+            // All entries of a vector share its one code: one that was too far stays too far.
             if (distance < *threshold || *threshold == f32::INFINITY)
                 && seen.insert(*id)
                 && !changes.is_some_and(|changes| changes.is_place_deleted(*id))
@@ -167,8 +168,8 @@ impl Candidates {
         listed
     }
 
-    /// Leaves the candidates that are wanted, the nearest first.
-    fn settle(&mut self) {
+    /// Keeps the wanted candidates, sorted, the nearest first.
+    fn keep_wanted(&mut self) {
         if self.hits.len() > self.wanted {
             keep_best(&mut self.hits, self.wanted);
         }
@@ -176,7 +177,8 @@ impl Candidates {
     }
 }
 
-/// Drops all but the `wanted` best and returns the distance of the worst of these. Of equal ones the lowest ids stay.
+/// Keeps the `wanted` best hits and returns the distance of the worst of them. Of equal hits, the lowest ids
+/// stay.
 fn keep_best(hits: &mut Vec<Neighbor>, wanted: usize) -> f32 {
     let (_, worst, _) = hits.select_nth_unstable(wanted - 1);
     let distance = worst.distance;
@@ -185,7 +187,7 @@ fn keep_best(hits: &mut Vec<Neighbor>, wanted: usize) -> f32 {
 }
 
 impl Scratch {
-    /// Begins a query: its keys.
+    /// Begins a query and computes its keys.
     pub(super) fn begin(&mut self, lsh: &Lsh, query: &[u8], params: &SearchParams) {
         self.query.begin(&lsh.set, query, params);
         self.reads.begin();
@@ -193,25 +195,31 @@ impl Scratch {
         self.compared = 0;
         self.point.clear();
         self.point.extend_from_slice(&self.query.floats);
-        // Under the inner product queries lie where the extra value of points is 0.
+        // Under the inner product, the extra value of a query is 0.
         self.point.resize(lsh.functions.dim(), 0.0);
         lsh.functions.subtract_centre(&mut self.point);
         self.multi_probe = params.multi_probe;
         lsh.functions.keys_of(&self.point, &mut self.hash, &mut self.keys);
-        self.places.clear();
-        self.places.extend((0..).zip(&self.keys).map(|(table, key)| Place { table, key: *key }));
+        self.own_keys.clear();
+        self.own_keys.extend((0..).zip(&self.keys).map(|(table, key)| TableKey { table, key: *key }));
         lsh.codec.prepare(&self.query.floats, &mut self.candidates.code_query);
     }
 
-    /// Finds the runs of `blocks` blocks in all around the query's own keys, and those at further places, and forgets the candidates
-    /// of other runs.
+    /// Finds the runs around the query's own keys, which have `blocks` blocks together, and those around
+    /// additional keys. Drops the candidates of earlier runs.
     pub(super) fn find_runs(&mut self, lsh: &Lsh, blocks: usize, wanted: usize) {
-        lsh.fences.runs(&self.places, blocks, &mut self.run, &mut self.runs);
+        lsh.fences.runs(&self.own_keys, blocks, &mut self.run, &mut self.runs);
         if self.multi_probe > 0 {
-            let blocks = blocks / self.places.len().max(1);
-            let own = Own { places: &self.places, values: self.hash.values(), blocks };
-            let told = (self.multi_probe, lsh.tables.block_bytes());
-            self.further.add((&lsh.functions, &lsh.fences), own, told, &mut self.run, &mut self.runs);
+            let blocks = blocks / self.own_keys.len().max(1);
+            let own = OwnKeys { keys: &self.own_keys, values: self.hash.values(), blocks };
+            let limits = (self.multi_probe, lsh.tables.block_bytes());
+            self.additional_keys.add(
+                (&lsh.functions, &lsh.fences),
+                own,
+                limits,
+                &mut self.run,
+                &mut self.runs,
+            );
         }
         self.candidates.begin(wanted);
         let most = (RUN_BYTES / lsh.tables.block_bytes()).max(1) as u32;
@@ -224,7 +232,7 @@ impl Scratch {
         self.query.clock.spent(Phase::Navigate);
     }
 
-    /// Compares what was inserted into the buckets of the runs, which are these blocks.
+    /// Compares the vectors that were inserted into the buckets of the runs.
     fn take_inserted(&mut self, lsh: &Lsh) {
         let Some(changes) = self.query.changes.clone() else { return };
         for run in &self.runs {
@@ -236,8 +244,8 @@ impl Scratch {
         self.query.clock.spent(Phase::Rerank);
     }
 
-    /// Scores what lies in a part of a run.
-    pub(super) fn take(&mut self, lsh: &Lsh, part: Run, bytes: &[u8]) -> Result<(), IndexError> {
+    /// Scores the entries of a part of a run.
+    fn score_part(&mut self, lsh: &Lsh, part: Run, bytes: &[u8]) -> Result<(), IndexError> {
         for (block, bytes) in (part.first..).zip(bytes.chunks_exact(lsh.tables.block_bytes())) {
             let damaged = |reason| lsh.set.damaged(format!("block {block} of the tables"), reason);
             if lsh.check {
@@ -251,9 +259,9 @@ impl Scratch {
         Ok(())
     }
 
-    /// The candidates of a query that was begun, the nearest first, from blocks of `object`, which are read one run after the
-    /// other into `bytes`.
-    pub(super) fn look(
+    /// Returns the candidates of a query after `begin`, the nearest first. Reads its blocks from `object`
+    /// into `bytes`, one run after the other.
+    pub(super) fn find_candidates(
         &mut self,
         lsh: &Lsh,
         (probes, wanted): (usize, usize),
@@ -266,25 +274,25 @@ impl Scratch {
             let span = lsh.tables.span(part.first, part.count);
             bytes.resize(span.len as usize, 0);
             object.read_at(span.offset, bytes)?;
-            self.take(lsh, *part, bytes)?;
+            self.score_part(lsh, *part, bytes)?;
         }
         self.parts = parts;
-        self.candidates.settle();
+        self.candidates.keep_wanted();
         Ok(&self.candidates.hits)
     }
 
-    /// Reads the parts of all runs.
+    /// Reads and scores the parts of all runs.
     async fn read_parts(&mut self, cx: &Cx, lsh: &Lsh) -> Result<(), IndexError> {
         let parts = std::mem::take(&mut self.parts);
-        for some in parts.chunks(lsh.pages.at_once) {
+        for batch in parts.chunks(lsh.pages.at_once) {
             self.spans.clear();
-            self.spans.extend(some.iter().map(|part| lsh.tables.span(part.first, part.count)));
+            self.spans.extend(batch.iter().map(|part| lsh.tables.span(part.first, part.count)));
             self.query.count_round(&self.spans, cx.alignment());
-            self.query.stats.own[0] += some.len() as u32;
+            self.query.stats.own[0] += batch.len() as u32;
             let arrived = cx.read(&self.spans).await.map_err(|source| lsh.set.failed(source))?;
             self.query.clock.spent(Phase::Read);
-            for (i, part) in some.iter().enumerate() {
-                self.take(lsh, *part, arrived.bytes(i))?;
+            for (i, part) in batch.iter().enumerate() {
+                self.score_part(lsh, *part, arrived.bytes(i))?;
             }
             self.query.clock.spent(Phase::Scan);
         }
@@ -294,7 +302,8 @@ impl Scratch {
 }
 
 impl Lsh {
-    /// Compares the vectors of a set whose codes are nearest: the tables would lead to others as well.
+    /// Compares the vectors of a set whose codes are nearest. The tables are not used, since they lead to
+    /// vectors outside of the set too.
     async fn search_among(
         &self,
         cx: &Cx,
@@ -303,18 +312,18 @@ impl Lsh {
         among: &Among,
         scratch: &mut Scratch,
     ) -> Result<(), IndexError> {
-        let Scratch { query: asked, candidates, reads, scoring, .. } = scratch;
-        asked.begin(&self.set, query, params);
+        let Scratch { query: state, candidates, reads, scoring, .. } = scratch;
+        state.begin(&self.set, query, params);
         reads.begin();
-        self.codec.prepare(&asked.floats, &mut candidates.code_query);
-        asked.clock.spent(Phase::Navigate);
+        self.codec.prepare(&state.floats, &mut candidates.code_query);
+        state.clock.spent(Phase::Navigate);
         let most = among.most(params.wanted());
         let codes = (&self.codec, &self.codes[..]);
-        asked.stats.code_distances += scoring.rank(&candidates.code_query, codes, among.places(), most);
-        asked.clock.spent(Phase::Scan);
+        state.stats.code_distances += scoring.rank(&candidates.code_query, codes, among.places(), most);
+        state.clock.spent(Phase::Scan);
         let mut stages = among.stages(params.wanted(), params.k, scoring.hits.len());
-        while let Some(range) = stages.next(&asked.found) {
-            self.pages.compare(cx, &self.set, &scoring.hits[range], asked, reads).await?;
+        while let Some(range) = stages.next(&state.found) {
+            self.pages.compare(cx, &self.set, &scoring.hits[range], state, reads).await?;
         }
         Ok(())
     }
@@ -376,10 +385,10 @@ impl Searcher for Lsh {
             if scratch.candidates.hits.len() + scratch.compared >= enough || blocks == all {
                 break;
             }
-            // Whoever asks for k gets k: each table has every vector.
-            blocks = blocks.saturating_mul(MORE).min(all);
+            // Widen the scan until there are k results: each table contains every vector.
+            blocks = blocks.saturating_mul(WIDENING).min(all);
         }
-        scratch.candidates.settle();
+        scratch.candidates.keep_wanted();
         scratch.query.clock.spent(Phase::Scan);
         let Scratch { query, candidates, reads, .. } = scratch;
         self.pages.compare(&cx, &self.set, &candidates.hits, query, reads).await
@@ -395,7 +404,7 @@ impl Searcher for Lsh {
 
     fn demand(&self, params: &SearchParams, machine: &Machine<'_>) -> Demand {
         let shape = self.shape();
-        // A further place is read and looked at as a table is, but takes no hash.
+        // An additional bucket is read and scored like a table's own, but takes no hashing.
         let shape = LshShape { tables: shape.tables * (1.0 + params.multi_probe as f64), ..shape };
         shape.demand(params.probes as f64, params.wanted() as f64, machine)
     }
@@ -431,17 +440,18 @@ impl Searcher for Lsh {
         let intake = Intake { form, element, metric, dim: components, longest: self.entry.longest };
         let (mut points, mut keys, mut scratch) = (Vec::new(), Vec::new(), HashScratch::default());
         let mut placed = Vec::with_capacity(rows.len() / row_bytes * tables);
-        for (first, some) in (0..).step_by(HASH_ROWS).zip(rows.chunks(HASH_ROWS * row_bytes)) {
-            points.resize(some.len() / row_bytes * dim, 0.0);
-            for (row, point) in some.chunks_exact(row_bytes).zip(points.chunks_exact_mut(dim)) {
+        for (first, batch) in (0..).step_by(HASH_ROWS).zip(rows.chunks(HASH_ROWS * row_bytes)) {
+            points.resize(batch.len() / row_bytes * dim, 0.0);
+            for (row, point) in batch.chunks_exact(row_bytes).zip(points.chunks_exact_mut(dim)) {
                 intake.point(row, point);
             }
             self.functions.subtract_centre(&mut points);
             for table in 0..tables {
                 self.functions.keys(table, &points, &mut scratch, &mut keys);
-                let place = |key: &u128| Place { table: table as u32, key: *key };
-                placed
-                    .extend(keys.iter().zip(first..).map(|(key, row)| (self.fences.home(&place(key)), row)));
+                let table_key = |key: &u128| TableKey { table: table as u32, key: *key };
+                placed.extend(
+                    keys.iter().zip(first..).map(|(key, row)| (self.fences.home(&table_key(key)), row)),
+                );
             }
         }
         Some(placed)

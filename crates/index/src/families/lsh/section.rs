@@ -1,4 +1,4 @@
-//! What a manifest says of an LSH index.
+//! The section of a manifest that describes an LSH index.
 
 use crate::calibrate::probed::{self, ProbedPoint};
 use crate::calibrate::solve::{Solved, Target};
@@ -19,13 +19,13 @@ pub(crate) const TABLES_NAME: &str = "tables.bin";
 pub(crate) const HASHES_NAME: &str = "hashes.bin";
 /// The first key of every block.
 pub(crate) const FENCES_NAME: &str = "fences.bin";
-/// The codes of all vectors, and their codec.
+/// The files of the codes of all vectors and of their codec.
 pub(crate) const CODES_NAME: &str = "codes.bin";
 pub(crate) const CODEC_NAME: &str = "codec.bin";
-/// What searches may read from a tier.
+/// The files that searches may read from a tier.
 pub(crate) const STRIPED: &[&str] = &[TABLES_NAME];
 
-/// The parameters of an LSH index. Its files are named among the manifest's.
+/// The parameters of an LSH index. Its files are named in the manifest's list of files.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct LshEntry {
     /// The file of vectors and tables.
@@ -37,7 +37,7 @@ pub struct LshEntry {
     /// The first key of every block.
     #[serde(skip)]
     pub fences: FileEntry,
-    /// The ids of the vectors, where these are not their places.
+    /// The ids of the vectors, if they differ from the places.
     #[serde(skip)]
     pub ids: Option<FileEntry>,
     /// Bytes of a page of vectors.
@@ -50,20 +50,21 @@ pub struct LshEntry {
     pub block_bytes: u32,
     /// The finest width of a hash, in the units of the vectors.
     pub cell: f32,
-    /// Inner product only: the longest squared length, to which the extra value of each hashed point reaches up.
+    /// Inner product only: the largest squared length of a vector. The extra value of each hashed point makes
+    /// up the difference to it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub longest: Option<f32>,
-    /// The codes, one a vector.
+    /// The codes, one per vector.
     pub codes: CodesEntry,
-    /// Recall against blocks of each table and candidates.
+    /// Recall as a function of blocks per table and candidates.
     pub calibration: Calibration<ProbedPoint>,
 }
 
 impl LshEntry {
-    /// Reads and checks what the manifest of an LSH index says.
+    /// Reads and checks the section of an LSH index.
     ///
     /// # Errors
-    /// A sentence.
+    /// A sentence that states what is wrong.
     pub fn read(manifest: &Manifest) -> Result<LshEntry, String> {
         let mut entry: LshEntry = manifest.structure(NAME)?;
         entry.file = manifest.file(TABLES_NAME)?.clone();
@@ -75,30 +76,30 @@ impl LshEntry {
         Ok(entry)
     }
 
-    /// All files, the one that searches read first.
+    /// Returns all files; the file that searches read comes first.
     pub fn files(&self) -> Vec<FileEntry> {
         let files = [&self.file, &self.codes.file, &self.codes.codec, &self.functions, &self.fences];
         files.into_iter().chain(&self.ids).cloned().collect()
     }
 
-    /// Where vectors lie: each page is a group.
+    /// Returns the layout of the vectors: each page is a group.
     ///
     /// # Errors
-    /// A sentence.
+    /// A sentence that states what is wrong.
     pub fn vectors_layout(&self, manifest: &Manifest) -> Result<GroupLayout, String> {
         let layout = GroupLayout::new(manifest.stored_element()?, manifest.dim, self.page_bytes, 1)?;
         Ok(layout.identified(manifest.identity()?))
     }
 
-    /// Pages of vectors.
+    /// Returns the number of pages of vectors.
     pub fn pages(&self, layout: &GroupLayout, vectors: u64) -> u64 {
         vectors.div_ceil(layout.group_vectors() as u64)
     }
 
-    /// Where the tables lie.
+    /// Returns the layout of the tables.
     ///
     /// # Errors
-    /// A sentence.
+    /// A sentence that states what is wrong.
     pub fn table_layout(&self, manifest: &Manifest) -> Result<TableLayout, String> {
         let pages = self.vectors_layout(manifest)?;
         let begin = pages.file_bytes(self.pages(&pages, manifest.vectors));
@@ -106,7 +107,7 @@ impl LshEntry {
         Ok(layout.identified(manifest.identity()?))
     }
 
-    /// Values of a hashed point: under the inner product one more than vectors have.
+    /// Returns the number of values of a hashed point: under the inner product, one more than a vector has.
     pub fn point_dim(&self, manifest: &Manifest) -> usize {
         manifest.dim as usize + usize::from(self.longest.is_some())
     }
@@ -125,8 +126,11 @@ impl LshEntry {
         )?;
         let ip = manifest.metric()? == Metric::InnerProduct;
         let longest = self.longest.is_none_or(|longest| longest.is_finite() && longest >= 0.0);
-        require(longest && self.longest.is_some() == ip, "the longest vector is none")?;
-        require(self.cell.is_finite() && self.cell > 0.0, "the cell is no width")?;
+        require(
+            longest && self.longest.is_some() == ip,
+            "the longest length is missing, not finite, or given for another metric than ip",
+        )?;
+        require(self.cell.is_finite() && self.cell > 0.0, "the width of a cell is not a positive number")?;
         let functions =
             CompoundHashes::file_bytes(self.point_dim(manifest), self.tables as usize, self.hashes as usize);
         require(self.functions.bytes == functions, "the hashes' length does not follow from the tables")?;
@@ -137,7 +141,8 @@ impl LshEntry {
         calibrate::check(&self.calibration, &Limits { vectors: manifest.vectors, probes, series })
     }
 
-    /// The blocks of each table and the candidates for a recall or a ratio, by the `price` of so many.
+    /// Returns the cheapest blocks per table and candidates for a recall or a ratio; `price` takes both
+    /// numbers.
     pub(crate) fn effort(&self, k: usize, target: Target, price: impl Fn(f64, f64) -> f64) -> Option<Solved> {
         probed::effort(&self.calibration.curves, k, target, price)
     }

@@ -1,4 +1,4 @@
-//! What the build of an LSH index makes.
+//! The files of an LSH index, their sizes, and the stages of its build.
 
 use super::options::LshOptions;
 use super::section::{CODEC_NAME, CODES_NAME, FENCES_NAME, HASHES_NAME, TABLES_NAME};
@@ -11,7 +11,7 @@ use crate::format::tables::TableLayout;
 use bathyal_kernels::Metric;
 use bathyal_kernels::lsh::CompoundHashes;
 
-/// The files, and what stands for options that were left open.
+/// Returns the files, the stages, and the parameters, with defaults in place of options that were left open.
 pub(super) fn plan(
     data: &Source<'_>,
     own: &LshOptions,
@@ -21,7 +21,7 @@ pub(super) fn plan(
     let pages = count.div_ceil(layout.group_vectors() as u64);
     let tables = TableLayout::new(layout.file_bytes(pages), own.block_bytes, own.tables, count)
         .map_err(IndexError::Parameter)?;
-    // Points under the inner product have a value more.
+    // Under the inner product, points have one more value.
     let point_dim = data.dim() + usize::from(options.metric == Metric::InnerProduct);
     let hashes = CompoundHashes::file_bytes(point_dim, own.tables as usize, own.hashes as usize);
     let codes = PlannedCodes::lone(own.codes(), data.dim());
@@ -42,14 +42,14 @@ pub(super) fn plan(
     Ok(FamilyPlan { parameters, rows: data.count(), stages, files })
 }
 
-/// Pages of as many vectors as 4 KiB hold, or of one longer vector.
+/// Returns a layout of pages with as many vectors as fit in 4 KiB, or with one longer vector.
 pub(super) fn layout_of(data: &Source<'_>) -> Result<GroupLayout, IndexError> {
     let dim = data.dim() as u32;
     let one = GroupLayout::choose(data.element(), dim, 1).map_err(IndexError::Parameter)?;
     GroupLayout::new(data.element(), dim, one.page_bytes() as u32, 1).map_err(IndexError::Parameter)
 }
 
-/// The stages, in seconds on one machine.
+/// Returns the stages, with their expected seconds on a reference machine.
 pub(super) fn stages(data: &Source<'_>, own: &LshOptions) -> [(&'static str, f64); 6] {
     let millions = data.count() as f64 / 1e6;
     let values = millions * data.dim() as f64 / 128.0;

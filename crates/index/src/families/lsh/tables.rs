@@ -1,4 +1,4 @@
-//! Writing the tables: keys of all vectors, sorted, as many tables at once as there is memory for.
+//! Writes the tables: the sorted keys of all vectors, as many tables at once as fit in memory.
 
 use super::build::Work;
 use crate::error::IndexError;
@@ -14,14 +14,14 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Vectors that a thread hashes at once.
 pub(super) const HASH_ROWS: usize = 256;
-/// Vectors between two looks at cancellation: some milliseconds of hashing.
+/// Vectors between two checks for cancellation: some milliseconds of hashing.
 const CHECK_ROWS: usize = 4096;
-/// Vectors by whose keys a table is divided that does not fit.
+/// Vectors of the sample whose keys divide a table that does not fit in memory.
 const PIVOT_ROWS: usize = 16_384;
-/// Bytes of blocks that are made before they are written.
+/// Bytes of blocks that are collected before they are written.
 const WRITE_BYTES: usize = 1 << 20;
 
-/// A vector in a table: its key, high and low, and its id.
+/// A vector in a table: the high and low half of its key, and its id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Entry {
     high: u64,
@@ -41,56 +41,57 @@ impl Entry {
 
 /// Bytes of an entry while it is sorted.
 pub(super) const ENTRY_BYTES: u64 = size_of::<Entry>() as u64;
-/// A part of a table may have so many times as many entries as its share, by chance.
+/// Factor by which a part of a table may exceed its share of the entries, by chance.
 pub(super) const PART_SLACK: f64 = 1.25;
 
-/// The vectors of the data as points that are hashed.
+/// Reads vectors of the data as the points that are hashed.
 pub(super) struct Points<'a> {
     given: RowReader<'a>,
     intake: &'a Intake,
-    taken: Vec<u8>,
+    stored: Vec<u8>,
 }
 
 impl<'a> Points<'a> {
     pub(super) fn new(work: &Work<'a>, intake: &'a Intake, ahead_bytes: usize) -> Points<'a> {
-        let taken = vec![0; work.data.row_bytes()];
-        Points { given: RowReader::new(work.data.given(), ahead_bytes), intake, taken }
+        let stored = vec![0; work.data.row_bytes()];
+        Points { given: RowReader::new(work.data.given(), ahead_bytes), intake, stored }
     }
 
-    /// Vector `id`.
+    /// Writes the point of vector `id` to `out`.
     pub(super) fn read(&mut self, id: usize, out: &mut [f32]) -> Result<(), VectorError> {
-        self.intake.take(self.given.row(id)?, &mut self.taken);
-        self.intake.point(&self.taken, out);
+        self.intake.take(self.given.row(id)?, &mut self.stored);
+        self.intake.point(&self.stored, out);
         Ok(())
     }
 }
 
-/// What writes tables.
+/// Writes tables, within a limit of entries in memory.
 pub(super) struct TableWriter<'a, 'w> {
     pub(super) work: &'a Work<'w>,
     pub(super) intake: &'a Intake,
     pub(super) functions: &'a CompoundHashes,
     pub(super) layout: TableLayout,
-    /// Entries that there is memory for.
-    pub(super) room: usize,
+    /// Number of entries that fit in memory.
+    pub(super) capacity: usize,
 }
 
-/// The two files of tables.
+/// The two files that the tables are written to.
 pub(super) struct TableFiles {
     pub(super) blocks: Appender,
     pub(super) fences: Appender,
 }
 
 impl TableWriter<'_, '_> {
-    /// Tables that are made at once, where at least one fits.
-    pub(super) fn at_once(&self) -> usize {
-        (self.room / self.work.data.count()).clamp(1, self.functions.tables())
+    /// Returns the number of tables that are made in one pass, if at least one fits in memory.
+    pub(super) fn tables_at_once(&self) -> usize {
+        (self.capacity / self.work.data.count()).clamp(1, self.functions.tables())
     }
 
-    /// Appends the tables `tables`, all in one pass over the data if they fit, or one in several.
+    /// Appends `tables`: all in one pass over the data if they fit in memory, else each table in several
+    /// passes.
     pub(super) fn write(&self, tables: Range<usize>, files: &mut TableFiles) -> Result<(), IndexError> {
         let count = self.work.data.count();
-        if self.room >= count * tables.len() {
+        if self.capacity >= count * tables.len() {
             let mut gathered = self.gather(tables.clone(), None)?;
             self.sort(&mut gathered)?;
             for (table, entries) in tables.zip(gathered) {
@@ -113,17 +114,18 @@ impl TableWriter<'_, '_> {
         Ok(())
     }
 
-    /// Entries between which a table is divided into parts that fit, with one before and one behind all.
+    /// Returns the entries that divide a table into parts that fit in memory, with one entry before all
+    /// others and one after.
     fn pivots(&self, table: usize) -> Result<Vec<Entry>, IndexError> {
         let (count, dim) = (self.work.data.count(), self.functions.dim());
         let rows = count.min(PIVOT_ROWS);
-        let parts = (count as f64 * PART_SLACK / self.room.max(1) as f64).ceil() as usize;
+        let parts = (count as f64 * PART_SLACK / self.capacity.max(1) as f64).ceil() as usize;
         let mut points = Points::new(self.work, self.intake, 0);
         let (mut point, mut keys, mut scratch) = (vec![0.0; dim], Vec::new(), HashScratch::default());
         let mut sample = Vec::with_capacity(rows);
         for i in 0..rows {
             if i % CHECK_ROWS == 0 {
-                self.work.go_on()?;
+                self.work.check_cancelled()?;
             }
             let id = (i as u64 * count as u64 / rows as u64) as usize;
             points.read(id, &mut point)?;
@@ -138,7 +140,7 @@ impl TableWriter<'_, '_> {
         Ok(pivots)
     }
 
-    /// The entries of some tables, in no order: all, or those of a range.
+    /// Returns the entries of `tables`, unsorted: all of them, or those within a range.
     fn gather(
         &self,
         tables: Range<usize>,
@@ -146,10 +148,13 @@ impl TableWriter<'_, '_> {
     ) -> Result<Vec<Vec<Entry>>, IndexError> {
         let (work, count) = (self.work, self.work.data.count());
         work.progress.stage("hashing", count as u64);
-        let room = if within.is_some() { self.room } else { count };
+        let capacity = if within.is_some() { self.capacity } else { count };
         let mut gathered = Vec::new();
         for _ in tables.clone() {
-            gathered.push(Mutex::new(crate::room::room::<Entry>("the entries of a table", room)?));
+            gathered.push(Mutex::new(crate::allocate::try_with_capacity::<Entry>(
+                "the entries of a table",
+                capacity,
+            )?));
         }
         let (done, failed) = (AtomicUsize::new(0), Mutex::new(None));
         let part = count.div_ceil(work.threads).next_multiple_of(HASH_ROWS);
@@ -175,7 +180,7 @@ impl TableWriter<'_, '_> {
         gathered.into_iter().map(|entries| entries.into_inner().map_err(panicked)).collect()
     }
 
-    /// Hashes some vectors and adds their entries.
+    /// Hashes the vectors `rows` and adds their entries to `gathered`.
     fn hash(
         &self,
         rows: Range<usize>,
@@ -190,7 +195,7 @@ impl TableWriter<'_, '_> {
         let (mut keys, mut scratch, mut entries) = (Vec::new(), HashScratch::default(), Vec::new());
         for first in rows.clone().step_by(HASH_ROWS) {
             if (first - rows.start).is_multiple_of(CHECK_ROWS) {
-                self.work.go_on()?;
+                self.work.check_cancelled()?;
                 self.work.progress.advance(done.fetch_add(CHECK_ROWS, Ordering::Relaxed) as u64);
             }
             let ids = first..rows.end.min(first + HASH_ROWS);
@@ -213,13 +218,13 @@ impl TableWriter<'_, '_> {
         Ok(())
     }
 
-    /// Sorts each of some tables, a thread a table.
+    /// Sorts each table, with one thread per table.
     fn sort(&self, gathered: &mut [Vec<Entry>]) -> Result<(), IndexError> {
         let threads = self.work.threads.max(1);
-        for some in gathered.chunks_mut(threads) {
-            self.work.go_on()?;
+        for batch in gathered.chunks_mut(threads) {
+            self.work.check_cancelled()?;
             std::thread::scope(|scope| {
-                for entries in some {
+                for entries in batch {
                     scope.spawn(|| entries.sort_unstable());
                 }
             });
@@ -228,10 +233,10 @@ impl TableWriter<'_, '_> {
     }
 }
 
-/// The blocks of a table, as its sorted entries come.
+/// Makes the blocks of one table from its sorted entries.
 struct Blocks {
     layout: TableLayout,
-    /// The next block's number, through all tables.
+    /// The number of the next block, counted through all tables.
     next: u32,
     ids: Vec<u32>,
     out: Vec<u8>,

@@ -1,4 +1,5 @@
-//! Looking at every byte of an LSH index: pages of vectors, then tables, each of which has every vector once.
+//! Verifies every byte of an LSH index: the pages of vectors, then the tables, each of which has every vector
+//! once.
 
 use super::open::load_lsh;
 use super::section::LshEntry;
@@ -10,7 +11,7 @@ use crate::format::ids::load_ids;
 use crate::format::tables::TableLayout;
 use crate::format::walk::{Marks, read_through};
 
-/// Checks pages, tables and whatever else belongs together.
+/// Checks the pages, the tables, and the files that belong to them.
 pub(super) fn verify(
     verifying: &Verifying<'_>,
     entry: &LshEntry,
@@ -19,7 +20,7 @@ pub(super) fn verify(
     report: &mut VerifyReport,
 ) -> Result<(), IndexError> {
     let Verifying { object, manifest, progress, directory } = *verifying;
-    let of_pages = entry.pages(pages, manifest.vectors);
+    let page_count = entry.pages(pages, manifest.vectors);
     let ids_end = match load_ids(directory, manifest) {
         Ok(ids) => ids.next(),
         Err(damage) => {
@@ -27,17 +28,17 @@ pub(super) fn verify(
             return Ok(());
         }
     };
-    let mut walk = PageWalk::new(verifying, pages, of_pages, ids_end.into())?;
+    let mut walk = PageWalk::new(verifying, pages, page_count, ids_end.into())?;
     let mut blocks = BlockWalk::new(tables, manifest.vectors)?;
     let (first, page_bytes) = (tables.span(0, 0).offset, pages.page_bytes() as u64);
     let crc = read_through(object, entry.file.bytes, pages.page_bytes(), progress, |number, bytes| {
         let offset = number * page_bytes;
         // The page in which the tables begin has zeros before them.
-        let before = first.saturating_sub(offset).min(bytes.len() as u64) as usize;
-        if before > 0 {
-            walk.page(number, &bytes[..before], report);
+        let page_part = first.saturating_sub(offset).min(bytes.len() as u64) as usize;
+        if page_part > 0 {
+            walk.page(number, &bytes[..page_part], report);
         }
-        blocks.take(&bytes[before..], report);
+        blocks.take(&bytes[page_part..], report);
     })?;
     report.bytes += entry.file.bytes;
     if crc != entry.file.crc32c {
@@ -54,31 +55,32 @@ pub(super) fn verify(
     Ok(())
 }
 
-/// Blocks of tables, as their bytes come in whatever pieces.
+/// Checks the blocks of the tables, whose bytes arrive in pieces of any length.
 struct BlockWalk<'a> {
     layout: &'a TableLayout,
     vectors: u64,
-    /// The beginning of a block whose end has not come.
-    begun: Vec<u8>,
+    /// The bytes of a block that has not arrived whole.
+    partial: Vec<u8>,
     next: u64,
     seen: Marks,
 }
 
 impl<'a> BlockWalk<'a> {
     fn new(layout: &'a TableLayout, vectors: u64) -> Result<BlockWalk<'a>, IndexError> {
-        Ok(BlockWalk { layout, vectors, begun: Vec::new(), next: 0, seen: Marks::new(vectors)? })
+        Ok(BlockWalk { layout, vectors, partial: Vec::new(), next: 0, seen: Marks::new(vectors)? })
     }
 
     fn take(&mut self, mut bytes: &[u8], report: &mut VerifyReport) {
         while !bytes.is_empty() {
-            let (now, rest) = bytes.split_at(bytes.len().min(self.layout.block_bytes() - self.begun.len()));
-            self.begun.extend_from_slice(now);
+            let (piece, rest) =
+                bytes.split_at(bytes.len().min(self.layout.block_bytes() - self.partial.len()));
+            self.partial.extend_from_slice(piece);
             bytes = rest;
-            if self.begun.len() == self.layout.block_bytes() {
-                let block = std::mem::take(&mut self.begun);
+            if self.partial.len() == self.layout.block_bytes() {
+                let block = std::mem::take(&mut self.partial);
                 self.block(&block, report);
-                self.begun = block;
-                self.begun.clear();
+                self.partial = block;
+                self.partial.clear();
             }
         }
     }
@@ -97,7 +99,9 @@ impl<'a> BlockWalk<'a> {
             let id = u32::from_le_bytes(*id);
             if u64::from(id) >= self.vectors || !self.seen.mark(id) {
                 let all = self.vectors;
-                report.fault(format!("table {table}: vector {id} is there twice or none of {all}"));
+                report.fault(format!(
+                    "table {table}: vector {id} occurs twice or is not among the {all} vectors"
+                ));
             }
         }
         if self.next.is_multiple_of(blocks) {
@@ -119,6 +123,6 @@ impl<'a> BlockWalk<'a> {
     }
 
     fn end(&self, report: &mut VerifyReport) {
-        self.unused(&self.begun, report);
+        self.unused(&self.partial, report);
     }
 }

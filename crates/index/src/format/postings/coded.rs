@@ -1,17 +1,17 @@
-//! Where coupled lists of codes lie, and the vectors that the codes stand for.
+//! The positions of coupled lists of codes, and of the vectors that the codes stand for.
 //!
 //! | bytes |
 //! |---|
 //! | all rows by place, each with its id (4 bytes) behind it |
 //! | zeros up to a whole block |
-//! | list after list: its codes, then their places (4 bytes each), placed as coupled lists are |
+//! | list after list: its codes, then their places (4 bytes each), positioned like coupled lists of vectors |
 
 use super::{BLOCK_BYTES, ID_BYTES, ListEntry, PostingLayout, Postings};
 use crate::error::Unreadable;
 use crate::format::manifest::MAX_VECTORS;
 
 impl Postings {
-    /// Coupled lists of codes of `code_bytes` each, over `vectors` vectors of `row_bytes` each.
+    /// Returns coupled lists of codes of `code_bytes` each, over `vectors` vectors of `row_bytes` each.
     ///
     /// # Errors
     /// As [`Postings::new`].
@@ -27,16 +27,16 @@ impl Postings {
         let mut postings = Postings::new(PostingLayout::Coupled, code_bytes, vectors, entries)?;
         postings.place_bytes = row_bytes + ID_BYTES;
         postings.longest = postings.longest.max(postings.place_bytes);
-        // Lists were placed by blocks, so moving them by whole blocks leaves them as they are.
+        // The positions of lists follow from blocks, so a shift by whole blocks keeps them valid.
         let rows = (vectors * postings.place_bytes as u64).next_multiple_of(BLOCK_BYTES as u64);
         postings.starts.iter_mut().for_each(|start| *start += rows);
         Ok(postings)
     }
 
-    /// The same from the bytes of a table.
+    /// Returns the lists from the bytes of a table.
     ///
     /// # Errors
-    /// As [`Postings::coded`], and for bytes that are no whole number of entries.
+    /// As [`Postings::coded`], and for a length that is not a whole number of entries.
     pub fn coded_from_bytes(
         row_bytes: usize,
         code_bytes: usize,
@@ -46,7 +46,8 @@ impl Postings {
         Postings::coded(row_bytes, code_bytes, vectors, super::table_entries(bytes)?)
     }
 
-    /// Bytes from one row by place to the next; with an id behind each row where lists hold codes.
+    /// Returns the bytes from one row by place to the next, including the id behind each row if lists hold
+    /// codes.
     pub fn place_bytes(&self) -> usize {
         self.place_bytes
     }

@@ -28,7 +28,7 @@ fn names_of_layouts_round_trip() {
 }
 
 #[test]
-fn grouped_lists_lie_by_place_and_their_members_after_the_rows() {
+fn members_of_grouped_lists_follow_the_rows_by_place() {
     let entries = [entry(100, 3, 7), entry(0, 0, 0), entry(0, 2, 6), entry(50, 0, 0)];
     let postings = read(PostingLayout::Grouped, 100, 150, &entries).expect("a sound table");
     assert_eq!((postings.lists(), postings.copies(), postings.longest()), (4, 155, 10_000));
@@ -72,7 +72,7 @@ fn a_coupled_list_touches_no_block_more_than_it_must() {
             let blocks = range.end.div_ceil(block) - range.start / block;
             if *stored > 0 {
                 assert_eq!(blocks, length(*stored).div_ceil(block), "{range:?}");
-                // Nothing is left out that did not have to be.
+                // Gaps occur only before a list that begins at a block.
                 assert!(
                     range.start == end || (range.start.is_multiple_of(block) && range.start - end < block)
                 );
@@ -85,10 +85,10 @@ fn a_coupled_list_touches_no_block_more_than_it_must() {
 }
 
 #[test]
-fn lying_tables_are_refused() {
+fn invalid_tables_are_refused() {
     use PostingLayout::{Coupled, Decoupled, Grouped};
     let most = u32::MAX;
-    let lies: [(PostingLayout, usize, u64, &[ListEntry]); 22] = [
+    let tables: [(PostingLayout, usize, u64, &[ListEntry]); 22] = [
         // Too few vectors, or too many, or none.
         (Coupled, 4, 10, &[entry(9, 0, 0)]),
         (Coupled, 4, 10, &[entry(81, 0, 0)]),
@@ -99,11 +99,11 @@ fn lying_tables_are_refused() {
         (Coupled, 4, u64::MAX, &[entry(1, 0, 0)]),
         (Coupled, 0, 10, &[entry(10, 0, 0)]),
         (Coupled, usize::MAX, 10, &[entry(10, 0, 0)]),
-        // Rows and members where the layout has none.
+        // Rows or members that the layout does not have.
         (Coupled, 4, 10, &[entry(10, 1, 2)]),
         (Coupled, 4, 10, &[entry(10, 0, 2)]),
         (Decoupled, 4, 10, &[entry(1, 9, 9)]),
-        // Grouped: each row lies with one list.
+        // Grouped: each row is stored with one list.
         (Grouped, 4, 10, &[entry(5, 5, 4), entry(4, 0, 0)]),
         (Grouped, 4, 10, &[entry(6, 0, 0), entry(5, 0, 0)]),
         // Members without a section, a section without members, more members than bits.
@@ -112,14 +112,14 @@ fn lying_tables_are_refused() {
         (Grouped, 4, 10, &[entry(10, 0, 6)]),
         (Decoupled, 4, 10, &[entry(0, 10, 4)]),
         (Decoupled, 4, 10, &[entry(0, 10, 6)]),
-        // Numbers that overflow whatever adds them.
+        // Numbers whose sums overflow.
         (Coupled, 1 << 20, MAX_VECTORS, &[entry(most, 0, 0); 4]),
         (Grouped, 1 << 20, MAX_VECTORS, &[entry(most, most, most); 4]),
         (Decoupled, 4, MAX_VECTORS, &[entry(0, most, most); 4]),
     ];
-    for (number, (layout, row_bytes, vectors, entries)) in lies.into_iter().enumerate() {
+    for (number, (layout, row_bytes, vectors, entries)) in tables.into_iter().enumerate() {
         let found = read(layout, row_bytes, vectors, entries);
-        assert!(found.is_err(), "lie {number}: {found:?}");
+        assert!(found.is_err(), "table {number}: {found:?}");
     }
     let sound = table(&[entry(10, 0, 0)]);
     for cut in 1..sound.len() {
@@ -128,7 +128,7 @@ fn lying_tables_are_refused() {
 }
 
 #[test]
-fn the_longest_lists_that_are_let_through_do_not_overflow() {
+fn the_longest_accepted_lists_do_not_overflow() {
     let longest = (MOST_LIST_BYTES / 8) as u32;
     let lists = vec![entry(longest, 0, 0); 520];
     let postings = read(PostingLayout::Coupled, 4, MAX_VECTORS, &lists).expect("long lists");
@@ -157,7 +157,7 @@ fn members_round_trip() {
             assert_eq!(decode_members(section, members, limit, &mut found), Ok(()));
             assert_eq!(found, places);
             if let Some(last) = places.last() {
-                // A place too far, a member too few or too many, a byte too few or too many.
+                // A place beyond the limit, a member too few or too many, a byte too few or too many.
                 assert!(decode_members(section, members, *last, &mut found).is_err());
                 assert!(decode_members(section, members + 100, u32::MAX, &mut found).is_err());
                 assert!(decode_members(&section[..length - 1], members, limit, &mut found).is_err());
@@ -171,10 +171,10 @@ fn members_round_trip() {
     assert!(decode_members(&[], 1, 10, &mut found).is_err());
     assert_eq!(decode_members(&[0, 9, 0, 0, 0], 1, 10, &mut found), Ok(()));
     assert!(decode_members(&[0, 9, 0, 0, 0], 0, 10, &mut found).is_err(), "a member that is not counted");
-    assert!(decode_members(&[0, 10, 0, 0, 0], 1, 10, &mut found).is_err(), "a first member that is none");
+    assert!(decode_members(&[0, 10, 0, 0, 0], 1, 10, &mut found).is_err(), "an invalid first member");
     assert!(decode_members(&[32, 1, 0, 0, 0], 1, 10, &mut found).is_err(), "more low bits than an id has");
     assert!(decode_members(&[0, 1, 0, 0, 0, 0x80], 2, 10, &mut found).is_err(), "a bit after the last");
-    // Members that lie close together are as small wherever they lie.
+    // Members that are close together take as few bits anywhere in the file.
     let near: Vec<u32> = (0..200).map(|i| i * 7).collect();
     let far: Vec<u32> = near.iter().map(|place| place + 4_000_000_000).collect();
     assert_eq!(encode_members(&near, &mut Vec::new()), encode_members(&far, &mut Vec::new()));
@@ -197,15 +197,15 @@ fn ids_take_as_few_bits_as_the_largest() {
         }
         let mut tail = bytes.clone();
         *tail.last_mut().expect("a byte") = 1;
-        assert!(PackedIds::from_bytes(tail, vectors).is_err(), "something after the last id");
-        // All ones is an id that is none, unless every pattern of the bits is one.
+        assert!(PackedIds::from_bytes(tail, vectors).is_err(), "a bit after the last id");
+        // All ones is an invalid id, unless every pattern of the bits is an id.
         let used = vectors as usize * bits as usize;
         let mut ones = vec![0; bytes.len()];
         (0..used).for_each(|bit| ones[bit / 8] |= 1 << (bit % 8));
         let all_patterns = vectors == 1 << bits;
         assert_eq!(PackedIds::from_bytes(ones, vectors).is_ok(), all_patterns, "{vectors}");
     }
-    // The largest id takes all 32 bits; and numbers beyond what an index holds do not overflow.
+    // The largest id takes all 32 bits, and more vectors than an index can have do not overflow.
     assert_eq!(PackedIds::file_bytes(MAX_VECTORS), (MAX_VECTORS * 32).div_ceil(64) * 8 + 8);
     for vectors in [MAX_VECTORS, MAX_VECTORS + 1, u64::MAX] {
         assert!(PackedIds::from_bytes(vec![0; 64], vectors).is_err());
@@ -220,15 +220,15 @@ fn blocks_are_checked_by_their_number() {
     let length = file.len() as u64;
     let found = checksums(&sums, length).expect("sound checksums");
     assert_eq!(found.len(), 3);
-    for lie in [0, 1, BLOCK_BYTES as u64 * 2, BLOCK_BYTES as u64 * 3 + 1, u64::MAX] {
-        assert!(checksums(&sums, lie).is_err(), "{lie}");
+    for wrong_length in [0, 1, BLOCK_BYTES as u64 * 2, BLOCK_BYTES as u64 * 3 + 1, u64::MAX] {
+        assert!(checksums(&sums, wrong_length).is_err(), "{wrong_length}");
     }
     assert!(checksums(&sums[..11], length).is_err());
     assert_eq!(check_blocks(identity, &found, 0, &file), Ok(()));
     assert_eq!(check_blocks(Identity::NONE, &found, 0, &file), Err(0));
     assert_eq!(check_blocks(identity, &found, 1, &file[BLOCK_BYTES..]), Ok(()));
     assert_eq!(check_blocks(identity, &found, 2, &file[2 * BLOCK_BYTES..]), Ok(()));
-    // Another block's bytes, blocks beyond the last, part of a block, a flipped bit.
+    // The bytes of another block, blocks beyond the last, part of a block, a flipped bit.
     assert_eq!(check_blocks(identity, &found, 0, &file[BLOCK_BYTES..]), Err(0));
     assert_eq!(check_blocks(identity, &found, 2, &file[BLOCK_BYTES..]), Err(2));
     assert_eq!(check_blocks(identity, &found, 3, &file[..1]), Err(3));

@@ -1,10 +1,11 @@
-//! Exchange: members of groups change places until hardly any would rather be in another group.
+//! Exchange: members of groups change places until hardly any member is nearer to another group.
 //!
-//! Halving cuts through what lies on its planes, and no later cut brings that together again. k-means has no such planes, but
-//! groups of any size. Here every group keeps its size, so that a place stays arithmetic: a member that is nearer to the mean
-//! of another group goes there if one of that group's members comes over for less than what the first gains. Every exchange
-//! brings vectors nearer to the means of their groups, in sum, and new means bring them nearer again, as in k-means.
-//! Figures: `docs/decisions/cluster.md`.
+//! Halving separates near vectors on both sides of its planes, and no later cut brings them together again.
+//! k-means has no such planes, but groups of any size. Here every group keeps its size, so that places stay
+//! arithmetic. A member that is nearer to the mean of another group moves there if one of that group's
+//! members takes its place and loses less than the first gains. Every exchange lowers the sum of squared
+//! distances of vectors to the means of their groups, and new means lower it further, as in k-means. Figures:
+//! `docs/decisions/cluster.md`.
 
 use super::Points;
 use super::on_card::CardLosses;
@@ -15,50 +16,51 @@ use bathyal_kernels::product::{Product, multiply};
 use bathyal_vectors::progress::Progress;
 use std::cmp::Ordering;
 
-/// Groups that the members of a group may go to: those with the nearest means.
+/// Number of groups that the members of a group may move to: those with the nearest means.
 pub(super) const NEAR: usize = 32;
-/// Members of a group that are remembered for each of these: those that lose least by going there.
+/// Number of members of a group that are remembered for each near group: those that lose least by moving
+/// there.
 const PARTNERS: usize = 6;
-/// Rounds, each with new means, at most.
+/// Most rounds, each with new means.
 const ROUNDS: usize = 6;
-/// A round that exchanges less than one vector of so many is the last.
+/// A round that exchanges fewer than one in this many vectors is the last.
 const FEW: usize = 200;
-/// Consecutive groups, which lie near each other, make a run, and so many runs a longer one: near groups are looked for in
-/// near runs.
+/// Number of consecutive groups, which are near each other, in a run, and of runs in a longer run. Near
+/// groups are searched in near runs.
 const RUN: usize = 16;
-/// Runs of each length that are looked through for one group.
+/// Number of runs of each length that are searched for one group.
 const NEAR_RUNS: usize = 32;
-/// Wishes that are granted or refused between two looks at whether all is cancelled.
-const GRANTED: usize = 1 << 16;
-/// Members whose distances are found at once.
+/// Moves that are examined between two checks for cancellation.
+const MOVES_A_CHECK: usize = 1 << 16;
+/// Members whose distances are computed at once.
 const BLOCK: usize = 128;
 
-/// Bytes for a vector of `dim` in groups of `unit`, their means left out: what groups remember, means of runs, wishes, and who
-/// has moved.
+/// Returns the bytes per vector of `dim` dimensions in groups of `unit`, without the means of the groups: the
+/// partners of groups, the means of runs, the moves, and a flag per exchanged vector.
 pub(crate) fn planned_bytes(dim: usize, unit: usize) -> u64 {
     let runs = dim * size_of::<f32>() / (RUN - 1);
     let group = size_of::<[u32; NEAR]>() + size_of::<Partners>() + runs;
-    (group.div_ceil(unit) + size_of::<Wish>() + 1) as u64
+    (group.div_ceil(unit) + size_of::<Move>() + 1) as u64
 }
 
-/// Of a member that would rather be elsewhere.
+/// A member's preferred move to another group.
 #[derive(Clone, Copy)]
-pub(super) struct Wish {
-    /// How much nearer, squared; 0 if it stays.
+pub(super) struct Move {
+    /// The decrease of the squared distance to the mean; 0 if the member stays.
     gain: f32,
     place: u32,
     to: u32,
 }
 
-/// Of one group, for each of the groups near it: the members that lose least by going there, the least first.
+/// For each group near one group: the members that lose least by moving there, the least loss first.
 #[derive(Clone)]
 pub(super) struct Partners {
     losses: [[f32; PARTNERS]; NEAR],
     slots: [[u16; PARTNERS]; NEAR],
 }
 
-impl Wish {
-    pub(super) const NONE: Wish = Wish { gain: 0.0, place: 0, to: 0 };
+impl Move {
+    pub(super) const NONE: Move = Move { gain: 0.0, place: 0, to: 0 };
 }
 
 impl Partners {
@@ -67,7 +69,7 @@ impl Partners {
 
     fn note(&mut self, near: usize, slot: u16, loss: f32) {
         let (losses, slots) = (&mut self.losses[near], &mut self.slots[near]);
-        // What is not a number is never less.
+        // A loss that is not a number is never less.
         if loss.partial_cmp(&losses[PARTNERS - 1]) != Some(Ordering::Less) {
             return;
         }
@@ -86,32 +88,32 @@ pub(super) struct Groups<'a, P> {
     pub(super) unit: usize,
     pub(super) threads: usize,
     pub(super) progress: &'a dyn Progress,
-    /// Row-major means: of groups, a row each, then of runs of these, of longer runs, and so on.
+    /// Row-major means (one row each): of groups, then of runs of groups, of longer runs, and so on.
     pub(super) means: Vec<Vec<f32>>,
-    /// [`NEAR`] of each group, or as many as there are others.
+    /// The [`NEAR`] nearest groups of each group, or as many as there are others.
     pub(super) near: Vec<[u32; NEAR]>,
-    /// How many of these count.
+    /// Number of used entries in each row of `near`.
     pub(super) others: usize,
     pub(super) partners: Vec<Partners>,
 }
 
-/// What one thread needs for one group.
+/// Memory of one thread for one group.
 #[derive(Default)]
-struct Room {
-    /// The members about the mean of the group, row-major.
+struct GroupScratch {
+    /// The members relative to the mean of the group, row-major.
     rows: Vec<f32>,
-    /// The means of the groups near it about its own, interleaved.
+    /// The means of the near groups relative to the mean of the group, interleaved.
     columns: Vec<f32>,
-    /// Their squared lengths.
+    /// The squared lengths of these relative means.
     squares: [f32; NEAR],
     products: Vec<f32>,
 }
 
-/// Exchanges the members of groups of `unit` consecutive `ids`; the same whatever the number of threads. The last group may
-/// have fewer.
+/// Exchanges the members of groups of `unit` consecutive `ids`; the last group may have fewer. The result
+/// does not depend on the number of threads.
 ///
 /// # Errors
-/// [`IndexError::Cancelled`], and what goes wrong with `card`, which looks for what members lose where there is one.
+/// [`IndexError::Cancelled`], and errors of `card`, which computes the losses of members if there is one.
 pub(super) fn exchange<P: Points>(
     points: &P,
     ids: &mut [u32],
@@ -141,11 +143,11 @@ pub(super) fn exchange<P: Points>(
         if round % 2 == 0 {
             groups.find_near();
         }
-        let wishes = match &mut helper {
-            Some(helper) => groups.wishes_on_card(ids, helper)?,
-            None => groups.wishes(ids),
+        let moves = match &mut helper {
+            Some(helper) => groups.moves_on_card(ids, helper)?,
+            None => groups.moves(ids),
         };
-        let exchanged = groups.grant(&wishes, ids);
+        let exchanged = groups.apply(&moves, ids);
         if progress.cancelled() {
             return Err(IndexError::Cancelled);
         }
@@ -188,7 +190,7 @@ impl<P: Points> Groups<'_, P> {
         });
     }
 
-    /// Finds the groups near each group, among those of the runs that are nearest to it.
+    /// Finds the groups near each group, among the groups of the runs nearest to it.
     fn find_near(&mut self) {
         let dim = self.points.dim();
         self.means.truncate(1);
@@ -201,10 +203,10 @@ impl<P: Points> Groups<'_, P> {
             for (number, near) in near.chunks_mut(part).enumerate() {
                 let groups = &*self;
                 scope.spawn(move || {
-                    let mut room = (Vec::new(), Vec::new());
+                    let mut scratch = (Vec::new(), Vec::new());
                     let near = (number * part..).zip(near);
                     for (group, near) in near.take_while(|_| !groups.progress.cancelled()) {
-                        groups.find_near_of(group as u32, &mut room, near);
+                        groups.find_near_of(group as u32, &mut scratch, near);
                     }
                 });
             }
@@ -212,7 +214,7 @@ impl<P: Points> Groups<'_, P> {
         self.near = near;
     }
 
-    /// The same of one group, from the longest runs down.
+    /// Finds the groups near one group, from the longest runs down.
     fn find_near_of(
         &self,
         group: u32,
@@ -233,98 +235,100 @@ impl<P: Points> Groups<'_, P> {
                 found.truncate(wanted);
             }
             if let Some(shorter) = level.checked_sub(1).map(|below| (self.means[below].len() / dim) as u32) {
-                let of = |run: u32| run * RUN as u32..((run + 1) * RUN as u32).min(shorter);
-                nearest.extend(found.iter().flat_map(|(_, run)| of(*run)));
+                let members_of_run = |run: u32| run * RUN as u32..((run + 1) * RUN as u32).min(shorter);
+                nearest.extend(found.iter().flat_map(|(_, run)| members_of_run(*run)));
             }
         }
         found.sort_unstable_by(by_distance);
         near.iter_mut().zip(&*found).for_each(|(near, (_, other))| *near = *other);
     }
 
-    /// Which members would rather be elsewhere, the most eager first; and, in `partners`, who would go where for least.
-    fn wishes(&mut self, ids: &[u32]) -> Vec<Wish> {
+    /// Returns the moves of all members that prefer another group, the largest gain first. Sets `partners` to
+    /// the members that lose least.
+    fn moves(&mut self, ids: &[u32]) -> Vec<Move> {
         let mut partners = std::mem::take(&mut self.partners);
-        let mut wishes = vec![Wish::NONE; ids.len()];
+        let mut moves = vec![Move::NONE; ids.len()];
         let (unit, part) = (self.unit, partners.len().div_ceil(self.threads));
         std::thread::scope(|scope| {
-            let parts = partners.chunks_mut(part).zip(wishes.chunks_mut(part * unit));
-            for (number, ((partners, wishes), ids)) in parts.zip(ids.chunks(part * unit)).enumerate() {
+            let parts = partners.chunks_mut(part).zip(moves.chunks_mut(part * unit));
+            for (number, ((partners, moves), ids)) in parts.zip(ids.chunks(part * unit)).enumerate() {
                 let groups = &*self;
                 scope.spawn(move || {
-                    let mut room = Room::default();
-                    let members = ids.chunks(unit).zip(wishes.chunks_mut(unit));
+                    let mut scratch = GroupScratch::default();
+                    let members = ids.chunks(unit).zip(moves.chunks_mut(unit));
                     let later = ids.chunks(unit).skip(1).chain([&[][..]]);
                     let all = (number * part..).zip(partners).zip(members).zip(later);
-                    for (((group, partners), (members, wishes)), later) in
+                    for (((group, partners), (members, moves)), later) in
                         all.take_while(|_| !groups.progress.cancelled())
                     {
-                        // All of a group at once: what is done for one takes longer than they are on their way.
+                        // Prefetch a whole group at once: the work on one group takes longer than the fetch
+                        // of the next.
                         later.iter().for_each(|id| groups.points.expect(*id));
-                        groups.wishes_of(group as u32, members, &mut room, partners, wishes);
+                        groups.moves_of(group as u32, members, &mut scratch, partners, moves);
                     }
                 });
             }
         });
         self.partners = partners;
-        in_turn(wishes)
+        by_gain(moves)
     }
 
-    /// The same of one group. What is compared is squared distances to other means less that to the own mean, about which
-    /// everything is taken, so that hardly anything cancels.
-    fn wishes_of(
+    /// Finds the moves and partners of one group. The losses are squared distances to other means less the
+    /// one to the own mean. All are computed relative to the own mean, so that little precision cancels.
+    fn moves_of(
         &self,
         group: u32,
         members: &[u32],
-        room: &mut Room,
+        scratch: &mut GroupScratch,
         partners: &mut Partners,
-        wishes: &mut [Wish],
+        moves: &mut [Move],
     ) {
         let (dim, others, own) = (self.points.dim(), self.others, self.mean(group));
         let near = &self.near[group as usize][..others];
-        room.columns.resize(dim * others, 0.0);
+        scratch.columns.resize(dim * others, 0.0);
         for (column, other) in near.iter().enumerate() {
             let mut square = 0.0;
-            for (i, (theirs, own)) in self.mean(*other).iter().zip(own).enumerate() {
-                let value = theirs - own;
-                room.columns[i * others + column] = value;
+            for (i, (other, own)) in self.mean(*other).iter().zip(own).enumerate() {
+                let value = other - own;
+                scratch.columns[i * others + column] = value;
                 square += value * value;
             }
-            room.squares[column] = square;
+            scratch.squares[column] = square;
         }
         *partners = Partners::NONE;
-        for (first, (members, wishes)) in
-            (0..).step_by(BLOCK).zip(members.chunks(BLOCK).zip(wishes.chunks_mut(BLOCK)))
+        for (first, (members, moves)) in
+            (0..).step_by(BLOCK).zip(members.chunks(BLOCK).zip(moves.chunks_mut(BLOCK)))
         {
-            room.rows.resize(members.len() * dim, 0.0);
-            for (id, row) in members.iter().zip(room.rows.chunks_exact_mut(dim)) {
+            scratch.rows.resize(members.len() * dim, 0.0);
+            for (id, row) in members.iter().zip(scratch.rows.chunks_exact_mut(dim)) {
                 self.points.read(*id, row);
                 row.iter_mut().zip(own).for_each(|(value, own)| *value -= own);
             }
-            room.products.resize(members.len() * others, 0.0);
+            scratch.products.resize(members.len() * others, 0.0);
             let product =
-                Product { rows: &room.rows, dim, columns: &room.columns, kept: others, stride: others };
-            multiply(&product, &mut room.products);
-            for products in room.products.chunks_exact_mut(others) {
+                Product { rows: &scratch.rows, dim, columns: &scratch.columns, kept: others, stride: others };
+            multiply(&product, &mut scratch.products);
+            for products in scratch.products.chunks_exact_mut(others) {
                 products
                     .iter_mut()
-                    .zip(&room.squares)
+                    .zip(&scratch.squares)
                     .for_each(|(loss, square)| *loss = square - 2.0 * *loss);
             }
-            self.weigh((group, first), &room.products, partners, wishes);
+            self.weigh((group, first), &scratch.products, partners, moves);
         }
     }
 
-    /// Where members of a group would rather be by their `losses`, one for each group near it, and who of them would go there for least;
-    /// `first` is the slot of the first of them.
+    /// Finds the preferred moves of members of a group from their `losses`, one for each near group, and the
+    /// members that lose least; `first` is the slot of the first member.
     pub(super) fn weigh(
         &self,
         (group, first): (u32, usize),
         losses: &[f32],
         partners: &mut Partners,
-        wishes: &mut [Wish],
+        moves: &mut [Move],
     ) {
         let near = &self.near[group as usize];
-        for ((slot, losses), wish) in (first..).zip(losses.chunks_exact(self.others)).zip(wishes) {
+        for ((slot, losses), preferred) in (first..).zip(losses.chunks_exact(self.others)).zip(moves) {
             let mut best = (0.0, 0);
             for (column, loss) in losses.iter().enumerate() {
                 if *loss < best.0 {
@@ -333,15 +337,16 @@ impl<P: Points> Groups<'_, P> {
                 partners.note(column, slot as u16, *loss);
             }
             let place = (group as usize * self.unit + slot) as u32;
-            *wish = Wish { gain: -best.0, place, to: best.1 };
+            *preferred = Move { gain: -best.0, place, to: best.1 };
         }
     }
 
-    /// Lets those change places who gain more than their partners lose, each at most once; how many did.
-    fn grant(&self, wishes: &[Wish], ids: &mut [u32]) -> usize {
+    /// Exchanges members whose gain exceeds the loss of their partner, each at most once. Returns the number
+    /// of exchanged members.
+    fn apply(&self, moves: &[Move], ids: &mut [u32]) -> usize {
         let (mut moved, mut exchanged) = (vec![false; ids.len()], 0);
-        for (number, Wish { gain, place, to }) in wishes.iter().enumerate() {
-            if number % GRANTED == 0 && self.progress.cancelled() {
+        for (number, Move { gain, place, to }) in moves.iter().enumerate() {
+            if number % MOVES_A_CHECK == 0 && self.progress.cancelled() {
                 break;
             }
             let (place, to) = (*place as usize, *to);
@@ -363,18 +368,18 @@ impl<P: Points> Groups<'_, P> {
     }
 }
 
-/// Those who would rather be elsewhere, the most eager first.
-pub(super) fn in_turn(mut wishes: Vec<Wish>) -> Vec<Wish> {
-    wishes.retain(|wish| wish.gain > 0.0);
-    wishes.sort_unstable_by(|a, b| b.gain.total_cmp(&a.gain).then(a.place.cmp(&b.place)));
-    wishes
+/// Returns the moves with a gain, the largest gain first.
+pub(super) fn by_gain(mut moves: Vec<Move>) -> Vec<Move> {
+    moves.retain(|one| one.gain > 0.0);
+    moves.sort_unstable_by(|a, b| b.gain.total_cmp(&a.gain).then(a.place.cmp(&b.place)));
+    moves
 }
 
 fn by_distance(a: &(f32, u32), b: &(f32, u32)) -> Ordering {
     a.0.total_cmp(&b.0).then(a.1.cmp(&b.1))
 }
 
-/// The mean of row-major rows.
+/// Returns the mean of row-major rows.
 fn mean_of(rows: &[f32], dim: usize) -> Vec<f32> {
     let mut mean = vec![0.0; dim];
     rows.chunks_exact(dim).for_each(|row| add(&mut mean, row));

@@ -1,4 +1,4 @@
-//! Halving one piece: two means on a sample, a projection of every vector, a cut at a whole number of units.
+//! Halves one piece: two means on a sample, a projection of every vector, a cut at a whole number of units.
 
 use super::project::{add, dot};
 use super::{Placement, Points, read_all};
@@ -6,29 +6,30 @@ use bathyal_vectors::progress::Progress;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
-/// Vectors that the two means are found on: more moves the cut by less than the vectors' own scatter.
+/// Vectors of the sample for the two means: more would move the cut by less than the vectors' own scatter.
 pub(super) const SAMPLE: usize = 1024;
-/// Rounds of two-means; later ones move nothing.
+/// Rounds of two-means; further rounds change nothing.
 const ROUNDS: usize = 6;
-/// Smallest share of a piece that a cut leaves on one side. A free cut follows the data, an even one keeps the
-/// tree shallow.
+/// Smallest share of a piece on one side of a cut. A free cut follows the data, an even one keeps the tree
+/// shallow.
 const LEAST_SHARE: f64 = 0.3;
-/// Vectors that one thread projects at least.
+/// Fewest vectors that one thread projects.
 const LEAST_A_THREAD: usize = 16_384;
 
-/// The place of a child in the tree of pieces, from which its sample is drawn: the same for any number of threads.
+/// Returns the path of a child in the tree of pieces. It seeds the child's sample, so the sample is the same
+/// for any number of threads.
 pub(super) fn child(path: u64, side: u64) -> u64 {
     (path ^ (side + 1)).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29)
 }
 
-/// The vectors of a small piece as floats, side by side: they are read from all over the set only once for all the
-/// cuts that are still to come.
-struct Gathered {
+/// The vectors of a small piece as floats, side by side. They are read from the whole set only once for all
+/// the cuts to come.
+struct GatheredPoints {
     rows: Vec<f32>,
     dim: usize,
 }
 
-impl Points for Gathered {
+impl Points for GatheredPoints {
     fn dim(&self) -> usize {
         self.dim
     }
@@ -44,26 +45,28 @@ impl Points for Gathered {
     }
 }
 
-/// What halving needs, reused from piece to piece.
+/// Memory for halving, reused from piece to piece.
 pub(super) struct Halving<'a, P> {
     points: &'a P,
     placement: &'a Placement<'a>,
-    /// The ids of a sample, and its vectors.
-    drawn: Vec<u32>,
+    /// The ids of the sample.
+    sample_ids: Vec<u32>,
+    /// The vectors of the sample, row-major.
     sample: Vec<f32>,
     means: [Vec<f32>; 2],
-    /// From the first mean to the second: the direction across the cut.
+    /// The vector from the first mean to the second: the direction across the cut.
     pub(super) normal: Vec<f32>,
     side: Vec<(f32, u32)>,
     keys: Vec<(f32, u32)>,
     selected: Vec<(f32, u32)>,
 }
 
-/// A piece in two parts.
+/// The cut of a piece in two parts.
 pub(super) struct Cut {
-    /// Where the second part begins.
+    /// The start of the second part.
     pub(super) at: usize,
-    /// The projection of the first vector beyond the cut; what lies below has a smaller one or the same.
+    /// The projection of the first vector beyond the cut; vectors before the cut have a smaller or an equal
+    /// one.
     pub(super) threshold: f32,
 }
 
@@ -73,7 +76,7 @@ impl<'a, P: Points> Halving<'a, P> {
         Halving {
             points,
             placement,
-            drawn: Vec::new(),
+            sample_ids: Vec::new(),
             sample: Vec::new(),
             means: [mean(), mean()],
             normal: mean(),
@@ -83,7 +86,7 @@ impl<'a, P: Points> Halving<'a, P> {
         }
     }
 
-    /// Orders one piece, whose ids rise, down to single units.
+    /// Orders one piece, whose ids ascend, down to single units.
     pub(super) fn order(&mut self, path: u64, piece: &mut [u32], progress: &dyn Progress) {
         if piece.len() <= self.placement.least_unit() || progress.cancelled() {
             return;
@@ -101,10 +104,10 @@ impl<'a, P: Points> Halving<'a, P> {
         let dim = self.points.dim();
         let mut rows = vec![0.0; piece.len() * dim];
         read_all(self.points, piece, &mut rows);
-        let gathered = Gathered { rows, dim };
+        let gathered = GatheredPoints { rows, dim };
         let mut places: Vec<u32> = (0..piece.len() as u32).collect();
         Halving::new(&gathered, self.placement).order_all(path, &mut places);
-        // Places rise with the ids, so they are cut as the ids would have been.
+        // Places ascend with the ids, so they are cut as the ids would be.
         let ids = piece.to_vec();
         piece.iter_mut().zip(places).for_each(|(id, place)| *id = ids[place as usize]);
     }
@@ -118,23 +121,23 @@ impl<'a, P: Points> Halving<'a, P> {
         }
     }
 
-    /// Reorders `piece`, which is longer than a unit and whose ids rise, so that its first part lies on one side of a
-    /// plane; the ids of both parts rise.
+    /// Reorders `piece`, which is longer than a unit and whose ids ascend, so that its first part is on one
+    /// side of a plane. The ids of both parts ascend.
     pub(super) fn cut(&mut self, path: u64, piece: &mut [u32], threads: usize) -> Cut {
         self.two_means(path, piece);
-        let middle = self.turn();
+        let middle = self.set_normal();
         self.project(piece, threads);
         let before = self.keys.iter().filter(|key| key.0 < middle).count();
         let at = self.whole_units(piece.len(), before);
         self.selected.clear();
         self.selected.extend_from_slice(&self.keys);
-        let (_, pivot, _) = self.selected.select_nth_unstable_by(at, |a, b| ordered(*a, *b));
+        let (_, pivot, _) = self.selected.select_nth_unstable_by(at, |a, b| compare_keys(*a, *b));
         let pivot = *pivot;
-        // Both parts stay in the order of their ids, so that the next level reads them forwards.
+        // Both parts keep the order of their ids, so that the next level reads vectors in file order.
         let (left, right) = piece.split_at_mut(at);
         let (mut left, mut right) = (left.iter_mut(), right.iter_mut());
         for key in &self.keys {
-            let slot = if ordered(*key, pivot).is_lt() { left.next() } else { right.next() };
+            let slot = if compare_keys(*key, pivot).is_lt() { left.next() } else { right.next() };
             if let Some(slot) = slot {
                 *slot = key.1;
             }
@@ -142,9 +145,10 @@ impl<'a, P: Points> Halving<'a, P> {
         Cut { at, threshold: pivot.0 }
     }
 
-    /// Sets the direction from mean to mean and returns where along it the middle between them lies. The largest
-    /// coordinate of the direction is 1, so that products with numbers of any size neither overflow nor vanish.
-    fn turn(&mut self) -> f32 {
+    /// Sets the direction from mean to mean, and returns the position of the middle between them along it.
+    /// The largest coordinate of the direction is 1, so that products with numbers of any size neither
+    /// overflow nor vanish.
+    fn set_normal(&mut self) -> f32 {
         let [a, b] = &self.means;
         self.normal.iter_mut().zip(a.iter().zip(b)).for_each(|(n, (a, b))| *n = b - a);
         let largest = self.normal.iter().fold(0.0_f32, |largest, n| largest.max(n.abs()));
@@ -155,8 +159,8 @@ impl<'a, P: Points> Halving<'a, P> {
         self.normal.iter().zip(middle).map(|(n, m)| n * m).sum()
     }
 
-    /// The whole number of units, of the largest kind that the piece has more than one of, nearest to `wanted` that
-    /// leaves neither side too small.
+    /// Returns the whole number of units nearest to `wanted` vectors that makes neither side too small. The
+    /// units are the largest that the piece has more than one of.
     fn whole_units(&self, length: usize, wanted: usize) -> usize {
         let fitting = self.placement.units.iter().rev().find(|unit| length > **unit);
         let step = fitting.map_or(self.placement.least_unit(), |unit| (*unit).max(1));
@@ -181,17 +185,17 @@ impl<'a, P: Points> Halving<'a, P> {
         });
     }
 
-    /// Two means of a sample of `piece`: from a vector and the one farthest from it, with neither side ever below a
-    /// quarter, so that outliers do not become a side.
+    /// Finds two means of a sample of `piece`. They start from one vector and the vector farthest from it.
+    /// Neither side ever has less than a quarter of the sample, so that outliers do not become a side.
     fn two_means(&mut self, path: u64, piece: &[u32]) {
         let dim = self.points.dim();
         let mut random = StdRng::seed_from_u64(self.placement.seed ^ path);
         let count = piece.len().min(SAMPLE);
         self.sample.resize(count * dim, 0.0);
-        let mut drawn = |i| if count == piece.len() { i } else { random.random_range(0..piece.len()) };
-        self.drawn.clear();
-        self.drawn.extend((0..count).map(|i| piece[drawn(i)]));
-        read_all(self.points, &self.drawn, &mut self.sample);
+        let mut draw = |i| if count == piece.len() { i } else { random.random_range(0..piece.len()) };
+        self.sample_ids.clear();
+        self.sample_ids.extend((0..count).map(|i| piece[draw(i)]));
+        read_all(self.points, &self.sample_ids, &mut self.sample);
         let row = |i: usize| i * dim..(i + 1) * dim;
         let first = &self.sample[row(0)];
         let far = (0..count).map(|i| (squared(first, &self.sample[row(i)]), i));
@@ -200,20 +204,20 @@ impl<'a, P: Points> Halving<'a, P> {
         self.means[1].copy_from_slice(&self.sample[row(far.1)]);
         let mut before = None;
         for _ in 0..ROUNDS {
-            let middle = self.turn();
+            let middle = self.set_normal();
             self.side.clear();
             let normal = &self.normal;
             self.side.extend((0..count).map(|i| (dot(&self.sample[row(i)], normal), i as u32)));
             let nearer = self.side.iter().filter(|side| side.0 < middle).count();
             let cut = nearer.clamp(count / 4, count - count / 4).clamp(1, count - 1);
-            self.side.select_nth_unstable_by(cut, |x, y| ordered(*x, *y));
+            self.side.select_nth_unstable_by(cut, |x, y| compare_keys(*x, *y));
             for (mean, part) in self.means.iter_mut().zip([&self.side[..cut], &self.side[cut..]]) {
                 mean.fill(0.0);
                 part.iter().for_each(|(_, i)| add(mean, &self.sample[row(*i as usize)]));
                 let share = 1.0 / part.len() as f32;
                 mean.iter_mut().for_each(|m| *m *= share);
             }
-            // The same vectors on each side as before: nothing would move any more.
+            // Each side has the same vectors as before, so nothing would change any more.
             let members: u64 = self.side[..cut].iter().map(|side| u64::from(side.1).pow(2) + 1).sum();
             if before == Some(members) {
                 break;
@@ -223,8 +227,8 @@ impl<'a, P: Points> Halving<'a, P> {
     }
 }
 
-/// The order of projections, equal ones by id.
-fn ordered(a: (f32, u32), b: (f32, u32)) -> std::cmp::Ordering {
+/// Compares projections, equal ones by id.
+fn compare_keys(a: (f32, u32), b: (f32, u32)) -> std::cmp::Ordering {
     a.0.total_cmp(&b.0).then(a.1.cmp(&b.1))
 }
 

@@ -1,10 +1,10 @@
-//! Placement: an order of the vectors in which near ones lie together.
+//! Placement: an order in which near vectors are close together.
 //!
-//! What shares a page is read at once, and what shares a group is scanned at once, so both index families place
-//! their vectors by this order. It comes from halving: two means are found on a sample, the vectors are sorted by
-//! which mean is nearer, and the cut is moved to a whole number of units, so that in the end every unit is full
-//! (balanced clustering as SPANN, section 3.2.1, wants it, at the cost of one projection a vector and level). Groups may
-//! then exchange members ([`exchange`]), which brings them as near together as k-means would.
+//! A page is read at once, and a group is scanned at once, so both index families place their vectors in this
+//! order. It comes from halving: two means are found on a sample, the vectors are sorted by the nearer mean,
+//! and the cut is moved to a whole number of units, so that in the end every unit is full (balanced
+//! clustering, as in SPANN, section 3.2.1, at the cost of one projection per vector and level). Groups may
+//! then exchange members ([`exchange`]), which makes them as compact as those of k-means.
 
 pub(crate) mod exchange;
 mod halve;
@@ -21,19 +21,19 @@ use halve::Halving;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Pieces a thread of the second phase: enough that the threads end together.
+/// Pieces per thread in the second phase: enough that all threads end at about the same time.
 const PIECES_A_THREAD: usize = 16;
 
-/// Reads of vectors before which one is asked for: some latencies of memory pass meanwhile.
+/// A vector is prefetched this many reads ahead: some memory latencies pass meanwhile.
 pub(crate) const READS_AHEAD: usize = 16;
 
 /// Vectors that can be placed.
 pub(crate) trait Points: Sync {
-    /// Number of coordinates.
+    /// Returns the number of coordinates.
     fn dim(&self) -> usize;
     /// Writes the coordinates of vector `id` to `out` (`dim` values).
     fn read(&self, id: u32, out: &mut [f32]);
-    /// Says that vector `id` will be read soon, so that it is fetched into the caches meanwhile; a hint.
+    /// Prefetches vector `id` into the caches, as a hint that it will be read soon.
     fn expect(&self, _id: u32) {}
     /// Sets each key to the product of its vector with `normal` (`dim` values).
     fn project(&self, keys: &mut [(f32, u32)], normal: &[f32]) {
@@ -45,7 +45,7 @@ pub(crate) trait Points: Sync {
     }
 }
 
-/// Reads some vectors into `rows`, row-major.
+/// Reads the vectors `ids` into `rows`, row-major (ids x dim).
 fn read_all(points: &impl Points, ids: &[u32], rows: &mut [f32]) {
     ids.iter().take(READS_AHEAD).for_each(|id| points.expect(*id));
     for (at, (id, row)) in ids.iter().zip(rows.chunks_exact_mut(points.dim())).enumerate() {
@@ -56,35 +56,36 @@ fn read_all(points: &impl Points, ids: &[u32], rows: &mut [f32]) {
     }
 }
 
-/// How vectors are placed.
+/// The parameters of an order.
 #[derive(Debug, Clone)]
 pub(crate) struct Placement<'a> {
-    /// Vectors that belong together, by rising level (pages, groups of pages, runs of groups), each number a multiple
-    /// of the one before. Counted from the first vector, every unit of every level is full; only the last may have fewer.
+    /// Sizes of the units, by ascending level (pages, groups of pages, runs of groups). Each is a multiple of
+    /// the one before. Counted from the first vector, every unit of every level is full; only the last may
+    /// have fewer vectors.
     pub(crate) units: Vec<usize>,
-    /// Of these, the units that exchange members.
+    /// The size of the units that exchange members; one of `units`.
     pub(crate) exchanged: Option<usize>,
-    /// Threads.
+    /// Number of threads.
     pub(crate) threads: usize,
-    /// Seed of the samples. The order depends on it and not on the threads.
+    /// Seed of the samples. The order depends on the seed and not on the threads.
     pub(crate) seed: u64,
-    /// What helps to exchange members; the order does not depend on it.
+    /// A graphics card that speeds up the exchange; the order does not depend on it.
     pub(crate) card: Option<&'a dyn Card>,
 }
 
 impl Placement<'_> {
-    /// Bytes a vector while the largest piece is cut.
+    /// Bytes per vector while the largest piece is cut.
     pub(crate) const KEY_BYTES: u64 = 16;
 
-    /// Vectors of the smallest unit.
+    /// Returns the size of the smallest unit.
     fn least_unit(&self) -> usize {
         self.units.first().map_or(1, |unit| (*unit).max(1))
     }
 
-    /// Permutes `ids`, which rise, so that near vectors lie together.
+    /// Permutes `ids`, which ascend, so that near vectors are close together.
     ///
     /// # Errors
-    /// [`IndexError::Cancelled`], and what goes wrong with the card.
+    /// [`IndexError::Cancelled`], and errors of the card.
     pub(crate) fn order(
         &self,
         points: &impl Points,
@@ -96,14 +97,14 @@ impl Placement<'_> {
         };
         let threads = self.threads.max(1);
         let (coarse, fine): (Vec<usize>, _) = self.units.iter().partition(|other| **other >= unit);
-        let third = |number| Third { all: progress, number, count: ids.len() as u64 };
+        let third = |number| ThirdOfProgress { all: progress, number, count: ids.len() as u64 };
         let [halving, exchanging, within] = [0, 1, 2].map(third);
         Placement { units: coarse, exchanged: None, ..*self }.halve(points, ids, &halving)?;
         exchange::exchange(points, ids, unit, (threads, self.card), &exchanging)?;
         Placement { units: fine, exchanged: None, ..*self }.order_within(points, ids, unit, &within)
     }
 
-    /// Orders each `unit` of `ids` for itself.
+    /// Orders each unit of `unit` ids on its own.
     fn order_within(
         &self,
         points: &impl Points,
@@ -117,7 +118,7 @@ impl Placement<'_> {
                 scope.spawn(|| {
                     let mut halving = Halving::new(points, self);
                     for ids in ids.chunks_mut(unit).take_while(|_| !progress.cancelled()) {
-                        // What is halved rises.
+                        // Halving requires ascending ids.
                         ids.sort_unstable();
                         if !self.units.is_empty() {
                             halving.order(1, ids, progress);
@@ -129,7 +130,7 @@ impl Placement<'_> {
         if progress.cancelled() { Err(IndexError::Cancelled) } else { Ok(()) }
     }
 
-    /// Halves until every unit is full.
+    /// Halves pieces until every unit is full.
     fn halve(
         &self,
         points: &impl Points,
@@ -143,7 +144,7 @@ impl Placement<'_> {
             let before = done.fetch_add(vectors, Ordering::Relaxed);
             progress.advance((before + vectors) as u64);
         };
-        // Large pieces are cut one after the other by all threads, small ones side by side by one thread each.
+        // All threads cut large pieces one after the other; small pieces are cut by one thread each.
         let small = (count / (PIECES_A_THREAD * threads)).max(self.least_unit());
         let pieces = Mutex::new(Vec::new());
         let mut large = vec![(0_u64, ids)];
@@ -183,16 +184,16 @@ impl Placement<'_> {
     }
 }
 
-/// A third of the work.
-struct Third<'a> {
+/// The progress of one third of the work.
+struct ThirdOfProgress<'a> {
     all: &'a dyn Progress,
-    /// 0, 1 or 2.
+    /// The number of the third: 0, 1 or 2.
     number: u64,
-    /// All that is to be done.
+    /// Number of vectors, the work of each third.
     count: u64,
 }
 
-impl Progress for Third<'_> {
+impl Progress for ThirdOfProgress<'_> {
     fn stage(&self, _name: &str, _total: u64) {}
 
     fn advance(&self, done: u64) {

@@ -1,28 +1,28 @@
-//! What members of groups lose elsewhere, found by a graphics card: bit for bit what a processor finds.
+//! Computes the losses of members in other groups on a graphics card, bit for bit as a processor does.
 
-use super::exchange::{Groups, NEAR, Partners, Wish, in_turn};
+use super::exchange::{Groups, Move, NEAR, Partners, by_gain};
 use super::{Points, read_all};
 use crate::error::IndexError;
 use bathyal_gpu::Card;
 use bathyal_gpu::losses::{BLOCKS, Losses, MOST_OTHERS, Shape};
 use std::ops::Range;
 
-/// Bytes of points that are copied to the card at a time, where all are.
+/// Bytes of points that are copied to the card at once, if it keeps all points.
 const COPIED_BYTES: usize = 4 << 20;
 
-// What a group remembers of those near it goes to the card as it is.
+// The near groups of a group are copied to the card as they are.
 const _: () = assert!(NEAR == MOST_OTHERS);
 
 /// The groups on a card.
 pub(super) struct CardLosses {
     card: Losses,
-    /// Points of a block or a piece of all, row-major; reused.
+    /// Points of a block, or of a piece of all points, row-major; reused.
     rows: Vec<f32>,
     losses: Vec<f32>,
 }
 
 impl CardLosses {
-    /// Takes memory of the card, and copies all points there if they fit.
+    /// Allocates memory of the card, and copies all points there if they fit.
     pub(super) fn new<P: Points>(
         card: &dyn Card,
         groups: &Groups<'_, P>,
@@ -44,7 +44,7 @@ impl CardLosses {
     }
 }
 
-/// Reads some points, on all threads.
+/// Reads the points `ids`, with all threads.
 fn read_rows<P: Points>(groups: &Groups<'_, P>, ids: &[u32], rows: &mut Vec<f32>) {
     let dim = groups.points.dim();
     rows.resize(ids.len() * dim, 0.0);
@@ -57,19 +57,19 @@ fn read_rows<P: Points>(groups: &Groups<'_, P>, ids: &[u32], rows: &mut Vec<f32>
 }
 
 impl<P: Points> Groups<'_, P> {
-    /// The same as [`Groups::wishes`], by what the card finds: it looks at a block of groups while this processor weighs what it found
-    /// of the one before.
-    pub(super) fn wishes_on_card(
+    /// Returns the same as [`Groups::moves`], from losses that the card computes. The card works on one block
+    /// of groups while the processor weighs the losses of the block before.
+    pub(super) fn moves_on_card(
         &mut self,
         ids: &[u32],
         helper: &mut CardLosses,
-    ) -> Result<Vec<Wish>, IndexError> {
+    ) -> Result<Vec<Move>, IndexError> {
         let mut partners = std::mem::take(&mut self.partners);
-        let mut wishes = vec![Wish::NONE; ids.len()];
+        let mut moves = vec![Move::NONE; ids.len()];
         helper.card.set_means(&self.means[0])?;
-        let (count, a_block) = (partners.len(), helper.card.block_groups());
+        let (count, block_groups) = (partners.len(), helper.card.block_groups());
         let blocks: Vec<Range<usize>> =
-            (0..count).step_by(a_block).map(|first| first..count.min(first + a_block)).collect();
+            (0..count).step_by(block_groups).map(|first| first..count.min(first + block_groups)).collect();
         for number in 0..blocks.len() + 1 {
             if self.progress.cancelled() {
                 return Err(IndexError::Cancelled);
@@ -86,30 +86,31 @@ impl<P: Points> Groups<'_, P> {
             if let Some(groups) = number.checked_sub(1).map(|before| blocks[before].clone()) {
                 helper.card.finish((number - 1) % BLOCKS, &mut helper.losses)?;
                 let places = groups.start * self.unit..ids.len().min(groups.end * self.unit);
-                self.weigh_all(groups.start, &helper.losses, &mut partners[groups], &mut wishes[places]);
+                self.weigh_all(groups.start, &helper.losses, &mut partners[groups], &mut moves[places]);
             }
         }
         self.partners = partners;
-        Ok(in_turn(wishes))
+        Ok(by_gain(moves))
     }
 
-    /// Weighs the losses of consecutive groups, of which `first` is the first, on all threads.
-    fn weigh_all(&self, first: usize, losses: &[f32], partners: &mut [Partners], wishes: &mut [Wish]) {
+    /// Weighs the losses of consecutive groups from `first` on, with all threads.
+    fn weigh_all(&self, first: usize, losses: &[f32], partners: &mut [Partners], moves: &mut [Move]) {
         let part = partners.len().div_ceil(self.threads).max(1);
         let members = part * self.unit;
-        let parts = partners.chunks_mut(part).zip(wishes.chunks_mut(members));
+        let parts = partners.chunks_mut(part).zip(moves.chunks_mut(members));
         std::thread::scope(|scope| {
-            for (number, ((partners, wishes), losses)) in
+            for (number, ((partners, moves), losses)) in
                 parts.zip(losses.chunks(members * self.others)).enumerate()
             {
                 let groups = &*self;
                 scope.spawn(move || {
-                    let each = wishes.chunks_mut(groups.unit).zip(losses.chunks(groups.unit * groups.others));
-                    for ((group, partners), (wishes, losses)) in
-                        (first + number * part..).zip(partners).zip(each)
+                    let group_chunks =
+                        moves.chunks_mut(groups.unit).zip(losses.chunks(groups.unit * groups.others));
+                    for ((group, partners), (moves, losses)) in
+                        (first + number * part..).zip(partners).zip(group_chunks)
                     {
                         *partners = Partners::NONE;
-                        groups.weigh((group as u32, 0), losses, partners, wishes);
+                        groups.weigh((group as u32, 0), losses, partners, moves);
                     }
                 });
             }

@@ -1,4 +1,4 @@
-//! The order is a permutation, the same for any number of threads, and brings near vectors together.
+//! The order is a permutation, does not depend on the number of threads, and brings near vectors together.
 
 use super::planes::Planes;
 use super::{Placement, Points};
@@ -22,7 +22,7 @@ fn placement(unit: usize, threads: usize) -> Placement<'static> {
     Placement { units: vec![unit, 4 * unit], exchanged: None, threads, seed: 7, card: None }
 }
 
-/// The same, and units exchange members.
+/// Returns the same placement, with units that exchange members.
 fn exchanging(unit: usize, threads: usize) -> Placement<'static> {
     Placement { exchanged: Some(unit), ..placement(unit, threads) }
 }
@@ -34,7 +34,7 @@ fn order(rows: &Rows, placement: Placement) -> Vec<u32> {
 }
 
 #[test]
-fn clumps_come_out_together() {
+fn clumps_are_placed_together() {
     // 40 clumps of 10 vectors, far from each other, shuffled.
     let mut random = StdRng::seed_from_u64(1);
     let centres: Vec<f32> = (0..40 * 8).map(|_| random.random_range(-100.0..100.0)).collect();
@@ -53,7 +53,7 @@ fn clumps_come_out_together() {
 }
 
 #[test]
-fn threads_do_not_matter() {
+fn the_order_does_not_depend_on_the_number_of_threads() {
     let mut random = StdRng::seed_from_u64(2);
     let rows = Rows((0..5000 * 5).map(|_| random.random_range(0.0..1.0)).collect(), 5);
     let one = order(&rows, placement(31, 1));
@@ -65,7 +65,7 @@ fn threads_do_not_matter() {
     }
 }
 
-/// The sum of the squared distances of vectors to the means of their units.
+/// Returns the sum of the squared distances of vectors to the means of their units.
 fn scatter(rows: &Rows, ids: &[u32], unit: usize) -> f64 {
     let value = |id: &u32, i: usize| f64::from(rows.0[*id as usize * rows.1 + i]);
     let of_unit = |unit: &[u32], i: usize| {
@@ -78,7 +78,7 @@ fn scatter(rows: &Rows, ids: &[u32], unit: usize) -> f64 {
 #[test]
 fn exchange_brings_members_nearer_to_the_means_of_their_groups() {
     let mut random = StdRng::seed_from_u64(3);
-    // More groups than are looked through at once, so that near ones are looked for in runs and in runs of runs.
+    // More groups than are searched at once, so that near groups are found by runs and by runs of runs.
     let (dim, unit, count) = (6, 8, 8 * 600 + 3);
     let rows = Rows((0..count * dim).map(|_| random.random_range(-1.0_f32..1.0)).collect(), dim);
     let (halved, swapped) = (order(&rows, placement(unit, 2)), order(&rows, exchanging(unit, 2)));
@@ -87,7 +87,7 @@ fn exchange_brings_members_nearer_to_the_means_of_their_groups() {
     assert_eq!(sorted, (0..count as u32).collect::<Vec<_>>(), "not a permutation");
     let (before, after) = (scatter(&rows, &halved, unit), scatter(&rows, &swapped, unit));
     assert!(after < 0.92 * before, "{before} before, {after} after");
-    // Groups and no more: the units of four stay where halving put them.
+    // Only groups change: the units of four groups stay as halving placed them.
     let near = |ids: &[u32]| scatter(&rows, ids, 4 * unit);
     assert!(near(&swapped) < 1.1 * near(&halved), "{} {}", near(&halved), near(&swapped));
 }
@@ -102,21 +102,21 @@ fn smaller_units_within_exchanged_groups_are_full() {
     for (fine, coarse) in ids.chunks(30).zip(coarse.chunks(30)) {
         let mut sorted = fine.to_vec();
         sorted.sort_unstable();
-        assert_eq!(sorted, coarse, "another group");
+        assert_eq!(sorted, coarse, "members of another group");
     }
     assert!(scatter(&rows, &ids, 5) < 0.8 * scatter(&rows, &coarse, 5));
 }
 
 #[test]
-fn degenerate_sets_are_placed_too() {
-    let of_place: [fn(usize) -> f32; 5] = [
+fn degenerate_sets_are_placed() {
+    let values: [fn(usize) -> f32; 5] = [
         |_| 1.0,
         |i| if i.is_multiple_of(2) { 1e19 } else { -1e19 },
         |i| i as f32 * 1e-30,
         |i| if i == 7 { f32::MAX } else { 0.0 },
         |i| if i.is_multiple_of(9) { f32::MAX } else { -f32::MAX },
     ];
-    for value in of_place {
+    for value in values {
         for count in [1, 2, 3, 30, 31, 32, 125, 5000] {
             let rows = Rows((0..count * 3).map(value).collect(), 3);
             for placement in [placement(31, 2), exchanging(31, 2), exchanging(1, 2), exchanging(125, 2)] {
@@ -130,8 +130,8 @@ fn degenerate_sets_are_placed_too() {
 
 #[test]
 fn exchange_can_be_cancelled() {
-    struct At(std::sync::atomic::AtomicU64, u64);
-    impl bathyal_vectors::progress::Progress for At {
+    struct CancelAt(std::sync::atomic::AtomicU64, u64);
+    impl bathyal_vectors::progress::Progress for CancelAt {
         fn stage(&self, _name: &str, _total: u64) {}
         fn advance(&self, _done: u64) {}
         fn cancelled(&self) -> bool {
@@ -140,20 +140,20 @@ fn exchange_can_be_cancelled() {
     }
     let mut random = StdRng::seed_from_u64(5);
     let rows = Rows((0..4000 * 4).map(|_| random.random_range(0.0..1.0)).collect(), 4);
-    let all = At(0.into(), u64::MAX);
+    let all = CancelAt(0.into(), u64::MAX);
     let mut ids: Vec<u32> = (0..4000).collect();
     exchanging(16, 1).order(&rows, &mut ids, &all).expect("nothing cancels");
-    let asked = all.0.into_inner();
-    assert!(asked > 1000, "asked {asked} times only");
-    for at in (0..asked).step_by(asked as usize / 50) {
+    let checks = all.0.into_inner();
+    assert!(checks > 1000, "only {checks} checks for cancellation");
+    for at in (0..checks).step_by(checks as usize / 50) {
         let mut ids: Vec<u32> = (0..4000).collect();
-        let cancelled = exchanging(16, 1).order(&rows, &mut ids, &At(0.into(), at));
-        assert!(matches!(cancelled, Err(crate::error::IndexError::Cancelled)), "at {at} of {asked}");
+        let cancelled = exchanging(16, 1).order(&rows, &mut ids, &CancelAt(0.into(), at));
+        assert!(matches!(cancelled, Err(crate::error::IndexError::Cancelled)), "at {at} of {checks}");
     }
 }
 
 #[test]
-fn planes_make_parts_of_about_the_size_asked_for() {
+fn planes_make_parts_of_about_the_requested_size() {
     let mut random = StdRng::seed_from_u64(3);
     let rows = Rows((0..8000 * 6).map(|_| random.random_range(-1.0..1.0)).collect(), 6);
     let planes = Planes::new(&rows, 4000, 8000, 1000, 5);
