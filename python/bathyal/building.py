@@ -110,29 +110,44 @@ def build(
     FileExistsError: ...
     """
     budget, to, store = memory_bytes(memory), place(path), store_pairs(store_options)
-    unit = unit_of_stripe(stripe_unit, stripe)
     _check(options, family, calibration is not None and store_as is None)
-    goal = BuildTarget(str(to), bool(overwrite), dict(store).get("scratch"))
-    label = DATA._replace(bits=metric == "hamming")
-    with path_or_array(data, goal, label) as whole_data, progress_receiver(progress) as receiver:
-        base = source(whole_data, label, key)
-        arguments: _bathyal._BuildArguments = {
-            "metric": metric,
-            "family": family,
-            "options": json.dumps(family_options(options)),
-            "threads": whole("threads", threads, most=4096),
-            "seed": None if seed is None else whole("seed", seed),
-            "memory": budget,
-            "overwrite": bool(overwrite),
-            "store_as": store_as,
-            "calibration": None if calibration is None else _calibration(calibration, base, label.bits),
-            "stripe": folders(stripe),
-            "stripe_unit": unit,
-            "store": store,
-            "device": device,
-        }
-        report = _bathyal.build(base, to, arguments, receiver)
+    arguments: _bathyal._BuildArguments = {
+        "metric": metric,
+        "family": family,
+        "options": json.dumps(family_options(options)),
+        "threads": whole("threads", threads, most=4096),
+        "seed": None if seed is None else whole("seed", seed),
+        "memory": budget,
+        "overwrite": bool(overwrite),
+        "store_as": store_as,
+        "calibration": None,
+        "stripe": folders(stripe),
+        "stripe_unit": unit_of_stripe(stripe_unit, stripe),
+        "store": store,
+        "device": device,
+    }
+    report = _write_index((data, key, calibration), to, arguments, progress)
     return _open_built((to, store, store_options), budget, report)
+
+
+def _write_index(
+    inputs: tuple[Any, str | None, Any],
+    to: Path,
+    arguments: _bathyal._BuildArguments,
+    progress: bool | Receiver,
+) -> str:
+    """Builds the index over ``inputs``: the data, the part of the data's file, and the calibration queries.
+
+    Returns the report.
+    """
+    data, key, calibration = inputs
+    target = BuildTarget(str(to), arguments["overwrite"], dict(arguments["store"]).get("scratch"))
+    label = DATA._replace(bits=arguments["metric"] == "hamming")
+    with path_or_array(data, target, label) as whole_data, progress_receiver(progress) as receiver:
+        base = source(whole_data, label, key)
+        if calibration is not None:
+            arguments["calibration"] = _calibration(calibration, base, label.bits)
+        return _bathyal.build(base, to, arguments, receiver)
 
 
 def _check(options: Mapping[str, object], family: Family | None, calibrated: bool) -> None:

@@ -284,7 +284,8 @@ impl Relay {
         self.shaper.transfer(part.len() as u64).await;
         let head = format!(
             "HTTP/1.1 206 Partial Content\r\nContent-Length: {}\r\nContent-Range: bytes {from}-{to}/{all}\r\n\
-             ETag: {}\r\nLast-Modified: {}\r\nContent-Type: application/octet-stream\r\nAccept-Ranges: bytes\r\n\r\n",
+             ETag: {}\r\nLast-Modified: {}\r\nContent-Type: application/octet-stream\r\n\
+             Accept-Ranges: bytes\r\n\r\n",
             part.len(),
             object.etag,
             object.modified
@@ -324,8 +325,8 @@ impl Relay {
         let take = |count: &AtomicU64| count.swap(0, Relaxed);
         let Counts { reads, read_bytes, refused, writes, faults } = &self.counts;
         let counts = serde_json::json!({
-            "reads": take(reads), "read_bytes": take(read_bytes), "refused": take(refused), "writes": take(writes),
-            "faults": take(faults),
+            "reads": take(reads), "read_bytes": take(read_bytes), "refused": take(refused),
+            "writes": take(writes), "faults": take(faults),
         });
         respond(client, "200 OK", "application/json", &counts.to_string()).await
     }
@@ -393,7 +394,8 @@ mod tests {
                         requests.fetch_add(1, Relaxed);
                         let (from, to) = request.range(object.len()).expect("a range");
                         let head = format!(
-                            "HTTP/1.1 206 Partial Content\r\nContent-Length: {}\r\nContent-Range: bytes {from}-{to}/{}\r\n\
+                            "HTTP/1.1 206 Partial Content\r\nContent-Length: {}\r\n\
+                             Content-Range: bytes {from}-{to}/{}\r\n\
                              ETag: \"one\"\r\nLast-Modified: now\r\n\r\n",
                             to - from + 1,
                             object.len()

@@ -28,7 +28,8 @@
 //! let filter = Filter::parse("id != 'b' and year is null")?;
 //! let request = SearchRequest { k: 1, filter: Some(filter), ..SearchRequest::default() };
 //! let found = collection.search(&vectors, &request, Control::default())?;
-//! assert_eq!((found.matches, found.ids.get(0), found.ids.get(2)), (2, Id::Text("a".into()), Id::Text("c".into())));
+//! let ids = (found.ids.get(0), found.ids.get(2));
+//! assert_eq!((found.matches, ids), (2, (Id::Text("a".into()), Id::Text("c".into()))));
 //!
 //! assert_eq!(collection.delete_matching(&Filter::parse("id > 'a'")?, Control::default())?.deleted, 2);
 //! drop(collection);
@@ -42,15 +43,19 @@
 //!
 //! | task | items |
 //! |---|---|
-//! | create or open a collection: memory, durability, threads | [`Collection::create`], [`Collection::open`], [`CollectionOptions`] |
+//! | create or open a collection | [`Collection::create`], [`Collection::open`], [`CollectionOptions`] |
 //! | define the ids, vectors and columns of rows | [`Schema`], [`VectorField`], [`Column`], [`ColumnKind`] |
-//! | write rows, change their metadata, delete them | [`Collection::add`], [`Collection::upsert`], [`Collection::update`], [`Collection::delete`], [`Rows`] |
-//! | search, with a filter, at a recall | [`Collection::search`], [`SearchRequest`], [`Filter`], [`search_many`](search_many()) |
-//! | read rows by id or in the order of their ids, or count them | [`Collection::get`], [`Collection::scan`], [`Collection::count`] |
+//! | write rows | [`Collection::add`], [`Collection::upsert`], [`Rows`] |
+//! | change the metadata of rows, or delete rows | [`Collection::update`], [`Collection::delete`] |
+//! | search, with a filter, at a recall | [`Collection::search`], [`SearchRequest`], [`Filter`] |
+//! | search several collections together | [`search_many`](search_many()) |
+//! | read rows by id or in the order of their ids | [`Collection::get`], [`Collection::scan`] |
+//! | count rows | [`Collection::count`] |
 //! | keep the state of a moment while others write | [`Collection::snapshot`], [`Snapshot`] |
 //! | see what other processes have written | [`Collection::refresh`] |
 //! | read and write files of rows | [`exchange`] |
-//! | maintain a collection | [`Collection::compact`], [`Collection::verify`], [`Collection::describe`], [`Collection::copy_to`] |
+//! | maintain a collection | [`Collection::compact`], [`Collection::verify`] |
+//! | describe or copy a collection | [`Collection::describe`], [`Collection::copy_to`] |
 
 pub use bathyal_collection::exchange;
 pub use bathyal_collection::{

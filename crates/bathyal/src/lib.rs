@@ -4,7 +4,8 @@
 //! on each thread. A search takes the recall that it should reach instead of low-level parameters.
 //!
 //! ```
-//! use bathyal::{BuildOptions, Control, Effort, Element, Index, OpenOptions, SearchOptions, Silent, VectorFile};
+//! use bathyal::{BuildOptions, Control, Effort, Element, Index, OpenOptions};
+//! use bathyal::{SearchOptions, Silent, VectorFile};
 //!
 //! # fn main() -> Result<(), bathyal::Error> {
 //! # let folder = tempfile::tempdir().expect("a folder");
@@ -28,20 +29,23 @@
 //!
 //! | task | items |
 //! |---|---|
-//! | build an index, within a memory budget, in one of several families | [`build()`], [`BuildOptions`], [`families`] |
-//! | open an index: in files or memory, within a budget, at an address | [`Index::open`], [`OpenOptions`], [`TierChoice`], [`StoreOptions`] |
+//! | build an index of some family, within a memory budget | [`build()`], [`BuildOptions`], [`families`] |
+//! | open an index, within a memory budget | [`Index::open`], [`OpenOptions`] |
+//! | open an index in files or memory, or at an address | [`TierChoice`], [`StoreOptions`] |
 //! | read an index through a tier of your own | [`tier`], [`OpenOptions::wrap`], [`WrapTier`] |
 //! | compute memory and files of a build before it begins | [`plan_build`], [`BuildPlan`] |
-//! | search: a batch, single queries of many callers, asynchronously, within a distance, in several indexes at once | [`Index::search`], [`Index::search_async`], [`Index::range_search`], [`search_many`] |
-//! | search a subset of the rows, with the given recall within the subset | [`Index::search_within`], [`RowSet`], [`WithinPlan`] |
+//! | search a batch, or single queries asynchronously | [`Index::search`], [`Index::search_async`] |
+//! | search within a distance, or in several indexes | [`Index::range_search`], [`search_many`] |
+//! | search a subset of the rows, at a recall | [`Index::search_within`], [`RowSet`], [`WithinPlan`] |
 //! | read vectors by their ids | [`Index::vectors`], [`Index::ids`], [`StoredVectors`] |
 //! | cancel an operation, or follow its progress | [`Control`], [`Progress`] |
-//! | search on a graphics card, with this processor as a fallback, or build with one | [`OpenOptions::on`], [`BuildOptions::card`], [`DeviceChoice`], [`Index::card`] |
-//! | store f32 vectors in a smaller form, and measure the loss | [`BuildOptions::store_as`], [`StoreAs`], [`Loss`] |
-//! | distribute an index over several disks, or move it back to one | [`BuildOptions::stripe`], [`convert_stripes`] |
-//! | insert and delete vectors, and merge the changes into the index | [`Index::insert`], [`Index::delete`], [`compact`] |
+//! | search on a graphics card, else on this processor | [`OpenOptions::on`], [`DeviceChoice`] |
+//! | build with a graphics card, or see the one in use | [`BuildOptions::card`], [`Index::card`] |
+//! | store f32 vectors smaller, and measure the loss | [`BuildOptions::store_as`], [`StoreAs`], [`Loss`] |
+//! | stripe an index over disks, or undo it | [`BuildOptions::stripe`], [`convert_stripes`] |
+//! | insert and delete vectors, and merge the changes | [`Index::insert`], [`Index::delete`], [`compact`] |
 //! | copy an index to another folder, store or node; list and delete indexes | [`copy`], [`store`] |
-//! | describe an index, check it for damage, or save what a damaged one still has | [`inspect`], [`verify`], [`salvage_vectors`] |
+//! | describe, check or salvage an index | [`inspect`], [`verify`], [`salvage_vectors`] |
 //! | compute exact neighbours and recall | [`groundtruth`] |
 //! | keep indexes elsewhere than in folders | [`store`] |
 //! | keep rows with your own ids and metadata, which change, and search them with filters | [`collection`] |

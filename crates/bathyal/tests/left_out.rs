@@ -1,4 +1,5 @@
-//! The library without its features refuses what it lacks, by the feature's name. `make check-features` runs it.
+//! The library without its features refuses what it lacks, by the feature's name. `make check-features` runs
+//! it.
 
 #![cfg(not(any(feature = "collection", feature = "gpu", feature = "object", feature = "remote")))]
 

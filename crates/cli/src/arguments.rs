@@ -61,7 +61,8 @@ Exit codes:
   2    the command line is wrong
   3    the index or collection is damaged, or the path holds neither
   130  stopped by Ctrl-C; no partial output is left
-With --json, a command that fails prints {\"error\": {\"kind\", \"message\", \"exit_code\"}}; docs/errors.md lists the kinds.
+With --json, a command that fails prints {\"error\": {\"kind\", \"message\", \"exit_code\"}}; docs/errors.md \
+lists the kinds.
 
 Example, from nothing to a plot:
   bathyal build base.fbin my.index --metric l2
@@ -223,7 +224,8 @@ pub struct GroundtruthArguments {
     /// File to write: .ibin (with distances) or .ivecs
     pub output: PathBuf,
     /// Neighbours a query
-    #[arg(short, long, default_value_t = DEFAULT_GROUNDTRUTH_K, value_parser = RangedU64ValueParser::<u32>::new().range(1..=MAX_K))]
+    #[arg(short, long, default_value_t = DEFAULT_GROUNDTRUTH_K,
+          value_parser = RangedU64ValueParser::<u32>::new().range(1..=MAX_K))]
     pub k: u32,
     /// Metric: l2 (squared Euclidean), ip (inner product), cosine, or hamming (of bits, eight in each byte of
     /// u8 vectors). Names that other systems use are understood

@@ -15,7 +15,10 @@ pub enum CollectionError {
     #[error("{0}")]
     Parameter(String),
     /// Rows to add have ids that exist already, or the same id occurs twice among them.
-    #[error("{}: {count} of the ids {what}: {}; nothing was written{advice}", path.display(), first.join(", "))]
+    #[error(
+        "{}: {count} of the ids {what}: {}; nothing was written{advice}",
+        path.display(), first.join(", ")
+    )]
     Duplicate {
         /// The collection.
         path: PathBuf,
@@ -43,7 +46,10 @@ pub enum CollectionError {
         path: PathBuf,
     },
     /// The collection was written by a later version of Bathyal.
-    #[error("{}: the collection has format version {found}, this Bathyal reads up to {known}; upgrade Bathyal", path.display())]
+    #[error(
+        "{}: the collection has format version {found}, this Bathyal reads up to {known}; upgrade Bathyal",
+        path.display()
+    )]
     LaterVersion {
         /// The path given.
         path: PathBuf,
@@ -53,19 +59,31 @@ pub enum CollectionError {
         known: u32,
     },
     /// Another writer has the collection open.
-    #[error("{}: another process, or another handle in this process, writes to this collection; only one may at a time", path.display())]
+    #[error(
+        "{}: another process, or another handle in this process, writes to this collection; only one may at \
+         a time",
+        path.display()
+    )]
     Busy {
         /// The collection.
         path: PathBuf,
     },
     /// Another writer has taken over.
-    #[error("{}: another process has taken over writing to this collection. Acknowledged writes are kept; a write that was not acknowledged may or may not be there. Open the collection again to write", path.display())]
+    #[error(
+        "{}: another process has taken over writing to this collection. Acknowledged writes are kept; a \
+         write that was not acknowledged may or may not be there. Open the collection again to write",
+        path.display()
+    )]
     Fenced {
         /// The collection.
         path: PathBuf,
     },
     /// A write failed; its rows may or may not be stored.
-    #[error("{}: the write was not acknowledged: {reason}. Earlier writes that were acknowledged are kept; this one is there whole or not at all", path.display())]
+    #[error(
+        "{}: the write was not acknowledged: {reason}. Earlier writes that were acknowledged are kept; this \
+         one is there whole or not at all",
+        path.display()
+    )]
     NotWritten {
         /// The collection.
         path: PathBuf,
@@ -73,7 +91,11 @@ pub enum CollectionError {
         reason: String,
     },
     /// The stored bytes differ from those that were written.
-    #[error("{}: damaged at {place}: {reason}; run `bathyal collection verify` to see what else is, and restore the collection from a copy, or save what is whole with `bathyal collection repair`", path.display())]
+    #[error(
+        "{}: damaged at {place}: {reason}; run `bathyal collection verify` to see what else is, and restore \
+         the collection from a copy, or save what is whole with `bathyal collection repair`",
+        path.display()
+    )]
     Damaged {
         /// The damaged file.
         path: PathBuf,
@@ -83,7 +105,10 @@ pub enum CollectionError {
         reason: String,
     },
     /// The memory limit is too small.
-    #[error("{what} needs {needed} bytes ({}) of memory, but only {given} ({}) are allowed; {advice}", at_least(*needed), at_most(*given))]
+    #[error(
+        "{what} needs {needed} bytes ({}) of memory, but only {given} ({}) are allowed; {advice}",
+        at_least(*needed), at_most(*given)
+    )]
     Memory {
         /// The work that needs the memory.
         what: &'static str,

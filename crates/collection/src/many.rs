@@ -126,7 +126,8 @@ fn check(collections: &[&Collection], request: &SearchRequest) -> Result<(), Col
         let theirs = other.schema();
         let refuse = |what: &str, ours: String, theirs: String| {
             Err(CollectionError::Parameter(format!(
-                "{}: its {what} is {theirs}, but the {what} of {} is {ours}; they must agree to be searched together",
+                "{}: its {what} is {theirs}, but the {what} of {} is {ours}; they must agree to be searched \
+                 together",
                 other.path().display(),
                 first.path().display()
             )))

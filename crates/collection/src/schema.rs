@@ -273,7 +273,8 @@ impl Schema {
             let whole = field.element.components_in(field.row_bytes()) == field.dim;
             if !(1..=MAX_DIM).contains(&field.dim) || !whole {
                 return refuse(format!(
-                    "the field {:?} has {} dimensions; 1 to {MAX_DIM} are allowed, and for bits a multiple of 8",
+                    "the field {:?} has {} dimensions; 1 to {MAX_DIM} are allowed, and for bits a multiple \
+                     of 8",
                     field.name, field.dim
                 ));
             }

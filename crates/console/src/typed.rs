@@ -27,8 +27,8 @@ pub fn parse_recall(text: &str) -> Result<f32, String> {
 pub fn parse_ratio(text: &str) -> Result<f32, String> {
     match text.parse::<f32>() {
         Ok(ratio) if ratio >= 1.0 && ratio.is_finite() => Ok(ratio),
-        _ => Err("the overall ratio is the distance of the neighbours found relative to the true ones, on average: a number \
-                  of at least 1, for example 1.05"
+        _ => Err("the overall ratio is the distance of the neighbours found relative to the true ones, on \
+                  average: a number of at least 1, for example 1.05"
             .to_owned()),
     }
 }
@@ -75,8 +75,9 @@ mod tests {
             parse_profile(path.to_str().unwrap())
         };
         // A profile without the cost of issuing a read, as earlier versions saved it.
-        let old = r#"{"kind": "file", "method": "io_uring", "granularity": 512, "alignment": 512, "addressable": false,
-            "latency_ns": 90000, "iops": 250000.0, "bandwidth_bytes_per_s": 2e9, "depth": 64}"#;
+        let old = r#"{"kind": "file", "method": "io_uring", "granularity": 512, "alignment": 512,
+            "addressable": false, "latency_ns": 90000, "iops": 250000.0, "bandwidth_bytes_per_s": 2e9,
+            "depth": 64}"#;
         let profile = read(old).unwrap();
         assert_eq!((profile.latency_ns, profile.issue_ns), (90_000, 0));
         assert!(read(&old.replace("250000.0", "-1.0")).unwrap_err().contains("iops"));

@@ -42,8 +42,8 @@ impl DeviceChoice {
     /// As [`open`]; [`GpuError::Unsuited`] for [`DeviceChoice::GpuElseCpu`].
     pub fn card_alone(self) -> Result<Option<Arc<dyn Card>>, GpuError> {
         if let DeviceChoice::GpuElseCpu(_) = self {
-            let text = "builds and exact search cannot continue on the processor if the graphics card fails, as searches can: \
-                        choose either gpu or cpu for the device";
+            let text = "builds and exact search cannot continue on the processor if the graphics card fails, \
+                        as searches can: choose either gpu or cpu for the device";
             return Err(GpuError::Unsuited(text.into()));
         }
         self.card()
@@ -56,8 +56,8 @@ impl FromStr for DeviceChoice {
     fn from_str(text: &str) -> Result<DeviceChoice, String> {
         let unknown = || {
             format!(
-                "unknown device '{text}': it is one of cpu, gpu, gpu:N (the card number N), or gpu,cpu and gpu:N,cpu (the processor if \
-                 the card cannot search)"
+                "unknown device '{text}': it is one of cpu, gpu, gpu:N (the card number N), or gpu,cpu and \
+                 gpu:N,cpu (the processor if the card cannot search)"
             )
         };
         let (first, fallback) =

@@ -5,12 +5,14 @@
 pub enum GpuError {
     /// The driver is not installed.
     #[error(
-        "there is no driver for a graphics card: the library libcuda.so.1 was not found. Install NVIDIA's driver, or leave --device gpu out"
+        "there is no driver for a graphics card: the library libcuda.so.1 was not found. Install NVIDIA's \
+         driver, or leave --device gpu out"
     )]
     NoDriver,
     /// The program was compiled without support for cards.
     #[error(
-        "this program was compiled without support for graphics cards: compile the crate with its feature `gpu`, or leave --device gpu out"
+        "this program was compiled without support for graphics cards: compile the crate with its feature \
+         `gpu`, or leave --device gpu out"
     )]
     LeftOut,
     /// The driver has no card of this number.
@@ -23,7 +25,8 @@ pub enum GpuError {
     },
     /// The card has not enough free memory.
     #[error(
-        "the graphics card has {free} bytes free, but {needed} are needed for {what}: build with smaller codes (--code-bytes), search with fewer queries at once (--in-flight), or leave --device gpu out"
+        "the graphics card has {free} bytes free, but {needed} are needed for {what}: build with smaller \
+         codes (--code-bytes), search with fewer queries at once (--in-flight), or leave --device gpu out"
     )]
     Memory {
         /// Purpose of the memory.
@@ -49,13 +52,13 @@ pub enum GpuError {
     Kernel {
         /// Name of the kernel.
         kernel: &'static str,
-        /// What is invalid.
+        /// Description of the invalid result.
         reason: String,
     },
     /// A kernel did not end in time.
     #[error(
-        "the graphics card has not answered for {seconds} s and counts as lost: `nvidia-smi` may show what occupies it, and a \
-         new process may be able to use it again"
+        "the graphics card has not answered for {seconds} s and counts as lost: `nvidia-smi` may show what \
+         occupies it, and a new process may be able to use it again"
     )]
     Stuck {
         /// Time that was waited, in seconds.

@@ -62,8 +62,8 @@ pub(crate) fn check_shared(profile: &CardProfile, list: u32, shared: u64) -> Res
         return Ok(());
     }
     Err(GpuError::Unsuited(format!(
-        "a list of {list} candidates needs {shared} bytes of shared memory for each block, and {} has {}: use a \
-         shorter one, or leave --device gpu out",
+        "a list of {list} candidates needs {shared} bytes of shared memory for each block, and {} has {}: \
+         use a shorter one, or leave --device gpu out",
         profile.name, profile.shared_bytes
     )))
 }
@@ -117,7 +117,8 @@ impl<'a> Upload<'a> {
         let starts: Vec<u32> = shape.pivots.iter().chain([&shape.entry]).copied().collect();
         if written != codes_bytes || starts.iter().any(|pivot| u64::from(*pivot) >= vectors) {
             let reason = format!(
-                "{written} of {codes_bytes} bytes of codes were appended, or a pivot is not one of the vectors"
+                "{written} of {codes_bytes} bytes of codes were appended, or a pivot is not one of the \
+                 vectors"
             );
             return Err(GpuError::Driver { operation: "upload the codes", reason });
         }

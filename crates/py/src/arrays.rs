@@ -51,7 +51,8 @@ fn element_of(array: &Bound<'_, PyUntypedArray>, name: &str) -> PyResult<Element
         }
     }
     Err(PyValueError::new_err(format!(
-        "{name}: the array holds {dtype}, expected float32, float16, uint8 or int8: convert it with array.astype(...)"
+        "{name}: the array holds {dtype}, expected float32, float16, uint8 or int8: convert it with \
+         array.astype(...)"
     )))
 }
 

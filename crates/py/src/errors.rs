@@ -57,10 +57,10 @@ const IN_PYTHON: &[(&str, &str)] = &[
     ("lower -k or", "lower k or"),
     ("`bathyal convert-layout` makes it", "bathyal.convert_layout() makes it"),
     (
-        "run `bathyal collection verify` to see what else is, and restore the collection from a copy, or save what is whole with \
-         `bathyal collection repair`",
-        "call verify() of the collection, which says what is damaged, and restore it from a copy, or save what is whole with \
-         bathyal.Collection.repair()",
+        "run `bathyal collection verify` to see what else is, and restore the collection from a copy, or \
+         save what is whole with `bathyal collection repair`",
+        "call verify() of the collection, which says what is damaged, and restore it from a copy, or save \
+         what is whole with bathyal.Collection.repair()",
     ),
     ("create one with `bathyal collection create`", "create one with bathyal.Collection.create()"),
     ("run `bathyal verify`", "call bathyal.verify()"),

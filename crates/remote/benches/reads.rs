@@ -107,7 +107,8 @@ fn main() {
     draft.put("mark", b"").unwrap();
     draft.publish(&["data", "mark"], "").unwrap();
     println!(
-        "| transport | bytes | in flight | reads/s | reader, ns | node, ns | reads/s and core of the slower side |"
+        "| transport | bytes | in flight | reads/s | reader, ns | node, ns | reads/s and core of the slower \
+         side |"
     );
     println!("|---|---|---|---|---|---|---|");
     for transport in ["tcp", "shm", "verbs"] {

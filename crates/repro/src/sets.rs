@@ -75,8 +75,8 @@ pub(crate) fn open(given: &SetArguments<'_>, console: &Console) -> Result<Vec<Se
     let count = given.base.len();
     if given.query.len() != count || ![0, count].contains(&given.groundtruth.len()) {
         return Err(Failure::usage(format!(
-            "got {count} files of vectors, {} of queries and {} of exact neighbours: give one --query for each --base, and one \
-             --groundtruth for each --base or none at all",
+            "got {count} files of vectors, {} of queries and {} of exact neighbours: give one --query for \
+             each --base, and one --groundtruth for each --base or none at all",
             given.query.len(),
             given.groundtruth.len()
         )));

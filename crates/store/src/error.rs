@@ -63,7 +63,8 @@ pub enum StoreError {
     },
     /// A read goes beyond the end of an object.
     #[error(
-        "{}: cannot read {wanted} bytes from offset {offset} on, as it has only {len} bytes: it was cut, or it is another file; restore it from a copy or build it again",
+        "{}: cannot read {wanted} bytes from offset {offset} on, as it has only {len} bytes: it was cut, or \
+         it is another file; restore it from a copy or build it again",
         path.display()
     )]
     Short {
@@ -99,7 +100,11 @@ pub enum StoreError {
         reason: String,
     },
     /// The system cannot allocate the memory to load an object.
-    #[error("{}: the system has not enough memory to load it: {bytes} bytes ({:.0} MB); close other programs or use a machine with more memory", path.display(), *bytes as f64 / 1e6)]
+    #[error(
+        "{}: the system has not enough memory to load it: {bytes} bytes ({:.0} MB); close other programs or \
+         use a machine with more memory",
+        path.display(), *bytes as f64 / 1e6
+    )]
     Memory {
         /// The object.
         path: PathBuf,
@@ -108,8 +113,8 @@ pub enum StoreError {
     },
     /// A name that no object can have.
     #[error(
-        "'{name}' cannot be the name of an object: names contain no slashes, do not begin with a dot, and are not \
-         reserved by the store"
+        "'{name}' cannot be the name of an object: names contain no slashes, do not begin with a dot, and \
+         are not reserved by the store"
     )]
     Name {
         /// The name.
@@ -122,7 +127,10 @@ pub enum StoreError {
         path: PathBuf,
     },
     /// The log of changes has another writer.
-    #[error("{}: is being changed by another writer; wait until it is done, or change the index there", path.display())]
+    #[error(
+        "{}: is being changed by another writer; wait until it is done, or change the index there",
+        path.display()
+    )]
     Busy {
         /// The log.
         path: PathBuf,
@@ -156,7 +164,8 @@ pub enum StoreError {
     },
     /// The bytes of an object were overwritten after they were first read.
     #[error(
-        "{}: the object was overwritten after it was first read, and old and new bytes are never mixed in an answer; restore it, or open the index again",
+        "{}: the object was overwritten after it was first read, and old and new bytes are never mixed in an \
+         answer; restore it, or open the index again",
         path.display()
     )]
     Changed {

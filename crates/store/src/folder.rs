@@ -13,7 +13,8 @@ pub fn default_cache_folder(option: &str) -> Result<PathBuf, StoreError> {
     let cache = variable("XDG_CACHE_HOME").or_else(|| Some(variable("HOME")?.join(".cache")));
     let cache = cache.ok_or_else(|| {
         StoreError::Address(format!(
-            "this user has no home folder for cached files: set HOME, or give a folder as the store option {option}"
+            "this user has no home folder for cached files: set HOME, or give a folder as the store option \
+             {option}"
         ))
     })?;
     Ok(cache.join("bathyal"))

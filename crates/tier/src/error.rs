@@ -30,7 +30,8 @@ pub enum TierError {
     /// Bytes that were mapped are missing. No answer is computed from the zeros that were read in their
     /// place.
     #[error(
-        "{place}: the mapped bytes are gone: {what}; the file was truncated or the memory has failed: restore the file, then close the index and open it again, which loads it again"
+        "{place}: the mapped bytes are gone: {what}; the file was truncated or the memory has failed: \
+         restore the file, then close the index and open it again, which loads it again"
     )]
     Lost {
         /// The memory, as its profile names it.
@@ -110,8 +111,8 @@ impl FaultKind {
             FaultKind::LostPeer => "the other side does not answer",
             FaultKind::Damaged => "the device reports damaged bytes",
             FaultKind::Changed => {
-                "the index was replaced, or its memory node was restarted; open the index again, or open it with the \
-                 store option wait=60, which waits for the node"
+                "the index was replaced, or its memory node was restarted; open the index again, or open it \
+                 with the store option wait=60, which waits for the node"
             }
             FaultKind::Denied => "access is denied: the credentials have expired or do not allow it",
             FaultKind::Skipped => "an earlier operation of the same chain has failed",
@@ -200,7 +201,8 @@ pub enum ReadError {
     },
     /// Fewer bytes arrived than were requested.
     #[error(
-        "short read at offset {offset}: expected {expected} bytes, got {got}; the file is truncated or the device failed"
+        "short read at offset {offset}: expected {expected} bytes, got {got}; the file is truncated or the \
+         device failed"
     )]
     Short {
         /// First byte of the span.
@@ -223,7 +225,8 @@ pub enum ReadError {
     /// The place in the caller's region is invalid: it lies outside the region, is not aligned as the tier
     /// requires, or holds another read whose bytes are still in use.
     #[error(
-        "{len} bytes at offset {offset} cannot be read to the given place: it lies outside the region, is not aligned, or is in use by another read"
+        "{len} bytes at offset {offset} cannot be read to the given place: it lies outside the region, is \
+         not aligned, or is in use by another read"
     )]
     NoPlace {
         /// First byte of the span.
@@ -234,7 +237,8 @@ pub enum ReadError {
     /// The budget of read buffers cannot hold a query's batch in addition to the buffers that waiting queries
     /// hold.
     #[error(
-        "a search thread needs {needed} bytes of read buffers at once, and its budget is {budget}; run fewer queries at once (in_flight)"
+        "a search thread needs {needed} bytes of read buffers at once, and its budget is {budget}; run fewer \
+         queries at once (in_flight)"
     )]
     Budget {
         /// A budget in bytes that would have held the whole batch and the buffers of the other queries.

@@ -292,20 +292,39 @@ fn measure(tier: &Arc<dyn Tier>, block: u32, depth: u32, time: Duration) -> Resu
     }
     let computed = thread_time().saturating_sub(computed);
     let (counted, seconds) = measured.unwrap_or((0.0, f64::INFINITY));
-    latencies.sort_unstable();
-    let reads = latencies.len() as u64;
-    let quantile = |share: f64| latencies[((latencies.len() - 1) as f64 * share) as usize];
-    Ok(ProbeCell {
-        block_bytes: block,
-        depth,
-        reads,
-        iops: counted / seconds,
-        bandwidth_bytes_per_s: counted * f64::from(block) / seconds,
-        mean_ns: latencies.iter().sum::<u64>() / reads,
-        p50_ns: quantile(0.5),
-        p99_ns: quantile(0.99),
-        issue_ns: computed.as_nanos() as u64 / reads,
-    })
+    Ok(MeasuredReads { latencies, counted, seconds, computed }.cell(block, depth))
+}
+
+/// Reads of one block size and depth, as [`measure`] ran them.
+struct MeasuredReads {
+    /// Latency of every read, in nanoseconds, in the order of completion.
+    latencies: Vec<u64>,
+    /// Number of reads that completed within `seconds`.
+    counted: f64,
+    seconds: f64,
+    /// Processor time of the thread during all reads.
+    computed: Duration,
+}
+
+impl MeasuredReads {
+    /// Returns the rates and latencies of the reads, of which there must be at least one.
+    fn cell(self, block: u32, depth: u32) -> ProbeCell {
+        let MeasuredReads { mut latencies, counted, seconds, computed } = self;
+        latencies.sort_unstable();
+        let reads = latencies.len() as u64;
+        let quantile = |share: f64| latencies[((latencies.len() - 1) as f64 * share) as usize];
+        ProbeCell {
+            block_bytes: block,
+            depth,
+            reads,
+            iops: counted / seconds,
+            bandwidth_bytes_per_s: counted * f64::from(block) / seconds,
+            mean_ns: latencies.iter().sum::<u64>() / reads,
+            p50_ns: quantile(0.5),
+            p99_ns: quantile(0.99),
+            issue_ns: computed.as_nanos() as u64 / reads,
+        }
+    }
 }
 
 /// Returns the processor time of the calling thread so far.

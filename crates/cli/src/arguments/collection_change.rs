@@ -15,8 +15,8 @@ use super::store::StoreArguments;
 /// How a collection is written to.
 #[derive(Clone, Debug, Args)]
 pub struct WriteArguments {
-    /// What a written row survives: a power failure (disk), or only the end of the process (system), which is
-    /// faster
+    /// Events that a written row survives: a power failure (disk), or only the end of the process (system),
+    /// which is faster
     #[arg(long, value_name = "WHAT", default_value = "disk",
           value_parser = PossibleValuesParser::new(["disk", "system"]).map(|name| parse_durability(&name)))]
     pub durability: Durability,

@@ -87,11 +87,13 @@ pub struct CreateArguments {
     /// (s3://BUCKET/NAME)
     pub collection: PathBuf,
     /// Kind of ids: string, or u64 [default: string]
-    #[arg(long, value_name = "KIND", value_parser = PossibleValuesParser::new(["string", "u64"]).map(|name| parse_id_kind(&name)))]
+    #[arg(long, value_name = "KIND",
+          value_parser = PossibleValuesParser::new(["string", "u64"]).map(|name| parse_id_kind(&name)))]
     pub id: Option<IdKind>,
     /// Vector field (may be repeated). Without ELEMENT its elements are f32, and without METRIC --metric
     /// applies
-    #[arg(long = "vector", value_name = "NAME:DIM[:ELEMENT[:METRIC]]", required_unless_present_any = ["like", "schema"])]
+    #[arg(long = "vector", value_name = "NAME:DIM[:ELEMENT[:METRIC]]",
+          required_unless_present_any = ["like", "schema"])]
     pub vectors: Vec<FieldArgument>,
     /// Column of metadata (may be repeated)
     #[arg(long = "column", value_name = "NAME:TYPE", value_parser = parse_column)]

@@ -44,7 +44,8 @@ pub struct CollectionSearchArguments {
     #[arg(long, value_name = "NAME")]
     pub field: Option<String>,
     /// Neighbours per query
-    #[arg(short, long, default_value_t = DEFAULT_K, value_parser = RangedU64ValueParser::<u32>::new().range(1..=MAX_K))]
+    #[arg(short, long, default_value_t = DEFAULT_K,
+          value_parser = RangedU64ValueParser::<u32>::new().range(1..=MAX_K))]
     pub k: u32,
     /// Filter: only rows that match are found; in words or in JSON [default: all rows]
     #[arg(long, value_name = "FILTER", value_parser = parse_filter)]

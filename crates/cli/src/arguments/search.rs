@@ -67,7 +67,8 @@ impl ModeName {
 #[derive(Debug, Args)]
 pub struct SearchSettings {
     /// Neighbours per query
-    #[arg(short, long, default_value_t = DEFAULT_K, value_parser = RangedU64ValueParser::<u32>::new().range(1..=MAX_K))]
+    #[arg(short, long, default_value_t = DEFAULT_K,
+          value_parser = RangedU64ValueParser::<u32>::new().range(1..=MAX_K))]
     pub k: u32,
     /// Threads; 0 or auto means all cores
     #[arg(long, default_value = "0", value_parser = parse_threads)]
@@ -175,7 +176,8 @@ pub struct SearchArguments {
     pub recall: Option<f32>,
     /// Overall ratio to aim for instead of a recall: at 1.05, the neighbours found are on average 5% farther
     /// away than the true ones (only `lsh`, under l2 and cosine)
-    #[arg(long, value_name = "RATIO", conflicts_with_all = ["recall", "search_list", "radius"], value_parser = parse_ratio)]
+    #[arg(long, value_name = "RATIO", conflicts_with_all = ["recall", "search_list", "radius"],
+          value_parser = parse_ratio)]
     pub ratio: Option<f32>,
     /// Effort instead of recall: length of the candidate list (L in DiskANN), at least k; for posting lists
     /// of vectors, the number of lists
@@ -190,10 +192,12 @@ pub struct SearchArguments {
     /// Find all vectors within this distance, in the unit of answers (under l2 squared), instead of the k
     /// nearest
     #[arg(long, value_name = "DISTANCE", allow_hyphen_values = true,
-          conflicts_with_all = ["k", "search_list", "probes", "prune", "block", "groundtruth", "also", "explain"])]
+          conflicts_with_all = ["k", "search_list", "probes", "prune", "block", "groundtruth", "also",
+                                "explain"])]
     pub radius: Option<f32>,
     /// Most neighbours of a query within the radius: the nearest ones [default: no limit]
-    #[arg(long, value_name = "NEIGHBOURS", requires = "radius", value_parser = RangedU64ValueParser::<u32>::new().range(1..))]
+    #[arg(long, value_name = "NEIGHBOURS", requires = "radius",
+          value_parser = RangedU64ValueParser::<u32>::new().range(1..))]
     pub limit: Option<u32>,
     /// Search this index, too, and merge the answers by distance (may be repeated); its ids begin after those
     /// of the index before
@@ -215,7 +219,8 @@ pub struct SearchArguments {
     #[arg(long, conflicts_with_all = ["radius", "also", "explain"])]
     pub phases: bool,
     /// Queries that are in memory at once, with their answers
-    #[arg(long, value_name = "QUERIES", default_value_t = DEFAULT_BLOCK_QUERIES as u32, value_parser = RangedU64ValueParser::<u32>::new().range(1..))]
+    #[arg(long, value_name = "QUERIES", default_value_t = DEFAULT_BLOCK_QUERIES as u32,
+          value_parser = RangedU64ValueParser::<u32>::new().range(1..))]
     pub block: u32,
     /// Number of queries whose neighbours are printed, from the first (with --json under first_neighbors); 0
     /// prints none, and --output writes those of all
@@ -251,7 +256,8 @@ pub struct BenchArguments {
           value_parser = RangedU64ValueParser::<u32>::new().range(1..))]
     pub search_lists: Vec<u32>,
     /// Runs of each effort; medians are reported
-    #[arg(long, default_value_t = DEFAULT_REPEATS, value_parser = RangedU64ValueParser::<u32>::new().range(1..=1000))]
+    #[arg(long, default_value_t = DEFAULT_REPEATS,
+          value_parser = RangedU64ValueParser::<u32>::new().range(1..=1000))]
     pub repeats: u32,
     /// File of the vectors that the index holds: an exact scan of them in memory is measured and printed, too
     #[arg(long, value_name = "DATA")]

@@ -56,14 +56,15 @@ const BUILD: &[Slip] = &[
     Slip {
         names: &["nlist", "n-lists", "num-partitions"],
         hint: Hint::Words(
-            "set the size of groups instead of their number: --group-vectors of cluster, --centroid-share of spann, \
-             --partition-vectors of partitioned",
+            "set the size of groups instead of their number: --group-vectors of cluster, --centroid-share of \
+             spann, --partition-vectors of partitioned",
         ),
     },
     Slip {
         names: &["dtype", "quantization", "quantize"],
         hint: Hint::Words(
-            "--store-as f16 or i8 stores vectors smaller; --code-bytes sets the length of their codes in memory",
+            "--store-as f16 or i8 stores vectors smaller; --code-bytes sets the length of their codes in \
+             memory",
         ),
     },
     Slip { names: &["dry-run", "estimate"], hint: Hint::Option("--plan") },
@@ -188,7 +189,9 @@ slips!(
         Slip { names: &["select", "fields", "include"], hint: Hint::Option("--columns") },
         Slip {
             names: &["metric", "distance", "space"],
-            hint: Hint::Words("the metrics belong to the collection: give them once, to bathyal collection create"),
+            hint: Hint::Words(
+                "the metrics belong to the collection: give them once, to bathyal collection create",
+            ),
         },
     ]
 );

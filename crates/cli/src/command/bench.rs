@@ -159,7 +159,9 @@ fn json_lines(points: &[Measurement]) -> Result<String, Failure> {
 
 fn table(points: &[Measurement]) -> String {
     let mut table =
-        "search_list   recall    ratio  ratio p99        qps  mean us   p95 us   p99 us    reads     hops    kB\n".to_owned();
+        "search_list   recall    ratio  ratio p99        qps  mean us   p95 us   p99 us    reads     hops    \
+         kB\n"
+            .to_owned();
     let shown = |ratio: Option<f64>| ratio.map_or("-".to_owned(), |ratio| format!("{ratio:.4}"));
     for point in points {
         let latency = &point.latency_us;

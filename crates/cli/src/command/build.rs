@@ -48,7 +48,8 @@ fn options(arguments: &BuildArguments, metric: Metric, console: &Console) -> Res
         && arguments.store_as.is_none()
     {
         return Err(Failure::usage(
-            "--calibration: a flat index without codes compares all vectors, so there is nothing to calibrate; leave it out",
+            "--calibration: a flat index without codes compares all vectors, so there is nothing to \
+             calibrate; leave it out",
         ));
     }
     let calibration = arguments.calibration.as_ref().map(|path| console.open_vectors(path)).transpose()?;

@@ -48,7 +48,8 @@ impl ExactScan {
             return Err(Failure::of(
                 Kind::InvalidArgument,
                 format!(
-                    "{}: holds {} vectors and the index {}; give --data the file of vectors from which the index was built",
+                    "{}: holds {} vectors and the index {}; give --data the file of vectors from which the \
+                     index was built",
                     data.path().display(),
                     data.count(),
                     index.len()
@@ -90,8 +91,8 @@ impl ExactScan {
     pub(super) fn line(&self) -> String {
         let ExactScan { vectors, batch, threads, qps, alone_ms } = self;
         format!(
-            "exact scan of {vectors} vectors in memory: {qps:.0} queries/s in batches of {batch} ({threads} threads), \
-             {alone_ms:.3} ms for a single query (1 thread)\n"
+            "exact scan of {vectors} vectors in memory: {qps:.0} queries/s in batches of {batch} ({threads} \
+             threads), {alone_ms:.3} ms for a single query (1 thread)\n"
         )
     }
 }
@@ -108,8 +109,8 @@ mod tests {
     #[test]
     fn the_line_has_all_measurements() {
         let scan = ExactScan { vectors: 1000, batch: 64, threads: 2, qps: 1234.4, alone_ms: 0.1234 };
-        let line = "exact scan of 1000 vectors in memory: 1234 queries/s in batches of 64 (2 threads), 0.123 ms for a \
-                    single query (1 thread)\n";
+        let line = "exact scan of 1000 vectors in memory: 1234 queries/s in batches of 64 (2 threads), 0.123 \
+                    ms for a single query (1 thread)\n";
         assert_eq!(scan.line(), line);
     }
 }

@@ -100,7 +100,8 @@ fn text(folder: &Path, report: &ProbeReport) -> String {
         }
     }
     if !report.past_page_cache {
-        text += "\nnote: the file system does not allow reads without the page cache, so these are reads of memory";
+        text += "\nnote: the file system does not allow reads without the page cache, so these are reads of \
+                 memory";
     }
     text
 }

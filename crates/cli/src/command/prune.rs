@@ -25,8 +25,8 @@ pub(super) fn run(arguments: &PruneArguments, console: &Console) -> Result<(), F
     let PruneReport { generations, unfinished, objects, bytes, kept } = pruned;
     let done = if *dry_run { "would be removed" } else { "removed" };
     let text = format!(
-        "{}: {generations} replaced generations and {unfinished} unfinished uploads {done}, {objects} objects of {}; {kept} are \
-         younger than {kept_hours} hours and stay",
+        "{}: {generations} replaced generations and {unfinished} unfinished uploads {done}, {objects} \
+         objects of {}; {kept} are younger than {kept_hours} hours and stay",
         answer.index,
         byte_size::format(bytes)
     );

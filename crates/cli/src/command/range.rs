@@ -48,7 +48,8 @@ pub(super) fn run(arguments: &SearchArguments, console: &Console) -> Result<(), 
     };
     if settings.multi_probe.is_some() {
         return Err(Failure::usage(
-            "--multi-probe is not an option of a range search, which takes its effort from the recall; leave it out",
+            "--multi-probe is not an option of a range search, which takes its effort from the recall; leave \
+             it out",
         ));
     }
     if let Some(output) = &arguments.output {

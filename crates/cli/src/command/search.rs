@@ -90,7 +90,8 @@ fn parameters_line(measured: &Measurement) -> String {
     let Measurement { search_list, threads, mode, tier, method, .. } = measured;
     let probes = measured.probes.map_or(String::new(), |probes| format!(", probes {probes}"));
     format!(
-        "searched with search_list {search_list}{probes}, {mode}, on {threads} threads, {tier} tier ({method})"
+        "searched with search_list {search_list}{probes}, {mode}, on {threads} threads, {tier} tier \
+         ({method})"
     )
 }
 
@@ -204,8 +205,8 @@ fn requests(measured: &Measurement) -> String {
     };
     let per_query = |count: u64| count as f64 / measured.queries.max(1) as f64;
     format!(
-        "\nthe store        {:.2} requests and {} a query, ${:.2} a million queries; {} retries, {} second requests \
-         ({} won), {} refusals\n\
+        "\nthe store        {:.2} requests and {} a query, ${:.2} a million queries; {} retries, {} second \
+         requests ({} won), {} refusals\n\
          opening it       {} requests, {}",
         per_query(requests.requests),
         byte_size::format(per_query(requests.received_bytes) as u64),

@@ -37,7 +37,8 @@ fn text(path: &str, report: &VerifyReport) -> String {
     }
     if let Some(keys) = &report.encoded_keys {
         lines.push(format!(
-            "  the keys of the index are {keys}: an earlier version encoded its name; another client can move them"
+            "  the keys of the index are {keys}: an earlier version encoded its name; another client can \
+             move them"
         ));
     }
     lines.join("\n")

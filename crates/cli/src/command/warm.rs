@@ -18,7 +18,8 @@ pub(super) fn run(arguments: &WarmArguments, console: &Console) -> Result<(), Fa
     let options = store.options()?;
     if options.cache().is_some_and(|cache| cache.disk_bytes == 0) {
         return Err(Failure::usage(
-            "a cache in memory would be lost when this command ends; name a folder on a disk: --store-option cache=FOLDER",
+            "a cache in memory would be lost when this command ends; name a folder on a disk: --store-option \
+             cache=FOLDER",
         ));
     }
     let progress = console.progress();

@@ -115,7 +115,8 @@ fn every_kind_of_code_is_built_and_searched() {
     for (family, kind, bytes) in cases {
         let name = format!("{}-{kind}", &family[..5]);
         let line = format!(
-            "build base.fbin {name} --family {family} --metric l2 --code-kind {kind} --code-bytes {bytes} --json"
+            "build base.fbin {name} --family {family} --metric l2 --code-kind {kind} --code-bytes {bytes} \
+             --json"
         );
         let built = bathyal(folder.path(), &line).json();
         assert_eq!((&built["code_kind"], &built["code_bytes"]), (&kind.into(), &bytes.into()));
@@ -180,7 +181,8 @@ fn a_full_search_list_finds_everything_on_every_tier() {
             [("file", "batched"), ("file", "pipelined"), ("dram", "batched"), ("dram", "pipelined")]
         {
             let line = format!(
-                "search {index} queries.fbin -k 10 --search-list {VECTORS} --groundtruth gt.ibin --tier {tier} --json"
+                "search {index} queries.fbin -k 10 --search-list {VECTORS} --groundtruth gt.ibin --tier \
+                 {tier} --json"
             );
             let found = bathyal(shared(), &format!("{line} --mode {mode}"));
             if bathyal(shared(), &format!("inspect {index} --json")).json()["manifest"]["family"] == "cluster"

@@ -27,7 +27,8 @@ fn feed(folder: &Path, arguments: &[&str], text: &str) -> Outcome {
 /// A folder with a collection `c` of 40 rows: ids `r0` to `r39`, vectors on a line, years and languages.
 fn folder() -> TempDir {
     let folder = TempDir::new().unwrap();
-    let create = "create c --id string --vector embedding:3 --column year:int64 --column lang:string --column tags:list<string>";
+    let create = "create c --id string --vector embedding:3 --column year:int64 --column lang:string \
+                  --column tags:list<string>";
     run(folder.path(), &create.split(' ').collect::<Vec<_>>()).good();
     let line = |row: i64| {
         let lang = if row % 4 == 0 {
@@ -36,7 +37,8 @@ fn folder() -> TempDir {
             format!("{:?}", ["-", "de", "fr", "en"][row as usize % 4])
         };
         format!(
-            "{{\"id\": \"r{row}\", \"vector\": [{row}, 0, 1], \"year\": {}, \"lang\": {lang}, \"tags\": [\"t{}\"]}}\n",
+            "{{\"id\": \"r{row}\", \"vector\": [{row}, 0, 1], \"year\": {}, \"lang\": {lang}, \"tags\": \
+             [\"t{}\"]}}\n",
             2000 + row,
             row % 3
         )
@@ -56,16 +58,15 @@ fn first(answer: &Value) -> Vec<String> {
     neighbors.iter().map(|row| row["id"].as_str().unwrap().to_owned()).collect()
 }
 
-#[test]
-fn rows_are_written_found_changed_and_counted() {
-    let folder = folder();
-    let here = folder.path();
-    let search = ["search", "c", "--vector", "7.2,0,1", "-k", "3", "--recall", "1"];
-    assert_eq!(first(&run(here, &[&search[..], &["--json"]].concat()).json()), ["r7", "r8", "r6"]);
+/// The search for the 3 rows nearest to a vector, without filters.
+const SEARCH: [&str; 8] = ["search", "c", "--vector", "7.2,0,1", "-k", "3", "--recall", "1"];
+
+/// Searches the collection of [`folder`] with filters, and checks the rows, their columns and the notes.
+fn check_filtered_searches(here: &Path) {
     let filter = ["--filter", "year >= 2010 and lang in ('de', 'en')"];
     let answer = run(
         here,
-        &[&search[..], &filter, &["--json", "--columns", "lang", "--vectors", "--explain"]].concat(),
+        &[&SEARCH[..], &filter, &["--json", "--columns", "lang", "--vectors", "--explain"]].concat(),
     )
     .json();
     assert_eq!((first(&answer), &answer["k"]), (vec!["r11".into(), "r13".into(), "r15".into()], &json!(3)));
@@ -73,7 +74,7 @@ fn rows_are_written_found_changed_and_counted() {
     assert_eq!(answer["results"][0]["neighbors"][1]["embedding"], json!([13.0, 0.0, 1.0]));
     assert!(answer["results"][0]["neighbors"][1].get("year").is_none(), "{answer}");
     assert_eq!((&answer["matches"], &answer["plans"][0]["part"]), (&json!(15), &json!("memory")));
-    let printed = run(here, &[&search[..], &filter, &["--explain"]].concat()).good();
+    let printed = run(here, &[&SEARCH[..], &filter, &["--explain"]].concat()).good();
     for part in
         ["1 queries, k 3: 15 rows match the filter", "part          memory", "id   distance", "lang", "r13"]
     {
@@ -82,13 +83,21 @@ fn rows_are_written_found_changed_and_counted() {
     // The JSON output has the same rows.
     let filter = ["--filter", r#"{"year": {"$gte": 2010}, "lang": {"$in": ["en", "de"]}}"#];
     assert_eq!(
-        first(&run(here, &[&search[..], &filter, &["--json"]].concat()).json()),
+        first(&run(here, &[&SEARCH[..], &filter, &["--json"]].concat()).json()),
         ["r11", "r13", "r15"]
     );
     assert_eq!(run(here, &["count", "c", "--filter", filter[1]]).good(), "15\n");
     // Fewer than k rows match.
-    let ran = run(here, &[&search[..], &["--filter", "year > 2037"]].concat());
+    let ran = run(here, &[&SEARCH[..], &["--filter", "year > 2037"]].concat());
     ran.mentions(&["asked for 3 neighbours, only 2 rows match"]);
+}
+
+#[test]
+fn rows_are_written_found_changed_and_counted() {
+    let folder = folder();
+    let here = folder.path();
+    assert_eq!(first(&run(here, &[&SEARCH[..], &["--json"]].concat()).json()), ["r7", "r8", "r6"]);
+    check_filtered_searches(here);
 
     let printed = feed(
         here,
@@ -137,7 +146,7 @@ fn rows_are_written_found_changed_and_counted() {
         assert!(printed.contains(part), "no {part} in {printed}");
     }
     assert!(run(here, &["verify", "c"]).good().contains("c: sound: 30 rows"));
-    assert_eq!(first(&run(here, &[&search[..], &["--json"]].concat()).json())[0], "r10");
+    assert_eq!(first(&run(here, &[&SEARCH[..], &["--json"]].concat()).json())[0], "r10");
 }
 
 #[test]

@@ -21,8 +21,8 @@ fn only_indexes_and_collections_are_listed() {
     let graph = &report["found"][0];
     let bytes = graph["index_bytes"].as_u64().unwrap();
     let expected = json!({
-        "name": "graph.idx", "path": "./graph.idx", "kind": "index", "family": "graph", "vectors": VECTORS, "dim": DIM,
-        "element": "f32", "metric": "l2", "index_bytes": bytes,
+        "name": "graph.idx", "path": "./graph.idx", "kind": "index", "family": "graph",
+        "vectors": VECTORS, "dim": DIM, "element": "f32", "metric": "l2", "index_bytes": bytes,
     });
     assert_eq!(*graph, expected);
     assert_eq!(bytes, bathyal(here, "inspect graph.idx --json").json()["index_bytes"].as_u64().unwrap());

@@ -32,76 +32,77 @@ fn refused(folder: &Path, line: &str, part: &str) {
     assert!(text.contains(part), "{line}: '{part}' is missing in: {text}");
 }
 
+/// Part of the refusal of options that exclude each other.
+const CANNOT: &str = "cannot be used with";
+
+/// Command lines with an option that has no meaning for their input, each with a part of its refusal.
+const MEANINGLESS: &[(&str, &str)] = &[
+    // Files of rows, and files of vectors alone.
+    ("collection add c rows.parquet --first-id 1000", "has its ids in it; a first id"),
+    ("collection upsert c rows.arrow --first-id 1000", "has its ids in it; a first id"),
+    ("collection upsert c rows.jsonl --first-id 0", "has its ids in it; a first id"),
+    ("collection upsert c - --first-id 1000", "standard input: has its ids in it; a first id"),
+    ("collection upsert c - --ids ids.txt", "standard input: has its ids in it; a file of ids"),
+    ("collection upsert c rows.parquet --ids ids.txt", "has its ids in it; a file of ids"),
+    ("collection upsert c base.fbin --ids ids.txt --first-id 3", CANNOT),
+    ("collection upsert c base.fbin --id-column id", "no columns; leave the column of ids"),
+    ("collection upsert c base.fbin --columns year", "no columns; leave the columns out"),
+    ("collection export c x.parquet --ids ids.npy", "has the ids in it"),
+    ("collection export c x.jsonl --ids ids.npy", "has the ids in it"),
+    ("collection export c x.fbin --columns year", "holds vectors of one field, and nothing else"),
+    ("collection export c x.fbin --no-vectors", "holds vectors of one field, and nothing else"),
+    // Options whose values the schema has already.
+    ("collection create d --schema schema.json --metric ip", CANNOT),
+    ("collection create d --schema schema.json --columns year", "--like"),
+    ("collection create d --schema schema.json --id-column id", "--like"),
+    ("collection create d --vector a:8 --columns year", "--like"),
+    ("collection create d --like rows.parquet --metric ip", "names the metric of each field (vector l2)"),
+    ("collection create d --like rows.parquet --id-column key", "whose ids are \"id\", not \"key\""),
+    ("collection create d --like rows.parquet --columns month", "has no column \"month\""),
+    ("collection create d --vector a:8:f32:ip --metric cosine", "names the metric of each field (a ip)"),
+    ("collection create d --like base.fbin --id-column id", "holds vectors alone and no columns"),
+    ("collection create d --like base.fbin --columns year", "holds vectors alone and no columns"),
+    // Options of one kind of search, given to another.
+    ("search idx queries.fbin --radius 1 -k 3", CANNOT),
+    ("search idx queries.fbin --limit 5", "--radius"),
+    ("search idx queries.fbin --limit 5 -k 3", "--radius"),
+    ("search idx queries.fbin --limit 5 --search-list 50", "--radius"),
+    ("search idx queries.fbin --limit 5 --also graph.idx", "--radius"),
+    ("search idx queries.fbin --radius 1 --probes 3", CANNOT),
+    ("search spann.idx queries.fbin --radius 1 --prune 0.1", CANNOT),
+    ("search idx queries.fbin --radius 1 --block 3", CANNOT),
+    ("search lsh.idx queries.fbin --radius 1 --multi-probe 3", "--multi-probe is not an option of a range"),
+    ("search idx queries.fbin --explain --groundtruth gt.ibin", CANNOT),
+    ("search idx queries.fbin --explain --threads 2", CANNOT),
+    ("search idx queries.fbin --explain --in-flight 2", CANNOT),
+    ("search idx queries.fbin --explain --block 3", CANNOT),
+    ("search idx queries.fbin --also graph.idx --beam-width 4", "knows no beam_width"),
+    ("bench flat.idx queries.fbin --groundtruth gt.ibin --search-lists 20", "knows no search_list"),
+    // Options for measurements, stripes and remote stores that are not used.
+    ("build base.fbin d --metric l2 --family flat --calibration queries.fbin", "nothing to calibrate"),
+    ("build base.fbin d --metric l2 --stripe-unit 64KiB", "--stripe"),
+    ("convert gt.ibin x.ivecs --element f32", "holds ids"),
+    ("convert-stripes idx d --from-stripe .", "is not striped"),
+    ("inspect idx --stripe .", "is not striped"),
+    ("verify idx --stripe .", "is not striped"),
+    ("get idx 1 --stripe .", "is not striped"),
+    ("probe --tier mapped --store-option region=x", "takes no store options"),
+    ("probe . --store-option region=x", "takes no store options"),
+    ("list . --store-option region=x", "takes no store options"),
+    ("copy idx d --store-option region=x", "takes no store options"),
+    ("copy idx d --from-store-option region=x", "takes no store options"),
+    ("collection count c --store-option region=x", "takes no store options"),
+    (
+        "memory-node --capacity 1MB --listen 127.0.0.1:0 --keys k --load idx --store-option region=x",
+        "no --load is an address",
+    ),
+];
+
 #[test]
 fn an_option_without_a_meaning_for_its_input_is_refused() {
     let folder = folder();
     let here = folder.path();
-    let cannot = "cannot be used with";
-    let cases: &[(&str, &str)] = &[
-        // Files of rows, and files of vectors alone.
-        ("collection add c rows.parquet --first-id 1000", "has its ids in it; a first id"),
-        ("collection upsert c rows.arrow --first-id 1000", "has its ids in it; a first id"),
-        ("collection upsert c rows.jsonl --first-id 0", "has its ids in it; a first id"),
-        ("collection upsert c - --first-id 1000", "standard input: has its ids in it; a first id"),
-        ("collection upsert c - --ids ids.txt", "standard input: has its ids in it; a file of ids"),
-        ("collection upsert c rows.parquet --ids ids.txt", "has its ids in it; a file of ids"),
-        ("collection upsert c base.fbin --ids ids.txt --first-id 3", cannot),
-        ("collection upsert c base.fbin --id-column id", "no columns; leave the column of ids"),
-        ("collection upsert c base.fbin --columns year", "no columns; leave the columns out"),
-        ("collection export c x.parquet --ids ids.npy", "has the ids in it"),
-        ("collection export c x.jsonl --ids ids.npy", "has the ids in it"),
-        ("collection export c x.fbin --columns year", "holds vectors of one field, and nothing else"),
-        ("collection export c x.fbin --no-vectors", "holds vectors of one field, and nothing else"),
-        // Options whose values the schema has already.
-        ("collection create d --schema schema.json --metric ip", cannot),
-        ("collection create d --schema schema.json --columns year", "--like"),
-        ("collection create d --schema schema.json --id-column id", "--like"),
-        ("collection create d --vector a:8 --columns year", "--like"),
-        ("collection create d --like rows.parquet --metric ip", "names the metric of each field (vector l2)"),
-        ("collection create d --like rows.parquet --id-column key", "whose ids are \"id\", not \"key\""),
-        ("collection create d --like rows.parquet --columns month", "has no column \"month\""),
-        ("collection create d --vector a:8:f32:ip --metric cosine", "names the metric of each field (a ip)"),
-        ("collection create d --like base.fbin --id-column id", "holds vectors alone and no columns"),
-        ("collection create d --like base.fbin --columns year", "holds vectors alone and no columns"),
-        // Options of one kind of search, given to another.
-        ("search idx queries.fbin --radius 1 -k 3", cannot),
-        ("search idx queries.fbin --limit 5", "--radius"),
-        ("search idx queries.fbin --limit 5 -k 3", "--radius"),
-        ("search idx queries.fbin --limit 5 --search-list 50", "--radius"),
-        ("search idx queries.fbin --limit 5 --also graph.idx", "--radius"),
-        ("search idx queries.fbin --radius 1 --probes 3", cannot),
-        ("search spann.idx queries.fbin --radius 1 --prune 0.1", cannot),
-        ("search idx queries.fbin --radius 1 --block 3", cannot),
-        (
-            "search lsh.idx queries.fbin --radius 1 --multi-probe 3",
-            "--multi-probe is not an option of a range",
-        ),
-        ("search idx queries.fbin --explain --groundtruth gt.ibin", cannot),
-        ("search idx queries.fbin --explain --threads 2", cannot),
-        ("search idx queries.fbin --explain --in-flight 2", cannot),
-        ("search idx queries.fbin --explain --block 3", cannot),
-        ("search idx queries.fbin --also graph.idx --beam-width 4", "knows no beam_width"),
-        ("bench flat.idx queries.fbin --groundtruth gt.ibin --search-lists 20", "knows no search_list"),
-        // Options for measurements, stripes and remote stores that are not used.
-        ("build base.fbin d --metric l2 --family flat --calibration queries.fbin", "nothing to calibrate"),
-        ("build base.fbin d --metric l2 --stripe-unit 64KiB", "--stripe"),
-        ("convert gt.ibin x.ivecs --element f32", "holds ids"),
-        ("convert-stripes idx d --from-stripe .", "is not striped"),
-        ("inspect idx --stripe .", "is not striped"),
-        ("verify idx --stripe .", "is not striped"),
-        ("get idx 1 --stripe .", "is not striped"),
-        ("probe --tier mapped --store-option region=x", "takes no store options"),
-        ("probe . --store-option region=x", "takes no store options"),
-        ("list . --store-option region=x", "takes no store options"),
-        ("copy idx d --store-option region=x", "takes no store options"),
-        ("copy idx d --from-store-option region=x", "takes no store options"),
-        ("collection count c --store-option region=x", "takes no store options"),
-        (
-            "memory-node --capacity 1MB --listen 127.0.0.1:0 --keys k --load idx --store-option region=x",
-            "no --load is an address",
-        ),
-    ];
-    for (line, part) in cases {
+    for (line, part) in MEANINGLESS {
         refused(here, line, part);
     }
     assert!(!here.join("d").exists());

@@ -104,7 +104,8 @@ const KINDS: [&str; 10] = [
 /// Builds `base.fbin` in `folder` in the least memory that a refusal names, with many threads that read.
 fn check_build_in_needed_memory(folder: &std::path::Path, kind: &str) {
     let line = format!(
-        "build base.fbin index --overwrite --metric l2 --threads 8 --calibration queries.fbin --family {kind} --json"
+        "build base.fbin index --overwrite --metric l2 --threads 8 --calibration queries.fbin --family \
+         {kind} --json"
     );
     let enough = needed(&bathyal(folder, &format!("{line} --memory 1MB")));
     assert_eq!(needed(&bathyal(folder, &format!("{line} --memory {}", enough - 1))), enough, "{kind}");

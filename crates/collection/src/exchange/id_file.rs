@@ -215,7 +215,8 @@ impl IdWriter {
                 Id::Number(number) if self.npy => self.write(&number.to_le_bytes())?,
                 Id::Text(text) if text.contains(['\n', '\r']) => {
                     let reason = format!(
-                        "the id {text:?} has a line break, which a file of lines cannot hold; export to Parquet"
+                        "the id {text:?} has a line break, which a file of lines cannot hold; export to \
+                         Parquet"
                     );
                     return Err(file_error(&self.path, reason));
                 }

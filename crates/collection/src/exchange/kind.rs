@@ -7,7 +7,8 @@ use std::fs::File;
 use std::path::Path;
 
 /// The supported endings, for messages.
-const ENDINGS: &str = ".parquet .arrow .feather .arrows .jsonl, and of vectors alone .fbin .f16bin .bf16bin .u8bin .i8bin .b1bin .fvecs .bvecs .npy";
+const ENDINGS: &str = ".parquet .arrow .feather .arrows .jsonl, and of vectors alone .fbin .f16bin .bf16bin \
+                       .u8bin .i8bin .b1bin .fvecs .bvecs .npy";
 
 /// Format of a file of rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,7 +39,8 @@ impl FileKind {
             }
             other => {
                 return Err(CollectionError::Parameter(format!(
-                    "{}: rows cannot be read from or written to files that end in {other:?}; the supported endings are {ENDINGS}",
+                    "{}: rows cannot be read from or written to files that end in {other:?}; the supported \
+                     endings are {ENDINGS}",
                     path.display()
                 )));
             }

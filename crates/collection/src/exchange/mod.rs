@@ -3,9 +3,9 @@
 //! | ending of the name | format | ids | vectors |
 //! |---|---|---|---|
 //! | `.parquet` `.pq` | Parquet, of any codec | a column | columns of lists of numbers |
-//! | `.arrow` `.feather` `.ipc` `.arrows` | Arrow IPC, as a file or a stream | a column | columns of lists of numbers |
+//! | `.arrow` `.feather` `.ipc` `.arrows` | Arrow IPC file or stream | a column | columns of number lists |
 //! | `.jsonl` `.ndjson` | a JSON object on each line | a key | keys with arrays of numbers |
-//! | those of [`FileFormat`](bathyal_vectors::FileFormat) | vectors alone | row numbers, or a file of ids | all |
+//! | those of [`FileFormat`](bathyal_vectors::FileFormat) | vectors | row numbers, or a file of ids | all |
 //!
 //! [`import`] reads the rows that [`export`] wrote, and [`schema_of_file`] reads their schema.
 

@@ -83,7 +83,8 @@ impl Sink {
             else {
                 return Err(file_error(
                     path,
-                    "holds vectors of one field, and nothing else; name the field and no columns, or export to Parquet",
+                    "holds vectors of one field, and nothing else; name the field and no columns, or export \
+                     to Parquet",
                 ));
             };
             let vectors = VectorWriter::create(path, field.element, field.dim)?;

@@ -241,7 +241,8 @@ impl VectorSource {
             None => {
                 return Err(file_error(
                     path,
-                    "holds no ids, but the ids of the collection are strings: also give a text file with an id on each line",
+                    "holds no ids, but the ids of the collection are strings: also give a text file with an \
+                     id on each line",
                 ));
             }
         };

@@ -90,7 +90,8 @@ impl ColumnMapping {
                 return Err(file_error(
                     &self.path,
                     format!(
-                        "the collection has no column {name:?}; it has {}. Name the columns to take, to leave others out",
+                        "the collection has no column {name:?}; it has {}. Name the columns to take, to \
+                         leave others out",
                         if known.is_empty() { "none".into() } else { known.join(", ") }
                     ),
                 ));

@@ -158,7 +158,8 @@ fn contains(
 ) -> Result<Normal, CollectionError> {
     let column = resolve(name, schema)?;
     if !column.list {
-        let reason = "it holds single values, but contains, contains_any and contains_all are for lists; use `=` or `in`";
+        let reason = "it holds single values, but contains, contains_any and contains_all are for lists; use \
+                      `=` or `in`";
         return Err(column_error(name, reason));
     }
     if which == Contains::Any {

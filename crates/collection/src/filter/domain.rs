@@ -280,7 +280,8 @@ fn divide_up(nanos: i128, unit: i128) -> (i128, bool) {
 fn nanos(text: &str) -> Result<i128, String> {
     let wrong = || {
         format!(
-            "{text:?} is no date or time; write '2024-12-31', '2024-12-31T23:59:59.5' (UTC) or '2024-12-31T23:59:59+01:00'"
+            "{text:?} is no date or time; write '2024-12-31', '2024-12-31T23:59:59.5' (UTC) or \
+             '2024-12-31T23:59:59+01:00'"
         )
     };
     let utc: Tz = "+00:00".parse().map_err(|_| wrong())?;

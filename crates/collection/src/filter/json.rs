@@ -7,7 +7,8 @@ use serde_json::{Map, Value};
 /// Operators that join filters.
 const JOINING: &str = "$and, $or, $not";
 /// Operators of a column.
-const OPERATORS: &str = "$eq, $ne, $gt, $gte, $lt, $lte, $between, $in, $nin, $exists, $prefix, $startsWith, $contains, $containsAny, $containsAll, $not";
+const OPERATORS: &str = "$eq, $ne, $gt, $gte, $lt, $lte, $between, $in, $nin, $exists, $prefix, $startsWith, \
+                         $contains, $containsAny, $containsAll, $not";
 
 /// Parses a filter. Returns it, and whether it contains an object without conditions.
 ///

@@ -186,13 +186,15 @@ impl<'a> Parser<'a> {
     fn comparison(&mut self, name: String, comparison: Comparison) -> Result<Expression, FilterError> {
         match &self.next.1 {
             Token::Name(quoted) => Err(self.error(format!(
-                "a column is compared with a value, not with another column; a string stands in single quotes: '{quoted}'"
+                "a column is compared with a value, not with another column; a string stands in single \
+                 quotes: '{quoted}'"
             ))),
             Token::Word(word) if word.eq_ignore_ascii_case("null") => Err(self.error(
                 "nothing is equal to null, and nothing differs from it; say `is null` or `is not null`",
             )),
             Token::Word(word) if !is_reserved(word) => Err(self.error(format!(
-                "a column is compared with a value, not with another column; a string stands in single quotes: '{word}'"
+                "a column is compared with a value, not with another column; a string stands in single \
+                 quotes: '{word}'"
             ))),
             _ => Ok(Expression::Compare(name, comparison, self.literal()?)),
         }
@@ -314,7 +316,8 @@ impl<'a> Parser<'a> {
             return Err(FilterError::at(
                 self.text,
                 begin,
-                "`like` takes a prefix, such as 'text%'; use `=` for whole strings, and starts_with for a prefix with % or _ in it",
+                "`like` takes a prefix, such as 'text%'; use `=` for whole strings, and starts_with for a \
+                 prefix with % or _ in it",
             ));
         }
         Ok(pattern)

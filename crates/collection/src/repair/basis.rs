@@ -113,8 +113,8 @@ impl RepairBasis {
             published: now(),
             segments: entries,
         };
-        let note = "no version can be read: rows that were deleted or replaced may be back; options of the indexes \
-                    are the defaults of their families";
+        let note = "no version can be read: rows that were deleted or replaced may be back; options of the \
+                    indexes are the defaults of their families";
         let (unnamed, notes) = (Vec::new(), vec![note.into()]);
         Ok(RepairBasis { version, number: None, unreadable, deleted, unnamed, notes })
     }

@@ -59,8 +59,9 @@ impl SegmentRepair<'_> {
                 format!("{which} are left out; other segments have all their rows")
             }
             (false, Missing { rows, newer }) => format!(
-                "{which} are left out with {rows} rows that nothing else has, and {newer} that may be newer than those with the same \
-                 ids; --keep-uncertain (keep_uncertain) keeps them, but also rows that were deleted or replaced since"
+                "{which} are left out with {rows} rows that nothing else has, and {newer} that may be newer \
+                 than those with the same ids; --keep-uncertain (keep_uncertain) keeps them, but also rows \
+                 that were deleted or replaced since"
             ),
         }))
     }

@@ -64,11 +64,11 @@ fn line(row: u64) -> String {
     }
     let some = if row.is_multiple_of(2) { "[]" } else { r#"["a", null, "\u0000 \" é"]"# };
     format!(
-        r#"{{"id": "row {row}\n\u00e9", "title": {cosine:?}, "bits": {bits:?}, "c bool": {}, "c int8": -128, "c int16": null,
-        "c int32": {row}, "c int64": -9223372036854775808, "c uint8": 255, "c uint16": 65535, "c uint32": 4294967295,
-        "c uint64": 18446744073709551615, "c float32": 0.1, "c float64": "NaN", "c string": "x{row}", "c date": "2024-02-29",
-        "c timestamp": "1969-12-31T23:59:59.999999", "c list<string>": {some}, "c list<int16>": [-1, {}],
-        "c list<date>": ["1900-01-01"]}}"#,
+        r#"{{"id": "row {row}\n\u00e9", "title": {cosine:?}, "bits": {bits:?}, "c bool": {}, "c int8": -128,
+        "c int16": null, "c int32": {row}, "c int64": -9223372036854775808, "c uint8": 255, "c uint16": 65535,
+        "c uint32": 4294967295, "c uint64": 18446744073709551615, "c float32": 0.1, "c float64": "NaN",
+        "c string": "x{row}", "c date": "2024-02-29", "c timestamp": "1969-12-31T23:59:59.999999",
+        "c list<string>": {some}, "c list<int16>": [-1, {}], "c list<date>": ["1900-01-01"]}}"#,
         row.is_multiple_of(3),
         row % 100
     )
@@ -335,7 +335,8 @@ fn the_last_row_with_an_id_counts_and_updates_keep_other_columns() {
     let done = import(&collection, &write(dir, text), &how(ImportMode::Upsert), &Silent).unwrap();
     assert_eq!((done.rows, done.written.added, done.written.replaced), (3, 2, 1));
     // Columns that a line lacks are unchanged, even if other lines have them.
-    let text = "{\"id\": 1, \"lang\": \"de\"}\n{\"id\": 2, \"year\": 9}\n{\"id\": 2, \"year\": null, \"lang\": \"en\"}\n{\"id\": 5, \"year\": 5}";
+    let text = "{\"id\": 1, \"lang\": \"de\"}\n{\"id\": 2, \"year\": 9}\n\
+                {\"id\": 2, \"year\": null, \"lang\": \"en\"}\n{\"id\": 5, \"year\": 5}";
     let done = import(&collection, &write(dir, text), &how(ImportMode::Update), &Silent).unwrap();
     assert_eq!((done.written.replaced, done.written.missing, done.batches), (3, 1, 4));
     assert_eq!(

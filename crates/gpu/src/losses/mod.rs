@@ -99,8 +99,8 @@ impl Losses {
                     }
                     (false, 1) => {
                         return Err(GpuError::Unsuited(format!(
-                            "the graphics card has {free} bytes free, which is too little for the means of {} groups: stop other programs that use \
-                             the card, or leave --device gpu out",
+                            "the graphics card has {free} bytes free, which is too little for the means of \
+                             {} groups: stop other programs that use the card, or leave --device gpu out",
                             shape.groups()
                         )));
                     }

@@ -69,8 +69,9 @@ impl Nearest {
                 Err(GpuError::Memory { free, .. }) => {
                     sizes = sizes.smaller(words).ok_or_else(|| {
                         GpuError::Unsuited(format!(
-                            "the graphics card has {free} bytes free, and exact search of vectors of {row_bytes} bytes needs at least {}: \
-                             stop other programs that use the card, or leave --device gpu out",
+                            "the graphics card has {free} bytes free, and exact search of vectors of \
+                             {row_bytes} bytes needs at least {}: stop other programs that use the card, or \
+                             leave --device gpu out",
                             sizes.bytes(words)
                         ))
                     })?;

@@ -96,8 +96,8 @@ impl Shape {
             return Ok(());
         }
         Err(GpuError::Unsuited(format!(
-            "the tables for codes of {} bytes need {shared} bytes of shared memory for each block, and {} has {}: build with smaller \
-             codes (--code-bytes), or leave --device gpu out",
+            "the tables for codes of {} bytes need {shared} bytes of shared memory for each block, and {} \
+             has {}: build with smaller codes (--code-bytes), or leave --device gpu out",
             self.code_bytes, profile.name, profile.shared_bytes
         )))
     }
@@ -150,7 +150,8 @@ impl<'a> Upload<'a> {
         let (places, vector_places) = (shape.places(), vectors.as_ref().map(|vectors| vectors.places));
         if written != shape.codes_bytes() || vector_places.is_some_and(|count| count != places) {
             let reason = format!(
-                "{written} of {} bytes of codes were appended; or there are vectors at {vector_places:?} of {places} places",
+                "{written} of {} bytes of codes were appended; or there are vectors at {vector_places:?} of \
+                 {places} places",
                 shape.codes_bytes()
             );
             return Err(GpuError::Driver { operation: "upload the codes", reason });
@@ -333,8 +334,8 @@ impl Slot {
         });
         if list > shape.list || group_count > shape.scanned as usize {
             return Err(GpuError::Unsuited(format!(
-                "a graphics card cannot search {list} candidates of {group_count} groups: the limits are {} and {}; choose smaller values, or \
-                 leave --device gpu out",
+                "a graphics card cannot search {list} candidates of {group_count} groups: the limits are {} \
+                 and {}; choose smaller values, or leave --device gpu out",
                 shape.list, shape.scanned
             )));
         }

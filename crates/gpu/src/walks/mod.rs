@@ -238,8 +238,8 @@ impl Slot {
         assert!(vector.len().next_multiple_of(4) == self.vector_bytes, "a vector of another length");
         if parameters.list > self.list || wanted > parameters.list || parameters.width > MOST_WIDTH {
             return Err(GpuError::Unsuited(format!(
-                "a graphics card cannot search with {wanted} results of {} candidates, {} expanded at a time: the limits are {} \
-                 and {MOST_WIDTH}; choose smaller values, or leave --device gpu out",
+                "a graphics card cannot search with {wanted} results of {} candidates, {} expanded at a \
+                 time: the limits are {} and {MOST_WIDTH}; choose smaller values, or leave --device gpu out",
                 parameters.list, parameters.width, self.list
             )));
         }

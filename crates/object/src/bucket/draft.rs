@@ -337,7 +337,8 @@ impl BucketDraft {
         let Some(missing) = journal.remove_missing(exists) else { return Ok(()) };
         self.save_journal(&journal)?;
         *self.journal() = journal;
-        let reason = "it was removed before it was published: by a prune that keeps too little, or by a rule of the bucket";
+        let reason = "it was removed before it was published: by a prune that keeps too little, or by a rule \
+                      of the bucket";
         let path = self.path.join(missing);
         Err(StoreError::Remote { operation: "publish", path, reason: reason.into() })
     }

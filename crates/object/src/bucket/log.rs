@@ -109,7 +109,8 @@ impl BucketLog {
     fn damaged(&self) -> StoreError {
         StoreError::Irregular {
             path: self.path.clone(),
-            reason: "a piece of the log is damaged; restore it from a copy, or delete the log with all changes since the build"
+            reason: "a piece of the log is damaged; restore it from a copy, or delete the log with all \
+                     changes since the build"
                 .into(),
         }
     }

@@ -2,7 +2,7 @@
 //! read without a request for each.
 //!
 //! ```text
-//! {"bathyal_record":1,"number":3,"id":"...","objects":{"pages":{"bytes":4096},"manifest":{"bytes":900,"at":0}}}
+//! {"bathyal_record":1,"number":3,"id":"...","objects":{"pages":{"bytes":4096},"small":{"bytes":900,"at":0}}}
 //! 1a2b3c4d
 //! ...the bytes of the small objects, one after the other
 //! ```

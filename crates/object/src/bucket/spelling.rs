@@ -93,8 +93,9 @@ impl BucketStore {
         let bytes = store.layout.index(name).as_ref().len();
         if bytes + MAX_FILE_KEY_BYTES > MOST_KEY_BYTES {
             return Err(StoreError::Address(format!(
-                "{}: is too long: its key has {bytes} bytes and can have at most {}, since stores allow {MOST_KEY_BYTES} \
-                 and the files of an index add up to {MAX_FILE_KEY_BYTES}; shorten the names",
+                "{}: is too long: its key has {bytes} bytes and can have at most {}, since stores allow \
+                 {MOST_KEY_BYTES} and the files of an index add up to {MAX_FILE_KEY_BYTES}; shorten the \
+                 names",
                 path.display(),
                 MOST_KEY_BYTES - MAX_FILE_KEY_BYTES
             )));
@@ -166,7 +167,10 @@ impl BucketStore {
     fn any_published(&self, names: &[String]) -> Result<bool, StoreError> {
         let lookup = |name: &String| {
             let name = name.clone();
-            async move { Ok::<_, StoreError>(self.find_published_async(&name, &self.traffic).await?.1.is_some()) }
+            async move {
+                let published = self.find_published_async(&name, &self.traffic).await?;
+                Ok::<_, StoreError>(published.1.is_some())
+            }
         };
         let lookups = futures_util::stream::iter(names.iter().rev().map(lookup)).buffered(CONCURRENT_LOOKUPS);
         let first_published = async {

@@ -219,8 +219,8 @@ impl Upload<'_> {
         Err(StoreError::Remote {
             operation: "upload",
             path: self.path.join(&source.name),
-            reason: "the store drops parts before all of them are uploaded; look for a rule of the bucket that removes \
-                     unfinished uploads too soon"
+            reason: "the store drops parts before all of them are uploaded; look for a rule of the bucket \
+                     that removes unfinished uploads too soon"
                 .into(),
         })
     }

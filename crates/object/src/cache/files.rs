@@ -102,7 +102,9 @@ impl Files {
         let slots = (usable / (BLOCK_BYTES + RECORD_BYTES as u64)).min(max_slots).min(u64::from(u32::MAX));
         if slots < MIN_SLOTS {
             return Err(
-                "the cache has no disk: the cache's memory is too small to find blocks on a disk; raise cache_memory".into(),
+                "the cache has no disk: the cache's memory is too small to find blocks on a disk; raise \
+                 cache_memory"
+                    .into(),
             );
         }
         let records = options.open(folder.join("slots")).map_err(failed)?;

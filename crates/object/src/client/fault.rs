@@ -91,7 +91,8 @@ impl Fault {
             "RequestTimeTooSkewed" => "; set this machine's clock",
             "ExpiredToken" | "InvalidToken" => "; renew the credentials",
             _ if cause == Cause::Denied => {
-                "; check that the credentials (environment, profile or store options) are right and allow this"
+                "; check that the credentials (environment, profile or store options) are right and allow \
+                 this"
             }
             "NoSuchBucket" => "; create the bucket, or correct its name",
             "PermanentRedirect" | "AuthorizationHeaderMalformed" => {
@@ -122,9 +123,9 @@ impl Fault {
         if error.to_string().contains(METADATA) {
             return Fault::new(
                 Cause::Denied,
-                "no credentials were found: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY in the environment, choose a \
-                 profile (AWS_PROFILE), or give store options; for a public bucket, give the store option \
-                 skip_signature=true",
+                "no credentials were found: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY in the \
+                 environment, choose a profile (AWS_PROFILE), or give store options; for a public bucket, \
+                 give the store option skip_signature=true",
             );
         }
         // The innermost cause contains no address, which may contain secrets.
@@ -136,8 +137,8 @@ impl Fault {
         if innermost.contains(NO_PLAIN) {
             return Fault::new(
                 Cause::Refused,
-                "the store's address begins with http://, which sends everything unencrypted; if that is intended, give \
-                 the store option allow_http=true",
+                "the store's address begins with http://, which sends everything unencrypted; if that is \
+                 intended, give the store option allow_http=true",
             );
         }
         let reason = if innermost.contains("://") { "the store cannot be reached".into() } else { innermost };

@@ -46,8 +46,9 @@ pub(super) fn read(named: Option<&str>) -> Result<Profile, StoreError> {
     match unsupported {
         Some(key) if named.is_some() && !profile.contains_key("aws_access_key_id") => {
             Err(StoreError::Address(format!(
-                "profile '{name}' gets its credentials by {key}, which is not supported: export them to the environment first, \
-                 with `eval \"$(aws configure export-credentials --profile {name} --format env)\"`"
+                "profile '{name}' gets its credentials by {key}, which is not supported: export them to the \
+                 environment first, with `eval \"$(aws configure export-credentials --profile {name} \
+                 --format env)\"`"
             )))
         }
         _ => Ok(profile),
@@ -75,7 +76,8 @@ mod tests {
     #[test]
     fn only_the_section_of_the_profile_is_read() {
         let file = tempfile::NamedTempFile::new().unwrap();
-        let text = "[default]\nregion = a\n# aws_access_key_id = no\n[profile other]\nregion=b\naws_access_key_id = KEY\n";
+        let text = "[default]\nregion = a\n# aws_access_key_id = no\n[profile other]\nregion=b\n\
+                    aws_access_key_id = KEY\n";
         std::fs::write(file.path(), text).unwrap();
         let read = |name| {
             let mut found = BTreeMap::new();

@@ -133,9 +133,10 @@ fn settings<K: FromStr>(
 
 fn unknown(key: &str, provider: Provider) -> StoreError {
     StoreError::Address(format!(
-        "store option {key}: a store of {}:// has no such option; use the name of an environment variable (aws_region, \
-         azure_storage_account_name, google_service_account, ...), or one of max_requests, hedge, scratch, profile, \
-         price_reads, price_gigabyte, cache, cache_memory, cache_disk, cache_policy, emulate",
+        "store option {key}: a store of {}:// has no such option; use the name of an environment variable \
+         (aws_region, azure_storage_account_name, google_service_account, ...), or one of max_requests, \
+         hedge, scratch, profile, price_reads, price_gigabyte, cache, cache_memory, cache_disk, \
+         cache_policy, emulate",
         provider.name()
     ))
 }
@@ -158,8 +159,8 @@ fn check_endpoint(endpoint: &str) -> Result<(), StoreError> {
     let address = host.and_then(|_| url::Url::parse(endpoint).ok()).filter(|url| url.has_host());
     address.map(drop).ok_or_else(|| {
         StoreError::Address(
-            "store option endpoint: is not the address of a server; write http://HOST:PORT or https://HOST, without a user \
-             name, a password or a question mark. Credentials have options of their own"
+            "store option endpoint: is not the address of a server; write http://HOST:PORT or https://HOST, \
+             without a user name, a password or a question mark. Credentials have options of their own"
                 .into(),
         )
     })

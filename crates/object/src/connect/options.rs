@@ -32,10 +32,10 @@ const LARGEST_MAX_REQUESTS: usize = 4096;
 /// | `profile` | the profile of `~/.aws` for credentials, region and endpoint |
 /// | `price_reads` | dollars for a million read requests; default: list price, s3 0.40, gs 0.40, az 0.50 |
 /// | `price_gigabyte` | dollars for 10^9 bytes that leave the store; default 0, as within a region |
-/// | `cache_memory` | bytes of memory for cached blocks (`2GB`, `512MiB`); default 256 MiB with any cache option |
+/// | `cache_memory` | bytes of memory for cached blocks (`2GB`); default 256 MiB with any cache option |
 /// | `cache` | the local folder for cached blocks; one process uses it at a time |
 /// | `cache_disk` | bytes of disk for cached blocks; default 10 GB if a folder is given |
-/// | `cache_policy` | eviction: `s3-fifo` (default), `slru`, `lru` (see [`CachePolicy`](crate::CachePolicy)) |
+/// | `cache_policy` | `s3-fifo` (default), `slru`, `lru`: see [`CachePolicy`](crate::CachePolicy) |
 /// | `emulate` | emulates a slower store: `paper`, `s3`, `s3-express`, `rack` (see [`Shaping`]) |
 #[derive(Clone, Default)]
 pub struct StoreOptions {

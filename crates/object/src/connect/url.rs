@@ -50,8 +50,8 @@ pub struct ObjectUrl {
     pub name: String,
 }
 
-const KNOWN: &str = "s3://BUCKET/NAME, gs://BUCKET/NAME, az://CONTAINER/NAME, remote://HOST:PORT/NAME (or HOST:PORT,HOST:PORT), \
-     memory://NAME, or a folder of this machine";
+const KNOWN: &str = "s3://BUCKET/NAME, gs://BUCKET/NAME, az://CONTAINER/NAME, remote://HOST:PORT/NAME (or \
+                     HOST:PORT,HOST:PORT), memory://NAME, or a folder of this machine";
 
 impl ObjectUrl {
     /// Returns true if a path has the form of an address and not of a folder.
@@ -86,8 +86,8 @@ impl ObjectUrl {
         if host.contains(':') || (host.contains('@') && provider != Provider::Azure) {
             // The text is not repeated in the message, since it may contain a secret.
             return refuse(format!(
-                "{scheme}://: an address cannot contain credentials or a port; put credentials into the environment or a \
-                 profile, and give an endpoint as the store option endpoint=URL"
+                "{scheme}://: an address cannot contain credentials or a port; put credentials into the \
+                 environment or a profile, and give an endpoint as the store option endpoint=URL"
             ));
         }
         if host.is_empty() && provider != Provider::Memory {
@@ -131,8 +131,8 @@ fn check_bucket(provider: Provider, host: &str) -> Result<(), String> {
     match other {
         None => Ok(()),
         Some(other) => Err(format!(
-            "the name of a bucket has letters, digits, '-', '.' and '_', but no {other:?}; give store options separately, not \
-             in the address"
+            "the name of a bucket has letters, digits, '-', '.' and '_', but no {other:?}; give store \
+             options separately, not in the address"
         )),
     }
 }
@@ -141,7 +141,9 @@ fn check_bucket(provider: Provider, host: &str) -> Result<(), String> {
 fn check_key(path: &str) -> Result<(), String> {
     for name in path.split('/') {
         if name.is_empty() {
-            return Err("contains an empty name: it has two slashes in a row, or one too many at its beginning or end".into());
+            return Err("contains an empty name: it has two slashes in a row, or one too many at its \
+                        beginning or end"
+                .into());
         }
         if matches!(name, "." | "..") {
             return Err(format!(
@@ -158,8 +160,8 @@ fn check_key(path: &str) -> Result<(), String> {
     }
     if path.len() > MAX_INDEX_KEY_BYTES {
         return Err(format!(
-            "is too long: its key has {} bytes, and stores allow {MOST_KEY_BYTES} including those that its files add; \
-             shorten the names",
+            "is too long: its key has {} bytes, and stores allow {MOST_KEY_BYTES} including those that its \
+             files add; shorten the names",
             path.len()
         ));
     }

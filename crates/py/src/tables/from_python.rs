@@ -45,8 +45,8 @@ pub(crate) fn metadata(
         of_rows(schema, value, rows, whole)?
     } else {
         return Err(PyTypeError::new_err(format!(
-            "metadata is of type {}; expected a dictionary of columns, a list with a dictionary for each row, or a table of \
-             pandas, Arrow or polars",
+            "metadata is of type {}; expected a dictionary of columns, a list with a dictionary for each \
+             row, or a table of pandas, Arrow or polars",
             value.get_type().name()?
         )));
     };
@@ -107,8 +107,8 @@ fn of_rows(schema: &Schema, value: &Bound<'_, PyAny>, rows: usize, whole: bool) 
         }
         if whole && seen < dictionaries.len() {
             return Err(PyValueError::new_err(format!(
-                "metadata: {seen} of {} rows have {:?}; give the same columns for all rows, or update these rows \
-                 separately",
+                "metadata: {seen} of {} rows have {:?}; give the same columns for all rows, or update these \
+                 rows separately",
                 dictionaries.len(),
                 column.name
             )));

@@ -52,7 +52,8 @@ impl RemoteUrl {
         if hosts.contains('@') {
             // The message does not quote the address, which may contain a secret.
             return Err(StoreError::Address(format!(
-                "{SCHEME}: an address must have no credentials in it; name the node's file of keys with the store option keys=FILE"
+                "{SCHEME}: an address must have no credentials in it; name the node's file of keys with the \
+                 store option keys=FILE"
             )));
         }
         let hosts = hosts.split(',').map(host_and_port).collect::<Result<Vec<_>, _>>().map_err(refuse)?;
@@ -125,13 +126,13 @@ pub enum Transport {
 ///
 /// | key | value |
 /// |---|---|
-/// | `keys` | the file `client.json` that the node wrote; default: the file named by `BATHYAL_NODE_KEYS`, or that of this user's own node |
+/// | `keys` | the node's file `client.json`; default: `BATHYAL_NODE_KEYS`, or that of this user's own node |
 /// | `token` | the node's token, instead of the one in the file |
 /// | `peer_key` | the node's key, `sha256:` and 64 digits, instead of the one in the file |
 /// | `transport` | `auto` (default), `tcp`, `shm` or `verbs` |
 /// | `doorbell` | with `verbs`: operations in one doorbell, 1 to 1024; default 16 |
 /// | `timeout` | seconds after which a silent node counts as lost, 0.001 to 3600; default 10 |
-/// | `wait` | seconds that a query waits for a restarted or unreachable node to hold the same index again, 0 to 3600; default 0: the query fails |
+/// | `wait` | seconds that a query waits for a lost node to hold its index again, 0 to 3600; default 0 |
 /// | `scratch` | the local folder of an index while it is built, before it is pushed |
 #[derive(Clone, PartialEq)]
 pub struct RemoteOptions {
@@ -213,7 +214,8 @@ impl RemoteOptions {
                 "scratch" => scratch = Some(PathBuf::from(value)),
                 _ => {
                     return refuse(
-                        "is not an option of a memory node; the options are keys, token, peer_key, transport, doorbell, timeout, wait and scratch",
+                        "is not an option of a memory node; the options are keys, token, peer_key, \
+                         transport, doorbell, timeout, wait and scratch",
                     );
                 }
             }
@@ -244,8 +246,8 @@ fn value_of<'v>(node: usize, nodes: usize, key: &str, value: &'v str) -> Result<
         1 => Ok(value),
         given if given == nodes => Ok(values[node]),
         given => Err(StoreError::Address(format!(
-            "{key}: has {given} values for {nodes} nodes; give one for all of them, or one for each in their order, with commas \
-             between them"
+            "{key}: has {given} values for {nodes} nodes; give one for all of them, or one for each in their \
+             order, with commas between them"
         ))),
     }
 }
@@ -269,8 +271,9 @@ fn read_credentials(
     let default_file = client_file(&keys_folder()?);
     if !default_file.exists() {
         return Err(StoreError::Address(format!(
-            "a memory node requires a token, and is identified by its key: copy the file client.json that it wrote (`bathyal \
-             memory-node` prints its path), and name it with the store option keys=FILE or in {KEYS_VARIABLE}"
+            "a memory node requires a token, and is identified by its key: copy the file client.json that it \
+             wrote (`bathyal memory-node` prints its path), and name it with the store option keys=FILE or \
+             in {KEYS_VARIABLE}"
         )));
     }
     Credentials::from_file(&default_file)

@@ -115,8 +115,8 @@ impl NodeTarget {
         let reply: io::Result<Reply> = send(&mut stream, &hello).and_then(|()| receive(&mut stream));
         if let Some(other) = verifier.unexpected_key() {
             return Err(remote(format!(
-                "the node has the key {other}, not {}: either it was set up again, and you need its new client.json, or something \
-                 else answers in its place",
+                "the node has the key {other}, not {}: either it was set up again, and you need its new \
+                 client.json, or something else answers in its place",
                 options.credentials.peer_key
             )));
         }

@@ -161,7 +161,8 @@ impl SpreadStore {
                 let has_table = |node: &&NodeStore| node.table_of(name).is_ok_and(|table| table.is_some());
                 return match self.nodes.iter().skip(1).find(has_table) {
                     Some(node) => refuse(format!(
-                        "is not on the first of these nodes but on {}; name the nodes in the order of its parts",
+                        "is not on the first of these nodes but on {}; name the nodes in the order of its \
+                         parts",
                         node.address().display()
                     )),
                     None => Err(StoreError::Missing { what, path: self.path(name) }),
@@ -199,8 +200,8 @@ impl SpreadStore {
                 address_of(table)
             ),
             None => format!(
-                "is not there: the node was restarted, or is another node; name the same nodes as before ({}), \
-                 or {ADVICE}",
+                "is not there: the node was restarted, or is another node; name the same nodes as before \
+                 ({}), or {ADVICE}",
                 address_of(table)
             ),
         };
@@ -239,7 +240,8 @@ impl Store for SpreadStore {
         check_name(name)?;
         if self.striping.objects().len() == 0 {
             let reason = format!(
-                "{}: the files to stripe over these nodes are not known; write to a folder, and copy that there (`bathyal copy`)",
+                "{}: the files to stripe over these nodes are not known; write to a folder, and copy that \
+                 there (`bathyal copy`)",
                 self.path(name).display()
             );
             return Err(StoreError::Striping { reason });

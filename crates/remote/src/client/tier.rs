@@ -44,14 +44,14 @@ impl Route {
             Transport::Auto => Ok(shared().or_else(|_| rdma()).unwrap_or(Route::Tcp)),
             Transport::Shared => shared().map_err(|why| {
                 format!(
-                    "{why}; shared memory requires a node on this machine that this user runs: leave out the store option \
-                     transport, or set it to tcp"
+                    "{why}; shared memory requires a node on this machine that this user runs: leave out the \
+                     store option transport, or set it to tcp"
                 )
             }),
             Transport::Verbs => rdma().map_err(|why| {
                 format!(
-                    "{why}; transport=verbs requires an RDMA device on both machines: leave out the store option transport, or set \
-                     it to tcp"
+                    "{why}; transport=verbs requires an RDMA device on both machines: leave out the store \
+                     option transport, or set it to tcp"
                 )
             }),
         }

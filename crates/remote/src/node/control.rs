@@ -124,7 +124,8 @@ fn welcome(hello: &ControlRequest, shared: &NodeState) -> Result<Arc<Session>, R
     }
     if *version != VERSION {
         let what = format!(
-            "the client uses version {version} of the protocol, and the node uses {VERSION}: use the same release"
+            "the client uses version {version} of the protocol, and the node uses {VERSION}: use the same \
+             release"
         );
         return Err((Refusal::Bad, what));
     }
@@ -179,16 +180,7 @@ impl RequestHandler<'_> {
                 self.drafts.insert(number, draft);
                 Ok(Reply::Draft(number))
             }
-            ControlRequest::Allocate { draft, object, bytes } => {
-                let draft = self.drafts.get_mut(&draft).ok_or_else(no_draft)?;
-                // An object that has been allocated before is freed first.
-                if let Some(key) = draft.drop_object(&object) {
-                    self.session.release(key);
-                }
-                let region = regions.allocate(draft, &object, bytes)?;
-                self.session.hold(&region);
-                Ok(Reply::Region(region.key))
-            }
+            ControlRequest::Allocate { draft, object, bytes } => self.allocate(draft, &object, bytes),
             ControlRequest::Publish { draft, objects } => {
                 let draft = self.drafts.remove(&draft).ok_or_else(no_draft)?;
                 let keys = draft.keys();
@@ -209,14 +201,7 @@ impl RequestHandler<'_> {
                 regions.delete(&name)?;
                 Ok(Reply::Done)
             }
-            ControlRequest::Share { region } => {
-                let region = self.session.share(region)?;
-                let file = region.file().map_err(|e| (Refusal::Bad, e.to_string()))?;
-                let RegionFile { descriptor, device, inode } =
-                    file.ok_or_else(|| (Refusal::Bad, "the region cannot be shared".to_owned()))?;
-                let process = std::process::id();
-                Ok(Reply::Shared(SharedMemory { process, descriptor, device, inode }))
-            }
+            ControlRequest::Share { region } => self.share(region),
             ControlRequest::Pair { endpoint, over } => {
                 self.session.pair(self.local, &endpoint, &over).map(Reply::Paired)
             }
@@ -232,6 +217,28 @@ impl RequestHandler<'_> {
                 Ok(Reply::Writers(active.map(|session| session.number).collect()))
             }
         }
+    }
+
+    /// Allocates `bytes` for an object of a draft.
+    fn allocate(&mut self, draft: u64, object: &str, bytes: u64) -> Result<Reply, RefusedRequest> {
+        let draft = self.drafts.get_mut(&draft).ok_or_else(no_draft)?;
+        // An object that has been allocated before is freed first.
+        if let Some(key) = draft.drop_object(object) {
+            self.session.release(key);
+        }
+        let region = self.shared.regions.allocate(draft, object, bytes)?;
+        self.session.hold(&region);
+        Ok(Reply::Region(region.key))
+    }
+
+    /// Returns the file of a region, which a client on this machine can map.
+    fn share(&self, region: u64) -> Result<Reply, RefusedRequest> {
+        let region = self.session.share(region)?;
+        let file = region.file().map_err(|e| (Refusal::Bad, e.to_string()))?;
+        let RegionFile { descriptor, device, inode } =
+            file.ok_or_else(|| (Refusal::Bad, "the region cannot be shared".to_owned()))?;
+        let process = std::process::id();
+        Ok(Reply::Shared(SharedMemory { process, descriptor, device, inode }))
     }
 
     fn check_writes(&self) -> Result<(), RefusedRequest> {
@@ -280,7 +287,8 @@ fn metrics(mut stream: Stream, shared: &NodeState) -> io::Result<()> {
 /// Formats an HTTP response that ends its connection.
 pub(super) fn http(status: &str, text: &str) -> String {
     format!(
-        "HTTP/1.1 {status}\r\nContent-Type: text/plain; version=0.0.4\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{text}",
+        "HTTP/1.1 {status}\r\nContent-Type: text/plain; version=0.0.4\r\nContent-Length: {}\r\n\
+         Connection: close\r\n\r\n{text}",
         text.len()
     )
 }
@@ -303,7 +311,8 @@ fn prometheus(status: &NodeStatus) -> String {
         // Writing to a string cannot fail.
         let _ = write!(
             text,
-            "# HELP bathyal_node_{name} {help}\n# TYPE bathyal_node_{name} {kind}\nbathyal_node_{name} {value}\n"
+            "# HELP bathyal_node_{name} {help}\n# TYPE bathyal_node_{name} {kind}\n\
+             bathyal_node_{name} {value}\n"
         );
     }
     text

@@ -93,8 +93,8 @@ impl RdmaAccess {
         };
         let claim = match self.access {
             Access::RemoteWrite => Some(region.claim(AtomicsExecutor::Device).ok_or_else(|| {
-                let what = "processes of the node's machine may change the index, and their atomic operations are not atomic \
-                            for an RDMA device: use transport=tcp";
+                let what = "processes of the node's machine may change the index, and their atomic \
+                            operations are not atomic for an RDMA device: use transport=tcp";
                 (Refusal::Bad, what.to_owned())
             })?),
             _ => None,

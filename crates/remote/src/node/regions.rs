@@ -130,8 +130,8 @@ impl Regions {
         if let Err(used) = self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add_region) {
             let left = self.capacity.saturating_sub(used);
             let what = format!(
-                "{object} needs {allocated} bytes of memory, and the node has {left} left of {}; delete an index there, or start it with \
-                 a larger --capacity",
+                "{object} needs {allocated} bytes of memory, and the node has {left} left of {}; delete an \
+                 index there, or start it with a larger --capacity",
                 self.capacity
             );
             return Err((Refusal::Capacity, what));

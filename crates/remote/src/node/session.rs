@@ -109,7 +109,8 @@ impl Session {
         let mut claims = self.shared_claims();
         if self.write && !claims.contains_key(&key) {
             let claim = region.claim(AtomicsExecutor::Processor).ok_or_else(|| {
-                let what = "peers may change the index by RDMA, and atomic operations of their devices are not atomic for processors";
+                let what = "peers may change the index by RDMA, and atomic operations of their devices are \
+                            not atomic for processors";
                 (Refusal::Bad, what.to_owned())
             })?;
             claims.insert(key, claim);

@@ -124,8 +124,8 @@ impl Device {
         match best {
             Some((_, device)) => Ok(device),
             None if seen.is_empty() => Err(
-                "there is no device: `rdma link` lists devices; a plain network card becomes one by `rdma link add rxe0 \
-                 type rxe netdev INTERFACE`"
+                "there is no device: `rdma link` lists devices; a plain network card becomes one by `rdma \
+                 link add rxe0 type rxe netdev INTERFACE`"
                     .into(),
             ),
             None => Err(format!("no device can be used: {}", seen.join("; "))),

@@ -110,7 +110,8 @@ impl Registration {
             let error = failed("memory cannot be registered with the RDMA device");
             match error.kind() {
                 io::ErrorKind::OutOfMemory => {
-                    let what = "this user may not lock enough memory: raise `ulimit -l` (LimitMEMLOCK= of a systemd unit)";
+                    let what = "this user may not lock enough memory: raise `ulimit -l` (LimitMEMLOCK= of a \
+                                systemd unit)";
                     io::Error::new(error.kind(), format!("{error}; {what}"))
                 }
                 _ => error,

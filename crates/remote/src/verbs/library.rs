@@ -31,7 +31,9 @@ macro_rules! functions {
                 Ok(Library { $($name: {
                     let found = symbol(library, stringify!($name))?;
                     // SAFETY: the function of this name has had this type since version 1.1 of the interface.
-                    unsafe { std::mem::transmute::<Handle, unsafe extern "C" fn($($argument),*) -> $result>(found) }
+                    unsafe {
+                        std::mem::transmute::<Handle, unsafe extern "C" fn($($argument),*) -> $result>(found)
+                    }
                 },)* })
             }
         }

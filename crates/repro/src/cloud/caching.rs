@@ -95,7 +95,8 @@ pub(super) fn measure(
             let (effort, recall) = (point.effort, point.recall);
             let Some(traced) = trace_search(experiment, set, &stored, (subject, effort, recall))? else {
                 measured.note(&format!(
-                    "caches in front of {}, {}: left out, because the trace does not have as many reads as were counted",
+                    "caches in front of {}, {}: left out, because the trace does not have as many reads as \
+                     were counted",
                     subject.name(),
                     effort.words()
                 ))?;

@@ -128,7 +128,8 @@ impl Experiment<'_> {
         drop(fast);
         if points.iter().all(|(point, _)| point.requests == 0.0) {
             measured.note(&format!(
-                "{} of `{}` is so small that the record read at opening contains all of it: searches send no requests to the store",
+                "{} of `{}` is so small that the record read at opening contains all of it: searches send no \
+                 requests to the store",
                 subject.name(),
                 set.name
             ))?;
@@ -144,8 +145,8 @@ impl Experiment<'_> {
                 match self.measure_load(set, &slow, point, *concurrency)? {
                     Some(load) => point.loads.push(load),
                     None => measured.note(&format!(
-                        "{} of `{}` with {}, {concurrency} queries at once: not measured, because more than {:.0} GB would be in flight \
-                         at once",
+                        "{} of `{}` with {}, {concurrency} queries at once: not measured, because more than \
+                         {:.0} GB would be in flight at once",
                         point.index,
                         set.name,
                         point.effort.words(),

@@ -54,8 +54,8 @@ pub(super) fn open(arguments: &CloudArguments, console: &Console) -> Result<Vec<
     let count = arguments.base.len();
     if arguments.query.len() != count || ![0, count].contains(&arguments.groundtruth.len()) {
         return Err(Failure::usage(format!(
-            "got {count} files of vectors, {} of queries and {} of exact neighbours: give one --query for each --base, and one \
-             --groundtruth for each --base or none at all",
+            "got {count} files of vectors, {} of queries and {} of exact neighbours: give one --query for \
+             each --base, and one --groundtruth for each --base or none at all",
             arguments.query.len(),
             arguments.groundtruth.len()
         )));

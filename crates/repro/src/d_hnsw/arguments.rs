@@ -85,7 +85,8 @@ pub struct DhnswArguments {
           value_parser = RangedU64ValueParser::<u32>::new().range(1..=100))]
     pub k: Vec<u32>,
     /// Sub-indexes that a query searches (b)
-    #[arg(long, value_name = "N", default_value_t = DEFAULT_PROBES, value_parser = RangedU64ValueParser::<u32>::new().range(1..=1000))]
+    #[arg(long, value_name = "N", default_value_t = DEFAULT_PROBES,
+          value_parser = RangedU64ValueParser::<u32>::new().range(1..=1000))]
     pub probes: u32,
     /// Mean number of vectors per sub-index [default: 2000, as with 500 sub-indexes of a million vectors]
     #[arg(long, value_name = "N", value_parser = RangedU64ValueParser::<u32>::new().range(8..=1_000_000))]

@@ -200,8 +200,8 @@ impl Experiment<'_> {
             let first = opened.index.search(&rows_of(&set.query_set.queries, 0, 1)?, &many, self.control);
             if let Err(IndexError::Memory { needed, given, .. }) = first {
                 let note = format!(
-                    "{} of `{}` was not measured at recall {recall}: a query takes {:.1} MB more than is left of a budget that keeps as \
-                     much as the others",
+                    "{} of `{}` was not measured at recall {recall}: a query takes {:.1} MB more than is \
+                     left of a budget that keeps as much as the others",
                     subject.name(),
                     set.name,
                     needed.saturating_sub(given) as f64 / 1e6

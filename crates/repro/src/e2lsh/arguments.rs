@@ -75,7 +75,8 @@ pub struct E2lshArguments {
     #[arg(long, value_name = "W", default_value_t = DEFAULT_WIDTH, value_parser = parse_width)]
     pub width: f64,
     /// Number of values in a compound hash, in units of log n / log(1/p2)
-    #[arg(long, value_name = "GAMMA,...", value_delimiter = ',', default_value = "0.3,0.4,0.5,0.6", value_parser = parse_gamma)]
+    #[arg(long, value_name = "GAMMA,...", value_delimiter = ',', default_value = "0.3,0.4,0.5,0.6",
+          value_parser = parse_gamma)]
     pub gammas: Vec<f64>,
     /// Bits of a hash value that select a slot of a table (u) [default: 4 fewer than an id has]
     #[arg(long, value_name = "U", value_parser = RangedU64ValueParser::<u32>::new().range(1..=28))]
@@ -93,7 +94,8 @@ pub struct E2lshArguments {
     #[arg(long, value_name = "US")]
     pub srs_us: Option<f64>,
     /// Queries interleaved on each thread
-    #[arg(long, value_name = "QUERIES", default_value_t = 32, value_parser = RangedU64ValueParser::<u32>::new().range(1..=1024))]
+    #[arg(long, value_name = "QUERIES", default_value_t = 32,
+          value_parser = RangedU64ValueParser::<u32>::new().range(1..=1024))]
     pub in_flight: u32,
     /// Repeats of speed measurements, which take turns; reports have the medians
     #[arg(long, default_value_t = REPEATS, value_parser = RangedU64ValueParser::<u32>::new().range(1..=1000))]

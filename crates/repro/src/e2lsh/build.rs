@@ -107,7 +107,8 @@ impl BuiltTables {
             Some(_) => {
                 let folder = folder.display();
                 return Err(Failure::new(format!(
-                    "{folder}: holds hash tables of other vectors or parameters; remove it or name another work folder"
+                    "{folder}: holds hash tables of other vectors or parameters; remove it or name another \
+                     work folder"
                 )));
             }
             None => Some(write(base, &plan, &hashes, folder, threads, progress)?),

@@ -202,7 +202,8 @@ impl Experiment<'_> {
         if bytes.try_reserve_exact(built.index_bytes as usize).is_err() {
             let size = byte_size::format(built.index_bytes);
             return Err(Failure::new(format!(
-                "{}: not enough memory for {size} of hash tables, which are measured in memory; use fewer --tables or --vectors",
+                "{}: not enough memory for {size} of hash tables, which are measured in memory; use fewer \
+                 --tables or --vectors",
                 path.display()
             )));
         }

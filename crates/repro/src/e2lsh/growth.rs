@@ -138,8 +138,8 @@ pub(super) fn find_or_build(experiment: &Experiment<'_>, base: &VectorFile) -> R
     let found = (manifest.family.as_str(), manifest.vectors, manifest.dim as usize, manifest.metric.as_str());
     if found != (FAMILY.name, base.count() as u64, base.dim(), Metric::L2.name()) {
         return Err(Failure::new(format!(
-            "{}: holds an index of the family {} over {} vectors of {} dimensions, but this run needs the family {} over {} of {}; \
-             name another work folder",
+            "{}: holds an index of the family {} over {} vectors of {} dimensions, but this run needs the \
+             family {} over {} of {}; name another work folder",
             path.display(),
             found.0,
             found.1,

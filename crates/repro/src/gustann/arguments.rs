@@ -58,10 +58,12 @@ pub struct GustannArguments {
     #[arg(long, default_value_t = Metric::L2)]
     pub metric: Metric,
     /// Neighbours per query
-    #[arg(short, value_name = "K", default_value_t = 10, value_parser = RangedU64ValueParser::<u32>::new().range(1..=100))]
+    #[arg(short, value_name = "K", default_value_t = 10,
+          value_parser = RangedU64ValueParser::<u32>::new().range(1..=100))]
     pub k: u32,
     /// Disks of the predicted machine
-    #[arg(long, value_name = "N", default_value_t = 6, value_parser = RangedU64ValueParser::<u32>::new().range(1..=64))]
+    #[arg(long, value_name = "N", default_value_t = 6,
+          value_parser = RangedU64ValueParser::<u32>::new().range(1..=64))]
     pub ssds: u32,
     /// Reads per second of each disk [default: 10 GB/s in reads of 4 KiB]
     #[arg(long, value_name = "READS", default_value_t = 2.44e6, value_parser = parse_positive)]
@@ -76,7 +78,8 @@ pub struct GustannArguments {
     #[arg(long, value_name = "OPERATIONS", default_value_t = 9.7e12, value_parser = parse_positive)]
     pub card_operations: f64,
     /// Processor cores that read, and select what the card needs
-    #[arg(long, value_name = "N", default_value_t = 8, value_parser = RangedU64ValueParser::<u32>::new().range(1..=1024))]
+    #[arg(long, value_name = "N", default_value_t = 8,
+          value_parser = RangedU64ValueParser::<u32>::new().range(1..=1024))]
     pub cores: u32,
     /// Microseconds of a read on an idle disk, for predictions of latency
     #[arg(long, value_name = "MICROSECONDS", default_value_t = 80.0, value_parser = parse_positive)]

@@ -178,7 +178,8 @@ impl CardIndex {
         let codec = Codec::from_bytes(&bytes).map_err(|e| failure(e.to_string()))?;
         let codes = codec.plane_codes().ok_or_else(|| {
             failure(format!(
-                "holds product codes, which no card scores; builds make them for codes of fewer than 32 bytes, or for more than {} dimensions",
+                "holds product codes, which no card scores; builds make them for codes of fewer than 32 \
+                 bytes, or for more than {} dimensions",
                 Codec::MOST_AXES_DIM
             ))
         })?;

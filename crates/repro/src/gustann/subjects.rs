@@ -82,7 +82,8 @@ impl Subject {
             return Ok((path, manifest));
         }
         Err(Failure::new(format!(
-            "{}: holds an index of {} vectors of {} dimensions ({}), but this run needs {} of {} ({}); name another work folder",
+            "{}: holds an index of {} vectors of {} dimensions ({}), but this run needs {} of {} ({}); name \
+             another work folder",
             path.display(),
             found.0,
             found.1,

@@ -100,28 +100,33 @@ pub struct TrialArguments {
     #[arg(long, value_name = "N", value_parser = RangedU64ValueParser::<u32>::new().range(1..))]
     pub vectors: Option<u32>,
     /// Use only the first N queries
-    #[arg(long = "first-queries", value_name = "N", value_parser = RangedU64ValueParser::<u32>::new().range(1..))]
+    #[arg(long = "first-queries", value_name = "N",
+          value_parser = RangedU64ValueParser::<u32>::new().range(1..))]
     pub first_queries: Option<u32>,
     /// Metric of the vectors
     #[arg(long, default_value_t = Metric::L2)]
     pub metric: Metric,
     /// Neighbours per query
-    #[arg(short, default_value_t = DEFAULT_K, value_parser = RangedU64ValueParser::<u32>::new().range(1..=MAX_K))]
+    #[arg(short, default_value_t = DEFAULT_K,
+          value_parser = RangedU64ValueParser::<u32>::new().range(1..=MAX_K))]
     pub k: u32,
     /// Recall of all searches; the effort for it is found with the queries themselves
     #[arg(long, default_value_t = PAPER_RECALL, value_parser = parse_recall)]
     pub recall: f32,
     /// Devices to emulate: cxl, nvm, rdma, connectx6, ssd, or JSON files with profiles
-    #[arg(long, value_name = "DEVICE,...", value_delimiter = ',', default_value = "cxl,nvm,rdma", value_parser = parse_device)]
+    #[arg(long, value_name = "DEVICE,...", value_delimiter = ',', default_value = "cxl,nvm,rdma",
+          value_parser = parse_device)]
     pub devices: Vec<DelayProfile>,
     /// Queries in flight on each thread in pipelined searches
-    #[arg(long, value_name = "QUERIES", default_value_t = PAPER_IN_FLIGHT, value_parser = RangedU64ValueParser::<u32>::new().range(2..=1024))]
+    #[arg(long, value_name = "QUERIES", default_value_t = PAPER_IN_FLIGHT,
+          value_parser = RangedU64ValueParser::<u32>::new().range(2..=1024))]
     pub in_flight: u32,
     /// Search threads; 0 means all cores
     #[arg(long, default_value_t = 1)]
     pub threads: usize,
     /// Repeats of each measurement, which take turns; reports have the medians
-    #[arg(long, default_value_t = REPRO_REPEATS, value_parser = RangedU64ValueParser::<u32>::new().range(1..=1000))]
+    #[arg(long, default_value_t = REPRO_REPEATS,
+          value_parser = RangedU64ValueParser::<u32>::new().range(1..=1000))]
     pub repeats: u32,
     /// Least seconds of one measurement, which consists of whole passes over the queries
     #[arg(long, default_value_t = 0.5)]
@@ -130,7 +135,8 @@ pub struct TrialArguments {
     #[arg(long)]
     pub without_file: bool,
     /// Queries for searches of files: the first N
-    #[arg(long, value_name = "N", default_value_t = FILE_QUERIES, value_parser = RangedU64ValueParser::<u32>::new().range(1..))]
+    #[arg(long, value_name = "N", default_value_t = FILE_QUERIES,
+          value_parser = RangedU64ValueParser::<u32>::new().range(1..))]
     pub file_queries: u32,
     /// Profile of the work folder's device, as written by `bathyal probe FOLDER --output FILE`, for the cost
     /// model
@@ -161,7 +167,8 @@ pub struct GraphReproArguments {
           value_parser = RangedU64ValueParser::<u32>::new().range(1..=4096))]
     pub degrees: Vec<u32>,
     /// Layouts; figure 9 uses the last
-    #[arg(long, value_enum, value_delimiter = ',', default_values_t = [GraphLayoutName::Padded, GraphLayoutName::Csr])]
+    #[arg(long, value_enum, value_delimiter = ',',
+          default_values_t = [GraphLayoutName::Padded, GraphLayoutName::Csr])]
     pub layouts: Vec<GraphLayoutName>,
     /// Degree of the graph for the sweep of queries in flight [default: the middle one]
     #[arg(long, value_name = "R", value_parser = RangedU64ValueParser::<u32>::new().range(1..=4096))]
@@ -231,7 +238,8 @@ pub struct CompareReproArguments {
           value_parser = RangedU64ValueParser::<u32>::new().range(1..=4096))]
     pub degrees: Vec<u32>,
     /// Layouts of the graphs
-    #[arg(long, value_enum, value_delimiter = ',', default_values_t = [GraphLayoutName::Padded, GraphLayoutName::Csr])]
+    #[arg(long, value_enum, value_delimiter = ',',
+          default_values_t = [GraphLayoutName::Padded, GraphLayoutName::Csr])]
     pub graph_layouts: Vec<GraphLayoutName>,
     /// Most posting lists that a vector is in
     #[arg(long, value_name = "R,R,...", value_delimiter = ',', default_value = "1,2,4,8",
@@ -241,7 +249,8 @@ pub struct CompareReproArguments {
     #[arg(long, value_name = "SHARE", default_value_t = DEFAULT_CENTROID_SHARE)]
     pub centroid_share: f32,
     /// Layouts of the posting lists
-    #[arg(long, value_enum, value_delimiter = ',', default_values_t = [ListLayoutName::Coupled, ListLayoutName::Grouped])]
+    #[arg(long, value_enum, value_delimiter = ',',
+          default_values_t = [ListLayoutName::Coupled, ListLayoutName::Grouped])]
     pub list_layouts: Vec<ListLayoutName>,
     /// Leave out groups whose codes are in memory
     #[arg(long)]

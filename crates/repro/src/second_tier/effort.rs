@@ -159,7 +159,8 @@ impl Trial<'_> {
         match least(first, most, pilot, run, |effort| effort.recall >= target)? {
             Ok(effort) => Ok(effort),
             Err(best) => Err(Failure::new(format!(
-                "{}: reaches at most recall {:.4}, but {target} is requested; lower --recall or leave this index out",
+                "{}: reaches at most recall {:.4}, but {target} is requested; lower --recall or leave this \
+                 index out",
                 index.path().display(),
                 best.recall
             ))),

@@ -30,8 +30,8 @@ fn a_wrong_command_line_is_refused_in_text_and_in_json() {
 #[test]
 fn a_run_prints_where_the_records_are_and_how_to_make_a_report() {
     let folder = folder();
-    let line = "second-tier graph base.fbin queries.fbin --groundtruth gt.ibin --work graphs --output kept --degrees 8 \
-                --layouts csr --devices nvm --repeats 1 --seconds 0 --sweep 1 --without-file";
+    let line = "second-tier graph base.fbin queries.fbin --groundtruth gt.ibin --work graphs --output kept \
+                --degrees 8 --layouts csr --devices nvm --repeats 1 --seconds 0 --sweep 1 --without-file";
     let printed = repro(folder.path(), line).succeeds();
     assert_eq!(printed, "records: kept/records.jsonl\nreport:  make repro-report RECORDS=kept\n");
     assert_eq!(names(&folder.path().join("kept")), ["records.jsonl"]);

@@ -1,5 +1,7 @@
 //! Sub-indexes in the memory of a node, on tiny data.
 
+use std::path::Path;
+
 use serde_json::Value;
 
 use crate::harness::{number, records, repro, write_vectors};
@@ -70,12 +72,14 @@ fn sub_indexes_in_the_memory_of_a_node_are_reproduced() {
             .iter()
             .all(|row| number(row, "inserts_a_second") > 0.0 && number(row, "insert_p50_us") > 0.0)
     );
+    check_refusals(folder.path(), line);
+}
 
+/// Checks the refusals of wrong command lines. `line` is the one that was run in `folder`.
+fn check_refusals(folder: &Path, line: &str) {
     // The indexes in the work folder are over other vectors than the requested ones.
-    repro(folder.path(), &format!("{line} --vectors 300"))
-        .fails(1, &["over 4000 vectors", "another work folder"]);
-    repro(folder.path(), "d-hnsw --base base.fbin --query a --query b")
-        .fails(2, &["--query for each --base"]);
-    repro(folder.path(), "d-hnsw --base base.fbin --query queries.fbin --emulate tape")
+    repro(folder, &format!("{line} --vectors 300")).fails(1, &["over 4000 vectors", "another work folder"]);
+    repro(folder, "d-hnsw --base base.fbin --query a --query b").fails(2, &["--query for each --base"]);
+    repro(folder, "d-hnsw --base base.fbin --query queries.fbin --emulate tape")
         .fails(2, &["tape", "connectx6"]);
 }

@@ -1,5 +1,7 @@
 //! E2LSH on storage.
 
+use std::path::Path;
+
 use bathyal_index::BuildOptions;
 use bathyal_index::families::flat::FlatOptions;
 use bathyal_vectors::VectorFile;
@@ -11,8 +13,8 @@ use crate::harness::{RunRecords, folder, names, number, records, repro};
 #[test]
 fn e2lsh_on_storage_is_reproduced() {
     let folder = folder();
-    let line = "e2lsh base.fbin queries.fbin --work lsh --output report --tables 6 --gammas 0.3,0.5 --sizes 100,200 -k 1,5 \
-                --repeats 2 --synchronous-queries 5 --block-sizes 128 --srs-us 100";
+    let line = "e2lsh base.fbin queries.fbin --work lsh --output report --tables 6 --gammas 0.3,0.5 --sizes \
+                100,200 -k 1,5 --repeats 2 --synchronous-queries 5 --block-sizes 128 --srs-us 100";
     let RunRecords { run, rows: records } = records(folder.path(), "e2lsh", line);
     assert_eq!((&run["k"][1], number(&run, "srs_us"), number(&run, "width")), (&5.into(), 100.0, 4.0));
     // The record of the chosen tables comes before those of further measurements.
@@ -69,18 +71,23 @@ fn e2lsh_on_storage_is_reproduced() {
     // The work folder keeps only the family's indexes and the exact neighbours.
     let made = names(&folder.path().join("lsh"));
     assert_eq!(made, ["groundtruth-400-25-5.ibin", "lsh-n100", "lsh-n200", "lsh-n400"]);
+    check_small_and_wrong_sets(folder.path());
+}
 
+/// Runs a set of two vectors, and checks the refusals of wrong work folders and options.
+fn check_small_and_wrong_sets(folder: &Path) {
     // A set may have two vectors. An index of another family under the expected name is refused.
-    let two = "e2lsh base.fbin queries.fbin --vectors 2 -k 1 --tables 2 --gammas 0.5 --repeats 1 --work two --output of-two";
-    repro(folder.path(), two).succeeds();
-    let queries = VectorFile::open(folder.path().join("queries.fbin")).unwrap();
+    let two = "e2lsh base.fbin queries.fbin --vectors 2 -k 1 --tables 2 --gammas 0.5 --repeats 1 --work two \
+               --output of-two";
+    repro(folder, two).succeeds();
+    let queries = VectorFile::open(folder.join("queries.fbin")).unwrap();
     let options = BuildOptions::of(FlatOptions::default());
-    std::fs::create_dir(folder.path().join("other")).unwrap();
-    bathyal_index::build(&queries, &folder.path().join("other/lsh-n400"), &options, &Silent).unwrap();
-    repro(folder.path(), "e2lsh base.fbin queries.fbin --work other")
+    std::fs::create_dir(folder.join("other")).unwrap();
+    bathyal_index::build(&queries, &folder.join("other/lsh-n400"), &options, &Silent).unwrap();
+    repro(folder, "e2lsh base.fbin queries.fbin --work other")
         .fails(1, &["family flat", "name another work folder"]);
-    repro(folder.path(), "e2lsh base.fbin queries.fbin --width 0").fails(2, &["--width", "more than 0"]);
-    repro(folder.path(), "e2lsh base.fbin queries.fbin --groundtruth gt.ibin -k 100 --work w")
+    repro(folder, "e2lsh base.fbin queries.fbin --width 0").fails(2, &["--width", "more than 0"]);
+    repro(folder, "e2lsh base.fbin queries.fbin --groundtruth gt.ibin -k 100 --work w")
         .fails(2, &["100 are needed", "--groundtruth"]);
 }
 

@@ -56,8 +56,8 @@ impl Striping {
         let refuse = |reason: String| Err(StoreError::Striping { reason });
         if folders.len() < 2 || folders.len() > MOST_PARTS {
             return refuse(format!(
-                "{} given; striping needs 2 to {MOST_PARTS} folders, each on a disk of its own; for an index on one disk, \
-                 leave it out",
+                "{} given; striping needs 2 to {MOST_PARTS} folders, each on a disk of its own; for an index \
+                 on one disk, leave it out",
                 match folders.len() {
                     1 => "one folder is".to_string(),
                     n => format!("{n} folders are"),

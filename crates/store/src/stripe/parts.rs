@@ -137,7 +137,8 @@ impl Parts {
                 let (found, wanted) = (part.len + HEADER_BYTES, wanted + HEADER_BYTES);
                 let how = if found < wanted { "it was cut" } else { "something was appended to it" };
                 let reason = format!(
-                    "has {found} bytes instead of {wanted}: {how}; restore it from a copy or build the index again"
+                    "has {found} bytes instead of {wanted}: {how}; restore it from a copy or build the index \
+                     again"
                 );
                 return Err(StoreError::Part { path: part.bytes.address().to_path_buf(), reason });
             }
@@ -249,8 +250,8 @@ impl PartSearch<'_> {
             Ok(()) => Ok((path, file)),
             Err(what) => {
                 let reason = format!(
-                    "{what}; put the right file there, give the folders of the parts with --stripe (stripe=), or build \
-                     the index again"
+                    "{what}; put the right file there, give the folders of the parts with --stripe \
+                     (stripe=), or build the index again"
                 );
                 Err(StoreError::Part { path, reason })
             }
@@ -287,8 +288,8 @@ impl PartSearch<'_> {
             format!("is not in {}: its disk is not mounted there, or the part was moved", folder.display())
         };
         let reason = format!(
-            "part {part} of {parts} of {object} {what}; mount the disk, give the folders that the parts are in now with \
-             --stripe (stripe=), or build the index again"
+            "part {part} of {parts} of {object} {what}; mount the disk, give the folders that the parts are \
+             in now with --stripe (stripe=), or build the index again"
         );
         StoreError::PartMissing { path, reason }
     }

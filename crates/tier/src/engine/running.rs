@@ -157,8 +157,8 @@ impl<F: Future> RunningQueries<F> {
         self.engine.cx.0.borrow_mut().advance(None)
     }
 
-    /// Submits and collects as [`RunningQueries::poll`] does, but sleeps up to `limit` for an arrival. A call of
-    /// [`EngineWaker::wake`] on `waker`, if given, ends the sleep.
+    /// Submits and collects as [`RunningQueries::poll`] does, but sleeps up to `limit` for an arrival. A call
+    /// of [`EngineWaker::wake`] on `waker`, if given, ends the sleep.
     ///
     /// # Errors
     /// As [`RunningQueries::poll`].

@@ -99,7 +99,8 @@ impl DelayProfile {
         let refuse = |why: String| TierError::Parameter(format!("{text}: {why}"));
         let json = std::fs::read_to_string(Path::new(text)).map_err(|e| {
             refuse(format!(
-                "no device of that name (cxl, nvm, rdma, connectx6, ssd), and no readable file with a profile: {e}"
+                "no device of that name (cxl, nvm, rdma, connectx6, ssd), and no readable file with a \
+                 profile: {e}"
             ))
         })?;
         let profile: DelayProfile = serde_json::from_str(&json)

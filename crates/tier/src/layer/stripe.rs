@@ -116,8 +116,8 @@ impl StripeTier {
         let aligned = stripe_bytes.is_multiple_of(alignment) && header_bytes.is_multiple_of(alignment);
         if members.is_empty() || stripe_bytes == 0 || !aligned {
             let what = format!(
-                "cannot stripe {} tiers in units of {stripe_bytes} bytes after headers of {header_bytes}: there must be at \
-                 least one tier, and both sizes must be multiples of {alignment}",
+                "cannot stripe {} tiers in units of {stripe_bytes} bytes after headers of {header_bytes}: \
+                 there must be at least one tier, and both sizes must be multiples of {alignment}",
                 members.len()
             );
             return Err(TierError::Parameter(what));
@@ -153,7 +153,8 @@ impl StripeTier {
         for member in &members {
             if !len.is_multiple_of(alignment) {
                 let what = format!(
-                    "a tier cannot follow {len} bytes of other tiers: their length is not a multiple of {alignment}"
+                    "a tier cannot follow {len} bytes of other tiers: their length is not a multiple of \
+                     {alignment}"
                 );
                 return Err(TierError::Parameter(what));
             }

@@ -108,7 +108,8 @@ pub(super) fn verify(arguments: &LookArguments, console: &Console) -> Result<(),
         return console.answer(&answer, &lines.join("\n"));
     }
     let failure = Failure::damaged(format!(
-        "{}: damaged: {} faults; restore the collection from a copy, or save its undamaged parts with `bathyal collection repair`",
+        "{}: damaged: {} faults; restore the collection from a copy, or save its undamaged parts with \
+         `bathyal collection repair`",
         answer.collection,
         answer.faults.len()
     ));

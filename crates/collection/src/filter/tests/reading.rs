@@ -150,7 +150,8 @@ fn an_error_marks_its_position() {
     let shown = |text: &str| Filter::parse(text).unwrap_err().to_string();
     assert_eq!(
         shown("year >= and b"),
-        "expected a number, a string in single quotes, `true` or `false`, found `and`\n  year >= and b\n          ^"
+        "expected a number, a string in single quotes, `true` or `false`, found \
+         `and`\n  year >= and b\n          ^"
     );
     // One line of a longer text, with a tab in it.
     let lines = shown("a = 1\nand\tb c\nor d");

@@ -241,7 +241,9 @@ proptest! {
                 prop_assert!(found.len() <= ends.len());
                 prop_assert!(end.at as usize <= bytes.len());
             }
-            Err(CollectionError::Damaged { place, .. }) => prop_assert!(place.starts_with("byte "), "{}", place),
+            Err(CollectionError::Damaged { place, .. }) => {
+                prop_assert!(place.starts_with("byte "), "{}", place);
+            }
             Err(CollectionError::LaterVersion { .. }) => prop_assert!(false, "the checksum is wrong"),
             Err(other) => prop_assert!(false, "{}", other),
         }
@@ -259,7 +261,8 @@ proptest! {
         batch.forge(|bytes| {
             let at = if keep { at % bytes.len() } else { 0 };
             let end = bytes.len().min(at + if keep { 8 } else { payload.len() });
-            bytes[at..end].copy_from_slice(&payload.iter().copied().cycle().take(end - at).collect::<Vec<_>>());
+            let forged = payload.iter().copied().cycle().take(end - at);
+            bytes[at..end].copy_from_slice(&forged.collect::<Vec<_>>());
         });
         let bytes = Arc::new(batch.encode_at(&format, 0, 7, 0).concat());
         let schema = schema(IdKind::Number);

@@ -158,7 +158,10 @@ proptest! {
                 (Some(writer), step) => match run_step(writer, step, &history) {
                     Ok(()) => {
                         let appended = matches!(step, Step::Append(_) | Step::Rotate | Step::Publish);
-                        prop_assert!(!appended || newest == Some(who), "a writer that was taken over from gets an error: {step:?}");
+                        prop_assert!(
+                            !appended || newest == Some(who),
+                            "a writer that was taken over from gets an error: {step:?}"
+                        );
                     }
                     Err(error) => prop_assert!(is_expected(&error), "{:?}: {}", step, error),
                 },
@@ -172,7 +175,8 @@ proptest! {
         last.writer.sweep(&last.version.clone(), 2, &BTreeSet::new).unwrap();
         let names = place.store().list().unwrap();
         let log = Part::Log(last.writer.last() + 1).name();
-        let versions = [last.version.number - 1, last.version.number].map(|number| Part::Version(number).name());
+        let numbers = [last.version.number - 1, last.version.number];
+        let versions = numbers.map(|number| Part::Version(number).name());
         prop_assert_eq!(names, [&[log][..], &versions[..]].concat(), "all other objects are removed");
     }
 }

@@ -22,6 +22,22 @@ fn damaged(bytes: &[u8], way: &str, turn: usize) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
+/// Checks the number of `missing` ids against the report of a repair, and that `lost`, its file of lost ids,
+/// lists them.
+fn check_lost_ids(report: &RepairReport, missing: &[&Id], lost: &Path, what: &str) {
+    let exact = missing.len() as u64 == report.lost_rows;
+    assert!(exact || report.unknown_rows > 0, "{what}: {} of {report:?}", missing.len());
+    let listed_ids = fs::read_to_string(lost).unwrap();
+    let known = report.lost_rows - report.unknown_rows;
+    assert_eq!(listed_ids.lines().count() as u64, known, "{what}");
+    for id in missing {
+        let id_entry = crate::version::IdEntry::from((*id).clone());
+        let line = serde_json::json!({ "id": id_entry }).to_string();
+        let listed = listed_ids.lines().any(|listed_ids| listed_ids == line);
+        assert!(listed || report.unknown_rows > 0, "{what}: the lost id {id} is not reported");
+    }
+}
+
 /// Damages each file, and checks that repaired rows are correct and that missing ones are reported.
 fn damage_every_file(kind: IdKind, columns: bool) {
     let test_collection = TestCollection::new(kind, columns);
@@ -74,20 +90,7 @@ fn damage_every_file(kind: IdKind, columns: bool) {
                         "{what}: {report:?}"
                     );
                     if !is_log {
-                        let exact = missing.len() as u64 == report.lost_rows;
-                        assert!(exact || report.unknown_rows > 0, "{what}: {} of {report:?}", missing.len());
-                        let listed_ids = fs::read_to_string(&lost).unwrap();
-                        let known = report.lost_rows - report.unknown_rows;
-                        assert_eq!(listed_ids.lines().count() as u64, known, "{what}");
-                        for id in &missing[..] {
-                            let id_entry = crate::version::IdEntry::from((*id).clone());
-                            let line = serde_json::json!({ "id": id_entry }).to_string();
-                            let listed = listed_ids.lines().any(|listed_ids| listed_ids == line);
-                            assert!(
-                                listed || report.unknown_rows > 0,
-                                "{what}: the lost id {id} is not reported"
-                            );
-                        }
+                        check_lost_ids(&report, &missing, &lost, &what);
                     }
                     complete += usize::from(report.complete);
                     saved += found.len();
@@ -99,6 +102,11 @@ fn damage_every_file(kind: IdKind, columns: bool) {
     }
     println!("{complete} repairs were complete, {saved} rows were saved in all");
     assert!(complete > 5, "{complete}");
+    check_undamaged(&test_collection);
+}
+
+/// Checks that the repair of the undamaged collection copies everything.
+fn check_undamaged(test_collection: &TestCollection) {
     let report = test_collection
         .repair(&test_collection.folder.path().join("whole"), &RepairOptions::default())
         .unwrap();

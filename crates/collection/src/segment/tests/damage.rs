@@ -144,7 +144,11 @@ proptest! {
     /// before.
     #[test]
     fn damage_gives_an_error_and_never_another_result(
-        text in any::<bool>(), file in 0usize..4, at in any::<prop::sample::Index>(), bit in 0u8..8, how in 0u8..4,
+        text in any::<bool>(),
+        file in 0usize..4,
+        at in any::<prop::sample::Index>(),
+        bit in 0u8..8,
+        how in 0u8..4,
     ) {
         use std::sync::OnceLock;
         type WrittenRows = (CollectionLocation, Arc<Schema>, SegmentEntry, Files, ReadResults);

@@ -138,7 +138,9 @@ proptest! {
     #[test]
     fn any_texts_are_found(texts in prop::collection::btree_set("[a-c\u{e9}]{1,40}|x{1000,1024}", 1..400)) {
         let (odd, even): (Vec<_>, Vec<_>) = texts.into_iter().enumerate().partition(|(at, _)| at % 2 == 1);
-        let texts = |some: Vec<(usize, String)>| Ids::Texts(some.into_iter().map(|(_, text)| Some(text)).collect());
+        let texts = |some: Vec<(usize, String)>| {
+            Ids::Texts(some.into_iter().map(|(_, text)| Some(text)).collect())
+        };
         // Byte order, which is also the order of the set.
         check(&texts(even), &texts(odd));
     }
@@ -146,14 +148,21 @@ proptest! {
     #[test]
     fn any_numbers_are_found(numbers in prop::collection::btree_set(any::<u64>(), 1..2000)) {
         let (odd, even): (Vec<_>, Vec<_>) = numbers.into_iter().enumerate().partition(|(at, _)| at % 2 == 1);
-        let numbers = |some: Vec<(usize, u64)>| Ids::Numbers(some.into_iter().map(|(_, number)| number).collect::<Vec<_>>().into());
+        let numbers = |some: Vec<(usize, u64)>| {
+            Ids::Numbers(some.into_iter().map(|(_, number)| number).collect::<Vec<_>>().into())
+        };
         check(&numbers(even), &numbers(odd));
     }
 
     #[test]
-    fn any_fence_is_read_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..200), blocks in 0u32..20, rows in 0u32..3000) {
+    fn any_fence_is_read_or_refused(
+        bytes in prop::collection::vec(any::<u8>(), 0..200),
+        blocks in 0u32..20,
+        rows in 0u32..3000,
+    ) {
         let segment_identity = identity(COLLECTION, "s-1-aa");
-        let entry = super::super::id_writer::FenceEntry { blocks, bytes: bytes.len() as u64, crc32c: segment_identity.checksum(&bytes) };
+        let crc32c = segment_identity.checksum(&bytes);
+        let entry = super::super::id_writer::FenceEntry { blocks, bytes: bytes.len() as u64, crc32c };
         for kind in [IdKind::Number, IdKind::Text] {
             let Ok(fence) = Fence::read(kind, segment_identity, &entry, rows, &bytes) else { continue };
             for row in [0, rows / 2, rows - 1] {

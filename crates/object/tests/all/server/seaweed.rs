@@ -46,8 +46,8 @@ pub fn program() -> Result<PathBuf, String> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let on_path = std::env::split_paths(&path).map(|folder| folder.join("weed"));
     std::iter::once(installed).chain(on_path).find(|program| program.is_file()).ok_or_else(|| {
-        "no SeaweedFS at .venv/bin/weed or as `weed` on the PATH: run `make install`, or put the path of its program into \
-         BATHYAL_WEED"
+        "no SeaweedFS at .venv/bin/weed or as `weed` on the PATH: run `make install`, or put the path of its \
+         program into BATHYAL_WEED"
             .into()
     })
 }

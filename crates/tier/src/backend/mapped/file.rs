@@ -100,7 +100,8 @@ impl MappedFile {
         match header::decode(&first) {
             HeaderState::Empty | HeaderState::Foreign => Ok(()),
             HeaderState::Ready(_) | HeaderState::Loading { .. } => Err(TierError::Parameter(format!(
-                "{}: the file holds an index that was loaded there and must not be changed; name another place",
+                "{}: the file holds an index that was loaded there and must not be changed; name another \
+                 place",
                 self.path.display()
             ))),
         }

@@ -94,8 +94,8 @@ pub(super) fn fill(
         }
         if found != expected {
             return Err(TierError::Parameter(format!(
-                "the bytes read back at offset {} differ from those written: the memory is damaged, or another process \
-                 writes there",
+                "the bytes read back at offset {} differ from those written: the memory is damaged, or \
+                 another process writes there",
                 skip + offset
             )));
         }

@@ -63,8 +63,8 @@ impl Medium {
         let description = std::path::PathBuf::from(format!("/sys/dev/char/{major}:{minor}"));
         let Some(size) = read_number(&description.join("size")).filter(|size| *size > 0) else {
             return Err(TierError::Parameter(format!(
-                "{}: this character device ({major}:{minor}) has no size in {}; only DAX devices (/dev/daxX.Y) can be \
-                 mapped",
+                "{}: this character device ({major}:{minor}) has no size in {}; only DAX devices \
+                 (/dev/daxX.Y) can be mapped",
                 path.display(),
                 description.display()
             )));

@@ -148,8 +148,8 @@ impl MappedTier {
             MappedPlace::Node(number) => Some(numa::find(*number, len as u64)?),
             MappedPlace::Path(path) => {
                 let what = format!(
-                    "{}: zeroed memory is available anonymously and on NUMA nodes only; map a file or device with \
-                     MappedFile",
+                    "{}: zeroed memory is available anonymously and on NUMA nodes only; map a file or device \
+                     with MappedFile",
                     path.display()
                 );
                 return Err(TierError::Parameter(what));

@@ -69,8 +69,8 @@ pub(super) fn find(number: u32, len: u64) -> Result<Node, TierError> {
         let existing: Vec<String> = nodes.iter().map(Node::describe).collect();
         let existing = if existing.is_empty() { "none".to_owned() } else { existing.join(", ") };
         return Err(TierError::Parameter(format!(
-            "there is no NUMA node {number}; this system has: {existing}. CXL memory becomes a node when it is \
-             onlined as system memory (`daxctl reconfigure-device --mode=system-ram daxX.Y`)"
+            "there is no NUMA node {number}; this system has: {existing}. CXL memory becomes a node when it \
+             is onlined as system memory (`daxctl reconfigure-device --mode=system-ram daxX.Y`)"
         )));
     };
     // Without this check, the system kills a bound process that needs more memory than the node has.

@@ -57,8 +57,8 @@ pub(super) fn attach_or_load(
             retries.for_writing += 1;
             if retries.for_writing > MOST_RETRIES && matches!(found, HeaderState::Ready(_)) {
                 return Err(TierError::Parameter(format!(
-                    "{}: other bytes are searched there, by this process or another; name another place (a folder holds \
-                     a file for each index), or close that index",
+                    "{}: other bytes are searched there, by this process or another; name another place (a \
+                     folder holds a file for each index), or close that index",
                     path.display()
                 )));
             }
@@ -200,8 +200,8 @@ impl OpenPlace<'_> {
         };
         if let Some(size) = medium.device_bytes.filter(|size| *size < mapped as u64) {
             return Err(TierError::Parameter(format!(
-                "{}: the device has {size} bytes, but {mapped} are needed (with a header of {HEADER_BYTES}, and in \
-                 whole pages of {})",
+                "{}: the device has {size} bytes, but {mapped} are needed (with a header of {HEADER_BYTES}, \
+                 and in whole pages of {})",
                 path.display(),
                 medium.granule
             )));
@@ -283,8 +283,8 @@ impl OpenPlace<'_> {
         let path = self.path.display();
         if found == HeaderState::Foreign && !options.overwrite {
             return Err(TierError::Parameter(format!(
-                "{path}: holds data that this version of Bathyal has not written; name another place, or add ,overwrite \
-                 to replace the data"
+                "{path}: holds data that this version of Bathyal has not written; name another place, or add \
+                 ,overwrite to replace the data"
             )));
         }
         if !self.writable {
