@@ -165,7 +165,7 @@ pub mod groundtruth {
 pub mod store {
     pub use bathyal_index::locate::within;
     pub use bathyal_index::{
-        CacheStatus, Holding, PruneOptions, PruneReport, build_in, compact_in, convert_layout_in,
+        CacheStatus, IndexLocation, PruneOptions, PruneReport, build_in, compact_in, convert_layout_in,
         convert_stripes_in, find, holding, inspect_in, verify_in,
     };
     pub use bathyal_store::local::LocalStore;
