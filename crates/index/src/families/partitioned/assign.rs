@@ -2,7 +2,7 @@
 //! directions (SPANN, section 3.2.2), so that a query from the other side of a border finds it, too.
 
 use super::build::Work;
-use super::meta::Meta;
+use super::meta::MetaIndex;
 use crate::error::IndexError;
 use crate::families::graph::walk::Walk;
 use crate::partition::{CHECK_BYTES, READ_BYTES};
@@ -20,12 +20,12 @@ const NONE: u32 = u32::MAX;
 const ZEROS_NAMED: usize = 10;
 
 /// The vectors of each partition, rising.
-pub(super) struct Assigned {
+pub(super) struct Assignment {
     starts: Vec<u64>,
     members: Vec<u32>,
 }
 
-impl Assigned {
+impl Assignment {
     /// Bytes of memory that assigning `count` vectors takes, each to `replicas` partitions of `partitions`.
     pub(super) fn planned_bytes(count: u64, replicas: u64, partitions: u64) -> u64 {
         2 * 4 * count * replicas + 16 * partitions
@@ -62,10 +62,10 @@ impl Assigned {
 /// Puts every vector into up to `replicas` partitions, none of which is given more than `most`.
 pub(super) fn assign(
     work: &Work<'_>,
-    meta: &Meta,
+    meta: &MetaIndex,
     replicas: usize,
     most: usize,
-) -> Result<Assigned, IndexError> {
+) -> Result<Assignment, IndexError> {
     let mut chosen = choose(work, meta, replicas)?;
     // What stands for a partition is in it, so that none is empty.
     for (partition, pivot) in (0..).zip(&meta.pivots) {
@@ -78,7 +78,8 @@ pub(super) fn assign(
     meta.pivots.iter().zip(&mut counts).for_each(|(_, count)| *count += 1);
     let mut pivots = meta.pivots.clone();
     pivots.sort_unstable();
-    let mut admitting = Admitting { work, meta, counts, most: most as u64, walk: Walk::new(0, 0), any: 0 };
+    let mut admitting =
+        PartitionAdmission { work, meta, counts, most: most as u64, walk: Walk::new(0, 0), any: 0 };
     // Nearest ones first: a copy never takes the place of a vector that is in no other partition.
     for (id, row) in chosen.chunks_exact_mut(replicas).enumerate() {
         if id % 4096 == 0 {
@@ -97,7 +98,7 @@ pub(super) fn assign(
 }
 
 /// The partitions that each vector would be in, the nearest first: `vectors x replicas`.
-fn choose(work: &Work<'_>, meta: &Meta, replicas: usize) -> Result<Vec<u32>, IndexError> {
+fn choose(work: &Work<'_>, meta: &MetaIndex, replicas: usize) -> Result<Vec<u32>, IndexError> {
     let count = work.data.count();
     work.progress.stage("assigning", count as u64);
     let mut chosen: Vec<u32> = room("the partitions of vectors", count * replicas)?;
@@ -133,7 +134,7 @@ fn choose(work: &Work<'_>, meta: &Meta, replicas: usize) -> Result<Vec<u32>, Ind
 /// What one thread chooses with.
 struct Chooser<'a> {
     work: &'a Work<'a>,
-    meta: &'a Meta,
+    meta: &'a MetaIndex,
     walk: Walk,
     taken: Vec<u8>,
 }
@@ -172,7 +173,7 @@ impl Chooser<'_> {
 }
 
 /// Takes the nearest partition that a walk has found, and others that no taken one hides.
-fn take(meta: &Meta, walk: &Walk, chosen: &mut [u32]) {
+fn take(meta: &MetaIndex, walk: &Walk, chosen: &mut [u32]) {
     let mut found = walk.found();
     let Some(nearest) = found.next() else { return };
     chosen[0] = nearest.id;
@@ -189,9 +190,9 @@ fn take(meta: &Meta, walk: &Walk, chosen: &mut [u32]) {
 }
 
 /// Lets vectors into partitions that are not full.
-struct Admitting<'a> {
+struct PartitionAdmission<'a> {
     work: &'a Work<'a>,
-    meta: &'a Meta,
+    meta: &'a MetaIndex,
     /// Vectors that were let in.
     counts: Vec<u64>,
     most: u64,
@@ -200,7 +201,7 @@ struct Admitting<'a> {
     any: usize,
 }
 
-impl Admitting<'_> {
+impl PartitionAdmission<'_> {
     fn enter(&mut self, partition: u32) -> bool {
         let count = &mut self.counts[partition as usize];
         let free = *count < self.most;
@@ -239,7 +240,7 @@ impl Admitting<'_> {
 }
 
 /// The vectors by partition.
-fn collect(chosen: &[u32], replicas: usize, counts: &[u64]) -> Result<Assigned, IndexError> {
+fn collect(chosen: &[u32], replicas: usize, counts: &[u64]) -> Result<Assignment, IndexError> {
     let mut starts: Vec<u64> = room("where partitions begin", counts.len() + 1)?;
     starts.push(0);
     let mut end = 0;
@@ -256,5 +257,5 @@ fn collect(chosen: &[u32], replicas: usize, counts: &[u64]) -> Result<Assigned, 
             *at += 1;
         }
     }
-    Ok(Assigned { starts, members })
+    Ok(Assignment { starts, members })
 }

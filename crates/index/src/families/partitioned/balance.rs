@@ -1,9 +1,9 @@
 //! Balanced partitions: those that a uniform sample made large are divided until none is much larger than the average, so
 //! that no read is much longer than another.
 
-use super::assign::Assigned;
+use super::assign::Assignment;
 use super::build::Work;
-use super::meta::{Meta, load};
+use super::meta::{MetaIndex, load};
 use crate::error::IndexError;
 use crate::partition::placement::{Placement, Points};
 use crate::partition::space::Space;
@@ -17,17 +17,17 @@ pub(super) const ROUNDS: usize = 4;
 /// middle of each part. `None` where none is large.
 pub(super) fn divide(
     work: &Work<'_>,
-    meta: &Meta,
-    assigned: &Assigned,
+    meta: &MetaIndex,
+    assignment: &Assignment,
     longest: Option<f32>,
 ) -> Result<Option<Vec<u32>>, IndexError> {
     let average = work.own.partition_vectors as usize;
-    work.progress.stage("dividing large partitions", assigned.count() as u64);
+    work.progress.stage("dividing large partitions", assignment.count() as u64);
     let mut pivots = Vec::with_capacity(meta.pivots.len());
     for (partition, pivot) in meta.pivots.iter().enumerate() {
         work.go_on()?;
         work.progress.advance(partition as u64);
-        let members = assigned.members(partition);
+        let members = assignment.members(partition);
         if members.len() as f64 <= LARGE * average as f64 {
             pivots.push(*pivot);
             continue;

@@ -1,15 +1,15 @@
 //! Building partitions: the meta index over some vectors, which vectors are in which partition, and a sub-index for each.
 
-use super::assign::{self, Assigned};
+use super::assign::{self, Assignment};
 use super::balance;
-use super::calibrate::{self, Measurer, Measuring};
+use super::calibrate::{self, CalibrationRun, CalibrationScratch};
 use super::growth::entry::GrowthEntry;
-use super::growth::laying::Laying;
-use super::meta::{self, Meta};
+use super::growth::group_file::GroupFileWriter;
+use super::meta::{self, MetaIndex};
 use super::plan::{self, READY};
 use super::section::{FILE_NAME, META_NAME, MOST_BYTES, NAME, PartitionedEntry, STRIPED, TABLE_NAME};
 use super::sizes::{self, partitions, stages};
-use super::subindex::Parts;
+use super::subindex::SubIndexParts;
 use super::subindex::hnsw::{Hnsw, arrange};
 use super::subindex::options::{PartitionedOptions, Pivots};
 use super::subindex::table::{ALIGNMENT, Entry};
@@ -99,28 +99,31 @@ fn build(job: Job<'_>, own: &PartitionedOptions) -> Result<BuildReport, IndexErr
     let work = Work { data, options, own, layout: (), identity, rows, threads, directory, progress };
     announce(&work);
     let longest = spread::longest(&work)?;
-    let (meta, assigned) = divide(&work, longest)?;
+    let (meta, assignment) = divide(&work, longest)?;
     stages.end("partition");
     let held_out = calibrate::hold_out(&work, &meta);
-    let measuring = Measuring::prepare(&work, &meta, &assigned, &held_out)?;
+    let calibration_run = CalibrationRun::prepare(&work, &meta, &assignment, &held_out)?;
     stages.end("prepare calibration");
-    let building = Building { work: &work, assigned: &assigned, longest, held_out, measuring };
+    let building = SubIndexBuild { work: &work, assignment: &assignment, longest, held_out, calibration_run };
     let written = building.write()?;
     stages.end("build sub-indexes");
     let mut meta_file = Appender::create(directory, META_NAME)?;
     meta_file.append(&meta.bytes)?;
-    let calibration = building.measuring.as_ref().map(|measuring| measuring.calibration(assigned.count()));
+    let calibration = building
+        .calibration_run
+        .as_ref()
+        .map(|calibration_run| calibration_run.calibration(assignment.count()));
     let section = PartitionedEntry {
         file: written.file,
         table: written.table,
         meta: meta_file.finish()?,
-        partitions: assigned.count() as u32,
+        partitions: assignment.count() as u32,
         partition_vectors: own.partition_vectors,
         pivots: own.pivots.name().into(),
         replicas: own.replicas,
         links: own.links,
         construction_list: own.construction_list,
-        copies: assigned.copies(),
+        copies: assignment.copies(),
         most_vectors: written.most_vectors,
         longest_bytes: written.longest_bytes,
         growth: written.growth,
@@ -153,28 +156,28 @@ fn announce(work: &Work<'_>) {
 }
 
 /// Chooses the vectors that stand for partitions, and puts every vector into some.
-fn divide(work: &Work<'_>, longest: Option<f32>) -> Result<(Meta, Assigned), IndexError> {
+fn divide(work: &Work<'_>, longest: Option<f32>) -> Result<(MetaIndex, Assignment), IndexError> {
     let (own, count) = (work.own, work.data.count());
     let mut random = rand::rngs::StdRng::seed_from_u64(work.options.seed ^ 0xd15c);
     let sampled = rand::seq::index::sample(&mut random, count, partitions(count, own));
-    let mut meta = Meta::grow(work, sampled.iter().map(|id| id as u32).collect(), longest)?;
+    let mut meta = MetaIndex::grow(work, sampled.iter().map(|id| id as u32).collect(), longest)?;
     if own.pivots == Pivots::Balanced {
         // What lies in the middle of a part attracts vectors of others, so that some are large again.
         for _ in 0..balance::ROUNDS {
             let pivots = {
-                let assigned = assign::assign(work, &meta, 1, count)?;
-                balance::divide(work, &meta, &assigned, longest)?
+                let assignment = assign::assign(work, &meta, 1, count)?;
+                balance::divide(work, &meta, &assignment, longest)?
             };
             let Some(pivots) = pivots else { break };
-            meta = Meta::grow(work, pivots, longest)?;
+            meta = MetaIndex::grow(work, pivots, longest)?;
         }
     }
-    let assigned = assign::assign(work, &meta, own.replicas as usize, own.most_vectors())?;
-    Ok((meta, assigned))
+    let assignment = assign::assign(work, &meta, own.replicas as usize, own.most_vectors())?;
+    Ok((meta, assignment))
 }
 
 /// What came of writing all sub-indexes.
-struct Written {
+struct WrittenSubIndexes {
     file: FileEntry,
     table: FileEntry,
     most_vectors: u32,
@@ -183,33 +186,34 @@ struct Written {
 }
 
 /// A stage: a sub-index for each partition.
-struct Building<'a> {
+struct SubIndexBuild<'a> {
     work: &'a Work<'a>,
-    assigned: &'a Assigned,
+    assignment: &'a Assignment,
     longest: Option<f32>,
     /// Rising.
     held_out: Vec<u32>,
-    measuring: Option<Measuring>,
+    calibration_run: Option<CalibrationRun>,
 }
 
-impl Building<'_> {
+impl SubIndexBuild<'_> {
     /// Builds and writes all sub-indexes, some at a time and in order, and the table of where they are.
-    fn write(&self) -> Result<Written, IndexError> {
-        let (work, partitions) = (self.work, self.assigned.count());
-        work.progress.stage("building sub-indexes", self.assigned.copies());
+    fn write(&self) -> Result<WrittenSubIndexes, IndexError> {
+        let (work, partitions) = (self.work, self.assignment.count());
+        work.progress.stage("building sub-indexes", self.assignment.copies());
         let mut file = Appender::create(work.directory, FILE_NAME)?;
         let (mut table, mut most_vectors, mut longest_bytes, mut done) = (Vec::new(), 0, 0, 0);
-        let mut laying = Laying::new(work.own, work.identity, partitions, work.data.row_bytes());
+        let mut group_writer =
+            GroupFileWriter::new(work.own, work.identity, partitions, work.data.row_bytes());
         let at_once = work.threads.max(1) * READY;
         for first in (0..partitions).step_by(at_once) {
             let some = first..partitions.min(first + at_once);
             for (partition, bytes) in some.clone().zip(self.some(some)?) {
-                let vectors = self.assigned.members(partition).len() as u32;
+                let vectors = self.assignment.members(partition).len() as u32;
                 let length = bytes.len() as u32;
                 (most_vectors, longest_bytes) = (vectors.max(most_vectors), length.max(longest_bytes));
                 done += u64::from(vectors);
-                match &mut laying {
-                    Some(laying) => laying.push(&mut file, bytes, vectors, &mut table)?,
+                match &mut group_writer {
+                    Some(group_writer) => group_writer.push(&mut file, bytes, vectors, &mut table)?,
                     None => {
                         let end = file.written().bytes;
                         let offset = end.next_multiple_of(ALIGNMENT);
@@ -222,14 +226,20 @@ impl Building<'_> {
             work.progress.advance(done);
         }
         let mut growth = None;
-        if let Some(laying) = laying {
+        if let Some(group_writer) = group_writer {
             let (entry, longest) =
-                laying.finish(&mut file, &mut table, &self.assigned.partitions_of(work.rows)?)?;
+                group_writer.finish(&mut file, &mut table, &self.assignment.partitions_of(work.rows)?)?;
             (growth, longest_bytes) = (Some(entry), longest);
         }
         let mut table_file = Appender::create(work.directory, TABLE_NAME)?;
         table_file.append(&table)?;
-        Ok(Written { file: file.finish()?, table: table_file.finish()?, most_vectors, longest_bytes, growth })
+        Ok(WrittenSubIndexes {
+            file: file.finish()?,
+            table: table_file.finish()?,
+            most_vectors,
+            longest_bytes,
+            growth,
+        })
     }
 
     /// The sub-indexes of some partitions.
@@ -239,13 +249,13 @@ impl Building<'_> {
         std::thread::scope(|scope| {
             for _ in 0..self.work.threads.clamp(1, partitions.len()) {
                 scope.spawn(|| {
-                    let mut measurer = Measurer::new();
+                    let mut scratch = CalibrationScratch::new();
                     loop {
                         let partition = next.fetch_add(1, Ordering::Relaxed);
                         if partition >= partitions.end {
                             return;
                         }
-                        let outcome = self.one(partition, &mut measurer);
+                        let outcome = self.one(partition, &mut scratch);
                         let Ok(mut built) = built.lock() else { return };
                         match outcome {
                             Ok(bytes) => built.0[partition - partitions.start] = bytes,
@@ -266,9 +276,9 @@ impl Building<'_> {
     }
 
     /// The sub-index of a partition: measured without what was held out, then whole.
-    fn one(&self, partition: usize, measurer: &mut Measurer) -> Result<Vec<u8>, IndexError> {
+    fn one(&self, partition: usize, scratch: &mut CalibrationScratch) -> Result<Vec<u8>, IndexError> {
         let work = self.work;
-        let mut members = self.assigned.members(partition).to_vec();
+        let mut members = self.assignment.members(partition).to_vec();
         let held = |id: u32| self.held_out.binary_search(&id).is_ok();
         let held_count = members.iter().filter(|id| held(**id)).count();
         let sizes = arrange(&mut members, held, work.own, work.options.seed ^ partition as u64);
@@ -277,12 +287,14 @@ impl Building<'_> {
         let mut bytes = Vec::new();
         let encode = |hnsw: &Hnsw<'_>, bytes: &mut Vec<u8>| {
             bytes.clear();
-            let parts = Parts { number: partition as u32, layers: &hnsw.layers, ids: &members };
+            let parts = SubIndexParts { number: partition as u32, layers: &hnsw.layers, ids: &members };
             parts.encode(work.identity, |number| space.row(number), bytes);
         };
-        if let Some(measuring) = self.measuring.as_ref().filter(|measuring| measuring.asks_for(partition)) {
+        if let Some(calibration_run) =
+            self.calibration_run.as_ref().filter(|calibration_run| calibration_run.has_queries(partition))
+        {
             encode(&hnsw, &mut bytes);
-            measuring.measure(work, partition, &bytes, measurer)?;
+            calibration_run.measure(work, partition, &bytes, scratch)?;
         }
         if held_count > 0 {
             hnsw.complete(members.len() - held_count)?;

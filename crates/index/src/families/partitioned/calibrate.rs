@@ -5,9 +5,9 @@
 //! found is among the nearest of all partitions, too, since distances are exact. So each sub-index is walked once a list and
 //! query, for those queries alone that have a neighbour in it, and every number of probes is measured by that.
 
-use super::assign::Assigned;
+use super::assign::Assignment;
 use super::build::Work;
-use super::meta::{self, Meta};
+use super::meta::{self, MetaIndex};
 use super::subindex::SubIndex;
 use crate::calibrate::Calibration;
 use crate::calibrate::probed::ProbedPoint;
@@ -25,31 +25,31 @@ const LISTS: [u32; 6] = [10, 16, 28, 48, 100, 160];
 const NOWHERE: u8 = u8::MAX;
 
 /// The queries of a calibration, and at which rank each of their neighbours was found.
-pub(super) struct Measuring {
+pub(super) struct CalibrationRun {
     trial: Trial,
     exact: Exact,
     /// For each partition the queries with a neighbour in it, and the partition's rank among those nearest to the query.
-    asked: Vec<Vec<(u32, u8)>>,
+    queries_of: Vec<Vec<(u32, u8)>>,
     /// `queries x neighbours x lists`.
     ranks: Vec<AtomicU8>,
 }
 
 /// What a thread measures with.
-pub(super) struct Measurer {
+pub(super) struct CalibrationScratch {
     walk: Walk,
     floats: Vec<f32>,
     query: Vec<u8>,
     found: Vec<u32>,
 }
 
-impl Measurer {
-    pub(super) fn new() -> Measurer {
-        Measurer { walk: Walk::new(0, 0), floats: Vec::new(), query: Vec::new(), found: Vec::new() }
+impl CalibrationScratch {
+    pub(super) fn new() -> CalibrationScratch {
+        CalibrationScratch { walk: Walk::new(0, 0), floats: Vec::new(), query: Vec::new(), found: Vec::new() }
     }
 }
 
 /// The vectors that stand in for queries and are left out at first, rising: none of those that stand for partitions.
-pub(super) fn hold_out(work: &Work<'_>, meta: &Meta) -> Vec<u32> {
+pub(super) fn hold_out(work: &Work<'_>, meta: &MetaIndex) -> Vec<u32> {
     let data = work.data;
     if work.options.calibration.is_some() || data.count() < LEAST_VECTORS {
         return Vec::new();
@@ -61,39 +61,45 @@ pub(super) fn hold_out(work: &Work<'_>, meta: &Meta) -> Vec<u32> {
     ids
 }
 
-impl Measuring {
+impl CalibrationRun {
     /// Finds the neighbours of the queries and the partitions that have them; `None` where there are too few vectors to measure
     /// anything.
     pub(super) fn prepare(
         work: &Work<'_>,
-        meta: &Meta,
-        assigned: &Assigned,
+        meta: &MetaIndex,
+        assignment: &Assignment,
         held_out: &[u32],
-    ) -> Result<Option<Measuring>, IndexError> {
+    ) -> Result<Option<CalibrationRun>, IndexError> {
         let trial = Trial::prepare(work.data, work.options, StandIns::HeldOut(held_out), work.progress)?;
         let Some(trial) = trial else { return Ok(None) };
         let neighbors = trial.wide;
         let mut ranks = Vec::new();
         ranks.resize_with(trial.queries.count() * neighbors * LISTS.len(), || AtomicU8::new(NOWHERE));
         let exact = Exact::new(work.data.form(), work.data.dim());
-        let mut measuring = Measuring { trial, exact, asked: vec![Vec::new(); assigned.count()], ranks };
-        measuring.ask(work, meta, assigned)?;
-        Ok(Some(measuring))
+        let mut run =
+            CalibrationRun { trial, exact, queries_of: vec![Vec::new(); assignment.count()], ranks };
+        run.assign_queries(work, meta, assignment)?;
+        Ok(Some(run))
     }
 
     /// Notes for each partition who asks for it.
-    fn ask(&mut self, work: &Work<'_>, meta: &Meta, assigned: &Assigned) -> Result<(), IndexError> {
-        let most = (PROBES[PROBES.len() - 1] as usize).min(assigned.count());
+    fn assign_queries(
+        &mut self,
+        work: &Work<'_>,
+        meta: &MetaIndex,
+        assignment: &Assignment,
+    ) -> Result<(), IndexError> {
+        let most = (PROBES[PROBES.len() - 1] as usize).min(assignment.count());
         let index = SubIndex::read(&meta.bytes, meta.space.row_bytes()).map_err(IndexError::Internal)?;
-        let (mut measurer, mut near) = (Measurer::new(), Vec::new());
+        let (mut scratch, mut near) = (CalibrationScratch::new(), Vec::new());
         for query in 0..self.trial.queries.count() {
             work.go_on()?;
-            measurer.begin(work, self.trial.queries.row(query));
-            meta::nearest(&index, &self.exact, &measurer.query, most, &mut measurer.walk, &mut near);
+            scratch.begin(work, self.trial.queries.row(query));
+            meta::nearest(&index, &self.exact, &scratch.query, most, &mut scratch.walk, &mut near);
             for (rank, partition) in (0..).zip(&near) {
-                let members = assigned.members(partition.id as usize);
+                let members = assignment.members(partition.id as usize);
                 if self.trial.neighbors(query).any(|id| members.binary_search(&id).is_ok()) {
-                    self.asked[partition.id as usize].push((query as u32, rank));
+                    self.queries_of[partition.id as usize].push((query as u32, rank));
                 }
             }
         }
@@ -101,8 +107,8 @@ impl Measuring {
     }
 
     /// Whether any query asks for a partition.
-    pub(super) fn asks_for(&self, partition: usize) -> bool {
-        !self.asked[partition].is_empty()
+    pub(super) fn has_queries(&self, partition: usize) -> bool {
+        !self.queries_of[partition].is_empty()
     }
 
     /// Walks a sub-index for the queries that ask for it.
@@ -111,15 +117,15 @@ impl Measuring {
         work: &Work<'_>,
         partition: usize,
         bytes: &[u8],
-        measurer: &mut Measurer,
+        scratch: &mut CalibrationScratch,
     ) -> Result<(), IndexError> {
         let index = SubIndex::read(bytes, work.data.row_bytes()).map_err(IndexError::Internal)?;
         let neighbors = self.trial.wide;
-        for (query, rank) in &self.asked[partition] {
+        for (query, rank) in &self.queries_of[partition] {
             work.go_on()?;
-            measurer.begin(work, self.trial.queries.row(*query as usize));
+            scratch.begin(work, self.trial.queries.row(*query as usize));
             for (at, list) in LISTS.into_iter().enumerate() {
-                let Measurer { walk, query: bytes, found, .. } = measurer;
+                let CalibrationScratch { walk, query: bytes, found, .. } = scratch;
                 let score =
                     |ids: &[u32], scores: &mut [f32]| self.exact.score_some(bytes, index.rows, ids, scores);
                 index.search(walk, list as usize, score);
@@ -165,7 +171,7 @@ impl Measuring {
     }
 }
 
-impl Measurer {
+impl CalibrationScratch {
     /// Makes of a query what stored vectors are compared with.
     fn begin(&mut self, work: &Work<'_>, query: &[u8]) {
         let form = work.data.form();

@@ -10,7 +10,7 @@ use crate::cost::demand::{Demand, moved_bytes};
 const LEAST_DISTANCES: f64 = 100.0;
 /// Share of a candidate's links that lead to vectors which no other candidate has led to, about.
 const NEW_LINKS: f64 = 0.3;
-/// Places in memory that a candidate takes: its list, and the first lines of its vectors, which are fetched ahead.
+/// GroupPlaces in memory that a candidate takes: its list, and the first lines of its vectors, which are fetched ahead.
 const ACCESSES_A_CANDIDATE: f64 = 2.0;
 
 /// An index of partitions as a query meets it.

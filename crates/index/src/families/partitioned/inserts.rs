@@ -1,10 +1,10 @@
 //! What an open index of partitions that take inserts knows of them, and its way to make changes.
 
-use super::growth::layout::{GroupPlace, HEAD_BYTES, Layout, Word, u64_at};
+use super::growth::group_reader::{GroupPlaces, GroupReader};
+use super::growth::layout::{GroupPlace, GroupWord, HEAD_BYTES, Layout, u64_at};
 use super::growth::memory::TierMemory;
 use super::growth::overflow::Change;
-use super::growth::reading::{Places, Reading};
-use super::growth::regroup::Growing;
+use super::growth::regroup::SubIndexBuilder;
 use super::growth::writer::{WAITS, Writer};
 use super::search::Partitions;
 use super::section::PartitionedEntry;
@@ -45,19 +45,19 @@ const ROWS_NAMED: usize = 10;
 
 /// See the module's description.
 pub(super) struct Growth {
-    pub(super) reading: Reading,
+    pub(super) reader: GroupReader,
     /// Whether others may change it at any time.
     pub(super) shared: bool,
-    growing: Growing,
+    builder: SubIndexBuilder,
     object: Arc<dyn Object>,
     vectors: AtomicU64,
     next_id: AtomicU64,
-    /// Held while something is changed.
-    writing: Mutex<Option<Writing>>,
+    /// LoadedPartition while something is changed.
+    writing: Mutex<Option<WriteSession>>,
 }
 
 /// What changes are made with.
-struct Writing {
+struct WriteSession {
     tier: Arc<dyn Tier>,
     /// The place among the writers of the one who is known as this.
     place: Option<(u64, u32)>,
@@ -92,7 +92,7 @@ impl Growth {
         let mut words = vec![0; 8 * places.len()];
         object.read_at(layout.word_at(0), &mut words)?;
         for (group, place) in places.iter_mut().enumerate() {
-            let word = Word::decode(u64_at(&words, 8 * group));
+            let word = GroupWord::decode(u64_at(&words, 8 * group));
             if word == place.word {
                 continue;
             }
@@ -114,17 +114,17 @@ impl Growth {
             construction_list: entry.construction_list,
             ..PartitionedOptions::default()
         };
-        let growing = Growing { own, dim: set.dim, element: set.element, metric: set.metric };
-        let reading = Reading { layout, identity, places: Places::new(places) };
+        let builder = SubIndexBuilder { own, dim: set.dim, element: set.element, metric: set.metric };
+        let reader = GroupReader { layout, identity, places: GroupPlaces::new(places) };
         let (vectors, next_id, writing) = (AtomicU64::new(0), AtomicU64::new(0), Mutex::new(None));
-        let growth = Growth { reading, shared, growing, object, vectors, next_id, writing };
+        let growth = Growth { reader, shared, builder, object, vectors, next_id, writing };
         growth.look()?;
         Ok(growth)
     }
 
     /// Looks how many vectors there are; whether that is not what was known.
     fn look(&self) -> Result<bool, IndexError> {
-        let (vectors, next) = counts(self.object.as_ref(), &self.reading.layout)?;
+        let (vectors, next) = counts(self.object.as_ref(), &self.reader.layout)?;
         let before =
             (self.next_id.swap(next, Ordering::Relaxed), self.vectors.swap(vectors, Ordering::Relaxed));
         Ok(before != (next, vectors))
@@ -137,23 +137,23 @@ impl Growth {
 
     /// Vectors that there may be, whatever others have changed.
     pub(super) fn most(&self) -> u64 {
-        if self.shared { u64::from(self.reading.layout.ids) } else { self.counts().0 }
+        if self.shared { u64::from(self.reader.layout.ids) } else { self.counts().0 }
     }
 
-    fn writing(&self) -> MutexGuard<'_, Option<Writing>> {
+    fn writing(&self) -> MutexGuard<'_, Option<WriteSession>> {
         // Nothing in there is left half done by a panic.
         self.writing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// Nobody changes an index until this is dropped.
-struct Pause {
+struct PausedChanges {
     growth: Growth,
     tier: Arc<dyn Tier>,
     file: PathBuf,
 }
 
-impl Pause {
+impl PausedChanges {
     fn with<T>(
         &self,
         work: impl AsyncFnOnce(&Writer<'_, TierMemory<'_>>) -> Result<T, IndexError>,
@@ -161,15 +161,15 @@ impl Pause {
         let tier = self.tier.writable();
         let tier = tier.ok_or_else(|| IndexError::Internal("a tier that does not change".into()))?;
         let memory = TierMemory::new(tier, self.file.clone())?;
-        let Growth { reading, growing, .. } = &self.growth;
-        let writer = Writer::new(&memory, reading, growing, None);
+        let Growth { reader, builder, .. } = &self.growth;
+        let writer = Writer::new(&memory, reader, builder, None);
         memory.block_on(work(&writer))
     }
 }
 
-impl Paused for Pause {}
+impl Paused for PausedChanges {}
 
-impl Drop for Pause {
+impl Drop for PausedChanges {
     fn drop(&mut self) {
         // If that fails, the others find out that whoever has paused is gone.
         let _ = self.with(async |writer| writer.go_on().await);
@@ -182,7 +182,7 @@ pub(super) fn pause(growth: Growth, file: PathBuf) -> Result<Option<Box<dyn Paus
         Err(StoreError::Unchangeable { .. }) => return Ok(None),
         tier => tier?,
     };
-    let pause = Pause { growth, tier, file };
+    let pause = PausedChanges { growth, tier, file };
     if pause.with(async |writer| writer.pause().await)? {
         return Ok(Some(Box::new(pause)));
     }
@@ -202,7 +202,7 @@ impl Partitions {
         let mut held = growth.writing();
         if held.is_none() {
             let tier = growth.object.writable_tier().map_err(|error| self.unchangeable(error))?;
-            *held = Some(Writing { tier, place: None, pivots: self.pivots()? });
+            *held = Some(WriteSession { tier, place: None, pivots: self.pivots()? });
         }
         let done =
             held.as_mut().map_or(Err(IndexError::Internal("nothing to change it with".into())), |writing| {
@@ -218,7 +218,7 @@ impl Partitions {
     fn change_with<T>(
         &self,
         growth: &Growth,
-        writing: &mut Writing,
+        writing: &mut WriteSession,
         work: impl FnOnce(&Writer<'_, TierMemory<'_>>, &Space) -> Result<T, IndexError>,
     ) -> Result<T, IndexError> {
         let tier = writing.tier.writable();
@@ -226,7 +226,7 @@ impl Partitions {
         let memory = TierMemory::new(tier, self.set.file.clone())?;
         let me = tier.holder();
         let place = writing.place.filter(|(holder, _)| *holder == me).map(|(_, place)| place);
-        let writer = Writer::new(&memory, &growth.reading, &growth.growing, place);
+        let writer = Writer::new(&memory, &growth.reader, &growth.builder, place);
         memory.block_on(writer.begin())?;
         let done = work(&writer, &writing.pivots)?;
         memory.block_on(writer.end())?;
@@ -281,7 +281,7 @@ impl Partitions {
         if threads < 2 {
             return work(writer, groups);
         }
-        let Writer { reading, growing, .. } = *writer;
+        let Writer { reader, builder, .. } = *writer;
         let tier = writer.memory.tier();
         let mut parts: Vec<Vec<_>> = (0..threads).map(|_| Vec::new()).collect();
         groups.into_iter().enumerate().for_each(|(at, group)| parts[at % threads].push(group));
@@ -292,7 +292,7 @@ impl Partitions {
                 .map(|part| {
                     scope.spawn(move || {
                         let memory = TierMemory::new(tier, self.set.file.clone())?;
-                        work(&Writer::new(&memory, reading, growing, None), part)
+                        work(&Writer::new(&memory, reader, builder, None), part)
                     })
                 })
                 .collect();
@@ -352,10 +352,10 @@ impl Partitions {
         row: &[u8],
         walk: &mut Walk,
     ) -> Result<u32, IndexError> {
-        let layout = &growth.reading.layout;
+        let layout = &growth.reader.layout;
         index.search(walk, CONSIDERED, |numbers, scores| pivots.score_row(row, numbers, scores));
         let has_room = |partition: &u32| {
-            let place = growth.reading.places.get(partition / 2);
+            let place = growth.reader.places.get(partition / 2);
             place.vectors[*partition as usize % 2] + layout.slots <= layout.most_vectors
         };
         let found = walk.found().map(|near| near.id).find(has_room);

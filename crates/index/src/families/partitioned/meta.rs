@@ -3,7 +3,7 @@
 
 use super::build::Work;
 use super::subindex::hnsw::{Hnsw, arrange};
-use super::subindex::{META, Parts, SubIndex};
+use super::subindex::{META, SubIndex, SubIndexParts};
 use crate::error::IndexError;
 use crate::families::graph::walk::Walk;
 use crate::partition::space::Space;
@@ -47,7 +47,7 @@ pub(super) fn nearest(
 }
 
 /// The meta index of a build.
-pub(super) struct Meta {
+pub(super) struct MetaIndex {
     /// The vectors of the data that stand for partitions, by partition.
     pub(super) pivots: Vec<u32>,
     pub(super) space: Space,
@@ -55,7 +55,7 @@ pub(super) struct Meta {
     pub(super) bytes: Vec<u8>,
 }
 
-impl Meta {
+impl MetaIndex {
     /// Bytes of memory that one of `partitions` partitions takes.
     pub(super) fn planned_bytes(partitions: u64, row_bytes: usize, work: &super::PartitionedOptions) -> u64 {
         let rows = 3 * row_bytes as u64 + 256;
@@ -67,15 +67,15 @@ impl Meta {
         work: &Work<'_>,
         mut pivots: Vec<u32>,
         longest: Option<f32>,
-    ) -> Result<Meta, IndexError> {
+    ) -> Result<MetaIndex, IndexError> {
         pivots.sort_unstable();
         let sizes = arrange(&mut pivots, |_| false, work.own, work.options.seed ^ u64::from(META));
         let space = load(work, &pivots, longest)?;
         let hnsw = Hnsw::grow(&space, &sizes, 0, work.own, work.progress)?;
         let mut bytes = Vec::new();
-        let parts = Parts { number: META, layers: &hnsw.layers, ids: &pivots };
+        let parts = SubIndexParts { number: META, layers: &hnsw.layers, ids: &pivots };
         parts.encode(work.identity, |number| space.row(number), &mut bytes);
-        Ok(Meta { pivots, space, bytes })
+        Ok(MetaIndex { pivots, space, bytes })
     }
 
     /// The partitions nearest to a row of the index, by what graphs are built by, the nearest first: more than `wanted`, if

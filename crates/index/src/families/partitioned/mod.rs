@@ -19,8 +19,8 @@ mod plan;
 mod rows;
 mod search;
 mod section;
-mod shelf;
 mod sizes;
+mod sub_index_cache;
 mod subindex;
 mod verify;
 mod verify_groups;
@@ -75,5 +75,5 @@ pub fn check_table(bytes: &[u8], file_bytes: u64) -> Result<(), String> {
 /// # Errors
 /// A sentence.
 pub fn check_group(bytes: &[u8], row_bytes: usize, slots: u32, identity: Identity) -> Result<(), String> {
-    growth::reading::check_group(bytes, row_bytes, slots, identity)
+    growth::group_reader::check_group(bytes, row_bytes, slots, identity)
 }

@@ -2,9 +2,9 @@
 
 use super::inserts::{self, Growth};
 use super::inspect;
-use super::search::{self, Partitions, Place};
+use super::search::{self, Partitions, SubIndexSource};
 use super::section::PartitionedEntry;
-use super::shelf::{SLOT_BYTES, Shelf};
+use super::sub_index_cache::{SLOT_BYTES, SubIndexCache};
 use super::subindex::options::DEFAULT_PROBES;
 use super::subindex::table::Table;
 use super::subindex::{self, META, SubIndex};
@@ -127,7 +127,8 @@ impl Stored for StoredPartitions {
         if !profile.addressable {
             let lengths = (0..self.entry.partitions).map(|partition| partitions.span(partition).len);
             let budget = split.cache.max(self.least_kept());
-            partitions.place = Place::Here(Shelf::new(lengths, self.entry.longest_bytes, budget));
+            partitions.source =
+                SubIndexSource::Cached(SubIndexCache::new(lengths, self.entry.longest_bytes, budget));
         }
         Ok(Arc::new(partitions))
     }
@@ -216,7 +217,7 @@ pub(super) fn open(
         )));
     }
     let unseen = std::iter::repeat_with(|| AtomicBool::new(false));
-    let place = Place::There(unseen.take(table.count()).collect());
+    let source = SubIndexSource::InPlace(unseen.take(table.count()).collect());
     let stored = manifest.stored;
     Ok(Partitions {
         set,
@@ -225,7 +226,7 @@ pub(super) fn open(
         meta,
         table,
         growth,
-        place,
+        source,
         stored,
         walks: Mutex::default(),
     })

@@ -1,7 +1,7 @@
 //! The memory that a build of partitions takes: each stage at its peak.
 
-use super::assign::Assigned;
-use super::meta::Meta;
+use super::assign::Assignment;
+use super::meta::MetaIndex;
 use super::sizes::partitions;
 use super::subindex::hnsw::Hnsw;
 use super::subindex::options::PartitionedOptions;
@@ -23,8 +23,8 @@ pub(super) fn planned_bytes(data: &Source<'_>, own: &PartitionedOptions, options
     let (count, threads) = (data.count() as u64, options.thread_count() as u64);
     // Dividing large ones makes up to twice as many and one.
     let all = 2 * partitions(data.count(), own) as u64 + 1;
-    let fixed = PROGRAM_BYTES + threads * THREAD_BYTES + Meta::planned_bytes(all, data.row_bytes(), own);
-    let assigned = Assigned::planned_bytes(count, u64::from(own.replicas), all);
+    let fixed = PROGRAM_BYTES + threads * THREAD_BYTES + MetaIndex::planned_bytes(all, data.row_bytes(), own);
+    let assignment = Assignment::planned_bytes(count, u64::from(own.replicas), all);
     let most = (own.most_vectors() as u64).min(count);
     let space = Space::planned_rows(most as usize, data.row_bytes(), options.metric);
     let bytes = most * (data.row_bytes() as u64 + 4 * 3 * u64::from(own.links) + 16);
@@ -33,6 +33,6 @@ pub(super) fn planned_bytes(data: &Source<'_>, own: &PartitionedOptions, options
     let building = threads.min(all) * (one + READY as u64 * bytes);
     let queries = 1000 * (data.given_row_bytes() as u64 + 8 * data.dim() as u64 + 192 * 8);
     // Which partition each is in, at the end, once nothing is built any more.
-    let assigned = assigned + if own.growth > 0.0 { 4 * count } else { 0 };
-    fixed + assigned + building + queries + TRUTH_BYTES + threads * TRUTH_BYTES
+    let assignment = assignment + if own.growth > 0.0 { 4 * count } else { 0 };
+    fixed + assignment + building + queries + TRUTH_BYTES + threads * TRUTH_BYTES
 }

@@ -1,12 +1,12 @@
 //! The searcher: the nearest partitions by the meta index, each walked once it is there.
 
 use super::cost::PartitionShape;
-use super::growth::overflow::{Late, Unread};
-use super::growth::reading::{Fetching, Held, Next};
+use super::growth::group_reader::{FetchStep, LoadedPartition, PartitionFetch};
+use super::growth::overflow::{OverflowError, PartitionChanges};
 use super::inserts::Growth;
 use super::meta;
 use super::section::PartitionedEntry;
-use super::shelf::{Asked, Shelf, Wants};
+use super::sub_index_cache::{Lookup, QueryRequests, SubIndexCache};
 use super::subindex::table::Table;
 use super::subindex::{self, SubIndex};
 use crate::calibrate::probed;
@@ -43,7 +43,7 @@ pub(crate) struct Partitions {
     pub(super) table: Table,
     /// Of partitions that take inserts.
     pub(super) growth: Option<Growth>,
-    pub(super) place: Place,
+    pub(super) source: SubIndexSource,
     /// How vectors are stored, where not as they were given.
     pub(super) stored: Option<StoredEntry>,
     /// Walks that no thread uses now.
@@ -51,19 +51,19 @@ pub(crate) struct Partitions {
 }
 
 /// Where sub-indexes are searched.
-pub(super) enum Place {
+pub(super) enum SubIndexSource {
     /// Where they lie; for each, whether it was found sound.
-    There(Vec<AtomicBool>),
+    InPlace(Vec<AtomicBool>),
     /// Here, once they were read.
-    Here(Shelf),
+    Cached(SubIndexCache),
 }
 
 /// A partition that a query reads.
 #[derive(Default)]
-struct Asking {
+struct PartitionRead {
     partition: u32,
     /// Of an index that takes inserts.
-    fetching: Option<Fetching>,
+    fetch: Option<PartitionFetch>,
 }
 
 /// Memory of one running query, reused from query to query.
@@ -150,14 +150,14 @@ impl Partitions {
     /// What is read of a partition.
     pub(super) fn span(&self, partition: u32) -> Span {
         let fixed = || self.table.entry(partition).span();
-        self.growth.as_ref().map_or_else(fixed, |growth| growth.reading.span(partition))
+        self.growth.as_ref().map_or_else(fixed, |growth| growth.reader.span(partition))
     }
 
     /// Walks a sub-index, looks at what came later, and offers the query what it finds.
     fn walk(
         &self,
         subindex: &[u8],
-        late: &Late,
+        changes: &PartitionChanges,
         list: usize,
         scratch: &mut Scratch,
     ) -> Result<(), IndexError> {
@@ -175,9 +175,9 @@ impl Partitions {
                 let mut reach = list;
                 loop {
                     stats.full_distances += index.search(walk, reach, score) as u32;
-                    let gone = match late.deleted.is_empty() {
+                    let gone = match changes.deleted.is_empty() {
                         true => 0,
-                        false => walk.found().filter(|near| late.has_deleted(index.id(near.id))).count(),
+                        false => walk.found().filter(|near| changes.has_deleted(index.id(near.id))).count(),
                     };
                     if reach - gone >= list || reach >= index.count() {
                         break;
@@ -189,17 +189,17 @@ impl Partitions {
                         break;
                     }
                     let id = index.id(near.id);
-                    if (!doubles || offered.insert(id)) && !late.has_deleted(id) {
+                    if (!doubles || offered.insert(id)) && !changes.has_deleted(id) {
                         found.push(id, near.distance);
                     }
                 }
             });
         }
-        if !late.ids.is_empty() {
-            let mut scores = vec![0.0; late.ids.len()];
-            self.set.exact.score_block(vector, &late.rows, &mut scores);
+        if !changes.ids.is_empty() {
+            let mut scores = vec![0.0; changes.ids.len()];
+            self.set.exact.score_block(vector, &changes.rows, &mut scores);
             stats.full_distances += scores.len() as u32;
-            for (id, distance) in late.ids.iter().zip(&scores) {
+            for (id, distance) in changes.ids.iter().zip(&scores) {
                 found.push(*id, *distance);
             }
         }
@@ -226,14 +226,14 @@ impl Partitions {
         }
         scratch.query.stats.hops += 1;
         scratch.query.clock.spent(Phase::Navigate);
-        match &self.place {
-            Place::There(sound) => self.scan_there(cx, sound, wanted, list, scratch).await,
-            Place::Here(shelf) => self.scan_here(cx, shelf, wanted, list, scratch).await,
+        match &self.source {
+            SubIndexSource::InPlace(sound) => self.scan_in_place(cx, sound, wanted, list, scratch).await,
+            SubIndexSource::Cached(cache) => self.scan_cached(cx, cache, wanted, list, scratch).await,
         }
     }
 
     /// Searches partitions where they lie, one after the other: each fills the processor's caches.
-    async fn scan_there(
+    async fn scan_in_place(
         &self,
         cx: &Cx,
         sound: &[AtomicBool],
@@ -252,48 +252,49 @@ impl Partitions {
                 None if checked => {}
                 None => self.check(partition, batch.bytes(0))?,
                 Some(growth) => {
-                    let (subindex, late) = growth
-                        .reading
+                    let (subindex, changes) = growth
+                        .reader
                         .in_place(partition, batch.bytes(0), checked)
-                        .map_err(|unread| self.unread(partition, unread))?;
-                    self.walk(subindex, &late, list, scratch)?;
+                        .map_err(|unread| self.overflow_error(partition, unread))?;
+                    self.walk(subindex, &changes, list, scratch)?;
                 }
             }
             sound[partition as usize].store(true, Ordering::Relaxed);
             if self.growth.is_none() {
-                self.walk(batch.bytes(0), &Late::default(), list, scratch)?;
+                self.walk(batch.bytes(0), &PartitionChanges::default(), list, scratch)?;
             }
         }
         Ok(())
     }
 
-    fn unread(&self, partition: u32, unread: Unread) -> IndexError {
+    fn overflow_error(&self, partition: u32, unread: OverflowError) -> IndexError {
         let reason = match unread {
-            Unread::Torn(reason) => reason,
-            Unread::Moved => "its overflow is none of its group".into(),
+            OverflowError::Torn(reason) => reason,
+            OverflowError::Moved => "its overflow is none of its group".into(),
         };
         self.set.damaged(format!("partition {partition}"), reason)
     }
 
     /// Searches partitions as they come to the shelf, whoever reads them.
-    async fn scan_here(
+    async fn scan_cached(
         &self,
         cx: &Cx,
-        shelf: &Shelf,
+        cache: &SubIndexCache,
         wanted: usize,
         list: usize,
         scratch: &mut Scratch,
     ) -> Result<(), IndexError> {
         // Nothing is older than the query, where others change it.
-        let since = self.growth.as_ref().filter(|growth| growth.shared).map(|_| shelf.now());
-        let mut wants = Wants::new(shelf, since, scratch.near[..wanted].iter().map(|partition| partition.id));
+        let since = self.growth.as_ref().filter(|growth| growth.shared).map(|_| cache.now());
+        let mut requests =
+            QueryRequests::new(cache, since, scratch.near[..wanted].iter().map(|partition| partition.id));
         let mut stream = cx.stream();
         // By the numbers of the stream's reads.
-        let mut asked: Vec<Asking> = Vec::new();
+        let mut reads: Vec<PartitionRead> = Vec::new();
         loop {
-            self.ask(cx, &mut wants, &mut stream, &mut asked, list, scratch)?;
+            self.request_partitions(cx, &mut requests, &mut stream, &mut reads, list, scratch)?;
             let Some(arrived) = stream.next().await else {
-                if wants.left.is_empty() {
+                if requests.pending.is_empty() {
                     return Ok(());
                 }
                 cx.parked().await;
@@ -302,79 +303,80 @@ impl Partitions {
             };
             scratch.query.clock.spent(Phase::Read);
             let arrived = arrived.map_err(|source| self.set.failed(source))?;
-            let mut asking = std::mem::take(&mut asked[arrived.place as usize]);
-            let partition = asking.partition;
-            let next = self.take(&mut asking, arrived.bytes())?;
+            let mut read = std::mem::take(&mut reads[arrived.place as usize]);
+            let partition = read.partition;
+            let next = self.complete_read(&mut read, arrived.bytes())?;
             drop(arrived);
-            let held = match next {
-                Next::Here(held) => Arc::new(held),
-                Next::Read(span) => {
+            let loaded = match next {
+                FetchStep::Done(loaded) => Arc::new(loaded),
+                FetchStep::Read(span) => {
                     stream.push(span);
-                    asked.push(asking);
+                    reads.push(read);
                     continue;
                 }
-                Next::Moved => {
-                    wants.again(partition);
+                FetchStep::Moved => {
+                    requests.retry(partition);
                     continue;
                 }
             };
-            wants.loads.retain(|other| *other != partition);
-            shelf.put(partition, held.clone());
-            let walked = self.walk(held.subindex.bytes(), &held.late, list, scratch);
-            shelf.searched(partition);
+            requests.reading.retain(|other| *other != partition);
+            cache.put(partition, loaded.clone());
+            let walked = self.walk(loaded.subindex.bytes(), &loaded.changes, list, scratch);
+            cache.release(partition);
             walked?;
         }
     }
 
     /// What becomes of the bytes of a read.
-    fn take(&self, asking: &mut Asking, bytes: &[u8]) -> Result<Next, IndexError> {
-        let partition = asking.partition;
-        match (&mut asking.fetching, &self.growth) {
-            (Some(fetching), Some(growth)) => {
-                let next = fetching.arrived(&growth.reading, bytes);
+    fn complete_read(&self, read: &mut PartitionRead, bytes: &[u8]) -> Result<FetchStep, IndexError> {
+        let partition = read.partition;
+        match (&mut read.fetch, &self.growth) {
+            (Some(fetch), Some(growth)) => {
+                let next = fetch.arrived(&growth.reader, bytes);
                 next.map_err(|reason| self.set.damaged(format!("partition {partition}"), reason))
             }
             _ => {
                 self.check(partition, bytes)?;
-                Ok(Next::Here(Held::fixed(bytes)))
+                Ok(FetchStep::Done(LoadedPartition::fixed(bytes)))
             }
         }
     }
 
     /// Asks for all that a query still wants: begins to read what nobody reads, then searches what is there.
-    fn ask(
+    fn request_partitions(
         &self,
         cx: &Cx,
-        wants: &mut Wants<'_>,
+        requests: &mut QueryRequests<'_>,
         stream: &mut Stream,
-        asked: &mut Vec<Asking>,
+        reads: &mut Vec<PartitionRead>,
         list: usize,
         scratch: &mut Scratch,
     ) -> Result<(), IndexError> {
-        let Wants { shelf, since, left, loads } = wants;
+        let QueryRequests { cache, since, pending, reading } = requests;
         let mut here = Vec::new();
-        let mut begin = |partition: u32, kept: Option<&Held>| {
-            let begun = self.growth.as_ref().map(|growth| growth.reading.begin(partition, kept));
+        let mut begin = |partition: u32, kept: Option<&LoadedPartition>| {
+            let begun = self.growth.as_ref().map(|growth| growth.reader.begin(partition, kept));
             let span = begun.as_ref().map_or_else(|| self.span(partition), |(_, span)| *span);
             stream.push(span);
-            asked.push(Asking { partition, fetching: begun.map(|(fetching, _)| fetching) });
-            loads.push(partition);
+            reads.push(PartitionRead { partition, fetch: begun.map(|(fetch, _)| fetch) });
+            reading.push(partition);
         };
-        left.retain(|partition| {
+        pending.retain(|partition| {
             let len = self.span(*partition).len;
-            match shelf.ask(*partition, len, *since, || cx.task_waker()) {
-                Asked::Here(held) => here.push((*partition, held)),
-                Asked::Check(held) => begin(*partition, Some(&held)),
-                Asked::Load => begin(*partition, None),
-                Asked::Wait => return true,
+            match cache.request(*partition, len, *since, || cx.task_waker()) {
+                Lookup::Ready(loaded) => here.push((*partition, loaded)),
+                Lookup::Revalidate(loaded) => begin(*partition, Some(&loaded)),
+                Lookup::Load => begin(*partition, None),
+                Lookup::Wait => return true,
             }
             false
         });
         let mut outcome = Ok(());
-        for (partition, held) in here {
-            outcome = outcome.and_then(|()| self.walk(held.subindex.bytes(), &held.late, list, scratch));
-            drop(held);
-            shelf.searched(partition);
+        for (partition, loaded) in here {
+            outcome =
+                outcome.and_then(|()| self.walk(loaded.subindex.bytes(), &loaded.changes, list, scratch));
+            drop(loaded);
+            cache.release(partition);
         }
         outcome
     }
@@ -441,9 +443,9 @@ impl Searcher for Partitions {
     }
 
     fn kept(&self) -> Option<CacheCounters> {
-        match &self.place {
-            Place::Here(shelf) => Some(shelf.counters()),
-            Place::There(_) => None,
+        match &self.source {
+            SubIndexSource::Cached(cache) => Some(cache.counters()),
+            SubIndexSource::InPlace(_) => None,
         }
     }
 

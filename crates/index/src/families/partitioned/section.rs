@@ -1,6 +1,6 @@
 //! What a manifest says of partitions.
 
-use super::growth::entry::{Built, GrowthEntry};
+use super::growth::entry::{BuiltPartitions, GrowthEntry};
 use super::growth::layout::Layout;
 use super::subindex::options::MOST_REPLICAS;
 use super::subindex::table::ENTRY_BYTES;
@@ -126,7 +126,7 @@ impl PartitionedEntry {
         )?;
         require((2..=1024).contains(&self.links), "links is out of range")?;
         if let Some(growth) = &self.growth {
-            let built = Built {
+            let built = BuiltPartitions {
                 partitions: self.partitions,
                 most_vectors: self.most_vectors,
                 file_bytes: self.file.bytes,

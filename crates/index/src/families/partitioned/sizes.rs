@@ -1,6 +1,6 @@
 //! What the build of partitions makes.
 
-use super::growth::laying::grown_bytes;
+use super::growth::group_file::grown_bytes;
 use super::section::{FILE_NAME, META_NAME, TABLE_NAME};
 use super::subindex::options::{PartitionedOptions, Pivots};
 use super::subindex::table::{ALIGNMENT, ENTRY_BYTES};

@@ -2,7 +2,7 @@
 //! vector is where its place says.
 
 use super::growth::layout::{GroupPlace, HEAD_BYTES, u32_at, u64_at};
-use super::growth::overflow::{Late, Overflow, Unread};
+use super::growth::overflow::{Overflow, OverflowError, PartitionChanges};
 use super::growth::units::{FIRST_EPOCH, is_free};
 use super::inserts::Growth;
 use super::search::Partitions;
@@ -23,7 +23,7 @@ pub(super) fn verify(
     report: &mut VerifyReport,
 ) -> Result<(), IndexError> {
     let Verifying { object, progress, .. } = *verifying;
-    let (entry, layout) = (&partitions.entry, &growth.reading.layout);
+    let (entry, layout) = (&partitions.entry, &growth.reader.layout);
     let (mut crc, mut at, mut bytes) = (0, 0, vec![0; AT_ONCE]);
     while at < entry.file.bytes {
         if progress.cancelled() {
@@ -49,7 +49,7 @@ pub(super) fn verify(
         let (name, said) = (&entry.file.name, entry.file.crc32c);
         report.fault(format!("{name}: checksum {crc:08x}, the manifest says {said:08x}"));
     }
-    let mut found = Found {
+    let mut found = GroupVerification {
         partitions,
         growth,
         held: Marks::new(u64::from(layout.ids))?,
@@ -61,7 +61,7 @@ pub(super) fn verify(
         if progress.cancelled() {
             return Err(IndexError::Cancelled);
         }
-        let place = growth.reading.places.get(group);
+        let place = growth.reader.places.get(group);
         let mut bytes = vec![0; (place.end(layout) - place.start(layout)) as usize];
         object.read_at(place.start(layout), &mut bytes)?;
         if let Err(reason) = found.group(&place, &bytes, report)? {
@@ -81,7 +81,7 @@ pub(super) fn verify(
 }
 
 /// What was found so far.
-struct Found<'a> {
+struct GroupVerification<'a> {
     partitions: &'a Partitions,
     growth: &'a Growth,
     held: Marks,
@@ -90,7 +90,7 @@ struct Found<'a> {
     control: &'a [u8],
 }
 
-impl Found<'_> {
+impl GroupVerification<'_> {
     /// Looks at a group; a sentence where it is wrong.
     fn group(
         &mut self,
@@ -98,9 +98,9 @@ impl Found<'_> {
         bytes: &[u8],
         report: &mut VerifyReport,
     ) -> Result<Result<(), String>, IndexError> {
-        let reading = &self.growth.reading;
-        let layout = &reading.layout;
-        if bytes[..HEAD_BYTES as usize] != place.head(reading.identity) {
+        let reader = &self.growth.reader;
+        let layout = &reader.layout;
+        if bytes[..HEAD_BYTES as usize] != place.head(reader.identity) {
             return Ok(Err("its head is that of something else".into()));
         }
         for unit in place.word.first..place.word.first + place.word.units {
@@ -113,14 +113,14 @@ impl Found<'_> {
             let partition = 2 * place.group + side as u32;
             let from = (place.span(layout, side).offset - place.start(layout)) as usize;
             let [subindex, overflow] = place.parts(layout, side).map(|part| &bytes[from..][part]);
-            let late = Overflow::read(layout, place, overflow)
-                .and_then(|overflow| Late::read(&overflow, reading.identity, place, partition));
-            let late = match late {
-                Ok(late) => late,
-                Err(Unread::Torn(reason)) => return Ok(Err(reason)),
-                Err(Unread::Moved) => return Ok(Err("its overflow is none of it".into())),
+            let changes = Overflow::read(layout, place, overflow)
+                .and_then(|overflow| PartitionChanges::read(&overflow, reader.identity, place, partition));
+            let changes = match changes {
+                Ok(changes) => changes,
+                Err(OverflowError::Torn(reason)) => return Ok(Err(reason)),
+                Err(OverflowError::Moved) => return Ok(Err("its overflow is none of it".into())),
             };
-            if let Err(reason) = self.side(partition, place, (subindex, &late), report)? {
+            if let Err(reason) = self.side(partition, place, (subindex, &changes), report)? {
                 return Ok(Err(format!("partition {partition}: {reason}")));
             }
         }
@@ -131,14 +131,14 @@ impl Found<'_> {
         &mut self,
         partition: u32,
         place: &GroupPlace,
-        (subindex, late): (&[u8], &Late),
+        (subindex, changes): (&[u8], &PartitionChanges),
         report: &mut VerifyReport,
     ) -> Result<Result<(), String>, IndexError> {
-        let (reading, set) = (&self.growth.reading, &self.partitions.set);
-        if let Err(reason) = reading.check(place, partition, subindex) {
+        let (reader, set) = (&self.growth.reader, &self.partitions.set);
+        if let Err(reason) = reader.check(place, partition, subindex) {
             return Ok(Err(reason));
         }
-        let mut ids = late.ids.clone();
+        let mut ids = changes.ids.clone();
         if !subindex.is_empty() {
             let index = SubIndex::read(subindex, set.row_bytes()).map_err(IndexError::Internal)?;
             if first_non_finite(set.element, index.rows).is_some() {
@@ -150,15 +150,15 @@ impl Found<'_> {
                 return Ok(Err(why));
             }
             let built = (0..index.count() as u32).map(|at| index.id(at));
-            ids.extend(built.filter(|id| !late.has_deleted(*id)));
+            ids.extend(built.filter(|id| !changes.has_deleted(*id)));
         }
-        if first_non_finite(set.element, &late.rows).is_some() {
+        if first_non_finite(set.element, &changes.rows).is_some() {
             return Ok(Err("a vector that was inserted is not finite".into()));
         }
         self.vectors += ids.len() as u64;
         for id in ids {
             self.held.mark(id);
-            let at = reading.layout.place_at(id) - reading.layout.control_at();
+            let at = reader.layout.place_at(id) - reader.layout.control_at();
             if u32_at(self.control, at as usize) != partition + 1 {
                 return Ok(Err(format!("vector {id} is in it, but not by its place")));
             }

@@ -23,7 +23,7 @@ pub struct GrowthEntry {
 }
 
 /// What else the manifest says of them.
-pub(in super::super) struct Built {
+pub(in super::super) struct BuiltPartitions {
     pub(in super::super) partitions: u32,
     /// Of the largest partition.
     pub(in super::super) most_vectors: u32,
@@ -33,7 +33,7 @@ pub(in super::super) struct Built {
 }
 
 impl GrowthEntry {
-    pub(in super::super) fn check(&self, built: &Built) -> Result<(), String> {
+    pub(in super::super) fn check(&self, built: &BuiltPartitions) -> Result<(), String> {
         let slots = u64::from(self.overflow_vectors);
         require((1..=1_000_000).contains(&slots), "overflow_vectors is out of range")?;
         require(

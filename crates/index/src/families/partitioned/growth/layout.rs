@@ -65,7 +65,7 @@ impl Layout {
             let of = |what: fn(&Entry) -> u32| [0, 1].map(|side| pair.get(side).map_or(0, what));
             let (bytes, vectors) = (of(|entry| entry.bytes), of(|entry| entry.vectors));
             let units = self.units_of(bytes);
-            let word = Word { version: 1, first, units: units.min(MOST_GROUP_UNITS) as u32 };
+            let word = GroupWord { version: 1, first, units: units.min(MOST_GROUP_UNITS) as u32 };
             let place = GroupPlace { group, word, bytes, vectors };
             let begins =
                 |side: usize| place.span(self, side).offset + place.parts(self, side)[0].start as u64;
@@ -155,29 +155,33 @@ impl Layout {
 
     /// Units that a group of sub-indexes of these lengths takes.
     pub(in super::super) fn units_of(&self, bytes: [u32; 2]) -> u64 {
-        let place =
-            GroupPlace { word: Word { version: 0, first: 0, units: 0 }, group: 0, bytes, vectors: [0; 2] };
+        let place = GroupPlace {
+            word: GroupWord { version: 0, first: 0, units: 0 },
+            group: 0,
+            bytes,
+            vectors: [0; 2],
+        };
         place.end(self).div_ceil(self.unit_bytes)
     }
 }
 
 /// A word of the table: where a group lies, and how often it has moved. Changed by comparison alone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(in super::super) struct Word {
+pub(in super::super) struct GroupWord {
     /// 1 as it was built.
     pub(in super::super) version: u32,
     pub(in super::super) first: u32,
     pub(in super::super) units: u32,
 }
 
-impl Word {
+impl GroupWord {
     pub(in super::super) fn encode(self) -> u64 {
         u64::from(self.version) << 40 | u64::from(self.units) << 28 | u64::from(self.first)
     }
 
-    pub(in super::super) fn decode(word: u64) -> Word {
+    pub(in super::super) fn decode(word: u64) -> GroupWord {
         let bits = |from: u32, count: u32| (word >> from & ((1 << count) - 1)) as u32;
-        Word { version: bits(40, 24), first: bits(0, 28), units: bits(28, 12) }
+        GroupWord { version: bits(40, 24), first: bits(0, 28), units: bits(28, 12) }
     }
 
     /// Whether a group can lie there.
@@ -191,7 +195,7 @@ impl Word {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in super::super) struct GroupPlace {
     pub(in super::super) group: u32,
-    pub(in super::super) word: Word,
+    pub(in super::super) word: GroupWord,
     /// Bytes of both sub-indexes; 0 of one that has no vectors.
     pub(in super::super) bytes: [u32; 2],
     /// Their vectors, without those in the overflow.
@@ -264,7 +268,7 @@ impl GroupPlace {
     pub(in super::super) fn from_head(
         layout: &Layout,
         identity: Identity,
-        (group, word): (u32, Word),
+        (group, word): (u32, GroupWord),
         head: &[u8],
     ) -> Result<GroupPlace, String> {
         let [bytes, vectors] = [[12, 16], [20, 24]].map(|places| places.map(|at| u32_at(head, at)));
@@ -308,7 +312,7 @@ mod tests {
         let layout = layout();
         let place = GroupPlace {
             group: 2,
-            word: Word { version: 3, first: 4, units: 2 },
+            word: GroupWord { version: 3, first: 4, units: 2 },
             bytes: [100, 300],
             vectors: [3, 9],
         };
@@ -327,16 +331,16 @@ mod tests {
 
     #[test]
     fn words_and_heads_come_back_as_they_went() {
-        let word = Word { version: MOST_VERSIONS, first: MOST_UNITS as u32 - 1, units: 77 };
-        assert_eq!(Word::decode(word.encode()), word);
+        let word = GroupWord { version: MOST_VERSIONS, first: MOST_UNITS as u32 - 1, units: 77 };
+        assert_eq!(GroupWord::decode(word.encode()), word);
         assert!(!word.is_within(&layout()));
-        let word = Word { version: 9, first: 38, units: 2 };
+        let word = GroupWord { version: 9, first: 38, units: 2 };
         assert!(word.is_within(&layout()));
         let place = GroupPlace { group: 1, word, bytes: [700, 0], vectors: [9, 0] };
         let identity = Identity::of("a test");
         let mut head = place.head(identity);
         assert_eq!(GroupPlace::from_head(&layout(), identity, (1, word), &head), Ok(place));
-        let other = Word { version: 8, ..word };
+        let other = GroupWord { version: 8, ..word };
         assert!(GroupPlace::from_head(&layout(), identity, (1, other), &head).is_err());
         assert!(GroupPlace::from_head(&layout(), identity, (2, word), &head).is_err());
         assert!(GroupPlace::from_head(&layout(), Identity::NONE, (1, word), &head).is_err());

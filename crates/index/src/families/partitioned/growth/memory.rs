@@ -22,7 +22,7 @@ const PLACE_BITS: u32 = 24;
 
 /// What is done at an offset.
 #[derive(Debug)]
-pub(in super::super) enum What {
+pub(in super::super) enum OperationKind {
     /// Reads as many bytes as there are.
     Read(Vec<u8>),
     /// Writes these.
@@ -35,29 +35,29 @@ pub(in super::super) enum What {
 
 /// An operation.
 #[derive(Debug)]
-pub(in super::super) struct Operate {
+pub(in super::super) struct MemoryOperation {
     pub(in super::super) offset: u64,
-    pub(in super::super) what: What,
+    pub(in super::super) kind: OperationKind,
     /// The next one begins when this one has ended.
     pub(in super::super) linked: bool,
     /// The number that was there, of one on a number.
     pub(in super::super) old: u64,
 }
 
-impl Operate {
-    pub(in super::super) fn new(offset: u64, what: What) -> Operate {
-        Operate { offset, what, linked: false, old: 0 }
+impl MemoryOperation {
+    pub(in super::super) fn new(offset: u64, kind: OperationKind) -> MemoryOperation {
+        MemoryOperation { offset, kind, linked: false, old: 0 }
     }
 
-    pub(in super::super) fn linked(offset: u64, what: What) -> Operate {
-        Operate { linked: true, ..Operate::new(offset, what) }
+    pub(in super::super) fn linked(offset: u64, kind: OperationKind) -> MemoryOperation {
+        MemoryOperation { linked: true, ..MemoryOperation::new(offset, kind) }
     }
 
     /// The bytes that it moves.
     pub(in super::super) fn bytes(&self) -> &[u8] {
-        match &self.what {
-            What::Read(bytes) | What::Write(bytes) => bytes,
-            What::Swap { .. } | What::Add(_) => &[],
+        match &self.kind {
+            OperationKind::Read(bytes) | OperationKind::Write(bytes) => bytes,
+            OperationKind::Swap { .. } | OperationKind::Add(_) => &[],
         }
     }
 }
@@ -65,7 +65,7 @@ impl Operate {
 /// See the module's description.
 pub(in super::super) trait Memory {
     /// Carries operations out and returns them with what they have read; chains in order, others in any.
-    async fn run(&self, operations: Vec<Operate>) -> Result<Vec<Operate>, IndexError>;
+    async fn run(&self, operations: Vec<MemoryOperation>) -> Result<Vec<MemoryOperation>, IndexError>;
 
     /// Waits a little for others.
     async fn pause(&self);
@@ -83,26 +83,26 @@ pub(in super::super) async fn read<M: Memory>(
     offset: u64,
     len: usize,
 ) -> Result<Vec<u8>, IndexError> {
-    let done = memory.run(vec![Operate::new(offset, What::Read(vec![0; len]))]).await?;
-    Ok(done.into_iter().next().map_or_else(Vec::new, |one| match one.what {
-        What::Read(bytes) => bytes,
+    let done = memory.run(vec![MemoryOperation::new(offset, OperationKind::Read(vec![0; len]))]).await?;
+    Ok(done.into_iter().next().map_or_else(Vec::new, |one| match one.kind {
+        OperationKind::Read(bytes) => bytes,
         _ => Vec::new(),
     }))
 }
 
 /// Carries out one operation on a number; the number that was there.
-pub(in super::super) async fn number<M: Memory>(
+pub(in super::super) async fn update_number<M: Memory>(
     memory: &M,
     offset: u64,
-    what: What,
+    kind: OperationKind,
 ) -> Result<u64, IndexError> {
-    let done = memory.run(vec![Operate::new(offset, what)]).await?;
+    let done = memory.run(vec![MemoryOperation::new(offset, kind)]).await?;
     Ok(done.first().map_or(0, |one| one.old))
 }
 
 /// Operations that are awaited together. What they point to stays where it is.
 struct Batch {
-    operations: Vec<Operate>,
+    operations: Vec<MemoryOperation>,
     left: usize,
     failed: Option<(u64, u32, ReadFault)>,
     /// Nobody awaits them any more.
@@ -219,8 +219,8 @@ impl<'a> TierMemory<'a> {
             let Some(batch) = state.batches.get_mut(&number) else { continue };
             batch.left -= 1;
             let one = &batch.operations[(id & ((1 << PLACE_BITS) - 1)) as usize];
-            let wanted = match &one.what {
-                What::Swap { .. } | What::Add(_) => 8,
+            let wanted = match &one.kind {
+                OperationKind::Swap { .. } | OperationKind::Add(_) => 8,
                 _ => one.bytes().len() as u32,
             };
             let short = |got: u32| (got < wanted).then(|| ReadFault::system(libc::EINVAL));
@@ -235,8 +235,8 @@ impl<'a> TierMemory<'a> {
 }
 
 impl Memory for TierMemory<'_> {
-    async fn run(&self, operations: Vec<Operate>) -> Result<Vec<Operate>, IndexError> {
-        Running { memory: self, number: self.begin(operations) }.await
+    async fn run(&self, operations: Vec<MemoryOperation>) -> Result<Vec<MemoryOperation>, IndexError> {
+        BatchFuture { memory: self, number: self.begin(operations) }.await
     }
 
     async fn pause(&self) {
@@ -254,20 +254,24 @@ impl Memory for TierMemory<'_> {
 }
 
 impl TierMemory<'_> {
-    fn begin(&self, operations: Vec<Operate>) -> u64 {
+    fn begin(&self, operations: Vec<MemoryOperation>) -> u64 {
         let state = &mut *self.state.borrow_mut();
         state.next += 1;
         let number = state.next;
         let mut batch = Batch { left: operations.len(), operations, failed: None, orphaned: false };
         for (place, one) in (0..).zip(&mut batch.operations) {
             let old = &raw mut one.old;
-            let action = match &mut one.what {
-                What::Read(bytes) => Action::Read { into: bytes.as_mut_ptr(), len: bytes.len() as u32 },
-                What::Write(bytes) => Action::Write { from: bytes.as_ptr(), len: bytes.len() as u32 },
-                What::Swap { expected, new } => {
+            let action = match &mut one.kind {
+                OperationKind::Read(bytes) => {
+                    Action::Read { into: bytes.as_mut_ptr(), len: bytes.len() as u32 }
+                }
+                OperationKind::Write(bytes) => {
+                    Action::Write { from: bytes.as_ptr(), len: bytes.len() as u32 }
+                }
+                OperationKind::Swap { expected, new } => {
                     Action::CompareAndSwap { expected: *expected, new: *new, old }
                 }
-                What::Add(by) => Action::FetchAndAdd { by: *by, old },
+                OperationKind::Add(by) => Action::FetchAndAdd { by: *by, old },
             };
             let (id, linked) = (number << PLACE_BITS | place, one.linked);
             state.waiting.push_back(Operation { id, offset: one.offset, action, linked });
@@ -278,13 +282,13 @@ impl TierMemory<'_> {
 }
 
 /// A batch on its way.
-struct Running<'a, 'b> {
+struct BatchFuture<'a, 'b> {
     memory: &'a TierMemory<'b>,
     number: u64,
 }
 
-impl Future for Running<'_, '_> {
-    type Output = Result<Vec<Operate>, IndexError>;
+impl Future for BatchFuture<'_, '_> {
+    type Output = Result<Vec<MemoryOperation>, IndexError>;
 
     fn poll(self: Pin<&mut Self>, _context: &mut Context<'_>) -> Poll<Self::Output> {
         let state = &mut *self.memory.state.borrow_mut();
@@ -299,7 +303,7 @@ impl Future for Running<'_, '_> {
     }
 }
 
-impl Drop for Running<'_, '_> {
+impl Drop for BatchFuture<'_, '_> {
     fn drop(&mut self) {
         // What is under way writes into it.
         if let Ok(mut state) = self.memory.state.try_borrow_mut()

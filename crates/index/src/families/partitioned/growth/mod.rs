@@ -5,11 +5,11 @@
 //! that then lies. `memory` carries their operations out.
 
 pub(super) mod entry;
-pub(super) mod laying;
+pub(super) mod group_file;
+pub(super) mod group_reader;
 pub(super) mod layout;
 pub(super) mod memory;
 pub(super) mod overflow;
-pub(super) mod reading;
 pub(super) mod regroup;
 #[cfg(test)]
 mod tests;

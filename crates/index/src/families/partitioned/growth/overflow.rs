@@ -46,7 +46,7 @@ pub(in super::super) fn flag(identity: Identity, place: &GroupPlace, slot: u32, 
 
 /// Why an overflow is not read.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(in super::super) enum Unread {
+pub(in super::super) enum OverflowError {
     /// What lies there is none of this version of the group: it has moved.
     Moved,
     /// A slot is not what its flag says: it was read while it was written, unless it is damaged.
@@ -64,14 +64,14 @@ impl<'a> Overflow<'a> {
     /// The one of a group whose head and flags, at least, are `bytes`.
     ///
     /// # Errors
-    /// [`Unread::Moved`].
+    /// [`OverflowError::Moved`].
     pub(in super::super) fn read(
         layout: &'a Layout,
         place: &GroupPlace,
         bytes: &'a [u8],
-    ) -> Result<Overflow<'a>, Unread> {
+    ) -> Result<Overflow<'a>, OverflowError> {
         if bytes.len() < layout.slots_at() as usize || u64_at(bytes, 8) != place.tag() {
-            return Err(Unread::Moved);
+            return Err(OverflowError::Moved);
         }
         Ok(Overflow { bytes, layout })
     }
@@ -96,13 +96,13 @@ impl<'a> Overflow<'a> {
     /// Tells `each` of all changes that are published: partition, id, and the vector, unless that is deleted.
     ///
     /// # Errors
-    /// [`Unread::Torn`].
+    /// [`OverflowError::Torn`].
     pub(in super::super) fn changes(
         &self,
         identity: Identity,
         place: &GroupPlace,
         mut each: impl FnMut(u32, u32, Option<&'a [u8]>),
-    ) -> Result<(), Unread> {
+    ) -> Result<(), OverflowError> {
         let (slots_at, slot_bytes) = (self.layout.slots_at() as usize, self.layout.slot_bytes() as usize);
         for (slot, found) in (0..).zip(self.flags()) {
             if found & PUBLISHED == 0 {
@@ -110,7 +110,8 @@ impl<'a> Overflow<'a> {
             }
             let start = slots_at + slot as usize * slot_bytes;
             let bytes = self.bytes.get(start..start + slot_bytes).unwrap_or_default();
-            let torn = |what: &str| Unread::Torn(format!("slot {slot} of group {}: {what}", place.group));
+            let torn =
+                |what: &str| OverflowError::Torn(format!("slot {slot} of group {}: {what}", place.group));
             if flag(identity, place, slot, bytes) != found {
                 return Err(torn("its checksum is not the one of its flag"));
             }
@@ -127,7 +128,7 @@ impl<'a> Overflow<'a> {
 
 /// What the overflow says of one partition of a group.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
-pub(in super::super) struct Late {
+pub(in super::super) struct PartitionChanges {
     /// Vectors that were inserted and are not deleted.
     pub(in super::super) ids: Vec<u32>,
     /// Those vectors, one after the other.
@@ -136,18 +137,18 @@ pub(in super::super) struct Late {
     pub(in super::super) deleted: Vec<u32>,
 }
 
-impl Late {
+impl PartitionChanges {
     /// That of a partition.
     ///
     /// # Errors
-    /// [`Unread::Torn`].
+    /// [`OverflowError::Torn`].
     pub(in super::super) fn read(
         overflow: &Overflow<'_>,
         identity: Identity,
         place: &GroupPlace,
         partition: u32,
-    ) -> Result<Late, Unread> {
-        let mut late = Late::default();
+    ) -> Result<PartitionChanges, OverflowError> {
+        let mut late = PartitionChanges::default();
         overflow.changes(identity, place, |of, id, row| match row {
             _ if of != partition => {}
             Some(row) => {
@@ -189,7 +190,7 @@ impl Late {
 
 #[cfg(test)]
 mod tests {
-    use super::super::layout::Word;
+    use super::super::layout::GroupWord;
     use super::*;
 
     fn place() -> (Layout, GroupPlace) {
@@ -203,7 +204,7 @@ mod tests {
             most_vectors: 9,
             longest: 1 << 20,
         };
-        let word = Word { version: 2, first: 1, units: 1 };
+        let word = GroupWord { version: 2, first: 1, units: 1 };
         (layout, GroupPlace { group: 1, word, bytes: [0, 0], vectors: [0, 0] })
     }
 
@@ -233,10 +234,10 @@ mod tests {
         let mut bytes = filled(&layout, &place, &changes);
         let late = |bytes: &[u8], partition| {
             let overflow = Overflow::read(&layout, &place, bytes)?;
-            Late::read(&overflow, Identity::NONE, &place, partition)
+            PartitionChanges::read(&overflow, Identity::NONE, &place, partition)
         };
-        let first = Late { ids: vec![33], rows: vec![3; 3], deleted: vec![4, 30] };
-        let second = Late { ids: vec![31], rows: vec![2; 3], deleted: vec![] };
+        let first = PartitionChanges { ids: vec![33], rows: vec![3; 3], deleted: vec![4, 30] };
+        let second = PartitionChanges { ids: vec![31], rows: vec![2; 3], deleted: vec![] };
         assert_eq!((late(&bytes, 2), late(&bytes, 3)), (Ok(first.clone()), Ok(second)));
         assert!(first.has_deleted(4) && !first.has_deleted(33));
         // Whatever byte changes behind the number of slots: it is seen, or is one that says nothing.
@@ -244,12 +245,12 @@ mod tests {
             bytes[at] ^= 4;
             match late(&bytes, 2) {
                 Ok(read) => assert_eq!(read, first, "{at}"),
-                Err(Unread::Moved) => assert!((8..16).contains(&at), "{at}"),
-                Err(Unread::Torn(_)) => assert!(at >= 64, "{at}"),
+                Err(OverflowError::Moved) => assert!((8..16).contains(&at), "{at}"),
+                Err(OverflowError::Torn(_)) => assert!(at >= 64, "{at}"),
             }
             bytes[at] ^= 4;
         }
-        let moved = GroupPlace { word: Word { version: 3, ..place.word }, ..place };
+        let moved = GroupPlace { word: GroupWord { version: 3, ..place.word }, ..place };
         assert!(Overflow::read(&layout, &moved, &bytes).is_err());
         assert!(Overflow::read(&layout, &place, &bytes[..100]).is_err());
     }
@@ -262,7 +263,10 @@ mod tests {
         let overflow = Overflow::read(&layout, &place, &bytes).unwrap();
         assert_eq!((overflow.taken(), overflow.is_full()), (2, false));
         assert_eq!(overflow.flags().collect::<Vec<_>>(), [DEAD, 0]);
-        assert_eq!(Late::read(&overflow, Identity::NONE, &place, 2), Ok(Late::default()));
+        assert_eq!(
+            PartitionChanges::read(&overflow, Identity::NONE, &place, 2),
+            Ok(PartitionChanges::default())
+        );
         // More were asked for than there are.
         bytes[..8].copy_from_slice(&900_u64.to_le_bytes());
         assert_eq!(Overflow::read(&layout, &place, &bytes).unwrap().taken(), 6);

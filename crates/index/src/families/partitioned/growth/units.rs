@@ -6,8 +6,8 @@
 //! and a unit is free again when no writer is left that began before it was given up. One that was killed is left out
 //! of account when it is known that nothing of it can arrive any more ([`Memory::holders`]).
 
-use super::layout::{Layout, WRITERS, Word, u64_at};
-use super::memory::{Memory, Operate, What, number, read};
+use super::layout::{GroupWord, Layout, WRITERS, u64_at};
+use super::memory::{Memory, MemoryOperation, OperationKind, read, update_number};
 use crate::error::IndexError;
 use std::ops::Range;
 
@@ -22,7 +22,7 @@ const MOST_TRIES: u32 = 1000;
 
 /// Units that a writer has taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in super::super) struct Taken {
+pub(in super::super) struct UnitRun {
     pub(in super::super) first: u32,
     pub(in super::super) units: u32,
     epoch: u64,
@@ -40,7 +40,7 @@ pub(in super::super) fn is_free(word: u64) -> bool {
 
 /// Raises the epoch; the new one.
 async fn rise<M: Memory>(memory: &M, layout: &Layout) -> Result<u64, IndexError> {
-    Ok(number(memory, layout.epoch_at(), What::Add(1)).await? + 1)
+    Ok(update_number(memory, layout.epoch_at(), OperationKind::Add(1)).await? + 1)
 }
 
 /// Takes `wanted` units in a row; `None` if there are no such. What is found to be held for nothing is then free for those who
@@ -49,7 +49,7 @@ pub(in super::super) async fn take<M: Memory>(
     memory: &M,
     layout: &Layout,
     wanted: u32,
-) -> Result<Option<Taken>, IndexError> {
+) -> Result<Option<UnitRun>, IndexError> {
     let (mut swept, mut seed) = (false, memory.me());
     for _ in 0..MOST_TRIES {
         let words = words(memory, layout).await?;
@@ -68,7 +68,7 @@ pub(in super::super) async fn take<M: Memory>(
                 first + wanted - 1
             )));
         }
-        let taken = Taken { first, units: wanted, epoch: rise(memory, layout).await? };
+        let taken = UnitRun { first, units: wanted, epoch: rise(memory, layout).await? };
         let swaps = (first..first + wanted).map(|unit| (unit, 0, HELD | taken.epoch)).collect();
         let lost = swap(memory, layout, swaps).await?;
         if lost.is_empty() {
@@ -90,12 +90,12 @@ async fn lying_in<M: Memory>(
 ) -> Result<Option<u32>, IndexError> {
     let table = read(memory, layout.word_at(0), 8 * layout.groups() as usize).await?;
     for group in 0..layout.groups() {
-        let word = Word::decode(u64_at(&table, 8 * group as usize));
+        let word = GroupWord::decode(u64_at(&table, 8 * group as usize));
         let (from, to) = (word.first.max(units.start), (word.first + word.units).min(units.end));
         for unit in from..to {
             // It may have come there since it was free.
             let now = read(memory, layout.unit_at(unit), 8).await?;
-            let still = Word::decode(u64_at(&read(memory, layout.word_at(group), 8).await?, 0)) == word;
+            let still = GroupWord::decode(u64_at(&read(memory, layout.word_at(group), 8).await?, 0)) == word;
             if is_free(u64_at(&now, 0)) && still {
                 return Ok(Some(group));
             }
@@ -108,7 +108,7 @@ async fn lying_in<M: Memory>(
 pub(in super::super) async fn give_back<M: Memory>(
     memory: &M,
     layout: &Layout,
-    taken: Taken,
+    taken: UnitRun,
 ) -> Result<(), IndexError> {
     let units = taken.first..taken.first + taken.units;
     swap(memory, layout, units.map(|unit| (unit, HELD | taken.epoch, 0)).collect()).await.map(|_| ())
@@ -119,7 +119,7 @@ pub(in super::super) async fn give_back<M: Memory>(
 pub(in super::super) async fn give_up<M: Memory>(
     memory: &M,
     layout: &Layout,
-    word: Word,
+    word: GroupWord,
 ) -> Result<(), IndexError> {
     let bytes = read(memory, layout.unit_at(word.first), 8 * word.units as usize).await?;
     let given_up = GIVEN_UP | rise(memory, layout).await?;
@@ -161,7 +161,10 @@ async fn swap<M: Memory>(
     let mut lost = Vec::new();
     for some in swaps.chunks(AT_ONCE) {
         let operation = |(unit, expected, new): &(u32, u64, u64)| {
-            Operate::new(layout.unit_at(*unit), What::Swap { expected: *expected, new: *new })
+            MemoryOperation::new(
+                layout.unit_at(*unit),
+                OperationKind::Swap { expected: *expected, new: *new },
+            )
         };
         let done = memory.run(some.iter().map(operation).collect()).await?;
         let missed = done.iter().zip(some).filter(|(one, (_, expected, _))| one.old != *expected);
@@ -194,7 +197,7 @@ async fn sweep<M: Memory>(memory: &M, layout: &Layout, words: &[u64]) -> Result<
     let groups = layout.groups() as usize;
     let table = read(memory, layout.word_at(0), 8 * groups).await?;
     let mut used = vec![false; layout.units as usize];
-    for word in (0..groups).map(|group| Word::decode(u64_at(&table, 8 * group))) {
+    for word in (0..groups).map(|group| GroupWord::decode(u64_at(&table, 8 * group))) {
         if word.is_within(layout) {
             used[word.first as usize..(word.first + word.units) as usize].fill(true);
         }

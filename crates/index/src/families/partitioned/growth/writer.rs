@@ -4,11 +4,11 @@
 //! is killed between any two steps leaves nothing that others wait for: a slot that it has taken is passed over, units that it
 //! has taken come back.
 
-use super::layout::{GroupPlace, HEAD_BYTES, WRITERS, Word, u32_at, u64_at};
-use super::memory::{Memory, Operate, What, number, read};
+use super::group_reader::GroupReader;
+use super::layout::{GroupPlace, GroupWord, HEAD_BYTES, WRITERS, u32_at, u64_at};
+use super::memory::{Memory, MemoryOperation, OperationKind, read, update_number};
 use super::overflow::{Change, flag};
-use super::reading::Reading;
-use super::regroup::{Growing, Made, regroup};
+use super::regroup::{RegroupOutcome, SubIndexBuilder, regroup};
 use super::units;
 use crate::error::IndexError;
 use std::cell::Cell;
@@ -26,8 +26,8 @@ const MOST_TRIES: u32 = 1000;
 /// See the module's description.
 pub(in super::super) struct Writer<'a, M> {
     pub(in super::super) memory: &'a M,
-    pub(in super::super) reading: &'a Reading,
-    pub(in super::super) growing: &'a Growing,
+    pub(in super::super) reader: &'a GroupReader,
+    pub(in super::super) builder: &'a SubIndexBuilder,
     /// Its place among the writers, once it has one.
     pub(in super::super) place: Cell<Option<u32>>,
     /// Whether a task of it makes a group anew: one at a time, since that takes memory for all that is in the group.
@@ -35,9 +35,9 @@ pub(in super::super) struct Writer<'a, M> {
 }
 
 /// The turn to make a group anew.
-struct Turn<'a>(&'a Cell<bool>);
+struct RegroupGuard<'a>(&'a Cell<bool>);
 
-impl Drop for Turn<'_> {
+impl Drop for RegroupGuard<'_> {
     fn drop(&mut self) {
         self.0.set(false);
     }
@@ -46,16 +46,18 @@ impl Drop for Turn<'_> {
 impl<'a, M> Writer<'a, M> {
     pub(in super::super) fn new(
         memory: &'a M,
-        reading: &'a Reading,
-        growing: &'a Growing,
+        reader: &'a GroupReader,
+        builder: &'a SubIndexBuilder,
         place: Option<u32>,
     ) -> Writer<'a, M> {
-        Writer { memory, reading, growing, place: Cell::new(place), making: Cell::new(false) }
+        Writer { memory, reader, builder, place: Cell::new(place), making: Cell::new(false) }
     }
 
     /// Waits until no other task makes a group anew.
-    async fn turn(&self) -> Turn<'_> {
-        let take = || if self.making.replace(true) { Poll::Pending } else { Poll::Ready(Turn(&self.making)) };
+    async fn turn(&self) -> RegroupGuard<'_> {
+        let take = || {
+            if self.making.replace(true) { Poll::Pending } else { Poll::Ready(RegroupGuard(&self.making)) }
+        };
         std::future::poll_fn(|_| take()).await
     }
 }
@@ -64,7 +66,7 @@ impl<M: Memory> Writer<'_, M> {
     /// Announces that it is under way, from now on until [`Writer::end`]. Where somebody keeps all others from changing anything it
     /// waits for the end of that.
     pub(in super::super) async fn begin(&self) -> Result<(), IndexError> {
-        let (memory, layout) = (self.memory, &self.reading.layout);
+        let (memory, layout) = (self.memory, &self.reader.layout);
         let writer = match self.place.get() {
             Some(writer) => writer,
             None => self.enrol().await?,
@@ -72,8 +74,8 @@ impl<M: Memory> Writer<'_, M> {
         self.place.set(Some(writer));
         for _ in 0..PAUSED_WAITS {
             let epoch = read(memory, layout.epoch_at(), 8).await?;
-            let announce = What::Write(epoch);
-            memory.run(vec![Operate::new(layout.writer_at(writer) + 8, announce)]).await?;
+            let announce = OperationKind::Write(epoch);
+            memory.run(vec![MemoryOperation::new(layout.writer_at(writer) + 8, announce)]).await?;
             // In this order: whoever pauses looks afterwards who is under way.
             let paused = u64_at(&read(memory, layout.paused_at(), 8).await?, 0);
             if paused == 0 {
@@ -82,7 +84,8 @@ impl<M: Memory> Writer<'_, M> {
             self.end().await?;
             if memory.holders()?.is_some_and(|holders| !holders.contains(&paused)) {
                 // Whoever paused is gone.
-                number(memory, layout.paused_at(), What::Swap { expected: paused, new: 0 }).await?;
+                update_number(memory, layout.paused_at(), OperationKind::Swap { expected: paused, new: 0 })
+                    .await?;
             } else {
                 memory.pause().await;
             }
@@ -95,17 +98,18 @@ impl<M: Memory> Writer<'_, M> {
     /// Keeps all others from changing anything until [`Writer::go_on`], once those who are under way have ended; false where somebody
     /// else does, or they do not end.
     pub(in super::super) async fn pause(&self) -> Result<bool, IndexError> {
-        let (memory, layout) = (self.memory, &self.reading.layout);
+        let (memory, layout) = (self.memory, &self.reader.layout);
         for _ in 0..PAUSED_WAITS {
-            let claim = What::Swap { expected: 0, new: memory.me() };
-            let there = number(memory, layout.paused_at(), claim).await?;
+            let claim = OperationKind::Swap { expected: 0, new: memory.me() };
+            let there = update_number(memory, layout.paused_at(), claim).await?;
             if there == 0 {
                 break;
             }
             if there == memory.me() || memory.holders()?.is_none_or(|holders| holders.contains(&there)) {
                 return Ok(false);
             }
-            number(memory, layout.paused_at(), What::Swap { expected: there, new: 0 }).await?;
+            update_number(memory, layout.paused_at(), OperationKind::Swap { expected: there, new: 0 })
+                .await?;
         }
         for _ in 0..PAUSED_WAITS {
             if units::earliest(memory, layout).await? == u64::MAX {
@@ -119,20 +123,20 @@ impl<M: Memory> Writer<'_, M> {
 
     /// Lets others change again what they were kept from.
     pub(in super::super) async fn go_on(&self) -> Result<(), IndexError> {
-        let back = What::Swap { expected: self.memory.me(), new: 0 };
-        number(self.memory, self.reading.layout.paused_at(), back).await.map(|_| ())
+        let back = OperationKind::Swap { expected: self.memory.me(), new: 0 };
+        update_number(self.memory, self.reader.layout.paused_at(), back).await.map(|_| ())
     }
 
     /// Announces that nothing is under way any more.
     pub(in super::super) async fn end(&self) -> Result<(), IndexError> {
         let Some(writer) = self.place.get() else { return Ok(()) };
-        let at = self.reading.layout.writer_at(writer) + 8;
-        self.memory.run(vec![Operate::new(at, What::Write(vec![0; 8]))]).await.map(|_| ())
+        let at = self.reader.layout.writer_at(writer) + 8;
+        self.memory.run(vec![MemoryOperation::new(at, OperationKind::Write(vec![0; 8]))]).await.map(|_| ())
     }
 
     /// Finds a place among the writers: one that is free, or that of one who is gone.
     async fn enrol(&self) -> Result<u32, IndexError> {
-        let (memory, layout) = (self.memory, &self.reading.layout);
+        let (memory, layout) = (self.memory, &self.reader.layout);
         let span = layout.writers();
         for _ in 0..MOST_TRIES {
             let bytes = read(memory, span.offset, span.len as usize).await?;
@@ -146,8 +150,8 @@ impl<M: Memory> Writer<'_, M> {
                      closed it"
                 )));
             };
-            let claim = What::Swap { expected: owner, new: memory.me() };
-            if number(memory, layout.writer_at(writer), claim).await? == owner {
+            let claim = OperationKind::Swap { expected: owner, new: memory.me() };
+            if update_number(memory, layout.writer_at(writer), claim).await? == owner {
                 return Ok(writer);
             }
         }
@@ -156,36 +160,36 @@ impl<M: Memory> Writer<'_, M> {
 
     /// Where a group lies now.
     pub(in super::super) async fn group(&self, group: u32) -> Result<GroupPlace, IndexError> {
-        let (memory, reading) = (self.memory, self.reading);
+        let (memory, reader) = (self.memory, self.reader);
         for _ in 0..MOST_TRIES {
-            let known = reading.places.get(group);
-            let word = Word::decode(u64_at(&read(memory, reading.layout.word_at(group), 8).await?, 0));
+            let known = reader.places.get(group);
+            let word = GroupWord::decode(u64_at(&read(memory, reader.layout.word_at(group), 8).await?, 0));
             if word == known.word {
                 return Ok(known);
             }
-            if !word.is_within(&reading.layout) {
+            if !word.is_within(&reader.layout) {
                 return Err(IndexError::Internal(format!(
                     "the table says that group {group} lies at {word:?}"
                 )));
             }
-            let start = u64::from(word.first) * reading.layout.unit_bytes;
+            let start = u64::from(word.first) * reader.layout.unit_bytes;
             let head = read(memory, start, HEAD_BYTES as usize).await?;
-            let place = GroupPlace::from_head(&reading.layout, reading.identity, (group, word), &head);
-            reading.places.set(place.map_err(IndexError::Internal)?);
+            let place = GroupPlace::from_head(&reader.layout, reader.identity, (group, word), &head);
+            reader.places.set(place.map_err(IndexError::Internal)?);
         }
         Err(IndexError::Internal(format!("group {group} was always being moved")))
     }
 
     /// Ids for `count` vectors; the first of them, which is none if there are not as many left.
     pub(in super::super) async fn ids(&self, count: u32) -> Result<Option<u32>, IndexError> {
-        let (layout, count) = (&self.reading.layout, u64::from(count));
+        let (layout, count) = (&self.reader.layout, u64::from(count));
         let mut first = u64_at(&read(self.memory, layout.next_id_at(), 8).await?, 0);
         for _ in 0..MOST_TRIES {
             if first + count > u64::from(layout.ids) {
                 return Ok(None);
             }
-            let take = What::Swap { expected: first, new: first + count };
-            let there = number(self.memory, layout.next_id_at(), take).await?;
+            let take = OperationKind::Swap { expected: first, new: first + count };
+            let there = update_number(self.memory, layout.next_id_at(), take).await?;
             if there == first {
                 return Ok(Some(first as u32));
             }
@@ -196,8 +200,8 @@ impl<M: Memory> Writer<'_, M> {
 
     /// The partition that a vector was inserted into, or built; `None` if there is none of this id.
     pub(in super::super) async fn partition_of(&self, id: u32) -> Result<Option<u32>, IndexError> {
-        let bytes = read(self.memory, self.reading.layout.place_at(id), 4).await?;
-        Ok(u32_at(&bytes, 0).checked_sub(1).filter(|partition| *partition < self.reading.layout.partitions))
+        let bytes = read(self.memory, self.reader.layout.place_at(id), 4).await?;
+        Ok(u32_at(&bytes, 0).checked_sub(1).filter(|partition| *partition < self.reader.layout.partitions))
     }
 
     /// Makes changes to a group, in any order; those that there is no room for come back. Where another writer has to make the
@@ -208,11 +212,11 @@ impl<M: Memory> Writer<'_, M> {
         mut changes: Vec<Change>,
         waits: u32,
     ) -> Result<Vec<Change>, IndexError> {
-        let slots = u64::from(self.reading.layout.slots);
+        let slots = u64::from(self.reader.layout.slots);
         while !changes.is_empty() {
             let place = self.group(group).await?;
-            let (at, wanted) = (place.overflow_at(&self.reading.layout), changes.len() as u64);
-            let first = number(self.memory, at, What::Add(wanted)).await?;
+            let (at, wanted) = (place.overflow_at(&self.reader.layout), changes.len() as u64);
+            let first = update_number(self.memory, at, OperationKind::Add(wanted)).await?;
             let fit = slots.saturating_sub(first).min(wanted) as usize;
             let left = changes.split_off(fit);
             changes = self.publish(&place, first as u32, changes).await?;
@@ -231,7 +235,7 @@ impl<M: Memory> Writer<'_, M> {
                 // Somebody else was faster.
                 continue;
             }
-            if regroup(self.memory, self.reading, self.growing, place).await? == Made::NoRoom {
+            if regroup(self.memory, self.reader, self.builder, place).await? == RegroupOutcome::NoRoom {
                 return Ok(changes);
             }
         }
@@ -240,9 +244,9 @@ impl<M: Memory> Writer<'_, M> {
 
     /// Waits for somebody else to move a group; whether it has moved.
     async fn moves(&self, place: &GroupPlace, waits: u32) -> Result<bool, IndexError> {
-        let at = self.reading.layout.word_at(place.group);
+        let at = self.reader.layout.word_at(place.group);
         for _ in 0..waits {
-            if Word::decode(u64_at(&read(self.memory, at, 8).await?, 0)) != place.word {
+            if GroupWord::decode(u64_at(&read(self.memory, at, 8).await?, 0)) != place.word {
                 return Ok(true);
             }
             self.memory.pause().await;
@@ -257,7 +261,7 @@ impl<M: Memory> Writer<'_, M> {
         first: u32,
         changes: Vec<Change>,
     ) -> Result<Vec<Change>, IndexError> {
-        let (layout, identity) = (&self.reading.layout, self.reading.identity);
+        let (layout, identity) = (&self.reader.layout, self.reader.identity);
         let slot_bytes = layout.slot_bytes() as usize;
         let mut operations = Vec::new();
         for (some, slot) in changes.chunks(CHAIN).zip((first..).step_by(CHAIN)) {
@@ -269,20 +273,21 @@ impl<M: Memory> Writer<'_, M> {
                 .map(|(bytes, slot)| flag(identity, place, slot, bytes))
                 .collect();
             let at = place.overflow_at(layout) + layout.slots_at() + u64::from(slot) * slot_bytes as u64;
-            operations.push(Operate::linked(at, What::Write(bytes)));
+            operations.push(MemoryOperation::linked(at, OperationKind::Write(bytes)));
             for change in some.iter().filter(|change| change.row.is_some()) {
                 let told = (change.partition + 1).to_le_bytes().to_vec();
-                operations.push(Operate::linked(layout.place_at(change.id), What::Write(told)));
+                operations
+                    .push(MemoryOperation::linked(layout.place_at(change.id), OperationKind::Write(told)));
             }
             for (flag, slot) in flags.into_iter().zip(slot..) {
                 let at = place.overflow_at(layout) + HEAD_BYTES + 8 * u64::from(slot);
-                operations.push(Operate::linked(at, What::Swap { expected: 0, new: flag }));
+                operations.push(MemoryOperation::linked(at, OperationKind::Swap { expected: 0, new: flag }));
             }
             operations.last_mut().into_iter().for_each(|last| last.linked = false);
         }
         let done = self.memory.run(operations).await?;
-        let mut published = done.iter().filter_map(|one| match one.what {
-            What::Swap { .. } => Some(one.old == 0),
+        let mut published = done.iter().filter_map(|one| match one.kind {
+            OperationKind::Swap { .. } => Some(one.old == 0),
             _ => None,
         });
         let (mut kept, mut more, mut told) = (Vec::new(), 0_u64, Vec::new());
@@ -291,13 +296,16 @@ impl<M: Memory> Writer<'_, M> {
                 (Some(true), Some(_)) => more = more.wrapping_add(1),
                 (Some(true), None) => {
                     more = more.wrapping_sub(1);
-                    told.push(Operate::new(layout.place_at(change.id), What::Write(vec![0; 4])));
+                    told.push(MemoryOperation::new(
+                        layout.place_at(change.id),
+                        OperationKind::Write(vec![0; 4]),
+                    ));
                 }
                 _ => kept.push(change),
             }
         }
         if more != 0 {
-            told.push(Operate::new(layout.vectors_at(), What::Add(more)));
+            told.push(MemoryOperation::new(layout.vectors_at(), OperationKind::Add(more)));
         }
         if !told.is_empty() {
             self.memory.run(told).await?;

@@ -9,7 +9,7 @@ use crate::families::graph::grow::Growth;
 use crate::partition::space::Space;
 use std::collections::HashMap;
 
-/// Places of a list that children do not take: one for the first of the equal vectors, one for a vector that is cut off.
+/// GroupPlaces of a list that children do not take: one for the first of the equal vectors, one for a vector that is cut off.
 const OTHER_LINKS: usize = 2;
 
 /// The equal vectors of a layer.

@@ -26,7 +26,7 @@ const SHORT_LINKS: usize = 1 << 16;
 pub(super) const META: u32 = u32::MAX;
 
 /// What a sub-index is made of.
-pub(super) struct Parts<'a> {
+pub(super) struct SubIndexParts<'a> {
     /// Of the partition, or [`META`].
     pub(super) number: u32,
     /// The links of each layer, the bottom first.
@@ -35,7 +35,7 @@ pub(super) struct Parts<'a> {
     pub(super) ids: &'a [u32],
 }
 
-impl Parts<'_> {
+impl SubIndexParts<'_> {
     /// Appends the bytes of the sub-index to `out`; `row` gives the vectors.
     pub(super) fn encode<'r>(&self, identity: Identity, row: impl Fn(u32) -> &'r [u8], out: &mut Vec<u8>) {
         let (start, count) = (out.len(), self.ids.len());
@@ -396,7 +396,7 @@ mod tests {
         let ids: Vec<u32> = (0..count).map(|number| 7 * number).collect();
         let rows: Vec<u8> = (0..count).flat_map(|number| [(number % 251) as u8, 1, 2]).collect();
         let mut bytes = vec![9; 5];
-        Parts { number: 3, layers: &layers, ids: &ids }.encode(
+        SubIndexParts { number: 3, layers: &layers, ids: &ids }.encode(
             identity,
             |number| &rows[3 * number as usize..][..3],
             &mut bytes,
@@ -444,7 +444,7 @@ mod tests {
             let ids: Vec<u32> = (0..16).collect();
             let rows: Vec<[u8; 1]> = (0..16).map(|number| [number % 8]).collect();
             let mut bytes = Vec::new();
-            let parts = Parts { number: 0, layers: &[layer], ids: &ids };
+            let parts = SubIndexParts { number: 0, layers: &[layer], ids: &ids };
             parts.encode(Identity::NONE, |number| &rows[number as usize], &mut bytes);
             bytes
         };

@@ -32,8 +32,8 @@ pub(super) struct History {
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 enum State {
     Absent,
-    There,
-    Gone,
+    Present,
+    Deleted,
 }
 
 impl History {
@@ -44,7 +44,7 @@ impl History {
     /// The first vector whose history nothing explains.
     pub(super) fn wrong(&self) -> Option<(u32, &[Event])> {
         let explained = |id: &u32, events: &[Event]| {
-            let start = if self.built.contains(id) { State::There } else { State::Absent };
+            let start = if self.built.contains(id) { State::Present } else { State::Absent };
             explains(events, start)
         };
         self.events.iter().find(|(id, events)| !explained(id, events)).map(|(id, events)| (*id, &events[..]))
@@ -54,11 +54,11 @@ impl History {
 /// The state after an operation; `None` where it cannot have happened then.
 fn after(state: State, act: Act) -> Option<State> {
     match (act, state) {
-        (Act::Insert, State::Absent) => Some(State::There),
+        (Act::Insert, State::Absent) => Some(State::Present),
         (Act::Insert, _) => None,
-        (Act::Delete, State::There) => Some(State::Gone),
+        (Act::Delete, State::Present) => Some(State::Deleted),
         (Act::Delete, other) => Some(other),
-        (Act::See(seen), state) => (seen == (state == State::There)).then_some(state),
+        (Act::See(seen), state) => (seen == (state == State::Present)).then_some(state),
     }
 }
 

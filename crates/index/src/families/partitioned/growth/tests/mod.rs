@@ -3,4 +3,4 @@
 
 mod history;
 mod schedules;
-mod world;
+mod simulated_memory;

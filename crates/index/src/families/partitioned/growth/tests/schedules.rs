@@ -1,14 +1,14 @@
 //! See the module above.
 
-use super::super::layout::{GroupPlace, Layout, Word, u64_at};
+use super::super::group_reader::{FetchStep, GroupPlaces, GroupReader, LoadedPartition};
+use super::super::layout::{GroupPlace, GroupWord, Layout, u64_at};
 use super::super::memory::read;
 use super::super::overflow::Change;
-use super::super::reading::{Held, Next, Places, Reading};
-use super::super::regroup::Growing;
+use super::super::regroup::SubIndexBuilder;
 use super::super::units::{BUILT, FIRST_EPOCH, is_free, take};
 use super::super::writer::Writer;
 use super::history::{Act, Event, History};
-use super::world::{Reached, Task, World, step};
+use super::simulated_memory::{ClientMemory, SimulatedMemory, Task, step};
 use crate::error::IndexError;
 use crate::families::partitioned::subindex::SubIndex;
 use crate::families::partitioned::subindex::options::PartitionedOptions;
@@ -27,9 +27,9 @@ const CLIENTS: u64 = 3;
 /// Times that a writer begins again for want of room.
 const ROUNDS: usize = 12;
 
-fn growing() -> Growing {
+fn builder() -> SubIndexBuilder {
     let own = PartitionedOptions { links: 4, construction_list: 8, ..PartitionedOptions::default() };
-    Growing { own, dim: DIM, element: Element::U8, metric: Metric::L2 }
+    SubIndexBuilder { own, dim: DIM, element: Element::U8, metric: Metric::L2 }
 }
 
 fn row(id: u32) -> Vec<u8> {
@@ -56,7 +56,7 @@ fn built(units: u32, slots: u32) -> (Layout, Vec<u8>, Vec<GroupPlace>) {
     let mut bytes = vec![0; layout.file_bytes() as usize];
     let put =
         |bytes: &mut Vec<u8>, at: u64, some: &[u8]| bytes[at as usize..][..some.len()].copy_from_slice(some);
-    let reading = Reading { layout, identity: Identity::NONE, places: Places::new(Vec::new()) };
+    let reader = GroupReader { layout, identity: Identity::NONE, places: GroupPlaces::new(Vec::new()) };
     let (mut first, mut places) = (0, Vec::new());
     for group in 0..layout.groups() {
         let mut made = [Vec::new(), Vec::new()];
@@ -66,7 +66,7 @@ fn built(units: u32, slots: u32) -> (Layout, Vec<u8>, Vec<GroupPlace>) {
             if partition < PARTITIONS {
                 let ids: Vec<u32> = (0..BUILT_VECTORS).map(|at| partition * BUILT_VECTORS + at).collect();
                 let rows: Vec<u8> = ids.iter().flat_map(|id| row(*id)).collect();
-                made[side] = growing().subindex(&reading, partition, (&ids, &rows), None).unwrap();
+                made[side] = builder().subindex(&reader, partition, (&ids, &rows), None).unwrap();
                 vectors[side] = BUILT_VECTORS;
                 for id in ids {
                     put(&mut bytes, layout.place_at(id), &(partition + 1).to_le_bytes());
@@ -75,7 +75,8 @@ fn built(units: u32, slots: u32) -> (Layout, Vec<u8>, Vec<GroupPlace>) {
         }
         let lengths = [made[0].len() as u32, made[1].len() as u32];
         let units = layout.units_of(lengths) as u32;
-        let place = GroupPlace { group, word: Word { version: 1, first, units }, bytes: lengths, vectors };
+        let place =
+            GroupPlace { group, word: GroupWord { version: 1, first, units }, bytes: lengths, vectors };
         put(&mut bytes, place.start(&layout), &place.head(Identity::NONE));
         put(&mut bytes, place.start(&layout) + 64, &made[0]);
         put(&mut bytes, place.overflow_at(&layout) + 8, &place.tag().to_le_bytes());
@@ -92,13 +93,13 @@ fn built(units: u32, slots: u32) -> (Layout, Vec<u8>, Vec<GroupPlace>) {
 
 /// A client: what it knows, and what it has done.
 struct Client {
-    memory: Reached,
-    reading: Reading,
-    growing: Growing,
+    memory: ClientMemory,
+    reader: GroupReader,
+    builder: SubIndexBuilder,
     history: Rc<RefCell<History>>,
     /// Vectors that somebody has inserted.
     known: Rc<RefCell<Vec<u32>>>,
-    held: RefCell<Vec<Option<Held>>>,
+    loaded: RefCell<Vec<Option<LoadedPartition>>>,
     /// What it began and has not ended.
     begun: RefCell<Vec<(u32, Act, u64)>>,
     refused: Cell<u32>,
@@ -115,33 +116,36 @@ impl Client {
     async fn see(&self) -> Vec<u32> {
         let mut seen = Vec::new();
         for partition in 0..PARTITIONS {
-            let held = self.partition(partition).await;
-            if !held.subindex.bytes().is_empty() {
-                let index = SubIndex::read(held.subindex.bytes(), DIM).unwrap();
+            let loaded = self.partition(partition).await;
+            if !loaded.subindex.bytes().is_empty() {
+                let index = SubIndex::read(loaded.subindex.bytes(), DIM).unwrap();
                 let ids = (0..index.count() as u32)
                     .map(|at| (index.id(at), &index.rows[at as usize * DIM..][..DIM]));
-                for (id, found) in ids.filter(|(id, _)| !held.late.has_deleted(*id)) {
+                for (id, found) in ids.filter(|(id, _)| !loaded.changes.has_deleted(*id)) {
                     assert_eq!(found, row(id));
                     seen.push(id);
                 }
             }
-            assert_eq!(held.late.rows, held.late.ids.iter().flat_map(|id| row(*id)).collect::<Vec<_>>());
-            seen.extend_from_slice(&held.late.ids);
+            assert_eq!(
+                loaded.changes.rows,
+                loaded.changes.ids.iter().flat_map(|id| row(*id)).collect::<Vec<_>>()
+            );
+            seen.extend_from_slice(&loaded.changes.ids);
         }
         seen
     }
 
-    async fn partition(&self, partition: u32) -> Held {
-        let kept = self.held.borrow()[partition as usize].clone();
-        let (mut fetching, mut span) = self.reading.begin(partition, kept.as_ref());
+    async fn partition(&self, partition: u32) -> LoadedPartition {
+        let kept = self.loaded.borrow()[partition as usize].clone();
+        let (mut fetch, mut span) = self.reader.begin(partition, kept.as_ref());
         loop {
             let bytes = read(&self.memory, span.offset, span.len as usize).await.unwrap();
-            match fetching.arrived(&self.reading, &bytes).unwrap() {
-                Next::Read(next) => span = next,
-                Next::Moved => (fetching, span) = self.reading.begin(partition, None),
-                Next::Here(held) => {
-                    self.held.borrow_mut()[partition as usize] = Some(held.clone());
-                    return held;
+            match fetch.arrived(&self.reader, &bytes).unwrap() {
+                FetchStep::Read(next) => span = next,
+                FetchStep::Moved => (fetch, span) = self.reader.begin(partition, None),
+                FetchStep::Done(loaded) => {
+                    self.loaded.borrow_mut()[partition as usize] = Some(loaded.clone());
+                    return loaded;
                 }
             }
         }
@@ -157,15 +161,17 @@ impl Client {
         assert_eq!(sorted.len(), seen.len(), "a vector twice: {seen:?}");
         let mut history = self.history.borrow_mut();
         // Of all vectors that anybody knows of, and those that will be.
-        for id in 0..self.reading.layout.ids.min(80) {
+        for id in 0..self.reader.layout.ids.min(80) {
             history.add(id, Event { act: Act::See(seen.contains(&id)), begin, end });
         }
     }
 
     /// Makes changes to vectors, each as a whole.
-    async fn change(&self, writer: &Writer<'_, Reached>, changes: Vec<Change>) {
+    async fn change(&self, writer: &Writer<'_, ClientMemory>, changes: Vec<Change>) {
         let begin = self.now();
-        let act = |change: &Change| if change.row.is_some() { Act::Insert } else { Act::Delete };
+        let act = |change: &Change| {
+            if change.row.is_some() { Act::Insert } else { Act::Delete }
+        };
         let all: Vec<(u32, Act)> = changes.iter().map(|change| (change.id, act(change))).collect();
         self.begun.borrow_mut().extend(all.iter().map(|(id, act)| (*id, *act, begin)));
         let group = changes[0].partition / 2;
@@ -195,10 +201,10 @@ impl Client {
         }
     }
 
-    async fn insert(&self, writer: &Writer<'_, Reached>, count: u32) {
+    async fn insert(&self, writer: &Writer<'_, ClientMemory>, count: u32) {
         writer.begin().await.unwrap();
         let first = writer.ids(count).await.unwrap().unwrap();
-        for group in 0..self.reading.layout.groups() {
+        for group in 0..self.reader.layout.groups() {
             let of_group = (first..first + count).filter(|id| partition(*id) / 2 == group);
             let changes: Vec<Change> =
                 of_group.map(|id| Change { partition: partition(id), id, row: Some(row(id)) }).collect();
@@ -209,7 +215,7 @@ impl Client {
         writer.end().await.unwrap();
     }
 
-    async fn delete(&self, writer: &Writer<'_, Reached>, id: u32) {
+    async fn delete(&self, writer: &Writer<'_, ClientMemory>, id: u32) {
         writer.begin().await.unwrap();
         if let Some(partition) = writer.partition_of(id).await.unwrap() {
             self.change(writer, vec![Change { partition, id, row: None }]).await;
@@ -218,8 +224,8 @@ impl Client {
     }
 
     /// Keeps the others from changing anything: nothing changes then.
-    async fn copy(&self, writer: &Writer<'_, Reached>) {
-        let (memory, layout) = (&self.memory, &self.reading.layout);
+    async fn copy(&self, writer: &Writer<'_, ClientMemory>) {
+        let (memory, layout) = (&self.memory, &self.reader.layout);
         if !writer.pause().await.unwrap() {
             return;
         }
@@ -234,7 +240,7 @@ impl Client {
     /// What a client does, of a seed.
     async fn live(&self, seed: u64, acts: usize) {
         let mut random = StdRng::seed_from_u64(seed);
-        let writer = Writer::new(&self.memory, &self.reading, &self.growing, None);
+        let writer = Writer::new(&self.memory, &self.reader, &self.builder, None);
         for _ in 0..acts {
             match random.random_range(0..10) {
                 0..5 => self.insert(&writer, random.random_range(1..6)).await,
@@ -263,20 +269,21 @@ struct Outcome {
 fn schedule(seed: u64) -> Outcome {
     let mut random = StdRng::seed_from_u64(seed);
     let (layout, bytes, places) = built([10, 14, 40][seed as usize % 3], 3 + seed as u32 % 4);
-    let world = World::new(bytes, seed ^ 1);
+    let world = SimulatedMemory::new(bytes, seed ^ 1);
     let built: Vec<u32> = (0..PARTITIONS * BUILT_VECTORS).collect();
     let history = Rc::new(RefCell::new(History { built: built.clone(), ..History::default() }));
     let known = Rc::new(RefCell::new(built));
     let client = |number: u64| {
         world.borrow_mut().holders.push(number);
-        let reading = Reading { layout, identity: Identity::NONE, places: Places::new(places.clone()) };
+        let reader =
+            GroupReader { layout, identity: Identity::NONE, places: GroupPlaces::new(places.clone()) };
         Client {
-            memory: Reached { world: world.clone(), client: number },
-            reading,
-            growing: growing(),
+            memory: ClientMemory { world: world.clone(), client: number },
+            reader,
+            builder: builder(),
             history: history.clone(),
             known: known.clone(),
-            held: RefCell::new(vec![None; PARTITIONS as usize]),
+            loaded: RefCell::new(vec![None; PARTITIONS as usize]),
             begun: RefCell::default(),
             refused: Cell::new(0),
         }
@@ -336,7 +343,7 @@ fn schedule(seed: u64) -> Outcome {
         panic!("seed {seed}: vector {id}: {events:?}");
     }
     let words = (0..layout.groups())
-        .map(|group| Word::decode(u64_at(&world.borrow().bytes, layout.word_at(group) as usize)));
+        .map(|group| GroupWord::decode(u64_at(&world.borrow().bytes, layout.word_at(group) as usize)));
     let refused = clients.iter().map(|client| client.refused.get()).sum();
     Outcome { moves: words.map(|word| word.version - 1).sum(), refused, killed }
 }
@@ -351,18 +358,18 @@ fn run(client: &Client, task: impl Future<Output = ()>) {
 
 /// Nothing is held that no group lies in, once nobody is there any more.
 async fn free_units(client: &Client, seed: u64) {
-    let Client { memory, reading, .. } = client;
-    let layout = &reading.layout;
+    let Client { memory, reader, .. } = client;
+    let layout = &reader.layout;
     memory.world.borrow_mut().holders.retain(|holder| *holder == memory.client);
     for _ in 0..3 {
         assert_eq!(take(memory, layout, layout.units + 1).await.unwrap(), None);
     }
-    let held = (0..layout.units)
+    let loaded = (0..layout.units)
         .filter(|unit| !is_free(u64_at(&memory.world.borrow().bytes, layout.unit_at(*unit) as usize)));
     let words = (0..layout.groups())
         .map(|group| u64_at(&memory.world.borrow().bytes, layout.word_at(group) as usize));
-    let used: u32 = words.map(|word| Word::decode(word).units).sum();
-    assert_eq!(held.count() as u32, used, "seed {seed}: units that nobody uses are not free");
+    let used: u32 = words.map(|word| GroupWord::decode(word).units).sum();
+    assert_eq!(loaded.count() as u32, used, "seed {seed}: units that nobody uses are not free");
 }
 
 /// Units that are called free and are not: nothing is written there.
@@ -378,8 +385,8 @@ fn a_damaged_word_of_a_unit_loses_nothing() {
     for unit in used..14 {
         bytes[layout.unit_at(unit) as usize] = 1;
     }
-    let world = World::new(bytes.clone(), 5);
-    let memory = Reached { world: world.clone(), client: 1 };
+    let world = SimulatedMemory::new(bytes.clone(), 5);
+    let memory = ClientMemory { world: world.clone(), client: 1 };
     let mut outcome = None;
     let mut task: Task<'_> = Box::pin(async {
         outcome = Some(take(&memory, &layout, 1).await);

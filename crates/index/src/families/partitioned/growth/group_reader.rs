@@ -6,8 +6,8 @@
 //! after the group was read, whether it has. What a search sees is then what was there at a moment after it began.
 
 use super::super::subindex::{self, SubIndex};
-use super::layout::{GroupPlace, Layout, Word, u64_at};
-use super::overflow::{Late, Overflow, Unread};
+use super::layout::{GroupPlace, GroupWord, Layout, u64_at};
+use super::overflow::{Overflow, OverflowError, PartitionChanges};
 use crate::format::identity::Identity;
 use bathyal_tier::Span;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -43,32 +43,32 @@ impl Aligned {
 
 /// A partition in memory.
 #[derive(Debug, Clone)]
-pub(in super::super) struct Held {
+pub(in super::super) struct LoadedPartition {
     /// Its sub-index; nothing of one without vectors.
     pub(in super::super) subindex: Arc<Aligned>,
     /// What was changed since that was written.
-    pub(in super::super) late: Arc<Late>,
+    pub(in super::super) changes: Arc<PartitionChanges>,
     /// The flags that this was read with.
     flags: Vec<u64>,
     /// Where it was.
-    word: Option<Word>,
+    word: Option<GroupWord>,
 }
 
-impl Held {
+impl LoadedPartition {
     /// A copy of a sub-index of an index that takes no inserts.
-    pub(in super::super) fn fixed(bytes: &[u8]) -> Held {
+    pub(in super::super) fn fixed(bytes: &[u8]) -> LoadedPartition {
         let subindex = Arc::new(Aligned::copy(bytes));
-        Held { subindex, late: Arc::default(), flags: Vec::new(), word: None }
+        LoadedPartition { subindex, changes: Arc::default(), flags: Vec::new(), word: None }
     }
 }
 
 /// Where the groups lie, as far as this process knows.
 #[derive(Debug)]
-pub(in super::super) struct Places(RwLock<Vec<GroupPlace>>);
+pub(in super::super) struct GroupPlaces(RwLock<Vec<GroupPlace>>);
 
-impl Places {
-    pub(in super::super) fn new(places: Vec<GroupPlace>) -> Places {
-        Places(RwLock::new(places))
+impl GroupPlaces {
+    pub(in super::super) fn new(places: Vec<GroupPlace>) -> GroupPlaces {
+        GroupPlaces(RwLock::new(places))
     }
 
     pub(in super::super) fn get(&self, group: u32) -> GroupPlace {
@@ -82,57 +82,61 @@ impl Places {
 
 /// What reading a partition takes.
 #[derive(Debug)]
-pub(in super::super) struct Reading {
+pub(in super::super) struct GroupReader {
     pub(in super::super) layout: Layout,
     pub(in super::super) identity: Identity,
-    pub(in super::super) places: Places,
+    pub(in super::super) places: GroupPlaces,
 }
 
 /// What comes next.
 #[derive(Debug)]
-pub(in super::super) enum Next {
+pub(in super::super) enum FetchStep {
     /// These bytes have to be read.
     Read(Span),
     /// Here it is.
-    Here(Held),
+    Done(LoadedPartition),
     /// The group lies elsewhere, and may be longer: whoever reads it begins again.
     Moved,
 }
 
 /// A partition on its way.
 #[derive(Debug)]
-pub(in super::super) struct Fetching {
+pub(in super::super) struct PartitionFetch {
     partition: u32,
     place: GroupPlace,
-    awaited: Awaited,
+    awaited: AwaitedBytes,
     tries: u32,
     unchanged: u32,
 }
 
 /// What the next bytes are.
 #[derive(Debug)]
-enum Awaited {
+enum AwaitedBytes {
     /// The sub-index and the overflow.
-    Whole,
+    Partition,
     /// The head and the flags of the overflow, to see whether what is held is all.
-    Flags(Held),
+    Flags(LoadedPartition),
     /// The overflow, with the sub-index that is held.
-    Overflow(Held),
+    Overflow(LoadedPartition),
     /// The word of the table; what was found, unless that cannot be used.
-    Word(Result<Held, Unread>),
+    Word(Result<LoadedPartition, OverflowError>),
     /// The head of the group that the word says.
-    Head(Word),
+    Head(GroupWord),
 }
 
-impl Reading {
+impl GroupReader {
     /// Begins to read a partition, of which `kept` is in memory, if that is where the group lies; with what has to be read first.
-    pub(in super::super) fn begin(&self, partition: u32, kept: Option<&Held>) -> (Fetching, Span) {
+    pub(in super::super) fn begin(
+        &self,
+        partition: u32,
+        kept: Option<&LoadedPartition>,
+    ) -> (PartitionFetch, Span) {
         let place = self.places.get(partition / 2);
-        let kept = kept.filter(|held| held.word == Some(place.word));
-        let awaited = kept.map_or(Awaited::Whole, |held| Awaited::Flags(held.clone()));
-        let fetching = Fetching { partition, place, awaited, tries: 0, unchanged: 0 };
-        let span = fetching.span(&self.layout);
-        (fetching, span)
+        let kept = kept.filter(|loaded| loaded.word == Some(place.word));
+        let awaited = kept.map_or(AwaitedBytes::Partition, |loaded| AwaitedBytes::Flags(loaded.clone()));
+        let fetch = PartitionFetch { partition, place, awaited, tries: 0, unchanged: 0 };
+        let span = fetch.span(&self.layout);
+        (fetch, span)
     }
 
     /// The length of what is read of a partition.
@@ -143,51 +147,51 @@ impl Reading {
     /// The sub-index and the changes in the bytes of a partition.
     ///
     /// # Errors
-    /// [`Unread`].
+    /// [`OverflowError`].
     pub(in super::super) fn whole(
         &self,
         place: &GroupPlace,
         partition: u32,
         bytes: &[u8],
-    ) -> Result<(Held, bool), Unread> {
+    ) -> Result<(LoadedPartition, bool), OverflowError> {
         let side = partition as usize % 2;
         let [subindex, overflow] = place.parts(&self.layout, side).map(|part| bytes.get(part));
-        let (subindex, overflow) = subindex.zip(overflow).ok_or(Unread::Moved)?;
-        let (late, flags, full) = self.late(place, partition, overflow)?;
-        self.check(place, partition, subindex).map_err(Unread::Torn)?;
+        let (subindex, overflow) = subindex.zip(overflow).ok_or(OverflowError::Moved)?;
+        let (changes, flags, full) = self.changes(place, partition, overflow)?;
+        self.check(place, partition, subindex).map_err(OverflowError::Torn)?;
         let subindex = Arc::new(Aligned::copy(subindex));
-        Ok((Held { subindex, late, flags, word: Some(place.word) }, full))
+        Ok((LoadedPartition { subindex, changes, flags, word: Some(place.word) }, full))
     }
 
     /// The same where it lies; `checked` before, but for the changes.
     ///
     /// # Errors
-    /// [`Unread`].
+    /// [`OverflowError`].
     pub(in super::super) fn in_place<'b>(
         &self,
         partition: u32,
         bytes: &'b [u8],
         checked: bool,
-    ) -> Result<(&'b [u8], Arc<Late>), Unread> {
+    ) -> Result<(&'b [u8], Arc<PartitionChanges>), OverflowError> {
         let place = self.places.get(partition / 2);
         let parts = place.parts(&self.layout, partition as usize % 2).map(|part| bytes.get(part));
-        let [Some(subindex), Some(overflow)] = parts else { return Err(Unread::Moved) };
+        let [Some(subindex), Some(overflow)] = parts else { return Err(OverflowError::Moved) };
         if !checked {
-            self.check(&place, partition, subindex).map_err(Unread::Torn)?;
+            self.check(&place, partition, subindex).map_err(OverflowError::Torn)?;
         }
-        let (late, ..) = self.late(&place, partition, overflow)?;
-        Ok((subindex, late))
+        let (changes, ..) = self.changes(&place, partition, overflow)?;
+        Ok((subindex, changes))
     }
 
-    fn late(
+    fn changes(
         &self,
         place: &GroupPlace,
         partition: u32,
         overflow: &[u8],
-    ) -> Result<(Arc<Late>, Vec<u64>, bool), Unread> {
+    ) -> Result<(Arc<PartitionChanges>, Vec<u64>, bool), OverflowError> {
         let overflow = Overflow::read(&self.layout, place, overflow)?;
-        let late = Late::read(&overflow, self.identity, place, partition)?;
-        Ok((Arc::new(late), overflow.flags().collect(), overflow.is_full()))
+        let changes = PartitionChanges::read(&overflow, self.identity, place, partition)?;
+        Ok((Arc::new(changes), overflow.flags().collect(), overflow.is_full()))
     }
 
     /// A sentence unless these are the bytes of a sub-index.
@@ -210,15 +214,15 @@ impl Reading {
     }
 }
 
-impl Fetching {
+impl PartitionFetch {
     /// What has to be read now.
     fn span(&self, layout: &Layout) -> Span {
         match &self.awaited {
-            Awaited::Whole => self.place.span(layout, self.partition as usize % 2),
-            Awaited::Flags(_) => self.place.flags(layout),
-            Awaited::Overflow(_) => self.place.overflow(layout),
-            Awaited::Word(_) => Span::at(layout.word_at(self.place.group), 8),
-            Awaited::Head(word) => {
+            AwaitedBytes::Partition => self.place.span(layout, self.partition as usize % 2),
+            AwaitedBytes::Flags(_) => self.place.flags(layout),
+            AwaitedBytes::Overflow(_) => self.place.overflow(layout),
+            AwaitedBytes::Word(_) => Span::at(layout.word_at(self.place.group), 8),
+            AwaitedBytes::Head(word) => {
                 Span::at(u64::from(word.first) * layout.unit_bytes, super::layout::HEAD_BYTES as u32)
             }
         }
@@ -228,44 +232,50 @@ impl Fetching {
     ///
     /// # Errors
     /// A sentence: it is damaged.
-    pub(in super::super) fn arrived(&mut self, reading: &Reading, bytes: &[u8]) -> Result<Next, String> {
+    pub(in super::super) fn arrived(
+        &mut self,
+        reader: &GroupReader,
+        bytes: &[u8],
+    ) -> Result<FetchStep, String> {
         self.tries += 1;
         if self.tries > MOST_TRIES {
             return Err(format!("it was read {MOST_TRIES} times and was always being changed"));
         }
-        let awaited = std::mem::replace(&mut self.awaited, Awaited::Whole);
+        let awaited = std::mem::replace(&mut self.awaited, AwaitedBytes::Partition);
         self.awaited = match awaited {
-            Awaited::Whole => match reading.whole(&self.place, self.partition, bytes) {
-                Ok((held, false)) => return Ok(Next::Here(held)),
-                Ok((held, true)) => Awaited::Word(Ok(held)),
-                Err(unread) => Awaited::Word(Err(unread)),
+            AwaitedBytes::Partition => match reader.whole(&self.place, self.partition, bytes) {
+                Ok((loaded, false)) => return Ok(FetchStep::Done(loaded)),
+                Ok((loaded, true)) => AwaitedBytes::Word(Ok(loaded)),
+                Err(unread) => AwaitedBytes::Word(Err(unread)),
             },
-            Awaited::Flags(held) => match Overflow::read(&reading.layout, &self.place, bytes) {
-                Ok(overflow) if !overflow.flags().eq(held.flags.iter().copied()) => Awaited::Overflow(held),
-                Ok(overflow) if overflow.is_full() => Awaited::Word(Ok(held)),
-                Ok(_) => return Ok(Next::Here(held)),
-                Err(unread) => Awaited::Word(Err(unread)),
-            },
-            Awaited::Overflow(held) => match reading.late(&self.place, self.partition, bytes) {
-                Ok((late, flags, full)) => {
-                    let held = Held { late, flags, ..held };
-                    if !full {
-                        return Ok(Next::Here(held));
-                    }
-                    Awaited::Word(Ok(held))
+            AwaitedBytes::Flags(loaded) => match Overflow::read(&reader.layout, &self.place, bytes) {
+                Ok(overflow) if !overflow.flags().eq(loaded.flags.iter().copied()) => {
+                    AwaitedBytes::Overflow(loaded)
                 }
-                Err(unread) => Awaited::Word(Err(unread)),
+                Ok(overflow) if overflow.is_full() => AwaitedBytes::Word(Ok(loaded)),
+                Ok(_) => return Ok(FetchStep::Done(loaded)),
+                Err(unread) => AwaitedBytes::Word(Err(unread)),
             },
-            Awaited::Word(found) => match self.asked(reading, found, bytes)? {
-                Ok(held) => return Ok(Next::Here(held)),
+            AwaitedBytes::Overflow(loaded) => match reader.changes(&self.place, self.partition, bytes) {
+                Ok((changes, flags, full)) => {
+                    let loaded = LoadedPartition { changes, flags, ..loaded };
+                    if !full {
+                        return Ok(FetchStep::Done(loaded));
+                    }
+                    AwaitedBytes::Word(Ok(loaded))
+                }
+                Err(unread) => AwaitedBytes::Word(Err(unread)),
+            },
+            AwaitedBytes::Word(found) => match self.asked(reader, found, bytes)? {
+                Ok(loaded) => return Ok(FetchStep::Done(loaded)),
                 Err(awaited) => awaited,
             },
-            Awaited::Head(word) => {
+            AwaitedBytes::Head(word) => {
                 let group = (self.place.group, word);
-                match GroupPlace::from_head(&reading.layout, reading.identity, group, bytes) {
+                match GroupPlace::from_head(&reader.layout, reader.identity, group, bytes) {
                     Ok(place) => {
-                        reading.places.set(place);
-                        return Ok(Next::Moved);
+                        reader.places.set(place);
+                        return Ok(FetchStep::Moved);
                     }
                     // It has moved again, unless it stays like this.
                     Err(reason) => {
@@ -273,38 +283,38 @@ impl Fetching {
                         if self.unchanged >= MOST_UNCHANGED {
                             return Err(reason);
                         }
-                        Awaited::Word(Err(Unread::Moved))
+                        AwaitedBytes::Word(Err(OverflowError::Moved))
                     }
                 }
             }
         };
-        Ok(Next::Read(self.span(&reading.layout)))
+        Ok(FetchStep::Read(self.span(&reader.layout)))
     }
 
     /// Looks whether the table still says what it said: what was `found` is then all that there is.
     fn asked(
         &mut self,
-        reading: &Reading,
-        found: Result<Held, Unread>,
+        reader: &GroupReader,
+        found: Result<LoadedPartition, OverflowError>,
         bytes: &[u8],
-    ) -> Result<Result<Held, Awaited>, String> {
-        let word = Word::decode(u64_at(bytes, 0));
+    ) -> Result<Result<LoadedPartition, AwaitedBytes>, String> {
+        let word = GroupWord::decode(u64_at(bytes, 0));
         if word != self.place.word {
-            if !word.is_within(&reading.layout) {
+            if !word.is_within(&reader.layout) {
                 return Err(format!("the table says that group {} lies at {word:?}", self.place.group));
             }
-            return Ok(Err(Awaited::Head(word)));
+            return Ok(Err(AwaitedBytes::Head(word)));
         }
         match found {
-            Ok(held) => Ok(Ok(held)),
+            Ok(loaded) => Ok(Ok(loaded)),
             Err(unread) => {
                 self.unchanged += 1;
                 match unread {
-                    Unread::Torn(reason) if self.unchanged >= MOST_UNCHANGED => Err(reason),
-                    Unread::Moved if self.unchanged >= MOST_UNCHANGED => {
+                    OverflowError::Torn(reason) if self.unchanged >= MOST_UNCHANGED => Err(reason),
+                    OverflowError::Moved if self.unchanged >= MOST_UNCHANGED => {
                         Err("its overflow is none of where the table says that it lies".into())
                     }
-                    _ => Ok(Err(Awaited::Whole)),
+                    _ => Ok(Err(AwaitedBytes::Partition)),
                 }
             }
         }
@@ -329,14 +339,14 @@ pub(in super::super) fn check_group(
         most_vectors: 1000,
         longest: u32::MAX,
     };
-    let word = Word { version: 1, first: 0, units: 1 };
+    let word = GroupWord { version: 1, first: 0, units: 1 };
     let head = bytes.get(..super::layout::HEAD_BYTES as usize).ok_or("no head")?;
     let place = GroupPlace::from_head(&layout, identity, (0, word), head)?;
-    let reading = Reading { layout, identity, places: Places::new(vec![place]) };
+    let reader = GroupReader { layout, identity, places: GroupPlaces::new(vec![place]) };
     for partition in 0..2 {
         let span = place.span(&layout, partition as usize);
         let bytes = bytes.get(span.offset as usize..span.end() as usize).ok_or("no partition")?;
-        reading.whole(&place, partition, bytes).map_err(|unread| format!("{unread:?}"))?;
+        reader.whole(&place, partition, bytes).map_err(|unread| format!("{unread:?}"))?;
     }
     Ok(())
 }

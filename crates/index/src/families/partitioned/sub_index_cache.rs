@@ -5,7 +5,7 @@
 //! partition once. Then it is idle, and the one that was idle for longest makes room for another. Where nothing is idle
 //! partitions stand in a line. Nobody who waits holds anything, so that the line always moves.
 
-use super::growth::reading::{ALIGNMENT, Held};
+use super::growth::group_reader::{ALIGNMENT, LoadedPartition};
 use bathyal_tier::TaskWaker;
 use bathyal_tier::layer::cache::CacheCounters;
 use std::collections::{BTreeMap, VecDeque};
@@ -15,13 +15,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 pub(super) const SLOT_BYTES: u64 = 160;
 
 /// What somebody hears who asks for a partition.
-pub(super) enum Asked {
+pub(super) enum Lookup {
     /// Here it is.
-    Here(Arc<Held>),
-    /// Here it is as it was: whoever asked has to look whether that is all, and then to [`Shelf::put`] what is or to
-    /// [`Shelf::fail`].
-    Check(Arc<Held>),
-    /// Whoever asked has to read it, and then to [`Shelf::put`] it or to [`Shelf::fail`].
+    Ready(Arc<LoadedPartition>),
+    /// Here it is as it was: whoever asked has to look whether that is all, and then to [`SubIndexCache::put`] what is or to
+    /// [`SubIndexCache::fail`].
+    Revalidate(Arc<LoadedPartition>),
+    /// Whoever asked has to read it, and then to [`SubIndexCache::put`] it or to [`SubIndexCache::fail`].
     Load,
     /// Somebody else reads it, or there is no room: whoever asked is woken when that changes.
     Wait,
@@ -31,23 +31,23 @@ pub(super) enum Asked {
 #[derive(Debug, Default)]
 enum Stage {
     #[default]
-    Away,
+    Absent,
     /// Wanted, and without room.
-    InLine,
+    Queued,
     /// There is room for it: the next who asks reads it.
-    Offered,
+    Reserved,
     /// Somebody reads it.
     Loading,
-    Here(Arc<Held>),
+    Cached(Arc<LoadedPartition>),
     /// It is here, and somebody looks whether that is all.
-    Checking,
+    Revalidating,
 }
 
 #[derive(Default)]
 struct Slot {
     stage: Stage,
     /// Queries that have said that they want it and have not searched it yet.
-    wanted: u32,
+    users: u32,
     /// When it became idle, if it is.
     idle_since: Option<u64>,
     waiting: Vec<TaskWaker>,
@@ -64,34 +64,34 @@ struct State {
     /// Those that may make room, by when they became idle.
     idle: BTreeMap<u64, u32>,
     clock: u64,
-    line: VecDeque<u32>,
+    queue: VecDeque<u32>,
     counts: CacheCounters,
 }
 
 /// See the module's description.
-pub(super) struct Shelf {
+pub(super) struct SubIndexCache {
     state: Mutex<State>,
     budget: u64,
 }
 
-impl Shelf {
+impl SubIndexCache {
     /// A shelf of `budget` bytes for partitions of these lengths; the longest that there may be has to fit.
-    pub(super) fn new(lengths: impl Iterator<Item = u32>, longest: u32, budget: u64) -> Shelf {
+    pub(super) fn new(lengths: impl Iterator<Item = u32>, longest: u32, budget: u64) -> SubIndexCache {
         let slot = |bytes: u32| Slot { bytes: u64::from(bytes) + ALIGNMENT as u64, ..Slot::default() };
         let state = State { slots: lengths.map(slot).collect(), ..State::default() };
-        Shelf { state: Mutex::new(state), budget: budget.max(u64::from(longest) + ALIGNMENT as u64) }
+        SubIndexCache { state: Mutex::new(state), budget: budget.max(u64::from(longest) + ALIGNMENT as u64) }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes that a query wants `partitions`, each until it says that it does not any more ([`Shelf::searched`]).
-    pub(super) fn want(&self, partitions: impl Iterator<Item = u32>) {
+    /// Notes that a query wants `partitions`, each until it says that it does not any more ([`SubIndexCache::searched`]).
+    pub(super) fn register(&self, partitions: impl Iterator<Item = u32>) {
         let state = &mut *self.state();
         for partition in partitions {
             let slot = &mut state.slots[partition as usize];
-            slot.wanted += 1;
+            slot.users += 1;
             if let Some(since) = slot.idle_since.take() {
                 state.idle.remove(&since);
             }
@@ -99,22 +99,22 @@ impl Shelf {
     }
 
     /// Notes that a query that wanted a partition does not need it any more.
-    pub(super) fn searched(&self, partition: u32) {
+    pub(super) fn release(&self, partition: u32) {
         let state = &mut *self.state();
         let slot = &mut state.slots[partition as usize];
-        slot.wanted -= 1;
-        if slot.wanted > 0 {
+        slot.users -= 1;
+        if slot.users > 0 {
             return;
         }
         match slot.stage {
-            Stage::Here(_) => state.rest(partition),
-            Stage::Offered => {
-                slot.stage = Stage::Away;
+            Stage::Cached(_) => state.mark_idle(partition),
+            Stage::Reserved => {
+                slot.stage = Stage::Absent;
                 state.used -= slot.bytes;
             }
             _ => return,
         }
-        state.serve(self.budget);
+        state.serve_queue(self.budget);
     }
 
     /// This moment: what is asked for from now on is younger.
@@ -124,67 +124,70 @@ impl Shelf {
 
     /// Asks for a partition that was wanted before, of `len` bytes if it has to be read; as it was `since` a moment or later, if
     /// that counts.
-    pub(super) fn ask(
+    pub(super) fn request(
         &self,
         partition: u32,
         len: u32,
         since: Option<u64>,
         waker: impl FnOnce() -> TaskWaker,
-    ) -> Asked {
+    ) -> Lookup {
         let state = &mut *self.state();
         let now = state.tick();
-        state.measure(partition, u64::from(len) + ALIGNMENT as u64);
-        let room = matches!(state.slots[partition as usize].stage, Stage::Away)
-            && state.room(partition, self.budget);
+        state.update_size(partition, u64::from(len) + ALIGNMENT as u64);
+        let room = matches!(state.slots[partition as usize].stage, Stage::Absent)
+            && state.make_room(partition, self.budget);
         let slot = &mut state.slots[partition as usize];
         match &slot.stage {
-            Stage::Here(held) => {
-                let held = held.clone();
+            Stage::Cached(loaded) => {
+                let loaded = loaded.clone();
                 state.counts.hits += 1;
                 state.counts.hit_bytes += slot.bytes;
                 if since.is_none_or(|since| slot.since >= since) {
-                    return Asked::Here(held);
+                    return Lookup::Ready(loaded);
                 }
-                (slot.stage, slot.since) = (Stage::Checking, now);
-                return Asked::Check(held);
+                (slot.stage, slot.since) = (Stage::Revalidating, now);
+                return Lookup::Revalidate(loaded);
             }
-            Stage::Away if room => {
+            Stage::Absent if room => {
                 state.used += slot.bytes;
                 (slot.stage, slot.since) = (Stage::Loading, now);
-                return Asked::Load;
+                return Lookup::Load;
             }
-            Stage::Offered => {
+            Stage::Reserved => {
                 (slot.stage, slot.since) = (Stage::Loading, now);
-                return Asked::Load;
+                return Lookup::Load;
             }
-            Stage::Away => {
-                slot.stage = Stage::InLine;
-                state.line.push_back(partition);
+            Stage::Absent => {
+                slot.stage = Stage::Queued;
+                state.queue.push_back(partition);
             }
-            Stage::InLine | Stage::Loading | Stage::Checking => {}
+            Stage::Queued | Stage::Loading | Stage::Revalidating => {}
         }
         let waker = waker();
         if !slot.waiting.iter().any(|other| other.is_same(&waker)) {
             slot.waiting.push(waker);
         }
-        Asked::Wait
+        Lookup::Wait
     }
 
     /// Brings a partition that was to be read or looked at.
-    pub(super) fn put(&self, partition: u32, held: Arc<Held>) {
+    pub(super) fn put(&self, partition: u32, loaded: Arc<LoadedPartition>) {
         let state = &mut *self.state();
         let slot = &mut state.slots[partition as usize];
         let read = matches!(slot.stage, Stage::Loading);
-        debug_assert!(read || matches!(slot.stage, Stage::Checking), "a partition that nobody was to read");
-        slot.stage = Stage::Here(held);
+        debug_assert!(
+            read || matches!(slot.stage, Stage::Revalidating),
+            "a partition that nobody was to read"
+        );
+        slot.stage = Stage::Cached(loaded);
         if read {
             state.counts.misses += 1;
             state.counts.miss_bytes += slot.bytes;
         }
         slot.waiting.drain(..).for_each(|waker| waker.wake());
-        if slot.wanted == 0 {
-            state.rest(partition);
-            state.serve(self.budget);
+        if slot.users == 0 {
+            state.mark_idle(partition);
+            state.serve_queue(self.budget);
         }
     }
 
@@ -192,16 +195,16 @@ impl Shelf {
     pub(super) fn fail(&self, partition: u32) {
         let state = &mut *self.state();
         let slot = &mut state.slots[partition as usize];
-        slot.stage = Stage::Away;
+        slot.stage = Stage::Absent;
         state.used -= slot.bytes;
         slot.waiting.drain(..).for_each(|waker| waker.wake());
-        state.serve(self.budget);
+        state.serve_queue(self.budget);
     }
 
     /// What it has done so far: its pages are sub-indexes.
     pub(super) fn counters(&self) -> CacheCounters {
         let state = &*self.state();
-        let here = state.slots.iter().filter(|slot| matches!(slot.stage, Stage::Here(_)));
+        let here = state.slots.iter().filter(|slot| matches!(slot.stage, Stage::Cached(_)));
         let all: u64 = state.slots.iter().map(|slot| slot.bytes).sum();
         let mean = (all / (state.slots.len() as u64).max(1)).max(1);
         CacheCounters {
@@ -221,32 +224,32 @@ impl State {
     }
 
     /// Notes what a partition takes here once it is read, if nobody has begun to.
-    fn measure(&mut self, partition: u32, bytes: u64) {
+    fn update_size(&mut self, partition: u32, bytes: u64) {
         let slot = &mut self.slots[partition as usize];
         match slot.stage {
-            Stage::Away | Stage::InLine => slot.bytes = bytes,
-            Stage::Offered if slot.bytes != bytes => {
+            Stage::Absent | Stage::Queued => slot.bytes = bytes,
+            Stage::Reserved if slot.bytes != bytes => {
                 self.used -= slot.bytes;
-                (slot.stage, slot.bytes) = (Stage::Away, bytes);
+                (slot.stage, slot.bytes) = (Stage::Absent, bytes);
             }
             _ => {}
         }
     }
 
     /// Notes that nobody wants a partition that is here.
-    fn rest(&mut self, partition: u32) {
+    fn mark_idle(&mut self, partition: u32) {
         let now = self.tick();
         self.slots[partition as usize].idle_since = Some(now);
         self.idle.insert(now, partition);
     }
 
     /// Makes room for a partition by letting idle ones go; false where there are not enough of them.
-    fn room(&mut self, partition: u32, budget: u64) -> bool {
+    fn make_room(&mut self, partition: u32, budget: u64) -> bool {
         let bytes = self.slots[partition as usize].bytes;
         while self.used + bytes > budget {
             let Some((_, idle)) = self.idle.pop_first() else { return false };
             let slot = &mut self.slots[idle as usize];
-            (slot.stage, slot.idle_since) = (Stage::Away, None);
+            (slot.stage, slot.idle_since) = (Stage::Absent, None);
             self.used -= slot.bytes;
             self.counts.evictions += 1;
         }
@@ -254,61 +257,61 @@ impl State {
     }
 
     /// Offers room to those who stand in line, for as long as there is some.
-    fn serve(&mut self, budget: u64) {
-        while let Some(&partition) = self.line.front() {
+    fn serve_queue(&mut self, budget: u64) {
+        while let Some(&partition) = self.queue.front() {
             let slot = &self.slots[partition as usize];
-            let waits = matches!(slot.stage, Stage::InLine);
-            if waits && slot.wanted > 0 {
-                if !self.room(partition, budget) {
+            let waits = matches!(slot.stage, Stage::Queued);
+            if waits && slot.users > 0 {
+                if !self.make_room(partition, budget) {
                     return;
                 }
                 let slot = &mut self.slots[partition as usize];
-                slot.stage = Stage::Offered;
+                slot.stage = Stage::Reserved;
                 self.used += slot.bytes;
                 slot.waiting.drain(..).for_each(|waker| waker.wake());
             } else if waits {
-                self.slots[partition as usize].stage = Stage::Away;
+                self.slots[partition as usize].stage = Stage::Absent;
             }
-            self.line.pop_front();
+            self.queue.pop_front();
         }
     }
 }
 
 /// What a query still wants: whatever is left of it when the query ends is wanted no more.
-pub(super) struct Wants<'a> {
-    pub(super) shelf: &'a Shelf,
+pub(super) struct QueryRequests<'a> {
+    pub(super) cache: &'a SubIndexCache,
     /// Nothing that was asked for before counts.
     pub(super) since: Option<u64>,
-    pub(super) left: Vec<u32>,
+    pub(super) pending: Vec<u32>,
     /// Of these, the ones that it reads itself.
-    pub(super) loads: Vec<u32>,
+    pub(super) reading: Vec<u32>,
 }
 
-impl<'a> Wants<'a> {
+impl<'a> QueryRequests<'a> {
     pub(super) fn new(
-        shelf: &'a Shelf,
+        cache: &'a SubIndexCache,
         since: Option<u64>,
         partitions: impl Iterator<Item = u32>,
-    ) -> Wants<'a> {
-        let left: Vec<u32> = partitions.collect();
-        shelf.want(left.iter().copied());
-        Wants { shelf, since, left, loads: Vec::new() }
+    ) -> QueryRequests<'a> {
+        let pending: Vec<u32> = partitions.collect();
+        cache.register(pending.iter().copied());
+        QueryRequests { cache, since, pending, reading: Vec::new() }
     }
 
     /// Begins again with a partition that it was reading.
-    pub(super) fn again(&mut self, partition: u32) {
-        self.loads.retain(|other| *other != partition);
-        self.shelf.fail(partition);
-        self.left.push(partition);
+    pub(super) fn retry(&mut self, partition: u32) {
+        self.reading.retain(|other| *other != partition);
+        self.cache.fail(partition);
+        self.pending.push(partition);
     }
 }
 
-impl Drop for Wants<'_> {
+impl Drop for QueryRequests<'_> {
     fn drop(&mut self) {
-        for partition in self.loads.drain(..) {
-            self.shelf.fail(partition);
-            self.shelf.searched(partition);
+        for partition in self.reading.drain(..) {
+            self.cache.fail(partition);
+            self.cache.release(partition);
         }
-        self.left.drain(..).for_each(|partition| self.shelf.searched(partition));
+        self.pending.drain(..).for_each(|partition| self.cache.release(partition));
     }
 }

@@ -1,6 +1,6 @@
 //! Memory whose operations take effect piece by piece, in an order that a seed says, and clients that use it.
 
-use super::super::memory::{Memory, Operate, What};
+use super::super::memory::{Memory, MemoryOperation, OperationKind};
 use crate::error::IndexError;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
@@ -14,7 +14,7 @@ use std::task::{Context, Poll, Waker};
 /// Operations that one awaits together.
 #[derive(Debug)]
 struct Batch {
-    operations: Vec<Operate>,
+    operations: Vec<MemoryOperation>,
     left: usize,
 }
 
@@ -35,7 +35,7 @@ struct Chain {
 }
 
 /// The memory, and what is on its way to it.
-pub(super) struct World {
+pub(super) struct SimulatedMemory {
     pub(super) bytes: Vec<u8>,
     chains: Vec<Chain>,
     pub(super) holders: Vec<u64>,
@@ -45,10 +45,10 @@ pub(super) struct World {
     pub(super) frozen: Option<u64>,
 }
 
-impl World {
-    pub(super) fn new(bytes: Vec<u8>, seed: u64) -> Rc<RefCell<World>> {
+impl SimulatedMemory {
+    pub(super) fn new(bytes: Vec<u8>, seed: u64) -> Rc<RefCell<SimulatedMemory>> {
         let random = StdRng::seed_from_u64(seed);
-        Rc::new(RefCell::new(World {
+        Rc::new(RefCell::new(SimulatedMemory {
             bytes,
             chains: Vec::new(),
             holders: Vec::new(),
@@ -58,7 +58,7 @@ impl World {
         }))
     }
 
-    fn begin(&mut self, client: u64, operations: Vec<Operate>) -> Rc<RefCell<Batch>> {
+    fn begin(&mut self, client: u64, operations: Vec<MemoryOperation>) -> Rc<RefCell<Batch>> {
         let mut chains: Vec<VecDeque<Vec<Piece>>> = vec![VecDeque::new()];
         let count = operations.len();
         for (number, one) in operations.iter().enumerate() {
@@ -98,7 +98,7 @@ impl World {
             return false;
         }
         let at = self.random.random_range(0..self.chains.len());
-        let World { bytes, chains, random, .. } = self;
+        let SimulatedMemory { bytes, chains, random, .. } = self;
         let chain = &mut chains[at];
         if self.frozen == Some(chain.client) {
             return false;
@@ -109,16 +109,16 @@ impl World {
         let one = &mut batch.operations[piece.operation];
         let offset = one.offset as usize;
         let place = offset + piece.from..offset + piece.to;
-        match &mut one.what {
-            What::Read(into) => into[piece.from..piece.to].copy_from_slice(&bytes[place]),
-            What::Write(from) => bytes[place].copy_from_slice(&from[piece.from..piece.to]),
-            what @ (What::Swap { .. } | What::Add(_)) => {
+        match &mut one.kind {
+            OperationKind::Read(into) => into[piece.from..piece.to].copy_from_slice(&bytes[place]),
+            OperationKind::Write(from) => bytes[place].copy_from_slice(&from[piece.from..piece.to]),
+            kind @ (OperationKind::Swap { .. } | OperationKind::Add(_)) => {
                 assert_eq!(offset % 8, 0, "a number at {offset}");
                 let number = &mut bytes[offset..offset + 8];
                 one.old = u64::from_le_bytes(number.try_into().unwrap());
-                let new = match what {
-                    What::Swap { expected, new } if one.old == *expected => *new,
-                    What::Add(by) => one.old.wrapping_add(*by),
+                let new = match kind {
+                    OperationKind::Swap { expected, new } if one.old == *expected => *new,
+                    OperationKind::Add(by) => one.old.wrapping_add(*by),
                     _ => one.old,
                 };
                 number.copy_from_slice(&new.to_le_bytes());
@@ -144,13 +144,13 @@ impl World {
 
 /// The memory as one client reaches it.
 #[derive(Clone)]
-pub(super) struct Reached {
-    pub(super) world: Rc<RefCell<World>>,
+pub(super) struct ClientMemory {
+    pub(super) world: Rc<RefCell<SimulatedMemory>>,
     pub(super) client: u64,
 }
 
-impl Memory for Reached {
-    async fn run(&self, operations: Vec<Operate>) -> Result<Vec<Operate>, IndexError> {
+impl Memory for ClientMemory {
+    async fn run(&self, operations: Vec<MemoryOperation>) -> Result<Vec<MemoryOperation>, IndexError> {
         let batch = self.world.borrow_mut().begin(self.client, operations);
         std::future::poll_fn(|_| if batch.borrow().left == 0 { Poll::Ready(()) } else { Poll::Pending })
             .await;

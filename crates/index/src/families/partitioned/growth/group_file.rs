@@ -4,7 +4,7 @@ use super::super::subindex::most_bytes;
 use super::super::subindex::options::PartitionedOptions;
 use super::super::subindex::table::Entry;
 use super::entry::GrowthEntry;
-use super::layout::{GroupPlace, HEAD_BYTES, Layout, MOST_GROUP_UNITS, MOST_UNITS, Word};
+use super::layout::{GroupPlace, GroupWord, HEAD_BYTES, Layout, MOST_GROUP_UNITS, MOST_UNITS};
 use super::units::{BUILT, FIRST_EPOCH};
 use crate::error::IndexError;
 use crate::format::appender::Appender;
@@ -24,7 +24,7 @@ const LEAST_LOST: u64 = 1024;
 const AT_ONCE: usize = 1 << 20;
 
 /// See the module's description.
-pub(in super::super) struct Laying<'a> {
+pub(in super::super) struct GroupFileWriter<'a> {
     identity: Identity,
     own: &'a PartitionedOptions,
     /// What is not known yet is as large as it can be.
@@ -35,14 +35,14 @@ pub(in super::super) struct Laying<'a> {
     most_vectors: u32,
 }
 
-impl<'a> Laying<'a> {
+impl<'a> GroupFileWriter<'a> {
     /// Of `partitions` partitions; `None` where they take no inserts.
     pub(in super::super) fn new(
         own: &'a PartitionedOptions,
         identity: Identity,
         partitions: usize,
         row_bytes: usize,
-    ) -> Option<Laying<'a>> {
+    ) -> Option<GroupFileWriter<'a>> {
         let slots = own.overflow()?;
         let vector = row_bytes as u64 + 8 * u64::from(own.links);
         let unit_bytes = (2 * u64::from(own.partition_vectors) * vector / GROUP_UNITS).next_power_of_two();
@@ -56,7 +56,7 @@ impl<'a> Laying<'a> {
             most_vectors: 0,
             longest: 0,
         };
-        Some(Laying { identity, own, layout, half: None, places: Vec::new(), most_vectors: 0 })
+        Some(GroupFileWriter { identity, own, layout, half: None, places: Vec::new(), most_vectors: 0 })
     }
 
     /// Appends a sub-index; where it begins goes into the table.
@@ -90,7 +90,7 @@ impl<'a> Laying<'a> {
                     .into(),
             ));
         }
-        let word = Word { version: 1, first: begin, units: units as u32 };
+        let word = GroupWord { version: 1, first: begin, units: units as u32 };
         let vectors = [first.1, second.1];
         let place = GroupPlace { group: self.places.len() as u32, word, bytes: lengths, vectors };
         let mut bytes = place.head(self.identity).to_vec();
@@ -135,7 +135,8 @@ impl<'a> Laying<'a> {
         let longest =
             u32::try_from(longest).ok().filter(|longest| *longest < 1 << 31).ok_or_else(too_long)?;
         let vectors = partition_of.len() as u64;
-        let Room { units, largest, ids } = Room::of(self.own, &self.layout, u64::from(built), most, vectors);
+        let GrowthCapacity { units, largest, ids } =
+            GrowthCapacity::new(self.own, &self.layout, u64::from(built), most, vectors);
         if units >= MOST_UNITS || largest > MOST_GROUP_UNITS {
             return Err(IndexError::Parameter("so much growth does not fit an index; lower growth".into()));
         }
@@ -148,46 +149,46 @@ impl<'a> Laying<'a> {
             most_vectors,
         };
         let layout = Layout::new(self.layout.partitions, self.layout.row_bytes, &entry);
-        let mut writing = Writing { file, bytes: Vec::with_capacity(AT_ONCE) };
+        let mut appender = BufferedAppender { file, bytes: Vec::with_capacity(AT_ONCE) };
         let spare = (units - u64::from(built)) * layout.unit_bytes;
-        writing.zeros(spare)?;
+        appender.zeros(spare)?;
         for number in [vectors, FIRST_EPOCH, vectors] {
-            writing.put(&number.to_le_bytes())?;
+            appender.put(&number.to_le_bytes())?;
         }
-        writing.zeros(layout.word_at(0) - layout.control_at() - 24)?;
+        appender.zeros(layout.word_at(0) - layout.control_at() - 24)?;
         for place in &self.places {
-            writing.put(&place.word.encode().to_le_bytes())?;
+            appender.put(&place.word.encode().to_le_bytes())?;
         }
         for unit in 0..units {
             let word = if unit < u64::from(built) { BUILT } else { 0 };
-            writing.put(&word.to_le_bytes())?;
+            appender.put(&word.to_le_bytes())?;
         }
         for partition in partition_of {
-            writing.put(&(partition + 1).to_le_bytes())?;
+            appender.put(&(partition + 1).to_le_bytes())?;
         }
-        writing.zeros(layout.file_bytes() - layout.place_at(vectors as u32))?;
-        writing.flush()?;
+        appender.zeros(layout.file_bytes() - layout.place_at(vectors as u32))?;
+        appender.flush()?;
         Ok((entry, longest))
     }
 }
 
 /// How much there is room for.
-struct Room {
+struct GrowthCapacity {
     units: u64,
     /// Units of the largest group.
     largest: u64,
     ids: u32,
 }
 
-impl Room {
+impl GrowthCapacity {
     /// Of groups that were built in so many units, of sub-indexes of `most` bytes at most, over so many vectors.
-    fn of(own: &PartitionedOptions, layout: &Layout, built: u64, most: u64, vectors: u64) -> Room {
+    fn new(own: &PartitionedOptions, layout: &Layout, built: u64, most: u64, vectors: u64) -> GrowthCapacity {
         let grown = (built as f64 * (1.0 + f64::from(own.growth))).ceil() as u64;
         let largest = layout.units_of([u32::try_from(most).unwrap_or(u32::MAX); 2]);
         let units = grown + (grown / SPARE_SHARE).max(2 * largest);
         let ids = vectors + (vectors as f64 * f64::from(own.growth)).ceil() as u64;
         let ids = (ids + (ids / LOST_SHARE).max(LEAST_LOST)).min(MAX_VECTORS) as u32;
-        Room { units, largest, ids }
+        GrowthCapacity { units, largest, ids }
     }
 }
 
@@ -200,7 +201,9 @@ pub(in super::super) fn grown_bytes(
     partitions: u64,
     bytes: RangeInclusive<u64>,
 ) -> RangeInclusive<u64> {
-    let Some(Laying { layout, .. }) = Laying::new(own, Identity::NONE, partitions as usize, row_bytes) else {
+    let Some(GroupFileWriter { layout, .. }) =
+        GroupFileWriter::new(own, Identity::NONE, partitions as usize, row_bytes)
+    else {
         return bytes;
     };
     let groups = u64::from(layout.groups());
@@ -208,7 +211,7 @@ pub(in super::super) fn grown_bytes(
     let file_bytes = |built: u64, most_built: u32| {
         let most_vectors = own.most_grown(most_built);
         let most = most_bytes(u64::from(most_vectors), row_bytes, own.links);
-        let Room { units, ids, .. } = Room::of(own, &layout, built, most, vectors);
+        let GrowthCapacity { units, ids, .. } = GrowthCapacity::new(own, &layout, built, most, vectors);
         Layout { units: u32::try_from(units).unwrap_or(u32::MAX), ids, ..layout }.file_bytes()
     };
     // Each group ends with a part of a unit.
@@ -218,12 +221,12 @@ pub(in super::super) fn grown_bytes(
 }
 
 /// Small pieces on their way to a file.
-struct Writing<'a> {
+struct BufferedAppender<'a> {
     file: &'a mut Appender,
     bytes: Vec<u8>,
 }
 
-impl Writing<'_> {
+impl BufferedAppender<'_> {
     fn put(&mut self, bytes: &[u8]) -> Result<(), IndexError> {
         if self.bytes.len() + bytes.len() > AT_ONCE {
             self.flush()?;
