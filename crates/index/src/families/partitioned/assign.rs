@@ -1,5 +1,6 @@
-//! Which partitions each vector is in: that of the nearest pivot, and others whose pivot is nearly as near, in other
-//! directions (SPANN, section 3.2.2), so that a query from the other side of a border finds it, too.
+//! The assignment of vectors to partitions. A vector is in the partition of its nearest pivot, and in others
+//! whose pivots are nearly as near and lie in other directions (SPANN, section 3.2.2). A query from the other
+//! side of a border then finds it, too.
 
 use super::build::Work;
 use super::meta::MetaIndex;
@@ -11,40 +12,43 @@ use bathyal_vectors::RowReader;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A vector is in no partition whose pivot is farther than so many times the nearest: distances are squares. SIFT is in 1.6
-/// of two partitions with 1.1 and in 1.9 with 1.5, which finds as much for as many bytes (docs/decisions/partitioned.md).
+/// The largest distance of a pivot, as a multiple of the nearest pivot's, at which a vector enters its
+/// partition. Distances are squares. With at most two partitions a vector, SIFT vectors are in 1.6 partitions
+/// on average for a factor of 1.1, and in 1.9 for 1.5, which finds as much for as many bytes
+/// (docs/decisions/partitioned.md).
 const CLOSURE: f32 = 1.1 * 1.1;
-/// Says that a vector is in no further partition.
+/// Marks an unused entry of a vector's partitions.
 const NONE: u32 = u32::MAX;
-/// Rows without a direction that an error names.
+/// The most rows without a direction that an error names.
 const ZEROS_NAMED: usize = 10;
 
-/// The vectors of each partition, rising.
+/// The vectors of each partition, in ascending order.
 pub(super) struct Assignment {
     starts: Vec<u64>,
     members: Vec<u32>,
 }
 
 impl Assignment {
-    /// Bytes of memory that assigning `count` vectors takes, each to `replicas` partitions of `partitions`.
+    /// Returns the bytes of memory for assigning `count` vectors to `replicas` partitions each, of
+    /// `partitions` in all.
     pub(super) fn planned_bytes(count: u64, replicas: u64, partitions: u64) -> u64 {
         2 * 4 * count * replicas + 16 * partitions
     }
 
-    /// The vectors of a partition.
+    /// Returns the vectors of a partition.
     pub(super) fn members(&self, partition: usize) -> &[u32] {
         &self.members[self.starts[partition] as usize..self.starts[partition + 1] as usize]
     }
 
-    /// Number of partitions.
+    /// Returns the number of partitions.
     pub(super) fn count(&self) -> usize {
         self.starts.len() - 1
     }
 
-    /// The partition of each of `count` vectors, which are in one.
+    /// Returns the partition of each of `count` vectors, each of which is in one partition.
     ///
     /// # Errors
-    /// There is no memory for it.
+    /// No memory.
     pub(super) fn partitions_of(&self, count: usize) -> Result<Vec<u32>, IndexError> {
         let mut partitions = zeros("the partitions of vectors", count)?;
         for partition in 0..self.count() {
@@ -53,13 +57,14 @@ impl Assignment {
         Ok(partitions)
     }
 
-    /// Vectors of all partitions, as often as they are in one.
+    /// Returns the number of vectors in all partitions, with a vector counted once for each of its
+    /// partitions.
     pub(super) fn copies(&self) -> u64 {
         self.members.len() as u64
     }
 }
 
-/// Puts every vector into up to `replicas` partitions, none of which is given more than `most`.
+/// Assigns every vector to up to `replicas` partitions, with at most `most` vectors in each.
 pub(super) fn assign(
     work: &Work<'_>,
     meta: &MetaIndex,
@@ -67,7 +72,7 @@ pub(super) fn assign(
     most: usize,
 ) -> Result<Assignment, IndexError> {
     let mut chosen = choose(work, meta, replicas)?;
-    // What stands for a partition is in it, so that none is empty.
+    // A pivot is in its own partition, so no partition is empty.
     for (partition, pivot) in (0..).zip(&meta.pivots) {
         let row = &mut chosen[*pivot as usize * replicas..][..replicas];
         row.fill(NONE);
@@ -80,7 +85,8 @@ pub(super) fn assign(
     pivots.sort_unstable();
     let mut admitting =
         PartitionAdmission { work, meta, counts, most: most as u64, walk: Walk::new(0, 0), any: 0 };
-    // Nearest ones first: a copy never takes the place of a vector that is in no other partition.
+    // Assign each vector to one partition first, so that a copy never displaces a vector that is in no other
+    // partition.
     for (id, row) in chosen.chunks_exact_mut(replicas).enumerate() {
         if id % 4096 == 0 {
             work.go_on()?;
@@ -97,7 +103,7 @@ pub(super) fn assign(
     collect(&chosen, replicas, &admitting.counts)
 }
 
-/// The partitions that each vector would be in, the nearest first: `vectors x replicas`.
+/// Chooses the partitions of each vector, the nearest first: `vectors x replicas`.
 fn choose(work: &Work<'_>, meta: &MetaIndex, replicas: usize) -> Result<Vec<u32>, IndexError> {
     let count = work.data.count();
     work.progress.stage("assigning", count as u64);
@@ -131,7 +137,7 @@ fn choose(work: &Work<'_>, meta: &MetaIndex, replicas: usize) -> Result<Vec<u32>
     Ok(chosen)
 }
 
-/// What one thread chooses with.
+/// The state of one thread that chooses partitions.
 struct Chooser<'a> {
     work: &'a Work<'a>,
     meta: &'a MetaIndex,
@@ -140,7 +146,7 @@ struct Chooser<'a> {
 }
 
 impl Chooser<'_> {
-    /// Chooses for the vectors from `first` on.
+    /// Chooses partitions for the vectors from `first` on.
     fn part(
         &mut self,
         first: usize,
@@ -172,7 +178,8 @@ impl Chooser<'_> {
     }
 }
 
-/// Takes the nearest partition that a walk has found, and others that no taken one hides.
+/// Takes the nearest partition that the walk has found, and further ones. A partition is skipped if a taken
+/// pivot is nearer to its pivot than the vector is.
 fn take(meta: &MetaIndex, walk: &Walk, chosen: &mut [u32]) {
     let mut found = walk.found();
     let Some(nearest) = found.next() else { return };
@@ -189,15 +196,15 @@ fn take(meta: &MetaIndex, walk: &Walk, chosen: &mut [u32]) {
     }
 }
 
-/// Lets vectors into partitions that are not full.
+/// Admits vectors to partitions that are not full.
 struct PartitionAdmission<'a> {
     work: &'a Work<'a>,
     meta: &'a MetaIndex,
-    /// Vectors that were let in.
+    /// Vectors that each partition has admitted.
     counts: Vec<u64>,
     most: u64,
     walk: Walk,
-    /// A partition before which all are full.
+    /// All partitions before this one are full.
     any: usize,
 }
 
@@ -209,7 +216,7 @@ impl PartitionAdmission<'_> {
         free
     }
 
-    /// Lets a vector into the first of its partitions, or into the nearest that is not full.
+    /// Admits a vector to the first of its partitions, or, if that is full, to the nearest that is not.
     fn admit(&mut self, id: usize, row: &mut [u32]) -> Result<(), IndexError> {
         if self.enter(row[0]) {
             return Ok(());
@@ -227,7 +234,8 @@ impl PartitionAdmission<'_> {
         Ok(())
     }
 
-    /// Finds a partition that is not full: there are several times as many places as vectors.
+    /// Returns a partition that is not full. The partitions have several times as much space as there are
+    /// vectors.
     fn anywhere(&mut self) -> Result<u32, IndexError> {
         while self.any < self.counts.len() {
             if self.enter(self.any as u32) {
@@ -239,7 +247,7 @@ impl PartitionAdmission<'_> {
     }
 }
 
-/// The vectors by partition.
+/// Groups the vectors by partition.
 fn collect(chosen: &[u32], replicas: usize, counts: &[u64]) -> Result<Assignment, IndexError> {
     let mut starts: Vec<u64> = room("where partitions begin", counts.len() + 1)?;
     starts.push(0);

@@ -1,4 +1,5 @@
-//! Building partitions: the meta index over some vectors, which vectors are in which partition, and a sub-index for each.
+//! The build of partitions: the meta index over the pivots, the assignment of vectors to partitions, and a
+//! sub-index for each partition.
 
 use super::assign::{self, Assignment};
 use super::balance;
@@ -27,10 +28,10 @@ use rand::SeedableRng;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Changes whenever what is written does.
+/// The version of the build steps. It is incremented if the written files change.
 const STEPS_VERSION: u32 = 1;
 
-/// What all stages of a build read.
+/// The input of all stages of a build.
 pub(super) type Work<'a> = partition::Work<'a, (), PartitionedOptions>;
 
 impl From<PartitionedOptions> for FamilyOptions {
@@ -88,7 +89,8 @@ fn build(job: Job<'_>, own: &PartitionedOptions) -> Result<BuildReport, IndexErr
     let Job { data, target, options, identity, planned, progress } = job;
     let threads = options.thread_count();
     let fingerprint = journal::fingerprint(data, options, identity, STEPS_VERSION);
-    // What a killed build has written is soon written again: only one that is finished is gone on with.
+    // A stopped build is not resumed, because its files are quickly written again. Only a finished build is
+    // taken over.
     let (draft, start) = target.start::<()>(fingerprint.as_deref(), |_, _| None)?;
     if let Start::Finished(manifest, note) = start {
         let details = details(&manifest)?;
@@ -139,7 +141,7 @@ fn build(job: Job<'_>, own: &PartitionedOptions) -> Result<BuildReport, IndexErr
     Ok(BuildReport::new(&manifest, threads, planned, stages, details))
 }
 
-/// What only this family has to say of a build.
+/// Returns the details that this family adds to a report.
 fn details(manifest: &Manifest) -> Result<Details, IndexError> {
     let section = PartitionedEntry::read(manifest).map_err(IndexError::Internal)?;
     Ok(Details::from([
@@ -150,19 +152,20 @@ fn details(manifest: &Manifest) -> Result<Details, IndexError> {
     ]))
 }
 
-/// Tells the receiver of progress what is to come, in seconds on one machine.
+/// Announces the expected seconds of each stage, on one machine, to the progress receiver.
 fn announce(work: &Work<'_>) {
     work.progress.plan(&stages(work.data));
 }
 
-/// Chooses the vectors that stand for partitions, and puts every vector into some.
+/// Chooses the pivots, and assigns every vector to partitions.
 fn divide(work: &Work<'_>, longest: Option<f32>) -> Result<(MetaIndex, Assignment), IndexError> {
     let (own, count) = (work.own, work.data.count());
     let mut random = rand::rngs::StdRng::seed_from_u64(work.options.seed ^ 0xd15c);
     let sampled = rand::seq::index::sample(&mut random, count, partitions(count, own));
     let mut meta = MetaIndex::grow(work, sampled.iter().map(|id| id as u32).collect(), longest)?;
     if own.pivots == Pivots::Balanced {
-        // What lies in the middle of a part attracts vectors of others, so that some are large again.
+        // The middle vector of a part attracts vectors of other partitions, so that some partitions become
+        // large again.
         for _ in 0..balance::ROUNDS {
             let pivots = {
                 let assignment = assign::assign(work, &meta, 1, count)?;
@@ -176,7 +179,7 @@ fn divide(work: &Work<'_>, longest: Option<f32>) -> Result<(MetaIndex, Assignmen
     Ok((meta, assignment))
 }
 
-/// What came of writing all sub-indexes.
+/// The written files of sub-indexes, and their extents.
 struct WrittenSubIndexes {
     file: FileEntry,
     table: FileEntry,
@@ -185,18 +188,19 @@ struct WrittenSubIndexes {
     growth: Option<GrowthEntry>,
 }
 
-/// A stage: a sub-index for each partition.
+/// The stage that builds and writes the sub-index of each partition.
 struct SubIndexBuild<'a> {
     work: &'a Work<'a>,
     assignment: &'a Assignment,
     longest: Option<f32>,
-    /// Rising.
+    /// Ascending.
     held_out: Vec<u32>,
     calibration_run: Option<CalibrationRun>,
 }
 
 impl SubIndexBuild<'_> {
-    /// Builds and writes all sub-indexes, some at a time and in order, and the table of where they are.
+    /// Builds all sub-indexes, several at a time, and writes them in order, then the table of their
+    /// positions.
     fn write(&self) -> Result<WrittenSubIndexes, IndexError> {
         let (work, partitions) = (self.work, self.assignment.count());
         work.progress.stage("building sub-indexes", self.assignment.copies());
@@ -242,7 +246,7 @@ impl SubIndexBuild<'_> {
         })
     }
 
-    /// The sub-indexes of some partitions.
+    /// Builds the sub-indexes of a range of partitions on all threads.
     fn some(&self, partitions: std::ops::Range<usize>) -> Result<Vec<Vec<u8>>, IndexError> {
         let next = AtomicUsize::new(partitions.start);
         let built = Mutex::new((vec![Vec::new(); partitions.len()], None::<IndexError>));
@@ -275,7 +279,8 @@ impl SubIndexBuild<'_> {
         }
     }
 
-    /// The sub-index of a partition: measured without what was held out, then whole.
+    /// Builds the sub-index of a partition: first without the held-out vectors, for calibration, then with
+    /// all vectors.
     fn one(&self, partition: usize, scratch: &mut CalibrationScratch) -> Result<Vec<u8>, IndexError> {
         let work = self.work;
         let mut members = self.assignment.members(partition).to_vec();

@@ -1,9 +1,10 @@
-//! Calibration: what recall every number of partitions and list of candidates reaches, measured while the sub-indexes are
-//! built, each without the vectors that stand in for queries.
+//! Calibration: the recall for each number of partitions and each length of the candidate list. It is
+//! measured while the sub-indexes are built, each without the held-out vectors.
 //!
-//! A true neighbour is found by as many probes as its partition's rank says and by the lists whose walk finds it there; what is
-//! found is among the nearest of all partitions, too, since distances are exact. So each sub-index is walked once a list and
-//! query, for those queries alone that have a neighbour in it, and every number of probes is measured by that.
+//! A search finds a true neighbour if `probes` exceeds the rank of the neighbour's partition and the walk
+//! through that partition finds the vector. Distances are exact, so a vector found in one partition is also
+//! among the nearest of all partitions. Each sub-index is therefore walked once for each list length and for
+//! each query with a neighbour in it, and the results give the recall for every number of probes.
 
 use super::assign::Assignment;
 use super::build::Work;
@@ -17,24 +18,25 @@ use crate::families::graph::walk::Walk;
 use crate::query::set::Exact;
 use std::sync::atomic::{AtomicU8, Ordering};
 
-/// Numbers of partitions that are recorded.
+/// Numbers of partitions that calibration records.
 const PROBES: [u32; 17] = [1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 24, 32, 48, 64, 96, 128, 192];
-/// Lengths of the list of candidates that are recorded.
+/// Lengths of the candidate list that calibration records.
 const LISTS: [u32; 6] = [10, 16, 28, 48, 100, 160];
-/// The rank of what was not found.
+/// The rank of a neighbour that was not found.
 const NOWHERE: u8 = u8::MAX;
 
-/// The queries of a calibration, and at which rank each of their neighbours was found.
+/// The queries of a calibration, and the rank of the partition in which each of their neighbours was found.
 pub(super) struct CalibrationRun {
     trial: Trial,
     exact: Exact,
-    /// For each partition the queries with a neighbour in it, and the partition's rank among those nearest to the query.
+    /// For each partition, the queries with a neighbour in it, and the partition's rank among those nearest
+    /// to the query.
     queries_of: Vec<Vec<(u32, u8)>>,
-    /// `queries x neighbours x lists`.
+    /// The lowest rank of a partition in which a neighbour was found: `queries x neighbours x lists`.
     ranks: Vec<AtomicU8>,
 }
 
-/// What a thread measures with.
+/// The memory of one thread that measures.
 pub(super) struct CalibrationScratch {
     walk: Walk,
     floats: Vec<f32>,
@@ -48,7 +50,7 @@ impl CalibrationScratch {
     }
 }
 
-/// The vectors that stand in for queries and are left out at first, rising: none of those that stand for partitions.
+/// Returns the vectors to hold out as queries, in ascending order. Pivots are not among them.
 pub(super) fn hold_out(work: &Work<'_>, meta: &MetaIndex) -> Vec<u32> {
     let data = work.data;
     if work.options.calibration.is_some() || data.count() < LEAST_VECTORS {
@@ -62,8 +64,8 @@ pub(super) fn hold_out(work: &Work<'_>, meta: &MetaIndex) -> Vec<u32> {
 }
 
 impl CalibrationRun {
-    /// Finds the neighbours of the queries and the partitions that have them; `None` where there are too few vectors to measure
-    /// anything.
+    /// Finds the neighbours of the queries and the partitions that contain them. Returns `None` if there are
+    /// too few vectors to measure.
     pub(super) fn prepare(
         work: &Work<'_>,
         meta: &MetaIndex,
@@ -82,7 +84,7 @@ impl CalibrationRun {
         Ok(Some(run))
     }
 
-    /// Notes for each partition who asks for it.
+    /// Collects for each partition the queries with a neighbour in it.
     fn assign_queries(
         &mut self,
         work: &Work<'_>,
@@ -106,12 +108,12 @@ impl CalibrationRun {
         Ok(())
     }
 
-    /// Whether any query asks for a partition.
+    /// Returns true if a query has a neighbour in the partition.
     pub(super) fn has_queries(&self, partition: usize) -> bool {
         !self.queries_of[partition].is_empty()
     }
 
-    /// Walks a sub-index for the queries that ask for it.
+    /// Walks a sub-index for the queries with a neighbour in it.
     pub(super) fn measure(
         &self,
         work: &Work<'_>,
@@ -143,7 +145,7 @@ impl CalibrationRun {
         Ok(())
     }
 
-    /// What was found, once all sub-indexes were walked.
+    /// Returns the measured curves, after all sub-indexes were walked.
     pub(super) fn calibration(&self, partitions: usize) -> Calibration<ProbedPoint> {
         let mut curves = self.trial.curves::<ProbedPoint>();
         for (number, curve) in curves.iter_mut().enumerate() {
@@ -160,7 +162,8 @@ impl CalibrationRun {
         if curves.is_empty() { Calibration::default() } else { self.trial.calibration(curves) }
     }
 
-    /// How many of the `k` nearest of all queries so many partitions find with list number `list`.
+    /// Counts the `k` nearest neighbours of all queries that `probes` partitions find with the list length
+    /// `LISTS[list]`.
     fn found(&self, k: usize, probes: u32, list: usize) -> u64 {
         let of_query = self.ranks.chunks_exact(self.trial.wide * LISTS.len());
         let found = |ranks: &[AtomicU8]| {
@@ -172,7 +175,7 @@ impl CalibrationRun {
 }
 
 impl CalibrationScratch {
-    /// Makes of a query what stored vectors are compared with.
+    /// Converts a query to the form in which it is compared with stored vectors.
     fn begin(&mut self, work: &Work<'_>, query: &[u8]) {
         let form = work.data.form();
         self.floats.resize(work.data.dim(), 0.0);

@@ -53,14 +53,14 @@ pub(super) struct Growth {
     vectors: AtomicU64,
     next_id: AtomicU64,
     /// LoadedPartition while something is changed.
-    writing: Mutex<Option<WriteSession>>,
+    session: Mutex<Option<WriteSession>>,
 }
 
 /// What changes are made with.
 struct WriteSession {
     tier: Arc<dyn Tier>,
     /// The place among the writers of the one who is known as this.
-    place: Option<(u64, u32)>,
+    slot: Option<(u64, u32)>,
     /// What stands for partitions.
     pivots: Space,
 }
@@ -108,22 +108,22 @@ impl Growth {
                 Err(reason) => return Err(damaged(reason)),
             }
         }
-        let own = PartitionedOptions {
+        let options = PartitionedOptions {
             partition_vectors: entry.partition_vectors,
             links: entry.links,
             construction_list: entry.construction_list,
             ..PartitionedOptions::default()
         };
-        let builder = SubIndexBuilder { own, dim: set.dim, element: set.element, metric: set.metric };
+        let builder = SubIndexBuilder { options, dim: set.dim, element: set.element, metric: set.metric };
         let reader = GroupReader { layout, identity, places: GroupPlaces::new(places) };
-        let (vectors, next_id, writing) = (AtomicU64::new(0), AtomicU64::new(0), Mutex::new(None));
-        let growth = Growth { reader, shared, builder, object, vectors, next_id, writing };
-        growth.look()?;
+        let (vectors, next_id, session) = (AtomicU64::new(0), AtomicU64::new(0), Mutex::new(None));
+        let growth = Growth { reader, shared, builder, object, vectors, next_id, session };
+        growth.refresh_counts()?;
         Ok(growth)
     }
 
     /// Looks how many vectors there are; whether that is not what was known.
-    fn look(&self) -> Result<bool, IndexError> {
+    fn refresh_counts(&self) -> Result<bool, IndexError> {
         let (vectors, next) = counts(self.object.as_ref(), &self.reader.layout)?;
         let before =
             (self.next_id.swap(next, Ordering::Relaxed), self.vectors.swap(vectors, Ordering::Relaxed));
@@ -140,9 +140,9 @@ impl Growth {
         if self.shared { u64::from(self.reader.layout.ids) } else { self.counts().0 }
     }
 
-    fn writing(&self) -> MutexGuard<'_, Option<WriteSession>> {
+    fn lock_session(&self) -> MutexGuard<'_, Option<WriteSession>> {
         // Nothing in there is left half done by a panic.
-        self.writing.lock().unwrap_or_else(PoisonError::into_inner)
+        self.session.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -154,7 +154,7 @@ struct PausedChanges {
 }
 
 impl PausedChanges {
-    fn with<T>(
+    fn with_writer<T>(
         &self,
         work: impl AsyncFnOnce(&Writer<'_, TierMemory<'_>>) -> Result<T, IndexError>,
     ) -> Result<T, IndexError> {
@@ -172,7 +172,7 @@ impl Paused for PausedChanges {}
 impl Drop for PausedChanges {
     fn drop(&mut self) {
         // If that fails, the others find out that whoever has paused is gone.
-        let _ = self.with(async |writer| writer.go_on().await);
+        let _ = self.with_writer(async |writer| writer.resume().await);
     }
 }
 
@@ -183,7 +183,7 @@ pub(super) fn pause(growth: Growth, file: PathBuf) -> Result<Option<Box<dyn Paus
         tier => tier?,
     };
     let pause = PausedChanges { growth, tier, file };
-    if pause.with(async |writer| writer.pause().await)? {
+    if pause.with_writer(async |writer| writer.pause().await)? {
         return Ok(Some(Box::new(pause)));
     }
     Err(IndexError::Parameter(format!(
@@ -199,39 +199,39 @@ impl Partitions {
         growth: &Growth,
         work: impl FnOnce(&Writer<'_, TierMemory<'_>>, &Space) -> Result<T, IndexError>,
     ) -> Result<T, IndexError> {
-        let mut held = growth.writing();
+        let mut held = growth.lock_session();
         if held.is_none() {
-            let tier = growth.object.writable_tier().map_err(|error| self.unchangeable(error))?;
-            *held = Some(WriteSession { tier, place: None, pivots: self.pivots()? });
+            let tier = growth.object.writable_tier().map_err(|error| self.explain_unchangeable(error))?;
+            *held = Some(WriteSession { tier, slot: None, pivots: self.pivots()? });
         }
-        let done =
-            held.as_mut().map_or(Err(IndexError::Internal("nothing to change it with".into())), |writing| {
-                self.change_with(growth, writing, work)
+        let outcome =
+            held.as_mut().map_or(Err(IndexError::Internal("nothing to change it with".into())), |session| {
+                self.change_with(growth, session, work)
             });
-        if done.is_err() {
+        if outcome.is_err() {
             // Another connection the next time: nobody knows what of this one still arrives.
             *held = None;
         }
-        done
+        outcome
     }
 
     fn change_with<T>(
         &self,
         growth: &Growth,
-        writing: &mut WriteSession,
+        session: &mut WriteSession,
         work: impl FnOnce(&Writer<'_, TierMemory<'_>>, &Space) -> Result<T, IndexError>,
     ) -> Result<T, IndexError> {
-        let tier = writing.tier.writable();
+        let tier = session.tier.writable();
         let tier = tier.ok_or_else(|| IndexError::Internal("a tier that does not change".into()))?;
         let memory = TierMemory::new(tier, self.set.file.clone())?;
-        let me = tier.holder();
-        let place = writing.place.filter(|(holder, _)| *holder == me).map(|(_, place)| place);
-        let writer = Writer::new(&memory, &growth.reader, &growth.builder, place);
+        let holder = tier.holder();
+        let slot = session.slot.filter(|(owner, _)| *owner == holder).map(|(_, slot)| slot);
+        let writer = Writer::new(&memory, &growth.reader, &growth.builder, slot);
         memory.block_on(writer.begin())?;
-        let done = work(&writer, &writing.pivots)?;
+        let outcome = work(&writer, &session.pivots)?;
         memory.block_on(writer.end())?;
-        writing.place = writer.place.get().map(|place| (me, place));
-        Ok(done)
+        session.slot = writer.slot.get().map(|slot| (holder, slot));
+        Ok(outcome)
     }
 
     /// Makes changes to groups; those that there is no room for come back.
@@ -255,13 +255,13 @@ impl Partitions {
                 groups.entry(change.partition / 2).or_default().push(change);
             }
             let waits = if round == 0 { WAITS } else { 0 };
-            left = self.on_threads(writer, groups.into_iter().collect(), waits)?;
+            left = self.change_groups_on_threads(writer, groups.into_iter().collect(), waits)?;
         }
         Ok(left)
     }
 
     /// The same on some threads, under the announcement of `writer`.
-    fn on_threads(
+    fn change_groups_on_threads(
         &self,
         writer: &Writer<'_, TierMemory<'_>>,
         groups: Vec<(u32, Vec<Change>)>,
@@ -286,8 +286,8 @@ impl Partitions {
         let mut parts: Vec<Vec<_>> = (0..threads).map(|_| Vec::new()).collect();
         groups.into_iter().enumerate().for_each(|(at, group)| parts[at % threads].push(group));
         let work = &work;
-        let done: Vec<Result<Vec<Change>, IndexError>> = std::thread::scope(|scope| {
-            let begun: Vec<_> = parts
+        let outcome: Vec<Result<Vec<Change>, IndexError>> = std::thread::scope(|scope| {
+            let workers: Vec<_> = parts
                 .into_iter()
                 .map(|part| {
                     scope.spawn(move || {
@@ -297,14 +297,14 @@ impl Partitions {
                 })
                 .collect();
             let panicked = |_| Err(IndexError::Internal("a thread that changes an index panicked".into()));
-            begun.into_iter().map(|thread| thread.join().unwrap_or_else(panicked)).collect()
+            workers.into_iter().map(|thread| thread.join().unwrap_or_else(panicked)).collect()
         });
-        let left: Result<Vec<_>, _> = done.into_iter().collect();
+        let left: Result<Vec<_>, _> = outcome.into_iter().collect();
         Ok(left?.concat())
     }
 
     /// The vectors of `rows` as they are stored.
-    fn stored(&self, vectors: &VectorFile, rows: Range<usize>) -> Result<Vec<u8>, IndexError> {
+    fn stored_rows(&self, vectors: &VectorFile, rows: Range<usize>) -> Result<Vec<u8>, IndexError> {
         let row_bytes = self.set.row_bytes();
         if let Some(most) = self.set.form.largest() {
             self.check_largest(vectors, rows.clone(), most)?;
@@ -369,7 +369,7 @@ impl Partitions {
         })
     }
 
-    fn unchangeable(&self, error: StoreError) -> IndexError {
+    fn explain_unchangeable(&self, error: StoreError) -> IndexError {
         match error {
             StoreError::Unchangeable { .. } => IndexError::Parameter(format!(
                 "{}: partitions take inserts in the memory of a node alone: copy the index there (`bathyal copy INDEX \
@@ -405,7 +405,7 @@ impl InPlace for Partitions {
             let next = growth.counts().1;
             return Ok(next..next);
         }
-        let full = |inserted: usize, first: u32| {
+        let no_room = |inserted: usize, first: u32| {
             IndexError::Parameter(format!(
                 "{}: there is room for {inserted} of these {count} vectors{}; build the index anew with all vectors, or with more \
                  growth",
@@ -419,15 +419,15 @@ impl InPlace for Partitions {
         };
         let index = SubIndex::read(&self.meta, self.set.row_bytes()).map_err(IndexError::Internal)?;
         // Whatever is wrong with one is found before any is inserted.
-        let at_once = (AT_ONCE_BYTES / self.set.row_bytes()).max(1);
-        for first in (0..count).step_by(at_once) {
-            self.stored(vectors, first..count.min(first + at_once))?;
+        let chunk_rows = (AT_ONCE_BYTES / self.set.row_bytes()).max(1);
+        for first in (0..count).step_by(chunk_rows) {
+            self.stored_rows(vectors, first..count.min(first + chunk_rows))?;
         }
         let mut first_id = None;
-        for first in (0..count).step_by(at_once) {
-            let rows = first..count.min(first + at_once);
-            let stored = self.stored(vectors, rows.clone())?;
-            let missed = self.change(growth, |writer, pivots| {
+        for first in (0..count).step_by(chunk_rows) {
+            let rows = first..count.min(first + chunk_rows);
+            let stored = self.stored_rows(vectors, rows.clone())?;
+            let refused = self.change(growth, |writer, pivots| {
                 if first_id.is_none() {
                     first_id = writer.memory.block_on(writer.ids(count as u32))?;
                 }
@@ -442,42 +442,42 @@ impl InPlace for Partitions {
                     .collect();
                 self.change_groups(writer, changes?).map(|left| left.len())
             })?;
-            if missed > 0 {
-                growth.look()?;
-                return Err(full(rows.end - missed, first_id.unwrap_or(0)));
+            if refused > 0 {
+                growth.refresh_counts()?;
+                return Err(no_room(rows.end - refused, first_id.unwrap_or(0)));
             }
         }
-        growth.look()?;
+        growth.refresh_counts()?;
         let first = first_id.unwrap_or(0);
         Ok(first..first + count as u32)
     }
 
     fn delete(&self, ids: &[u32]) -> Result<u64, IndexError> {
         let Some(growth) = &self.growth else { return Err(IndexError::Internal("no inserts".into())) };
-        let done = self.change(growth, |writer, _| {
+        let outcome = self.change(growth, |writer, _| {
             let mut changes = Vec::new();
             let found = ids.iter().map(|id| async { Ok((*id, writer.partition_of(*id).await?)) });
             writer.memory.block(GROUPS_AT_ONCE, found, |(id, partition)| {
                 changes.extend(partition.map(|partition| Change { partition, id, row: None }));
                 Ok(())
             })?;
-            let there = changes.len();
-            Ok((there, self.change_groups(writer, changes)?.len()))
+            let present = changes.len();
+            Ok((present, self.change_groups(writer, changes)?.len()))
         });
-        let (there, missed) = done?;
-        growth.look()?;
-        if missed > 0 {
+        let (present, refused) = outcome?;
+        growth.refresh_counts()?;
+        if refused > 0 {
             return Err(IndexError::Parameter(format!(
-                "{}: {missed} of {there} vectors were not deleted, for want of room to make their partitions anew; build the index \
+                "{}: {refused} of {present} vectors were not deleted, for want of room to make their partitions anew; build the index \
                  anew, or with more growth",
                 self.set.file.display()
             )));
         }
-        Ok(there as u64)
+        Ok(present as u64)
     }
 
     fn refresh(&self) -> Result<bool, IndexError> {
-        self.growth.as_ref().map_or(Ok(false), Growth::look)
+        self.growth.as_ref().map_or(Ok(false), Growth::refresh_counts)
     }
 
     fn counts(&self) -> (u64, u32) {

@@ -1,10 +1,11 @@
-//! What an index of partitions is made of.
+//! The description of an index of partitions.
 
 use super::section::PartitionedEntry;
 use crate::family::{Description, Fact};
 use crate::format::manifest::Manifest;
 
-/// Describes an index of partitions; of one that takes inserts how many vectors there are now, and the next id.
+/// Describes an index of partitions. `counts` is given if the index takes inserts: the current number of
+/// vectors, and the next id.
 pub(super) fn describe(
     manifest: &Manifest,
     entry: &PartitionedEntry,
@@ -39,7 +40,7 @@ pub(super) fn describe(
         ),
         read_bytes: mean,
         records_per_page: 0,
-        // What is neither a vector nor its id: links.
+        // The rest, after vectors and ids, is links.
         padding_share: (1.0 - (rows + 4.0 * entry.copies as f64) / entry.read_bytes as f64).max(0.0),
         facts: vec![
             Fact::new("partitions", entry.partitions),

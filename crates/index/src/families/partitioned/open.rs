@@ -1,4 +1,5 @@
-//! Opening partitions: the meta index and the table stay in memory, and the shelf begins empty.
+//! Opening an index of partitions. The meta index and the table stay in memory; the sub-index cache is empty
+//! at first.
 
 use super::inserts::{self, Growth};
 use super::inspect;
@@ -25,17 +26,19 @@ use bathyal_vectors::progress::Progress;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 
-/// Memory that a thread's buffers may take, and how many there are at least: one is read while another is searched.
+/// Memory for a thread's read buffers, and the least number of them: one is read while another is searched.
 const BUFFER_BYTES: usize = 32 << 20;
 const LEAST_FRAMES: u32 = 2;
-/// The share of the sub-indexes that is kept where no budget says how many: a tenth (d-HNSW, section 4).
+/// The part of the sub-indexes that is cached if no budget is given: a tenth (d-HNSW, section 4).
 const KEPT_SHARE: u64 = 10;
-/// Sub-indexes that are kept at least, the longest taken: with fewer the threads would wait for each other.
+/// The least number of cached sub-indexes of the longest size. With fewer the threads would wait for each
+/// other.
 const LEAST_KEPT: u64 = 4;
-/// Queries under way on a thread at once, so that those who want the same partition meet: as many as the batches of d-HNSW.
+/// Queries in flight on a thread, so that queries for the same partition share its read: as many as in the
+/// batches of d-HNSW.
 const TOGETHER: usize = 2000;
 
-/// Partitions as their manifest describes them.
+/// An index of partitions as its manifest describes it.
 pub(super) struct StoredPartitions {
     entry: PartitionedEntry,
     dim: usize,
@@ -46,14 +49,14 @@ impl StoredPartitions {
         Ok(StoredPartitions { entry: PartitionedEntry::read(manifest)?, dim: manifest.dim as usize })
     }
 
-    /// Bytes of the shelf at least.
+    /// Returns the least bytes of the sub-index cache.
     fn least_kept(&self) -> u64 {
         let longest = u64::from(self.entry.longest_bytes) + SLOT_BYTES;
         let all = self.entry.read_bytes.max(longest) + SLOT_BYTES * u64::from(self.entry.partitions);
         (LEAST_KEPT * longest).min(all)
     }
 
-    /// Bytes of what stands for partitions.
+    /// Returns the bytes of the meta index, and of the state for inserts.
     fn meta_bytes(&self) -> u64 {
         let growth = if self.entry.growth.is_some() { Growth::planned_bytes(&self.entry) } else { 0 };
         self.entry.meta.bytes + growth
@@ -172,7 +175,8 @@ impl Stored for StoredPartitions {
     }
 }
 
-/// Loads what a search needs besides the sub-indexes, which are searched where they lie unless something else is said.
+/// Loads what a search needs except the sub-indexes. Sub-indexes are searched in place unless the caller sets
+/// another source.
 pub(super) fn open(
     directory: &dyn Generation,
     manifest: &Manifest,

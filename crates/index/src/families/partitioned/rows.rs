@@ -1,4 +1,4 @@
-//! The vectors of partitions, partition by partition.
+//! The vectors of an index of partitions, partition by partition.
 
 use super::growth::group_reader::{FetchStep, PartitionFetch};
 use super::growth::overflow::PartitionChanges;
@@ -12,7 +12,7 @@ use crate::query::set::VectorSet;
 use bathyal_tier::Span;
 
 impl Partitions {
-    /// Tells `each` of the vectors of a partition that is sound.
+    /// Calls `visit` for each vector of a checked partition.
     fn tell(
         &self,
         subindex: &[u8],
@@ -20,7 +20,7 @@ impl Partitions {
         each: &mut EachVector<'_>,
     ) -> Result<(), IndexError> {
         let row_bytes = self.set.row_bytes();
-        // One whose vectors were all deleted has no bytes.
+        // A partition whose vectors were all deleted has no bytes.
         if !subindex.is_empty() {
             let index = SubIndex::read(subindex, row_bytes).map_err(IndexError::Internal)?;
             for (at, row) in (0..index.count() as u32).zip(index.rows.chunks_exact(row_bytes)) {
@@ -59,7 +59,7 @@ impl Rows for Partitions {
     }
 }
 
-/// A partition that takes inserts, on its way.
+/// The read of a partition that takes inserts, and may be moved while it is read.
 struct MovingPartition<'a> {
     partitions: &'a Partitions,
     growth: &'a Growth,

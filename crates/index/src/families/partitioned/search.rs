@@ -1,4 +1,4 @@
-//! The searcher: the nearest partitions by the meta index, each walked once it is there.
+//! The searcher: finds the nearest partitions with the meta index, and walks each of them when it is loaded.
 
 use super::cost::PartitionShape;
 use super::growth::group_reader::{FetchStep, LoadedPartition, PartitionFetch};
@@ -29,51 +29,51 @@ use bathyal_tier::{Cx, Span, Stream};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// What searches of partitions count.
+/// The counters of searches of partitions.
 pub(super) const COUNTERS: &[Counter] =
     &[Counter { name: "subindexes", about: "Sub-indexes searched, each of one partition" }];
 
-/// What stays in memory of an index of partitions.
+/// The part of an open index of partitions that stays in memory.
 pub(crate) struct Partitions {
     pub(super) set: VectorSet,
     pub(super) entry: PartitionedEntry,
     pub(super) identity: Identity,
-    /// The bytes of the meta index.
+    /// The encoded meta index.
     pub(super) meta: Vec<u8>,
     pub(super) table: Table,
-    /// Of partitions that take inserts.
+    /// The state of an index that takes inserts; `None` for others.
     pub(super) growth: Option<Growth>,
     pub(super) source: SubIndexSource,
-    /// How vectors are stored, where not as they were given.
+    /// The stored form, if it is not the given one.
     pub(super) stored: Option<StoredEntry>,
-    /// Walks that no thread uses now.
+    /// Walks that no thread currently uses.
     pub(super) walks: Mutex<Vec<Walk>>,
 }
 
-/// Where sub-indexes are searched.
+/// The memory in which sub-indexes are searched.
 pub(super) enum SubIndexSource {
-    /// Where they lie; for each, whether it was found sound.
+    /// The addressable tier itself. A flag for each partition is true once it was checked.
     InPlace(Vec<AtomicBool>),
-    /// Here, once they were read.
+    /// The cache, to which sub-indexes are read.
     Cached(SubIndexCache),
 }
 
-/// A partition that a query reads.
+/// The read of a partition by a query.
 #[derive(Default)]
 struct PartitionRead {
     partition: u32,
-    /// Of an index that takes inserts.
+    /// The state of the fetch, for an index that takes inserts.
     fetch: Option<PartitionFetch>,
 }
 
 /// Memory of one running query, reused from query to query.
 pub(crate) struct Scratch {
     query: Query,
-    /// Partitions, the nearest first.
+    /// The nearest partitions, the nearest first.
     near: Vec<Neighbor>,
-    /// Those that were searched.
+    /// Partitions that were searched.
     searched: Vec<u32>,
-    /// Vectors that were offered, where one may be in several partitions.
+    /// Vectors that were offered, if a vector may be in several partitions.
     offered: VisitedSet,
 }
 
@@ -83,7 +83,8 @@ impl Default for Scratch {
     }
 }
 
-/// Bytes that a query holds at its peak, about: its vector, what it has found, and what the engine keeps of it.
+/// Returns the approximate peak memory of a query, in bytes: its vector, its results, and the state of the
+/// engine for it.
 pub(super) fn planned_bytes(dim: usize, search_list: usize, probes: usize) -> u64 {
     (dim * 9 + search_list * 48 + probes * 48 + 3072) as u64
 }
@@ -109,7 +110,7 @@ impl Partitions {
         }
     }
 
-    /// Does something with memory for a walk.
+    /// Calls `work` with a pooled walk.
     fn with_walk<T>(&self, work: impl FnOnce(&mut Walk) -> T) -> T {
         let mut walk = self.walks.lock().unwrap_or_else(PoisonError::into_inner).pop();
         let result = work(walk.get_or_insert_with(|| Walk::new(0, 0)));
@@ -117,7 +118,8 @@ impl Partitions {
         result
     }
 
-    /// Leaves the partitions nearest to the query in `scratch`, those aside that were searched before.
+    /// Finds the partitions nearest to the query, and leaves those that were not searched before in
+    /// `scratch.near`.
     fn rank(&self, probes: usize, scratch: &mut Scratch) -> Result<(), IndexError> {
         let Scratch { query, near, searched, .. } = scratch;
         let index = SubIndex::read(&self.meta, self.set.row_bytes()).map_err(IndexError::Internal)?;
@@ -128,7 +130,7 @@ impl Partitions {
         Ok(())
     }
 
-    /// An error unless these are the bytes of a partition.
+    /// Returns an error unless `bytes` is the sound sub-index of the partition.
     pub(super) fn check(&self, partition: u32, bytes: &[u8]) -> Result<(), IndexError> {
         let sound = || {
             subindex::check_bytes(bytes, self.identity, partition)?;
@@ -142,18 +144,19 @@ impl Partitions {
         sound().map_err(|reason| self.set.damaged(format!("partition {partition}"), reason))
     }
 
-    /// Vectors that there may be.
+    /// Returns the largest number of vectors that the index may contain now.
     fn vectors(&self) -> u64 {
         self.growth.as_ref().map_or(u64::from(self.set.vectors), Growth::most)
     }
 
-    /// What is read of a partition.
+    /// Returns the span that is read for a partition.
     pub(super) fn span(&self, partition: u32) -> Span {
         let fixed = || self.table.entry(partition).span();
         self.growth.as_ref().map_or_else(fixed, |growth| growth.reader.span(partition))
     }
 
-    /// Walks a sub-index, looks at what came later, and offers the query what it finds.
+    /// Walks a sub-index, compares the inserted vectors of its overflow, and offers the query the vectors
+    /// that it finds.
     fn walk(
         &self,
         subindex: &[u8],
@@ -164,14 +167,14 @@ impl Partitions {
         let Scratch { query, offered, .. } = scratch;
         let Query { bytes: vector, found, stats, .. } = query;
         let doubles = self.entry.copies > u64::from(self.set.vectors);
-        // One whose vectors were all deleted has no bytes.
+        // A partition whose vectors were all deleted has no bytes.
         if !subindex.is_empty() {
             let index = SubIndex::read(subindex, self.set.row_bytes()).map_err(IndexError::Internal)?;
             self.with_walk(|walk| {
                 let score = |ids: &[u32], scores: &mut [f32]| {
                     self.set.exact.score_some(vector, index.rows, ids, scores);
                 };
-                // Candidates that are deleted are none: as many more are looked at.
+                // Deleted candidates do not count: the list is extended by as many.
                 let mut reach = list;
                 loop {
                     stats.full_distances += index.search(walk, reach, score) as u32;
@@ -232,7 +235,7 @@ impl Partitions {
         }
     }
 
-    /// Searches partitions where they lie, one after the other: each fills the processor's caches.
+    /// Searches partitions in place, one after the other, because each fills the processor's caches.
     async fn scan_in_place(
         &self,
         cx: &Cx,
@@ -246,7 +249,7 @@ impl Partitions {
             let span: [Span; 1] = [self.span(partition)];
             let batch = cx.read(&span).await.map_err(|source| self.set.failed(source))?;
             scratch.query.clock.spent(Phase::Read);
-            // What lies in memory stays as it was found.
+            // Bytes of an addressable tier are checked once.
             let checked = sound[partition as usize].load(Ordering::Relaxed);
             match &self.growth {
                 None if checked => {}
@@ -275,7 +278,7 @@ impl Partitions {
         self.set.damaged(format!("partition {partition}"), reason)
     }
 
-    /// Searches partitions as they come to the shelf, whoever reads them.
+    /// Searches partitions as they arrive in the cache, whichever query reads them.
     async fn scan_cached(
         &self,
         cx: &Cx,
@@ -284,12 +287,12 @@ impl Partitions {
         list: usize,
         scratch: &mut Scratch,
     ) -> Result<(), IndexError> {
-        // Nothing is older than the query, where others change it.
+        // If others change the index, the query requires partitions that are at least as new as itself.
         let since = self.growth.as_ref().filter(|growth| growth.shared).map(|_| cache.now());
         let mut requests =
             QueryRequests::new(cache, since, scratch.near[..wanted].iter().map(|partition| partition.id));
         let mut stream = cx.stream();
-        // By the numbers of the stream's reads.
+        // By the number of a read in the stream.
         let mut reads: Vec<PartitionRead> = Vec::new();
         loop {
             self.request_partitions(cx, &mut requests, &mut stream, &mut reads, list, scratch)?;
@@ -327,7 +330,7 @@ impl Partitions {
         }
     }
 
-    /// What becomes of the bytes of a read.
+    /// Processes the bytes of a read, and returns the next step.
     fn complete_read(&self, read: &mut PartitionRead, bytes: &[u8]) -> Result<FetchStep, IndexError> {
         let partition = read.partition;
         match (&mut read.fetch, &self.growth) {
@@ -342,7 +345,8 @@ impl Partitions {
         }
     }
 
-    /// Asks for all that a query still wants: begins to read what nobody reads, then searches what is there.
+    /// Requests all pending partitions: begins the reads that fall to this query, then searches the
+    /// partitions that are in memory.
     fn request_partitions(
         &self,
         cx: &Cx,
@@ -403,7 +407,8 @@ impl Searcher for Partitions {
             if scratch.query.found.len() >= wanted || scratch.searched.len() >= all {
                 return Ok(());
             }
-            // The nearest partitions hold fewer than are asked for: as many again, of all that there are.
+            // The nearest partitions hold too few vectors: search as many partitions again, of all that there
+            // are.
             probes = scratch.searched.len();
             self.rank(all, scratch)?;
         }
@@ -413,7 +418,7 @@ impl Searcher for Partitions {
         let (shape, device) = (self.shape(), machine.device());
         let price = |probes: f64, list: f64| shape.demand(probes, list, machine).price_ns(&device);
         let solved = probed::effort(&self.entry.calibration.curves, k, Target::Recall(recall), price)?;
-        // What the stored form has lost no effort brings back.
+        // No effort recovers what the stored form has lost.
         let lost = self.stored.and_then(|stored| stored.falls_short(recall)).is_some();
         Some(Solved { reached: solved.reached && !lost, ..solved })
     }

@@ -1,4 +1,4 @@
-//! What the build of partitions makes.
+//! The plan of a build of partitions: its files, stages and parameters.
 
 use super::growth::group_file::grown_bytes;
 use super::section::{FILE_NAME, META_NAME, TABLE_NAME};
@@ -10,7 +10,7 @@ use crate::build::plan::{FamilyPlan, PlannedFile};
 use crate::error::IndexError;
 use crate::form::source::Source;
 
-/// The files, and what stands for options that were left open.
+/// Returns the planned files, stages and parameters, with the defaults filled in.
 pub(super) fn plan(
     data: &Source<'_>,
     own: &PartitionedOptions,
@@ -18,16 +18,17 @@ pub(super) fn plan(
 ) -> Result<FamilyPlan, IndexError> {
     let (count, row_bytes) = (data.count() as u64, data.row_bytes());
     let sampled = partitions(data.count(), own) as u64;
-    // Dividing large ones makes up to twice as many and one.
+    // Dividing large partitions makes at most twice as many and one.
     let all = match own.pivots {
         Pivots::Sampled => sampled..=sampled,
         Pivots::Balanced => sampled..=(2 * sampled + 1).min(count),
     };
-    // How long a graph is follows from its links; what is not linear in the vectors is there once for each partition.
+    // The length of a graph depends on its links. The bytes that are not proportional to vectors occur once a
+    // partition.
     let least = least_bytes(count, row_bytes) + (all.start() - 1) * least_bytes(0, row_bytes);
     let copies = count * u64::from(own.replicas);
     let largest = (own.most_vectors() as u64).min(count);
-    // Links of large partitions are longer from the first vector on.
+    // In a large partition all links are wider, from the first vector on.
     let largest_links = 2 * 64 * u64::from(own.links);
     let (empty, full) = (most_bytes(0, row_bytes, own.links), most_bytes(largest, row_bytes, own.links));
     let of_vectors = copies * (full - empty).div_ceil(largest.max(1));
@@ -61,7 +62,7 @@ pub(super) fn plan(
     Ok(FamilyPlan { parameters, rows: data.count(), stages, files })
 }
 
-/// The stages, in seconds on one machine.
+/// Returns the stages with their seconds on one machine.
 pub(super) fn stages(data: &Source<'_>) -> [(&'static str, f64); 3] {
     let values = data.count() as f64 * data.dim() as f64 / 128e6;
     [
@@ -71,7 +72,7 @@ pub(super) fn stages(data: &Source<'_>) -> [(&'static str, f64); 3] {
     ]
 }
 
-/// Partitions that `count` vectors are divided into, before large ones are.
+/// Returns the number of partitions for `count` vectors, before large ones are divided.
 pub(super) fn partitions(count: usize, own: &PartitionedOptions) -> usize {
     count.div_ceil(own.partition_vectors as usize).max(1)
 }

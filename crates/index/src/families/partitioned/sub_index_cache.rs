@@ -1,9 +1,11 @@
-//! The sub-indexes that were read last, within a budget, shared by all threads that search an index (d-HNSW, section 3.3).
+//! The cache of the sub-indexes that were read last, within a budget. All threads that search an index share
+//! it (d-HNSW, section 3.3).
 //!
-//! Each query says first which partitions it wants. One that is not there is read by the first who asks for it, and the others
-//! wait; it stays for as long as a query that has said so has not searched it, so that a batch of queries reads each
-//! partition once. Then it is idle, and the one that was idle for longest makes room for another. Where nothing is idle
-//! partitions stand in a line. Nobody who waits holds anything, so that the line always moves.
+//! A query first registers the partitions that it will search. The first query that requests an absent
+//! partition reads it; the other queries wait. A partition stays in the cache until all queries that
+//! registered it have released it, so a batch of queries reads each partition once. It is then idle. If a
+//! partition needs space, the cache evicts those that were idle for longest. If nothing is idle, partitions
+//! wait in a queue. A waiting query holds no partition, so the queue always advances.
 
 use super::growth::group_reader::{ALIGNMENT, LoadedPartition};
 use bathyal_tier::TaskWaker;
@@ -11,71 +13,72 @@ use bathyal_tier::layer::cache::CacheCounters;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Bytes that a partition takes here besides what is read of it.
+/// Bytes of a slot: the memory of a partition in addition to its loaded bytes.
 pub(super) const SLOT_BYTES: u64 = 160;
 
-/// What somebody hears who asks for a partition.
+/// The result of a request for a partition.
 pub(super) enum Lookup {
-    /// Here it is.
+    /// The partition is in memory.
     Ready(Arc<LoadedPartition>),
-    /// Here it is as it was: whoever asked has to look whether that is all, and then to [`SubIndexCache::put`] what is or to
-    /// [`SubIndexCache::fail`].
+    /// The partition is in memory, but may have changed since. The caller reads its changes, and then calls
+    /// [`SubIndexCache::put`] or [`SubIndexCache::fail`].
     Revalidate(Arc<LoadedPartition>),
-    /// Whoever asked has to read it, and then to [`SubIndexCache::put`] it or to [`SubIndexCache::fail`].
+    /// The caller reads the partition, and then calls [`SubIndexCache::put`] or [`SubIndexCache::fail`].
     Load,
-    /// Somebody else reads it, or there is no room: whoever asked is woken when that changes.
+    /// Another query reads the partition, or there is no space for it. The caller is woken when that changes.
     Wait,
 }
 
-/// Where a partition is.
+/// The state of a partition in the cache.
 #[derive(Debug, Default)]
 enum Stage {
     #[default]
     Absent,
-    /// Wanted, and without room.
+    /// Requested, and waiting in the queue for space.
     Queued,
-    /// There is room for it: the next who asks reads it.
+    /// Its space is reserved: the next query that requests it reads it.
     Reserved,
-    /// Somebody reads it.
+    /// A query reads it.
     Loading,
     Cached(Arc<LoadedPartition>),
-    /// It is here, and somebody looks whether that is all.
+    /// It is in memory, and a query checks whether it has changed.
     Revalidating,
 }
 
 #[derive(Default)]
 struct Slot {
     stage: Stage,
-    /// Queries that have said that they want it and have not searched it yet.
+    /// Queries that have registered it and not released it.
     users: u32,
-    /// When it became idle, if it is.
+    /// The time at which it became idle; `None` while it is not.
     idle_since: Option<u64>,
     waiting: Vec<TaskWaker>,
     bytes: u64,
-    /// When what is here was asked for.
+    /// The time of the request that read or revalidated it.
     since: u64,
 }
 
 #[derive(Default)]
 struct State {
     slots: Vec<Slot>,
-    /// Bytes that are here or were promised.
+    /// Bytes that are loaded or reserved.
     used: u64,
-    /// Those that may make room, by when they became idle.
+    /// Partitions that can be evicted, by the time at which they became idle.
     idle: BTreeMap<u64, u32>,
     clock: u64,
     queue: VecDeque<u32>,
     counts: CacheCounters,
 }
 
-/// See the module's description.
+/// The cache; see the module's documentation.
 pub(super) struct SubIndexCache {
     state: Mutex<State>,
     budget: u64,
 }
 
 impl SubIndexCache {
-    /// A shelf of `budget` bytes for partitions of these lengths; the longest that there may be has to fit.
+    /// Creates a cache of `budget` bytes for partitions of these lengths. The budget is raised to the longest
+    /// possible partition if it is smaller.
     pub(super) fn new(lengths: impl Iterator<Item = u32>, longest: u32, budget: u64) -> SubIndexCache {
         let slot = |bytes: u32| Slot { bytes: u64::from(bytes) + ALIGNMENT as u64, ..Slot::default() };
         let state = State { slots: lengths.map(slot).collect(), ..State::default() };
@@ -86,7 +89,7 @@ impl SubIndexCache {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes that a query wants `partitions`, each until it says that it does not any more ([`SubIndexCache::searched`]).
+    /// Registers a query for `partitions`. The query calls [`SubIndexCache::release`] once for each of them.
     pub(super) fn register(&self, partitions: impl Iterator<Item = u32>) {
         let state = &mut *self.state();
         for partition in partitions {
@@ -98,7 +101,7 @@ impl SubIndexCache {
         }
     }
 
-    /// Notes that a query that wanted a partition does not need it any more.
+    /// Releases a partition that a query had registered.
     pub(super) fn release(&self, partition: u32) {
         let state = &mut *self.state();
         let slot = &mut state.slots[partition as usize];
@@ -117,13 +120,13 @@ impl SubIndexCache {
         state.serve_queue(self.budget);
     }
 
-    /// This moment: what is asked for from now on is younger.
+    /// Returns the current time. Requests from now on get later times.
     pub(super) fn now(&self) -> u64 {
         self.state().tick()
     }
 
-    /// Asks for a partition that was wanted before, of `len` bytes if it has to be read; as it was `since` a moment or later, if
-    /// that counts.
+    /// Requests a registered partition, which has `len` bytes if it has to be read. If `since` is given, a
+    /// partition that was requested before that time has to be revalidated.
     pub(super) fn request(
         &self,
         partition: u32,
@@ -170,7 +173,7 @@ impl SubIndexCache {
         Lookup::Wait
     }
 
-    /// Brings a partition that was to be read or looked at.
+    /// Stores a partition that was read or revalidated.
     pub(super) fn put(&self, partition: u32, loaded: Arc<LoadedPartition>) {
         let state = &mut *self.state();
         let slot = &mut state.slots[partition as usize];
@@ -191,7 +194,7 @@ impl SubIndexCache {
         }
     }
 
-    /// Gives up reading a partition or looking at it: the next who asks reads it.
+    /// Abandons a read or revalidation. The next query that requests the partition reads it.
     pub(super) fn fail(&self, partition: u32) {
         let state = &mut *self.state();
         let slot = &mut state.slots[partition as usize];
@@ -201,7 +204,7 @@ impl SubIndexCache {
         state.serve_queue(self.budget);
     }
 
-    /// What it has done so far: its pages are sub-indexes.
+    /// Returns the cache's counters. Its pages are sub-indexes.
     pub(super) fn counters(&self) -> CacheCounters {
         let state = &*self.state();
         let here = state.slots.iter().filter(|slot| matches!(slot.stage, Stage::Cached(_)));
@@ -217,13 +220,13 @@ impl SubIndexCache {
 }
 
 impl State {
-    /// The next moment.
+    /// Advances the clock and returns the new time.
     fn tick(&mut self) -> u64 {
         self.clock += 1;
         self.clock
     }
 
-    /// Notes what a partition takes here once it is read, if nobody has begun to.
+    /// Sets the bytes that a partition will take, unless a read of it has begun.
     fn update_size(&mut self, partition: u32, bytes: u64) {
         let slot = &mut self.slots[partition as usize];
         match slot.stage {
@@ -236,14 +239,14 @@ impl State {
         }
     }
 
-    /// Notes that nobody wants a partition that is here.
+    /// Marks a loaded partition that no query has registered as idle.
     fn mark_idle(&mut self, partition: u32) {
         let now = self.tick();
         self.slots[partition as usize].idle_since = Some(now);
         self.idle.insert(now, partition);
     }
 
-    /// Makes room for a partition by letting idle ones go; false where there are not enough of them.
+    /// Evicts idle partitions until `partition` fits. Returns false if there are too few of them.
     fn make_room(&mut self, partition: u32, budget: u64) -> bool {
         let bytes = self.slots[partition as usize].bytes;
         while self.used + bytes > budget {
@@ -256,7 +259,7 @@ impl State {
         true
     }
 
-    /// Offers room to those who stand in line, for as long as there is some.
+    /// Reserves space for the partitions in the queue, in order, until one does not fit.
     fn serve_queue(&mut self, budget: u64) {
         while let Some(&partition) = self.queue.front() {
             let slot = &self.slots[partition as usize];
@@ -277,13 +280,13 @@ impl State {
     }
 }
 
-/// What a query still wants: whatever is left of it when the query ends is wanted no more.
+/// The partitions that a query has registered and not yet searched. Dropping it releases them.
 pub(super) struct QueryRequests<'a> {
     pub(super) cache: &'a SubIndexCache,
-    /// Nothing that was asked for before counts.
+    /// If given, partitions that were requested before this time have to be revalidated.
     pub(super) since: Option<u64>,
     pub(super) pending: Vec<u32>,
-    /// Of these, the ones that it reads itself.
+    /// Partitions that this query is reading. They are no longer in `pending`.
     pub(super) reading: Vec<u32>,
 }
 
@@ -298,7 +301,7 @@ impl<'a> QueryRequests<'a> {
         QueryRequests { cache, since, pending, reading: Vec::new() }
     }
 
-    /// Begins again with a partition that it was reading.
+    /// Abandons the read of a partition, and requests it again.
     pub(super) fn retry(&mut self, partition: u32) {
         self.reading.retain(|other| *other != partition);
         self.cache.fail(partition);

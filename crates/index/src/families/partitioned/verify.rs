@@ -1,4 +1,4 @@
-//! Every byte of partitions, looked at: checksums, links, ids, vectors.
+//! The verification of all bytes of partitions: checksums, links, ids, vectors.
 
 use super::search::Partitions;
 use super::subindex::{self, SubIndex};
@@ -8,7 +8,7 @@ use crate::family::{VerifyReport, Verifying};
 use crate::format::walk::Marks;
 use bathyal_kernels::first_non_finite;
 
-/// Checks the file of sub-indexes; what is wrong goes into `report`.
+/// Checks the file of sub-indexes, and reports faults to `report`.
 pub(super) fn verify(
     verifying: &Verifying<'_>,
     partitions: &Partitions,
@@ -25,7 +25,7 @@ pub(super) fn verify(
         if progress.cancelled() {
             return Err(IndexError::Cancelled);
         }
-        // With what fills up before it.
+        // Include the padding before the partition.
         let filled = (place.offset - end) as usize;
         bytes.resize(filled + place.bytes as usize, 0_u8);
         object.read_at(end, &mut bytes)?;
@@ -56,7 +56,7 @@ pub(super) fn verify(
     Ok(())
 }
 
-/// Checks one sub-index; a sentence where it is wrong.
+/// Checks one sub-index. The inner error describes its fault.
 fn check(
     partitions: &Partitions,
     number: u32,
@@ -80,7 +80,7 @@ fn check(
     };
     report.links += links;
     for at in 0..index.count() as u32 {
-        // One of a border is in several.
+        // A vector at a border is in several partitions.
         held.mark(index.id(at));
     }
     let lost = index.lost()?;

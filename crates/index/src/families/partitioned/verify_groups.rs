@@ -1,5 +1,5 @@
-//! Every byte of partitions that take inserts, looked at: groups where the table says, what is in their overflows, and whether each
-//! vector is where its place says.
+//! The verification of all bytes of partitions that take inserts: the positions of groups, the contents of
+//! their overflows, and the recorded partition of each vector.
 
 use super::growth::layout::{GroupPlace, HEAD_BYTES, u32_at, u64_at};
 use super::growth::overflow::{Overflow, OverflowError, PartitionChanges};
@@ -12,10 +12,10 @@ use crate::family::{VerifyReport, Verifying};
 use crate::format::walk::Marks;
 use bathyal_kernels::first_non_finite;
 
-/// Bytes that are read at once.
+/// Bytes of one read.
 const AT_ONCE: usize = 1 << 20;
 
-/// Checks the file of partitions; what is wrong goes into `report`.
+/// Checks the file of partitions, and reports faults to `report`.
 pub(super) fn verify(
     verifying: &Verifying<'_>,
     partitions: &Partitions,
@@ -38,7 +38,7 @@ pub(super) fn verify(
     report.bytes += entry.file.bytes;
     let mut control = vec![0; (layout.file_bytes() - layout.control_at()) as usize];
     object.read_at(layout.control_at(), &mut control)?;
-    // Whoever changes it leaves another epoch there, or another id.
+    // A change of the index advances the epoch or the next id.
     let in_control = |at: u64| (at - layout.control_at()) as usize;
     let numbers = [layout.next_id_at(), layout.epoch_at()].map(|at| u64_at(&control, in_control(at)));
     let untouched = numbers == [u64::from(partitions.set.vectors), FIRST_EPOCH]
@@ -80,7 +80,7 @@ pub(super) fn verify(
     Ok(())
 }
 
-/// What was found so far.
+/// The state of a verification.
 struct GroupVerification<'a> {
     partitions: &'a Partitions,
     growth: &'a Growth,
@@ -91,7 +91,7 @@ struct GroupVerification<'a> {
 }
 
 impl GroupVerification<'_> {
-    /// Looks at a group; a sentence where it is wrong.
+    /// Checks a group. The inner error describes its fault.
     fn group(
         &mut self,
         place: &GroupPlace,
@@ -158,7 +158,7 @@ impl GroupVerification<'_> {
         self.vectors += ids.len() as u64;
         for id in ids {
             self.held.mark(id);
-            let at = reader.layout.place_at(id) - reader.layout.control_at();
+            let at = reader.layout.partition_entry_at(id) - reader.layout.control_at();
             if u32_at(self.control, at as usize) != partition + 1 {
                 return Ok(Err(format!("vector {id} is in it, but not by its place")));
             }

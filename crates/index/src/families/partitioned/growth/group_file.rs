@@ -166,7 +166,7 @@ impl<'a> GroupFileWriter<'a> {
         for partition in partition_of {
             appender.put(&(partition + 1).to_le_bytes())?;
         }
-        appender.zeros(layout.file_bytes() - layout.place_at(vectors as u32))?;
+        appender.zeros(layout.file_bytes() - layout.partition_entry_at(vectors as u32))?;
         appender.flush()?;
         Ok((entry, longest))
     }

@@ -145,12 +145,12 @@ impl Layout {
     }
 
     /// Which partition a vector is in, and 1; 0 for none.
-    pub(in super::super) fn place_at(&self, id: u32) -> u64 {
+    pub(in super::super) fn partition_entry_at(&self, id: u32) -> u64 {
         self.unit_at(self.units) + 4 * u64::from(id)
     }
 
     pub(in super::super) fn file_bytes(&self) -> u64 {
-        self.place_at(self.ids).next_multiple_of(8)
+        self.partition_entry_at(self.ids).next_multiple_of(8)
     }
 
     /// Units that a group of sub-indexes of these lengths takes.
@@ -324,7 +324,8 @@ mod tests {
         assert_eq!(place.parts(&layout, 0), [0..100, 128..448]);
         assert_eq!(place.parts(&layout, 1), [320..620, 0..320]);
         assert_eq!(layout.units_of([100, 300]), 1);
-        let ends = [layout.writers().end(), layout.word_at(3), layout.unit_at(40), layout.place_at(101)];
+        let ends =
+            [layout.writers().end(), layout.word_at(3), layout.unit_at(40), layout.partition_entry_at(101)];
         assert!(layout.paused_at() + 8 <= layout.writers().offset && ends.is_sorted());
         assert!(layout.file_bytes().is_multiple_of(8));
     }

@@ -22,7 +22,7 @@ const MOST_TRIES: u32 = 16;
 /// How sub-indexes are grown.
 #[derive(Debug, Clone, Copy)]
 pub(in super::super) struct SubIndexBuilder {
-    pub(in super::super) own: PartitionedOptions,
+    pub(in super::super) options: PartitionedOptions,
     pub(in super::super) dim: usize,
     /// Of stored vectors.
     pub(in super::super) element: Element,
@@ -55,7 +55,7 @@ impl SubIndexBuilder {
         let mut order: Vec<u32> = (0..ids.len() as u32).collect();
         let sizes = match grown {
             Some(_) => Vec::new(),
-            None => arrange(&mut order, |_| false, &self.own, u64::from(partition)),
+            None => arrange(&mut order, |_| false, &self.options, u64::from(partition)),
         };
         let mut space = Space::blank(ids.len(), self.dim, self.element, self.metric)?;
         let row = |number: u32| &rows[number as usize * row_bytes..][..row_bytes];
@@ -68,8 +68,8 @@ impl SubIndexBuilder {
             space.lift(longest);
         }
         let hnsw = match grown {
-            Some(grown) => Hnsw::extend(&space, grown, &self.own, &Silent)?,
-            None => Hnsw::grow(&space, &sizes, 0, &self.own, &Silent)?,
+            Some(grown) => Hnsw::extend(&space, grown, &self.options, &Silent)?,
+            None => Hnsw::grow(&space, &sizes, 0, &self.options, &Silent)?,
         };
         let ids: Vec<u32> = order.iter().map(|from| ids[*from as usize]).collect();
         let parts = SubIndexParts { number: partition, layers: &hnsw.layers, ids: &ids };
@@ -107,8 +107,8 @@ pub(in super::super) async fn regroup<M: Memory>(
         let LiveVectors { ids, rows, deleted } = found;
         counts[side] = ids.len() as u32;
         // As long as nothing is gone its graph is good for more.
-        let goes_on = !deleted && !subindex.is_empty();
-        let grown = if goes_on { SubIndex::read(subindex, layout.row_bytes).ok() } else { None };
+        let extends = !deleted && !subindex.is_empty();
+        let grown = if extends { SubIndex::read(subindex, layout.row_bytes).ok() } else { None };
         encoded[side] = builder.subindex(reader, partition, (&ids, &rows), grown.as_ref())?;
     }
     drop(bytes);
@@ -135,13 +135,13 @@ pub(in super::super) async fn regroup<M: Memory>(
     bytes.resize((new.flags(layout).end() - new.start(layout)) as usize, 0);
     write(memory, new.start(layout), &bytes).await?;
     write(memory, new.overflow(layout).end(), &encoded[1]).await?;
-    let swing = OperationKind::Swap { expected: place.word.encode(), new: new.word.encode() };
-    let there = update_number(memory, layout.word_at(place.group), swing).await?;
-    if there == place.word.encode() {
+    let move_group = OperationKind::Swap { expected: place.word.encode(), new: new.word.encode() };
+    let current = update_number(memory, layout.word_at(place.group), move_group).await?;
+    if current == place.word.encode() {
         reader.places.set(new);
-        units::give_up(memory, layout, place.word).await?;
+        units::retire(memory, layout, place.word).await?;
     } else {
-        units::give_back(memory, layout, taken).await?;
+        units::release(memory, layout, taken).await?;
     }
     Ok(RegroupOutcome::Moved)
 }

@@ -14,7 +14,7 @@ use std::ops::Range;
 /// The kind of a unit's word is above its epoch.
 const KIND_BITS: u32 = 62;
 const HELD: u64 = 1 << KIND_BITS;
-const GIVEN_UP: u64 = 2 << KIND_BITS;
+const RETIRED: u64 = 2 << KIND_BITS;
 /// Words that are changed at once.
 const AT_ONCE: usize = 32;
 /// Times that others are faster.
@@ -39,7 +39,7 @@ pub(in super::super) fn is_free(word: u64) -> bool {
 }
 
 /// Raises the epoch; the new one.
-async fn rise<M: Memory>(memory: &M, layout: &Layout) -> Result<u64, IndexError> {
+async fn raise_epoch<M: Memory>(memory: &M, layout: &Layout) -> Result<u64, IndexError> {
     Ok(update_number(memory, layout.epoch_at(), OperationKind::Add(1)).await? + 1)
 }
 
@@ -50,32 +50,32 @@ pub(in super::super) async fn take<M: Memory>(
     layout: &Layout,
     wanted: u32,
 ) -> Result<Option<UnitRun>, IndexError> {
-    let (mut swept, mut seed) = (false, memory.me());
+    let (mut reclaimed, mut seed) = (false, memory.me());
     for _ in 0..MOST_TRIES {
-        let words = words(memory, layout).await?;
-        let Some(first) = run(&words, wanted, seed) else {
-            if swept {
+        let words = unit_words(memory, layout).await?;
+        let Some(first) = free_run(&words, wanted, seed) else {
+            if reclaimed {
                 return Ok(None);
             }
-            sweep(memory, layout, &words).await?;
-            swept = true;
+            reclaim(memory, layout, &words).await?;
+            reclaimed = true;
             continue;
         };
-        if let Some(group) = lying_in(memory, layout, first..first + wanted).await? {
+        if let Some(group) = group_in_units(memory, layout, first..first + wanted).await? {
             return Err(IndexError::Internal(format!(
                 "what says which units are free is damaged: group {group} lies in one of {first} to {}; nothing was written there, \
                  and searches go on, but the index has to be built anew before more is inserted",
                 first + wanted - 1
             )));
         }
-        let taken = UnitRun { first, units: wanted, epoch: rise(memory, layout).await? };
+        let taken = UnitRun { first, units: wanted, epoch: raise_epoch(memory, layout).await? };
         let swaps = (first..first + wanted).map(|unit| (unit, 0, HELD | taken.epoch)).collect();
-        let lost = swap(memory, layout, swaps).await?;
+        let lost = swap_words(memory, layout, swaps).await?;
         if lost.is_empty() {
             return Ok(Some(taken));
         }
         let back = (first..first + wanted).filter(|unit| !lost.contains(unit));
-        swap(memory, layout, back.map(|unit| (unit, HELD | taken.epoch, 0)).collect()).await?;
+        swap_words(memory, layout, back.map(|unit| (unit, HELD | taken.epoch, 0)).collect()).await?;
         // Somewhere else, so that two do not hinder each other for ever.
         seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
     }
@@ -83,7 +83,7 @@ pub(in super::super) async fn take<M: Memory>(
 }
 
 /// A group that lies in units which are free.
-async fn lying_in<M: Memory>(
+async fn group_in_units<M: Memory>(
     memory: &M,
     layout: &Layout,
     units: Range<u32>,
@@ -95,8 +95,9 @@ async fn lying_in<M: Memory>(
         for unit in from..to {
             // It may have come there since it was free.
             let now = read(memory, layout.unit_at(unit), 8).await?;
-            let still = GroupWord::decode(u64_at(&read(memory, layout.word_at(group), 8).await?, 0)) == word;
-            if is_free(u64_at(&now, 0)) && still {
+            let unmoved =
+                GroupWord::decode(u64_at(&read(memory, layout.word_at(group), 8).await?, 0)) == word;
+            if is_free(u64_at(&now, 0)) && unmoved {
                 return Ok(Some(group));
             }
         }
@@ -105,38 +106,38 @@ async fn lying_in<M: Memory>(
 }
 
 /// Gives units back that nobody else has heard of.
-pub(in super::super) async fn give_back<M: Memory>(
+pub(in super::super) async fn release<M: Memory>(
     memory: &M,
     layout: &Layout,
     taken: UnitRun,
 ) -> Result<(), IndexError> {
     let units = taken.first..taken.first + taken.units;
-    swap(memory, layout, units.map(|unit| (unit, HELD | taken.epoch, 0)).collect()).await.map(|_| ())
+    swap_words(memory, layout, units.map(|unit| (unit, HELD | taken.epoch, 0)).collect()).await.map(|_| ())
 }
 
 /// Gives up units that a group lay in, which has moved since this writer has begun: they are free once nobody can write to them
 /// any more.
-pub(in super::super) async fn give_up<M: Memory>(
+pub(in super::super) async fn retire<M: Memory>(
     memory: &M,
     layout: &Layout,
     word: GroupWord,
 ) -> Result<(), IndexError> {
     let bytes = read(memory, layout.unit_at(word.first), 8 * word.units as usize).await?;
-    let given_up = GIVEN_UP | rise(memory, layout).await?;
+    let retired = RETIRED | raise_epoch(memory, layout).await?;
     let held = (word.first..).zip(bytes.chunks_exact(8).map(|word| u64_at(word, 0)));
     // Others may have found out before.
-    let swaps = held.filter(|(_, word)| *word & HELD != 0).map(|(unit, word)| (unit, word, given_up));
-    swap(memory, layout, swaps.collect()).await.map(|_| ())
+    let swaps = held.filter(|(_, word)| *word & HELD != 0).map(|(unit, word)| (unit, word, retired));
+    swap_words(memory, layout, swaps.collect()).await.map(|_| ())
 }
 
 /// The words of all units.
-async fn words<M: Memory>(memory: &M, layout: &Layout) -> Result<Vec<u64>, IndexError> {
+async fn unit_words<M: Memory>(memory: &M, layout: &Layout) -> Result<Vec<u64>, IndexError> {
     let bytes = read(memory, layout.unit_at(0), 8 * layout.units as usize).await?;
     Ok((0..layout.units as usize).map(|unit| u64_at(&bytes, 8 * unit)).collect())
 }
 
 /// The first of `wanted` free units in a row, looked for from somewhere on.
-fn run(words: &[u64], wanted: u32, seed: u64) -> Option<u32> {
+fn free_run(words: &[u64], wanted: u32, seed: u64) -> Option<u32> {
     let (count, wanted) = (words.len(), wanted as usize);
     let start = (seed >> 33) as usize % count.max(1);
     let find = |from: usize, to: usize| {
@@ -153,28 +154,28 @@ fn run(words: &[u64], wanted: u32, seed: u64) -> Option<u32> {
 }
 
 /// Replaces words of units; those that were not as expected.
-async fn swap<M: Memory>(
+async fn swap_words<M: Memory>(
     memory: &M,
     layout: &Layout,
     swaps: Vec<(u32, u64, u64)>,
 ) -> Result<Vec<u32>, IndexError> {
     let mut lost = Vec::new();
-    for some in swaps.chunks(AT_ONCE) {
+    for chunk in swaps.chunks(AT_ONCE) {
         let operation = |(unit, expected, new): &(u32, u64, u64)| {
             MemoryOperation::new(
                 layout.unit_at(*unit),
                 OperationKind::Swap { expected: *expected, new: *new },
             )
         };
-        let done = memory.run(some.iter().map(operation).collect()).await?;
-        let missed = done.iter().zip(some).filter(|(one, (_, expected, _))| one.old != *expected);
+        let done = memory.run(chunk.iter().map(operation).collect()).await?;
+        let missed = done.iter().zip(chunk).filter(|(one, (_, expected, _))| one.old != *expected);
         lost.extend(missed.map(|(_, (unit, ..))| *unit));
     }
     Ok(lost)
 }
 
 /// The epoch that the earliest of the writers under way has announced; the largest number if there is none.
-pub(super) async fn earliest<M: Memory>(memory: &M, layout: &Layout) -> Result<u64, IndexError> {
+pub(super) async fn earliest_epoch<M: Memory>(memory: &M, layout: &Layout) -> Result<u64, IndexError> {
     let span = layout.writers();
     let bytes = read(memory, span.offset, span.len as usize).await?;
     // Afterwards: who is not there any more cannot have begun meanwhile.
@@ -182,18 +183,18 @@ pub(super) async fn earliest<M: Memory>(memory: &M, layout: &Layout) -> Result<u
     let writers =
         (0..WRITERS as usize).map(|writer| (u64_at(&bytes, 16 * writer), u64_at(&bytes, 16 * writer + 8)));
     let under_way = writers.filter(|(owner, epoch)| {
-        let there = holders.as_ref().is_none_or(|holders| holders.contains(owner));
-        *owner != 0 && *epoch != 0 && there
+        let active = holders.as_ref().is_none_or(|holders| holders.contains(owner));
+        *owner != 0 && *epoch != 0 && active
     });
     Ok(under_way.map(|(_, epoch)| epoch).min().unwrap_or(u64::MAX))
 }
 
 /// Gives up what is held for nothing, and frees what was given up and nobody can write to any more; `words` are those of the
 /// units, read before.
-async fn sweep<M: Memory>(memory: &M, layout: &Layout, words: &[u64]) -> Result<(), IndexError> {
+async fn reclaim<M: Memory>(memory: &M, layout: &Layout, words: &[u64]) -> Result<(), IndexError> {
     // In this order: whoever took a unit before it was looked at and is not under way now has made it part of a group, which
     // the table then says, or never will.
-    let earliest = earliest(memory, layout).await?;
+    let earliest = earliest_epoch(memory, layout).await?;
     let groups = layout.groups() as usize;
     let table = read(memory, layout.word_at(0), 8 * groups).await?;
     let mut used = vec![false; layout.units as usize];
@@ -203,19 +204,19 @@ async fn sweep<M: Memory>(memory: &M, layout: &Layout, words: &[u64]) -> Result<
         }
     }
     let epoch_of = |word: u64| word & (HELD - 1);
-    let in_vain: Vec<_> = (0..)
+    let leaked: Vec<_> = (0..)
         .zip(words)
         .filter(|(unit, word)| *word & HELD != 0 && !used[*unit as usize] && epoch_of(**word) < earliest)
         .collect();
     let free: Vec<_> = (0..)
         .zip(words)
-        .filter(|(_, word)| *word & GIVEN_UP != 0 && epoch_of(**word) <= earliest)
+        .filter(|(_, word)| *word & RETIRED != 0 && epoch_of(**word) <= earliest)
         .map(|(unit, word)| (unit, *word, 0))
         .collect();
-    if !in_vain.is_empty() {
-        let given_up = GIVEN_UP | rise(memory, layout).await?;
-        swap(memory, layout, in_vain.into_iter().map(|(unit, word)| (unit, *word, given_up)).collect())
+    if !leaked.is_empty() {
+        let retired = RETIRED | raise_epoch(memory, layout).await?;
+        swap_words(memory, layout, leaked.into_iter().map(|(unit, word)| (unit, *word, retired)).collect())
             .await?;
     }
-    swap(memory, layout, free).await.map(|_| ())
+    swap_words(memory, layout, free).await.map(|_| ())
 }

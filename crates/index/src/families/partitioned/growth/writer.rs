@@ -29,9 +29,9 @@ pub(in super::super) struct Writer<'a, M> {
     pub(in super::super) reader: &'a GroupReader,
     pub(in super::super) builder: &'a SubIndexBuilder,
     /// Its place among the writers, once it has one.
-    pub(in super::super) place: Cell<Option<u32>>,
+    pub(in super::super) slot: Cell<Option<u32>>,
     /// Whether a task of it makes a group anew: one at a time, since that takes memory for all that is in the group.
-    pub(in super::super) making: Cell<bool>,
+    pub(in super::super) regrouping: Cell<bool>,
 }
 
 /// The turn to make a group anew.
@@ -48,15 +48,19 @@ impl<'a, M> Writer<'a, M> {
         memory: &'a M,
         reader: &'a GroupReader,
         builder: &'a SubIndexBuilder,
-        place: Option<u32>,
+        slot: Option<u32>,
     ) -> Writer<'a, M> {
-        Writer { memory, reader, builder, place: Cell::new(place), making: Cell::new(false) }
+        Writer { memory, reader, builder, slot: Cell::new(slot), regrouping: Cell::new(false) }
     }
 
     /// Waits until no other task makes a group anew.
-    async fn turn(&self) -> RegroupGuard<'_> {
+    async fn lock_regroup(&self) -> RegroupGuard<'_> {
         let take = || {
-            if self.making.replace(true) { Poll::Pending } else { Poll::Ready(RegroupGuard(&self.making)) }
+            if self.regrouping.replace(true) {
+                Poll::Pending
+            } else {
+                Poll::Ready(RegroupGuard(&self.regrouping))
+            }
         };
         std::future::poll_fn(|_| take()).await
     }
@@ -67,11 +71,11 @@ impl<M: Memory> Writer<'_, M> {
     /// waits for the end of that.
     pub(in super::super) async fn begin(&self) -> Result<(), IndexError> {
         let (memory, layout) = (self.memory, &self.reader.layout);
-        let writer = match self.place.get() {
+        let writer = match self.slot.get() {
             Some(writer) => writer,
-            None => self.enrol().await?,
+            None => self.claim_writer_slot().await?,
         };
-        self.place.set(Some(writer));
+        self.slot.set(Some(writer));
         for _ in 0..PAUSED_WAITS {
             let epoch = read(memory, layout.epoch_at(), 8).await?;
             let announce = OperationKind::Write(epoch);
@@ -95,47 +99,47 @@ impl<M: Memory> Writer<'_, M> {
         ))
     }
 
-    /// Keeps all others from changing anything until [`Writer::go_on`], once those who are under way have ended; false where somebody
+    /// Keeps all others from changing anything until [`Writer::resume`], once those who are under way have ended; false where somebody
     /// else does, or they do not end.
     pub(in super::super) async fn pause(&self) -> Result<bool, IndexError> {
         let (memory, layout) = (self.memory, &self.reader.layout);
         for _ in 0..PAUSED_WAITS {
             let claim = OperationKind::Swap { expected: 0, new: memory.me() };
-            let there = update_number(memory, layout.paused_at(), claim).await?;
-            if there == 0 {
+            let current = update_number(memory, layout.paused_at(), claim).await?;
+            if current == 0 {
                 break;
             }
-            if there == memory.me() || memory.holders()?.is_none_or(|holders| holders.contains(&there)) {
+            if current == memory.me() || memory.holders()?.is_none_or(|holders| holders.contains(&current)) {
                 return Ok(false);
             }
-            update_number(memory, layout.paused_at(), OperationKind::Swap { expected: there, new: 0 })
+            update_number(memory, layout.paused_at(), OperationKind::Swap { expected: current, new: 0 })
                 .await?;
         }
         for _ in 0..PAUSED_WAITS {
-            if units::earliest(memory, layout).await? == u64::MAX {
+            if units::earliest_epoch(memory, layout).await? == u64::MAX {
                 return Ok(true);
             }
             memory.pause().await;
         }
-        self.go_on().await?;
+        self.resume().await?;
         Ok(false)
     }
 
     /// Lets others change again what they were kept from.
-    pub(in super::super) async fn go_on(&self) -> Result<(), IndexError> {
+    pub(in super::super) async fn resume(&self) -> Result<(), IndexError> {
         let back = OperationKind::Swap { expected: self.memory.me(), new: 0 };
         update_number(self.memory, self.reader.layout.paused_at(), back).await.map(|_| ())
     }
 
     /// Announces that nothing is under way any more.
     pub(in super::super) async fn end(&self) -> Result<(), IndexError> {
-        let Some(writer) = self.place.get() else { return Ok(()) };
+        let Some(writer) = self.slot.get() else { return Ok(()) };
         let at = self.reader.layout.writer_at(writer) + 8;
         self.memory.run(vec![MemoryOperation::new(at, OperationKind::Write(vec![0; 8]))]).await.map(|_| ())
     }
 
     /// Finds a place among the writers: one that is free, or that of one who is gone.
-    async fn enrol(&self) -> Result<u32, IndexError> {
+    async fn claim_writer_slot(&self) -> Result<u32, IndexError> {
         let (memory, layout) = (self.memory, &self.reader.layout);
         let span = layout.writers();
         for _ in 0..MOST_TRIES {
@@ -189,18 +193,18 @@ impl<M: Memory> Writer<'_, M> {
                 return Ok(None);
             }
             let take = OperationKind::Swap { expected: first, new: first + count };
-            let there = update_number(self.memory, layout.next_id_at(), take).await?;
-            if there == first {
+            let current = update_number(self.memory, layout.next_id_at(), take).await?;
+            if current == first {
                 return Ok(Some(first as u32));
             }
-            first = there;
+            first = current;
         }
         Err(IndexError::Internal("others were always faster".into()))
     }
 
     /// The partition that a vector was inserted into, or built; `None` if there is none of this id.
     pub(in super::super) async fn partition_of(&self, id: u32) -> Result<Option<u32>, IndexError> {
-        let bytes = read(self.memory, self.reader.layout.place_at(id), 4).await?;
+        let bytes = read(self.memory, self.reader.layout.partition_entry_at(id), 4).await?;
         Ok(u32_at(&bytes, 0).checked_sub(1).filter(|partition| *partition < self.reader.layout.partitions))
     }
 
@@ -215,22 +219,22 @@ impl<M: Memory> Writer<'_, M> {
         let slots = u64::from(self.reader.layout.slots);
         while !changes.is_empty() {
             let place = self.group(group).await?;
-            let (at, wanted) = (place.overflow_at(&self.reader.layout), changes.len() as u64);
-            let first = update_number(self.memory, at, OperationKind::Add(wanted)).await?;
-            let fit = slots.saturating_sub(first).min(wanted) as usize;
+            let (at, count) = (place.overflow_at(&self.reader.layout), changes.len() as u64);
+            let first = update_number(self.memory, at, OperationKind::Add(count)).await?;
+            let fit = slots.saturating_sub(first).min(count) as usize;
             let left = changes.split_off(fit);
             changes = self.publish(&place, first as u32, changes).await?;
-            let in_time = fit as u64 == wanted && changes.is_empty();
+            let in_time = fit as u64 == count && changes.is_empty();
             changes.extend(left);
             if in_time {
                 break;
             }
             // Whoever took the slot behind the last one makes the group anew; the others wait for that, for a while.
-            let own = first <= slots && first + wanted > slots;
-            if !own && self.moves(&place, waits).await? {
+            let must_regroup = first <= slots && first + count > slots;
+            if !must_regroup && self.wait_for_move(&place, waits).await? {
                 continue;
             }
-            let _turn = self.turn().await;
+            let _guard = self.lock_regroup().await;
             if self.group(group).await?.word != place.word {
                 // Somebody else was faster.
                 continue;
@@ -243,7 +247,7 @@ impl<M: Memory> Writer<'_, M> {
     }
 
     /// Waits for somebody else to move a group; whether it has moved.
-    async fn moves(&self, place: &GroupPlace, waits: u32) -> Result<bool, IndexError> {
+    async fn wait_for_move(&self, place: &GroupPlace, waits: u32) -> Result<bool, IndexError> {
         let at = self.reader.layout.word_at(place.group);
         for _ in 0..waits {
             if GroupWord::decode(u64_at(&read(self.memory, at, 8).await?, 0)) != place.word {
@@ -275,9 +279,11 @@ impl<M: Memory> Writer<'_, M> {
             let at = place.overflow_at(layout) + layout.slots_at() + u64::from(slot) * slot_bytes as u64;
             operations.push(MemoryOperation::linked(at, OperationKind::Write(bytes)));
             for change in some.iter().filter(|change| change.row.is_some()) {
-                let told = (change.partition + 1).to_le_bytes().to_vec();
-                operations
-                    .push(MemoryOperation::linked(layout.place_at(change.id), OperationKind::Write(told)));
+                let entries = (change.partition + 1).to_le_bytes().to_vec();
+                operations.push(MemoryOperation::linked(
+                    layout.partition_entry_at(change.id),
+                    OperationKind::Write(entries),
+                ));
             }
             for (flag, slot) in flags.into_iter().zip(slot..) {
                 let at = place.overflow_at(layout) + HEAD_BYTES + 8 * u64::from(slot);
@@ -290,14 +296,14 @@ impl<M: Memory> Writer<'_, M> {
             OperationKind::Swap { .. } => Some(one.old == 0),
             _ => None,
         });
-        let (mut kept, mut more, mut told) = (Vec::new(), 0_u64, Vec::new());
+        let (mut kept, mut more, mut entries) = (Vec::new(), 0_u64, Vec::new());
         for change in changes {
             match (published.next(), &change.row) {
                 (Some(true), Some(_)) => more = more.wrapping_add(1),
                 (Some(true), None) => {
                     more = more.wrapping_sub(1);
-                    told.push(MemoryOperation::new(
-                        layout.place_at(change.id),
+                    entries.push(MemoryOperation::new(
+                        layout.partition_entry_at(change.id),
                         OperationKind::Write(vec![0; 4]),
                     ));
                 }
@@ -305,10 +311,10 @@ impl<M: Memory> Writer<'_, M> {
             }
         }
         if more != 0 {
-            told.push(MemoryOperation::new(layout.vectors_at(), OperationKind::Add(more)));
+            entries.push(MemoryOperation::new(layout.vectors_at(), OperationKind::Add(more)));
         }
-        if !told.is_empty() {
-            self.memory.run(told).await?;
+        if !entries.is_empty() {
+            self.memory.run(entries).await?;
         }
         Ok(kept)
     }

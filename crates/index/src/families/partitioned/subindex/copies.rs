@@ -77,7 +77,7 @@ mod tests {
     /// From every vector of the bottom layer a way leads to every other, whatever is repeated how often.
     #[test]
     fn all_vectors_are_reachable_from_each() {
-        let own = PartitionedOptions { links: 4, construction_list: 20, ..PartitionedOptions::default() };
+        let options = PartitionedOptions { links: 4, construction_list: 20, ..PartitionedOptions::default() };
         let times: [&dyn Fn(u32) -> usize; 4] =
             [&|_| 2, &|_| 20, &|row| if row == 7 { 1000 } else { 1 }, &|row| if row == 0 { 500 } else { 0 }];
         for (number, times) in times.into_iter().enumerate() {
@@ -85,7 +85,7 @@ mod tests {
             let mut members: Vec<u32> = (0..rows.len() as u32).map(|at| at * 7 % rows.len() as u32).collect();
             members.sort_unstable_by_key(|member| member.wrapping_mul(2_654_435_761));
             let held = |member: u32| member % 9 == 4;
-            let sizes = arrange(&mut members, held, &own, 1);
+            let sizes = arrange(&mut members, held, &options, 1);
             for metric in [Metric::L2, Metric::InnerProduct, Metric::Cosine] {
                 let mut space = Space::blank(members.len(), 2, Element::F32, metric).expect("memory");
                 for (to, from) in (0..).zip(&members) {
@@ -98,7 +98,7 @@ mod tests {
                     space.lift(100.0);
                 }
                 let held_count = members.iter().filter(|member| held(**member)).count();
-                let mut hnsw = Hnsw::grow(&space, &sizes, held_count, &own, &Silent).expect("grown");
+                let mut hnsw = Hnsw::grow(&space, &sizes, held_count, &options, &Silent).expect("grown");
                 hnsw.complete(members.len() - held_count).expect("completed");
                 let bottom = &hnsw.layers[0];
                 for start in (0..members.len() as u32).step_by(17) {

@@ -28,8 +28,8 @@ const CLIENTS: u64 = 3;
 const ROUNDS: usize = 12;
 
 fn builder() -> SubIndexBuilder {
-    let own = PartitionedOptions { links: 4, construction_list: 8, ..PartitionedOptions::default() };
-    SubIndexBuilder { own, dim: DIM, element: Element::U8, metric: Metric::L2 }
+    let options = PartitionedOptions { links: 4, construction_list: 8, ..PartitionedOptions::default() };
+    SubIndexBuilder { options, dim: DIM, element: Element::U8, metric: Metric::L2 }
 }
 
 fn row(id: u32) -> Vec<u8> {
@@ -69,7 +69,7 @@ fn built(units: u32, slots: u32) -> (Layout, Vec<u8>, Vec<GroupPlace>) {
                 made[side] = builder().subindex(&reader, partition, (&ids, &rows), None).unwrap();
                 vectors[side] = BUILT_VECTORS;
                 for id in ids {
-                    put(&mut bytes, layout.place_at(id), &(partition + 1).to_le_bytes());
+                    put(&mut bytes, layout.partition_entry_at(id), &(partition + 1).to_le_bytes());
                 }
             }
         }
@@ -234,7 +234,7 @@ impl Client {
         let before = (table().await, self.see().await);
         let after = (table().await, self.see().await);
         assert_eq!(before, after, "something was changed while that was paused");
-        writer.go_on().await.unwrap();
+        writer.resume().await.unwrap();
     }
 
     /// What a client does, of a seed.
@@ -415,6 +415,6 @@ fn schedules(count: u64) {
 /// As many as `BATHYAL_SCHEDULES` says, or some hundreds (`make check-histories`: ten thousand).
 #[test]
 fn what_writers_and_readers_see_at_once_is_what_one_after_the_other_could_have_seen() {
-    let said = std::env::var("BATHYAL_SCHEDULES").ok();
-    schedules(said.map_or(500, |count| count.parse().expect("a number of schedules")));
+    let count = std::env::var("BATHYAL_SCHEDULES").ok();
+    schedules(count.map_or(500, |count| count.parse().expect("a number of schedules")));
 }
