@@ -1,33 +1,34 @@
-//! The cost of finding partitions in the meta index, reading them, and walking each. What is kept from other queries is not
-//! counted on: how much that is depends on these.
+//! The cost of a query: finding partitions in the meta index, reading them, and walking each. The sub-index
+//! cache is not counted on, because its effect depends on the other queries.
 
 use super::meta::navigation_list;
 use super::subindex::table::ALIGNMENT;
 use crate::cost::Machine;
 use crate::cost::demand::{Demand, moved_bytes};
 
-/// Distances of a walk besides those of its candidates: the upper layers, and the way to the neighbourhood.
+/// Distances of a walk in addition to those of its candidates: in the upper layers, and on the way to the
+/// neighbourhood.
 const LEAST_DISTANCES: f64 = 100.0;
-/// Share of a candidate's links that lead to vectors which no other candidate has led to, about.
+/// The approximate share of a candidate's links that lead to vectors which no other candidate has reached.
 const NEW_LINKS: f64 = 0.3;
-/// GroupPlaces in memory that a candidate takes: its list, and the first lines of its vectors, which are fetched ahead.
+/// Memory accesses of a candidate: its list, and the first cache lines of its vectors, which are prefetched.
 const ACCESSES_A_CANDIDATE: f64 = 2.0;
 
-/// An index of partitions as a query meets it.
+/// The properties of an index of partitions that determine the cost of a query.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct PartitionShape {
     pub(super) partitions: f64,
-    /// Bytes of a sub-index, on average.
+    /// Mean bytes of a sub-index.
     pub(super) subindex_bytes: f64,
-    /// Vectors of it.
+    /// Mean vectors of a sub-index.
     pub(super) vectors: f64,
     pub(super) vector_bytes: f64,
-    /// Links of a vector in upper layers, half of those in the bottom one.
+    /// Links of a vector in the upper layers, half of those in the bottom layer.
     pub(super) links: f64,
 }
 
 impl PartitionShape {
-    /// What a query asks for that looks at so many partitions with such a list of candidates.
+    /// Returns the demand of a query that searches `probes` partitions with a candidate list of `list`.
     pub(super) fn demand(&self, probes: f64, list: f64, machine: &Machine<'_>) -> Demand {
         let processor = machine.processor;
         let each = moved_bytes(self.subindex_bytes, ALIGNMENT as u32, machine.profile.granularity);
@@ -38,7 +39,7 @@ impl PartitionShape {
                 + candidates * ACCESSES_A_CANDIDATE * processor.access_ns
         };
         let finding = walk(navigation_list(probes as usize) as f64, self.partitions);
-        // What was read is looked at once, for its checksum, and copied.
+        // Read bytes are traversed once for the checksum, and once for the copy.
         let taking = probes * self.subindex_bytes * processor.stream_byte_ns * 2.0;
         Demand {
             rounds: 1.0,

@@ -1,4 +1,4 @@
-//! What an open index of partitions that take inserts knows of them, and its way to make changes.
+//! The state of an open index of partitions that takes inserts, and its changes in place.
 
 use super::growth::group_reader::{GroupPlaces, GroupReader};
 use super::growth::layout::{GroupPlace, GroupWord, HEAD_BYTES, Layout, u64_at};
@@ -28,44 +28,44 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// Bytes of vectors that are inserted under one announcement.
+/// Bytes of vectors that are inserted under one announcement of an epoch.
 const AT_ONCE_BYTES: usize = 4 << 20;
-/// Groups that are changed at once.
+/// Groups that one thread changes concurrently.
 const GROUPS_AT_ONCE: usize = 64;
-/// Groups that are worth a thread.
+/// The least number of groups per thread.
 const LEAST_GROUPS: usize = 4;
-/// Times that a writer begins again for want of room, and how long it waits before: what was given up is free for those who begin
-/// later, once all who began before have ended.
+/// Rounds in which a writer tries again if there is no room, and the longest wait before a round. Retired
+/// units become free after all writers that began before have ended, and only for writers that begin later.
 const ROUNDS: u32 = 40;
 const LONGEST_WAIT: Duration = Duration::from_millis(200);
-/// Partitions that are looked at for one that has room.
+/// Near partitions that are considered for a vector, until one has room.
 const CONSIDERED: usize = 32;
-/// Rows that an error names.
+/// The most rows that an error names.
 const ROWS_NAMED: usize = 10;
 
-/// See the module's description.
+/// The state of an index that takes inserts.
 pub(super) struct Growth {
     pub(super) reader: GroupReader,
-    /// Whether others may change it at any time.
+    /// True if other processes may change the index at any time.
     pub(super) shared: bool,
     builder: SubIndexBuilder,
     object: Arc<dyn Object>,
     vectors: AtomicU64,
     next_id: AtomicU64,
-    /// LoadedPartition while something is changed.
+    /// Locked during a change.
     session: Mutex<Option<WriteSession>>,
 }
 
-/// What changes are made with.
+/// The connection for changes, and the data that they need.
 struct WriteSession {
     tier: Arc<dyn Tier>,
-    /// The place among the writers of the one who is known as this.
+    /// The writer slot, and the holder number under which it was claimed.
     slot: Option<(u64, u32)>,
-    /// What stands for partitions.
+    /// The pivots.
     pivots: Space,
 }
 
-/// Vectors that there are in an object, and the id that the next one gets.
+/// Reads the number of vectors and the next id from an object.
 pub(super) fn counts(object: &dyn Object, layout: &Layout) -> Result<(u64, u64), IndexError> {
     let mut numbers = [0; 24];
     object.read_at(layout.next_id_at(), &mut numbers)?;
@@ -74,12 +74,12 @@ pub(super) fn counts(object: &dyn Object, layout: &Layout) -> Result<(u64, u64),
 }
 
 impl Growth {
-    /// Bytes of memory that knowing where groups lie takes, and changing something.
+    /// Returns the bytes of memory for the positions of groups, and for changes.
     pub(super) fn planned_bytes(entry: &PartitionedEntry) -> u64 {
         2 * entry.meta.bytes + u64::from(entry.partitions) * size_of::<GroupPlace>() as u64 / 2
     }
 
-    /// Looks where the groups of `object` lie, which were built where the table says.
+    /// Reads the current positions of the groups of `object`. The table has their positions as built.
     pub(super) fn open(
         object: Arc<dyn Object>,
         (layout, identity): (Layout, Identity),
@@ -103,7 +103,7 @@ impl Growth {
             object.read_at(u64::from(word.first) * layout.unit_bytes, &mut head)?;
             match GroupPlace::from_head(&layout, identity, (group as u32, word), &head) {
                 Ok(found) => *place = found,
-                // It moves at this moment: whoever reads it finds out where to.
+                // The group is being moved at this moment: a read of it finds the new position.
                 Err(_) if shared => {}
                 Err(reason) => return Err(damaged(reason)),
             }
@@ -122,7 +122,7 @@ impl Growth {
         Ok(growth)
     }
 
-    /// Looks how many vectors there are; whether that is not what was known.
+    /// Reads the number of vectors and the next id. Returns true if they have changed.
     fn refresh_counts(&self) -> Result<bool, IndexError> {
         let (vectors, next) = counts(self.object.as_ref(), &self.reader.layout)?;
         let before =
@@ -130,23 +130,23 @@ impl Growth {
         Ok(before != (next, vectors))
     }
 
-    /// Vectors that are there, and the id that the next one gets, as far as is known here.
+    /// Returns the number of vectors and the next id, as they were last read.
     pub(super) fn counts(&self) -> (u64, u32) {
         (self.vectors.load(Ordering::Relaxed), self.next_id.load(Ordering::Relaxed) as u32)
     }
 
-    /// Vectors that there may be, whatever others have changed.
+    /// Returns the largest number of vectors that the index may contain now, given that others may insert.
     pub(super) fn most(&self) -> u64 {
         if self.shared { u64::from(self.reader.layout.ids) } else { self.counts().0 }
     }
 
     fn lock_session(&self) -> MutexGuard<'_, Option<WriteSession>> {
-        // Nothing in there is left half done by a panic.
+        // A panic leaves no partial state here.
         self.session.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Nobody changes an index until this is dropped.
+/// Keeps all writers from changing an index until it is dropped.
 struct PausedChanges {
     growth: Growth,
     tier: Arc<dyn Tier>,
@@ -171,12 +171,12 @@ impl Paused for PausedChanges {}
 
 impl Drop for PausedChanges {
     fn drop(&mut self) {
-        // If that fails, the others find out that whoever has paused is gone.
+        // If this fails, other writers detect that the pausing process is gone.
         let _ = self.with_writer(async |writer| writer.resume().await);
     }
 }
 
-/// Keeps others from changing the index; `None` where nothing is changed where it lies.
+/// Pauses all writers of the index. Returns `None` if the object cannot be changed in place.
 pub(super) fn pause(growth: Growth, file: PathBuf) -> Result<Option<Box<dyn Paused>>, IndexError> {
     let tier = match growth.object.writable_tier() {
         Err(StoreError::Unchangeable { .. }) => return Ok(None),
@@ -193,7 +193,7 @@ pub(super) fn pause(growth: Growth, file: PathBuf) -> Result<Option<Box<dyn Paus
 }
 
 impl Partitions {
-    /// Does something with what changes are made with.
+    /// Calls `work` with a writer that has announced its epoch, and with the pivots.
     fn change<T>(
         &self,
         growth: &Growth,
@@ -209,7 +209,7 @@ impl Partitions {
                 self.change_with(growth, session, work)
             });
         if outcome.is_err() {
-            // Another connection the next time: nobody knows what of this one still arrives.
+            // Reconnect for the next change: operations of this connection may still arrive.
             *held = None;
         }
         outcome
@@ -234,7 +234,7 @@ impl Partitions {
         Ok(outcome)
     }
 
-    /// Makes changes to groups; those that there is no room for come back.
+    /// Applies changes to groups. Returns the changes for which there is no room.
     fn change_groups(
         &self,
         writer: &Writer<'_, TierMemory<'_>>,
@@ -260,7 +260,7 @@ impl Partitions {
         Ok(left)
     }
 
-    /// The same on some threads, under the announcement of `writer`.
+    /// Applies changes to groups on several threads, under the announcement of `writer`.
     fn change_groups_on_threads(
         &self,
         writer: &Writer<'_, TierMemory<'_>>,
@@ -303,7 +303,7 @@ impl Partitions {
         Ok(left?.concat())
     }
 
-    /// The vectors of `rows` as they are stored.
+    /// Converts the vectors of `rows` to their stored form.
     fn stored_rows(&self, vectors: &VectorFile, rows: Range<usize>) -> Result<Vec<u8>, IndexError> {
         let row_bytes = self.set.row_bytes();
         if let Some(most) = self.set.form.largest() {
@@ -344,7 +344,7 @@ impl Partitions {
         })
     }
 
-    /// The nearest partition that has room for a vector.
+    /// Returns the nearest partition that has room for a vector.
     fn partition_for(
         &self,
         growth: &Growth,
@@ -380,7 +380,7 @@ impl Partitions {
         }
     }
 
-    /// The vectors that stand for partitions, as vectors are compared with them in a build.
+    /// Returns the pivots in the form that a build compares vectors with.
     fn pivots(&self) -> Result<Space, IndexError> {
         let row_bytes = self.set.row_bytes();
         let index = SubIndex::read(&self.meta, row_bytes).map_err(IndexError::Internal)?;
@@ -418,7 +418,7 @@ impl InPlace for Partitions {
             ))
         };
         let index = SubIndex::read(&self.meta, self.set.row_bytes()).map_err(IndexError::Internal)?;
-        // Whatever is wrong with one is found before any is inserted.
+        // Check all vectors before the first is inserted.
         let chunk_rows = (AT_ONCE_BYTES / self.set.row_bytes()).max(1);
         for first in (0..count).step_by(chunk_rows) {
             self.stored_rows(vectors, first..count.min(first + chunk_rows))?;

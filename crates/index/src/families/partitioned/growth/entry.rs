@@ -1,31 +1,31 @@
-//! What a manifest says of partitions that take inserts.
+//! The manifest's description of partitions that take inserts.
 
 use super::layout::{Layout, MOST_UNITS};
 use crate::format::manifest::require;
 use serde::{Deserialize, Serialize};
 
-/// What a manifest says of partitions that take inserts.
+/// The manifest's description of partitions that take inserts.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct GrowthEntry {
-    /// Vectors and deletions that the overflow of two partitions has room for.
+    /// Vectors and deletions that the overflow of two partitions holds.
     pub overflow_vectors: u32,
-    /// Bytes of a unit: what groups take is a multiple.
+    /// Bytes of a unit. A group takes a whole number of units.
     pub unit_bytes: u64,
-    /// Units in all, and those that groups were built in.
+    /// The number of units.
     pub units: u32,
-    /// See above.
+    /// The number of units that the groups of the build occupy.
     pub built_units: u32,
-    /// Ids are below it.
+    /// Ids of vectors are below this.
     pub ids: u32,
-    /// Vectors of a partition at most.
+    /// The most vectors of a partition.
     pub most_vectors: u32,
 }
 
-/// What else the manifest says of them.
+/// The properties of the built index, from the rest of the manifest.
 pub(in super::super) struct BuiltPartitions {
     pub(in super::super) partitions: u32,
-    /// Of the largest partition.
+    /// Vectors of the largest partition.
     pub(in super::super) most_vectors: u32,
     pub(in super::super) file_bytes: u64,
     pub(in super::super) vectors: u64,

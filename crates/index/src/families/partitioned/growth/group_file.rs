@@ -1,4 +1,5 @@
-//! Writing partitions that take inserts: groups in their units, room for more, and what writers begin with.
+//! The file of partitions that take inserts, as a build writes it: groups in their units, spare units, and
+//! the initial control words of writers.
 
 use super::super::subindex::most_bytes;
 use super::super::subindex::options::PartitionedOptions;
@@ -12,31 +13,32 @@ use crate::format::identity::Identity;
 use crate::format::manifest::MAX_VECTORS;
 use std::ops::RangeInclusive;
 
-/// Units of a group on average, as it is built: more waste less at their ends.
+/// Units of a group on average in a build. Smaller units waste less at the end of a group.
 const GROUP_UNITS: u64 = 16;
 const LEAST_UNIT_BYTES: u64 = 4096;
-/// The part of everything that is room besides, so that groups can be made anew out of place.
+/// The fraction of all units that is added as a spare, so that a group can be rewritten elsewhere.
 const SPARE_SHARE: u64 = 4;
-/// Ids besides those that are needed, for those that are lost with whoever was killed: a part of all, and at least some.
+/// Additional ids, because killed writers lose the ids that they took: a fraction of all ids, and at least
+/// [`LEAST_LOST`].
 const LOST_SHARE: u64 = 8;
 const LEAST_LOST: u64 = 1024;
-/// Bytes that are written at once.
+/// Bytes of one write.
 const AT_ONCE: usize = 1 << 20;
 
-/// See the module's description.
+/// Writes the groups of a build.
 pub(in super::super) struct GroupFileWriter<'a> {
     identity: Identity,
     own: &'a PartitionedOptions,
-    /// What is not known yet is as large as it can be.
+    /// The layout, with the largest values for what is not known yet.
     layout: Layout,
-    /// The first partition of a group that waits for the second: its bytes and vectors.
+    /// The first partition of a group whose second has not come: its bytes and vectors.
     half: Option<(Vec<u8>, u32)>,
     places: Vec<GroupPlace>,
     most_vectors: u32,
 }
 
 impl<'a> GroupFileWriter<'a> {
-    /// Of `partitions` partitions; `None` where they take no inserts.
+    /// Creates a writer for `partitions` partitions. Returns `None` if the index takes no inserts.
     pub(in super::super) fn new(
         own: &'a PartitionedOptions,
         identity: Identity,
@@ -59,7 +61,7 @@ impl<'a> GroupFileWriter<'a> {
         Some(GroupFileWriter { identity, own, layout, half: None, places: Vec::new(), most_vectors: 0 })
     }
 
-    /// Appends a sub-index; where it begins goes into the table.
+    /// Appends a sub-index, and appends its position to `table` when its group is written.
     pub(in super::super) fn push(
         &mut self,
         file: &mut Appender,
@@ -112,8 +114,8 @@ impl<'a> GroupFileWriter<'a> {
         Ok(())
     }
 
-    /// Ends the file: room for more, and what writers begin with; `partition_of` are the partitions of all vectors. Returns what
-    /// the manifest says of it, and the length of the longest read.
+    /// Ends the file with the spare units and the control words of writers. `partition_of` gives the
+    /// partition of each vector. Returns the manifest's description, and the length of the longest read.
     pub(in super::super) fn finish(
         mut self,
         file: &mut Appender,
@@ -172,16 +174,17 @@ impl<'a> GroupFileWriter<'a> {
     }
 }
 
-/// How much there is room for.
+/// The capacity of an index that takes inserts.
 struct GrowthCapacity {
     units: u64,
-    /// Units of the largest group.
+    /// Units of the largest possible group.
     largest: u64,
     ids: u32,
 }
 
 impl GrowthCapacity {
-    /// Of groups that were built in so many units, of sub-indexes of `most` bytes at most, over so many vectors.
+    /// Computes the capacity. The built groups take `built` units and have `vectors` vectors, and a sub-index
+    /// has at most `most` bytes.
     fn new(own: &PartitionedOptions, layout: &Layout, built: u64, most: u64, vectors: u64) -> GrowthCapacity {
         let grown = (built as f64 * (1.0 + f64::from(own.growth))).ceil() as u64;
         let largest = layout.units_of([u32::try_from(most).unwrap_or(u32::MAX); 2]);
@@ -192,8 +195,8 @@ impl GrowthCapacity {
     }
 }
 
-/// Bytes of the file of `partitions` partitions over `vectors` vectors, whose sub-indexes take `bytes` together, before they are
-/// built.
+/// Returns the bytes of the file before the sub-indexes are built. There will be `partitions` partitions over
+/// `vectors` vectors, and their sub-indexes take `bytes` together.
 pub(in super::super) fn grown_bytes(
     own: &PartitionedOptions,
     row_bytes: usize,
@@ -214,13 +217,13 @@ pub(in super::super) fn grown_bytes(
         let GrowthCapacity { units, ids, .. } = GrowthCapacity::new(own, &layout, built, most, vectors);
         Layout { units: u32::try_from(units).unwrap_or(u32::MAX), ids, ..layout }.file_bytes()
     };
-    // Each group ends with a part of a unit.
+    // The last unit of a group is partly empty.
     let least = (bytes.start() + groups * layout.overflow_bytes()).div_ceil(layout.unit_bytes);
     let most = (bytes.end() + besides).div_ceil(layout.unit_bytes) + groups;
     file_bytes(least, 0)..=file_bytes(most, u32::try_from(own.most_vectors()).unwrap_or(u32::MAX))
 }
 
-/// Small pieces on their way to a file.
+/// Collects small pieces, and appends them to a file.
 struct BufferedAppender<'a> {
     file: &'a mut Appender,
     bytes: Vec<u8>,

@@ -1,9 +1,10 @@
-//! Reading a partition that may be changing: where it lies, in one read with its overflow, and how it is found out that what came
-//! is not, or not any more, all that there is.
+//! Reads of a partition that may be changed at the same time: one read fetches the sub-index with its
+//! overflow, and further reads find out whether it is complete and current.
 //!
-//! Nobody is kept from changing what is read. The overflow has a tag of its group and version, so that bytes of anything else are
-//! known; while it has room the group has not moved, for a group is full before it moves; and once it is full the table is asked,
-//! after the group was read, whether it has. What a search sees is then what was there at a moment after it began.
+//! Readers block no writer. The overflow has a tag of its group and version, so bytes of anything else are
+//! detected. While the overflow has room, the group has not moved, because a group is full before it moves.
+//! If the overflow is full, the reader reads the table after the group, and thereby detects a move. A search
+//! sees the state of a moment after it began.
 
 use super::super::subindex::{self, SubIndex};
 use super::layout::{GroupPlace, GroupWord, Layout, u64_at};
@@ -12,14 +13,15 @@ use crate::format::identity::Identity;
 use bathyal_tier::Span;
 use std::sync::{Arc, PoisonError, RwLock};
 
-/// Reads of a partition in vain after which it is damaged: each means that it was changed at that very moment.
+/// Attempts to read a partition before it counts as damaged. Each further attempt means that the partition
+/// was changed at that moment.
 const MOST_TRIES: u32 = 100;
-/// The same where nothing says that it was changed.
+/// Failed attempts before the partition counts as damaged, if the table shows no change of the group.
 const MOST_UNCHANGED: u32 = 16;
-/// Where the bytes of a sub-index begin in memory: at a cache line, as their vectors then do.
+/// The alignment of a sub-index in memory, a cache line. Its vectors are then aligned, too.
 pub(in super::super) const ALIGNMENT: usize = 64;
 
-/// The bytes of a sub-index.
+/// An aligned copy of a sub-index.
 #[derive(Debug)]
 pub(in super::super) struct Aligned {
     bytes: Vec<u8>,
@@ -27,7 +29,7 @@ pub(in super::super) struct Aligned {
 }
 
 impl Aligned {
-    /// A copy of `bytes`.
+    /// Copies bytes to aligned memory.
     pub(in super::super) fn copy(from: &[u8]) -> Aligned {
         let mut bytes: Vec<u8> = Vec::with_capacity(from.len() + ALIGNMENT);
         let lead = bytes.as_ptr().align_offset(ALIGNMENT).min(ALIGNMENT);
@@ -44,25 +46,25 @@ impl Aligned {
 /// A partition in memory.
 #[derive(Debug, Clone)]
 pub(in super::super) struct LoadedPartition {
-    /// Its sub-index; nothing of one without vectors.
+    /// The sub-index; empty if the partition has no vectors.
     pub(in super::super) subindex: Arc<Aligned>,
-    /// What was changed since that was written.
+    /// The changes since the sub-index was written.
     pub(in super::super) changes: Arc<PartitionChanges>,
-    /// The flags that this was read with.
+    /// The flags of the overflow from which the changes were read.
     flags: Vec<u64>,
-    /// Where it was.
+    /// The position of the group when it was read.
     word: Option<GroupWord>,
 }
 
 impl LoadedPartition {
-    /// A copy of a sub-index of an index that takes no inserts.
+    /// Copies a sub-index of an index that takes no inserts.
     pub(in super::super) fn fixed(bytes: &[u8]) -> LoadedPartition {
         let subindex = Arc::new(Aligned::copy(bytes));
         LoadedPartition { subindex, changes: Arc::default(), flags: Vec::new(), word: None }
     }
 }
 
-/// Where the groups lie, as far as this process knows.
+/// The positions of the groups, as far as this process knows.
 #[derive(Debug)]
 pub(in super::super) struct GroupPlaces(RwLock<Vec<GroupPlace>>);
 
@@ -80,7 +82,7 @@ impl GroupPlaces {
     }
 }
 
-/// What reading a partition takes.
+/// Reads partitions of an index that takes inserts.
 #[derive(Debug)]
 pub(in super::super) struct GroupReader {
     pub(in super::super) layout: Layout,
@@ -88,18 +90,18 @@ pub(in super::super) struct GroupReader {
     pub(in super::super) places: GroupPlaces,
 }
 
-/// What comes next.
+/// The next step of a fetch.
 #[derive(Debug)]
 pub(in super::super) enum FetchStep {
-    /// These bytes have to be read.
+    /// Read this span next.
     Read(Span),
-    /// Here it is.
+    /// The partition is complete and current.
     Done(LoadedPartition),
-    /// The group lies elsewhere, and may be longer: whoever reads it begins again.
+    /// The group has moved, and may be longer. The caller begins a new fetch.
     Moved,
 }
 
-/// A partition on its way.
+/// The state of a fetch of one partition.
 #[derive(Debug)]
 pub(in super::super) struct PartitionFetch {
     partition: u32,
@@ -109,23 +111,25 @@ pub(in super::super) struct PartitionFetch {
     unchanged: u32,
 }
 
-/// What the next bytes are.
+/// The kind of the bytes that a fetch waits for.
 #[derive(Debug)]
 enum AwaitedBytes {
     /// The sub-index and the overflow.
     Partition,
-    /// The head and the flags of the overflow, to see whether what is held is all.
+    /// The head and the flags of the overflow, to check whether the loaded partition is current.
     Flags(LoadedPartition),
-    /// The overflow, with the sub-index that is held.
+    /// The overflow, to update the changes of the loaded partition.
     Overflow(LoadedPartition),
-    /// The word of the table; what was found, unless that cannot be used.
+    /// The word of the table, to check whether the group has moved; with the partition, or the reason why it
+    /// cannot be used.
     Word(Result<LoadedPartition, OverflowError>),
-    /// The head of the group that the word says.
+    /// The head of the group at the position of this word.
     Head(GroupWord),
 }
 
 impl GroupReader {
-    /// Begins to read a partition, of which `kept` is in memory, if that is where the group lies; with what has to be read first.
+    /// Begins a fetch. If `kept` was read from the current position, only its changes are read. Returns the
+    /// fetch and the first span to read.
     pub(in super::super) fn begin(
         &self,
         partition: u32,
@@ -139,12 +143,12 @@ impl GroupReader {
         (fetch, span)
     }
 
-    /// The length of what is read of a partition.
+    /// Returns the span of a partition with its overflow.
     pub(in super::super) fn span(&self, partition: u32) -> Span {
         self.places.get(partition / 2).span(&self.layout, partition as usize % 2)
     }
 
-    /// The sub-index and the changes in the bytes of a partition.
+    /// Decodes the bytes of a partition. Returns the loaded partition, and true if its overflow is full.
     ///
     /// # Errors
     /// [`OverflowError`].
@@ -163,7 +167,8 @@ impl GroupReader {
         Ok((LoadedPartition { subindex, changes, flags, word: Some(place.word) }, full))
     }
 
-    /// The same where it lies; `checked` before, but for the changes.
+    /// Decodes the bytes of a partition without a copy. `checked` is true if the sub-index was checked
+    /// before.
     ///
     /// # Errors
     /// [`OverflowError`].
@@ -194,7 +199,7 @@ impl GroupReader {
         Ok((Arc::new(changes), overflow.flags().collect(), overflow.is_full()))
     }
 
-    /// A sentence unless these are the bytes of a sub-index.
+    /// Checks the bytes of a sub-index; returns a description of the fault.
     pub(in super::super) fn check(
         &self,
         place: &GroupPlace,
@@ -215,7 +220,7 @@ impl GroupReader {
 }
 
 impl PartitionFetch {
-    /// What has to be read now.
+    /// Returns the span to read now.
     fn span(&self, layout: &Layout) -> Span {
         match &self.awaited {
             AwaitedBytes::Partition => self.place.span(layout, self.partition as usize % 2),
@@ -228,10 +233,10 @@ impl PartitionFetch {
         }
     }
 
-    /// Takes what was read.
+    /// Processes the bytes of the requested span.
     ///
     /// # Errors
-    /// A sentence: it is damaged.
+    /// A description of the damage.
     pub(in super::super) fn arrived(
         &mut self,
         reader: &GroupReader,
@@ -277,7 +282,7 @@ impl PartitionFetch {
                         reader.places.set(place);
                         return Ok(FetchStep::Moved);
                     }
-                    // It has moved again, unless it stays like this.
+                    // The group has moved again, unless this persists.
                     Err(reason) => {
                         self.unchanged += 1;
                         if self.unchanged >= MOST_UNCHANGED {
@@ -291,7 +296,7 @@ impl PartitionFetch {
         Ok(FetchStep::Read(self.span(&reader.layout)))
     }
 
-    /// Looks whether the table still says what it said: what was `found` is then all that there is.
+    /// Checks whether the table's word is unchanged. If so, `found` is current.
     fn asked(
         &mut self,
         reader: &GroupReader,
@@ -321,7 +326,7 @@ impl PartitionFetch {
     }
 }
 
-/// Reads the bytes of a first group as a search does, with an id below 1,000 for each vector.
+/// Checks the bytes of a first group as a search does; ids are below 1,000.
 pub(in super::super) fn check_group(
     bytes: &[u8],
     row_bytes: usize,

@@ -1,4 +1,5 @@
-//! Memory that several processes change at once, as writers use it: some operations at a time, and one awaits them.
+//! Memory that several processes change at the same time, as writers use it: operations are submitted in
+//! batches, and a batch is awaited.
 
 use crate::error::IndexError;
 use bathyal_tier::contract::{Action, Operation, WriteQueue, WriteTier};
@@ -11,36 +12,36 @@ use std::pin::{Pin, pin};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
-/// Operations in flight at most, and the longest chain.
+/// The most operations in flight, and the longest chain.
 const DEPTH: u32 = 64;
-/// The longest wait for a completion before tasks are looked at again.
+/// The longest wait for a completion before tasks are polled again.
 const WAIT: Duration = Duration::from_millis(5);
-/// How long a writer waits before it looks again at what another one is to change.
+/// The time for which a writer waits before it reads again what another writer is about to change.
 const PAUSE: Duration = Duration::from_micros(500);
-/// What the number of an operation in its batch has room in.
+/// Bits for the number of an operation in its batch. The number of the batch is above them.
 const PLACE_BITS: u32 = 24;
 
-/// What is done at an offset.
+/// The kind of an operation, with its data.
 #[derive(Debug)]
 pub(in super::super) enum OperationKind {
-    /// Reads as many bytes as there are.
+    /// Reads into these bytes.
     Read(Vec<u8>),
-    /// Writes these.
+    /// Writes these bytes.
     Write(Vec<u8>),
-    /// Replaces a number if it is the expected one.
+    /// Replaces a number if it equals `expected`.
     Swap { expected: u64, new: u64 },
     /// Adds to a number.
     Add(u64),
 }
 
-/// An operation.
+/// An operation on shared memory.
 #[derive(Debug)]
 pub(in super::super) struct MemoryOperation {
     pub(in super::super) offset: u64,
     pub(in super::super) kind: OperationKind,
-    /// The next one begins when this one has ended.
+    /// True if the next operation of the batch begins after this one has ended.
     pub(in super::super) linked: bool,
-    /// The number that was there, of one on a number.
+    /// The previous value, after an operation on a number.
     pub(in super::super) old: u64,
 }
 
@@ -53,7 +54,7 @@ impl MemoryOperation {
         MemoryOperation { linked: true, ..MemoryOperation::new(offset, kind) }
     }
 
-    /// The bytes that it moves.
+    /// Returns the bytes that are read or written.
     pub(in super::super) fn bytes(&self) -> &[u8] {
         match &self.kind {
             OperationKind::Read(bytes) | OperationKind::Write(bytes) => bytes,
@@ -62,22 +63,24 @@ impl MemoryOperation {
     }
 }
 
-/// See the module's description.
+/// Shared memory, as a writer uses it.
 pub(in super::super) trait Memory {
-    /// Carries operations out and returns them with what they have read; chains in order, others in any.
+    /// Executes operations, and returns them with their results. Linked operations are executed in order,
+    /// others in any order.
     async fn run(&self, operations: Vec<MemoryOperation>) -> Result<Vec<MemoryOperation>, IndexError>;
 
-    /// Waits a little for others.
+    /// Waits for a short time for other writers.
     async fn pause(&self);
 
-    /// What this writer is known by: never 0.
+    /// Returns the holder number of this writer, which is never 0.
     fn me(&self) -> u64;
 
-    /// Those who may still be changing something; `None` where nobody knows.
+    /// Returns the numbers of all connected holders, which may still change something; `None` if that is
+    /// unknown.
     fn holders(&self) -> Result<Option<Vec<u64>>, IndexError>;
 }
 
-/// Reads some bytes.
+/// Reads `len` bytes at an offset.
 pub(in super::super) async fn read<M: Memory>(
     memory: &M,
     offset: u64,
@@ -90,7 +93,7 @@ pub(in super::super) async fn read<M: Memory>(
     }))
 }
 
-/// Carries out one operation on a number; the number that was there.
+/// Executes an operation on a number, and returns the previous value.
 pub(in super::super) async fn update_number<M: Memory>(
     memory: &M,
     offset: u64,
@@ -100,12 +103,12 @@ pub(in super::super) async fn update_number<M: Memory>(
     Ok(done.first().map_or(0, |one| one.old))
 }
 
-/// Operations that are awaited together. What they point to stays where it is.
+/// Operations that are awaited together. The memory that they point to does not move.
 struct Batch {
     operations: Vec<MemoryOperation>,
     left: usize,
     failed: Option<(u64, u32, ReadFault)>,
-    /// Nobody awaits them any more.
+    /// True if the future was dropped.
     orphaned: bool,
 }
 
@@ -118,9 +121,9 @@ struct State {
     done: Vec<Completion>,
 }
 
-/// A tier, of one thread.
+/// The shared memory of a tier, for one thread.
 pub(in super::super) struct TierMemory<'a> {
-    /// Before what it writes into.
+    /// Declared before `state`: the queue is dropped before the memory that its operations point to.
     queue: RefCell<Box<dyn WriteQueue>>,
     state: RefCell<State>,
     tier: &'a dyn WriteTier,
@@ -141,7 +144,8 @@ impl<'a> TierMemory<'a> {
         self.tier
     }
 
-    /// Runs tasks to their ends, some at a time, and returns what came of each; stops at the first that fails.
+    /// Runs tasks to completion, at most `at_once` at a time, and calls `each` with the result of each task.
+    /// Stops at the first error.
     pub(in super::super) fn block<T, F: Future<Output = Result<T, IndexError>>>(
         &self,
         at_once: usize,
@@ -169,12 +173,12 @@ impl<'a> TierMemory<'a> {
                     Poll::Pending => at += 1,
                 }
             }
-            // Whoever has ended makes room for another one.
+            // A finished task makes room for another.
             self.advance(running.len() == before)?;
         }
     }
 
-    /// Runs one task to its end.
+    /// Runs one task to completion.
     pub(in super::super) fn block_on<T>(
         &self,
         task: impl Future<Output = Result<T, IndexError>>,
@@ -194,20 +198,20 @@ impl<'a> TierMemory<'a> {
         IndexError::Read { file: self.file.clone(), source }
     }
 
-    /// Hands over what waits, and takes what is done.
+    /// Submits waiting operations, and processes completions.
     fn advance(&self, wait: bool) -> Result<(), IndexError> {
         let (mut queue, state) = (self.queue.borrow_mut(), &mut *self.state.borrow_mut());
         if !state.waiting.is_empty() {
             let waiting = state.waiting.make_contiguous();
-            // SAFETY: what the operations point to is in a batch, which stays until all of them have completed; the queue is
-            // dropped before the batches.
+            // SAFETY: the operations point to memory of a batch, which stays until all of them have
+            // completed; the queue is dropped before the batches.
             let taken = unsafe { queue.submit_operations(waiting)? };
             state.waiting.drain(..taken);
             state.in_flight += taken;
         }
         if state.in_flight == 0 {
             if wait {
-                // All tasks wait for somebody else.
+                // All tasks wait for other writers.
                 std::thread::sleep(PAUSE);
             }
             return Ok(());
@@ -281,7 +285,7 @@ impl TierMemory<'_> {
     }
 }
 
-/// A batch on its way.
+/// The future of a batch.
 struct BatchFuture<'a, 'b> {
     memory: &'a TierMemory<'b>,
     number: u64,
@@ -305,7 +309,7 @@ impl Future for BatchFuture<'_, '_> {
 
 impl Drop for BatchFuture<'_, '_> {
     fn drop(&mut self) {
-        // What is under way writes into it.
+        // Operations in flight still write to the batch.
         if let Ok(mut state) = self.memory.state.try_borrow_mut()
             && let Some(batch) = state.batches.get_mut(&self.number)
         {

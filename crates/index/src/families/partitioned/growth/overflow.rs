@@ -1,30 +1,31 @@
-//! What was changed of the partitions of a group since it was written: a slot for each vector that was inserted and for each
-//! that was deleted, in the overflow of the group (d-HNSW, section 3.2).
+//! The overflow of a group: the changes of its partitions since the group was written. It has a slot for each
+//! inserted and each deleted vector (d-HNSW, section 3.2).
 //!
-//! A slot is taken by adding to the overflow's first number, filled, and then published by its flag, which has the checksum of
-//! what is in it: whoever reads while that is written sees whole slots or none.
+//! A writer takes a slot by adding to the overflow's first number, fills the slot, and then publishes it by
+//! setting its flag, which contains a checksum of the slot. A reader that reads at the same time sees whole
+//! slots or none.
 
 use super::layout::{GroupPlace, Layout, u32_at, u64_at};
 use crate::format::identity::Identity;
 
-/// Of a flag: the slot can be read.
+/// The bit of a flag whose slot can be read.
 const PUBLISHED: u64 = 1 << 32;
-/// The flag of a slot that nobody may publish any more.
+/// The flag of a slot that can no longer be published.
 pub(in super::super) const DEAD: u64 = 1 << 33;
-/// In the place of the partition: the vector is deleted.
+/// The bit next to the partition of a slot that deletes its vector.
 const DELETED: u32 = 1 << 31;
 
-/// A vector that is inserted into a partition, or deleted from it.
+/// The insertion of a vector into a partition, or its deletion.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in super::super) struct Change {
     pub(in super::super) partition: u32,
     pub(in super::super) id: u32,
-    /// As it is stored; none of one that is deleted.
+    /// The stored vector; `None` for a deletion.
     pub(in super::super) row: Option<Vec<u8>>,
 }
 
 impl Change {
-    /// Appends the bytes of its slot.
+    /// Appends the bytes of the change's slot.
     pub(in super::super) fn encode(&self, layout: &Layout, out: &mut Vec<u8>) {
         let end = out.len() + layout.slot_bytes() as usize;
         out.extend(self.id.to_le_bytes());
@@ -35,7 +36,7 @@ impl Change {
     }
 }
 
-/// The flag of a slot that holds `bytes`.
+/// Returns the flag of a slot that holds `bytes`.
 pub(in super::super) fn flag(identity: Identity, place: &GroupPlace, slot: u32, bytes: &[u8]) -> u64 {
     let mut sealed = Vec::with_capacity(12 + bytes.len());
     sealed.extend(place.tag().to_le_bytes());
@@ -44,16 +45,16 @@ pub(in super::super) fn flag(identity: Identity, place: &GroupPlace, slot: u32, 
     PUBLISHED | u64::from(identity.checksum(&sealed))
 }
 
-/// Why an overflow is not read.
+/// The reason why an overflow cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in super::super) enum OverflowError {
-    /// What lies there is none of this version of the group: it has moved.
+    /// The overflow does not belong to this version of the group: the group has moved.
     Moved,
-    /// A slot is not what its flag says: it was read while it was written, unless it is damaged.
+    /// A slot differs from its flag's checksum: it was read while it was written, or is damaged.
     Torn(String),
 }
 
-/// An overflow that was read.
+/// The bytes of an overflow.
 #[derive(Clone, Copy)]
 pub(in super::super) struct Overflow<'a> {
     bytes: &'a [u8],
@@ -61,7 +62,8 @@ pub(in super::super) struct Overflow<'a> {
 }
 
 impl<'a> Overflow<'a> {
-    /// The one of a group whose head and flags, at least, are `bytes`.
+    /// Interprets `bytes` as the overflow of the group at `place`. They contain at least the head and the
+    /// flags.
     ///
     /// # Errors
     /// [`OverflowError::Moved`].
@@ -76,24 +78,25 @@ impl<'a> Overflow<'a> {
         Ok(Overflow { bytes, layout })
     }
 
-    /// Slots that were taken, up to as many as there are.
+    /// Returns the number of slots that were taken, at most the number that exists.
     pub(in super::super) fn taken(&self) -> u32 {
         u64_at(self.bytes, 0).min(u64::from(self.layout.slots)) as u32
     }
 
-    /// Whether nobody can take a slot any more: the group may have moved.
+    /// Returns true if no slot is left: the group may then have moved.
     pub(in super::super) fn is_full(&self) -> bool {
         self.taken() == self.layout.slots
     }
 
-    /// The flags of the slots that were taken; 0 of one that nobody has published yet.
+    /// Returns the flags of the taken slots; 0 if a slot is not published yet.
     pub(in super::super) fn flags(&self) -> impl Iterator<Item = u64> + 'a {
         let bytes = self.bytes;
         (0..self.taken() as usize)
             .map(move |slot| u64_at(bytes, super::layout::HEAD_BYTES as usize + 8 * slot))
     }
 
-    /// Tells `each` of all changes that are published: partition, id, and the vector, unless that is deleted.
+    /// Calls `visit` for each published change with the partition, the id, and the vector, or `None` for a
+    /// deletion.
     ///
     /// # Errors
     /// [`OverflowError::Torn`].
@@ -126,19 +129,19 @@ impl<'a> Overflow<'a> {
     }
 }
 
-/// What the overflow says of one partition of a group.
+/// The changes of one partition since its sub-index was written.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub(in super::super) struct PartitionChanges {
-    /// Vectors that were inserted and are not deleted.
+    /// Inserted vectors that are not deleted.
     pub(in super::super) ids: Vec<u32>,
-    /// Those vectors, one after the other.
+    /// The bytes of these vectors, row-major.
     pub(in super::super) rows: Vec<u8>,
-    /// Vectors that were deleted, of the sub-index or of these, rising.
+    /// Deleted vectors of the sub-index or of the overflow, in ascending order.
     pub(in super::super) deleted: Vec<u32>,
 }
 
 impl PartitionChanges {
-    /// That of a partition.
+    /// Reads the changes of a partition.
     ///
     /// # Errors
     /// [`OverflowError::Torn`].
@@ -163,13 +166,13 @@ impl PartitionChanges {
         Ok(late)
     }
 
-    /// Whether a vector was deleted.
+    /// Returns true if the vector was deleted.
     #[inline]
     pub(in super::super) fn has_deleted(&self, id: u32) -> bool {
         !self.deleted.is_empty() && self.deleted.binary_search(&id).is_ok()
     }
 
-    /// Takes out the vectors that were inserted and deleted again.
+    /// Removes the vectors that were inserted and deleted again.
     fn forget(&mut self) {
         if self.deleted.is_empty() || self.ids.is_empty() {
             return;
@@ -208,7 +211,7 @@ mod tests {
         (layout, GroupPlace { group: 1, word, bytes: [0, 0], vectors: [0, 0] })
     }
 
-    /// An overflow with these changes in its slots.
+    /// Returns an overflow with these changes in its slots.
     fn filled(layout: &Layout, place: &GroupPlace, changes: &[Option<Change>]) -> Vec<u8> {
         let mut bytes = vec![0; layout.overflow_bytes() as usize];
         bytes[..8].copy_from_slice(&(changes.len() as u64).to_le_bytes());
@@ -240,7 +243,7 @@ mod tests {
         let second = PartitionChanges { ids: vec![31], rows: vec![2; 3], deleted: vec![] };
         assert_eq!((late(&bytes, 2), late(&bytes, 3)), (Ok(first.clone()), Ok(second)));
         assert!(first.has_deleted(4) && !first.has_deleted(33));
-        // Whatever byte changes behind the number of slots: it is seen, or is one that says nothing.
+        // A changed byte after the number of slots is detected, or does not matter.
         for at in 8..bytes.len() {
             bytes[at] ^= 4;
             match late(&bytes, 2) {
@@ -267,7 +270,7 @@ mod tests {
             PartitionChanges::read(&overflow, Identity::NONE, &place, 2),
             Ok(PartitionChanges::default())
         );
-        // More were asked for than there are.
+        // More slots were requested than exist.
         bytes[..8].copy_from_slice(&900_u64.to_le_bytes());
         assert_eq!(Overflow::read(&layout, &place, &bytes).unwrap().taken(), 6);
     }

@@ -1,5 +1,6 @@
-//! Making a group anew whose overflow is full: out of place, with what was inserted in its graphs and what was deleted gone, and then
-//! in its place by a swing of its word in the table.
+//! The rewriting of a group whose overflow is full. Inserted vectors enter the graphs, and deleted ones are
+//! removed. The new group is written elsewhere, and then replaces the old one by a swap of its word in the
+//! table.
 
 use super::super::subindex::hnsw::{Hnsw, arrange};
 use super::super::subindex::options::PartitionedOptions;
@@ -14,32 +15,33 @@ use crate::partition::space::Space;
 use bathyal_kernels::{Element, Metric, squared_norm};
 use bathyal_vectors::progress::Silent;
 
-/// Bytes that are written at once.
+/// Bytes of one write.
 const AT_ONCE: usize = 1 << 20;
-/// Times that an overflow is read before it is damaged.
+/// Attempts to read an overflow before it counts as damaged.
 const MOST_TRIES: u32 = 16;
 
-/// How sub-indexes are grown.
+/// Builds sub-indexes for a group that is rewritten.
 #[derive(Debug, Clone, Copy)]
 pub(in super::super) struct SubIndexBuilder {
     pub(in super::super) options: PartitionedOptions,
     pub(in super::super) dim: usize,
-    /// Of stored vectors.
+    /// The element of stored vectors.
     pub(in super::super) element: Element,
     pub(in super::super) metric: Metric,
 }
 
-/// What came of making a group anew.
+/// The outcome of rewriting a group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in super::super) enum RegroupOutcome {
-    /// It lies elsewhere now, whoever did that.
+    /// The group has moved, by this writer or another.
     Moved,
-    /// There is no room for it.
+    /// There is no room for the new group.
     NoRoom,
 }
 
 impl SubIndexBuilder {
-    /// The bytes of a sub-index over some vectors; none of none. The first of them have one already, where it is given.
+    /// Builds and encodes a sub-index over some vectors; it is empty if there are none. If `grown` is given,
+    /// it is a sub-index over the first of the vectors, and is extended.
     pub(super) fn subindex(
         &self,
         reader: &GroupReader,
@@ -78,7 +80,7 @@ impl SubIndexBuilder {
     }
 }
 
-/// Makes the group at `place` anew, whose overflow is full.
+/// Rewrites the group at `place`, whose overflow is full.
 pub(in super::super) async fn regroup<M: Memory>(
     memory: &M,
     reader: &GroupReader,
@@ -106,7 +108,7 @@ pub(in super::super) async fn regroup<M: Memory>(
         let found = live_vectors(reader, &place, partition, subindex, part(overflow)).map_err(damaged)?;
         let LiveVectors { ids, rows, deleted } = found;
         counts[side] = ids.len() as u32;
-        // As long as nothing is gone its graph is good for more.
+        // If no vector is deleted, its graph can be extended.
         let extends = !deleted && !subindex.is_empty();
         let grown = if extends { SubIndex::read(subindex, layout.row_bytes).ok() } else { None };
         encoded[side] = builder.subindex(reader, partition, (&ids, &rows), grown.as_ref())?;
@@ -131,7 +133,7 @@ pub(in super::super) async fn regroup<M: Memory>(
     bytes.resize((new.overflow_at(layout) - new.start(layout)) as usize, 0);
     bytes.extend([0; 8]);
     bytes.extend(new.tag().to_le_bytes());
-    // Slots are what they are until their flags say something.
+    // The contents of a slot do not matter until its flag is published.
     bytes.resize((new.flags(layout).end() - new.start(layout)) as usize, 0);
     write(memory, new.start(layout), &bytes).await?;
     write(memory, new.overflow(layout).end(), &encoded[1]).await?;
@@ -153,7 +155,8 @@ async fn write<M: Memory>(memory: &M, offset: u64, bytes: &[u8]) -> Result<(), I
     Ok(())
 }
 
-/// The bytes of a group, of whose slots none will be published any more; `None` where it has moved.
+/// Reads a group, and closes its unpublished slots, so that none is published later. Returns `None` if the
+/// group has moved.
 async fn read_closed_group<M: Memory>(
     memory: &M,
     reader: &GroupReader,
@@ -166,7 +169,8 @@ async fn read_closed_group<M: Memory>(
     for _ in 0..MOST_TRIES {
         let overflow = place.overflow(layout);
         let found = Overflow::read(layout, place, &bytes[overflow_at..][..overflow.len as usize]);
-        // Nothing of it is used for another group while this writer is under way, so that it is another one for good.
+        // The units of the group are not reused while this writer is active, so another tag means that the
+        // group has moved for good.
         let Ok(found) = found else { return Ok(None) };
         let waiting: Vec<u32> =
             (0..).zip(found.flags()).filter(|(_, flag)| *flag == 0).map(|(slot, _)| slot).collect();
@@ -185,11 +189,11 @@ async fn read_closed_group<M: Memory>(
     Err(IndexError::Internal(format!("the overflow of group {} is damaged", place.group)))
 }
 
-/// The vectors of a partition that are not deleted, those of its sub-index first.
+/// The vectors of a partition that are not deleted; those of the sub-index come first.
 struct LiveVectors {
     ids: Vec<u32>,
     rows: Vec<u8>,
-    /// Whether some of the sub-index are.
+    /// True if vectors of the sub-index are deleted.
     deleted: bool,
 }
 

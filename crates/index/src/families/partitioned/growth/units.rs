@@ -1,26 +1,27 @@
-//! The units that groups lie in: how a writer takes some for a group that it makes anew, and how they come back.
+//! The allocation of units: a writer takes units for a group that it rewrites, and frees the old ones.
 //!
-//! Each unit has a word: 0 while it is free; while it is held, a number that is nobody else's, the epoch at which it was taken; once it is
-//! given up, the epoch of that. Readers hold nothing: they see whether what they read is what they wanted. Writers do, since what
-//! a writer still sends may arrive at any time. So each announces the epoch at which it has begun before it looks where groups lie,
-//! and a unit is free again when no writer is left that began before it was given up. One that was killed is left out
-//! of account when it is known that nothing of it can arrive any more ([`Memory::holders`]).
+//! Each unit has a word. It is 0 while the unit is free, contains the epoch of the allocation while it is
+//! held (a number that no other allocation has), and the epoch of its release after it is retired. Readers
+//! hold nothing: they detect whether they have read the group that they wanted. Writers need protection,
+//! because their writes may arrive at any time. So each writer announces its epoch before it reads the
+//! positions of groups, and a retired unit becomes free after all writers that began before its release have
+//! ended. A killed writer is ignored when nothing of it can arrive any more ([`Memory::holders`]).
 
 use super::layout::{GroupWord, Layout, WRITERS, u64_at};
 use super::memory::{Memory, MemoryOperation, OperationKind, read, update_number};
 use crate::error::IndexError;
 use std::ops::Range;
 
-/// The kind of a unit's word is above its epoch.
+/// The bits above a word's epoch give its kind.
 const KIND_BITS: u32 = 62;
 const HELD: u64 = 1 << KIND_BITS;
 const RETIRED: u64 = 2 << KIND_BITS;
-/// Words that are changed at once.
+/// Words that are changed in one request.
 const AT_ONCE: usize = 32;
-/// Times that others are faster.
+/// The most attempts against other writers.
 const MOST_TRIES: u32 = 1000;
 
-/// Units that a writer has taken.
+/// Consecutive units that a writer has taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in super::super) struct UnitRun {
     pub(in super::super) first: u32,
@@ -28,23 +29,23 @@ pub(in super::super) struct UnitRun {
     epoch: u64,
 }
 
-/// The word of a unit that a built group lies in.
+/// The word of a unit that a group of the build occupies.
 pub(in super::super) const BUILT: u64 = HELD | 1;
-/// The epoch that an index begins with.
+/// The epoch of a new index.
 pub(in super::super) const FIRST_EPOCH: u64 = 2;
 
-/// Whether a word of a unit says that it is free.
+/// Returns true if the word marks a free unit.
 pub(in super::super) fn is_free(word: u64) -> bool {
     word == 0
 }
 
-/// Raises the epoch; the new one.
+/// Increments the epoch, and returns the new one.
 async fn raise_epoch<M: Memory>(memory: &M, layout: &Layout) -> Result<u64, IndexError> {
     Ok(update_number(memory, layout.epoch_at(), OperationKind::Add(1)).await? + 1)
 }
 
-/// Takes `wanted` units in a row; `None` if there are no such. What is found to be held for nothing is then free for those who
-/// begin later.
+/// Takes `wanted` consecutive units. If there are none, returns `None`, and retires units that no group
+/// occupies; these become free for writers that begin later.
 pub(in super::super) async fn take<M: Memory>(
     memory: &M,
     layout: &Layout,
@@ -76,13 +77,13 @@ pub(in super::super) async fn take<M: Memory>(
         }
         let back = (first..first + wanted).filter(|unit| !lost.contains(unit));
         swap_words(memory, layout, back.map(|unit| (unit, HELD | taken.epoch, 0)).collect()).await?;
-        // Somewhere else, so that two do not hinder each other for ever.
+        // Begin at another unit, so that two writers do not collide forever.
         seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
     }
     Ok(None)
 }
 
-/// A group that lies in units which are free.
+/// Returns a group that occupies one of the units, which are marked as free.
 async fn group_in_units<M: Memory>(
     memory: &M,
     layout: &Layout,
@@ -93,7 +94,7 @@ async fn group_in_units<M: Memory>(
         let word = GroupWord::decode(u64_at(&table, 8 * group as usize));
         let (from, to) = (word.first.max(units.start), (word.first + word.units).min(units.end));
         for unit in from..to {
-            // It may have come there since it was free.
+            // The group may have moved there after the words were read.
             let now = read(memory, layout.unit_at(unit), 8).await?;
             let unmoved =
                 GroupWord::decode(u64_at(&read(memory, layout.word_at(group), 8).await?, 0)) == word;
@@ -105,7 +106,7 @@ async fn group_in_units<M: Memory>(
     Ok(None)
 }
 
-/// Gives units back that nobody else has heard of.
+/// Frees units that no reader or other writer has seen.
 pub(in super::super) async fn release<M: Memory>(
     memory: &M,
     layout: &Layout,
@@ -115,8 +116,8 @@ pub(in super::super) async fn release<M: Memory>(
     swap_words(memory, layout, units.map(|unit| (unit, HELD | taken.epoch, 0)).collect()).await.map(|_| ())
 }
 
-/// Gives up units that a group lay in, which has moved since this writer has begun: they are free once nobody can write to them
-/// any more.
+/// Retires the units of a group that has moved since this writer began. They become free when no writer can
+/// still write to them.
 pub(in super::super) async fn retire<M: Memory>(
     memory: &M,
     layout: &Layout,
@@ -125,18 +126,18 @@ pub(in super::super) async fn retire<M: Memory>(
     let bytes = read(memory, layout.unit_at(word.first), 8 * word.units as usize).await?;
     let retired = RETIRED | raise_epoch(memory, layout).await?;
     let held = (word.first..).zip(bytes.chunks_exact(8).map(|word| u64_at(word, 0)));
-    // Others may have found out before.
+    // Another writer may have retired them already.
     let swaps = held.filter(|(_, word)| *word & HELD != 0).map(|(unit, word)| (unit, word, retired));
     swap_words(memory, layout, swaps.collect()).await.map(|_| ())
 }
 
-/// The words of all units.
+/// Reads the words of all units.
 async fn unit_words<M: Memory>(memory: &M, layout: &Layout) -> Result<Vec<u64>, IndexError> {
     let bytes = read(memory, layout.unit_at(0), 8 * layout.units as usize).await?;
     Ok((0..layout.units as usize).map(|unit| u64_at(&bytes, 8 * unit)).collect())
 }
 
-/// The first of `wanted` free units in a row, looked for from somewhere on.
+/// Returns the first of `wanted` consecutive free units. The search begins at a unit that depends on `seed`.
 fn free_run(words: &[u64], wanted: u32, seed: u64) -> Option<u32> {
     let (count, wanted) = (words.len(), wanted as usize);
     let start = (seed >> 33) as usize % count.max(1);
@@ -153,7 +154,8 @@ fn free_run(words: &[u64], wanted: u32, seed: u64) -> Option<u32> {
     find(start, count).or_else(|| find(0, count)).map(|first| first as u32)
 }
 
-/// Replaces words of units; those that were not as expected.
+/// Replaces the words of units by compare-and-swap. Returns the units whose words differed from the expected
+/// ones.
 async fn swap_words<M: Memory>(
     memory: &M,
     layout: &Layout,
@@ -174,11 +176,11 @@ async fn swap_words<M: Memory>(
     Ok(lost)
 }
 
-/// The epoch that the earliest of the writers under way has announced; the largest number if there is none.
+/// Returns the earliest epoch that an active writer has announced, or `u64::MAX` if no writer is active.
 pub(super) async fn earliest_epoch<M: Memory>(memory: &M, layout: &Layout) -> Result<u64, IndexError> {
     let span = layout.writers();
     let bytes = read(memory, span.offset, span.len as usize).await?;
-    // Afterwards: who is not there any more cannot have begun meanwhile.
+    // Read the holders after the writers: a writer that is no longer connected cannot have begun meanwhile.
     let holders = memory.holders()?;
     let writers =
         (0..WRITERS as usize).map(|writer| (u64_at(&bytes, 16 * writer), u64_at(&bytes, 16 * writer + 8)));
@@ -189,11 +191,11 @@ pub(super) async fn earliest_epoch<M: Memory>(memory: &M, layout: &Layout) -> Re
     Ok(under_way.map(|(_, epoch)| epoch).min().unwrap_or(u64::MAX))
 }
 
-/// Gives up what is held for nothing, and frees what was given up and nobody can write to any more; `words` are those of the
-/// units, read before.
+/// Retires held units that no group occupies, and frees retired units that no writer can still write to.
+/// `words` are those of the units, read before.
 async fn reclaim<M: Memory>(memory: &M, layout: &Layout, words: &[u64]) -> Result<(), IndexError> {
-    // In this order: whoever took a unit before it was looked at and is not under way now has made it part of a group, which
-    // the table then says, or never will.
+    // This order matters. A writer that took a unit before `words` were read and that is not active now has
+    // either entered it into the table, which is read below, or never will.
     let earliest = earliest_epoch(memory, layout).await?;
     let groups = layout.groups() as usize;
     let table = read(memory, layout.word_at(0), 8 * groups).await?;

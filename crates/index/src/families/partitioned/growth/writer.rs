@@ -1,8 +1,9 @@
-//! A writer of an index of partitions, of which there may be several on several machines: inserts and deletes vectors.
+//! A writer of an index of partitions: it inserts and deletes vectors. There may be several writers on
+//! several machines.
 //!
-//! A vector is in the index once the flag of its slot is published, at one moment for all; nobody has to be asked, and a writer that
-//! is killed between any two steps leaves nothing that others wait for: a slot that it has taken is passed over, units that it
-//! has taken come back.
+//! A vector is in the index from the moment at which the flag of its slot is published. Writers need no
+//! agreement. A writer that is killed between two steps blocks no other: its taken slots are passed over, and
+//! its units are reclaimed.
 
 use super::group_reader::GroupReader;
 use super::layout::{GroupPlace, GroupWord, HEAD_BYTES, WRITERS, u32_at, u64_at};
@@ -14,27 +15,28 @@ use crate::error::IndexError;
 use std::cell::Cell;
 use std::task::Poll;
 
-/// Slots that are published by one chain of operations.
+/// Slots that one chain of operations publishes.
 const CHAIN: usize = 4;
-/// Times that a writer waits for another one that makes a group anew, before it does so itself.
+/// Waits for another writer that rewrites a group, before this writer rewrites it.
 pub(in super::super) const WAITS: u32 = 2000;
-/// Times that one who was kept from changing anything, or keeps others from it, looks whether that is over: about a minute.
+/// Waits for the end of a pause, or for other writers to end: about a minute.
 const PAUSED_WAITS: u32 = 100_000;
-/// Times that others are faster.
+/// The most attempts against other writers.
 const MOST_TRIES: u32 = 1000;
 
-/// See the module's description.
+/// A writer of one thread.
 pub(in super::super) struct Writer<'a, M> {
     pub(in super::super) memory: &'a M,
     pub(in super::super) reader: &'a GroupReader,
     pub(in super::super) builder: &'a SubIndexBuilder,
-    /// Its place among the writers, once it has one.
+    /// The slot of this writer in the table of writers, after it has claimed one.
     pub(in super::super) slot: Cell<Option<u32>>,
-    /// Whether a task of it makes a group anew: one at a time, since that takes memory for all that is in the group.
+    /// True while a task rewrites a group. Only one task does so at a time, because it needs memory for the
+    /// whole group.
     pub(in super::super) regrouping: Cell<bool>,
 }
 
-/// The turn to make a group anew.
+/// The right to rewrite a group; dropping it lets the next task do so.
 struct RegroupGuard<'a>(&'a Cell<bool>);
 
 impl Drop for RegroupGuard<'_> {
@@ -53,7 +55,7 @@ impl<'a, M> Writer<'a, M> {
         Writer { memory, reader, builder, slot: Cell::new(slot), regrouping: Cell::new(false) }
     }
 
-    /// Waits until no other task makes a group anew.
+    /// Waits until no other task rewrites a group.
     async fn lock_regroup(&self) -> RegroupGuard<'_> {
         let take = || {
             if self.regrouping.replace(true) {
@@ -67,8 +69,8 @@ impl<'a, M> Writer<'a, M> {
 }
 
 impl<M: Memory> Writer<'_, M> {
-    /// Announces that it is under way, from now on until [`Writer::end`]. Where somebody keeps all others from changing anything it
-    /// waits for the end of that.
+    /// Announces the current epoch: this writer is active until [`Writer::end`]. If the index is paused,
+    /// waits for the end of the pause.
     pub(in super::super) async fn begin(&self) -> Result<(), IndexError> {
         let (memory, layout) = (self.memory, &self.reader.layout);
         let writer = match self.slot.get() {
@@ -80,14 +82,15 @@ impl<M: Memory> Writer<'_, M> {
             let epoch = read(memory, layout.epoch_at(), 8).await?;
             let announce = OperationKind::Write(epoch);
             memory.run(vec![MemoryOperation::new(layout.writer_at(writer) + 8, announce)]).await?;
-            // In this order: whoever pauses looks afterwards who is under way.
+            // Read this after the announcement: a pausing process reads the active writers after it has set
+            // the pause.
             let paused = u64_at(&read(memory, layout.paused_at(), 8).await?, 0);
             if paused == 0 {
                 return Ok(());
             }
             self.end().await?;
             if memory.holders()?.is_some_and(|holders| !holders.contains(&paused)) {
-                // Whoever paused is gone.
+                // The process that paused the index is gone.
                 update_number(memory, layout.paused_at(), OperationKind::Swap { expected: paused, new: 0 })
                     .await?;
             } else {
@@ -99,8 +102,8 @@ impl<M: Memory> Writer<'_, M> {
         ))
     }
 
-    /// Keeps all others from changing anything until [`Writer::resume`], once those who are under way have ended; false where somebody
-    /// else does, or they do not end.
+    /// Pauses all writers until [`Writer::resume`], and waits for the active ones to end. Returns false if
+    /// another process has paused the index, or if writers do not end in time.
     pub(in super::super) async fn pause(&self) -> Result<bool, IndexError> {
         let (memory, layout) = (self.memory, &self.reader.layout);
         for _ in 0..PAUSED_WAITS {
@@ -125,20 +128,20 @@ impl<M: Memory> Writer<'_, M> {
         Ok(false)
     }
 
-    /// Lets others change again what they were kept from.
+    /// Ends the pause.
     pub(in super::super) async fn resume(&self) -> Result<(), IndexError> {
         let back = OperationKind::Swap { expected: self.memory.me(), new: 0 };
         update_number(self.memory, self.reader.layout.paused_at(), back).await.map(|_| ())
     }
 
-    /// Announces that nothing is under way any more.
+    /// Announces that this writer is no longer active.
     pub(in super::super) async fn end(&self) -> Result<(), IndexError> {
         let Some(writer) = self.slot.get() else { return Ok(()) };
         let at = self.reader.layout.writer_at(writer) + 8;
         self.memory.run(vec![MemoryOperation::new(at, OperationKind::Write(vec![0; 8]))]).await.map(|_| ())
     }
 
-    /// Finds a place among the writers: one that is free, or that of one who is gone.
+    /// Claims a slot in the table of writers: a free one, or that of a process that is gone.
     async fn claim_writer_slot(&self) -> Result<u32, IndexError> {
         let (memory, layout) = (self.memory, &self.reader.layout);
         let span = layout.writers();
@@ -162,7 +165,7 @@ impl<M: Memory> Writer<'_, M> {
         Err(IndexError::Internal("others were always faster".into()))
     }
 
-    /// Where a group lies now.
+    /// Returns the current position of a group.
     pub(in super::super) async fn group(&self, group: u32) -> Result<GroupPlace, IndexError> {
         let (memory, reader) = (self.memory, self.reader);
         for _ in 0..MOST_TRIES {
@@ -184,7 +187,7 @@ impl<M: Memory> Writer<'_, M> {
         Err(IndexError::Internal(format!("group {group} was always being moved")))
     }
 
-    /// Ids for `count` vectors; the first of them, which is none if there are not as many left.
+    /// Takes ids for `count` vectors, and returns the first. Returns `None` if too few are left.
     pub(in super::super) async fn ids(&self, count: u32) -> Result<Option<u32>, IndexError> {
         let (layout, count) = (&self.reader.layout, u64::from(count));
         let mut first = u64_at(&read(self.memory, layout.next_id_at(), 8).await?, 0);
@@ -202,14 +205,14 @@ impl<M: Memory> Writer<'_, M> {
         Err(IndexError::Internal("others were always faster".into()))
     }
 
-    /// The partition that a vector was inserted into, or built; `None` if there is none of this id.
+    /// Returns the partition that a vector was inserted or built into; `None` if the id does not exist.
     pub(in super::super) async fn partition_of(&self, id: u32) -> Result<Option<u32>, IndexError> {
         let bytes = read(self.memory, self.reader.layout.partition_entry_at(id), 4).await?;
         Ok(u32_at(&bytes, 0).checked_sub(1).filter(|partition| *partition < self.reader.layout.partitions))
     }
 
-    /// Makes changes to a group, in any order; those that there is no room for come back. Where another writer has to make the
-    /// group anew it is waited for `waits` times.
+    /// Applies changes to a group, in any order. Returns the changes for which there is no room. If another
+    /// writer has to rewrite the group, this writer waits for it up to `waits` times.
     pub(in super::super) async fn change(
         &self,
         group: u32,
@@ -229,14 +232,15 @@ impl<M: Memory> Writer<'_, M> {
             if in_time {
                 break;
             }
-            // Whoever took the slot behind the last one makes the group anew; the others wait for that, for a while.
+            // The writer that exceeded the last slot rewrites the group. The others wait for it for some
+            // time.
             let must_regroup = first <= slots && first + count > slots;
             if !must_regroup && self.wait_for_move(&place, waits).await? {
                 continue;
             }
             let _guard = self.lock_regroup().await;
             if self.group(group).await?.word != place.word {
-                // Somebody else was faster.
+                // Another writer was faster.
                 continue;
             }
             if regroup(self.memory, self.reader, self.builder, place).await? == RegroupOutcome::NoRoom {
@@ -246,7 +250,7 @@ impl<M: Memory> Writer<'_, M> {
         Ok(Vec::new())
     }
 
-    /// Waits for somebody else to move a group; whether it has moved.
+    /// Waits for another writer to move a group. Returns true if it has moved.
     async fn wait_for_move(&self, place: &GroupPlace, waits: u32) -> Result<bool, IndexError> {
         let at = self.reader.layout.word_at(place.group);
         for _ in 0..waits {
@@ -258,7 +262,8 @@ impl<M: Memory> Writer<'_, M> {
         Ok(false)
     }
 
-    /// Fills slots from `first` on and publishes them; returns what somebody has kept from being published.
+    /// Fills the slots from `first` on, and publishes them. Returns the changes whose slots another writer
+    /// has closed.
     async fn publish(
         &self,
         place: &GroupPlace,

@@ -1,5 +1,5 @@
-//! Growing an HNSW (Malkov and Yashunin, TPAMI 2020) by the insertion and pruning of the graph family: a graph a layer, each
-//! over the first vectors of the one below it.
+//! The build of an HNSW (Malkov and Yashunin, TPAMI 2020) with the insertion and pruning of the graph family.
+//! There is one graph for each layer, over a prefix of the vectors of the layer below.
 
 use super::copies::Copies;
 use super::options::PartitionedOptions;
@@ -14,12 +14,13 @@ use bathyal_vectors::progress::{CancelOnly, Progress};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
-/// What hides a neighbour from another is nearer to it than they are to each other (HNSW, algorithm 4), by more than arithmetic may
-/// be wrong: two that are equally far from all others would hide all these from each other.
+/// The alpha of robust pruning. A link hides a neighbour if it is nearer to it than the two ends are to each
+/// other (HNSW, algorithm 4), by more than a rounding error. Otherwise two vectors that are equally far from
+/// all others would hide these from each other.
 const ALPHA: f32 = 1.000_01;
 
-/// Puts those of `members` first that are in upper layers, and those that are `held` back last; otherwise they stay in
-/// order. Returns how many vectors each layer has, the bottom first (HNSW, algorithm 1, line 4).
+/// Orders `members`: those in upper layers first, those for which `held_out` is true last, and the rest in
+/// their order. Returns the number of vectors in each layer, the bottom first (HNSW, algorithm 1, line 4).
 pub(in super::super) fn arrange(
     members: &mut [u32],
     held: impl Fn(u32) -> bool,
@@ -30,7 +31,7 @@ pub(in super::super) fn arrange(
     let scale = 1.0 / f64::from(own.links).ln();
     let mut drawn: Vec<(usize, u32)> = Vec::with_capacity(members.len());
     for member in members.iter() {
-        // 0 is as likely as any other number, and has no logarithm.
+        // 0 is a possible number, and has no logarithm.
         let uniform: f64 = 1.0 - random.random::<f64>();
         let above = (-uniform.ln() * scale) as usize;
         drawn.push((if held(*member) { 0 } else { 1 + above.min(MOST_LAYERS - 1) }, *member));
@@ -42,7 +43,7 @@ pub(in super::super) fn arrange(
     std::iter::once(members.len()).chain((2..=highest).map(reaching)).collect()
 }
 
-/// The layers of an HNSW while it grows, of a single thread.
+/// An HNSW that a single thread builds.
 pub(in super::super) struct Hnsw<'a> {
     space: &'a Space,
     own: &'a PartitionedOptions,
@@ -52,16 +53,16 @@ pub(in super::super) struct Hnsw<'a> {
 }
 
 impl<'a> Hnsw<'a> {
-    /// Bytes of memory that one over `count` vectors takes, besides these.
+    /// Returns the bytes of memory for building an HNSW over `count` vectors, without the vectors.
     pub(in super::super) fn planned_bytes(count: u64, own: &PartitionedOptions) -> u64 {
-        // The upper layers are a geometric series of at most half of it.
+        // The upper layers form a geometric series, at most as large as the bottom layer.
         2 * Adjacency::planned_bytes(count, 2 * own.links)
             + Growth::planned_bytes(count, 1)
             + Copies::planned_bytes(count)
     }
 
-    /// Grows one over the vectors of `space`, of which the layers of `sizes` take the first each, and the bottom layer all
-    /// but the last `held`.
+    /// Builds an HNSW over the vectors of `space`. Layer `i` contains the first `sizes[i]` vectors. The last
+    /// `held_out` vectors are left out of the bottom layer.
     pub(in super::super) fn grow(
         space: &'a Space,
         sizes: &[usize],
@@ -80,8 +81,8 @@ impl<'a> Hnsw<'a> {
         Ok(hnsw)
     }
 
-    /// Grows one further that was read: over its vectors, which `space` begins with, and all others, which are in the bottom layer
-    /// alone.
+    /// Extends an encoded HNSW. Its vectors are the first of `space`; the others are inserted into the bottom
+    /// layer only.
     pub(in super::super) fn extend(
         space: &'a Space,
         grown: &SubIndex<'_>,
@@ -106,7 +107,7 @@ impl<'a> Hnsw<'a> {
         Ok(hnsw)
     }
 
-    /// Inserts what was held back: all of the bottom layer from the number `first` on.
+    /// Inserts the vectors that were left out of the bottom layer: those from number `first` on.
     pub(in super::super) fn complete(&mut self, first: usize) -> Result<(), IndexError> {
         let Some(bottom) = self.layers.first_mut() else { return Ok(()) };
         let bottom = std::mem::replace(bottom, Adjacency::new(0, 1)?);
@@ -116,8 +117,8 @@ impl<'a> Hnsw<'a> {
         Ok(())
     }
 
-    /// Inserts `new` vectors into the graph of a layer; all of `order` are reachable then. Of equal vectors the first is inserted, and
-    /// the others hang on it.
+    /// Inserts the vectors `new` into the graph of a layer. All of `order` are reachable afterwards. Of equal
+    /// vectors only the first is inserted, and the others are linked to it.
     fn insert(
         &self,
         graph: Adjacency,

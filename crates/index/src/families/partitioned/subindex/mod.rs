@@ -1,6 +1,8 @@
-//! A sub-index, byte for byte (docs/format/partitioned.md): the layers of an HNSW as packed lists, ids, and the vectors.
+//! A sub-index, byte for byte (docs/format/partitioned.md): the layers of an HNSW as packed lists, ids, and
+//! vectors.
 //!
-//! Vectors of upper layers come first, so that each layer is a prefix of the one below it and a vector has one number in all.
+//! Vectors of upper layers come first. Each layer is then a prefix of the one below it, and a vector has the
+//! same number in all layers.
 
 mod copies;
 pub(super) mod hnsw;
@@ -16,27 +18,27 @@ use std::collections::HashMap;
 
 /// Bytes before the lengths of the layers: checksum, number, vectors, layers, bytes of a link.
 const HEAD_BYTES: usize = 16;
-/// Where the vectors begin is a multiple of this: a cache line.
+/// The vectors begin at a multiple of this: a cache line.
 const ROWS_ALIGNMENT: usize = 64;
-/// Most layers: with 4 links that many vectors are beyond all sets.
+/// The most layers. Even with 4 links, data sets are too small for more.
 pub(super) const MOST_LAYERS: usize = 16;
-/// Vectors up to which a link takes two bytes.
+/// The most vectors of a sub-index with links of two bytes.
 const SHORT_LINKS: usize = 1 << 16;
-/// The number of the meta index, which is none of a partition.
+/// The number of the meta index; no partition has it.
 pub(super) const META: u32 = u32::MAX;
 
-/// What a sub-index is made of.
+/// The parts of a sub-index that is encoded.
 pub(super) struct SubIndexParts<'a> {
-    /// Of the partition, or [`META`].
+    /// The number of the partition, or [`META`].
     pub(super) number: u32,
     /// The links of each layer, the bottom first.
     pub(super) layers: &'a [Adjacency],
-    /// By the numbers of the vectors.
+    /// The id of each vector, by number.
     pub(super) ids: &'a [u32],
 }
 
 impl SubIndexParts<'_> {
-    /// Appends the bytes of the sub-index to `out`; `row` gives the vectors.
+    /// Appends the encoded sub-index to `out`. `row` returns the vector with a number.
     pub(super) fn encode<'r>(&self, identity: Identity, row: impl Fn(u32) -> &'r [u8], out: &mut Vec<u8>) {
         let (start, count) = (out.len(), self.ids.len());
         let wide = count > SHORT_LINKS;
@@ -62,7 +64,8 @@ impl SubIndexParts<'_> {
             for id in 0..layer.count() as u32 {
                 list.clear();
                 list.extend(layer.neighbors(id));
-                // Rising, so that the same graph has the same bytes however it was grown.
+                // Sort the links, so that the bytes of a graph do not depend on the order in which it was
+                // built.
                 list.sort_unstable();
                 match wide {
                     true => list.iter().for_each(|link| out.extend(link.to_le_bytes())),
@@ -79,26 +82,27 @@ impl SubIndexParts<'_> {
     }
 }
 
-/// Bytes that a sub-index of so many vectors takes at least.
+/// Returns the least bytes of a sub-index of `vectors` vectors.
 pub(super) fn least_bytes(vectors: u64, row_bytes: usize) -> u64 {
-    // A layer without links: its lengths, where the links of each vector end, and the ids.
+    // A single layer without links: its lengths, the ends of the lists, and the ids.
     HEAD_BYTES as u64 + 8 + 4 * (vectors + 1) + vectors * (4 + row_bytes as u64)
 }
 
-/// Bytes that a sub-index of so many vectors takes at most.
+/// Returns the most bytes of a sub-index of `vectors` vectors.
 pub(super) fn most_bytes(vectors: u64, row_bytes: usize, links: u32) -> u64 {
     let (link_bytes, links) = (if vectors > SHORT_LINKS as u64 { 4 } else { 2 }, u64::from(links));
     let bottom = vectors * (4 + link_bytes * 2 * links);
-    // Each upper layer has a part of the one below it, of which links is more than 3; what chance adds is left.
+    // The share of each layer in the one below it is 1 / `links`, less than a third. The rest is reserve for
+    // chance.
     let upper = (vectors / 2 + 64) * (4 + link_bytes * links);
     let heads = (HEAD_BYTES + MOST_LAYERS * (8 + 4 + 4) + ROWS_ALIGNMENT) as u64;
     heads + bottom + upper + vectors * (4 + row_bytes as u64)
 }
 
-/// Compares the checksum of the sub-index of a partition, and its number.
+/// Compares the checksum and the number of a sub-index.
 ///
 /// # Errors
-/// A sentence.
+/// A description of the difference.
 pub(super) fn check_bytes(bytes: &[u8], identity: Identity, number: u32) -> Result<(), String> {
     let Some((checksum, rest)) = bytes.split_first_chunk::<4>() else {
         return Err(format!("{} bytes are no sub-index", bytes.len()));
@@ -113,24 +117,24 @@ pub(super) fn check_bytes(bytes: &[u8], identity: Identity, number: u32) -> Resu
     }
 }
 
-/// The little-endian number at a place.
+/// Reads the little-endian number at an offset.
 #[inline]
 fn word(bytes: &[u8], at: usize) -> Option<u32> {
     bytes.get(at..)?.first_chunk::<4>().map(|bytes| u32::from_le_bytes(*bytes))
 }
 
-/// A sub-index that is read where it lies.
+/// An encoded sub-index that is read in place.
 #[derive(Clone, Copy)]
 pub(super) struct SubIndex<'a> {
     bytes: &'a [u8],
     layers: usize,
     wide: bool,
     ids: &'a [u8],
-    /// The vectors, one after the other.
+    /// The vectors: `count x dim`, row-major.
     pub(super) rows: &'a [u8],
 }
 
-/// A layer.
+/// A layer of an encoded sub-index.
 #[derive(Clone, Copy)]
 pub(super) struct Layer<'a> {
     starts: &'a [u8],
@@ -139,10 +143,11 @@ pub(super) struct Layer<'a> {
 }
 
 impl<'a> SubIndex<'a> {
-    /// Looks where the parts are, of vectors of `row_bytes` bytes. What they hold is looked at by [`SubIndex::check`].
+    /// Locates the parts of a sub-index over vectors of `row_bytes` bytes. [`SubIndex::check`] checks their
+    /// contents.
     ///
     /// # Errors
-    /// A sentence.
+    /// A description of the fault.
     pub(super) fn read(bytes: &'a [u8], row_bytes: usize) -> Result<SubIndex<'a>, String> {
         let short = || format!("{} bytes are less than it says of itself", bytes.len());
         let count = word(bytes, 8).ok_or_else(short)? as usize;
@@ -174,7 +179,7 @@ impl<'a> SubIndex<'a> {
         Ok(index)
     }
 
-    /// Vectors and links of a layer.
+    /// Returns the vectors and links of a layer.
     #[inline]
     fn lengths(&self, layer: usize) -> Option<(usize, usize)> {
         let vectors = word(self.bytes, HEAD_BYTES + 4 * layer)?;
@@ -182,24 +187,24 @@ impl<'a> SubIndex<'a> {
         Some((vectors as usize, links as usize))
     }
 
-    /// Number of vectors.
+    /// Returns the number of vectors.
     #[inline]
     pub(super) fn count(&self) -> usize {
         self.ids.len() / 4
     }
 
-    /// The id of a vector.
+    /// Returns the id of a vector.
     #[inline]
     pub(super) fn id(&self, number: u32) -> u32 {
         word(self.ids, 4 * number as usize).unwrap_or(u32::MAX)
     }
 
-    /// Number of layers.
+    /// Returns the number of layers.
     pub(super) fn layers(&self) -> usize {
         self.layers
     }
 
-    /// A layer; 0 is the bottom.
+    /// Returns a layer; 0 is the bottom.
     pub(super) fn layer(&self, wanted: usize) -> Layer<'a> {
         let mut at = HEAD_BYTES + 8 * self.layers;
         let link_bytes = if self.wide { 4 } else { 2 };
@@ -219,10 +224,11 @@ impl<'a> SubIndex<'a> {
         Layer { starts: &[], links: &[], wide: self.wide }
     }
 
-    /// Looks at all links and ids: none leads out of the sub-index, or out of the ids below `ids_end`. Returns the number of links.
+    /// Checks that all links lead to vectors of their layer, and that all ids are below `ids_end`. Returns
+    /// the number of links.
     ///
     /// # Errors
-    /// A sentence.
+    /// A description of the fault.
     pub(super) fn check(&self, ids_end: u32) -> Result<u64, String> {
         let mut all = 0;
         for number in 0..self.layers {
@@ -254,10 +260,11 @@ impl<'a> SubIndex<'a> {
         }
     }
 
-    /// How many vectors searches lose by the links of the bottom layer, and why; `None` where they lose none.
+    /// Counts the vectors that searches miss because of the links of the bottom layer. Returns the number and
+    /// the reason, or `None` if no vector is lost.
     ///
     /// # Errors
-    /// There is no memory for it.
+    /// No memory.
     pub(super) fn lost(&self) -> Result<Option<(usize, String)>, IndexError> {
         let unreached = self.unreached()?;
         if unreached > 0 {
@@ -273,12 +280,13 @@ impl<'a> SubIndex<'a> {
         }))
     }
 
-    /// Number of vectors that have copies, and whose copies and themselves have links to each other alone.
+    /// Counts the vectors with copies such that all links of the vector and its copies lead to each other
+    /// only.
     fn alone(&self) -> usize {
         let (bottom, count) = (self.layer(0), self.count());
         let row_bytes = self.rows.len() / count.max(1);
         let row = |number: u32| &self.rows[number as usize * row_bytes..][..row_bytes];
-        // By their first: how many they are, and whether a link leads to another vector.
+        // By the bytes of the vector: the number of copies, and true if a link leads to another vector.
         let mut groups: HashMap<&[u8], (usize, bool)> = HashMap::with_capacity(count);
         for number in 0..count as u32 {
             let own = row(number);
@@ -290,10 +298,10 @@ impl<'a> SubIndex<'a> {
         alone.map(|(copies, _)| copies).sum()
     }
 
-    /// Number of vectors that no way leads to from the top of the first one.
+    /// Counts the vectors that no path of the bottom layer reaches from the first vector.
     ///
     /// # Errors
-    /// There is no memory for it.
+    /// No memory.
     fn unreached(&self) -> Result<usize, IndexError> {
         let bottom = self.layer(0);
         let mut reached = Marks::new(self.count() as u64)?;
@@ -307,11 +315,12 @@ impl<'a> SubIndex<'a> {
         Ok(self.count() - found)
     }
 
-    /// Walks from the top down and then the bottom layer with a list of `search_list` candidates, which are in `walk` then
-    /// (HNSW, algorithm 5); `score` gives the distances to some vectors. Returns how many were computed.
+    /// Walks from the top layer down, and then the bottom layer with a list of `search_list` candidates
+    /// (HNSW, algorithm 5). Leaves the candidates in `walk`. `score` computes the distances of some vectors.
+    /// Returns the number of computed distances.
     ///
-    /// Where links lead to fewer vectors than the list has room for, all are compared: earlier builders left equal
-    /// vectors with links to each other alone.
+    /// If the links lead to fewer vectors than the list holds, all vectors are compared: earlier builders
+    /// linked equal vectors to each other only.
     pub(super) fn search(
         &self,
         walk: &mut Walk,
@@ -332,22 +341,22 @@ impl<'a> SubIndex<'a> {
 }
 
 impl Layer<'_> {
-    /// Number of vectors.
+    /// Returns the number of vectors.
     pub(super) fn count(&self) -> usize {
         (self.starts.len() / 4).saturating_sub(1)
     }
 
-    /// Links that there is room for.
+    /// Returns the number of links that the bytes hold.
     fn total(&self) -> usize {
         self.links.len() / if self.wide { 4 } else { 2 }
     }
 
-    /// Where the last list ends.
+    /// Returns the end of the last list.
     fn end(&self) -> usize {
         word(self.starts, 4 * self.count()).unwrap_or(0) as usize
     }
 
-    /// The bytes of a list.
+    /// Returns the bytes of a list.
     #[inline]
     fn list(&self, number: u32) -> &[u8] {
         let at = 4 * number as usize;
@@ -380,7 +389,8 @@ impl Links for Layer<'_> {
 mod tests {
     use super::*;
 
-    /// A sub-index of `count` vectors of 3 bytes in a ring, every second of which is in the upper layer, too.
+    /// Encodes a sub-index of `count` vectors of 3 bytes in a ring. Half of the vectors are in the upper
+    /// layer.
     fn ring(count: u32, identity: Identity) -> Vec<u8> {
         let layers: Vec<Adjacency> = [count, count.div_ceil(2)]
             .into_iter()
@@ -435,7 +445,8 @@ mod tests {
 
     #[test]
     fn pairs_that_lead_nowhere_are_found_and_searched_all_the_same() {
-        // Eight vectors, each twice, linked to its copy; the first leads to all.
+        // Eight vectors, each twice and linked to its copy only. The vectors are not reachable from the
+        // first.
         let layer = Adjacency::new(16, 16).expect("memory");
         for number in 0..16 {
             layer.lock(number).set([(number + 8) % 16].into_iter());
@@ -474,7 +485,7 @@ mod tests {
         for cut in 0..bytes.len() {
             assert!(SubIndex::read(&bytes[..cut], 3).is_err(), "{cut}");
         }
-        // Whatever a byte before the vectors says: it is refused, or can be walked.
+        // A changed byte before the vectors is refused, or the sub-index can still be walked.
         let mut walk = Walk::new(0, 0);
         for at in 4..bytes.len() - 150 {
             for value in [0, 1, 77, 255] {

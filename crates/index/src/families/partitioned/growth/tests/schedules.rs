@@ -1,4 +1,4 @@
-//! See the module above.
+//! Random schedules of clients on simulated memory.
 
 use super::super::group_reader::{FetchStep, GroupPlaces, GroupReader, LoadedPartition};
 use super::super::layout::{GroupPlace, GroupWord, Layout, u64_at};
@@ -21,10 +21,10 @@ use std::rc::Rc;
 
 const DIM: usize = 4;
 const PARTITIONS: u32 = 3;
-/// Vectors of each at first.
+/// Vectors of each partition as built.
 const BUILT_VECTORS: u32 = 2;
 const CLIENTS: u64 = 3;
-/// Times that a writer begins again for want of room.
+/// Rounds in which a writer tries again if there is no room.
 const ROUNDS: usize = 12;
 
 fn builder() -> SubIndexBuilder {
@@ -36,12 +36,12 @@ fn row(id: u32) -> Vec<u8> {
     (0..DIM as u32).map(|at| (id * 37 + at * 11) as u8).collect()
 }
 
-/// The partition that a vector belongs to.
+/// Returns the partition of a vector.
 fn partition(id: u32) -> u32 {
     (id * 7 / 3) % PARTITIONS
 }
 
-/// An index as it is built, with `units` for its groups and what becomes of them.
+/// Builds an index with `units` units and `slots` slots in each overflow.
 fn built(units: u32, slots: u32) -> (Layout, Vec<u8>, Vec<GroupPlace>) {
     let layout = Layout {
         partitions: PARTITIONS,
@@ -91,16 +91,16 @@ fn built(units: u32, slots: u32) -> (Layout, Vec<u8>, Vec<GroupPlace>) {
     (layout, bytes, places)
 }
 
-/// A client: what it knows, and what it has done.
+/// The state of a client, and the shared history.
 struct Client {
     memory: ClientMemory,
     reader: GroupReader,
     builder: SubIndexBuilder,
     history: Rc<RefCell<History>>,
-    /// Vectors that somebody has inserted.
+    /// Vectors that were inserted by any client.
     known: Rc<RefCell<Vec<u32>>>,
     loaded: RefCell<Vec<Option<LoadedPartition>>>,
-    /// What it began and has not ended.
+    /// Operations that this client began and has not ended.
     begun: RefCell<Vec<(u32, Act, u64)>>,
     refused: Cell<u32>,
 }
@@ -112,7 +112,7 @@ impl Client {
         world.clock
     }
 
-    /// One search: all vectors that are there.
+    /// Searches once, and returns all visible vectors.
     async fn see(&self) -> Vec<u32> {
         let mut seen = Vec::new();
         for partition in 0..PARTITIONS {
@@ -160,13 +160,13 @@ impl Client {
         sorted.dedup();
         assert_eq!(sorted.len(), seen.len(), "a vector twice: {seen:?}");
         let mut history = self.history.borrow_mut();
-        // Of all vectors that anybody knows of, and those that will be.
+        // Record all ids, including those that are inserted later.
         for id in 0..self.reader.layout.ids.min(80) {
             history.add(id, Event { act: Act::See(seen.contains(&id)), begin, end });
         }
     }
 
-    /// Makes changes to vectors, each as a whole.
+    /// Applies changes of a group, and records each in the history.
     async fn change(&self, writer: &Writer<'_, ClientMemory>, changes: Vec<Change>) {
         let begin = self.now();
         let act = |change: &Change| {
@@ -223,13 +223,13 @@ impl Client {
         writer.end().await.unwrap();
     }
 
-    /// Keeps the others from changing anything: nothing changes then.
+    /// Pauses all writers, and checks that nothing changes.
     async fn copy(&self, writer: &Writer<'_, ClientMemory>) {
         let (memory, layout) = (&self.memory, &self.reader.layout);
         if !writer.pause().await.unwrap() {
             return;
         }
-        // What writers and readers go by; whoever was killed has left what is neither.
+        // Compare only what writers and readers use: killed clients leave other bytes.
         let table = async || read(memory, layout.word_at(0), 8 * layout.groups() as usize).await.unwrap();
         let before = (table().await, self.see().await);
         let after = (table().await, self.see().await);
@@ -237,7 +237,7 @@ impl Client {
         writer.resume().await.unwrap();
     }
 
-    /// What a client does, of a seed.
+    /// Runs `acts` random operations.
     async fn live(&self, seed: u64, acts: usize) {
         let mut random = StdRng::seed_from_u64(seed);
         let writer = Writer::new(&self.memory, &self.reader, &self.builder, None);
@@ -258,7 +258,7 @@ impl Client {
     }
 }
 
-/// What a schedule came to: how often groups moved, and how much was refused for want of room.
+/// The result of a schedule: moves of groups, changes refused because there was no room, and killed clients.
 struct Outcome {
     moves: u32,
     refused: u32,
@@ -299,7 +299,7 @@ fn schedule(seed: u64) -> Outcome {
         steps += 1;
         assert!(steps < 2_000_000, "seed {seed}: nothing goes on");
         if steps > thaw {
-            // Somebody is slow for a while: all that he has begun is as it was when he goes on.
+            // One client is slow for a while: none of its operations take effect until it continues.
             thaw = steps + random.random_range(0..4000);
             let slow = random.random_range(0..2 * CLIENTS);
             world.borrow_mut().frozen = (slow > 0 && slow <= CLIENTS).then_some(slow);
@@ -332,7 +332,7 @@ fn schedule(seed: u64) -> Outcome {
     world.borrow_mut().frozen = None;
     unfenced.into_iter().for_each(|client| world.borrow_mut().fence(client));
     while world.borrow_mut().act() {}
-    // What is there at the end, for somebody who has seen nothing before.
+    // A client that has seen nothing before checks the final state.
     let last = client(CLIENTS + 1);
     run(&last, async {
         last.search().await;
@@ -348,7 +348,7 @@ fn schedule(seed: u64) -> Outcome {
     Outcome { moves: words.map(|word| word.version - 1).sum(), refused, killed }
 }
 
-/// Runs a task alone.
+/// Runs a single task to completion.
 fn run(client: &Client, task: impl Future<Output = ()>) {
     let mut task: Task<'_> = Box::pin(task);
     while !step(&mut task) {
@@ -356,7 +356,7 @@ fn run(client: &Client, task: impl Future<Output = ()>) {
     }
 }
 
-/// Nothing is held that no group lies in, once nobody is there any more.
+/// Checks that after all clients have ended, every unit is free that no group occupies.
 async fn free_units(client: &Client, seed: u64) {
     let Client { memory, reader, .. } = client;
     let layout = &reader.layout;
@@ -372,7 +372,7 @@ async fn free_units(client: &Client, seed: u64) {
     assert_eq!(loaded.count() as u32, used, "seed {seed}: units that nobody uses are not free");
 }
 
-/// Units that are called free and are not: nothing is written there.
+/// Units of groups are marked as free by mistake. Nothing is written to them.
 #[test]
 fn a_damaged_word_of_a_unit_loses_nothing() {
     let (layout, mut bytes, places) = built(14, 3);
@@ -380,7 +380,7 @@ fn a_damaged_word_of_a_unit_loses_nothing() {
         let at = layout.unit_at(place.word.first) as usize;
         bytes[at..at + 8 * place.word.units as usize].fill(0);
     }
-    // Nowhere else.
+    // All other units are held.
     let used: u32 = places.iter().map(|place| place.word.units).sum();
     for unit in used..14 {
         bytes[layout.unit_at(unit) as usize] = 1;
@@ -399,7 +399,7 @@ fn a_damaged_word_of_a_unit_loses_nothing() {
     assert_eq!(world.borrow().bytes, bytes);
 }
 
-/// Runs schedules from a seed on, and looks whether they came to what they are for.
+/// Runs schedules with the seeds below `count`, and checks that they exercise moves, kills and refusals.
 fn schedules(count: u64) {
     let (mut moves, mut refused, mut killed) = (0, 0, 0);
     for seed in 0..count {
@@ -412,7 +412,7 @@ fn schedules(count: u64) {
     assert!(refused > 0 && refused < 10 * count, "{refused} refused");
 }
 
-/// As many as `BATHYAL_SCHEDULES` says, or some hundreds (`make check-histories`: ten thousand).
+/// The number of schedules is `BATHYAL_SCHEDULES`, or 500 (`make check-histories`: ten thousand).
 #[test]
 fn what_writers_and_readers_see_at_once_is_what_one_after_the_other_could_have_seen() {
     let count = std::env::var("BATHYAL_SCHEDULES").ok();

@@ -1,4 +1,4 @@
-//! Memory whose operations take effect piece by piece, in an order that a seed says, and clients that use it.
+//! Simulated shared memory. Operations take effect piece by piece, in an order that a seed determines.
 
 use super::super::memory::{Memory, MemoryOperation, OperationKind};
 use crate::error::IndexError;
@@ -11,14 +11,14 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
-/// Operations that one awaits together.
+/// Operations that are awaited together.
 #[derive(Debug)]
 struct Batch {
     operations: Vec<MemoryOperation>,
     left: usize,
 }
 
-/// A piece of an operation: bytes of it, or all of one on a number.
+/// A piece of an operation: some of its bytes, or a whole operation on a number.
 #[derive(Debug)]
 struct Piece {
     operation: usize,
@@ -26,7 +26,7 @@ struct Piece {
     to: usize,
 }
 
-/// A chain on its way: the pieces of each operation, whose order does not count.
+/// A chain in flight: the pieces of each operation. Pieces of one operation take effect in any order.
 #[derive(Debug)]
 struct Chain {
     client: u64,
@@ -34,14 +34,14 @@ struct Chain {
     operations: VecDeque<Vec<Piece>>,
 }
 
-/// The memory, and what is on its way to it.
+/// The memory, and the operations in flight.
 pub(super) struct SimulatedMemory {
     pub(super) bytes: Vec<u8>,
     chains: Vec<Chain>,
     pub(super) holders: Vec<u64>,
     pub(super) random: StdRng,
     pub(super) clock: u64,
-    /// Of whom nothing takes effect for now.
+    /// A client whose operations do not take effect for now.
     pub(super) frozen: Option<u64>,
 }
 
@@ -76,7 +76,8 @@ impl SimulatedMemory {
         batch
     }
 
-    /// Some pieces of so many bytes, cut where memory is; one of none.
+    /// Cuts an operation of `len` bytes into pieces, at multiples of 8 bytes. An operation on a number is one
+    /// piece.
     fn pieces(&mut self, operation: usize, offset: usize, len: usize) -> Vec<Piece> {
         let mut cuts = vec![0, len];
         for _ in 0..self.random.random_range(0..3) {
@@ -92,7 +93,7 @@ impl SimulatedMemory {
         pieces
     }
 
-    /// Lets one piece of something take effect; false where nothing is on its way.
+    /// Executes one random piece. Returns false if nothing was executed.
     pub(super) fn act(&mut self) -> bool {
         if self.chains.is_empty() {
             return false;
@@ -135,14 +136,14 @@ impl SimulatedMemory {
         true
     }
 
-    /// Takes away what of a client is on its way: it is not connected any more.
+    /// Disconnects a client: removes its operations in flight.
     pub(super) fn fence(&mut self, client: u64) {
         self.chains.retain(|chain| chain.client != client);
         self.holders.retain(|holder| *holder != client);
     }
 }
 
-/// The memory as one client reaches it.
+/// The memory from the view of one client.
 #[derive(Clone)]
 pub(super) struct ClientMemory {
     pub(super) world: Rc<RefCell<SimulatedMemory>>,
@@ -176,10 +177,10 @@ impl Memory for ClientMemory {
     }
 }
 
-/// What a client is doing.
+/// The task of a client.
 pub(super) type Task<'a> = Pin<Box<dyn Future<Output = ()> + 'a>>;
 
-/// Goes on with a task; whether it has ended.
+/// Polls a task. Returns true if it has ended.
 pub(super) fn step(task: &mut Task<'_>) -> bool {
     task.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_ready()
 }
