@@ -84,7 +84,7 @@ pub(super) fn assign(
     let mut pivots = meta.pivots.clone();
     pivots.sort_unstable();
     let mut admitting =
-        PartitionAdmission { work, meta, counts, most: most as u64, walk: Walk::new(0, 0), any: 0 };
+        PartitionAdmission { work, meta, counts, most: most as u64, walk: Walk::new(0, 0), first_open: 0 };
     // Assign each vector to one partition first, so that a copy never displaces a vector that is in no other
     // partition.
     for (id, row) in chosen.chunks_exact_mut(replicas).enumerate() {
@@ -118,7 +118,7 @@ fn choose(work: &Work<'_>, meta: &MetaIndex, replicas: usize) -> Result<Vec<u32>
             scope.spawn(move || {
                 let mut chooser =
                     Chooser { work, meta, walk: Walk::new(0, 0), taken: vec![0; work.data.row_bytes()] };
-                let outcome = chooser.part(thread * part, replicas, chosen, done, zero);
+                let outcome = chooser.choose_range(thread * part, replicas, chosen, done, zero);
                 if let (Err(error), Ok(mut failed)) = (outcome, failed.lock()) {
                     *failed = Some(error);
                 }
@@ -147,7 +147,7 @@ struct Chooser<'a> {
 
 impl Chooser<'_> {
     /// Chooses partitions for the vectors from `first` on.
-    fn part(
+    fn choose_range(
         &mut self,
         first: usize,
         replicas: usize,
@@ -155,12 +155,12 @@ impl Chooser<'_> {
         done: &AtomicU64,
         zero: &Mutex<(u64, Vec<u64>)>,
     ) -> Result<(), IndexError> {
-        let often = (CHECK_BYTES / self.work.data.given_row_bytes()).clamp(1, 4096);
+        let check_rows = (CHECK_BYTES / self.work.data.given_row_bytes()).clamp(1, 4096);
         let mut rows = RowReader::new(self.work.data.given(), READ_BYTES);
         for (at, chosen) in chosen.chunks_exact_mut(replicas).enumerate() {
-            if at % often == 0 {
+            if at % check_rows == 0 {
                 self.work.go_on()?;
-                self.work.progress.advance(done.fetch_add(often as u64, Ordering::Relaxed));
+                self.work.progress.advance(done.fetch_add(check_rows as u64, Ordering::Relaxed));
             }
             if !self.work.data.form().take(rows.row(first + at)?, &mut self.taken) {
                 if let Ok(mut zero) = zero.lock() {
@@ -172,7 +172,7 @@ impl Chooser<'_> {
                 continue;
             }
             self.meta.near(&self.taken, replicas, &mut self.walk)?;
-            take(self.meta, &self.walk, chosen);
+            take_partitions(self.meta, &self.walk, chosen);
         }
         Ok(())
     }
@@ -180,7 +180,7 @@ impl Chooser<'_> {
 
 /// Takes the nearest partition that the walk has found, and further ones. A partition is skipped if a taken
 /// pivot is nearer to its pivot than the vector is.
-fn take(meta: &MetaIndex, walk: &Walk, chosen: &mut [u32]) {
+fn take_partitions(meta: &MetaIndex, walk: &Walk, chosen: &mut [u32]) {
     let mut found = walk.found();
     let Some(nearest) = found.next() else { return };
     chosen[0] = nearest.id;
@@ -205,7 +205,7 @@ struct PartitionAdmission<'a> {
     most: u64,
     walk: Walk,
     /// All partitions before this one are full.
-    any: usize,
+    first_open: usize,
 }
 
 impl PartitionAdmission<'_> {
@@ -227,7 +227,7 @@ impl PartitionAdmission<'_> {
         let near: Vec<u32> = self.walk.found().map(|near| near.id).collect();
         row[0] = match near.into_iter().find(|partition| self.enter(*partition)) {
             Some(partition) => partition,
-            None => self.anywhere()?,
+            None => self.any_open_partition()?,
         };
         let first = row[0];
         row[1..].iter_mut().filter(|copy| **copy == first).for_each(|copy| *copy = NONE);
@@ -236,12 +236,12 @@ impl PartitionAdmission<'_> {
 
     /// Returns a partition that is not full. The partitions have several times as much space as there are
     /// vectors.
-    fn anywhere(&mut self) -> Result<u32, IndexError> {
-        while self.any < self.counts.len() {
-            if self.enter(self.any as u32) {
-                return Ok(self.any as u32);
+    fn any_open_partition(&mut self) -> Result<u32, IndexError> {
+        while self.first_open < self.counts.len() {
+            if self.enter(self.first_open as u32) {
+                return Ok(self.first_open as u32);
             }
-            self.any += 1;
+            self.first_open += 1;
         }
         Err(IndexError::Internal("all partitions are full".into()))
     }
@@ -249,7 +249,7 @@ impl PartitionAdmission<'_> {
 
 /// Groups the vectors by partition.
 fn collect(chosen: &[u32], replicas: usize, counts: &[u64]) -> Result<Assignment, IndexError> {
-    let mut starts: Vec<u64> = room("where partitions begin", counts.len() + 1)?;
+    let mut starts: Vec<u64> = room("the offsets of partitions", counts.len() + 1)?;
     starts.push(0);
     let mut end = 0;
     for count in counts {

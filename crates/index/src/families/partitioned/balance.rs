@@ -47,7 +47,7 @@ pub(super) fn divide(
             card: None,
         };
         placement.order(&space, &mut order, &bathyal_vectors::progress::CancelOnly(work.progress))?;
-        pivots.extend(order.chunks(unit).map(|part| members[middle(&space, part) as usize]));
+        pivots.extend(order.chunks(unit).map(|part| members[nearest_to_mean(&space, part) as usize]));
     }
     pivots.sort_unstable();
     pivots.dedup();
@@ -56,7 +56,7 @@ pub(super) fn divide(
 }
 
 /// Returns the one of `numbers` that is nearest to their mean.
-fn middle(space: &Space, numbers: &[u32]) -> u32 {
+fn nearest_to_mean(space: &Space, numbers: &[u32]) -> u32 {
     let (mut mean, mut row) = (vec![0.0_f32; Points::dim(space)], vec![0.0_f32; Points::dim(space)]);
     for number in numbers {
         space.read(*number, &mut row);

@@ -85,7 +85,7 @@ impl Builder for PartitionedOptions {
 }
 
 /// Builds an index of partitions.
-fn build(job: Job<'_>, own: &PartitionedOptions) -> Result<BuildReport, IndexError> {
+fn build(job: Job<'_>, family_options: &PartitionedOptions) -> Result<BuildReport, IndexError> {
     let Job { data, target, options, identity, planned, progress } = job;
     let threads = options.thread_count();
     let fingerprint = journal::fingerprint(data, options, identity, STEPS_VERSION);
@@ -98,7 +98,8 @@ fn build(job: Job<'_>, own: &PartitionedOptions) -> Result<BuildReport, IndexErr
     }
     let mut stages = Stages::begin();
     let (directory, rows) = (draft.as_ref(), data.count());
-    let work = Work { data, options, own, layout: (), identity, rows, threads, directory, progress };
+    let work =
+        Work { data, options, own: family_options, layout: (), identity, rows, threads, directory, progress };
     announce(&work);
     let longest = spread::longest(&work)?;
     let (meta, assignment) = divide(&work, longest)?;
@@ -120,11 +121,11 @@ fn build(job: Job<'_>, own: &PartitionedOptions) -> Result<BuildReport, IndexErr
         table: written.table,
         meta: meta_file.finish()?,
         partitions: assignment.count() as u32,
-        partition_vectors: own.partition_vectors,
-        pivots: own.pivots.name().into(),
-        replicas: own.replicas,
-        links: own.links,
-        construction_list: own.construction_list,
+        partition_vectors: family_options.partition_vectors,
+        pivots: family_options.pivots.name().into(),
+        replicas: family_options.replicas,
+        links: family_options.links,
+        construction_list: family_options.construction_list,
         copies: assignment.copies(),
         most_vectors: written.most_vectors,
         longest_bytes: written.longest_bytes,
@@ -159,11 +160,11 @@ fn announce(work: &Work<'_>) {
 
 /// Chooses the pivots, and assigns every vector to partitions.
 fn divide(work: &Work<'_>, longest: Option<f32>) -> Result<(MetaIndex, Assignment), IndexError> {
-    let (own, count) = (work.own, work.data.count());
+    let (family_options, count) = (work.own, work.data.count());
     let mut random = rand::rngs::StdRng::seed_from_u64(work.options.seed ^ 0xd15c);
-    let sampled = rand::seq::index::sample(&mut random, count, partitions(count, own));
+    let sampled = rand::seq::index::sample(&mut random, count, partitions(count, family_options));
     let mut meta = MetaIndex::grow(work, sampled.iter().map(|id| id as u32).collect(), longest)?;
-    if own.pivots == Pivots::Balanced {
+    if family_options.pivots == Pivots::Balanced {
         // The middle vector of a part attracts vectors of other partitions, so that some partitions become
         // large again.
         for _ in 0..balance::ROUNDS {
@@ -175,7 +176,8 @@ fn divide(work: &Work<'_>, longest: Option<f32>) -> Result<(MetaIndex, Assignmen
             meta = MetaIndex::grow(work, pivots, longest)?;
         }
     }
-    let assignment = assign::assign(work, &meta, own.replicas as usize, own.most_vectors())?;
+    let assignment =
+        assign::assign(work, &meta, family_options.replicas as usize, family_options.most_vectors())?;
     Ok((meta, assignment))
 }
 
@@ -210,8 +212,8 @@ impl SubIndexBuild<'_> {
             GroupFileWriter::new(work.own, work.identity, partitions, work.data.row_bytes());
         let at_once = work.threads.max(1) * READY;
         for first in (0..partitions).step_by(at_once) {
-            let some = first..partitions.min(first + at_once);
-            for (partition, bytes) in some.clone().zip(self.some(some)?) {
+            let range = first..partitions.min(first + at_once);
+            for (partition, bytes) in range.clone().zip(self.build_range(range)?) {
                 let vectors = self.assignment.members(partition).len() as u32;
                 let length = bytes.len() as u32;
                 (most_vectors, longest_bytes) = (vectors.max(most_vectors), length.max(longest_bytes));
@@ -247,7 +249,7 @@ impl SubIndexBuild<'_> {
     }
 
     /// Builds the sub-indexes of a range of partitions on all threads.
-    fn some(&self, partitions: std::ops::Range<usize>) -> Result<Vec<Vec<u8>>, IndexError> {
+    fn build_range(&self, partitions: std::ops::Range<usize>) -> Result<Vec<Vec<u8>>, IndexError> {
         let next = AtomicUsize::new(partitions.start);
         let built = Mutex::new((vec![Vec::new(); partitions.len()], None::<IndexError>));
         std::thread::scope(|scope| {
@@ -259,7 +261,7 @@ impl SubIndexBuild<'_> {
                         if partition >= partitions.end {
                             return;
                         }
-                        let outcome = self.one(partition, &mut scratch);
+                        let outcome = self.build_subindex(partition, &mut scratch);
                         let Ok(mut built) = built.lock() else { return };
                         match outcome {
                             Ok(bytes) => built.0[partition - partitions.start] = bytes,
@@ -281,12 +283,16 @@ impl SubIndexBuild<'_> {
 
     /// Builds the sub-index of a partition: first without the held-out vectors, for calibration, then with
     /// all vectors.
-    fn one(&self, partition: usize, scratch: &mut CalibrationScratch) -> Result<Vec<u8>, IndexError> {
+    fn build_subindex(
+        &self,
+        partition: usize,
+        scratch: &mut CalibrationScratch,
+    ) -> Result<Vec<u8>, IndexError> {
         let work = self.work;
         let mut members = self.assignment.members(partition).to_vec();
-        let held = |id: u32| self.held_out.binary_search(&id).is_ok();
-        let held_count = members.iter().filter(|id| held(**id)).count();
-        let sizes = arrange(&mut members, held, work.own, work.options.seed ^ partition as u64);
+        let held_out = |id: u32| self.held_out.binary_search(&id).is_ok();
+        let held_count = members.iter().filter(|id| held_out(**id)).count();
+        let sizes = arrange(&mut members, held_out, work.own, work.options.seed ^ partition as u64);
         let space = meta::load(work, &members, self.longest)?;
         let mut hnsw = Hnsw::grow(&space, &sizes, held_count, work.own, work.progress)?;
         let mut bytes = Vec::new();
@@ -307,7 +313,7 @@ impl SubIndexBuild<'_> {
         encode(&hnsw, &mut bytes);
         if bytes.len() as u64 > MOST_BYTES {
             return Err(IndexError::Parameter(format!(
-                "a partition of {} vectors takes {} bytes, and one read brings {MOST_BYTES} at most; lower \
+                "a partition of {} vectors takes {} bytes, and one read can fetch {MOST_BYTES} at most; lower \
                  partition_vectors",
                 members.len(),
                 bytes.len()

@@ -96,7 +96,7 @@ impl CalibrationRun {
         let (mut scratch, mut near) = (CalibrationScratch::new(), Vec::new());
         for query in 0..self.trial.queries.count() {
             work.go_on()?;
-            scratch.begin(work, self.trial.queries.row(query));
+            scratch.set_query(work, self.trial.queries.row(query));
             meta::nearest(&index, &self.exact, &scratch.query, most, &mut scratch.walk, &mut near);
             for (rank, partition) in (0..).zip(&near) {
                 let members = assignment.members(partition.id as usize);
@@ -125,7 +125,7 @@ impl CalibrationRun {
         let neighbors = self.trial.wide;
         for (query, rank) in &self.queries_of[partition] {
             work.go_on()?;
-            scratch.begin(work, self.trial.queries.row(*query as usize));
+            scratch.set_query(work, self.trial.queries.row(*query as usize));
             for (at, list) in LISTS.into_iter().enumerate() {
                 let CalibrationScratch { walk, query: bytes, found, .. } = scratch;
                 let score =
@@ -165,18 +165,18 @@ impl CalibrationRun {
     /// Counts the `k` nearest neighbours of all queries that `probes` partitions find with the list length
     /// `LISTS[list]`.
     fn found(&self, k: usize, probes: u32, list: usize) -> u64 {
-        let of_query = self.ranks.chunks_exact(self.trial.wide * LISTS.len());
+        let by_query = self.ranks.chunks_exact(self.trial.wide * LISTS.len());
         let found = |ranks: &[AtomicU8]| {
             let nearest = ranks.chunks_exact(LISTS.len()).take(k);
             nearest.filter(|lists| u32::from(lists[list].load(Ordering::Relaxed)) < probes).count() as u64
         };
-        of_query.map(found).sum()
+        by_query.map(found).sum()
     }
 }
 
 impl CalibrationScratch {
     /// Converts a query to the form in which it is compared with stored vectors.
-    fn begin(&mut self, work: &Work<'_>, query: &[u8]) {
+    fn set_query(&mut self, work: &Work<'_>, query: &[u8]) {
         let form = work.data.form();
         self.floats.resize(work.data.dim(), 0.0);
         form.floats(query, &mut self.floats);

@@ -31,7 +31,7 @@ impl PartitionShape {
     /// Returns the demand of a query that searches `probes` partitions with a candidate list of `list`.
     pub(super) fn demand(&self, probes: f64, list: f64, machine: &Machine<'_>) -> Demand {
         let processor = machine.processor;
-        let each = moved_bytes(self.subindex_bytes, ALIGNMENT as u32, machine.profile.granularity);
+        let read_bytes = moved_bytes(self.subindex_bytes, ALIGNMENT as u32, machine.profile.granularity);
         let walk = |list: f64, vectors: f64| {
             let candidates = list.min(vectors);
             let distances = (LEAST_DISTANCES + candidates * 2.0 * self.links * NEW_LINKS).min(vectors);
@@ -40,12 +40,12 @@ impl PartitionShape {
         };
         let finding = walk(navigation_list(probes as usize) as f64, self.partitions);
         // Read bytes are traversed once for the checksum, and once for the copy.
-        let taking = probes * self.subindex_bytes * processor.stream_byte_ns * 2.0;
+        let copying = probes * self.subindex_bytes * processor.stream_byte_ns * 2.0;
         Demand {
             rounds: 1.0,
             reads: probes,
-            moved_bytes: probes * each,
-            compute_ns: finding + probes * walk(list, self.vectors) + taking,
+            moved_bytes: probes * read_bytes,
+            compute_ns: finding + probes * walk(list, self.vectors) + copying,
         }
     }
 }
@@ -57,7 +57,7 @@ mod tests {
     use crate::cost::processor::Processor;
 
     #[test]
-    fn more_of_anything_costs_more() {
+    fn more_probes_and_longer_lists_cost_more() {
         let shape = PartitionShape {
             partitions: 500.0,
             subindex_bytes: 6e5,
@@ -69,8 +69,8 @@ mod tests {
         let machine = Machine { profile: &nic, processor: &Processor::REFERENCE };
         let price = |probes, list| shape.demand(probes, list, &machine).price_ns(&machine.device());
         assert!(price(4.0, 50.0) < price(5.0, 50.0) && price(4.0, 50.0) < price(4.0, 60.0));
-        let asked = shape.demand(4.0, 50.0, &machine);
-        assert_eq!((asked.rounds, asked.reads, asked.moved_bytes), (1.0, 4.0, 2.4e6));
-        assert!((1e4..1e6).contains(&asked.compute_ns), "{asked:?}");
+        let demand = shape.demand(4.0, 50.0, &machine);
+        assert_eq!((demand.rounds, demand.reads, demand.moved_bytes), (1.0, 4.0, 2.4e6));
+        assert!((1e4..1e6).contains(&demand.compute_ns), "{demand:?}");
     }
 }

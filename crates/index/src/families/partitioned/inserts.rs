@@ -87,7 +87,8 @@ impl Growth {
         table: &Table,
         shared: bool,
     ) -> Result<Growth, IndexError> {
-        let damaged = |reason| IndexError::damaged(object.address(), "where the partitions lie", reason);
+        let damaged =
+            |reason| IndexError::damaged(object.address(), "the positions of the partitions", reason);
         let mut places = layout.built(table.entries()).map_err(damaged)?;
         let mut words = vec![0; 8 * places.len()];
         object.read_at(layout.word_at(0), &mut words)?;
@@ -97,7 +98,7 @@ impl Growth {
                 continue;
             }
             if !word.is_within(&layout) {
-                return Err(damaged(format!("the table says that group {group} lies at {word:?}")));
+                return Err(damaged(format!("the table has an invalid position of group {group}: {word:?}")));
             }
             let mut head = [0; HEAD_BYTES as usize];
             object.read_at(u64::from(word.first) * layout.unit_bytes, &mut head)?;
@@ -159,7 +160,7 @@ impl PausedChanges {
         work: impl AsyncFnOnce(&Writer<'_, TierMemory<'_>>) -> Result<T, IndexError>,
     ) -> Result<T, IndexError> {
         let tier = self.tier.writable();
-        let tier = tier.ok_or_else(|| IndexError::Internal("a tier that does not change".into()))?;
+        let tier = tier.ok_or_else(|| IndexError::Internal("the tier cannot be written".into()))?;
         let memory = TierMemory::new(tier, self.file.clone())?;
         let Growth { reader, builder, .. } = &self.growth;
         let writer = Writer::new(&memory, reader, builder, None);
@@ -187,7 +188,7 @@ pub(super) fn pause(growth: Growth, file: PathBuf) -> Result<Option<Box<dyn Paus
         return Ok(Some(Box::new(pause)));
     }
     Err(IndexError::Parameter(format!(
-        "{}: is being copied by somebody else, or changed without an end; try it again later",
+        "{}: another process is copying or changing the index; try again later",
         pause.file.display()
     )))
 }
@@ -199,18 +200,19 @@ impl Partitions {
         growth: &Growth,
         work: impl FnOnce(&Writer<'_, TierMemory<'_>>, &Space) -> Result<T, IndexError>,
     ) -> Result<T, IndexError> {
-        let mut held = growth.lock_session();
-        if held.is_none() {
+        let mut session = growth.lock_session();
+        if session.is_none() {
             let tier = growth.object.writable_tier().map_err(|error| self.explain_unchangeable(error))?;
-            *held = Some(WriteSession { tier, slot: None, pivots: self.pivots()? });
+            *session = Some(WriteSession { tier, slot: None, pivots: self.pivots()? });
         }
-        let outcome =
-            held.as_mut().map_or(Err(IndexError::Internal("nothing to change it with".into())), |session| {
+        let outcome = session
+            .as_mut()
+            .map_or(Err(IndexError::Internal("no connection for changes".into())), |session| {
                 self.change_with(growth, session, work)
             });
         if outcome.is_err() {
             // Reconnect for the next change: operations of this connection may still arrive.
-            *held = None;
+            *session = None;
         }
         outcome
     }
@@ -222,7 +224,7 @@ impl Partitions {
         work: impl FnOnce(&Writer<'_, TierMemory<'_>>, &Space) -> Result<T, IndexError>,
     ) -> Result<T, IndexError> {
         let tier = session.tier.writable();
-        let tier = tier.ok_or_else(|| IndexError::Internal("a tier that does not change".into()))?;
+        let tier = tier.ok_or_else(|| IndexError::Internal("the tier cannot be written".into()))?;
         let memory = TierMemory::new(tier, self.set.file.clone())?;
         let holder = tier.holder();
         let slot = session.slot.filter(|(owner, _)| *owner == holder).map(|(_, slot)| slot);
@@ -270,8 +272,8 @@ impl Partitions {
         let work = |writer: &Writer<'_, TierMemory<'_>>, groups: Vec<(u32, Vec<Change>)>| {
             let mut left = Vec::new();
             let tasks = groups.into_iter().map(|(group, changes)| writer.change(group, changes, waits));
-            writer.memory.block(GROUPS_AT_ONCE, tasks, |without_room| {
-                left.extend(without_room);
+            writer.memory.block(GROUPS_AT_ONCE, tasks, |refused| {
+                left.extend(refused);
                 Ok(())
             })?;
             Ok::<_, IndexError>(left)
@@ -337,7 +339,8 @@ impl Partitions {
         };
         rows.find_map(larger).map_or(Ok(()), |(row, value)| {
             Err(IndexError::Parameter(format!(
-                "{}: row {row} has a value of {value:e}, and this index stores {} of up to {most:e}, which suits the vectors that it                  was built with; nothing was inserted. Build the index anew with all vectors, or without store_as",
+                "{}: row {row} has a value of {value:e}, and this index stores {} values up to {most:e}, the range of the vectors \
+                 that it was built with; nothing was inserted. Build the index anew with all vectors, or without store_as",
                 vectors.path().display(),
                 self.set.element,
             )))
@@ -361,7 +364,7 @@ impl Partitions {
         let found = walk.found().map(|near| near.id).find(has_room);
         found.ok_or_else(|| {
             IndexError::Parameter(format!(
-                "{}: the partitions near a vector have {} vectors each, which is as many as they take; build the index anew with \
+                "{}: the partitions near a vector are full, with {} vectors each; build the index anew with \
                  all vectors",
                 self.set.file.display(),
                 layout.most_vectors - layout.slots
@@ -372,7 +375,7 @@ impl Partitions {
     fn explain_unchangeable(&self, error: StoreError) -> IndexError {
         match error {
             StoreError::Unchangeable { .. } => IndexError::Parameter(format!(
-                "{}: partitions take inserts in the memory of a node alone: copy the index there (`bathyal copy INDEX \
+                "{}: partitions take inserts only in the memory of a node: copy the index there (`bathyal copy INDEX \
                  remote://HOST:PORT/NAME`) and change it under that address",
                 self.set.file.display()
             )),
@@ -399,7 +402,9 @@ impl Partitions {
 
 impl InPlace for Partitions {
     fn insert(&self, vectors: &VectorFile) -> Result<Range<u32>, IndexError> {
-        let Some(growth) = &self.growth else { return Err(IndexError::Internal("no inserts".into())) };
+        let Some(growth) = &self.growth else {
+            return Err(IndexError::Internal("the index takes no inserts".into()));
+        };
         let count = vectors.count();
         if count == 0 {
             let next = growth.counts().1;
@@ -411,7 +416,7 @@ impl InPlace for Partitions {
                  growth",
                 self.set.file.display(),
                 if inserted > 0 {
-                    format!(", which are there with ids from {first} on")
+                    format!(", which were inserted with ids from {first} on")
                 } else {
                     String::new()
                 }
@@ -453,7 +458,9 @@ impl InPlace for Partitions {
     }
 
     fn delete(&self, ids: &[u32]) -> Result<u64, IndexError> {
-        let Some(growth) = &self.growth else { return Err(IndexError::Internal("no inserts".into())) };
+        let Some(growth) = &self.growth else {
+            return Err(IndexError::Internal("the index takes no inserts".into()));
+        };
         let outcome = self.change(growth, |writer, _| {
             let mut changes = Vec::new();
             let found = ids.iter().map(|id| async { Ok((*id, writer.partition_of(*id).await?)) });
@@ -468,7 +475,7 @@ impl InPlace for Partitions {
         growth.refresh_counts()?;
         if refused > 0 {
             return Err(IndexError::Parameter(format!(
-                "{}: {refused} of {present} vectors were not deleted, for want of room to make their partitions anew; build the index \
+                "{}: {refused} of {present} vectors were not deleted, because there was no room to rewrite their partitions; build the index \
                  anew, or with more growth",
                 self.set.file.display()
             )));

@@ -41,7 +41,7 @@ use crate::format::identity::Identity;
 /// The family, for the registry.
 pub static FAMILY: Family = Family {
     name: section::NAME,
-    about: "partitions with a graph each, read whole and kept for the next queries (d-HNSW): for memory of another machine",
+    about: "partitions that are read whole and cached, with a graph in each (d-HNSW): for the memory of another machine",
     options: subindex::options::DOCS,
     counters: search::COUNTERS,
     striped: section::STRIPED,
@@ -68,7 +68,7 @@ pub fn check_subindex(bytes: &[u8], row_bytes: usize, ids_end: u32) -> Result<()
 /// # Errors
 /// A description of the fault.
 pub fn check_table(bytes: &[u8], file_bytes: u64) -> Result<(), String> {
-    subindex::table::Table::from_bytes(bytes).map_err(|unread| unread.to_string())?.check(file_bytes)
+    subindex::table::Table::from_bytes(bytes).map_err(|error| error.to_string())?.check(file_bytes)
 }
 
 /// Checks the bytes of the first group of partitions that take inserts, in the way that searches and writers

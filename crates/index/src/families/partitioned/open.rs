@@ -164,8 +164,8 @@ impl Stored for StoredPartitions {
         manifest: &Manifest,
         _progress: &dyn Progress,
     ) -> Result<Description, IndexError> {
-        let wrong = |reason| IndexError::damaged(directory.address(), "the manifest", reason);
-        let row_bytes = manifest.stored_row_bytes().map_err(wrong)?;
+        let damaged_manifest = |reason| IndexError::damaged(directory.address(), "the manifest", reason);
+        let row_bytes = manifest.stored_row_bytes().map_err(damaged_manifest)?;
         let layout = self.entry.layout(row_bytes);
         let counts = layout.map(|layout| {
             let object = manifest.open_file(directory, &self.entry.file)?;
@@ -184,11 +184,11 @@ pub(super) fn open(
     shared: bool,
 ) -> Result<Partitions, IndexError> {
     let address = |file: &FileEntry| directory.address().join(&file.name);
-    let wrong = |reason| IndexError::damaged(directory.address(), "the manifest", reason);
+    let damaged_manifest = |reason| IndexError::damaged(directory.address(), "the manifest", reason);
     let mut set = VectorSet::of(directory, manifest, &entry.file)?;
-    let identity = manifest.identity().map_err(wrong)?;
+    let identity = manifest.identity().map_err(damaged_manifest)?;
     let table = Table::from_bytes(&load(directory, manifest, &entry.table)?)
-        .map_err(|unread| unread.at(address(&entry.table), "the table"))?;
+        .map_err(|error| error.at(address(&entry.table), "the table"))?;
     let growth = match entry.layout(set.row_bytes()) {
         Some(layout) => {
             set.ids_end = layout.ids;
@@ -202,20 +202,20 @@ pub(super) fn open(
         }
     };
     let meta = load(directory, manifest, &entry.meta)?;
-    let sound = || {
+    let check_meta = || {
         subindex::check_bytes(&meta, identity, META)?;
         let index = SubIndex::read(&meta, set.row_bytes())?;
         index.check(set.ids_end)?;
         if index.count() == table.count() {
             Ok(())
         } else {
-            Err("it has another number of partitions".to_string())
+            Err(format!("it has {} partitions, the table has {}", index.count(), table.count()))
         }
     };
-    sound().map_err(|reason| IndexError::damaged(address(&entry.meta), "the meta index", reason))?;
+    check_meta().map_err(|reason| IndexError::damaged(address(&entry.meta), "the meta index", reason))?;
     let longest = table.entries().iter().map(|entry| entry.bytes).max();
     if growth.is_none() && longest != Some(entry.longest_bytes) {
-        return Err(wrong(format!(
+        return Err(damaged_manifest(format!(
             "the longest sub-index has {longest:?} bytes, not {}",
             entry.longest_bytes
         )));

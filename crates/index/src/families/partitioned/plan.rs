@@ -19,20 +19,26 @@ const TRUTH_BYTES: u64 = 1000 * 101 * (16 + 6);
 pub(super) const READY: usize = 2;
 
 /// Returns the peak memory of a build, in bytes.
-pub(super) fn planned_bytes(data: &Source<'_>, own: &PartitionedOptions, options: &BuildOptions) -> u64 {
+pub(super) fn planned_bytes(
+    data: &Source<'_>,
+    family_options: &PartitionedOptions,
+    options: &BuildOptions,
+) -> u64 {
     let (count, threads) = (data.count() as u64, options.thread_count() as u64);
     // Dividing large partitions makes at most twice as many and one.
-    let all = 2 * partitions(data.count(), own) as u64 + 1;
-    let fixed = PROGRAM_BYTES + threads * THREAD_BYTES + MetaIndex::planned_bytes(all, data.row_bytes(), own);
-    let assignment = Assignment::planned_bytes(count, u64::from(own.replicas), all);
-    let most = (own.most_vectors() as u64).min(count);
+    let all = 2 * partitions(data.count(), family_options) as u64 + 1;
+    let fixed = PROGRAM_BYTES
+        + threads * THREAD_BYTES
+        + MetaIndex::planned_bytes(all, data.row_bytes(), family_options);
+    let assignment = Assignment::planned_bytes(count, u64::from(family_options.replicas), all);
+    let most = (family_options.most_vectors() as u64).min(count);
     let space = Space::planned_rows(most as usize, data.row_bytes(), options.metric);
-    let bytes = most * (data.row_bytes() as u64 + 4 * 3 * u64::from(own.links) + 16);
+    let bytes = most * (data.row_bytes() as u64 + 4 * 3 * u64::from(family_options.links) + 16);
     // A growing buffer has up to twice the capacity of its contents.
-    let one = space + Hnsw::planned_bytes(most, own) + 2 * bytes;
+    let one = space + Hnsw::planned_bytes(most, family_options) + 2 * bytes;
     let building = threads.min(all) * (one + READY as u64 * bytes);
     let queries = 1000 * (data.given_row_bytes() as u64 + 8 * data.dim() as u64 + 192 * 8);
     // The partition of each vector, which is collected at the end of the build.
-    let assignment = assignment + if own.growth > 0.0 { 4 * count } else { 0 };
+    let assignment = assignment + if family_options.growth > 0.0 { 4 * count } else { 0 };
     fixed + assignment + building + queries + TRUTH_BYTES + threads * TRUTH_BYTES
 }

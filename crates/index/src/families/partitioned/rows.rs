@@ -13,11 +13,11 @@ use bathyal_tier::Span;
 
 impl Partitions {
     /// Calls `visit` for each vector of a checked partition.
-    fn tell(
+    fn visit_vectors(
         &self,
         subindex: &[u8],
         changes: &PartitionChanges,
-        each: &mut EachVector<'_>,
+        visit: &mut EachVector<'_>,
     ) -> Result<(), IndexError> {
         let row_bytes = self.set.row_bytes();
         // A partition whose vectors were all deleted has no bytes.
@@ -26,11 +26,11 @@ impl Partitions {
             for (at, row) in (0..index.count() as u32).zip(index.rows.chunks_exact(row_bytes)) {
                 let id = index.id(at);
                 if !changes.has_deleted(id) {
-                    each(id, row)?;
+                    visit(id, row)?;
                 }
             }
         }
-        changes.ids.iter().zip(changes.rows.chunks_exact(row_bytes)).try_for_each(|(id, row)| each(*id, row))
+        changes.ids.iter().zip(changes.rows.chunks_exact(row_bytes)).try_for_each(|(id, row)| visit(*id, row))
     }
 }
 
@@ -47,9 +47,9 @@ impl Rows for Partitions {
         Partitions::span(self, unit)
     }
 
-    fn read(&self, unit: u32, bytes: &[u8], each: &mut EachVector<'_>) -> Result<(), IndexError> {
+    fn read(&self, unit: u32, bytes: &[u8], visit: &mut EachVector<'_>) -> Result<(), IndexError> {
         self.check(unit, bytes)?;
-        self.tell(bytes, &PartitionChanges::default(), each)
+        self.visit_vectors(bytes, &PartitionChanges::default(), visit)
     }
 
     fn moving(&self, unit: u32) -> Option<Box<dyn Moving + '_>> {
@@ -73,12 +73,12 @@ impl Moving for MovingPartition<'_> {
         self.span
     }
 
-    fn arrived(&mut self, bytes: &[u8], each: &mut EachVector<'_>) -> Result<bool, IndexError> {
+    fn arrived(&mut self, bytes: &[u8], visit: &mut EachVector<'_>) -> Result<bool, IndexError> {
         let next = self.fetch.arrived(&self.growth.reader, bytes);
         let damaged = |reason| self.partitions.set.damaged(format!("partition {}", self.unit), reason);
         match next.map_err(damaged)? {
             FetchStep::Done(loaded) => {
-                self.partitions.tell(loaded.subindex.bytes(), &loaded.changes, each)?;
+                self.partitions.visit_vectors(loaded.subindex.bytes(), &loaded.changes, visit)?;
                 return Ok(true);
             }
             FetchStep::Read(span) => self.span = span,

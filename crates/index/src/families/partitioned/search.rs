@@ -132,16 +132,16 @@ impl Partitions {
 
     /// Returns an error unless `bytes` is the sound sub-index of the partition.
     pub(super) fn check(&self, partition: u32, bytes: &[u8]) -> Result<(), IndexError> {
-        let sound = || {
+        let check_subindex = || {
             subindex::check_bytes(bytes, self.identity, partition)?;
             let index = SubIndex::read(bytes, self.set.row_bytes())?;
-            let said = self.table.entry(partition).vectors as usize;
-            if index.count() != said {
-                return Err(format!("it has {} vectors, the table says {said}", index.count()));
+            let recorded = self.table.entry(partition).vectors as usize;
+            if index.count() != recorded {
+                return Err(format!("it has {} vectors, the table records {recorded}", index.count()));
             }
             index.check(self.set.ids_end).map(|_| ())
         };
-        sound().map_err(|reason| self.set.damaged(format!("partition {partition}"), reason))
+        check_subindex().map_err(|reason| self.set.damaged(format!("partition {partition}"), reason))
     }
 
     /// Returns the largest number of vectors that the index may contain now.
@@ -166,7 +166,7 @@ impl Partitions {
     ) -> Result<(), IndexError> {
         let Scratch { query, offered, .. } = scratch;
         let Query { bytes: vector, found, stats, .. } = query;
-        let doubles = self.entry.copies > u64::from(self.set.vectors);
+        let has_copies = self.entry.copies > u64::from(self.set.vectors);
         // A partition whose vectors were all deleted has no bytes.
         if !subindex.is_empty() {
             let index = SubIndex::read(subindex, self.set.row_bytes()).map_err(IndexError::Internal)?;
@@ -175,24 +175,24 @@ impl Partitions {
                     self.set.exact.score_some(vector, index.rows, ids, scores);
                 };
                 // Deleted candidates do not count: the list is extended by as many.
-                let mut reach = list;
+                let mut list_length = list;
                 loop {
-                    stats.full_distances += index.search(walk, reach, score) as u32;
-                    let gone = match changes.deleted.is_empty() {
+                    stats.full_distances += index.search(walk, list_length, score) as u32;
+                    let deleted = match changes.deleted.is_empty() {
                         true => 0,
                         false => walk.found().filter(|near| changes.has_deleted(index.id(near.id))).count(),
                     };
-                    if reach - gone >= list || reach >= index.count() {
+                    if list_length - deleted >= list || list_length >= index.count() {
                         break;
                     }
-                    reach = list + 2 * gone;
+                    list_length = list + 2 * deleted;
                 }
                 for near in walk.found() {
                     if near.distance > found.threshold() {
                         break;
                     }
                     let id = index.id(near.id);
-                    if (!doubles || offered.insert(id)) && !changes.has_deleted(id) {
+                    if (!has_copies || offered.insert(id)) && !changes.has_deleted(id) {
                         found.push(id, near.distance);
                     }
                 }
@@ -219,9 +219,9 @@ impl Partitions {
         list: usize,
         scratch: &mut Scratch,
     ) -> Result<(), IndexError> {
-        let wanted = probes.min(scratch.near.len());
+        let count = probes.min(scratch.near.len());
         let alignment = cx.alignment();
-        for partition in &scratch.near[..wanted] {
+        for partition in &scratch.near[..count] {
             let span = self.span(partition.id);
             scratch.query.stats.reads += 1;
             scratch.query.stats.bytes += span.aligned_len(alignment);
@@ -230,8 +230,10 @@ impl Partitions {
         scratch.query.stats.hops += 1;
         scratch.query.clock.spent(Phase::Navigate);
         match &self.source {
-            SubIndexSource::InPlace(sound) => self.scan_in_place(cx, sound, wanted, list, scratch).await,
-            SubIndexSource::Cached(cache) => self.scan_cached(cx, cache, wanted, list, scratch).await,
+            SubIndexSource::InPlace(checked_flags) => {
+                self.scan_in_place(cx, checked_flags, count, list, scratch).await
+            }
+            SubIndexSource::Cached(cache) => self.scan_cached(cx, cache, count, list, scratch).await,
         }
     }
 
@@ -239,18 +241,18 @@ impl Partitions {
     async fn scan_in_place(
         &self,
         cx: &Cx,
-        sound: &[AtomicBool],
-        wanted: usize,
+        checked_flags: &[AtomicBool],
+        count: usize,
         list: usize,
         scratch: &mut Scratch,
     ) -> Result<(), IndexError> {
-        for at in 0..wanted {
+        for at in 0..count {
             let partition = scratch.near[at].id;
             let span: [Span; 1] = [self.span(partition)];
             let batch = cx.read(&span).await.map_err(|source| self.set.failed(source))?;
             scratch.query.clock.spent(Phase::Read);
             // Bytes of an addressable tier are checked once.
-            let checked = sound[partition as usize].load(Ordering::Relaxed);
+            let checked = checked_flags[partition as usize].load(Ordering::Relaxed);
             match &self.growth {
                 None if checked => {}
                 None => self.check(partition, batch.bytes(0))?,
@@ -258,11 +260,11 @@ impl Partitions {
                     let (subindex, changes) = growth
                         .reader
                         .in_place(partition, batch.bytes(0), checked)
-                        .map_err(|unread| self.overflow_error(partition, unread))?;
+                        .map_err(|error| self.overflow_error(partition, error))?;
                     self.walk(subindex, &changes, list, scratch)?;
                 }
             }
-            sound[partition as usize].store(true, Ordering::Relaxed);
+            checked_flags[partition as usize].store(true, Ordering::Relaxed);
             if self.growth.is_none() {
                 self.walk(batch.bytes(0), &PartitionChanges::default(), list, scratch)?;
             }
@@ -270,10 +272,10 @@ impl Partitions {
         Ok(())
     }
 
-    fn overflow_error(&self, partition: u32, unread: OverflowError) -> IndexError {
-        let reason = match unread {
+    fn overflow_error(&self, partition: u32, error: OverflowError) -> IndexError {
+        let reason = match error {
             OverflowError::Torn(reason) => reason,
-            OverflowError::Moved => "its overflow is none of its group".into(),
+            OverflowError::Moved => "its overflow is that of another group or version".into(),
         };
         self.set.damaged(format!("partition {partition}"), reason)
     }
@@ -283,14 +285,14 @@ impl Partitions {
         &self,
         cx: &Cx,
         cache: &SubIndexCache,
-        wanted: usize,
+        count: usize,
         list: usize,
         scratch: &mut Scratch,
     ) -> Result<(), IndexError> {
         // If others change the index, the query requires partitions that are at least as new as itself.
         let since = self.growth.as_ref().filter(|growth| growth.shared).map(|_| cache.now());
         let mut requests =
-            QueryRequests::new(cache, since, scratch.near[..wanted].iter().map(|partition| partition.id));
+            QueryRequests::new(cache, since, scratch.near[..count].iter().map(|partition| partition.id));
         let mut stream = cx.stream();
         // By the number of a read in the stream.
         let mut reads: Vec<PartitionRead> = Vec::new();
@@ -357,18 +359,18 @@ impl Partitions {
         scratch: &mut Scratch,
     ) -> Result<(), IndexError> {
         let QueryRequests { cache, since, pending, reading } = requests;
-        let mut here = Vec::new();
+        let mut ready = Vec::new();
         let mut begin = |partition: u32, kept: Option<&LoadedPartition>| {
-            let begun = self.growth.as_ref().map(|growth| growth.reader.begin(partition, kept));
-            let span = begun.as_ref().map_or_else(|| self.span(partition), |(_, span)| *span);
+            let fetch = self.growth.as_ref().map(|growth| growth.reader.begin(partition, kept));
+            let span = fetch.as_ref().map_or_else(|| self.span(partition), |(_, span)| *span);
             stream.push(span);
-            reads.push(PartitionRead { partition, fetch: begun.map(|(fetch, _)| fetch) });
+            reads.push(PartitionRead { partition, fetch: fetch.map(|(fetch, _)| fetch) });
             reading.push(partition);
         };
         pending.retain(|partition| {
             let len = self.span(*partition).len;
             match cache.request(*partition, len, *since, || cx.task_waker()) {
-                Lookup::Ready(loaded) => here.push((*partition, loaded)),
+                Lookup::Ready(loaded) => ready.push((*partition, loaded)),
                 Lookup::Revalidate(loaded) => begin(*partition, Some(&loaded)),
                 Lookup::Load => begin(*partition, None),
                 Lookup::Wait => return true,
@@ -376,7 +378,7 @@ impl Partitions {
             false
         });
         let mut outcome = Ok(());
-        for (partition, loaded) in here {
+        for (partition, loaded) in ready {
             outcome =
                 outcome.and_then(|()| self.walk(loaded.subindex.bytes(), &loaded.changes, list, scratch));
             drop(loaded);

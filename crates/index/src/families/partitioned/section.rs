@@ -111,10 +111,10 @@ impl PartitionedEntry {
         require((1..=manifest.vectors).contains(&partitions), "the number of partitions is out of range")?;
         require((1..=MOST_REPLICAS).contains(&self.replicas), "replicas is out of range")?;
         let most = manifest.vectors * u64::from(self.replicas);
-        require((manifest.vectors..=most).contains(&self.copies), "the partitions do not hold the vectors")?;
+        require((manifest.vectors..=most).contains(&self.copies), "copies is out of range")?;
         require(
             self.table.bytes == partitions * ENTRY_BYTES as u64,
-            "the table does not hold the partitions",
+            "the length of the table does not match the number of partitions",
         )?;
         let longest = u64::from(self.longest_bytes);
         require(
@@ -134,7 +134,7 @@ impl PartitionedEntry {
                 vectors: manifest.vectors,
                 row_bytes: manifest.stored_row_bytes()?,
             };
-            require(self.replicas == 1, "partitions that take inserts have a vector in one of them")?;
+            require(self.replicas == 1, "replicas must be 1 in an index with growth")?;
             growth.check(&built)?;
         }
         let series = Some(|point: &ProbedPoint| point.probes);

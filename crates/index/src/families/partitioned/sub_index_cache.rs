@@ -178,10 +178,7 @@ impl SubIndexCache {
         let state = &mut *self.state();
         let slot = &mut state.slots[partition as usize];
         let read = matches!(slot.stage, Stage::Loading);
-        debug_assert!(
-            read || matches!(slot.stage, Stage::Revalidating),
-            "a partition that nobody was to read"
-        );
+        debug_assert!(read || matches!(slot.stage, Stage::Revalidating), "the partition was not being read");
         slot.stage = Stage::Cached(loaded);
         if read {
             state.counts.misses += 1;
@@ -207,11 +204,11 @@ impl SubIndexCache {
     /// Returns the cache's counters. Its pages are sub-indexes.
     pub(super) fn counters(&self) -> CacheCounters {
         let state = &*self.state();
-        let here = state.slots.iter().filter(|slot| matches!(slot.stage, Stage::Cached(_)));
+        let loaded = state.slots.iter().filter(|slot| matches!(slot.stage, Stage::Cached(_)));
         let all: u64 = state.slots.iter().map(|slot| slot.bytes).sum();
         let mean = (all / (state.slots.len() as u64).max(1)).max(1);
         CacheCounters {
-            resident_pages: here.count() as u64,
+            resident_pages: loaded.count() as u64,
             capacity_pages: self.budget / mean,
             allocated_bytes: state.used + SLOT_BYTES * state.slots.len() as u64,
             ..state.counts
@@ -263,8 +260,8 @@ impl State {
     fn serve_queue(&mut self, budget: u64) {
         while let Some(&partition) = self.queue.front() {
             let slot = &self.slots[partition as usize];
-            let waits = matches!(slot.stage, Stage::Queued);
-            if waits && slot.users > 0 {
+            let queued = matches!(slot.stage, Stage::Queued);
+            if queued && slot.users > 0 {
                 if !self.make_room(partition, budget) {
                     return;
                 }
@@ -272,7 +269,7 @@ impl State {
                 slot.stage = Stage::Reserved;
                 self.used += slot.bytes;
                 slot.waiting.drain(..).for_each(|waker| waker.wake());
-            } else if waits {
+            } else if queued {
                 self.slots[partition as usize].stage = Stage::Absent;
             }
             self.queue.pop_front();

@@ -19,7 +19,7 @@ pub(super) fn verify(
     }
     let Verifying { object, progress, .. } = *verifying;
     let (entry, mut crc, mut end) = (&partitions.entry, 0, 0);
-    let mut held = Marks::new(u64::from(partitions.set.ids_end))?;
+    let mut seen = Marks::new(u64::from(partitions.set.ids_end))?;
     let (mut bytes, mut copies) = (Vec::new(), 0);
     for (number, place) in (0..).zip(partitions.table.entries()) {
         if progress.cancelled() {
@@ -33,22 +33,22 @@ pub(super) fn verify(
         end = place.offset + u64::from(place.bytes);
         progress.advance(end);
         if bytes[..filled].iter().any(|byte| *byte != 0) {
-            report.fault(format!("something lies before partition {number}"));
+            report.fault(format!("the padding before partition {number} is not zero"));
         }
-        match check(partitions, number, &bytes[filled..], &mut held, report)? {
+        match check(partitions, number, &bytes[filled..], &mut seen, report)? {
             Ok(()) => copies += u64::from(place.vectors),
             Err(reason) => report.fault(format!("partition {number}: {reason}")),
         }
     }
     report.bytes += entry.file.bytes;
     if crc != entry.file.crc32c {
-        let (name, said) = (&entry.file.name, entry.file.crc32c);
-        report.fault(format!("{name}: checksum {crc:08x}, the manifest says {said:08x}"));
+        let (name, recorded) = (&entry.file.name, entry.file.crc32c);
+        report.fault(format!("{name}: its checksum is {crc:08x}, the manifest records {recorded:08x}"));
     }
-    let (found, vectors) = (held.count(), u64::from(partitions.set.vectors));
+    let (found, vectors) = (seen.count(), u64::from(partitions.set.vectors));
     if report.sound && (found, copies) != (vectors, entry.copies) {
         report.fault(format!(
-            "{found} of {vectors} vectors are in a partition, {copies} copies of {}",
+            "the partitions contain {found} of {vectors} vectors, and {copies} of {} copies",
             entry.copies
         ));
     }
@@ -61,11 +61,11 @@ fn check(
     partitions: &Partitions,
     number: u32,
     bytes: &[u8],
-    held: &mut Marks,
+    seen: &mut Marks,
     report: &mut VerifyReport,
 ) -> Result<Result<(), String>, IndexError> {
     let set = &partitions.set;
-    let sound = || {
+    let check_subindex = || {
         subindex::check_bytes(bytes, partitions.identity, number)?;
         let index = SubIndex::read(bytes, set.row_bytes())?;
         let links = index.check(set.ids_end)?;
@@ -74,14 +74,14 @@ fn check(
         }
         Ok((index, links))
     };
-    let (index, links) = match sound() {
+    let (index, links) = match check_subindex() {
         Ok(sound) => sound,
         Err(reason) => return Ok(Err(reason)),
     };
     report.links += links;
     for at in 0..index.count() as u32 {
         // A vector at a border is in several partitions.
-        held.mark(index.id(at));
+        seen.mark(index.id(at));
     }
     let lost = index.lost()?;
     report.unlinked += lost.as_ref().map_or(0, |(vectors, _)| *vectors as u64);

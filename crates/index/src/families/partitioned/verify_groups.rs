@@ -29,10 +29,10 @@ pub(super) fn verify(
         if progress.cancelled() {
             return Err(IndexError::Cancelled);
         }
-        let some = &mut bytes[..(entry.file.bytes - at).min(AT_ONCE as u64) as usize];
-        object.read_at(at, some)?;
-        crc = crc32c::crc32c_append(crc, some);
-        at += some.len() as u64;
+        let chunk = &mut bytes[..(entry.file.bytes - at).min(AT_ONCE as u64) as usize];
+        object.read_at(at, chunk)?;
+        crc = crc32c::crc32c_append(crc, chunk);
+        at += chunk.len() as u64;
         progress.advance(at);
     }
     report.bytes += entry.file.bytes;
@@ -46,13 +46,13 @@ pub(super) fn verify(
             .iter()
             .all(|byte| *byte == 0);
     if untouched && crc != entry.file.crc32c {
-        let (name, said) = (&entry.file.name, entry.file.crc32c);
-        report.fault(format!("{name}: checksum {crc:08x}, the manifest says {said:08x}"));
+        let (name, recorded) = (&entry.file.name, entry.file.crc32c);
+        report.fault(format!("{name}: its checksum is {crc:08x}, the manifest records {recorded:08x}"));
     }
-    let mut found = GroupVerification {
+    let mut state = GroupVerification {
         partitions,
         growth,
-        held: Marks::new(u64::from(layout.ids))?,
+        seen: Marks::new(u64::from(layout.ids))?,
         vectors: 0,
         used: vec![false; layout.units as usize],
         control: &control,
@@ -64,17 +64,17 @@ pub(super) fn verify(
         let place = growth.reader.places.get(group);
         let mut bytes = vec![0; (place.end(layout) - place.start(layout)) as usize];
         object.read_at(place.start(layout), &mut bytes)?;
-        if let Err(reason) = found.group(&place, &bytes, report)? {
+        if let Err(reason) = state.check_group(&place, &bytes, report)? {
             report.fault(format!("group {group}: {reason}"));
         }
     }
-    let (vectors, ids) = (found.vectors, found.held.count());
+    let (vectors, ids) = (state.vectors, state.seen.count());
     if report.sound && ids != vectors {
-        report.fault(format!("{vectors} vectors have {ids} ids: some are there twice"));
+        report.fault(format!("{vectors} vectors have only {ids} ids: some vectors are in the index twice"));
     }
-    let said = u64::from(partitions.set.vectors);
-    if report.sound && untouched && vectors != said {
-        report.fault(format!("{vectors} of {said} vectors are in a partition"));
+    let recorded = u64::from(partitions.set.vectors);
+    if report.sound && untouched && vectors != recorded {
+        report.fault(format!("the partitions contain {vectors} of {recorded} vectors"));
     }
     report.vectors += vectors;
     Ok(())
@@ -84,7 +84,7 @@ pub(super) fn verify(
 struct GroupVerification<'a> {
     partitions: &'a Partitions,
     growth: &'a Growth,
-    held: Marks,
+    seen: Marks,
     vectors: u64,
     used: Vec<bool>,
     control: &'a [u8],
@@ -92,7 +92,7 @@ struct GroupVerification<'a> {
 
 impl GroupVerification<'_> {
     /// Checks a group. The inner error describes its fault.
-    fn group(
+    fn check_group(
         &mut self,
         place: &GroupPlace,
         bytes: &[u8],
@@ -101,12 +101,14 @@ impl GroupVerification<'_> {
         let reader = &self.growth.reader;
         let layout = &reader.layout;
         if bytes[..HEAD_BYTES as usize] != place.head(reader.identity) {
-            return Ok(Err("its head is that of something else".into()));
+            return Ok(Err("its head is that of another group or version".into()));
         }
         for unit in place.word.first..place.word.first + place.word.units {
             let word = u64_at(self.control, (layout.unit_at(unit) - layout.control_at()) as usize);
             if is_free(word) || std::mem::replace(&mut self.used[unit as usize], true) {
-                return Ok(Err(format!("it lies in unit {unit}, which is free or another group's")));
+                return Ok(Err(format!(
+                    "it occupies unit {unit}, which is free or belongs to another group"
+                )));
             }
         }
         for side in 0..2 {
@@ -118,16 +120,18 @@ impl GroupVerification<'_> {
             let changes = match changes {
                 Ok(changes) => changes,
                 Err(OverflowError::Torn(reason)) => return Ok(Err(reason)),
-                Err(OverflowError::Moved) => return Ok(Err("its overflow is none of it".into())),
+                Err(OverflowError::Moved) => {
+                    return Ok(Err("its overflow is that of another group or version".into()));
+                }
             };
-            if let Err(reason) = self.side(partition, place, (subindex, &changes), report)? {
+            if let Err(reason) = self.check_partition(partition, place, (subindex, &changes), report)? {
                 return Ok(Err(format!("partition {partition}: {reason}")));
             }
         }
         Ok(Ok(()))
     }
 
-    fn side(
+    fn check_partition(
         &mut self,
         partition: u32,
         place: &GroupPlace,
@@ -153,14 +157,14 @@ impl GroupVerification<'_> {
             ids.extend(built.filter(|id| !changes.has_deleted(*id)));
         }
         if first_non_finite(set.element, &changes.rows).is_some() {
-            return Ok(Err("a vector that was inserted is not finite".into()));
+            return Ok(Err("an inserted vector is not finite".into()));
         }
         self.vectors += ids.len() as u64;
         for id in ids {
-            self.held.mark(id);
+            self.seen.mark(id);
             let at = reader.layout.partition_entry_at(id) - reader.layout.control_at();
             if u32_at(self.control, at as usize) != partition + 1 {
-                return Ok(Err(format!("vector {id} is in it, but not by its place")));
+                return Ok(Err(format!("it contains vector {id}, whose recorded partition is another")));
             }
         }
         Ok(Ok(()))

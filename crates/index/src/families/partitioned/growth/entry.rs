@@ -43,11 +43,11 @@ impl GrowthEntry {
         require((1..MOST_UNITS).contains(&u64::from(self.units)), "units is out of range")?;
         require(self.built_units <= self.units, "built_units is out of range")?;
         require(u64::from(self.ids) >= built.vectors, "ids is out of range")?;
-        require(self.most_vectors >= built.most_vectors, "a partition has more than most_vectors")?;
-        let layout = Layout::new(built.partitions, built.row_bytes, self);
         require(
-            layout.file_bytes() == built.file_bytes,
-            "the file does not have the units that are said of it",
-        )
+            self.most_vectors >= built.most_vectors,
+            "most_vectors is less than the vectors of a built partition",
+        )?;
+        let layout = Layout::new(built.partitions, built.row_bytes, self);
+        require(layout.file_bytes() == built.file_bytes, "the length of the file does not match its units")
     }
 }

@@ -28,7 +28,7 @@ const AT_ONCE: usize = 1 << 20;
 /// Writes the groups of a build.
 pub(in super::super) struct GroupFileWriter<'a> {
     identity: Identity,
-    own: &'a PartitionedOptions,
+    options: &'a PartitionedOptions,
     /// The layout, with the largest values for what is not known yet.
     layout: Layout,
     /// The first partition of a group whose second has not come: its bytes and vectors.
@@ -40,14 +40,15 @@ pub(in super::super) struct GroupFileWriter<'a> {
 impl<'a> GroupFileWriter<'a> {
     /// Creates a writer for `partitions` partitions. Returns `None` if the index takes no inserts.
     pub(in super::super) fn new(
-        own: &'a PartitionedOptions,
+        options: &'a PartitionedOptions,
         identity: Identity,
         partitions: usize,
         row_bytes: usize,
     ) -> Option<GroupFileWriter<'a>> {
-        let slots = own.overflow()?;
-        let vector = row_bytes as u64 + 8 * u64::from(own.links);
-        let unit_bytes = (2 * u64::from(own.partition_vectors) * vector / GROUP_UNITS).next_power_of_two();
+        let slots = options.overflow()?;
+        let vector = row_bytes as u64 + 8 * u64::from(options.links);
+        let unit_bytes =
+            (2 * u64::from(options.partition_vectors) * vector / GROUP_UNITS).next_power_of_two();
         let layout = Layout {
             partitions: partitions as u32,
             row_bytes,
@@ -58,7 +59,7 @@ impl<'a> GroupFileWriter<'a> {
             most_vectors: 0,
             longest: 0,
         };
-        Some(GroupFileWriter { identity, own, layout, half: None, places: Vec::new(), most_vectors: 0 })
+        Some(GroupFileWriter { identity, options, layout, half: None, places: Vec::new(), most_vectors: 0 })
     }
 
     /// Appends a sub-index, and appends its position to `table` when its group is written.
@@ -72,27 +73,27 @@ impl<'a> GroupFileWriter<'a> {
         self.most_vectors = self.most_vectors.max(vectors);
         match self.half.take() {
             None => self.half = Some((bytes, vectors)),
-            Some(first) => self.group(file, [first, (bytes, vectors)], table)?,
+            Some(first) => self.write_group(file, [first, (bytes, vectors)], table)?,
         }
         Ok(())
     }
 
-    fn group(
+    fn write_group(
         &mut self,
         file: &mut Appender,
         [first, second]: [(Vec<u8>, u32); 2],
         table: &mut Vec<u8>,
     ) -> Result<(), IndexError> {
         let (layout, lengths) = (&self.layout, [first.0.len() as u32, second.0.len() as u32]);
-        let begin = self.places.last().map_or(0, |place| place.word.first + place.word.units);
+        let first_unit = self.places.last().map_or(0, |place| place.word.first + place.word.units);
         let units = layout.units_of(lengths);
-        if units > MOST_GROUP_UNITS || u64::from(begin) + units >= MOST_UNITS {
+        if units > MOST_GROUP_UNITS || u64::from(first_unit) + units >= MOST_UNITS {
             return Err(IndexError::Parameter(
-                "the partitions do not fit what an index with inserts has room for; raise partition_vectors, or leave out growth"
+                "the partitions exceed the limits of an index with inserts; raise partition_vectors, or omit growth"
                     .into(),
             ));
         }
-        let word = GroupWord { version: 1, first: begin, units: units as u32 };
+        let word = GroupWord { version: 1, first: first_unit, units: units as u32 };
         let vectors = [first.1, second.1];
         let place = GroupPlace { group: self.places.len() as u32, word, bytes: lengths, vectors };
         let mut bytes = place.head(self.identity).to_vec();
@@ -123,24 +124,24 @@ impl<'a> GroupFileWriter<'a> {
         partition_of: &[u32],
     ) -> Result<(GrowthEntry, u32), IndexError> {
         if let Some(first) = self.half.take() {
-            self.group(file, [first, (Vec::new(), 0)], table)?;
+            self.write_group(file, [first, (Vec::new(), 0)], table)?;
         }
         let built = self.places.last().map_or(0, |place| place.word.first + place.word.units);
-        let most_vectors = self.own.most_grown(self.most_vectors);
-        let most = most_bytes(u64::from(most_vectors), self.layout.row_bytes, self.own.links);
+        let most_vectors = self.options.most_grown(self.most_vectors);
+        let most = most_bytes(u64::from(most_vectors), self.layout.row_bytes, self.options.links);
         let longest = most.next_multiple_of(HEAD_BYTES) + self.layout.overflow_bytes();
         let too_long = || {
             IndexError::Parameter(
-                "a partition may grow to more bytes than one read brings; lower partition_vectors".into(),
+                "a partition may grow to more bytes than one read can fetch; lower partition_vectors".into(),
             )
         };
         let longest =
             u32::try_from(longest).ok().filter(|longest| *longest < 1 << 31).ok_or_else(too_long)?;
         let vectors = partition_of.len() as u64;
         let GrowthCapacity { units, largest, ids } =
-            GrowthCapacity::new(self.own, &self.layout, u64::from(built), most, vectors);
+            GrowthCapacity::new(self.options, &self.layout, u64::from(built), most, vectors);
         if units >= MOST_UNITS || largest > MOST_GROUP_UNITS {
-            return Err(IndexError::Parameter("so much growth does not fit an index; lower growth".into()));
+            return Err(IndexError::Parameter("growth exceeds the limits of an index; lower growth".into()));
         }
         let entry = GrowthEntry {
             overflow_vectors: self.layout.slots,
@@ -185,11 +186,17 @@ struct GrowthCapacity {
 impl GrowthCapacity {
     /// Computes the capacity. The built groups take `built` units and have `vectors` vectors, and a sub-index
     /// has at most `most` bytes.
-    fn new(own: &PartitionedOptions, layout: &Layout, built: u64, most: u64, vectors: u64) -> GrowthCapacity {
-        let grown = (built as f64 * (1.0 + f64::from(own.growth))).ceil() as u64;
+    fn new(
+        options: &PartitionedOptions,
+        layout: &Layout,
+        built: u64,
+        most: u64,
+        vectors: u64,
+    ) -> GrowthCapacity {
+        let grown = (built as f64 * (1.0 + f64::from(options.growth))).ceil() as u64;
         let largest = layout.units_of([u32::try_from(most).unwrap_or(u32::MAX); 2]);
         let units = grown + (grown / SPARE_SHARE).max(2 * largest);
-        let ids = vectors + (vectors as f64 * f64::from(own.growth)).ceil() as u64;
+        let ids = vectors + (vectors as f64 * f64::from(options.growth)).ceil() as u64;
         let ids = (ids + (ids / LOST_SHARE).max(LEAST_LOST)).min(MAX_VECTORS) as u32;
         GrowthCapacity { units, largest, ids }
     }
@@ -198,29 +205,29 @@ impl GrowthCapacity {
 /// Returns the bytes of the file before the sub-indexes are built. There will be `partitions` partitions over
 /// `vectors` vectors, and their sub-indexes take `bytes` together.
 pub(in super::super) fn grown_bytes(
-    own: &PartitionedOptions,
+    options: &PartitionedOptions,
     row_bytes: usize,
     vectors: u64,
     partitions: u64,
     bytes: RangeInclusive<u64>,
 ) -> RangeInclusive<u64> {
     let Some(GroupFileWriter { layout, .. }) =
-        GroupFileWriter::new(own, Identity::NONE, partitions as usize, row_bytes)
+        GroupFileWriter::new(options, Identity::NONE, partitions as usize, row_bytes)
     else {
         return bytes;
     };
     let groups = u64::from(layout.groups());
     let besides = groups * (2 * HEAD_BYTES + layout.overflow_bytes());
     let file_bytes = |built: u64, most_built: u32| {
-        let most_vectors = own.most_grown(most_built);
-        let most = most_bytes(u64::from(most_vectors), row_bytes, own.links);
-        let GrowthCapacity { units, ids, .. } = GrowthCapacity::new(own, &layout, built, most, vectors);
+        let most_vectors = options.most_grown(most_built);
+        let most = most_bytes(u64::from(most_vectors), row_bytes, options.links);
+        let GrowthCapacity { units, ids, .. } = GrowthCapacity::new(options, &layout, built, most, vectors);
         Layout { units: u32::try_from(units).unwrap_or(u32::MAX), ids, ..layout }.file_bytes()
     };
     // The last unit of a group is partly empty.
     let least = (bytes.start() + groups * layout.overflow_bytes()).div_ceil(layout.unit_bytes);
     let most = (bytes.end() + besides).div_ceil(layout.unit_bytes) + groups;
-    file_bytes(least, 0)..=file_bytes(most, u32::try_from(own.most_vectors()).unwrap_or(u32::MAX))
+    file_bytes(least, 0)..=file_bytes(most, u32::try_from(options.most_vectors()).unwrap_or(u32::MAX))
 }
 
 /// Collects small pieces, and appends them to a file.
@@ -243,9 +250,9 @@ impl BufferedAppender<'_> {
         self.bytes.resize(AT_ONCE, 0);
         let mut left = count;
         while left > 0 {
-            let some = left.min(AT_ONCE as u64);
-            self.file.append(&self.bytes[..some as usize])?;
-            left -= some;
+            let len = left.min(AT_ONCE as u64);
+            self.file.append(&self.bytes[..len as usize])?;
+            left -= len;
         }
         self.bytes.clear();
         Ok(())

@@ -152,7 +152,7 @@ impl GroupReader {
     ///
     /// # Errors
     /// [`OverflowError`].
-    pub(in super::super) fn whole(
+    pub(in super::super) fn decode(
         &self,
         place: &GroupPlace,
         partition: u32,
@@ -206,14 +206,14 @@ impl GroupReader {
         partition: u32,
         bytes: &[u8],
     ) -> Result<(), String> {
-        let said = place.vectors[partition as usize % 2] as usize;
-        if said == 0 && bytes.is_empty() {
+        let expected = place.vectors[partition as usize % 2] as usize;
+        if expected == 0 && bytes.is_empty() {
             return Ok(());
         }
         subindex::check_bytes(bytes, self.identity, partition)?;
         let index = SubIndex::read(bytes, self.layout.row_bytes)?;
-        if index.count() != said {
-            return Err(format!("it has {} vectors, its group says {said}", index.count()));
+        if index.count() != expected {
+            return Err(format!("it has {} vectors, the head of its group says {expected}", index.count()));
         }
         index.check(self.layout.ids).map(|_| ())
     }
@@ -244,14 +244,14 @@ impl PartitionFetch {
     ) -> Result<FetchStep, String> {
         self.tries += 1;
         if self.tries > MOST_TRIES {
-            return Err(format!("it was read {MOST_TRIES} times and was always being changed"));
+            return Err(format!("it was read {MOST_TRIES} times and changed each time"));
         }
         let awaited = std::mem::replace(&mut self.awaited, AwaitedBytes::Partition);
         self.awaited = match awaited {
-            AwaitedBytes::Partition => match reader.whole(&self.place, self.partition, bytes) {
+            AwaitedBytes::Partition => match reader.decode(&self.place, self.partition, bytes) {
                 Ok((loaded, false)) => return Ok(FetchStep::Done(loaded)),
                 Ok((loaded, true)) => AwaitedBytes::Word(Ok(loaded)),
-                Err(unread) => AwaitedBytes::Word(Err(unread)),
+                Err(error) => AwaitedBytes::Word(Err(error)),
             },
             AwaitedBytes::Flags(loaded) => match Overflow::read(&reader.layout, &self.place, bytes) {
                 Ok(overflow) if !overflow.flags().eq(loaded.flags.iter().copied()) => {
@@ -259,7 +259,7 @@ impl PartitionFetch {
                 }
                 Ok(overflow) if overflow.is_full() => AwaitedBytes::Word(Ok(loaded)),
                 Ok(_) => return Ok(FetchStep::Done(loaded)),
-                Err(unread) => AwaitedBytes::Word(Err(unread)),
+                Err(error) => AwaitedBytes::Word(Err(error)),
             },
             AwaitedBytes::Overflow(loaded) => match reader.changes(&self.place, self.partition, bytes) {
                 Ok((changes, flags, full)) => {
@@ -269,9 +269,9 @@ impl PartitionFetch {
                     }
                     AwaitedBytes::Word(Ok(loaded))
                 }
-                Err(unread) => AwaitedBytes::Word(Err(unread)),
+                Err(error) => AwaitedBytes::Word(Err(error)),
             },
-            AwaitedBytes::Word(found) => match self.asked(reader, found, bytes)? {
+            AwaitedBytes::Word(found) => match self.check_word(reader, found, bytes)? {
                 Ok(loaded) => return Ok(FetchStep::Done(loaded)),
                 Err(awaited) => awaited,
             },
@@ -297,7 +297,7 @@ impl PartitionFetch {
     }
 
     /// Checks whether the table's word is unchanged. If so, `found` is current.
-    fn asked(
+    fn check_word(
         &mut self,
         reader: &GroupReader,
         found: Result<LoadedPartition, OverflowError>,
@@ -306,18 +306,21 @@ impl PartitionFetch {
         let word = GroupWord::decode(u64_at(bytes, 0));
         if word != self.place.word {
             if !word.is_within(&reader.layout) {
-                return Err(format!("the table says that group {} lies at {word:?}", self.place.group));
+                return Err(format!(
+                    "the table has an invalid position of group {}: {word:?}",
+                    self.place.group
+                ));
             }
             return Ok(Err(AwaitedBytes::Head(word)));
         }
         match found {
             Ok(loaded) => Ok(Ok(loaded)),
-            Err(unread) => {
+            Err(error) => {
                 self.unchanged += 1;
-                match unread {
+                match error {
                     OverflowError::Torn(reason) if self.unchanged >= MOST_UNCHANGED => Err(reason),
                     OverflowError::Moved if self.unchanged >= MOST_UNCHANGED => {
-                        Err("its overflow is none of where the table says that it lies".into())
+                        Err("the overflow at the position in the table is not that of the group".into())
                     }
                     _ => Ok(Err(AwaitedBytes::Partition)),
                 }
@@ -351,7 +354,7 @@ pub(in super::super) fn check_group(
     for partition in 0..2 {
         let span = place.span(&layout, partition as usize);
         let bytes = bytes.get(span.offset as usize..span.end() as usize).ok_or("no partition")?;
-        reader.whole(&place, partition, bytes).map_err(|unread| format!("{unread:?}"))?;
+        reader.decode(&place, partition, bytes).map_err(|error| format!("{error:?}"))?;
     }
     Ok(())
 }

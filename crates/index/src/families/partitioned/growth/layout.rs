@@ -62,19 +62,21 @@ impl Layout {
     pub(in super::super) fn built(&self, entries: &[Entry]) -> Result<Vec<GroupPlace>, String> {
         let (mut first, mut places) = (0, Vec::with_capacity(entries.len().div_ceil(2)));
         for (group, pair) in (0..).zip(entries.chunks(2)) {
-            let of = |what: fn(&Entry) -> u32| [0, 1].map(|side| pair.get(side).map_or(0, what));
-            let (bytes, vectors) = (of(|entry| entry.bytes), of(|entry| entry.vectors));
+            let both = |field: fn(&Entry) -> u32| [0, 1].map(|side| pair.get(side).map_or(0, field));
+            let (bytes, vectors) = (both(|entry| entry.bytes), both(|entry| entry.vectors));
             let units = self.units_of(bytes);
             let word = GroupWord { version: 1, first, units: units.min(MOST_GROUP_UNITS) as u32 };
             let place = GroupPlace { group, word, bytes, vectors };
             let begins =
                 |side: usize| place.span(self, side).offset + place.parts(self, side)[0].start as u64;
-            let there = pair
+            let in_order = pair
                 .iter()
                 .enumerate()
                 .all(|(side, entry)| entry.offset == begins(side) && entry.bytes > 0 && entry.vectors > 0);
-            if !there || !word.is_within(self) || units > MOST_GROUP_UNITS {
-                return Err(format!("the partitions of group {group} are not where its units are"));
+            if !in_order || !word.is_within(self) || units > MOST_GROUP_UNITS {
+                return Err(format!(
+                    "the partitions of group {group} do not follow those of the group before"
+                ));
             }
             first += word.units;
             places.push(place);
@@ -275,12 +277,14 @@ impl GroupPlace {
         let [bytes, vectors] = [[12, 16], [20, 24]].map(|places| places.map(|at| u32_at(head, at)));
         let place = GroupPlace { group, word, bytes, vectors };
         if place.head(identity) != head {
-            return Err(format!("version {} of group {group} does not begin there", word.version));
+            return Err(format!("the head of version {} of group {group} is not there", word.version));
         }
         let end = place.end(layout) - place.start(layout);
         let most = u64::from(word.units) * layout.unit_bytes;
         if end > most || bytes.iter().zip(vectors).any(|(bytes, vectors)| (*bytes == 0) != (vectors == 0)) {
-            return Err(format!("it says sub-indexes of {bytes:?} bytes in {most}"));
+            return Err(format!(
+                "its sub-indexes of {bytes:?} bytes do not match their vectors, or its {most} bytes"
+            ));
         }
         Ok(place)
     }
@@ -309,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_lies_on_something_else() {
+    fn parts_of_the_file_do_not_overlap() {
         let layout = layout();
         let place = GroupPlace {
             group: 2,
@@ -332,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn words_and_heads_come_back_as_they_went() {
+    fn words_and_heads_round_trip() {
         let word = GroupWord { version: MOST_VERSIONS, first: MOST_UNITS as u32 - 1, units: 77 };
         assert_eq!(GroupWord::decode(word.encode()), word);
         assert!(!word.is_within(&layout()));

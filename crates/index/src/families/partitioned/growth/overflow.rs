@@ -104,26 +104,26 @@ impl<'a> Overflow<'a> {
         &self,
         identity: Identity,
         place: &GroupPlace,
-        mut each: impl FnMut(u32, u32, Option<&'a [u8]>),
+        mut visit: impl FnMut(u32, u32, Option<&'a [u8]>),
     ) -> Result<(), OverflowError> {
         let (slots_at, slot_bytes) = (self.layout.slots_at() as usize, self.layout.slot_bytes() as usize);
-        for (slot, found) in (0..).zip(self.flags()) {
-            if found & PUBLISHED == 0 {
+        for (slot, published) in (0..).zip(self.flags()) {
+            if published & PUBLISHED == 0 {
                 continue;
             }
             let start = slots_at + slot as usize * slot_bytes;
             let bytes = self.bytes.get(start..start + slot_bytes).unwrap_or_default();
             let torn =
-                |what: &str| OverflowError::Torn(format!("slot {slot} of group {}: {what}", place.group));
-            if flag(identity, place, slot, bytes) != found {
-                return Err(torn("its checksum is not the one of its flag"));
+                |reason: &str| OverflowError::Torn(format!("slot {slot} of group {}: {reason}", place.group));
+            if flag(identity, place, slot, bytes) != published {
+                return Err(torn("its checksum differs from that of its flag"));
             }
             let (id, partition) = (u32_at(bytes, 0), u32_at(bytes, 4));
             if partition / 2 % (DELETED / 2) != place.group || id >= self.layout.ids {
-                return Err(torn("it holds what does not belong there"));
+                return Err(torn("its partition or id is out of range"));
             }
             let row = (partition & DELETED == 0).then(|| &bytes[8..8 + self.layout.row_bytes]);
-            each(partition & !DELETED, id, row);
+            visit(partition & !DELETED, id, row);
         }
         Ok(())
     }
@@ -151,19 +151,19 @@ impl PartitionChanges {
         place: &GroupPlace,
         partition: u32,
     ) -> Result<PartitionChanges, OverflowError> {
-        let mut late = PartitionChanges::default();
-        overflow.changes(identity, place, |of, id, row| match row {
-            _ if of != partition => {}
+        let mut found = PartitionChanges::default();
+        overflow.changes(identity, place, |changed, id, row| match row {
+            _ if changed != partition => {}
             Some(row) => {
-                late.ids.push(id);
-                late.rows.extend_from_slice(row);
+                found.ids.push(id);
+                found.rows.extend_from_slice(row);
             }
-            None => late.deleted.push(id),
+            None => found.deleted.push(id),
         })?;
-        late.deleted.sort_unstable();
-        late.deleted.dedup();
-        late.forget();
-        Ok(late)
+        found.deleted.sort_unstable();
+        found.deleted.dedup();
+        found.remove_deleted();
+        Ok(found)
     }
 
     /// Returns true if the vector was deleted.
@@ -173,7 +173,7 @@ impl PartitionChanges {
     }
 
     /// Removes the vectors that were inserted and deleted again.
-    fn forget(&mut self) {
+    fn remove_deleted(&mut self) {
         if self.deleted.is_empty() || self.ids.is_empty() {
             return;
         }
@@ -218,35 +218,36 @@ mod tests {
         bytes[8..16].copy_from_slice(&place.tag().to_le_bytes());
         for (slot, change) in changes.iter().enumerate() {
             let Some(change) = change else { continue };
-            let mut held = Vec::new();
-            change.encode(layout, &mut held);
-            let sealed = flag(Identity::NONE, place, slot as u32, &held);
+            let mut slot_bytes = Vec::new();
+            change.encode(layout, &mut slot_bytes);
+            let sealed = flag(Identity::NONE, place, slot as u32, &slot_bytes);
             bytes[64 + 8 * slot..][..8].copy_from_slice(&sealed.to_le_bytes());
-            bytes[layout.slots_at() as usize + slot * held.len()..][..held.len()].copy_from_slice(&held);
+            bytes[layout.slots_at() as usize + slot * slot_bytes.len()..][..slot_bytes.len()]
+                .copy_from_slice(&slot_bytes);
         }
         bytes
     }
 
     #[test]
-    fn what_was_published_is_read() {
+    fn published_slots_are_read() {
         let (layout, place) = place();
         let insert = |partition, id, value: u8| Some(Change { partition, id, row: Some(vec![value; 3]) });
         let delete = |partition, id| Some(Change { partition, id, row: None });
         let changes =
             [insert(2, 30, 1), insert(3, 31, 2), None, delete(2, 4), insert(2, 33, 3), delete(2, 30)];
         let mut bytes = filled(&layout, &place, &changes);
-        let late = |bytes: &[u8], partition| {
+        let read_changes = |bytes: &[u8], partition| {
             let overflow = Overflow::read(&layout, &place, bytes)?;
             PartitionChanges::read(&overflow, Identity::NONE, &place, partition)
         };
         let first = PartitionChanges { ids: vec![33], rows: vec![3; 3], deleted: vec![4, 30] };
         let second = PartitionChanges { ids: vec![31], rows: vec![2; 3], deleted: vec![] };
-        assert_eq!((late(&bytes, 2), late(&bytes, 3)), (Ok(first.clone()), Ok(second)));
+        assert_eq!((read_changes(&bytes, 2), read_changes(&bytes, 3)), (Ok(first.clone()), Ok(second)));
         assert!(first.has_deleted(4) && !first.has_deleted(33));
         // A changed byte after the number of slots is detected, or does not matter.
         for at in 8..bytes.len() {
             bytes[at] ^= 4;
-            match late(&bytes, 2) {
+            match read_changes(&bytes, 2) {
                 Ok(read) => assert_eq!(read, first, "{at}"),
                 Err(OverflowError::Moved) => assert!((8..16).contains(&at), "{at}"),
                 Err(OverflowError::Torn(_)) => assert!(at >= 64, "{at}"),
@@ -259,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn slots_that_nobody_publishes_are_passed_over() {
+    fn unpublished_slots_are_skipped() {
         let (layout, place) = place();
         let mut bytes = filled(&layout, &place, &[None, None]);
         bytes[64..72].copy_from_slice(&DEAD.to_le_bytes());

@@ -88,11 +88,10 @@ pub(in super::super) async fn regroup<M: Memory>(
     place: GroupPlace,
 ) -> Result<RegroupOutcome, IndexError> {
     let layout = &reader.layout;
-    let damaged = |reason: String| {
-        IndexError::Internal(format!("group {} cannot be encoded anew: {reason}", place.group))
-    };
+    let damaged =
+        |reason: String| IndexError::Internal(format!("group {} cannot be rewritten: {reason}", place.group));
     if place.word.version == MOST_VERSIONS {
-        return Err(damaged("it has moved as often as it can; build the index anew".into()));
+        return Err(damaged("it has moved the most times possible; build the index anew".into()));
     }
     let Some(bytes) = read_closed_group(memory, reader, &place).await? else {
         return Ok(RegroupOutcome::Moved);
@@ -121,7 +120,7 @@ pub(in super::super) async fn regroup<M: Memory>(
     }
     let longest = |place: &GroupPlace| place.span(layout, 0).len.max(place.span(layout, 1).len);
     if longest(&GroupPlace { bytes: lengths, ..place }) > layout.longest {
-        return Err(damaged(format!("its sub-indexes have {lengths:?} bytes, more than are read at once")));
+        return Err(damaged(format!("its sub-indexes have {lengths:?} bytes, more than the longest read")));
     }
     let Some(taken) = units::take(memory, layout, wanted as u32).await? else {
         return Ok(RegroupOutcome::NoRoom);
@@ -205,7 +204,7 @@ fn live_vectors(
     overflow: &[u8],
 ) -> Result<LiveVectors, String> {
     let layout = &reader.layout;
-    let reason = |unread| match unread {
+    let reason = |error| match error {
         OverflowError::Torn(reason) => reason,
         OverflowError::Moved => "it has moved".into(),
     };

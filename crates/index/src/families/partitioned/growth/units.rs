@@ -64,7 +64,7 @@ pub(in super::super) async fn take<M: Memory>(
         };
         if let Some(group) = group_in_units(memory, layout, first..first + wanted).await? {
             return Err(IndexError::Internal(format!(
-                "what says which units are free is damaged: group {group} lies in one of {first} to {}; nothing was written there, \
+                "the table of free units is damaged: group {group} occupies a unit from {first} to {}; nothing was written there, \
                  and searches go on, but the index has to be built anew before more is inserted",
                 first + wanted - 1
             )));
@@ -206,7 +206,7 @@ async fn reclaim<M: Memory>(memory: &M, layout: &Layout, words: &[u64]) -> Resul
         }
     }
     let epoch_of = |word: u64| word & (HELD - 1);
-    let leaked: Vec<_> = (0..)
+    let unused: Vec<_> = (0..)
         .zip(words)
         .filter(|(unit, word)| *word & HELD != 0 && !used[*unit as usize] && epoch_of(**word) < earliest)
         .collect();
@@ -215,9 +215,9 @@ async fn reclaim<M: Memory>(memory: &M, layout: &Layout, words: &[u64]) -> Resul
         .filter(|(_, word)| *word & RETIRED != 0 && epoch_of(**word) <= earliest)
         .map(|(unit, word)| (unit, *word, 0))
         .collect();
-    if !leaked.is_empty() {
+    if !unused.is_empty() {
         let retired = RETIRED | raise_epoch(memory, layout).await?;
-        swap_words(memory, layout, leaked.into_iter().map(|(unit, word)| (unit, *word, retired)).collect())
+        swap_words(memory, layout, unused.into_iter().map(|(unit, word)| (unit, *word, retired)).collect())
             .await?;
     }
     swap_words(memory, layout, free).await.map(|_| ())

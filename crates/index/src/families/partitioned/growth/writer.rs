@@ -98,7 +98,8 @@ impl<M: Memory> Writer<'_, M> {
             }
         }
         Err(IndexError::Parameter(
-            "the index is being copied, and takes no changes until that is done; try it again then".into(),
+            "the index is being copied, and cannot be changed until the copy has ended; try again then"
+                .into(),
         ))
     }
 
@@ -153,7 +154,7 @@ impl<M: Memory> Writer<'_, M> {
             );
             let Some((writer, owner)) = free else {
                 return Err(IndexError::Parameter(format!(
-                    "{WRITERS} others are changing the index, and there is room for no more; try it again when one of them has \
+                    "{WRITERS} other writers have the index open, the most that are possible; try again when one of them has \
                      closed it"
                 )));
             };
@@ -162,7 +163,7 @@ impl<M: Memory> Writer<'_, M> {
                 return Ok(writer);
             }
         }
-        Err(IndexError::Internal("others were always faster".into()))
+        Err(IndexError::Internal("other writers were faster in every attempt".into()))
     }
 
     /// Returns the current position of a group.
@@ -176,7 +177,7 @@ impl<M: Memory> Writer<'_, M> {
             }
             if !word.is_within(&reader.layout) {
                 return Err(IndexError::Internal(format!(
-                    "the table says that group {group} lies at {word:?}"
+                    "the table has an invalid position of group {group}: {word:?}"
                 )));
             }
             let start = u64::from(word.first) * reader.layout.unit_bytes;
@@ -184,7 +185,7 @@ impl<M: Memory> Writer<'_, M> {
             let place = GroupPlace::from_head(&reader.layout, reader.identity, (group, word), &head);
             reader.places.set(place.map_err(IndexError::Internal)?);
         }
-        Err(IndexError::Internal(format!("group {group} was always being moved")))
+        Err(IndexError::Internal(format!("group {group} moved during every attempt to read it")))
     }
 
     /// Takes ids for `count` vectors, and returns the first. Returns `None` if too few are left.
@@ -202,7 +203,7 @@ impl<M: Memory> Writer<'_, M> {
             }
             first = current;
         }
-        Err(IndexError::Internal("others were always faster".into()))
+        Err(IndexError::Internal("other writers were faster in every attempt".into()))
     }
 
     /// Returns the partition that a vector was inserted or built into; `None` if the id does not exist.
@@ -227,9 +228,9 @@ impl<M: Memory> Writer<'_, M> {
             let fit = slots.saturating_sub(first).min(count) as usize;
             let left = changes.split_off(fit);
             changes = self.publish(&place, first as u32, changes).await?;
-            let in_time = fit as u64 == count && changes.is_empty();
+            let all_published = fit as u64 == count && changes.is_empty();
             changes.extend(left);
-            if in_time {
+            if all_published {
                 break;
             }
             // The writer that exceeded the last slot rewrites the group. The others wait for it for some
@@ -273,9 +274,9 @@ impl<M: Memory> Writer<'_, M> {
         let (layout, identity) = (&self.reader.layout, self.reader.identity);
         let slot_bytes = layout.slot_bytes() as usize;
         let mut operations = Vec::new();
-        for (some, slot) in changes.chunks(CHAIN).zip((first..).step_by(CHAIN)) {
-            let mut bytes = Vec::with_capacity(some.len() * slot_bytes);
-            some.iter().for_each(|change| change.encode(layout, &mut bytes));
+        for (chunk, slot) in changes.chunks(CHAIN).zip((first..).step_by(CHAIN)) {
+            let mut bytes = Vec::with_capacity(chunk.len() * slot_bytes);
+            chunk.iter().for_each(|change| change.encode(layout, &mut bytes));
             let flags: Vec<u64> = bytes
                 .chunks(slot_bytes)
                 .zip(slot..)
@@ -283,11 +284,11 @@ impl<M: Memory> Writer<'_, M> {
                 .collect();
             let at = place.overflow_at(layout) + layout.slots_at() + u64::from(slot) * slot_bytes as u64;
             operations.push(MemoryOperation::linked(at, OperationKind::Write(bytes)));
-            for change in some.iter().filter(|change| change.row.is_some()) {
-                let entries = (change.partition + 1).to_le_bytes().to_vec();
+            for change in chunk.iter().filter(|change| change.row.is_some()) {
+                let entry = (change.partition + 1).to_le_bytes().to_vec();
                 operations.push(MemoryOperation::linked(
                     layout.partition_entry_at(change.id),
-                    OperationKind::Write(entries),
+                    OperationKind::Write(entry),
                 ));
             }
             for (flag, slot) in flags.into_iter().zip(slot..) {
@@ -301,26 +302,26 @@ impl<M: Memory> Writer<'_, M> {
             OperationKind::Swap { .. } => Some(one.old == 0),
             _ => None,
         });
-        let (mut kept, mut more, mut entries) = (Vec::new(), 0_u64, Vec::new());
+        let (mut refused, mut added, mut updates) = (Vec::new(), 0_u64, Vec::new());
         for change in changes {
             match (published.next(), &change.row) {
-                (Some(true), Some(_)) => more = more.wrapping_add(1),
+                (Some(true), Some(_)) => added = added.wrapping_add(1),
                 (Some(true), None) => {
-                    more = more.wrapping_sub(1);
-                    entries.push(MemoryOperation::new(
+                    added = added.wrapping_sub(1);
+                    updates.push(MemoryOperation::new(
                         layout.partition_entry_at(change.id),
                         OperationKind::Write(vec![0; 4]),
                     ));
                 }
-                _ => kept.push(change),
+                _ => refused.push(change),
             }
         }
-        if more != 0 {
-            entries.push(MemoryOperation::new(layout.vectors_at(), OperationKind::Add(more)));
+        if added != 0 {
+            updates.push(MemoryOperation::new(layout.vectors_at(), OperationKind::Add(added)));
         }
-        if !entries.is_empty() {
-            self.memory.run(entries).await?;
+        if !updates.is_empty() {
+            self.memory.run(updates).await?;
         }
-        Ok(kept)
+        Ok(refused)
     }
 }

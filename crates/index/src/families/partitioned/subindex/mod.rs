@@ -105,21 +105,22 @@ pub(super) fn most_bytes(vectors: u64, row_bytes: usize, links: u32) -> u64 {
 /// A description of the difference.
 pub(super) fn check_bytes(bytes: &[u8], identity: Identity, number: u32) -> Result<(), String> {
     let Some((checksum, rest)) = bytes.split_first_chunk::<4>() else {
-        return Err(format!("{} bytes are no sub-index", bytes.len()));
+        return Err(format!("{} bytes are too few for a sub-index", bytes.len()));
     };
-    let (found, said) = (identity.checksum(rest), u32::from_le_bytes(*checksum));
-    if found != said {
-        return Err(format!("checksum {found:08x}, it says {said:08x}"));
+    let (found, recorded) = (identity.checksum(rest), u32::from_le_bytes(*checksum));
+    if found != recorded {
+        return Err(format!("its checksum is {found:08x}, and it records {recorded:08x}"));
     }
-    match word(rest, 0) {
+    match u32_at(rest, 0) {
         Some(found) if found == number => Ok(()),
-        found => Err(format!("it is number {found:?}, where {number} is looked for")),
+        Some(found) => Err(format!("it is number {found}, not {number}")),
+        None => Err("it has no number".into()),
     }
 }
 
 /// Reads the little-endian number at an offset.
 #[inline]
-fn word(bytes: &[u8], at: usize) -> Option<u32> {
+fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
     bytes.get(at..)?.first_chunk::<4>().map(|bytes| u32::from_le_bytes(*bytes))
 }
 
@@ -149,15 +150,15 @@ impl<'a> SubIndex<'a> {
     /// # Errors
     /// A description of the fault.
     pub(super) fn read(bytes: &'a [u8], row_bytes: usize) -> Result<SubIndex<'a>, String> {
-        let short = || format!("{} bytes are less than it says of itself", bytes.len());
-        let count = word(bytes, 8).ok_or_else(short)? as usize;
+        let short = || format!("{} bytes are fewer than its head records", bytes.len());
+        let count = u32_at(bytes, 8).ok_or_else(short)? as usize;
         let &[layers, link_bytes, 0, 0] = bytes.get(12..HEAD_BYTES).ok_or_else(short)? else {
-            return Err("its head has something where nothing is".into());
+            return Err("the reserved bytes of its head are not zero".into());
         };
         let (layers, wide) = (usize::from(layers), link_bytes == 4);
         if count == 0 || !(1..=MOST_LAYERS).contains(&layers) || !(wide || link_bytes == 2) {
             return Err(format!(
-                "it says {count} vectors in {layers} layers with links of {link_bytes} bytes"
+                "its head records {count} vectors in {layers} layers with links of {link_bytes} bytes, which is invalid"
             ));
         }
         let mut index = SubIndex { bytes, layers, wide, ids: &[], rows: &[] };
@@ -174,7 +175,10 @@ impl<'a> SubIndex<'a> {
         index.ids = bytes.get(end..end + 4 * count).ok_or_else(short)?;
         let rows = (end + 4 * count).next_multiple_of(ROWS_ALIGNMENT);
         index.rows = bytes.get(rows..).filter(|rows| rows.len() == count * row_bytes).ok_or_else(|| {
-            format!("{} bytes do not hold {count} vectors of {row_bytes} behind {rows}", bytes.len())
+            format!(
+                "its {} bytes do not end with {count} vectors of {row_bytes} bytes from offset {rows}",
+                bytes.len()
+            )
         })?;
         Ok(index)
     }
@@ -182,8 +186,8 @@ impl<'a> SubIndex<'a> {
     /// Returns the vectors and links of a layer.
     #[inline]
     fn lengths(&self, layer: usize) -> Option<(usize, usize)> {
-        let vectors = word(self.bytes, HEAD_BYTES + 4 * layer)?;
-        let links = word(self.bytes, HEAD_BYTES + 4 * (self.layers + layer))?;
+        let vectors = u32_at(self.bytes, HEAD_BYTES + 4 * layer)?;
+        let links = u32_at(self.bytes, HEAD_BYTES + 4 * (self.layers + layer))?;
         Some((vectors as usize, links as usize))
     }
 
@@ -196,7 +200,7 @@ impl<'a> SubIndex<'a> {
     /// Returns the id of a vector.
     #[inline]
     pub(super) fn id(&self, number: u32) -> u32 {
-        word(self.ids, 4 * number as usize).unwrap_or(u32::MAX)
+        u32_at(self.ids, 4 * number as usize).unwrap_or(u32::MAX)
     }
 
     /// Returns the number of layers.
@@ -237,7 +241,7 @@ impl<'a> SubIndex<'a> {
             let rises = layer.starts.as_chunks::<4>().0.windows(2);
             let mut rises = rises.map(|pair| (u32::from_le_bytes(pair[0]), u32::from_le_bytes(pair[1])));
             let total = layer.total();
-            if word(layer.starts, 0) != Some(0) || rises.any(|(a, b)| a > b) || layer.end() != total {
+            if u32_at(layer.starts, 0) != Some(0) || rises.any(|(a, b)| a > b) || layer.end() != total {
                 return Err(format!("the lists of layer {number} do not follow each other"));
             }
             let outside = match self.wide {
@@ -255,7 +259,7 @@ impl<'a> SubIndex<'a> {
         }
         let ids = self.ids.as_chunks::<4>().0.iter().map(|id| u32::from_le_bytes(*id));
         match ids.into_iter().find(|id| *id >= ids_end) {
-            Some(id) => Err(format!("it holds vector {id}, which is none of the ids below {ids_end}")),
+            Some(id) => Err(format!("it contains vector {id}, and ids must be below {ids_end}")),
             None => Ok(all),
         }
     }
@@ -268,21 +272,21 @@ impl<'a> SubIndex<'a> {
     pub(super) fn lost(&self) -> Result<Option<(usize, String)>, IndexError> {
         let unreached = self.unreached()?;
         if unreached > 0 {
-            return Ok(Some((unreached, format!("{unreached} vectors have no way to them"))));
+            return Ok(Some((unreached, format!("{unreached} vectors are unreachable"))));
         }
-        let alone = self.alone();
-        Ok((alone > 0).then(|| {
+        let isolated = self.isolated_copies();
+        Ok((isolated > 0).then(|| {
             let why = format!(
-                "{alone} vectors that are repeated have links to their copies alone, as earlier builders made them: searches may \
-                 miss what is nearer; build the index anew"
+                "{isolated} repeated vectors have links to their copies only, as earlier versions built them: searches may \
+                 miss nearer vectors; build the index anew"
             );
-            (alone, why)
+            (isolated, why)
         }))
     }
 
     /// Counts the vectors with copies such that all links of the vector and its copies lead to each other
     /// only.
-    fn alone(&self) -> usize {
+    fn isolated_copies(&self) -> usize {
         let (bottom, count) = (self.layer(0), self.count());
         let row_bytes = self.rows.len() / count.max(1);
         let row = |number: u32| &self.rows[number as usize * row_bytes..][..row_bytes];
@@ -294,8 +298,9 @@ impl<'a> SubIndex<'a> {
             let group = groups.entry(own).or_default();
             *group = (group.0 + 1, group.1 || leads_on);
         }
-        let alone = groups.values().filter(|(copies, leads_on)| *copies > 1 && *copies < count && !leads_on);
-        alone.map(|(copies, _)| copies).sum()
+        let isolated =
+            groups.values().filter(|(copies, leads_on)| *copies > 1 && *copies < count && !leads_on);
+        isolated.map(|(copies, _)| copies).sum()
     }
 
     /// Counts the vectors that no path of the bottom layer reaches from the first vector.
@@ -353,14 +358,16 @@ impl Layer<'_> {
 
     /// Returns the end of the last list.
     fn end(&self) -> usize {
-        word(self.starts, 4 * self.count()).unwrap_or(0) as usize
+        u32_at(self.starts, 4 * self.count()).unwrap_or(0) as usize
     }
 
     /// Returns the bytes of a list.
     #[inline]
     fn list(&self, number: u32) -> &[u8] {
         let at = 4 * number as usize;
-        let (Some(start), Some(end)) = (word(self.starts, at), word(self.starts, at + 4)) else { return &[] };
+        let (Some(start), Some(end)) = (u32_at(self.starts, at), u32_at(self.starts, at + 4)) else {
+            return &[];
+        };
         let size = if self.wide { 4 } else { 2 };
         self.links.get(start as usize * size..end as usize * size).unwrap_or(&[])
     }
@@ -416,7 +423,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_encoded_is_read_and_searched() {
+    fn encoded_sub_indexes_are_read_and_searched() {
         let identity = Identity::of("a test");
         for count in [2_u32, 100, 65_536, 70_000] {
             let bytes = ring(count, identity);
@@ -444,7 +451,7 @@ mod tests {
     }
 
     #[test]
-    fn pairs_that_lead_nowhere_are_found_and_searched_all_the_same() {
+    fn isolated_pairs_are_reported_and_still_searched() {
         // Eight vectors, each twice and linked to its copy only. The vectors are not reachable from the
         // first.
         let layer = Adjacency::new(16, 16).expect("memory");
@@ -459,15 +466,15 @@ mod tests {
             parts.encode(Identity::NONE, |number| &rows[number as usize], &mut bytes);
             bytes
         };
-        let alone = Adjacency::new(16, 16).expect("memory");
+        let with_hub = Adjacency::new(16, 16).expect("memory");
         (0..16).for_each(|number| {
-            alone.lock(number).set(layer.neighbors(number).collect::<Vec<_>>().into_iter())
+            with_hub.lock(number).set(layer.neighbors(number).collect::<Vec<_>>().into_iter())
         });
-        alone.lock(0).set((1..16).collect::<Vec<_>>().into_iter());
-        let bytes = encode(alone);
+        with_hub.lock(0).set((1..16).collect::<Vec<_>>().into_iter());
+        let bytes = encode(with_hub);
         let index = SubIndex::read(&bytes, 1).expect("sound");
         let (vectors, why) = index.lost().expect("memory").expect("islands");
-        assert!(vectors == 14 && why.contains("copies alone"), "{vectors}: {why}");
+        assert!(vectors == 14 && why.contains("copies only"), "{vectors}: {why}");
         let mut walk = Walk::new(0, 0);
         let bytes = encode(layer);
         let index = SubIndex::read(&bytes, 1).expect("sound");
@@ -479,7 +486,7 @@ mod tests {
     }
 
     #[test]
-    fn lies_are_refused() {
+    fn invalid_bytes_are_refused() {
         let bytes = ring(50, Identity::NONE);
         assert!(SubIndex::read(&bytes, 4).is_err());
         for cut in 0..bytes.len() {

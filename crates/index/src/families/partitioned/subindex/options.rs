@@ -68,7 +68,7 @@ impl FromStr for Pivots {
 
     fn from_str(text: &str) -> Result<Pivots, String> {
         let found = [Pivots::Sampled, Pivots::Balanced].into_iter().find(|pivots| pivots.name() == text);
-        found.ok_or_else(|| format!("unknown pivots '{text}': it is one of sampled, balanced"))
+        found.ok_or_else(|| format!("unknown pivots '{text}': must be sampled or balanced"))
     }
 }
 
@@ -113,18 +113,18 @@ pub(in super::super) const DOCS: &[OptionDoc] = &[
     OptionDoc {
         name: "partition_vectors",
         value: "VECTORS",
-        help: "vectors of a partition on average, which is read whole, 8 to 1,000,000 [default: 2000]",
+        help: "average number of vectors in a partition, which is read whole, 8 to 1,000,000 [default: 2000]",
     },
     OptionDoc {
         name: "pivots",
         value: "PIVOTS",
-        help: "the vectors that stand for partitions: sampled (uniformly) or balanced (large partitions are divided) \
+        help: "the choice of the vectors that represent partitions: sampled (uniformly) or balanced (large partitions are divided) \
                [default: balanced]",
     },
     OptionDoc {
         name: "replicas",
         value: "PARTITIONS",
-        help: "most partitions (or posting lists) that a vector is in, 1 to 8 [default: 1]",
+        help: "most partitions (or posting lists) that contain one vector, 1 to 8 [default: 1]",
     },
     OptionDoc {
         name: "links",
@@ -134,19 +134,19 @@ pub(in super::super) const DOCS: &[OptionDoc] = &[
     OptionDoc {
         name: "construction_list",
         value: "CANDIDATES",
-        help: "candidates while an HNSW is grown (efConstruction), 8 to 4096 [default: 100]",
+        help: "candidates while an HNSW is built (efConstruction), 8 to 4096 [default: 100]",
     },
     OptionDoc {
         name: "growth",
         value: "TIMES",
-        help: "room for vectors that are inserted later, in the memory of a node: as many times those of the build, 0 to 100; \
-               the index then has room for itself and so many times itself, and a quarter [default: 0, no inserts]",
+        help: "room for inserts in the memory of a node, as a multiple of the vectors of the build, 0 to 100; \
+               the file is longer by that multiple, and a quarter more [default: 0, no inserts]",
     },
     OptionDoc {
         name: "overflow_vectors",
         value: "VECTORS",
-        help: "vectors that are inserted into two partitions before their graphs are made anew; read with either of them, \
-               wants growth [default: an eighth of the two]",
+        help: "vectors that two partitions take before their graphs are rebuilt; read with each of the two, \
+               requires growth [default: an eighth of their vectors]",
     },
 ];
 
@@ -157,7 +157,7 @@ pub(in super::super) fn parse(given: &GivenOptions) -> Result<FamilyOptions, Ind
 impl PartitionedOptions {
     /// Checks the ranges of the options.
     pub(in super::super) fn check(&self) -> Result<(), IndexError> {
-        let within = |name: &str, given: u32, range: std::ops::RangeInclusive<u32>, why: &str| {
+        let require_within = |name: &str, given: u32, range: std::ops::RangeInclusive<u32>, why: &str| {
             if range.contains(&given) {
                 return Ok(());
             }
@@ -166,32 +166,44 @@ impl PartitionedOptions {
                 "{name} is {given}; it must be between {least} and {most}: {why}"
             )))
         };
-        within(
+        require_within(
             "partition_vectors",
             self.partition_vectors,
             PARTITION_VECTORS,
-            "a partition has a graph of its own and is read at once",
+            "a partition has its own graph and is fetched in one read",
         )?;
-        within("replicas", self.replicas, 1..=MOST_REPLICAS, "1 puts each vector into one partition")?;
-        within("links", self.links, LINKS, "16 suits most vectors")?;
-        within("construction_list", self.construction_list, CONSTRUCTION_LIST, "100 suits most vectors")?;
-        within(
+        require_within(
+            "replicas",
+            self.replicas,
+            1..=MOST_REPLICAS,
+            "1 puts each vector into one partition",
+        )?;
+        require_within("links", self.links, LINKS, "16 suits most vectors")?;
+        require_within(
+            "construction_list",
+            self.construction_list,
+            CONSTRUCTION_LIST,
+            "100 suits most vectors",
+        )?;
+        require_within(
             "overflow_vectors",
             self.overflow_vectors,
             OVERFLOW_VECTORS,
             "it is read with each partition",
         )?;
-        let refuse = |what: String| Err(IndexError::Parameter(what));
+        let refuse = |reason: String| Err(IndexError::Parameter(reason));
         if !GROWTH.contains(&self.growth) {
             let (least, most) = (GROWTH.start(), GROWTH.end());
             return refuse(format!("growth is {}; it must be between {least} and {most}", self.growth));
         }
         if self.growth == 0.0 && self.overflow_vectors > 0 {
-            return refuse("overflow_vectors is for an index that takes inserts: give growth, too".into());
+            return refuse(
+                "overflow_vectors requires growth: only an index with growth takes inserts".into(),
+            );
         }
         if self.growth > 0.0 && self.replicas > 1 {
             return refuse(format!(
-                "growth wants replicas 1, which is {}: a vector that is inserted is in one partition",
+                "growth requires replicas 1, not {}: an inserted vector is in one partition",
                 self.replicas
             ));
         }

@@ -54,7 +54,7 @@ impl Table {
     pub(in super::super) fn from_bytes(bytes: &[u8]) -> Result<Table, Unreadable> {
         let (found, rest) = bytes.as_chunks::<ENTRY_BYTES>();
         if found.is_empty() || !rest.is_empty() {
-            return Err(format!("{} bytes are no table", bytes.len()).into());
+            return Err(format!("{} bytes are not a table of partitions", bytes.len()).into());
         }
         let mut entries = room("the table of partitions", found.len())?;
         entries.extend(found.iter().map(Entry::decode));
@@ -69,7 +69,7 @@ impl Table {
         let mut end = 0_u64;
         for (number, entry) in self.entries.iter().enumerate() {
             if entry.offset != end.next_multiple_of(ALIGNMENT) || entry.bytes == 0 || entry.vectors == 0 {
-                return Err(format!("partition {number} is no part of the file behind the others"));
+                return Err(format!("partition {number} is empty, or does not follow the one before"));
             }
             end = entry.offset.saturating_add(u64::from(entry.bytes));
             if end > file_bytes {
@@ -100,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tables_round_trip_and_lies_are_refused() {
+    fn tables_round_trip_and_invalid_ones_are_refused() {
         let entries = [
             Entry { offset: 0, bytes: 100, vectors: 3 },
             Entry { offset: 128, bytes: 64, vectors: 1 },
@@ -109,7 +109,7 @@ mod tests {
         let mut bytes = Vec::new();
         entries.iter().for_each(|entry| entry.encode(&mut bytes));
         let read = |bytes: &[u8], file_bytes: u64| {
-            let table = Table::from_bytes(bytes).map_err(|unread| unread.to_string())?;
+            let table = Table::from_bytes(bytes).map_err(|error| error.to_string())?;
             table.check(file_bytes).map(|()| table)
         };
         let table = read(&bytes, 193).expect("sound");

@@ -84,7 +84,7 @@ fn explains(events: &[Event], start: State) -> bool {
 }
 
 #[test]
-fn what_is_explained_is_told_from_what_is_not() {
+fn inconsistent_histories_are_detected() {
     let event = |act, begin, end| Event { act, begin, end };
     let wrong = |built: bool, events: &[Event]| {
         let mut history = History { built: if built { vec![7] } else { vec![] }, ..History::default() };

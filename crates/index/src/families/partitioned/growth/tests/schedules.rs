@@ -55,32 +55,32 @@ fn built(units: u32, slots: u32) -> (Layout, Vec<u8>, Vec<GroupPlace>) {
     };
     let mut bytes = vec![0; layout.file_bytes() as usize];
     let put =
-        |bytes: &mut Vec<u8>, at: u64, some: &[u8]| bytes[at as usize..][..some.len()].copy_from_slice(some);
+        |bytes: &mut Vec<u8>, at: u64, from: &[u8]| bytes[at as usize..][..from.len()].copy_from_slice(from);
     let reader = GroupReader { layout, identity: Identity::NONE, places: GroupPlaces::new(Vec::new()) };
     let (mut first, mut places) = (0, Vec::new());
     for group in 0..layout.groups() {
-        let mut made = [Vec::new(), Vec::new()];
+        let mut encoded = [Vec::new(), Vec::new()];
         let mut vectors = [0; 2];
         for side in 0..2 {
             let partition = 2 * group + side as u32;
             if partition < PARTITIONS {
                 let ids: Vec<u32> = (0..BUILT_VECTORS).map(|at| partition * BUILT_VECTORS + at).collect();
                 let rows: Vec<u8> = ids.iter().flat_map(|id| row(*id)).collect();
-                made[side] = builder().subindex(&reader, partition, (&ids, &rows), None).unwrap();
+                encoded[side] = builder().subindex(&reader, partition, (&ids, &rows), None).unwrap();
                 vectors[side] = BUILT_VECTORS;
                 for id in ids {
                     put(&mut bytes, layout.partition_entry_at(id), &(partition + 1).to_le_bytes());
                 }
             }
         }
-        let lengths = [made[0].len() as u32, made[1].len() as u32];
+        let lengths = [encoded[0].len() as u32, encoded[1].len() as u32];
         let units = layout.units_of(lengths) as u32;
         let place =
             GroupPlace { group, word: GroupWord { version: 1, first, units }, bytes: lengths, vectors };
         put(&mut bytes, place.start(&layout), &place.head(Identity::NONE));
-        put(&mut bytes, place.start(&layout) + 64, &made[0]);
+        put(&mut bytes, place.start(&layout) + 64, &encoded[0]);
         put(&mut bytes, place.overflow_at(&layout) + 8, &place.tag().to_le_bytes());
-        put(&mut bytes, place.overflow(&layout).end(), &made[1]);
+        put(&mut bytes, place.overflow(&layout).end(), &encoded[1]);
         put(&mut bytes, layout.word_at(group), &place.word.encode().to_le_bytes());
         (first..first + units).for_each(|unit| put(&mut bytes, layout.unit_at(unit), &BUILT.to_le_bytes()));
         first += units;
@@ -113,7 +113,7 @@ impl Client {
     }
 
     /// Searches once, and returns all visible vectors.
-    async fn see(&self) -> Vec<u32> {
+    async fn visible_vectors(&self) -> Vec<u32> {
         let mut seen = Vec::new();
         for partition in 0..PARTITIONS {
             let loaded = self.partition(partition).await;
@@ -153,12 +153,12 @@ impl Client {
 
     async fn search(&self) {
         let begin = self.now();
-        let seen = self.see().await;
+        let seen = self.visible_vectors().await;
         let end = Some(self.now());
         let mut sorted = seen.clone();
         sorted.sort_unstable();
         sorted.dedup();
-        assert_eq!(sorted.len(), seen.len(), "a vector twice: {seen:?}");
+        assert_eq!(sorted.len(), seen.len(), "a vector is visible twice: {seen:?}");
         let mut history = self.history.borrow_mut();
         // Record all ids, including those that are inserted later.
         for id in 0..self.reader.layout.ids.min(80) {
@@ -231,14 +231,14 @@ impl Client {
         }
         // Compare only what writers and readers use: killed clients leave other bytes.
         let table = async || read(memory, layout.word_at(0), 8 * layout.groups() as usize).await.unwrap();
-        let before = (table().await, self.see().await);
-        let after = (table().await, self.see().await);
-        assert_eq!(before, after, "something was changed while that was paused");
+        let before = (table().await, self.visible_vectors().await);
+        let after = (table().await, self.visible_vectors().await);
+        assert_eq!(before, after, "the index changed during a pause");
         writer.resume().await.unwrap();
     }
 
     /// Runs `acts` random operations.
-    async fn live(&self, seed: u64, acts: usize) {
+    async fn run_random(&self, seed: u64, acts: usize) {
         let mut random = StdRng::seed_from_u64(seed);
         let writer = Writer::new(&self.memory, &self.reader, &self.builder, None);
         for _ in 0..acts {
@@ -292,19 +292,19 @@ fn schedule(seed: u64) -> Outcome {
     let mut tasks: Vec<(usize, Task<'_>)> = clients
         .iter()
         .enumerate()
-        .map(|(at, client)| (at, Box::pin(client.live(seed * 10 + at as u64, 8)) as Task<'_>))
+        .map(|(at, client)| (at, Box::pin(client.run_random(seed * 10 + at as u64, 8)) as Task<'_>))
         .collect();
-    let (mut steps, mut thaw, mut killed, mut unfenced) = (0_u64, 0, 0, Vec::new());
+    let (mut steps, mut thaw, mut killed, mut killed_connected) = (0_u64, 0, 0, Vec::new());
     while !tasks.is_empty() {
         steps += 1;
-        assert!(steps < 2_000_000, "seed {seed}: nothing goes on");
+        assert!(steps < 2_000_000, "seed {seed}: no progress");
         if steps > thaw {
             // One client is slow for a while: none of its operations take effect until it continues.
             thaw = steps + random.random_range(0..4000);
             let slow = random.random_range(0..2 * CLIENTS);
             world.borrow_mut().frozen = (slow > 0 && slow <= CLIENTS).then_some(slow);
         }
-        let acted = random.random_range(0..4) > 0 && world.borrow_mut().act();
+        let acted = random.random_range(0..4) > 0 && world.borrow_mut().execute_piece();
         if !acted {
             let at = random.random_range(0..tasks.len());
             if world.borrow().frozen == Some(tasks[at].0 as u64 + 1) {
@@ -322,16 +322,16 @@ fn schedule(seed: u64) -> Outcome {
             for (id, act, begin) in clients[at].begun.take() {
                 history.borrow_mut().add(id, Event { act, begin, end: None });
             }
-            unfenced.push(at as u64 + 1);
+            killed_connected.push(at as u64 + 1);
         }
-        if !unfenced.is_empty() && random.random_range(0..100) == 0 {
-            world.borrow_mut().fence(unfenced.swap_remove(0));
+        if !killed_connected.is_empty() && random.random_range(0..100) == 0 {
+            world.borrow_mut().fence(killed_connected.swap_remove(0));
         }
     }
     drop(tasks);
     world.borrow_mut().frozen = None;
-    unfenced.into_iter().for_each(|client| world.borrow_mut().fence(client));
-    while world.borrow_mut().act() {}
+    killed_connected.into_iter().for_each(|client| world.borrow_mut().fence(client));
+    while world.borrow_mut().execute_piece() {}
     // A client that has seen nothing before checks the final state.
     let last = client(CLIENTS + 1);
     run(&last, async {
@@ -352,7 +352,7 @@ fn schedule(seed: u64) -> Outcome {
 fn run(client: &Client, task: impl Future<Output = ()>) {
     let mut task: Task<'_> = Box::pin(task);
     while !step(&mut task) {
-        client.memory.world.borrow_mut().act();
+        client.memory.world.borrow_mut().execute_piece();
     }
 }
 
@@ -369,12 +369,12 @@ async fn free_units(client: &Client, seed: u64) {
     let words = (0..layout.groups())
         .map(|group| u64_at(&memory.world.borrow().bytes, layout.word_at(group) as usize));
     let used: u32 = words.map(|word| GroupWord::decode(word).units).sum();
-    assert_eq!(loaded.count() as u32, used, "seed {seed}: units that nobody uses are not free");
+    assert_eq!(loaded.count() as u32, used, "seed {seed}: unused units are not free");
 }
 
 /// Units of groups are marked as free by mistake. Nothing is written to them.
 #[test]
-fn a_damaged_word_of_a_unit_loses_nothing() {
+fn a_damaged_word_of_a_unit_causes_no_overwrite() {
     let (layout, mut bytes, places) = built(14, 3);
     for place in &places {
         let at = layout.unit_at(place.word.first) as usize;
@@ -392,7 +392,7 @@ fn a_damaged_word_of_a_unit_loses_nothing() {
         outcome = Some(take(&memory, &layout, 1).await);
     });
     while !step(&mut task) {
-        world.borrow_mut().act();
+        world.borrow_mut().execute_piece();
     }
     drop(task);
     assert!(matches!(outcome, Some(Err(IndexError::Internal(_)))), "{outcome:?}");
@@ -414,7 +414,7 @@ fn schedules(count: u64) {
 
 /// The number of schedules is `BATHYAL_SCHEDULES`, or 500 (`make check-histories`: ten thousand).
 #[test]
-fn what_writers_and_readers_see_at_once_is_what_one_after_the_other_could_have_seen() {
-    let count = std::env::var("BATHYAL_SCHEDULES").ok();
-    schedules(count.map_or(500, |count| count.parse().expect("a number of schedules")));
+fn writers_and_readers_are_linearizable() {
+    let setting = std::env::var("BATHYAL_SCHEDULES").ok();
+    schedules(setting.map_or(500, |count| count.parse().expect("a number of schedules")));
 }

@@ -58,7 +58,7 @@ impl SimulatedMemory {
         }))
     }
 
-    fn begin(&mut self, client: u64, operations: Vec<MemoryOperation>) -> Rc<RefCell<Batch>> {
+    fn submit(&mut self, client: u64, operations: Vec<MemoryOperation>) -> Rc<RefCell<Batch>> {
         let mut chains: Vec<VecDeque<Vec<Piece>>> = vec![VecDeque::new()];
         let count = operations.len();
         for (number, one) in operations.iter().enumerate() {
@@ -71,8 +71,8 @@ impl SimulatedMemory {
             }
         }
         let batch = Rc::new(RefCell::new(Batch { operations, left: count }));
-        let begun = chains.into_iter().filter(|chain| !chain.is_empty());
-        self.chains.extend(begun.map(|operations| Chain { client, batch: batch.clone(), operations }));
+        let submitted = chains.into_iter().filter(|chain| !chain.is_empty());
+        self.chains.extend(submitted.map(|operations| Chain { client, batch: batch.clone(), operations }));
         batch
     }
 
@@ -94,7 +94,7 @@ impl SimulatedMemory {
     }
 
     /// Executes one random piece. Returns false if nothing was executed.
-    pub(super) fn act(&mut self) -> bool {
+    pub(super) fn execute_piece(&mut self) -> bool {
         if self.chains.is_empty() {
             return false;
         }
@@ -152,7 +152,7 @@ pub(super) struct ClientMemory {
 
 impl Memory for ClientMemory {
     async fn run(&self, operations: Vec<MemoryOperation>) -> Result<Vec<MemoryOperation>, IndexError> {
-        let batch = self.world.borrow_mut().begin(self.client, operations);
+        let batch = self.world.borrow_mut().submit(self.client, operations);
         std::future::poll_fn(|_| if batch.borrow().left == 0 { Poll::Ready(()) } else { Poll::Pending })
             .await;
         let mut batch = batch.borrow_mut();
