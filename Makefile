@@ -228,7 +228,7 @@ check-dax: ## test the command in a guest with emulated NVDIMM and CXL memory; m
 	CARGO="$(CARGO)" STRICT=$(STRICT) scripts/check_dax/run.sh
 
 check-histories: ## test ten thousand random schedules of writers and readers of the same partitions and of the same collection; an hour
-	BATHYAL_SCHEDULES=10000 $(CARGO) test --locked -p bathyal-index --lib what_writers_and_readers_see
+	BATHYAL_SCHEDULES=10000 $(CARGO) test --locked -p bathyal-index --lib writers_and_readers_are_linearizable
 	BATHYAL_SCHEDULES=10000 $(CARGO) test --locked -p bathyal-collection --lib writers_that_are_held_up
 
 check-gpu: ## test kernels, searches, exact search and builds on a real graphics card (BATHYAL_CARD, default 0); minutes

@@ -1,9 +1,9 @@
-//! Which partitions each vector is in: that of the nearest pivot, and others whose pivot is nearly as near, in other
-//! directions (SPANN, section 3.2.2), so that a query from the other side of a border finds it, too.
+//! The assignment of vectors to partitions. A vector is in the partition of its nearest pivot, and in others
+//! whose pivots are nearly as near and lie in other directions (SPANN, section 3.2.2). A query from the other
+//! side of a border then finds it, too.
 
 use super::build::Work;
-use super::meta::Meta;
-use crate::allocate::{try_with_capacity, try_zeros};
+use super::meta::MetaIndex;
 use crate::error::IndexError;
 use crate::families::graph::walk::Walk;
 use crate::partition::{CHECK_BYTES, READ_BYTES};
@@ -11,40 +11,43 @@ use bathyal_vectors::RowReader;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A vector is in no partition whose pivot is farther than so many times the nearest: distances are squares. SIFT is in 1.6
-/// of two partitions with 1.1 and in 1.9 with 1.5, which finds as much for as many bytes (docs/decisions/partitioned.md).
+/// The largest distance of a pivot, as a multiple of the nearest pivot's, at which a vector enters its
+/// partition. Distances are squares. With at most two partitions a vector, SIFT vectors are in 1.6 partitions
+/// on average for a factor of 1.1, and in 1.9 for 1.5, which finds as much for as many bytes
+/// (docs/decisions/partitioned.md).
 const CLOSURE: f32 = 1.1 * 1.1;
-/// Says that a vector is in no further partition.
+/// Marks an unused entry of a vector's partitions.
 const NONE: u32 = u32::MAX;
-/// Rows without a direction that an error names.
+/// The most rows without a direction that an error names.
 const ZEROS_NAMED: usize = 10;
 
-/// The vectors of each partition, rising.
-pub(super) struct Assigned {
+/// The vectors of each partition, in ascending order.
+pub(super) struct Assignment {
     starts: Vec<u64>,
     members: Vec<u32>,
 }
 
-impl Assigned {
-    /// Bytes of memory that assigning `count` vectors takes, each to `replicas` partitions of `partitions`.
+impl Assignment {
+    /// Returns the bytes of memory for assigning `count` vectors to `replicas` partitions each, of
+    /// `partitions` in all.
     pub(super) fn planned_bytes(count: u64, replicas: u64, partitions: u64) -> u64 {
         2 * 4 * count * replicas + 16 * partitions
     }
 
-    /// The vectors of a partition.
+    /// Returns the vectors of a partition.
     pub(super) fn members(&self, partition: usize) -> &[u32] {
         &self.members[self.starts[partition] as usize..self.starts[partition + 1] as usize]
     }
 
-    /// Number of partitions.
+    /// Returns the number of partitions.
     pub(super) fn count(&self) -> usize {
         self.starts.len() - 1
     }
 
-    /// The partition of each of `count` vectors, which are in one.
+    /// Returns the partition of each of `count` vectors, each of which is in one partition.
     ///
     /// # Errors
-    /// There is no memory for it.
+    /// No memory.
     pub(super) fn partitions_of(&self, count: usize) -> Result<Vec<u32>, IndexError> {
         let mut partitions = try_zeros("the partitions of vectors", count)?;
         for partition in 0..self.count() {
@@ -53,21 +56,22 @@ impl Assigned {
         Ok(partitions)
     }
 
-    /// Vectors of all partitions, as often as they are in one.
+    /// Returns the number of vectors in all partitions, with a vector counted once for each of its
+    /// partitions.
     pub(super) fn copies(&self) -> u64 {
         self.members.len() as u64
     }
 }
 
-/// Puts every vector into up to `replicas` partitions, none of which is given more than `most`.
+/// Assigns every vector to up to `replicas` partitions, with at most `most` vectors in each.
 pub(super) fn assign(
     work: &Work<'_>,
-    meta: &Meta,
+    meta: &MetaIndex,
     replicas: usize,
     most: usize,
-) -> Result<Assigned, IndexError> {
+) -> Result<Assignment, IndexError> {
     let mut chosen = choose(work, meta, replicas)?;
-    // What stands for a partition is in it, so that none is empty.
+    // A pivot is in its own partition, so no partition is empty.
     for (partition, pivot) in (0..).zip(&meta.pivots) {
         let row = &mut chosen[*pivot as usize * replicas..][..replicas];
         row.fill(NONE);
@@ -78,8 +82,10 @@ pub(super) fn assign(
     meta.pivots.iter().zip(&mut counts).for_each(|(_, count)| *count += 1);
     let mut pivots = meta.pivots.clone();
     pivots.sort_unstable();
-    let mut admitting = Admitting { work, meta, counts, most: most as u64, walk: Walk::new(0, 0), any: 0 };
-    // Nearest ones first: a copy never takes the place of a vector that is in no other partition.
+    let mut admitting =
+        PartitionAdmission { work, meta, counts, most: most as u64, walk: Walk::new(0, 0), first_open: 0 };
+    // Assign each vector to one partition first, so that a copy never displaces a vector that is in no other
+    // partition.
     for (id, row) in chosen.chunks_exact_mut(replicas).enumerate() {
         if id % 4096 == 0 {
             work.check_cancelled()?;
@@ -96,8 +102,8 @@ pub(super) fn assign(
     collect(&chosen, replicas, &admitting.counts)
 }
 
-/// The partitions that each vector would be in, the nearest first: `vectors x replicas`.
-fn choose(work: &Work<'_>, meta: &Meta, replicas: usize) -> Result<Vec<u32>, IndexError> {
+/// Chooses the partitions of each vector, the nearest first: `vectors x replicas`.
+fn choose(work: &Work<'_>, meta: &MetaIndex, replicas: usize) -> Result<Vec<u32>, IndexError> {
     let count = work.data.count();
     work.progress.stage("assigning", count as u64);
     let mut chosen: Vec<u32> = try_with_capacity("the partitions of vectors", count * replicas)?;
@@ -111,7 +117,7 @@ fn choose(work: &Work<'_>, meta: &Meta, replicas: usize) -> Result<Vec<u32>, Ind
             scope.spawn(move || {
                 let mut chooser =
                     Chooser { work, meta, walk: Walk::new(0, 0), taken: vec![0; work.data.row_bytes()] };
-                let outcome = chooser.part(thread * part, replicas, chosen, done, zero);
+                let outcome = chooser.choose_range(thread * part, replicas, chosen, done, zero);
                 if let (Err(error), Ok(mut failed)) = (outcome, failed.lock()) {
                     *failed = Some(error);
                 }
@@ -130,17 +136,17 @@ fn choose(work: &Work<'_>, meta: &Meta, replicas: usize) -> Result<Vec<u32>, Ind
     Ok(chosen)
 }
 
-/// What one thread chooses with.
+/// The state of one thread that chooses partitions.
 struct Chooser<'a> {
     work: &'a Work<'a>,
-    meta: &'a Meta,
+    meta: &'a MetaIndex,
     walk: Walk,
     taken: Vec<u8>,
 }
 
 impl Chooser<'_> {
-    /// Chooses for the vectors from `first` on.
-    fn part(
+    /// Chooses partitions for the vectors from `first` on.
+    fn choose_range(
         &mut self,
         first: usize,
         replicas: usize,
@@ -148,12 +154,12 @@ impl Chooser<'_> {
         done: &AtomicU64,
         zero: &Mutex<(u64, Vec<u64>)>,
     ) -> Result<(), IndexError> {
-        let often = (CHECK_BYTES / self.work.data.given_row_bytes()).clamp(1, 4096);
+        let check_rows = (CHECK_BYTES / self.work.data.given_row_bytes()).clamp(1, 4096);
         let mut rows = RowReader::new(self.work.data.given(), READ_BYTES);
         for (at, chosen) in chosen.chunks_exact_mut(replicas).enumerate() {
-            if at % often == 0 {
+            if at % check_rows == 0 {
                 self.work.check_cancelled()?;
-                self.work.progress.advance(done.fetch_add(often as u64, Ordering::Relaxed));
+                self.work.progress.advance(done.fetch_add(check_rows as u64, Ordering::Relaxed));
             }
             if !self.work.data.form().take(rows.row(first + at)?, &mut self.taken) {
                 if let Ok(mut zero) = zero.lock() {
@@ -165,14 +171,15 @@ impl Chooser<'_> {
                 continue;
             }
             self.meta.near(&self.taken, replicas, &mut self.walk)?;
-            take(self.meta, &self.walk, chosen);
+            take_partitions(self.meta, &self.walk, chosen);
         }
         Ok(())
     }
 }
 
-/// Takes the nearest partition that a walk has found, and others that no taken one hides.
-fn take(meta: &Meta, walk: &Walk, chosen: &mut [u32]) {
+/// Takes the nearest partition that the walk has found, and further ones. A partition is skipped if a taken
+/// pivot is nearer to its pivot than the vector is.
+fn take_partitions(meta: &MetaIndex, walk: &Walk, chosen: &mut [u32]) {
     let mut found = walk.found();
     let Some(nearest) = found.next() else { return };
     chosen[0] = nearest.id;
@@ -188,19 +195,19 @@ fn take(meta: &Meta, walk: &Walk, chosen: &mut [u32]) {
     }
 }
 
-/// Lets vectors into partitions that are not full.
-struct Admitting<'a> {
+/// Admits vectors to partitions that are not full.
+struct PartitionAdmission<'a> {
     work: &'a Work<'a>,
-    meta: &'a Meta,
-    /// Vectors that were let in.
+    meta: &'a MetaIndex,
+    /// Vectors that each partition has admitted.
     counts: Vec<u64>,
     most: u64,
     walk: Walk,
-    /// A partition before which all are full.
-    any: usize,
+    /// All partitions before this one are full.
+    first_open: usize,
 }
 
-impl Admitting<'_> {
+impl PartitionAdmission<'_> {
     fn enter(&mut self, partition: u32) -> bool {
         let count = &mut self.counts[partition as usize];
         let free = *count < self.most;
@@ -208,7 +215,7 @@ impl Admitting<'_> {
         free
     }
 
-    /// Lets a vector into the first of its partitions, or into the nearest that is not full.
+    /// Admits a vector to the first of its partitions, or, if that is full, to the nearest that is not.
     fn admit(&mut self, id: usize, row: &mut [u32]) -> Result<(), IndexError> {
         if self.enter(row[0]) {
             return Ok(());
@@ -219,28 +226,29 @@ impl Admitting<'_> {
         let near: Vec<u32> = self.walk.found().map(|near| near.id).collect();
         row[0] = match near.into_iter().find(|partition| self.enter(*partition)) {
             Some(partition) => partition,
-            None => self.anywhere()?,
+            None => self.any_open_partition()?,
         };
         let first = row[0];
         row[1..].iter_mut().filter(|copy| **copy == first).for_each(|copy| *copy = NONE);
         Ok(())
     }
 
-    /// Finds a partition that is not full: there are several times as many places as vectors.
-    fn anywhere(&mut self) -> Result<u32, IndexError> {
-        while self.any < self.counts.len() {
-            if self.enter(self.any as u32) {
-                return Ok(self.any as u32);
+    /// Returns a partition that is not full. The partitions have several times as much space as there are
+    /// vectors.
+    fn any_open_partition(&mut self) -> Result<u32, IndexError> {
+        while self.first_open < self.counts.len() {
+            if self.enter(self.first_open as u32) {
+                return Ok(self.first_open as u32);
             }
-            self.any += 1;
+            self.first_open += 1;
         }
         Err(IndexError::Internal("all partitions are full".into()))
     }
 }
 
-/// The vectors by partition.
-fn collect(chosen: &[u32], replicas: usize, counts: &[u64]) -> Result<Assigned, IndexError> {
-    let mut starts: Vec<u64> = try_with_capacity("where partitions begin", counts.len() + 1)?;
+/// Groups the vectors by partition.
+fn collect(chosen: &[u32], replicas: usize, counts: &[u64]) -> Result<Assignment, IndexError> {
+    let mut starts: Vec<u64> = try_with_capacity("the offsets of partitions", counts.len() + 1)?;
     starts.push(0);
     let mut end = 0;
     for count in counts {
@@ -256,5 +264,5 @@ fn collect(chosen: &[u32], replicas: usize, counts: &[u64]) -> Result<Assigned, 
             *at += 1;
         }
     }
-    Ok(Assigned { starts, members })
+    Ok(Assignment { starts, members })
 }

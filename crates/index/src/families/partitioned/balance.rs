@@ -1,39 +1,39 @@
-//! Balanced partitions: those that a uniform sample made large are divided until none is much larger than the average, so
-//! that no read is much longer than another.
+//! Balanced partitions. Partitions that came out large from a uniform sample of pivots are divided until none
+//! is much larger than the average, so that no read is much longer than another.
 
-use super::assign::Assigned;
+use super::assign::Assignment;
 use super::build::Work;
-use super::meta::{Meta, load};
+use super::meta::{MetaIndex, load};
 use crate::error::IndexError;
 use crate::partition::placement::{Placement, Points};
 use crate::partition::space::Space;
 
-/// A partition is divided that has so many times the average.
+/// A partition with more than this many times the average number of vectors is divided.
 const LARGE: f64 = 1.5;
-/// Times that large ones are looked for: the third changes little.
+/// The most rounds of division. The third round changes little.
 pub(super) const ROUNDS: usize = 4;
 
-/// The vectors that stand for partitions once large ones are divided: in the place of what stood for one, the vector in the
-/// middle of each part. `None` where none is large.
+/// Divides large partitions: replaces the pivot of each by the middle vectors of its parts. Returns the new
+/// pivots, or `None` if no partition is large.
 pub(super) fn divide(
     work: &Work<'_>,
-    meta: &Meta,
-    assigned: &Assigned,
+    meta: &MetaIndex,
+    assignment: &Assignment,
     longest: Option<f32>,
 ) -> Result<Option<Vec<u32>>, IndexError> {
     let average = work.own.partition_vectors as usize;
-    work.progress.stage("dividing large partitions", assigned.count() as u64);
+    work.progress.stage("dividing large partitions", assignment.count() as u64);
     let mut pivots = Vec::with_capacity(meta.pivots.len());
     for (partition, pivot) in meta.pivots.iter().enumerate() {
         work.check_cancelled()?;
         work.progress.advance(partition as u64);
-        let members = assigned.members(partition);
+        let members = assignment.members(partition);
         if members.len() as f64 <= LARGE * average as f64 {
             pivots.push(*pivot);
             continue;
         }
         let parts = members.len().div_ceil(average);
-        // Of a partition as large as half of the set a sample says as well what is near what.
+        // For a very large partition a sample is sufficient to find near vectors.
         let step = members.len().div_ceil(work.own.most_vectors());
         let members: Vec<u32> = members.iter().copied().step_by(step).collect();
         let space = load(work, &members, longest)?;
@@ -47,16 +47,16 @@ pub(super) fn divide(
             card: None,
         };
         placement.order(&space, &mut order, &bathyal_vectors::progress::CancelOnly(work.progress))?;
-        pivots.extend(order.chunks(unit).map(|part| members[middle(&space, part) as usize]));
+        pivots.extend(order.chunks(unit).map(|part| members[nearest_to_mean(&space, part) as usize]));
     }
     pivots.sort_unstable();
     pivots.dedup();
-    // What is one vector many times cannot be divided.
+    // Copies of one vector cannot be divided.
     Ok((pivots.len() > meta.pivots.len()).then_some(pivots))
 }
 
-/// The one of `numbers` that is nearest to their mean.
-fn middle(space: &Space, numbers: &[u32]) -> u32 {
+/// Returns the one of `numbers` that is nearest to their mean.
+fn nearest_to_mean(space: &Space, numbers: &[u32]) -> u32 {
     let (mut mean, mut row) = (vec![0.0_f32; Points::dim(space)], vec![0.0_f32; Points::dim(space)]);
     for number in numbers {
         space.read(*number, &mut row);

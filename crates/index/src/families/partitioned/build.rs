@@ -1,15 +1,16 @@
-//! Building partitions: the meta index over some vectors, which vectors are in which partition, and a sub-index for each.
+//! The build of partitions: the meta index over the pivots, the assignment of vectors to partitions, and a
+//! sub-index for each partition.
 
-use super::assign::{self, Assigned};
+use super::assign::{self, Assignment};
 use super::balance;
-use super::calibrate::{self, Measurer, Measuring};
+use super::calibrate::{self, CalibrationRun, CalibrationScratch};
 use super::growth::entry::GrowthEntry;
-use super::growth::laying::Laying;
-use super::meta::{self, Meta};
+use super::growth::group_file::GroupFileWriter;
+use super::meta::{self, MetaIndex};
 use super::plan::{self, READY};
 use super::section::{FILE_NAME, META_NAME, MOST_BYTES, NAME, PartitionedEntry, STRIPED, TABLE_NAME};
 use super::sizes::{self, partitions, stages};
-use super::subindex::Parts;
+use super::subindex::SubIndexParts;
 use super::subindex::hnsw::{Hnsw, arrange};
 use super::subindex::options::{PartitionedOptions, Pivots};
 use super::subindex::table::{ALIGNMENT, Entry};
@@ -27,10 +28,10 @@ use rand::SeedableRng;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Changes whenever what is written does.
+/// The version of the build steps. It is incremented if the written files change.
 const STEPS_VERSION: u32 = 1;
 
-/// What all stages of a build read.
+/// The input of all stages of a build.
 pub(super) type Work<'a> = partition::Work<'a, (), PartitionedOptions>;
 
 impl From<PartitionedOptions> for FamilyOptions {
@@ -84,11 +85,12 @@ impl Builder for PartitionedOptions {
 }
 
 /// Builds an index of partitions.
-fn build(job: Job<'_>, own: &PartitionedOptions) -> Result<BuildReport, IndexError> {
+fn build(job: Job<'_>, family_options: &PartitionedOptions) -> Result<BuildReport, IndexError> {
     let Job { data, target, options, identity, planned, progress } = job;
     let threads = options.thread_count();
     let fingerprint = journal::fingerprint(data, options, identity, STEPS_VERSION);
-    // What a killed build has written is soon written again: only one that is finished is gone on with.
+    // A stopped build is not resumed, because its files are quickly written again. Only a finished build is
+    // taken over.
     let (draft, start) = target.start::<()>(fingerprint.as_deref(), |_, _| None)?;
     if let Start::Finished(manifest, note) = start {
         let details = details(&manifest)?;
@@ -96,31 +98,35 @@ fn build(job: Job<'_>, own: &PartitionedOptions) -> Result<BuildReport, IndexErr
     }
     let mut stages = Stages::begin();
     let (directory, rows) = (draft.as_ref(), data.count());
-    let work = Work { data, options, own, layout: (), identity, rows, threads, directory, progress };
+    let work =
+        Work { data, options, own: family_options, layout: (), identity, rows, threads, directory, progress };
     announce(&work);
     let longest = spread::longest(&work)?;
-    let (meta, assigned) = divide(&work, longest)?;
+    let (meta, assignment) = divide(&work, longest)?;
     stages.end("partition");
     let held_out = calibrate::hold_out(&work, &meta);
-    let measuring = Measuring::prepare(&work, &meta, &assigned, &held_out)?;
+    let calibration_run = CalibrationRun::prepare(&work, &meta, &assignment, &held_out)?;
     stages.end("prepare calibration");
-    let building = Building { work: &work, assigned: &assigned, longest, held_out, measuring };
+    let building = SubIndexBuild { work: &work, assignment: &assignment, longest, held_out, calibration_run };
     let written = building.write()?;
     stages.end("build sub-indexes");
     let mut meta_file = Appender::create(directory, META_NAME)?;
     meta_file.append(&meta.bytes)?;
-    let calibration = building.measuring.as_ref().map(|measuring| measuring.calibration(assigned.count()));
+    let calibration = building
+        .calibration_run
+        .as_ref()
+        .map(|calibration_run| calibration_run.calibration(assignment.count()));
     let section = PartitionedEntry {
         file: written.file,
         table: written.table,
         meta: meta_file.finish()?,
-        partitions: assigned.count() as u32,
-        partition_vectors: own.partition_vectors,
-        pivots: own.pivots.name().into(),
-        replicas: own.replicas,
-        links: own.links,
-        construction_list: own.construction_list,
-        copies: assigned.copies(),
+        partitions: assignment.count() as u32,
+        partition_vectors: family_options.partition_vectors,
+        pivots: family_options.pivots.name().into(),
+        replicas: family_options.replicas,
+        links: family_options.links,
+        construction_list: family_options.construction_list,
+        copies: assignment.copies(),
         most_vectors: written.most_vectors,
         longest_bytes: written.longest_bytes,
         growth: written.growth,
@@ -136,7 +142,7 @@ fn build(job: Job<'_>, own: &PartitionedOptions) -> Result<BuildReport, IndexErr
     Ok(BuildReport::new(&manifest, threads, planned, stages, details))
 }
 
-/// What only this family has to say of a build.
+/// Returns the details that this family adds to a report.
 fn details(manifest: &Manifest) -> Result<Details, IndexError> {
     let section = PartitionedEntry::read(manifest).map_err(IndexError::Internal)?;
     Ok(Details::from([
@@ -147,34 +153,36 @@ fn details(manifest: &Manifest) -> Result<Details, IndexError> {
     ]))
 }
 
-/// Tells the receiver of progress what is to come, in seconds on one machine.
+/// Announces the expected seconds of each stage, on one machine, to the progress receiver.
 fn announce(work: &Work<'_>) {
     work.progress.plan(&stages(work.data));
 }
 
-/// Chooses the vectors that stand for partitions, and puts every vector into some.
-fn divide(work: &Work<'_>, longest: Option<f32>) -> Result<(Meta, Assigned), IndexError> {
-    let (own, count) = (work.own, work.data.count());
+/// Chooses the pivots, and assigns every vector to partitions.
+fn divide(work: &Work<'_>, longest: Option<f32>) -> Result<(MetaIndex, Assignment), IndexError> {
+    let (family_options, count) = (work.own, work.data.count());
     let mut random = rand::rngs::StdRng::seed_from_u64(work.options.seed ^ 0xd15c);
-    let sampled = rand::seq::index::sample(&mut random, count, partitions(count, own));
-    let mut meta = Meta::grow(work, sampled.iter().map(|id| id as u32).collect(), longest)?;
-    if own.pivots == Pivots::Balanced {
-        // What lies in the middle of a part attracts vectors of others, so that some are large again.
+    let sampled = rand::seq::index::sample(&mut random, count, partitions(count, family_options));
+    let mut meta = MetaIndex::grow(work, sampled.iter().map(|id| id as u32).collect(), longest)?;
+    if family_options.pivots == Pivots::Balanced {
+        // The middle vector of a part attracts vectors of other partitions, so that some partitions become
+        // large again.
         for _ in 0..balance::ROUNDS {
             let pivots = {
-                let assigned = assign::assign(work, &meta, 1, count)?;
-                balance::divide(work, &meta, &assigned, longest)?
+                let assignment = assign::assign(work, &meta, 1, count)?;
+                balance::divide(work, &meta, &assignment, longest)?
             };
             let Some(pivots) = pivots else { break };
-            meta = Meta::grow(work, pivots, longest)?;
+            meta = MetaIndex::grow(work, pivots, longest)?;
         }
     }
-    let assigned = assign::assign(work, &meta, own.replicas as usize, own.most_vectors())?;
-    Ok((meta, assigned))
+    let assignment =
+        assign::assign(work, &meta, family_options.replicas as usize, family_options.most_vectors())?;
+    Ok((meta, assignment))
 }
 
-/// What came of writing all sub-indexes.
-struct Written {
+/// The written files of sub-indexes, and their extents.
+struct WrittenSubIndexes {
     file: FileEntry,
     table: FileEntry,
     most_vectors: u32,
@@ -182,34 +190,36 @@ struct Written {
     growth: Option<GrowthEntry>,
 }
 
-/// A stage: a sub-index for each partition.
-struct Building<'a> {
+/// The stage that builds and writes the sub-index of each partition.
+struct SubIndexBuild<'a> {
     work: &'a Work<'a>,
-    assigned: &'a Assigned,
+    assignment: &'a Assignment,
     longest: Option<f32>,
-    /// Rising.
+    /// Ascending.
     held_out: Vec<u32>,
-    measuring: Option<Measuring>,
+    calibration_run: Option<CalibrationRun>,
 }
 
-impl Building<'_> {
-    /// Builds and writes all sub-indexes, some at a time and in order, and the table of where they are.
-    fn write(&self) -> Result<Written, IndexError> {
-        let (work, partitions) = (self.work, self.assigned.count());
-        work.progress.stage("building sub-indexes", self.assigned.copies());
+impl SubIndexBuild<'_> {
+    /// Builds all sub-indexes, several at a time, and writes them in order, then the table of their
+    /// positions.
+    fn write(&self) -> Result<WrittenSubIndexes, IndexError> {
+        let (work, partitions) = (self.work, self.assignment.count());
+        work.progress.stage("building sub-indexes", self.assignment.copies());
         let mut file = Appender::create(work.directory, FILE_NAME)?;
         let (mut table, mut most_vectors, mut longest_bytes, mut done) = (Vec::new(), 0, 0, 0);
-        let mut laying = Laying::new(work.own, work.identity, partitions, work.data.row_bytes());
+        let mut group_writer =
+            GroupFileWriter::new(work.own, work.identity, partitions, work.data.row_bytes());
         let at_once = work.threads.max(1) * READY;
         for first in (0..partitions).step_by(at_once) {
-            let some = first..partitions.min(first + at_once);
-            for (partition, bytes) in some.clone().zip(self.some(some)?) {
-                let vectors = self.assigned.members(partition).len() as u32;
+            let range = first..partitions.min(first + at_once);
+            for (partition, bytes) in range.clone().zip(self.build_range(range)?) {
+                let vectors = self.assignment.members(partition).len() as u32;
                 let length = bytes.len() as u32;
                 (most_vectors, longest_bytes) = (vectors.max(most_vectors), length.max(longest_bytes));
                 done += u64::from(vectors);
-                match &mut laying {
-                    Some(laying) => laying.push(&mut file, bytes, vectors, &mut table)?,
+                match &mut group_writer {
+                    Some(group_writer) => group_writer.push(&mut file, bytes, vectors, &mut table)?,
                     None => {
                         let end = file.written().bytes;
                         let offset = end.next_multiple_of(ALIGNMENT);
@@ -222,30 +232,36 @@ impl Building<'_> {
             work.progress.advance(done);
         }
         let mut growth = None;
-        if let Some(laying) = laying {
+        if let Some(group_writer) = group_writer {
             let (entry, longest) =
-                laying.finish(&mut file, &mut table, &self.assigned.partitions_of(work.rows)?)?;
+                group_writer.finish(&mut file, &mut table, &self.assignment.partitions_of(work.rows)?)?;
             (growth, longest_bytes) = (Some(entry), longest);
         }
         let mut table_file = Appender::create(work.directory, TABLE_NAME)?;
         table_file.append(&table)?;
-        Ok(Written { file: file.finish()?, table: table_file.finish()?, most_vectors, longest_bytes, growth })
+        Ok(WrittenSubIndexes {
+            file: file.finish()?,
+            table: table_file.finish()?,
+            most_vectors,
+            longest_bytes,
+            growth,
+        })
     }
 
-    /// The sub-indexes of some partitions.
-    fn some(&self, partitions: std::ops::Range<usize>) -> Result<Vec<Vec<u8>>, IndexError> {
+    /// Builds the sub-indexes of a range of partitions on all threads.
+    fn build_range(&self, partitions: std::ops::Range<usize>) -> Result<Vec<Vec<u8>>, IndexError> {
         let next = AtomicUsize::new(partitions.start);
         let built = Mutex::new((vec![Vec::new(); partitions.len()], None::<IndexError>));
         std::thread::scope(|scope| {
             for _ in 0..self.work.threads.clamp(1, partitions.len()) {
                 scope.spawn(|| {
-                    let mut measurer = Measurer::new();
+                    let mut scratch = CalibrationScratch::new();
                     loop {
                         let partition = next.fetch_add(1, Ordering::Relaxed);
                         if partition >= partitions.end {
                             return;
                         }
-                        let outcome = self.one(partition, &mut measurer);
+                        let outcome = self.build_subindex(partition, &mut scratch);
                         let Ok(mut built) = built.lock() else { return };
                         match outcome {
                             Ok(bytes) => built.0[partition - partitions.start] = bytes,
@@ -265,24 +281,31 @@ impl Building<'_> {
         }
     }
 
-    /// The sub-index of a partition: measured without what was held out, then whole.
-    fn one(&self, partition: usize, measurer: &mut Measurer) -> Result<Vec<u8>, IndexError> {
+    /// Builds the sub-index of a partition: first without the held-out vectors, for calibration, then with
+    /// all vectors.
+    fn build_subindex(
+        &self,
+        partition: usize,
+        scratch: &mut CalibrationScratch,
+    ) -> Result<Vec<u8>, IndexError> {
         let work = self.work;
-        let mut members = self.assigned.members(partition).to_vec();
-        let held = |id: u32| self.held_out.binary_search(&id).is_ok();
-        let held_count = members.iter().filter(|id| held(**id)).count();
-        let sizes = arrange(&mut members, held, work.own, work.options.seed ^ partition as u64);
+        let mut members = self.assignment.members(partition).to_vec();
+        let held_out = |id: u32| self.held_out.binary_search(&id).is_ok();
+        let held_count = members.iter().filter(|id| held_out(**id)).count();
+        let sizes = arrange(&mut members, held_out, work.own, work.options.seed ^ partition as u64);
         let space = meta::load(work, &members, self.longest)?;
         let mut hnsw = Hnsw::grow(&space, &sizes, held_count, work.own, work.progress)?;
         let mut bytes = Vec::new();
         let encode = |hnsw: &Hnsw<'_>, bytes: &mut Vec<u8>| {
             bytes.clear();
-            let parts = Parts { number: partition as u32, layers: &hnsw.layers, ids: &members };
+            let parts = SubIndexParts { number: partition as u32, layers: &hnsw.layers, ids: &members };
             parts.encode(work.identity, |number| space.row(number), bytes);
         };
-        if let Some(measuring) = self.measuring.as_ref().filter(|measuring| measuring.asks_for(partition)) {
+        if let Some(calibration_run) =
+            self.calibration_run.as_ref().filter(|calibration_run| calibration_run.has_queries(partition))
+        {
             encode(&hnsw, &mut bytes);
-            measuring.measure(work, partition, &bytes, measurer)?;
+            calibration_run.measure(work, partition, &bytes, scratch)?;
         }
         if held_count > 0 {
             hnsw.complete(members.len() - held_count)?;
@@ -290,7 +313,7 @@ impl Building<'_> {
         encode(&hnsw, &mut bytes);
         if bytes.len() as u64 > MOST_BYTES {
             return Err(IndexError::Parameter(format!(
-                "a partition of {} vectors takes {} bytes, and one read brings {MOST_BYTES} at most; lower \
+                "a partition of {} vectors takes {} bytes, and one read can fetch {MOST_BYTES} at most; lower \
                  partition_vectors",
                 members.len(),
                 bytes.len()

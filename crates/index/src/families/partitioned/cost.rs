@@ -1,36 +1,37 @@
-//! The cost of finding partitions in the meta index, reading them, and walking each. What is kept from other queries is not
-//! counted on: how much that is depends on these.
+//! The cost of a query: finding partitions in the meta index, reading them, and walking each. The sub-index
+//! cache is not counted on, because its effect depends on the other queries.
 
 use super::meta::navigation_list;
 use super::subindex::table::ALIGNMENT;
 use crate::cost::Machine;
 use crate::cost::demand::{Demand, moved_bytes};
 
-/// Distances of a walk besides those of its candidates: the upper layers, and the way to the neighbourhood.
+/// Distances of a walk in addition to those of its candidates: in the upper layers, and on the way to the
+/// neighbourhood.
 const LEAST_DISTANCES: f64 = 100.0;
-/// Share of a candidate's links that lead to vectors which no other candidate has led to, about.
+/// The approximate share of a candidate's links that lead to vectors which no other candidate has reached.
 const NEW_LINKS: f64 = 0.3;
-/// Places in memory that a candidate takes: its list, and the first lines of its vectors, which are fetched ahead.
+/// Memory accesses of a candidate: its list, and the first cache lines of its vectors, which are prefetched.
 const ACCESSES_A_CANDIDATE: f64 = 2.0;
 
-/// An index of partitions as a query meets it.
+/// The properties of an index of partitions that determine the cost of a query.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct PartitionShape {
     pub(super) partitions: f64,
-    /// Bytes of a sub-index, on average.
+    /// Mean bytes of a sub-index.
     pub(super) subindex_bytes: f64,
-    /// Vectors of it.
+    /// Mean vectors of a sub-index.
     pub(super) vectors: f64,
     pub(super) vector_bytes: f64,
-    /// Links of a vector in upper layers, half of those in the bottom one.
+    /// Links of a vector in the upper layers, half of those in the bottom layer.
     pub(super) links: f64,
 }
 
 impl PartitionShape {
-    /// What a query asks for that looks at so many partitions with such a list of candidates.
+    /// Returns the demand of a query that searches `probes` partitions with a candidate list of `list`.
     pub(super) fn demand(&self, probes: f64, list: f64, machine: &Machine<'_>) -> Demand {
         let processor = machine.processor;
-        let each = moved_bytes(self.subindex_bytes, ALIGNMENT as u32, machine.profile.granularity);
+        let read_bytes = moved_bytes(self.subindex_bytes, ALIGNMENT as u32, machine.profile.granularity);
         let walk = |list: f64, vectors: f64| {
             let candidates = list.min(vectors);
             let distances = (LEAST_DISTANCES + candidates * 2.0 * self.links * NEW_LINKS).min(vectors);
@@ -38,13 +39,13 @@ impl PartitionShape {
                 + candidates * ACCESSES_A_CANDIDATE * processor.access_ns
         };
         let finding = walk(navigation_list(probes as usize) as f64, self.partitions);
-        // What was read is looked at once, for its checksum, and copied.
-        let taking = probes * self.subindex_bytes * processor.stream_byte_ns * 2.0;
+        // Read bytes are traversed once for the checksum, and once for the copy.
+        let copying = probes * self.subindex_bytes * processor.stream_byte_ns * 2.0;
         Demand {
             rounds: 1.0,
             reads: probes,
-            moved_bytes: probes * each,
-            compute_ns: finding + probes * walk(list, self.vectors) + taking,
+            moved_bytes: probes * read_bytes,
+            compute_ns: finding + probes * walk(list, self.vectors) + copying,
         }
     }
 }
@@ -56,7 +57,7 @@ mod tests {
     use crate::cost::processor::Processor;
 
     #[test]
-    fn more_of_anything_costs_more() {
+    fn more_probes_and_longer_lists_cost_more() {
         let shape = PartitionShape {
             partitions: 500.0,
             subindex_bytes: 6e5,
@@ -68,8 +69,8 @@ mod tests {
         let machine = Machine { profile: &nic, processor: &Processor::REFERENCE };
         let price = |probes, list| shape.demand(probes, list, &machine).price_ns(&machine.device());
         assert!(price(4.0, 50.0) < price(5.0, 50.0) && price(4.0, 50.0) < price(4.0, 60.0));
-        let asked = shape.demand(4.0, 50.0, &machine);
-        assert_eq!((asked.rounds, asked.reads, asked.moved_bytes), (1.0, 4.0, 2.4e6));
-        assert!((1e4..1e6).contains(&asked.compute_ns), "{asked:?}");
+        let demand = shape.demand(4.0, 50.0, &machine);
+        assert_eq!((demand.rounds, demand.reads, demand.moved_bytes), (1.0, 4.0, 2.4e6));
+        assert!((1e4..1e6).contains(&demand.compute_ns), "{demand:?}");
     }
 }

@@ -1,10 +1,10 @@
-//! What an open index of partitions that take inserts knows of them, and its way to make changes.
+//! The state of an open index of partitions that takes inserts, and its changes in place.
 
-use super::growth::layout::{GroupPlace, HEAD_BYTES, Layout, Word, u64_at};
+use super::growth::group_reader::{GroupPlaces, GroupReader};
+use super::growth::layout::{GroupPlace, GroupWord, HEAD_BYTES, Layout, u64_at};
 use super::growth::memory::TierMemory;
 use super::growth::overflow::Change;
-use super::growth::reading::{Places, Reading};
-use super::growth::regroup::Growing;
+use super::growth::regroup::SubIndexBuilder;
 use super::growth::writer::{WAITS, Writer};
 use super::search::Partitions;
 use super::section::PartitionedEntry;
@@ -28,44 +28,44 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// Bytes of vectors that are inserted under one announcement.
+/// Bytes of vectors that are inserted under one announcement of an epoch.
 const AT_ONCE_BYTES: usize = 4 << 20;
-/// Groups that are changed at once.
+/// Groups that one thread changes concurrently.
 const GROUPS_AT_ONCE: usize = 64;
-/// Groups that are worth a thread.
+/// The least number of groups per thread.
 const LEAST_GROUPS: usize = 4;
-/// Times that a writer begins again for want of room, and how long it waits before: what was given up is free for those who begin
-/// later, once all who began before have ended.
+/// Rounds in which a writer tries again if there is no room, and the longest wait before a round. Retired
+/// units become free after all writers that began before have ended, and only for writers that begin later.
 const ROUNDS: u32 = 40;
 const LONGEST_WAIT: Duration = Duration::from_millis(200);
-/// Partitions that are looked at for one that has room.
+/// Near partitions that are considered for a vector, until one has room.
 const CONSIDERED: usize = 32;
-/// Rows that an error names.
+/// The most rows that an error names.
 const ROWS_NAMED: usize = 10;
 
-/// See the module's description.
+/// The state of an index that takes inserts.
 pub(super) struct Growth {
-    pub(super) reading: Reading,
-    /// Whether others may change it at any time.
+    pub(super) reader: GroupReader,
+    /// True if other processes may change the index at any time.
     pub(super) shared: bool,
-    growing: Growing,
+    builder: SubIndexBuilder,
     object: Arc<dyn Object>,
     vectors: AtomicU64,
     next_id: AtomicU64,
-    /// Held while something is changed.
-    writing: Mutex<Option<Writing>>,
+    /// Locked during a change.
+    session: Mutex<Option<WriteSession>>,
 }
 
-/// What changes are made with.
-struct Writing {
+/// The connection for changes, and the data that they need.
+struct WriteSession {
     tier: Arc<dyn Tier>,
-    /// The place among the writers of the one who is known as this.
-    place: Option<(u64, u32)>,
-    /// What stands for partitions.
+    /// The writer slot, and the holder number under which it was claimed.
+    slot: Option<(u64, u32)>,
+    /// The pivots.
     pivots: Space,
 }
 
-/// Vectors that there are in an object, and the id that the next one gets.
+/// Reads the number of vectors and the next id from an object.
 pub(super) fn counts(object: &dyn Object, layout: &Layout) -> Result<(u64, u64), IndexError> {
     let mut numbers = [0; 24];
     object.read_at(layout.next_id_at(), &mut numbers)?;
@@ -74,12 +74,12 @@ pub(super) fn counts(object: &dyn Object, layout: &Layout) -> Result<(u64, u64),
 }
 
 impl Growth {
-    /// Bytes of memory that knowing where groups lie takes, and changing something.
+    /// Returns the bytes of memory for the positions of groups, and for changes.
     pub(super) fn planned_bytes(entry: &PartitionedEntry) -> u64 {
         2 * entry.meta.bytes + u64::from(entry.partitions) * size_of::<GroupPlace>() as u64 / 2
     }
 
-    /// Looks where the groups of `object` lie, which were built where the table says.
+    /// Reads the current positions of the groups of `object`. The table has their positions as built.
     pub(super) fn open(
         object: Arc<dyn Object>,
         (layout, identity): (Layout, Identity),
@@ -87,154 +87,156 @@ impl Growth {
         table: &Table,
         shared: bool,
     ) -> Result<Growth, IndexError> {
-        let damaged = |reason| IndexError::damaged(object.address(), "where the partitions lie", reason);
+        let damaged =
+            |reason| IndexError::damaged(object.address(), "the positions of the partitions", reason);
         let mut places = layout.built(table.entries()).map_err(damaged)?;
         let mut words = vec![0; 8 * places.len()];
         object.read_at(layout.word_at(0), &mut words)?;
         for (group, place) in places.iter_mut().enumerate() {
-            let word = Word::decode(u64_at(&words, 8 * group));
+            let word = GroupWord::decode(u64_at(&words, 8 * group));
             if word == place.word {
                 continue;
             }
             if !word.is_within(&layout) {
-                return Err(damaged(format!("the table says that group {group} lies at {word:?}")));
+                return Err(damaged(format!("the table has an invalid position of group {group}: {word:?}")));
             }
             let mut head = [0; HEAD_BYTES as usize];
             object.read_at(u64::from(word.first) * layout.unit_bytes, &mut head)?;
             match GroupPlace::from_head(&layout, identity, (group as u32, word), &head) {
                 Ok(found) => *place = found,
-                // It moves at this moment: whoever reads it finds out where to.
+                // The group is being moved at this moment: a read of it finds the new position.
                 Err(_) if shared => {}
                 Err(reason) => return Err(damaged(reason)),
             }
         }
-        let own = PartitionedOptions {
+        let options = PartitionedOptions {
             partition_vectors: entry.partition_vectors,
             links: entry.links,
             construction_list: entry.construction_list,
             ..PartitionedOptions::default()
         };
-        let growing = Growing { own, dim: set.dim, element: set.element, metric: set.metric };
-        let reading = Reading { layout, identity, places: Places::new(places) };
-        let (vectors, next_id, writing) = (AtomicU64::new(0), AtomicU64::new(0), Mutex::new(None));
-        let growth = Growth { reading, shared, growing, object, vectors, next_id, writing };
-        growth.look()?;
+        let builder = SubIndexBuilder { options, dim: set.dim, element: set.element, metric: set.metric };
+        let reader = GroupReader { layout, identity, places: GroupPlaces::new(places) };
+        let (vectors, next_id, session) = (AtomicU64::new(0), AtomicU64::new(0), Mutex::new(None));
+        let growth = Growth { reader, shared, builder, object, vectors, next_id, session };
+        growth.refresh_counts()?;
         Ok(growth)
     }
 
-    /// Looks how many vectors there are; whether that is not what was known.
-    fn look(&self) -> Result<bool, IndexError> {
-        let (vectors, next) = counts(self.object.as_ref(), &self.reading.layout)?;
+    /// Reads the number of vectors and the next id. Returns true if they have changed.
+    fn refresh_counts(&self) -> Result<bool, IndexError> {
+        let (vectors, next) = counts(self.object.as_ref(), &self.reader.layout)?;
         let before =
             (self.next_id.swap(next, Ordering::Relaxed), self.vectors.swap(vectors, Ordering::Relaxed));
         Ok(before != (next, vectors))
     }
 
-    /// Vectors that are there, and the id that the next one gets, as far as is known here.
+    /// Returns the number of vectors and the next id, as they were last read.
     pub(super) fn counts(&self) -> (u64, u32) {
         (self.vectors.load(Ordering::Relaxed), self.next_id.load(Ordering::Relaxed) as u32)
     }
 
-    /// Vectors that there may be, whatever others have changed.
+    /// Returns the largest number of vectors that the index may contain now, given that others may insert.
     pub(super) fn most(&self) -> u64 {
-        if self.shared { u64::from(self.reading.layout.ids) } else { self.counts().0 }
+        if self.shared { u64::from(self.reader.layout.ids) } else { self.counts().0 }
     }
 
-    fn writing(&self) -> MutexGuard<'_, Option<Writing>> {
-        // Nothing in there is left half done by a panic.
-        self.writing.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock_session(&self) -> MutexGuard<'_, Option<WriteSession>> {
+        // A panic leaves no partial state here.
+        self.session.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Nobody changes an index until this is dropped.
-struct Pause {
+/// Keeps all writers from changing an index until it is dropped.
+struct PausedChanges {
     growth: Growth,
     tier: Arc<dyn Tier>,
     file: PathBuf,
 }
 
-impl Pause {
-    fn with<T>(
+impl PausedChanges {
+    fn with_writer<T>(
         &self,
         work: impl AsyncFnOnce(&Writer<'_, TierMemory<'_>>) -> Result<T, IndexError>,
     ) -> Result<T, IndexError> {
         let tier = self.tier.writable();
-        let tier = tier.ok_or_else(|| IndexError::Internal("a tier that does not change".into()))?;
+        let tier = tier.ok_or_else(|| IndexError::Internal("the tier cannot be written".into()))?;
         let memory = TierMemory::new(tier, self.file.clone())?;
-        let Growth { reading, growing, .. } = &self.growth;
-        let writer = Writer::new(&memory, reading, growing, None);
+        let Growth { reader, builder, .. } = &self.growth;
+        let writer = Writer::new(&memory, reader, builder, None);
         memory.block_on(work(&writer))
     }
 }
 
-impl Paused for Pause {}
+impl Paused for PausedChanges {}
 
-impl Drop for Pause {
+impl Drop for PausedChanges {
     fn drop(&mut self) {
-        // If that fails, the others find out that whoever has paused is gone.
-        let _ = self.with(async |writer| writer.go_on().await);
+        // If this fails, other writers detect that the pausing process is gone.
+        let _ = self.with_writer(async |writer| writer.resume().await);
     }
 }
 
-/// Keeps others from changing the index; `None` where nothing is changed where it lies.
+/// Pauses all writers of the index. Returns `None` if the object cannot be changed in place.
 pub(super) fn pause(growth: Growth, file: PathBuf) -> Result<Option<Box<dyn Paused>>, IndexError> {
     let tier = match growth.object.writable_tier() {
         Err(StoreError::Unchangeable { .. }) => return Ok(None),
         tier => tier?,
     };
-    let pause = Pause { growth, tier, file };
-    if pause.with(async |writer| writer.pause().await)? {
+    let pause = PausedChanges { growth, tier, file };
+    if pause.with_writer(async |writer| writer.pause().await)? {
         return Ok(Some(Box::new(pause)));
     }
     Err(IndexError::Parameter(format!(
-        "{}: is being copied by somebody else, or changed without an end; try it again later",
+        "{}: another process is copying or changing the index; try again later",
         pause.file.display()
     )))
 }
 
 impl Partitions {
-    /// Does something with what changes are made with.
+    /// Calls `work` with a writer that has announced its epoch, and with the pivots.
     fn change<T>(
         &self,
         growth: &Growth,
         work: impl FnOnce(&Writer<'_, TierMemory<'_>>, &Space) -> Result<T, IndexError>,
     ) -> Result<T, IndexError> {
-        let mut held = growth.writing();
-        if held.is_none() {
-            let tier = growth.object.writable_tier().map_err(|error| self.unchangeable(error))?;
-            *held = Some(Writing { tier, place: None, pivots: self.pivots()? });
+        let mut session = growth.lock_session();
+        if session.is_none() {
+            let tier = growth.object.writable_tier().map_err(|error| self.explain_unchangeable(error))?;
+            *session = Some(WriteSession { tier, slot: None, pivots: self.pivots()? });
         }
-        let done =
-            held.as_mut().map_or(Err(IndexError::Internal("nothing to change it with".into())), |writing| {
-                self.change_with(growth, writing, work)
+        let outcome = session
+            .as_mut()
+            .map_or(Err(IndexError::Internal("no connection for changes".into())), |session| {
+                self.change_with(growth, session, work)
             });
-        if done.is_err() {
-            // Another connection the next time: nobody knows what of this one still arrives.
-            *held = None;
+        if outcome.is_err() {
+            // Reconnect for the next change: operations of this connection may still arrive.
+            *session = None;
         }
-        done
+        outcome
     }
 
     fn change_with<T>(
         &self,
         growth: &Growth,
-        writing: &mut Writing,
+        session: &mut WriteSession,
         work: impl FnOnce(&Writer<'_, TierMemory<'_>>, &Space) -> Result<T, IndexError>,
     ) -> Result<T, IndexError> {
-        let tier = writing.tier.writable();
-        let tier = tier.ok_or_else(|| IndexError::Internal("a tier that does not change".into()))?;
+        let tier = session.tier.writable();
+        let tier = tier.ok_or_else(|| IndexError::Internal("the tier cannot be written".into()))?;
         let memory = TierMemory::new(tier, self.set.file.clone())?;
-        let me = tier.holder();
-        let place = writing.place.filter(|(holder, _)| *holder == me).map(|(_, place)| place);
-        let writer = Writer::new(&memory, &growth.reading, &growth.growing, place);
+        let holder = tier.holder();
+        let slot = session.slot.filter(|(owner, _)| *owner == holder).map(|(_, slot)| slot);
+        let writer = Writer::new(&memory, &growth.reader, &growth.builder, slot);
         memory.block_on(writer.begin())?;
-        let done = work(&writer, &writing.pivots)?;
+        let outcome = work(&writer, &session.pivots)?;
         memory.block_on(writer.end())?;
-        writing.place = writer.place.get().map(|place| (me, place));
-        Ok(done)
+        session.slot = writer.slot.get().map(|slot| (holder, slot));
+        Ok(outcome)
     }
 
-    /// Makes changes to groups; those that there is no room for come back.
+    /// Applies changes to groups. Returns the changes for which there is no room.
     fn change_groups(
         &self,
         writer: &Writer<'_, TierMemory<'_>>,
@@ -255,13 +257,13 @@ impl Partitions {
                 groups.entry(change.partition / 2).or_default().push(change);
             }
             let waits = if round == 0 { WAITS } else { 0 };
-            left = self.on_threads(writer, groups.into_iter().collect(), waits)?;
+            left = self.change_groups_on_threads(writer, groups.into_iter().collect(), waits)?;
         }
         Ok(left)
     }
 
-    /// The same on some threads, under the announcement of `writer`.
-    fn on_threads(
+    /// Applies changes to groups on several threads, under the announcement of `writer`.
+    fn change_groups_on_threads(
         &self,
         writer: &Writer<'_, TierMemory<'_>>,
         groups: Vec<(u32, Vec<Change>)>,
@@ -270,8 +272,8 @@ impl Partitions {
         let work = |writer: &Writer<'_, TierMemory<'_>>, groups: Vec<(u32, Vec<Change>)>| {
             let mut left = Vec::new();
             let tasks = groups.into_iter().map(|(group, changes)| writer.change(group, changes, waits));
-            writer.memory.block(GROUPS_AT_ONCE, tasks, |without_room| {
-                left.extend(without_room);
+            writer.memory.block(GROUPS_AT_ONCE, tasks, |refused| {
+                left.extend(refused);
                 Ok(())
             })?;
             Ok::<_, IndexError>(left)
@@ -281,30 +283,30 @@ impl Partitions {
         if threads < 2 {
             return work(writer, groups);
         }
-        let Writer { reading, growing, .. } = *writer;
+        let Writer { reader, builder, .. } = *writer;
         let tier = writer.memory.tier();
         let mut parts: Vec<Vec<_>> = (0..threads).map(|_| Vec::new()).collect();
         groups.into_iter().enumerate().for_each(|(at, group)| parts[at % threads].push(group));
         let work = &work;
-        let done: Vec<Result<Vec<Change>, IndexError>> = std::thread::scope(|scope| {
-            let begun: Vec<_> = parts
+        let outcome: Vec<Result<Vec<Change>, IndexError>> = std::thread::scope(|scope| {
+            let workers: Vec<_> = parts
                 .into_iter()
                 .map(|part| {
                     scope.spawn(move || {
                         let memory = TierMemory::new(tier, self.set.file.clone())?;
-                        work(&Writer::new(&memory, reading, growing, None), part)
+                        work(&Writer::new(&memory, reader, builder, None), part)
                     })
                 })
                 .collect();
             let panicked = |_| Err(IndexError::Internal("a thread that changes an index panicked".into()));
-            begun.into_iter().map(|thread| thread.join().unwrap_or_else(panicked)).collect()
+            workers.into_iter().map(|thread| thread.join().unwrap_or_else(panicked)).collect()
         });
-        let left: Result<Vec<_>, _> = done.into_iter().collect();
+        let left: Result<Vec<_>, _> = outcome.into_iter().collect();
         Ok(left?.concat())
     }
 
-    /// The vectors of `rows` as they are stored.
-    fn stored(&self, vectors: &VectorFile, rows: Range<usize>) -> Result<Vec<u8>, IndexError> {
+    /// Converts the vectors of `rows` to their stored form.
+    fn stored_rows(&self, vectors: &VectorFile, rows: Range<usize>) -> Result<Vec<u8>, IndexError> {
         let row_bytes = self.set.row_bytes();
         if let Some(most) = self.set.form.largest() {
             self.check_largest(vectors, rows.clone(), most)?;
@@ -337,14 +339,15 @@ impl Partitions {
         };
         rows.find_map(larger).map_or(Ok(()), |(row, value)| {
             Err(IndexError::Parameter(format!(
-                "{}: row {row} has a value of {value:e}, and this index stores {} of up to {most:e}, which suits the vectors that it                  was built with; nothing was inserted. Build the index anew with all vectors, or without store_as",
+                "{}: row {row} has a value of {value:e}, and this index stores {} values up to {most:e}, the range of the vectors \
+                 that it was built with; nothing was inserted. Build the index anew with all vectors, or without store_as",
                 vectors.path().display(),
                 self.set.element,
             )))
         })
     }
 
-    /// The nearest partition that has room for a vector.
+    /// Returns the nearest partition that has room for a vector.
     fn partition_for(
         &self,
         growth: &Growth,
@@ -352,16 +355,16 @@ impl Partitions {
         row: &[u8],
         walk: &mut Walk,
     ) -> Result<u32, IndexError> {
-        let layout = &growth.reading.layout;
+        let layout = &growth.reader.layout;
         index.search(walk, CONSIDERED, |numbers, scores| pivots.score_row(row, numbers, scores));
         let has_room = |partition: &u32| {
-            let place = growth.reading.places.get(partition / 2);
+            let place = growth.reader.places.get(partition / 2);
             place.vectors[*partition as usize % 2] + layout.slots <= layout.most_vectors
         };
         let found = walk.found().map(|near| near.id).find(has_room);
         found.ok_or_else(|| {
             IndexError::Parameter(format!(
-                "{}: the partitions near a vector have {} vectors each, which is as many as they take; build the index anew with \
+                "{}: the partitions near a vector are full, with {} vectors each; build the index anew with \
                  all vectors",
                 self.set.file.display(),
                 layout.most_vectors - layout.slots
@@ -369,10 +372,10 @@ impl Partitions {
         })
     }
 
-    fn unchangeable(&self, error: StoreError) -> IndexError {
+    fn explain_unchangeable(&self, error: StoreError) -> IndexError {
         match error {
             StoreError::Unchangeable { .. } => IndexError::Parameter(format!(
-                "{}: partitions take inserts in the memory of a node alone: copy the index there (`bathyal copy INDEX \
+                "{}: partitions take inserts only in the memory of a node: copy the index there (`bathyal copy INDEX \
                  remote://HOST:PORT/NAME`) and change it under that address",
                 self.set.file.display()
             )),
@@ -380,7 +383,7 @@ impl Partitions {
         }
     }
 
-    /// The vectors that stand for partitions, as vectors are compared with them in a build.
+    /// Returns the pivots in the form that a build compares vectors with.
     fn pivots(&self) -> Result<Space, IndexError> {
         let row_bytes = self.set.row_bytes();
         let index = SubIndex::read(&self.meta, row_bytes).map_err(IndexError::Internal)?;
@@ -399,35 +402,37 @@ impl Partitions {
 
 impl InPlace for Partitions {
     fn insert(&self, vectors: &VectorFile) -> Result<Range<u32>, IndexError> {
-        let Some(growth) = &self.growth else { return Err(IndexError::Internal("no inserts".into())) };
+        let Some(growth) = &self.growth else {
+            return Err(IndexError::Internal("the index takes no inserts".into()));
+        };
         let count = vectors.count();
         if count == 0 {
             let next = growth.counts().1;
             return Ok(next..next);
         }
-        let full = |inserted: usize, first: u32| {
+        let no_room = |inserted: usize, first: u32| {
             IndexError::Parameter(format!(
                 "{}: there is room for {inserted} of these {count} vectors{}; build the index anew with all vectors, or with more \
                  growth",
                 self.set.file.display(),
                 if inserted > 0 {
-                    format!(", which are there with ids from {first} on")
+                    format!(", which were inserted with ids from {first} on")
                 } else {
                     String::new()
                 }
             ))
         };
         let index = SubIndex::read(&self.meta, self.set.row_bytes()).map_err(IndexError::Internal)?;
-        // Whatever is wrong with one is found before any is inserted.
-        let at_once = (AT_ONCE_BYTES / self.set.row_bytes()).max(1);
-        for first in (0..count).step_by(at_once) {
-            self.stored(vectors, first..count.min(first + at_once))?;
+        // Check all vectors before the first is inserted.
+        let chunk_rows = (AT_ONCE_BYTES / self.set.row_bytes()).max(1);
+        for first in (0..count).step_by(chunk_rows) {
+            self.stored_rows(vectors, first..count.min(first + chunk_rows))?;
         }
         let mut first_id = None;
-        for first in (0..count).step_by(at_once) {
-            let rows = first..count.min(first + at_once);
-            let stored = self.stored(vectors, rows.clone())?;
-            let missed = self.change(growth, |writer, pivots| {
+        for first in (0..count).step_by(chunk_rows) {
+            let rows = first..count.min(first + chunk_rows);
+            let stored = self.stored_rows(vectors, rows.clone())?;
+            let refused = self.change(growth, |writer, pivots| {
                 if first_id.is_none() {
                     first_id = writer.memory.block_on(writer.ids(count as u32))?;
                 }
@@ -442,42 +447,44 @@ impl InPlace for Partitions {
                     .collect();
                 self.change_groups(writer, changes?).map(|left| left.len())
             })?;
-            if missed > 0 {
-                growth.look()?;
-                return Err(full(rows.end - missed, first_id.unwrap_or(0)));
+            if refused > 0 {
+                growth.refresh_counts()?;
+                return Err(no_room(rows.end - refused, first_id.unwrap_or(0)));
             }
         }
-        growth.look()?;
+        growth.refresh_counts()?;
         let first = first_id.unwrap_or(0);
         Ok(first..first + count as u32)
     }
 
     fn delete(&self, ids: &[u32]) -> Result<u64, IndexError> {
-        let Some(growth) = &self.growth else { return Err(IndexError::Internal("no inserts".into())) };
-        let done = self.change(growth, |writer, _| {
+        let Some(growth) = &self.growth else {
+            return Err(IndexError::Internal("the index takes no inserts".into()));
+        };
+        let outcome = self.change(growth, |writer, _| {
             let mut changes = Vec::new();
             let found = ids.iter().map(|id| async { Ok((*id, writer.partition_of(*id).await?)) });
             writer.memory.block(GROUPS_AT_ONCE, found, |(id, partition)| {
                 changes.extend(partition.map(|partition| Change { partition, id, row: None }));
                 Ok(())
             })?;
-            let there = changes.len();
-            Ok((there, self.change_groups(writer, changes)?.len()))
+            let present = changes.len();
+            Ok((present, self.change_groups(writer, changes)?.len()))
         });
-        let (there, missed) = done?;
-        growth.look()?;
-        if missed > 0 {
+        let (present, refused) = outcome?;
+        growth.refresh_counts()?;
+        if refused > 0 {
             return Err(IndexError::Parameter(format!(
-                "{}: {missed} of {there} vectors were not deleted, for want of room to make their partitions anew; build the index \
+                "{}: {refused} of {present} vectors were not deleted, because there was no room to rewrite their partitions; build the index \
                  anew, or with more growth",
                 self.set.file.display()
             )));
         }
-        Ok(there as u64)
+        Ok(present as u64)
     }
 
     fn refresh(&self) -> Result<bool, IndexError> {
-        self.growth.as_ref().map_or(Ok(false), Growth::look)
+        self.growth.as_ref().map_or(Ok(false), Growth::refresh_counts)
     }
 
     fn counts(&self) -> (u64, u32) {

@@ -1,10 +1,11 @@
-//! What an index of partitions is made of.
+//! The description of an index of partitions.
 
 use super::section::PartitionedEntry;
 use crate::family::{Description, Fact};
 use crate::format::manifest::Manifest;
 
-/// Describes an index of partitions; of one that takes inserts how many vectors there are now, and the next id.
+/// Describes an index of partitions. `counts` is given if the index takes inserts: the current number of
+/// vectors, and the next id.
 pub(super) fn describe(
     manifest: &Manifest,
     entry: &PartitionedEntry,
@@ -13,7 +14,7 @@ pub(super) fn describe(
     let mean = entry.mean_bytes() as usize;
     let rows = entry.copies as f64 * manifest.data_bytes as f64 / manifest.vectors as f64;
     let mean_vectors = entry.copies as f64 / f64::from(entry.partitions);
-    let of_partitions = format!(
+    let partitions = format!(
         "{} of {mean_vectors:.0} vectors on average, {} at most; {mean} bytes, {} at most",
         entry.partitions, entry.most_vectors, entry.longest_bytes
     );
@@ -23,13 +24,13 @@ pub(super) fn describe(
         entry.replicas
     );
     let growth = entry.growth.as_ref();
-    let takes = growth.zip(counts).map(|(growth, (vectors, next))| {
-        let takes = format!(
-            "{vectors} vectors are there, room for some {} more; {} fit the overflow of two partitions",
+    let inserts = growth.zip(counts).map(|(growth, (vectors, next))| {
+        let inserts = format!(
+            "{vectors} vectors now, with room for about {} more; the overflow of two partitions holds {}",
             u64::from(growth.ids).saturating_sub(next),
             growth.overflow_vectors
         );
-        ("inserts", takes)
+        ("inserts", inserts)
     });
     Description {
         kind: format!("partitions, each with an HNSW ({} pivots)", entry.pivots),
@@ -39,7 +40,7 @@ pub(super) fn describe(
         ),
         read_bytes: mean,
         records_per_page: 0,
-        // What is neither a vector nor its id: links.
+        // The rest, after vectors and ids, is links.
         padding_share: (1.0 - (rows + 4.0 * entry.copies as f64) / entry.read_bytes as f64).max(0.0),
         facts: vec![
             Fact::new("partitions", entry.partitions),
@@ -51,12 +52,12 @@ pub(super) fn describe(
             Fact::new("ids_at_most", growth.map_or(manifest.vectors, |growth| u64::from(growth.ids))),
         ],
         lines: [
-            ("partitions", of_partitions),
+            ("partitions", partitions),
             ("copies", copies),
             ("meta index", format!("{} bytes in memory while searching", entry.meta.bytes)),
         ]
         .into_iter()
-        .chain(takes)
+        .chain(inserts)
         .collect(),
         histogram: Vec::new(),
         calibration: entry.calibration.lines("partitions"),

@@ -1,9 +1,9 @@
-//! The meta index (d-HNSW, section 3.1): an HNSW over the vectors that stand for partitions, whose number there is the
-//! partition's.
+//! The meta index (d-HNSW, section 3.1): an HNSW over the pivots. A pivot's number in it is the number of its
+//! partition.
 
 use super::build::Work;
 use super::subindex::hnsw::{Hnsw, arrange};
-use super::subindex::{META, Parts, SubIndex};
+use super::subindex::{META, SubIndex, SubIndexParts};
 use crate::error::IndexError;
 use crate::families::graph::walk::Walk;
 use crate::partition::space::Space;
@@ -11,18 +11,21 @@ use crate::query::set::Exact;
 use bathyal_kernels::Neighbor;
 use bathyal_vectors::RowReader;
 
-/// Candidates of a walk besides the partitions that are wanted, at least.
+/// The least number of candidates of a walk in addition to the requested partitions.
 const LEAST_MORE: usize = 24;
-/// Partitions that a vector is compared with beyond those that it may be in, so that the nearest is among them.
+/// Partitions that a vector is compared with in addition to its replicas, so that the nearest one is among
+/// them.
 const CONSIDERED: usize = 32;
 
-/// Candidates of the walk that looks for `probes` partitions: a quarter more, which costs little beside a sub-index.
+/// Returns the length of the candidate list for finding `probes` partitions: a quarter more than `probes`,
+/// which costs little compared with a sub-index.
 pub(super) fn navigation_list(probes: usize) -> usize {
     probes.saturating_add(probes / 4).saturating_add(LEAST_MORE)
 }
 
-/// Finds the `probes` partitions nearest to a query, the nearest first; all of them, whatever links there are, where it is as
-/// many as there are. Returns how many distances were computed.
+/// Finds the `probes` partitions nearest to a query, and leaves them in `found`, the nearest first. If
+/// `probes` is at least the number of partitions, all are compared, independent of links. Returns the number
+/// of computed distances.
 pub(super) fn nearest(
     meta: &SubIndex<'_>,
     exact: &Exact,
@@ -46,40 +49,41 @@ pub(super) fn nearest(
     scored
 }
 
-/// The meta index of a build.
-pub(super) struct Meta {
-    /// The vectors of the data that stand for partitions, by partition.
+/// The meta index during a build.
+pub(super) struct MetaIndex {
+    /// The pivots: for each partition, the row of its vector in the data.
     pub(super) pivots: Vec<u32>,
     pub(super) space: Space,
-    /// As it goes into the index.
+    /// The encoded sub-index, as it is stored.
     pub(super) bytes: Vec<u8>,
 }
 
-impl Meta {
-    /// Bytes of memory that one of `partitions` partitions takes.
+impl MetaIndex {
+    /// Returns the bytes of memory that the meta index of `partitions` partitions takes.
     pub(super) fn planned_bytes(partitions: u64, row_bytes: usize, work: &super::PartitionedOptions) -> u64 {
         let rows = 3 * row_bytes as u64 + 256;
         partitions * (rows + 16 * u64::from(work.links)) + Hnsw::planned_bytes(partitions, work)
     }
 
-    /// Grows one over some vectors of the data; `longest` is the longest squared length of all, under the inner product.
+    /// Builds the meta index over some vectors of the data. `longest` is the largest squared length of all
+    /// vectors, for the inner product.
     pub(super) fn grow(
         work: &Work<'_>,
         mut pivots: Vec<u32>,
         longest: Option<f32>,
-    ) -> Result<Meta, IndexError> {
+    ) -> Result<MetaIndex, IndexError> {
         pivots.sort_unstable();
         let sizes = arrange(&mut pivots, |_| false, work.own, work.options.seed ^ u64::from(META));
         let space = load(work, &pivots, longest)?;
         let hnsw = Hnsw::grow(&space, &sizes, 0, work.own, work.progress)?;
         let mut bytes = Vec::new();
-        let parts = Parts { number: META, layers: &hnsw.layers, ids: &pivots };
+        let parts = SubIndexParts { number: META, layers: &hnsw.layers, ids: &pivots };
         parts.encode(work.identity, |number| space.row(number), &mut bytes);
-        Ok(Meta { pivots, space, bytes })
+        Ok(MetaIndex { pivots, space, bytes })
     }
 
-    /// The partitions nearest to a row of the index, by what graphs are built by, the nearest first: more than `wanted`, if
-    /// there are more.
+    /// Finds the partitions nearest to a stored row, by the distances that graphs are built with, and leaves
+    /// them in `walk`, the nearest first. There are more than `wanted`, if that many partitions exist.
     pub(super) fn near(&self, row: &[u8], wanted: usize, walk: &mut Walk) -> Result<(), IndexError> {
         let index = SubIndex::read(&self.bytes, self.space.row_bytes()).map_err(IndexError::Internal)?;
         index.search(walk, wanted + CONSIDERED, |ids, scores| self.space.score_row(row, ids, scores));
@@ -87,7 +91,7 @@ impl Meta {
     }
 }
 
-/// The vectors `ids` of the data in memory, as an index holds them.
+/// Loads the vectors `ids` of the data in the form in which the index stores them.
 ///
 /// # Errors
 /// [`IndexError::ZeroVectors`], and data that cannot be read.

@@ -1,9 +1,11 @@
-//! Partitions that are read whole (d-HNSW): a small HNSW over some vectors of the set, the meta index, stays in memory; each
-//! of its vectors stands for a partition, which has an HNSW of its own and comes in one read.
+//! Partitions that are read whole (d-HNSW). The meta index, a small HNSW over some vectors of the set, stays
+//! in memory. Each of its vectors, a pivot, represents a partition. A partition has an HNSW of its own and is
+//! fetched in one read.
 //!
-//! For memory that is elsewhere: few and large reads, none of which depends on another. `shelf` keeps the partitions that were
-//! read last, and has each read once however many queries want it (d-HNSW, section 3.3); `subindex` is what a partition
-//! looks like, byte for byte; the meta index is one, too.
+//! The family suits the memory of another machine: it issues few, large reads, and no read depends on
+//! another. `sub_index_cache` keeps the partitions that were read last, and reads each partition once however
+//! many queries request it (d-HNSW, section 3.3). `subindex` defines the bytes of a sub-index; the meta index
+//! has the same format.
 
 mod assign;
 mod balance;
@@ -19,8 +21,8 @@ mod plan;
 mod rows;
 mod search;
 mod section;
-mod shelf;
 mod sizes;
+mod sub_index_cache;
 mod subindex;
 mod verify;
 mod verify_groups;
@@ -47,33 +49,33 @@ pub static FAMILY: Family = Family {
     read: |manifest| Ok(Box::new(open::StoredPartitions::read(manifest)?)),
 };
 
-/// Reads the bytes of a sub-index over vectors of `row_bytes` bytes as a search does, whose ids are below `ids_end`, and says
-/// what is wrong with them.
+/// Checks the bytes of a sub-index over vectors of `row_bytes` bytes in the way a search reads them. All ids
+/// must be below `ids_end`.
 ///
 /// # Errors
-/// A sentence.
+/// A description of the fault.
 pub fn check_subindex(bytes: &[u8], row_bytes: usize, ids_end: u32) -> Result<(), String> {
     let index = subindex::SubIndex::read(bytes, row_bytes)?;
     index.check(ids_end)?;
-    // What is sound can be walked.
+    // A sound sub-index can be walked.
     index.search(&mut Walk::new(0, 0), 10, |_, scores| scores.fill(1.0));
     Ok(())
 }
 
-/// Reads the bytes of a table of partitions as opening an index does, whose sub-indexes are in a file of `file_bytes` bytes,
-/// and says what is wrong with them.
+/// Checks the bytes of a table of partitions in the way that opening an index reads them. The sub-indexes are
+/// in a file of `file_bytes` bytes.
 ///
 /// # Errors
-/// A sentence.
+/// A description of the fault.
 pub fn check_table(bytes: &[u8], file_bytes: u64) -> Result<(), String> {
-    subindex::table::Table::from_bytes(bytes).map_err(|unread| unread.to_string())?.check(file_bytes)
+    subindex::table::Table::from_bytes(bytes).map_err(|error| error.to_string())?.check(file_bytes)
 }
 
-/// Reads the bytes of the first group of partitions that take inserts, of vectors of `row_bytes` bytes, as a search and a writer do,
-/// and says what is wrong with them.
+/// Checks the bytes of the first group of partitions that take inserts, in the way that searches and writers
+/// read them. Vectors have `row_bytes` bytes, and the overflow has `slots` slots.
 ///
 /// # Errors
-/// A sentence.
+/// A description of the fault.
 pub fn check_group(bytes: &[u8], row_bytes: usize, slots: u32, identity: Identity) -> Result<(), String> {
-    growth::reading::check_group(bytes, row_bytes, slots, identity)
+    growth::group_reader::check_group(bytes, row_bytes, slots, identity)
 }

@@ -1,10 +1,11 @@
-//! Opening partitions: the meta index and the table stay in memory, and the shelf begins empty.
+//! Opening an index of partitions. The meta index and the table stay in memory; the sub-index cache is empty
+//! at first.
 
 use super::inserts::{self, Growth};
 use super::inspect;
-use super::search::{self, Partitions, Place};
+use super::search::{self, Partitions, SubIndexSource};
 use super::section::PartitionedEntry;
-use super::shelf::{SLOT_BYTES, Shelf};
+use super::sub_index_cache::{SLOT_BYTES, SubIndexCache};
 use super::subindex::options::DEFAULT_PROBES;
 use super::subindex::table::Table;
 use super::subindex::{self, META, SubIndex};
@@ -25,17 +26,19 @@ use bathyal_vectors::progress::Progress;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 
-/// Memory that a thread's buffers may take, and how many there are at least: one is read while another is searched.
+/// Memory for a thread's read buffers, and the least number of them: one is read while another is searched.
 const BUFFER_BYTES: usize = 32 << 20;
 const LEAST_FRAMES: u32 = 2;
-/// The share of the sub-indexes that is kept where no budget says how many: a tenth (d-HNSW, section 4).
+/// The part of the sub-indexes that is cached if no budget is given: a tenth (d-HNSW, section 4).
 const KEPT_SHARE: u64 = 10;
-/// Sub-indexes that are kept at least, the longest taken: with fewer the threads would wait for each other.
+/// The least number of cached sub-indexes of the longest size. With fewer the threads would wait for each
+/// other.
 const LEAST_KEPT: u64 = 4;
-/// Queries under way on a thread at once, so that those who want the same partition meet: as many as the batches of d-HNSW.
+/// Queries in flight on a thread, so that queries for the same partition share its read: as many as in the
+/// batches of d-HNSW.
 const TOGETHER: usize = 2000;
 
-/// Partitions as their manifest describes them.
+/// An index of partitions as its manifest describes it.
 pub(super) struct StoredPartitions {
     entry: PartitionedEntry,
     dim: usize,
@@ -46,14 +49,14 @@ impl StoredPartitions {
         Ok(StoredPartitions { entry: PartitionedEntry::read(manifest)?, dim: manifest.dim as usize })
     }
 
-    /// Bytes of the shelf at least.
+    /// Returns the least bytes of the sub-index cache.
     fn least_kept(&self) -> u64 {
         let longest = u64::from(self.entry.longest_bytes) + SLOT_BYTES;
         let all = self.entry.read_bytes.max(longest) + SLOT_BYTES * u64::from(self.entry.partitions);
         (LEAST_KEPT * longest).min(all)
     }
 
-    /// Bytes of what stands for partitions.
+    /// Returns the bytes of the meta index, and of the state for inserts.
     fn meta_bytes(&self) -> u64 {
         let growth = if self.entry.growth.is_some() { Growth::planned_bytes(&self.entry) } else { 0 };
         self.entry.meta.bytes + growth
@@ -127,7 +130,8 @@ impl Stored for StoredPartitions {
         if !profile.addressable {
             let lengths = (0..self.entry.partitions).map(|partition| partitions.span(partition).len);
             let budget = split.cache.max(self.least_kept());
-            partitions.place = Place::Here(Shelf::new(lengths, self.entry.longest_bytes, budget));
+            partitions.source =
+                SubIndexSource::Cached(SubIndexCache::new(lengths, self.entry.longest_bytes, budget));
         }
         Ok(Arc::new(partitions))
     }
@@ -160,8 +164,8 @@ impl Stored for StoredPartitions {
         manifest: &Manifest,
         _progress: &dyn Progress,
     ) -> Result<Description, IndexError> {
-        let wrong = |reason| IndexError::damaged(directory.address(), "the manifest", reason);
-        let row_bytes = manifest.stored_row_bytes().map_err(wrong)?;
+        let damaged_manifest = |reason| IndexError::damaged(directory.address(), "the manifest", reason);
+        let row_bytes = manifest.stored_row_bytes().map_err(damaged_manifest)?;
         let layout = self.entry.layout(row_bytes);
         let counts = layout.map(|layout| {
             let object = manifest.open_file(directory, &self.entry.file)?;
@@ -171,7 +175,8 @@ impl Stored for StoredPartitions {
     }
 }
 
-/// Loads what a search needs besides the sub-indexes, which are searched where they lie unless something else is said.
+/// Loads what a search needs except the sub-indexes. Sub-indexes are searched in place unless the caller sets
+/// another source.
 pub(super) fn open(
     directory: &dyn Generation,
     manifest: &Manifest,
@@ -179,11 +184,11 @@ pub(super) fn open(
     shared: bool,
 ) -> Result<Partitions, IndexError> {
     let address = |file: &FileEntry| directory.address().join(&file.name);
-    let wrong = |reason| IndexError::damaged(directory.address(), "the manifest", reason);
+    let damaged_manifest = |reason| IndexError::damaged(directory.address(), "the manifest", reason);
     let mut set = VectorSet::of(directory, manifest, &entry.file)?;
-    let identity = manifest.identity().map_err(wrong)?;
+    let identity = manifest.identity().map_err(damaged_manifest)?;
     let table = Table::from_bytes(&load(directory, manifest, &entry.table)?)
-        .map_err(|unread| unread.at(address(&entry.table), "the table"))?;
+        .map_err(|error| error.at(address(&entry.table), "the table"))?;
     let growth = match entry.layout(set.row_bytes()) {
         Some(layout) => {
             set.ids_end = layout.ids;
@@ -197,26 +202,26 @@ pub(super) fn open(
         }
     };
     let meta = load(directory, manifest, &entry.meta)?;
-    let sound = || {
+    let check_meta = || {
         subindex::check_bytes(&meta, identity, META)?;
         let index = SubIndex::read(&meta, set.row_bytes())?;
         index.check(set.ids_end)?;
         if index.count() == table.count() {
             Ok(())
         } else {
-            Err("it has another number of partitions".to_string())
+            Err(format!("it has {} partitions, the table has {}", index.count(), table.count()))
         }
     };
-    sound().map_err(|reason| IndexError::damaged(address(&entry.meta), "the meta index", reason))?;
+    check_meta().map_err(|reason| IndexError::damaged(address(&entry.meta), "the meta index", reason))?;
     let longest = table.entries().iter().map(|entry| entry.bytes).max();
     if growth.is_none() && longest != Some(entry.longest_bytes) {
-        return Err(wrong(format!(
+        return Err(damaged_manifest(format!(
             "the longest sub-index has {longest:?} bytes, not {}",
             entry.longest_bytes
         )));
     }
     let unseen = std::iter::repeat_with(|| AtomicBool::new(false));
-    let place = Place::There(unseen.take(table.count()).collect());
+    let source = SubIndexSource::InPlace(unseen.take(table.count()).collect());
     let stored = manifest.stored;
     Ok(Partitions {
         set,
@@ -225,7 +230,7 @@ pub(super) fn open(
         meta,
         table,
         growth,
-        place,
+        source,
         stored,
         walks: Mutex::default(),
     })

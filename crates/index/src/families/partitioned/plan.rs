@@ -1,7 +1,7 @@
-//! The memory that a build of partitions takes: each stage at its peak.
+//! The memory plan of a build of partitions: the peak of each stage.
 
-use super::assign::Assigned;
-use super::meta::Meta;
+use super::assign::Assignment;
+use super::meta::MetaIndex;
 use super::sizes::partitions;
 use super::subindex::hnsw::Hnsw;
 use super::subindex::options::PartitionedOptions;
@@ -9,30 +9,36 @@ use crate::build::options::BuildOptions;
 use crate::form::source::Source;
 use crate::partition::space::Space;
 
-/// The program itself, thread stacks, and what the allocator keeps.
+/// The program itself, thread stacks, and the reserves of the allocator.
 const PROGRAM_BYTES: u64 = 40 << 20;
 /// Blocks of rows and search state of each thread, and exact search.
 const THREAD_BYTES: u64 = 4 << 20;
-/// Calibration: queries with their neighbours, and where these were found.
+/// Calibration: queries with their neighbours, and the ranks at which these were found.
 const TRUTH_BYTES: u64 = 1000 * 101 * (16 + 6);
-/// Sub-indexes that a thread has ready at once: they are written in order.
+/// Finished sub-indexes that a thread holds, because they are written in order.
 pub(super) const READY: usize = 2;
 
-/// Bytes that a build takes at its peak.
-pub(super) fn planned_bytes(data: &Source<'_>, own: &PartitionedOptions, options: &BuildOptions) -> u64 {
+/// Returns the peak memory of a build, in bytes.
+pub(super) fn planned_bytes(
+    data: &Source<'_>,
+    family_options: &PartitionedOptions,
+    options: &BuildOptions,
+) -> u64 {
     let (count, threads) = (data.count() as u64, options.thread_count() as u64);
-    // Dividing large ones makes up to twice as many and one.
-    let all = 2 * partitions(data.count(), own) as u64 + 1;
-    let fixed = PROGRAM_BYTES + threads * THREAD_BYTES + Meta::planned_bytes(all, data.row_bytes(), own);
-    let assigned = Assigned::planned_bytes(count, u64::from(own.replicas), all);
-    let most = (own.most_vectors() as u64).min(count);
+    // Dividing large partitions makes at most twice as many and one.
+    let all = 2 * partitions(data.count(), family_options) as u64 + 1;
+    let fixed = PROGRAM_BYTES
+        + threads * THREAD_BYTES
+        + MetaIndex::planned_bytes(all, data.row_bytes(), family_options);
+    let assignment = Assignment::planned_bytes(count, u64::from(family_options.replicas), all);
+    let most = (family_options.most_vectors() as u64).min(count);
     let space = Space::planned_rows(most as usize, data.row_bytes(), options.metric);
-    let bytes = most * (data.row_bytes() as u64 + 4 * 3 * u64::from(own.links) + 16);
-    // A buffer that grows has been twice as long as what is in it.
-    let one = space + Hnsw::planned_bytes(most, own) + 2 * bytes;
+    let bytes = most * (data.row_bytes() as u64 + 4 * 3 * u64::from(family_options.links) + 16);
+    // A growing buffer has up to twice the capacity of its contents.
+    let one = space + Hnsw::planned_bytes(most, family_options) + 2 * bytes;
     let building = threads.min(all) * (one + READY as u64 * bytes);
     let queries = 1000 * (data.given_row_bytes() as u64 + 8 * data.dim() as u64 + 192 * 8);
-    // Which partition each is in, at the end, once nothing is built any more.
-    let assigned = assigned + if own.growth > 0.0 { 4 * count } else { 0 };
-    fixed + assigned + building + queries + TRUTH_BYTES + threads * TRUTH_BYTES
+    // The partition of each vector, which is collected at the end of the build.
+    let assignment = assignment + if family_options.growth > 0.0 { 4 * count } else { 0 };
+    fixed + assignment + building + queries + TRUTH_BYTES + threads * TRUTH_BYTES
 }

@@ -1,7 +1,7 @@
-//! The vectors of partitions, partition by partition.
+//! The vectors of an index of partitions, partition by partition.
 
-use super::growth::overflow::Late;
-use super::growth::reading::{Fetching, Next};
+use super::growth::group_reader::{FetchStep, PartitionFetch};
+use super::growth::overflow::PartitionChanges;
 use super::inserts::Growth;
 use super::search::Partitions;
 use super::subindex::SubIndex;
@@ -12,20 +12,25 @@ use crate::query::set::VectorSet;
 use bathyal_tier::Span;
 
 impl Partitions {
-    /// Tells `each` of the vectors of a partition that is sound.
-    fn tell(&self, subindex: &[u8], late: &Late, each: &mut EachVector<'_>) -> Result<(), IndexError> {
+    /// Calls `visit` for each vector of a checked partition.
+    fn visit_vectors(
+        &self,
+        subindex: &[u8],
+        changes: &PartitionChanges,
+        visit: &mut EachVector<'_>,
+    ) -> Result<(), IndexError> {
         let row_bytes = self.set.row_bytes();
-        // One whose vectors were all deleted has no bytes.
+        // A partition whose vectors were all deleted has no bytes.
         if !subindex.is_empty() {
             let index = SubIndex::read(subindex, row_bytes).map_err(IndexError::Internal)?;
             for (at, row) in (0..index.count() as u32).zip(index.rows.chunks_exact(row_bytes)) {
                 let id = index.id(at);
-                if !late.has_deleted(id) {
-                    each(id, row)?;
+                if !changes.has_deleted(id) {
+                    visit(id, row)?;
                 }
             }
         }
-        late.ids.iter().zip(late.rows.chunks_exact(row_bytes)).try_for_each(|(id, row)| each(*id, row))
+        changes.ids.iter().zip(changes.rows.chunks_exact(row_bytes)).try_for_each(|(id, row)| visit(*id, row))
     }
 }
 
@@ -42,42 +47,42 @@ impl Rows for Partitions {
         Partitions::span(self, unit)
     }
 
-    fn read(&self, unit: u32, bytes: &[u8], each: &mut EachVector<'_>) -> Result<(), IndexError> {
+    fn read(&self, unit: u32, bytes: &[u8], visit: &mut EachVector<'_>) -> Result<(), IndexError> {
         self.check(unit, bytes)?;
-        self.tell(bytes, &Late::default(), each)
+        self.visit_vectors(bytes, &PartitionChanges::default(), visit)
     }
 
     fn moving(&self, unit: u32) -> Option<Box<dyn Moving + '_>> {
         let growth = self.growth.as_ref()?;
-        let (fetching, span) = growth.reading.begin(unit, None);
-        Some(Box::new(Growing { partitions: self, growth, unit, fetching, span }))
+        let (fetch, span) = growth.reader.begin(unit, None);
+        Some(Box::new(MovingPartition { partitions: self, growth, unit, fetch, span }))
     }
 }
 
-/// A partition that takes inserts, on its way.
-struct Growing<'a> {
+/// The read of a partition that takes inserts, and may be moved while it is read.
+struct MovingPartition<'a> {
     partitions: &'a Partitions,
     growth: &'a Growth,
     unit: u32,
-    fetching: Fetching,
+    fetch: PartitionFetch,
     span: Span,
 }
 
-impl Moving for Growing<'_> {
+impl Moving for MovingPartition<'_> {
     fn span(&self) -> Span {
         self.span
     }
 
-    fn arrived(&mut self, bytes: &[u8], each: &mut EachVector<'_>) -> Result<bool, IndexError> {
-        let next = self.fetching.arrived(&self.growth.reading, bytes);
+    fn arrived(&mut self, bytes: &[u8], visit: &mut EachVector<'_>) -> Result<bool, IndexError> {
+        let next = self.fetch.arrived(&self.growth.reader, bytes);
         let damaged = |reason| self.partitions.set.damaged(format!("partition {}", self.unit), reason);
         match next.map_err(damaged)? {
-            Next::Here(held) => {
-                self.partitions.tell(held.subindex.bytes(), &held.late, each)?;
+            FetchStep::Done(loaded) => {
+                self.partitions.visit_vectors(loaded.subindex.bytes(), &loaded.changes, visit)?;
                 return Ok(true);
             }
-            Next::Read(span) => self.span = span,
-            Next::Moved => (self.fetching, self.span) = self.growth.reading.begin(self.unit, None),
+            FetchStep::Read(span) => self.span = span,
+            FetchStep::Moved => (self.fetch, self.span) = self.growth.reader.begin(self.unit, None),
         }
         Ok(false)
     }

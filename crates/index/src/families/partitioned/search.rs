@@ -1,12 +1,12 @@
-//! The searcher: the nearest partitions by the meta index, each walked once it is there.
+//! The searcher: finds the nearest partitions with the meta index, and walks each of them when it is loaded.
 
 use super::cost::PartitionShape;
-use super::growth::overflow::{Late, Unread};
-use super::growth::reading::{Fetching, Held, Next};
+use super::growth::group_reader::{FetchStep, LoadedPartition, PartitionFetch};
+use super::growth::overflow::{OverflowError, PartitionChanges};
 use super::inserts::Growth;
 use super::meta;
 use super::section::PartitionedEntry;
-use super::shelf::{Asked, Shelf, Wants};
+use super::sub_index_cache::{Lookup, QueryRequests, SubIndexCache};
 use super::subindex::table::Table;
 use super::subindex::{self, SubIndex};
 use crate::calibrate::probed;
@@ -29,51 +29,51 @@ use bathyal_tier::{Cx, Span, Stream};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// What searches of partitions count.
+/// The counters of searches of partitions.
 pub(super) const COUNTERS: &[Counter] =
     &[Counter { name: "subindexes", about: "Sub-indexes searched, each of one partition" }];
 
-/// What stays in memory of an index of partitions.
+/// The part of an open index of partitions that stays in memory.
 pub(crate) struct Partitions {
     pub(super) set: VectorSet,
     pub(super) entry: PartitionedEntry,
     pub(super) identity: Identity,
-    /// The bytes of the meta index.
+    /// The encoded meta index.
     pub(super) meta: Vec<u8>,
     pub(super) table: Table,
-    /// Of partitions that take inserts.
+    /// The state of an index that takes inserts; `None` for others.
     pub(super) growth: Option<Growth>,
-    pub(super) place: Place,
-    /// How vectors are stored, where not as they were given.
+    pub(super) source: SubIndexSource,
+    /// The stored form, if it is not the given one.
     pub(super) stored: Option<StoredEntry>,
-    /// Walks that no thread uses now.
+    /// Walks that no thread currently uses.
     pub(super) walks: Mutex<Vec<Walk>>,
 }
 
-/// Where sub-indexes are searched.
-pub(super) enum Place {
-    /// Where they lie; for each, whether it was found sound.
-    There(Vec<AtomicBool>),
-    /// Here, once they were read.
-    Here(Shelf),
+/// The memory in which sub-indexes are searched.
+pub(super) enum SubIndexSource {
+    /// The addressable tier itself. A flag for each partition is true once it was checked.
+    InPlace(Vec<AtomicBool>),
+    /// The cache, to which sub-indexes are read.
+    Cached(SubIndexCache),
 }
 
-/// A partition that a query reads.
+/// The read of a partition by a query.
 #[derive(Default)]
-struct Asking {
+struct PartitionRead {
     partition: u32,
-    /// Of an index that takes inserts.
-    fetching: Option<Fetching>,
+    /// The state of the fetch, for an index that takes inserts.
+    fetch: Option<PartitionFetch>,
 }
 
 /// Memory of one running query, reused from query to query.
 pub(crate) struct Scratch {
     query: Query,
-    /// Partitions, the nearest first.
+    /// The nearest partitions, the nearest first.
     near: Vec<Neighbor>,
-    /// Those that were searched.
+    /// Partitions that were searched.
     searched: Vec<u32>,
-    /// Vectors that were offered, where one may be in several partitions.
+    /// Vectors that were offered, if a vector may be in several partitions.
     offered: VisitedSet,
 }
 
@@ -83,7 +83,8 @@ impl Default for Scratch {
     }
 }
 
-/// Bytes that a query holds at its peak, about: its vector, what it has found, and what the engine keeps of it.
+/// Returns the approximate peak memory of a query, in bytes: its vector, its results, and the state of the
+/// engine for it.
 pub(super) fn planned_bytes(dim: usize, search_list: usize, probes: usize) -> u64 {
     (dim * 9 + search_list * 48 + probes * 48 + 3072) as u64
 }
@@ -109,7 +110,7 @@ impl Partitions {
         }
     }
 
-    /// Does something with memory for a walk.
+    /// Calls `work` with a pooled walk.
     fn with_walk<T>(&self, work: impl FnOnce(&mut Walk) -> T) -> T {
         let mut walk = self.walks.lock().unwrap_or_else(PoisonError::into_inner).pop();
         let result = work(walk.get_or_insert_with(|| Walk::new(0, 0)));
@@ -117,7 +118,8 @@ impl Partitions {
         result
     }
 
-    /// Leaves the partitions nearest to the query in `scratch`, those aside that were searched before.
+    /// Finds the partitions nearest to the query, and leaves those that were not searched before in
+    /// `scratch.near`.
     fn rank(&self, probes: usize, scratch: &mut Scratch) -> Result<(), IndexError> {
         let Scratch { query, near, searched, .. } = scratch;
         let index = SubIndex::read(&self.meta, self.set.row_bytes()).map_err(IndexError::Internal)?;
@@ -128,78 +130,79 @@ impl Partitions {
         Ok(())
     }
 
-    /// An error unless these are the bytes of a partition.
+    /// Returns an error unless `bytes` is the sound sub-index of the partition.
     pub(super) fn check(&self, partition: u32, bytes: &[u8]) -> Result<(), IndexError> {
-        let sound = || {
+        let check_subindex = || {
             subindex::check_bytes(bytes, self.identity, partition)?;
             let index = SubIndex::read(bytes, self.set.row_bytes())?;
-            let said = self.table.entry(partition).vectors as usize;
-            if index.count() != said {
-                return Err(format!("it has {} vectors, the table says {said}", index.count()));
+            let recorded = self.table.entry(partition).vectors as usize;
+            if index.count() != recorded {
+                return Err(format!("it has {} vectors, the table records {recorded}", index.count()));
             }
             index.check(self.set.ids_end).map(|_| ())
         };
-        sound().map_err(|reason| self.set.damaged(format!("partition {partition}"), reason))
+        check_subindex().map_err(|reason| self.set.damaged(format!("partition {partition}"), reason))
     }
 
-    /// Vectors that there may be.
+    /// Returns the largest number of vectors that the index may contain now.
     fn vectors(&self) -> u64 {
         self.growth.as_ref().map_or(u64::from(self.set.vectors), Growth::most)
     }
 
-    /// What is read of a partition.
+    /// Returns the span that is read for a partition.
     pub(super) fn span(&self, partition: u32) -> Span {
         let fixed = || self.table.entry(partition).span();
-        self.growth.as_ref().map_or_else(fixed, |growth| growth.reading.span(partition))
+        self.growth.as_ref().map_or_else(fixed, |growth| growth.reader.span(partition))
     }
 
-    /// Walks a sub-index, looks at what came later, and offers the query what it finds.
+    /// Walks a sub-index, compares the inserted vectors of its overflow, and offers the query the vectors
+    /// that it finds.
     fn walk(
         &self,
         subindex: &[u8],
-        late: &Late,
+        changes: &PartitionChanges,
         list: usize,
         scratch: &mut Scratch,
     ) -> Result<(), IndexError> {
         let Scratch { query, offered, .. } = scratch;
         let Query { bytes: vector, found, stats, .. } = query;
-        let doubles = self.entry.copies > u64::from(self.set.vectors);
-        // One whose vectors were all deleted has no bytes.
+        let has_copies = self.entry.copies > u64::from(self.set.vectors);
+        // A partition whose vectors were all deleted has no bytes.
         if !subindex.is_empty() {
             let index = SubIndex::read(subindex, self.set.row_bytes()).map_err(IndexError::Internal)?;
             self.with_walk(|walk| {
                 let score = |ids: &[u32], scores: &mut [f32]| {
                     self.set.exact.score_some(vector, index.rows, ids, scores);
                 };
-                // Candidates that are deleted are none: as many more are looked at.
-                let mut reach = list;
+                // Deleted candidates do not count: the list is extended by as many.
+                let mut list_length = list;
                 loop {
-                    stats.full_distances += index.search(walk, reach, score) as u32;
-                    let gone = match late.deleted.is_empty() {
+                    stats.full_distances += index.search(walk, list_length, score) as u32;
+                    let deleted = match changes.deleted.is_empty() {
                         true => 0,
-                        false => walk.found().filter(|near| late.has_deleted(index.id(near.id))).count(),
+                        false => walk.found().filter(|near| changes.has_deleted(index.id(near.id))).count(),
                     };
-                    if reach - gone >= list || reach >= index.count() {
+                    if list_length - deleted >= list || list_length >= index.count() {
                         break;
                     }
-                    reach = list + 2 * gone;
+                    list_length = list + 2 * deleted;
                 }
                 for near in walk.found() {
                     if near.distance > found.threshold() {
                         break;
                     }
                     let id = index.id(near.id);
-                    if (!doubles || offered.insert(id)) && !late.has_deleted(id) {
+                    if (!has_copies || offered.insert(id)) && !changes.has_deleted(id) {
                         found.push(id, near.distance);
                     }
                 }
             });
         }
-        if !late.ids.is_empty() {
-            let mut scores = vec![0.0; late.ids.len()];
-            self.set.exact.score_block(vector, &late.rows, &mut scores);
+        if !changes.ids.is_empty() {
+            let mut scores = vec![0.0; changes.ids.len()];
+            self.set.exact.score_block(vector, &changes.rows, &mut scores);
             stats.full_distances += scores.len() as u32;
-            for (id, distance) in late.ids.iter().zip(&scores) {
+            for (id, distance) in changes.ids.iter().zip(&scores) {
                 found.push(*id, *distance);
             }
         }
@@ -216,9 +219,9 @@ impl Partitions {
         list: usize,
         scratch: &mut Scratch,
     ) -> Result<(), IndexError> {
-        let wanted = probes.min(scratch.near.len());
+        let count = probes.min(scratch.near.len());
         let alignment = cx.alignment();
-        for partition in &scratch.near[..wanted] {
+        for partition in &scratch.near[..count] {
             let span = self.span(partition.id);
             scratch.query.stats.reads += 1;
             scratch.query.stats.bytes += span.aligned_len(alignment);
@@ -226,74 +229,77 @@ impl Partitions {
         }
         scratch.query.stats.hops += 1;
         scratch.query.clock.spent(Phase::Navigate);
-        match &self.place {
-            Place::There(sound) => self.scan_there(cx, sound, wanted, list, scratch).await,
-            Place::Here(shelf) => self.scan_here(cx, shelf, wanted, list, scratch).await,
+        match &self.source {
+            SubIndexSource::InPlace(checked_flags) => {
+                self.scan_in_place(cx, checked_flags, count, list, scratch).await
+            }
+            SubIndexSource::Cached(cache) => self.scan_cached(cx, cache, count, list, scratch).await,
         }
     }
 
-    /// Searches partitions where they lie, one after the other: each fills the processor's caches.
-    async fn scan_there(
+    /// Searches partitions in place, one after the other, because each fills the processor's caches.
+    async fn scan_in_place(
         &self,
         cx: &Cx,
-        sound: &[AtomicBool],
-        wanted: usize,
+        checked_flags: &[AtomicBool],
+        count: usize,
         list: usize,
         scratch: &mut Scratch,
     ) -> Result<(), IndexError> {
-        for at in 0..wanted {
+        for at in 0..count {
             let partition = scratch.near[at].id;
             let span: [Span; 1] = [self.span(partition)];
             let batch = cx.read(&span).await.map_err(|source| self.set.failed(source))?;
             scratch.query.clock.spent(Phase::Read);
-            // What lies in memory stays as it was found.
-            let checked = sound[partition as usize].load(Ordering::Relaxed);
+            // Bytes of an addressable tier are checked once.
+            let checked = checked_flags[partition as usize].load(Ordering::Relaxed);
             match &self.growth {
                 None if checked => {}
                 None => self.check(partition, batch.bytes(0))?,
                 Some(growth) => {
-                    let (subindex, late) = growth
-                        .reading
+                    let (subindex, changes) = growth
+                        .reader
                         .in_place(partition, batch.bytes(0), checked)
-                        .map_err(|unread| self.unread(partition, unread))?;
-                    self.walk(subindex, &late, list, scratch)?;
+                        .map_err(|error| self.overflow_error(partition, error))?;
+                    self.walk(subindex, &changes, list, scratch)?;
                 }
             }
-            sound[partition as usize].store(true, Ordering::Relaxed);
+            checked_flags[partition as usize].store(true, Ordering::Relaxed);
             if self.growth.is_none() {
-                self.walk(batch.bytes(0), &Late::default(), list, scratch)?;
+                self.walk(batch.bytes(0), &PartitionChanges::default(), list, scratch)?;
             }
         }
         Ok(())
     }
 
-    fn unread(&self, partition: u32, unread: Unread) -> IndexError {
-        let reason = match unread {
-            Unread::Torn(reason) => reason,
-            Unread::Moved => "its overflow is none of its group".into(),
+    fn overflow_error(&self, partition: u32, error: OverflowError) -> IndexError {
+        let reason = match error {
+            OverflowError::Torn(reason) => reason,
+            OverflowError::Moved => "its overflow is that of another group or version".into(),
         };
         self.set.damaged(format!("partition {partition}"), reason)
     }
 
-    /// Searches partitions as they come to the shelf, whoever reads them.
-    async fn scan_here(
+    /// Searches partitions as they arrive in the cache, whichever query reads them.
+    async fn scan_cached(
         &self,
         cx: &Cx,
-        shelf: &Shelf,
-        wanted: usize,
+        cache: &SubIndexCache,
+        count: usize,
         list: usize,
         scratch: &mut Scratch,
     ) -> Result<(), IndexError> {
-        // Nothing is older than the query, where others change it.
-        let since = self.growth.as_ref().filter(|growth| growth.shared).map(|_| shelf.now());
-        let mut wants = Wants::new(shelf, since, scratch.near[..wanted].iter().map(|partition| partition.id));
+        // If others change the index, the query requires partitions that are at least as new as itself.
+        let since = self.growth.as_ref().filter(|growth| growth.shared).map(|_| cache.now());
+        let mut requests =
+            QueryRequests::new(cache, since, scratch.near[..count].iter().map(|partition| partition.id));
         let mut stream = cx.stream();
-        // By the numbers of the stream's reads.
-        let mut asked: Vec<Asking> = Vec::new();
+        // By the number of a read in the stream.
+        let mut reads: Vec<PartitionRead> = Vec::new();
         loop {
-            self.ask(cx, &mut wants, &mut stream, &mut asked, list, scratch)?;
+            self.request_partitions(cx, &mut requests, &mut stream, &mut reads, list, scratch)?;
             let Some(arrived) = stream.next().await else {
-                if wants.left.is_empty() {
+                if requests.pending.is_empty() {
                     return Ok(());
                 }
                 cx.parked().await;
@@ -302,79 +308,81 @@ impl Partitions {
             };
             scratch.query.clock.spent(Phase::Read);
             let arrived = arrived.map_err(|source| self.set.failed(source))?;
-            let mut asking = std::mem::take(&mut asked[arrived.place as usize]);
-            let partition = asking.partition;
-            let next = self.take(&mut asking, arrived.bytes())?;
+            let mut read = std::mem::take(&mut reads[arrived.place as usize]);
+            let partition = read.partition;
+            let next = self.complete_read(&mut read, arrived.bytes())?;
             drop(arrived);
-            let held = match next {
-                Next::Here(held) => Arc::new(held),
-                Next::Read(span) => {
+            let loaded = match next {
+                FetchStep::Done(loaded) => Arc::new(loaded),
+                FetchStep::Read(span) => {
                     stream.push(span);
-                    asked.push(asking);
+                    reads.push(read);
                     continue;
                 }
-                Next::Moved => {
-                    wants.again(partition);
+                FetchStep::Moved => {
+                    requests.retry(partition);
                     continue;
                 }
             };
-            wants.loads.retain(|other| *other != partition);
-            shelf.put(partition, held.clone());
-            let walked = self.walk(held.subindex.bytes(), &held.late, list, scratch);
-            shelf.searched(partition);
+            requests.reading.retain(|other| *other != partition);
+            cache.put(partition, loaded.clone());
+            let walked = self.walk(loaded.subindex.bytes(), &loaded.changes, list, scratch);
+            cache.release(partition);
             walked?;
         }
     }
 
-    /// What becomes of the bytes of a read.
-    fn take(&self, asking: &mut Asking, bytes: &[u8]) -> Result<Next, IndexError> {
-        let partition = asking.partition;
-        match (&mut asking.fetching, &self.growth) {
-            (Some(fetching), Some(growth)) => {
-                let next = fetching.arrived(&growth.reading, bytes);
+    /// Processes the bytes of a read, and returns the next step.
+    fn complete_read(&self, read: &mut PartitionRead, bytes: &[u8]) -> Result<FetchStep, IndexError> {
+        let partition = read.partition;
+        match (&mut read.fetch, &self.growth) {
+            (Some(fetch), Some(growth)) => {
+                let next = fetch.arrived(&growth.reader, bytes);
                 next.map_err(|reason| self.set.damaged(format!("partition {partition}"), reason))
             }
             _ => {
                 self.check(partition, bytes)?;
-                Ok(Next::Here(Held::fixed(bytes)))
+                Ok(FetchStep::Done(LoadedPartition::fixed(bytes)))
             }
         }
     }
 
-    /// Asks for all that a query still wants: begins to read what nobody reads, then searches what is there.
-    fn ask(
+    /// Requests all pending partitions: begins the reads that fall to this query, then searches the
+    /// partitions that are in memory.
+    fn request_partitions(
         &self,
         cx: &Cx,
-        wants: &mut Wants<'_>,
+        requests: &mut QueryRequests<'_>,
         stream: &mut Stream,
-        asked: &mut Vec<Asking>,
+        reads: &mut Vec<PartitionRead>,
         list: usize,
         scratch: &mut Scratch,
     ) -> Result<(), IndexError> {
-        let Wants { shelf, since, left, loads } = wants;
-        let mut here = Vec::new();
-        let mut begin = |partition: u32, kept: Option<&Held>| {
-            let begun = self.growth.as_ref().map(|growth| growth.reading.begin(partition, kept));
-            let span = begun.as_ref().map_or_else(|| self.span(partition), |(_, span)| *span);
+        let QueryRequests { cache, since, pending, reading } = requests;
+        let mut ready = Vec::new();
+        let mut begin = |partition: u32, kept: Option<&LoadedPartition>| {
+            let fetch = self.growth.as_ref().map(|growth| growth.reader.begin(partition, kept));
+            let span = fetch.as_ref().map_or_else(|| self.span(partition), |(_, span)| *span);
             stream.push(span);
-            asked.push(Asking { partition, fetching: begun.map(|(fetching, _)| fetching) });
-            loads.push(partition);
+            reads.push(PartitionRead { partition, fetch: fetch.map(|(fetch, _)| fetch) });
+            reading.push(partition);
         };
-        left.retain(|partition| {
+        pending.retain(|partition| {
             let len = self.span(*partition).len;
-            match shelf.ask(*partition, len, *since, || cx.task_waker()) {
-                Asked::Here(held) => here.push((*partition, held)),
-                Asked::Check(held) => begin(*partition, Some(&held)),
-                Asked::Load => begin(*partition, None),
-                Asked::Wait => return true,
+            match cache.request(*partition, len, *since, || cx.task_waker()) {
+                Lookup::Ready(loaded) => ready.push((*partition, loaded)),
+                Lookup::Revalidate(loaded) => begin(*partition, Some(&loaded)),
+                Lookup::Load => begin(*partition, None),
+                Lookup::Wait => return true,
             }
             false
         });
         let mut outcome = Ok(());
-        for (partition, held) in here {
-            outcome = outcome.and_then(|()| self.walk(held.subindex.bytes(), &held.late, list, scratch));
-            drop(held);
-            shelf.searched(partition);
+        for (partition, loaded) in ready {
+            outcome =
+                outcome.and_then(|()| self.walk(loaded.subindex.bytes(), &loaded.changes, list, scratch));
+            drop(loaded);
+            cache.release(partition);
         }
         outcome
     }
@@ -401,7 +409,8 @@ impl Searcher for Partitions {
             if scratch.query.found.len() >= wanted || scratch.searched.len() >= all {
                 return Ok(());
             }
-            // The nearest partitions hold fewer than are asked for: as many again, of all that there are.
+            // The nearest partitions hold too few vectors: search as many partitions again, of all that there
+            // are.
             probes = scratch.searched.len();
             self.rank(all, scratch)?;
         }
@@ -411,7 +420,7 @@ impl Searcher for Partitions {
         let (shape, device) = (self.shape(), machine.device());
         let price = |probes: f64, list: f64| shape.demand(probes, list, machine).price_ns(&device);
         let solved = probed::effort(&self.entry.calibration.curves, k, Target::Recall(recall), price)?;
-        // What the stored form has lost no effort brings back.
+        // No effort recovers what the stored form has lost.
         let lost = self.stored.and_then(|stored| stored.falls_short(recall)).is_some();
         Some(Solved { reached: solved.reached && !lost, ..solved })
     }
@@ -441,9 +450,9 @@ impl Searcher for Partitions {
     }
 
     fn kept(&self) -> Option<CacheCounters> {
-        match &self.place {
-            Place::Here(shelf) => Some(shelf.counters()),
-            Place::There(_) => None,
+        match &self.source {
+            SubIndexSource::Cached(cache) => Some(cache.counters()),
+            SubIndexSource::InPlace(_) => None,
         }
     }
 

@@ -1,6 +1,6 @@
-//! What a manifest says of partitions.
+//! The manifest section of an index of partitions.
 
-use super::growth::entry::{Built, GrowthEntry};
+use super::growth::entry::{BuiltPartitions, GrowthEntry};
 use super::growth::layout::Layout;
 use super::subindex::options::MOST_REPLICAS;
 use super::subindex::table::ENTRY_BYTES;
@@ -11,62 +11,63 @@ use serde::{Deserialize, Serialize};
 
 /// The family's name.
 pub(super) const NAME: &str = "partitioned";
-/// The sub-indexes of all partitions.
+/// The name of the file of sub-indexes.
 pub(super) const FILE_NAME: &str = "partitions.bin";
-/// Where each lies.
+/// The name of the file with the position of each sub-index.
 pub(super) const TABLE_NAME: &str = "table.bin";
-/// The meta index.
+/// The name of the file of the meta index.
 pub(super) const META_NAME: &str = "meta.bin";
-/// What searches may read from a tier.
+/// The files that searches read from a tier.
 pub(super) const STRIPED: &[&str] = &[FILE_NAME];
-/// Longest sub-index: the length of a read has 32 bits, and its buffer is aligned.
+/// The longest sub-index: a read has a 32-bit length, and an aligned buffer.
 pub(super) const MOST_BYTES: u64 = 1 << 31;
 
-/// The parameters of an index of partitions. Its files are named among the manifest's.
+/// The parameters of an index of partitions. The manifest lists its files.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct PartitionedEntry {
     /// The file of sub-indexes.
     #[serde(skip)]
     pub file: FileEntry,
-    /// Where each of them lies.
+    /// The file with the position of each sub-index.
     #[serde(skip)]
     pub table: FileEntry,
-    /// The meta index.
+    /// The file of the meta index.
     #[serde(skip)]
     pub meta: FileEntry,
-    /// Bytes that reading all partitions takes, as they were built.
+    /// Bytes of all partitions as they were built.
     #[serde(skip)]
     pub read_bytes: u64,
     /// Number of partitions.
     pub partitions: u32,
-    /// Vectors of a partition on average, as asked for.
+    /// Requested vectors of a partition on average.
     pub partition_vectors: u32,
-    /// Where the vectors that stand for partitions come from: "sampled" or "balanced".
+    /// The source of the pivots: "sampled" or "balanced".
     pub pivots: String,
-    /// Most partitions that a vector is in.
+    /// The most partitions that contain one vector.
     pub replicas: u32,
-    /// Links of a vector in upper layers.
+    /// Links of a vector in the upper layers.
     pub links: u32,
-    /// Candidates while a graph was grown.
+    /// The length of the candidate list during the build of the graphs.
     pub construction_list: u32,
-    /// Vectors of all partitions together, as often as they are in one.
+    /// Vectors in all partitions, with a vector counted once for each of its partitions.
     pub copies: u64,
-    /// Vectors of the largest partition.
+    /// The number of vectors in the largest partition.
     pub most_vectors: u32,
-    /// Bytes of the longest sub-index; of partitions that take inserts, of the longest that is ever read with its overflow.
+    /// Bytes of the longest sub-index. If the index takes inserts: bytes of the longest possible read, with
+    /// the overflow.
     pub longest_bytes: u32,
-    /// Of partitions that take inserts.
+    /// The parameters for inserts; `None` if the index takes none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub growth: Option<GrowthEntry>,
-    /// Recall against partitions that are read and candidates of the walk through each.
+    /// The recall for numbers of partitions and lengths of the candidate list.
     pub calibration: Calibration<ProbedPoint>,
 }
 
 impl PartitionedEntry {
-    /// Reads and checks what the manifest of partitions says.
+    /// Reads and checks the section in a manifest.
     ///
     /// # Errors
-    /// A sentence.
+    /// A description of the first invalid field.
     pub fn read(manifest: &Manifest) -> Result<PartitionedEntry, String> {
         let mut entry: PartitionedEntry = manifest.structure(NAME)?;
         let files =
@@ -86,17 +87,17 @@ impl PartitionedEntry {
         Ok(entry)
     }
 
-    /// All files, the one that searches read first.
+    /// Returns all files; the first is the one that searches read.
     pub fn files(&self) -> Vec<FileEntry> {
         [&self.file, &self.table, &self.meta].map(FileEntry::clone).to_vec()
     }
 
-    /// Bytes that are read of a partition on average, as it was built.
+    /// Returns the mean bytes of a partition as it was built.
     pub fn mean_bytes(&self) -> f64 {
         self.read_bytes as f64 / f64::from(self.partitions)
     }
 
-    /// Where everything lies, of partitions that take inserts.
+    /// Returns the layout of the file, if the index takes inserts.
     pub(super) fn layout(&self, row_bytes: usize) -> Option<Layout> {
         let longest = self.longest_bytes;
         self.growth
@@ -110,10 +111,10 @@ impl PartitionedEntry {
         require((1..=manifest.vectors).contains(&partitions), "the number of partitions is out of range")?;
         require((1..=MOST_REPLICAS).contains(&self.replicas), "replicas is out of range")?;
         let most = manifest.vectors * u64::from(self.replicas);
-        require((manifest.vectors..=most).contains(&self.copies), "the partitions do not hold the vectors")?;
+        require((manifest.vectors..=most).contains(&self.copies), "copies is out of range")?;
         require(
             self.table.bytes == partitions * ENTRY_BYTES as u64,
-            "the table does not hold the partitions",
+            "the length of the table does not match the number of partitions",
         )?;
         let longest = u64::from(self.longest_bytes);
         require(
@@ -126,14 +127,14 @@ impl PartitionedEntry {
         )?;
         require((2..=1024).contains(&self.links), "links is out of range")?;
         if let Some(growth) = &self.growth {
-            let built = Built {
+            let built = BuiltPartitions {
                 partitions: self.partitions,
                 most_vectors: self.most_vectors,
                 file_bytes: self.file.bytes,
                 vectors: manifest.vectors,
                 row_bytes: manifest.stored_row_bytes()?,
             };
-            require(self.replicas == 1, "partitions that take inserts have a vector in one of them")?;
+            require(self.replicas == 1, "replicas must be 1 in an index with growth")?;
             growth.check(&built)?;
         }
         let series = Some(|point: &ProbedPoint| point.probes);

@@ -1,6 +1,6 @@
-//! What the build of partitions makes.
+//! The plan of a build of partitions: its files, stages and parameters.
 
-use super::growth::laying::grown_bytes;
+use super::growth::group_file::grown_bytes;
 use super::section::{FILE_NAME, META_NAME, TABLE_NAME};
 use super::subindex::options::{PartitionedOptions, Pivots};
 use super::subindex::table::{ALIGNMENT, ENTRY_BYTES};
@@ -10,58 +10,62 @@ use crate::build::plan::{FamilyPlan, PlannedFile};
 use crate::error::IndexError;
 use crate::form::source::Source;
 
-/// The files, and what stands for options that were left open.
+/// Returns the planned files, stages and parameters, with the defaults filled in.
 pub(super) fn plan(
     data: &Source<'_>,
-    own: &PartitionedOptions,
+    family_options: &PartitionedOptions,
     _options: &BuildOptions,
 ) -> Result<FamilyPlan, IndexError> {
     let (count, row_bytes) = (data.count() as u64, data.row_bytes());
-    let sampled = partitions(data.count(), own) as u64;
-    // Dividing large ones makes up to twice as many and one.
-    let all = match own.pivots {
+    let sampled = partitions(data.count(), family_options) as u64;
+    // Dividing large partitions makes at most twice as many and one.
+    let all = match family_options.pivots {
         Pivots::Sampled => sampled..=sampled,
         Pivots::Balanced => sampled..=(2 * sampled + 1).min(count),
     };
-    // How long a graph is follows from its links; what is not linear in the vectors is there once for each partition.
+    // The length of a graph depends on its links. The bytes that are not proportional to vectors occur once a
+    // partition.
     let least = least_bytes(count, row_bytes) + (all.start() - 1) * least_bytes(0, row_bytes);
-    let copies = count * u64::from(own.replicas);
-    let largest = (own.most_vectors() as u64).min(count);
-    // Links of large partitions are longer from the first vector on.
-    let largest_links = 2 * 64 * u64::from(own.links);
-    let (empty, full) = (most_bytes(0, row_bytes, own.links), most_bytes(largest, row_bytes, own.links));
+    let copies = count * u64::from(family_options.replicas);
+    let largest = (family_options.most_vectors() as u64).min(count);
+    // In a large partition all links are wider, from the first vector on.
+    let largest_links = 2 * 64 * u64::from(family_options.links);
+    let (empty, full) = (
+        most_bytes(0, row_bytes, family_options.links),
+        most_bytes(largest, row_bytes, family_options.links),
+    );
     let of_vectors = copies * (full - empty).div_ceil(largest.max(1));
     let most = of_vectors + all.end() * (empty + largest_links + ALIGNMENT);
-    let file = match own.growth > 0.0 {
+    let file = match family_options.growth > 0.0 {
         true => {
-            let bytes = |partitions| grown_bytes(own, row_bytes, count, partitions, least..=most);
+            let bytes = |partitions| grown_bytes(family_options, row_bytes, count, partitions, least..=most);
             *bytes(*all.start()).start()..=*bytes(*all.end()).end()
         }
         false => least..=most,
     };
     let entries = ENTRY_BYTES as u64;
-    let meta = least_bytes(*all.start(), row_bytes)..=most_bytes(*all.end(), row_bytes, own.links);
+    let meta = least_bytes(*all.start(), row_bytes)..=most_bytes(*all.end(), row_bytes, family_options.links);
     let files = vec![
         PlannedFile::within(FILE_NAME, file),
         PlannedFile::within(TABLE_NAME, entries * all.start()..=entries * all.end()),
         PlannedFile::within(META_NAME, meta),
     ];
     let mut parameters = Details::from([
-        ("partition_vectors", own.partition_vectors.into()),
-        ("pivots", own.pivots.name().into()),
-        ("replicas", own.replicas.into()),
-        ("links", own.links.into()),
-        ("construction_list", own.construction_list.into()),
+        ("partition_vectors", family_options.partition_vectors.into()),
+        ("pivots", family_options.pivots.name().into()),
+        ("replicas", family_options.replicas.into()),
+        ("links", family_options.links.into()),
+        ("construction_list", family_options.construction_list.into()),
     ]);
-    if let Some(overflow) = own.overflow() {
-        parameters.insert("growth", f64::from(own.growth).into());
+    if let Some(overflow) = family_options.overflow() {
+        parameters.insert("growth", f64::from(family_options.growth).into());
         parameters.insert("overflow_vectors", overflow.into());
     }
     let stages = stages(data).into_iter().map(|(name, seconds)| (name, Some(seconds))).collect();
     Ok(FamilyPlan { parameters, rows: data.count(), stages, files })
 }
 
-/// The stages, in seconds on one machine.
+/// Returns the stages with their seconds on one machine.
 pub(super) fn stages(data: &Source<'_>) -> [(&'static str, f64); 3] {
     let values = data.count() as f64 * data.dim() as f64 / 128e6;
     [
@@ -71,7 +75,7 @@ pub(super) fn stages(data: &Source<'_>) -> [(&'static str, f64); 3] {
     ]
 }
 
-/// Partitions that `count` vectors are divided into, before large ones are.
-pub(super) fn partitions(count: usize, own: &PartitionedOptions) -> usize {
-    count.div_ceil(own.partition_vectors as usize).max(1)
+/// Returns the number of partitions for `count` vectors, before large ones are divided.
+pub(super) fn partitions(count: usize, family_options: &PartitionedOptions) -> usize {
+    count.div_ceil(family_options.partition_vectors as usize).max(1)
 }

@@ -1,4 +1,4 @@
-//! Every byte of partitions, looked at: checksums, links, ids, vectors.
+//! The verification of all bytes of partitions: checksums, links, ids, vectors.
 
 use super::search::Partitions;
 use super::subindex::{self, SubIndex};
@@ -8,7 +8,7 @@ use crate::family::{VerifyReport, Verifying};
 use crate::format::walk::Marks;
 use bathyal_kernels::first_non_finite;
 
-/// Checks the file of sub-indexes; what is wrong goes into `report`.
+/// Checks the file of sub-indexes, and reports faults to `report`.
 pub(super) fn verify(
     verifying: &Verifying<'_>,
     partitions: &Partitions,
@@ -19,13 +19,13 @@ pub(super) fn verify(
     }
     let Verifying { object, progress, .. } = *verifying;
     let (entry, mut crc, mut end) = (&partitions.entry, 0, 0);
-    let mut held = Marks::new(u64::from(partitions.set.ids_end))?;
+    let mut seen = Marks::new(u64::from(partitions.set.ids_end))?;
     let (mut bytes, mut copies) = (Vec::new(), 0);
     for (number, place) in (0..).zip(partitions.table.entries()) {
         if progress.cancelled() {
             return Err(IndexError::Cancelled);
         }
-        // With what fills up before it.
+        // Include the padding before the partition.
         let filled = (place.offset - end) as usize;
         bytes.resize(filled + place.bytes as usize, 0_u8);
         object.read_at(end, &mut bytes)?;
@@ -33,22 +33,22 @@ pub(super) fn verify(
         end = place.offset + u64::from(place.bytes);
         progress.advance(end);
         if bytes[..filled].iter().any(|byte| *byte != 0) {
-            report.fault(format!("something lies before partition {number}"));
+            report.fault(format!("the padding before partition {number} is not zero"));
         }
-        match check(partitions, number, &bytes[filled..], &mut held, report)? {
+        match check(partitions, number, &bytes[filled..], &mut seen, report)? {
             Ok(()) => copies += u64::from(place.vectors),
             Err(reason) => report.fault(format!("partition {number}: {reason}")),
         }
     }
     report.bytes += entry.file.bytes;
     if crc != entry.file.crc32c {
-        let (name, said) = (&entry.file.name, entry.file.crc32c);
-        report.fault(format!("{name}: checksum {crc:08x}, the manifest says {said:08x}"));
+        let (name, recorded) = (&entry.file.name, entry.file.crc32c);
+        report.fault(format!("{name}: its checksum is {crc:08x}, the manifest records {recorded:08x}"));
     }
-    let (found, vectors) = (held.count(), u64::from(partitions.set.vectors));
+    let (found, vectors) = (seen.count(), u64::from(partitions.set.vectors));
     if report.sound && (found, copies) != (vectors, entry.copies) {
         report.fault(format!(
-            "{found} of {vectors} vectors are in a partition, {copies} copies of {}",
+            "the partitions contain {found} of {vectors} vectors, and {copies} of {} copies",
             entry.copies
         ));
     }
@@ -56,16 +56,16 @@ pub(super) fn verify(
     Ok(())
 }
 
-/// Checks one sub-index; a sentence where it is wrong.
+/// Checks one sub-index. The inner error describes its fault.
 fn check(
     partitions: &Partitions,
     number: u32,
     bytes: &[u8],
-    held: &mut Marks,
+    seen: &mut Marks,
     report: &mut VerifyReport,
 ) -> Result<Result<(), String>, IndexError> {
     let set = &partitions.set;
-    let sound = || {
+    let check_subindex = || {
         subindex::check_bytes(bytes, partitions.identity, number)?;
         let index = SubIndex::read(bytes, set.row_bytes())?;
         let links = index.check(set.ids_end)?;
@@ -74,14 +74,14 @@ fn check(
         }
         Ok((index, links))
     };
-    let (index, links) = match sound() {
+    let (index, links) = match check_subindex() {
         Ok(sound) => sound,
         Err(reason) => return Ok(Err(reason)),
     };
     report.links += links;
     for at in 0..index.count() as u32 {
-        // One of a border is in several.
-        held.mark(index.id(at));
+        // A vector at a border is in several partitions.
+        seen.mark(index.id(at));
     }
     let lost = index.lost()?;
     report.unlinked += lost.as_ref().map_or(0, |(vectors, _)| *vectors as u64);

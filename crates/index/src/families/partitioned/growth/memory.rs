@@ -1,4 +1,5 @@
-//! Memory that several processes change at once, as writers use it: some operations at a time, and one awaits them.
+//! Memory that several processes change at the same time, as writers use it: operations are submitted in
+//! batches, and a batch is awaited.
 
 use crate::error::IndexError;
 use bathyal_tier::contract::{Action, Operation, WriteQueue, WriteTier};
@@ -11,101 +12,103 @@ use std::pin::{Pin, pin};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
-/// Operations in flight at most, and the longest chain.
+/// The most operations in flight, and the longest chain.
 const DEPTH: u32 = 64;
-/// The longest wait for a completion before tasks are looked at again.
+/// The longest wait for a completion before tasks are polled again.
 const WAIT: Duration = Duration::from_millis(5);
-/// How long a writer waits before it looks again at what another one is to change.
+/// The time for which a writer waits before it reads again what another writer is about to change.
 const PAUSE: Duration = Duration::from_micros(500);
-/// What the number of an operation in its batch has room in.
+/// Bits for the number of an operation in its batch. The number of the batch is above them.
 const PLACE_BITS: u32 = 24;
 
-/// What is done at an offset.
+/// The kind of an operation, with its data.
 #[derive(Debug)]
-pub(in super::super) enum What {
-    /// Reads as many bytes as there are.
+pub(in super::super) enum OperationKind {
+    /// Reads into these bytes.
     Read(Vec<u8>),
-    /// Writes these.
+    /// Writes these bytes.
     Write(Vec<u8>),
-    /// Replaces a number if it is the expected one.
+    /// Replaces a number if it equals `expected`.
     Swap { expected: u64, new: u64 },
     /// Adds to a number.
     Add(u64),
 }
 
-/// An operation.
+/// An operation on shared memory.
 #[derive(Debug)]
-pub(in super::super) struct Operate {
+pub(in super::super) struct MemoryOperation {
     pub(in super::super) offset: u64,
-    pub(in super::super) what: What,
-    /// The next one begins when this one has ended.
+    pub(in super::super) kind: OperationKind,
+    /// True if the next operation of the batch begins after this one has ended.
     pub(in super::super) linked: bool,
-    /// The number that was there, of one on a number.
+    /// The previous value, after an operation on a number.
     pub(in super::super) old: u64,
 }
 
-impl Operate {
-    pub(in super::super) fn new(offset: u64, what: What) -> Operate {
-        Operate { offset, what, linked: false, old: 0 }
+impl MemoryOperation {
+    pub(in super::super) fn new(offset: u64, kind: OperationKind) -> MemoryOperation {
+        MemoryOperation { offset, kind, linked: false, old: 0 }
     }
 
-    pub(in super::super) fn linked(offset: u64, what: What) -> Operate {
-        Operate { linked: true, ..Operate::new(offset, what) }
+    pub(in super::super) fn linked(offset: u64, kind: OperationKind) -> MemoryOperation {
+        MemoryOperation { linked: true, ..MemoryOperation::new(offset, kind) }
     }
 
-    /// The bytes that it moves.
+    /// Returns the bytes that are read or written.
     pub(in super::super) fn bytes(&self) -> &[u8] {
-        match &self.what {
-            What::Read(bytes) | What::Write(bytes) => bytes,
-            What::Swap { .. } | What::Add(_) => &[],
+        match &self.kind {
+            OperationKind::Read(bytes) | OperationKind::Write(bytes) => bytes,
+            OperationKind::Swap { .. } | OperationKind::Add(_) => &[],
         }
     }
 }
 
-/// See the module's description.
+/// Shared memory, as a writer uses it.
 pub(in super::super) trait Memory {
-    /// Carries operations out and returns them with what they have read; chains in order, others in any.
-    async fn run(&self, operations: Vec<Operate>) -> Result<Vec<Operate>, IndexError>;
+    /// Executes operations, and returns them with their results. Linked operations are executed in order,
+    /// others in any order.
+    async fn run(&self, operations: Vec<MemoryOperation>) -> Result<Vec<MemoryOperation>, IndexError>;
 
-    /// Waits a little for others.
+    /// Waits for a short time for other writers.
     async fn pause(&self);
 
-    /// What this writer is known by: never 0.
+    /// Returns the holder number of this writer, which is never 0.
     fn me(&self) -> u64;
 
-    /// Those who may still be changing something; `None` where nobody knows.
+    /// Returns the numbers of all connected holders, which may still change something; `None` if that is
+    /// unknown.
     fn holders(&self) -> Result<Option<Vec<u64>>, IndexError>;
 }
 
-/// Reads some bytes.
+/// Reads `len` bytes at an offset.
 pub(in super::super) async fn read<M: Memory>(
     memory: &M,
     offset: u64,
     len: usize,
 ) -> Result<Vec<u8>, IndexError> {
-    let done = memory.run(vec![Operate::new(offset, What::Read(vec![0; len]))]).await?;
-    Ok(done.into_iter().next().map_or_else(Vec::new, |one| match one.what {
-        What::Read(bytes) => bytes,
+    let done = memory.run(vec![MemoryOperation::new(offset, OperationKind::Read(vec![0; len]))]).await?;
+    Ok(done.into_iter().next().map_or_else(Vec::new, |one| match one.kind {
+        OperationKind::Read(bytes) => bytes,
         _ => Vec::new(),
     }))
 }
 
-/// Carries out one operation on a number; the number that was there.
-pub(in super::super) async fn number<M: Memory>(
+/// Executes an operation on a number, and returns the previous value.
+pub(in super::super) async fn update_number<M: Memory>(
     memory: &M,
     offset: u64,
-    what: What,
+    kind: OperationKind,
 ) -> Result<u64, IndexError> {
-    let done = memory.run(vec![Operate::new(offset, what)]).await?;
+    let done = memory.run(vec![MemoryOperation::new(offset, kind)]).await?;
     Ok(done.first().map_or(0, |one| one.old))
 }
 
-/// Operations that are awaited together. What they point to stays where it is.
+/// Operations that are awaited together. The memory that they point to does not move.
 struct Batch {
-    operations: Vec<Operate>,
+    operations: Vec<MemoryOperation>,
     left: usize,
     failed: Option<(u64, u32, ReadFault)>,
-    /// Nobody awaits them any more.
+    /// True if the future was dropped.
     orphaned: bool,
 }
 
@@ -118,9 +121,9 @@ struct State {
     done: Vec<Completion>,
 }
 
-/// A tier, of one thread.
+/// The shared memory of a tier, for one thread.
 pub(in super::super) struct TierMemory<'a> {
-    /// Before what it writes into.
+    /// Declared before `state`: the queue is dropped before the memory that its operations point to.
     queue: RefCell<Box<dyn WriteQueue>>,
     state: RefCell<State>,
     tier: &'a dyn WriteTier,
@@ -141,7 +144,8 @@ impl<'a> TierMemory<'a> {
         self.tier
     }
 
-    /// Runs tasks to their ends, some at a time, and returns what came of each; stops at the first that fails.
+    /// Runs tasks to completion, at most `at_once` at a time, and calls `each` with the result of each task.
+    /// Stops at the first error.
     pub(in super::super) fn block<T, F: Future<Output = Result<T, IndexError>>>(
         &self,
         at_once: usize,
@@ -169,12 +173,12 @@ impl<'a> TierMemory<'a> {
                     Poll::Pending => at += 1,
                 }
             }
-            // Whoever has ended makes room for another one.
+            // A finished task makes room for another.
             self.advance(running.len() == before)?;
         }
     }
 
-    /// Runs one task to its end.
+    /// Runs one task to completion.
     pub(in super::super) fn block_on<T>(
         &self,
         task: impl Future<Output = Result<T, IndexError>>,
@@ -194,20 +198,20 @@ impl<'a> TierMemory<'a> {
         IndexError::Read { file: self.file.clone(), source }
     }
 
-    /// Hands over what waits, and takes what is done.
+    /// Submits waiting operations, and processes completions.
     fn advance(&self, wait: bool) -> Result<(), IndexError> {
         let (mut queue, state) = (self.queue.borrow_mut(), &mut *self.state.borrow_mut());
         if !state.waiting.is_empty() {
             let waiting = state.waiting.make_contiguous();
-            // SAFETY: what the operations point to is in a batch, which stays until all of them have completed; the queue is
-            // dropped before the batches.
+            // SAFETY: the operations point to memory of a batch, which stays until all of them have
+            // completed; the queue is dropped before the batches.
             let taken = unsafe { queue.submit_operations(waiting)? };
             state.waiting.drain(..taken);
             state.in_flight += taken;
         }
         if state.in_flight == 0 {
             if wait {
-                // All tasks wait for somebody else.
+                // All tasks wait for other writers.
                 std::thread::sleep(PAUSE);
             }
             return Ok(());
@@ -219,8 +223,8 @@ impl<'a> TierMemory<'a> {
             let Some(batch) = state.batches.get_mut(&number) else { continue };
             batch.left -= 1;
             let one = &batch.operations[(id & ((1 << PLACE_BITS) - 1)) as usize];
-            let wanted = match &one.what {
-                What::Swap { .. } | What::Add(_) => 8,
+            let wanted = match &one.kind {
+                OperationKind::Swap { .. } | OperationKind::Add(_) => 8,
                 _ => one.bytes().len() as u32,
             };
             let short = |got: u32| (got < wanted).then(|| ReadFault::system(libc::EINVAL));
@@ -235,8 +239,8 @@ impl<'a> TierMemory<'a> {
 }
 
 impl Memory for TierMemory<'_> {
-    async fn run(&self, operations: Vec<Operate>) -> Result<Vec<Operate>, IndexError> {
-        Running { memory: self, number: self.begin(operations) }.await
+    async fn run(&self, operations: Vec<MemoryOperation>) -> Result<Vec<MemoryOperation>, IndexError> {
+        BatchFuture { memory: self, number: self.begin(operations) }.await
     }
 
     async fn pause(&self) {
@@ -254,20 +258,24 @@ impl Memory for TierMemory<'_> {
 }
 
 impl TierMemory<'_> {
-    fn begin(&self, operations: Vec<Operate>) -> u64 {
+    fn begin(&self, operations: Vec<MemoryOperation>) -> u64 {
         let state = &mut *self.state.borrow_mut();
         state.next += 1;
         let number = state.next;
         let mut batch = Batch { left: operations.len(), operations, failed: None, orphaned: false };
         for (place, one) in (0..).zip(&mut batch.operations) {
             let old = &raw mut one.old;
-            let action = match &mut one.what {
-                What::Read(bytes) => Action::Read { into: bytes.as_mut_ptr(), len: bytes.len() as u32 },
-                What::Write(bytes) => Action::Write { from: bytes.as_ptr(), len: bytes.len() as u32 },
-                What::Swap { expected, new } => {
+            let action = match &mut one.kind {
+                OperationKind::Read(bytes) => {
+                    Action::Read { into: bytes.as_mut_ptr(), len: bytes.len() as u32 }
+                }
+                OperationKind::Write(bytes) => {
+                    Action::Write { from: bytes.as_ptr(), len: bytes.len() as u32 }
+                }
+                OperationKind::Swap { expected, new } => {
                     Action::CompareAndSwap { expected: *expected, new: *new, old }
                 }
-                What::Add(by) => Action::FetchAndAdd { by: *by, old },
+                OperationKind::Add(by) => Action::FetchAndAdd { by: *by, old },
             };
             let (id, linked) = (number << PLACE_BITS | place, one.linked);
             state.waiting.push_back(Operation { id, offset: one.offset, action, linked });
@@ -277,14 +285,14 @@ impl TierMemory<'_> {
     }
 }
 
-/// A batch on its way.
-struct Running<'a, 'b> {
+/// The future of a batch.
+struct BatchFuture<'a, 'b> {
     memory: &'a TierMemory<'b>,
     number: u64,
 }
 
-impl Future for Running<'_, '_> {
-    type Output = Result<Vec<Operate>, IndexError>;
+impl Future for BatchFuture<'_, '_> {
+    type Output = Result<Vec<MemoryOperation>, IndexError>;
 
     fn poll(self: Pin<&mut Self>, _context: &mut Context<'_>) -> Poll<Self::Output> {
         let state = &mut *self.memory.state.borrow_mut();
@@ -299,9 +307,9 @@ impl Future for Running<'_, '_> {
     }
 }
 
-impl Drop for Running<'_, '_> {
+impl Drop for BatchFuture<'_, '_> {
     fn drop(&mut self) {
-        // What is under way writes into it.
+        // Operations in flight still write to the batch.
         if let Ok(mut state) = self.memory.state.try_borrow_mut()
             && let Some(batch) = state.batches.get_mut(&self.number)
         {

@@ -1,15 +1,15 @@
-//! Inserts into partitions that lie in memory which several machines reach (d-HNSW, section 3.2).
+//! Inserts into partitions in memory that several machines reach (d-HNSW, section 3.2).
 //!
-//! `entry` is what the manifest says; `layout` and `overflow` are the bytes, which `laying` writes for the first time; `reading` is
-//! what a search does, `writer` what whoever changes something does, with `regroup` for a group that is full and `units` for where
-//! that then lies. `memory` carries their operations out.
+//! `entry` is the manifest's description. `layout` and `overflow` define the bytes, and `group_file` writes
+//! them in a build. `group_reader` reads partitions for searches. `writer` makes changes; it uses `regroup`
+//! to rewrite a full group, and `units` to allocate space for it. `memory` executes their operations.
 
 pub(super) mod entry;
-pub(super) mod laying;
+pub(super) mod group_file;
+pub(super) mod group_reader;
 pub(super) mod layout;
 pub(super) mod memory;
 pub(super) mod overflow;
-pub(super) mod reading;
 pub(super) mod regroup;
 #[cfg(test)]
 mod tests;

@@ -1,30 +1,31 @@
-//! What was changed of the partitions of a group since it was written: a slot for each vector that was inserted and for each
-//! that was deleted, in the overflow of the group (d-HNSW, section 3.2).
+//! The overflow of a group: the changes of its partitions since the group was written. It has a slot for each
+//! inserted and each deleted vector (d-HNSW, section 3.2).
 //!
-//! A slot is taken by adding to the overflow's first number, filled, and then published by its flag, which has the checksum of
-//! what is in it: whoever reads while that is written sees whole slots or none.
+//! A writer takes a slot by adding to the overflow's first number, fills the slot, and then publishes it by
+//! setting its flag, which contains a checksum of the slot. A reader that reads at the same time sees whole
+//! slots or none.
 
 use super::layout::{GroupPlace, Layout, u32_at, u64_at};
 use crate::format::identity::Identity;
 
-/// Of a flag: the slot can be read.
+/// The bit of a flag whose slot can be read.
 const PUBLISHED: u64 = 1 << 32;
-/// The flag of a slot that nobody may publish any more.
+/// The flag of a slot that can no longer be published.
 pub(in super::super) const DEAD: u64 = 1 << 33;
-/// In the place of the partition: the vector is deleted.
+/// The bit next to the partition of a slot that deletes its vector.
 const DELETED: u32 = 1 << 31;
 
-/// A vector that is inserted into a partition, or deleted from it.
+/// The insertion of a vector into a partition, or its deletion.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in super::super) struct Change {
     pub(in super::super) partition: u32,
     pub(in super::super) id: u32,
-    /// As it is stored; none of one that is deleted.
+    /// The stored vector; `None` for a deletion.
     pub(in super::super) row: Option<Vec<u8>>,
 }
 
 impl Change {
-    /// Appends the bytes of its slot.
+    /// Appends the bytes of the change's slot.
     pub(in super::super) fn encode(&self, layout: &Layout, out: &mut Vec<u8>) {
         let end = out.len() + layout.slot_bytes() as usize;
         out.extend(self.id.to_le_bytes());
@@ -35,7 +36,7 @@ impl Change {
     }
 }
 
-/// The flag of a slot that holds `bytes`.
+/// Returns the flag of a slot that holds `bytes`.
 pub(in super::super) fn flag(identity: Identity, place: &GroupPlace, slot: u32, bytes: &[u8]) -> u64 {
     let mut sealed = Vec::with_capacity(12 + bytes.len());
     sealed.extend(place.tag().to_le_bytes());
@@ -44,16 +45,16 @@ pub(in super::super) fn flag(identity: Identity, place: &GroupPlace, slot: u32, 
     PUBLISHED | u64::from(identity.checksum(&sealed))
 }
 
-/// Why an overflow is not read.
+/// The reason why an overflow cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(in super::super) enum Unread {
-    /// What lies there is none of this version of the group: it has moved.
+pub(in super::super) enum OverflowError {
+    /// The overflow does not belong to this version of the group: the group has moved.
     Moved,
-    /// A slot is not what its flag says: it was read while it was written, unless it is damaged.
+    /// A slot differs from its flag's checksum: it was read while it was written, or is damaged.
     Torn(String),
 }
 
-/// An overflow that was read.
+/// The bytes of an overflow.
 #[derive(Clone, Copy)]
 pub(in super::super) struct Overflow<'a> {
     bytes: &'a [u8],
@@ -61,115 +62,118 @@ pub(in super::super) struct Overflow<'a> {
 }
 
 impl<'a> Overflow<'a> {
-    /// The one of a group whose head and flags, at least, are `bytes`.
+    /// Interprets `bytes` as the overflow of the group at `place`. They contain at least the head and the
+    /// flags.
     ///
     /// # Errors
-    /// [`Unread::Moved`].
+    /// [`OverflowError::Moved`].
     pub(in super::super) fn read(
         layout: &'a Layout,
         place: &GroupPlace,
         bytes: &'a [u8],
-    ) -> Result<Overflow<'a>, Unread> {
+    ) -> Result<Overflow<'a>, OverflowError> {
         if bytes.len() < layout.slots_at() as usize || u64_at(bytes, 8) != place.tag() {
-            return Err(Unread::Moved);
+            return Err(OverflowError::Moved);
         }
         Ok(Overflow { bytes, layout })
     }
 
-    /// Slots that were taken, up to as many as there are.
+    /// Returns the number of slots that were taken, at most the number that exists.
     pub(in super::super) fn taken(&self) -> u32 {
         u64_at(self.bytes, 0).min(u64::from(self.layout.slots)) as u32
     }
 
-    /// Whether nobody can take a slot any more: the group may have moved.
+    /// Returns true if no slot is left: the group may then have moved.
     pub(in super::super) fn is_full(&self) -> bool {
         self.taken() == self.layout.slots
     }
 
-    /// The flags of the slots that were taken; 0 of one that nobody has published yet.
+    /// Returns the flags of the taken slots; 0 if a slot is not published yet.
     pub(in super::super) fn flags(&self) -> impl Iterator<Item = u64> + 'a {
         let bytes = self.bytes;
         (0..self.taken() as usize)
             .map(move |slot| u64_at(bytes, super::layout::HEAD_BYTES as usize + 8 * slot))
     }
 
-    /// Tells `each` of all changes that are published: partition, id, and the vector, unless that is deleted.
+    /// Calls `visit` for each published change with the partition, the id, and the vector, or `None` for a
+    /// deletion.
     ///
     /// # Errors
-    /// [`Unread::Torn`].
+    /// [`OverflowError::Torn`].
     pub(in super::super) fn changes(
         &self,
         identity: Identity,
         place: &GroupPlace,
-        mut each: impl FnMut(u32, u32, Option<&'a [u8]>),
-    ) -> Result<(), Unread> {
+        mut visit: impl FnMut(u32, u32, Option<&'a [u8]>),
+    ) -> Result<(), OverflowError> {
         let (slots_at, slot_bytes) = (self.layout.slots_at() as usize, self.layout.slot_bytes() as usize);
-        for (slot, found) in (0..).zip(self.flags()) {
-            if found & PUBLISHED == 0 {
+        for (slot, published) in (0..).zip(self.flags()) {
+            if published & PUBLISHED == 0 {
                 continue;
             }
             let start = slots_at + slot as usize * slot_bytes;
             let bytes = self.bytes.get(start..start + slot_bytes).unwrap_or_default();
-            let torn = |what: &str| Unread::Torn(format!("slot {slot} of group {}: {what}", place.group));
-            if flag(identity, place, slot, bytes) != found {
-                return Err(torn("its checksum is not the one of its flag"));
+            let torn =
+                |reason: &str| OverflowError::Torn(format!("slot {slot} of group {}: {reason}", place.group));
+            if flag(identity, place, slot, bytes) != published {
+                return Err(torn("its checksum differs from that of its flag"));
             }
             let (id, partition) = (u32_at(bytes, 0), u32_at(bytes, 4));
             if partition / 2 % (DELETED / 2) != place.group || id >= self.layout.ids {
-                return Err(torn("it holds what does not belong there"));
+                return Err(torn("its partition or id is out of range"));
             }
             let row = (partition & DELETED == 0).then(|| &bytes[8..8 + self.layout.row_bytes]);
-            each(partition & !DELETED, id, row);
+            visit(partition & !DELETED, id, row);
         }
         Ok(())
     }
 }
 
-/// What the overflow says of one partition of a group.
+/// The changes of one partition since its sub-index was written.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
-pub(in super::super) struct Late {
-    /// Vectors that were inserted and are not deleted.
+pub(in super::super) struct PartitionChanges {
+    /// Inserted vectors that are not deleted.
     pub(in super::super) ids: Vec<u32>,
-    /// Those vectors, one after the other.
+    /// The bytes of these vectors, row-major.
     pub(in super::super) rows: Vec<u8>,
-    /// Vectors that were deleted, of the sub-index or of these, rising.
+    /// Deleted vectors of the sub-index or of the overflow, in ascending order.
     pub(in super::super) deleted: Vec<u32>,
 }
 
-impl Late {
-    /// That of a partition.
+impl PartitionChanges {
+    /// Reads the changes of a partition.
     ///
     /// # Errors
-    /// [`Unread::Torn`].
+    /// [`OverflowError::Torn`].
     pub(in super::super) fn read(
         overflow: &Overflow<'_>,
         identity: Identity,
         place: &GroupPlace,
         partition: u32,
-    ) -> Result<Late, Unread> {
-        let mut late = Late::default();
-        overflow.changes(identity, place, |of, id, row| match row {
-            _ if of != partition => {}
+    ) -> Result<PartitionChanges, OverflowError> {
+        let mut found = PartitionChanges::default();
+        overflow.changes(identity, place, |changed, id, row| match row {
+            _ if changed != partition => {}
             Some(row) => {
-                late.ids.push(id);
-                late.rows.extend_from_slice(row);
+                found.ids.push(id);
+                found.rows.extend_from_slice(row);
             }
-            None => late.deleted.push(id),
+            None => found.deleted.push(id),
         })?;
-        late.deleted.sort_unstable();
-        late.deleted.dedup();
-        late.forget();
-        Ok(late)
+        found.deleted.sort_unstable();
+        found.deleted.dedup();
+        found.remove_deleted();
+        Ok(found)
     }
 
-    /// Whether a vector was deleted.
+    /// Returns true if the vector was deleted.
     #[inline]
     pub(in super::super) fn has_deleted(&self, id: u32) -> bool {
         !self.deleted.is_empty() && self.deleted.binary_search(&id).is_ok()
     }
 
-    /// Takes out the vectors that were inserted and deleted again.
-    fn forget(&mut self) {
+    /// Removes the vectors that were inserted and deleted again.
+    fn remove_deleted(&mut self) {
         if self.deleted.is_empty() || self.ids.is_empty() {
             return;
         }
@@ -189,7 +193,7 @@ impl Late {
 
 #[cfg(test)]
 mod tests {
-    use super::super::layout::Word;
+    use super::super::layout::GroupWord;
     use super::*;
 
     fn place() -> (Layout, GroupPlace) {
@@ -203,67 +207,71 @@ mod tests {
             most_vectors: 9,
             longest: 1 << 20,
         };
-        let word = Word { version: 2, first: 1, units: 1 };
+        let word = GroupWord { version: 2, first: 1, units: 1 };
         (layout, GroupPlace { group: 1, word, bytes: [0, 0], vectors: [0, 0] })
     }
 
-    /// An overflow with these changes in its slots.
+    /// Returns an overflow with these changes in its slots.
     fn filled(layout: &Layout, place: &GroupPlace, changes: &[Option<Change>]) -> Vec<u8> {
         let mut bytes = vec![0; layout.overflow_bytes() as usize];
         bytes[..8].copy_from_slice(&(changes.len() as u64).to_le_bytes());
         bytes[8..16].copy_from_slice(&place.tag().to_le_bytes());
         for (slot, change) in changes.iter().enumerate() {
             let Some(change) = change else { continue };
-            let mut held = Vec::new();
-            change.encode(layout, &mut held);
-            let sealed = flag(Identity::NONE, place, slot as u32, &held);
+            let mut slot_bytes = Vec::new();
+            change.encode(layout, &mut slot_bytes);
+            let sealed = flag(Identity::NONE, place, slot as u32, &slot_bytes);
             bytes[64 + 8 * slot..][..8].copy_from_slice(&sealed.to_le_bytes());
-            bytes[layout.slots_at() as usize + slot * held.len()..][..held.len()].copy_from_slice(&held);
+            bytes[layout.slots_at() as usize + slot * slot_bytes.len()..][..slot_bytes.len()]
+                .copy_from_slice(&slot_bytes);
         }
         bytes
     }
 
     #[test]
-    fn what_was_published_is_read() {
+    fn published_slots_are_read() {
         let (layout, place) = place();
         let insert = |partition, id, value: u8| Some(Change { partition, id, row: Some(vec![value; 3]) });
         let delete = |partition, id| Some(Change { partition, id, row: None });
         let changes =
             [insert(2, 30, 1), insert(3, 31, 2), None, delete(2, 4), insert(2, 33, 3), delete(2, 30)];
         let mut bytes = filled(&layout, &place, &changes);
-        let late = |bytes: &[u8], partition| {
+        let read_changes = |bytes: &[u8], partition| {
             let overflow = Overflow::read(&layout, &place, bytes)?;
-            Late::read(&overflow, Identity::NONE, &place, partition)
+            PartitionChanges::read(&overflow, Identity::NONE, &place, partition)
         };
-        let first = Late { ids: vec![33], rows: vec![3; 3], deleted: vec![4, 30] };
-        let second = Late { ids: vec![31], rows: vec![2; 3], deleted: vec![] };
-        assert_eq!((late(&bytes, 2), late(&bytes, 3)), (Ok(first.clone()), Ok(second)));
+        let first = PartitionChanges { ids: vec![33], rows: vec![3; 3], deleted: vec![4, 30] };
+        let second = PartitionChanges { ids: vec![31], rows: vec![2; 3], deleted: vec![] };
+        assert_eq!((read_changes(&bytes, 2), read_changes(&bytes, 3)), (Ok(first.clone()), Ok(second)));
         assert!(first.has_deleted(4) && !first.has_deleted(33));
-        // Whatever byte changes behind the number of slots: it is seen, or is one that says nothing.
+        // A changed byte after the number of slots is detected, or does not matter.
         for at in 8..bytes.len() {
             bytes[at] ^= 4;
-            match late(&bytes, 2) {
+            match read_changes(&bytes, 2) {
                 Ok(read) => assert_eq!(read, first, "{at}"),
-                Err(Unread::Moved) => assert!((8..16).contains(&at), "{at}"),
-                Err(Unread::Torn(_)) => assert!(at >= 64, "{at}"),
+                Err(OverflowError::Moved) => assert!((8..16).contains(&at), "{at}"),
+                Err(OverflowError::Torn(_)) => assert!(at >= 64, "{at}"),
             }
             bytes[at] ^= 4;
         }
-        let moved = GroupPlace { word: Word { version: 3, ..place.word }, ..place };
+        let moved = GroupPlace { word: GroupWord { version: 3, ..place.word }, ..place };
         assert!(Overflow::read(&layout, &moved, &bytes).is_err());
         assert!(Overflow::read(&layout, &place, &bytes[..100]).is_err());
     }
 
     #[test]
-    fn slots_that_nobody_publishes_are_passed_over() {
+    fn unpublished_slots_are_skipped() {
         let (layout, place) = place();
         let mut bytes = filled(&layout, &place, &[None, None]);
         bytes[64..72].copy_from_slice(&DEAD.to_le_bytes());
         let overflow = Overflow::read(&layout, &place, &bytes).unwrap();
         assert_eq!((overflow.taken(), overflow.is_full()), (2, false));
         assert_eq!(overflow.flags().collect::<Vec<_>>(), [DEAD, 0]);
-        assert_eq!(Late::read(&overflow, Identity::NONE, &place, 2), Ok(Late::default()));
-        // More were asked for than there are.
+        assert_eq!(
+            PartitionChanges::read(&overflow, Identity::NONE, &place, 2),
+            Ok(PartitionChanges::default())
+        );
+        // More slots were requested than exist.
         bytes[..8].copy_from_slice(&900_u64.to_le_bytes());
         assert_eq!(Overflow::read(&layout, &place, &bytes).unwrap().taken(), 6);
     }

@@ -1,102 +1,104 @@
-//! The units that groups lie in: how a writer takes some for a group that it makes anew, and how they come back.
+//! The allocation of units: a writer takes units for a group that it rewrites, and frees the old ones.
 //!
-//! Each unit has a word: 0 while it is free; while it is held, a number that is nobody else's, the epoch at which it was taken; once it is
-//! given up, the epoch of that. Readers hold nothing: they see whether what they read is what they wanted. Writers do, since what
-//! a writer still sends may arrive at any time. So each announces the epoch at which it has begun before it looks where groups lie,
-//! and a unit is free again when no writer is left that began before it was given up. One that was killed is left out
-//! of account when it is known that nothing of it can arrive any more ([`Memory::holders`]).
+//! Each unit has a word. It is 0 while the unit is free, contains the epoch of the allocation while it is
+//! held (a number that no other allocation has), and the epoch of its release after it is retired. Readers
+//! hold nothing: they detect whether they have read the group that they wanted. Writers need protection,
+//! because their writes may arrive at any time. So each writer announces its epoch before it reads the
+//! positions of groups, and a retired unit becomes free after all writers that began before its release have
+//! ended. A killed writer is ignored when nothing of it can arrive any more ([`Memory::holders`]).
 
-use super::layout::{Layout, WRITERS, Word, u64_at};
-use super::memory::{Memory, Operate, What, number, read};
+use super::layout::{GroupWord, Layout, WRITERS, u64_at};
+use super::memory::{Memory, MemoryOperation, OperationKind, read, update_number};
 use crate::error::IndexError;
 use std::ops::Range;
 
-/// The kind of a unit's word is above its epoch.
+/// The bits above a word's epoch give its kind.
 const KIND_BITS: u32 = 62;
 const HELD: u64 = 1 << KIND_BITS;
-const GIVEN_UP: u64 = 2 << KIND_BITS;
-/// Words that are changed at once.
+const RETIRED: u64 = 2 << KIND_BITS;
+/// Words that are changed in one request.
 const AT_ONCE: usize = 32;
-/// Times that others are faster.
+/// The most attempts against other writers.
 const MOST_TRIES: u32 = 1000;
 
-/// Units that a writer has taken.
+/// Consecutive units that a writer has taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in super::super) struct Taken {
+pub(in super::super) struct UnitRun {
     pub(in super::super) first: u32,
     pub(in super::super) units: u32,
     epoch: u64,
 }
 
-/// The word of a unit that a built group lies in.
+/// The word of a unit that a group of the build occupies.
 pub(in super::super) const BUILT: u64 = HELD | 1;
-/// The epoch that an index begins with.
+/// The epoch of a new index.
 pub(in super::super) const FIRST_EPOCH: u64 = 2;
 
-/// Whether a word of a unit says that it is free.
+/// Returns true if the word marks a free unit.
 pub(in super::super) fn is_free(word: u64) -> bool {
     word == 0
 }
 
-/// Raises the epoch; the new one.
-async fn rise<M: Memory>(memory: &M, layout: &Layout) -> Result<u64, IndexError> {
-    Ok(number(memory, layout.epoch_at(), What::Add(1)).await? + 1)
+/// Increments the epoch, and returns the new one.
+async fn raise_epoch<M: Memory>(memory: &M, layout: &Layout) -> Result<u64, IndexError> {
+    Ok(update_number(memory, layout.epoch_at(), OperationKind::Add(1)).await? + 1)
 }
 
-/// Takes `wanted` units in a row; `None` if there are no such. What is found to be held for nothing is then free for those who
-/// begin later.
+/// Takes `wanted` consecutive units. If there are none, returns `None`, and retires units that no group
+/// occupies; these become free for writers that begin later.
 pub(in super::super) async fn take<M: Memory>(
     memory: &M,
     layout: &Layout,
     wanted: u32,
-) -> Result<Option<Taken>, IndexError> {
-    let (mut swept, mut seed) = (false, memory.me());
+) -> Result<Option<UnitRun>, IndexError> {
+    let (mut reclaimed, mut seed) = (false, memory.me());
     for _ in 0..MOST_TRIES {
-        let words = words(memory, layout).await?;
-        let Some(first) = run(&words, wanted, seed) else {
-            if swept {
+        let words = unit_words(memory, layout).await?;
+        let Some(first) = free_run(&words, wanted, seed) else {
+            if reclaimed {
                 return Ok(None);
             }
-            sweep(memory, layout, &words).await?;
-            swept = true;
+            reclaim(memory, layout, &words).await?;
+            reclaimed = true;
             continue;
         };
-        if let Some(group) = lying_in(memory, layout, first..first + wanted).await? {
+        if let Some(group) = group_in_units(memory, layout, first..first + wanted).await? {
             return Err(IndexError::Internal(format!(
-                "what says which units are free is damaged: group {group} lies in one of {first} to {}; nothing was written there, \
+                "the table of free units is damaged: group {group} occupies a unit from {first} to {}; nothing was written there, \
                  and searches go on, but the index has to be built anew before more is inserted",
                 first + wanted - 1
             )));
         }
-        let taken = Taken { first, units: wanted, epoch: rise(memory, layout).await? };
+        let taken = UnitRun { first, units: wanted, epoch: raise_epoch(memory, layout).await? };
         let swaps = (first..first + wanted).map(|unit| (unit, 0, HELD | taken.epoch)).collect();
-        let lost = swap(memory, layout, swaps).await?;
+        let lost = swap_words(memory, layout, swaps).await?;
         if lost.is_empty() {
             return Ok(Some(taken));
         }
         let back = (first..first + wanted).filter(|unit| !lost.contains(unit));
-        swap(memory, layout, back.map(|unit| (unit, HELD | taken.epoch, 0)).collect()).await?;
-        // Somewhere else, so that two do not hinder each other for ever.
+        swap_words(memory, layout, back.map(|unit| (unit, HELD | taken.epoch, 0)).collect()).await?;
+        // Begin at another unit, so that two writers do not collide forever.
         seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
     }
     Ok(None)
 }
 
-/// A group that lies in units which are free.
-async fn lying_in<M: Memory>(
+/// Returns a group that occupies one of the units, which are marked as free.
+async fn group_in_units<M: Memory>(
     memory: &M,
     layout: &Layout,
     units: Range<u32>,
 ) -> Result<Option<u32>, IndexError> {
     let table = read(memory, layout.word_at(0), 8 * layout.groups() as usize).await?;
     for group in 0..layout.groups() {
-        let word = Word::decode(u64_at(&table, 8 * group as usize));
+        let word = GroupWord::decode(u64_at(&table, 8 * group as usize));
         let (from, to) = (word.first.max(units.start), (word.first + word.units).min(units.end));
         for unit in from..to {
-            // It may have come there since it was free.
+            // The group may have moved there after the words were read.
             let now = read(memory, layout.unit_at(unit), 8).await?;
-            let still = Word::decode(u64_at(&read(memory, layout.word_at(group), 8).await?, 0)) == word;
-            if is_free(u64_at(&now, 0)) && still {
+            let unmoved =
+                GroupWord::decode(u64_at(&read(memory, layout.word_at(group), 8).await?, 0)) == word;
+            if is_free(u64_at(&now, 0)) && unmoved {
                 return Ok(Some(group));
             }
         }
@@ -104,39 +106,39 @@ async fn lying_in<M: Memory>(
     Ok(None)
 }
 
-/// Gives units back that nobody else has heard of.
-pub(in super::super) async fn give_back<M: Memory>(
+/// Frees units that no reader or other writer has seen.
+pub(in super::super) async fn release<M: Memory>(
     memory: &M,
     layout: &Layout,
-    taken: Taken,
+    taken: UnitRun,
 ) -> Result<(), IndexError> {
     let units = taken.first..taken.first + taken.units;
-    swap(memory, layout, units.map(|unit| (unit, HELD | taken.epoch, 0)).collect()).await.map(|_| ())
+    swap_words(memory, layout, units.map(|unit| (unit, HELD | taken.epoch, 0)).collect()).await.map(|_| ())
 }
 
-/// Gives up units that a group lay in, which has moved since this writer has begun: they are free once nobody can write to them
-/// any more.
-pub(in super::super) async fn give_up<M: Memory>(
+/// Retires the units of a group that has moved since this writer began. They become free when no writer can
+/// still write to them.
+pub(in super::super) async fn retire<M: Memory>(
     memory: &M,
     layout: &Layout,
-    word: Word,
+    word: GroupWord,
 ) -> Result<(), IndexError> {
     let bytes = read(memory, layout.unit_at(word.first), 8 * word.units as usize).await?;
-    let given_up = GIVEN_UP | rise(memory, layout).await?;
+    let retired = RETIRED | raise_epoch(memory, layout).await?;
     let held = (word.first..).zip(bytes.chunks_exact(8).map(|word| u64_at(word, 0)));
-    // Others may have found out before.
-    let swaps = held.filter(|(_, word)| *word & HELD != 0).map(|(unit, word)| (unit, word, given_up));
-    swap(memory, layout, swaps.collect()).await.map(|_| ())
+    // Another writer may have retired them already.
+    let swaps = held.filter(|(_, word)| *word & HELD != 0).map(|(unit, word)| (unit, word, retired));
+    swap_words(memory, layout, swaps.collect()).await.map(|_| ())
 }
 
-/// The words of all units.
-async fn words<M: Memory>(memory: &M, layout: &Layout) -> Result<Vec<u64>, IndexError> {
+/// Reads the words of all units.
+async fn unit_words<M: Memory>(memory: &M, layout: &Layout) -> Result<Vec<u64>, IndexError> {
     let bytes = read(memory, layout.unit_at(0), 8 * layout.units as usize).await?;
     Ok((0..layout.units as usize).map(|unit| u64_at(&bytes, 8 * unit)).collect())
 }
 
-/// The first of `wanted` free units in a row, looked for from somewhere on.
-fn run(words: &[u64], wanted: u32, seed: u64) -> Option<u32> {
+/// Returns the first of `wanted` consecutive free units. The search begins at a unit that depends on `seed`.
+fn free_run(words: &[u64], wanted: u32, seed: u64) -> Option<u32> {
     let (count, wanted) = (words.len(), wanted as usize);
     let start = (seed >> 33) as usize % count.max(1);
     let find = |from: usize, to: usize| {
@@ -152,67 +154,71 @@ fn run(words: &[u64], wanted: u32, seed: u64) -> Option<u32> {
     find(start, count).or_else(|| find(0, count)).map(|first| first as u32)
 }
 
-/// Replaces words of units; those that were not as expected.
-async fn swap<M: Memory>(
+/// Replaces the words of units by compare-and-swap. Returns the units whose words differed from the expected
+/// ones.
+async fn swap_words<M: Memory>(
     memory: &M,
     layout: &Layout,
     swaps: Vec<(u32, u64, u64)>,
 ) -> Result<Vec<u32>, IndexError> {
     let mut lost = Vec::new();
-    for some in swaps.chunks(AT_ONCE) {
+    for chunk in swaps.chunks(AT_ONCE) {
         let operation = |(unit, expected, new): &(u32, u64, u64)| {
-            Operate::new(layout.unit_at(*unit), What::Swap { expected: *expected, new: *new })
+            MemoryOperation::new(
+                layout.unit_at(*unit),
+                OperationKind::Swap { expected: *expected, new: *new },
+            )
         };
-        let done = memory.run(some.iter().map(operation).collect()).await?;
-        let missed = done.iter().zip(some).filter(|(one, (_, expected, _))| one.old != *expected);
+        let done = memory.run(chunk.iter().map(operation).collect()).await?;
+        let missed = done.iter().zip(chunk).filter(|(one, (_, expected, _))| one.old != *expected);
         lost.extend(missed.map(|(_, (unit, ..))| *unit));
     }
     Ok(lost)
 }
 
-/// The epoch that the earliest of the writers under way has announced; the largest number if there is none.
-pub(super) async fn earliest<M: Memory>(memory: &M, layout: &Layout) -> Result<u64, IndexError> {
+/// Returns the earliest epoch that an active writer has announced, or `u64::MAX` if no writer is active.
+pub(super) async fn earliest_epoch<M: Memory>(memory: &M, layout: &Layout) -> Result<u64, IndexError> {
     let span = layout.writers();
     let bytes = read(memory, span.offset, span.len as usize).await?;
-    // Afterwards: who is not there any more cannot have begun meanwhile.
+    // Read the holders after the writers: a writer that is no longer connected cannot have begun meanwhile.
     let holders = memory.holders()?;
     let writers =
         (0..WRITERS as usize).map(|writer| (u64_at(&bytes, 16 * writer), u64_at(&bytes, 16 * writer + 8)));
     let under_way = writers.filter(|(owner, epoch)| {
-        let there = holders.as_ref().is_none_or(|holders| holders.contains(owner));
-        *owner != 0 && *epoch != 0 && there
+        let active = holders.as_ref().is_none_or(|holders| holders.contains(owner));
+        *owner != 0 && *epoch != 0 && active
     });
     Ok(under_way.map(|(_, epoch)| epoch).min().unwrap_or(u64::MAX))
 }
 
-/// Gives up what is held for nothing, and frees what was given up and nobody can write to any more; `words` are those of the
-/// units, read before.
-async fn sweep<M: Memory>(memory: &M, layout: &Layout, words: &[u64]) -> Result<(), IndexError> {
-    // In this order: whoever took a unit before it was looked at and is not under way now has made it part of a group, which
-    // the table then says, or never will.
-    let earliest = earliest(memory, layout).await?;
+/// Retires held units that no group occupies, and frees retired units that no writer can still write to.
+/// `words` are those of the units, read before.
+async fn reclaim<M: Memory>(memory: &M, layout: &Layout, words: &[u64]) -> Result<(), IndexError> {
+    // This order matters. A writer that took a unit before `words` were read and that is not active now has
+    // either entered it into the table, which is read below, or never will.
+    let earliest = earliest_epoch(memory, layout).await?;
     let groups = layout.groups() as usize;
     let table = read(memory, layout.word_at(0), 8 * groups).await?;
     let mut used = vec![false; layout.units as usize];
-    for word in (0..groups).map(|group| Word::decode(u64_at(&table, 8 * group))) {
+    for word in (0..groups).map(|group| GroupWord::decode(u64_at(&table, 8 * group))) {
         if word.is_within(layout) {
             used[word.first as usize..(word.first + word.units) as usize].fill(true);
         }
     }
     let epoch_of = |word: u64| word & (HELD - 1);
-    let in_vain: Vec<_> = (0..)
+    let unused: Vec<_> = (0..)
         .zip(words)
         .filter(|(unit, word)| *word & HELD != 0 && !used[*unit as usize] && epoch_of(**word) < earliest)
         .collect();
     let free: Vec<_> = (0..)
         .zip(words)
-        .filter(|(_, word)| *word & GIVEN_UP != 0 && epoch_of(**word) <= earliest)
+        .filter(|(_, word)| *word & RETIRED != 0 && epoch_of(**word) <= earliest)
         .map(|(unit, word)| (unit, *word, 0))
         .collect();
-    if !in_vain.is_empty() {
-        let given_up = GIVEN_UP | rise(memory, layout).await?;
-        swap(memory, layout, in_vain.into_iter().map(|(unit, word)| (unit, *word, given_up)).collect())
+    if !unused.is_empty() {
+        let retired = RETIRED | raise_epoch(memory, layout).await?;
+        swap_words(memory, layout, unused.into_iter().map(|(unit, word)| (unit, *word, retired)).collect())
             .await?;
     }
-    swap(memory, layout, free).await.map(|_| ())
+    swap_words(memory, layout, free).await.map(|_| ())
 }

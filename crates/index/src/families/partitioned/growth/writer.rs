@@ -1,43 +1,45 @@
-//! A writer of an index of partitions, of which there may be several on several machines: inserts and deletes vectors.
+//! A writer of an index of partitions: it inserts and deletes vectors. There may be several writers on
+//! several machines.
 //!
-//! A vector is in the index once the flag of its slot is published, at one moment for all; nobody has to be asked, and a writer that
-//! is killed between any two steps leaves nothing that others wait for: a slot that it has taken is passed over, units that it
-//! has taken come back.
+//! A vector is in the index from the moment at which the flag of its slot is published. Writers need no
+//! agreement. A writer that is killed between two steps blocks no other: its taken slots are passed over, and
+//! its units are reclaimed.
 
-use super::layout::{GroupPlace, HEAD_BYTES, WRITERS, Word, u32_at, u64_at};
-use super::memory::{Memory, Operate, What, number, read};
+use super::group_reader::GroupReader;
+use super::layout::{GroupPlace, GroupWord, HEAD_BYTES, WRITERS, u32_at, u64_at};
+use super::memory::{Memory, MemoryOperation, OperationKind, read, update_number};
 use super::overflow::{Change, flag};
-use super::reading::Reading;
-use super::regroup::{Growing, Made, regroup};
+use super::regroup::{RegroupOutcome, SubIndexBuilder, regroup};
 use super::units;
 use crate::error::IndexError;
 use std::cell::Cell;
 use std::task::Poll;
 
-/// Slots that are published by one chain of operations.
+/// Slots that one chain of operations publishes.
 const CHAIN: usize = 4;
-/// Times that a writer waits for another one that makes a group anew, before it does so itself.
+/// Waits for another writer that rewrites a group, before this writer rewrites it.
 pub(in super::super) const WAITS: u32 = 2000;
-/// Times that one who was kept from changing anything, or keeps others from it, looks whether that is over: about a minute.
+/// Waits for the end of a pause, or for other writers to end: about a minute.
 const PAUSED_WAITS: u32 = 100_000;
-/// Times that others are faster.
+/// The most attempts against other writers.
 const MOST_TRIES: u32 = 1000;
 
-/// See the module's description.
+/// A writer of one thread.
 pub(in super::super) struct Writer<'a, M> {
     pub(in super::super) memory: &'a M,
-    pub(in super::super) reading: &'a Reading,
-    pub(in super::super) growing: &'a Growing,
-    /// Its place among the writers, once it has one.
-    pub(in super::super) place: Cell<Option<u32>>,
-    /// Whether a task of it makes a group anew: one at a time, since that takes memory for all that is in the group.
-    pub(in super::super) making: Cell<bool>,
+    pub(in super::super) reader: &'a GroupReader,
+    pub(in super::super) builder: &'a SubIndexBuilder,
+    /// The slot of this writer in the table of writers, after it has claimed one.
+    pub(in super::super) slot: Cell<Option<u32>>,
+    /// True while a task rewrites a group. Only one task does so at a time, because it needs memory for the
+    /// whole group.
+    pub(in super::super) regrouping: Cell<bool>,
 }
 
-/// The turn to make a group anew.
-struct Turn<'a>(&'a Cell<bool>);
+/// The right to rewrite a group; dropping it lets the next task do so.
+struct RegroupGuard<'a>(&'a Cell<bool>);
 
-impl Drop for Turn<'_> {
+impl Drop for RegroupGuard<'_> {
     fn drop(&mut self) {
         self.0.set(false);
     }
@@ -46,93 +48,103 @@ impl Drop for Turn<'_> {
 impl<'a, M> Writer<'a, M> {
     pub(in super::super) fn new(
         memory: &'a M,
-        reading: &'a Reading,
-        growing: &'a Growing,
-        place: Option<u32>,
+        reader: &'a GroupReader,
+        builder: &'a SubIndexBuilder,
+        slot: Option<u32>,
     ) -> Writer<'a, M> {
-        Writer { memory, reading, growing, place: Cell::new(place), making: Cell::new(false) }
+        Writer { memory, reader, builder, slot: Cell::new(slot), regrouping: Cell::new(false) }
     }
 
-    /// Waits until no other task makes a group anew.
-    async fn turn(&self) -> Turn<'_> {
-        let take = || if self.making.replace(true) { Poll::Pending } else { Poll::Ready(Turn(&self.making)) };
+    /// Waits until no other task rewrites a group.
+    async fn lock_regroup(&self) -> RegroupGuard<'_> {
+        let take = || {
+            if self.regrouping.replace(true) {
+                Poll::Pending
+            } else {
+                Poll::Ready(RegroupGuard(&self.regrouping))
+            }
+        };
         std::future::poll_fn(|_| take()).await
     }
 }
 
 impl<M: Memory> Writer<'_, M> {
-    /// Announces that it is under way, from now on until [`Writer::end`]. Where somebody keeps all others from changing anything it
-    /// waits for the end of that.
+    /// Announces the current epoch: this writer is active until [`Writer::end`]. If the index is paused,
+    /// waits for the end of the pause.
     pub(in super::super) async fn begin(&self) -> Result<(), IndexError> {
-        let (memory, layout) = (self.memory, &self.reading.layout);
-        let writer = match self.place.get() {
+        let (memory, layout) = (self.memory, &self.reader.layout);
+        let writer = match self.slot.get() {
             Some(writer) => writer,
-            None => self.enrol().await?,
+            None => self.claim_writer_slot().await?,
         };
-        self.place.set(Some(writer));
+        self.slot.set(Some(writer));
         for _ in 0..PAUSED_WAITS {
             let epoch = read(memory, layout.epoch_at(), 8).await?;
-            let announce = What::Write(epoch);
-            memory.run(vec![Operate::new(layout.writer_at(writer) + 8, announce)]).await?;
-            // In this order: whoever pauses looks afterwards who is under way.
+            let announce = OperationKind::Write(epoch);
+            memory.run(vec![MemoryOperation::new(layout.writer_at(writer) + 8, announce)]).await?;
+            // Read this after the announcement: a pausing process reads the active writers after it has set
+            // the pause.
             let paused = u64_at(&read(memory, layout.paused_at(), 8).await?, 0);
             if paused == 0 {
                 return Ok(());
             }
             self.end().await?;
             if memory.holders()?.is_some_and(|holders| !holders.contains(&paused)) {
-                // Whoever paused is gone.
-                number(memory, layout.paused_at(), What::Swap { expected: paused, new: 0 }).await?;
+                // The process that paused the index is gone.
+                update_number(memory, layout.paused_at(), OperationKind::Swap { expected: paused, new: 0 })
+                    .await?;
             } else {
                 memory.pause().await;
             }
         }
         Err(IndexError::Parameter(
-            "the index is being copied, and takes no changes until that is done; try it again then".into(),
+            "the index is being copied, and cannot be changed until the copy has ended; try again then"
+                .into(),
         ))
     }
 
-    /// Keeps all others from changing anything until [`Writer::go_on`], once those who are under way have ended; false where somebody
-    /// else does, or they do not end.
+    /// Pauses all writers until [`Writer::resume`], and waits for the active ones to end. Returns false if
+    /// another process has paused the index, or if writers do not end in time.
     pub(in super::super) async fn pause(&self) -> Result<bool, IndexError> {
-        let (memory, layout) = (self.memory, &self.reading.layout);
+        let (memory, layout) = (self.memory, &self.reader.layout);
         for _ in 0..PAUSED_WAITS {
-            let claim = What::Swap { expected: 0, new: memory.me() };
-            let there = number(memory, layout.paused_at(), claim).await?;
-            if there == 0 {
+            let claim = OperationKind::Swap { expected: 0, new: memory.me() };
+            let current = update_number(memory, layout.paused_at(), claim).await?;
+            if current == 0 {
                 break;
             }
-            if there == memory.me() || memory.holders()?.is_none_or(|holders| holders.contains(&there)) {
+            if current == memory.me() || memory.holders()?.is_none_or(|holders| holders.contains(&current)) {
                 return Ok(false);
             }
-            number(memory, layout.paused_at(), What::Swap { expected: there, new: 0 }).await?;
+            update_number(memory, layout.paused_at(), OperationKind::Swap { expected: current, new: 0 })
+                .await?;
         }
         for _ in 0..PAUSED_WAITS {
-            if units::earliest(memory, layout).await? == u64::MAX {
+            if units::earliest_epoch(memory, layout).await? == u64::MAX {
                 return Ok(true);
             }
             memory.pause().await;
         }
-        self.go_on().await?;
+        self.resume().await?;
         Ok(false)
     }
 
-    /// Lets others change again what they were kept from.
-    pub(in super::super) async fn go_on(&self) -> Result<(), IndexError> {
-        let back = What::Swap { expected: self.memory.me(), new: 0 };
-        number(self.memory, self.reading.layout.paused_at(), back).await.map(|_| ())
+    /// Ends the pause.
+    pub(in super::super) async fn resume(&self) -> Result<(), IndexError> {
+        let back = OperationKind::Swap { expected: self.memory.me(), new: 0 };
+        update_number(self.memory, self.reader.layout.paused_at(), back).await.map(|_| ())
     }
 
-    /// Announces that nothing is under way any more.
+    /// Announces that this writer is no longer active.
     pub(in super::super) async fn end(&self) -> Result<(), IndexError> {
-        let Some(writer) = self.place.get() else { return Ok(()) };
-        let at = self.reading.layout.writer_at(writer) + 8;
-        self.memory.run(vec![Operate::new(at, What::Write(vec![0; 8]))]).await.map(|_| ())
+        let Some(writer) = self.slot.get() else { return Ok(()) };
+        let at = self.reader.layout.writer_at(writer) + 8;
+        self.memory.run(vec![MemoryOperation::new(at, OperationKind::Write(vec![0; 8]))]).await.map(|_| ())
     }
 
-    /// Finds a place among the writers: one that is free, or that of one who is gone.
-    async fn enrol(&self) -> Result<u32, IndexError> {
-        let (memory, layout) = (self.memory, &self.reading.layout);
+    /// Claims a slot in the table of writers: a free one, or that of a process that is gone.
+    async fn claim_writer_slot(&self) -> Result<u32, IndexError> {
+        let (memory, layout) = (self.memory, &self.reader.layout);
         let span = layout.writers();
         for _ in 0..MOST_TRIES {
             let bytes = read(memory, span.offset, span.len as usize).await?;
@@ -142,107 +154,108 @@ impl<M: Memory> Writer<'_, M> {
             );
             let Some((writer, owner)) = free else {
                 return Err(IndexError::Parameter(format!(
-                    "{WRITERS} others are changing the index, and there is room for no more; try it again when one of them has \
+                    "{WRITERS} other writers have the index open, the most that are possible; try again when one of them has \
                      closed it"
                 )));
             };
-            let claim = What::Swap { expected: owner, new: memory.me() };
-            if number(memory, layout.writer_at(writer), claim).await? == owner {
+            let claim = OperationKind::Swap { expected: owner, new: memory.me() };
+            if update_number(memory, layout.writer_at(writer), claim).await? == owner {
                 return Ok(writer);
             }
         }
-        Err(IndexError::Internal("others were always faster".into()))
+        Err(IndexError::Internal("other writers were faster in every attempt".into()))
     }
 
-    /// Where a group lies now.
+    /// Returns the current position of a group.
     pub(in super::super) async fn group(&self, group: u32) -> Result<GroupPlace, IndexError> {
-        let (memory, reading) = (self.memory, self.reading);
+        let (memory, reader) = (self.memory, self.reader);
         for _ in 0..MOST_TRIES {
-            let known = reading.places.get(group);
-            let word = Word::decode(u64_at(&read(memory, reading.layout.word_at(group), 8).await?, 0));
+            let known = reader.places.get(group);
+            let word = GroupWord::decode(u64_at(&read(memory, reader.layout.word_at(group), 8).await?, 0));
             if word == known.word {
                 return Ok(known);
             }
-            if !word.is_within(&reading.layout) {
+            if !word.is_within(&reader.layout) {
                 return Err(IndexError::Internal(format!(
-                    "the table says that group {group} lies at {word:?}"
+                    "the table has an invalid position of group {group}: {word:?}"
                 )));
             }
-            let start = u64::from(word.first) * reading.layout.unit_bytes;
+            let start = u64::from(word.first) * reader.layout.unit_bytes;
             let head = read(memory, start, HEAD_BYTES as usize).await?;
-            let place = GroupPlace::from_head(&reading.layout, reading.identity, (group, word), &head);
-            reading.places.set(place.map_err(IndexError::Internal)?);
+            let place = GroupPlace::from_head(&reader.layout, reader.identity, (group, word), &head);
+            reader.places.set(place.map_err(IndexError::Internal)?);
         }
-        Err(IndexError::Internal(format!("group {group} was always being moved")))
+        Err(IndexError::Internal(format!("group {group} moved during every attempt to read it")))
     }
 
-    /// Ids for `count` vectors; the first of them, which is none if there are not as many left.
+    /// Takes ids for `count` vectors, and returns the first. Returns `None` if too few are left.
     pub(in super::super) async fn ids(&self, count: u32) -> Result<Option<u32>, IndexError> {
-        let (layout, count) = (&self.reading.layout, u64::from(count));
+        let (layout, count) = (&self.reader.layout, u64::from(count));
         let mut first = u64_at(&read(self.memory, layout.next_id_at(), 8).await?, 0);
         for _ in 0..MOST_TRIES {
             if first + count > u64::from(layout.ids) {
                 return Ok(None);
             }
-            let take = What::Swap { expected: first, new: first + count };
-            let there = number(self.memory, layout.next_id_at(), take).await?;
-            if there == first {
+            let take = OperationKind::Swap { expected: first, new: first + count };
+            let current = update_number(self.memory, layout.next_id_at(), take).await?;
+            if current == first {
                 return Ok(Some(first as u32));
             }
-            first = there;
+            first = current;
         }
-        Err(IndexError::Internal("others were always faster".into()))
+        Err(IndexError::Internal("other writers were faster in every attempt".into()))
     }
 
-    /// The partition that a vector was inserted into, or built; `None` if there is none of this id.
+    /// Returns the partition that a vector was inserted or built into; `None` if the id does not exist.
     pub(in super::super) async fn partition_of(&self, id: u32) -> Result<Option<u32>, IndexError> {
-        let bytes = read(self.memory, self.reading.layout.place_at(id), 4).await?;
-        Ok(u32_at(&bytes, 0).checked_sub(1).filter(|partition| *partition < self.reading.layout.partitions))
+        let bytes = read(self.memory, self.reader.layout.partition_entry_at(id), 4).await?;
+        Ok(u32_at(&bytes, 0).checked_sub(1).filter(|partition| *partition < self.reader.layout.partitions))
     }
 
-    /// Makes changes to a group, in any order; those that there is no room for come back. Where another writer has to make the
-    /// group anew it is waited for `waits` times.
+    /// Applies changes to a group, in any order. Returns the changes for which there is no room. If another
+    /// writer has to rewrite the group, this writer waits for it up to `waits` times.
     pub(in super::super) async fn change(
         &self,
         group: u32,
         mut changes: Vec<Change>,
         waits: u32,
     ) -> Result<Vec<Change>, IndexError> {
-        let slots = u64::from(self.reading.layout.slots);
+        let slots = u64::from(self.reader.layout.slots);
         while !changes.is_empty() {
             let place = self.group(group).await?;
-            let (at, wanted) = (place.overflow_at(&self.reading.layout), changes.len() as u64);
-            let first = number(self.memory, at, What::Add(wanted)).await?;
-            let fit = slots.saturating_sub(first).min(wanted) as usize;
+            let (at, count) = (place.overflow_at(&self.reader.layout), changes.len() as u64);
+            let first = update_number(self.memory, at, OperationKind::Add(count)).await?;
+            let fit = slots.saturating_sub(first).min(count) as usize;
             let left = changes.split_off(fit);
             changes = self.publish(&place, first as u32, changes).await?;
-            let in_time = fit as u64 == wanted && changes.is_empty();
+            let all_published = fit as u64 == count && changes.is_empty();
             changes.extend(left);
-            if in_time {
+            if all_published {
                 break;
             }
-            // Whoever took the slot behind the last one makes the group anew; the others wait for that, for a while.
-            let own = first <= slots && first + wanted > slots;
-            if !own && self.moves(&place, waits).await? {
+            // The writer that exceeded the last slot rewrites the group. The others wait for it for some
+            // time.
+            let must_regroup = first <= slots && first + count > slots;
+            if !must_regroup && self.wait_for_move(&place, waits).await? {
                 continue;
             }
-            let _turn = self.turn().await;
+            let _guard = self.lock_regroup().await;
             if self.group(group).await?.word != place.word {
-                // Somebody else was faster.
+                // Another writer was faster.
                 continue;
             }
-            if regroup(self.memory, self.reading, self.growing, place).await? == Made::NoRoom {
+            if regroup(self.memory, self.reader, self.builder, place).await? == RegroupOutcome::NoRoom {
                 return Ok(changes);
             }
         }
         Ok(Vec::new())
     }
 
-    /// Waits for somebody else to move a group; whether it has moved.
-    async fn moves(&self, place: &GroupPlace, waits: u32) -> Result<bool, IndexError> {
-        let at = self.reading.layout.word_at(place.group);
+    /// Waits for another writer to move a group. Returns true if it has moved.
+    async fn wait_for_move(&self, place: &GroupPlace, waits: u32) -> Result<bool, IndexError> {
+        let at = self.reader.layout.word_at(place.group);
         for _ in 0..waits {
-            if Word::decode(u64_at(&read(self.memory, at, 8).await?, 0)) != place.word {
+            if GroupWord::decode(u64_at(&read(self.memory, at, 8).await?, 0)) != place.word {
                 return Ok(true);
             }
             self.memory.pause().await;
@@ -250,58 +263,65 @@ impl<M: Memory> Writer<'_, M> {
         Ok(false)
     }
 
-    /// Fills slots from `first` on and publishes them; returns what somebody has kept from being published.
+    /// Fills the slots from `first` on, and publishes them. Returns the changes whose slots another writer
+    /// has closed.
     async fn publish(
         &self,
         place: &GroupPlace,
         first: u32,
         changes: Vec<Change>,
     ) -> Result<Vec<Change>, IndexError> {
-        let (layout, identity) = (&self.reading.layout, self.reading.identity);
+        let (layout, identity) = (&self.reader.layout, self.reader.identity);
         let slot_bytes = layout.slot_bytes() as usize;
         let mut operations = Vec::new();
-        for (some, slot) in changes.chunks(CHAIN).zip((first..).step_by(CHAIN)) {
-            let mut bytes = Vec::with_capacity(some.len() * slot_bytes);
-            some.iter().for_each(|change| change.encode(layout, &mut bytes));
+        for (chunk, slot) in changes.chunks(CHAIN).zip((first..).step_by(CHAIN)) {
+            let mut bytes = Vec::with_capacity(chunk.len() * slot_bytes);
+            chunk.iter().for_each(|change| change.encode(layout, &mut bytes));
             let flags: Vec<u64> = bytes
                 .chunks(slot_bytes)
                 .zip(slot..)
                 .map(|(bytes, slot)| flag(identity, place, slot, bytes))
                 .collect();
             let at = place.overflow_at(layout) + layout.slots_at() + u64::from(slot) * slot_bytes as u64;
-            operations.push(Operate::linked(at, What::Write(bytes)));
-            for change in some.iter().filter(|change| change.row.is_some()) {
-                let told = (change.partition + 1).to_le_bytes().to_vec();
-                operations.push(Operate::linked(layout.place_at(change.id), What::Write(told)));
+            operations.push(MemoryOperation::linked(at, OperationKind::Write(bytes)));
+            for change in chunk.iter().filter(|change| change.row.is_some()) {
+                let entry = (change.partition + 1).to_le_bytes().to_vec();
+                operations.push(MemoryOperation::linked(
+                    layout.partition_entry_at(change.id),
+                    OperationKind::Write(entry),
+                ));
             }
             for (flag, slot) in flags.into_iter().zip(slot..) {
                 let at = place.overflow_at(layout) + HEAD_BYTES + 8 * u64::from(slot);
-                operations.push(Operate::linked(at, What::Swap { expected: 0, new: flag }));
+                operations.push(MemoryOperation::linked(at, OperationKind::Swap { expected: 0, new: flag }));
             }
             operations.last_mut().into_iter().for_each(|last| last.linked = false);
         }
         let done = self.memory.run(operations).await?;
-        let mut published = done.iter().filter_map(|one| match one.what {
-            What::Swap { .. } => Some(one.old == 0),
+        let mut published = done.iter().filter_map(|one| match one.kind {
+            OperationKind::Swap { .. } => Some(one.old == 0),
             _ => None,
         });
-        let (mut kept, mut more, mut told) = (Vec::new(), 0_u64, Vec::new());
+        let (mut refused, mut added, mut updates) = (Vec::new(), 0_u64, Vec::new());
         for change in changes {
             match (published.next(), &change.row) {
-                (Some(true), Some(_)) => more = more.wrapping_add(1),
+                (Some(true), Some(_)) => added = added.wrapping_add(1),
                 (Some(true), None) => {
-                    more = more.wrapping_sub(1);
-                    told.push(Operate::new(layout.place_at(change.id), What::Write(vec![0; 4])));
+                    added = added.wrapping_sub(1);
+                    updates.push(MemoryOperation::new(
+                        layout.partition_entry_at(change.id),
+                        OperationKind::Write(vec![0; 4]),
+                    ));
                 }
-                _ => kept.push(change),
+                _ => refused.push(change),
             }
         }
-        if more != 0 {
-            told.push(Operate::new(layout.vectors_at(), What::Add(more)));
+        if added != 0 {
+            updates.push(MemoryOperation::new(layout.vectors_at(), OperationKind::Add(added)));
         }
-        if !told.is_empty() {
-            self.memory.run(told).await?;
+        if !updates.is_empty() {
+            self.memory.run(updates).await?;
         }
-        Ok(kept)
+        Ok(refused)
     }
 }

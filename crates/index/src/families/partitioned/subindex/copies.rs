@@ -1,31 +1,34 @@
-//! Vectors that are equal, byte for byte. In a graph the first of them stands for all, and the others hang on it as a tree: a walk
-//! that comes to one of them comes to the first in one step, and to as many of the others as its list has room for.
+//! Vectors that are equal, byte for byte. The first of them is linked in the graph like any vector, and the
+//! others form a tree below it. A walk that reaches a copy reaches the first in one step, and as many of the
+//! others as fit into the list of the copy.
 //!
-//! Inserted like others, copies would take each other's places in lists: as many copies as a list has candidates leave it no
-//! link to any other vector.
+//! If copies were inserted like other vectors, they would displace all other links: with as many copies as
+//! the candidate list is long, the lists would contain copies only.
 
 use crate::error::IndexError;
 use crate::families::graph::grow::Growth;
 use crate::partition::space::Space;
 use std::collections::HashMap;
 
-/// Places of a list that children do not take: one for the first of the equal vectors, one for a vector that is cut off.
+/// Links of a list that children do not use: one to the first of the equal vectors, one for a vector that is
+/// otherwise unreachable.
 const OTHER_LINKS: usize = 2;
 
 /// The equal vectors of a layer.
 pub(super) struct Copies {
-    /// Each vector that equals an earlier one, and the first that it equals, rising.
+    /// Each vector that equals an earlier one, and the first vector that it equals, in ascending order.
     by_copy: Vec<(u32, u32)>,
 }
 
 impl Copies {
-    /// Bytes that finding those among `count` vectors takes.
+    /// Returns the bytes of memory for finding the copies among `count` vectors.
     pub(super) fn planned_bytes(count: u64) -> u64 {
-        // The map is at least half full, of slices and numbers; pairs, and the same by their first.
+        // The map, at least half full, of slices and numbers; the pairs, and the pairs ordered by their first
+        // vector.
         count * (2 * 25 + 2 * 8)
     }
 
-    /// Finds those among the vectors `order` (rising).
+    /// Finds the copies among the vectors `order` (ascending).
     pub(super) fn find(space: &Space, order: &[u32]) -> Copies {
         let mut firsts: HashMap<&[u8], u32> = HashMap::with_capacity(order.len());
         let mut by_copy = Vec::new();
@@ -38,12 +41,12 @@ impl Copies {
         Copies { by_copy }
     }
 
-    /// Whether a vector equals an earlier one.
+    /// Returns true if the vector equals an earlier one.
     pub(super) fn contains(&self, number: u32) -> bool {
         self.by_copy.binary_search_by_key(&number, |(copy, _)| *copy).is_ok()
     }
 
-    /// Hangs all of them on the first that they equal, which is in the graph.
+    /// Links all copies to the first vector that they equal, which is in the graph.
     pub(super) fn link(&self, growth: &Growth<'_>) -> Result<(), IndexError> {
         if self.by_copy.is_empty() {
             return Ok(());
@@ -74,10 +77,11 @@ mod tests {
     use bathyal_kernels::{Element, Metric};
     use bathyal_vectors::progress::Silent;
 
-    /// From every vector of the bottom layer a way leads to every other, whatever is repeated how often.
+    /// Checks that every vector of the bottom layer is reachable from every other, for several numbers of
+    /// copies.
     #[test]
     fn all_vectors_are_reachable_from_each() {
-        let own = PartitionedOptions { links: 4, construction_list: 20, ..PartitionedOptions::default() };
+        let options = PartitionedOptions { links: 4, construction_list: 20, ..PartitionedOptions::default() };
         let times: [&dyn Fn(u32) -> usize; 4] =
             [&|_| 2, &|_| 20, &|row| if row == 7 { 1000 } else { 1 }, &|row| if row == 0 { 500 } else { 0 }];
         for (number, times) in times.into_iter().enumerate() {
@@ -85,7 +89,7 @@ mod tests {
             let mut members: Vec<u32> = (0..rows.len() as u32).map(|at| at * 7 % rows.len() as u32).collect();
             members.sort_unstable_by_key(|member| member.wrapping_mul(2_654_435_761));
             let held = |member: u32| member % 9 == 4;
-            let sizes = arrange(&mut members, held, &own, 1);
+            let sizes = arrange(&mut members, held, &options, 1);
             for metric in [Metric::L2, Metric::InnerProduct, Metric::Cosine] {
                 let mut space = Space::blank(members.len(), 2, Element::F32, metric).expect("memory");
                 for (to, from) in (0..).zip(&members) {
@@ -98,7 +102,7 @@ mod tests {
                     space.lift(100.0);
                 }
                 let held_count = members.iter().filter(|member| held(**member)).count();
-                let mut hnsw = Hnsw::grow(&space, &sizes, held_count, &own, &Silent).expect("grown");
+                let mut hnsw = Hnsw::grow(&space, &sizes, held_count, &options, &Silent).expect("grown");
                 hnsw.complete(members.len() - held_count).expect("completed");
                 let bottom = &hnsw.layers[0];
                 for start in (0..members.len() as u32).step_by(17) {

@@ -1,6 +1,8 @@
-//! A sub-index, byte for byte (docs/format/partitioned.md): the layers of an HNSW as packed lists, ids, and the vectors.
+//! A sub-index, byte for byte (docs/format/partitioned.md): the layers of an HNSW as packed lists, ids, and
+//! vectors.
 //!
-//! Vectors of upper layers come first, so that each layer is a prefix of the one below it and a vector has one number in all.
+//! Vectors of upper layers come first. Each layer is then a prefix of the one below it, and a vector has the
+//! same number in all layers.
 
 mod copies;
 pub(super) mod hnsw;
@@ -16,27 +18,27 @@ use std::collections::HashMap;
 
 /// Bytes before the lengths of the layers: checksum, number, vectors, layers, bytes of a link.
 const HEAD_BYTES: usize = 16;
-/// Where the vectors begin is a multiple of this: a cache line.
+/// The vectors begin at a multiple of this: a cache line.
 const ROWS_ALIGNMENT: usize = 64;
-/// Most layers: with 4 links that many vectors are beyond all sets.
+/// The most layers. Even with 4 links, data sets are too small for more.
 pub(super) const MOST_LAYERS: usize = 16;
-/// Vectors up to which a link takes two bytes.
+/// The most vectors of a sub-index with links of two bytes.
 const SHORT_LINKS: usize = 1 << 16;
-/// The number of the meta index, which is none of a partition.
+/// The number of the meta index; no partition has it.
 pub(super) const META: u32 = u32::MAX;
 
-/// What a sub-index is made of.
-pub(super) struct Parts<'a> {
-    /// Of the partition, or [`META`].
+/// The parts of a sub-index that is encoded.
+pub(super) struct SubIndexParts<'a> {
+    /// The number of the partition, or [`META`].
     pub(super) number: u32,
     /// The links of each layer, the bottom first.
     pub(super) layers: &'a [Adjacency],
-    /// By the numbers of the vectors.
+    /// The id of each vector, by number.
     pub(super) ids: &'a [u32],
 }
 
-impl Parts<'_> {
-    /// Appends the bytes of the sub-index to `out`; `row` gives the vectors.
+impl SubIndexParts<'_> {
+    /// Appends the encoded sub-index to `out`. `row` returns the vector with a number.
     pub(super) fn encode<'r>(&self, identity: Identity, row: impl Fn(u32) -> &'r [u8], out: &mut Vec<u8>) {
         let (start, count) = (out.len(), self.ids.len());
         let wide = count > SHORT_LINKS;
@@ -62,7 +64,8 @@ impl Parts<'_> {
             for id in 0..layer.count() as u32 {
                 list.clear();
                 list.extend(layer.neighbors(id));
-                // Rising, so that the same graph has the same bytes however it was grown.
+                // Sort the links, so that the bytes of a graph do not depend on the order in which it was
+                // built.
                 list.sort_unstable();
                 match wide {
                     true => list.iter().for_each(|link| out.extend(link.to_le_bytes())),
@@ -79,58 +82,60 @@ impl Parts<'_> {
     }
 }
 
-/// Bytes that a sub-index of so many vectors takes at least.
+/// Returns the least bytes of a sub-index of `vectors` vectors.
 pub(super) fn least_bytes(vectors: u64, row_bytes: usize) -> u64 {
-    // A layer without links: its lengths, where the links of each vector end, and the ids.
+    // A single layer without links: its lengths, the ends of the lists, and the ids.
     HEAD_BYTES as u64 + 8 + 4 * (vectors + 1) + vectors * (4 + row_bytes as u64)
 }
 
-/// Bytes that a sub-index of so many vectors takes at most.
+/// Returns the most bytes of a sub-index of `vectors` vectors.
 pub(super) fn most_bytes(vectors: u64, row_bytes: usize, links: u32) -> u64 {
     let (link_bytes, links) = (if vectors > SHORT_LINKS as u64 { 4 } else { 2 }, u64::from(links));
     let bottom = vectors * (4 + link_bytes * 2 * links);
-    // Each upper layer has a part of the one below it, of which links is more than 3; what chance adds is left.
+    // The share of each layer in the one below it is 1 / `links`, less than a third. The rest is reserve for
+    // chance.
     let upper = (vectors / 2 + 64) * (4 + link_bytes * links);
     let heads = (HEAD_BYTES + MOST_LAYERS * (8 + 4 + 4) + ROWS_ALIGNMENT) as u64;
     heads + bottom + upper + vectors * (4 + row_bytes as u64)
 }
 
-/// Compares the checksum of the sub-index of a partition, and its number.
+/// Compares the checksum and the number of a sub-index.
 ///
 /// # Errors
-/// A sentence.
+/// A description of the difference.
 pub(super) fn check_bytes(bytes: &[u8], identity: Identity, number: u32) -> Result<(), String> {
     let Some((checksum, rest)) = bytes.split_first_chunk::<4>() else {
-        return Err(format!("{} bytes are no sub-index", bytes.len()));
+        return Err(format!("{} bytes are too few for a sub-index", bytes.len()));
     };
-    let (found, said) = (identity.checksum(rest), u32::from_le_bytes(*checksum));
-    if found != said {
-        return Err(format!("checksum {found:08x}, it says {said:08x}"));
+    let (found, recorded) = (identity.checksum(rest), u32::from_le_bytes(*checksum));
+    if found != recorded {
+        return Err(format!("its checksum is {found:08x}, and it records {recorded:08x}"));
     }
-    match word(rest, 0) {
+    match u32_at(rest, 0) {
         Some(found) if found == number => Ok(()),
-        found => Err(format!("it is number {found:?}, where {number} is looked for")),
+        Some(found) => Err(format!("it is number {found}, not {number}")),
+        None => Err("it has no number".into()),
     }
 }
 
-/// The little-endian number at a place.
+/// Reads the little-endian number at an offset.
 #[inline]
-fn word(bytes: &[u8], at: usize) -> Option<u32> {
+fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
     bytes.get(at..)?.first_chunk::<4>().map(|bytes| u32::from_le_bytes(*bytes))
 }
 
-/// A sub-index that is read where it lies.
+/// An encoded sub-index that is read in place.
 #[derive(Clone, Copy)]
 pub(super) struct SubIndex<'a> {
     bytes: &'a [u8],
     layers: usize,
     wide: bool,
     ids: &'a [u8],
-    /// The vectors, one after the other.
+    /// The vectors: `count x dim`, row-major.
     pub(super) rows: &'a [u8],
 }
 
-/// A layer.
+/// A layer of an encoded sub-index.
 #[derive(Clone, Copy)]
 pub(super) struct Layer<'a> {
     starts: &'a [u8],
@@ -139,20 +144,21 @@ pub(super) struct Layer<'a> {
 }
 
 impl<'a> SubIndex<'a> {
-    /// Looks where the parts are, of vectors of `row_bytes` bytes. What they hold is looked at by [`SubIndex::check`].
+    /// Locates the parts of a sub-index over vectors of `row_bytes` bytes. [`SubIndex::check`] checks their
+    /// contents.
     ///
     /// # Errors
-    /// A sentence.
+    /// A description of the fault.
     pub(super) fn read(bytes: &'a [u8], row_bytes: usize) -> Result<SubIndex<'a>, String> {
-        let short = || format!("{} bytes are less than it says of itself", bytes.len());
-        let count = word(bytes, 8).ok_or_else(short)? as usize;
+        let short = || format!("{} bytes are fewer than its head records", bytes.len());
+        let count = u32_at(bytes, 8).ok_or_else(short)? as usize;
         let &[layers, link_bytes, 0, 0] = bytes.get(12..HEAD_BYTES).ok_or_else(short)? else {
-            return Err("its head has something where nothing is".into());
+            return Err("the reserved bytes of its head are not zero".into());
         };
         let (layers, wide) = (usize::from(layers), link_bytes == 4);
         if count == 0 || !(1..=MOST_LAYERS).contains(&layers) || !(wide || link_bytes == 2) {
             return Err(format!(
-                "it says {count} vectors in {layers} layers with links of {link_bytes} bytes"
+                "its head records {count} vectors in {layers} layers with links of {link_bytes} bytes, which is invalid"
             ));
         }
         let mut index = SubIndex { bytes, layers, wide, ids: &[], rows: &[] };
@@ -169,37 +175,40 @@ impl<'a> SubIndex<'a> {
         index.ids = bytes.get(end..end + 4 * count).ok_or_else(short)?;
         let rows = (end + 4 * count).next_multiple_of(ROWS_ALIGNMENT);
         index.rows = bytes.get(rows..).filter(|rows| rows.len() == count * row_bytes).ok_or_else(|| {
-            format!("{} bytes do not hold {count} vectors of {row_bytes} behind {rows}", bytes.len())
+            format!(
+                "its {} bytes do not end with {count} vectors of {row_bytes} bytes from offset {rows}",
+                bytes.len()
+            )
         })?;
         Ok(index)
     }
 
-    /// Vectors and links of a layer.
+    /// Returns the vectors and links of a layer.
     #[inline]
     fn lengths(&self, layer: usize) -> Option<(usize, usize)> {
-        let vectors = word(self.bytes, HEAD_BYTES + 4 * layer)?;
-        let links = word(self.bytes, HEAD_BYTES + 4 * (self.layers + layer))?;
+        let vectors = u32_at(self.bytes, HEAD_BYTES + 4 * layer)?;
+        let links = u32_at(self.bytes, HEAD_BYTES + 4 * (self.layers + layer))?;
         Some((vectors as usize, links as usize))
     }
 
-    /// Number of vectors.
+    /// Returns the number of vectors.
     #[inline]
     pub(super) fn count(&self) -> usize {
         self.ids.len() / 4
     }
 
-    /// The id of a vector.
+    /// Returns the id of a vector.
     #[inline]
     pub(super) fn id(&self, number: u32) -> u32 {
-        word(self.ids, 4 * number as usize).unwrap_or(u32::MAX)
+        u32_at(self.ids, 4 * number as usize).unwrap_or(u32::MAX)
     }
 
-    /// Number of layers.
+    /// Returns the number of layers.
     pub(super) fn layers(&self) -> usize {
         self.layers
     }
 
-    /// A layer; 0 is the bottom.
+    /// Returns a layer; 0 is the bottom.
     pub(super) fn layer(&self, wanted: usize) -> Layer<'a> {
         let mut at = HEAD_BYTES + 8 * self.layers;
         let link_bytes = if self.wide { 4 } else { 2 };
@@ -219,10 +228,11 @@ impl<'a> SubIndex<'a> {
         Layer { starts: &[], links: &[], wide: self.wide }
     }
 
-    /// Looks at all links and ids: none leads out of the sub-index, or out of the ids below `ids_end`. Returns the number of links.
+    /// Checks that all links lead to vectors of their layer, and that all ids are below `ids_end`. Returns
+    /// the number of links.
     ///
     /// # Errors
-    /// A sentence.
+    /// A description of the fault.
     pub(super) fn check(&self, ids_end: u32) -> Result<u64, String> {
         let mut all = 0;
         for number in 0..self.layers {
@@ -231,7 +241,7 @@ impl<'a> SubIndex<'a> {
             let rises = layer.starts.as_chunks::<4>().0.windows(2);
             let mut rises = rises.map(|pair| (u32::from_le_bytes(pair[0]), u32::from_le_bytes(pair[1])));
             let total = layer.total();
-            if word(layer.starts, 0) != Some(0) || rises.any(|(a, b)| a > b) || layer.end() != total {
+            if u32_at(layer.starts, 0) != Some(0) || rises.any(|(a, b)| a > b) || layer.end() != total {
                 return Err(format!("the lists of layer {number} do not follow each other"));
             }
             let outside = match self.wide {
@@ -249,36 +259,38 @@ impl<'a> SubIndex<'a> {
         }
         let ids = self.ids.as_chunks::<4>().0.iter().map(|id| u32::from_le_bytes(*id));
         match ids.into_iter().find(|id| *id >= ids_end) {
-            Some(id) => Err(format!("it holds vector {id}, which is none of the ids below {ids_end}")),
+            Some(id) => Err(format!("it contains vector {id}, and ids must be below {ids_end}")),
             None => Ok(all),
         }
     }
 
-    /// How many vectors searches lose by the links of the bottom layer, and why; `None` where they lose none.
+    /// Counts the vectors that searches miss because of the links of the bottom layer. Returns the number and
+    /// the reason, or `None` if no vector is lost.
     ///
     /// # Errors
-    /// There is no memory for it.
+    /// No memory.
     pub(super) fn lost(&self) -> Result<Option<(usize, String)>, IndexError> {
         let unreached = self.unreached()?;
         if unreached > 0 {
-            return Ok(Some((unreached, format!("{unreached} vectors have no way to them"))));
+            return Ok(Some((unreached, format!("{unreached} vectors are unreachable"))));
         }
-        let alone = self.alone();
-        Ok((alone > 0).then(|| {
+        let isolated = self.isolated_copies();
+        Ok((isolated > 0).then(|| {
             let why = format!(
-                "{alone} vectors that are repeated have links to their copies alone, as earlier builders made them: searches may \
-                 miss what is nearer; build the index anew"
+                "{isolated} repeated vectors have links to their copies only, as earlier versions built them: searches may \
+                 miss nearer vectors; build the index anew"
             );
-            (alone, why)
+            (isolated, why)
         }))
     }
 
-    /// Number of vectors that have copies, and whose copies and themselves have links to each other alone.
-    fn alone(&self) -> usize {
+    /// Counts the vectors with copies such that all links of the vector and its copies lead to each other
+    /// only.
+    fn isolated_copies(&self) -> usize {
         let (bottom, count) = (self.layer(0), self.count());
         let row_bytes = self.rows.len() / count.max(1);
         let row = |number: u32| &self.rows[number as usize * row_bytes..][..row_bytes];
-        // By their first: how many they are, and whether a link leads to another vector.
+        // By the bytes of the vector: the number of copies, and true if a link leads to another vector.
         let mut groups: HashMap<&[u8], (usize, bool)> = HashMap::with_capacity(count);
         for number in 0..count as u32 {
             let own = row(number);
@@ -286,14 +298,15 @@ impl<'a> SubIndex<'a> {
             let group = groups.entry(own).or_default();
             *group = (group.0 + 1, group.1 || leads_on);
         }
-        let alone = groups.values().filter(|(copies, leads_on)| *copies > 1 && *copies < count && !leads_on);
-        alone.map(|(copies, _)| copies).sum()
+        let isolated =
+            groups.values().filter(|(copies, leads_on)| *copies > 1 && *copies < count && !leads_on);
+        isolated.map(|(copies, _)| copies).sum()
     }
 
-    /// Number of vectors that no way leads to from the top of the first one.
+    /// Counts the vectors that no path of the bottom layer reaches from the first vector.
     ///
     /// # Errors
-    /// There is no memory for it.
+    /// No memory.
     fn unreached(&self) -> Result<usize, IndexError> {
         let bottom = self.layer(0);
         let mut reached = Marks::new(self.count() as u64)?;
@@ -307,11 +320,12 @@ impl<'a> SubIndex<'a> {
         Ok(self.count() - found)
     }
 
-    /// Walks from the top down and then the bottom layer with a list of `search_list` candidates, which are in `walk` then
-    /// (HNSW, algorithm 5); `score` gives the distances to some vectors. Returns how many were computed.
+    /// Walks from the top layer down, and then the bottom layer with a list of `search_list` candidates
+    /// (HNSW, algorithm 5). Leaves the candidates in `walk`. `score` computes the distances of some vectors.
+    /// Returns the number of computed distances.
     ///
-    /// Where links lead to fewer vectors than the list has room for, all are compared: earlier builders left equal
-    /// vectors with links to each other alone.
+    /// If the links lead to fewer vectors than the list holds, all vectors are compared: earlier builders
+    /// linked equal vectors to each other only.
     pub(super) fn search(
         &self,
         walk: &mut Walk,
@@ -332,26 +346,28 @@ impl<'a> SubIndex<'a> {
 }
 
 impl Layer<'_> {
-    /// Number of vectors.
+    /// Returns the number of vectors.
     pub(super) fn count(&self) -> usize {
         (self.starts.len() / 4).saturating_sub(1)
     }
 
-    /// Links that there is room for.
+    /// Returns the number of links that the bytes hold.
     fn total(&self) -> usize {
         self.links.len() / if self.wide { 4 } else { 2 }
     }
 
-    /// Where the last list ends.
+    /// Returns the end of the last list.
     fn end(&self) -> usize {
-        word(self.starts, 4 * self.count()).unwrap_or(0) as usize
+        u32_at(self.starts, 4 * self.count()).unwrap_or(0) as usize
     }
 
-    /// The bytes of a list.
+    /// Returns the bytes of a list.
     #[inline]
     fn list(&self, number: u32) -> &[u8] {
         let at = 4 * number as usize;
-        let (Some(start), Some(end)) = (word(self.starts, at), word(self.starts, at + 4)) else { return &[] };
+        let (Some(start), Some(end)) = (u32_at(self.starts, at), u32_at(self.starts, at + 4)) else {
+            return &[];
+        };
         let size = if self.wide { 4 } else { 2 };
         self.links.get(start as usize * size..end as usize * size).unwrap_or(&[])
     }
@@ -380,7 +396,8 @@ impl Links for Layer<'_> {
 mod tests {
     use super::*;
 
-    /// A sub-index of `count` vectors of 3 bytes in a ring, every second of which is in the upper layer, too.
+    /// Encodes a sub-index of `count` vectors of 3 bytes in a ring. Half of the vectors are in the upper
+    /// layer.
     fn ring(count: u32, identity: Identity) -> Vec<u8> {
         let layers: Vec<Adjacency> = [count, count.div_ceil(2)]
             .into_iter()
@@ -396,7 +413,7 @@ mod tests {
         let ids: Vec<u32> = (0..count).map(|number| 7 * number).collect();
         let rows: Vec<u8> = (0..count).flat_map(|number| [(number % 251) as u8, 1, 2]).collect();
         let mut bytes = vec![9; 5];
-        Parts { number: 3, layers: &layers, ids: &ids }.encode(
+        SubIndexParts { number: 3, layers: &layers, ids: &ids }.encode(
             identity,
             |number| &rows[3 * number as usize..][..3],
             &mut bytes,
@@ -406,7 +423,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_encoded_is_read_and_searched() {
+    fn encoded_sub_indexes_are_read_and_searched() {
         let identity = Identity::of("a test");
         for count in [2_u32, 100, 65_536, 70_000] {
             let bytes = ring(count, identity);
@@ -434,8 +451,9 @@ mod tests {
     }
 
     #[test]
-    fn pairs_that_lead_nowhere_are_found_and_searched_all_the_same() {
-        // Eight vectors, each twice, linked to its copy; the first leads to all.
+    fn isolated_pairs_are_reported_and_still_searched() {
+        // Eight vectors, each twice and linked to its copy only. The vectors are not reachable from the
+        // first.
         let layer = Adjacency::new(16, 16).expect("memory");
         for number in 0..16 {
             layer.lock(number).set([(number + 8) % 16].into_iter());
@@ -444,19 +462,19 @@ mod tests {
             let ids: Vec<u32> = (0..16).collect();
             let rows: Vec<[u8; 1]> = (0..16).map(|number| [number % 8]).collect();
             let mut bytes = Vec::new();
-            let parts = Parts { number: 0, layers: &[layer], ids: &ids };
+            let parts = SubIndexParts { number: 0, layers: &[layer], ids: &ids };
             parts.encode(Identity::NONE, |number| &rows[number as usize], &mut bytes);
             bytes
         };
-        let alone = Adjacency::new(16, 16).expect("memory");
+        let with_hub = Adjacency::new(16, 16).expect("memory");
         (0..16).for_each(|number| {
-            alone.lock(number).set(layer.neighbors(number).collect::<Vec<_>>().into_iter())
+            with_hub.lock(number).set(layer.neighbors(number).collect::<Vec<_>>().into_iter())
         });
-        alone.lock(0).set((1..16).collect::<Vec<_>>().into_iter());
-        let bytes = encode(alone);
+        with_hub.lock(0).set((1..16).collect::<Vec<_>>().into_iter());
+        let bytes = encode(with_hub);
         let index = SubIndex::read(&bytes, 1).expect("sound");
         let (vectors, why) = index.lost().expect("memory").expect("islands");
-        assert!(vectors == 14 && why.contains("copies alone"), "{vectors}: {why}");
+        assert!(vectors == 14 && why.contains("copies only"), "{vectors}: {why}");
         let mut walk = Walk::new(0, 0);
         let bytes = encode(layer);
         let index = SubIndex::read(&bytes, 1).expect("sound");
@@ -468,13 +486,13 @@ mod tests {
     }
 
     #[test]
-    fn lies_are_refused() {
+    fn invalid_bytes_are_refused() {
         let bytes = ring(50, Identity::NONE);
         assert!(SubIndex::read(&bytes, 4).is_err());
         for cut in 0..bytes.len() {
             assert!(SubIndex::read(&bytes[..cut], 3).is_err(), "{cut}");
         }
-        // Whatever a byte before the vectors says: it is refused, or can be walked.
+        // A changed byte before the vectors is refused, or the sub-index can still be walked.
         let mut walk = Walk::new(0, 0);
         for at in 4..bytes.len() - 150 {
             for value in [0, 1, 77, 255] {

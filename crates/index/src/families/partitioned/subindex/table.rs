@@ -1,5 +1,5 @@
-//! Where the sub-index of each partition lies (docs/format/partitioned.md): what d-HNSW has at the beginning of its memory
-//! (section 3.2), and what every search keeps.
+//! The table of the positions of sub-indexes (docs/format/partitioned.md). In d-HNSW it is at the beginning
+//! of the remote memory (section 3.2); here every search has it in memory.
 
 use crate::allocate::try_with_capacity;
 use crate::error::Unreadable;
@@ -7,10 +7,10 @@ use bathyal_tier::Span;
 
 /// Bytes of an entry: offset, bytes, vectors.
 pub(in super::super) const ENTRY_BYTES: usize = 16;
-/// Where a sub-index begins is a multiple of this.
+/// Sub-indexes begin at multiples of this.
 pub(in super::super) const ALIGNMENT: u64 = 64;
 
-/// A line of the table.
+/// The position of a sub-index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in super::super) struct Entry {
     pub(in super::super) offset: u64,
@@ -40,36 +40,36 @@ impl Entry {
     }
 }
 
-/// The table.
+/// The table of positions, by partition.
 #[derive(Debug, Clone)]
 pub(in super::super) struct Table {
     entries: Vec<Entry>,
 }
 
 impl Table {
-    /// Reads the bytes of the table's file.
+    /// Decodes the table's file.
     ///
     /// # Errors
-    /// A sentence where they are none; no memory.
+    /// A description of the fault; no memory.
     pub(in super::super) fn from_bytes(bytes: &[u8]) -> Result<Table, Unreadable> {
         let (found, rest) = bytes.as_chunks::<ENTRY_BYTES>();
         if found.is_empty() || !rest.is_empty() {
-            return Err(format!("{} bytes are no table", bytes.len()).into());
+            return Err(format!("{} bytes are not a table of partitions", bytes.len()).into());
         }
         let mut entries = try_with_capacity("the table of partitions", found.len())?;
         entries.extend(found.iter().map(Entry::decode));
         Ok(Table { entries })
     }
 
-    /// Looks whether the sub-indexes follow each other in a file of `file_bytes` bytes.
+    /// Checks that the sub-indexes follow each other and fill a file of `file_bytes` bytes.
     ///
     /// # Errors
-    /// A sentence where they do not.
+    /// A description of the first fault.
     pub(in super::super) fn check(&self, file_bytes: u64) -> Result<(), String> {
         let mut end = 0_u64;
         for (number, entry) in self.entries.iter().enumerate() {
             if entry.offset != end.next_multiple_of(ALIGNMENT) || entry.bytes == 0 || entry.vectors == 0 {
-                return Err(format!("partition {number} is no part of the file behind the others"));
+                return Err(format!("partition {number} is empty, or does not follow the one before"));
             }
             end = entry.offset.saturating_add(u64::from(entry.bytes));
             if end > file_bytes {
@@ -100,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tables_round_trip_and_lies_are_refused() {
+    fn tables_round_trip_and_invalid_ones_are_refused() {
         let entries = [
             Entry { offset: 0, bytes: 100, vectors: 3 },
             Entry { offset: 128, bytes: 64, vectors: 1 },
@@ -109,7 +109,7 @@ mod tests {
         let mut bytes = Vec::new();
         entries.iter().for_each(|entry| entry.encode(&mut bytes));
         let read = |bytes: &[u8], file_bytes: u64| {
-            let table = Table::from_bytes(bytes).map_err(|unread| unread.to_string())?;
+            let table = Table::from_bytes(bytes).map_err(|error| error.to_string())?;
             table.check(file_bytes).map(|()| table)
         };
         let table = read(&bytes, 193).expect("sound");

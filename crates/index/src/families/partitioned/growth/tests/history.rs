@@ -1,28 +1,28 @@
-//! Whether a history is linearizable: whether there is an order of its operations, each at a moment between its begin and its end, that
-//! explains what they have seen (Wing and Gong, 1993). Vectors know nothing of each other, so that each has a history
-//! of its own.
+//! A check that a history is linearizable: there is an order of its operations, each at a moment between its
+//! begin and its end, that explains the observations (Wing and Gong, 1993). Vectors are independent, so each
+//! has a history of its own.
 
 use std::collections::{BTreeMap, HashSet};
 
-/// What was done to a vector.
+/// An operation on a vector.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Act {
     Insert,
     Delete,
-    /// Whether a search has found it.
+    /// A search: true if it has found the vector.
     See(bool),
 }
 
-/// An operation on a vector, from the moment on at which it began.
+/// An operation on a vector, with the times of its begin and end.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Event {
     pub(super) act: Act,
     pub(super) begin: u64,
-    /// `None` if it was killed: it may have happened at any moment since, or not at all.
+    /// `None` if it was killed: it may have happened at any moment after its begin, or not at all.
     pub(super) end: Option<u64>,
 }
 
-/// Events by vectors.
+/// The events of each vector.
 #[derive(Debug, Default)]
 pub(super) struct History {
     pub(super) built: Vec<u32>,
@@ -32,8 +32,8 @@ pub(super) struct History {
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 enum State {
     Absent,
-    There,
-    Gone,
+    Present,
+    Deleted,
 }
 
 impl History {
@@ -41,24 +41,24 @@ impl History {
         self.events.entry(id).or_default().push(event);
     }
 
-    /// The first vector whose history nothing explains.
+    /// Returns the first vector whose history cannot be explained.
     pub(super) fn wrong(&self) -> Option<(u32, &[Event])> {
         let explained = |id: &u32, events: &[Event]| {
-            let start = if self.built.contains(id) { State::There } else { State::Absent };
+            let start = if self.built.contains(id) { State::Present } else { State::Absent };
             explains(events, start)
         };
         self.events.iter().find(|(id, events)| !explained(id, events)).map(|(id, events)| (*id, &events[..]))
     }
 }
 
-/// The state after an operation; `None` where it cannot have happened then.
+/// Returns the state after an operation; `None` if the operation is impossible in `state`.
 fn after(state: State, act: Act) -> Option<State> {
     match (act, state) {
-        (Act::Insert, State::Absent) => Some(State::There),
+        (Act::Insert, State::Absent) => Some(State::Present),
         (Act::Insert, _) => None,
-        (Act::Delete, State::There) => Some(State::Gone),
+        (Act::Delete, State::Present) => Some(State::Deleted),
         (Act::Delete, other) => Some(other),
-        (Act::See(seen), state) => (seen == (state == State::There)).then_some(state),
+        (Act::See(seen), state) => (seen == (state == State::Present)).then_some(state),
     }
 }
 
@@ -71,7 +71,7 @@ fn explains(events: &[Event], start: State) -> bool {
             continue;
         }
         let left = || (0..events.len()).filter(|event| done >> event & 1 == 0);
-        // Whatever has ended has to have happened before anything begins that began later.
+        // An operation that has ended precedes all operations that begin later.
         let earliest = left().filter_map(|event| events[event].end).min();
         let Some(earliest) = earliest else { return true };
         for event in left().filter(|event| events[*event].begin <= earliest) {
@@ -84,7 +84,7 @@ fn explains(events: &[Event], start: State) -> bool {
 }
 
 #[test]
-fn what_is_explained_is_told_from_what_is_not() {
+fn inconsistent_histories_are_detected() {
     let event = |act, begin, end| Event { act, begin, end };
     let wrong = |built: bool, events: &[Event]| {
         let mut history = History { built: if built { vec![7] } else { vec![] }, ..History::default() };
@@ -92,12 +92,13 @@ fn what_is_explained_is_told_from_what_is_not() {
         history.wrong().is_some()
     };
     let insert = event(Act::Insert, 1, Some(10));
-    // While it is being inserted it may be seen or not; but not seen no more.
+    // During the insertion a search may find the vector or not. After one search has found it, later ones
+    // must.
     assert!(!wrong(false, &[insert, event(Act::See(false), 2, Some(5)), event(Act::See(true), 6, Some(8))]));
     assert!(wrong(false, &[insert, event(Act::See(true), 2, Some(5)), event(Act::See(false), 6, Some(8))]));
     assert!(!wrong(false, &[insert, event(Act::See(true), 2, Some(7)), event(Act::See(false), 6, Some(8))]));
     assert!(wrong(false, &[insert, event(Act::See(false), 11, Some(12))]));
-    // What was killed may have happened, at any time or never.
+    // A killed operation may have happened at any time after its begin, or never.
     let killed = event(Act::Insert, 1, None);
     assert!(!wrong(
         false,
@@ -107,7 +108,7 @@ fn what_is_explained_is_told_from_what_is_not() {
         false,
         &[killed, event(Act::See(true), 100, Some(110)), event(Act::See(false), 120, Some(130))]
     ));
-    // What was deleted never comes back.
+    // A deleted vector never returns.
     let delete = event(Act::Delete, 20, Some(30));
     assert!(!wrong(true, &[event(Act::See(true), 1, Some(2)), delete, event(Act::See(false), 31, Some(32))]));
     assert!(wrong(true, &[delete, event(Act::See(true), 31, Some(32))]));

@@ -1,6 +1,6 @@
-//! Writers and readers of the same partitions, step by step in random order, some of which are killed: whatever they have seen is
-//! what one after the other could have seen.
+//! Runs writers and readers of the same partitions step by step in random order, and kills some of them. The
+//! observations must be linearizable.
 
 mod history;
 mod schedules;
-mod world;
+mod simulated_memory;

@@ -1,14 +1,14 @@
-//! See the module above.
+//! Random schedules of clients on simulated memory.
 
-use super::super::layout::{GroupPlace, Layout, Word, u64_at};
+use super::super::group_reader::{FetchStep, GroupPlaces, GroupReader, LoadedPartition};
+use super::super::layout::{GroupPlace, GroupWord, Layout, u64_at};
 use super::super::memory::read;
 use super::super::overflow::Change;
-use super::super::reading::{Held, Next, Places, Reading};
-use super::super::regroup::Growing;
+use super::super::regroup::SubIndexBuilder;
 use super::super::units::{BUILT, FIRST_EPOCH, is_free, take};
 use super::super::writer::Writer;
 use super::history::{Act, Event, History};
-use super::world::{Reached, Task, World, step};
+use super::simulated_memory::{ClientMemory, SimulatedMemory, Task, step};
 use crate::error::IndexError;
 use crate::families::partitioned::subindex::SubIndex;
 use crate::families::partitioned::subindex::options::PartitionedOptions;
@@ -21,27 +21,27 @@ use std::rc::Rc;
 
 const DIM: usize = 4;
 const PARTITIONS: u32 = 3;
-/// Vectors of each at first.
+/// Vectors of each partition as built.
 const BUILT_VECTORS: u32 = 2;
 const CLIENTS: u64 = 3;
-/// Times that a writer begins again for want of room.
+/// Rounds in which a writer tries again if there is no room.
 const ROUNDS: usize = 12;
 
-fn growing() -> Growing {
-    let own = PartitionedOptions { links: 4, construction_list: 8, ..PartitionedOptions::default() };
-    Growing { own, dim: DIM, element: Element::U8, metric: Metric::L2 }
+fn builder() -> SubIndexBuilder {
+    let options = PartitionedOptions { links: 4, construction_list: 8, ..PartitionedOptions::default() };
+    SubIndexBuilder { options, dim: DIM, element: Element::U8, metric: Metric::L2 }
 }
 
 fn row(id: u32) -> Vec<u8> {
     (0..DIM as u32).map(|at| (id * 37 + at * 11) as u8).collect()
 }
 
-/// The partition that a vector belongs to.
+/// Returns the partition of a vector.
 fn partition(id: u32) -> u32 {
     (id * 7 / 3) % PARTITIONS
 }
 
-/// An index as it is built, with `units` for its groups and what becomes of them.
+/// Builds an index with `units` units and `slots` slots in each overflow.
 fn built(units: u32, slots: u32) -> (Layout, Vec<u8>, Vec<GroupPlace>) {
     let layout = Layout {
         partitions: PARTITIONS,
@@ -55,31 +55,32 @@ fn built(units: u32, slots: u32) -> (Layout, Vec<u8>, Vec<GroupPlace>) {
     };
     let mut bytes = vec![0; layout.file_bytes() as usize];
     let put =
-        |bytes: &mut Vec<u8>, at: u64, some: &[u8]| bytes[at as usize..][..some.len()].copy_from_slice(some);
-    let reading = Reading { layout, identity: Identity::NONE, places: Places::new(Vec::new()) };
+        |bytes: &mut Vec<u8>, at: u64, from: &[u8]| bytes[at as usize..][..from.len()].copy_from_slice(from);
+    let reader = GroupReader { layout, identity: Identity::NONE, places: GroupPlaces::new(Vec::new()) };
     let (mut first, mut places) = (0, Vec::new());
     for group in 0..layout.groups() {
-        let mut made = [Vec::new(), Vec::new()];
+        let mut encoded = [Vec::new(), Vec::new()];
         let mut vectors = [0; 2];
         for side in 0..2 {
             let partition = 2 * group + side as u32;
             if partition < PARTITIONS {
                 let ids: Vec<u32> = (0..BUILT_VECTORS).map(|at| partition * BUILT_VECTORS + at).collect();
                 let rows: Vec<u8> = ids.iter().flat_map(|id| row(*id)).collect();
-                made[side] = growing().subindex(&reading, partition, (&ids, &rows), None).unwrap();
+                encoded[side] = builder().subindex(&reader, partition, (&ids, &rows), None).unwrap();
                 vectors[side] = BUILT_VECTORS;
                 for id in ids {
-                    put(&mut bytes, layout.place_at(id), &(partition + 1).to_le_bytes());
+                    put(&mut bytes, layout.partition_entry_at(id), &(partition + 1).to_le_bytes());
                 }
             }
         }
-        let lengths = [made[0].len() as u32, made[1].len() as u32];
+        let lengths = [encoded[0].len() as u32, encoded[1].len() as u32];
         let units = layout.units_of(lengths) as u32;
-        let place = GroupPlace { group, word: Word { version: 1, first, units }, bytes: lengths, vectors };
+        let place =
+            GroupPlace { group, word: GroupWord { version: 1, first, units }, bytes: lengths, vectors };
         put(&mut bytes, place.start(&layout), &place.head(Identity::NONE));
-        put(&mut bytes, place.start(&layout) + 64, &made[0]);
+        put(&mut bytes, place.start(&layout) + 64, &encoded[0]);
         put(&mut bytes, place.overflow_at(&layout) + 8, &place.tag().to_le_bytes());
-        put(&mut bytes, place.overflow(&layout).end(), &made[1]);
+        put(&mut bytes, place.overflow(&layout).end(), &encoded[1]);
         put(&mut bytes, layout.word_at(group), &place.word.encode().to_le_bytes());
         (first..first + units).for_each(|unit| put(&mut bytes, layout.unit_at(unit), &BUILT.to_le_bytes()));
         first += units;
@@ -90,16 +91,16 @@ fn built(units: u32, slots: u32) -> (Layout, Vec<u8>, Vec<GroupPlace>) {
     (layout, bytes, places)
 }
 
-/// A client: what it knows, and what it has done.
+/// The state of a client, and the shared history.
 struct Client {
-    memory: Reached,
-    reading: Reading,
-    growing: Growing,
+    memory: ClientMemory,
+    reader: GroupReader,
+    builder: SubIndexBuilder,
     history: Rc<RefCell<History>>,
-    /// Vectors that somebody has inserted.
+    /// Vectors that were inserted by any client.
     known: Rc<RefCell<Vec<u32>>>,
-    held: RefCell<Vec<Option<Held>>>,
-    /// What it began and has not ended.
+    loaded: RefCell<Vec<Option<LoadedPartition>>>,
+    /// Operations that this client began and has not ended.
     begun: RefCell<Vec<(u32, Act, u64)>>,
     refused: Cell<u32>,
 }
@@ -111,37 +112,40 @@ impl Client {
         world.clock
     }
 
-    /// One search: all vectors that are there.
-    async fn see(&self) -> Vec<u32> {
+    /// Searches once, and returns all visible vectors.
+    async fn visible_vectors(&self) -> Vec<u32> {
         let mut seen = Vec::new();
         for partition in 0..PARTITIONS {
-            let held = self.partition(partition).await;
-            if !held.subindex.bytes().is_empty() {
-                let index = SubIndex::read(held.subindex.bytes(), DIM).unwrap();
+            let loaded = self.partition(partition).await;
+            if !loaded.subindex.bytes().is_empty() {
+                let index = SubIndex::read(loaded.subindex.bytes(), DIM).unwrap();
                 let ids = (0..index.count() as u32)
                     .map(|at| (index.id(at), &index.rows[at as usize * DIM..][..DIM]));
-                for (id, found) in ids.filter(|(id, _)| !held.late.has_deleted(*id)) {
+                for (id, found) in ids.filter(|(id, _)| !loaded.changes.has_deleted(*id)) {
                     assert_eq!(found, row(id));
                     seen.push(id);
                 }
             }
-            assert_eq!(held.late.rows, held.late.ids.iter().flat_map(|id| row(*id)).collect::<Vec<_>>());
-            seen.extend_from_slice(&held.late.ids);
+            assert_eq!(
+                loaded.changes.rows,
+                loaded.changes.ids.iter().flat_map(|id| row(*id)).collect::<Vec<_>>()
+            );
+            seen.extend_from_slice(&loaded.changes.ids);
         }
         seen
     }
 
-    async fn partition(&self, partition: u32) -> Held {
-        let kept = self.held.borrow()[partition as usize].clone();
-        let (mut fetching, mut span) = self.reading.begin(partition, kept.as_ref());
+    async fn partition(&self, partition: u32) -> LoadedPartition {
+        let kept = self.loaded.borrow()[partition as usize].clone();
+        let (mut fetch, mut span) = self.reader.begin(partition, kept.as_ref());
         loop {
             let bytes = read(&self.memory, span.offset, span.len as usize).await.unwrap();
-            match fetching.arrived(&self.reading, &bytes).unwrap() {
-                Next::Read(next) => span = next,
-                Next::Moved => (fetching, span) = self.reading.begin(partition, None),
-                Next::Here(held) => {
-                    self.held.borrow_mut()[partition as usize] = Some(held.clone());
-                    return held;
+            match fetch.arrived(&self.reader, &bytes).unwrap() {
+                FetchStep::Read(next) => span = next,
+                FetchStep::Moved => (fetch, span) = self.reader.begin(partition, None),
+                FetchStep::Done(loaded) => {
+                    self.loaded.borrow_mut()[partition as usize] = Some(loaded.clone());
+                    return loaded;
                 }
             }
         }
@@ -149,23 +153,25 @@ impl Client {
 
     async fn search(&self) {
         let begin = self.now();
-        let seen = self.see().await;
+        let seen = self.visible_vectors().await;
         let end = Some(self.now());
         let mut sorted = seen.clone();
         sorted.sort_unstable();
         sorted.dedup();
-        assert_eq!(sorted.len(), seen.len(), "a vector twice: {seen:?}");
+        assert_eq!(sorted.len(), seen.len(), "a vector is visible twice: {seen:?}");
         let mut history = self.history.borrow_mut();
-        // Of all vectors that anybody knows of, and those that will be.
-        for id in 0..self.reading.layout.ids.min(80) {
+        // Record all ids, including those that are inserted later.
+        for id in 0..self.reader.layout.ids.min(80) {
             history.add(id, Event { act: Act::See(seen.contains(&id)), begin, end });
         }
     }
 
-    /// Makes changes to vectors, each as a whole.
-    async fn change(&self, writer: &Writer<'_, Reached>, changes: Vec<Change>) {
+    /// Applies changes of a group, and records each in the history.
+    async fn change(&self, writer: &Writer<'_, ClientMemory>, changes: Vec<Change>) {
         let begin = self.now();
-        let act = |change: &Change| if change.row.is_some() { Act::Insert } else { Act::Delete };
+        let act = |change: &Change| {
+            if change.row.is_some() { Act::Insert } else { Act::Delete }
+        };
         let all: Vec<(u32, Act)> = changes.iter().map(|change| (change.id, act(change))).collect();
         self.begun.borrow_mut().extend(all.iter().map(|(id, act)| (*id, *act, begin)));
         let group = changes[0].partition / 2;
@@ -195,10 +201,10 @@ impl Client {
         }
     }
 
-    async fn insert(&self, writer: &Writer<'_, Reached>, count: u32) {
+    async fn insert(&self, writer: &Writer<'_, ClientMemory>, count: u32) {
         writer.begin().await.unwrap();
         let first = writer.ids(count).await.unwrap().unwrap();
-        for group in 0..self.reading.layout.groups() {
+        for group in 0..self.reader.layout.groups() {
             let of_group = (first..first + count).filter(|id| partition(*id) / 2 == group);
             let changes: Vec<Change> =
                 of_group.map(|id| Change { partition: partition(id), id, row: Some(row(id)) }).collect();
@@ -209,7 +215,7 @@ impl Client {
         writer.end().await.unwrap();
     }
 
-    async fn delete(&self, writer: &Writer<'_, Reached>, id: u32) {
+    async fn delete(&self, writer: &Writer<'_, ClientMemory>, id: u32) {
         writer.begin().await.unwrap();
         if let Some(partition) = writer.partition_of(id).await.unwrap() {
             self.change(writer, vec![Change { partition, id, row: None }]).await;
@@ -217,24 +223,24 @@ impl Client {
         writer.end().await.unwrap();
     }
 
-    /// Keeps the others from changing anything: nothing changes then.
-    async fn copy(&self, writer: &Writer<'_, Reached>) {
-        let (memory, layout) = (&self.memory, &self.reading.layout);
+    /// Pauses all writers, and checks that nothing changes.
+    async fn copy(&self, writer: &Writer<'_, ClientMemory>) {
+        let (memory, layout) = (&self.memory, &self.reader.layout);
         if !writer.pause().await.unwrap() {
             return;
         }
-        // What writers and readers go by; whoever was killed has left what is neither.
+        // Compare only what writers and readers use: killed clients leave other bytes.
         let table = async || read(memory, layout.word_at(0), 8 * layout.groups() as usize).await.unwrap();
-        let before = (table().await, self.see().await);
-        let after = (table().await, self.see().await);
-        assert_eq!(before, after, "something was changed while that was paused");
-        writer.go_on().await.unwrap();
+        let before = (table().await, self.visible_vectors().await);
+        let after = (table().await, self.visible_vectors().await);
+        assert_eq!(before, after, "the index changed during a pause");
+        writer.resume().await.unwrap();
     }
 
-    /// What a client does, of a seed.
-    async fn live(&self, seed: u64, acts: usize) {
+    /// Runs `acts` random operations.
+    async fn run_random(&self, seed: u64, acts: usize) {
         let mut random = StdRng::seed_from_u64(seed);
-        let writer = Writer::new(&self.memory, &self.reading, &self.growing, None);
+        let writer = Writer::new(&self.memory, &self.reader, &self.builder, None);
         for _ in 0..acts {
             match random.random_range(0..10) {
                 0..5 => self.insert(&writer, random.random_range(1..6)).await,
@@ -252,7 +258,7 @@ impl Client {
     }
 }
 
-/// What a schedule came to: how often groups moved, and how much was refused for want of room.
+/// The result of a schedule: moves of groups, changes refused because there was no room, and killed clients.
 struct Outcome {
     moves: u32,
     refused: u32,
@@ -263,20 +269,21 @@ struct Outcome {
 fn schedule(seed: u64) -> Outcome {
     let mut random = StdRng::seed_from_u64(seed);
     let (layout, bytes, places) = built([10, 14, 40][seed as usize % 3], 3 + seed as u32 % 4);
-    let world = World::new(bytes, seed ^ 1);
+    let world = SimulatedMemory::new(bytes, seed ^ 1);
     let built: Vec<u32> = (0..PARTITIONS * BUILT_VECTORS).collect();
     let history = Rc::new(RefCell::new(History { built: built.clone(), ..History::default() }));
     let known = Rc::new(RefCell::new(built));
     let client = |number: u64| {
         world.borrow_mut().holders.push(number);
-        let reading = Reading { layout, identity: Identity::NONE, places: Places::new(places.clone()) };
+        let reader =
+            GroupReader { layout, identity: Identity::NONE, places: GroupPlaces::new(places.clone()) };
         Client {
-            memory: Reached { world: world.clone(), client: number },
-            reading,
-            growing: growing(),
+            memory: ClientMemory { world: world.clone(), client: number },
+            reader,
+            builder: builder(),
             history: history.clone(),
             known: known.clone(),
-            held: RefCell::new(vec![None; PARTITIONS as usize]),
+            loaded: RefCell::new(vec![None; PARTITIONS as usize]),
             begun: RefCell::default(),
             refused: Cell::new(0),
         }
@@ -285,19 +292,19 @@ fn schedule(seed: u64) -> Outcome {
     let mut tasks: Vec<(usize, Task<'_>)> = clients
         .iter()
         .enumerate()
-        .map(|(at, client)| (at, Box::pin(client.live(seed * 10 + at as u64, 8)) as Task<'_>))
+        .map(|(at, client)| (at, Box::pin(client.run_random(seed * 10 + at as u64, 8)) as Task<'_>))
         .collect();
-    let (mut steps, mut thaw, mut killed, mut unfenced) = (0_u64, 0, 0, Vec::new());
+    let (mut steps, mut thaw, mut killed, mut killed_connected) = (0_u64, 0, 0, Vec::new());
     while !tasks.is_empty() {
         steps += 1;
-        assert!(steps < 2_000_000, "seed {seed}: nothing goes on");
+        assert!(steps < 2_000_000, "seed {seed}: no progress");
         if steps > thaw {
-            // Somebody is slow for a while: all that he has begun is as it was when he goes on.
+            // One client is slow for a while: none of its operations take effect until it continues.
             thaw = steps + random.random_range(0..4000);
             let slow = random.random_range(0..2 * CLIENTS);
             world.borrow_mut().frozen = (slow > 0 && slow <= CLIENTS).then_some(slow);
         }
-        let acted = random.random_range(0..4) > 0 && world.borrow_mut().act();
+        let acted = random.random_range(0..4) > 0 && world.borrow_mut().execute_piece();
         if !acted {
             let at = random.random_range(0..tasks.len());
             if world.borrow().frozen == Some(tasks[at].0 as u64 + 1) {
@@ -315,17 +322,17 @@ fn schedule(seed: u64) -> Outcome {
             for (id, act, begin) in clients[at].begun.take() {
                 history.borrow_mut().add(id, Event { act, begin, end: None });
             }
-            unfenced.push(at as u64 + 1);
+            killed_connected.push(at as u64 + 1);
         }
-        if !unfenced.is_empty() && random.random_range(0..100) == 0 {
-            world.borrow_mut().fence(unfenced.swap_remove(0));
+        if !killed_connected.is_empty() && random.random_range(0..100) == 0 {
+            world.borrow_mut().fence(killed_connected.swap_remove(0));
         }
     }
     drop(tasks);
     world.borrow_mut().frozen = None;
-    unfenced.into_iter().for_each(|client| world.borrow_mut().fence(client));
-    while world.borrow_mut().act() {}
-    // What is there at the end, for somebody who has seen nothing before.
+    killed_connected.into_iter().for_each(|client| world.borrow_mut().fence(client));
+    while world.borrow_mut().execute_piece() {}
+    // A client that has seen nothing before checks the final state.
     let last = client(CLIENTS + 1);
     run(&last, async {
         last.search().await;
@@ -336,63 +343,63 @@ fn schedule(seed: u64) -> Outcome {
         panic!("seed {seed}: vector {id}: {events:?}");
     }
     let words = (0..layout.groups())
-        .map(|group| Word::decode(u64_at(&world.borrow().bytes, layout.word_at(group) as usize)));
+        .map(|group| GroupWord::decode(u64_at(&world.borrow().bytes, layout.word_at(group) as usize)));
     let refused = clients.iter().map(|client| client.refused.get()).sum();
     Outcome { moves: words.map(|word| word.version - 1).sum(), refused, killed }
 }
 
-/// Runs a task alone.
+/// Runs a single task to completion.
 fn run(client: &Client, task: impl Future<Output = ()>) {
     let mut task: Task<'_> = Box::pin(task);
     while !step(&mut task) {
-        client.memory.world.borrow_mut().act();
+        client.memory.world.borrow_mut().execute_piece();
     }
 }
 
-/// Nothing is held that no group lies in, once nobody is there any more.
+/// Checks that after all clients have ended, every unit is free that no group occupies.
 async fn free_units(client: &Client, seed: u64) {
-    let Client { memory, reading, .. } = client;
-    let layout = &reading.layout;
+    let Client { memory, reader, .. } = client;
+    let layout = &reader.layout;
     memory.world.borrow_mut().holders.retain(|holder| *holder == memory.client);
     for _ in 0..3 {
         assert_eq!(take(memory, layout, layout.units + 1).await.unwrap(), None);
     }
-    let held = (0..layout.units)
+    let loaded = (0..layout.units)
         .filter(|unit| !is_free(u64_at(&memory.world.borrow().bytes, layout.unit_at(*unit) as usize)));
     let words = (0..layout.groups())
         .map(|group| u64_at(&memory.world.borrow().bytes, layout.word_at(group) as usize));
-    let used: u32 = words.map(|word| Word::decode(word).units).sum();
-    assert_eq!(held.count() as u32, used, "seed {seed}: units that nobody uses are not free");
+    let used: u32 = words.map(|word| GroupWord::decode(word).units).sum();
+    assert_eq!(loaded.count() as u32, used, "seed {seed}: unused units are not free");
 }
 
-/// Units that are called free and are not: nothing is written there.
+/// Units of groups are marked as free by mistake. Nothing is written to them.
 #[test]
-fn a_damaged_word_of_a_unit_loses_nothing() {
+fn a_damaged_word_of_a_unit_causes_no_overwrite() {
     let (layout, mut bytes, places) = built(14, 3);
     for place in &places {
         let at = layout.unit_at(place.word.first) as usize;
         bytes[at..at + 8 * place.word.units as usize].fill(0);
     }
-    // Nowhere else.
+    // All other units are held.
     let used: u32 = places.iter().map(|place| place.word.units).sum();
     for unit in used..14 {
         bytes[layout.unit_at(unit) as usize] = 1;
     }
-    let world = World::new(bytes.clone(), 5);
-    let memory = Reached { world: world.clone(), client: 1 };
+    let world = SimulatedMemory::new(bytes.clone(), 5);
+    let memory = ClientMemory { world: world.clone(), client: 1 };
     let mut outcome = None;
     let mut task: Task<'_> = Box::pin(async {
         outcome = Some(take(&memory, &layout, 1).await);
     });
     while !step(&mut task) {
-        world.borrow_mut().act();
+        world.borrow_mut().execute_piece();
     }
     drop(task);
     assert!(matches!(outcome, Some(Err(IndexError::Internal(_)))), "{outcome:?}");
     assert_eq!(world.borrow().bytes, bytes);
 }
 
-/// Runs schedules from a seed on, and looks whether they came to what they are for.
+/// Runs schedules with the seeds below `count`, and checks that they exercise moves, kills and refusals.
 fn schedules(count: u64) {
     let (mut moves, mut refused, mut killed) = (0, 0, 0);
     for seed in 0..count {
@@ -405,9 +412,9 @@ fn schedules(count: u64) {
     assert!(refused > 0 && refused < 10 * count, "{refused} refused");
 }
 
-/// As many as `BATHYAL_SCHEDULES` says, or some hundreds (`make check-histories`: ten thousand).
+/// The number of schedules is `BATHYAL_SCHEDULES`, or 500 (`make check-histories`: ten thousand).
 #[test]
-fn what_writers_and_readers_see_at_once_is_what_one_after_the_other_could_have_seen() {
-    let said = std::env::var("BATHYAL_SCHEDULES").ok();
-    schedules(said.map_or(500, |count| count.parse().expect("a number of schedules")));
+fn writers_and_readers_are_linearizable() {
+    let setting = std::env::var("BATHYAL_SCHEDULES").ok();
+    schedules(setting.map_or(500, |count| count.parse().expect("a number of schedules")));
 }

@@ -1,6 +1,6 @@
-//! Memory whose operations take effect piece by piece, in an order that a seed says, and clients that use it.
+//! Simulated shared memory. Operations take effect piece by piece, in an order that a seed determines.
 
-use super::super::memory::{Memory, Operate, What};
+use super::super::memory::{Memory, MemoryOperation, OperationKind};
 use crate::error::IndexError;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
@@ -11,14 +11,14 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
-/// Operations that one awaits together.
+/// Operations that are awaited together.
 #[derive(Debug)]
 struct Batch {
-    operations: Vec<Operate>,
+    operations: Vec<MemoryOperation>,
     left: usize,
 }
 
-/// A piece of an operation: bytes of it, or all of one on a number.
+/// A piece of an operation: some of its bytes, or a whole operation on a number.
 #[derive(Debug)]
 struct Piece {
     operation: usize,
@@ -26,7 +26,7 @@ struct Piece {
     to: usize,
 }
 
-/// A chain on its way: the pieces of each operation, whose order does not count.
+/// A chain in flight: the pieces of each operation. Pieces of one operation take effect in any order.
 #[derive(Debug)]
 struct Chain {
     client: u64,
@@ -34,21 +34,21 @@ struct Chain {
     operations: VecDeque<Vec<Piece>>,
 }
 
-/// The memory, and what is on its way to it.
-pub(super) struct World {
+/// The memory, and the operations in flight.
+pub(super) struct SimulatedMemory {
     pub(super) bytes: Vec<u8>,
     chains: Vec<Chain>,
     pub(super) holders: Vec<u64>,
     pub(super) random: StdRng,
     pub(super) clock: u64,
-    /// Of whom nothing takes effect for now.
+    /// A client whose operations do not take effect for now.
     pub(super) frozen: Option<u64>,
 }
 
-impl World {
-    pub(super) fn new(bytes: Vec<u8>, seed: u64) -> Rc<RefCell<World>> {
+impl SimulatedMemory {
+    pub(super) fn new(bytes: Vec<u8>, seed: u64) -> Rc<RefCell<SimulatedMemory>> {
         let random = StdRng::seed_from_u64(seed);
-        Rc::new(RefCell::new(World {
+        Rc::new(RefCell::new(SimulatedMemory {
             bytes,
             chains: Vec::new(),
             holders: Vec::new(),
@@ -58,7 +58,7 @@ impl World {
         }))
     }
 
-    fn begin(&mut self, client: u64, operations: Vec<Operate>) -> Rc<RefCell<Batch>> {
+    fn submit(&mut self, client: u64, operations: Vec<MemoryOperation>) -> Rc<RefCell<Batch>> {
         let mut chains: Vec<VecDeque<Vec<Piece>>> = vec![VecDeque::new()];
         let count = operations.len();
         for (number, one) in operations.iter().enumerate() {
@@ -71,12 +71,13 @@ impl World {
             }
         }
         let batch = Rc::new(RefCell::new(Batch { operations, left: count }));
-        let begun = chains.into_iter().filter(|chain| !chain.is_empty());
-        self.chains.extend(begun.map(|operations| Chain { client, batch: batch.clone(), operations }));
+        let submitted = chains.into_iter().filter(|chain| !chain.is_empty());
+        self.chains.extend(submitted.map(|operations| Chain { client, batch: batch.clone(), operations }));
         batch
     }
 
-    /// Some pieces of so many bytes, cut where memory is; one of none.
+    /// Cuts an operation of `len` bytes into pieces, at multiples of 8 bytes. An operation on a number is one
+    /// piece.
     fn pieces(&mut self, operation: usize, offset: usize, len: usize) -> Vec<Piece> {
         let mut cuts = vec![0, len];
         for _ in 0..self.random.random_range(0..3) {
@@ -92,13 +93,13 @@ impl World {
         pieces
     }
 
-    /// Lets one piece of something take effect; false where nothing is on its way.
-    pub(super) fn act(&mut self) -> bool {
+    /// Executes one random piece. Returns false if nothing was executed.
+    pub(super) fn execute_piece(&mut self) -> bool {
         if self.chains.is_empty() {
             return false;
         }
         let at = self.random.random_range(0..self.chains.len());
-        let World { bytes, chains, random, .. } = self;
+        let SimulatedMemory { bytes, chains, random, .. } = self;
         let chain = &mut chains[at];
         if self.frozen == Some(chain.client) {
             return false;
@@ -109,16 +110,16 @@ impl World {
         let one = &mut batch.operations[piece.operation];
         let offset = one.offset as usize;
         let place = offset + piece.from..offset + piece.to;
-        match &mut one.what {
-            What::Read(into) => into[piece.from..piece.to].copy_from_slice(&bytes[place]),
-            What::Write(from) => bytes[place].copy_from_slice(&from[piece.from..piece.to]),
-            what @ (What::Swap { .. } | What::Add(_)) => {
+        match &mut one.kind {
+            OperationKind::Read(into) => into[piece.from..piece.to].copy_from_slice(&bytes[place]),
+            OperationKind::Write(from) => bytes[place].copy_from_slice(&from[piece.from..piece.to]),
+            kind @ (OperationKind::Swap { .. } | OperationKind::Add(_)) => {
                 assert_eq!(offset % 8, 0, "a number at {offset}");
                 let number = &mut bytes[offset..offset + 8];
                 one.old = u64::from_le_bytes(number.try_into().unwrap());
-                let new = match what {
-                    What::Swap { expected, new } if one.old == *expected => *new,
-                    What::Add(by) => one.old.wrapping_add(*by),
+                let new = match kind {
+                    OperationKind::Swap { expected, new } if one.old == *expected => *new,
+                    OperationKind::Add(by) => one.old.wrapping_add(*by),
                     _ => one.old,
                 };
                 number.copy_from_slice(&new.to_le_bytes());
@@ -135,23 +136,23 @@ impl World {
         true
     }
 
-    /// Takes away what of a client is on its way: it is not connected any more.
+    /// Disconnects a client: removes its operations in flight.
     pub(super) fn fence(&mut self, client: u64) {
         self.chains.retain(|chain| chain.client != client);
         self.holders.retain(|holder| *holder != client);
     }
 }
 
-/// The memory as one client reaches it.
+/// The memory from the view of one client.
 #[derive(Clone)]
-pub(super) struct Reached {
-    pub(super) world: Rc<RefCell<World>>,
+pub(super) struct ClientMemory {
+    pub(super) world: Rc<RefCell<SimulatedMemory>>,
     pub(super) client: u64,
 }
 
-impl Memory for Reached {
-    async fn run(&self, operations: Vec<Operate>) -> Result<Vec<Operate>, IndexError> {
-        let batch = self.world.borrow_mut().begin(self.client, operations);
+impl Memory for ClientMemory {
+    async fn run(&self, operations: Vec<MemoryOperation>) -> Result<Vec<MemoryOperation>, IndexError> {
+        let batch = self.world.borrow_mut().submit(self.client, operations);
         std::future::poll_fn(|_| if batch.borrow().left == 0 { Poll::Ready(()) } else { Poll::Pending })
             .await;
         let mut batch = batch.borrow_mut();
@@ -176,10 +177,10 @@ impl Memory for Reached {
     }
 }
 
-/// What a client is doing.
+/// The task of a client.
 pub(super) type Task<'a> = Pin<Box<dyn Future<Output = ()> + 'a>>;
 
-/// Goes on with a task; whether it has ended.
+/// Polls a task. Returns true if it has ended.
 pub(super) fn step(task: &mut Task<'_>) -> bool {
     task.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_ready()
 }

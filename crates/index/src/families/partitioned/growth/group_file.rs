@@ -1,10 +1,11 @@
-//! Writing partitions that take inserts: groups in their units, room for more, and what writers begin with.
+//! The file of partitions that take inserts, as a build writes it: groups in their units, spare units, and
+//! the initial control words of writers.
 
 use super::super::subindex::most_bytes;
 use super::super::subindex::options::PartitionedOptions;
 use super::super::subindex::table::Entry;
 use super::entry::GrowthEntry;
-use super::layout::{GroupPlace, HEAD_BYTES, Layout, MOST_GROUP_UNITS, MOST_UNITS, Word};
+use super::layout::{GroupPlace, GroupWord, HEAD_BYTES, Layout, MOST_GROUP_UNITS, MOST_UNITS};
 use super::units::{BUILT, FIRST_EPOCH};
 use crate::error::IndexError;
 use crate::format::appender::Appender;
@@ -12,40 +13,42 @@ use crate::format::identity::Identity;
 use crate::format::manifest::MAX_VECTORS;
 use std::ops::RangeInclusive;
 
-/// Units of a group on average, as it is built: more waste less at their ends.
+/// Units of a group on average in a build. Smaller units waste less at the end of a group.
 const GROUP_UNITS: u64 = 16;
 const LEAST_UNIT_BYTES: u64 = 4096;
-/// The part of everything that is room besides, so that groups can be made anew out of place.
+/// The fraction of all units that is added as a spare, so that a group can be rewritten elsewhere.
 const SPARE_SHARE: u64 = 4;
-/// Ids besides those that are needed, for those that are lost with whoever was killed: a part of all, and at least some.
+/// Additional ids, because killed writers lose the ids that they took: a fraction of all ids, and at least
+/// [`LEAST_LOST`].
 const LOST_SHARE: u64 = 8;
 const LEAST_LOST: u64 = 1024;
-/// Bytes that are written at once.
+/// Bytes of one write.
 const AT_ONCE: usize = 1 << 20;
 
-/// See the module's description.
-pub(in super::super) struct Laying<'a> {
+/// Writes the groups of a build.
+pub(in super::super) struct GroupFileWriter<'a> {
     identity: Identity,
-    own: &'a PartitionedOptions,
-    /// What is not known yet is as large as it can be.
+    options: &'a PartitionedOptions,
+    /// The layout, with the largest values for what is not known yet.
     layout: Layout,
-    /// The first partition of a group that waits for the second: its bytes and vectors.
+    /// The first partition of a group whose second has not come: its bytes and vectors.
     half: Option<(Vec<u8>, u32)>,
     places: Vec<GroupPlace>,
     most_vectors: u32,
 }
 
-impl<'a> Laying<'a> {
-    /// Of `partitions` partitions; `None` where they take no inserts.
+impl<'a> GroupFileWriter<'a> {
+    /// Creates a writer for `partitions` partitions. Returns `None` if the index takes no inserts.
     pub(in super::super) fn new(
-        own: &'a PartitionedOptions,
+        options: &'a PartitionedOptions,
         identity: Identity,
         partitions: usize,
         row_bytes: usize,
-    ) -> Option<Laying<'a>> {
-        let slots = own.overflow()?;
-        let vector = row_bytes as u64 + 8 * u64::from(own.links);
-        let unit_bytes = (2 * u64::from(own.partition_vectors) * vector / GROUP_UNITS).next_power_of_two();
+    ) -> Option<GroupFileWriter<'a>> {
+        let slots = options.overflow()?;
+        let vector = row_bytes as u64 + 8 * u64::from(options.links);
+        let unit_bytes =
+            (2 * u64::from(options.partition_vectors) * vector / GROUP_UNITS).next_power_of_two();
         let layout = Layout {
             partitions: partitions as u32,
             row_bytes,
@@ -56,10 +59,10 @@ impl<'a> Laying<'a> {
             most_vectors: 0,
             longest: 0,
         };
-        Some(Laying { identity, own, layout, half: None, places: Vec::new(), most_vectors: 0 })
+        Some(GroupFileWriter { identity, options, layout, half: None, places: Vec::new(), most_vectors: 0 })
     }
 
-    /// Appends a sub-index; where it begins goes into the table.
+    /// Appends a sub-index, and appends its position to `table` when its group is written.
     pub(in super::super) fn push(
         &mut self,
         file: &mut Appender,
@@ -70,27 +73,27 @@ impl<'a> Laying<'a> {
         self.most_vectors = self.most_vectors.max(vectors);
         match self.half.take() {
             None => self.half = Some((bytes, vectors)),
-            Some(first) => self.group(file, [first, (bytes, vectors)], table)?,
+            Some(first) => self.write_group(file, [first, (bytes, vectors)], table)?,
         }
         Ok(())
     }
 
-    fn group(
+    fn write_group(
         &mut self,
         file: &mut Appender,
         [first, second]: [(Vec<u8>, u32); 2],
         table: &mut Vec<u8>,
     ) -> Result<(), IndexError> {
         let (layout, lengths) = (&self.layout, [first.0.len() as u32, second.0.len() as u32]);
-        let begin = self.places.last().map_or(0, |place| place.word.first + place.word.units);
+        let first_unit = self.places.last().map_or(0, |place| place.word.first + place.word.units);
         let units = layout.units_of(lengths);
-        if units > MOST_GROUP_UNITS || u64::from(begin) + units >= MOST_UNITS {
+        if units > MOST_GROUP_UNITS || u64::from(first_unit) + units >= MOST_UNITS {
             return Err(IndexError::Parameter(
-                "the partitions do not fit what an index with inserts has room for; raise partition_vectors, or leave out growth"
+                "the partitions exceed the limits of an index with inserts; raise partition_vectors, or omit growth"
                     .into(),
             ));
         }
-        let word = Word { version: 1, first: begin, units: units as u32 };
+        let word = GroupWord { version: 1, first: first_unit, units: units as u32 };
         let vectors = [first.1, second.1];
         let place = GroupPlace { group: self.places.len() as u32, word, bytes: lengths, vectors };
         let mut bytes = place.head(self.identity).to_vec();
@@ -112,8 +115,8 @@ impl<'a> Laying<'a> {
         Ok(())
     }
 
-    /// Ends the file: room for more, and what writers begin with; `partition_of` are the partitions of all vectors. Returns what
-    /// the manifest says of it, and the length of the longest read.
+    /// Ends the file with the spare units and the control words of writers. `partition_of` gives the
+    /// partition of each vector. Returns the manifest's description, and the length of the longest read.
     pub(in super::super) fn finish(
         mut self,
         file: &mut Appender,
@@ -121,23 +124,24 @@ impl<'a> Laying<'a> {
         partition_of: &[u32],
     ) -> Result<(GrowthEntry, u32), IndexError> {
         if let Some(first) = self.half.take() {
-            self.group(file, [first, (Vec::new(), 0)], table)?;
+            self.write_group(file, [first, (Vec::new(), 0)], table)?;
         }
         let built = self.places.last().map_or(0, |place| place.word.first + place.word.units);
-        let most_vectors = self.own.most_grown(self.most_vectors);
-        let most = most_bytes(u64::from(most_vectors), self.layout.row_bytes, self.own.links);
+        let most_vectors = self.options.most_grown(self.most_vectors);
+        let most = most_bytes(u64::from(most_vectors), self.layout.row_bytes, self.options.links);
         let longest = most.next_multiple_of(HEAD_BYTES) + self.layout.overflow_bytes();
         let too_long = || {
             IndexError::Parameter(
-                "a partition may grow to more bytes than one read brings; lower partition_vectors".into(),
+                "a partition may grow to more bytes than one read can fetch; lower partition_vectors".into(),
             )
         };
         let longest =
             u32::try_from(longest).ok().filter(|longest| *longest < 1 << 31).ok_or_else(too_long)?;
         let vectors = partition_of.len() as u64;
-        let Room { units, largest, ids } = Room::of(self.own, &self.layout, u64::from(built), most, vectors);
+        let GrowthCapacity { units, largest, ids } =
+            GrowthCapacity::new(self.options, &self.layout, u64::from(built), most, vectors);
         if units >= MOST_UNITS || largest > MOST_GROUP_UNITS {
-            return Err(IndexError::Parameter("so much growth does not fit an index; lower growth".into()));
+            return Err(IndexError::Parameter("growth exceeds the limits of an index; lower growth".into()));
         }
         let entry = GrowthEntry {
             overflow_vectors: self.layout.slots,
@@ -148,82 +152,91 @@ impl<'a> Laying<'a> {
             most_vectors,
         };
         let layout = Layout::new(self.layout.partitions, self.layout.row_bytes, &entry);
-        let mut writing = Writing { file, bytes: Vec::with_capacity(AT_ONCE) };
+        let mut appender = BufferedAppender { file, bytes: Vec::with_capacity(AT_ONCE) };
         let spare = (units - u64::from(built)) * layout.unit_bytes;
-        writing.zeros(spare)?;
+        appender.zeros(spare)?;
         for number in [vectors, FIRST_EPOCH, vectors] {
-            writing.put(&number.to_le_bytes())?;
+            appender.put(&number.to_le_bytes())?;
         }
-        writing.zeros(layout.word_at(0) - layout.control_at() - 24)?;
+        appender.zeros(layout.word_at(0) - layout.control_at() - 24)?;
         for place in &self.places {
-            writing.put(&place.word.encode().to_le_bytes())?;
+            appender.put(&place.word.encode().to_le_bytes())?;
         }
         for unit in 0..units {
             let word = if unit < u64::from(built) { BUILT } else { 0 };
-            writing.put(&word.to_le_bytes())?;
+            appender.put(&word.to_le_bytes())?;
         }
         for partition in partition_of {
-            writing.put(&(partition + 1).to_le_bytes())?;
+            appender.put(&(partition + 1).to_le_bytes())?;
         }
-        writing.zeros(layout.file_bytes() - layout.place_at(vectors as u32))?;
-        writing.flush()?;
+        appender.zeros(layout.file_bytes() - layout.partition_entry_at(vectors as u32))?;
+        appender.flush()?;
         Ok((entry, longest))
     }
 }
 
-/// How much there is room for.
-struct Room {
+/// The capacity of an index that takes inserts.
+struct GrowthCapacity {
     units: u64,
-    /// Units of the largest group.
+    /// Units of the largest possible group.
     largest: u64,
     ids: u32,
 }
 
-impl Room {
-    /// Of groups that were built in so many units, of sub-indexes of `most` bytes at most, over so many vectors.
-    fn of(own: &PartitionedOptions, layout: &Layout, built: u64, most: u64, vectors: u64) -> Room {
-        let grown = (built as f64 * (1.0 + f64::from(own.growth))).ceil() as u64;
+impl GrowthCapacity {
+    /// Computes the capacity. The built groups take `built` units and have `vectors` vectors, and a sub-index
+    /// has at most `most` bytes.
+    fn new(
+        options: &PartitionedOptions,
+        layout: &Layout,
+        built: u64,
+        most: u64,
+        vectors: u64,
+    ) -> GrowthCapacity {
+        let grown = (built as f64 * (1.0 + f64::from(options.growth))).ceil() as u64;
         let largest = layout.units_of([u32::try_from(most).unwrap_or(u32::MAX); 2]);
         let units = grown + (grown / SPARE_SHARE).max(2 * largest);
-        let ids = vectors + (vectors as f64 * f64::from(own.growth)).ceil() as u64;
+        let ids = vectors + (vectors as f64 * f64::from(options.growth)).ceil() as u64;
         let ids = (ids + (ids / LOST_SHARE).max(LEAST_LOST)).min(MAX_VECTORS) as u32;
-        Room { units, largest, ids }
+        GrowthCapacity { units, largest, ids }
     }
 }
 
-/// Bytes of the file of `partitions` partitions over `vectors` vectors, whose sub-indexes take `bytes` together, before they are
-/// built.
+/// Returns the bytes of the file before the sub-indexes are built. There will be `partitions` partitions over
+/// `vectors` vectors, and their sub-indexes take `bytes` together.
 pub(in super::super) fn grown_bytes(
-    own: &PartitionedOptions,
+    options: &PartitionedOptions,
     row_bytes: usize,
     vectors: u64,
     partitions: u64,
     bytes: RangeInclusive<u64>,
 ) -> RangeInclusive<u64> {
-    let Some(Laying { layout, .. }) = Laying::new(own, Identity::NONE, partitions as usize, row_bytes) else {
+    let Some(GroupFileWriter { layout, .. }) =
+        GroupFileWriter::new(options, Identity::NONE, partitions as usize, row_bytes)
+    else {
         return bytes;
     };
     let groups = u64::from(layout.groups());
     let besides = groups * (2 * HEAD_BYTES + layout.overflow_bytes());
     let file_bytes = |built: u64, most_built: u32| {
-        let most_vectors = own.most_grown(most_built);
-        let most = most_bytes(u64::from(most_vectors), row_bytes, own.links);
-        let Room { units, ids, .. } = Room::of(own, &layout, built, most, vectors);
+        let most_vectors = options.most_grown(most_built);
+        let most = most_bytes(u64::from(most_vectors), row_bytes, options.links);
+        let GrowthCapacity { units, ids, .. } = GrowthCapacity::new(options, &layout, built, most, vectors);
         Layout { units: u32::try_from(units).unwrap_or(u32::MAX), ids, ..layout }.file_bytes()
     };
-    // Each group ends with a part of a unit.
+    // The last unit of a group is partly empty.
     let least = (bytes.start() + groups * layout.overflow_bytes()).div_ceil(layout.unit_bytes);
     let most = (bytes.end() + besides).div_ceil(layout.unit_bytes) + groups;
-    file_bytes(least, 0)..=file_bytes(most, u32::try_from(own.most_vectors()).unwrap_or(u32::MAX))
+    file_bytes(least, 0)..=file_bytes(most, u32::try_from(options.most_vectors()).unwrap_or(u32::MAX))
 }
 
-/// Small pieces on their way to a file.
-struct Writing<'a> {
+/// Collects small pieces, and appends them to a file.
+struct BufferedAppender<'a> {
     file: &'a mut Appender,
     bytes: Vec<u8>,
 }
 
-impl Writing<'_> {
+impl BufferedAppender<'_> {
     fn put(&mut self, bytes: &[u8]) -> Result<(), IndexError> {
         if self.bytes.len() + bytes.len() > AT_ONCE {
             self.flush()?;
@@ -237,9 +250,9 @@ impl Writing<'_> {
         self.bytes.resize(AT_ONCE, 0);
         let mut left = count;
         while left > 0 {
-            let some = left.min(AT_ONCE as u64);
-            self.file.append(&self.bytes[..some as usize])?;
-            left -= some;
+            let len = left.min(AT_ONCE as u64);
+            self.file.append(&self.bytes[..len as usize])?;
+            left -= len;
         }
         self.bytes.clear();
         Ok(())
