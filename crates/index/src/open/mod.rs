@@ -84,7 +84,7 @@ use in_flight::engine_depth;
 use known_places::KnownPlaces;
 use planning::{Planning, Wanted};
 pub use pool::SearchMemory;
-use pool::{Job, Known, RawQueries, Tenant, cores, process};
+use pool::{Job, JobContext, PoolClient, RawQueries, cores, process};
 use result::collect;
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -135,9 +135,9 @@ pub struct Index {
     planning: Planning,
     engine: EngineOptions,
     /// What the pool of search threads knows of this index.
-    tenant: Arc<Tenant>,
+    pool_client: Arc<PoolClient>,
     /// What jobs refer to.
-    known: Lanes<Arc<Known>>,
+    known: Lanes<Arc<JobContext>>,
     /// The NUMA nodes that its threads are spread over, where there are several.
     nodes: Option<Arc<Nodes>>,
     /// The process that opened it.
@@ -155,7 +155,7 @@ struct Loaded {
     engine: EngineOptions,
     cache: Option<CacheTier>,
     parts: Option<OpenParts>,
-    pages: Option<tier::Loaded>,
+    pages: Option<tier::LoadedPages>,
 }
 
 impl Loaded {
@@ -350,7 +350,8 @@ impl Index {
         };
         let searches = search_memory(&split, options);
         let nodes = placement.nodes.clone();
-        let tenant = Arc::new(Tenant::new(tiers, nodes.clone(), engine, thread_bytes, searches));
+        let client = PoolClient::new(tiers, nodes.clone(), engine, thread_bytes, searches);
+        let pool_client = Arc::new(client);
         let trouble = kept.map_or_else(CardTrouble::default, |directory| {
             let read = if options.tier == TierChoice::Card { tier.profile() } else { &profile };
             let (directory, manifest, profile) = (directory.clone(), manifest.clone(), read.clone());
@@ -365,10 +366,10 @@ impl Index {
             metric,
             own_counters: families::find(&manifest.family)?.counters,
             stored,
-            known: Known::lanes(tenant.clone(), all, trouble.standby.clone()),
+            known: JobContext::lanes(pool_client.clone(), all, trouble.standby.clone()),
             nodes,
             opened,
-            tenant,
+            pool_client,
             tier,
             profile,
             processor: options.processor,
@@ -516,7 +517,7 @@ impl Index {
     ) -> Result<SearchResult, IndexError> {
         let changes = self.changes();
         let (params, notes) = self.params(options, changes.as_ref())?;
-        let raw = RawQueries::of(queries, rows);
+        let raw = RawQueries::from_range(queries, rows);
         let threads = self.suited_threads(options.threads, raw.count, &params);
         let mut result = self.search_raw(raw, params, (threads, options.in_flight), changes, waiting)?;
         result.notes = notes;
@@ -607,7 +608,7 @@ impl Index {
         let wanted = in_flight.unwrap_or_else(|| self.suited_in_flight(&params)).max(1);
         let in_flight = self.affordable_in_flight(wanted, threads, planned)?;
         let job = Job::new(self.known.here().clone(), queries, params, (threads, in_flight), deadline);
-        Ok(Arc::new(job.taking(self.stored.query_bytes(planned)).changed(changes)))
+        Ok(Arc::new(job.with_query_bytes(self.stored.query_bytes(planned)).with_changes(changes)))
     }
 }
 

@@ -1,6 +1,6 @@
 //! How memory is divided, by one function: for opening an index, and for saying how much would be enough for what was refused.
 
-use super::going_on::plan as with_standby;
+use super::going_on::plan_with_standby;
 use super::numa::Placement;
 use super::options::OpenOptions;
 use super::pool::SearchMemory;
@@ -85,7 +85,7 @@ impl Planning {
         let plan = |budget| MemorySplit::plan(manifest, stored, from, budget);
         let placed = |budget| self.placement.plan(budget, stored.keeps(), plan);
         let changed = |budget| with_changes(self.logged, budget, placed);
-        let (split, lacking) = with_standby(budget, self.standby, changed)?;
+        let (split, lacking) = plan_with_standby(budget, self.standby, changed)?;
         Ok((searches.map_or(split, |bytes| split.sharing(bytes)), lacking))
     }
 

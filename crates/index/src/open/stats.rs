@@ -296,7 +296,8 @@ impl Index {
     pub fn stats(&self) -> IndexStats {
         let sums = self.known.here().counters.sums();
         let bounds = LATENCY_BOUNDS_US.into_iter().map(Some).chain([None]);
-        let bars = bounds.zip(sums.slower).map(|(up_to_us, queries)| LatencyBar { up_to_us, queries });
+        let bars =
+            bounds.zip(sums.latency_buckets).map(|(up_to_us, queries)| LatencyBar { up_to_us, queries });
         IndexStats {
             index: self.path().display().to_string(),
             vectors: self.len() as u64,

@@ -115,7 +115,7 @@ pub(super) fn check_card(options: &OpenOptions) -> Result<(), IndexError> {
 pub(super) struct Pages {
     pub(super) tier: Arc<dyn Tier>,
     /// The pages themselves, where they were loaded into this process's DRAM.
-    pub(super) loaded: Option<Loaded>,
+    pub(super) loaded: Option<LoadedPages>,
     pub(super) cache: Option<CacheTier>,
     /// The parts of a striped index, where they are read.
     pub(super) parts: Option<OpenParts>,
@@ -137,17 +137,17 @@ pub(super) struct OpenParts {
 }
 
 /// Pages in memory, whatever wraps the tier that reads them.
-pub(super) enum Loaded {
+pub(super) enum LoadedPages {
     Dram(Arc<DramTier>),
     Mapped(Arc<MappedTier>),
 }
 
-impl Loaded {
+impl LoadedPages {
     /// The bytes of the file.
     pub(super) fn bytes(&self) -> &[u8] {
         match self {
-            Loaded::Dram(tier) => tier.bytes(),
-            Loaded::Mapped(tier) => tier.bytes(),
+            LoadedPages::Dram(tier) => tier.bytes(),
+            LoadedPages::Mapped(tier) => tier.bytes(),
         }
     }
 }
@@ -219,11 +219,11 @@ pub(super) fn open_tier(
     let mut loaded = None;
     let mut tier: Arc<dyn Tier> = if let TierChoice::Mapped(mapped) = &options.tier {
         let tier = Arc::new(load_mapped(mapped, object.as_ref(), entry, progress)?);
-        loaded = (split.pages > 0).then(|| Loaded::Mapped(tier.clone()));
+        loaded = (split.pages > 0).then(|| LoadedPages::Mapped(tier.clone()));
         tier
     } else if split.pages > 0 {
         let tier = Arc::new(DramTier::new(load(directory, manifest, entry)?));
-        loaded = Some(Loaded::Dram(tier.clone()));
+        loaded = Some(LoadedPages::Dram(tier.clone()));
         tier
     } else if split.codes_on_tier > 0 || arriving {
         let beside =

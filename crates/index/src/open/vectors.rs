@@ -260,9 +260,9 @@ impl Index {
         let width = (self.walk_frames() / (2 * at_once)).clamp(1, READS_UNDER_WAY);
         if units.size_hint().1.is_some_and(|units| units <= FEW_UNITS) {
             let pool = Pool::of_this_process();
-            if let Some(mut lent) = pool.lend_to_read(&self.tenant)? {
-                let walked = self.walk_on(&mut lent.engine, width, rows, units, control, each);
-                pool.take_back(&self.tenant, lent);
+            if let Some(mut borrowed) = pool.borrow_engine_to_read(&self.pool_client)? {
+                let walked = self.walk_on(&mut borrowed.engine, width, rows, units, control, each);
+                pool.return_engine(&self.pool_client, borrowed);
                 return walked;
             }
         }

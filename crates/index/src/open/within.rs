@@ -3,7 +3,7 @@
 use super::explain::PhaseTime;
 use super::plan_within::{Planned, sure_of};
 use super::pool::{Job, RawQueries};
-use super::result::{Used, collect};
+use super::result::{UsedParams, collect};
 use super::scan::Pass;
 use super::{Index, SearchOptions, SearchResult, thread_count};
 use crate::error::IndexError;
@@ -113,7 +113,7 @@ impl Index {
     ) -> Result<Vec<usize>, IndexError> {
         let mut short = Vec::new();
         for some in rows.chunks((HELD_NEIGHBORS / more.k.max(1)).max(1)) {
-            let raw = RawQueries::some(searching.queries, some);
+            let raw = RawQueries::from_rows(searching.queries, some);
             let threads =
                 self.fitting_threads(searching.threads.min(some.len()), self.stored.planned_list(&more));
             let how = (threads, searching.options.in_flight);
@@ -134,9 +134,9 @@ impl Index {
         let threads = self.fitting_threads(searching.threads.min(rows.len()), list);
         let in_flight = searching.options.in_flight.unwrap_or_else(|| self.suited_in_flight(&params)).max(1);
         let in_flight = self.affordable_in_flight(in_flight, threads, list)?;
-        let raw = RawQueries::some(searching.queries, rows);
+        let raw = RawQueries::from_rows(searching.queries, rows);
         let job = Job::new(self.known.here().clone(), raw, params, (threads, in_flight), control.deadline);
-        let job = Arc::new(job.taking(self.stored.query_bytes(list)).among(among));
+        let job = Arc::new(job.with_query_bytes(self.stored.query_bytes(list)).with_row_filter(among));
         let answers = self.answers(&job, threads, control)?;
         let found = collect(answers, (rows.len(), self.own_counters), self.used(&params, threads), 0.0)?;
         Ok(searching.take(rows, &found, found.k, |id| id != NO_ID))
@@ -147,7 +147,7 @@ impl Index {
         if rows.is_empty() {
             return Ok(());
         }
-        let (raw, k) = (RawQueries::some(searching.queries, rows), searching.planned.params.k);
+        let (raw, k) = (RawQueries::from_rows(searching.queries, rows), searching.planned.params.k);
         let (set, control) = (searching.set, searching.control);
         // All of them whatever the number of queries: the rows are divided among them.
         let threads = thread_count(searching.options.threads).max(1);
@@ -159,7 +159,7 @@ impl Index {
             for (near, row) in nearest.iter().zip(&rows[first..]) {
                 short |= near.len() < k;
                 searching.put(*row, near.iter().copied(), ns, &cost);
-                self.known.here().counters.answered(ns, &cost);
+                self.known.here().counters.count_query(ns, &cost);
                 // The others had no reads of their own.
                 cost = QueryStats { full_distances: cost.full_distances, ..QueryStats::default() };
             }
@@ -175,8 +175,8 @@ impl Index {
     }
 
     /// A result with room for the answers to `count` queries.
-    fn without_answers(&self, count: usize, used: Used) -> SearchResult {
-        let Used { k, search_list, probes, threads } = used;
+    fn without_answers(&self, count: usize, used: UsedParams) -> SearchResult {
+        let UsedParams { k, search_list, probes, threads } = used;
         SearchResult {
             k,
             ids: vec![NO_ID; count * k],
